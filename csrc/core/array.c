@@ -1,0 +1,322 @@
+#include "core/array.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- import ------------------------------------------------------------- */
+
+typedef struct imported {
+    ad_owner base;
+    struct ArrowDeviceArray array; /* released until the move */
+} imported;
+
+static void
+imported_destroy(ad_owner *base)
+{
+    imported *self = (imported *)base;
+    if (self->array.array.release != NULL) {
+        self->array.array.release(&self->array.array);
+    }
+    free(self);
+}
+
+/* The types whose buffers[0], if any, is no validity bitmap. */
+static bool
+has_bitmap(const struct ArrowSchema *node)
+{
+    const char *format = node->format;
+    if (format[0] == '+') {
+        return format[1] != 'u' && format[1] != 'r';
+    }
+    return format[0] != 'n';
+}
+
+static bool
+is_null_type(const struct ArrowSchema *node)
+{
+    return node->format[0] == 'n';
+}
+
+/* Where the null count needs no counting, say it; else `known`. */
+static int64_t
+settle_null_count(const ad_array *array, int64_t known)
+{
+    if (is_null_type(array->schema.node)) {
+        return array->length;
+    }
+    if (array->length == 0) {
+        return 0;
+    }
+    return known == -1 && ad_array_validity(array) == NULL ? 0 : known;
+}
+
+/* Everything that a view of a whole node takes from the node. */
+static void
+view_node(ad_array *out, const struct ArrowArray *node)
+{
+    out->node = node;
+    out->offset = node->offset;
+    out->length = node->length;
+    out->null_count = settle_null_count(out, node->null_count);
+}
+
+/* The owner that an import will move into, and the sync that hangs on it.
+ * Nothing of the caller's is touched yet. */
+static ad_status
+import_prepare(const struct ArrowDeviceArray *array, imported **owner,
+               ad_sync **sync, ad_error *err)
+{
+    imported *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    ad_owner_init(&self->base, imported_destroy);
+    self->array.array.release = NULL;
+    *sync = NULL;
+    if (array->sync_event != NULL) {
+        ad_device device = {array->device_type, array->device_id};
+        ad_status status = ad_sync_new(
+            AD_SYNC_EVENT, device, array->sync_event, &self->base, sync, err);
+        if (status != AD_OK) {
+            ad_owner_unref(&self->base);
+            return status;
+        }
+    }
+    *owner = self;
+    return AD_OK;
+}
+
+/* Takes over both references and the array. */
+static void
+import_finish(imported *owner, ad_sync *sync, ad_schema schema,
+              struct ArrowDeviceArray *array, ad_array *out)
+{
+    owner->array = *array;
+    array->array.release = NULL;
+    out->owner = &owner->base;
+    out->schema = schema;
+    out->sync = sync;
+    out->device = (ad_device){array->device_type, array->device_id};
+    out->readonly = false;
+    view_node(out, &owner->array.array);
+}
+
+ad_status
+ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
+                ad_array *out, ad_error *err)
+{
+    imported *owner;
+    ad_sync *sync;
+    ad_schema moved;
+    AD_RETURN_IF_ERR(ad_array_validate(schema, &array->array, err));
+    AD_RETURN_IF_ERR(import_prepare(array, &owner, &sync, err));
+    ad_status status = ad_schema_move(schema, &moved, err);
+    if (status != AD_OK) {
+        ad_sync_unref(sync);
+        ad_owner_unref(&owner->base);
+        return status;
+    }
+    import_finish(owner, sync, moved, array, out);
+    return AD_OK;
+}
+
+ad_status
+ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
+                   ad_array *out, ad_error *err)
+{
+    imported *owner;
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_array_validate_known(schema.node, &array->array, err));
+    AD_RETURN_IF_ERR(import_prepare(array, &owner, &sync, err));
+    import_finish(owner, sync, ad_schema_ref(schema), array, out);
+    return AD_OK;
+}
+
+void
+ad_device_array_from_host(struct ArrowArray *array,
+                          struct ArrowDeviceArray *out)
+{
+    *out = (struct ArrowDeviceArray){
+        .array = *array,
+        .device_id = -1,
+        .device_type = ARROW_DEVICE_CPU,
+    };
+    array->release = NULL;
+}
+
+/* --- views -------------------------------------------------------------- */
+
+void
+ad_array_share(const ad_array *src, ad_array *dst)
+{
+    *dst = *src;
+    ad_owner_ref(dst->owner);
+    ad_owner_ref(dst->schema.owner);
+    ad_sync_ref(dst->sync);
+}
+
+void
+ad_array_clear(ad_array *array)
+{
+    /* Emptied first: an owner may run code that looks at *array again. */
+    ad_array old = *array;
+    memset(array, 0, sizeof(*array));
+    ad_sync_unref(old.sync);
+    ad_schema_unref(old.schema);
+    ad_owner_unref(old.owner);
+}
+
+/* Narrow *array, whose window is known to hold the new one. */
+static void
+narrow(ad_array *array, int64_t offset, int64_t length)
+{
+    int64_t known = array->null_count;
+    if (known != 0 && length != array->length) {
+        known = -1;
+    }
+    array->offset += offset;
+    array->length = length;
+    array->null_count = settle_null_count(array, known);
+}
+
+ad_status
+ad_array_slice(const ad_array *src, int64_t offset, int64_t length,
+               ad_array *out, ad_error *err)
+{
+    if (offset < 0 || length < 0 || offset > src->length ||
+        length > src->length - offset) {
+        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                       "rows from %" PRId64 ", %" PRId64
+                       " of them, are not all within an array of %" PRId64
+                       " rows",
+                       offset, length, src->length);
+    }
+    ad_array_share(src, out);
+    narrow(out, offset, length);
+    return AD_OK;
+}
+
+/* A new view of a node that hangs below src's. */
+static void
+view_below(const ad_array *src, const struct ArrowArray *node,
+           const struct ArrowSchema *schema, ad_array *out)
+{
+    ad_array_share(src, out);
+    out->schema.node = schema;
+    view_node(out, node);
+}
+
+ad_status
+ad_array_child(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
+{
+    int64_t n = src->node->n_children;
+    if (i < 0 || i >= n) {
+        return ad_fail(
+            err, AD_ERR_INDEX, NULL, NULL,
+            "child %" PRId64 " of an array with %" PRId64 " children", i, n);
+    }
+    view_below(src, src->node->children[i], src->schema.node->children[i],
+               out);
+    return AD_OK;
+}
+
+static ad_status
+fail_struct_nulls(const ad_array *src, ad_error *err)
+{
+    static const char hint[] =
+        "take .children[i] and .validity apart, and apply the struct's "
+        "validity to the column yourself";
+    if (src->null_count > 0) {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
+                "the struct has %" PRId64
+                " nulls of its own, which its column would lose",
+                src->null_count);
+    } else {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
+                "the struct has a validity bitmap and may have nulls of its "
+                "own, which its column would lose");
+    }
+    ad_error_device(err, src->device);
+    ad_error_dtype(err, "struct");
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_array_field(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
+{
+    if (strcmp(src->schema.node->format, "+s") != 0) {
+        return ad_fail(err, AD_ERR_TYPE, NULL,
+                       "take .children[i] for the children of other types",
+                       "only a struct has fields, not an array of format "
+                       "\"%s\"",
+                       src->schema.node->format);
+    }
+    if (!ad_array_has_no_nulls(src)) {
+        return fail_struct_nulls(src, err);
+    }
+    AD_RETURN_IF_ERR(ad_array_child(src, i, out, err));
+    narrow(out, src->offset, src->length);
+    return AD_OK;
+}
+
+ad_status
+ad_array_dictionary(const ad_array *src, ad_array *out, ad_error *err)
+{
+    if (src->node->dictionary == NULL) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "an array of format \"%s\" without a dictionary",
+                       src->schema.node->format);
+    }
+    view_below(src, src->node->dictionary, src->schema.node->dictionary, out);
+    return AD_OK;
+}
+
+ad_status
+ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
+                    ad_error *err)
+{
+    const struct ArrowSchema *schema = src->schema.node;
+    int64_t found = -1;
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        const char *other = schema->children[i]->name;
+        if (strcmp(other != NULL ? other : "", name) != 0) {
+            continue;
+        }
+        if (found >= 0) {
+            return ad_fail(err, AD_ERR_VALUE, NULL, "take it by its index",
+                           "children %" PRId64 " and %" PRId64
+                           " are both named \"%s\"",
+                           found, i, name);
+        }
+        found = i;
+    }
+    if (found < 0) {
+        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                       "none of the %" PRId64 " children is named \"%s\"",
+                       schema->n_children, name);
+    }
+    *out = found;
+    return AD_OK;
+}
+
+const void *
+ad_array_validity(const ad_array *array)
+{
+    if (!has_bitmap(array->schema.node)) {
+        return NULL;
+    }
+    return array->node->buffers[0];
+}
+
+bool
+ad_array_has_no_nulls(const ad_array *array)
+{
+    if (array->length == 0) {
+        return true;
+    }
+    if (is_null_type(array->schema.node)) {
+        return false;
+    }
+    return array->null_count == 0 || ad_array_validity(array) == NULL;
+}

@@ -1,0 +1,65 @@
+/* The bridge between the two models: a tensor as an Arrow array and back.
+ *
+ * Zero-copy wherever the type table (docs/types.md) says so; a copy only on
+ * host memory, only where strides, bits or nulls demand it, and never with
+ * AD_COPY_NEVER.
+ */
+#ifndef AD_CORE_BRIDGE_H
+#define AD_CORE_BRIDGE_H
+
+#include "core/array.h"
+#include "core/tensor.h"
+
+typedef enum ad_copy {
+    AD_COPY_IF_NEEDED, /* copy=None */
+    AD_COPY_NEVER,     /* copy=False */
+    AD_COPY_ALWAYS     /* copy=True */
+} ad_copy;
+
+typedef enum ad_nulls {
+    AD_NULLS_RAISE,
+    AD_NULLS_IGNORE,
+    AD_NULLS_FILL
+} ad_nulls;
+
+typedef struct ad_bridge_options {
+    ad_copy copy;
+    ad_nulls nulls;
+    const void *fill; /* AD_NULLS_FILL: one element of the tensor's type */
+} ad_bridge_options;
+
+/* 1-D: the column itself. N-d: arrow.fixed_shape_tensor, the first dimension
+ * is the length. 0-d: one row with the shape in the metadata. Row-compact
+ * inner dimensions in any order need no copy (they become the permutation);
+ * other strides are copied on the host and refused on a device. */
+AD_MUST_CHECK ad_status ad_array_from_tensor(const ad_tensor *tensor,
+                                             ad_copy copy, ad_array *out,
+                                             ad_error *err);
+
+/* Numbers, bool8, fixed-size lists, arrow.fixed_shape_tensor, arrowdev.dlpack
+ * without a copy; bit bools with one. Types whose meaning a tensor would
+ * lose fail with AD_ERR_EXCHANGE and the hint that helps; nulls likewise,
+ * unless the options say otherwise. */
+AD_MUST_CHECK ad_status
+ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
+                     ad_tensor_value *out, ad_error *err);
+
+/* The rows of `array`, which must have no nulls, with a validity bitmap made
+ * from a host tensor of bool or uint8 elements, 1-D and of the same length;
+ * `valid_value` (0 or 1) is what marks a valid row. The bitmap and the null
+ * count are new, everything else is shared. An array of N-d tensors takes one
+ * mask element per row. */
+AD_MUST_CHECK ad_status ad_array_with_validity(const ad_array *array,
+                                               const ad_tensor *mask,
+                                               int valid_value, ad_array *out,
+                                               ad_error *err);
+
+/* Nulls among the rows, counted from the bitmap of a host array. */
+int64_t ad_array_count_nulls_host(const ad_array *array);
+
+/* The element type that ad_tensor_from_array would give, without looking at
+ * nulls, events or strides. Cheap; for attribute look-ups. Returns false for
+ * a type that has no tensor. */
+bool ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out);
+
+#endif /* AD_CORE_BRIDGE_H */

@@ -1,0 +1,274 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/bridge.h"
+#include "core/bridge_internal.h"
+#include "core/bridge_walk.h"
+#include "core/memory.h"
+#include "device/backend.h"
+
+/* --- nulls -------------------------------------------------------------- */
+
+#define NULLS_HINT                                                            \
+    "pass nulls=\"ignore\" or nulls=\"fill\" with fill_value=..."
+
+static ad_status
+fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
+           int64_t n_nulls, ad_error *err)
+{
+    const char *what = is_root ? "the array" : "a list's child";
+    if (n_nulls > 0) {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls", NULLS_HINT,
+                "%s has %" PRId64 " nulls among %" PRId64
+                " values, and a tensor cannot say which",
+                what, n_nulls, level->length);
+    } else {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                "pass nulls=\"ignore\" when you know that there are none, or "
+                "that their values do no harm",
+                "%s has a validity bitmap and may have nulls: its null count "
+                "is not known, and cannot be found on this device in this "
+                "version",
+                what);
+    }
+    ad_error_device(err, array->device);
+    ad_walk_error_dtype(array, err);
+    return AD_ERR_EXCHANGE;
+}
+
+/* Drop the bitmaps of levels that have no null after all. Where there are
+ * nulls, refuse or leave them to be filled. */
+static ad_status
+settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
+             bool *has_nulls, ad_error *err)
+{
+    bool is_host = ad_host_accessible(array->device);
+    *has_nulls = false;
+    if (policy == AD_NULLS_IGNORE) {
+        return AD_OK;
+    }
+    for (int32_t i = 0; i < walk->n_levels; i++) {
+        ad_level *level = &walk->levels[i];
+        int64_t n = level->n_nulls;
+        if (n == 0) {
+            continue;
+        }
+        if (n < 0 && is_host) {
+            AD_RETURN_IF_ERR(ad_sync_require_ready(
+                array->sync, "counting nulls on the host", err));
+            n = ad_bitmap_count_zeros(level->validity, level->offset,
+                                      level->length);
+            level->n_nulls = n;
+        }
+        if (n != 0 && policy == AD_NULLS_RAISE) {
+            return fail_nulls(array, level, i == 0, n, err);
+        }
+        *has_nulls |= n != 0;
+    }
+    return AD_OK;
+}
+
+/* Put the fill value where a level is null. A row of a level is several
+ * elements (a list), or a part of one (half of a complex number). */
+static void
+fill_level(const ad_level *level, int64_t n_elements, const void *fill,
+           size_t size, char *target)
+{
+    int64_t span = 1, parts = 1;
+    if (level->length > n_elements) {
+        parts = level->length / n_elements;
+    } else {
+        span = n_elements / level->length;
+    }
+    for (int64_t row = 0; row < level->length; row++) {
+        if (!ad_bitmap_get(level->validity, level->offset + row)) {
+            char *at = target + row / parts * span * (int64_t)size;
+            for (int64_t k = 0; k < span; k++) {
+                memcpy(at + k * (int64_t)size, fill, size);
+            }
+        }
+    }
+}
+
+/* --- copies ------------------------------------------------------------- */
+
+static void
+expand_bits(const void *bits, int64_t offset, int64_t n, uint8_t *target)
+{
+    for (int64_t i = 0; i < n; i++) {
+        target[i] = ad_bitmap_get(bits, offset + i);
+    }
+}
+
+static ad_status
+check_copy(const ad_array *array, const ad_bridge_options *options,
+           const ad_walk *walk, ad_error *err)
+{
+    if (options->copy == AD_COPY_NEVER) {
+        ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow a copy (copy=None)",
+                "%s needs a copy, which was ruled out",
+                walk->is_bits ? "making bytes of the bits of a bool array"
+                              : "filling nulls");
+        ad_error_device(err, array->device);
+        ad_walk_error_dtype(array, err);
+        return AD_ERR_EXCHANGE;
+    }
+    if (options->nulls == AD_NULLS_FILL && options->fill == NULL) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "nulls are to be filled, but no fill value was given");
+    }
+    AD_RETURN_IF_ERR(ad_require_host(array->device, err));
+    return ad_sync_require_ready(array->sync, "a copy on the host", err);
+}
+
+/* Replace what *tensor looks at by a copy that lies in the same order. */
+static ad_status
+copy_values(const ad_array *array, const ad_bridge_options *options,
+            const ad_walk *walk, bool has_nulls, ad_tensor *tensor,
+            ad_error *err)
+{
+    ad_memory *memory = NULL;
+    int64_t n = ad_tensor_size(tensor);
+    int64_t nbytes = ad_tensor_nbytes(tensor);
+    AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    if (n > 0 && walk->is_bits) {
+        expand_bits(tensor->data, walk->offset, n, memory->data);
+    } else if (n > 0) {
+        memcpy(memory->data, tensor->data, (size_t)nbytes);
+    }
+    for (int32_t i = 0; n > 0 && has_nulls && i < walk->n_levels; i++) {
+        if (walk->levels[i].n_nulls != 0) {
+            fill_level(&walk->levels[i], n, options->fill,
+                       (size_t)(nbytes / n), memory->data);
+        }
+    }
+    tensor->data = memory->data;
+    tensor->flags = AD_TENSOR_COPIED;
+    tensor->device = AD_CPU;
+    tensor->owner = &memory->base;
+    return AD_OK;
+}
+
+/* --- entry -------------------------------------------------------------- */
+
+static uint32_t
+flags_of(const ad_array *array)
+{
+    return AD_TENSOR_IMMUTABLE | (array->readonly ? AD_TENSOR_READONLY : 0);
+}
+
+static void
+share_memory(const ad_array *array, ad_tensor *tensor)
+{
+    tensor->owner = ad_owner_ref(array->owner);
+    tensor->sync = ad_sync_ref(array->sync);
+}
+
+/* A column of plain numbers without nulls, of which there are the most. */
+static const ad_dtype_info *
+plain_column(const ad_array *array)
+{
+    const struct ArrowSchema *schema = array->schema.node;
+    if (schema->metadata != NULL || schema->dictionary != NULL ||
+        !ad_array_has_no_nulls(array)) {
+        return NULL;
+    }
+    return ad_dtype_by_format(schema->format);
+}
+
+/* Bytes before the first element. An array that was validated may still lie
+ * about its length. */
+static ad_status
+byte_offset_of(int64_t offset, int64_t nbytes, uint64_t *out, ad_error *err)
+{
+    int64_t product;
+    if (__builtin_mul_overflow(offset, nbytes, &product)) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "offset %" PRId64 " of %" PRId64
+                       "-byte values overflows",
+                       offset, nbytes);
+    }
+    *out = (uint64_t)product;
+    return AD_OK;
+}
+
+static ad_status
+check_plain(const ad_array *array, ad_dl_dtype dtype, ad_tensor_value *out,
+            ad_error *err)
+{
+    ad_tensor_claim claim = {
+        .data = (void *)array->node->buffers[1],
+        .dtype = dtype,
+        .ndim = 1,
+        .flags = flags_of(array),
+        .device = array->device,
+        .shape = &array->length,
+    };
+    AD_RETURN_IF_ERR(byte_offset_of(array->offset, dtype.bits / 8,
+                                    &claim.byte_offset, err));
+    return ad_tensor_check(&claim, "the array", out, err);
+}
+
+/* Dimensions in logical order, with the strides of the order in memory. */
+static ad_status
+check_walked(const ad_array *array, const ad_walk *walk, ad_tensor_value *out,
+             ad_error *err)
+{
+    int64_t memory_strides[AD_MAX_NDIM];
+    int64_t shape[AD_MAX_NDIM];
+    int64_t strides[AD_MAX_NDIM];
+    ad_walk_strides(walk, memory_strides);
+    for (int32_t i = 0; i < walk->ndim; i++) {
+        shape[i] = walk->extent[walk->position[i]];
+        strides[i] = memory_strides[walk->position[i]];
+    }
+    ad_tensor_claim claim = {
+        .data = (void *)walk->data,
+        .dtype = walk->dtype,
+        .ndim = walk->ndim,
+        .flags = flags_of(array),
+        .device = array->device,
+        .shape = shape,
+        .strides = strides,
+    };
+    AD_RETURN_IF_ERR(byte_offset_of(walk->offset, walk->leaf_nbytes,
+                                    &claim.byte_offset, err));
+    return ad_tensor_check(&claim, "the array", out, err);
+}
+
+ad_status
+ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
+                     ad_tensor_value *out, ad_error *err)
+{
+    const ad_dtype_info *plain =
+        options->copy != AD_COPY_ALWAYS ? plain_column(array) : NULL;
+    if (plain != NULL) {
+        AD_RETURN_IF_ERR(check_plain(array, plain->dtype, out, err));
+        share_memory(array, &out->tensor);
+        return AD_OK;
+    }
+    ad_walk walk;
+    bool has_nulls;
+    AD_RETURN_IF_ERR(ad_walk_array(array, &walk, err));
+    AD_RETURN_IF_ERR(
+        settle_nulls(array, options->nulls, &walk, &has_nulls, err));
+    AD_RETURN_IF_ERR(check_walked(array, &walk, out, err));
+    if (options->copy == AD_COPY_ALWAYS || walk.is_bits || has_nulls) {
+        return copy_values(array, options, &walk, has_nulls, &out->tensor,
+                           err);
+    }
+    share_memory(array, &out->tensor);
+    return AD_OK;
+}
+
+bool
+ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
+{
+    ad_walk walk;
+    if (ad_walk_array(array, &walk, NULL) != AD_OK) {
+        return false;
+    }
+    *out = walk.dtype;
+    return true;
+}

@@ -1,0 +1,116 @@
+#include "core/device.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/arrow_c.h"
+
+static const struct {
+    int32_t type;
+    const char *name;
+} device_types[] = {
+#define AD_DEVICE_TYPE(tag, value, name) {value, name},
+#include "core/device_types.def"
+#undef AD_DEVICE_TYPE
+};
+
+#define N_DEVICE_TYPES (sizeof(device_types) / sizeof(device_types[0]))
+
+const char *
+ad_device_type_name(int32_t type)
+{
+    for (size_t i = 0; i < N_DEVICE_TYPES; i++) {
+        if (device_types[i].type == type) {
+            return device_types[i].name;
+        }
+    }
+    return NULL;
+}
+
+const char *
+ad_device_format(ad_device device, char *buffer)
+{
+    const char *name = ad_device_type_name(device.type);
+    char number[24];
+    if (name == NULL) {
+        snprintf(number, sizeof(number), "device(%" PRId32 ")", device.type);
+        name = number;
+    }
+    if (device.type == ARROW_DEVICE_CPU || device.id == -1) {
+        snprintf(buffer, AD_DEVICE_NAME_SIZE, "%s", name);
+    } else {
+        snprintf(buffer, AD_DEVICE_NAME_SIZE, "%s:%" PRId64, name, device.id);
+    }
+    return buffer;
+}
+
+static bool
+matches(const char *text, size_t length, const char *name)
+{
+    if (strlen(name) != length) {
+        return false;
+    }
+    for (size_t i = 0; i < length; i++) {
+        if (tolower((unsigned char)text[i]) != name[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool
+ad_device_parse(const char *text, ad_device *out)
+{
+    const char *colon = strchr(text, ':');
+    size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    int64_t id = 0;
+    if (colon != NULL) {
+        size_t n_digits = strspn(colon + 1, "0123456789");
+        if (n_digits == 0 || n_digits > 9 || colon[1 + n_digits] != '\0') {
+            return false;
+        }
+        id = strtol(colon + 1, NULL, 10);
+    }
+    for (size_t i = 0; i < N_DEVICE_TYPES; i++) {
+        if (matches(text, length, device_types[i].name)) {
+            out->type = device_types[i].type;
+            out->id = out->type == ARROW_DEVICE_CPU ? -1 : id;
+            return out->type != ARROW_DEVICE_CPU || id == 0;
+        }
+    }
+    return false;
+}
+
+bool
+ad_device_equal(ad_device a, ad_device b)
+{
+    if (a.type != b.type) {
+        return false;
+    }
+    return a.id == b.id || (a.type == ARROW_DEVICE_CPU && a.id <= 0 &&
+                            b.id <= 0 && a.id >= -1 && b.id >= -1);
+}
+
+bool
+ad_device_uses_handles(int32_t type)
+{
+    return type == ARROW_DEVICE_OPENCL || type == ARROW_DEVICE_VULKAN ||
+           type == ARROW_DEVICE_METAL || type == ARROW_DEVICE_WEBGPU;
+}
+
+int64_t
+ad_device_dlpack_id(ad_device device)
+{
+    switch (device.type) {
+        case ARROW_DEVICE_CPU:
+        case ARROW_DEVICE_CUDA_HOST:
+        case ARROW_DEVICE_ROCM_HOST:
+        case ARROW_DEVICE_CUDA_MANAGED:
+            return 0;
+        default:
+            return device.id;
+    }
+}

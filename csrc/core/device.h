@@ -1,0 +1,45 @@
+/* A device as a value: the specification's type and an ordinal.
+ *
+ * Unknown types are carried as plain numbers and never interpreted. An id of
+ * -1 means "no identifier" (always so for the CPU), and, for a device type
+ * that has ordinals, "not known": only an interface that does not say which
+ * device it means (the CUDA Array Interface) produces that.
+ */
+#ifndef AD_CORE_DEVICE_H
+#define AD_CORE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ad_device {
+    int32_t type; /* ARROW_DEVICE_*, or any other number */
+    int64_t id;
+} ad_device;
+
+#define AD_CPU ((ad_device){1, -1})
+
+/* Enough for every name that ad_device_format writes. */
+#define AD_DEVICE_NAME_SIZE 48
+
+/* "cuda", or NULL for a type that the specification does not name. */
+const char *ad_device_type_name(int32_t type);
+
+/* Write "cpu", "cuda:0", "cuda" (id not known) or "device(99):0". Returns
+ * `buffer`, which must hold AD_DEVICE_NAME_SIZE bytes. */
+const char *ad_device_format(ad_device device, char *buffer);
+
+/* Read "cpu", "cuda" (ordinal 0) or "cuda:1"; case does not matter. */
+bool ad_device_parse(const char *text, ad_device *out);
+
+/* The same device: ids -1 and 0 are one and the same CPU. */
+bool ad_device_equal(ad_device a, ad_device b);
+
+/* Memory of this type is named by an opaque handle (cl_mem, VkBuffer,
+ * MTLBuffer), to which an offset must never be added. */
+bool ad_device_uses_handles(int32_t type);
+
+/* The id that DLPack wants: 0 for host, pinned and managed memory. */
+int64_t ad_device_dlpack_id(ad_device device);
+
+#endif /* AD_CORE_DEVICE_H */

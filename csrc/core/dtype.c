@@ -1,0 +1,380 @@
+#include "core/dtype.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- the table ---------------------------------------------------------- */
+
+enum {
+#define AD_DTYPE(tag, name, code, bits, arrow, extension, typestr, buffer)    \
+    ROW_##tag,
+#include "core/dtypes.def"
+#undef AD_DTYPE
+    N_ROWS
+};
+
+static const ad_dtype_info rows[N_ROWS] = {
+#define AD_DTYPE(tag, name, code, bits, arrow, extension, typestr, buffer)    \
+    {name, {code, bits, 1}, arrow, AD_DTYPE_##extension, typestr, buffer},
+#include "core/dtypes.def"
+#undef AD_DTYPE
+};
+
+const ad_dtype_info *
+ad_dtype_find(ad_dl_dtype dtype)
+{
+    switch (dtype.code << 8 | dtype.bits) {
+#define AD_DTYPE(tag, name, code, bits, arrow, extension, typestr, buffer)    \
+    case (code) << 8 | (bits):                                                \
+        return &rows[ROW_##tag];
+#include "core/dtypes.def"
+#undef AD_DTYPE
+        default:
+            return NULL;
+    }
+}
+
+const ad_dtype_info *
+ad_dtype_by_name(const char *name)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+const ad_dtype_info *
+ad_dtype_by_format(const char *format)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        if (rows[i].arrow[0] == format[0] &&
+            rows[i].extension == AD_DTYPE_NONE &&
+            strcmp(rows[i].arrow, format) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+const char *
+ad_dtype_format(ad_dl_dtype dtype, char *buffer)
+{
+    const ad_dtype_info *row = ad_dtype_find(dtype);
+    if (row == NULL) {
+        snprintf(buffer, AD_DTYPE_NAME_SIZE,
+                 "dlpack(code=%d, bits=%d, lanes=%d)", dtype.code, dtype.bits,
+                 dtype.lanes);
+    } else if (dtype.lanes == 1) {
+        snprintf(buffer, AD_DTYPE_NAME_SIZE, "%s", row->name);
+    } else {
+        snprintf(buffer, AD_DTYPE_NAME_SIZE, "%sx%d", row->name, dtype.lanes);
+    }
+    return buffer;
+}
+
+/* --- errors ------------------------------------------------------------- */
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+static const bool is_little = true;
+#else
+static const bool is_little = false;
+#endif
+
+static bool
+is_foreign(char order)
+{
+    return is_little ? order == '>' || order == '!' : order == '<';
+}
+
+static ad_status
+no_dtype(ad_error *err, const char *text, const char *what, const char *hint)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "dtype", hint,
+            "elements of type \"%.80s\" (%s) have no equivalent here", text,
+            what);
+    ad_error_dtype(err, text);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+foreign_order(ad_error *err, const char *text)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "byteorder",
+            "convert it first, with "
+            ".astype(x.dtype.newbyteorder(\"=\")) for example",
+            "elements of type \"%.80s\" are not in the byte order of this "
+            "machine",
+            text);
+    ad_error_dtype(err, text);
+    return AD_ERR_EXCHANGE;
+}
+
+/* --- typestr ------------------------------------------------------------ */
+
+typedef struct typestr {
+    const char *text;
+    char order; /* '=' when there is none */
+    char kind;
+    int size;         /* 0 when there is none */
+    const char *rest; /* behind the size */
+} typestr;
+
+static ad_status
+bad_typestr(ad_error *err, const char *text)
+{
+    return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                   "\"%.80s\" is no typestr of an array interface such as "
+                   "\"<f4\"",
+                   text);
+}
+
+static bool
+split_typestr(const char *text, typestr *out)
+{
+    const char *p = text;
+    *out = (typestr){.text = text, .order = '='};
+    if (*p != '\0' && strchr("<>=|", *p) != NULL) {
+        out->order = *p++;
+    }
+    out->kind = *p;
+    if (*p == '\0' || strchr("?biufcmMOSUVat", *p++) == NULL) {
+        return false;
+    }
+    const char *digits = p;
+    while (*p >= '0' && *p <= '9' && out->size <= 99999999) {
+        out->size = out->size * 10 + (*p++ - '0');
+    }
+    out->rest = p;
+    return p > digits || out->kind == 'O';
+}
+
+/* Sizes that numpy has somewhere: 80-bit floats take 10, 12 or 16 bytes. */
+static bool
+is_plausible(const typestr *type)
+{
+    int size = type->kind == 'c' ? type->size / 2 : type->size;
+    return size == 1 || size == 2 || size == 4 || size == 8 || size == 10 ||
+           size == 12 || size == 16;
+}
+
+static ad_status
+refuse_typestr(const typestr *type, ad_error *err)
+{
+    switch (type->kind) {
+        case 'M':
+            return no_dtype(err, type->text, "datetime64",
+                            "pass .view(\"int64\") for the plain numbers");
+        case 'm':
+            return no_dtype(err, type->text, "timedelta64",
+                            "pass .view(\"int64\") for the plain numbers");
+        case 'O':
+            return no_dtype(err, type->text, "Python objects", NULL);
+        case 'S':
+        case 'a':
+        case 'U':
+            return no_dtype(err, type->text, "fixed-width text", NULL);
+        case 'V':
+            return no_dtype(err, type->text, "structured or raw bytes",
+                            "pass one field, or a .view() of a number type");
+        case 't':
+            return no_dtype(err, type->text, "bit field", NULL);
+        default:
+            if (*type->rest == '\0' && is_plausible(type)) {
+                return no_dtype(err, type->text, "number of that size", NULL);
+            }
+            return bad_typestr(err, type->text);
+    }
+}
+
+static const ad_dtype_info *
+find_typestr(const typestr *type)
+{
+    char code[16];
+    if (*type->rest != '\0') {
+        return NULL;
+    }
+    snprintf(code, sizeof(code), "%c%d", type->kind, type->size);
+    for (int i = 0; i < N_ROWS; i++) {
+        if (strcmp(rows[i].typestr, code) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+ad_status
+ad_dtype_from_typestr(const char *text, ad_dl_dtype *out, ad_error *err)
+{
+    typestr type;
+    if (!split_typestr(text, &type)) {
+        return bad_typestr(err, text);
+    }
+    const ad_dtype_info *row = find_typestr(&type);
+    if (row == NULL) {
+        return refuse_typestr(&type, err);
+    }
+    if (type.size > 1 && is_foreign(type.order)) {
+        return foreign_order(err, text);
+    }
+    *out = row->dtype;
+    return AD_OK;
+}
+
+/* --- PEP 3118 ----------------------------------------------------------- */
+
+/* The same type's code in standard sizes: native 'l' has 8 bytes on some
+ * machines and 4 on others, and 'n' and 'N' exist natively only. */
+static char
+standard_code(char native)
+{
+    switch (native) {
+        case 'l':
+            return sizeof(long) == 8 ? 'q' : 'i';
+        case 'L':
+            return sizeof(long) == 8 ? 'Q' : 'I';
+        case 'n':
+            return sizeof(size_t) == 8 ? 'q' : 'i';
+        case 'N':
+            return sizeof(size_t) == 8 ? 'Q' : 'I';
+        default:
+            return native;
+    }
+}
+
+/* A switch and not the table: this runs for every imported buffer. */
+static int
+row_of_code(char code)
+{
+    switch (code) {
+        case 'b':
+            return ROW_INT8;
+        case 'B':
+            return ROW_UINT8;
+        case 'h':
+            return ROW_INT16;
+        case 'H':
+            return ROW_UINT16;
+        case 'i':
+            return ROW_INT32;
+        case 'I':
+            return ROW_UINT32;
+        case 'q':
+            return ROW_INT64;
+        case 'Q':
+            return ROW_UINT64;
+        case 'e':
+            return ROW_FLOAT16;
+        case 'f':
+            return ROW_FLOAT32;
+        case 'd':
+            return ROW_FLOAT64;
+        case '?':
+            return ROW_BOOL;
+        case 'F': /* as struct spells it since Python 3.14 */
+            return ROW_COMPLEX64;
+        case 'D':
+            return ROW_COMPLEX128;
+        default:
+            return -1;
+    }
+}
+
+static ad_status
+refuse_buffer(const char *text, const char *code, ad_error *err)
+{
+    switch (*code == 'Z' ? code[1] : *code) {
+        case 'g':
+            return no_dtype(err, text, "long double",
+                            "convert to 64-bit floats first");
+        case 'c':
+            return no_dtype(err, text, "single characters",
+                            "pass memoryview(x).cast(\"B\") for the bytes");
+        case 'O':
+            return no_dtype(err, text, "Python objects", NULL);
+        case 'T':
+        case '(':
+            return no_dtype(err, text, "structured elements",
+                            "pass one field of the elements");
+        case 'P':
+        case '&':
+        case 'X':
+            return no_dtype(err, text, "pointers", NULL);
+        case 's':
+        case 'p':
+        case 'u':
+        case 'w':
+            return no_dtype(err, text, "text", NULL);
+        default:
+            break;
+    }
+    /* "3f", "ff", "xi": several items, or padding, per element. */
+    if ((*code >= '0' && *code <= '9') || *code == 'x' ||
+        (row_of_code(standard_code(*code)) >= 0 && code[1] != '\0')) {
+        return no_dtype(err, text, "several items per element", NULL);
+    }
+    return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                   "\"%.80s\" is no buffer format such as \"f\" or \"<i\"",
+                   text);
+}
+
+static ad_status
+take_row(int row, const char *text, int64_t itemsize, ad_dl_dtype *out,
+         ad_error *err)
+{
+    if (itemsize != rows[row].dtype.bits / 8) {
+        ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
+                "buffer of format \"%.80s\" claims %lld bytes per element "
+                "instead of %d",
+                text, (long long)itemsize, rows[row].dtype.bits / 8);
+        ad_error_dtype(err, text);
+        return AD_ERR_EXCHANGE;
+    }
+    *out = rows[row].dtype;
+    return AD_OK;
+}
+
+/* Formats with a byte order, with a letter before the code, or wrong. */
+static ad_status
+parse_buffer(const char *text, int64_t itemsize, ad_dl_dtype *out,
+             ad_error *err)
+{
+    const char *code = text;
+    char order = '@';
+    if (*code != '\0' && strchr("@=<>!^", *code) != NULL) {
+        order = *code++;
+    }
+    char letter = *code;
+    int length = 1;
+    if (letter == 'Z') {
+        letter = code[1] == 'f' ? 'F' : code[1] == 'd' ? 'D' : '\0';
+        length = 2;
+    } else if (order == '@' || order == '^') {
+        letter = standard_code(letter);
+    } else if (letter == 'l' || letter == 'L') {
+        letter = letter == 'l' ? 'i' : 'I';
+    }
+    int row = row_of_code(letter);
+    if (row < 0 || code[length] != '\0') {
+        return refuse_buffer(text, code, err);
+    }
+    if (rows[row].dtype.bits > 8 && is_foreign(order)) {
+        return foreign_order(err, text);
+    }
+    return take_row(row, text, itemsize, out, err);
+}
+
+ad_status
+ad_dtype_from_buffer(const char *format, int64_t itemsize, ad_dl_dtype *out,
+                     ad_error *err)
+{
+    const char *text = format != NULL ? format : "B";
+    if (text[0] != '\0' && text[1] == '\0') {
+        int row = row_of_code(standard_code(text[0]));
+        if (row >= 0) {
+            return take_row(row, text, itemsize, out, err);
+        }
+    }
+    return parse_buffer(text, itemsize, out, err);
+}

@@ -1,0 +1,14 @@
+/* One owner that holds several: an array whose buffers came from different
+ * objects.
+ */
+#ifndef AD_CORE_OWNER_GROUP_H
+#define AD_CORE_OWNER_GROUP_H
+
+#include "core/owner.h"
+#include "core/status.h"
+
+/* Takes references of its own on all of `owners` (NULL entries allowed). */
+AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
+                                           ad_owner **out, ad_error *err);
+
+#endif /* AD_CORE_OWNER_GROUP_H */

@@ -1,0 +1,414 @@
+#include <pthread.h>
+
+#include "trees.h"
+
+static ad_error err;
+
+/* As a consumer does: out of its place, which is then released. */
+static struct ArrowArray
+take(struct ArrowArray *source)
+{
+    CHECK(source->release != NULL);
+    struct ArrowArray moved = *source;
+    source->release = NULL;
+    return moved;
+}
+
+static void
+drop(struct ArrowArray *node)
+{
+    node->release(node);
+    CHECK(node->release == NULL);
+}
+
+/* The import is given up: the export alone keeps everything. */
+static struct ArrowDeviceArray *
+export_and_clear(ad_array *array)
+{
+    struct ArrowDeviceArray *box = NULL;
+    CHECK_INT(ad_array_export(array, &box, &err), AD_OK);
+    ad_array_clear(array);
+    return box;
+}
+
+static void
+import_batch(int n_columns, void *event, ad_array *out)
+{
+    tree_import(tree_wide_schema(n_columns), tree_wide_array(n_columns, 10),
+                event, out);
+}
+
+/* struct<a: int64, b: list<struct<int64, utf8>>, c: dictionary<utf8>> */
+static void
+import_nested(ad_array *out)
+{
+    tree_import(
+        tree_schema(
+            "+s", "", 3, tree_schema("l", "a", 0),
+            tree_schema("+l", "b", 1,
+                        tree_schema("+s", "item", 2, tree_schema("l", "x", 0),
+                                    tree_schema("u", "y", 0))),
+            tree_schema_dictionary(tree_schema("c", "c", 0),
+                                   tree_schema("u", "", 0))),
+        tree_array(10, false, 1, 3, tree_ints(10),
+                   tree_array(10, false, 2, 1,
+                              tree_array(20, false, 1, 2, tree_ints(20),
+                                         tree_array(20, false, 3, 0))),
+                   tree_array_dictionary(tree_array(10, false, 2, 0),
+                                         tree_array(4, false, 3, 0))),
+        NULL, out);
+}
+
+static void
+test_column(void)
+{
+    int event;
+    ad_array array;
+    tree_import(tree_schema("l", "", 0), tree_ints(7), &event, &array);
+    const void **buffers = array.node->buffers;
+    struct ArrowDeviceArray *box = export_and_clear(&array);
+    CHECK_INT(atomic_load(&live_schemas), 0);
+    CHECK_INT(box->device_type, ARROW_DEVICE_CUDA);
+    CHECK_INT(box->device_id, 3);
+    CHECK(box->sync_event == &event);
+    CHECK_INT(box->reserved[0] | box->reserved[1] | box->reserved[2], 0);
+    CHECK_INT(box->array.length, 7);
+    CHECK_INT(box->array.n_buffers, 2);
+    CHECK(box->array.buffers == buffers);
+    CHECK(box->array.buffers[1] == tree_buffer(1));
+    CHECK_INT(atomic_load(&live_arrays), 1);
+    ad_array_box_free(box);
+    tree_check_all_gone();
+}
+
+static void
+test_column_moved_out(void)
+{
+    for (int order = 0; order < 3; order++) {
+        ad_array array;
+        tree_import(tree_schema("l", "", 0), tree_ints(7), NULL, &array);
+        struct ArrowDeviceArray *box = export_and_clear(&array);
+        if (order == 2) {
+            drop(&box->array);
+            CHECK_INT(atomic_load(&live_arrays), 1);
+            ad_array_box_free(box);
+        } else {
+            struct ArrowArray moved = take(&box->array);
+            if (order == 0) {
+                ad_array_box_free(box);
+                CHECK_INT(atomic_load(&live_arrays), 1);
+                drop(&moved);
+            } else {
+                drop(&moved);
+                CHECK_INT(atomic_load(&live_arrays), 1);
+                ad_array_box_free(box);
+            }
+        }
+        tree_check_all_gone();
+    }
+}
+
+static void
+test_nested_fits_its_schema(void)
+{
+    ad_array array;
+    import_nested(&array);
+    struct ArrowDeviceArray *box = NULL;
+    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
+    CHECK_INT(ad_array_validate(array.schema.node, &box->array, &err), AD_OK);
+    struct ArrowArray *list = box->array.children[1];
+    CHECK(list != array.node->children[1]);
+    CHECK(list->children[0]->children[1] !=
+          array.node->children[1]->children[0]->children[1]);
+    CHECK(box->array.children[2]->dictionary !=
+          array.node->children[2]->dictionary);
+    CHECK_INT(list->children[0]->length, 20);
+    CHECK_INT(box->array.children[2]->dictionary->length, 4);
+    ad_array_clear(&array);
+    ad_array_box_free(box);
+    tree_check_all_gone();
+}
+
+/* Three columns moved out; they, the root and the box go in every order. */
+static void
+test_children_in_every_order(void)
+{
+    int order[5] = {0, 1, 2, 3, 4};
+    for (int p = 0; p < 120; p++) {
+        int rest[5] = {0, 1, 2, 3, 4};
+        for (int i = 0, q = p; i < 5; i++) {
+            int n = 5 - i, k = q % n;
+            q /= n;
+            order[i] = rest[k];
+            memmove(&rest[k], &rest[k + 1], (size_t)(n - k - 1) * sizeof(int));
+        }
+        ad_array array;
+        import_nested(&array);
+        struct ArrowDeviceArray *box = export_and_clear(&array);
+        struct ArrowArray moved[4];
+        for (int i = 0; i < 3; i++) {
+            moved[i] = take(box->array.children[i]);
+        }
+        moved[3] = take(&box->array);
+        for (int i = 0; i < 5; i++) {
+            CHECK(atomic_load(&live_arrays) > 0);
+            if (order[i] == 4) {
+                ad_array_box_free(box);
+            } else {
+                drop(&moved[order[i]]);
+            }
+        }
+        tree_check_all_gone();
+    }
+}
+
+static void
+test_grandchildren_and_dictionary(void)
+{
+    ad_array array;
+    import_nested(&array);
+    struct ArrowDeviceArray *box = export_and_clear(&array);
+    struct ArrowArray root = take(&box->array);
+    ad_array_box_free(box);
+    struct ArrowArray list = take(root.children[1]);
+    struct ArrowArray inner = take(list.children[0]->children[1]);
+    struct ArrowArray values = take(root.children[2]->dictionary);
+    drop(&root);
+    CHECK_INT(list.children[0]->children[0]->length, 20);
+    drop(&list);
+    drop(&values);
+    CHECK(atomic_load(&live_arrays) > 0);
+    CHECK(inner.buffers[1] == tree_buffer(1));
+    drop(&inner);
+    tree_check_all_gone();
+}
+
+static void
+test_children_released_in_place(void)
+{
+    ad_array array;
+    import_nested(&array);
+    struct ArrowDeviceArray *box = export_and_clear(&array);
+    drop(box->array.children[1]->children[0]);
+    drop(box->array.children[2]);
+    drop(&box->array);
+    ad_array_box_free(box);
+    tree_check_all_gone();
+}
+
+/* A consumer that hangs a node of its own where it moved one out. */
+static void
+test_foreign_child_goes_too(void)
+{
+    ad_array array;
+    import_batch(2, NULL, &array);
+    struct ArrowDeviceArray *box = export_and_clear(&array);
+    struct ArrowArray moved = take(box->array.children[1]);
+    struct ArrowArray *foreign = tree_ints(10);
+    *box->array.children[1] = *foreign;
+    free(foreign);
+    ad_array_box_free(box);
+    CHECK_INT(atomic_load(&live_arrays), 3);
+    drop(&moved);
+    tree_check_all_gone();
+}
+
+/* Two exports of one import hang on nothing of each other. A node of the one
+ * put into the other is not taken for the other's own. */
+static void
+test_two_exports(void)
+{
+    ad_array array;
+    struct ArrowDeviceArray *first, *second;
+    import_batch(2, NULL, &array);
+    CHECK_INT(ad_array_export(&array, &first, &err), AD_OK);
+    CHECK_INT(ad_array_export(&array, &second, &err), AD_OK);
+    ad_array_clear(&array);
+    drop(second->array.children[0]);
+    *second->array.children[0] = take(first->array.children[0]);
+    ad_array_box_free(first);
+    CHECK_INT(second->array.children[0]->length, 10);
+    ad_array_box_free(second);
+    tree_check_all_gone();
+}
+
+static void
+test_slice_changes_the_root_only(void)
+{
+    ad_array array, part;
+    import_nested(&array);
+    CHECK_INT(ad_array_slice(&array, 3, 4, &part, &err), AD_OK);
+    ad_array_clear(&array);
+    struct ArrowDeviceArray *box = NULL;
+    CHECK_INT(ad_array_export(&part, &box, &err), AD_OK);
+    CHECK_INT(box->array.offset, 3);
+    CHECK_INT(box->array.length, 4);
+    CHECK_INT(box->array.children[0]->offset, 0);
+    CHECK_INT(box->array.children[0]->length, 10);
+    CHECK_INT(ad_array_validate(part.schema.node, &box->array, &err), AD_OK);
+    ad_array_clear(&part);
+    ad_array_box_free(box);
+    tree_check_all_gone();
+}
+
+static void
+test_slice_of_dictionary_column(void)
+{
+    ad_array array, column, part;
+    import_nested(&array);
+    CHECK_INT(ad_array_field(&array, 2, &column, &err), AD_OK);
+    ad_array_clear(&array);
+    CHECK_INT(ad_array_slice(&column, 8, 2, &part, &err), AD_OK);
+    ad_array_clear(&column);
+    struct ArrowDeviceArray *box = export_and_clear(&part);
+    CHECK_INT(box->array.offset, 8);
+    CHECK_INT(box->array.length, 2);
+    CHECK_INT(box->array.null_count, 0);
+    CHECK_INT(box->array.dictionary->length, 4);
+    struct ArrowArray values = take(box->array.dictionary);
+    ad_array_box_free(box);
+    drop(&values);
+    tree_check_all_gone();
+}
+
+static void
+test_export_can_be_imported(void)
+{
+    int event;
+    ad_array array, again;
+    import_batch(3, &event, &array);
+    struct ArrowDeviceArray *box = NULL;
+    ad_schema schema = ad_schema_ref(array.schema);
+    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
+    ad_array_clear(&array);
+    CHECK_INT(ad_array_import_as(schema, box, &again, &err), AD_OK);
+    ad_array_box_free(box);
+    ad_schema_unref(schema);
+    CHECK(again.sync->handle == &event);
+    CHECK(again.node->children[2]->buffers[1] == tree_buffer(1));
+    ad_array_clear(&again);
+    tree_check_all_gone();
+}
+
+static void
+test_stream_needs_a_runtime(void)
+{
+    ad_array array;
+    struct ArrowDeviceArray *box = NULL;
+    import_batch(1, NULL, &array);
+    CHECK_INT(ad_sync_new(AD_SYNC_STREAM, array.device, (void *)2, NULL,
+                          &array.sync, &err),
+              AD_OK);
+    CHECK_INT(ad_array_export(&array, &box, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK(box == NULL);
+    ad_array_clear(&array);
+    tree_check_all_gone();
+}
+
+static void
+test_without_memory(void)
+{
+    int event;
+    ad_array array;
+    struct ArrowDeviceArray *box = NULL;
+    import_batch(5, &event, &array);
+    check_fail_nth(1);
+    CHECK_INT(ad_array_export(&array, &box, &err), AD_ERR_MEMORY);
+    CHECK(check_failed_once());
+    CHECK(box == NULL);
+    check_fail_nth(2); /* there is no second allocation */
+    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
+    CHECK(!check_failed_once());
+    check_fail_nth(0);
+    ad_array_clear(&array);
+    ad_array_box_free(box);
+    tree_check_all_gone();
+}
+
+static void
+test_wide(void)
+{
+    enum {
+        N = 1000
+    };
+    static struct ArrowArray moved[N];
+    ad_array array;
+    import_batch(N, NULL, &array);
+    struct ArrowDeviceArray *box = export_and_clear(&array);
+    for (int i = 0; i < N; i += 2) {
+        moved[i] = take(box->array.children[i]);
+    }
+    ad_array_box_free(box);
+    for (int i = N - 2; i >= 0; i -= 2) {
+        CHECK_INT(atomic_load(&live_arrays), N + 1);
+        drop(&moved[i]);
+    }
+    tree_check_all_gone();
+}
+
+static void *
+drop_on_thread(void *node)
+{
+    drop(node);
+    return NULL;
+}
+
+static void *
+free_on_thread(void *box)
+{
+    ad_array_box_free(box);
+    return NULL;
+}
+
+static void
+test_threads(void)
+{
+    enum {
+        N = 4
+    };
+    for (int round = 0; round < 50; round++) {
+        int event;
+        ad_array array;
+        struct ArrowArray moved[N];
+        pthread_t threads[N + 1];
+        import_batch(N + 2, &event, &array);
+        struct ArrowDeviceArray *box = export_and_clear(&array);
+        for (int i = 0; i < N; i++) {
+            moved[i] = take(box->array.children[i]);
+        }
+        for (int i = 0; i < N; i++) {
+            CHECK_INT(
+                pthread_create(&threads[i], NULL, drop_on_thread, &moved[i]),
+                0);
+        }
+        CHECK_INT(pthread_create(&threads[N], NULL, free_on_thread, box), 0);
+        for (int i = 0; i <= N; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        tree_check_all_gone();
+    }
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_column),
+        CHECK_TEST(test_column_moved_out),
+        CHECK_TEST(test_nested_fits_its_schema),
+        CHECK_TEST(test_children_in_every_order),
+        CHECK_TEST(test_grandchildren_and_dictionary),
+        CHECK_TEST(test_children_released_in_place),
+        CHECK_TEST(test_foreign_child_goes_too),
+        CHECK_TEST(test_two_exports),
+        CHECK_TEST(test_slice_changes_the_root_only),
+        CHECK_TEST(test_slice_of_dictionary_column),
+        CHECK_TEST(test_export_can_be_imported),
+        CHECK_TEST(test_stream_needs_a_runtime),
+        CHECK_TEST(test_without_memory),
+        CHECK_TEST(test_wide),
+        CHECK_TEST(test_threads),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

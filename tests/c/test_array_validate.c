@@ -1,0 +1,556 @@
+#include "trees.h"
+
+static ad_error err;
+
+/* A tree of every kind of node, to be spoiled in one place at a time. */
+typedef struct tree {
+    struct ArrowSchema *schema;
+    struct ArrowArray *array;
+} tree;
+
+static void
+tree_free(tree t)
+{
+    if (t.schema->release != NULL) {
+        t.schema->release(t.schema);
+    }
+    if (t.array->release != NULL) {
+        t.array->release(t.array);
+    }
+    free(t.schema);
+    free(t.array);
+}
+
+static ad_status
+validate(tree t)
+{
+    err = (ad_error){0};
+    ad_status status = ad_array_validate(t.schema, t.array, &err);
+    CHECK_INT(ad_array_validate(t.schema, t.array, NULL), status);
+    return status;
+}
+
+/* Both entry points refuse the array, with the same words. */
+static void
+refuse(tree t, const char *path, const char *message)
+{
+    CHECK_INT(validate(t), AD_ERR_ARROW);
+    CHECK_STR(err.path, path);
+    CHECK_HAS(err.message, message);
+    CHECK_INT(ad_array_validate_known(t.schema, t.array, &err), AD_ERR_ARROW);
+    CHECK_STR(err.path, path);
+    CHECK_HAS(err.message, message);
+    tree_free(t);
+    tree_check_all_gone();
+}
+
+static void
+accept(tree t)
+{
+    if (validate(t) != AD_OK) {
+        fprintf(stderr, "%s: %s: %s\n", t.schema->format, err.path,
+                err.message);
+        exit(1);
+    }
+    CHECK_INT(ad_array_validate_known(t.schema, t.array, NULL), AD_OK);
+    tree_free(t);
+    tree_check_all_gone();
+}
+
+static tree
+leaf(const char *format, int64_t length, int n_buffers)
+{
+    return (tree){tree_schema(format, "", 0),
+                  tree_array(length, true, n_buffers, 0)};
+}
+
+/* One child, of int64, of `child_length` rows. */
+static tree
+parent(const char *format, int64_t length, int n_buffers, int64_t child_length)
+{
+    return (tree){
+        tree_schema(format, "", 1, tree_schema("l", "item", 0)),
+        tree_array(length, true, n_buffers, 1, tree_ints(child_length))};
+}
+
+static tree
+run_end(int64_t length, int64_t n_runs, int64_t n_values)
+{
+    return (tree){tree_schema("+r", "", 2, tree_schema("i", "run_ends", 0),
+                              tree_schema("l", "values", 0)),
+                  tree_array(length, false, 0, 2,
+                             tree_array(n_runs, true, 2, 0),
+                             tree_ints(n_values))};
+}
+
+static tree
+dictionary(void)
+{
+    return (tree){tree_schema_dictionary(tree_schema("c", "", 0),
+                                         tree_schema("u", "", 0)),
+                  tree_array_dictionary(tree_array(5, true, 2, 0),
+                                        tree_array(2, false, 3, 0))};
+}
+
+/* struct<list<struct<int64>>, dictionary>, so that paths get long. */
+static tree
+deep(void)
+{
+    tree d = dictionary();
+    tree list = {
+        tree_schema("+l", "", 1,
+                    tree_schema("+s", "item", 1, tree_schema("l", "", 0))),
+        tree_array(5, true, 2, 1, tree_array(9, false, 1, 1, tree_ints(9)))};
+    return (tree){tree_schema("+s", "", 2, list.schema, d.schema),
+                  tree_array(5, false, 1, 2, list.array, d.array)};
+}
+
+static void
+test_accepts_every_format(void)
+{
+    static const struct {
+        const char *format;
+        int n_buffers;
+    } leaves[] = {
+        {"b", 2},     {"c", 2},   {"C", 2},   {"s", 2},         {"S", 2},
+        {"i", 2},     {"I", 2},   {"l", 2},   {"L", 2},         {"e", 2},
+        {"f", 2},     {"g", 2},   {"u", 3},   {"U", 3},         {"z", 3},
+        {"Z", 3},     {"vu", 3},  {"vz", 4},  {"vu", 9},        {"w:16", 2},
+        {"d:9,2", 2}, {"tdD", 2}, {"tdm", 2}, {"ttu", 2},       {"tsu:", 2},
+        {"tDn", 2},   {"tiM", 2}, {"tin", 2}, {"d:9,2,256", 2},
+    };
+    for (size_t i = 0; i < sizeof(leaves) / sizeof(leaves[0]); i++) {
+        accept(leaf(leaves[i].format, 5, leaves[i].n_buffers));
+        tree t = leaf(leaves[i].format, 5, leaves[i].n_buffers);
+        t.array->null_count = -1;
+        t.array->buffers[0] = NULL;
+        t.array->offset = 3;
+        accept(t);
+    }
+    tree t = leaf("n", 5, 0);
+    t.array->null_count = 5;
+    t.array->buffers = NULL;
+    t.array->children = NULL;
+    accept(t);
+    accept(parent("+l", 5, 2, 0));
+    accept(parent("+L", 5, 2, 7));
+    accept(parent("+vl", 5, 3, 7));
+    accept(parent("+vL", 5, 3, 7));
+    accept(parent("+s", 5, 1, 5));
+    accept(parent("+w:3", 5, 1, 15));
+    accept(parent("+w:0", 5, 1, 0));
+    accept(parent("+us:4", 5, 1, 5));
+    accept(parent("+ud:4", 5, 2, 0));
+    accept(run_end(10, 3, 3));
+    accept(dictionary());
+    accept(deep());
+    accept((tree){tree_schema("+s", "", 0), tree_array(9, false, 1, 0)});
+    accept((tree){tree_schema("+us:", "", 0), tree_array(0, false, 1, 0)});
+    accept((tree){
+        tree_schema("+m", "", 1,
+                    tree_schema("+s", "entries", 2, tree_schema("u", "key", 0),
+                                tree_schema("l", "value", 0))),
+        tree_array(2, true, 2, 1,
+                   tree_array(4, false, 1, 2, tree_array(4, false, 3, 0),
+                              tree_ints(4)))});
+}
+
+/* What peers really hand out, and the specification lets pass or does not
+ * quite: nothing here can be dereferenced. */
+static void
+test_accepts_peers(void)
+{
+    static const struct {
+        const char *format;
+        int n_buffers;
+    } empties[] = {{"l", 2},  {"u", 3},   {"Z", 3},     {"vu", 3},   {"+l", 2},
+                   {"+L", 2}, {"+vl", 3}, {"+ud:0", 2}, {"+us:0", 1}};
+    for (size_t i = 0; i < sizeof(empties) / sizeof(empties[0]); i++) {
+        tree t = empties[i].format[0] == '+'
+                     ? parent(empties[i].format, 0, empties[i].n_buffers, 0)
+                     : leaf(empties[i].format, 0, empties[i].n_buffers);
+        for (int b = 0; b < empties[i].n_buffers; b++) {
+            t.array->buffers[b] = NULL;
+        }
+        t.array->null_count = -1;
+        accept(t);
+    }
+    tree t = leaf("u", 5, 3);
+    t.array->buffers[2] = NULL; /* all strings are empty */
+    accept(t);
+    t = leaf("vu", 5, 3);
+    t.array->buffers[2] = NULL; /* no variadic buffers, no sizes */
+    accept(t);
+    t = leaf("w:0", 5, 2);
+    t.array->buffers[1] = NULL;
+    accept(t);
+    t = dictionary();
+    t.array->dictionary->length = 0;
+    accept(t);
+    t = run_end(0, 0, 0);
+    t.array->children[0]->null_count = -1;
+    accept(t);
+    t = leaf("l", 5, 2);
+    t.array->buffers[0] = NULL;
+    t.array->children = NULL;
+    accept(t);
+}
+
+static void
+test_refuses_numbers(void)
+{
+    static const struct {
+        const char *format;
+        int n_buffers;
+        int64_t length, offset, null_count;
+        const char *message;
+    } cases[] = {
+        {"l", 2, -1, 0, 0, "length is -1"},
+        {"l", 2, INT64_MIN, 0, 0, "length is -9223372036854775808"},
+        {"l", 2, 5, -1, 0, "offset is -1"},
+        {"l", 2, 5, 0, -2, "null_count is -2"},
+        {"l", 2, 5, 0, 6, "null_count is 6"},
+        {"l", 2, INT64_MAX, 0, 0, "overflow"},
+        {"l", 2, 5, INT64_MAX, 0, "overflow"},
+        {"l", 2, INT64_MAX / 2 + 1, INT64_MAX / 2 + 1, 0, "overflow"},
+        {"l", 2, INT64_MAX / 64, 0, 0, "overflow"},
+        {"tdD", 2, INT64_MAX / 32, 0, 0, "overflow"},
+        {"w:1000", 2, INT64_MAX / 8000, 0, 0, "overflow"},
+        {"vu", 3, INT64_MAX / 128, 0, 0, "overflow"},
+        {"U", 3, INT64_MAX / 64, 0, 0, "overflow"},
+        {"n", 0, INT64_MAX, 5, 0, "overflow"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int nested = 0; nested < 2; nested++) {
+            tree t = leaf(cases[i].format, 0, cases[i].n_buffers);
+            t.array->length = cases[i].length;
+            t.array->offset = cases[i].offset;
+            t.array->null_count = cases[i].null_count;
+            if (nested) {
+                t.schema = tree_schema("+s", "", 1, t.schema);
+                t.array = tree_array(0, false, 1, 1, t.array);
+            }
+            refuse(t, nested ? "children[0]" : "", cases[i].message);
+        }
+    }
+    /* The widest that fits. */
+    tree t = leaf("l", INT64_MAX / 64 - 1, 2);
+    accept(t);
+}
+
+static void
+test_refuses_buffers(void)
+{
+    tree t = leaf("l", 5, 2);
+    t.array->buffers = NULL;
+    refuse(t, "", "buffers is NULL, but n_buffers is 2");
+    t = leaf("l", 5, 2);
+    t.array->buffers[0] = NULL;
+    t.array->null_count = 1;
+    refuse(t, "", "null_count is 1, but buffers[0] (validity) is NULL");
+    t = leaf("vu", 5, 5);
+    t.array->buffers[4] = NULL;
+    refuse(t, "", "buffers[4] (sizes) is NULL");
+    t = leaf("l", 0, 2);
+    t.array->offset = 1;
+    t.array->buffers[1] = NULL;
+    refuse(t, "", "buffers[1] (data) is NULL, but offset is 1 and length 0");
+    t = leaf("n", 5, 1);
+    refuse(t, "", "n_buffers is 1, but format \"n\" has 0 buffers");
+    t = leaf("l", 5, 3);
+    refuse(t, "", "n_buffers is 3, but format \"l\" has 2 buffers");
+    t = leaf("l", 5, 2);
+    t.array->n_buffers = -1;
+    refuse(t, "", "n_buffers is -1");
+    t = leaf("vu", 5, 2);
+    refuse(t, "", "n_buffers is 2, but format \"vu\" has at least 3");
+    CHECK_HAS(err.hint, "sizes");
+    t = parent("+us:4", 5, 2, 5);
+    refuse(t, "", "n_buffers is 2, but format \"+us:4\" has 1");
+    CHECK_HAS(err.hint, "no validity bitmap");
+    t = parent("+ud:4", 5, 3, 5);
+    refuse(t, "", "n_buffers is 3, but format \"+ud:4\" has 2");
+    t = parent("+us:4", 5, 1, 5);
+    t.array->null_count = 2;
+    refuse(t, "", "null_count is 2, but this type has no validity bitmap");
+    t = run_end(5, 2, 2);
+    t.array->null_count = 1;
+    refuse(t, "", "null_count is 1, but this type has no validity bitmap");
+    t = parent("+s", 5, 1, 5);
+    t.array->buffers[0] = NULL;
+    t.array->null_count = 1;
+    refuse(t, "", "null_count is 1");
+}
+
+static void
+test_refuses_missing_data(void)
+{
+    static const struct {
+        const char *format;
+        int n_buffers, missing;
+        const char *message;
+    } cases[] = {
+        {"l", 2, 1, "buffers[1] (data)"},
+        {"tdD", 2, 1, "buffers[1] (data)"},
+        {"u", 3, 1, "buffers[1] (offsets)"},
+        {"vz", 4, 1, "buffers[1] (views)"},
+        {"+l", 2, 1, "buffers[1] (offsets)"},
+        {"+vl", 3, 1, "buffers[1] (offsets)"},
+        {"+vl", 3, 2, "buffers[2] (sizes)"},
+        {"+us:4", 1, 0, "buffers[0] (type ids)"},
+        {"+ud:4", 2, 0, "buffers[0] (type ids)"},
+        {"+ud:4", 2, 1, "buffers[1] (offsets)"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        tree t = cases[i].format[0] == '+'
+                     ? parent(cases[i].format, 5, cases[i].n_buffers, 5)
+                     : leaf(cases[i].format, 5, cases[i].n_buffers);
+        t.array->buffers[cases[i].missing] = NULL;
+        refuse(t, "", cases[i].message);
+    }
+}
+
+static void
+test_refuses_children(void)
+{
+    tree t = parent("+s", 5, 1, 4);
+    refuse(t, "children[0]", "length is 4, but the parent's offset and");
+    CHECK_HAS(err.message, "need 5");
+    t = parent("+s", 3, 1, 5);
+    t.array->offset = 3;
+    refuse(t, "children[0]", "length is 5");
+    t = parent("+us:4", 5, 1, 4);
+    refuse(t, "children[0]", "length is 4");
+    t = parent("+w:3", 5, 1, 14);
+    refuse(t, "children[0]", "need 15");
+    t = parent("+w:4611686018427387904", 5, 1, 14);
+    refuse(t, "", "overflow");
+    t = parent("+s", 5, 1, 5);
+    t.array->n_children = 0;
+    refuse(t, "", "n_children is 0, but the schema has 1");
+    t = parent("+s", 5, 1, 5);
+    t.array->n_children = -1;
+    refuse(t, "", "n_children is -1, but the schema has 1");
+    t = leaf("l", 5, 2);
+    t.array->n_children = 1;
+    refuse(t, "", "n_children is 1, but the schema has 0");
+    t = parent("+s", 5, 1, 5);
+    t.array->children = NULL;
+    refuse(t, "", "children is NULL, but n_children is 1");
+    t = parent("+s", 5, 1, 5);
+    struct ArrowArray *only = t.array->children[0];
+    t.array->children[0] = NULL;
+    CHECK_INT(validate(t), AD_ERR_ARROW);
+    CHECK_STR(err.path, "children[0]");
+    CHECK_HAS(err.message, "the array is NULL");
+    t.array->children[0] = only;
+    only->release(only);
+    refuse(t, "children[0]", "released");
+    t = deep();
+    t.array->children[0]->children[0]->children[0]->n_buffers = 1;
+    refuse(t, "children[0].children[0].children[0]", "n_buffers is 1");
+}
+
+static void
+test_refuses_run_ends(void)
+{
+    tree t = run_end(5, 2, 2);
+    t.array->children[0]->null_count = 1;
+    refuse(t, "children[0]", "run ends have no nulls");
+    refuse(run_end(5, 3, 2), "children[0]", "3 run ends for 2 values");
+    refuse(run_end(5, 0, 0), "children[0]", "no run ends for 5 rows");
+}
+
+static void
+test_refuses_dictionary(void)
+{
+    tree t = dictionary();
+    t.array->dictionary = NULL;
+    refuse(t, "", "dictionary is NULL, but the schema has one");
+    t = dictionary();
+    t.schema->release(t.schema);
+    free(t.schema);
+    t.schema = tree_schema("c", "", 0);
+    refuse(t, "", "the schema has none");
+    t = deep();
+    t.array->children[1]->dictionary->buffers[1] = NULL;
+    refuse(t, "children[1].dictionary", "(offsets) is NULL");
+    t = dictionary();
+    t.array->dictionary->release(t.array->dictionary);
+    refuse(t, "dictionary", "released");
+}
+
+static void
+refuse_schema(tree t, const char *path, const char *message)
+{
+    CHECK_INT(validate(t), AD_ERR_ARROW);
+    CHECK_STR(err.path, path);
+    CHECK_HAS(err.message, message);
+    tree_free(t);
+    tree_check_all_gone();
+}
+
+static void
+test_refuses_schema(void)
+{
+    tree t = leaf("l", 5, 2);
+    t.schema->release(t.schema);
+    refuse_schema(t, "", "released");
+    t = leaf("l", 5, 2);
+    t.array->release(t.array);
+    refuse(t, "", "released");
+    refuse_schema(leaf("?", 5, 2), "", "?");
+    t = parent("+s", 5, 1, 5);
+    t.schema->children[0]->format = "?";
+    refuse_schema(t, "children[0]", "?");
+    t = parent("+s", 5, 1, 5);
+    t.schema->children[0]->release(t.schema->children[0]);
+    refuse_schema(t, "children[0]", "released");
+    t = parent("+s", 5, 1, 5);
+    struct ArrowSchema *only = t.schema->children[0];
+    t.schema->children[0] = NULL;
+    CHECK_INT(validate(t), AD_ERR_ARROW);
+    CHECK_STR(err.path, "children[0]");
+    t.schema->children[0] = only;
+    only->n_children = 1;
+    CHECK_INT(validate(t), AD_ERR_ARROW);
+    CHECK_STR(err.path, "children[0]");
+    only->n_children = 0;
+    tree_free(t);
+    struct ArrowArray *array = tree_ints(1);
+    CHECK_INT(ad_array_validate(NULL, array, &err), AD_ERR_ARROW);
+    CHECK_HAS(err.message, "schema is NULL");
+    struct ArrowSchema *schema = tree_schema("l", "", 0);
+    CHECK_INT(ad_array_validate(schema, NULL, &err), AD_ERR_ARROW);
+    CHECK_HAS(err.message, "array is NULL");
+    tree_free((tree){schema, array});
+    tree_check_all_gone();
+}
+
+/* Nodes in plain lists: releasing such a tree would recurse. */
+typedef struct level {
+    struct ArrowSchema schema, *schema_child;
+    struct ArrowArray array, *array_child;
+} level;
+
+static void
+never_schema(struct ArrowSchema *node)
+{
+    (void)node;
+    abort();
+}
+
+static void
+never_array(struct ArrowArray *node)
+{
+    (void)node;
+    abort();
+}
+
+static level *
+bomb(int depth, const char *format, bool by_dictionary)
+{
+    static const void *buffers[2] = {NULL, &buffers};
+    level *levels = calloc((size_t)depth, sizeof(*levels));
+    for (int i = 0; i < depth; i++) {
+        bool last = i == depth - 1;
+        level *at = &levels[i];
+        at->schema.format = last || by_dictionary ? "l" : format;
+        at->schema.release = never_schema;
+        at->array.n_buffers = last || by_dictionary ? 2 : 1;
+        at->array.buffers = buffers;
+        at->array.release = never_array;
+        if (last) {
+            continue;
+        }
+        at->schema_child = &at[1].schema;
+        at->array_child = &at[1].array;
+        if (by_dictionary) {
+            at->schema.dictionary = at->schema_child;
+            at->array.dictionary = at->array_child;
+        } else {
+            at->schema.children = &at->schema_child;
+            at->array.children = &at->array_child;
+            at->schema.n_children = at->array.n_children = 1;
+        }
+    }
+    return levels;
+}
+
+static void
+test_depth(void)
+{
+    static const struct {
+        int depth;
+        bool by_dictionary;
+        ad_status status;
+    } cases[] = {
+        {AD_MAX_DEPTH, false, AD_OK},
+        {AD_MAX_DEPTH + 1, false, AD_ERR_ARROW},
+        {10000, false, AD_ERR_ARROW},
+        {AD_MAX_DEPTH, true, AD_OK},
+        {AD_MAX_DEPTH + 1, true, AD_ERR_ARROW},
+        {10000, true, AD_ERR_ARROW},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        level *levels = bomb(cases[i].depth, "+s", cases[i].by_dictionary);
+        CHECK_INT(ad_array_validate(&levels->schema, &levels->array, &err),
+                  cases[i].status);
+        if (cases[i].depth == 10000) {
+            CHECK_INT(
+                ad_array_validate_known(&levels->schema, &levels->array, &err),
+                AD_ERR_ARROW);
+            CHECK_HAS(err.message, "deeper than 64");
+        }
+        free(levels);
+    }
+    level *levels = bomb(10000, "+w:1", false);
+    CHECK_INT(ad_array_validate(&levels->schema, &levels->array, &err),
+              AD_ERR_ARROW);
+    CHECK_HAS(err.message, "deeper than 64");
+    free(levels);
+}
+
+/* A million columns, which all are the same node: no release. */
+static void
+test_wide(void)
+{
+    const int64_t n = 1000000;
+    tree t = parent("+s", 5, 1, 5);
+    struct ArrowSchema schema = *t.schema;
+    struct ArrowArray array = *t.array;
+    schema.n_children = array.n_children = n;
+    schema.children = malloc((size_t)n * sizeof(*schema.children));
+    array.children = malloc((size_t)n * sizeof(*array.children));
+    for (int64_t i = 0; i < n; i++) {
+        schema.children[i] = t.schema->children[0];
+        array.children[i] = t.array->children[0];
+    }
+    CHECK_INT(ad_array_validate(&schema, &array, &err), AD_OK);
+    array.children[n - 1] = NULL;
+    CHECK_INT(ad_array_validate(&schema, &array, &err), AD_ERR_ARROW);
+    CHECK_STR(err.path, "children[999999]");
+    free(schema.children);
+    free(array.children);
+    tree_free(t);
+    tree_check_all_gone();
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_accepts_every_format),
+        CHECK_TEST(test_accepts_peers),
+        CHECK_TEST(test_refuses_numbers),
+        CHECK_TEST(test_refuses_buffers),
+        CHECK_TEST(test_refuses_missing_data),
+        CHECK_TEST(test_refuses_children),
+        CHECK_TEST(test_refuses_run_ends),
+        CHECK_TEST(test_refuses_dictionary),
+        CHECK_TEST(test_refuses_schema),
+        CHECK_TEST(test_depth),
+        CHECK_TEST(test_wide),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

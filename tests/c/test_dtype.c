@@ -1,0 +1,249 @@
+/* Element types: the table in every direction, typestr, buffer formats. */
+#include "check.h"
+#include "core/dtype.h"
+
+static const ad_dtype_info table[] = {
+#define AD_DTYPE(tag, name, code, bits, arrow, extension, typestr, buffer)    \
+    {name, {code, bits, 1}, arrow, AD_DTYPE_##extension, typestr, buffer},
+#include "core/dtypes.def"
+#undef AD_DTYPE
+};
+
+enum {
+    N_TABLE = sizeof(table) / sizeof(table[0])
+};
+
+static void
+test_table(void)
+{
+    char text[32];
+    ad_dl_dtype dtype;
+    for (int i = 0; i < N_TABLE; i++) {
+        const ad_dtype_info *row = ad_dtype_find(table[i].dtype);
+        CHECK(row != NULL);
+        CHECK_STR(row->name, table[i].name);
+        CHECK(ad_dtype_by_name(table[i].name) == row);
+        if (table[i].extension == AD_DTYPE_NONE) {
+            CHECK(ad_dtype_by_format(table[i].arrow) == row);
+        }
+        if (table[i].typestr[0] != '\0') {
+            snprintf(text, sizeof(text), "<%s", table[i].typestr);
+            CHECK_INT(ad_dtype_from_typestr(text, &dtype, NULL), AD_OK);
+            CHECK(ad_dtype_equal(dtype, table[i].dtype));
+        }
+        if (table[i].buffer[0] != '\0') {
+            int64_t size = table[i].dtype.bits / 8;
+            CHECK_INT(
+                ad_dtype_from_buffer(table[i].buffer, size, &dtype, NULL),
+                AD_OK);
+            CHECK(ad_dtype_equal(dtype, table[i].dtype));
+            snprintf(text, sizeof(text), "=%s", table[i].buffer);
+            CHECK_INT(ad_dtype_from_buffer(text, size, &dtype, NULL), AD_OK);
+            CHECK(ad_dtype_equal(dtype, table[i].dtype));
+        }
+    }
+}
+
+static void
+test_unknown(void)
+{
+    CHECK(ad_dtype_find((ad_dl_dtype){77, 8, 1}) == NULL);
+    CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_INT, 7, 1}) == NULL);
+    CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_FLOAT, 32, 4}) != NULL);
+    CHECK(ad_dtype_by_name("float31") == NULL);
+    CHECK(ad_dtype_by_format("") == NULL);
+    CHECK(ad_dtype_by_format("b") == NULL);
+    CHECK(ad_dtype_by_format("ix") == NULL);
+    CHECK(ad_dtype_by_format("+w:2") == NULL);
+}
+
+static void
+test_format(void)
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 1}, name), "float32");
+    CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 4}, name), "float32x4");
+    CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 0}, name), "float32x0");
+    CHECK_STR(ad_dtype_format((ad_dl_dtype){77, 3, 1}, name),
+              "dlpack(code=77, bits=3, lanes=1)");
+    CHECK_STR(ad_dtype_format((ad_dl_dtype){255, 255, 65535}, name),
+              "dlpack(code=255, bits=255, lanes=65535)");
+}
+
+/* --- errors -------------------------------------------------------------- */
+
+typedef struct refusal {
+    const char *text;
+    ad_status status;
+    const char *reason; /* NULL: none */
+    const char *hint;
+} refusal;
+
+static void
+check_refusal(const refusal *expected, ad_status status, const ad_error *err)
+{
+    if (status != expected->status) {
+        fprintf(stderr, "%s gives status %d\n", expected->text, status);
+    }
+    CHECK_INT(status, expected->status);
+    CHECK_INT(err->status, expected->status);
+    CHECK_HAS(err->message, expected->text);
+    CHECK_HAS(err->hint, expected->hint);
+    CHECK((err->reason == NULL) == (expected->reason == NULL));
+    if (expected->reason != NULL) {
+        CHECK_STR(err->reason, expected->reason);
+        CHECK_STR(err->dtype, expected->text);
+    }
+}
+
+static void
+check_typestr(const char *text, uint8_t code, uint8_t bits)
+{
+    ad_dl_dtype dtype = {0};
+    CHECK_INT(ad_dtype_from_typestr(text, &dtype, NULL), AD_OK);
+    CHECK(ad_dtype_equal(dtype, (ad_dl_dtype){code, bits, 1}));
+}
+
+static void
+test_typestr(void)
+{
+    check_typestr("|b1", AD_DL_BOOL, 8);
+    check_typestr("<f4", AD_DL_FLOAT, 32);
+    check_typestr("|f4", AD_DL_FLOAT, 32);
+    check_typestr("f4", AD_DL_FLOAT, 32);
+    check_typestr("=i8", AD_DL_INT, 64);
+    check_typestr(">u1", AD_DL_UINT, 8);
+    check_typestr("<c16", AD_DL_COMPLEX, 128);
+}
+
+static void
+test_typestr_refused(void)
+{
+    static const refusal refusals[] = {
+        {">i4", AD_ERR_EXCHANGE, "byteorder", "newbyteorder"},
+        {">c8", AD_ERR_EXCHANGE, "byteorder", "newbyteorder"},
+        {"<M8[us]", AD_ERR_EXCHANGE, "dtype", "int64"},
+        {"<m8[ns]", AD_ERR_EXCHANGE, "dtype", "int64"},
+        {"|V8", AD_ERR_EXCHANGE, "dtype", ""},
+        {"|O8", AD_ERR_EXCHANGE, "dtype", ""},
+        {"|O", AD_ERR_EXCHANGE, "dtype", ""},
+        {"<U5", AD_ERR_EXCHANGE, "dtype", ""},
+        {"|S5", AD_ERR_EXCHANGE, "dtype", ""},
+        {"|a5", AD_ERR_EXCHANGE, "dtype", ""},
+        {"|t1", AD_ERR_EXCHANGE, "dtype", ""},
+        {"<f16", AD_ERR_EXCHANGE, "dtype", ""},
+        {"<c32", AD_ERR_EXCHANGE, "dtype", ""},
+        {"<i16", AD_ERR_EXCHANGE, "dtype", ""},
+        {"B", AD_ERR_VALUE, NULL, ""},
+        {"", AD_ERR_VALUE, NULL, ""},
+        {"<", AD_ERR_VALUE, NULL, ""},
+        {"<f", AD_ERR_VALUE, NULL, ""},
+        {"f3", AD_ERR_VALUE, NULL, ""},
+        {"<f0", AD_ERR_VALUE, NULL, ""},
+        {"<f4x", AD_ERR_VALUE, NULL, ""},
+        {"<i99999999999999999999", AD_ERR_VALUE, NULL, ""},
+        {"<f-4", AD_ERR_VALUE, NULL, ""},
+        {"@f4", AD_ERR_VALUE, NULL, ""},
+        {"float32", AD_ERR_VALUE, NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        ad_error err = {0};
+        ad_dl_dtype dtype;
+        check_refusal(&refusals[i],
+                      ad_dtype_from_typestr(refusals[i].text, &dtype, &err),
+                      &err);
+        CHECK_INT(ad_dtype_from_typestr(refusals[i].text, &dtype, NULL),
+                  refusals[i].status);
+    }
+}
+
+static void
+check_buffer(const char *format, int64_t itemsize, uint8_t code, uint8_t bits)
+{
+    ad_dl_dtype dtype = {0};
+    CHECK_INT(ad_dtype_from_buffer(format, itemsize, &dtype, NULL), AD_OK);
+    CHECK(ad_dtype_equal(dtype, (ad_dl_dtype){code, bits, 1}));
+}
+
+static void
+test_buffer(void)
+{
+    const uint8_t long_bits = 8 * sizeof(long);
+    check_buffer(NULL, 1, AD_DL_UINT, 8);
+    check_buffer("l", sizeof(long), AD_DL_INT, long_bits);
+    check_buffer("@L", sizeof(long), AD_DL_UINT, long_bits);
+    check_buffer("<l", 4, AD_DL_INT, 32);
+    check_buffer("=L", 4, AD_DL_UINT, 32);
+    check_buffer("n", sizeof(size_t), AD_DL_INT, 8 * sizeof(size_t));
+    check_buffer("@N", sizeof(size_t), AD_DL_UINT, 8 * sizeof(size_t));
+    check_buffer("?", 1, AD_DL_BOOL, 8);
+    check_buffer("e", 2, AD_DL_FLOAT, 16);
+    check_buffer("Zf", 8, AD_DL_COMPLEX, 64);
+    check_buffer("<Zd", 16, AD_DL_COMPLEX, 128);
+    check_buffer("F", 8, AD_DL_COMPLEX, 64);
+    check_buffer("=D", 16, AD_DL_COMPLEX, 128);
+    check_buffer(">b", 1, AD_DL_INT, 8);
+    check_buffer("!B", 1, AD_DL_UINT, 8);
+}
+
+static void
+test_buffer_refused(void)
+{
+    static const refusal refusals[] = {
+        {">i", AD_ERR_EXCHANGE, "byteorder", "newbyteorder"},
+        {"!d", AD_ERR_EXCHANGE, "byteorder", "newbyteorder"},
+        {">Zf", AD_ERR_EXCHANGE, "byteorder", "newbyteorder"},
+        {"g", AD_ERR_EXCHANGE, "dtype", "64-bit"},
+        {"Zg", AD_ERR_EXCHANGE, "dtype", "64-bit"},
+        {"c", AD_ERR_EXCHANGE, "dtype", "cast"},
+        {"O", AD_ERR_EXCHANGE, "dtype", ""},
+        {"T{<i:a:<f:b:}", AD_ERR_EXCHANGE, "dtype", "field"},
+        {"(2,3)f", AD_ERR_EXCHANGE, "dtype", "field"},
+        {"P", AD_ERR_EXCHANGE, "dtype", ""},
+        {"8s", AD_ERR_EXCHANGE, "dtype", ""},
+        {"s", AD_ERR_EXCHANGE, "dtype", ""},
+        {"w", AD_ERR_EXCHANGE, "dtype", ""},
+        {"2f", AD_ERR_EXCHANGE, "dtype", ""},
+        {"ff", AD_ERR_EXCHANGE, "dtype", ""},
+        {"x", AD_ERR_EXCHANGE, "dtype", ""},
+        {"i", AD_ERR_EXCHANGE, "dtype", ""}, /* itemsize is 0 here */
+        {"", AD_ERR_VALUE, NULL, ""},
+        {"@", AD_ERR_VALUE, NULL, ""},
+        {"=n", AD_ERR_VALUE, NULL, ""},
+        {"k", AD_ERR_VALUE, NULL, ""},
+        {"Z", AD_ERR_VALUE, NULL, ""},
+        {"Zq", AD_ERR_VALUE, NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        ad_error err = {0};
+        ad_dl_dtype dtype;
+        check_refusal(&refusals[i],
+                      ad_dtype_from_buffer(refusals[i].text, 0, &dtype, &err),
+                      &err);
+    }
+}
+
+static void
+test_buffer_itemsize(void)
+{
+    static const int64_t sizes[] = {0, 1, 2, 8, -4, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        ad_error err = {0};
+        ad_dl_dtype dtype;
+        CHECK_INT(ad_dtype_from_buffer("<f", sizes[i], &dtype, &err),
+                  AD_ERR_EXCHANGE);
+        CHECK_HAS(err.message, "instead of 4");
+    }
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_table),           CHECK_TEST(test_unknown),
+        CHECK_TEST(test_format),          CHECK_TEST(test_typestr),
+        CHECK_TEST(test_typestr_refused), CHECK_TEST(test_buffer),
+        CHECK_TEST(test_buffer_refused),  CHECK_TEST(test_buffer_itemsize),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,170 @@
+/* The metadata blob: reading, lies, building, comparison. */
+#include "check.h"
+#include "core/metadata.h"
+
+static char *
+build(const char *const (*pairs)[2], int32_t n)
+{
+    ad_metadata_pair items[8];
+    char *blob = NULL;
+    for (int32_t i = 0; i < n; i++) {
+        items[i] =
+            (ad_metadata_pair){pairs[i][0], (int32_t)strlen(pairs[i][0]),
+                               pairs[i][1], (int32_t)strlen(pairs[i][1])};
+    }
+    CHECK_INT(ad_metadata_build(items, n, &blob, NULL), AD_OK);
+    return blob;
+}
+
+static void
+test_round_trip(void)
+{
+    const char *const pairs[][2] = {{"key", "value"}, {"", ""}, {"k", "22"}};
+    char *blob = build(pairs, 3);
+    ad_metadata_reader reader;
+    ad_metadata_pair pair;
+    bool done = false;
+    CHECK_INT(ad_metadata_begin(&reader, blob, NULL), AD_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(ad_metadata_next(&reader, &pair, &done, NULL), AD_OK);
+        CHECK(!done);
+        CHECK_INT(pair.key_length, strlen(pairs[i][0]));
+        CHECK(memcmp(pair.key, pairs[i][0], strlen(pairs[i][0])) == 0);
+        CHECK_INT(pair.value_length, strlen(pairs[i][1]));
+        CHECK(memcmp(pair.value, pairs[i][1], strlen(pairs[i][1])) == 0);
+    }
+    CHECK_INT(ad_metadata_next(&reader, &pair, &done, NULL), AD_OK);
+    CHECK(done);
+    int64_t size = -1;
+    CHECK_INT(ad_metadata_size(blob, &size, NULL), AD_OK);
+    CHECK_INT(size, 4 + 3 * 8 + 8 + 0 + 3);
+    CHECK_INT(reader.size, size);
+    free(blob);
+}
+
+static void
+test_null(void)
+{
+    int64_t size = -1;
+    bool found = true;
+    ad_metadata_pair pair;
+    CHECK_INT(ad_metadata_size(NULL, &size, NULL), AD_OK);
+    CHECK_INT(size, 0);
+    CHECK_INT(ad_metadata_find(NULL, "k", &pair, &found, NULL), AD_OK);
+    CHECK(!found);
+}
+
+static void
+test_find(void)
+{
+    const char *const pairs[][2] = {{"kk", "0"}, {"k", "1"}, {"k", "2"}};
+    char *blob = build(pairs, 3);
+    ad_metadata_pair pair;
+    bool found = false;
+    CHECK_INT(ad_metadata_find(blob, "k", &pair, &found, NULL), AD_OK);
+    CHECK(found && pair.value_length == 1 && pair.value[0] == '1');
+    CHECK_INT(ad_metadata_find(blob, "kkk", &pair, &found, NULL), AD_OK);
+    CHECK(!found);
+    free(blob);
+}
+
+/* --- lies ---------------------------------------------------------------- */
+
+static void
+check_lie(const int32_t *numbers, size_t n, const char *message)
+{
+    /* On the heap at its exact size, so that reading further is seen. */
+    char *blob = malloc(n * sizeof(int32_t));
+    memcpy(blob, numbers, n * sizeof(int32_t));
+    ad_error err = {0};
+    int64_t size;
+    bool flag;
+    ad_metadata_pair pair;
+    CHECK_INT(ad_metadata_size(blob, &size, &err), AD_ERR_ARROW);
+    CHECK_HAS(err.message, message);
+    CHECK_INT(ad_metadata_find(blob, "k", &pair, &flag, NULL), AD_ERR_ARROW);
+    CHECK_INT(ad_metadata_equal(blob, NULL, &flag, NULL), AD_ERR_ARROW);
+    CHECK_INT(ad_metadata_equal(NULL, blob, &flag, NULL), AD_ERR_ARROW);
+    free(blob);
+}
+
+static void
+test_lies(void)
+{
+    check_lie((int32_t[]){-1}, 1, "claim -1 pairs");
+    check_lie((int32_t[]){65537}, 1, "claim 65537 pairs");
+    check_lie((int32_t[]){INT32_MAX}, 1, "claim 2147483647 pairs");
+    check_lie((int32_t[]){1, -5}, 2, "length of -5");
+    check_lie((int32_t[]){1, INT32_MAX}, 2, "length of 2147483647");
+    check_lie((int32_t[]){1, AD_METADATA_MAX_SIZE}, 2, "refused");
+    check_lie((int32_t[]){1, 0, -1}, 3, "value 0 claims");
+    check_lie((int32_t[]){2, 0, 0, 0, INT32_MIN}, 5, "value 1 claims");
+}
+
+static void
+test_build_errors(void)
+{
+    const ad_metadata_pair huge = {"k", AD_METADATA_MAX_SIZE, "", 0};
+    const ad_metadata_pair fine = {"k", 1, NULL, 0};
+    char *blob = NULL;
+    CHECK_INT(ad_metadata_build(&huge, 1, &blob, NULL), AD_ERR_VALUE);
+    check_fail_nth(1);
+    CHECK_INT(ad_metadata_build(&fine, 1, &blob, NULL), AD_ERR_MEMORY);
+    CHECK(blob == NULL);
+    CHECK_INT(ad_metadata_build(&fine, 1, &blob, NULL), AD_OK);
+    free(blob);
+}
+
+/* --- comparison ---------------------------------------------------------- */
+
+static void
+compare(const char *const (*a)[2], int32_t n_a, const char *const (*b)[2],
+        int32_t n_b, bool expected)
+{
+    char *left = build(a, n_a);
+    char *right = build(b, n_b);
+    bool is_equal = !expected;
+    CHECK_INT(ad_metadata_equal(left, right, &is_equal, NULL), AD_OK);
+    CHECK_INT(is_equal, expected);
+    free(left);
+    free(right);
+}
+
+static void
+test_equal(void)
+{
+    const char *const ab[][2] = {{"a", "1"}, {"b", "2"}};
+    const char *const ba[][2] = {{"b", "2"}, {"a", "1"}};
+    const char *const ac[][2] = {{"a", "1"}, {"b", "3"}};
+    const char *const aa[][2] = {{"a", "1"}, {"a", "1"}};
+    const char *const longer[][2] = {{"a", "1"}, {"b", "22"}};
+    const char *const shifted[][2] = {{"ab", ""}, {"", "12"}};
+    compare(ab, 2, ab, 2, true);
+    compare(ab, 2, ba, 2, true);
+    compare(ab, 2, ac, 2, false);
+    compare(ab, 2, aa, 2, false);
+    compare(ab, 1, ab, 2, false);
+    compare(ab, 2, longer, 2, false);
+    compare(ab, 2, shifted, 2, false);
+    char *empty = build(ab, 0);
+    bool is_equal = false;
+    CHECK_INT(ad_metadata_equal(empty, NULL, &is_equal, NULL), AD_OK);
+    CHECK(is_equal);
+    free(empty);
+    char *left = build(ab, 2), *right = build(ba, 2);
+    check_fail_nth(1);
+    CHECK_INT(ad_metadata_equal(left, right, &is_equal, NULL), AD_ERR_MEMORY);
+    free(left);
+    free(right);
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_round_trip),   CHECK_TEST(test_null),
+        CHECK_TEST(test_find),         CHECK_TEST(test_lies),
+        CHECK_TEST(test_build_errors), CHECK_TEST(test_equal),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,656 @@
+/* Schemas: validation, ownership of import, build and export, comparison. */
+#include <pthread.h>
+
+#include "check.h"
+#include "core/metadata.h"
+#include "core/schema.h"
+
+/* --- a foreign producer: every node is its own allocation ---------------- */
+
+static atomic_int live;
+
+static void
+release(struct ArrowSchema *node)
+{
+    for (int64_t i = 0; node->children != NULL && i < node->n_children; i++) {
+        struct ArrowSchema *child = node->children[i];
+        if (child != NULL && child->release != NULL) {
+            child->release(child);
+        }
+        free(child);
+    }
+    if (node->dictionary != NULL) {
+        if (node->dictionary->release != NULL) {
+            node->dictionary->release(node->dictionary);
+        }
+        free(node->dictionary);
+    }
+    free(node->children);
+    free((void *)node->format);
+    free((void *)node->name);
+    node->release = NULL;
+    atomic_fetch_sub(&live, 1);
+}
+
+static struct ArrowSchema *
+node(const char *format, const char *name, int64_t n_children)
+{
+    struct ArrowSchema *self = calloc(1, sizeof(*self));
+    self->format = format != NULL ? strdup(format) : NULL;
+    self->name = name != NULL ? strdup(name) : NULL;
+    self->flags = ARROW_FLAG_NULLABLE;
+    self->n_children = n_children;
+    if (n_children > 0) {
+        self->children = calloc((size_t)n_children, sizeof(*self->children));
+    }
+    self->release = release;
+    atomic_fetch_add(&live, 1);
+    return self;
+}
+
+static struct ArrowSchema *
+parent(const char *format, const char *name, struct ArrowSchema *first,
+       struct ArrowSchema *second)
+{
+    struct ArrowSchema *self =
+        node(format, name, (first != NULL) + (second != NULL));
+    if (first != NULL) {
+        self->children[0] = first;
+    }
+    if (second != NULL) {
+        self->children[1] = second;
+    }
+    return self;
+}
+
+static struct ArrowSchema *
+encoded(const char *format, struct ArrowSchema *values)
+{
+    struct ArrowSchema *self = node(format, "d", 0);
+    self->dictionary = values;
+    return self;
+}
+
+static void
+drop(struct ArrowSchema *self)
+{
+    if (self->release != NULL) {
+        self->release(self);
+    }
+    free(self);
+}
+
+static struct ArrowSchema *
+sample(void)
+{
+    return parent("+s", "root", node("i", "a", 0),
+                  parent("+l", "b", encoded("c", node("u", NULL, 0)), NULL));
+}
+
+/* --- validation ---------------------------------------------------------- */
+
+static void
+valid(struct ArrowSchema *self)
+{
+    ad_error err = {0};
+    CHECK_INT(ad_schema_validate(self, &err), AD_OK);
+    drop(self);
+}
+
+/* Takes the tree. */
+static void
+invalid(struct ArrowSchema *self, const char *path, const char *message)
+{
+    ad_error err = {0};
+    CHECK_INT(ad_schema_validate(self, &err), AD_ERR_ARROW);
+    CHECK_STR(err.path, path);
+    CHECK_HAS(err.message, message);
+    CHECK_INT(ad_schema_validate(self, NULL), AD_ERR_ARROW);
+    drop(self);
+}
+
+static struct ArrowSchema *
+with_count(struct ArrowSchema *self, int64_t n)
+{
+    self->n_children = n;
+    return self;
+}
+
+static void
+test_validate_good(void)
+{
+    valid(sample());
+    valid(node("+s", NULL, 0));
+    valid(node("+us:", NULL, 0));
+    valid(parent("+ud:5,7", NULL, node("c", "", 0), node("u", "", 0)));
+    valid(parent("+w:0", NULL, node("c", "", 0), NULL));
+    valid(parent(
+        "+m", NULL,
+        parent("+s", "entries", node("u", "key", 0), node("i", "value", 0)),
+        NULL));
+    valid(parent("+r", NULL, node("s", "", 0), node("u", "", 0)));
+    valid(parent("+r", NULL, node("i", "", 0), node("u", "", 0)));
+    valid(parent("+r", NULL, node("l", "", 0), node("u", "", 0)));
+    valid(encoded("L", encoded("c", node("u", "", 0))));
+    CHECK_INT(live, 0);
+}
+
+static void
+test_validate_bad(void)
+{
+    ad_error err = {0};
+    CHECK_INT(ad_schema_validate(NULL, &err), AD_ERR_ARROW);
+    invalid(node(NULL, "", 0), "", "NULL");
+    invalid(node("", "", 0), "", "empty");
+    invalid(node("ix", "", 0), "", "\"ix\"");
+    invalid(parent("+s", "", node("i", "", 0), node("w:-1", "", 0)),
+            "children[1]", "w:-1");
+    invalid(parent("+l", "", encoded("c", node("?", "", 0)), NULL),
+            "children[0].dictionary", "\"?\"");
+    invalid(parent("i", "", node("i", "", 0), NULL), "", "instead of 0");
+    invalid(node("+l", "", 0), "", "instead of 1");
+    invalid(parent("+us:1", "", node("i", "", 0), node("i", "", 0)), "",
+            "instead of 1");
+    invalid(node("+s", "", 1), "children[0]", "NULL");
+    invalid(with_count(node("+s", "", 0), -1), "", "claims -1");
+    invalid(with_count(node("i", "", 0), -3), "", "claims -3");
+    invalid(with_count(node("+s", "", 0), 5), "", "list of children is NULL");
+    struct ArrowSchema *huge = node("+s", "", 0);
+    huge->n_children = INT64_MAX;
+    CHECK_INT(ad_schema_validate(huge, &err), AD_ERR_ARROW);
+    CHECK_HAS(err.message, "claims 9223372036854775807");
+    huge->n_children = 0;
+    drop(huge);
+    invalid(encoded("f", node("u", "", 0)), "", "instead of an integer");
+    invalid(encoded("u", node("u", "", 0)), "", "instead of an integer");
+    invalid(parent("+m", "", node("i", "", 0), NULL), "children[0]",
+            "struct of two");
+    invalid(parent("+m", "", parent("+s", "", node("i", "", 0), NULL), NULL),
+            "children[0]", "struct of two");
+    invalid(parent("+r", "", node("c", "", 0), node("i", "", 0)),
+            "children[0]", "run ends");
+    invalid(parent("+r", "", node("ttm", "", 0), node("i", "", 0)),
+            "children[0]", "run ends");
+    CHECK_INT(live, 0);
+}
+
+static void
+test_validate_released(void)
+{
+    struct ArrowSchema *tree = sample();
+    struct ArrowSchema *child = tree->children[1];
+    struct ArrowSchema moved = *child;
+    child->release = NULL;
+    ad_error err = {0};
+    CHECK_INT(ad_schema_validate(tree, &err), AD_ERR_ARROW);
+    CHECK_STR(err.path, "children[1]");
+    CHECK_HAS(err.message, "released");
+    moved.release(&moved);
+    drop(tree);
+    CHECK_INT(live, 0);
+}
+
+/* On an array, because releasing ten thousand levels recurses. */
+static void
+check_depth(int levels, bool by_dictionary, ad_status expected)
+{
+    struct ArrowSchema *nodes = calloc((size_t)levels, sizeof(*nodes));
+    struct ArrowSchema **lists = calloc((size_t)levels, sizeof(*lists));
+    for (int i = 0; i < levels; i++) {
+        bool is_last = i == levels - 1;
+        nodes[i].release = release;
+        nodes[i].format = by_dictionary || is_last ? "i" : "+l";
+        if (is_last) {
+            continue;
+        }
+        if (by_dictionary) {
+            nodes[i].dictionary = &nodes[i + 1];
+        } else {
+            lists[i] = &nodes[i + 1];
+            nodes[i].n_children = 1;
+            nodes[i].children = &lists[i];
+        }
+    }
+    ad_error err = {0};
+    CHECK_INT(ad_schema_validate(nodes, &err), expected);
+    if (expected != AD_OK) {
+        CHECK_HAS(err.message, "deeper than 64");
+        CHECK_HAS(err.path, by_dictionary ? "dictionary" : "children[0]");
+    }
+    free(nodes);
+    free(lists);
+}
+
+static void
+test_validate_depth(void)
+{
+    for (int by_dictionary = 0; by_dictionary < 2; by_dictionary++) {
+        check_depth(AD_MAX_DEPTH, by_dictionary, AD_OK);
+        check_depth(AD_MAX_DEPTH + 1, by_dictionary, AD_ERR_ARROW);
+        check_depth(10000, by_dictionary, AD_ERR_ARROW);
+    }
+}
+
+/* --- import -------------------------------------------------------------- */
+
+static ad_schema
+import(struct ArrowSchema *self)
+{
+    ad_schema schema;
+    CHECK_INT(ad_schema_move(self, &schema, NULL), AD_OK);
+    CHECK(self->release == NULL);
+    free(self);
+    return schema;
+}
+
+static void
+test_move(void)
+{
+    struct ArrowSchema *tree = sample();
+    ad_schema schema = {0};
+    ad_error err = {0};
+    check_fail_nth(1);
+    CHECK_INT(ad_schema_move(tree, &schema, &err), AD_ERR_MEMORY);
+    CHECK(tree->release == release);
+    CHECK_INT(ad_schema_move(tree, &schema, &err), AD_OK);
+    CHECK(tree->release == NULL);
+    CHECK_INT(ad_schema_move(tree, &schema, &err), AD_ERR_ARROW);
+    CHECK_HAS(err.message, "released");
+    free(tree);
+    ad_schema child = ad_schema_at(schema, schema.node->children[1]);
+    ad_schema_unref(schema);
+    CHECK_STR(child.node->format, "+l");
+    CHECK(live > 0);
+    ad_schema_unref(child);
+    CHECK_INT(live, 0);
+}
+
+static void
+test_primitive(void)
+{
+    for (const char *p = "cCsSiIlLefg"; *p != '\0'; p++) {
+        char format[] = {*p, '\0'};
+        ad_schema schema = ad_schema_primitive(format);
+        CHECK_STR(schema.node->format, format);
+        CHECK_STR(schema.node->name, "");
+        CHECK(schema.owner == NULL && schema.node->metadata == NULL);
+        CHECK_INT(schema.node->flags, ARROW_FLAG_NULLABLE);
+        CHECK_INT(ad_schema_validate(schema.node, NULL), AD_OK);
+    }
+    const char *const others[] = {"", "b", "u", "n", "ii", "+s", "tdD"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        CHECK(ad_schema_primitive(others[i]).node == NULL);
+    }
+}
+
+/* --- build --------------------------------------------------------------- */
+
+static void
+test_build(void)
+{
+    char *metadata = NULL;
+    const ad_metadata_pair pair = {"k", 1, "value", 5};
+    CHECK_INT(ad_metadata_build(&pair, 1, &metadata, NULL), AD_OK);
+    ad_schema children[] = {import(sample()), ad_schema_primitive("f")};
+    const char *names[] = {NULL, "renamed"};
+    ad_schema_spec spec = {.format = "+s",
+                           .metadata = metadata,
+                           .flags = ARROW_FLAG_NULLABLE,
+                           .n_children = 2,
+                           .children = children,
+                           .names = names};
+    ad_schema built = {0};
+    check_fail_nth(1);
+    CHECK_INT(ad_schema_build(&spec, &built, NULL), AD_ERR_MEMORY);
+    CHECK_INT(ad_schema_build(&spec, &built, NULL), AD_OK);
+    free(metadata);
+    ad_schema_unref(children[0]);
+    CHECK(live > 0);
+
+    CHECK_INT(ad_schema_validate(built.node, NULL), AD_OK);
+    CHECK_STR(built.node->name, "");
+    CHECK_STR(built.node->children[0]->name, "root");
+    CHECK_STR(built.node->children[1]->name, "renamed");
+    bool found = false;
+    ad_metadata_pair value;
+    CHECK_INT(
+        ad_metadata_find(built.node->metadata, "k", &value, &found, NULL),
+        AD_OK);
+    CHECK(found && value.value_length == 5);
+
+    ad_schema values = ad_schema_at(built, built.node->children[0]);
+    ad_schema_unref(built);
+    ad_schema_spec indices = {
+        .format = "c", .name = "x", .dictionary = &values};
+    CHECK_INT(ad_schema_build(&indices, &built, NULL), AD_OK);
+    ad_schema_unref(values);
+    CHECK_INT(ad_schema_validate(built.node, NULL), AD_OK);
+    CHECK_STR(built.node->name, "x");
+    CHECK_STR(built.node->dictionary->format, "+s");
+    CHECK(built.node->children == NULL && built.node->n_children == 0);
+    ad_schema_unref(built);
+    CHECK_INT(live, 0);
+}
+
+static void
+test_build_bad_metadata(void)
+{
+    int32_t blob = -1;
+    ad_schema_spec spec = {.format = "i", .metadata = (const char *)&blob};
+    ad_schema built;
+    CHECK_INT(ad_schema_build(&spec, &built, NULL), AD_ERR_ARROW);
+}
+
+/* --- export -------------------------------------------------------------- */
+
+static void
+check_same(const struct ArrowSchema *a, const struct ArrowSchema *b)
+{
+    bool is_equal = false;
+    CHECK_INT(ad_schema_validate(a, NULL), AD_OK);
+    CHECK_INT(ad_schema_equal(a, b, true, true, &is_equal, NULL), AD_OK);
+    CHECK(is_equal);
+}
+
+static void
+test_export_unmoved(void)
+{
+    ad_schema schema = import(sample());
+    struct ArrowSchema *box = NULL;
+    check_fail_nth(1);
+    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_ERR_MEMORY);
+    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    check_same(box, schema.node);
+    CHECK(box->children[0]->name == schema.node->children[0]->name);
+    CHECK(box->children[0]->children == NULL);
+    ad_schema_unref(schema);
+    CHECK(live > 0);
+    ad_schema_box_free(box);
+    CHECK_INT(live, 0);
+    ad_schema_box_free(NULL);
+}
+
+static void
+test_export_released_in_box(void)
+{
+    ad_schema schema = import(sample());
+    struct ArrowSchema *box = NULL;
+    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    ad_schema_unref(schema);
+    box->release(box);
+    CHECK(box->release == NULL);
+    CHECK(live > 0);
+    ad_schema_box_free(box);
+    CHECK_INT(live, 0);
+}
+
+static void
+test_export_static(void)
+{
+    struct ArrowSchema *box = NULL;
+    CHECK_INT(ad_schema_export(ad_schema_primitive("g"), &box, NULL), AD_OK);
+    struct ArrowSchema moved = *box;
+    box->release = NULL;
+    ad_schema_box_free(box);
+    CHECK_STR(moved.format, "g");
+    moved.release(&moved);
+    CHECK(moved.release == NULL);
+}
+
+/* The box, its root, and four nodes below: who is moved out, and the order in
+ * which everything dies. */
+enum {
+    BOX,
+    ROOT,
+    LEFT,
+    RIGHT,
+    ITEM,
+    VALUES,
+    N_PARTS
+};
+
+static void
+check_order(const int order[N_PARTS], unsigned moved_mask)
+{
+    ad_schema schema = import(sample());
+    struct ArrowSchema *box = NULL;
+    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    ad_schema_unref(schema);
+    struct ArrowSchema *parts[N_PARTS] = {box, box};
+    parts[LEFT] = box->children[0];
+    parts[RIGHT] = box->children[1];
+    parts[ITEM] = parts[RIGHT]->children[0];
+    parts[VALUES] = parts[ITEM]->dictionary;
+    struct ArrowSchema out[N_PARTS] = {{0}};
+    for (int i = ROOT; i < N_PARTS; i++) {
+        if (moved_mask & 1u << i) {
+            out[i] = *parts[i];
+            parts[i]->release = NULL;
+        }
+    }
+    for (int i = 0; i < N_PARTS; i++) {
+        int part = order[i];
+        CHECK_INT(live > 0, 1);
+        if (part == BOX) {
+            ad_schema_box_free(box);
+        } else if (out[part].release != NULL) {
+            CHECK(strlen(out[part].format) > 0);
+            out[part].release(&out[part]);
+            CHECK(out[part].release == NULL);
+        }
+        bool is_done = true;
+        for (int j = i + 1; j < N_PARTS; j++) {
+            is_done =
+                is_done && order[j] != BOX && out[order[j]].release == NULL;
+        }
+        if (is_done) {
+            break;
+        }
+    }
+    CHECK_INT(live, 0);
+}
+
+static bool
+next_permutation(int *items, int n)
+{
+    int i = n - 2;
+    while (i >= 0 && items[i] > items[i + 1]) {
+        i--;
+    }
+    if (i < 0) {
+        return false;
+    }
+    int j = n - 1;
+    while (items[j] < items[i]) {
+        j--;
+    }
+    int swap = items[i];
+    items[i] = items[j];
+    items[j] = swap;
+    for (int a = i + 1, b = n - 1; a < b; a++, b--) {
+        swap = items[a];
+        items[a] = items[b];
+        items[b] = swap;
+    }
+    return true;
+}
+
+static void
+test_export_all_orders(void)
+{
+    int order[N_PARTS] = {BOX, ROOT, LEFT, RIGHT, ITEM, VALUES};
+    do {
+        for (unsigned mask = 0; mask < 1u << N_PARTS; mask += 2) {
+            check_order(order, mask);
+        }
+    } while (next_permutation(order, N_PARTS));
+}
+
+static void
+test_export_foreign_moved_in(void)
+{
+    ad_schema schema = import(sample());
+    struct ArrowSchema *box = NULL, *other = NULL;
+    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    CHECK_INT(ad_schema_export(schema, &other, NULL), AD_OK);
+    ad_schema_unref(schema);
+    struct ArrowSchema out = *box->children[0];
+    *box->children[0] = *other;
+    other->release = NULL;
+    ad_schema_box_free(other);
+    ad_schema_box_free(box);
+    CHECK(live > 0);
+    out.release(&out);
+    CHECK_INT(live, 0);
+}
+
+static void *
+release_on_thread(void *arg)
+{
+    struct ArrowSchema *self = arg;
+    self->release(self);
+    return NULL;
+}
+
+static void
+test_export_threads(void)
+{
+    enum {
+        N = 8
+    };
+    struct ArrowSchema *tree = node("+s", "", N);
+    for (int i = 0; i < N; i++) {
+        tree->children[i] = sample();
+    }
+    ad_schema schema = import(tree);
+    struct ArrowSchema *box = NULL, out[N];
+    pthread_t threads[N];
+    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    ad_schema_unref(schema);
+    for (int i = 0; i < N; i++) {
+        out[i] = *box->children[i];
+        box->children[i]->release = NULL;
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK(pthread_create(&threads[i], NULL, release_on_thread, &out[i]) ==
+              0);
+    }
+    ad_schema_box_free(box);
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    CHECK_INT(live, 0);
+}
+
+static void
+test_export_of_child_and_of_export(void)
+{
+    ad_schema schema = import(sample());
+    ad_schema child = ad_schema_at(schema, schema.node->children[1]);
+    ad_schema_unref(schema);
+    struct ArrowSchema *box = NULL;
+    CHECK_INT(ad_schema_export(child, &box, NULL), AD_OK);
+    ad_schema again;
+    CHECK_INT(ad_schema_move(box, &again, NULL), AD_OK);
+    ad_schema_box_free(box);
+    check_same(again.node, child.node);
+    ad_schema_unref(child);
+    CHECK_INT(ad_schema_export(again, &box, NULL), AD_OK);
+    ad_schema_unref(again);
+    CHECK_STR(box->name, "b");
+    ad_schema_box_free(box);
+    CHECK_INT(live, 0);
+}
+
+/* --- comparison ---------------------------------------------------------- */
+
+/* Takes both trees. */
+static void
+compare(struct ArrowSchema *a, struct ArrowSchema *b, bool check_name,
+        bool expected)
+{
+    bool is_equal = !expected;
+    CHECK_INT(ad_schema_equal(a, b, check_name, false, &is_equal, NULL),
+              AD_OK);
+    CHECK_INT(is_equal, expected);
+    drop(a);
+    drop(b);
+}
+
+static struct ArrowSchema *
+with_flags(struct ArrowSchema *self, int64_t flags)
+{
+    self->flags = flags;
+    return self;
+}
+
+static void
+test_equal(void)
+{
+    compare(sample(), sample(), true, true);
+    compare(node("i", "a", 0), node("i", "b", 0), false, true);
+    compare(node("i", "a", 0), node("i", "b", 0), true, false);
+    compare(node("i", NULL, 0), node("i", "", 0), true, true);
+    compare(node("i", "", 0), node("l", "", 0), true, false);
+    compare(node("d:5,2", "", 0), node("d:5,2,128", "", 0), true, false);
+    compare(node("i", "", 0), with_flags(node("i", "", 0), 0), true, false);
+    compare(node("i", "", 0), with_flags(node("i", "", 0), 2 | 64), true,
+            true);
+    compare(parent("+s", "", node("i", "a", 0), NULL),
+            parent("+s", "", node("i", "b", 0), NULL), false, false);
+    compare(parent("+s", "", node("i", "a", 0), NULL), node("+s", "", 0),
+            false, false);
+    compare(encoded("i", node("u", "x", 0)), encoded("i", node("u", "y", 0)),
+            true, true);
+    compare(encoded("i", node("u", "", 0)), encoded("i", node("z", "", 0)),
+            true, false);
+    compare(encoded("i", node("u", "", 0)), node("i", "d", 0), true, false);
+    CHECK_INT(live, 0);
+}
+
+static void
+test_equal_metadata(void)
+{
+    char *blob = NULL;
+    int32_t bad = -1;
+    bool is_equal = false;
+    const ad_metadata_pair pair = {"k", 1, "v", 1};
+    CHECK_INT(ad_metadata_build(&pair, 1, &blob, NULL), AD_OK);
+    struct ArrowSchema *a = sample(), *b = sample();
+    a->children[0]->metadata = blob;
+    CHECK_INT(ad_schema_equal(a, b, true, false, &is_equal, NULL), AD_OK);
+    CHECK(is_equal);
+    CHECK_INT(ad_schema_equal(a, b, true, true, &is_equal, NULL), AD_OK);
+    CHECK(!is_equal);
+    b->children[0]->metadata = (const char *)&bad;
+    CHECK_INT(ad_schema_equal(a, b, true, true, &is_equal, NULL),
+              AD_ERR_ARROW);
+    drop(a);
+    drop(b);
+    free(blob);
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_validate_good),
+        CHECK_TEST(test_validate_bad),
+        CHECK_TEST(test_validate_released),
+        CHECK_TEST(test_validate_depth),
+        CHECK_TEST(test_move),
+        CHECK_TEST(test_primitive),
+        CHECK_TEST(test_build),
+        CHECK_TEST(test_build_bad_metadata),
+        CHECK_TEST(test_export_unmoved),
+        CHECK_TEST(test_export_released_in_box),
+        CHECK_TEST(test_export_static),
+        CHECK_TEST(test_export_all_orders),
+        CHECK_TEST(test_export_foreign_moved_in),
+        CHECK_TEST(test_export_threads),
+        CHECK_TEST(test_export_of_child_and_of_export),
+        CHECK_TEST(test_equal),
+        CHECK_TEST(test_equal_metadata),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,461 @@
+#include "abi/arrow_c.h"
+#include "core/memory.h"
+#include "device/backend.h"
+#include "strided.h"
+
+static ad_error err;
+
+/* --- claims -------------------------------------------------------------- */
+
+static ad_status
+check_claim(const ad_tensor_claim *claim, ad_tensor_value *out)
+{
+    memset(&err, 0, sizeof(err));
+    return ad_tensor_check(claim, "DLTensor", out, &err);
+}
+
+static void
+refused(const ad_tensor_claim *claim, const char *message)
+{
+    ad_tensor_value out;
+    CHECK_INT(check_claim(claim, &out), AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "DLTensor");
+    CHECK_HAS(err.message, message);
+    CHECK(err.reason != NULL);
+}
+
+static ad_tensor_claim
+claim_of(ad_dl_dtype dtype, int32_t ndim, const int64_t *shape,
+         const int64_t *strides)
+{
+    return (ad_tensor_claim){
+        .data = STRIDED_BASE,
+        .dtype = dtype,
+        .ndim = ndim,
+        .device = AD_CPU,
+        .shape = shape,
+        .strides = strides,
+    };
+}
+
+static void
+test_types_are_refused(void)
+{
+    int64_t shape[] = {4};
+    ad_tensor_claim claim = claim_of(I64, 1, shape, NULL);
+    claim.dtype.lanes = 0;
+    refused(&claim, "64 bits and 0 lanes");
+    claim.dtype = (ad_dl_dtype){AD_DL_INT, 0, 1};
+    refused(&claim, "0 bits and 1 lanes");
+    claim.dtype = (ad_dl_dtype){AD_DL_BOOL, 1, 1};
+    refused(&claim, "bool type of 1 bits");
+    claim.dtype = (ad_dl_dtype){AD_DL_BOOL, 16, 1};
+    refused(&claim, "bool type of 16 bits");
+    CHECK_STR(err.reason, "dtype");
+}
+
+static void
+test_dimensions_are_refused(void)
+{
+    int64_t shape[AD_MAX_NDIM + 1];
+    for (int i = 0; i <= AD_MAX_NDIM; i++) {
+        shape[i] = 1;
+    }
+    ad_tensor_claim claim = claim_of(I64, -1, shape, NULL);
+    refused(&claim, "-1 dimensions");
+    claim.ndim = INT32_MIN;
+    refused(&claim, "dimensions");
+    claim.ndim = 1000000;
+    refused(&claim, "1000000 dimensions; at most 64");
+    CHECK_STR(err.reason, "ndim");
+    claim.ndim = AD_MAX_NDIM + 1;
+    refused(&claim, "65 dimensions");
+    claim.ndim = 1;
+    claim.shape = NULL;
+    refused(&claim, "no shape");
+    shape[0] = -1;
+    claim.shape = shape;
+    refused(&claim, "shape[0] = -1");
+    claim.ndim = 3;
+    shape[0] = 2;
+    shape[2] = INT64_MIN;
+    refused(&claim, "shape[2] = -9223372036854775808");
+}
+
+static void
+test_most_dimensions(void)
+{
+    int64_t shape[AD_MAX_NDIM];
+    ad_tensor_value out;
+    for (int i = 0; i < AD_MAX_NDIM; i++) {
+        shape[i] = 1 + (i % 32 == 0);
+    }
+    ad_tensor_claim claim = claim_of(U8, AD_MAX_NDIM, shape, NULL);
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_size(&out.tensor), 4);
+    CHECK_INT(out.tensor.strides[0], 2);
+    CHECK_INT(out.tensor.strides[AD_MAX_NDIM - 1], 1);
+}
+
+static void
+test_sizes_that_overflow(void)
+{
+    int64_t huge = INT64_MAX / 4;
+    int64_t shape[] = {huge, 8};
+    ad_tensor_value out;
+    ad_tensor_claim claim = claim_of(U8, 2, shape, NULL);
+    refused(&claim, "overflows");
+    claim = claim_of(I64, 1, shape, NULL);
+    refused(&claim, "overflows");
+    claim = claim_of(F32X3, 1, shape, NULL);
+    refused(&claim, "overflows");
+    /* A 0 makes it empty, but its strides would still overflow. */
+    int64_t hidden[] = {huge, 8, 0};
+    claim = claim_of(U8, 3, hidden, NULL);
+    refused(&claim, "overflows");
+    /* Half a byte per element: the number of bits overflows, the bytes fit
+     * 63 bits, but not the address space behind the data. */
+    shape[0] = INT64_MAX;
+    claim = claim_of(FP4, 1, shape, NULL);
+    claim.data = (void *)8;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), INT64_MAX / 2 + 1);
+    claim.data = (void *)(UINTPTR_MAX - 8);
+    refused(&claim, "outside the address space");
+}
+
+static void
+test_strides_that_overflow(void)
+{
+    int64_t shape[] = {3, 2};
+    int64_t strides[] = {INT64_MIN, 1};
+    ad_tensor_value out;
+    ad_tensor_claim claim = claim_of(I64, 2, shape, strides);
+    refused(&claim, "reach over the end");
+    claim.ndim = 1;
+    refused(&claim, "reach over the end");
+    shape[0] = 2; /* (2 - 1) * INT64_MIN does not overflow as such */
+    refused(&claim, "reach over the end");
+    claim.dtype = U8;
+    refused(&claim, "reach over the end");
+    strides[0] = INT64_MAX;
+    refused(&claim, "reach over the end");
+    int64_t both[] = {INT64_MAX - 1, INT64_MAX - 1};
+    claim = claim_of(U8, 2, shape, both);
+    refused(&claim, "reach over the end");
+    int64_t down[] = {INT64_MIN, -1};
+    claim = claim_of(U8, 2, shape, down);
+    refused(&claim, "reach over the end");
+    /* Strides of extents of 1, and of empty tensors, are not looked at. */
+    shape[0] = 1;
+    claim = claim_of(U8, 2, shape, (int64_t[]){INT64_MIN, 1});
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(out.tensor.strides[0], 2);
+    shape[1] = 0;
+    shape[0] = 3;
+    claim = claim_of(U8, 2, shape, down);
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(out.tensor.strides[0], 1);
+    CHECK(out.tensor.data == NULL);
+}
+
+static void
+test_addresses_that_wrap(void)
+{
+    int64_t shape[] = {16};
+    int64_t back[] = {-1};
+    ad_tensor_value out;
+    ad_tensor_claim claim = claim_of(I64, 1, shape, back);
+    claim.data = (void *)64;
+    refused(&claim, "outside the address space");
+    claim.data = (void *)120;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    claim = claim_of(I64, 1, shape, NULL);
+    claim.data = (void *)(UINTPTR_MAX - 100);
+    refused(&claim, "outside the address space");
+    claim.data = STRIDED_BASE;
+    claim.byte_offset = UINT64_MAX - 8;
+    refused(&claim, "outside the address space");
+    claim.data = NULL;
+    claim.byte_offset = 0;
+    refused(&claim, "16 elements but no data");
+    claim.ndim = 0;
+    refused(&claim, "1 elements but no data");
+    /* Handles: only the offset counts. */
+    claim = claim_of(I64, 1, shape, back);
+    claim.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
+    claim.data = (void *)UINTPTR_MAX;
+    refused(&claim, "outside the address space");
+    claim.byte_offset = 120;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK(out.tensor.data == claim.data);
+    CHECK_INT(out.tensor.byte_offset, 120);
+    claim.byte_offset = (uint64_t)INT64_MAX;
+    refused(&claim, "outside the address space");
+}
+
+static void
+test_accepted_claims(void)
+{
+    ad_tensor_value out;
+    int64_t shape[] = {5};
+    ad_tensor_claim claim = claim_of(I64, 1, shape, NULL);
+    claim.byte_offset = 24;
+    claim.flags = AD_TENSOR_READONLY;
+    claim.device = (ad_device){ARROW_DEVICE_CUDA, 1};
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK(out.tensor.data == STRIDED_BASE + 24);
+    CHECK_INT(out.tensor.byte_offset, 0);
+    CHECK_INT(out.tensor.flags, AD_TENSOR_READONLY);
+    CHECK_INT(out.tensor.device.type, ARROW_DEVICE_CUDA);
+    CHECK_INT(out.tensor.shape[0], 5);
+    CHECK_INT(out.tensor.strides[0], 1);
+    CHECK(out.tensor.owner == NULL && out.tensor.sync == NULL);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 40);
+    int64_t strides[] = {3};
+    claim.strides = strides;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(out.tensor.strides[0], 3);
+    shape[0] = 0;
+    claim.data = (void *)0x1234;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK(out.tensor.data == NULL);
+    CHECK_INT(out.tensor.strides[0], 1);
+    claim = claim_of(F32, 0, NULL, NULL);
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_size(&out.tensor), 1);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 4);
+    CHECK_INT(ad_tensor_check(&claim, "x", &out, NULL), AD_OK);
+    claim.ndim = -1;
+    CHECK_INT(ad_tensor_check(&claim, "x", &out, NULL), AD_ERR_EXCHANGE);
+}
+
+/* --- sizes --------------------------------------------------------------- */
+
+static void
+test_packed_sizes(void)
+{
+    ad_tensor_value out;
+    int64_t shape[] = {3, 3};
+    int64_t low, high;
+    ad_tensor_claim claim = claim_of(FP4, 2, shape, NULL);
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 5);
+    ad_tensor_extent(&out.tensor, &low, &high);
+    CHECK_INT(low, 0);
+    CHECK_INT(high, 5);
+    claim.dtype = FP6;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 7);
+    claim.flags = AD_TENSOR_SUBBYTE_PADDED;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 9);
+    claim.dtype = FP4X2;
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 18);
+    claim = claim_of(FP4, 1, shape, (int64_t[]){-1});
+    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    ad_tensor_extent(&out.tensor, &low, &high);
+    CHECK_INT(low, -1);
+    CHECK_INT(high, 1);
+}
+
+/* Lowest and highest byte, found by visiting each element. */
+static void
+naive_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
+{
+    int64_t index[AD_MAX_NDIM] = {0};
+    const unsigned char *base = ad_tensor_address(tensor);
+    *low = 0;
+    *high = 0;
+    if (ad_tensor_size(tensor) == 0) {
+        return;
+    }
+    do {
+        int64_t at = strided_at(tensor, index) - base;
+        int64_t end = at + ad_dtype_bits(tensor->dtype) / 8;
+        *low = at < *low ? at : *low;
+        *high = end > *high ? end : *high;
+    } while (strided_next(tensor, index));
+}
+
+static void
+test_extent_and_compactness(void)
+{
+    for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
+        for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
+            ad_tensor_value x;
+            int64_t low, high, expected_low, expected_high;
+            strided_make(&strided_shapes[i], mode, I16, &x);
+            ad_tensor_extent(&x.tensor, &low, &high);
+            naive_extent(&x.tensor, &expected_low, &expected_high);
+            CHECK_INT(low, expected_low);
+            CHECK_INT(high, expected_high);
+            if (mode == STRIDED_C) {
+                CHECK(ad_tensor_is_compact(&x.tensor, 'C'));
+            }
+            if (mode == STRIDED_F) {
+                CHECK(ad_tensor_is_compact(&x.tensor, 'F'));
+            }
+            bool is_large = ad_tensor_size(&x.tensor) > 6;
+            if (is_large && mode >= STRIDED_STEP && mode != STRIDED_PITCH) {
+                CHECK(!ad_tensor_is_compact(&x.tensor, 'C') ||
+                      x.tensor.shape[x.tensor.ndim - 1] == 1);
+            }
+        }
+    }
+    ad_tensor_value x;
+    strided_make(&(strided_shape){2, {3, 4}}, STRIDED_F, I16, &x);
+    CHECK(!ad_tensor_is_compact(&x.tensor, 'C'));
+    strided_make(&(strided_shape){2, {3, 4}}, STRIDED_PITCH, I16, &x);
+    CHECK(!ad_tensor_is_compact(&x.tensor, 'C'));
+}
+
+/* --- copies -------------------------------------------------------------- */
+
+static void
+check_copy(const ad_tensor *source, char order)
+{
+    ad_tensor_value copy;
+    CHECK_INT(ad_tensor_copy(source, order, &copy, &err), AD_OK);
+    strided_check_equal(source, &copy.tensor);
+    CHECK(ad_tensor_is_compact(&copy.tensor, order));
+    CHECK_INT(copy.tensor.flags, AD_TENSOR_COPIED);
+    CHECK(ad_device_equal(copy.tensor.device, AD_CPU));
+    ad_tensor_clear(&copy.tensor);
+    CHECK(copy.tensor.owner == NULL);
+}
+
+static void
+test_copies_match_a_naive_indexer(void)
+{
+    static const ad_dl_dtype dtypes[] = {
+        {AD_DL_UINT, 8, 1},   {AD_DL_INT, 16, 1},     {AD_DL_FLOAT, 32, 1},
+        {AD_DL_INT, 64, 1},   {AD_DL_COMPLEX, 128, 1}, {AD_DL_FLOAT, 32, 3},
+        {AD_DL_UINT, 24, 1},  {AD_DL_FLOAT4_E2M1FN, 4, 2},
+    };
+    for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
+        for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
+            for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
+                ad_tensor_value x;
+                strided_make(&strided_shapes[i], mode, dtypes[k], &x);
+                x.tensor.flags = AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE;
+                check_copy(&x.tensor, 'C');
+                check_copy(&x.tensor, 'F');
+            }
+        }
+    }
+}
+
+static void
+test_packed_copies(void)
+{
+    ad_tensor_value x, copy;
+    ad_tensor_claim claim = claim_of(FP4, 2, (int64_t[]){3, 3}, NULL);
+    CHECK_INT(check_claim(&claim, &x), AD_OK);
+    CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_OK);
+    CHECK(memcmp(copy.tensor.data, STRIDED_BASE, 5) == 0);
+    ad_tensor_clear(&copy.tensor);
+    CHECK_INT(ad_tensor_copy(&x.tensor, 'F', &copy, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "dtype");
+    CHECK_STR(err.dtype, "float4_e2m1fn");
+    CHECK(err.hint[0] != '\0');
+    claim.flags = AD_TENSOR_SUBBYTE_PADDED;
+    CHECK_INT(check_claim(&claim, &x), AD_OK);
+    CHECK_INT(ad_tensor_copy(&x.tensor, 'F', &copy, &err), AD_OK);
+    CHECK_INT(copy.tensor.flags,
+              AD_TENSOR_COPIED | AD_TENSOR_SUBBYTE_PADDED);
+    const unsigned char *bytes = copy.tensor.data;
+    CHECK_INT(bytes[1], STRIDED_BASE[3]);
+    CHECK_INT(bytes[5], STRIDED_BASE[7]);
+    ad_tensor_clear(&copy.tensor);
+}
+
+static void
+test_copies_that_cannot_be(void)
+{
+    ad_tensor_value x, copy;
+    unsigned char target[64];
+    strided_make(&(strided_shape){1, {4}}, STRIDED_C, I64, &x);
+    x.tensor.device = (ad_device){ARROW_DEVICE_CUDA, 0};
+    CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "device");
+    CHECK_HAS(err.message, "memory on cuda:0 is carried as data");
+    CHECK(err.has_device);
+    CHECK_INT(ad_tensor_copy_compact(&x.tensor, 'C', target, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "device");
+
+    ad_sync *sync;
+    x.tensor.device = AD_CPU;
+    CHECK_INT(ad_sync_new(AD_SYNC_STREAM, AD_CPU, NULL, NULL, &sync, &err),
+              AD_OK);
+    x.tensor.sync = sync;
+    CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    ad_tensor_clear(&x.tensor);
+
+    x.tensor.sync = NULL;
+    for (long n = 1;; n++) {
+        check_fail_nth(n);
+        ad_status status = ad_tensor_copy(&x.tensor, 'C', &copy, &err);
+        check_fail_nth(0);
+        if (status == AD_OK) {
+            CHECK_INT(n, 3);
+            break;
+        }
+        CHECK_INT(status, AD_ERR_MEMORY);
+    }
+    ad_tensor_clear(&copy.tensor);
+}
+
+/* --- backends ------------------------------------------------------------ */
+
+static void
+test_backends(void)
+{
+    int64_t n = 0;
+    const char *name = NULL;
+    const struct ad_backend *cpu = ad_backend_for(ARROW_DEVICE_CPU);
+    CHECK(ad_host_accessible(AD_CPU));
+    CHECK_INT(ad_require_host(AD_CPU, &err), AD_OK);
+    CHECK_INT(cpu->count(AD_CPU, &n, &err), AD_OK);
+    CHECK_INT(n, 1);
+    CHECK_INT(cpu->name(AD_CPU, &name, &err), AD_OK);
+    CHECK_STR(name, "cpu");
+    static const int32_t types[] = {ARROW_DEVICE_CUDA, ARROW_DEVICE_CUDA_HOST,
+                                    ARROW_DEVICE_METAL, 99, 0, -5};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        ad_device device = {types[i], 0};
+        const struct ad_backend *absent = ad_backend_for(types[i]);
+        CHECK(!ad_host_accessible(device));
+        CHECK_INT(absent->count(device, &n, &err), AD_ERR_EXCHANGE);
+        CHECK_INT(absent->name(device, &name, &err), AD_ERR_EXCHANGE);
+        CHECK_INT(ad_require_host(device, &err), AD_ERR_EXCHANGE);
+        CHECK_STR(err.reason, "device");
+        CHECK_HAS(err.message, "no runtime for it in this version");
+        CHECK(err.has_device && err.device.type == types[i]);
+    }
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_types_are_refused),
+        CHECK_TEST(test_dimensions_are_refused),
+        CHECK_TEST(test_most_dimensions),
+        CHECK_TEST(test_sizes_that_overflow),
+        CHECK_TEST(test_strides_that_overflow),
+        CHECK_TEST(test_addresses_that_wrap),
+        CHECK_TEST(test_accepted_claims),
+        CHECK_TEST(test_packed_sizes),
+        CHECK_TEST(test_extent_and_compactness),
+        CHECK_TEST(test_copies_match_a_naive_indexer),
+        CHECK_TEST(test_packed_copies),
+        CHECK_TEST(test_copies_that_cannot_be),
+        CHECK_TEST(test_backends),
+    };
+    strided_prepare();
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}
