@@ -1,0 +1,53 @@
+"""Arrow device arrays between any two libraries, without a copy.
+
+The names in this module are the public interface; ``arrowdev._core`` is the
+extension that they come from. See https://arrow.apache.org/docs/format/ for
+the specification of the Arrow C Device data interface.
+"""
+
+from arrowdev._core import (
+    Array,
+    Buffer,
+    Device,
+    DeviceError,
+    DeviceType,
+    ExchangeError,
+    InvalidArrowError,
+    Schema,
+    Tensor,
+    __version__,
+    array,
+    convert,
+    device,
+    from_dlpack,
+    protocols,
+    record_batch,
+    schema,
+    tensor,
+    validate,
+)
+from arrowdev._wrappers import as_device, as_host
+
+__all__ = [
+    "Array",
+    "Buffer",
+    "Device",
+    "DeviceError",
+    "DeviceType",
+    "ExchangeError",
+    "InvalidArrowError",
+    "Schema",
+    "Tensor",
+    "__version__",
+    "array",
+    "as_device",
+    "as_host",
+    "convert",
+    "device",
+    "from_dlpack",
+    "protocols",
+    "record_batch",
+    "schema",
+    "tensor",
+    "validate",
+]

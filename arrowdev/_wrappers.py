@@ -1,0 +1,75 @@
+"""Wrappers that show exactly one side of the Arrow PyCapsule protocol."""
+
+from arrowdev._core import array
+
+
+class _HostOnly:
+    """What ``as_host`` returns: the CPU-only methods and nothing else."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, wrapped):
+        self._array = wrapped
+
+    def __repr__(self):
+        return f"arrowdev.as_host({self._array!r})"
+
+    def __arrow_c_schema__(self):
+        return self._array.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self._array.__arrow_c_array__(requested_schema)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._array.__arrow_c_stream__(requested_schema)
+
+
+class _DeviceOnly:
+    """What ``as_device`` returns: the device methods and nothing else."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, wrapped):
+        self._array = wrapped
+
+    def __repr__(self):
+        return f"arrowdev.as_device({self._array!r})"
+
+    def __arrow_c_schema__(self):
+        return self._array.__arrow_c_schema__()
+
+    def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+        return self._array.__arrow_c_device_array__(requested_schema, **kwargs)
+
+    def __arrow_c_device_stream__(self, requested_schema=None, **kwargs):
+        return self._array.__arrow_c_device_stream__(requested_schema, **kwargs)
+
+
+def as_host(obj):
+    """Show `obj` to a picky consumer as host memory only.
+
+    The wrapper has ``__arrow_c_schema__``, ``__arrow_c_array__`` and
+    ``__arrow_c_stream__``, so a consumer that prefers the device protocol and
+    cannot handle it takes the host protocol instead.
+
+    Raises
+    ------
+    ExchangeError
+        The memory is not the host's to read. It is never copied to the host.
+    """
+    wrapped = array(obj)
+    if not hasattr(wrapped, "__arrow_c_array__"):
+        # The device method of a host array says why, as an AttributeError.
+        from arrowdev._core import ExchangeError
+
+        raise ExchangeError(f"{wrapped!r} cannot be shown as host memory")
+    return _HostOnly(wrapped)
+
+
+def as_device(obj):
+    """Show `obj` to a picky consumer by the device protocol only.
+
+    The wrapper has ``__arrow_c_schema__``, ``__arrow_c_device_array__`` and
+    ``__arrow_c_device_stream__``.
+    """
+    return _DeviceOnly(array(obj))

@@ -1,0 +1,66 @@
+/* __array_interface__, version 3: host memory by pointer. */
+#include "protocol/interface_dict.h"
+
+static const ad_interface_rules rules = {
+    .name = "__array_interface__",
+    .attribute = AD_STR_array_interface,
+    .min_version = 3,
+    .max_version = 3,
+    .shows_byte_order = true,
+};
+
+static ad_import_result
+import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
+              const ad_request *request, ad_imported *out)
+{
+    ad_interface in;
+    (void)slot;
+    ad_import_result result = ad_interface_read(state, object, &rules, &in);
+    if (result != AD_IMPORT_DONE) {
+        return result;
+    }
+    out->is_array = false;
+    result = ad_interface_tensor(state, object, &in, AD_CPU, &out->tensor);
+    ad_interface_clear(&in);
+    if (result != AD_IMPORT_DONE) {
+        return result;
+    }
+    return ad_finish_host_tensor(state, request, &out->tensor);
+}
+
+static PyObject *
+show(ad_state *state, const ad_tensor *tensor)
+{
+    ad_error err;
+    if (!ad_device_is_host(tensor->device)) {
+        char name[AD_DEVICE_NAME_SIZE];
+        return ad_interface_unavailable(
+            &rules, "the host cannot read memory of %s",
+            ad_device_format(tensor->device, name));
+    }
+    if (ad_sync_require_ready(tensor->sync, rules.name, &err) != AD_OK) {
+        return ad_interface_unavailable(&rules, "%s", err.message);
+    }
+    return ad_interface_build(state, tensor, &rules);
+}
+
+static PyObject *
+get_interface(PyObject *self, void *closure)
+{
+    (void)closure;
+    return ad_interface_show(self, &rules, show);
+}
+
+static const PyGetSetDef getset[] = {
+    {"__array_interface__", get_interface, NULL,
+     PyDoc_STR("Array interface, version 3 (host-accessible memory)."), NULL},
+    {0},
+};
+
+const ad_protocol ad_protocol_array_interface = {
+    .name = "__array_interface__",
+    .attribute = AD_STR_array_interface,
+    .import = import_object,
+    .array_getset = getset,
+    .tensor_getset = getset,
+};

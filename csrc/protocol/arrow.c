@@ -1,0 +1,159 @@
+#include "protocol/arrow.h"
+
+/* --- as a consumer --------------------------------------------------------- */
+
+static PyObject *
+call_with_schema(ad_state *state, PyObject *object, PyObject *name,
+                 PyObject *schema)
+{
+    struct ArrowSchema *box;
+    ad_error err;
+    if (ad_schema_export(((ad_schema_object *)schema)->schema, &box, &err)) {
+        return ad_raise(state, &err);
+    }
+    PyObject *capsule = ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+    if (capsule == NULL) {
+        return NULL;
+    }
+    PyObject *args[] = {object, capsule};
+    PyObject *kwnames = PyTuple_Pack(1, AD_STR(state, requested_schema));
+    PyObject *result = NULL;
+    if (kwnames != NULL) {
+        result = PyObject_VectorcallMethod(name, args, 1, kwnames);
+        Py_DECREF(kwnames);
+    }
+    Py_DECREF(capsule);
+    return result;
+}
+
+PyObject *
+ad_arrow_call(ad_state *state, PyObject *object, int method,
+              const ad_request *request)
+{
+    PyObject *name = state->strings[method];
+    if (request->schema != NULL) {
+        PyObject *result =
+            call_with_schema(state, object, name, request->schema);
+        if (result != NULL || ad_exception_is_final(state)) {
+            return result;
+        }
+        PyErr_Clear();
+    }
+    return PyObject_CallMethodNoArgs(object, name);
+}
+
+/* --- as a producer --------------------------------------------------------- */
+
+int
+ad_arrow_parse(ad_state *state, const ad_signature *signature,
+               PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
+               PyObject **requested)
+{
+    PyObject *values[1] = {NULL};
+    if ((n_args != 0 || kwnames != NULL) &&
+        ad_parse_args(state, signature, args, n_args, kwnames, values) < 0) {
+        return -1;
+    }
+    *requested = ad_is_none(values[0]) ? NULL : values[0];
+    return 0;
+}
+
+/* Types whose values are the same kind of thing, in another layout. */
+static int
+family_of(ad_type_id id)
+{
+    switch (id) {
+        case AD_TYPE_UTF8:
+        case AD_TYPE_LARGE_UTF8:
+        case AD_TYPE_UTF8_VIEW:
+            return AD_TYPE_UTF8;
+        case AD_TYPE_BINARY:
+        case AD_TYPE_LARGE_BINARY:
+        case AD_TYPE_BINARY_VIEW:
+        case AD_TYPE_FIXED_BINARY:
+            return AD_TYPE_BINARY;
+        case AD_TYPE_LIST:
+        case AD_TYPE_LARGE_LIST:
+        case AD_TYPE_LIST_VIEW:
+        case AD_TYPE_LARGE_LIST_VIEW:
+        case AD_TYPE_FIXED_LIST:
+            return AD_TYPE_LIST;
+        case AD_TYPE_INT8:
+        case AD_TYPE_INT16:
+        case AD_TYPE_INT32:
+        case AD_TYPE_INT64:
+        case AD_TYPE_UINT8:
+        case AD_TYPE_UINT16:
+        case AD_TYPE_UINT32:
+        case AD_TYPE_UINT64:
+        case AD_TYPE_FLOAT16:
+        case AD_TYPE_FLOAT32:
+        case AD_TYPE_FLOAT64:
+        case AD_TYPE_DECIMAL:
+            return AD_TYPE_INT64;
+        case AD_TYPE_SPARSE_UNION:
+        case AD_TYPE_DENSE_UNION:
+            return AD_TYPE_SPARSE_UNION;
+        case AD_TYPE_DATE32:
+        case AD_TYPE_DATE64:
+            return AD_TYPE_DATE32;
+        case AD_TYPE_TIME32:
+        case AD_TYPE_TIME64:
+            return AD_TYPE_TIME32;
+        default:
+            return id;
+    }
+}
+
+/* The type of the values, seen through dictionaries and run ends. */
+static const struct ArrowSchema *
+values_of(const struct ArrowSchema *node)
+{
+    for (int depth = 0; depth < AD_MAX_DEPTH; depth++) {
+        ad_type type;
+        if (node->dictionary != NULL) {
+            node = node->dictionary;
+        } else if (ad_type_parse(node->format, &type, NULL) == AD_OK &&
+                   type.id == AD_TYPE_RUN_END) {
+            node = node->children[1];
+        } else {
+            break;
+        }
+    }
+    return node;
+}
+
+int
+ad_arrow_check_requested(ad_state *state, ad_schema schema,
+                         PyObject *requested)
+{
+    if (requested == NULL) {
+        return 0;
+    }
+    struct ArrowSchema *wanted = ad_capsule_get(
+        state, requested, AD_CAPSULE_SCHEMA, "requested_schema");
+    if (wanted == NULL) {
+        return -1;
+    }
+    ad_error err;
+    if (ad_schema_validate(wanted, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    ad_type ours;
+    ad_type theirs;
+    if (ad_type_parse(values_of(schema.node)->format, &ours, &err) != AD_OK ||
+        ad_type_parse(values_of(wanted)->format, &theirs, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    if (family_of(ours.id) != family_of(theirs.id)) {
+        ad_raise_exchange(state, "requested_schema",
+                          "leave requested_schema out and convert afterwards",
+                          "requested_schema has the format \"%s\", which is "
+                          "no representation of data with the format \"%s\"",
+                          wanted->format, schema.node->format);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* What the Arrow protocol files share: requested_schema, both ways, and pairs
+ * of capsules.
+ */
+#ifndef AD_PROTOCOL_ARROW_H
+#define AD_PROTOCOL_ARROW_H
+
+#include "protocol/protocol.h"
+
+/* obj.<method>(), or with requested_schema=<capsule> when the request wishes
+ * for a schema; a producer that cannot take the argument is asked again
+ * without it. New reference, or NULL with the producer's exception. */
+PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
+                        const ad_request *request);
+
+/* The one parameter of the Arrow methods, and their **kwargs. NULL or a
+ * borrowed capsule in *requested; -1 with an exception. `signature` is one of
+ * those below. */
+int ad_arrow_parse(ad_state *state, const ad_signature *signature,
+                   PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames, PyObject **requested);
+
+/* Best effort, as the specification has it: 0 when data of `schema` may be
+ * handed out to somebody who asked for the schema in `requested` (NULL:
+ * nothing asked); -1 with ExchangeError when the two can never be the same
+ * data. */
+int ad_arrow_check_requested(ad_state *state, ad_schema schema,
+                             PyObject *requested);
+
+#endif /* AD_PROTOCOL_ARROW_H */

@@ -1,0 +1,325 @@
+/* Arrow arrays as pairs of capsules: __arrow_c_device_array__,
+ * __arrow_c_array__, and a bare pair; and __arrow_c_schema__ on export. */
+#include "protocol/arrow.h"
+
+/* --- import ---------------------------------------------------------------- */
+
+/* Take the array out of (schema, array) capsules. Nothing is taken over
+ * unless the whole pair is sound. */
+static ad_import_result
+import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
+            const char *origin, ad_array *out)
+{
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        ad_raise_exchange(state, "protocol", NULL,
+                          "%s: found %.200s, expected a tuple of two capsules "
+                          "(\"arrow_schema\", \"%s\")",
+                          origin, Py_TYPE(pair)->tp_name,
+                          ad_capsule_name(kind));
+        return AD_IMPORT_FAILED;
+    }
+    struct ArrowSchema *schema = ad_capsule_get(
+        state, PyTuple_GET_ITEM(pair, 0), AD_CAPSULE_SCHEMA, origin);
+    if (schema == NULL) {
+        return AD_IMPORT_FAILED;
+    }
+    void *pointer =
+        ad_capsule_get(state, PyTuple_GET_ITEM(pair, 1), kind, origin);
+    if (pointer == NULL) {
+        return AD_IMPORT_FAILED;
+    }
+    ad_error err;
+    ad_status status;
+    if (kind == AD_CAPSULE_DEVICE_ARRAY) {
+        status = ad_array_import(schema, pointer, out, &err);
+    } else {
+        struct ArrowArray *host = pointer;
+        struct ArrowDeviceArray array;
+        ad_device_array_from_host(host, &array);
+        status = ad_array_import(schema, &array, out, &err);
+        if (status != AD_OK) {
+            *host = array.array; /* still the capsule's */
+        }
+    }
+    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+}
+
+static ad_import_result
+import_by_method(ad_state *state, PyObject *object, int method,
+                 ad_capsule_kind kind, const ad_request *request,
+                 ad_imported *out)
+{
+    PyObject *pair = ad_arrow_call(state, object, method, request);
+    if (pair == NULL) {
+        return ad_import_exception(state);
+    }
+    char origin[AD_ORIGIN_SIZE];
+    const char *name = method == AD_STR_arrow_c_device_array
+                           ? "__arrow_c_device_array__"
+                           : "__arrow_c_array__";
+    out->is_array = true;
+    ad_import_result result = AD_IMPORT_DONE;
+    /* The sound case formats no message. */
+    if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
+        result = import_pair(state, pair, kind, name, &out->array);
+    } else {
+        result = import_pair(state, pair, kind,
+                             ad_origin(name, object, origin), &out->array);
+    }
+    Py_DECREF(pair);
+    return result;
+}
+
+static ad_import_result
+import_device_array(ad_state *state, PyObject *object,
+                    const ad_type_slot *slot, const ad_request *request,
+                    ad_imported *out)
+{
+    (void)slot;
+    return import_by_method(state, object, AD_STR_arrow_c_device_array,
+                            AD_CAPSULE_DEVICE_ARRAY, request, out);
+}
+
+static ad_import_result
+import_host_array(ad_state *state, PyObject *object, const ad_type_slot *slot,
+                  const ad_request *request, ad_imported *out)
+{
+    (void)slot;
+    return import_by_method(state, object, AD_STR_arrow_c_array,
+                            AD_CAPSULE_ARRAY, request, out);
+}
+
+static bool
+offers_capsules(ad_state *state, PyTypeObject *type)
+{
+    (void)state;
+    return type == &PyTuple_Type;
+}
+
+static ad_import_result
+import_capsules(ad_state *state, PyObject *object, const ad_type_slot *slot,
+                const ad_request *request, ad_imported *out)
+{
+    (void)slot;
+    (void)request;
+    if (PyTuple_GET_SIZE(object) != 2 ||
+        !PyCapsule_CheckExact(PyTuple_GET_ITEM(object, 0)) ||
+        !PyCapsule_CheckExact(PyTuple_GET_ITEM(object, 1))) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a tuple must be a pair of capsules (\"arrow_schema\" "
+                        "and \"arrow_device_array\" or \"arrow_array\")");
+        return AD_IMPORT_REFUSED;
+    }
+    bool is_host = PyCapsule_IsValid(PyTuple_GET_ITEM(object, 1),
+                                     ad_capsule_name(AD_CAPSULE_ARRAY));
+    out->is_array = true;
+    return import_pair(state, object,
+                       is_host ? AD_CAPSULE_ARRAY : AD_CAPSULE_DEVICE_ARRAY,
+                       "pair of capsules", &out->array);
+}
+
+/* --- export ---------------------------------------------------------------- */
+
+static PyObject *
+export_schema_capsule(ad_state *state, ad_schema schema)
+{
+    struct ArrowSchema *box;
+    ad_error err;
+    if (ad_schema_export(schema, &box, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+}
+
+static PyObject *
+export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind)
+{
+    ad_error err;
+    struct ArrowDeviceArray *box;
+    if (ad_array_export(array, &box, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    PyObject *second = ad_capsule_new(kind, box);
+    if (second == NULL) {
+        return NULL;
+    }
+    PyObject *first = export_schema_capsule(state, array->schema);
+    PyObject *pair = first != NULL ? PyTuple_New(2) : NULL;
+    if (pair == NULL) {
+        Py_XDECREF(first);
+        Py_DECREF(second);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(pair, 0, first);
+    PyTuple_SET_ITEM(pair, 1, second);
+    return pair;
+}
+
+static const ad_signature device_array_signature = {
+    .function = "__arrow_c_device_array__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .ignores_none = true,
+    .names = {AD_STR_requested_schema},
+};
+
+static const ad_signature array_signature = {
+    .function = "__arrow_c_array__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_requested_schema},
+};
+
+static PyObject *
+array_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *requested;
+    if (ad_arrow_parse(state, &device_array_signature, args, n_args, kwnames,
+                       &requested) < 0 ||
+        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        return NULL;
+    }
+    return export_pair(state, array, AD_CAPSULE_DEVICE_ARRAY);
+}
+
+static PyObject *
+array_host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                 PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *requested;
+    if (ad_arrow_parse(state, &array_signature, args, n_args, kwnames,
+                       &requested) < 0 ||
+        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        return NULL;
+    }
+    return export_pair(state, array, AD_CAPSULE_ARRAY);
+}
+
+static PyObject *
+array_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return export_schema_capsule(ad_state_of(self),
+                                 ad_array_of(self)->schema);
+}
+
+static PyObject *
+tensor_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    PyObject *requested;
+    ad_array array;
+    if (ad_arrow_parse(state, &device_array_signature, args, n_args, kwnames,
+                       &requested) < 0 ||
+        ad_self_as_array(state, self, &array) < 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (ad_arrow_check_requested(state, array.schema, requested) == 0) {
+        result = export_pair(state, &array, AD_CAPSULE_DEVICE_ARRAY);
+    }
+    ad_array_clear(&array);
+    return result;
+}
+
+static PyObject *
+tensor_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ad_state *state = ad_state_of(self);
+    ad_array array;
+    if (ad_self_as_array(state, self, &array) < 0) {
+        return NULL;
+    }
+    PyObject *result = export_schema_capsule(state, array.schema);
+    ad_array_clear(&array);
+    return result;
+}
+
+#define AD_DEVICE_ARRAY_DOC                                                   \
+    "__arrow_c_device_array__($self, requested_schema=None, **kwargs)\n--\n"  \
+    "\n"                                                                      \
+    "Export as a pair of capsules (\"arrow_schema\", "                        \
+    "\"arrow_device_array\").\n"                                              \
+    "\n"                                                                      \
+    "Nothing is copied and nothing is waited for: the event goes out with\n"  \
+    "the array. Unknown keyword arguments are accepted when they are None.\n" \
+    "\n"                                                                      \
+    "Raises\n------\n"                                                        \
+    "ExchangeError\n    requested_schema is no representation of the same\n"  \
+    "    data, or work is pending of which no event can be made.\n"           \
+    "NotImplementedError\n    A keyword argument that is not known.\n"        \
+    "\n"                                                                      \
+    "Source: Arrow PyCapsule interface, \"Device support\"."
+
+static const PyMethodDef array_methods[] = {
+    {"__arrow_c_device_array__", (PyCFunction)(void (*)(void))array_device_array,
+     METH_FASTCALL | METH_KEYWORDS, AD_DEVICE_ARRAY_DOC},
+    {"__arrow_c_schema__", array_schema, METH_NOARGS,
+     "__arrow_c_schema__($self)\n--\n\n"
+     "Export the type as a capsule \"arrow_schema\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static const PyMethodDef tensor_methods[] = {
+    {"__arrow_c_device_array__",
+     (PyCFunction)(void (*)(void))tensor_device_array,
+     METH_FASTCALL | METH_KEYWORDS, AD_DEVICE_ARRAY_DOC},
+    {"__arrow_c_schema__", tensor_schema, METH_NOARGS,
+     "__arrow_c_schema__($self)\n--\n\n"
+     "Export the type that arrowdev.array(self) has as a capsule "
+     "\"arrow_schema\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef host_array_method = {
+    "__arrow_c_array__", (PyCFunction)(void (*)(void))array_host_array,
+    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
+    "Export host memory as a pair of capsules (\"arrow_schema\", "
+    "\"arrow_array\")."};
+
+static PyObject *
+get_host_array(PyObject *self, void *Py_UNUSED(closure))
+{
+    if (ad_array_offers_host(ad_state_of(self), self, "__arrow_c_array__") <
+        0) {
+        return NULL;
+    }
+    return PyCFunction_New(&host_array_method, self);
+}
+
+static const PyGetSetDef host_array_getset[] = {
+    {"__arrow_c_array__", get_host_array, NULL,
+     "Method that exports host memory as a pair of capsules "
+     "(\"arrow_schema\", \"arrow_array\"); AttributeError where the memory "
+     "is not the host's.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+const ad_protocol ad_protocol_arrow_device_array = {
+    .name = "__arrow_c_device_array__",
+    .attribute = AD_STR_arrow_c_device_array,
+    .import = import_device_array,
+    .array_methods = array_methods,
+    .tensor_methods = tensor_methods,
+};
+
+const ad_protocol ad_protocol_arrow_array = {
+    .name = "__arrow_c_array__",
+    .attribute = AD_STR_arrow_c_array,
+    .import = import_host_array,
+    .array_getset = host_array_getset,
+};
+
+const ad_protocol ad_protocol_capsules = {
+    .name = "a pair of capsules",
+    .attribute = -1,
+    .offers = offers_capsules,
+    .import = import_capsules,
+};

@@ -1,0 +1,180 @@
+/* Arrow streams where one array is meant: a stream of one chunk comes in as
+ * that chunk, and an Array shows itself as a stream of one. */
+#include "protocol/arrow.h"
+
+#include "core/single_stream.h"
+
+/* --- import ---------------------------------------------------------------- */
+
+/* The stream's callbacks are foreign code that may block, or take the GIL. */
+static ad_import_result
+read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
+            ad_array *out)
+{
+    ad_error err;
+    ad_status status;
+    if (kind == AD_CAPSULE_DEVICE_STREAM) {
+        struct ArrowDeviceArrayStream *source = pointer;
+        struct ArrowDeviceArrayStream stream = *source;
+        source->release = NULL;
+        Py_BEGIN_ALLOW_THREADS
+        status = ad_device_stream_read_single(&stream, out, &err);
+        Py_END_ALLOW_THREADS
+    } else {
+        struct ArrowArrayStream *source = pointer;
+        struct ArrowArrayStream stream = *source;
+        source->release = NULL;
+        Py_BEGIN_ALLOW_THREADS
+        status = ad_stream_read_single(&stream, out, &err);
+        Py_END_ALLOW_THREADS
+    }
+    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+}
+
+static ad_import_result
+import_by_method(ad_state *state, PyObject *object, int method,
+                 ad_capsule_kind kind, const ad_request *request,
+                 ad_imported *out)
+{
+    PyObject *capsule = ad_arrow_call(state, object, method, request);
+    if (capsule == NULL) {
+        return ad_import_exception(state);
+    }
+    ad_import_result result = AD_IMPORT_FAILED;
+    char origin[AD_ORIGIN_SIZE];
+    ad_origin(PyUnicode_AsUTF8(state->strings[method]), object, origin);
+    void *pointer = ad_capsule_get(state, capsule, kind, origin);
+    if (pointer != NULL) {
+        out->is_array = true;
+        result = read_stream(state, pointer, kind, &out->array);
+    }
+    Py_DECREF(capsule);
+    return result;
+}
+
+static ad_import_result
+import_device_stream(ad_state *state, PyObject *object,
+                     const ad_type_slot *slot, const ad_request *request,
+                     ad_imported *out)
+{
+    (void)slot;
+    return import_by_method(state, object, AD_STR_arrow_c_device_stream,
+                            AD_CAPSULE_DEVICE_STREAM, request, out);
+}
+
+static ad_import_result
+import_host_stream(ad_state *state, PyObject *object,
+                   const ad_type_slot *slot, const ad_request *request,
+                   ad_imported *out)
+{
+    (void)slot;
+    return import_by_method(state, object, AD_STR_arrow_c_stream,
+                            AD_CAPSULE_STREAM, request, out);
+}
+
+/* --- export ---------------------------------------------------------------- */
+
+static const ad_signature device_stream_signature = {
+    .function = "__arrow_c_device_stream__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .ignores_none = true,
+    .names = {AD_STR_requested_schema},
+};
+
+static const ad_signature stream_signature = {
+    .function = "__arrow_c_stream__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_requested_schema},
+};
+
+static PyObject *
+array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *requested;
+    struct ArrowDeviceArrayStream *box;
+    ad_error err;
+    if (ad_arrow_parse(state, &device_stream_signature, args, n_args, kwnames,
+                       &requested) < 0 ||
+        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        return NULL;
+    }
+    if (ad_device_stream_export(array, &box, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_DEVICE_STREAM, box);
+}
+
+static PyObject *
+array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+             PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *requested;
+    struct ArrowArrayStream *box;
+    ad_error err;
+    if (ad_arrow_parse(state, &stream_signature, args, n_args, kwnames,
+                       &requested) < 0 ||
+        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        return NULL;
+    }
+    if (ad_stream_export(array, &box, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_STREAM, box);
+}
+
+static const PyMethodDef device_stream_methods[] = {
+    {"__arrow_c_device_stream__",
+     (PyCFunction)(void (*)(void))array_device_stream,
+     METH_FASTCALL | METH_KEYWORDS,
+     "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
+     "--\n\n"
+     "Export as a capsule \"arrow_device_array_stream\" that gives this\n"
+     "array once. Source: Arrow PyCapsule interface, \"Device support\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef stream_method = {
+    "__arrow_c_stream__", (PyCFunction)(void (*)(void))array_stream,
+    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
+    "Export host memory as a capsule \"arrow_array_stream\" that gives this\n"
+    "array once."};
+
+static PyObject *
+get_stream(PyObject *self, void *Py_UNUSED(closure))
+{
+    if (ad_array_offers_host(ad_state_of(self), self, "__arrow_c_stream__") <
+        0) {
+        return NULL;
+    }
+    return PyCFunction_New(&stream_method, self);
+}
+
+static const PyGetSetDef stream_getset[] = {
+    {"__arrow_c_stream__", get_stream, NULL,
+     "Method that exports host memory as a capsule \"arrow_array_stream\" of "
+     "one array; AttributeError where the memory is not the host's.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+const ad_protocol ad_protocol_arrow_device_stream = {
+    .name = "__arrow_c_device_stream__",
+    .attribute = AD_STR_arrow_c_device_stream,
+    .import = import_device_stream,
+    .array_methods = device_stream_methods,
+};
+
+const ad_protocol ad_protocol_arrow_stream = {
+    .name = "__arrow_c_stream__",
+    .attribute = AD_STR_arrow_c_stream,
+    .import = import_host_stream,
+    .array_getset = stream_getset,
+};

@@ -1,0 +1,430 @@
+/* DLPack's C exchange API, both ways: tensors in and out without a call into
+ * Python. Its functions are called with the GIL held, by contract, but for
+ * the allocator, which touches no Python object. */
+#include "protocol/dlpack_tensor.h"
+
+#include "abi/arrow_c.h"
+#include "core/memory.h"
+
+#define CAPSULE_NAME "dlpack_exchange_api"
+
+/* --- import -------------------------------------------------------------- */
+
+/* The table of our major version, ours first or one further down the chain;
+ * or NULL. */
+static const ad_dl_exchange_api *
+find_table(const ad_dl_exchange_header *header)
+{
+    while (header != NULL && header->version.major > AD_DL_MAJOR) {
+        header = header->prev_api;
+    }
+    if (header == NULL || header->version.major != AD_DL_MAJOR) {
+        return NULL;
+    }
+    const ad_dl_exchange_api *api = (const ad_dl_exchange_api *)header;
+    bool is_usable = api->managed_tensor_from_py_object_no_sync != NULL &&
+                     api->managed_tensor_to_py_object_no_sync != NULL &&
+                     api->current_work_stream != NULL;
+    return is_usable ? api : NULL;
+}
+
+const ad_dl_exchange_api *
+ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
+{
+    const ad_dl_exchange_api *api = NULL;
+    PyObject *dict = ad_py_type_dict(type);
+    if (dict == NULL) {
+        return NULL;
+    }
+    PyObject *capsule =
+        PyDict_GetItemWithError(dict, AD_STR(state, dlpack_c_exchange_api));
+    if (capsule != NULL && PyCapsule_IsValid(capsule, CAPSULE_NAME)) {
+        api = find_table(PyCapsule_GetPointer(capsule, CAPSULE_NAME));
+    }
+    PyErr_Clear();
+    Py_DECREF(dict);
+    return api;
+}
+
+static bool
+exchange_offers(ad_state *state, PyTypeObject *type)
+{
+    return ad_dlpack_exchange_of(state, type) != NULL;
+}
+
+static ad_import_result
+fetch(ad_state *state, PyObject *object, const ad_dl_exchange_api *api,
+      ad_tensor_value *out)
+{
+    ad_error err;
+    ad_dl_managed_versioned *managed = NULL;
+    int result = api->managed_tensor_from_py_object_no_sync(object, &managed);
+    if (result != 0 && PyErr_Occurred()) {
+        return ad_import_exception(state);
+    }
+    if (result != 0 || managed == NULL) {
+        ad_raise_exchange(state, "protocol", NULL,
+                          "the DLPack exchange API of %.200s gave neither a "
+                          "tensor nor an error",
+                          Py_TYPE(object)->tp_name);
+        return AD_IMPORT_FAILED;
+    }
+    if (ad_dlpack_take(managed, true, out, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    return AD_IMPORT_DONE;
+}
+
+/* What the memory cannot show. */
+static ad_import_result
+check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
+              const ad_tensor *tensor)
+{
+    if (tensor->dtype.code == AD_DL_COMPLEX) {
+        /* torch's table hands out conjugate views as if they were none;
+         * __dlpack__ is asked again, and it tells. */
+        ad_raise_exchange(state, "conjugate", NULL,
+                          "complex tensors are not taken from the exchange "
+                          "API, which ignores the conjugate bit");
+        return AD_IMPORT_REFUSED;
+    }
+    if (slot->has_torch_flags && ad_dlpack_may_have_flags(tensor->dtype)) {
+        return ad_dlpack_check_flags(state, object, false);
+    }
+    return AD_IMPORT_DONE;
+}
+
+/* The stream on which the library of this table works now, as a number: on
+ * devices without streams, 0. Returns 0, or -1 with an exception. */
+static int
+ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
+           intptr_t *out)
+{
+    void *stream = NULL;
+    *out = 0;
+    if (ad_dlpack_has_no_streams(device.type)) {
+        return 0;
+    }
+    if (api->current_work_stream(device.type, (int32_t)device.id, &stream) !=
+        0) {
+        if (!PyErr_Occurred()) {
+            ad_raise_exchange(state, "protocol", NULL,
+                              "current_work_stream failed without an error");
+        }
+        return -1;
+    }
+    /* NULL is the default stream, which has a number of its own on CUDA. */
+    (void)ad_dlpack_default_stream(device.type, out);
+    if (stream != NULL) {
+        *out = (intptr_t)stream;
+    }
+    return 0;
+}
+
+/* Nothing was synchronized: work may be pending on the producer's current
+ * stream. A stream that the caller named cannot be made to wait for it
+ * without a runtime, so the producer's is what has to be waited for. */
+static ad_import_result
+note_stream(ad_state *state, const ad_dl_exchange_api *api, PyObject *wanted,
+            ad_tensor *tensor)
+{
+    ad_error err;
+    intptr_t number;
+    int32_t type = tensor->device.type;
+    if (ad_dlpack_has_no_streams(type) ||
+        (wanted != NULL && ad_dlpack_is_no_stream(wanted))) {
+        return AD_IMPORT_DONE;
+    }
+    if (wanted != NULL && ad_dlpack_default_stream(type, &number) &&
+        ad_stream_number(state, wanted, type, &number) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (ask_stream(state, api, tensor->device, &number) < 0) {
+        return ad_import_exception(state);
+    }
+    if (ad_dlpack_set_stream(tensor, number, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    return AD_IMPORT_DONE;
+}
+
+static ad_import_result
+exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
+                const ad_request *request, ad_imported *out)
+{
+    const ad_dl_exchange_api *api = slot->exchange_api;
+    ad_tensor *tensor = &out->tensor.tensor;
+    out->is_array = false;
+    ad_import_result result = fetch(state, object, api, &out->tensor);
+    if (result != AD_IMPORT_DONE) {
+        return result;
+    }
+    result = check_meaning(state, object, slot, tensor);
+    if (result == AD_IMPORT_DONE) {
+        result = note_stream(state, api, request->stream, tensor);
+    }
+    if (result != AD_IMPORT_DONE) {
+        /* Not every deleter leaves a pending exception alone. */
+        PyObject *exception = ad_py_take_exception();
+        ad_tensor_clear(tensor);
+        ad_py_restore_exception(exception);
+        return result;
+    }
+    return ad_dlpack_check_copy(state, request->copy, &out->tensor);
+}
+
+/* --- export into the class of another library ---------------------------- */
+
+PyObject *
+ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
+                        const ad_tensor *tensor)
+{
+    ad_error err;
+    intptr_t number = 0;
+    void *managed = NULL;
+    void *object = NULL;
+    if (tensor->sync != NULL &&
+        ask_stream(state, api, tensor->device, &number) < 0) {
+        return NULL;
+    }
+    if (ad_dlpack_require_stream(tensor->sync, number,
+                                 "the C exchange API of another library",
+                                 &err) != AD_OK ||
+        ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    /* Steals on failure too: nothing is deleted here. */
+    if (api->managed_tensor_to_py_object_no_sync(managed, &object) == 0 &&
+        object != NULL) {
+        return object;
+    }
+    if (!PyErr_Occurred() || !ad_exception_is_final(state)) {
+        ad_raise_exchange(state, "refused", NULL,
+                          "the class refused a tensor through its DLPack "
+                          "exchange API");
+    }
+    return NULL;
+}
+
+/* --- our own table ------------------------------------------------------- */
+
+/* The functions get no module, only an object or nothing, so the state is
+ * found here: set when the module is executed, cleared when it is freed, read
+ * and written under the GIL of the main interpreter, which alone is
+ * supported. */
+static ad_state *exchange_state;
+
+static ad_state *
+current_state(void)
+{
+    if (exchange_state == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "arrowdev is not loaded any more");
+    }
+    return exchange_state;
+}
+
+/* The tensor in an object that may be anything; NULL with TypeError. */
+static const ad_tensor *
+own_tensor(ad_state *state, PyObject *object)
+{
+    if (!ad_is_tensor(state, object)) {
+        PyErr_Format(PyExc_TypeError,
+                     "expected an arrowdev.Tensor, not %.200s",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    return ad_tensor_of(object);
+}
+
+/* The consumer is going to work on what current_work_stream below says, which
+ * is the default stream. */
+static ad_status
+require_default_stream(const ad_tensor *tensor, ad_error *err)
+{
+    intptr_t number;
+    if (ad_dlpack_default_stream(tensor->device.type, &number)) {
+        return ad_dlpack_require_stream(tensor->sync, number,
+                                        "the DLPack exchange API", err);
+    }
+    return ad_sync_require_ready(tensor->sync, "the DLPack exchange API", err);
+}
+
+static int
+managed_from_py(void *py_object, ad_dl_managed_versioned **out)
+{
+    ad_error err;
+    void *managed = NULL;
+    ad_state *state = current_state();
+    const ad_tensor *tensor =
+        state != NULL ? own_tensor(state, py_object) : NULL;
+    *out = NULL;
+    if (tensor == NULL) {
+        return -1;
+    }
+    if ((tensor->sync != NULL &&
+         require_default_stream(tensor, &err) != AD_OK) ||
+        ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    *out = managed;
+    return 0;
+}
+
+static int
+tensor_from_py(void *py_object, ad_dl_tensor *out)
+{
+    ad_error err;
+    ad_state *state = current_state();
+    const ad_tensor *tensor =
+        state != NULL ? own_tensor(state, py_object) : NULL;
+    if (tensor == NULL) {
+        return -1;
+    }
+    if ((tensor->sync != NULL &&
+         require_default_stream(tensor, &err) != AD_OK) ||
+        ad_dlpack_view(tensor, out, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+/* The producer of these data worked on what current_work_stream says. */
+static ad_status
+take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
+             ad_error *err)
+{
+    intptr_t number;
+    AD_RETURN_IF_ERR(ad_dlpack_take(managed, true, out, err));
+    if (!ad_dlpack_default_stream(out->tensor.device.type, &number)) {
+        return AD_OK;
+    }
+    ad_status status = ad_dlpack_set_stream(&out->tensor, number, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(&out->tensor);
+    }
+    return status;
+}
+
+static int
+managed_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
+{
+    ad_error err;
+    ad_tensor_value value;
+    ad_state *state = current_state();
+    *out_py_object = NULL;
+    if (state == NULL) {
+        /* Stolen on failure too, as the contract has it. */
+        if (managed->deleter != NULL) {
+            managed->deleter(managed);
+        }
+        return -1;
+    }
+    if (take_pending(managed, &value, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    *out_py_object = ad_tensor_object_new(state, &value.tensor);
+    return *out_py_object != NULL ? 0 : -1;
+}
+
+/* A compact row-major tensor of the prototype's shape, type and device. */
+static ad_status
+allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
+{
+    ad_tensor_value value;
+    ad_memory *memory = NULL;
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_tensor_claim claim = {
+        .data = &value, /* anything that is not NULL: nobody reads it */
+        .dtype = prototype->dtype,
+        .ndim = prototype->ndim,
+        .device = {prototype->device.device_type, prototype->device.device_id},
+        .shape = prototype->shape,
+    };
+    if (claim.device.type != ARROW_DEVICE_CPU) {
+        ad_fail(err, AD_ERR_EXCHANGE, "device",
+                "allocate with the library that owns the device",
+                "arrowdev cannot allocate on %s: no runtime for it is loaded",
+                ad_device_format(claim.device, name));
+        return AD_ERR_EXCHANGE;
+    }
+    claim.device = AD_CPU;
+    AD_RETURN_IF_ERR(ad_tensor_check(&claim, "prototype", &value, err));
+    AD_RETURN_IF_ERR(
+        ad_memory_new(ad_tensor_nbytes(&value.tensor), &memory, err));
+    value.tensor.data = memory->data;
+    value.tensor.owner = &memory->base;
+    ad_status status = ad_dlpack_give(&value.tensor, true, false, out, err);
+    ad_tensor_clear(&value.tensor);
+    return status;
+}
+
+static int
+managed_allocator(ad_dl_tensor *prototype, ad_dl_managed_versioned **out,
+                  void *error_ctx,
+                  void (*set_error)(void *error_ctx, const char *kind,
+                                    const char *message))
+{
+    ad_error err;
+    void *managed = NULL;
+    *out = NULL;
+    if (allocate(prototype, &managed, &err) != AD_OK) {
+        if (set_error != NULL) {
+            set_error(error_ctx,
+                      err.status == AD_ERR_MEMORY ? "MemoryError"
+                                                  : "BufferError",
+                      err.message);
+        }
+        return -1;
+    }
+    *out = managed;
+    return 0;
+}
+
+/* NULL is nothing on the CPU and the default stream elsewhere. */
+static int
+current_work_stream(int32_t device_type, int32_t device_id, void **out_stream)
+{
+    (void)device_type;
+    (void)device_id;
+    *out_stream = NULL;
+    return 0;
+}
+
+static const ad_dl_exchange_api exchange_api = {
+    .header = {.version = {AD_DL_MAJOR, AD_DL_MINOR}},
+    .managed_tensor_allocator = managed_allocator,
+    .managed_tensor_from_py_object_no_sync = managed_from_py,
+    .managed_tensor_to_py_object_no_sync = managed_to_py,
+    .dltensor_from_py_object_no_sync = tensor_from_py,
+    .current_work_stream = current_work_stream,
+};
+
+int
+ad_dlpack_exchange_init(ad_state *state)
+{
+    state->exchange_api_capsule =
+        PyCapsule_New((void *)&exchange_api, CAPSULE_NAME, NULL);
+    if (state->exchange_api_capsule == NULL) {
+        return -1;
+    }
+    exchange_state = state;
+    return 0;
+}
+
+void
+ad_dlpack_exchange_clear(ad_state *state)
+{
+    if (exchange_state == state) {
+        exchange_state = NULL;
+    }
+}
+
+const ad_protocol ad_protocol_dlpack_exchange = {
+    .name = "__dlpack_c_exchange_api__",
+    .attribute = -1,
+    .offers = exchange_offers,
+    .import = exchange_import,
+};

@@ -1,0 +1,471 @@
+#include "protocol/dlpack_tensor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "abi/arrow_c.h"
+
+/* --- import -------------------------------------------------------------- */
+
+/* Owns a managed tensor; one destroy function per kind. */
+typedef struct managed_owner {
+    ad_owner base;
+    void *managed;
+} managed_owner;
+
+static void
+delete_managed(void *pointer, bool is_versioned)
+{
+    if (is_versioned) {
+        ad_dl_managed_versioned *managed = pointer;
+        if (managed->deleter != NULL) {
+            managed->deleter(managed);
+        }
+    } else {
+        ad_dl_managed *managed = pointer;
+        if (managed->deleter != NULL) {
+            managed->deleter(managed);
+        }
+    }
+}
+
+static void
+destroy_legacy(ad_owner *base)
+{
+    delete_managed(((managed_owner *)base)->managed, false);
+    free(base);
+}
+
+static void
+destroy_versioned(ad_owner *base)
+{
+    delete_managed(((managed_owner *)base)->managed, true);
+    free(base);
+}
+
+static uint32_t
+tensor_flags(uint64_t flags)
+{
+    return (flags & AD_DL_FLAG_READ_ONLY ? AD_TENSOR_READONLY : 0) |
+           (flags & AD_DL_FLAG_IS_COPIED ? AD_TENSOR_COPIED : 0) |
+           (flags & AD_DL_FLAG_SUBBYTE_PADDED ? AD_TENSOR_SUBBYTE_PADDED : 0);
+}
+
+static ad_status
+check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
+              ad_error *err)
+{
+    const ad_dl_tensor *tensor;
+    uint64_t flags = 0;
+    if (is_versioned) {
+        const ad_dl_managed_versioned *managed = pointer;
+        /* Behind another major version only the deleter may be used. */
+        if (managed->version.major != AD_DL_MAJOR) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "version",
+                           "use a version of the producing library that "
+                           "speaks DLPack 1",
+                           "found a tensor of DLPack %" PRIu32 ".%" PRIu32
+                           ", expected major version %d",
+                           managed->version.major, managed->version.minor,
+                           AD_DL_MAJOR);
+        }
+        tensor = &managed->dl_tensor;
+        flags = managed->flags;
+    } else {
+        tensor = &((const ad_dl_managed *)pointer)->dl_tensor;
+    }
+    ad_device device = {tensor->device.device_type, tensor->device.device_id};
+    if (device.type == ARROW_DEVICE_CPU) {
+        device = AD_CPU;
+    }
+    ad_tensor_claim claim = {
+        .data = tensor->data,
+        .byte_offset = tensor->byte_offset,
+        .dtype = tensor->dtype,
+        .ndim = tensor->ndim,
+        .flags = tensor_flags(flags),
+        .device = device,
+        .shape = tensor->shape,
+        .strides = tensor->strides,
+    };
+    return ad_tensor_check(&claim, "DLTensor", out, err);
+}
+
+ad_status
+ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
+               ad_error *err)
+{
+    ad_status status = check_managed(managed, is_versioned, out, err);
+    managed_owner *owner = NULL;
+    if (status == AD_OK) {
+        owner = malloc(sizeof(*owner));
+        if (owner == NULL) {
+            status = ad_fail_memory(err, sizeof(*owner));
+        }
+    }
+    if (status != AD_OK) {
+        delete_managed(managed, is_versioned);
+        return status;
+    }
+    ad_owner_init(&owner->base,
+                  is_versioned ? destroy_versioned : destroy_legacy);
+    owner->managed = managed;
+    out->tensor.owner = &owner->base;
+    return AD_OK;
+}
+
+/* --- export -------------------------------------------------------------- */
+
+/* One block per export; what consumers see comes first, so that the deleter
+ * gets the block. */
+typedef struct export_block {
+    union {
+        ad_dl_managed legacy;
+        ad_dl_managed_versioned versioned;
+    } managed;
+    ad_owner *owner;
+    ad_sync *sync;
+    int64_t dims[]; /* shape, then strides */
+} export_block;
+
+static void
+free_block(export_block *block)
+{
+    ad_owner *owner = block->owner;
+    ad_sync *sync = block->sync;
+    free(block);
+    ad_sync_unref(sync);
+    ad_owner_unref(owner);
+}
+
+static void
+delete_legacy(ad_dl_managed *managed)
+{
+    free_block((export_block *)managed);
+}
+
+static void
+delete_versioned(ad_dl_managed_versioned *managed)
+{
+    free_block((export_block *)managed);
+}
+
+static uint64_t
+dlpack_flags(uint32_t flags, bool is_copy)
+{
+    uint32_t readonly = AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE;
+    return (flags & readonly ? AD_DL_FLAG_READ_ONLY : 0) |
+           (is_copy ? AD_DL_FLAG_IS_COPIED : 0) |
+           (flags & AD_TENSOR_SUBBYTE_PADDED ? AD_DL_FLAG_SUBBYTE_PADDED : 0);
+}
+
+/* Refuse what a consumer without flags would get wrong. */
+static ad_status
+check_flagless(const ad_tensor *tensor, ad_error *err)
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    if (tensor->flags & AD_TENSOR_READONLY) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "readonly",
+                       "ask for max_version=(1, 0) or later, or say that the "
+                       "memory may be written with ad.tensor(x, "
+                       "readonly=False)",
+                       "the memory is read-only, and the consumer asked for "
+                       "a form of DLPack that cannot say so");
+    }
+    if (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) {
+        ad_fail(err, AD_ERR_EXCHANGE, "dtype", "ask for max_version=(1, 3)",
+                "elements of %s stand in whole bytes, and the consumer asked "
+                "for a form of DLPack that cannot say so",
+                ad_dtype_format(tensor->dtype, name));
+        ad_error_dtype(err, name);
+        return AD_ERR_EXCHANGE;
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_dlpack_device(ad_device device, ad_dl_device *out, ad_error *err)
+{
+    int64_t id = ad_device_dlpack_id(device);
+    if (id < 0 || id > INT32_MAX) {
+        char name[AD_DEVICE_NAME_SIZE];
+        ad_fail(err, AD_ERR_EXCHANGE, "device",
+                "name the device when you import, as in device=\"cuda:0\"",
+                "DLPack needs the id of the device, and that of %s is %s",
+                ad_device_format(device, name),
+                id < 0 ? "not known" : "too large");
+        ad_error_device(err, device);
+        return AD_ERR_EXCHANGE;
+    }
+    out->device_type = device.type;
+    out->device_id = (int32_t)id;
+    return AD_OK;
+}
+
+static ad_status
+fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
+            ad_dl_tensor *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_dlpack_device(tensor->device, &out->device, err));
+    out->data = tensor->data;
+    out->ndim = tensor->ndim;
+    out->dtype = tensor->dtype;
+    out->shape = tensor->ndim > 0 ? shape : NULL;
+    out->strides = tensor->ndim > 0 ? strides : NULL;
+    out->byte_offset = tensor->byte_offset;
+    return AD_OK;
+}
+
+ad_status
+ad_dlpack_view(const ad_tensor *tensor, ad_dl_tensor *out, ad_error *err)
+{
+    if (tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_SUBBYTE_PADDED)) {
+        AD_RETURN_IF_ERR(check_flagless(tensor, err));
+    }
+    return fill_tensor(tensor, tensor->shape, tensor->strides, out, err);
+}
+
+ad_status
+ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
+               void **out, ad_error *err)
+{
+    ad_dl_tensor view;
+    int32_t ndim = tensor->ndim;
+    if (!is_versioned) {
+        AD_RETURN_IF_ERR(check_flagless(tensor, err));
+    }
+    AD_RETURN_IF_ERR(fill_tensor(tensor, NULL, NULL, &view, err));
+    size_t n_dims = 2 * (size_t)ndim;
+    export_block *block =
+        malloc(sizeof(*block) + n_dims * sizeof(block->dims[0]));
+    if (block == NULL) {
+        return ad_fail_memory(err, sizeof(*block));
+    }
+    if (ndim > 0) {
+        view.shape = block->dims;
+        view.strides = block->dims + ndim;
+    }
+    for (int32_t i = 0; i < ndim; i++) {
+        view.shape[i] = tensor->shape[i];
+        view.strides[i] = tensor->strides[i];
+    }
+    block->owner = ad_owner_ref(tensor->owner);
+    block->sync = ad_sync_ref(tensor->sync);
+    if (is_versioned) {
+        block->managed.versioned = (ad_dl_managed_versioned){
+            .version = {AD_DL_MAJOR, AD_DL_MINOR},
+            .deleter = delete_versioned,
+            .flags = dlpack_flags(tensor->flags, is_copy),
+            .dl_tensor = view,
+        };
+    } else {
+        block->managed.legacy = (ad_dl_managed){
+            .dl_tensor = view,
+            .deleter = delete_legacy,
+        };
+    }
+    *out = block;
+    return AD_OK;
+}
+
+/* --- streams ------------------------------------------------------------- */
+
+bool
+ad_dlpack_has_no_streams(int32_t device_type)
+{
+    /* torch and pyarrow refuse any stream for host memory; torch advertises
+     * CUDA_HOST for pinned memory, and then gives a CPU tensor, without a
+     * stream only. */
+    return device_type == ARROW_DEVICE_CPU ||
+           device_type == ARROW_DEVICE_CUDA_HOST ||
+           device_type == ARROW_DEVICE_ROCM_HOST;
+}
+
+bool
+ad_dlpack_default_stream(int32_t device_type, intptr_t *out)
+{
+    switch (device_type) {
+        case ARROW_DEVICE_CUDA:
+        case ARROW_DEVICE_CUDA_MANAGED:
+            *out = 1;
+            return true;
+        case ARROW_DEVICE_ROCM:
+            *out = 0;
+            return true;
+        default:
+            return false;
+    }
+}
+
+bool
+ad_dlpack_is_no_stream(PyObject *stream)
+{
+    if (!PyLong_Check(stream)) {
+        return false;
+    }
+    int overflow;
+    return PyLong_AsLongAndOverflow(stream, &overflow) == -1 && overflow == 0;
+}
+
+ad_status
+ad_dlpack_require_stream(const ad_sync *sync, intptr_t number,
+                         const char *consumer, ad_error *err)
+{
+    if (sync != NULL && sync->kind == AD_SYNC_STREAM &&
+        (intptr_t)sync->handle == number) {
+        return AD_OK;
+    }
+    return ad_sync_require_ready(sync, consumer, err);
+}
+
+ad_status
+ad_dlpack_set_stream(ad_tensor *tensor, intptr_t number, ad_error *err)
+{
+    return ad_sync_new(AD_SYNC_STREAM, tensor->device, (void *)number, NULL,
+                       &tensor->sync, err);
+}
+
+/* --- what a producer's object means -------------------------------------- */
+
+static bool
+type_has(PyTypeObject *type, PyObject *name)
+{
+    PyObject *value = NULL;
+    if (ad_py_lookup_attr((PyObject *)type, name, &value) < 0) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(value);
+    return value != NULL;
+}
+
+bool
+ad_dlpack_type_has_flags(ad_state *state, PyTypeObject *type)
+{
+    return type_has(type, AD_STR(state, requires_grad)) &&
+           type_has(type, AD_STR(state, is_neg)) &&
+           type_has(type, AD_STR(state, is_conj));
+}
+
+bool
+ad_dlpack_may_have_flags(ad_dl_dtype dtype)
+{
+    /* Integers cannot require a gradient or be conjugate; that they be
+     * negative takes a private function of torch's. */
+    return dtype.code != AD_DL_INT && dtype.code != AD_DL_UINT &&
+           dtype.code != AD_DL_BOOL && dtype.code != AD_DL_OPAQUE;
+}
+
+/* What a method or attribute says: 1 true, 0 false or not there, -1 error. */
+static int
+ask(PyObject *object, PyObject *name, bool is_method)
+{
+    PyObject *value = NULL;
+    if (is_method) {
+        value = PyObject_CallMethodNoArgs(object, name);
+    } else if (ad_py_lookup_attr(object, name, &value) == 0) {
+        return 0;
+    }
+    if (value == NULL) {
+        return -1;
+    }
+    int result = PyObject_IsTrue(value);
+    Py_DECREF(value);
+    return result;
+}
+
+ad_import_result
+ad_dlpack_check_flags(ad_state *state, PyObject *object, bool may_be_conjugate)
+{
+    static const struct {
+        int name;
+        bool is_method;
+        const char *reason;
+        const char *hint;
+        const char *message;
+    } flags[] = {
+        {AD_STR_requires_grad, false, "requires_grad", "pass x.detach()",
+         "requires a gradient, which would be lost"},
+        {AD_STR_is_neg, true, "negative", "pass x.resolve_neg()",
+         "has its negative bit set, so its memory holds other numbers"},
+        {AD_STR_is_conj, true, "conjugate", "pass x.resolve_conj()",
+         "has its conjugate bit set, so its memory holds other numbers"},
+    };
+    size_t n = sizeof(flags) / sizeof(flags[0]) - (may_be_conjugate ? 0 : 1);
+    for (size_t i = 0; i < n; i++) {
+        int is_set =
+            ask(object, state->strings[flags[i].name], flags[i].is_method);
+        if (is_set < 0) {
+            return ad_import_exception(state);
+        }
+        if (is_set > 0) {
+            ad_raise_exchange(state, flags[i].reason, flags[i].hint,
+                              "%.200s %s", Py_TYPE(object)->tp_name,
+                              flags[i].message);
+            return AD_IMPORT_FAILED;
+        }
+    }
+    return AD_IMPORT_DONE;
+}
+
+/* --- copies -------------------------------------------------------------- */
+
+static ad_status
+make_copy(ad_tensor_value *value, ad_error *err)
+{
+    ad_tensor_value source = *value;
+    if (source.tensor.ndim > 0) {
+        /* Its dimensions were copied along, but not the pointers to them. */
+        source.tensor.shape =
+            source.dims + (value->tensor.shape - value->dims);
+        source.tensor.strides =
+            source.dims + (value->tensor.strides - value->dims);
+    }
+    value->tensor.owner = NULL;
+    value->tensor.sync = NULL;
+    ad_status status = ad_tensor_copy(&source.tensor, 'C', value, err);
+    ad_tensor_clear(&source.tensor);
+    return status;
+}
+
+/* On failure the references are dropped. */
+static ad_status
+apply_copy(ad_copy copy, ad_tensor_value *value, ad_error *err)
+{
+    bool is_copied = value->tensor.flags & AD_TENSOR_COPIED;
+    ad_device device = value->tensor.device;
+    if (copy == AD_COPY_NEVER && is_copied) {
+        ad_tensor_clear(&value->tensor);
+        return ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow it with copy=None",
+                       "the producer made a copy although copy=False was "
+                       "asked for");
+    }
+    if (copy != AD_COPY_ALWAYS || is_copied) {
+        return AD_OK;
+    }
+    if (device.type == ARROW_DEVICE_CPU) {
+        return make_copy(value, err);
+    }
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_tensor_clear(&value->tensor);
+    ad_fail(err, AD_ERR_EXCHANGE, "copy",
+            "copy it in the producing library and pass copy=None",
+            "the producer made no copy although copy=True was asked for, and "
+            "memory on %s cannot be copied without a runtime for it",
+            ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_import_result
+ad_dlpack_check_copy(ad_state *state, ad_copy copy, ad_tensor_value *tensor)
+{
+    ad_error err;
+    if (copy == AD_COPY_IF_NEEDED) {
+        return AD_IMPORT_DONE;
+    }
+    if (apply_copy(copy, tensor, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return ad_import_exception(state);
+    }
+    return AD_IMPORT_DONE;
+}

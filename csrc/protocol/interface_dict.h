@@ -1,0 +1,101 @@
+/* What __array_interface__, __cuda_array_interface__ and
+ * __sycl_usm_array_interface__ share: a dict that says where a strided block
+ * lies. Every field is read or refused; nothing is believed before
+ * ad_tensor_check has seen it.
+ */
+#ifndef AD_PROTOCOL_INTERFACE_DICT_H
+#define AD_PROTOCOL_INTERFACE_DICT_H
+
+#include "protocol/protocol.h"
+
+/* What they differ in. */
+typedef struct ad_interface_rules {
+    const char *name; /* of the attribute */
+    int attribute;    /* AD_STR_* of it */
+    /* Versions whose meaning is known. A later one may change what a field,
+     * or its absence, means (version 3 of CAI did), so it is refused. */
+    int64_t min_version;
+    int64_t max_version;
+    /* Strides count elements and a field `offset` moves the pointer (SYCL);
+     * else strides count bytes and an offset other than 0 is refused. */
+    bool counts_elements;
+    /* Shown typestrs say the byte order ("<f4"), not only the size ("|f4").
+     * Both are read. */
+    bool shows_byte_order;
+} ad_interface_rules;
+
+/* A dict that has been read. */
+typedef struct ad_interface {
+    PyObject *dict;     /* strong; NULL: empty */
+    Py_ssize_t n_known; /* fields of it that have been looked at */
+    int64_t version;
+    ad_tensor_claim claim; /* all but the device; points at dims */
+    int64_t dims[2 * AD_MAX_NDIM];
+    char origin[AD_ORIGIN_SIZE];
+} ad_interface;
+
+/* --- import ------------------------------------------------------------- */
+
+/* Fetch and read the dict of `object`. On AD_IMPORT_DONE the caller must call
+ * ad_interface_clear. */
+ad_import_result ad_interface_read(ad_state *state, PyObject *object,
+                                   const ad_interface_rules *rules,
+                                   ad_interface *out);
+void ad_interface_clear(ad_interface *in);
+
+/* New reference to a further field of the dict, or NULL where it is absent or
+ * None. Returns 0, or -1 with an exception. */
+int ad_interface_field(ad_state *state, ad_interface *in, int name,
+                       PyObject **out);
+
+/* Read an int (or what has __index__) that is at least `least`. `field` is
+ * its name. Returns 0, or -1 with ExchangeError. */
+int ad_interface_int(ad_state *state, const char *origin, const char *field,
+                     PyObject *value, int64_t least, int64_t *out);
+
+/* Raise ExchangeError: "<origin>: <field> is <found>, expected <expected>".
+ * An exception already set becomes its cause. */
+void ad_interface_wrong(ad_state *state, const char *origin, const char *field,
+                        PyObject *found, const char *expected);
+
+/* The tensor that was claimed, on `device`, kept alive by `object` (and by
+ * the dict where it has fields that nobody knows: numpy's scalars keep the
+ * memory in one). Call it when every field has been looked at. */
+ad_import_result ad_interface_tensor(ad_state *state, PyObject *object,
+                                     ad_interface *in, ad_device device,
+                                     ad_tensor_value *out);
+
+/* What __dlpack_device__ of `object` says: 1 with *out filled, 0 where there
+ * is none or it refuses, -1 with an exception when it gives no pair of ints,
+ * or with one that is final. */
+int ad_interface_dlpack_device(ad_state *state, PyObject *object,
+                               const char *origin, ad_device *out);
+
+/* Last step of every import of a tensor: make the copy that copy=True asks
+ * for. It needs host memory that is ready; other memory is refused, since
+ * nobody here can copy it. On failure *value is cleared. */
+ad_import_result ad_finish_host_tensor(ad_state *state,
+                                       const ad_request *request,
+                                       ad_tensor_value *value);
+
+/* --- export (interface_show.c) ------------------------------------------ */
+
+/* The dict for `tensor`, or NULL with an exception. An AttributeError (see
+ * ad_interface_unavailable) says why there is none. */
+typedef PyObject *(*ad_interface_show_fn)(ad_state *state,
+                                          const ad_tensor *tensor);
+
+/* The attribute of `self`, a Tensor, Buffer or Array of ours: `show` of the
+ * tensor that it stands for. */
+PyObject *ad_interface_show(PyObject *self, const ad_interface_rules *rules,
+                            ad_interface_show_fn show);
+
+/* A new dict with shape, typestr, data, strides and version. */
+PyObject *ad_interface_build(ad_state *state, const ad_tensor *tensor,
+                             const ad_interface_rules *rules);
+
+/* Raise AttributeError "<name> is not available: <why>"; returns NULL. */
+PyObject *ad_interface_unavailable(const ad_interface_rules *rules,
+                                   const char *format, ...);
+
+#endif /* AD_PROTOCOL_INTERFACE_DICT_H */

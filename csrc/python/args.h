@@ -1,0 +1,45 @@
+/* Arguments of METH_FASTCALL | METH_KEYWORDS functions.
+ *
+ * Keyword names are compared by pointer first (both sides are interned), so a
+ * call costs a few compares. No format strings, no tuple, no dict.
+ */
+#ifndef AD_PYTHON_ARGS_H
+#define AD_PYTHON_ARGS_H
+
+#include "python/state.h"
+
+#define AD_MAX_PARAMETERS 10
+
+typedef struct ad_signature {
+    const char *function; /* "array()", for messages */
+    int8_t n_positional_only;
+    int8_t n_positional; /* positional-only ones included */
+    int8_t n_required;   /* the first so many must be given */
+    int8_t n_parameters;
+    /* Unknown keywords are fine when their value is None; otherwise
+     * NotImplementedError (the PyCapsule protocol's **kwargs). */
+    bool ignores_none;
+    /* AD_STR_* of every parameter; positional-only ones may be anything. */
+    uint8_t names[AD_MAX_PARAMETERS];
+} ad_signature;
+
+/* Put borrowed references into values[0 .. n_parameters), NULL where nothing
+ * was given. Returns 0, or -1 with TypeError. */
+int ad_parse_args(ad_state *state, const ad_signature *signature,
+                  PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
+                  PyObject **values);
+
+/* NULL or None. */
+static inline bool
+ad_is_none(PyObject *value)
+{
+    return value == NULL || value == Py_None;
+}
+
+/* Read None / False / True into an ad_copy; -1 with TypeError. */
+int ad_parse_copy(PyObject *value, int *out);
+
+/* Read None or a bool; *out is -1 for None. Returns -1 with TypeError. */
+int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
+
+#endif /* AD_PYTHON_ARGS_H */

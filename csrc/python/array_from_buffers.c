@@ -1,0 +1,327 @@
+/* Array.from_buffers: an array over memory that others own. */
+#include "python/array_methods.h"
+
+#include <stdlib.h>
+
+#include "core/array_buffers.h"
+#include "core/owner_group.h"
+#include "core/type.h"
+#include "protocol/protocol.h"
+#include "python/functions.h"
+
+#define MAX_BUFFERS 64
+
+/* The arguments, read; freed by inputs_clear. */
+typedef struct inputs {
+    ad_schema schema;
+    int64_t length;
+    int64_t offset;
+    int64_t null_count;
+    Py_ssize_t n_buffers;
+    ad_tensor_value *tensors; /* n_buffers; data NULL where None was given */
+    Py_ssize_t n_children;
+    ad_array *children;
+    ad_array dictionary;
+    ad_owner *group;
+} inputs;
+
+static void
+inputs_clear(inputs *in)
+{
+    for (Py_ssize_t i = 0; in->tensors != NULL && i < in->n_buffers; i++) {
+        ad_tensor_clear(&in->tensors[i].tensor);
+    }
+    for (Py_ssize_t i = 0; in->children != NULL && i < in->n_children; i++) {
+        ad_array_clear(&in->children[i]);
+    }
+    ad_array_clear(&in->dictionary);
+    ad_schema_unref(in->schema);
+    ad_owner_unref(in->group);
+    free(in->tensors);
+    free(in->children);
+}
+
+static int
+read_int(PyObject *value, int64_t fallback, int64_t *out)
+{
+    *out = fallback;
+    if (value == NULL) {
+        return 0;
+    }
+    *out = PyLong_AsLongLong(value);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+read_tensor(ad_state *state, PyObject *item, ad_tensor_value *out)
+{
+    const ad_request request = {.copy = AD_COPY_NEVER};
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER};
+    ad_imported imported;
+    ad_error err;
+    if (ad_import(state, item, &request, AD_ALL_PROTOCOLS, &imported) < 0) {
+        return -1;
+    }
+    ad_status status = AD_OK;
+    if (imported.is_array) {
+        status = ad_tensor_from_array(&imported.array, &options, out, &err);
+        ad_array_clear(&imported.array);
+    } else {
+        *out = imported.tensor;
+        out->tensor.shape = out->dims;
+        out->tensor.strides = out->dims + out->tensor.ndim;
+    }
+    if (status == AD_OK && !ad_tensor_is_compact(&out->tensor, 'C')) {
+        status = ad_fail(&err, AD_ERR_EXCHANGE, "strides",
+                         "make it contiguous first",
+                         "a buffer must be contiguous memory");
+        ad_tensor_clear(&out->tensor);
+    }
+    if (status != AD_OK) {
+        out->tensor = (ad_tensor){0};
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+read_buffers(ad_state *state, PyObject *value, inputs *in)
+{
+    PyObject *items = PySequence_Fast(value, "buffers must be a sequence");
+    if (items == NULL) {
+        return -1;
+    }
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    int result = -1;
+    if (n > MAX_BUFFERS) {
+        PyErr_Format(PyExc_ValueError, "%zd buffers are given, at most %d are "
+                     "supported", n, MAX_BUFFERS);
+        goto done;
+    }
+    in->tensors = calloc((size_t)n + 1, sizeof(*in->tensors));
+    if (in->tensors == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    in->n_buffers = n;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+        if (item != Py_None &&
+            read_tensor(state, item, &in->tensors[i]) < 0) {
+            goto done;
+        }
+    }
+    result = 0;
+done:
+    Py_DECREF(items);
+    return result;
+}
+
+static int
+read_array(ad_state *state, PyObject *value, ad_array *out)
+{
+    PyObject *array = ad_as_array_object(state, value);
+    if (array == NULL) {
+        return -1;
+    }
+    ad_array_share(ad_array_of(array), out);
+    Py_DECREF(array);
+    return 0;
+}
+
+static int
+read_children(ad_state *state, PyObject *value, inputs *in)
+{
+    if (value == NULL) {
+        return 0;
+    }
+    PyObject *items = PySequence_Fast(value, "children must be a sequence");
+    if (items == NULL) {
+        return -1;
+    }
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    in->children = calloc((size_t)n + 1, sizeof(*in->children));
+    int result = in->children != NULL ? 0 : -1;
+    if (result < 0) {
+        PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; result == 0 && i < n; i++) {
+        result = read_array(state, PySequence_Fast_GET_ITEM(items, i),
+                            &in->children[i]);
+        in->n_children += result == 0;
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+/* All parts must lie on one device and wait for one event at the most. */
+typedef struct common_place {
+    bool has_device;
+    ad_device device;
+    ad_sync *sync;
+    bool readonly;
+} common_place;
+
+static ad_status
+add_part(common_place *common, ad_device device, ad_sync *sync, bool readonly,
+         ad_error *err)
+{
+    if (common->has_device && !ad_device_equal(common->device, device)) {
+        char first[AD_DEVICE_NAME_SIZE];
+        char second[AD_DEVICE_NAME_SIZE];
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "copy them to one device first",
+                       "the parts of an array are on different devices: %s "
+                       "and %s",
+                       ad_device_format(common->device, first),
+                       ad_device_format(device, second));
+    }
+    if (common->sync != NULL && sync != NULL && common->sync != sync) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "event",
+                       "synchronize in the producing library",
+                       "the parts of an array wait for different events, and "
+                       "no runtime is loaded that could join them");
+    }
+    common->has_device = true;
+    common->device = device;
+    common->readonly |= readonly;
+    if (sync != NULL) {
+        common->sync = sync;
+    }
+    return AD_OK;
+}
+
+static ad_status
+find_common(const inputs *in, common_place *common, ad_error *err)
+{
+    *common = (common_place){.device = AD_CPU};
+    for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
+        const ad_tensor *tensor = &in->tensors[i].tensor;
+        if (tensor->dtype.bits == 0) {
+            continue; /* None was given */
+        }
+        if (tensor->byte_offset != 0) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "strides",
+                           "pass the handle itself and use offset=",
+                           "buffer %zd has a byte offset from its handle, "
+                           "which an Arrow buffer cannot express",
+                           i);
+        }
+        AD_RETURN_IF_ERR(
+            add_part(common, tensor->device, tensor->sync,
+                     (tensor->flags & AD_TENSOR_READONLY) != 0, err));
+    }
+    for (Py_ssize_t i = 0; i < in->n_children; i++) {
+        const ad_array *child = &in->children[i];
+        AD_RETURN_IF_ERR(add_part(common, child->device, child->sync,
+                                  child->readonly, err));
+    }
+    if (in->dictionary.node != NULL) {
+        AD_RETURN_IF_ERR(add_part(common, in->dictionary.device,
+                                  in->dictionary.sync,
+                                  in->dictionary.readonly, err));
+    }
+    return AD_OK;
+}
+
+/* No buffer may be smaller than its rows need. */
+static ad_status
+check_sizes(const inputs *in, const ad_array *array, ad_error *err)
+{
+    for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
+        const ad_tensor *tensor = &in->tensors[i].tensor;
+        int64_t needed;
+        if (tensor->data == NULL) {
+            continue;
+        }
+        AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &needed, err));
+        int64_t found = ad_tensor_nbytes(tensor);
+        if (needed > found) {
+            return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                           "buffer %zd has %lld bytes, but offset %lld and "
+                           "length %lld need %lld",
+                           i, (long long)found, (long long)array->offset,
+                           (long long)array->length, (long long)needed);
+        }
+    }
+    return AD_OK;
+}
+
+static ad_status
+build(inputs *in, ad_array *out, ad_error *err)
+{
+    const void *buffers[MAX_BUFFERS];
+    ad_owner *owners[MAX_BUFFERS];
+    common_place common;
+    AD_RETURN_IF_ERR(find_common(in, &common, err));
+    for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
+        buffers[i] = in->tensors[i].tensor.data;
+        owners[i] = in->tensors[i].tensor.owner;
+    }
+    AD_RETURN_IF_ERR(ad_owner_group_new(owners, (size_t)in->n_buffers,
+                                        &in->group, err));
+    const ad_array_spec spec = {
+        .schema = in->schema,
+        .device = common.device,
+        .length = in->length,
+        .offset = in->offset,
+        .null_count = in->null_count,
+        .n_buffers = in->n_buffers,
+        .buffers = buffers,
+        .owner = in->group,
+        .n_children = in->n_children,
+        .children = in->children,
+        .dictionary = in->dictionary.node != NULL ? &in->dictionary : NULL,
+        .sync = common.sync,
+        .readonly = common.readonly,
+    };
+    AD_RETURN_IF_ERR(ad_array_build(&spec, out, err));
+    ad_status status = ad_array_validate(in->schema.node, out->node, err);
+    if (status == AD_OK) {
+        status = check_sizes(in, out, err);
+    }
+    if (status != AD_OK) {
+        ad_array_clear(out);
+    }
+    return status;
+}
+
+static const ad_signature from_buffers_signature = {
+    .function = "Array.from_buffers()",
+    .n_positional = 3,
+    .n_required = 3,
+    .n_parameters = 7,
+    .names = {AD_STR_type, AD_STR_length, AD_STR_buffers, AD_STR_null_count,
+              AD_STR_offset, AD_STR_children, AD_STR_dictionary},
+};
+
+PyObject *
+ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
+                      PyObject *kwnames)
+{
+    ad_state *state = PyType_GetModuleState((PyTypeObject *)cls);
+    PyObject *values[7];
+    inputs in = {0};
+    if (ad_parse_args(state, &from_buffers_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        read_int(values[1], 0, &in.length) < 0 ||
+        read_int(values[3], -1, &in.null_count) < 0 ||
+        read_int(values[4], 0, &in.offset) < 0 ||
+        ad_parse_schema(state, values[0], &in.schema) < 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (read_buffers(state, values[2], &in) == 0 &&
+        read_children(state, values[5], &in) == 0 &&
+        (ad_is_none(values[6]) ||
+         read_array(state, values[6], &in.dictionary) == 0)) {
+        ad_array array;
+        ad_error err;
+        result = build(&in, &array, &err) == AD_OK
+                     ? ad_array_object_new(state, &array)
+                     : ad_raise(state, &err);
+    }
+    inputs_clear(&in);
+    return result;
+}

@@ -1,0 +1,380 @@
+#include "python/array_methods.h"
+
+#include <string.h>
+
+#include "core/type.h"
+#include "python/args.h"
+#include "python/common_getters.h"
+#include "python/errors.h"
+#include "python/functions.h"
+
+/* --- parts of an array ------------------------------------------------------- */
+
+PyObject *
+ad_array_get_field(PyObject *self, PyObject *key)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    ad_array field;
+    ad_error err;
+    int64_t i;
+    ad_status status = AD_OK;
+    if (PyUnicode_Check(key)) {
+        const char *name = PyUnicode_AsUTF8(key);
+        if (name == NULL) {
+            return NULL;
+        }
+        status = ad_array_find_field(array, name, &i, &err);
+        if (status == AD_ERR_INDEX) {
+            PyErr_SetString(PyExc_KeyError, err.message);
+            return NULL;
+        }
+    } else {
+        i = PyLong_AsLongLong(key);
+        if (i == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+        i += i < 0 ? array->node->n_children : 0;
+    }
+    if (status == AD_OK) {
+        status = ad_array_field(array, i, &field, &err);
+    }
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_array_object_new(state, &field);
+}
+
+PyObject *
+ad_array_get_validity(PyObject *self, void *Py_UNUSED(closure))
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    const void *bitmap = ad_array_validity(array);
+    if (bitmap == NULL) {
+        Py_RETURN_NONE;
+    }
+    ad_error err;
+    ad_schema schema;
+    const ad_schema_spec bits = {.format = "b"};
+    if (ad_schema_build(&bits, &schema, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    const void *buffers[] = {NULL, bitmap};
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = array->owner,
+        .sync = array->sync,
+        .readonly = array->readonly,
+    };
+    ad_array validity;
+    ad_status status = ad_array_build(&spec, &validity, &err);
+    ad_schema_unref(schema);
+    return status == AD_OK ? ad_array_object_new(state, &validity)
+                           : ad_raise(state, &err);
+}
+
+static const ad_signature slice_signature = {
+    .function = "Array.slice()",
+    .n_positional = 2,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_offset, AD_STR_length},
+};
+
+static PyObject *
+array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+            PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *values[2];
+    if (ad_parse_args(state, &slice_signature, args, n_args, kwnames, values) <
+        0) {
+        return NULL;
+    }
+    long long offset = PyLong_AsLongLong(values[0]);
+    if (offset == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    long long length = array->length - offset;
+    if (!ad_is_none(values[1])) {
+        length = PyLong_AsLongLong(values[1]);
+        if (length == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+    } else if (offset < 0 || offset > array->length) {
+        length = 0; /* the offset is what the error will name */
+    }
+    ad_array slice;
+    ad_error err;
+    if (ad_array_slice(array, offset, length, &slice, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_array_object_new(state, &slice);
+}
+
+/* --- the same memory as another type ------------------------------------------- */
+
+static ad_status
+make_view(const ad_array *array, ad_schema schema, ad_array *out,
+          ad_error *err)
+{
+    ad_type from;
+    ad_type to;
+    AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &from, err));
+    AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &to, err));
+    if (!ad_type_same_width(&from, &to) || schema.node->dictionary != NULL) {
+        ad_text from_name = {0};
+        ad_text to_name = {0};
+        ad_status status = ad_type_print(array->schema.node, &from_name, err);
+        if (status == AD_OK) {
+            status = ad_type_print(schema.node, &to_name, err);
+        }
+        if (status == AD_OK) {
+            status = ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+                             "view() needs two fixed-width types of the same "
+                             "width",
+                             "%s cannot be viewed as %s",
+                             ad_text_string(&from_name),
+                             ad_text_string(&to_name));
+            ad_error_dtype(err, ad_text_string(&from_name));
+        }
+        ad_text_clear(&from_name);
+        ad_text_clear(&to_name);
+        return status;
+    }
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .null_count = array->null_count,
+        .n_buffers = 2,
+        .buffers = array->node->buffers,
+        .owner = array->owner,
+        .sync = array->sync,
+        .readonly = array->readonly,
+    };
+    return ad_array_build(&spec, out, err);
+}
+
+static PyObject *
+array_view(PyObject *self, PyObject *type)
+{
+    ad_state *state = ad_state_of(self);
+    ad_schema schema;
+    if (ad_parse_schema(state, type, &schema) < 0) {
+        return NULL;
+    }
+    ad_array view;
+    ad_error err;
+    ad_status status = make_view(ad_array_of(self), schema, &view, &err);
+    ad_schema_unref(schema);
+    return status == AD_OK ? ad_array_object_new(state, &view)
+                           : ad_raise(state, &err);
+}
+
+/* --- questions -------------------------------------------------------------------- */
+
+static const ad_signature count_nulls_signature = {
+    .function = "Array.count_nulls()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_stream},
+};
+
+static PyObject *
+array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                  PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    PyObject *values[1];
+    if (ad_parse_args(state, &count_nulls_signature, args, n_args, kwnames,
+                      values) < 0) {
+        return NULL;
+    }
+    PyObject *count =
+        PyObject_GetAttr(self, AD_STR(state, null_count));
+    if (count != Py_None) {
+        return count;
+    }
+    Py_DECREF(count);
+    const ad_array *array = ad_array_of(self);
+    ad_error err;
+    if (ad_sync_require_ready(array->sync, "count_nulls()", &err) == AD_OK) {
+        char name[AD_DEVICE_NAME_SIZE];
+        ad_fail(&err, AD_ERR_EXCHANGE, "device",
+                "count in the producing library",
+                "the bitmap is on %s, and no runtime for it is supported by "
+                "this version",
+                ad_device_format(array->device, name));
+        ad_error_device(&err, array->device);
+    }
+    return ad_raise(state, &err);
+}
+
+static const ad_signature validate_signature = {
+    .function = "validate()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_level},
+};
+
+static int
+parse_level(PyObject *level)
+{
+    if (level == NULL) {
+        return 0;
+    }
+    if (!PyUnicode_Check(level)) {
+        PyErr_Format(PyExc_TypeError, "level must be a str, not %.200s",
+                     Py_TYPE(level)->tp_name);
+        return -1;
+    }
+    if (PyUnicode_CompareWithASCIIString(level, "structure") != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "unknown level %R; this version has \"structure\"",
+                     level);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+add_note(PyObject *notes, bool applies, const char *text)
+{
+    if (!applies) {
+        return 0;
+    }
+    PyObject *note = PyUnicode_FromString(text);
+    int result = note != NULL ? PyList_Append(notes, note) : -1;
+    Py_XDECREF(note);
+    return result;
+}
+
+static PyObject *
+array_validate(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+               PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *values[1];
+    ad_error err;
+    if (ad_parse_args(state, &validate_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        parse_level(values[0]) < 0) {
+        return NULL;
+    }
+    if (ad_array_validate(array->schema.node, array->node, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    bool is_cpu = array->device.type == ARROW_DEVICE_CPU;
+    PyObject *notes = PyList_New(0);
+    if (notes == NULL ||
+        add_note(notes, is_cpu && array->sync != NULL,
+                 "a CPU array should have no sync_event; it is carried and "
+                 "not interpreted (specification, \"Synchronization event "
+                 "types\")") < 0 ||
+        add_note(notes, is_cpu && array->device.id != -1,
+                 "a CPU array should have device_id -1 (specification, "
+                 "\"ArrowDeviceArray.device_id\")") < 0) {
+        Py_XDECREF(notes);
+        return NULL;
+    }
+    PyObject *result = PyList_AsTuple(notes);
+    Py_DECREF(notes);
+    return result;
+}
+
+static PyObject *
+array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *args[] = {self};
+    return ad_call_helper("_pylist", "to_pylist", args, 1);
+}
+
+static const ad_signature numpy_signature = {
+    .function = "__array__()",
+    .n_positional = 2,
+    .n_parameters = 2,
+    .names = {AD_STR_dtype, AD_STR_copy},
+};
+
+static PyObject *
+array_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+            PyObject *kwnames)
+{
+    PyObject *values[2];
+    if (ad_parse_args(ad_state_of(self), &numpy_signature, args, n_args,
+                      kwnames, values) < 0) {
+        return NULL;
+    }
+    PyObject *helper_args[] = {
+        self, values[0] != NULL ? values[0] : Py_None,
+        values[1] != NULL ? values[1] : Py_None};
+    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
+}
+
+#define AD_FASTCALL(function) (PyCFunction)(void (*)(void))function
+
+PyMethodDef ad_array_methods[] = {
+    {"from_buffers", AD_FASTCALL(ad_array_from_buffers),
+     METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     "from_buffers($type, type, length, buffers, *, null_count=-1, offset=0, "
+     "children=(), dictionary=None)\n--\n\n"
+     "An Array over existing memory, without a copy.\n\n"
+     "Parameters\n----------\n"
+     "type : str or object with __arrow_c_schema__\n"
+     "length : int\n    Number of rows.\n"
+     "buffers : sequence\n    One entry per buffer of the type, in the order "
+     "of the Arrow C data\n    interface: None, or anything that "
+     "arrowdev.tensor() takes without a copy.\n"
+     "null_count : int\n    -1: not known.\n"
+     "offset : int\n    First row within the buffers.\n"
+     "children : sequence\n    Anything that arrowdev.array() takes.\n"
+     "dictionary : object, optional\n    Values of a dictionary-encoded "
+     "type.\n\n"
+     "Raises\n------\n"
+     "ValueError\n    A buffer is too small or there are too few.\n"
+     "InvalidArrowError\n    The parts do not make up an array of this type.\n"
+     "ExchangeError\n    Buffers are on different devices or not contiguous."},
+    {"field", ad_array_get_field, METH_O,
+     "field($self, key, /)\n--\n\n"
+     "A column of a struct by name or index, cut to this array's slice.\n\n"
+     "Raises KeyError or IndexError when there is no such column, and\n"
+     "ExchangeError when the struct itself has nulls, which the column would\n"
+     "lose (see children and validity)."},
+    {"slice", AD_FASTCALL(array_slice), METH_FASTCALL | METH_KEYWORDS,
+     "slice($self, offset, length=None)\n--\n\n"
+     "Rows from `offset` on, without a copy. IndexError past the end."},
+    {"view", array_view, METH_O,
+     "view($self, type, /)\n--\n\n"
+     "The same memory as another fixed-width type of the same width.\n"
+     "Nulls stay nulls. Raises ExchangeError for types of other widths."},
+    {"count_nulls", AD_FASTCALL(array_count_nulls),
+     METH_FASTCALL | METH_KEYWORDS,
+     "count_nulls($self, stream=None)\n--\n\n"
+     "Number of nulls, counted if need be and remembered.\n\n"
+     "Raises ExchangeError where the bitmap is on a device whose runtime is\n"
+     "not supported."},
+    {"validate", AD_FASTCALL(array_validate), METH_FASTCALL | METH_KEYWORDS,
+     "validate($self, level=\"structure\")\n--\n\n"
+     "Check the structs once more; returns notes on what is unusual but "
+     "legal,\nas a tuple of str. Never reads device memory.\n\n"
+     "Raises InvalidArrowError with the path to the bad node."},
+    {"to_pylist", array_to_pylist, METH_NOARGS,
+     "to_pylist($self)\n--\n\n"
+     "The values as Python objects, for people at a prompt. Host memory "
+     "only."},
+    {"__array__", AD_FASTCALL(array_numpy), METH_FASTCALL | METH_KEYWORDS,
+     "__array__($self, dtype=None, copy=None)\n--\n\n"
+     "A NumPy array. Refuses device memory and nulls with a hint."},
+    AD_COMMON_METHODS,
+    {NULL, NULL, 0, NULL},
+};

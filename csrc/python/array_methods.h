@@ -1,0 +1,21 @@
+/* Methods of ad.Array that make other arrays or Python values.
+ */
+#ifndef AD_PYTHON_ARRAY_METHODS_H
+#define AD_PYTHON_ARRAY_METHODS_H
+
+#include "python/objects.h"
+
+/* NULL entry last. */
+extern PyMethodDef ad_array_methods[];
+
+/* a.field(key), key an int or a str. */
+PyObject *ad_array_get_field(PyObject *self, PyObject *key);
+
+/* Getter of a.validity. */
+PyObject *ad_array_get_validity(PyObject *self, void *closure);
+
+/* Array.from_buffers (array_from_buffers.c). */
+PyObject *ad_array_from_buffers(PyObject *cls, PyObject *const *args,
+                                Py_ssize_t n_args, PyObject *kwnames);
+
+#endif /* AD_PYTHON_ARRAY_METHODS_H */

@@ -1,0 +1,185 @@
+#include "python/capsule.h"
+
+#include <string.h>
+
+#include "core/array.h"
+#include "core/schema.h"
+#include "core/single_stream.h"
+#include "python/errors.h"
+
+static void
+free_schema(void *pointer)
+{
+    ad_schema_box_free(pointer);
+}
+
+static void
+free_device_array(void *pointer)
+{
+    ad_array_box_free(pointer);
+}
+
+static void
+free_stream(void *pointer)
+{
+    ad_stream_box_free(pointer);
+}
+
+static void
+free_device_stream(void *pointer)
+{
+    ad_device_stream_box_free(pointer);
+}
+
+static void
+free_dlpack(void *pointer)
+{
+    ad_dl_managed *managed = pointer;
+    if (managed->deleter != NULL) {
+        managed->deleter(managed);
+    }
+}
+
+static void
+free_dlpack_versioned(void *pointer)
+{
+    ad_dl_managed_versioned *managed = pointer;
+    if (managed->deleter != NULL) {
+        managed->deleter(managed);
+    }
+}
+
+/* One row per kind; the destructor of a capsule finds its row by name. */
+static const struct {
+    const char *name;
+    const char *used_name; /* NULL: the struct's `release` tells */
+    void (*free)(void *pointer);
+} kinds[] = {
+    [AD_CAPSULE_SCHEMA] = {"arrow_schema", NULL, free_schema},
+    /* An arrow_array is the first member of a device array's box. */
+    [AD_CAPSULE_ARRAY] = {"arrow_array", NULL, free_device_array},
+    [AD_CAPSULE_STREAM] = {"arrow_array_stream", NULL, free_stream},
+    [AD_CAPSULE_DEVICE_ARRAY] = {"arrow_device_array", NULL,
+                                 free_device_array},
+    [AD_CAPSULE_DEVICE_STREAM] = {"arrow_device_array_stream", NULL,
+                                  free_device_stream},
+    [AD_CAPSULE_DLPACK] = {"dltensor", "used_dltensor", free_dlpack},
+    [AD_CAPSULE_DLPACK_VERSIONED] = {"dltensor_versioned",
+                                     "used_dltensor_versioned",
+                                     free_dlpack_versioned},
+};
+
+/* One destructor per kind, so that none has to look its kind up: they differ
+ * in the constant only. A name that is not the live one was consumed. */
+#define AD_CAPSULE_DESTRUCTOR(function, kind)                                 \
+    static void function(PyObject *capsule)                                   \
+    {                                                                         \
+        if (PyCapsule_IsValid(capsule, kinds[kind].name)) {                   \
+            kinds[kind].free(                                                 \
+                PyCapsule_GetPointer(capsule, kinds[kind].name));             \
+        }                                                                     \
+    }
+
+AD_CAPSULE_DESTRUCTOR(destroy_schema, AD_CAPSULE_SCHEMA)
+AD_CAPSULE_DESTRUCTOR(destroy_array, AD_CAPSULE_ARRAY)
+AD_CAPSULE_DESTRUCTOR(destroy_stream, AD_CAPSULE_STREAM)
+AD_CAPSULE_DESTRUCTOR(destroy_device_array, AD_CAPSULE_DEVICE_ARRAY)
+AD_CAPSULE_DESTRUCTOR(destroy_device_stream, AD_CAPSULE_DEVICE_STREAM)
+AD_CAPSULE_DESTRUCTOR(destroy_dlpack, AD_CAPSULE_DLPACK)
+AD_CAPSULE_DESTRUCTOR(destroy_dlpack_versioned, AD_CAPSULE_DLPACK_VERSIONED)
+
+static const PyCapsule_Destructor destructors[] = {
+    [AD_CAPSULE_SCHEMA] = destroy_schema,
+    [AD_CAPSULE_ARRAY] = destroy_array,
+    [AD_CAPSULE_STREAM] = destroy_stream,
+    [AD_CAPSULE_DEVICE_ARRAY] = destroy_device_array,
+    [AD_CAPSULE_DEVICE_STREAM] = destroy_device_stream,
+    [AD_CAPSULE_DLPACK] = destroy_dlpack,
+    [AD_CAPSULE_DLPACK_VERSIONED] = destroy_dlpack_versioned,
+};
+
+const char *
+ad_capsule_name(ad_capsule_kind kind)
+{
+    return kinds[kind].name;
+}
+
+PyObject *
+ad_capsule_new(ad_capsule_kind kind, void *pointer)
+{
+    PyObject *capsule =
+        PyCapsule_New(pointer, kinds[kind].name, destructors[kind]);
+    if (capsule == NULL) {
+        kinds[kind].free(pointer);
+    }
+    return capsule;
+}
+
+/* Is the Arrow struct at `pointer` released? */
+static bool
+is_released(ad_capsule_kind kind, const void *pointer)
+{
+    switch (kind) {
+        case AD_CAPSULE_SCHEMA:
+            return ((const struct ArrowSchema *)pointer)->release == NULL;
+        case AD_CAPSULE_ARRAY:
+        case AD_CAPSULE_DEVICE_ARRAY:
+            return ((const struct ArrowArray *)pointer)->release == NULL;
+        case AD_CAPSULE_STREAM:
+            return ((const struct ArrowArrayStream *)pointer)->release == NULL;
+        case AD_CAPSULE_DEVICE_STREAM:
+            return ((const struct ArrowDeviceArrayStream *)pointer)->release ==
+                   NULL;
+        case AD_CAPSULE_DLPACK:
+        case AD_CAPSULE_DLPACK_VERSIONED:
+            break;
+    }
+    return false;
+}
+
+void *
+ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
+               const char *origin)
+{
+    const char *name = kinds[kind].name;
+    if (!PyCapsule_CheckExact(capsule)) {
+        ad_raise_exchange(state, "protocol", NULL,
+                          "%s: found %.200s, expected a capsule named \"%s\"",
+                          origin, Py_TYPE(capsule)->tp_name, name);
+        return NULL;
+    }
+    if (!PyCapsule_IsValid(capsule, name)) {
+        const char *found = PyCapsule_GetName(capsule);
+        bool is_used = found != NULL && kinds[kind].used_name != NULL &&
+                       strcmp(found, kinds[kind].used_name) == 0;
+        ad_raise_exchange(
+            state, is_used ? "consumed" : "protocol",
+            is_used ? "a capsule can be consumed once; ask the producer again"
+                    : NULL,
+            "%s: found a capsule named %s%.100s%s, expected \"%s\"", origin,
+            found != NULL ? "\"" : "", found != NULL ? found : "(none)",
+            found != NULL ? "\"" : "", name);
+        return NULL;
+    }
+    void *pointer = PyCapsule_GetPointer(capsule, name);
+    if (is_released(kind, pointer)) {
+        ad_raise_exchange(
+            state, "consumed",
+            "a capsule can be consumed once; ask the producer again",
+            "%s: the struct in the capsule \"%s\" is released", origin, name);
+        return NULL;
+    }
+    return pointer;
+}
+
+void *
+ad_capsule_consume_dlpack(ad_state *state, PyObject *capsule,
+                          ad_capsule_kind kind, const char *origin)
+{
+    void *pointer = ad_capsule_get(state, capsule, kind, origin);
+    if (pointer != NULL &&
+        PyCapsule_SetName(capsule, kinds[kind].used_name) < 0) {
+        return NULL;
+    }
+    return pointer;
+}

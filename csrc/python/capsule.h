@@ -1,0 +1,44 @@
+/* Capsules, driven by one table: name, name once used, what frees them.
+ *
+ * Arrow: the capsule keeps its name; the struct inside is moved out by setting
+ * its `release` to NULL. DLPack: the capsule is renamed when consumed.
+ */
+#ifndef AD_PYTHON_CAPSULE_H
+#define AD_PYTHON_CAPSULE_H
+
+#include "abi/arrow_c.h"
+#include "abi/dlpack.h"
+#include "python/state.h"
+
+typedef enum ad_capsule_kind {
+    AD_CAPSULE_SCHEMA,
+    AD_CAPSULE_ARRAY,
+    AD_CAPSULE_STREAM,
+    AD_CAPSULE_DEVICE_ARRAY,
+    AD_CAPSULE_DEVICE_STREAM,
+    AD_CAPSULE_DLPACK,
+    AD_CAPSULE_DLPACK_VERSIONED
+} ad_capsule_kind;
+
+/* The name of a live capsule of this kind. */
+const char *ad_capsule_name(ad_capsule_kind kind);
+
+/* A new capsule that owns `pointer`: a box of the core for the Arrow kinds
+ * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack. On
+ * failure `pointer` is freed and NULL returned with an exception. */
+PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);
+
+/* Borrow the struct inside. NULL with ExchangeError, which names what was
+ * found, when `capsule` is no capsule, has another name, or was consumed
+ * ("used_...", or a struct whose release is NULL). `origin` names where it
+ * came from ("__dlpack__ of Foo"). */
+void *ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
+                     const char *origin);
+
+/* Consume a DLPack capsule: rename it first, so that nobody else can own the
+ * tensor; from then on the caller must call the deleter, on failure too. NULL
+ * as in ad_capsule_get. */
+void *ad_capsule_consume_dlpack(ad_state *state, PyObject *capsule,
+                                ad_capsule_kind kind, const char *origin);
+
+#endif /* AD_PYTHON_CAPSULE_H */

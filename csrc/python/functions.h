@@ -1,0 +1,42 @@
+/* The module's functions, and what they share with methods.
+ */
+#ifndef AD_PYTHON_FUNCTIONS_H
+#define AD_PYTHON_FUNCTIONS_H
+
+#include "core/array.h"
+#include "core/bridge.h"
+#include "python/args.h"
+#include "python/objects.h"
+
+/* A device from a str, a (type, id) tuple or a Device. -1 with TypeError or
+ * ValueError. */
+int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
+
+/* 0 when memory on `found` can serve as memory on `wanted` as it is; -1 with
+ * ExchangeError, since no runtime of this version copies between devices. */
+int ad_check_device(ad_state *state, ad_device found, ad_device wanted);
+
+/* A schema from a format string, a common name, a Schema or any object with
+ * __arrow_c_schema__. A new reference; -1 with an exception. */
+int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
+
+/* Import anything as an Array object of ours, by the rules of array(). New
+ * reference. */
+PyObject *ad_as_array_object(ad_state *state, PyObject *value);
+
+/* x.into(cls): an instance of another library's class. */
+PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
+                          PyObject *stream, int copy);
+
+/* Call arrowdev.<submodule>.<function>(args...), a helper written in Python.
+ * New reference, or NULL. */
+PyObject *ad_call_helper(const char *submodule, const char *function,
+                         PyObject *const *args, size_t n_args);
+
+/* arrowdev.device(value) */
+PyObject *ad_function_device(PyObject *module, PyObject *value);
+
+/* The PyMethodDef table of the module, NULL entry last. */
+extern PyMethodDef ad_module_functions[];
+
+#endif /* AD_PYTHON_FUNCTIONS_H */

@@ -1,0 +1,176 @@
+/* The module arrowdev._core: initialization in phases, state, and the methods
+ * that protocols add to the types. */
+#include "protocol/dlpack_tensor.h"
+#include "protocol/protocol.h"
+#include "python/functions.h"
+
+static int
+intern_strings(ad_state *state)
+{
+    static const char *const texts[AD_N_STRINGS] = {
+#define AD_STRING(tag, text) [AD_STR_##tag] = text,
+#include "python/strings.def"
+#undef AD_STRING
+    };
+    for (int i = 0; i < AD_N_STRINGS; i++) {
+        state->strings[i] = PyUnicode_InternFromString(texts[i]);
+        if (state->strings[i] == NULL) {
+            return -1;
+        }
+    }
+    state->max_version = Py_BuildValue("(ii)", AD_DL_MAJOR, AD_DL_MINOR);
+    return state->max_version != NULL ? 0 : -1;
+}
+
+static int
+add_descriptor(PyTypeObject *type, const char *name, PyObject *descriptor)
+{
+    if (descriptor == NULL) {
+        return -1;
+    }
+    int result = PyObject_SetAttrString((PyObject *)type, name, descriptor);
+    Py_DECREF(descriptor);
+    return result;
+}
+
+/* The tables are static; CPython's signatures lack the const. */
+static int
+add_attributes(PyObject *object, const PyMethodDef *methods,
+               const PyGetSetDef *getset)
+{
+    PyTypeObject *type = (PyTypeObject *)object;
+    for (; methods != NULL && methods->ml_name != NULL; methods++) {
+        if (add_descriptor(type, methods->ml_name,
+                           PyDescr_NewMethod(type, (PyMethodDef *)methods)) <
+            0) {
+            return -1;
+        }
+    }
+    for (; getset != NULL && getset->name != NULL; getset++) {
+        if (add_descriptor(type, getset->name,
+                           PyDescr_NewGetSet(type, (PyGetSetDef *)getset)) <
+            0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* From here on the types cannot be changed any more. */
+static void
+freeze(PyObject *object)
+{
+    PyTypeObject *type = (PyTypeObject *)object;
+    type->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
+    PyType_Modified(type);
+}
+
+static int
+add_protocols(ad_state *state)
+{
+    for (int i = 0; i < AD_N_PROTOCOLS; i++) {
+        const ad_protocol *p = ad_protocols[i];
+        if (add_attributes(state->array_type, p->array_methods,
+                           p->array_getset) < 0 ||
+            add_attributes(state->tensor_type, p->tensor_methods,
+                           p->tensor_getset) < 0 ||
+            add_attributes(state->buffer_type, p->tensor_methods,
+                           p->tensor_getset) < 0) {
+            return -1;
+        }
+    }
+    if (ad_dlpack_exchange_init(state) < 0 ||
+        PyObject_SetAttr(state->tensor_type,
+                         AD_STR(state, dlpack_c_exchange_api),
+                         state->exchange_api_capsule) < 0) {
+        return -1;
+    }
+    freeze(state->array_type);
+    freeze(state->tensor_type);
+    freeze(state->buffer_type);
+    return 0;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    ad_state *state = ad_state_of_module(module);
+    /* Releases take the GIL of the main interpreter: nowhere else is the
+     * module known to work. */
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "arrowdev does not support sub-interpreters");
+        return -1;
+    }
+    if (intern_strings(state) < 0 || ad_errors_init(state, module) < 0 ||
+        ad_device_type_init(state, module) < 0 ||
+        ad_schema_type_init(state, module) < 0 ||
+        ad_tensor_types_init(state, module) < 0 ||
+        ad_array_type_init(state, module) < 0 || add_protocols(state) < 0) {
+        return -1;
+    }
+    return PyModule_AddStringConstant(module, "__version__",
+                                      ARROWDEV_VERSION);
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    ad_state *state = ad_state_of_module(module);
+#define X(name) Py_VISIT(state->name);
+    AD_STATE_OBJECTS(X)
+#undef X
+    for (int i = 0; i < AD_N_TYPE_SLOTS; i++) {
+        Py_VISIT(state->slots[i].type);
+    }
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    ad_state *state = ad_state_of_module(module);
+    ad_dlpack_exchange_clear(state);
+#define X(name) Py_CLEAR(state->name);
+    AD_STATE_OBJECTS(X)
+#undef X
+    for (int i = 0; i < AD_N_STRINGS; i++) {
+        Py_CLEAR(state->strings[i]);
+    }
+    for (int i = 0; i < AD_N_TYPE_SLOTS; i++) {
+        Py_CLEAR(state->slots[i].type);
+    }
+    return 0;
+}
+
+static void
+module_free(void *module)
+{
+    module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "arrowdev._core",
+    .m_doc = "The C core of arrowdev; use the names in arrowdev.",
+    .m_size = sizeof(ad_state),
+    .m_methods = ad_module_functions,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

@@ -1,0 +1,265 @@
+#include "python/record_batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/array.h"
+#include "python/args.h"
+#include "python/errors.h"
+#include "python/functions.h"
+#include "protocol/protocol.h"
+
+/* Columns and their names, read; freed by columns_clear. */
+typedef struct columns {
+    Py_ssize_t n;
+    PyObject **arrays;    /* strong, arrowdev.Array */
+    const char **names;   /* borrowed from name_objects */
+    PyObject *name_objects; /* a list or tuple of str */
+} columns;
+
+static void
+columns_clear(columns *c)
+{
+    for (Py_ssize_t i = 0; c->arrays != NULL && i < c->n; i++) {
+        Py_XDECREF(c->arrays[i]);
+    }
+    free(c->arrays);
+    free(c->names);
+    Py_XDECREF(c->name_objects);
+}
+
+static int
+read_names(columns *c)
+{
+    if (PySequence_Fast_GET_SIZE(c->name_objects) != c->n) {
+        PyErr_Format(PyExc_ValueError,
+                     "there are %zd columns, but names= has %zd", c->n,
+                     PySequence_Fast_GET_SIZE(c->name_objects));
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        PyObject *name = PySequence_Fast_GET_ITEM(c->name_objects, i);
+        Py_ssize_t length;
+        if (!PyUnicode_Check(name)) {
+            PyErr_Format(PyExc_TypeError,
+                         "names of columns must be str, not %.200s",
+                         Py_TYPE(name)->tp_name);
+            return -1;
+        }
+        c->names[i] = PyUnicode_AsUTF8AndSize(name, &length);
+        if (c->names[i] == NULL) {
+            return -1;
+        }
+        if (strlen(c->names[i]) != (size_t)length) {
+            PyErr_Format(PyExc_ValueError,
+                         "the name of column %zd has a NUL character", i);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Take the columns from a sequence; names come from name_objects. */
+static int
+read_columns(ad_state *state, PyObject *sequence, columns *c)
+{
+    PyObject *items = PySequence_Fast(sequence, "columns must be a mapping, a "
+                                                "sequence or a batch");
+    if (items == NULL) {
+        return -1;
+    }
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    int result = -1;
+    c->arrays = calloc((size_t)n + 1, sizeof(*c->arrays));
+    c->names = calloc((size_t)n + 1, sizeof(*c->names));
+    if (c->arrays == NULL || c->names == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    c->n = n;
+    if (read_names(c) < 0) {
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        c->arrays[i] =
+            ad_as_array_object(state, PySequence_Fast_GET_ITEM(items, i));
+        if (c->arrays[i] == NULL) {
+            goto done;
+        }
+    }
+    result = 0;
+done:
+    Py_DECREF(items);
+    return result;
+}
+
+static ad_status
+check_column(const columns *c, Py_ssize_t i, const ad_array **with_sync,
+             ad_error *err)
+{
+    const ad_array *first = ad_array_of(c->arrays[0]);
+    const ad_array *column = ad_array_of(c->arrays[i]);
+    char first_device[AD_DEVICE_NAME_SIZE];
+    char device[AD_DEVICE_NAME_SIZE];
+    if (column->length != first->length) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "column \"%s\" has length %lld, but \"%s\" has %lld",
+                       c->names[i], (long long)column->length, c->names[0],
+                       (long long)first->length);
+    }
+    if (!ad_device_equal(column->device, first->device)) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "copy them to one device first",
+                       "column \"%s\" is on %s, but \"%s\" is on %s",
+                       c->names[i], ad_device_format(column->device, device),
+                       c->names[0],
+                       ad_device_format(first->device, first_device));
+    }
+    if (column->sync == NULL) {
+        return AD_OK;
+    }
+    if (*with_sync != NULL && (*with_sync)->sync != column->sync) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "event",
+                       "synchronize in the producing library",
+                       "column \"%s\" waits for another event than a column "
+                       "before it, and no runtime is loaded that could join "
+                       "them",
+                       c->names[i]);
+    }
+    *with_sync = column;
+    return AD_OK;
+}
+
+static ad_status
+build_batch(const columns *c, ad_array *children, ad_schema *schemas,
+            ad_array *out, ad_error *err)
+{
+    const ad_array *with_sync = NULL;
+    bool readonly = false;
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        AD_RETURN_IF_ERR(check_column(c, i, &with_sync, err));
+        children[i] = *ad_array_of(c->arrays[i]); /* borrowed */
+        schemas[i] = children[i].schema;
+        readonly |= children[i].readonly;
+    }
+    const ad_schema_spec schema_spec = {
+        .format = "+s",
+        .n_children = c->n,
+        .children = schemas,
+        .names = c->names,
+    };
+    ad_schema schema;
+    AD_RETURN_IF_ERR(ad_schema_build(&schema_spec, &schema, err));
+    const void *no_validity = NULL;
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = c->n > 0 ? children[0].device : AD_CPU,
+        .length = c->n > 0 ? children[0].length : 0,
+        .n_buffers = 1,
+        .buffers = &no_validity,
+        .n_children = c->n,
+        .children = children,
+        .sync = with_sync != NULL ? with_sync->sync : NULL,
+        .readonly = readonly,
+    };
+    ad_status status = ad_array_build(&spec, out, err);
+    ad_schema_unref(schema);
+    return status;
+}
+
+static PyObject *
+make_batch(ad_state *state, const columns *c)
+{
+    ad_array batch;
+    ad_error err;
+    size_t n = (size_t)c->n + 1;
+    ad_array *children = malloc(n * sizeof(*children));
+    ad_schema *schemas = malloc(n * sizeof(*schemas));
+    ad_status status =
+        children == NULL || schemas == NULL
+            ? ad_fail_memory(&err, n * sizeof(*children))
+            : build_batch(c, children, schemas, &batch, &err);
+    free(children);
+    free(schemas);
+    return status == AD_OK ? ad_array_object_new(state, &batch)
+                           : ad_raise(state, &err);
+}
+
+/* An object that is a batch already. */
+static PyObject *
+existing_batch(ad_state *state, PyObject *object)
+{
+    PyObject *array = ad_as_array_object(state, object);
+    if (array == NULL) {
+        return NULL;
+    }
+    const ad_array *batch = ad_array_of(array);
+    if (strcmp(batch->schema.node->format, "+s") != 0) {
+        Py_DECREF(array);
+        PyErr_Format(PyExc_TypeError,
+                     "%.200s is a column, not a batch; pass a mapping of "
+                     "names to columns, or a sequence with names=",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    if (!ad_array_has_no_nulls(batch)) {
+        PyObject *count = PyObject_GetAttrString(array, "null_count");
+        long long n = count != NULL && count != Py_None
+                          ? PyLong_AsLongLong(count)
+                          : -1;
+        Py_XDECREF(count);
+        if (n != 0) {
+            Py_DECREF(array);
+            return ad_raise_exchange(
+                state, "nulls", "use arrowdev.array() for a struct column",
+                "a record batch has no nulls at the top level, and this "
+                "struct has (or may have) some");
+        }
+    }
+    return array;
+}
+
+static const ad_signature record_batch_signature = {
+    .function = "record_batch()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_columns, AD_STR_names},
+};
+
+PyObject *
+ad_function_record_batch(PyObject *module, PyObject *const *args,
+                         Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[2];
+    if (ad_parse_args(state, &record_batch_signature, args, n_args, kwnames,
+                      values) < 0) {
+        return NULL;
+    }
+    columns c = {0};
+    PyObject *result = NULL;
+    PyObject *sequence = NULL;
+    if (!ad_is_none(values[1])) {
+        c.name_objects =
+            PySequence_Fast(values[1], "names must be a sequence of str");
+        sequence = Py_NewRef(values[0]);
+    } else if (PyDict_Check(values[0]) ||
+               (PyMapping_Check(values[0]) &&
+                PyObject_HasAttrString(values[0], "keys") &&
+                PyObject_HasAttrString(values[0], "values") &&
+                ad_offers(state, values[0]) == 0)) {
+        c.name_objects = PyMapping_Keys(values[0]);
+        sequence = PyMapping_Values(values[0]);
+    } else {
+        return existing_batch(state, values[0]);
+    }
+    if (c.name_objects != NULL && sequence != NULL &&
+        read_columns(state, sequence, &c) == 0) {
+        result = make_batch(state, &c);
+    }
+    Py_XDECREF(sequence);
+    columns_clear(&c);
+    return result;
+}

@@ -1,0 +1,491 @@
+/* ad.Tensor, a strided N-d block on a device, and ad.Buffer, its 1-D uint8
+ * sister: one contiguous region of a column. */
+#include "python/objects.h"
+
+#include <string.h>
+#include <structmember.h>
+
+#include "protocol/protocol.h"
+#include "python/common_getters.h"
+#include "python/functions.h"
+
+static PyObject *
+tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
+{
+    ad_tensor_object *self = PyObject_NewVar(
+        ad_tensor_object, (PyTypeObject *)type, 2 * (Py_ssize_t)tensor->ndim);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->weakrefs = NULL;
+    self->tensor = *tensor;
+    self->tensor.shape = self->dims;
+    self->tensor.strides = self->dims + tensor->ndim;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        self->tensor.shape[i] = tensor->shape[i];
+        self->tensor.strides[i] = tensor->strides[i];
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
+ad_tensor_object_new(ad_state *state, ad_tensor *steal)
+{
+    PyObject *self = tensor_object_alloc(state->tensor_type, steal);
+    if (self == NULL) {
+        ad_tensor_clear(steal);
+    }
+    return self;
+}
+
+PyObject *
+ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
+                     int64_t nbytes, ad_device device, uint32_t flags,
+                     ad_owner *owner, ad_sync *sync)
+{
+    int64_t shape = nbytes < 0 ? 0 : nbytes;
+    int64_t stride = 1;
+    const ad_tensor tensor = {
+        .data = data,
+        .byte_offset = byte_offset,
+        .dtype = {AD_DL_UINT, 8, 1},
+        .ndim = 1,
+        .flags = flags | (nbytes < 0 ? AD_TENSOR_SIZE_UNKNOWN : 0),
+        .device = device,
+        .shape = &shape,
+        .strides = &stride,
+        .owner = owner,
+        .sync = sync,
+    };
+    PyObject *self = tensor_object_alloc(state->buffer_type, &tensor);
+    if (self != NULL) {
+        ad_owner_ref(owner);
+        ad_sync_ref(sync);
+    }
+    return self;
+}
+
+static void
+tensor_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    if (((ad_tensor_object *)self)->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    ad_tensor_clear(ad_tensor_of(self));
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* --- members ---------------------------------------------------------------- */
+
+static PyObject *
+make_tuple(const int64_t *values, int32_t n)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int32_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromLongLong(values[i]);
+        if (number == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, number);
+    }
+    return tuple;
+}
+
+static PyObject *
+get_shape(PyObject *self, void *Py_UNUSED(closure))
+{
+    return make_tuple(ad_tensor_of(self)->shape, ad_tensor_of(self)->ndim);
+}
+
+static PyObject *
+get_strides(PyObject *self, void *Py_UNUSED(closure))
+{
+    return make_tuple(ad_tensor_of(self)->strides, ad_tensor_of(self)->ndim);
+}
+
+static PyObject *
+get_dtype(PyObject *self, void *Py_UNUSED(closure))
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    return PyUnicode_FromString(
+        ad_dtype_format(ad_tensor_of(self)->dtype, name));
+}
+
+static PyObject *
+get_ndim(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLong(ad_tensor_of(self)->ndim);
+}
+
+static PyObject *
+get_itemsize(PyObject *self, void *Py_UNUSED(closure))
+{
+    uint32_t bits = ad_dtype_bits(ad_tensor_of(self)->dtype);
+    return PyLong_FromUnsignedLong((bits + 7) / 8);
+}
+
+static PyObject *
+get_nbytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    if (ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromLongLong(ad_tensor_nbytes(ad_tensor_of(self)));
+}
+
+static PyObject *
+get_readonly(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong((ad_tensor_of(self)->flags &
+                            (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) != 0);
+}
+
+static PyObject *
+get_data_ptr(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(ad_tensor_of(self)->data);
+}
+
+static PyObject *
+get_byte_offset(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(ad_tensor_of(self)->byte_offset);
+}
+
+static const char *
+readiness(const ad_sync *sync)
+{
+    return sync == NULL                    ? ""
+           : sync->kind == AD_SYNC_EVENT   ? ", after event"
+           : sync->kind == AD_SYNC_STREAM ? ", after stream"
+                                           : ", after queue";
+}
+
+static PyObject *
+tensor_repr(PyObject *self)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    char device[AD_DEVICE_NAME_SIZE];
+    char dtype[AD_DTYPE_NAME_SIZE];
+    PyObject *shape = get_shape(self, NULL);
+    if (shape == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyUnicode_FromFormat(
+        "<arrowdev.Tensor %s %R on %s%s%s>",
+        ad_dtype_format(tensor->dtype, dtype), shape,
+        ad_device_format(tensor->device, device),
+        tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)
+            ? ", read-only"
+            : "",
+        readiness(tensor->sync));
+    Py_DECREF(shape);
+    return result;
+}
+
+static PyObject *
+buffer_repr(PyObject *self)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    char device[AD_DEVICE_NAME_SIZE];
+    ad_device_format(tensor->device, device);
+    if (tensor->flags & AD_TENSOR_SIZE_UNKNOWN) {
+        return PyUnicode_FromFormat(
+            "<arrowdev.Buffer of unknown size on %s%s>", device,
+            readiness(tensor->sync));
+    }
+    return PyUnicode_FromFormat("<arrowdev.Buffer %lld bytes on %s%s>",
+                                (long long)tensor->shape[0], device,
+                                readiness(tensor->sync));
+}
+
+static Py_ssize_t
+tensor_length(PyObject *self)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    if (tensor->ndim == 0) {
+        PyErr_SetString(PyExc_TypeError, "len() of a 0-d Tensor");
+        return -1;
+    }
+    return (Py_ssize_t)tensor->shape[0];
+}
+
+/* --- Tensor.from_pointer ----------------------------------------------------- */
+
+static const ad_signature from_pointer_signature = {
+    .function = "Tensor.from_pointer()",
+    .n_positional = 4,
+    .n_required = 4,
+    .n_parameters = 9,
+    .names = {AD_STR_ptr, AD_STR_shape, AD_STR_dtype, AD_STR_device,
+              AD_STR_strides, AD_STR_byte_offset, AD_STR_owner, AD_STR_stream,
+              AD_STR_readonly},
+};
+
+/* A sequence of ints; -1 with TypeError or ValueError. */
+static int
+parse_dims(PyObject *value, const char *name, int64_t *out)
+{
+    PyObject *items = PySequence_Fast(value, "");
+    if (items == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s must be a sequence of ints, not "
+                     "%.200s", name, Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    if (n > AD_MAX_NDIM) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd dimensions, at most %d are "
+                     "supported", name, n, AD_MAX_NDIM);
+        n = -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i));
+        if (out[i] == -1 && PyErr_Occurred()) {
+            n = -1;
+        }
+    }
+    Py_DECREF(items);
+    return (int)n;
+}
+
+static int
+parse_dtype(PyObject *value, ad_dl_dtype *out)
+{
+    const char *name = PyUnicode_Check(value) ? PyUnicode_AsUTF8(value) : NULL;
+    if (name == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_TypeError,
+                         "dtype must be a name such as \"float32\", not "
+                         "%.200s",
+                         Py_TYPE(value)->tp_name);
+        }
+        return -1;
+    }
+    const ad_dtype_info *info = ad_dtype_by_name(name);
+    if (info == NULL) {
+        PyErr_Format(PyExc_ValueError, "unknown dtype %R", value);
+        return -1;
+    }
+    *out = info->dtype;
+    return 0;
+}
+
+/* The claim that the arguments make; dims: shape, then strides. */
+static int
+parse_claim(ad_state *state, PyObject **values, int64_t *dims,
+            ad_tensor_claim *claim)
+{
+    *claim = (ad_tensor_claim){.data = PyLong_AsVoidPtr(values[0])};
+    if (claim->data == NULL && PyErr_Occurred()) {
+        return -1;
+    }
+    int n_shape = parse_dims(values[1], "shape", dims);
+    if (n_shape < 0 || parse_dtype(values[2], &claim->dtype) < 0 ||
+        ad_parse_device(state, values[3], &claim->device) < 0) {
+        return -1;
+    }
+    claim->ndim = n_shape;
+    claim->shape = dims;
+    if (!ad_is_none(values[4])) {
+        int n_strides = parse_dims(values[4], "strides", dims + AD_MAX_NDIM);
+        if (n_strides >= 0 && n_strides != n_shape) {
+            PyErr_Format(PyExc_ValueError,
+                         "strides has %d entries, but shape has %d", n_strides,
+                         n_shape);
+            n_strides = -1;
+        }
+        if (n_strides < 0) {
+            return -1;
+        }
+        claim->strides = dims + AD_MAX_NDIM;
+    }
+    if (values[5] != NULL) {
+        claim->byte_offset = PyLong_AsUnsignedLongLong(values[5]);
+        if (claim->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    int readonly = values[8] != NULL ? PyObject_IsTrue(values[8]) : 0;
+    if (readonly < 0) {
+        return -1;
+    }
+    claim->flags = readonly ? AD_TENSOR_READONLY : 0;
+    return 0;
+}
+
+static PyObject *
+tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    ad_state *state = PyType_GetModuleState((PyTypeObject *)cls);
+    PyObject *values[9];
+    int64_t dims[2 * AD_MAX_NDIM];
+    ad_tensor_claim claim;
+    ad_tensor_value value;
+    ad_error err;
+    if (ad_parse_args(state, &from_pointer_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        parse_claim(state, values, dims, &claim) < 0) {
+        return NULL;
+    }
+    intptr_t stream = -1;
+    if (!ad_is_none(values[7]) &&
+        ad_stream_number(state, values[7], claim.device.type, &stream) < 0) {
+        return NULL;
+    }
+    if (ad_tensor_check(&claim, "from_pointer()", &value, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    if (!ad_is_none(values[6])) {
+        value.tensor.owner = ad_py_owner_new(values[6]);
+        if (value.tensor.owner == NULL) {
+            return NULL;
+        }
+    }
+    if (stream != -1 && !ad_device_is_host(claim.device) &&
+        ad_sync_new(AD_SYNC_STREAM, claim.device, (void *)stream,
+                    value.tensor.owner, &value.tensor.sync, &err) != AD_OK) {
+        ad_tensor_clear(&value.tensor);
+        return ad_raise(state, &err);
+    }
+    return ad_tensor_object_new(state, &value.tensor);
+}
+
+/* --- the types --------------------------------------------------------------- */
+
+static PyMethodDef tensor_methods[] = {
+    {"from_pointer", (PyCFunction)(void (*)(void))tensor_from_pointer,
+     METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     "from_pointer($type, ptr, shape, dtype, device, *, strides=None, "
+     "byte_offset=0, owner=None, stream=None, readonly=False)\n--\n\n"
+     "A Tensor over memory at an address.\n\n"
+     "Parameters\n----------\n"
+     "ptr : int\n    Address, or opaque handle, of the memory on the device.\n"
+     "shape : sequence of int\n"
+     "dtype : str\n    Name of the element type, \"float32\".\n"
+     "device : Device, str or (type, id)\n"
+     "strides : sequence of int, optional\n    In elements; row-major if left "
+     "out.\n"
+     "byte_offset : int\n    Bytes from ptr to the first element.\n"
+     "owner : object, optional\n    Kept alive as long as the memory is used; "
+     "without it the memory\n    must outlive every use.\n"
+     "stream : int or stream object, optional\n    Where the data are being "
+     "produced.\n"
+     "readonly : bool\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n    The claim is impossible: negative extents, overflow, "
+     "a null pointer\n    with elements.\n"
+     "ValueError, TypeError\n    An argument that is not what it should be."},
+    AD_COMMON_METHODS,
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef buffer_methods[] = {
+    AD_COMMON_METHODS,
+    {NULL, NULL, 0, NULL},
+};
+
+#define AD_MEMORY_GETSET                                                      \
+    {"nbytes", get_nbytes, NULL, "Size of the elements, in bytes.", NULL},    \
+        {"readonly", get_readonly, NULL,                                      \
+         "Whether the memory must not be written: flagged by the producer,\n" \
+         "or immutable by Arrow's convention.",                               \
+         NULL},                                                               \
+        {"data_ptr", get_data_ptr, NULL,                                      \
+         "Address on the device, or opaque handle; 0 when there are no\n"     \
+         "elements.",                                                         \
+         NULL},                                                               \
+    {                                                                         \
+        "byte_offset", get_byte_offset, NULL,                                 \
+            "Bytes from a handle to the first element; 0 for pointers,\n"     \
+            "which include it.",                                              \
+            NULL                                                              \
+    }
+
+static PyGetSetDef tensor_getset[] = {
+    {"shape", get_shape, NULL, "Extent of each dimension, in elements.", NULL},
+    {"strides", get_strides, NULL,
+     "Distance between neighbours in each dimension, in elements.", NULL},
+    {"dtype", get_dtype, NULL, "Name of the element type, \"float32\".", NULL},
+    {"ndim", get_ndim, NULL, "Number of dimensions.", NULL},
+    {"itemsize", get_itemsize, NULL,
+     "Size of an element in bytes, rounded up for sub-byte types.", NULL},
+    AD_MEMORY_GETSET,
+    AD_COMMON_GETSET,
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyGetSetDef buffer_getset[] = {
+    AD_MEMORY_GETSET,
+    AD_COMMON_GETSET,
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef tensor_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_tensor_object, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+#define AD_TENSOR_SLOTS                                                       \
+    {Py_tp_dealloc, tensor_dealloc}, {Py_tp_members, tensor_members},         \
+        {Py_mp_length, tensor_length}, {Py_bf_getbuffer, ad_buffer_get},      \
+    {                                                                         \
+        Py_bf_releasebuffer, ad_buffer_release                                \
+    }
+
+static PyType_Slot tensor_slots[] = {
+    AD_TENSOR_SLOTS,
+    {Py_tp_repr, tensor_repr},
+    {Py_tp_methods, tensor_methods},
+    {Py_tp_getset, tensor_getset},
+    {Py_tp_doc,
+     "A strided N-d block on a device. Immutable, made by arrowdev.tensor(),\n"
+     "arrowdev.from_dlpack() or Tensor.from_pointer().\n\n"
+     "Exchanges by DLPack, the array interfaces, the buffer protocol and\n"
+     "Arrow; hasattr() tells which of them this tensor can serve."},
+    {0, NULL},
+};
+
+static PyType_Slot buffer_slots[] = {
+    AD_TENSOR_SLOTS,
+    {Py_tp_repr, buffer_repr},
+    {Py_tp_methods, buffer_methods},
+    {Py_tp_getset, buffer_getset},
+    {Py_tp_doc,
+     "One contiguous region of device memory: a pointer, or an opaque handle\n"
+     "and an offset. Exchanges as a Tensor of uint8."},
+    {0, NULL},
+};
+
+/* Not IMMUTABLETYPE yet: the protocols add their methods first. */
+static PyType_Spec tensor_spec = {
+    .name = "arrowdev.Tensor",
+    .basicsize = sizeof(ad_tensor_object),
+    .itemsize = sizeof(int64_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = tensor_slots,
+};
+
+static PyType_Spec buffer_spec = {
+    .name = "arrowdev.Buffer",
+    .basicsize = sizeof(ad_tensor_object),
+    .itemsize = sizeof(int64_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = buffer_slots,
+};
+
+int
+ad_tensor_types_init(ad_state *state, PyObject *module)
+{
+    state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
+    state->buffer_type = PyType_FromModuleAndSpec(module, &buffer_spec, NULL);
+    if (state->tensor_type == NULL || state->buffer_type == NULL ||
+        PyModule_AddObjectRef(module, "Tensor", state->tensor_type) < 0) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "Buffer", state->buffer_type);
+}

@@ -1,0 +1,77 @@
+"""Builds arrowdev._core; everything else is in pyproject.toml.
+
+Environment variables, for developers and CI:
+
+ARROWDEV_WERROR=1             all warnings, as errors
+ARROWDEV_SANITIZE=address,... build with -fsanitize=address,...
+"""
+
+import os
+import shutil
+from glob import glob
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-O2", "-Wall"]
+LINK_FLAGS = []
+if os.environ.get("ARROWDEV_WERROR", "0") not in ("", "0"):
+    FLAGS += ["-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+SANITIZE = os.environ.get("ARROWDEV_SANITIZE", "")
+if SANITIZE:
+    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    FLAGS += ["-g", "-O1", "-UNDEBUG"]
+    LINK_FLAGS += [f"-fsanitize={SANITIZE}"]
+
+
+class BuildExt(build_ext):
+    def build_extension(self, ext):
+        version = self.distribution.get_version()
+        ext.define_macros.append(("ARROWDEV_VERSION", f'"{version}"'))
+        # setuptools compares the time stamps of files, not the flags.
+        stamp = Path(self.build_temp, "flags")
+        flags = repr((FLAGS, LINK_FLAGS, version))
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != flags:
+            self.force = True
+        super().build_extension(ext)
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(flags, encoding="utf-8")
+        self.copy_into_checkout(ext)
+
+    def copy_into_checkout(self, ext):
+        """Let `pip install . && python -m arrowdev` work inside the checkout.
+
+        `python -m` puts the current folder first on sys.path, so there it
+        finds the checkout's own package, which needs the extension as well.
+        """
+        if self.inplace:
+            return
+        built = Path(self.get_ext_fullpath(ext.name))
+        target = Path(__file__).resolve().parent / "arrowdev" / built.name
+        try:
+            # Renamed into place: a running process may have the old one mapped.
+            fresh = target.with_suffix(".new")
+            shutil.copy2(built, fresh)
+            fresh.replace(target)
+        except OSError:
+            pass  # a read-only checkout: a convenience less
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "arrowdev._core",
+            sources=sorted(
+                source
+                for layer in ("core", "device", "protocol", "python")
+                for source in glob(f"csrc/{layer}/*.c")
+            ),
+            depends=["setup.py", *sorted(glob("csrc/*/*.h") + glob("csrc/*/*.def"))],
+            include_dirs=["csrc"],
+            extra_compile_args=FLAGS,
+            extra_link_args=LINK_FLAGS,
+        )
+    ],
+    cmdclass={"build_ext": BuildExt},
+)
