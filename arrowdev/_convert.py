@@ -1,0 +1,168 @@
+"""Constructors of other libraries' classes, by name: what ``.into(cls)`` uses
+where a class has no exchange API of its own. No library is imported here: a
+class that is handed in belongs to a library that is there already.
+"""
+
+import sys
+
+from arrowdev._core import Array, ExchangeError, Tensor, array, tensor
+
+
+def convert(obj, cls, stream, copy):
+    """An instance of `cls` over the memory of `obj`, an Array or a Tensor."""
+    if cls is Tensor:
+        return tensor(obj, stream=stream, copy=copy)
+    if cls is Array:
+        return array(obj, stream=stream, copy=copy)
+    constructor = _find(cls)
+    if constructor is None:
+        raise TypeError(
+            f"arrowdev does not know how to make a {cls.__module__}.{cls.__qualname__}; "
+            "hand the arrowdev object to the class's own constructor, or open an issue"
+        )
+    result = constructor(_library(cls), obj, copy)
+    if not isinstance(result, cls):
+        raise TypeError(
+            f"the data make a {type(result).__module__}.{type(result).__qualname__}, "
+            f"not a {cls.__module__}.{cls.__qualname__}"
+        )
+    return result
+
+
+def as_numpy(obj, dtype, copy):
+    """What ``Array.__array__`` returns."""
+    import numpy
+
+    result = _numpy(numpy, obj, False if copy is False else None)
+    if dtype is not None and result.dtype != dtype:
+        if copy is False:
+            raise ValueError(f"{result.dtype} cannot become {dtype} without a copy")
+        return result.astype(dtype)
+    return result.copy() if copy else result
+
+
+# --- by tensor ---------------------------------------------------------------
+
+
+def _numpy(numpy, obj, copy):
+    return numpy.from_dlpack(tensor(obj, copy=copy))
+
+
+def _by_from_dlpack(path):
+    """The function at `path` within the library takes a DLPack producer."""
+
+    def constructor(library, obj, copy):
+        function = library
+        for name in path.split("."):
+            function = getattr(function, name)
+        return function(tensor(obj, copy=copy))
+
+    return constructor
+
+
+def _memoryview(_, obj, copy):
+    return memoryview(tensor(obj, copy=copy))
+
+
+# --- by Arrow ----------------------------------------------------------------
+
+
+def _arrow(obj, copy):
+    return array(obj, copy=copy)
+
+
+def _pyarrow_array(pyarrow, obj, copy):
+    return pyarrow.array(_arrow(obj, copy))
+
+
+def _by_arrow(name):
+    """The library's function or class `name` takes an Arrow producer."""
+
+    def constructor(library, obj, copy):
+        return getattr(library, name)(_arrow(obj, copy))
+
+    return constructor
+
+
+def _by_arrow_may_copy(path):
+    """Likewise, for libraries that decide by themselves whether to copy."""
+
+    def constructor(library, obj, copy):
+        if copy is False:
+            raise ExchangeError(
+                f"{library.__name__} decides by itself whether to copy, so copy=False "
+                "cannot be promised; leave it out"
+            )
+        function = library
+        for name in path.split("."):
+            function = getattr(function, name)
+        return function(_arrow(obj, copy))
+
+    return constructor
+
+
+def _nanoarrow(nanoarrow, obj, copy):
+    return nanoarrow.Array(_arrow(obj, copy))
+
+
+def _pandas_series(pandas, obj, copy):
+    if copy is False:
+        raise ExchangeError(
+            "pandas decides by itself whether to copy, so copy=False cannot be promised; "
+            "leave it out"
+        )
+    return pandas.Series.from_arrow(_arrow(obj, copy))
+
+
+def _arro3(_, obj, copy):
+    return sys.modules["arro3.core"].Array.from_arrow(_arrow(obj, copy))
+
+
+def _arro3_batch(_, obj, copy):
+    return sys.modules["arro3.core"].RecordBatch.from_arrow(_arrow(obj, copy))
+
+
+# (library, class name): how to make one. The class of the instance that was
+# asked for, or one of its bases, is looked up here.
+_CONSTRUCTORS = {
+    ("builtins", "memoryview"): _memoryview,
+    ("numpy", "ndarray"): _numpy,
+    ("torch", "Tensor"): _by_from_dlpack("from_dlpack"),
+    ("cupy", "ndarray"): _by_from_dlpack("from_dlpack"),
+    ("jax", "Array"): _by_from_dlpack("numpy.from_dlpack"),
+    ("jaxlib", "ArrayImpl"): _by_from_dlpack("numpy.from_dlpack"),
+    ("tvm_ffi", "Tensor"): _by_from_dlpack("from_dlpack"),
+    ("dpnp", "dpnp_array"): _by_from_dlpack("from_dlpack"),
+    ("pyarrow", "Array"): _pyarrow_array,
+    ("pyarrow", "ChunkedArray"): _by_arrow("chunked_array"),
+    ("pyarrow", "RecordBatch"): _by_arrow("record_batch"),
+    ("pyarrow", "Table"): _by_arrow("table"),
+    ("nanoarrow", "Array"): _nanoarrow,
+    ("arro3", "Array"): _arro3,
+    ("arro3", "RecordBatch"): _arro3_batch,
+    ("polars", "Series"): _by_arrow_may_copy("Series"),
+    ("polars", "DataFrame"): _by_arrow_may_copy("DataFrame"),
+    ("pandas", "Series"): _pandas_series,
+    ("pandas", "DataFrame"): _by_arrow_may_copy("DataFrame.from_arrow"),
+    ("cudf", "Series"): _by_arrow("Series"),
+}
+
+
+def _library_name(cls):
+    return cls.__module__.partition(".")[0]
+
+
+def _find(cls):
+    for base in cls.__mro__:
+        # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
+        name = base.__name__.rpartition(".")[2]
+        constructor = _CONSTRUCTORS.get((_library_name(base), name))
+        if constructor is not None:
+            return constructor
+    return None
+
+
+def _library(cls):
+    """The module that has the constructors."""
+    name = _library_name(cls)
+    return sys.modules["jax" if name == "jaxlib" else name]
