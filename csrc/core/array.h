@@ -46,9 +46,9 @@ AD_MUST_CHECK ad_status ad_array_validate(const struct ArrowSchema *schema,
                                           ad_error *err);
 
 /* The same where the schema has been validated before (a stream's chunks). */
-AD_MUST_CHECK ad_status ad_array_validate_known(
-    const struct ArrowSchema *schema, const struct ArrowArray *array,
-    ad_error *err);
+AD_MUST_CHECK ad_status
+ad_array_validate_known(const struct ArrowSchema *schema,
+                        const struct ArrowArray *array, ad_error *err);
 
 /* --- import ------------------------------------------------------------- */
 
@@ -61,9 +61,9 @@ AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
 
 /* The same for an array of a known schema (a stream's chunk): `schema` is
  * borrowed and gains a reference. */
-AD_MUST_CHECK ad_status
-ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
-                   ad_array *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_array_import_as(ad_schema schema,
+                                           struct ArrowDeviceArray *array,
+                                           ad_array *out, ad_error *err);
 
 /* A plain ArrowArray as a device array: CPU, id -1, no event. Moves; cannot
  * fail. */
@@ -124,7 +124,7 @@ bool ad_array_has_no_nulls(const ad_array *array);
 
 /* A new node over foreign memory. */
 typedef struct ad_array_spec {
-    ad_schema schema;  /* borrowed; gains a reference */
+    ad_schema schema; /* borrowed; gains a reference */
     ad_device device;
     int64_t length;
     int64_t offset;

@@ -51,7 +51,11 @@ static ad_status
 variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
 {
     const void *sizes = array->node->buffers[array->node->n_buffers - 1];
-    if (sizes == NULL || array->sync != NULL ||
+    if (sizes == NULL) {
+        *out = 0; /* sound only without rows, of which none points here */
+        return AD_OK;
+    }
+    if (array->sync != NULL ||
         !ad_backend_for(array->device.type)->host_accessible) {
         *out = AD_SIZE_UNKNOWN;
         return AD_OK;
@@ -126,12 +130,16 @@ ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
     return size_after_validity(array, &type, i, out, err);
 }
 
-static void
-add_size(int64_t *total, int64_t size)
+static ad_status
+add_size(int64_t *total, int64_t size, ad_error *err)
 {
-    *total = *total == AD_SIZE_UNKNOWN || size == AD_SIZE_UNKNOWN
-                 ? AD_SIZE_UNKNOWN
-                 : *total + size;
+    if (*total == AD_SIZE_UNKNOWN || size == AD_SIZE_UNKNOWN) {
+        *total = AD_SIZE_UNKNOWN;
+    } else if (__builtin_add_overflow(*total, size, total)) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "the sizes of all buffers overflow 64 bits");
+    }
+    return AD_OK;
 }
 
 static ad_status
@@ -140,7 +148,7 @@ add_tree(const ad_array *array, int64_t *total, ad_error *err)
     for (int64_t i = 0; i < array->node->n_buffers; i++) {
         int64_t size;
         AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &size, err));
-        add_size(total, size);
+        AD_RETURN_IF_ERR(add_size(total, size, err));
     }
     for (int64_t i = 0; i < array->node->n_children; i++) {
         ad_array child;

@@ -160,6 +160,13 @@ check_n_buffers(const struct ArrowSchema *schema,
                        found, schema->format, is_view ? "at least " : "",
                        type->n_buffers);
     }
+    if (is_view && found > INT32_MAX) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "n_buffers is %" PRId64
+                       ", but a view can tell no more than %" PRId32
+                       " buffers apart",
+                       found, INT32_MAX);
+    }
     if (found > 0 && array->buffers == NULL) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "buffers is NULL, but n_buffers is %" PRId64, found);

@@ -31,18 +31,22 @@ typedef struct ad_bridge_options {
 /* 1-D: the column itself. N-d: arrow.fixed_shape_tensor, the first dimension
  * is the length. 0-d: one row with the shape in the metadata. Row-compact
  * inner dimensions in any order need no copy (they become the permutation);
- * other strides are copied on the host and refused on a device. */
+ * other strides are copied on the host and refused on a device. Elements of
+ * less than a byte: only where the last of several dimensions fills whole
+ * bytes, and only contiguous. */
 AD_MUST_CHECK ad_status ad_array_from_tensor(const ad_tensor *tensor,
                                              ad_copy copy, ad_array *out,
                                              ad_error *err);
 
 /* Numbers, bool8, fixed-size lists, arrow.fixed_shape_tensor, arrowdev.dlpack
- * without a copy; bit bools with one. Types whose meaning a tensor would
- * lose fail with AD_ERR_EXCHANGE and the hint that helps; nulls likewise,
- * unless the options say otherwise. */
-AD_MUST_CHECK ad_status
-ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
-                     ad_tensor_value *out, ad_error *err);
+ * without a copy, and fixed-size binary as a dimension of uint8; bit bools
+ * with one. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE
+ * and the hint that helps; nulls likewise, unless the options say
+ * otherwise. */
+AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
+                                             const ad_bridge_options *options,
+                                             ad_tensor_value *out,
+                                             ad_error *err);
 
 /* The rows of `array`, which must have no nulls, with a validity bitmap made
  * from a host tensor of bool or uint8 elements, 1-D and of the same length;

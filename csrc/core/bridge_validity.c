@@ -5,6 +5,7 @@
 #include "core/bridge.h"
 #include "core/bridge_internal.h"
 #include "core/memory.h"
+#include "core/owner_group.h"
 #include "device/backend.h"
 
 /* --- counting ----------------------------------------------------------- */
@@ -44,39 +45,6 @@ ad_array_count_nulls_host(const ad_array *array)
 }
 
 /* --- a mask as a bitmap ------------------------------------------------- */
-
-/* Both the new bitmap and the memory of the rows. */
-typedef struct masked {
-    ad_owner base;
-    ad_owner *bitmap;
-    ad_owner *rows;
-} masked;
-
-static void
-masked_destroy(ad_owner *base)
-{
-    masked *self = (masked *)base;
-    ad_owner_unref(self->bitmap);
-    ad_owner_unref(self->rows);
-    free(self);
-}
-
-/* Takes over the reference on `bitmap`, on failure too. */
-static ad_status
-masked_new(ad_owner *bitmap_steal, ad_owner *rows, ad_owner **out,
-           ad_error *err)
-{
-    masked *self = malloc(sizeof(*self));
-    if (self == NULL) {
-        ad_owner_unref(bitmap_steal);
-        return ad_fail_memory(err, sizeof(*self));
-    }
-    ad_owner_init(&self->base, masked_destroy);
-    self->bitmap = bitmap_steal;
-    self->rows = ad_owner_ref(rows);
-    *out = &self->base;
-    return AD_OK;
-}
 
 static ad_status
 check_mask(const ad_array *array, const ad_tensor *mask, ad_error *err)
@@ -199,6 +167,7 @@ rebuild(const ad_array *array, const void *const *buffers, ad_owner *owner,
     return status;
 }
 
+/* A bitmap, and an owner that keeps both it and the memory of the rows. */
 static ad_status
 make_bitmap(const ad_array *array, const ad_tensor *mask, int valid_value,
             ad_owner **owner, const void **data, int64_t *n_nulls,
@@ -211,7 +180,10 @@ make_bitmap(const ad_array *array, const ad_tensor *mask, int valid_value,
     *data = bitmap->data;
     *n_nulls =
         fill_bitmap(bitmap->data, nbytes, array->offset, mask, valid_value);
-    return masked_new(&bitmap->base, array->owner, owner, err);
+    ad_owner *const owners[] = {&bitmap->base, array->owner};
+    ad_status status = ad_owner_group_new(owners, 2, owner, err);
+    ad_owner_unref(&bitmap->base);
+    return status;
 }
 
 ad_status

@@ -79,19 +79,17 @@ hint_nested(const ad_type *type, ad_error *err)
 static void
 hint_type(const struct ArrowSchema *schema, const ad_type *type, ad_error *err)
 {
-    char name[40];
+    char buffer[40];
+    const ad_dtype_info *plain = ad_dtype_by_format(schema->format);
+    const char *name =
+        plain != NULL ? plain->name : view_name(type, buffer, sizeof(buffer));
     if (schema->dictionary != NULL) {
         ad_error_hint(err,
                       "take .dictionary for the values and .view(\"%s\") for "
                       "the indices, or decode it in the producing library",
-                      ad_dtype_by_format(schema->format) != NULL
-                          ? ad_dtype_by_format(schema->format)->name
-                          : view_name(type, name, sizeof(name)));
+                      name);
     } else if (type->layout == AD_LAYOUT_FIXED) {
-        const ad_dtype_info *plain = ad_dtype_by_format(schema->format);
-        ad_error_hint(err, ".view(\"%s\") gives what is stored",
-                      plain != NULL ? plain->name
-                                    : view_name(type, name, sizeof(name)));
+        ad_error_hint(err, ".view(\"%s\") gives what is stored", name);
     } else {
         hint_nested(type, err);
     }

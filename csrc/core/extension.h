@@ -36,10 +36,10 @@ typedef enum ad_extension_kind {
 
 typedef struct ad_extension {
     ad_extension_kind kind;
-    ad_dl_dtype dtype; /* DLPACK */
-    bool is_scalar;    /* DLPACK: the tensor has no dimension */
-    int32_t ndim;      /* FIXED_SHAPE_TENSOR: dimensions of one row */
-    int64_t shape[AD_MAX_NDIM];       /* physical (storage) order */
+    ad_dl_dtype dtype;          /* DLPACK */
+    bool is_scalar;             /* DLPACK: the tensor has no dimension */
+    int32_t ndim;               /* FIXED_SHAPE_TENSOR: dimensions of one row */
+    int64_t shape[AD_MAX_NDIM]; /* physical (storage) order */
     int32_t permutation[AD_MAX_NDIM]; /* logical i is physical [i]; identity
                                          where the metadata has none */
 } ad_extension;

@@ -26,8 +26,8 @@ ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
     memory->data = NULL;
     memory->nbytes = nbytes;
     if (nbytes > 0) {
-        size_t padded = ((size_t)nbytes + AD_ALIGNMENT - 1) &
-                        ~(size_t)(AD_ALIGNMENT - 1);
+        size_t padded =
+            ((size_t)nbytes + AD_ALIGNMENT - 1) & ~(size_t)(AD_ALIGNMENT - 1);
         memory->data = aligned_alloc(AD_ALIGNMENT, padded);
         if (memory->data == NULL) {
             ad_owner_unref(&memory->base);

@@ -202,26 +202,28 @@ never_released(struct ArrowSchema *node)
     (void)node;
 }
 
-#define PRIMITIVE(FORMAT)                                                     \
-    {                                                                         \
-        .format = (FORMAT), .name = "", .flags = ARROW_FLAG_NULLABLE,         \
-        .release = never_released                                             \
+#define PRIMITIVE(letter)                                                     \
+    [letter] = {                                                              \
+        .format = (const char[]){letter, '\0'},                               \
+        .name = "",                                                           \
+        .flags = ARROW_FLAG_NULLABLE,                                         \
+        .release = never_released,                                            \
     }
 
-static const struct ArrowSchema primitives[] = {
-    PRIMITIVE("c"), PRIMITIVE("C"), PRIMITIVE("s"), PRIMITIVE("S"),
-    PRIMITIVE("i"), PRIMITIVE("I"), PRIMITIVE("l"), PRIMITIVE("L"),
-    PRIMITIVE("e"), PRIMITIVE("f"), PRIMITIVE("g"),
+/* Indexed by the letter. */
+static const struct ArrowSchema primitives[128] = {
+    PRIMITIVE('c'), PRIMITIVE('C'), PRIMITIVE('s'), PRIMITIVE('S'),
+    PRIMITIVE('i'), PRIMITIVE('I'), PRIMITIVE('l'), PRIMITIVE('L'),
+    PRIMITIVE('e'), PRIMITIVE('f'), PRIMITIVE('g'),
 };
 
 ad_schema
 ad_schema_primitive(const char *format)
 {
-    const size_t n = sizeof(primitives) / sizeof(primitives[0]);
-    for (size_t i = 0; i < n; i++) {
-        if (primitives[i].format[0] == format[0] && format[1] == '\0') {
-            return (ad_schema){&primitives[i], NULL};
-        }
+    unsigned char letter = (unsigned char)format[0];
+    if (letter < 128 && letter != '\0' && format[1] == '\0' &&
+        primitives[letter].format != NULL) {
+        return (ad_schema){&primitives[letter], NULL};
     }
     return (ad_schema){NULL, NULL};
 }

@@ -87,6 +87,12 @@ AD_MUST_CHECK ad_status ad_schema_export(ad_schema schema,
                                          ad_error *err);
 void ad_schema_box_free(struct ArrowSchema *box);
 
+/* Make a box, which nobody else may be using, hold an export of `schema` once
+ * more, whether its struct was moved out or not. False when that cannot be
+ * done without an allocation: a tree with children, a struct that was moved
+ * out and lives, a schema with another owner than the one first exported. */
+bool ad_schema_box_renew(struct ArrowSchema *box, ad_schema schema);
+
 /* Equal types: formats, names, nullability and flags, children, dictionary;
  * with `check_metadata` also the metadata of every node. The name of the root
  * counts only when check_name is set. */

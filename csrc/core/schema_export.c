@@ -123,11 +123,15 @@ drop_below(struct ArrowSchema *node, arena *tree)
 static void
 unref(arena *tree, size_t n)
 {
-    if (n > 0 &&
-        atomic_fetch_sub_explicit(&tree->refs, n, memory_order_acq_rel) == n) {
-        ad_owner_unref(tree->owner);
-        free(tree);
+    /* Who holds all that is left has no rival, so a plain load will do. */
+    if (n == 0 ||
+        (atomic_load_explicit(&tree->refs, memory_order_acquire) != n &&
+         atomic_fetch_sub_explicit(&tree->refs, n, memory_order_acq_rel) !=
+             n)) {
+        return;
     }
+    ad_owner_unref(tree->owner);
+    free(tree);
 }
 
 static void
@@ -143,7 +147,8 @@ release_node(struct ArrowSchema *node)
 ad_status
 ad_schema_export(ad_schema schema, struct ArrowSchema **box, ad_error *err)
 {
-    size_t n_nodes = count_nodes(schema.node);
+    bool is_single = is_leaf(schema.node);
+    size_t n_nodes = is_single ? 1 : count_nodes(schema.node);
     size_t nbytes = sizeof(arena) + n_nodes * sizeof(struct ArrowSchema) +
                     (n_nodes - 1) * sizeof(struct ArrowSchema *);
     arena *tree = malloc(nbytes);
@@ -152,12 +157,30 @@ ad_schema_export(ad_schema schema, struct ArrowSchema **box, ad_error *err)
     }
     atomic_init(&tree->refs, n_nodes + 1);
     tree->owner = ad_owner_ref(schema.owner);
-    room free_room = {tree->nodes + 1,
-                      (struct ArrowSchema **)(tree->nodes + n_nodes)};
     copy_node(tree->nodes, schema.node, tree);
-    fill_below(tree->nodes, tree, &free_room);
+    if (!is_single) {
+        room free_room = {tree->nodes + 1,
+                          (struct ArrowSchema **)(tree->nodes + n_nodes)};
+        fill_below(tree->nodes, tree, &free_room);
+    }
     *box = tree->nodes;
     return AD_OK;
+}
+
+bool
+ad_schema_box_renew(struct ArrowSchema *box, ad_schema schema)
+{
+    arena *tree = (arena *)((char *)box - offsetof(arena, nodes));
+    size_t refs = atomic_load_explicit(&tree->refs, memory_order_acquire);
+    bool is_here = box->release == release_node && refs == 2;
+    bool is_gone = box->release == NULL && refs == 1;
+    if (!is_leaf(schema.node) || tree->owner != schema.owner ||
+        !(is_here || is_gone)) {
+        return false;
+    }
+    copy_node(box, schema.node, tree);
+    atomic_store_explicit(&tree->refs, 2, memory_order_relaxed);
+    return true;
 }
 
 void

@@ -265,9 +265,30 @@ reader_get_next(single_reader *reader, struct ArrowDeviceArray *out)
 static const char *
 reader_last_error(single_reader *reader)
 {
-    return reader->device != NULL
-               ? reader->device->get_last_error(reader->device)
-               : reader->host->get_last_error(reader->host);
+    if (reader->device != NULL) {
+        return reader->device->get_last_error != NULL
+                   ? reader->device->get_last_error(reader->device)
+                   : NULL;
+    }
+    return reader->host->get_last_error != NULL
+               ? reader->host->get_last_error(reader->host)
+               : NULL;
+}
+
+static ad_status
+check_callbacks(const single_reader *reader, ad_error *err)
+{
+    bool has_schema = reader->device != NULL
+                          ? reader->device->get_schema != NULL
+                          : reader->host->get_schema != NULL;
+    bool has_next = reader->device != NULL ? reader->device->get_next != NULL
+                                           : reader->host->get_next != NULL;
+    if (has_schema && has_next) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "%s of the stream is NULL, expected a callback",
+                   has_schema ? "get_next" : "get_schema");
 }
 
 static ad_status
@@ -326,6 +347,7 @@ read_single(single_reader *reader, ad_array *out, ad_error *err)
     ad_array first = {0};
     ad_array second = {0};
     bool is_end;
+    AD_RETURN_IF_ERR(check_callbacks(reader, err));
     AD_RETURN_IF_ERR(read_schema(reader, &schema, err));
     ad_status status = read_chunk(reader, schema, &first, &is_end, err);
     if (status != AD_OK) {

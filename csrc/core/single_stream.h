@@ -12,9 +12,8 @@
 #include "core/status.h"
 
 /* A device stream that gives `array` once. */
-AD_MUST_CHECK ad_status
-ad_device_stream_export(const ad_array *array,
-                        struct ArrowDeviceArrayStream **box, ad_error *err);
+AD_MUST_CHECK ad_status ad_device_stream_export(
+    const ad_array *array, struct ArrowDeviceArrayStream **box, ad_error *err);
 void ad_device_stream_box_free(struct ArrowDeviceArrayStream *box);
 
 /* A host stream that gives `array`, which must be host memory, once. */
@@ -27,9 +26,8 @@ void ad_stream_box_free(struct ArrowArrayStream *box);
  * chunk is taken as it is, several fail with AD_ERR_EXCHANGE. Takes over the
  * stream: it is released on success and on failure. May call foreign code
  * that blocks. */
-AD_MUST_CHECK ad_status
-ad_device_stream_read_single(struct ArrowDeviceArrayStream *stream,
-                             ad_array *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_device_stream_read_single(
+    struct ArrowDeviceArrayStream *stream, ad_array *out, ad_error *err);
 AD_MUST_CHECK ad_status ad_stream_read_single(struct ArrowArrayStream *stream,
                                               ad_array *out, ad_error *err);
 

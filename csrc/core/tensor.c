@@ -4,6 +4,20 @@
 #include <stddef.h>
 
 void
+ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out)
+{
+    out->tensor = *tensor;
+    out->tensor.shape = out->dims;
+    out->tensor.strides = out->dims + tensor->ndim;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        out->tensor.shape[i] = tensor->shape[i];
+        out->tensor.strides[i] = tensor->strides[i];
+    }
+    ad_owner_ref(tensor->owner);
+    ad_sync_ref(tensor->sync);
+}
+
+void
 ad_tensor_clear(ad_tensor *tensor)
 {
     /* Emptied first: an owner may run code that looks at *tensor again. */

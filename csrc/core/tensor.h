@@ -52,6 +52,9 @@ typedef struct ad_tensor_value {
     int64_t dims[2 * AD_MAX_NDIM];
 } ad_tensor_value;
 
+/* The same tensor in *out, with references and dimensions of its own. */
+void ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out);
+
 /* Drop the references on owner and sync. */
 void ad_tensor_clear(ad_tensor *tensor);
 

@@ -4,47 +4,84 @@
 #include "core/tensor.h"
 #include "device/backend.h"
 
-/* A copy as nested loops: the source's strides in bytes, outermost first, the
- * target being filled from start to end. Dimensions that the source runs
- * through at one pitch are one loop. */
+/* One of the nested loops of a copy: from one turn to the next the source
+ * moves by `stride` bytes and the target by `pitch`. */
+typedef struct loop {
+    int64_t extent;
+    int64_t stride;
+    int64_t pitch;
+} loop;
+
+/* Outermost first; dimensions that the source runs through at one stride are
+ * one loop. Always two at least. */
 typedef struct loops {
     int32_t n;
-    int64_t extent[AD_MAX_NDIM];
-    int64_t stride[AD_MAX_NDIM];
+    loop at[AD_MAX_NDIM + 2];
     size_t size; /* bytes per element */
 } loops;
 
 static void
 add_loop(loops *self, int64_t extent, int64_t stride)
 {
+    loop *last = &self->at[self->n - 1];
     if (extent == 1) {
         return;
     }
-    if (self->n > 0 && self->stride[self->n - 1] == stride * extent) {
-        self->extent[self->n - 1] *= extent;
-        self->stride[self->n - 1] = stride;
+    if (last->stride == stride * extent) {
+        last->extent *= extent;
+        last->stride = stride;
         return;
     }
-    self->extent[self->n] = extent;
-    self->stride[self->n] = stride;
-    self->n++;
+    self->at[self->n++] = (loop){.extent = extent, .stride = stride};
+}
+
+static int64_t
+magnitude(int64_t stride)
+{
+    return stride < 0 ? -stride : stride;
+}
+
+/* The innermost loop writes the target from start to end. Where it jumps
+ * through the source, put the loop that jumps least right outside of it, to
+ * be run in tiles with it. */
+static void
+pair_loops(loops *self)
+{
+    int32_t inner = self->n - 1;
+    int32_t best = inner;
+    for (int32_t k = 0; k < inner; k++) {
+        if (magnitude(self->at[k].stride) < magnitude(self->at[best].stride) &&
+            self->at[k].extent > 1) {
+            best = k;
+        }
+    }
+    if (best != inner) {
+        loop partner = self->at[best];
+        memmove(&self->at[best], &self->at[best + 1],
+                (size_t)(inner - 1 - best) * sizeof(loop));
+        self->at[inner - 1] = partner;
+    }
 }
 
 static void
 plan_loops(loops *self, const ad_tensor *tensor, char order)
 {
     int32_t ndim = tensor->ndim;
-    self->n = 0;
+    int64_t size = (int64_t)self->size;
+    /* Two that turn once, so that there are two in any case. The second
+     * never merges: nothing else reaches over half of the addresses. */
+    self->at[0] = self->at[1] = (loop){.extent = 1, .stride = INT64_MAX};
+    self->n = 2;
     for (int32_t k = 0; k < ndim; k++) {
         int32_t i = order == 'F' ? ndim - 1 - k : k;
-        add_loop(self, tensor->shape[i],
-                 tensor->strides[i] * (int64_t)self->size);
+        add_loop(self, tensor->shape[i], tensor->strides[i] * size);
     }
-    if (self->n == 0) {
-        self->extent[0] = 1;
-        self->stride[0] = (int64_t)self->size;
-        self->n = 1;
+    int64_t pitch = size;
+    for (int32_t k = self->n - 1; k >= 0; k--) {
+        self->at[k].pitch = pitch;
+        pitch *= self->at[k].extent;
     }
+    pair_loops(self);
 }
 
 #define COPY_LINE(NBYTES)                                                     \
@@ -78,25 +115,44 @@ copy_line(char *target, const char *source, int64_t n, int64_t stride,
     }
 }
 
+/* Elements of the innermost loop that are done together: their cache lines
+ * are still there when the loop around it comes to their neighbours. */
+#define TILE 64
+
+static void
+copy_plane(const loops *self, char *target, const char *source)
+{
+    const loop *outer = &self->at[self->n - 2];
+    const loop *inner = &self->at[self->n - 1];
+    bool is_tiled = magnitude(outer->stride) < magnitude(inner->stride);
+    int64_t tile = is_tiled ? TILE : inner->extent;
+    for (int64_t k = 0; k < inner->extent; k += tile) {
+        int64_t n = inner->extent - k < tile ? inner->extent - k : tile;
+        for (int64_t i = 0; i < outer->extent; i++) {
+            copy_line(target + i * outer->pitch + k * inner->pitch,
+                      source + i * outer->stride + k * inner->stride, n,
+                      inner->stride, self->size);
+        }
+    }
+}
+
 static void
 run_loops(const loops *self, char *target, const char *source)
 {
-    int64_t index[AD_MAX_NDIM] = {0};
-    int32_t inner = self->n - 1;
-    int64_t line = self->extent[inner] * (int64_t)self->size;
+    int64_t index[AD_MAX_NDIM + 2] = {0};
     for (;;) {
-        copy_line(target, source, self->extent[inner], self->stride[inner],
-                  self->size);
-        target += line;
-        int32_t k = inner - 1;
-        for (; k >= 0 && ++index[k] == self->extent[k]; k--) {
-            source -= self->stride[k] * (self->extent[k] - 1);
+        copy_plane(self, target, source);
+        int32_t k = self->n - 3;
+        for (; k >= 0 && ++index[k] == self->at[k].extent; k--) {
+            source -= self->at[k].stride * (self->at[k].extent - 1);
+            target -= self->at[k].pitch * (self->at[k].extent - 1);
             index[k] = 0;
         }
         if (k < 0) {
             return;
         }
-        source += self->stride[k];
+        source += self->at[k].stride;
+        target += self->at[k].pitch;
     }
 }
 

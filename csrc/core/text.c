@@ -19,7 +19,8 @@ reserve(ad_text *text, size_t extra, ad_error *err)
     if (needed <= text->capacity) {
         return AD_OK;
     }
-    size_t capacity = text->capacity * 2 > needed ? text->capacity * 2 : needed;
+    size_t capacity =
+        text->capacity * 2 > needed ? text->capacity * 2 : needed;
     if (capacity < 64) {
         capacity = 64;
     }

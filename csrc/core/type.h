@@ -69,16 +69,16 @@ typedef enum ad_layout {
 typedef struct ad_type {
     ad_type_id id;
     ad_layout layout;
-    int8_t n_buffers;    /* exact, or the minimum for AD_LAYOUT_VIEWS */
-    bool has_validity;   /* buffers[0] is a validity bitmap */
-    bool wide_offsets;   /* offsets and sizes are int64 */
-    char unit;           /* 's' 'm' 'u' 'n' of times; 0 elsewhere */
-    int32_t bit_width;   /* AD_LAYOUT_FIXED: bits per element; else 0 */
-    int32_t n_children;  /* exact; -1: any number (struct, unions) */
-    int64_t list_size;   /* fixed-size list */
-    int32_t precision;   /* decimal */
-    int32_t scale;       /* decimal */
-    const char *suffix;  /* borrowed from the format: a timestamp's time zone
+    int8_t n_buffers;   /* exact, or the minimum for AD_LAYOUT_VIEWS */
+    bool has_validity;  /* buffers[0] is a validity bitmap */
+    bool wide_offsets;  /* offsets and sizes are int64 */
+    char unit;          /* 's' 'm' 'u' 'n' of times; 0 elsewhere */
+    int32_t bit_width;  /* AD_LAYOUT_FIXED: bits per element; else 0 */
+    int32_t n_children; /* exact; -1: any number (struct, unions) */
+    int64_t list_size;  /* fixed-size list */
+    int32_t precision;  /* decimal */
+    int32_t scale;      /* decimal */
+    const char *suffix; /* borrowed from the format: a timestamp's time zone
                             ("" when it has none), or the comma-separated ids
                             of a union; NULL for all other types */
 } ad_type;

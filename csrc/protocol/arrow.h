@@ -16,8 +16,8 @@ PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
  * borrowed capsule in *requested; -1 with an exception. `signature` is one of
  * those below. */
 int ad_arrow_parse(ad_state *state, const ad_signature *signature,
-                   PyObject *const *args, Py_ssize_t n_args,
-                   PyObject *kwnames, PyObject **requested);
+                   PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
+                   PyObject **requested);
 
 /* Best effort, as the specification has it: 0 when data of `schema` may be
  * handed out to somebody who asked for the schema in `requested` (NULL:

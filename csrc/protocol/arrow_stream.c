@@ -63,9 +63,8 @@ import_device_stream(ad_state *state, PyObject *object,
 }
 
 static ad_import_result
-import_host_stream(ad_state *state, PyObject *object,
-                   const ad_type_slot *slot, const ad_request *request,
-                   ad_imported *out)
+import_host_stream(ad_state *state, PyObject *object, const ad_type_slot *slot,
+                   const ad_request *request, ad_imported *out)
 {
     (void)slot;
     return import_by_method(state, object, AD_STR_arrow_c_stream,

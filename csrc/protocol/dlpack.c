@@ -490,15 +490,17 @@ static ad_status
 make_managed(const ad_tensor *tensor, const export_request *request,
              void **out, ad_error *err)
 {
-    ad_tensor view = *tensor; /* borrows all that it points to */
+    ad_tensor view;
     if (request->has_device) {
+        view = *tensor; /* borrows all that it points to */
         AD_RETURN_IF_ERR(choose_device(&view, request->device, err));
+        tensor = &view;
     }
     if (request->copy != AD_COPY_ALWAYS) {
-        return ad_dlpack_give(&view, request->is_versioned, false, out, err);
+        return ad_dlpack_give(tensor, request->is_versioned, false, out, err);
     }
     ad_tensor_value copied;
-    AD_RETURN_IF_ERR(copy_on_host(&view, &copied, err));
+    AD_RETURN_IF_ERR(copy_on_host(tensor, &copied, err));
     ad_status status =
         ad_dlpack_give(&copied.tensor, request->is_versioned, true, out, err);
     ad_tensor_clear(&copied.tensor);

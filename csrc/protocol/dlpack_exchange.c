@@ -193,9 +193,8 @@ ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
         ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    /* Steals on failure too: nothing is deleted here. */
-    if (api->managed_tensor_to_py_object_no_sync(managed, &object) == 0 &&
-        object != NULL) {
+    if (ad_dlpack_hand_over(api->managed_tensor_to_py_object_no_sync, managed,
+                            &object) == 0) {
         return object;
     }
     if (!PyErr_Occurred() || !ad_exception_is_final(state)) {

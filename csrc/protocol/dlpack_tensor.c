@@ -128,9 +128,15 @@ typedef struct export_block {
     int64_t dims[]; /* shape, then strides */
 } export_block;
 
+/* The block that this thread is handing over just now, until it is freed. */
+static _Thread_local const export_block *handed_over;
+
 static void
 free_block(export_block *block)
 {
+    if (handed_over == block) {
+        handed_over = NULL;
+    }
     ad_owner *owner = block->owner;
     ad_sync *sync = block->sync;
     free(block);
@@ -229,43 +235,57 @@ ad_status
 ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
                void **out, ad_error *err)
 {
-    ad_dl_tensor view;
     int32_t ndim = tensor->ndim;
     if (!is_versioned) {
         AD_RETURN_IF_ERR(check_flagless(tensor, err));
     }
-    AD_RETURN_IF_ERR(fill_tensor(tensor, NULL, NULL, &view, err));
-    size_t n_dims = 2 * (size_t)ndim;
     export_block *block =
-        malloc(sizeof(*block) + n_dims * sizeof(block->dims[0]));
+        malloc(sizeof(*block) + 2 * (size_t)ndim * sizeof(block->dims[0]));
     if (block == NULL) {
         return ad_fail_memory(err, sizeof(*block));
     }
-    if (ndim > 0) {
-        view.shape = block->dims;
-        view.strides = block->dims + ndim;
+    ad_dl_tensor *view;
+    if (is_versioned) {
+        ad_dl_managed_versioned *managed = &block->managed.versioned;
+        managed->version = (ad_dl_version){AD_DL_MAJOR, AD_DL_MINOR};
+        managed->manager_ctx = NULL;
+        managed->deleter = delete_versioned;
+        managed->flags = dlpack_flags(tensor->flags, is_copy);
+        view = &managed->dl_tensor;
+    } else {
+        block->managed.legacy.manager_ctx = NULL;
+        block->managed.legacy.deleter = delete_legacy;
+        view = &block->managed.legacy.dl_tensor;
+    }
+    ad_status status =
+        fill_tensor(tensor, block->dims, block->dims + ndim, view, err);
+    if (status != AD_OK) {
+        free(block);
+        return status;
     }
     for (int32_t i = 0; i < ndim; i++) {
-        view.shape[i] = tensor->shape[i];
-        view.strides[i] = tensor->strides[i];
+        view->shape[i] = tensor->shape[i];
+        view->strides[i] = tensor->strides[i];
     }
     block->owner = ad_owner_ref(tensor->owner);
     block->sync = ad_sync_ref(tensor->sync);
-    if (is_versioned) {
-        block->managed.versioned = (ad_dl_managed_versioned){
-            .version = {AD_DL_MAJOR, AD_DL_MINOR},
-            .deleter = delete_versioned,
-            .flags = dlpack_flags(tensor->flags, is_copy),
-            .dl_tensor = view,
-        };
-    } else {
-        block->managed.legacy = (ad_dl_managed){
-            .dl_tensor = view,
-            .deleter = delete_legacy,
-        };
-    }
     *out = block;
     return AD_OK;
+}
+
+int
+ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
+{
+    const export_block *outer = handed_over;
+    handed_over = managed;
+    *object = NULL;
+    int result = to_py(managed, object);
+    if ((result != 0 || *object == NULL) && handed_over == managed) {
+        /* torch's function steals on success only. */
+        delete_managed(managed, true);
+    }
+    handed_over = outer;
+    return *object == NULL ? -1 : result;
 }
 
 /* --- streams ------------------------------------------------------------- */

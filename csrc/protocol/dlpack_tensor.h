@@ -24,8 +24,13 @@ AD_MUST_CHECK ad_status ad_dlpack_give(const ad_tensor *tensor,
                                        bool is_versioned, bool is_copy,
                                        void **out, ad_error *err);
 
-/* The same as a bare view without owner or flags, valid while the dimensions
- * of `tensor` are. */
+/* Let another library's function make an object of a versioned tensor of
+ * ad_dlpack_give. On failure the tensor is deleted exactly once, whether or
+ * not the function has done so: implementations differ. Returns 0 or -1. */
+int ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object);
+
+/* As ad_dlpack_give, but a bare view without owner or flags, valid while the
+ * dimensions of `tensor` are. */
 AD_MUST_CHECK ad_status ad_dlpack_view(const ad_tensor *tensor,
                                        ad_dl_tensor *out, ad_error *err);
 

@@ -365,7 +365,13 @@ fill_data(ad_state *state, ad_interface *in, PyObject *data)
                            readonly, "a bool");
         return -1;
     }
-    if (PyObject_IsTrue(readonly)) {
+    int is_readonly = PyObject_IsTrue(readonly);
+    if (is_readonly < 0) {
+        ad_interface_wrong(state, in->origin, "the read-only flag in data",
+                           readonly, "a bool");
+        return -1;
+    }
+    if (is_readonly) {
         in->claim.flags |= AD_TENSOR_READONLY;
     }
     return read_pointer(state, in->origin, PyTuple_GET_ITEM(data, 0),

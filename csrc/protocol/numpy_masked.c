@@ -36,14 +36,15 @@ is_masked_array(ad_state *state, PyTypeObject *type)
 static bool
 offers(ad_state *state, PyTypeObject *type)
 {
-    PyObject *mro = type->tp_mro;
-    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+    PyObject *mro = Py_XNewRef(type->tp_mro);
+    bool found = false;
+    for (Py_ssize_t i = 0; !found && mro != NULL && i < PyTuple_GET_SIZE(mro);
+         i++) {
         PyObject *base = PyTuple_GET_ITEM(mro, i);
-        if (is_masked_array(state, (PyTypeObject *)base)) {
-            return true;
-        }
+        found = is_masked_array(state, (PyTypeObject *)base);
     }
-    return false;
+    Py_XDECREF(mro);
+    return found;
 }
 
 /* --- data and mask ------------------------------------------------------ */

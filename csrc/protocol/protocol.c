@@ -16,17 +16,22 @@ const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 static bool
 type_has(PyTypeObject *type, PyObject *name)
 {
-    PyObject *mro = type->tp_mro;
-    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+    /* A key of the dict that is no str is compared by code of its own, which
+     * may raise, or change the bases. */
+    PyObject *mro = Py_XNewRef(type->tp_mro);
+    int found = 0;
+    for (Py_ssize_t i = 0;
+         found != 1 && mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
         PyObject *dict = ad_py_type_dict(base);
-        bool found = dict != NULL && PyDict_Contains(dict, name) == 1;
+        found = dict != NULL ? PyDict_Contains(dict, name) : 0;
         Py_XDECREF(dict);
-        if (found) {
-            return true;
+        if (found < 0) {
+            PyErr_Clear();
         }
     }
-    return false;
+    Py_XDECREF(mro);
+    return found == 1;
 }
 
 static bool
@@ -44,7 +49,7 @@ look_at_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     memset(slot, 0, sizeof(*slot));
     slot->type = type;
     slot->first = -1;
-    slot->is_cacheable = type->tp_getattro == PyObject_GenericGetAttr;
+    slot->has_own_lookup = type->tp_getattro != PyObject_GenericGetAttr;
 #if PY_VERSION_HEX >= 0x030b0000
     slot->may_have_dict = type->tp_dictoffset != 0 ||
                           PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
@@ -91,9 +96,10 @@ ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
     }
     Py_XDECREF(found);
 
+    unsigned int version = ad_py_type_version(type);
     look_at_type(state, type, scratch);
-    scratch->version = ad_py_type_version(type);
-    if (!scratch->is_cacheable || scratch->version == 0) {
+    scratch->version = version;
+    if (version == 0 || version != ad_py_type_version(type)) {
         return scratch;
     }
     ad_type_slot *slot = &state->slots[state->next_slot];
@@ -101,58 +107,94 @@ ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
     PyTypeObject *evicted = slot->type;
     *slot = *scratch;
     Py_INCREF(type);
-    Py_XDECREF(evicted);
-    return slot;
+    Py_XDECREF(evicted); /* may run code that uses the cache */
+    return scratch;
 }
 
-/* Attributes that the instance has and its type has not: its own dict, or
- * whatever a __getattr__ answers. */
-static uint32_t
-instance_offers(ad_state *state, PyObject *object, const ad_type_slot *slot)
+/* Does the instance have the attribute: in its own dict where one is given,
+ * else by whatever its look-up answers? 1, 0, or -1 with an exception. */
+static int
+instance_has(PyObject *object, PyObject *dict, PyObject *name)
 {
-    PyObject *dict = slot->is_cacheable ? ad_py_instance_dict(object) : NULL;
-    if (slot->is_cacheable && dict == NULL) {
-        return 0;
+    if (dict != NULL) {
+        return PyDict_Contains(dict, name);
     }
-    uint32_t offers = 0;
+    PyObject *value = NULL;
+    int found = ad_py_lookup_attr(object, name, &value);
+    Py_XDECREF(value);
+    return found;
+}
+
+/* Add the protocols whose attribute the instance has. -1 with an exception
+ * that is final; what else is raised on access means: not offered. */
+static int
+add_instance_offers(ad_state *state, PyObject *object, PyObject *dict,
+                    uint32_t *offers)
+{
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {
         int attribute = ad_protocols[i]->attribute;
-        if (attribute < 0 || (slot->offers >> i & 1)) {
+        if (attribute < 0 || (*offers >> i & 1)) {
             continue;
         }
-        PyObject *name = state->strings[attribute];
-        int found;
-        if (dict != NULL) {
-            found = PyDict_Contains(dict, name);
-        } else {
-            PyObject *value = NULL;
-            found = ad_py_lookup_attr(object, name, &value);
-            Py_XDECREF(value);
-        }
-        if (found < 0) {
-            PyErr_Clear(); /* raises on access: not offered */
-        } else if (found > 0) {
-            offers |= (uint32_t)1 << i;
+        int found = instance_has(object, dict, state->strings[attribute]);
+        if (found > 0) {
+            *offers |= (uint32_t)1 << i;
+        } else if (found < 0) {
+            if (ad_exception_is_final(state)) {
+                return -1;
+            }
+            PyErr_Clear();
         }
     }
-    return offers;
+    return 0;
 }
 
-static inline uint32_t
-offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot)
+/* What the type offers, and what the instance adds in its own dict. A look-up
+ * of the type's own (a __getattr__: proxies) is only asked when that is
+ * nothing: where it serves other purposes, as in polars, it is slow. */
+static int
+offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
+          uint32_t *offers)
 {
-    if (slot->may_have_dict || !slot->is_cacheable) {
-        return slot->offers | instance_offers(state, object, slot);
+    *offers = slot->offers;
+    if (slot->may_have_dict) {
+        /* Looking may run code that replaces the dict. */
+        PyObject *dict = Py_XNewRef(ad_py_instance_dict(object));
+        int result = dict != NULL
+                         ? add_instance_offers(state, object, dict, offers)
+                         : 0;
+        Py_XDECREF(dict);
+        if (result < 0) {
+            return -1;
+        }
     }
-    return slot->offers;
+    if (*offers == 0 && slot->has_own_lookup) {
+        return add_instance_offers(state, object, NULL, offers);
+    }
+    return 0;
 }
 
-uint32_t
-ad_offers(ad_state *state, PyObject *object)
+/* *out is a copy: a producer's code may run, import something else, and so
+ * evict the slot. The type is a new reference, since the code may give the
+ * object another class too. */
+static void
+hold_slot(ad_state *state, PyObject *object, ad_type_slot *out)
 {
-    ad_type_slot scratch;
-    const ad_type_slot *slot = ad_type_slot_of_type(state, Py_TYPE(object), &scratch);
-    return offers_of(state, object, slot);
+    PyTypeObject *type = (PyTypeObject *)Py_NewRef(Py_TYPE(object));
+    const ad_type_slot *found = ad_type_slot_of_type(state, type, out);
+    if (found != out) {
+        *out = *found;
+    }
+}
+
+int
+ad_offers(ad_state *state, PyObject *object, uint32_t *out)
+{
+    ad_type_slot slot;
+    hold_slot(state, object, &slot);
+    int result = offers_of(state, object, &slot, out);
+    Py_DECREF(slot.type);
+    return result;
 }
 
 /* --- import --------------------------------------------------------------- */
@@ -176,8 +218,8 @@ static int
 refusals_add(refusals *tried, const ad_protocol *protocol)
 {
     PyObject *exception = ad_py_take_exception();
-    if (exception == NULL || PyErr_GivenExceptionMatches(
-                                 exception, PyExc_AttributeError)) {
+    if (exception == NULL ||
+        PyErr_GivenExceptionMatches(exception, PyExc_AttributeError)) {
         Py_XDECREF(exception);
         return 0;
     }
@@ -186,11 +228,14 @@ refusals_add(refusals *tried, const ad_protocol *protocol)
         protocol->name, Py_TYPE(exception)->tp_name, exception);
     if (line == NULL) {
         /* Its __str__ raises: name the class alone. */
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            Py_DECREF(exception);
+            return -1;
+        }
         PyErr_Clear();
-        line = PyUnicode_FromFormat("%s%s refused (%s)",
-                                    tried->text != NULL ? ", " : "",
-                                    protocol->name,
-                                    Py_TYPE(exception)->tp_name);
+        line = PyUnicode_FromFormat(
+            "%s%s refused (%s)", tried->text != NULL ? ", " : "",
+            protocol->name, Py_TYPE(exception)->tp_name);
     }
     if (line == NULL) {
         Py_DECREF(exception);
@@ -234,20 +279,6 @@ fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
     return -1;
 }
 
-static void
-copy_tensor(const ad_tensor *tensor, ad_tensor_value *out)
-{
-    out->tensor = *tensor;
-    out->tensor.shape = out->dims;
-    out->tensor.strides = out->dims + tensor->ndim;
-    memcpy(out->tensor.shape, tensor->shape,
-           (size_t)tensor->ndim * sizeof(int64_t));
-    memcpy(out->tensor.strides, tensor->strides,
-           (size_t)tensor->ndim * sizeof(int64_t));
-    ad_owner_ref(tensor->owner);
-    ad_sync_ref(tensor->sync);
-}
-
 /* Try one protocol: 1 done, 0 refused and noted, -1 failed. */
 static int
 try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
@@ -272,17 +303,18 @@ import_foreign(ad_state *state, PyObject *object, const ad_type_slot *slot,
 {
     refusals tried = {0};
     int first = slot->first;
-    uint32_t offers = offers_of(state, object, slot) & among;
-    int result = 0;
-    if (first >= 0 && (offers >> first & 1)) {
-        result = try_protocol(state, object, slot, request, first, &tried,
-                              out);
+    uint32_t offers;
+    int result = offers_of(state, object, slot, &offers);
+    offers &= among;
+    if (result == 0 && first >= 0 && (offers >> first & 1)) {
+        result =
+            try_protocol(state, object, slot, request, first, &tried, out);
         offers &= ~((uint32_t)1 << first);
     }
     for (int i = 0; result == 0 && offers != 0; i++, offers >>= 1) {
         if ((offers & 1) && ad_protocols[i]->import != NULL) {
-            result = try_protocol(state, object, slot, request, i, &tried,
-                                  out);
+            result =
+                try_protocol(state, object, slot, request, i, &tried, out);
         }
     }
     if (result == 0) {
@@ -303,17 +335,14 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
     }
     if (ad_is_tensor(state, object)) {
         out->is_array = false;
-        copy_tensor(ad_tensor_of(object), &out->tensor);
+        ad_tensor_share(ad_tensor_of(object), &out->tensor);
         return 0;
     }
-    /* The slot is copied when it lies in the cache: a producer's code may
-     * run, import something else, and so evict it. */
     ad_type_slot slot;
-    const ad_type_slot *found = ad_type_slot_of_type(state, Py_TYPE(object), &slot);
-    if (found != &slot) {
-        slot = *found;
-    }
-    return import_foreign(state, object, &slot, request, among, out);
+    hold_slot(state, object, &slot);
+    int result = import_foreign(state, object, &slot, request, among, out);
+    Py_DECREF(slot.type);
+    return result;
 }
 
 void

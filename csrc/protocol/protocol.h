@@ -100,9 +100,10 @@ int ad_import(ad_state *state, PyObject *object, const ad_request *request,
 /* Drop what ad_import filled. */
 void ad_imported_clear(ad_imported *imported);
 
-/* The protocols that this very object offers, by look-up only: bit i is
- * protocol i. Cheap for types seen lately. */
-uint32_t ad_offers(ad_state *state, PyObject *object);
+/* The protocols that this very object offers, by look-up only: bit i of *out
+ * is protocol i. Cheap for types seen lately. Returns 0, or -1 when the look-up
+ * raised what is final (MemoryError, KeyboardInterrupt). */
+int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 
 /* What is known of a type. Points into the cache, where the next call may
  * replace it, or at *scratch (whose `type` is borrowed) when the type cannot

@@ -15,8 +15,8 @@ find_parameter(ad_state *state, const ad_signature *signature, PyObject *name)
     }
     for (int i = signature->n_positional_only; i < signature->n_parameters;
          i++) {
-        int order = PyUnicode_Compare(
-            name, state->strings[signature->names[i]]);
+        int order =
+            PyUnicode_Compare(name, state->strings[signature->names[i]]);
         if (order == 0) {
             return i;
         }
@@ -93,8 +93,8 @@ ad_parse_args(ad_state *state, const ad_signature *signature,
     for (; i < signature->n_parameters; i++) {
         values[i] = NULL;
     }
-    if (kwnames != NULL && parse_keywords(state, signature, args + n_args,
-                                          kwnames, values) < 0) {
+    if (kwnames != NULL &&
+        parse_keywords(state, signature, args + n_args, kwnames, values) < 0) {
         return -1;
     }
     for (i = 0; i < signature->n_required; i++) {
@@ -136,4 +136,16 @@ ad_parse_copy(PyObject *value, int *out)
            : flag == 0 ? AD_COPY_NEVER
                        : AD_COPY_ALWAYS;
     return 0;
+}
+
+PyObject *
+ad_as_tuple(PyObject *sequence, const char *message)
+{
+    PyObject *items = PySequence_Fast(sequence, message);
+    if (items == NULL) {
+        return NULL;
+    }
+    PyObject *tuple = PySequence_Tuple(items);
+    Py_DECREF(items);
+    return tuple;
 }

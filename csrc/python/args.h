@@ -39,6 +39,10 @@ ad_is_none(PyObject *value)
 /* Read None / False / True into an ad_copy; -1 with TypeError. */
 int ad_parse_copy(PyObject *value, int *out);
 
+/* A new tuple of the items of a sequence: importing an item may run code that
+ * changes a list under our feet. NULL with TypeError(message). */
+PyObject *ad_as_tuple(PyObject *sequence, const char *message);
+
 /* Read None or a bool; *out is -1 for None. Returns -1 with TypeError. */
 int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
 

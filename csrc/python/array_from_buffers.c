@@ -88,15 +88,17 @@ read_tensor(ad_state *state, PyObject *item, ad_tensor_value *out)
 static int
 read_buffers(ad_state *state, PyObject *value, inputs *in)
 {
-    PyObject *items = PySequence_Fast(value, "buffers must be a sequence");
+    PyObject *items = ad_as_tuple(value, "buffers must be a sequence");
     if (items == NULL) {
         return -1;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
     int result = -1;
     if (n > MAX_BUFFERS) {
-        PyErr_Format(PyExc_ValueError, "%zd buffers are given, at most %d are "
-                     "supported", n, MAX_BUFFERS);
+        PyErr_Format(PyExc_ValueError,
+                     "%zd buffers are given, at most %d are "
+                     "supported",
+                     n, MAX_BUFFERS);
         goto done;
     }
     in->tensors = calloc((size_t)n + 1, sizeof(*in->tensors));
@@ -106,9 +108,8 @@ read_buffers(ad_state *state, PyObject *value, inputs *in)
     }
     in->n_buffers = n;
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *item = PySequence_Fast_GET_ITEM(items, i);
-        if (item != Py_None &&
-            read_tensor(state, item, &in->tensors[i]) < 0) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        if (item != Py_None && read_tensor(state, item, &in->tensors[i]) < 0) {
             goto done;
         }
     }
@@ -136,19 +137,19 @@ read_children(ad_state *state, PyObject *value, inputs *in)
     if (value == NULL) {
         return 0;
     }
-    PyObject *items = PySequence_Fast(value, "children must be a sequence");
+    PyObject *items = ad_as_tuple(value, "children must be a sequence");
     if (items == NULL) {
         return -1;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
     in->children = calloc((size_t)n + 1, sizeof(*in->children));
     int result = in->children != NULL ? 0 : -1;
     if (result < 0) {
         PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; result == 0 && i < n; i++) {
-        result = read_array(state, PySequence_Fast_GET_ITEM(items, i),
-                            &in->children[i]);
+        result =
+            read_array(state, PyTuple_GET_ITEM(items, i), &in->children[i]);
         in->n_children += result == 0;
     }
     Py_DECREF(items);
@@ -208,9 +209,9 @@ find_common(const inputs *in, common_place *common, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(
-            add_part(common, tensor->device, tensor->sync,
-                     (tensor->flags & AD_TENSOR_READONLY) != 0, err));
+        AD_RETURN_IF_ERR(add_part(common, tensor->device, tensor->sync,
+                                  (tensor->flags & AD_TENSOR_READONLY) != 0,
+                                  err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
         const ad_array *child = &in->children[i];
@@ -219,31 +220,48 @@ find_common(const inputs *in, common_place *common, ad_error *err)
     }
     if (in->dictionary.node != NULL) {
         AD_RETURN_IF_ERR(add_part(common, in->dictionary.device,
-                                  in->dictionary.sync,
-                                  in->dictionary.readonly, err));
+                                  in->dictionary.sync, in->dictionary.readonly,
+                                  err));
     }
     return AD_OK;
 }
 
-/* No buffer may be smaller than its rows need. */
+static ad_status
+check_size(const inputs *in, const ad_array *array, Py_ssize_t i,
+           ad_error *err)
+{
+    const ad_tensor *tensor = &in->tensors[i].tensor;
+    int64_t needed;
+    if (tensor->data == NULL) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &needed, err));
+    int64_t found = ad_tensor_nbytes(tensor);
+    if (needed > found) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "buffer %zd has %lld bytes, but offset %lld and "
+                       "length %lld need %lld",
+                       i, (long long)found, (long long)array->offset,
+                       (long long)array->length, (long long)needed);
+    }
+    return AD_OK;
+}
+
+/* No buffer may be smaller than its rows need. The size of one may be read
+ * from another, which must be large enough itself: offsets come before their
+ * data, but the sizes of a view's buffers come last. */
 static ad_status
 check_sizes(const inputs *in, const ad_array *array, ad_error *err)
 {
+    if (in->n_buffers > 0) {
+        ad_type type;
+        AD_RETURN_IF_ERR(ad_type_parse(in->schema.node->format, &type, err));
+        if (type.layout == AD_LAYOUT_VIEWS) {
+            AD_RETURN_IF_ERR(check_size(in, array, in->n_buffers - 1, err));
+        }
+    }
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
-        const ad_tensor *tensor = &in->tensors[i].tensor;
-        int64_t needed;
-        if (tensor->data == NULL) {
-            continue;
-        }
-        AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &needed, err));
-        int64_t found = ad_tensor_nbytes(tensor);
-        if (needed > found) {
-            return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                           "buffer %zd has %lld bytes, but offset %lld and "
-                           "length %lld need %lld",
-                           i, (long long)found, (long long)array->offset,
-                           (long long)array->length, (long long)needed);
-        }
+        AD_RETURN_IF_ERR(check_size(in, array, i, err));
     }
     return AD_OK;
 }
@@ -259,8 +277,8 @@ build(inputs *in, ad_array *out, ad_error *err)
         buffers[i] = in->tensors[i].tensor.data;
         owners[i] = in->tensors[i].tensor.owner;
     }
-    AD_RETURN_IF_ERR(ad_owner_group_new(owners, (size_t)in->n_buffers,
-                                        &in->group, err));
+    AD_RETURN_IF_ERR(
+        ad_owner_group_new(owners, (size_t)in->n_buffers, &in->group, err));
     const ad_array_spec spec = {
         .schema = in->schema,
         .device = common.device,
@@ -322,6 +340,8 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
                      ? ad_array_object_new(state, &array)
                      : ad_raise(state, &err);
     }
+    PyObject *saved = ad_py_save_exception();
     inputs_clear(&in);
+    ad_py_reset_exception(saved);
     return result;
 }

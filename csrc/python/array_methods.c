@@ -20,13 +20,24 @@ ad_array_get_field(PyObject *self, PyObject *key)
     int64_t i;
     ad_status status = AD_OK;
     if (PyUnicode_Check(key)) {
-        const char *name = PyUnicode_AsUTF8(key);
+        Py_ssize_t size;
+        const char *name = PyUnicode_AsUTF8AndSize(key, &size);
         if (name == NULL) {
+            return NULL;
+        }
+        if (strlen(name) != (size_t)size) {
+            PyErr_SetObject(PyExc_KeyError, key); /* no C string has a NUL */
             return NULL;
         }
         status = ad_array_find_field(array, name, &i, &err);
         if (status == AD_ERR_INDEX) {
-            PyErr_SetString(PyExc_KeyError, err.message);
+            /* A long name was cut, perhaps within a character. */
+            PyObject *message = PyUnicode_DecodeUTF8(
+                err.message, (Py_ssize_t)strlen(err.message), "replace");
+            if (message != NULL) {
+                PyErr_SetObject(PyExc_KeyError, message);
+                Py_DECREF(message);
+            }
             return NULL;
         }
     } else {
@@ -102,15 +113,15 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     if (offset == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    long long length = array->length - offset;
+    long long length = 0;
     if (!ad_is_none(values[1])) {
         length = PyLong_AsLongLong(values[1]);
         if (length == -1 && PyErr_Occurred()) {
             return NULL;
         }
-    } else if (offset < 0 || offset > array->length) {
-        length = 0; /* the offset is what the error will name */
-    }
+    } else if (offset >= 0 && offset <= array->length) {
+        length = array->length - offset;
+    } /* otherwise the offset is what the error will name */
     ad_array slice;
     ad_error err;
     if (ad_array_slice(array, offset, length, &slice, &err) != AD_OK) {
@@ -137,12 +148,12 @@ make_view(const ad_array *array, ad_schema schema, ad_array *out,
             status = ad_type_print(schema.node, &to_name, err);
         }
         if (status == AD_OK) {
-            status = ad_fail(err, AD_ERR_EXCHANGE, "dtype",
-                             "view() needs two fixed-width types of the same "
-                             "width",
-                             "%s cannot be viewed as %s",
-                             ad_text_string(&from_name),
-                             ad_text_string(&to_name));
+            status =
+                ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+                        "view() needs two fixed-width types of the same "
+                        "width",
+                        "%s cannot be viewed as %s",
+                        ad_text_string(&from_name), ad_text_string(&to_name));
             ad_error_dtype(err, ad_text_string(&from_name));
         }
         ad_text_clear(&from_name);
@@ -199,8 +210,7 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                       values) < 0) {
         return NULL;
     }
-    PyObject *count =
-        PyObject_GetAttr(self, AD_STR(state, null_count));
+    PyObject *count = PyObject_GetAttr(self, AD_STR(state, null_count));
     if (count != Py_None) {
         return count;
     }
@@ -315,13 +325,12 @@ array_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                       kwnames, values) < 0) {
         return NULL;
     }
-    PyObject *helper_args[] = {
-        self, values[0] != NULL ? values[0] : Py_None,
-        values[1] != NULL ? values[1] : Py_None};
+    PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
+                               values[1] != NULL ? values[1] : Py_None};
     return ad_call_helper("_convert", "as_numpy", helper_args, 3);
 }
 
-#define AD_FASTCALL(function) (PyCFunction)(void (*)(void))function
+#define AD_FASTCALL(function) (PyCFunction)(void (*)(void)) function
 
 PyMethodDef ad_array_methods[] = {
     {"from_buffers", AD_FASTCALL(ad_array_from_buffers),

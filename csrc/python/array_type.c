@@ -17,10 +17,13 @@ ad_array_object_new(ad_state *state, ad_array *steal)
     ad_array_object *self =
         PyObject_New(ad_array_object, (PyTypeObject *)state->array_type);
     if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
         ad_array_clear(steal);
+        ad_py_reset_exception(saved);
         return NULL;
     }
     self->array = *steal;
+    self->schema_capsule = NULL;
     self->weakrefs = NULL;
     return (PyObject *)self;
 }
@@ -32,7 +35,10 @@ array_dealloc(PyObject *self)
     if (((ad_array_object *)self)->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
+    PyObject *saved = ad_py_save_exception();
+    Py_XDECREF(((ad_array_object *)self)->schema_capsule);
     ad_array_clear(ad_array_of(self));
+    ad_py_reset_exception(saved);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -182,10 +188,10 @@ array_repr(PyObject *self)
         return ad_raise(ad_state_of(self), &err);
     }
     const char *readiness =
-        array->sync == NULL                    ? ""
-        : array->sync->kind == AD_SYNC_EVENT   ? ", after event"
+        array->sync == NULL                   ? ""
+        : array->sync->kind == AD_SYNC_EVENT  ? ", after event"
         : array->sync->kind == AD_SYNC_STREAM ? ", after stream"
-                                               : ", after queue";
+                                              : ", after queue";
     PyObject *result = PyUnicode_FromFormat(
         "<arrowdev.Array %s, length %lld, on %s%s>", ad_text_string(&type),
         (long long)array->length, ad_device_format(array->device, device),
@@ -205,8 +211,8 @@ subscript_slice(PyObject *self, PyObject *key)
     if (PySlice_Unpack(key, &start, &stop, &step) < 0) {
         return NULL;
     }
-    Py_ssize_t length = PySlice_AdjustIndices((Py_ssize_t)array->length,
-                                              &start, &stop, step);
+    Py_ssize_t length =
+        PySlice_AdjustIndices((Py_ssize_t)array->length, &start, &stop, step);
     if (step != 1) {
         PyErr_Format(PyExc_ValueError,
                      "an Array can be sliced with a step of 1 only, not %zd, "
@@ -270,8 +276,8 @@ array_subscript(PyObject *self, PyObject *key)
 
 static PyGetSetDef array_getset[] = {
     {"schema", get_schema, NULL, "The Schema.", NULL},
-    {"offset", get_offset, NULL,
-     "First row within the buffers, in elements.", NULL},
+    {"offset", get_offset, NULL, "First row within the buffers, in elements.",
+     NULL},
     {"null_count", get_null_count, NULL,
      "Number of nulls; None when the producer did not count them and the\n"
      "bitmap is not the host's to read. On host memory they are counted once.",

@@ -69,12 +69,20 @@ static const struct {
                                      free_dlpack_versioned},
 };
 
-/* One destructor per kind, so that none has to look its kind up: they differ
- * in the constant only. A name that is not the live one was consumed. */
+/* A capsule with another name was consumed. Consumers that rename it back
+ * after a failure may do so with a copy of the name. */
+static bool
+is_live(PyObject *capsule, const char *name)
+{
+    const char *found = PyCapsule_GetName(capsule);
+    return found == name || (found != NULL && strcmp(found, name) == 0);
+}
+
+/* One destructor per kind, so that none has to look its kind up. */
 #define AD_CAPSULE_DESTRUCTOR(function, kind)                                 \
     static void function(PyObject *capsule)                                   \
     {                                                                         \
-        if (PyCapsule_IsValid(capsule, kinds[kind].name)) {                   \
+        if (is_live(capsule, kinds[kind].name)) {                             \
             kinds[kind].free(                                                 \
                 PyCapsule_GetPointer(capsule, kinds[kind].name));             \
         }                                                                     \
@@ -137,37 +145,43 @@ is_released(ad_capsule_kind kind, const void *pointer)
     return false;
 }
 
+static void *
+fail_name(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
+          const char *origin)
+{
+    const char *name = kinds[kind].name;
+    if (!PyCapsule_CheckExact(capsule)) {
+        return ad_raise_exchange(
+            state, "protocol", NULL,
+            "%s: found %.200s, expected a capsule named \"%s\"", origin,
+            Py_TYPE(capsule)->tp_name, name);
+    }
+    const char *found = PyCapsule_GetName(capsule);
+    bool is_used = found != NULL && kinds[kind].used_name != NULL &&
+                   strcmp(found, kinds[kind].used_name) == 0;
+    const char *quote = found != NULL ? "\"" : "";
+    return ad_raise_exchange(
+        state, is_used ? "consumed" : "protocol",
+        is_used ? "a capsule can be consumed once; ask the producer again"
+                : NULL,
+        "%s: found a capsule named %s%.100s%s, expected \"%s\"", origin, quote,
+        found != NULL ? found : "(none)", quote, name);
+}
+
 void *
 ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                const char *origin)
 {
     const char *name = kinds[kind].name;
-    if (!PyCapsule_CheckExact(capsule)) {
-        ad_raise_exchange(state, "protocol", NULL,
-                          "%s: found %.200s, expected a capsule named \"%s\"",
-                          origin, Py_TYPE(capsule)->tp_name, name);
-        return NULL;
-    }
-    if (!PyCapsule_IsValid(capsule, name)) {
-        const char *found = PyCapsule_GetName(capsule);
-        bool is_used = found != NULL && kinds[kind].used_name != NULL &&
-                       strcmp(found, kinds[kind].used_name) == 0;
-        ad_raise_exchange(
-            state, is_used ? "consumed" : "protocol",
-            is_used ? "a capsule can be consumed once; ask the producer again"
-                    : NULL,
-            "%s: found a capsule named %s%.100s%s, expected \"%s\"", origin,
-            found != NULL ? "\"" : "", found != NULL ? found : "(none)",
-            found != NULL ? "\"" : "", name);
-        return NULL;
+    if (!PyCapsule_CheckExact(capsule) || !is_live(capsule, name)) {
+        return fail_name(state, capsule, kind, origin);
     }
     void *pointer = PyCapsule_GetPointer(capsule, name);
-    if (is_released(kind, pointer)) {
-        ad_raise_exchange(
+    if (pointer != NULL && is_released(kind, pointer)) {
+        return ad_raise_exchange(
             state, "consumed",
             "a capsule can be consumed once; ask the producer again",
             "%s: the struct in the capsule \"%s\" is released", origin, name);
-        return NULL;
     }
     return pointer;
 }

@@ -102,4 +102,20 @@ ad_py_restore_exception(PyObject *exception)
 #endif
 }
 
+/* Foreign release functions run between these two in our deallocators: some
+ * of them (ctypes callbacks) lose an exception that is on its way. */
+static inline PyObject *
+ad_py_save_exception(void)
+{
+    return PyErr_Occurred() != NULL ? ad_py_take_exception() : NULL;
+}
+
+static inline void
+ad_py_reset_exception(PyObject *saved)
+{
+    if (saved != NULL) {
+        ad_py_restore_exception(saved);
+    }
+}
+
 #endif /* AD_PYTHON_COMPAT_H */

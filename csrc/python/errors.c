@@ -5,45 +5,48 @@
 
 #include "python/objects.h"
 
-PyDoc_STRVAR(exchange_error_doc,
-"The data are well formed but cannot be exchanged as asked.\n"
-"\n"
-"A BufferError, as DLPack and the buffer protocol want it.\n"
-"\n"
-"Attributes\n"
-"----------\n"
-"reason : str or None\n"
-"    One word: \"nulls\", \"dtype\", \"strides\", \"device\", \"event\",\n"
-"    \"readonly\", \"copy\", \"consumed\", \"version\", \"protocol\", ...\n"
-"device : Device or None\n"
-"    The device that the error is about.\n"
-"dtype : str or None\n"
-"    The type that could not be exchanged.\n"
-"hint : str or None\n"
-"    What to do instead.\n");
+PyDoc_STRVAR(
+    exchange_error_doc,
+    "The data are well formed but cannot be exchanged as asked.\n"
+    "\n"
+    "A BufferError, as DLPack and the buffer protocol want it.\n"
+    "\n"
+    "Attributes\n"
+    "----------\n"
+    "reason : str or None\n"
+    "    One word: \"nulls\", \"dtype\", \"strides\", \"device\", \"event\",\n"
+    "    \"readonly\", \"copy\", \"consumed\", \"version\", \"protocol\", ...\n"
+    "device : Device or None\n"
+    "    The device that the error is about.\n"
+    "dtype : str or None\n"
+    "    The type that could not be exchanged.\n"
+    "hint : str or None\n"
+    "    What to do instead.\n");
 
-PyDoc_STRVAR(device_error_doc,
-"A call of a device runtime failed.\n"
-"\n"
-"Attributes\n"
-"----------\n"
-"code : int or None\n"
-"    The runtime's own error number; its name stands in the message.\n"
-"device : Device or None\n"
-"    The device that the call was about.\n"
-"hint : str or None\n"
-"    What to do instead.\n");
+PyDoc_STRVAR(
+    device_error_doc,
+    "A call of a device runtime failed.\n"
+    "\n"
+    "Attributes\n"
+    "----------\n"
+    "code : int or None\n"
+    "    The runtime's own error number; its name stands in the message.\n"
+    "device : Device or None\n"
+    "    The device that the call was about.\n"
+    "hint : str or None\n"
+    "    What to do instead.\n");
 
-PyDoc_STRVAR(invalid_arrow_error_doc,
-"A struct that came from outside is malformed.\n"
-"\n"
-"Attributes\n"
-"----------\n"
-"path : str or None\n"
-"    Where the bad node stands, from the root: \"children[2].dictionary\";\n"
-"    \"\" is the root itself.\n"
-"hint : str or None\n"
-"    What to do instead.\n");
+PyDoc_STRVAR(
+    invalid_arrow_error_doc,
+    "A struct that came from outside is malformed.\n"
+    "\n"
+    "Attributes\n"
+    "----------\n"
+    "path : str or None\n"
+    "    Where the bad node stands, from the root: \"children[2].dictionary\";\n"
+    "    \"\" is the root itself.\n"
+    "hint : str or None\n"
+    "    What to do instead.\n");
 
 /* A class whose instances have the named attributes, None until set. */
 static PyObject *
@@ -119,8 +122,8 @@ class_of(ad_state *state, ad_status status)
 static int
 set_string(PyObject *exception, const char *name, const char *value)
 {
-    PyObject *text = PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value),
-                                          "replace");
+    PyObject *text =
+        PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace");
     if (text == NULL) {
         return -1;
     }
@@ -173,7 +176,8 @@ make_message(const ad_error *err)
 {
     bool has_path = err->path[0] != '\0';
     bool has_hint = err->hint[0] != '\0';
-    char text[sizeof(err->path) + sizeof(err->message) + sizeof(err->hint) + 8];
+    char
+        text[sizeof(err->path) + sizeof(err->message) + sizeof(err->hint) + 8];
     int n = PyOS_snprintf(text, sizeof(text), "%s%s%s%s%s",
                           has_path ? err->path : "", has_path ? ": " : "",
                           err->message, has_hint ? "; " : "",

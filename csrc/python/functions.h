@@ -28,8 +28,11 @@ PyObject *ad_as_array_object(ad_state *state, PyObject *value);
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                           PyObject *stream, int copy);
 
-/* Call arrowdev.<submodule>.<function>(args...), a helper written in Python.
- * New reference, or NULL. */
+/* arrowdev.<submodule>.<function>, a helper written in Python. New
+ * reference, or NULL. */
+PyObject *ad_find_helper(const char *submodule, const char *function);
+
+/* Call such a helper. New reference, or NULL. */
 PyObject *ad_call_helper(const char *submodule, const char *function,
                          PyObject *const *args, size_t n_args);
 

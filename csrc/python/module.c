@@ -109,8 +109,7 @@ module_exec(PyObject *module)
         ad_array_type_init(state, module) < 0 || add_protocols(state) < 0) {
         return -1;
     }
-    return PyModule_AddStringConstant(module, "__version__",
-                                      ARROWDEV_VERSION);
+    return PyModule_AddStringConstant(module, "__version__", ARROWDEV_VERSION);
 }
 
 static int

@@ -17,12 +17,12 @@
 typedef struct ad_array_object {
     PyObject_HEAD
     ad_array array;
+    PyObject *schema_capsule; /* of the last export, see arrow_array.c */
     PyObject *weakrefs;
 } ad_array_object;
 
 typedef struct ad_tensor_object {
-    PyObject_VAR_HEAD
-    ad_tensor tensor; /* shape and strides point at dims */
+    PyObject_VAR_HEAD ad_tensor tensor; /* shape and strides point at dims */
     PyObject *weakrefs;
     int64_t dims[]; /* shape, then strides */
 } ad_tensor_object;

@@ -12,8 +12,8 @@
 /* Columns and their names, read; freed by columns_clear. */
 typedef struct columns {
     Py_ssize_t n;
-    PyObject **arrays;    /* strong, arrowdev.Array */
-    const char **names;   /* borrowed from name_objects */
+    PyObject **arrays;      /* strong, arrowdev.Array */
+    const char **names;     /* borrowed from name_objects */
     PyObject *name_objects; /* a list or tuple of str */
 } columns;
 
@@ -63,12 +63,12 @@ read_names(columns *c)
 static int
 read_columns(ad_state *state, PyObject *sequence, columns *c)
 {
-    PyObject *items = PySequence_Fast(sequence, "columns must be a mapping, a "
-                                                "sequence or a batch");
+    PyObject *items = ad_as_tuple(
+        sequence, "columns must be a mapping, a sequence or a batch");
     if (items == NULL) {
         return -1;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
     int result = -1;
     c->arrays = calloc((size_t)n + 1, sizeof(*c->arrays));
     c->names = calloc((size_t)n + 1, sizeof(*c->names));
@@ -81,8 +81,7 @@ read_columns(ad_state *state, PyObject *sequence, columns *c)
         goto done;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        c->arrays[i] =
-            ad_as_array_object(state, PySequence_Fast_GET_ITEM(items, i));
+        c->arrays[i] = ad_as_array_object(state, PyTuple_GET_ITEM(items, i));
         if (c->arrays[i] == NULL) {
             goto done;
         }
@@ -108,12 +107,11 @@ check_column(const columns *c, Py_ssize_t i, const ad_array **with_sync,
                        (long long)first->length);
     }
     if (!ad_device_equal(column->device, first->device)) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "device",
-                       "copy them to one device first",
-                       "column \"%s\" is on %s, but \"%s\" is on %s",
-                       c->names[i], ad_device_format(column->device, device),
-                       c->names[0],
-                       ad_device_format(first->device, first_device));
+        return ad_fail(
+            err, AD_ERR_EXCHANGE, "device", "copy them to one device first",
+            "column \"%s\" is on %s, but \"%s\" is on %s", c->names[i],
+            ad_device_format(column->device, device), c->names[0],
+            ad_device_format(first->device, first_device));
     }
     if (column->sync == NULL) {
         return AD_OK;
@@ -175,10 +173,9 @@ make_batch(ad_state *state, const columns *c)
     size_t n = (size_t)c->n + 1;
     ad_array *children = malloc(n * sizeof(*children));
     ad_schema *schemas = malloc(n * sizeof(*schemas));
-    ad_status status =
-        children == NULL || schemas == NULL
-            ? ad_fail_memory(&err, n * sizeof(*children))
-            : build_batch(c, children, schemas, &batch, &err);
+    ad_status status = children == NULL || schemas == NULL
+                           ? ad_fail_memory(&err, n * sizeof(*children))
+                           : build_batch(c, children, schemas, &batch, &err);
     free(children);
     free(schemas);
     return status == AD_OK ? ad_array_object_new(state, &batch)
@@ -204,9 +201,8 @@ existing_batch(ad_state *state, PyObject *object)
     }
     if (!ad_array_has_no_nulls(batch)) {
         PyObject *count = PyObject_GetAttrString(array, "null_count");
-        long long n = count != NULL && count != Py_None
-                          ? PyLong_AsLongLong(count)
-                          : -1;
+        long long n =
+            count != NULL && count != Py_None ? PyLong_AsLongLong(count) : -1;
         Py_XDECREF(count);
         if (n != 0) {
             Py_DECREF(array);
@@ -217,6 +213,21 @@ existing_batch(ad_state *state, PyObject *object)
         }
     }
     return array;
+}
+
+/* A mapping of names to columns, and no batch that is a mapping as well. */
+static int
+is_plain_mapping(ad_state *state, PyObject *object)
+{
+    if (PyDict_Check(object)) {
+        return 1;
+    }
+    if (!PyMapping_Check(object) || !PyObject_HasAttrString(object, "keys") ||
+        !PyObject_HasAttrString(object, "values")) {
+        return 0;
+    }
+    uint32_t offers;
+    return ad_offers(state, object, &offers) < 0 ? -1 : offers == 0;
 }
 
 static const ad_signature record_batch_signature = {
@@ -239,17 +250,16 @@ ad_function_record_batch(PyObject *module, PyObject *const *args,
         return NULL;
     }
     columns c = {0};
+    int is_mapping;
     PyObject *result = NULL;
     PyObject *sequence = NULL;
     if (!ad_is_none(values[1])) {
         c.name_objects =
-            PySequence_Fast(values[1], "names must be a sequence of str");
+            ad_as_tuple(values[1], "names must be a sequence of str");
         sequence = Py_NewRef(values[0]);
-    } else if (PyDict_Check(values[0]) ||
-               (PyMapping_Check(values[0]) &&
-                PyObject_HasAttrString(values[0], "keys") &&
-                PyObject_HasAttrString(values[0], "values") &&
-                ad_offers(state, values[0]) == 0)) {
+    } else if ((is_mapping = is_plain_mapping(state, values[0])) < 0) {
+        return NULL;
+    } else if (is_mapping) {
         c.name_objects = PyMapping_Keys(values[0]);
         sequence = PyMapping_Values(values[0]);
     } else {

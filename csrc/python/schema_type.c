@@ -22,7 +22,9 @@ ad_schema_object_new(ad_state *state, ad_schema steal)
     ad_schema_object *self =
         PyObject_New(ad_schema_object, (PyTypeObject *)state->schema_type);
     if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
         ad_schema_unref(steal);
+        ad_py_reset_exception(saved);
         return NULL;
     }
     self->schema = steal;
@@ -33,7 +35,9 @@ static void
 schema_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    PyObject *saved = ad_py_save_exception();
     ad_schema_unref(schema_of(self));
+    ad_py_reset_exception(saved);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -76,10 +80,9 @@ schema_repr(PyObject *self)
     if (name != NULL) {
         bool nullable = node->flags & ARROW_FLAG_NULLABLE;
         bool named = PyUnicode_GET_LENGTH(name) > 0;
-        result = PyUnicode_FromFormat(
-            named ? "<arrowdev.Schema %U%s name=%R>"
-                  : "<arrowdev.Schema %U%s>",
-            type, nullable ? "" : " not null", name);
+        result = PyUnicode_FromFormat(named ? "<arrowdev.Schema %U%s name=%R>"
+                                            : "<arrowdev.Schema %U%s>",
+                                      type, nullable ? "" : " not null", name);
         Py_DECREF(name);
     }
     Py_DECREF(type);
@@ -209,8 +212,8 @@ static Py_hash_t
 schema_hash(PyObject *self)
 {
     const struct ArrowSchema *node = schema_of(self).node;
-    PyObject *key = Py_BuildValue("(sL)", node->format,
-                                  (long long)node->n_children);
+    PyObject *key =
+        Py_BuildValue("(yL)", node->format, (long long)node->n_children);
     if (key == NULL) {
         return -1;
     }
@@ -392,8 +395,8 @@ ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
         return schema_from_capsule(state, value, out);
     }
     PyObject *method = NULL;
-    int found = ad_py_lookup_attr(value, AD_STR(state, arrow_c_schema),
-                                  &method);
+    int found =
+        ad_py_lookup_attr(value, AD_STR(state, arrow_c_schema), &method);
     if (found == 0) {
         PyErr_Format(PyExc_TypeError,
                      "a type is a str (a format string or a name such as "

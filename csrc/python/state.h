@@ -21,9 +21,11 @@
     X(exchange_error)                                                         \
     X(device_error)                                                           \
     X(invalid_arrow_error)                                                    \
+    X(schema_capsule)                                                         \
     X(max_version)                                                            \
     X(dlpack_kwnames)                                                         \
     X(dlpack_kwnames_stream)                                                  \
+    X(convert_helper)                                                         \
     X(exchange_api_capsule)
 
 enum {
@@ -40,7 +42,7 @@ typedef struct ad_type_slot {
     uint32_t offers;      /* bit i: protocol i of protocols.def */
     int8_t first;         /* protocol to try before all others, or -1 */
     bool may_have_dict;   /* instances can bring attributes of their own */
-    bool is_cacheable;    /* plain attribute look-up, version known */
+    bool has_own_lookup;  /* a __getattr__ may answer for more */
     bool has_torch_flags; /* requires_grad, is_neg: ask before trusting data */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
 } ad_type_slot;

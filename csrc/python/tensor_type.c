@@ -33,7 +33,9 @@ ad_tensor_object_new(ad_state *state, ad_tensor *steal)
 {
     PyObject *self = tensor_object_alloc(state->tensor_type, steal);
     if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(steal);
+        ad_py_reset_exception(saved);
     }
     return self;
 }
@@ -72,7 +74,9 @@ tensor_dealloc(PyObject *self)
     if (((ad_tensor_object *)self)->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
+    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(ad_tensor_of(self));
+    ad_py_reset_exception(saved);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -158,10 +162,10 @@ get_byte_offset(PyObject *self, void *Py_UNUSED(closure))
 static const char *
 readiness(const ad_sync *sync)
 {
-    return sync == NULL                    ? ""
-           : sync->kind == AD_SYNC_EVENT   ? ", after event"
+    return sync == NULL                   ? ""
+           : sync->kind == AD_SYNC_EVENT  ? ", after event"
            : sync->kind == AD_SYNC_STREAM ? ", after stream"
-                                           : ", after queue";
+                                          : ", after queue";
 }
 
 static PyObject *
@@ -231,14 +235,18 @@ parse_dims(PyObject *value, const char *name, int64_t *out)
 {
     PyObject *items = PySequence_Fast(value, "");
     if (items == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s must be a sequence of ints, not "
-                     "%.200s", name, Py_TYPE(value)->tp_name);
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be a sequence of ints, not "
+                     "%.200s",
+                     name, Py_TYPE(value)->tp_name);
         return -1;
     }
     Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
     if (n > AD_MAX_NDIM) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd dimensions, at most %d are "
-                     "supported", name, n, AD_MAX_NDIM);
+        PyErr_Format(PyExc_ValueError,
+                     "%s has %zd dimensions, at most %d are "
+                     "supported",
+                     name, n, AD_MAX_NDIM);
         n = -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {

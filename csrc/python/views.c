@@ -1,8 +1,6 @@
 /* One of our objects seen as the other model, and what of it can be shown. */
 #include "python/objects.h"
 
-#include <string.h>
-
 #include "device/backend.h"
 #include "python/errors.h"
 
@@ -10,19 +8,6 @@ bool
 ad_device_is_host(ad_device device)
 {
     return ad_backend_for(device.type)->host_accessible;
-}
-
-static void
-share_tensor(const ad_tensor *tensor, ad_tensor_value *out)
-{
-    size_t nbytes = (size_t)tensor->ndim * sizeof(int64_t);
-    out->tensor = *tensor;
-    out->tensor.shape = out->dims;
-    out->tensor.strides = out->dims + tensor->ndim;
-    memcpy(out->tensor.shape, tensor->shape, nbytes);
-    memcpy(out->tensor.strides, tensor->strides, nbytes);
-    ad_owner_ref(tensor->owner);
-    ad_sync_ref(tensor->sync);
 }
 
 int
@@ -40,7 +25,7 @@ ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)
                          "memory, which no loaded runtime can read");
         ad_error_device(&err, ad_tensor_of(self)->device);
     } else {
-        share_tensor(ad_tensor_of(self), out);
+        ad_tensor_share(ad_tensor_of(self), out);
         return 0;
     }
     if (status != AD_OK) {
@@ -76,9 +61,9 @@ ad_self_as_array(ad_state *state, PyObject *self, ad_array *out)
 static int
 not_offered(const char *attribute, const ad_error *err)
 {
-    PyErr_Format(PyExc_AttributeError,
-                 "this arrowdev.Array has no %s: %s%s%s", attribute,
-                 err->message, err->hint[0] != '\0' ? "; " : "", err->hint);
+    PyErr_Format(PyExc_AttributeError, "this arrowdev.Array has no %s: %s%s%s",
+                 attribute, err->message, err->hint[0] != '\0' ? "; " : "",
+                 err->hint);
     return -1;
 }
 

@@ -82,9 +82,8 @@ rows_are_dense(const ad_tensor *tensor)
 {
     int64_t low, high;
     int64_t size = ad_tensor_size(tensor);
-    int64_t expected = tensor->ndim > 0 && tensor->shape[0] > 0
-                           ? size / tensor->shape[0]
-                           : 1;
+    int64_t expected =
+        tensor->ndim > 0 && tensor->shape[0] > 0 ? size / tensor->shape[0] : 1;
     ad_tensor_extent(tensor, &low, &high);
     if (size == 0) {
         return true;
@@ -140,12 +139,12 @@ static void
 test_all_shapes_and_strides(void)
 {
     static const ad_dl_dtype dtypes[] = {
-        {AD_DL_INT, 64, 1},     {AD_DL_UINT, 8, 1},
-        {AD_DL_BOOL, 8, 1},     {AD_DL_COMPLEX, 64, 1},
-        {AD_DL_COMPLEX, 128, 1}, {AD_DL_BFLOAT, 16, 1},
-        {AD_DL_FLOAT, 32, 3},   {AD_DL_FLOAT8_E4M3, 8, 1},
+        {AD_DL_INT, 64, 1},          {AD_DL_UINT, 8, 1},
+        {AD_DL_BOOL, 8, 1},          {AD_DL_COMPLEX, 64, 1},
+        {AD_DL_COMPLEX, 128, 1},     {AD_DL_BFLOAT, 16, 1},
+        {AD_DL_FLOAT, 32, 3},        {AD_DL_FLOAT8_E4M3, 8, 1},
         {AD_DL_FLOAT4_E2M1FN, 4, 2}, {77, 24, 1},
-        {AD_DL_OPAQUE, 64, 1},  {AD_DL_COMPLEX, 32, 1},
+        {AD_DL_OPAQUE, 64, 1},       {AD_DL_COMPLEX, 32, 1},
     };
     for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
         for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
@@ -189,8 +188,8 @@ test_every_number_is_its_own_column(void)
             CHECK(array.schema.node->metadata == NULL);
         } else {
             ad_extension extension;
-            CHECK_INT(
-                ad_extension_read(array.schema.node, &extension, &err), AD_OK);
+            CHECK_INT(ad_extension_read(array.schema.node, &extension, &err),
+                      AD_OK);
             CHECK_INT(extension.kind, rows[i].extension == AD_DTYPE_BOOL8
                                           ? AD_EXTENSION_BOOL8
                                           : AD_EXTENSION_DLPACK);
@@ -280,9 +279,8 @@ test_permutation_is_as_arrow_defines_it(void)
 static void
 test_slices_come_back_as_slices(void)
 {
-    static const ad_dl_dtype dtypes[] = {{AD_DL_INT, 16, 1},
-                                         {AD_DL_COMPLEX, 64, 1},
-                                         {AD_DL_FLOAT, 32, 3}};
+    static const ad_dl_dtype dtypes[] = {
+        {AD_DL_INT, 16, 1}, {AD_DL_COMPLEX, 64, 1}, {AD_DL_FLOAT, 32, 3}};
     for (size_t k = 0; k < 3; k++) {
         ad_tensor_value x, back;
         ad_array array, slice;
@@ -294,8 +292,8 @@ test_slices_come_back_as_slices(void)
         ad_array_clear(&array);
         back_to_tensor(&slice, &no_copy, &back);
         x.tensor.shape[0] = 3;
-        x.tensor.data = (char *)x.tensor.data +
-                        2 * 6 * ad_dtype_bits(dtypes[k]) / 8;
+        x.tensor.data =
+            (char *)x.tensor.data + 2 * 6 * ad_dtype_bits(dtypes[k]) / 8;
         CHECK(back.tensor.data == x.tensor.data);
         strided_check_equal(&x.tensor, &back.tensor);
         ad_tensor_clear(&back.tensor);

@@ -205,9 +205,9 @@ test_an_event_is_not_overtaken(void)
     int fill = 0;
     ad_bridge_options filling = {.nulls = AD_NULLS_FILL, .fill = &fill};
     ad_array array = column("i", some_bits, STRIDED_BASE, 0, 8, -1);
-    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, AD_CPU, &fill, NULL, &array.sync,
-                          &err),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_EVENT, AD_CPU, &fill, NULL, &array.sync, &err),
+        AD_OK);
     refuses(&array, &plain, AD_ERR_EXCHANGE, "event", "synchronize");
     refuses(&array, &filling, AD_ERR_EXCHANGE, "event", "synchronize");
     array.null_count = 2;
@@ -484,9 +484,8 @@ test_types_that_are_refused(void)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ad_dl_dtype dtype;
-        ad_array array =
-            array_of(schema_of(cases[i].format, NULL, NULL, NULL), 3, NULL,
-                     STRIDED_BASE, 0, 4, 0, NULL);
+        ad_array array = array_of(schema_of(cases[i].format, NULL, NULL, NULL),
+                                  3, NULL, STRIDED_BASE, 0, 4, 0, NULL);
         refuses(&array, &plain, AD_ERR_EXCHANGE, "dtype", cases[i].hint);
         if (cases[i].dtype[0] != '\0') {
             CHECK_HAS(err.dtype, cases[i].dtype);
@@ -505,9 +504,9 @@ test_nested_types_that_are_refused(void)
         const char *format;
         const char *hint;
     } cases[] = {
-        {"+l", ".children[0]"}, {"+L", ".children[0]"},
+        {"+l", ".children[0]"},  {"+L", ".children[0]"},
         {"+vl", ".children[0]"}, {"+s", ".field(...)"},
-        {"+ud:0", ".children"}, {"+us:0", ".children"},
+        {"+ud:0", ".children"},  {"+us:0", ".children"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ad_array child = column("l", NULL, STRIDED_BASE, 0, 4, 0);
@@ -521,12 +520,39 @@ test_nested_types_that_are_refused(void)
     refuses(&array, &plain, AD_ERR_EXCHANGE, "dtype", "int32");
     ad_array_clear(&array);
 
+    /* Only the schema of the second child is looked at. */
+    ad_schema ends = schema_of("i", NULL, NULL, NULL);
+    ad_schema pair[] = {ends, ends};
+    ad_schema schema;
+    ad_schema_spec spec = {.format = "+r", .n_children = 2, .children = pair};
+    CHECK_INT(ad_schema_build(&spec, &schema, &err), AD_OK);
+    ad_schema_unref(ends);
+    array = array_of(schema, 0, NULL, NULL, 0, 0, 0, NULL);
+    refuses(&array, &plain, AD_ERR_EXCHANGE, "dtype", "run ends");
+    ad_array_clear(&array);
+
     ad_schema words = schema_of("u", NULL, NULL, NULL);
-    array = array_of(schema_of("c", NULL, NULL, &words), 2, NULL,
-                     STRIDED_BASE, 0, 4, 0, NULL);
+    array = array_of(schema_of("c", NULL, NULL, &words), 2, NULL, STRIDED_BASE,
+                     0, 4, 0, NULL);
     ad_schema_unref(words);
     refuses(&array, &plain, AD_ERR_EXCHANGE, "dtype", ".dictionary");
     CHECK_HAS(err.hint, ".view(\"int8\")");
+    ad_array_clear(&array);
+}
+
+static void
+test_metadata_that_is_no_extension(void)
+{
+    static const char metadata[] = "\1\0\0\0\3\0\0\0key\5\0\0\0value";
+    ad_schema schema;
+    ad_tensor_value out;
+    ad_schema_spec spec = {.format = "l", .metadata = metadata};
+    CHECK_INT(ad_schema_build(&spec, &schema, &err), AD_OK);
+    ad_array array = array_of(schema, 2, NULL, STRIDED_BASE, 1, 4, 0, NULL);
+    converts(&array, &plain, &out);
+    CHECK(ad_dtype_equal(out.tensor.dtype, I64));
+    CHECK(out.tensor.data == STRIDED_BASE + 8);
+    ad_tensor_clear(&out.tensor);
     ad_array_clear(&array);
 }
 
@@ -538,8 +564,7 @@ test_foreign_extensions_are_refused(void)
     ad_schema schema;
     ad_schema_spec spec = {.format = "l", .metadata = metadata};
     CHECK_INT(ad_schema_build(&spec, &schema, &err), AD_OK);
-    ad_array array =
-        array_of(schema, 2, NULL, STRIDED_BASE, 0, 4, 0, NULL);
+    ad_array array = array_of(schema, 2, NULL, STRIDED_BASE, 0, 4, 0, NULL);
     refuses(&array, &plain, AD_ERR_EXCHANGE, "dtype", ".view(\"int64\")");
     ad_array_clear(&array);
 }
@@ -637,6 +662,34 @@ test_masks_of_nested_rows(void)
 }
 
 static void
+test_mask_of_a_dictionary(void)
+{
+    static const uint8_t mask_bytes[] = {0, 1, 1, 0};
+    ad_tensor_value mask;
+    ad_array out;
+    ad_array words = column("l", NULL, STRIDED_BASE, 0, 9, 0);
+    ad_array_spec spec = {
+        .schema = schema_of("c", NULL, NULL, &words.schema),
+        .device = AD_CPU,
+        .length = 4,
+        .n_buffers = 2,
+        .buffers = (const void *[]){NULL, STRIDED_BASE},
+        .dictionary = &words,
+    };
+    ad_array array;
+    CHECK_INT(ad_array_build(&spec, &array, &err), AD_OK);
+    ad_schema_unref(spec.schema);
+    ad_array_clear(&words);
+    mask_of(mask_bytes, 4, 1, &mask);
+    CHECK_INT(ad_array_with_validity(&array, &mask.tensor, 1, &out, &err),
+              AD_OK);
+    ad_array_clear(&array);
+    check_rows_valid(&out, "0110");
+    CHECK_INT(out.node->dictionary->length, 9);
+    ad_array_clear(&out);
+}
+
+static void
 mask_refused(const ad_array *array, const ad_tensor_value *mask,
              ad_status status, const char *message)
 {
@@ -698,9 +751,11 @@ main(void)
         CHECK_TEST(test_binary_of_one_width_is_bytes),
         CHECK_TEST(test_types_that_are_refused),
         CHECK_TEST(test_nested_types_that_are_refused),
+        CHECK_TEST(test_metadata_that_is_no_extension),
         CHECK_TEST(test_foreign_extensions_are_refused),
         CHECK_TEST(test_masks),
         CHECK_TEST(test_masks_of_nested_rows),
+        CHECK_TEST(test_mask_of_a_dictionary),
         CHECK_TEST(test_masks_that_are_refused),
     };
     strided_prepare();

@@ -330,9 +330,9 @@ static void
 test_copies_match_a_naive_indexer(void)
 {
     static const ad_dl_dtype dtypes[] = {
-        {AD_DL_UINT, 8, 1},   {AD_DL_INT, 16, 1},     {AD_DL_FLOAT, 32, 1},
-        {AD_DL_INT, 64, 1},   {AD_DL_COMPLEX, 128, 1}, {AD_DL_FLOAT, 32, 3},
-        {AD_DL_UINT, 24, 1},  {AD_DL_FLOAT4_E2M1FN, 4, 2},
+        {AD_DL_UINT, 8, 1},  {AD_DL_INT, 16, 1},          {AD_DL_FLOAT, 32, 1},
+        {AD_DL_INT, 64, 1},  {AD_DL_COMPLEX, 128, 1},     {AD_DL_FLOAT, 32, 3},
+        {AD_DL_UINT, 24, 1}, {AD_DL_FLOAT4_E2M1FN, 4, 2},
     };
     for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
         for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
@@ -344,6 +344,17 @@ test_copies_match_a_naive_indexer(void)
                 check_copy(&x.tensor, 'F');
             }
         }
+    }
+}
+
+static void
+test_copies_larger_than_a_tile(void)
+{
+    for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
+        ad_tensor_value x;
+        strided_make(&(strided_shape){3, {3, 70, 65}}, mode, U8, &x);
+        check_copy(&x.tensor, 'C');
+        check_copy(&x.tensor, 'F');
     }
 }
 
@@ -363,8 +374,7 @@ test_packed_copies(void)
     claim.flags = AD_TENSOR_SUBBYTE_PADDED;
     CHECK_INT(check_claim(&claim, &x), AD_OK);
     CHECK_INT(ad_tensor_copy(&x.tensor, 'F', &copy, &err), AD_OK);
-    CHECK_INT(copy.tensor.flags,
-              AD_TENSOR_COPIED | AD_TENSOR_SUBBYTE_PADDED);
+    CHECK_INT(copy.tensor.flags, AD_TENSOR_COPIED | AD_TENSOR_SUBBYTE_PADDED);
     const unsigned char *bytes = copy.tensor.data;
     CHECK_INT(bytes[1], STRIDED_BASE[3]);
     CHECK_INT(bytes[5], STRIDED_BASE[7]);
@@ -423,8 +433,12 @@ test_backends(void)
     CHECK_INT(n, 1);
     CHECK_INT(cpu->name(AD_CPU, &name, &err), AD_OK);
     CHECK_STR(name, "cpu");
-    static const int32_t types[] = {ARROW_DEVICE_CUDA, ARROW_DEVICE_CUDA_HOST,
-                                    ARROW_DEVICE_METAL, 99, 0, -5};
+    static const int32_t types[] = {ARROW_DEVICE_CUDA,
+                                    ARROW_DEVICE_CUDA_HOST,
+                                    ARROW_DEVICE_METAL,
+                                    99,
+                                    0,
+                                    -5};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         ad_device device = {types[i], 0};
         const struct ad_backend *absent = ad_backend_for(types[i]);
@@ -452,6 +466,7 @@ main(void)
         CHECK_TEST(test_packed_sizes),
         CHECK_TEST(test_extent_and_compactness),
         CHECK_TEST(test_copies_match_a_naive_indexer),
+        CHECK_TEST(test_copies_larger_than_a_tile),
         CHECK_TEST(test_packed_copies),
         CHECK_TEST(test_copies_that_cannot_be),
         CHECK_TEST(test_backends),

@@ -1,0 +1,239 @@
+/* arrowdev.array(): any object as an Array. */
+#include <string.h>
+
+#include "core/array_copy.h"
+#include "core/type.h"
+#include "python/functions.h"
+#include "python/importing.h"
+
+int
+ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
+                 PyObject *copy, ad_request *out)
+{
+    int copy_value = AD_COPY_IF_NEEDED;
+    *out = (ad_request){.stream = ad_is_none(stream) ? NULL : stream};
+    if (!ad_is_none(device)) {
+        if (ad_parse_device(state, device, &out->device) < 0) {
+            return -1;
+        }
+        out->has_device = true;
+    }
+    if (copy != NULL && ad_parse_copy(copy, &copy_value) < 0) {
+        return -1;
+    }
+    out->copy = (ad_copy)copy_value;
+    return 0;
+}
+
+int
+ad_imported_as_array(ad_state *state, ad_imported *imported, ad_copy copy,
+                     ad_array *out)
+{
+    ad_error err;
+    ad_status status;
+    if (!imported->is_array) {
+        ad_tensor *tensor = &imported->tensor.tensor;
+        bool is_copied = tensor->flags & AD_TENSOR_COPIED;
+        status = ad_array_from_tensor(
+            tensor,
+            is_copied && copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED : copy,
+            out, &err);
+        ad_tensor_clear(tensor);
+    } else if (copy == AD_COPY_ALWAYS) {
+        status = ad_array_copy(&imported->array, out, &err);
+        ad_array_clear(&imported->array);
+    } else {
+        *out = imported->array;
+        return 0;
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *
+ad_as_array_object(ad_state *state, PyObject *value)
+{
+    if (ad_is_array(state, value)) {
+        return Py_NewRef(value);
+    }
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    ad_imported imported;
+    ad_array array;
+    if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_array(state, &imported, AD_COPY_IF_NEEDED, &array) <
+            0) {
+        return NULL;
+    }
+    return ad_array_object_new(state, &array);
+}
+
+static ad_status
+same_layout(const struct ArrowSchema *a, const struct ArrowSchema *b,
+            bool *out, ad_error *err)
+{
+    bool equal = strcmp(a->format, b->format) == 0 &&
+                 a->n_children == b->n_children &&
+                 (a->dictionary == NULL) == (b->dictionary == NULL);
+    for (int64_t i = 0; equal && i < a->n_children; i++) {
+        AD_RETURN_IF_ERR(
+            same_layout(a->children[i], b->children[i], &equal, err));
+    }
+    if (equal && a->dictionary != NULL) {
+        AD_RETURN_IF_ERR(
+            same_layout(a->dictionary, b->dictionary, &equal, err));
+    }
+    *out = equal;
+    return AD_OK;
+}
+
+/* Give the array the asked-for type: names, nullability, metadata and
+ * extensions are relabelled without a copy; anything else is refused. */
+static int
+apply_type(ad_state *state, ad_array *array, ad_schema wanted)
+{
+    bool same;
+    ad_error err;
+    ad_status status =
+        same_layout(array->schema.node, wanted.node, &same, &err);
+    bool loses_nulls = !(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
+                       !ad_array_has_no_nulls(array);
+    if (status == AD_OK && same && !loses_nulls) {
+        ad_schema_unref(array->schema);
+        array->schema = ad_schema_ref(wanted);
+        return 0;
+    }
+    ad_text from = {0};
+    ad_text to = {0};
+    if (status == AD_OK) {
+        status = ad_type_print(array->schema.node, &from, &err);
+    }
+    if (status == AD_OK) {
+        status = ad_type_print(wanted.node, &to, &err);
+    }
+    if (status == AD_OK && same) {
+        ad_fail(&err, AD_ERR_EXCHANGE, "nulls",
+                "ask for a nullable type, or fill the nulls first",
+                "the data have (or may have) nulls, and the type that was "
+                "asked for is not nullable");
+    } else if (status == AD_OK) {
+        ad_fail(&err, AD_ERR_EXCHANGE, "dtype",
+                "leave the type out and use .view(type) for the same bytes, "
+                "or convert in the producing library",
+                "the data are %s, not %s", ad_text_string(&from),
+                ad_text_string(&to));
+        ad_error_dtype(&err, ad_text_string(&from));
+    }
+    ad_text_clear(&from);
+    ad_text_clear(&to);
+    ad_raise(state, &err);
+    return -1;
+}
+
+/* Combine with validity=, which is anything boolean. */
+static int
+apply_validity(ad_state *state, ad_array *array, PyObject *validity)
+{
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    const ad_bridge_options options = {.copy = AD_COPY_IF_NEEDED};
+    ad_imported imported;
+    ad_error err;
+    if (ad_import(state, validity, &request, AD_ALL_PROTOCOLS, &imported) <
+        0) {
+        return -1;
+    }
+    ad_status status = AD_OK;
+    if (imported.is_array) {
+        ad_array bits = imported.array;
+        status = ad_tensor_from_array(&bits, &options, &imported.tensor, &err);
+        ad_array_clear(&bits);
+    }
+    if (status == AD_OK) {
+        ad_array combined;
+        status = ad_array_with_validity(array, &imported.tensor.tensor, 1,
+                                        &combined, &err);
+        ad_tensor_clear(&imported.tensor.tensor);
+        if (status == AD_OK) {
+            ad_array_clear(array);
+            *array = combined;
+            return 0;
+        }
+    }
+    ad_raise(state, &err);
+    return -1;
+}
+
+static const ad_signature array_signature = {
+    .function = "array()",
+    .n_positional_only = 2,
+    .n_positional = 2,
+    .n_required = 1,
+    .n_parameters = 6,
+    .names = {AD_STR_object, AD_STR_type, AD_STR_device, AD_STR_stream,
+              AD_STR_copy, AD_STR_validity},
+};
+
+/* array() with anything but the object given. */
+static int
+array_with_options(ad_state *state, PyObject **values, ad_array *out)
+{
+    ad_request request;
+    ad_schema wanted = {0};
+    ad_imported imported;
+    int result = -1;
+    if (ad_parse_request(state, values[2], values[3], values[4], &request) <
+        0) {
+        return -1;
+    }
+    if (!ad_is_none(values[1])) {
+        if (ad_parse_schema(state, values[1], &wanted) < 0) {
+            return -1;
+        }
+        request.schema = ad_schema_object_new(state, ad_schema_ref(wanted));
+        if (request.schema == NULL) {
+            goto done;
+        }
+    }
+    if (ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
+            0 ||
+        ad_imported_as_array(state, &imported, request.copy, out) < 0) {
+        goto done;
+    }
+    if ((request.has_device &&
+         ad_check_device(state, out->device, request.device) < 0) ||
+        (wanted.node != NULL && apply_type(state, out, wanted) < 0) ||
+        (!ad_is_none(values[5]) &&
+         apply_validity(state, out, values[5]) < 0)) {
+        PyObject *saved = ad_py_save_exception();
+        ad_array_clear(out);
+        ad_py_reset_exception(saved);
+        goto done;
+    }
+    result = 0;
+done:;
+    PyObject *pending = ad_py_save_exception();
+    Py_XDECREF(request.schema);
+    ad_schema_unref(wanted);
+    ad_py_reset_exception(pending);
+    return result;
+}
+
+PyObject *
+ad_function_array(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
+                  PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    if (n_args == 1 && kwnames == NULL) {
+        return ad_as_array_object(state, args[0]);
+    }
+    PyObject *values[6];
+    ad_array array;
+    if (ad_parse_args(state, &array_signature, args, n_args, kwnames, values) <
+            0 ||
+        array_with_options(state, values, &array) < 0) {
+        return NULL;
+    }
+    return ad_array_object_new(state, &array);
+}
