@@ -3,6 +3,7 @@ where a class has no exchange API of its own. No library is imported here: a
 class that is handed in belongs to a library that is there already.
 """
 
+import functools
 import sys
 
 from arrowdev._core import Array, ExchangeError, Tensor, array, tensor
@@ -60,6 +61,18 @@ def _by_from_dlpack(path):
     return constructor
 
 
+def _jax(jax, obj, copy):
+    """jax only takes capsules that cannot say "read-only": such memory is
+    copied where that is allowed."""
+    values = tensor(obj, copy=copy)
+    try:
+        return jax.numpy.from_dlpack(values)
+    except ExchangeError as error:
+        if error.reason != "readonly" or copy is False:
+            raise
+    return jax.numpy.from_dlpack(tensor(values, copy=True))
+
+
 def _memoryview(_, obj, copy):
     return memoryview(tensor(obj, copy=copy))
 
@@ -106,12 +119,16 @@ def _nanoarrow(nanoarrow, obj, copy):
 
 
 def _pandas_series(pandas, obj, copy):
-    if copy is False:
-        raise ExchangeError(
-            "pandas decides by itself whether to copy, so copy=False cannot be promised; "
-            "leave it out"
-        )
-    return pandas.Series.from_arrow(_arrow(obj, copy))
+    """Numbers without nulls share memory; from_arrow() would copy them."""
+    try:
+        values = tensor(obj, copy=copy)
+    except ExchangeError:
+        if copy is False:
+            raise
+        return pandas.Series.from_arrow(_arrow(obj, copy))
+    if values.ndim != 1:
+        raise ExchangeError(f"a pandas.Series has one dimension, not {values.ndim}")
+    return pandas.Series(sys.modules["numpy"].from_dlpack(values), copy=False)
 
 
 def _arro3(_, obj, copy):
@@ -129,8 +146,8 @@ _CONSTRUCTORS = {
     ("numpy", "ndarray"): _numpy,
     ("torch", "Tensor"): _by_from_dlpack("from_dlpack"),
     ("cupy", "ndarray"): _by_from_dlpack("from_dlpack"),
-    ("jax", "Array"): _by_from_dlpack("numpy.from_dlpack"),
-    ("jaxlib", "ArrayImpl"): _by_from_dlpack("numpy.from_dlpack"),
+    ("jax", "Array"): _jax,
+    ("jaxlib", "ArrayImpl"): _jax,
     ("tvm_ffi", "Tensor"): _by_from_dlpack("from_dlpack"),
     ("dpnp", "dpnp_array"): _by_from_dlpack("from_dlpack"),
     ("pyarrow", "Array"): _pyarrow_array,
@@ -152,6 +169,7 @@ def _library_name(cls):
     return cls.__module__.partition(".")[0]
 
 
+@functools.lru_cache(maxsize=64)
 def _find(cls):
     for base in cls.__mro__:
         # jax.Array calls itself "jaxlib._jax.Array" in module "jax".

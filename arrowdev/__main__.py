@@ -1,0 +1,43 @@
+"""The command line: ``python -m arrowdev COMMAND``."""
+
+import argparse
+import faulthandler
+import sys
+
+import arrowdev
+from arrowdev import _matrix
+
+# A command is a module with DESCRIPTION, add_arguments(parser) and
+# run(arguments), which returns the exit status.
+COMMANDS = {
+    "matrix": _matrix,
+}
+
+
+def parser():
+    top = argparse.ArgumentParser(
+        prog="python -m arrowdev",
+        description="Arrow device arrays between any two libraries, without a copy.",
+    )
+    top.add_argument("--version", action="version", version=f"arrowdev {arrowdev.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        summary = module.DESCRIPTION.partition("\n")[0]
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=module.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+    return top
+
+
+def main(argv=None):
+    arguments = parser().parse_args(argv)
+    return COMMANDS[arguments.command].run(arguments)
+
+
+if __name__ == "__main__":
+    faulthandler.enable()  # a library that crashes leaves a trace
+    sys.exit(main())

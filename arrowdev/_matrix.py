@@ -1,0 +1,516 @@
+"""``python -m arrowdev matrix``: every library to every other, tried and timed."""
+
+import argparse
+import contextlib
+import functools
+import gc
+import json
+import platform
+import re
+import statistics
+import sys
+import textwrap
+import time
+import warnings
+from dataclasses import asdict, dataclass, field
+
+import arrowdev
+from arrowdev import _matrix_peers
+from arrowdev._matrix_peers import CTYPES, PEERS, Payload
+
+DESCRIPTION = """\
+Hand an array from every installed library to every other, through arrowdev and directly.
+
+Each pair is tried, the values and the address of the memory are compared, and
+the time is taken. Attach the output to a bug report.
+"""
+
+WIDTH = 100  # columns of text
+REPEATS = 5  # of a timing; the median counts
+BUDGET_NS = 4_000_000  # for all the repeats of one timing
+BATCH_MAX = 2_000  # calls in one repeat
+
+ZERO_COPY, COPY, REFUSED, WRONG = "zero-copy", "copy", "refused", "wrong"
+SYMBOLS = {ZERO_COPY: "=", COPY: "c", REFUSED: "x", WRONG: "!"}
+
+
+# --- what is found out ---------------------------------------------------------
+
+
+@dataclass
+class Attempt:
+    """One way from a producer to a consumer, and what came of it."""
+
+    how: str
+    result: str  # one of SYMBOLS
+    ns: float | None = None
+    reason: str | None = None  # of what was refused or is wrong
+
+
+@dataclass
+class Pair:
+    """A producer and a consumer; `direct` has every way that the consumer offers."""
+
+    producer: str
+    consumer: str
+    through: Attempt
+    direct: list[Attempt] = field(default_factory=list)
+    between_peers: bool = True  # not arrowdev's own, not a library to itself
+
+    @property
+    def best_direct(self):
+        """The attempt that counts, the fastest of its kind; None: there is no way to try."""
+        order = (WRONG, ZERO_COPY, COPY, REFUSED)
+        return min(self.direct, key=lambda a: (order.index(a.result), a.ns or 0), default=None)
+
+    @property
+    def ratio(self):
+        """How many times as long the direct way takes; None: not comparable."""
+        direct = self.best_direct
+        if direct is None or direct.result != self.through.result or direct.ns is None:
+            return None
+        return direct.ns / self.through.ns
+
+    def attempts(self):
+        return [self.through, *self.direct]
+
+
+@dataclass
+class Library:
+    """What is known of a peer before its pairs are tried."""
+
+    name: str
+    pip: str | None
+    type: str | None = None  # of its array
+    version: str | None = None
+    missing: bool = False  # not installed
+    reason: str | None = None  # why it takes no part
+    protocols: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Matrix:
+    payload: Payload
+    libraries: list[Library] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+
+    @property
+    def wrong(self):
+        return [(p, a) for p in self.pairs for a in p.attempts() if a.result == WRONG]
+
+
+# --- finding it out ------------------------------------------------------------
+
+
+def describe_error(error):
+    """The class and the first line of the message; two lines after a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = lines[: 2 if lines and lines[0].endswith(":") else 1]
+    return ": ".join([type(error).__name__, *([" ".join(kept)] if kept else [])])
+
+
+def time_call(call):
+    """Nanoseconds per call: the median of a few batches, within BUDGET_NS or so."""
+    clock = time.perf_counter_ns
+    start = clock()
+    call()
+    once = max(clock() - start, 1)
+    batch = max(1, min(BATCH_MAX, BUDGET_NS // REPEATS // once))
+    repeats = max(1, min(REPEATS, BUDGET_NS // once))
+    times = []
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            start = clock()
+            for _ in range(batch):
+                call()
+            times.append((clock() - start) / batch)
+    finally:
+        if was_enabled:
+            gc.enable()
+    return statistics.median(times)
+
+
+def tried(function, *arguments):
+    """What ``function(*arguments)`` returns, and what it raises: one is None."""
+    try:
+        return function(*arguments), None
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the panics of Rust libraries are no Exception
+        return None, error
+
+
+class OtherKind(Exception):
+    """What came is no array of the numbers, for instance one of one object."""
+
+
+def check_kind(expected, found):
+    """Raise OtherKind unless `found` is as many values of the same Python types."""
+    if len(found) != len(expected):
+        raise OtherKind(f"{len(found)} values, not {len(expected)}")
+    for have, want in zip(found, expected, strict=True):
+        if type(have) is not type(want):
+            raise OtherKind(f"values of type {type(have).__name__}, not {type(want).__name__}")
+
+
+def difference(expected, found):
+    """Where `found` is not `expected`, in words; None: nowhere."""
+    check_kind(expected, found)
+    for i, (want, have) in enumerate(zip(expected, found, strict=True)):
+        if have != want:
+            return f"value {i} is {have!r}, not {want!r}"
+    return None
+
+
+def attempt(how, function, source, address, consumer, payload, strict):
+    """Call ``function(source)``; see whether the result is the same memory.
+
+    A result of another kind is wrong if `strict`. Else it counts as refused:
+    pandas.Series(x) makes a Series of one object from what it does not know.
+    """
+    call = functools.partial(function, source)
+    result, error = tried(call)
+    if error:
+        return Attempt(how, REFUSED, reason=describe_error(error))
+    compared, error = tried(compare, consumer, result, payload)
+    if error:
+        what = str(error) if isinstance(error, OtherKind) else describe_error(error)
+        reason = f"it gives something else: {what}"
+        return Attempt(how, WRONG if strict else REFUSED, reason=reason)
+    wrong, found_address = compared
+    if wrong:
+        return Attempt(how, WRONG, reason=wrong)
+    del result
+    is_same = found_address == address
+    return Attempt(how, ZERO_COPY if is_same else COPY, ns=time_call(call))
+
+
+def compare(consumer, result, payload):
+    """What is wrong with the values of `result`, or None; and where they lie."""
+    wrong = difference(payload.values, consumer.values(result))
+    return wrong, None if wrong else consumer.pointer(result)
+
+
+def try_pair(producer, consumer, source, payload):
+    rest = (source, producer.pointer(source), consumer, payload)
+    return Pair(
+        producer.name,
+        consumer.name,
+        through=attempt(*consumer.through(payload), *rest, True),
+        direct=[attempt(*route, *rest, False) for route in consumer.direct(payload).items()],
+        between_peers=producer is not consumer and "arrowdev" not in producer.aliases,
+    )
+
+
+def load(peer, payload, progress):
+    """What there is to say of `peer`, and an array of it, or None if it cannot take part."""
+    library = Library(peer.name, peer.pip)
+    source, error = tried(fill_in, library, peer, payload, progress)
+    if error:
+        library.reason = describe_error(error)
+    return library, source
+
+
+def fill_in(library, peer, payload, progress):
+    """An array of `peer`, and in `library` what load() returns."""
+    if not peer.is_installed():
+        library.missing = True
+        library.reason = "not installed"
+        return None
+    if peer.module:
+        progress(f"import {peer.module}")
+    peer.load()
+    library.version = peer.version()
+    source = peer.make(payload)
+    library.reason = difference(payload.values, peer.values(source))
+    if library.reason:
+        return None
+    peer.pointer(source)  # what cannot tell its address takes no part
+    library.type = f"{type(source).__module__}.{type(source).__qualname__}"
+    library.protocols = list(arrowdev.protocols(source))
+    return source
+
+
+def run_matrix(peers, payload, progress=lambda text: None):
+    """Load every one of `peers`, and try each of them with each."""
+    matrix = Matrix(payload)
+    sources = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's about read-only memory, and its like
+        for peer in peers:
+            library, source = load(peer, payload, progress)
+            matrix.libraries.append(library)
+            if source is not None:
+                sources[peer] = source
+        for producer, source in sources.items():
+            progress(producer.name)
+            for consumer in sources:
+                if consumer.consumes:
+                    matrix.pairs.append(try_pair(producer, consumer, source, payload))
+    return matrix
+
+
+# --- telling it ------------------------------------------------------------------
+
+
+class Reasons:
+    """Numbers for the reasons, each kept once."""
+
+    def __init__(self):
+        self.texts = []
+
+    def number(self, text):
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text) + 1
+
+    def lines(self):
+        for i, text in enumerate(self.texts, 1):
+            yield from textwrap.wrap(
+                text, WIDTH, initial_indent=f"x{i:<3} ", subsequent_indent=" " * 5
+            )
+
+
+def short_time(ns):
+    """Three digits or so: 87, 940, 1.2k, 13k, 1.3M."""
+    for limit, divisor, unit in ((999.5, 1, ""), (999.5e3, 1e3, "k"), (float("inf"), 1e6, "M")):
+        if ns < limit:
+            value = ns / divisor
+            return f"{value:.1f}{unit}" if unit and value < 9.95 else f"{value:.0f}{unit}"
+    raise ValueError(f"not a time: {ns}")
+
+
+def cell_text(attempts, best, type_name, reasons):
+    if best is None:
+        return "-"
+    if best.result == WRONG:
+        return "!WRONG"
+    if best.result == REFUSED:
+        return f"x{reasons.number(refusal(attempts, type_name))}"
+    return SYMBOLS[best.result] + short_time(best.ns)
+
+
+def refusal(attempts, type_name):
+    """Why the first of `attempts` was refused; x for the type, that equal reasons be equal."""
+    first, *others = attempts
+    short_name = re.escape(type_name.rpartition(".")[2])
+    reason = re.sub(rf"'?\b(?:\w+\.)*{short_name}\b'?", "x", first.reason)
+    text = f"{first.how}: {reason}"
+    if others:
+        text += f" (nor did {', '.join(a.how for a in others)} do)"
+    return text
+
+
+def gain(pairs):
+    """The median ratio of those pairs that are a choice for a user."""
+    ratios = [p.ratio for p in pairs if p.between_peers and p.ratio is not None]
+    if not ratios:
+        return "-"
+    middle = statistics.median(ratios)
+    return f"{middle:.2f}x" if middle < 10 else f"{middle:.0f}x"
+
+
+def grid(matrix, headings, reasons):
+    """The cells: two lines of headings, two for each producer, one of ratios."""
+    types = {library.name: library.type for library in matrix.libraries}
+
+    def cell(producer, attempts, best):
+        return cell_text(attempts, best, types[producer], reasons)
+
+    consumers = list(dict.fromkeys(pair.consumer for pair in matrix.pairs))
+    producers = list(dict.fromkeys(pair.producer for pair in matrix.pairs))
+    at = {(pair.producer, pair.consumer): pair for pair in matrix.pairs}
+    parts = [headings.get(name, name).split("/") for name in consumers]
+    rows = [
+        ["", *(part[0] if len(part) > 1 else "" for part in parts)],
+        ["from \\ to", *(part[-1] for part in parts)],
+    ]
+    for producer in producers:
+        pairs = [at[producer, consumer] for consumer in consumers]
+        rows.append([producer, *(cell(producer, [p.through], p.through) for p in pairs)])
+        rows.append(["  direct", *(cell(producer, p.direct, p.best_direct) for p in pairs)])
+    columns = [[at[producer, consumer] for producer in producers] for consumer in consumers]
+    rows.append(["gain", *(gain(column) for column in columns)])
+    return rows
+
+
+def aligned_text(rows):
+    """Columns of one width each, in blocks of at most WIDTH characters."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    blocks, used = [[]], WIDTH
+    for i, width in enumerate(widths[1:], 1):
+        if used + 1 + width > WIDTH:
+            blocks.append([])
+            used = widths[0]
+        blocks[-1].append(i)
+        used += 1 + width
+    for block in blocks[1:]:
+        for row in rows:
+            cells = [row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in block)]
+            yield " ".join(cells).rstrip()
+        yield ""
+
+
+def where():
+    """What a bug report must say of the machine."""
+    return {
+        "arrowdev": arrowdev.__version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+    }
+
+
+def counted(pairs, attempts):
+    found = [attempt.result for attempt in attempts if attempt]
+    parts = [f"{found.count(result)} {result}" for result in SYMBOLS if result in found]
+    return f"{', '.join(parts)}, of {pairs} pairs"
+
+
+def summary(matrix):
+    yield f"through arrowdev: {counted(len(matrix.pairs), [p.through for p in matrix.pairs])}"
+    tried = [p.best_direct for p in matrix.pairs if p.direct]
+    if tried:
+        yield f"directly:         {counted(len(tried), tried)}"
+
+
+def absent(matrix):
+    """The libraries that take no part, and what to do about it."""
+    for library in matrix.libraries:
+        if library.reason and not library.missing:
+            version = f" {library.version}" if library.version else ""
+            yield f"Left out: {library.name}{version}: {library.reason}"
+    missing = [library.pip for library in matrix.libraries if library.missing]
+    if missing:
+        yield f"Not installed, each would add a row: pip install {' '.join(missing)}"
+
+
+def wrong_lines(matrix):
+    if matrix.wrong:
+        yield "!! WRONG: what arrived is not what was handed over. Please report this:"
+        for pair, found in matrix.wrong:
+            yield f"!!   {pair.producer} to {pair.consumer} by {found.how}: {found.reason}"
+        yield ""
+
+
+def table(matrix, headings):
+    here = where()
+    # A no-break space keeps a version on the line of its name.
+    versions = [f"{lib.name}\xa0{lib.version}" for lib in matrix.libraries if lib.version]
+    head = (
+        f"arrowdev {here['arrowdev']}, {here['implementation']} {here['python']}, "
+        f"{here['platform']}"
+    )
+    reasons = Reasons()
+    yield from textwrap.wrap(head, WIDTH)
+    for line in textwrap.wrap(", ".join(versions), WIDTH):
+        yield line.replace("\xa0", " ")
+    yield ""
+    if matrix.pairs:
+        yield (
+            f"{matrix.payload.length} numbers of {matrix.payload.dtype}, handed from each row "
+            "to each column. Upper line: through arrowdev;"
+        )
+        yield "lower line: directly, by the best of the column's own constructors. Nanoseconds,"
+        yield "k: thousand, M: million; the values are compared each time."
+        yield "=  zero-copy: the addresses are equal    c  copy    x1  refused: see reason 1 below"
+        yield ""
+        yield from aligned_text(grid(matrix, headings, reasons))
+        yield "gain: direct time / time through arrowdev; the median of the pairs of two different"
+        yield "libraries where both are zero-copy or both copy."
+        yield from summary(matrix)
+        yield ""
+        yield from reasons.lines()
+    yield from wrong_lines(matrix)
+    for line in absent(matrix):
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False)
+
+
+def as_json(matrix):
+    pairs = []
+    for pair in matrix.pairs:
+        best = pair.best_direct
+        record = asdict(pair)
+        record["best_direct"] = best and best.how
+        record["ratio"] = pair.ratio
+        pairs.append(record)
+    return {
+        **where(),
+        "payload": {"dtype": matrix.payload.dtype, "length": matrix.payload.length},
+        "libraries": [asdict(library) for library in matrix.libraries],
+        "pairs": pairs,
+        "wrong": len(matrix.wrong),
+    }
+
+
+# --- the command -----------------------------------------------------------------
+
+
+class Progress:
+    """What is being done, on stderr: so that a crash can be blamed on something.
+
+    One line that changes on a terminal; elsewhere, one line that grows.
+    """
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.is_tty = stream.isatty()
+        self.started = False
+
+    def __call__(self, text):
+        if self.is_tty:
+            self.stream.write(f"\r\x1b[K{text} ...")
+        else:
+            self.stream.write(f", {text}" if self.started else f"matrix: {text}")
+        self.started = True
+        self.stream.flush()
+
+    def close(self):
+        if self.started:
+            self.stream.write("\r\x1b[K" if self.is_tty else "\n")
+            self.stream.flush()
+
+
+def chosen_peers(text):
+    """The peers that --only names, in the order of the table."""
+    names = {name.strip().lower() for name in text.split(",") if name.strip()}
+    found = {cls: {cls.name.lower(), cls.pip, *cls.aliases} & names for cls in PEERS}
+    unknown = names.difference(*found.values())
+    if unknown or not names:
+        known = ", ".join(cls.name for cls in PEERS)
+        raise argparse.ArgumentTypeError(
+            f"unknown: {', '.join(sorted(unknown)) or 'nothing'}; choose from {known}"
+        )
+    return [cls for cls in PEERS if found[cls]]
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "--only",
+        metavar="NAMES",
+        type=chosen_peers,
+        default=PEERS,
+        help="try these alone, and import no other library: numpy,torch. "
+        f"Known: {', '.join(cls.name for cls in PEERS)}",
+    )
+    parser.add_argument(
+        "--dtype", choices=CTYPES, default="int64", help="type of the numbers (int64)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+
+
+def run(arguments):
+    """Print the matrix; 1 where something came out wrong, else 0."""
+    progress = Progress(sys.stderr)
+    with contextlib.closing(progress):
+        peers = [cls() for cls in arguments.only]
+        matrix = run_matrix(peers, Payload(arguments.dtype), progress)
+    if arguments.json:
+        print(json.dumps(as_json(matrix), indent=1))
+    else:
+        headings = {cls.name: cls.heading for cls in _matrix_peers.PEERS if cls.heading}
+        print("\n".join(table(matrix, headings)))
+    return 1 if matrix.wrong else 0
