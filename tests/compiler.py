@@ -1,0 +1,67 @@
+"""The C compiler, for the tests that compile something."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
+PYTHON_INCLUDE = sysconfig.get_path("include")
+
+STRICT = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unused-parameter",
+    "-Wno-missing-field-initializers",
+]
+
+
+def clean_environment():
+    """Without LD_PRELOAD: a sanitizer meant for Python does not fit a compiler."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
+def command(language="c"):
+    """The compiler as an argument list; skips where there is none."""
+    variable, names = ("CXX", ["g++", "c++"]) if language == "c++" else ("CC", ["gcc", "cc"])
+    found = shlex.split(os.environ.get(variable, ""))
+    found = found or [name for name in names if shutil.which(name)][:1]
+    if not found:
+        pytest.skip(f"no {language} compiler found")
+    return [*found, "-std=gnu++17" if language == "c++" else "-std=gnu11"]
+
+
+def run(arguments, **options):
+    return subprocess.run(
+        arguments, capture_output=True, text=True, env=clean_environment(), **options
+    )
+
+
+def check(source, *arguments, language="c", include=(CSRC,)):
+    """Compile `source` without writing anything; fail with the compiler's words."""
+    flags = [f"-I{folder}" for folder in include]
+    done = run(
+        [*command(language), "-fsyntax-only", *arguments, *flags, "-x", language, "-"],
+        input=source,
+    )
+    assert done.returncode == 0, f"{source}\n{done.stderr}"
+
+
+def preprocess(path):
+    """A header's own text, without comments, directives and what it includes."""
+    done = run([*command(), "-E", "-x", "c", str(path)])
+    assert done.returncode == 0, done.stderr
+    own = []
+    is_own = False
+    for line in done.stdout.splitlines():
+        if line.startswith("# "):  # # NUMBER "FILE" ...
+            is_own = line.split('"')[1] == str(path)
+        elif is_own:
+            own.append(line)
+    return "\n".join(own)

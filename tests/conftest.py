@@ -1,0 +1,49 @@
+"""What every test shares: the rule that, in CI, nothing is skipped unnoticed.
+
+A test may skip where a peer library, a tool or a device is missing, so that
+`pytest` is useful on any machine. With ARROWDEV_NO_SKIPS=1 a skip is a
+failure, unless its reason is in ALLOWED_SKIPS, or names a package listed in
+ARROWDEV_MISSING (comma-separated), which states what a leg of CI leaves out.
+"""
+
+import os
+import re
+
+import pytest
+
+ALLOWED_SKIPS = (
+    r"needs a GPU\b",
+    r"not measured under a sanitizer$",
+)
+
+NO_SKIPS = os.environ.get("ARROWDEV_NO_SKIPS", "0") not in ("", "0")
+MISSING = [name for name in os.environ.get("ARROWDEV_MISSING", "").split(",") if name]
+
+
+def is_allowed(reason):
+    if any(re.search(pattern, reason) for pattern in ALLOWED_SKIPS):
+        return True
+    # pytest.importorskip says: could not import 'NAME': ...
+    found = re.search(r"could not import '(\w+)", reason)
+    return found is not None and found[1] in MISSING
+
+
+def refuse_skip(report):
+    """Make a failure of a skip that nobody foresaw."""
+    if not NO_SKIPS or not report.skipped or hasattr(report, "wasxfail"):
+        return report
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not is_allowed(reason):
+        report.outcome = "failed"
+        report.longrepr = f"ARROWDEV_NO_SKIPS: this test may not be skipped.\n{reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    return refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    return refuse_skip((yield))

@@ -1,0 +1,369 @@
+"""`__array_interface__`: every field is read or refused, in and out."""
+
+import ctypes
+import gc
+import re
+import sys
+import weakref
+
+import interface_dicts as dicts
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import arrowdev as ad
+
+NAME = "__array_interface__"
+MEMORY = (ctypes.c_int32 * 16)(*range(16))
+ADDRESS = ctypes.addressof(MEMORY)
+GOOD = {"shape": (4,), "typestr": "<i4", "data": (ADDRESS, False), "version": 3}
+
+
+def showing(changes=None, **attributes):
+    return dicts.Showing(NAME, dicts.changed(GOOD, changes or {}), **attributes)
+
+
+class OnlyInterface:
+    """Shows nothing of an ndarray but its dict."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __array_interface__(self):
+        return self.array.__array_interface__
+
+
+# --- import ------------------------------------------------------------------
+
+
+def test_reads_every_field():
+    tensor = ad.tensor(showing())
+    assert tensor.shape == (4,)
+    assert tensor.strides == (1,)
+    assert tensor.dtype == "int32"
+    assert tensor.data_ptr == ADDRESS
+    assert tensor.device_type == ad.DeviceType.CPU
+    assert not tensor.readonly
+    assert np.asarray(tensor).tolist() == [0, 1, 2, 3]
+
+
+def test_as_array():
+    array = ad.array(showing())
+    assert array.to_pylist() == [0, 1, 2, 3]
+    assert array.buffers[1].data_ptr == ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("flag", "readonly"), [(False, False), (True, True), (0, False), (1, True)]
+)
+def test_readonly_flag(flag, readonly):
+    tensor = ad.tensor(showing({"data": (ADDRESS, flag)}))
+    assert tensor.readonly is readonly
+    assert tensor.__array_interface__["data"] == (ADDRESS, readonly)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strides": None},
+        {"strides": (4,)},
+        {"descr": None},
+        {"descr": [("", "<i4")]},
+        {"descr": [("", "|i4")]},
+        {"mask": None},
+        {"offset": 0},
+        {"offset": None},
+        {"shape": (dicts.HasIndex(4),)},
+        {"data": (dicts.HasIndex(ADDRESS), False)},
+        {"typestr": "i4"},
+        {"typestr": "=i4"},
+        {"something": "else"},
+    ],
+    ids=str,
+)
+def test_takes_all_spellings(changes):
+    assert np.asarray(ad.tensor(showing(changes))).tolist() == [0, 1, 2, 3]
+
+
+def test_strides_are_bytes():
+    tensor = ad.tensor(showing({"shape": (2, 3), "strides": (24, 8)}))
+    assert tensor.strides == (6, 2)
+    assert np.asarray(tensor).tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+def test_negative_and_zero_strides():
+    backwards = showing({"data": (ADDRESS + 12, False), "strides": (-4,)})
+    assert np.asarray(ad.tensor(backwards)).tolist() == [3, 2, 1, 0]
+    assert np.asarray(ad.tensor(showing({"strides": (0,)}))).tolist() == [0] * 4
+
+
+def test_stride_must_be_a_multiple_of_the_itemsize():
+    with pytest.raises(ad.ExchangeError, match="stride of 6 bytes in dimension 0") as info:
+        ad.tensor(showing({"strides": (6,)}))
+    assert info.value.reason == "strides"
+    # Unless nobody walks along it.
+    assert ad.tensor(showing({"shape": (1,), "strides": (6,)})).shape == (1,)
+    assert ad.tensor(showing({"shape": (0, 4), "strides": (6, 3)})).shape == (0, 4)
+
+
+def test_zero_dimensions():
+    tensor = ad.tensor(showing({"shape": ()}))
+    assert tensor.shape == () and tensor.ndim == 0
+    assert np.asarray(tensor)[()] == 0
+
+
+@pytest.mark.parametrize("address", [0, ADDRESS])
+def test_no_elements(address):
+    tensor = ad.tensor(showing({"shape": (3, 0), "data": (address, False)}))
+    assert tensor.shape == (3, 0)
+    assert tensor.__array_interface__["data"] == (0, False)
+
+
+@dicts.wrong_fields
+def test_wrong_field(changes, error, text):
+    raised = dicts.refusal(ad.tensor, showing(changes))
+    assert isinstance(raised, error)
+    assert re.search(text, dicts.all_texts(raised), re.S)
+    assert f"{NAME} of Showing" in dicts.all_texts(raised)
+
+
+@dicts.NOT_DICTS
+def test_not_a_dict(value):
+    with pytest.raises(ad.ExchangeError, match=r"the value is .*expected a dict"):
+        ad.tensor(dicts.Showing(NAME, value))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_version(version):
+    with pytest.raises(ad.ExchangeError, match=f"version is {version}, expected 3"):
+        ad.tensor(showing({"version": version}))
+
+
+def test_offset_beside_a_pointer():
+    with pytest.raises(ad.ExchangeError, match="offset is 4, expected 0"):
+        ad.tensor(showing({"offset": 4}))
+
+
+def test_reasons():
+    for changes, reason in [
+        ({"shape": [4]}, "malformed"),
+        ({"typestr": "<M8[ns]"}, "dtype"),
+        ({"typestr": ">i4"}, "byteorder"),
+        ({"mask": object()}, "nulls"),
+    ]:
+        raised = dicts.refusal(ad.tensor, showing(changes))
+        assert raised.reason == reason
+        assert reason == "malformed" or raised.hint
+
+
+class RaisesOnAccess:
+    def __init__(self, error):
+        self.error = error
+
+    @property
+    def __array_interface__(self):
+        raise self.error
+
+
+def test_attribute_error_means_not_offered():
+    with pytest.raises(TypeError):
+        ad.tensor(RaisesOnAccess(AttributeError("not now")))
+
+
+def test_other_errors_are_refusals():
+    raised = dicts.refusal(ad.tensor, RaisesOnAccess(RuntimeError("broken")))
+    assert isinstance(raised, ad.ExchangeError)
+    assert isinstance(raised.__cause__, RuntimeError)
+    assert NAME in str(raised)
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_final_errors(error):
+    with pytest.raises(error):
+        ad.tensor(RaisesOnAccess(error()))
+
+
+def test_refusal_goes_on_to_the_buffer_protocol():
+    class Both(bytearray):
+        @property
+        def __array_interface__(self):
+            raise RuntimeError("broken")
+
+    assert bytes(ad.tensor(Both(b"abc"))) == b"abc"
+
+
+def test_numpy_types_without_equivalent():
+    for array in [
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, "m8[s]"),
+        np.zeros(3, ">i4"),
+        np.zeros(3, "i4,f4"),
+        np.zeros(3, "S3"),
+        np.zeros(3, object),
+        np.zeros(3, "g"),
+    ]:
+        raised = dicts.refusal(ad.tensor, OnlyInterface(array))
+        assert isinstance(raised, ad.ExchangeError), array.dtype
+    with pytest.raises(ad.ExchangeError, match=r'\.view\("int64"\)'):
+        ad.array(np.zeros(3, "M8[ns]"))
+
+
+def test_numpy_scalar_keeps_its_memory():
+    # The memory belongs to an array that only the dict ("__ref") holds.
+    tensors = [ad.tensor(OnlyInterface(np.float64(i))) for i in range(50)]
+    scalar = ad.tensor(np.float64(2.5))
+    gc.collect()
+    junk = [np.empty(()) for _ in range(100)]
+    assert [float(np.asarray(tensor)) for tensor in tensors] == list(range(50))
+    assert float(np.asarray(scalar)) == 2.5
+    del junk
+
+
+def test_copy():
+    source = showing()
+    for copy in (None, False):
+        assert ad.tensor(source, copy=copy).data_ptr == ADDRESS
+    copied = ad.tensor(source, copy=True)
+    assert copied.data_ptr != ADDRESS
+    assert np.asarray(copied).tolist() == [0, 1, 2, 3]
+
+
+# --- lifetime ----------------------------------------------------------------
+
+
+def test_keeps_the_producer_alive():
+    source = showing()
+    before = sys.getrefcount(source)
+    alive = weakref.ref(source)
+    tensor = ad.tensor(source)
+    assert sys.getrefcount(source) == before + 1
+    del source
+    gc.collect()
+    assert alive() is not None
+    del tensor
+    assert alive() is None
+
+
+def test_a_refusal_keeps_nothing():
+    for changes in [{}, {"shape": [4]}, {"data": (0, False)}, {"mask": 1}, {"version": 9}]:
+        source = showing(changes)
+        counts = [sys.getrefcount(value) for value in source.__dict__.values()]
+        before = sys.getrefcount(source)
+        try:
+            ad.tensor(source)
+        except ad.ExchangeError:
+            pass
+        assert sys.getrefcount(source) == before
+        assert [sys.getrefcount(value) for value in source.__dict__.values()] == counts
+
+
+def test_a_dict_that_changes_while_it_is_read():
+    class Evil:
+        def __index__(self):
+            source.__dict__[NAME].clear()
+            return 4
+
+    source = dicts.Showing(NAME, dicts.changed(GOOD, {"shape": (Evil(), Evil())}))
+    assert isinstance(dicts.refusal(ad.tensor, source), ad.ExchangeError)
+
+
+# --- export ------------------------------------------------------------------
+
+
+def test_shows_a_tensor():
+    tensor = ad.tensor(showing({"shape": (2, 3)}))
+    assert tensor.__array_interface__ == {
+        "shape": (2, 3),
+        "typestr": "<i4" if sys.byteorder == "little" else ">i4",
+        "data": (ADDRESS, False),
+        "strides": None,
+        "version": 3,
+    }
+
+
+def test_shows_strides_in_bytes():
+    tensor = ad.tensor(showing({"shape": (2, 3), "strides": (8, 16)}))
+    assert tensor.__array_interface__["strides"] == (8, 16)
+
+
+def test_shows_an_array_read_only():
+    array = ad.array(np.arange(5, dtype="f8"))
+    shown = array.__array_interface__
+    assert shown["shape"] == (5,)
+    assert shown["data"][1] is True
+    assert np.array_equal(np.asarray(OnlyInterface(array)), np.arange(5.0))
+
+
+def test_shows_a_slice_of_an_array():
+    source = np.arange(10)
+    array = ad.array(source).slice(3, 4)
+    assert array.__array_interface__["data"][0] == source[3:].ctypes.data
+    assert np.asarray(OnlyInterface(array)).tolist() == [3, 4, 5, 6]
+
+
+def test_array_with_nulls_has_none():
+    array = ad.array(np.ma.masked_array([1, 2, 3], [False, True, False]))
+    assert not hasattr(array, NAME)
+    with pytest.raises(AttributeError, match="null"):
+        array.__array_interface__
+
+
+def test_device_memory_has_none():
+    tensor = ad.Tensor.from_pointer(0x1000, (4,), "float32", "cuda:0")
+    with pytest.raises(AttributeError, match=rf"{NAME} is not available.*cuda:0"):
+        tensor.__array_interface__
+    assert not hasattr(tensor, NAME)
+
+
+def test_type_without_typestr_has_none():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    torch = pytest.importorskip("torch")
+    assert ml_dtypes is not None
+    tensor = ad.tensor(torch.zeros(3, dtype=torch.bfloat16))
+    with pytest.raises(AttributeError, match="bfloat16"):
+        tensor.__array_interface__
+
+
+TYPES = ["?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", "F", "D"]
+
+
+@pytest.mark.parametrize("code", TYPES)
+def test_every_type_both_ways(code):
+    source = np.arange(6).astype(code)
+    tensor = ad.tensor(OnlyInterface(source))
+    assert tensor.dtype == source.dtype.name
+    back = np.asarray(OnlyInterface(tensor))
+    assert back.dtype == source.dtype
+    assert np.array_equal(back, source)
+    assert back.ctypes.data == source.ctypes.data
+
+
+@st.composite
+def views(draw):
+    """Any view that slicing and transposing can make."""
+    shape = draw(st.lists(st.integers(0, 5), min_size=0, max_size=4))
+    dtype = draw(st.sampled_from(TYPES))
+    array = np.arange(int(np.prod(shape))).astype(dtype).reshape(shape)
+    index = tuple(
+        slice(draw(st.integers(0, 2)), None, draw(st.sampled_from([1, 2, 3])))
+        if draw(st.booleans())
+        else slice(None, None, draw(st.sampled_from([1, -1, -2])))
+        for _ in shape
+    )
+    view = array[(*index, ...)]
+    return view.transpose(draw(st.permutations(range(view.ndim))))
+
+
+@given(views())
+def test_like_numpy(view):
+    tensor = ad.tensor(OnlyInterface(view))
+    assert tensor.shape == view.shape
+    assert np.array_equal(np.asarray(OnlyInterface(tensor)), view)
+    shown = tensor.__array_interface__
+    if view.size:
+        assert shown["data"] == view.__array_interface__["data"]
+        assert (shown["strides"] is None) == view.flags.c_contiguous
+    copied = ad.tensor(OnlyInterface(view), copy=True)
+    assert np.array_equal(np.asarray(copied), view)

@@ -1,0 +1,260 @@
+"""`__cuda_array_interface__` without a GPU: pointers are never followed."""
+
+import re
+import sys
+import weakref
+
+import interface_dicts as dicts
+import pytest
+
+import arrowdev as ad
+
+NAME = "__cuda_array_interface__"
+ADDRESS = 0x7F0000001000
+GOOD = {"shape": (4,), "typestr": "<i4", "data": (ADDRESS, False), "version": 3}
+
+
+def showing(changes=None, **attributes):
+    return dicts.Showing(NAME, dicts.changed(GOOD, changes or {}), **attributes)
+
+
+def on_device(kind, ordinal):
+    return {"__dlpack_device__": lambda: (kind, ordinal)}
+
+
+# --- import ------------------------------------------------------------------
+
+
+def test_reads_every_field():
+    tensor = ad.tensor(showing({"shape": (2, 3), "strides": (24, 8), "data": (ADDRESS, True)}))
+    assert tensor.shape == (2, 3)
+    assert tensor.strides == (6, 2)
+    assert tensor.dtype == "int32"
+    assert tensor.data_ptr == ADDRESS
+    assert tensor.readonly
+    assert tensor.device_type == ad.DeviceType.CUDA
+
+
+@dicts.wrong_fields
+def test_wrong_field(changes, error, text):
+    raised = dicts.refusal(ad.tensor, showing(changes))
+    assert isinstance(raised, error)
+    assert re.search(text, dicts.all_texts(raised), re.S)
+    assert f"{NAME} of Showing" in dicts.all_texts(raised)
+
+
+@dicts.NOT_DICTS
+def test_not_a_dict(value):
+    with pytest.raises(ad.ExchangeError, match=r"the value is .*expected a dict"):
+        ad.tensor(dicts.Showing(NAME, value))
+
+
+def test_mask_is_never_dropped():
+    mask = showing({"typestr": "|b1"})
+    with pytest.raises(ad.ExchangeError, match="validity=") as info:
+        ad.array(showing({"mask": mask}))
+    assert info.value.reason == "nulls"
+
+
+def test_attribute_error_means_not_offered():
+    class Absent:
+        @property
+        def __cuda_array_interface__(self):
+            raise AttributeError("this one is on the host")
+
+    with pytest.raises(TypeError):
+        ad.tensor(Absent())
+
+
+def test_nothing_is_read_from_the_device():
+    array = ad.array(showing({"shape": (1 << 20,)}))
+    assert len(array) == 1 << 20
+    assert array.buffers[1].data_ptr == ADDRESS
+    assert ad.tensor(array).data_ptr == ADDRESS
+
+
+def test_copy_needs_a_runtime():
+    assert ad.tensor(showing(), copy=False).data_ptr == ADDRESS
+    with pytest.raises(ad.ExchangeError, match="copy") as info:
+        ad.tensor(showing(), copy=True)
+    assert info.value.reason == "copy"
+
+
+# --- which device ------------------------------------------------------------
+
+
+def test_device_is_not_known():
+    tensor = ad.tensor(showing())
+    assert tensor.device_id == -1
+
+
+@pytest.mark.parametrize(
+    ("kind", "ordinal"),
+    [
+        (ad.DeviceType.CUDA, 3),
+        (ad.DeviceType.CUDA_HOST, 0),
+        (ad.DeviceType.CUDA_MANAGED, 0),
+        (ad.DeviceType.ROCM, 1),
+        (ad.DeviceType.ROCM_HOST, 0),
+    ],
+)
+def test_device_that_dlpack_names(kind, ordinal):
+    tensor = ad.tensor(showing(**on_device(kind, ordinal)))
+    assert (tensor.device_type, tensor.device_id) == (kind, ordinal)
+
+
+def test_device_of_the_host_contradicts():
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.tensor(showing(**on_device(1, 0)))
+    assert "__dlpack_device__() says cpu" in dicts.all_texts(info.value)
+
+
+@pytest.mark.parametrize(
+    "pair", [None, 2, (2,), (2, 0, 0), [2, 0], ("cuda", 0), (2, -5), (2, None)]
+)
+def test_device_that_is_no_pair(pair):
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.tensor(showing(__dlpack_device__=lambda: pair))
+    assert "__dlpack_device__()" in dicts.all_texts(info.value)
+
+
+def test_device_that_raises_is_not_known():
+    def refuse():
+        raise RuntimeError("no idea")
+
+    assert ad.tensor(showing(__dlpack_device__=refuse)).device_id == -1
+
+
+def test_final_error_of_the_device():
+    def fail():
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        ad.tensor(showing(__dlpack_device__=fail))
+
+
+# --- streams -----------------------------------------------------------------
+
+
+def stream_of(obj):
+    return ad.tensor(obj).__cuda_array_interface__["stream"]
+
+
+@pytest.mark.parametrize("stream", [1, 2, 0x55550000])
+def test_stream_comes_and_goes(stream):
+    assert stream_of(showing({"stream": stream})) == stream
+    assert ad.array(showing({"stream": stream})).__cuda_array_interface__["stream"] == stream
+
+
+def test_no_stream_in_version_3():
+    assert stream_of(showing()) is None
+    assert stream_of(showing({"stream": None})) is None
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_older_versions_mean_the_legacy_default_stream(version):
+    assert stream_of(showing({"version": version})) == 1
+    assert stream_of(showing({"version": version, "stream": 7})) == 7
+
+
+@pytest.mark.parametrize("stream", [0, -1, -2, dicts.HUGE, "1", 1.0, object()])
+def test_wrong_stream(stream):
+    with pytest.raises(ad.ExchangeError, match="stream is"):
+        ad.tensor(showing({"stream": stream}))
+
+
+def test_stream_that_the_caller_uses():
+    source = showing({"stream": 7})
+    assert stream_of(source) == 7
+    tensor = ad.tensor(source, stream=7)
+    assert tensor.__cuda_array_interface__["stream"] == 7
+    with pytest.raises(ad.ExchangeError, match="stream 9 cannot be made to wait for stream 7"):
+        ad.tensor(source, stream=9)
+    assert ad.tensor(source, stream=-1).__cuda_array_interface__["stream"] is None
+    assert ad.tensor(showing(), stream=9).__cuda_array_interface__["stream"] is None
+    with pytest.raises(ValueError):
+        ad.tensor(source, stream=0)
+
+
+# --- export ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cuda_host", "cuda_managed"])
+def test_shows_a_tensor(kind):
+    tensor = ad.Tensor.from_pointer(ADDRESS, (2, 3), "float32", f"{kind}:0")
+    assert tensor.__cuda_array_interface__ == {
+        "shape": (2, 3),
+        "typestr": "<f4" if sys.byteorder == "little" else ">f4",
+        "data": (ADDRESS, False),
+        "strides": None,
+        "version": 3,
+        "stream": None,
+    }
+
+
+def test_shows_strides_and_read_only():
+    tensor = ad.Tensor.from_pointer(
+        ADDRESS, (2, 3), "float64", "cuda:0", strides=(1, 2), readonly=True
+    )
+    shown = tensor.__cuda_array_interface__
+    assert shown["strides"] == (8, 16)
+    assert shown["data"] == (ADDRESS, True)
+
+
+def test_shows_no_pointer_without_elements():
+    tensor = ad.Tensor.from_pointer(ADDRESS, (0, 3), "float32", "cuda:0")
+    assert tensor.__cuda_array_interface__["data"] == (0, False)
+
+
+def test_round_trip():
+    source = showing({"shape": (2, 3), "stream": 5, "data": (ADDRESS, True)})
+    shown = ad.tensor(ad.array(ad.tensor(source))).__cuda_array_interface__
+    assert shown["data"] == (ADDRESS, True)
+    assert shown["stream"] == 5
+    assert shown["shape"] == (2, 3)
+    assert shown["strides"] is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "rocm:0", "oneapi:0"])
+def test_other_memory_has_none(device):
+    tensor = ad.Tensor.from_pointer(ADDRESS, (4,), "float32", device)
+    assert not hasattr(tensor, NAME)
+    with pytest.raises(AttributeError, match=f"{NAME} is not available: memory of"):
+        tensor.__cuda_array_interface__
+
+
+def test_type_without_typestr_has_none():
+    tensor = ad.Tensor.from_pointer(ADDRESS, (4,), "bfloat16", "cuda:0")
+    with pytest.raises(AttributeError, match="elements of type bfloat16"):
+        tensor.__cuda_array_interface__
+
+
+# --- lifetime ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"stream": 7}], ids=["no stream", "stream"])
+def test_keeps_the_producer_alive(changes):
+    source = showing(changes)
+    before = sys.getrefcount(source)
+    alive = weakref.ref(source)
+    tensor = ad.tensor(source)
+    assert sys.getrefcount(source) > before
+    array = ad.array(tensor)
+    del source, tensor
+    assert alive() is not None
+    del array
+    assert alive() is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"stream": 0}, {"data": (0, False)}, {"shape": 3}, {"version": 5}], ids=str
+)
+def test_a_refusal_keeps_nothing(changes):
+    source = showing(changes)
+    before = sys.getrefcount(source)
+    shown = source.__cuda_array_interface__
+    shown_before = sys.getrefcount(shown)
+    with pytest.raises(ad.ExchangeError):
+        ad.tensor(source)
+    assert sys.getrefcount(source) == before
+    assert sys.getrefcount(shown) == shown_before

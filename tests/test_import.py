@@ -1,0 +1,68 @@
+"""`import arrowdev` is quick, quiet and brings nothing along."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import arrowdev
+
+# The C runtime and driver libraries of every device family.
+GPU_LIBRARIES = (
+    "libcuda",
+    "libcudart",
+    "libnvidia",
+    "libamdhip64",
+    "libhsa-runtime64",
+    "libOpenCL",
+    "libze_loader",
+    "libsycl",
+    "libvulkan",
+)
+
+IMPORT = """
+import sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import arrowdev
+seconds = time.perf_counter() - start
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+import json
+with open("/proc/self/maps") as file:
+    mapped = {line.split(None, 5)[5].strip() for line in file if "/" in line}
+print(json.dumps({"seconds": seconds, "new": sorted(new), "mapped": sorted(mapped)}))
+"""
+
+
+def import_once():
+    """One import in a fresh isolated interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", IMPORT], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_imports_no_third_party_package():
+    foreign = set(import_once()["new"]) - set(sys.stdlib_module_names) - {"arrowdev"}
+    assert foreign == set()
+
+
+def test_loads_no_gpu_library():
+    mapped = [path.rpartition("/")[2] for path in import_once()["mapped"]]
+    assert [name for name in mapped if name.startswith(GPU_LIBRARIES)] == []
+
+
+def test_takes_under_20_ms():
+    runs = [import_once() for _ in range(10)]
+    if any("libasan" in path for path in runs[0]["mapped"]):
+        pytest.skip("not measured under a sanitizer")
+    assert min(run["seconds"] for run in runs) < 0.020
+
+
+def test_version_has_one_source():
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.\w+)?", arrowdev.__version__)
+    assert arrowdev.__version__ == importlib.metadata.version("arrowdev")

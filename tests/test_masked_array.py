@@ -1,0 +1,189 @@
+"""NumPy's masked arrays: the mask becomes validity, or an error says why not."""
+
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import arrowdev as ad
+
+
+def masked(data, mask, **kwargs):
+    return np.ma.masked_array(data, mask, **kwargs)
+
+
+def test_mask_becomes_validity():
+    source = masked([1, 2, 3, 4], [False, True, False, True])
+    column = ad.array(source)
+    assert column.null_count == 2
+    assert column.to_pylist() == [1, None, 3, None]
+    assert column.buffers[1].data_ptr == source.data.ctypes.data
+
+
+def test_protocol_is_named():
+    assert any("MaskedArray" in name for name in ad.protocols(masked([1], [True])))
+
+
+@pytest.mark.parametrize(
+    "mask", [np.ma.nomask, False, [False] * 3], ids=["nomask", "False", "all False"]
+)
+def test_nothing_is_masked(mask):
+    source = masked([1, 2, 3], mask)
+    column = ad.array(source)
+    assert column.null_count == 0
+    assert column.to_pylist() == [1, 2, 3]
+    assert ad.tensor(source).data_ptr == source.data.ctypes.data
+
+
+def test_all_masked():
+    assert ad.array(masked([1, 2, 3], True)).to_pylist() == [None] * 3
+
+
+def test_no_rows():
+    assert ad.array(masked([], [])).to_pylist() == []
+    assert len(ad.array(masked(np.zeros((0, 3)), np.zeros((0, 3), bool)))) == 0
+
+
+def test_scalar():
+    assert ad.array(masked(5, False)).to_pylist() == [5]
+    assert ad.array(np.ma.masked).null_count == 1
+
+
+@pytest.mark.parametrize("code", ["b", "H", "i", "Q", "e", "f", "d"])
+def test_types(code):
+    source = masked(np.arange(5).astype(code), [True, False, False, True, False])
+    assert ad.array(source).to_pylist() == [None, 1, 2, None, 4]
+
+
+def test_bool():
+    source = masked([True, False, True], [False, False, True])
+    column = ad.array(source)
+    assert column.to_pylist() == [True, False, None]
+
+
+def test_subclass():
+    class Mine(np.ma.MaskedArray):
+        pass
+
+    source = masked([1, 2], [False, True]).view(Mine)
+    assert ad.array(source).to_pylist() == [1, None]
+
+
+def test_class_of_another_module():
+    class MaskedArray:
+        data = np.arange(3)
+        mask = np.array([True, True, True])
+
+    with pytest.raises(TypeError):
+        ad.array(MaskedArray())
+
+
+def test_hard_mask_and_shared_mask():
+    source = masked([1, 2, 3], [False, True, False], hard_mask=True)
+    column = ad.array(source)
+    source.mask[0] = True  # a later change does not reach the bitmap
+    assert column.to_pylist() == [1, None, 3]
+
+
+def test_strided_mask():
+    mask = np.array([True, False, False, False, True, False])
+    source = masked(np.arange(6), mask)[::2]
+    assert not source.mask.flags.c_contiguous
+    assert ad.array(source).to_pylist() == [None, 2, None]
+
+
+def test_tensor_refuses_nulls():
+    source = masked([1, 2, 3], [False, True, False])
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.tensor(source)
+    assert info.value.reason == "nulls"
+    assert memoryview(ad.tensor(source, nulls="ignore")).tolist() == [1, 2, 3]
+    filled = ad.tensor(source, nulls="fill", fill_value=9)
+    assert memoryview(filled).tolist() == [1, 9, 3]
+
+
+def test_nothing_is_masked_in_the_matrix():
+    source = masked(np.arange(6).reshape(2, 3), np.zeros((2, 3), bool))
+    assert ad.tensor(source).shape == (2, 3)
+    assert len(ad.array(source)) == 2
+
+
+def test_whole_rows():
+    source = masked(np.arange(6).reshape(3, 2), [[False] * 2, [True] * 2, [False] * 2])
+    column = ad.array(source)
+    assert len(column) == 3
+    assert column.null_count == 1
+    assert column.validity.to_pylist() == [True, False, True]
+
+
+def test_rows_masked_in_part():
+    source = masked(np.arange(6).reshape(3, 2), [[False, False], [True, False], [False, False]])
+    for convert in (ad.array, ad.tensor):
+        with pytest.raises(ad.ExchangeError, match=r"row 1 .*masked in part") as info:
+            convert(source)
+        assert info.value.reason == "nulls"
+        assert "filled" in info.value.hint
+
+
+def test_types_without_equivalent_are_final():
+    for dtype in ["M8[s]", "m8[s]", ">i4", "S3", "O", "g", [("a", "i4"), ("b", "f4")]]:
+        source = np.ma.masked_all(3, dtype)
+        for convert in (ad.array, ad.tensor):
+            with pytest.raises(ad.ExchangeError) as info:
+                convert(source)
+            assert info.value.reason in ("dtype", "byteorder")
+    with pytest.raises(ad.ExchangeError, match=r'\.view\("int64"\)'):
+        ad.array(masked(np.zeros(3, "M8[s]"), [True, False, False]))
+
+
+def test_copy():
+    source = masked(np.arange(4), [True, False, False, False])
+    assert ad.array(source, copy=False).buffers[1].data_ptr == source.data.ctypes.data
+    copied = ad.array(source, copy=True)
+    assert copied.buffers[1].data_ptr != source.data.ctypes.data
+    assert copied.to_pylist() == [None, 1, 2, 3]
+    with pytest.raises(ad.ExchangeError):
+        ad.array(source[::-1], copy=False)
+    assert ad.array(source[::-1]).to_pylist() == [3, 2, 1, None]
+
+
+def test_lifetime():
+    base = np.arange(4)
+    source = masked(base, [True, False, False, False], copy=False)
+    assert source.data.ctypes.data == base.ctypes.data
+    alive = weakref.ref(base)
+    column = ad.array(source)
+    del base, source
+    gc.collect()
+    assert alive() is not None
+    assert column.to_pylist() == [None, 1, 2, 3]
+    del column
+    gc.collect()
+    assert alive() is None
+
+
+def test_reference_counts_come_back():
+    source = masked(np.arange(6).reshape(3, 2), [[True] * 2, [False] * 2, [False] * 2])
+    partly = masked(np.arange(4).reshape(2, 2), [[True, False], [False] * 2])
+    objects = [source, partly, source.data.base, partly.data.base]
+    before = [sys.getrefcount(obj) for obj in objects]
+    for _ in range(20):
+        ad.array(source)
+        with pytest.raises(ad.ExchangeError):
+            ad.array(partly)
+    gc.collect()
+    assert [sys.getrefcount(obj) for obj in objects] == before
+
+
+@given(st.lists(st.tuples(st.integers(-100, 100), st.booleans()), max_size=100))
+def test_like_numpy(rows):
+    source = masked(
+        np.array([value for value, _ in rows], "i4"), np.array([bit for _, bit in rows], bool)
+    )
+    column = ad.array(source)
+    assert column.to_pylist() == source.tolist()
+    assert column.null_count == sum(bit for _, bit in rows)

@@ -1,0 +1,174 @@
+"""`__sycl_usm_array_interface__` without SYCL: pointers are never followed."""
+
+import re
+import sys
+import weakref
+
+import interface_dicts as dicts
+import pytest
+
+import arrowdev as ad
+
+NAME = "__sycl_usm_array_interface__"
+ADDRESS = 0xFF0000001000
+ONEAPI = ad.DeviceType.ONEAPI
+
+
+class Queue:
+    """Stands for dpctl.SyclQueue."""
+
+
+QUEUE = Queue()
+GOOD = {
+    "shape": (4,),
+    "typestr": "|i4",
+    "data": (ADDRESS, False),
+    "version": 1,
+    "syclobj": QUEUE,
+}
+
+
+def showing(changes=None, **attributes):
+    return dicts.Showing(NAME, dicts.changed(GOOD, changes or {}), **attributes)
+
+
+# --- import ------------------------------------------------------------------
+
+
+def test_reads_every_field():
+    tensor = ad.tensor(
+        showing({"shape": (2, 3), "strides": (6, 2), "offset": 5, "data": (ADDRESS, True)})
+    )
+    assert tensor.shape == (2, 3)
+    assert tensor.strides == (6, 2)  # elements
+    assert tensor.dtype == "int32"
+    assert tensor.data_ptr == ADDRESS + 5 * 4
+    assert tensor.readonly
+    assert (tensor.device_type, tensor.device_id) == (ONEAPI, -1)
+
+
+@dicts.wrong_fields
+def test_wrong_field(changes, error, text):
+    raised = dicts.refusal(ad.tensor, showing(changes))
+    assert isinstance(raised, error)
+    assert re.search(text, dicts.all_texts(raised), re.S)
+    assert f"{NAME} of Showing" in dicts.all_texts(raised)
+
+
+@dicts.NOT_DICTS
+def test_not_a_dict(value):
+    with pytest.raises(ad.ExchangeError, match=r"the value is .*expected a dict"):
+        ad.tensor(dicts.Showing(NAME, value))
+
+
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_other_versions(version):
+    with pytest.raises(ad.ExchangeError, match=f"version is {version}, expected 1"):
+        ad.tensor(showing({"version": version}))
+
+
+@pytest.mark.parametrize("offset", [-1, "0", 1.0, dicts.HUGE, 1 << 62, (1 << 63) - 1])
+def test_wrong_offset(offset):
+    with pytest.raises(ad.ExchangeError, match="offset is"):
+        ad.tensor(showing({"offset": offset}))
+
+
+@pytest.mark.parametrize("syclobj", [..., None])
+def test_queue_is_required(syclobj):
+    with pytest.raises(ad.ExchangeError, match="syclobj is missing"):
+        ad.tensor(showing({"syclobj": syclobj}))
+
+
+def test_device_that_dlpack_names():
+    tensor = ad.tensor(showing(__dlpack_device__=lambda: (14, 2)))
+    assert (tensor.device_type, tensor.device_id) == (ONEAPI, 2)
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.tensor(showing(__dlpack_device__=lambda: (2, 0)))
+    assert "__dlpack_device__() says cuda:0" in dicts.all_texts(info.value)
+
+
+def test_copy_needs_a_runtime():
+    with pytest.raises(ad.ExchangeError, match="copy") as info:
+        ad.tensor(showing(), copy=True)
+    assert info.value.reason == "copy"
+
+
+def test_stream_that_the_caller_uses():
+    class Holder:
+        sycl_queue = QUEUE
+
+    for stream in (QUEUE, Holder()):
+        assert ad.tensor(showing(), stream=stream).data_ptr == ADDRESS
+    with pytest.raises(ad.ExchangeError, match="another queue cannot be made to wait"):
+        ad.tensor(showing(), stream=Queue())
+
+
+# --- export ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("syclobj", [QUEUE, "gpu:0", object()], ids=["queue", "filter", "context"])
+def test_round_trip(syclobj):
+    source = showing({"shape": (2, 3), "strides": (1, 2), "offset": 1, "syclobj": syclobj})
+    shown = ad.tensor(source).__sycl_usm_array_interface__
+    assert shown == {
+        "shape": (2, 3),
+        "typestr": "|i4",
+        "data": (ADDRESS + 4, False),
+        "strides": (1, 2),
+        "offset": 0,
+        "version": 1,
+        "syclobj": syclobj,
+    }
+    assert shown["syclobj"] is syclobj
+
+
+def test_shows_an_array():
+    array = ad.array(showing()).slice(1)
+    shown = array.__sycl_usm_array_interface__
+    assert shown["shape"] == (3,)
+    assert shown["strides"] is None
+    assert shown["data"][0] == ADDRESS + 4
+    assert shown["syclobj"] is QUEUE
+
+
+def test_memory_without_a_queue_has_none():
+    tensor = ad.Tensor.from_pointer(ADDRESS, (4,), "float32", "oneapi:0")
+    with pytest.raises(AttributeError, match="without a SYCL queue"):
+        tensor.__sycl_usm_array_interface__
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_other_memory_has_none(device):
+    tensor = ad.Tensor.from_pointer(ADDRESS, (4,), "float32", device)
+    assert not hasattr(tensor, NAME)
+    with pytest.raises(AttributeError, match="is not oneAPI's"):
+        tensor.__sycl_usm_array_interface__
+
+
+# --- lifetime ----------------------------------------------------------------
+
+
+def test_keeps_producer_and_queue_alive():
+    queue = Queue()
+    source = showing({"syclobj": queue})
+    objects = [weakref.ref(source), weakref.ref(queue)]
+    tensor = ad.tensor(source)
+    del source.__sycl_usm_array_interface__
+    del source, queue
+    assert [alive() is not None for alive in objects] == [True, True]
+    assert tensor.__sycl_usm_array_interface__["syclobj"] is objects[1]()
+    del tensor
+    assert [alive() for alive in objects] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"syclobj": None}, {"data": (0, False)}, {"shape": 3}, {"version": 5}], ids=str
+)
+def test_a_refusal_keeps_nothing(changes):
+    source = showing(changes)
+    before = sys.getrefcount(source)
+    queues = sys.getrefcount(QUEUE)
+    with pytest.raises(ad.ExchangeError):
+        ad.tensor(source)
+    assert sys.getrefcount(source) == before
+    assert sys.getrefcount(QUEUE) == queues
