@@ -82,8 +82,7 @@ typedef struct ad_dl_exchange_header {
 
 typedef int (*ad_dl_allocator_fn)(
     ad_dl_tensor *prototype, ad_dl_managed_versioned **out, void *error_ctx,
-    void (*set_error)(void *error_ctx, const char *kind,
-                      const char *message));
+    void (*set_error)(void *error_ctx, const char *kind, const char *message));
 typedef int (*ad_dl_from_py_fn)(void *py_object,
                                 ad_dl_managed_versioned **out);
 typedef int (*ad_dl_to_py_fn)(ad_dl_managed_versioned *tensor,

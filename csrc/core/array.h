@@ -131,7 +131,8 @@ typedef struct ad_array_spec {
     int64_t null_count;
     int64_t n_buffers;
     const void *const *buffers; /* copied list, borrowed memory */
-    ad_owner *owner;            /* keeps the memory; gains a reference */
+    ad_owner *owner;            /* keeps the memory; gains a reference ... */
+    bool owner_is_given;        /* ... or, on success, is taken over */
     int64_t n_children;
     const ad_array *children;   /* borrowed; each gains references */
     const ad_array *dictionary; /* borrowed, or NULL */

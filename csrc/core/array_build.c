@@ -74,7 +74,8 @@ built_fill(built *self, const ad_array_spec *spec, size_t n_copies)
         buffers[i] = spec->buffers[i];
     }
     self->n_kept = 1 + n_copies;
-    self->kept[0] = ad_owner_ref(spec->owner);
+    self->kept[0] =
+        spec->owner_is_given ? spec->owner : ad_owner_ref(spec->owner);
     for (size_t i = 0; i < n_copies; i++) {
         const ad_array *view =
             i < n_children ? &spec->children[i] : spec->dictionary;

@@ -38,6 +38,11 @@ AD_MUST_CHECK ad_status ad_array_from_tensor(const ad_tensor *tensor,
                                              ad_copy copy, ad_array *out,
                                              ad_error *err);
 
+/* The same, and the tensor is used up, on failure too. */
+AD_MUST_CHECK ad_status ad_array_from_tensor_steal(ad_tensor *tensor,
+                                                   ad_copy copy, ad_array *out,
+                                                   ad_error *err);
+
 /* Numbers, bool8, fixed-size lists, arrow.fixed_shape_tensor, arrowdev.dlpack
  * without a copy, and fixed-size binary as a dimension of uint8; bit bools
  * with one. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE

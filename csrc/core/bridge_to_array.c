@@ -177,7 +177,7 @@ leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
 /* The values themselves; `schema` is borrowed. */
 static ad_status
 build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
-           int64_t length, ad_array *out, ad_error *err)
+           int64_t length, bool gives_owner, ad_array *out, ad_error *err)
 {
     const void *data = ad_device_uses_handles(tensor->device.type)
                            ? tensor->data
@@ -191,6 +191,7 @@ build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
         .n_buffers = 2,
         .buffers = buffers,
         .owner = tensor->owner,
+        .owner_is_given = gives_owner,
         .sync = tensor->sync,
         .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
     };
@@ -227,7 +228,7 @@ build_elements(const ad_tensor *tensor, const storage *how,
     AD_RETURN_IF_ERR(
         leaf_schema(how, is_pair ? NULL : metadata, &schema, err));
     ad_status status =
-        build_leaf(tensor, schema, offset, length * how->n_leaves,
+        build_leaf(tensor, schema, offset, length * how->n_leaves, false,
                    is_pair ? &leaf : out, err);
     ad_schema_unref(schema);
     if (status == AD_OK && is_pair) {
@@ -417,7 +418,7 @@ ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
         copy != AD_COPY_ALWAYS ? plain_column(tensor) : NULL;
     if (plain != NULL) {
         return build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
-                          tensor->shape[0], out, err);
+                          tensor->shape[0], false, out, err);
     }
     if (tensor->dtype.bits % 8 != 0 &&
         (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) != 0) {
@@ -434,4 +435,24 @@ ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
     return ad_dtype_bits(tensor->dtype) % 8 == 0
                ? from_bytes(tensor, copy, out, err)
                : from_packed(tensor, out, err);
+}
+
+ad_status
+ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
+                           ad_error *err)
+{
+    const ad_dtype_info *plain =
+        copy != AD_COPY_ALWAYS ? plain_column(tensor) : NULL;
+    ad_status status;
+    if (plain != NULL) {
+        status = build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
+                            tensor->shape[0], true, out, err);
+        if (status == AD_OK) {
+            tensor->owner = NULL;
+        }
+    } else {
+        status = ad_array_from_tensor(tensor, copy, out, err);
+    }
+    ad_tensor_clear(tensor);
+    return status;
 }

@@ -40,11 +40,15 @@ ad_owner_ref(ad_owner *owner)
     return owner;
 }
 
+/* Who holds the only reference has no rival, so that a plain load will do and
+ * the common case needs no locked instruction. */
 static inline void
 ad_owner_unref(ad_owner *owner)
 {
-    if (owner != NULL && atomic_fetch_sub_explicit(
-                             &owner->refs, 1, memory_order_acq_rel) == 1) {
+    if (owner != NULL &&
+        (atomic_load_explicit(&owner->refs, memory_order_acquire) == 1 ||
+         atomic_fetch_sub_explicit(&owner->refs, 1, memory_order_acq_rel) ==
+             1)) {
         owner->destroy(owner);
     }
 }

@@ -60,7 +60,9 @@ typedef struct check_test {
     void (*run)(void);
 } check_test;
 
+/* clang-format off */
 #define CHECK_TEST(name) {#name, name}
+/* clang-format on */
 
 /* Run the tests, print one line each, return the exit status of main. */
 int check_run(const check_test *tests, size_t n_tests);
