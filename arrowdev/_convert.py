@@ -7,6 +7,7 @@ import functools
 import sys
 
 from arrowdev._core import Array, ExchangeError, Tensor, array, tensor
+from arrowdev._errors import exchange_error, require_host
 
 
 def convert(obj, cls, stream, copy):
@@ -31,9 +32,13 @@ def convert(obj, cls, stream, copy):
 
 
 def as_numpy(obj, dtype, copy):
-    """What ``Array.__array__`` returns."""
+    """What ``__array__`` of an Array, Tensor or Buffer returns."""
     import numpy
 
+    if isinstance(obj, Array):
+        require_host(obj, "a NumPy array")
+    elif not hasattr(obj, "__array_interface__"):
+        memoryview(obj)  # says why NumPy cannot read it
     result = _numpy(numpy, obj, False if copy is False else None)
     if dtype is not None and result.dtype != dtype:
         if copy is False:
@@ -102,9 +107,11 @@ def _by_arrow_may_copy(path):
 
     def constructor(library, obj, copy):
         if copy is False:
-            raise ExchangeError(
+            raise exchange_error(
                 f"{library.__name__} decides by itself whether to copy, so copy=False "
-                "cannot be promised; leave it out"
+                "cannot be promised",
+                reason="copy",
+                hint="leave it out",
             )
         function = library
         for name in path.split("."):
@@ -127,7 +134,12 @@ def _pandas_series(pandas, obj, copy):
             raise
         return pandas.Series.from_arrow(_arrow(obj, copy))
     if values.ndim != 1:
-        raise ExchangeError(f"a pandas.Series has one dimension, not {values.ndim}")
+        raise exchange_error(
+            f"a pandas.Series has one dimension, not {values.ndim}",
+            reason="dtype",
+            hint="flatten it first",
+            device=values.device,
+        )
     return pandas.Series(sys.modules["numpy"].from_dlpack(values), copy=False)
 
 

@@ -8,6 +8,8 @@ import datetime
 import struct
 from decimal import Decimal
 
+from arrowdev._errors import require_host
+
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = _EPOCH.date()
 _PER_SECOND = {"s": 1, "m": 10**3, "u": 10**6, "n": 10**9}
@@ -28,7 +30,7 @@ _FIXED = {
 
 def to_pylist(array):
     """All rows of `array` as a list; nulls are None."""
-    _require_host(array)
+    require_host(array, "to_pylist()")
     if array.schema.dictionary is not None:
         values = to_pylist(array.dictionary)
         indices = _fixed(array, _FIXED[array.schema.format])
@@ -40,11 +42,6 @@ def to_pylist(array):
 def scalar(array, index):
     """Row `index` (already checked) as a Python object."""
     return to_pylist(array.slice(index, 1))[0]
-
-
-def _require_host(array):
-    if not hasattr(array, "__arrow_c_array__"):
-        array.__arrow_c_array__  # noqa: B018 - raises AttributeError, which says why
 
 
 def _with_nulls(array, values):

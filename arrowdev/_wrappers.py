@@ -1,6 +1,7 @@
 """Wrappers that show exactly one side of the Arrow PyCapsule protocol."""
 
 from arrowdev._core import array
+from arrowdev._errors import require_host
 
 
 class _HostOnly:
@@ -58,11 +59,7 @@ def as_host(obj):
         The memory is not the host's to read. It is never copied to the host.
     """
     wrapped = array(obj)
-    if not hasattr(wrapped, "__arrow_c_array__"):
-        # The device method of a host array says why, as an AttributeError.
-        from arrowdev._core import ExchangeError
-
-        raise ExchangeError(f"{wrapped!r} cannot be shown as host memory")
+    require_host(wrapped, "as_host()")
     return _HostOnly(wrapped)
 
 

@@ -7,6 +7,7 @@ static const ad_interface_rules rules = {
     .min_version = 3,
     .max_version = 3,
     .shows_byte_order = true,
+    .shows_address_always = true,
 };
 
 static ad_import_result

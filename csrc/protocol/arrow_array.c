@@ -102,9 +102,7 @@ import_capsules(ad_state *state, PyObject *object, const ad_type_slot *slot,
 {
     (void)slot;
     (void)request;
-    if (PyTuple_GET_SIZE(object) != 2 ||
-        !PyCapsule_CheckExact(PyTuple_GET_ITEM(object, 0)) ||
-        !PyCapsule_CheckExact(PyTuple_GET_ITEM(object, 1))) {
+    if (!ad_is_capsule_pair(object)) {
         PyErr_SetString(PyExc_TypeError,
                         "a tuple must be a pair of capsules (\"arrow_schema\" "
                         "and \"arrow_device_array\" or \"arrow_array\")");

@@ -208,9 +208,10 @@ ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
 /* --- our own table ------------------------------------------------------- */
 
 /* The functions get no module, only an object or nothing, so the state is
- * found here: set when the module is executed, cleared when it is freed, read
- * and written under the GIL of the main interpreter, which alone is
- * supported. */
+ * found here: entered when the module is executed, removed when it is freed,
+ * read and written under the GIL of the main interpreter, which alone is
+ * supported. A module that is imported once more has a state of its own; the
+ * youngest comes first. */
 static ad_state *exchange_state;
 
 static ad_state *
@@ -226,7 +227,10 @@ current_state(void)
 static const ad_tensor *
 own_tensor(ad_state *state, PyObject *object)
 {
-    if (!ad_is_tensor(state, object)) {
+    while (state != NULL && !ad_is_tensor(state, object)) {
+        state = state->exchange_next;
+    }
+    if (state == NULL) {
         PyErr_Format(PyExc_TypeError,
                      "expected an arrowdev.Tensor, not %.200s",
                      Py_TYPE(object)->tp_name);
@@ -409,6 +413,7 @@ ad_dlpack_exchange_init(ad_state *state)
     if (state->exchange_api_capsule == NULL) {
         return -1;
     }
+    state->exchange_next = exchange_state;
     exchange_state = state;
     return 0;
 }
@@ -416,8 +421,12 @@ ad_dlpack_exchange_init(ad_state *state)
 void
 ad_dlpack_exchange_clear(ad_state *state)
 {
-    if (exchange_state == state) {
-        exchange_state = NULL;
+    ad_state **place = &exchange_state;
+    while (*place != NULL && *place != state) {
+        place = &(*place)->exchange_next;
+    }
+    if (*place == state) {
+        *place = state->exchange_next;
     }
 }
 

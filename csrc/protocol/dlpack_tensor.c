@@ -56,7 +56,9 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
               ad_error *err)
 {
     const ad_dl_tensor *tensor;
-    uint64_t flags = 0;
+    /* A legacy capsule cannot say that its memory must not be written, and
+     * jax, whose arrays are immutable, makes no other. */
+    uint32_t flags = AD_TENSOR_IMMUTABLE;
     if (is_versioned) {
         const ad_dl_managed_versioned *managed = pointer;
         /* Behind another major version only the deleter may be used. */
@@ -70,7 +72,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
                            AD_DL_MAJOR);
         }
         tensor = &managed->dl_tensor;
-        flags = managed->flags;
+        flags = tensor_flags(managed->flags);
     } else {
         tensor = &((const ad_dl_managed *)pointer)->dl_tensor;
     }
@@ -83,7 +85,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
         .byte_offset = tensor->byte_offset,
         .dtype = tensor->dtype,
         .ndim = tensor->ndim,
-        .flags = tensor_flags(flags),
+        .flags = flags,
         .device = device,
         .shape = tensor->shape,
         .strides = tensor->strides,

@@ -22,6 +22,7 @@ typedef struct ad_interface_rules {
     /* Shown typestrs say the byte order ("<f4"), not only the size ("|f4").
      * Both are read. */
     bool shows_byte_order;
+    bool shows_address_always; /* of nothing too: NumPy before 2.3 wants one */
 } ad_interface_rules;
 
 /* A dict that has been read. */

@@ -2,6 +2,7 @@
 #include "protocol/interface_dict.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 
 PyObject *
 ad_interface_unavailable(const ad_interface_rules *rules, const char *format,
@@ -100,13 +101,18 @@ show_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
                      rules->counts_elements ? 1 : itemsize);
 }
 
+/* Where a tensor without elements lies, for those who ask. */
+static const max_align_t nowhere;
+
 static PyObject *
-show_data(const ad_tensor *tensor)
+show_data(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
-    bool is_empty = ad_tensor_size(tensor) == 0;
     bool readonly = tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
-    PyObject *pointer =
-        PyLong_FromVoidPtr(is_empty ? NULL : ad_tensor_address(tensor));
+    const void *address =
+        ad_tensor_size(tensor) != 0   ? ad_tensor_address(tensor)
+        : rules->shows_address_always ? (const void *)&nowhere
+                                      : NULL;
+    PyObject *pointer = PyLong_FromVoidPtr((void *)address);
     if (pointer == NULL) {
         return NULL;
     }
@@ -145,7 +151,7 @@ ad_interface_build(ad_state *state, const ad_tensor *tensor,
                   int_tuple(tensor->ndim, tensor->shape, 1)) < 0 ||
         set_field(dict, AD_STR(state, strides), show_strides(tensor, rules)) <
             0 ||
-        set_field(dict, AD_STR(state, data), show_data(tensor)) < 0 ||
+        set_field(dict, AD_STR(state, data), show_data(tensor, rules)) < 0 ||
         set_field(dict, AD_STR(state, version),
                   PyLong_FromLongLong(rules->max_version)) < 0) {
         Py_DECREF(dict);

@@ -1,5 +1,7 @@
 #include "python/args.h"
 
+#include <string.h>
+
 #include "core/bridge.h"
 
 /* Index of the keyword among the parameters that may be given by name, -1
@@ -148,4 +150,16 @@ ad_as_tuple(PyObject *sequence, const char *message)
     PyObject *tuple = PySequence_Tuple(items);
     Py_DECREF(items);
     return tuple;
+}
+
+const char *
+ad_c_string(PyObject *text)
+{
+    Py_ssize_t size;
+    const char *result = PyUnicode_AsUTF8AndSize(text, &size);
+    if (result != NULL && strlen(result) != (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "%R has a NUL character", text);
+        return NULL;
+    }
+    return result;
 }

@@ -36,6 +36,10 @@ ad_is_none(PyObject *value)
     return value == NULL || value == Py_None;
 }
 
+/* The UTF-8 text of a str, borrowed from it; NULL with ValueError where a NUL
+ * character would cut it short. */
+const char *ad_c_string(PyObject *text);
+
 /* Read None / False / True into an ad_copy; -1 with TypeError. */
 int ad_parse_copy(PyObject *value, int *out);
 

@@ -14,7 +14,7 @@ PyObject *
 ad_array_get_field(PyObject *self, PyObject *key)
 {
     ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
+    ad_array *array = ad_array_of(self);
     ad_array field;
     ad_error err;
     int64_t i;
@@ -48,6 +48,7 @@ ad_array_get_field(PyObject *self, PyObject *key)
         i += i < 0 ? array->node->n_children : 0;
     }
     if (status == AD_OK) {
+        (void)ad_array_known_null_count(array); /* 0 is as good as none */
         status = ad_array_field(array, i, &field, &err);
     }
     if (status != AD_OK) {
@@ -133,7 +134,7 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 /* --- the same memory as another type ------------------------------------------- */
 
 static ad_status
-make_view(const ad_array *array, ad_schema schema, ad_array *out,
+make_view(ad_array *array, ad_schema schema, ad_array *out,
           ad_error *err)
 {
     ad_type from;
@@ -159,6 +160,12 @@ make_view(const ad_array *array, ad_schema schema, ad_array *out,
         ad_text_clear(&from_name);
         ad_text_clear(&to_name);
         return status;
+    }
+    if (!(schema.node->flags & ARROW_FLAG_NULLABLE) &&
+        ad_array_known_null_count(array) != 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "nulls", "view it as a nullable type",
+                       "the array has (or may have) nulls, and the type that "
+                       "was asked for is not nullable");
     }
     const ad_array_spec spec = {
         .schema = schema,
@@ -309,27 +316,6 @@ array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
     return ad_call_helper("_pylist", "to_pylist", args, 1);
 }
 
-static const ad_signature numpy_signature = {
-    .function = "__array__()",
-    .n_positional = 2,
-    .n_parameters = 2,
-    .names = {AD_STR_dtype, AD_STR_copy},
-};
-
-static PyObject *
-array_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-            PyObject *kwnames)
-{
-    PyObject *values[2];
-    if (ad_parse_args(ad_state_of(self), &numpy_signature, args, n_args,
-                      kwnames, values) < 0) {
-        return NULL;
-    }
-    PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
-                               values[1] != NULL ? values[1] : Py_None};
-    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
-}
-
 #define AD_FASTCALL(function) (PyCFunction)(void (*)(void)) function
 
 PyMethodDef ad_array_methods[] = {
@@ -379,11 +365,8 @@ PyMethodDef ad_array_methods[] = {
      "Raises InvalidArrowError with the path to the bad node."},
     {"to_pylist", array_to_pylist, METH_NOARGS,
      "to_pylist($self)\n--\n\n"
-     "The values as Python objects, for people at a prompt. Host memory "
-     "only."},
-    {"__array__", AD_FASTCALL(array_numpy), METH_FASTCALL | METH_KEYWORDS,
-     "__array__($self, dtype=None, copy=None)\n--\n\n"
-     "A NumPy array. Refuses device memory and nulls with a hint."},
+     "The values as Python objects, for people at a prompt.\n\n"
+     "Raises ExchangeError where the memory is not the host's to read."},
     AD_COMMON_METHODS,
     {NULL, NULL, 0, NULL},
 };

@@ -18,4 +18,8 @@ PyObject *ad_array_get_validity(PyObject *self, void *closure);
 PyObject *ad_array_from_buffers(PyObject *cls, PyObject *const *args,
                                 Py_ssize_t n_args, PyObject *kwnames);
 
+/* Null count of the rows: counted (and remembered) on the host where that is
+ * free of waiting; -1 where it stays unknown. */
+int64_t ad_array_known_null_count(ad_array *array);
+
 #endif /* AD_PYTHON_ARRAY_METHODS_H */

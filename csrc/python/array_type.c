@@ -58,9 +58,8 @@ get_offset(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromLongLong(ad_array_of(self)->offset);
 }
 
-/* Count on the host where that is free of waiting; -1 stays elsewhere. */
-static int64_t
-known_null_count(ad_array *array)
+int64_t
+ad_array_known_null_count(ad_array *array)
 {
     if (array->null_count < 0) {
         if (ad_array_has_no_nulls(array)) {
@@ -75,7 +74,7 @@ known_null_count(ad_array *array)
 static PyObject *
 get_null_count(PyObject *self, void *Py_UNUSED(closure))
 {
-    int64_t count = known_null_count(ad_array_of(self));
+    int64_t count = ad_array_known_null_count(ad_array_of(self));
     if (count < 0) {
         Py_RETURN_NONE;
     }
@@ -233,7 +232,8 @@ static PyObject *
 array_item(PyObject *self, Py_ssize_t i)
 {
     const ad_array *array = ad_array_of(self);
-    if (i < 0 || i >= array->length) {
+    if (i < 0 || i >= array->length) { /* the caller has counted from the end */
+        i -= i < 0 ? (Py_ssize_t)array->length : 0;
         PyErr_Format(PyExc_IndexError,
                      "index %zd is out of range for an Array of length %lld",
                      i, (long long)array->length);

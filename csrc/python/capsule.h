@@ -41,4 +41,13 @@ void *ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
 void *ad_capsule_consume_dlpack(ad_state *state, PyObject *capsule,
                                 ad_capsule_kind kind, const char *origin);
 
+/* A tuple of two capsules, whatever is in them. */
+static inline bool
+ad_is_capsule_pair(PyObject *object)
+{
+    return PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 2 &&
+           PyCapsule_CheckExact(PyTuple_GET_ITEM(object, 0)) &&
+           PyCapsule_CheckExact(PyTuple_GET_ITEM(object, 1));
+}
+
 #endif /* AD_PYTHON_CAPSULE_H */

@@ -118,6 +118,27 @@ ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return Py_NewRef(self);
 }
 
+static const ad_signature numpy_signature = {
+    .function = "__array__()",
+    .n_positional = 2,
+    .n_parameters = 2,
+    .names = {AD_STR_dtype, AD_STR_copy},
+};
+
+PyObject *
+ad_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+         PyObject *kwnames)
+{
+    PyObject *values[2];
+    if (ad_parse_args(ad_state_of(self), &numpy_signature, args, n_args,
+                      kwnames, values) < 0) {
+        return NULL;
+    }
+    PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
+                               values[1] != NULL ? values[1] : Py_None};
+    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
+}
+
 static const ad_signature into_signature = {
     .function = "into()",
     .n_positional = 1,

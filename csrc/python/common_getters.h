@@ -33,12 +33,16 @@ PyObject *ad_get_sync_event(PyObject *self, void *closure);
     }
 
 /* is_ready(), synchronize(), wait(stream), to(device, *, stream=None),
- * into(cls, *, stream=None, copy=None) */
+ * __array__(dtype=None, copy=None), into(cls, *, stream=None, copy=None).
+ * NumPy asks a Tensor for its __array__ only where it has no buffer; without
+ * one it would make an array of one Python object. */
 PyObject *ad_is_ready(PyObject *self, PyObject *ignored);
 PyObject *ad_synchronize(PyObject *self, PyObject *ignored);
 PyObject *ad_wait(PyObject *self, PyObject *stream);
 PyObject *ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                 PyObject *kwnames);
+PyObject *ad_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames);
 PyObject *ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                   PyObject *kwnames);
 
@@ -60,6 +64,10 @@ PyObject *ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
          "to($self, device, *, stream=None)\n--\n\n"                          \
          "The same data on a device; self when they are there already.\n\n"   \
          "Raises ExchangeError when no runtime can copy there."},             \
+        {"__array__", (PyCFunction)(void (*)(void))ad_numpy,                  \
+         METH_FASTCALL | METH_KEYWORDS,                                       \
+         "__array__($self, dtype=None, copy=None)\n--\n\n"                    \
+         "A NumPy array. Refuses device memory and nulls with a hint."},      \
     {                                                                         \
         "into", (PyCFunction)(void (*)(void))ad_into,                         \
             METH_FASTCALL | METH_KEYWORDS,                                    \

@@ -74,6 +74,11 @@ ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
             0) {
         return NULL;
     }
+    /* A copy that the producer made is copy enough. */
+    if (!imported.is_array && request.copy == AD_COPY_ALWAYS &&
+        (imported.tensor.tensor.flags & AD_TENSOR_COPIED)) {
+        request.copy = AD_COPY_IF_NEEDED;
+    }
     PyObject *ours =
         imported.is_array
             ? ad_array_object_new(state, &imported.array)

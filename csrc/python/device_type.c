@@ -22,8 +22,14 @@ static PyObject *
 device_repr(PyObject *self)
 {
     char name[AD_DEVICE_NAME_SIZE];
-    return PyUnicode_FromFormat("arrowdev.device(\"%s\")",
-                                ad_device_format(device_of(self), name));
+    ad_device device = device_of(self);
+    ad_device named;
+    ad_device_format(device, name);
+    if (ad_device_parse(name, &named) && ad_device_equal(device, named)) {
+        return PyUnicode_FromFormat("arrowdev.device(\"%s\")", name);
+    }
+    return PyUnicode_FromFormat("arrowdev.device((%d, %lld))",
+                                (int)device.type, (long long)device.id);
 }
 
 static Py_hash_t
@@ -45,6 +51,23 @@ device_compare(PyObject *self, PyObject *other, int op)
     bool equal = ad_device_equal(device_of(self), device_of(other));
     return PyBool_FromLong(equal == (op == Py_EQ));
 }
+
+/* An exception that has a device must survive the way to another process. */
+static PyObject *
+device_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ad_device device = device_of(self);
+    PyObject *function = ad_find_helper("_core", "device");
+    return function == NULL
+               ? NULL
+               : Py_BuildValue("N((iL))", function, (int)device.type,
+                               (long long)device.id);
+}
+
+static PyMethodDef device_methods[] = {
+    {"__reduce__", device_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyObject *
 device_get_type(PyObject *self, void *Py_UNUSED(closure))
@@ -72,7 +95,9 @@ static PyGetSetDef device_getset[] = {
     {"id", device_get_id, NULL,
      "The ordinal; -1 for the CPU, and where an interface did not say.", NULL},
     {"name", device_get_name, NULL,
-     "What arrowdev.device() takes: \"cpu\", \"cuda:0\".", NULL},
+     "What arrowdev.device() takes: \"cpu\", \"cuda:0\". Without the ordinal\n"
+     "where it is not known; \"device(99):0\" for a type without a name.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -81,6 +106,7 @@ static PyType_Slot device_slots[] = {
     {Py_tp_str, device_str},
     {Py_tp_hash, device_hash},
     {Py_tp_richcompare, device_compare},
+    {Py_tp_methods, device_methods},
     {Py_tp_getset, device_getset},
     {Py_tp_doc,
      "A device: a type and an ordinal. Made by arrowdev.device().\n\n"
@@ -254,7 +280,7 @@ ad_parse_device(ad_state *state, PyObject *value, ad_device *out)
         return device_from_pair(value, out);
     }
     if (PyUnicode_Check(value)) {
-        const char *text = PyUnicode_AsUTF8(value);
+        const char *text = ad_c_string(value);
         if (text == NULL) {
             return -1;
         }

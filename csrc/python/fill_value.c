@@ -1,5 +1,6 @@
 #include "python/fill_value.h"
 
+#include <math.h>
 #include <string.h>
 
 static int
@@ -29,7 +30,12 @@ fill_signed(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 static int
 fill_unsigned(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 {
-    unsigned long long number = PyLong_AsUnsignedLongLong(value);
+    PyObject *index = PyNumber_Index(value);
+    if (index == NULL) {
+        return -1;
+    }
+    unsigned long long number = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
     if (number == (unsigned long long)-1 && PyErr_Occurred()) {
         return -1;
     }
@@ -53,6 +59,9 @@ fill_float(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
     }
     if (dtype.bits == 32) {
         float single = (float)number;
+        if (isinf(single) && !isinf(number)) {
+            return out_of_range(value, dtype);
+        }
         memcpy(element, &single, sizeof(single));
         return 0;
     }

@@ -3,6 +3,7 @@
 
 #include "core/array_copy.h"
 #include "core/type.h"
+#include "python/array_methods.h"
 #include "python/functions.h"
 #include "python/importing.h"
 
@@ -34,11 +35,10 @@ ad_imported_as_array(ad_state *state, ad_imported *imported, ad_copy copy,
     if (!imported->is_array) {
         ad_tensor *tensor = &imported->tensor.tensor;
         bool is_copied = tensor->flags & AD_TENSOR_COPIED;
-        status = ad_array_from_tensor(
+        status = ad_array_from_tensor_steal(
             tensor,
             is_copied && copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED : copy,
             out, &err);
-        ad_tensor_clear(tensor);
     } else if (copy == AD_COPY_ALWAYS) {
         status = ad_array_copy(&imported->array, out, &err);
         ad_array_clear(&imported->array);
@@ -99,7 +99,7 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted)
     ad_status status =
         same_layout(array->schema.node, wanted.node, &same, &err);
     bool loses_nulls = !(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
-                       !ad_array_has_no_nulls(array);
+                       ad_array_known_null_count(array) != 0;
     if (status == AD_OK && same && !loses_nulls) {
         ad_schema_unref(array->schema);
         array->schema = ad_schema_ref(wanted);

@@ -34,9 +34,9 @@ object_destroy(ad_owner *base)
     object_owner *owner = (object_owner *)base;
     PyGILState_STATE gil;
     if (enter(&gil)) {
-        PyObject *pending = ad_py_take_exception();
+        PyObject *saved = ad_py_save_exception();
         Py_DECREF(owner->object);
-        ad_py_restore_exception(pending);
+        ad_py_reset_exception(saved);
         PyGILState_Release(gil);
         free(owner);
     }
@@ -49,9 +49,9 @@ buffer_destroy(ad_owner *base)
     buffer_owner *owner = (buffer_owner *)base;
     PyGILState_STATE gil;
     if (enter(&gil)) {
-        PyObject *pending = ad_py_take_exception();
+        PyObject *saved = ad_py_save_exception();
         PyBuffer_Release(&owner->buffer);
-        ad_py_restore_exception(pending);
+        ad_py_reset_exception(saved);
         PyGILState_Release(gil);
         free(owner);
     }

@@ -230,6 +230,14 @@ is_plain_mapping(ad_state *state, PyObject *object)
     return ad_offers(state, object, &offers) < 0 ? -1 : offers == 0;
 }
 
+/* A sequence of columns, and no pair of capsules. */
+static bool
+is_plain_sequence(PyObject *object)
+{
+    return PyList_Check(object) ||
+           (PyTuple_Check(object) && !ad_is_capsule_pair(object));
+}
+
 static const ad_signature record_batch_signature = {
     .function = "record_batch()",
     .n_positional_only = 1,
@@ -262,6 +270,10 @@ ad_function_record_batch(PyObject *module, PyObject *const *args,
     } else if (is_mapping) {
         c.name_objects = PyMapping_Keys(values[0]);
         sequence = PyMapping_Values(values[0]);
+    } else if (is_plain_sequence(values[0])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a sequence of columns needs names=, one per column");
+        return NULL;
     } else {
         return existing_batch(state, values[0]);
     }

@@ -338,7 +338,7 @@ ad_schema_type_init(ad_state *state, PyObject *module)
 static int
 schema_from_name(ad_state *state, PyObject *value, ad_schema *out)
 {
-    const char *name = PyUnicode_AsUTF8(value);
+    const char *name = ad_c_string(value);
     if (name == NULL) {
         return -1;
     }

@@ -56,6 +56,7 @@ typedef struct ad_state {
     PyObject *strings[AD_N_STRINGS];
     ad_type_slot slots[AD_N_TYPE_SLOTS];
     unsigned int next_slot;
+    struct ad_state *exchange_next; /* dlpack_exchange.c: list of modules */
 } ad_state;
 
 /* Borrowed interned string: AD_STR(state, dlpack). */

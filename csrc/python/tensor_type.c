@@ -19,6 +19,7 @@ tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
     }
     self->weakrefs = NULL;
     self->tensor = *tensor;
+    self->tensor.flags &= ~(uint32_t)AD_TENSOR_COPIED; /* that exchange is over */
     self->tensor.shape = self->dims;
     self->tensor.strides = self->dims + tensor->ndim;
     for (int32_t i = 0; i < tensor->ndim; i++) {
@@ -262,14 +263,14 @@ parse_dims(PyObject *value, const char *name, int64_t *out)
 static int
 parse_dtype(PyObject *value, ad_dl_dtype *out)
 {
-    const char *name = PyUnicode_Check(value) ? PyUnicode_AsUTF8(value) : NULL;
+    if (!PyUnicode_Check(value)) {
+        PyErr_Format(PyExc_TypeError,
+                     "dtype must be a name such as \"float32\", not %.200s",
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    const char *name = ad_c_string(value);
     if (name == NULL) {
-        if (!PyErr_Occurred()) {
-            PyErr_Format(PyExc_TypeError,
-                         "dtype must be a name such as \"float32\", not "
-                         "%.200s",
-                         Py_TYPE(value)->tp_name);
-        }
         return -1;
     }
     const ad_dtype_info *info = ad_dtype_by_name(name);
@@ -311,7 +312,12 @@ parse_claim(ad_state *state, PyObject **values, int64_t *dims,
         claim->strides = dims + AD_MAX_NDIM;
     }
     if (values[5] != NULL) {
-        claim->byte_offset = PyLong_AsUnsignedLongLong(values[5]);
+        PyObject *number = PyNumber_Index(values[5]);
+        if (number == NULL) {
+            return -1;
+        }
+        claim->byte_offset = PyLong_AsUnsignedLongLong(number);
+        Py_DECREF(number);
         if (claim->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
             return -1;
         }
