@@ -1,0 +1,305 @@
+"""What run.py measures: one Path per row, as statements that timeit would take.
+
+A statement is timed as it stands, with the names that `setup` made. Every
+row can be repeated by hand, from this folder:
+
+    python -m timeit -s "SETUP" "STATEMENT"
+"""
+
+import re
+from dataclasses import dataclass
+
+
+class DeviceOnly:
+    """Shows one method of `array`, so that no consumer can take a short cut.
+
+    pyarrow would see a pyarrow array for what it is and import nothing.
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+        return self.array.__arrow_c_device_array__(requested_schema, **kwargs)
+
+
+class Ready:
+    """Gives out pairs of capsules that were made before, one per call."""
+
+    __slots__ = ("pop",)
+
+    def __init__(self, array, count):
+        self.pop = [array.__arrow_c_device_array__() for _ in range(count)].pop
+
+    def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+        return self.pop()
+
+
+def columns(count):
+    """A pyarrow record batch of `count` int64 columns."""
+    import pyarrow as pa
+
+    column = pa.array([1, 2])
+    return pa.record_batch([column] * count, names=[f"c{i}" for i in range(count)])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One statement and who runs it."""
+
+    label: str
+    statement: str
+    setup: str = ""  # after the row's own, for this case alone
+    prepare: str = "pass"  # before each repeat, not timed; sees the count as `number`
+    number: int = 0  # executions per repeat; 0: as many as fill the time
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`factor`: so many times faster than the first peer; `at_most`: so much."""
+
+    factor: float | None = None
+    at_most: float | None = None
+
+    def __str__(self):
+        if self.factor is not None:
+            return "faster" if self.factor == 1 else f">= {self.factor:g}x"
+        return f"<= {self.at_most:g}"
+
+    def met(self, value):
+        if self.factor == 1:
+            return value > 1
+        return value >= self.factor if self.factor is not None else value <= self.at_most
+
+
+@dataclass(frozen=True)
+class Path:
+    """A row: arrowdev's case, and the cases that take turns with it.
+
+    `overhead`: the row's figure is what arrowdev takes beyond the first peer,
+    which is then a part of its own work, and not a ratio. `per`: times are
+    divided by this count of columns.
+    """
+
+    name: str
+    group: str
+    ours: Case
+    peers: tuple[Case, ...] = ()
+    setup: str = ""
+    goal: Goal | None = None
+    per: int = 1
+    overhead: bool = False
+
+    @property
+    def unit(self):
+        return "ns" if self.per == 1 else "ns per column"
+
+
+AD = "import arrowdev as ad"
+PA = "import pyarrow as pa"
+NA = "import nanoarrow.device"
+TORCH = "import torch"
+NUMPY = f"{AD}; import numpy as np; x = np.arange(1000)"
+TVM = "import tvm_ffi; nop = tvm_ffi.get_global_func('testing.nop')"
+COLUMN = f"{AD}; {PA}; from paths import DeviceOnly; array = pa.array(range(1000))"
+OBJ = f"{COLUMN}; obj = DeviceOnly(array)"
+
+PAIR = ".__arrow_c_device_array__()"
+GOALS = "goals"
+MORE = "more"
+SCALE = "per column"
+
+
+def made_and_consumed(name, cases, setup, goal):
+    """Two rows: the pair dropped, and the pair moved out and released.
+
+    The consumer is ad.array(pair) for all; its time is in every figure.
+    """
+    ours, *peers = cases
+    yield Path(f"{name}, made and dropped", GOALS, ours, tuple(peers), setup, goal)
+    ours, *peers = (Case(case.label, f"consume({case.statement})", case.setup) for case in cases)
+    yield Path(
+        f"{name}, moved and released", GOALS, ours, tuple(peers), f"{setup}; consume = ad.array"
+    )
+
+
+def numpy_to_capsules():
+    cases = (
+        Case("arrowdev", f"ad.array(x){PAIR}"),
+        Case("pyarrow", f"pa.array(x){PAIR}", PA),
+        Case("nanoarrow", f"nanoarrow.device.c_device_array(x){PAIR}", NA),
+    )
+    yield from made_and_consumed("numpy -> capsules", cases, NUMPY, Goal(factor=10))
+
+
+def torch_to_capsules():
+    for name, tensor, factor in (
+        ("int64", "torch.arange(1000)", 13),
+        ("float32", "torch.rand(1000)", 8),
+    ):
+        cases = (
+            Case("arrowdev", f"ad.array(t){PAIR}"),
+            Case("pyarrow", f"pa.array(t.numpy()){PAIR}", PA),
+        )
+        setup = f"{AD}; {TORCH}; t = {tensor}"
+        yield from made_and_consumed(
+            f"torch {name} -> capsules", cases, setup, Goal(factor=factor)
+        )
+
+
+def capsules_to_tensors():
+    """From capsules of pyarrow's making: ready ones, then with the making."""
+    rows = (
+        ("torch", "ad.array(obj).into(torch.Tensor)", "torch.from_dlpack(pa.array(obj))", 3),
+        ("numpy", "np.from_dlpack(ad.array(obj))", "pa.array(obj).to_numpy()", 2.4),
+    )
+    libraries = f"{TORCH}; import numpy as np"
+    ready = {"prepare": "obj = Ready(array, number)", "number": 5_000}
+    for name, ours, theirs, factor in rows:
+        yield Path(
+            f"device capsules -> {name}",
+            GOALS,
+            Case("arrowdev", ours, **ready),
+            (Case("pyarrow", theirs, **ready),),
+            f"{COLUMN}; from paths import Ready; {libraries}",
+            Goal(factor=factor),
+        )
+        yield Path(
+            f"pyarrow array -> device capsules -> {name}",
+            MORE,
+            Case("arrowdev", ours),
+            (Case("pyarrow", theirs), Case("making the capsules alone", f"obj{PAIR}")),
+            f"{OBJ}; {libraries}",
+        )
+
+
+def reexport():
+    for name, source, factor in (
+        ("a column", "pa.array(range(1000))", 3),
+        ("1,000 columns", "columns(1000)", 20),
+    ):
+        setup = f"{AD}; {PA}; from paths import columns; source = {source}"
+        cases = (
+            Case("arrowdev", f"imported{PAIR}", "imported = ad.array(source)"),
+            Case(
+                "nanoarrow",
+                f"imported{PAIR}",
+                f"{NA}; imported = nanoarrow.device.c_device_array(source)",
+            ),
+        )
+        yield from made_and_consumed(f"re-export of {name}", cases, setup, Goal(factor=factor))
+
+
+def import_of_a_batch():
+    setup = f"{AD}; {PA}; from paths import DeviceOnly, columns; obj = DeviceOnly(columns(1000))"
+    ours = Case("arrowdev", "ad.record_batch(obj)")
+    peer = Case("pyarrow", "pa.record_batch(obj)")
+    yield Path("import of 1,000 columns", GOALS, ours, (peer,), setup, Goal(factor=2.5))
+    yield Path(
+        "import of 1,000 columns, beyond the producer",
+        GOALS,
+        ours,
+        (Case("producer alone", f"obj{PAIR}"),),
+        setup,
+        Goal(at_most=20),
+        per=1000,
+        overhead=True,
+    )
+
+
+def tensor_to_tvm():
+    yield Path(
+        "Tensor -> tvm-ffi, argument of a call",
+        GOALS,
+        Case("arrowdev", "nop(tensor)", "tensor = ad.tensor(x)"),
+        (Case("torch", "nop(t)", f"{TORCH}; t = torch.arange(1000)"), Case("numpy", "nop(x)")),
+        f"{NUMPY}; {TVM}",
+        Goal(factor=1),
+    )
+    yield Path(
+        "Tensor -> tvm_ffi.from_dlpack",
+        GOALS,
+        Case("arrowdev", "take(tensor)", "tensor = ad.tensor(x)"),
+        (Case("torch", "take(t)", f"{TORCH}; t = torch.arange(1000)"), Case("numpy", "take(x)")),
+        f"{NUMPY}; import tvm_ffi; take = tvm_ffi.from_dlpack",
+        Goal(factor=1),
+    )
+
+
+def per_column():
+    for count in (10, 1_000, 100_000):
+        setup = f"{AD}; from paths import columns; source = columns({count})"
+        number = max(1, 10_000 // count)
+        yield Path(
+            f"import of {count:,} columns, pairs made before",
+            SCALE,
+            Case(
+                "arrowdev",
+                "keep(take(pop()))",
+                prepare=f"pop = [source{PAIR} for _ in range(number)].pop; keep = [].append; "
+                "take = ad.array",
+                number=number,
+            ),
+            setup=setup,
+            per=count,
+        )
+        yield Path(
+            f"export of {count:,} columns",
+            SCALE,
+            Case("arrowdev", f"batch{PAIR}", "batch = ad.array(source)"),
+            setup=setup,
+            per=count,
+        )
+
+
+def single_steps():
+    def row(name, ours, *peers, setup=NUMPY):
+        return Path(name, MORE, Case("arrowdev", ours), peers, f"{setup}; tensor = ad.tensor(x)")
+
+    yield row("numpy -> ad.array", "ad.array(x)", Case("pyarrow", "pa.array(x)", PA))
+    yield row("numpy -> ad.tensor", "ad.tensor(x)")
+    yield row("Tensor.__dlpack__()", "tensor.__dlpack__()", Case("numpy", "x.__dlpack__()"))
+    yield row(
+        "Tensor.__dlpack__(max_version=(1, 0))",
+        "tensor.__dlpack__(max_version=(1, 0))",
+        Case("numpy", "x.__dlpack__(max_version=(1, 0))"),
+    )
+    yield row(
+        "Tensor -> np.from_dlpack", "np.from_dlpack(tensor)", Case("numpy", "np.from_dlpack(x)")
+    )
+    yield row("memoryview(Tensor)", "memoryview(tensor)", Case("numpy", "memoryview(x)"))
+    yield row(
+        "Tensor -> torch by .into",
+        "tensor.into(torch.Tensor)",
+        Case("torch.from_numpy", "torch.from_numpy(x)"),
+        setup=f"{NUMPY}; {TORCH}",
+    )
+    yield row(
+        "Tensor -> torch.from_dlpack",
+        "torch.from_dlpack(tensor)",
+        Case("numpy", "torch.from_dlpack(x)"),
+        setup=f"{NUMPY}; {TORCH}",
+    )
+    yield row(
+        "ad.array -> pa.array",
+        "pa.array(array)",
+        Case("numpy", "pa.array(x)"),
+        setup=f"{NUMPY}; {PA}; array = ad.array(x)",
+    )
+
+
+def all_paths(only=""):
+    makers = (
+        numpy_to_capsules,
+        torch_to_capsules,
+        capsules_to_tensors,
+        reexport,
+        import_of_a_batch,
+        tensor_to_tvm,
+        per_column,
+        single_steps,
+    )
+    paths = (path for maker in makers for path in maker())
+    return [path for path in paths if re.search(only, path.name)]

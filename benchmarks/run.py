@@ -1,0 +1,352 @@
+"""Measures arrowdev against its peers: python benchmarks/run.py [--help].
+
+One process; arrowdev and its peers take turns inside each repeat, in random
+order, with the garbage collector off. Repeats are many and short, so that on
+a busy machine most of them fit between two interruptions. Goals are judged by
+the ratio of the medians; the ratio of the minima is disturbed least.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import platform
+import random
+import re
+import statistics
+import subprocess
+import sys
+import timeit
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path as FilePath
+
+import instructions
+from paths import GOALS, Case, Goal, Path, all_paths
+
+HERE = FilePath(__file__).resolve().parent
+PIP_NAMES = {"tvm_ffi": "apache-tvm-ffi"}
+DISTRIBUTIONS = ("arrowdev", "numpy", "pyarrow", "nanoarrow", "torch", "apache-tvm-ffi")
+MEMORY_ROW = "bytes held per imported column"
+MEMORY_GOAL = Goal(at_most=64)
+MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
+
+
+def progress(text):
+    """One line that is written over, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def missing_package(error):
+    name = (error.name or str(error)).partition(".")[0]
+    return PIP_NAMES.get(name, name)
+
+
+class Runner:
+    """A case ready to run, and the nanoseconds of its repeats."""
+
+    def __init__(self, case, names, seconds):
+        names = dict(names)
+        exec(case.setup, names)
+        self.case = case
+        self.names = names
+        self.timer = timeit.Timer(case.statement, case.prepare, globals=names)
+        self.number = names["number"] = case.number or 1
+        self.once()  # warm: caches of types, imports inside the libraries
+        if not case.number:
+            self.calibrate(seconds)
+        self.times = []
+
+    def once(self):
+        return self.timer.timeit(self.number)
+
+    def calibrate(self, seconds):
+        while (taken := self.once()) < seconds / 4 and self.number < 10**7:
+            self.number *= 2
+        self.number = max(1, round(self.number * seconds / max(taken, 1e-9)))
+        self.names["number"] = self.number
+
+    def measure(self):
+        self.times.append(self.once() / self.number * 1e9)
+
+    def figures(self, per):
+        return {
+            "label": self.case.label,
+            "statement": self.case.statement,
+            "setup": self.case.setup,
+            "median": statistics.median(self.times) / per,
+            "minimum": min(self.times) / per,
+            "number": self.number,
+        }
+
+
+def prepare(case, names, seconds):
+    """A Runner, or what to say about a peer that is not there."""
+    try:
+        return Runner(case, names, seconds)
+    except ImportError as error:
+        return {"label": case.label, "not_measured": f"pip install {missing_package(error)}"}
+
+
+def take_turns(runners, repeats):
+    order = random.Random(0)
+    for _ in range(repeats):
+        for runner in order.sample(runners, len(runners)):
+            runner.measure()
+        gc.collect(0)
+
+
+def row_of(path):
+    return {
+        "name": path.name,
+        "group": path.group,
+        "unit": path.unit,
+        "setup": path.setup,
+        "goal": str(path.goal) if path.goal else None,
+        "peers": [],
+        "met": None,
+    }
+
+
+def turns(runners, repeats, path):
+    """More for a small difference of large figures, fewer where each is slow."""
+    if path.overhead:
+        return 3 * repeats
+    slow = max(runner.number for runner in runners) == 1
+    return max(3, repeats // 3) if slow else repeats
+
+
+def measure_path(path: Path, repeats, seconds):
+    row = row_of(path)
+    names = {}
+    try:
+        exec(path.setup, names)
+        ours = Runner(path.ours, names, seconds)
+    except ImportError as error:
+        return row | {"not_measured": f"pip install {missing_package(error)}"}
+    peers = [prepare(case, names, seconds) for case in path.peers]
+    running = [ours] + [peer for peer in peers if isinstance(peer, Runner)]
+    row["repeats"] = turns(running, repeats, path)
+    take_turns(running, row["repeats"])
+    row["ours"] = ours.figures(path.per)
+    row["peers"] = [
+        compare(ours, peer, path) if isinstance(peer, Runner) else peer for peer in peers
+    ]
+    judge(row, path.goal)
+    return row
+
+
+def compare(ours, peer, path):
+    """The peer's figures, with arrowdev's distance to it."""
+    figures = peer.figures(path.per)
+    if path.overhead:
+        beyond = [a - b for a, b in zip(ours.times, peer.times, strict=True)]
+        figures["overhead"] = statistics.median(beyond) / path.per
+        figures["overhead_minima"] = (min(ours.times) - min(peer.times)) / path.per
+        return figures
+    figures["ratio"] = statistics.median(peer.times) / statistics.median(ours.times)
+    figures["ratio_minima"] = min(peer.times) / min(ours.times)
+    return figures
+
+
+def judge(row, goal):
+    """A goal is about the first peer, and about nothing if that is missing."""
+    if goal is None or not row["peers"] or "not_measured" in row["peers"][0]:
+        return
+    first = row["peers"][0]
+    row["value"] = first.get("ratio", first.get("overhead"))
+    row["met"] = goal.met(row["value"])
+
+
+def measure_memory():
+    path = Path(MEMORY_ROW, GOALS, Case("arrowdev", "ad.array(pair)"), goal=MEMORY_GOAL)
+    row = row_of(path) | {"unit": "bytes per column"}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "memory.py")],
+        env=os.environ | {"PYTHONMALLOC": "malloc"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["failed"])[-1]
+        missing = re.search(r"No module named '([\w.]+)'", last)
+        return row | {"not_measured": f"pip install {missing[1]}" if missing else last}
+    held, with_export = map(float, done.stdout.split())
+    row |= {"value": held, "with_a_live_export": with_export, "met": MEMORY_GOAL.met(held)}
+    return row
+
+
+def processor():
+    with contextlib.suppress(OSError):
+        found = re.search(r"model name\s*: (.*)", FilePath("/proc/cpuinfo").read_text())
+        if found:
+            return found[1]
+    return platform.processor() or platform.machine()
+
+
+def version(distribution):
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def conditions(repeats, seconds):
+    load = os.getloadavg() if hasattr(os, "getloadavg") else (0.0,)
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cpus": os.cpu_count(),
+        "load": round(load[0], 2),
+        "repeats": repeats,
+        "seconds_per_repeat": seconds,
+        "versions": {name: version(name) for name in DISTRIBUTIONS},
+    }
+
+
+def measure_all(arguments):
+    repeats = arguments.repeats or (3 if arguments.quick else 101)
+    seconds = 0.0002 if arguments.quick else 0.0005
+    report = {"conditions": conditions(repeats, seconds), "paths": []}
+    paths = all_paths(arguments.only)
+    gc.disable()  # between the statements too; timeit turns it off inside
+    for index, path in enumerate(paths, 1):
+        progress(f"{index}/{len(paths)} {path.name}")
+        report["paths"].append(measure_path(path, repeats, seconds))
+        gc.collect()
+    gc.enable()
+    if re.search(arguments.only, MEMORY_ROW):
+        progress(MEMORY_ROW)
+        report["paths"].append(measure_memory())
+    progress("")
+    return report
+
+
+def number(value):
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def cells(row):
+    """One line per peer of the row; arrowdev's own cells are in the first."""
+    if "not_measured" in row:
+        said = f"not measured: {row['not_measured']}"
+        return [[row["name"], "", "", said, "", "", row["goal"] or "", ""]]
+    ours = number(row["ours"]["median"] if "ours" in row else row["value"])
+    met = {True: "yes", False: "NO", None: ""}[row["met"]]
+    peers = [peer_cells(peer) for peer in row["peers"]] or [["", "", ""]]
+    first = [row["name"], row["unit"], ours, *peers[0], row["goal"] or "", met]
+    return [first, *(["", "", "", *peer, "", ""] for peer in peers[1:])]
+
+
+def peer_cells(peer):
+    """Label, time, figure by medians, and by minima in brackets."""
+    if "not_measured" in peer:
+        return [f"{peer['label']} not measured: {peer['not_measured']}", "", ""]
+    if "overhead" in peer:
+        figures = f"+{peer['overhead']:.1f} (+{peer['overhead_minima']:.1f})"
+    else:
+        figures = f"{peer['ratio']:.2f}x ({peer['ratio_minima']:.2f}x)"
+    return [peer["label"], number(peer["median"]), figures]
+
+
+HEADINGS = ["path", "unit", "arrowdev", "against", "its", "ratio (of minima)", "goal", "met"]
+RIGHT = (2, 4, 5, 6)
+
+
+def summary(report):
+    judged = [row for row in report["paths"] if row["met"] is not None]
+    missed = [row["name"] for row in judged if not row["met"]]
+    text = f"{len(judged) - len(missed)} of {len(judged)} goals met"
+    return text + (f"; missed: {'; '.join(missed)}" if missed else "")
+
+
+def text_table(report):
+    lines = [HEADINGS, *(line for row in report["paths"] for line in cells(row))]
+    # What is not measured may run over the end of its column.
+    plain = [line for line in lines if "not measured" not in line[3]]
+    widths = [max(len(line[column]) for line in plain) for column in range(len(HEADINGS))]
+
+    def padded(line):
+        pairs = zip(line, widths, strict=True)
+        sides = (
+            text.rjust(width) if column in RIGHT else text.ljust(width)
+            for column, (text, width) in enumerate(pairs)
+        )
+        return "  ".join(sides).rstrip()
+
+    return "\n".join([*map(padded, lines), "", summary(report)])
+
+
+def markdown_table(report):
+    told = report["conditions"]
+    versions = ", ".join(f"{name} {found}" for name, found in told["versions"].items() if found)
+    rules = ["---:" if column in RIGHT else "---" for column in range(len(HEADINGS))]
+    lines = [HEADINGS, rules, *(line for row in report["paths"] for line in cells(row))]
+    return "\n".join(
+        [
+            *("| " + " | ".join(line) + " |" for line in lines),
+            "",
+            f"{summary(report)}. Medians of {told['repeats']} repeats of "
+            f"{told['seconds_per_repeat'] * 1e3:g} ms (three times as many for a "
+            "difference, a third where one execution takes longer), "
+            f"{told['date']}, load {told['load']} on {told['cpus']} CPUs "
+            f"({told['processor']}), {told['platform']}, Python {told['python']}; {versions}.",
+        ]
+    )
+
+
+def write_markdown(file, table):
+    """Between the markers if the file has them, else the whole file."""
+    path = FilePath(file)
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    begin, end = MARKERS
+    if begin in old and end in old:
+        head, _, rest = old.partition(begin)
+        tail = rest.partition(end)[2]
+        table = f"{head}{begin}\n{table}\n{end}{tail}"
+    else:
+        table += "\n"
+    path.write_text(table, encoding="utf-8")
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--only", default="", metavar="REGEX", help="rows whose name matches")
+    add("--quick", action="store_true", help="does it run? the figures mean little")
+    add("--repeats", type=int, default=0, help="turns per row (default 101)")
+    add("--json", metavar="FILE", help="write everything that was measured")
+    add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
+    add("--markdown", metavar="FILE", help="write the table, between its markers if it has any")
+    add("--strict", action="store_true", help="exit 1 when a goal is missed")
+    group = parser.add_argument_group("instructions, counted by callgrind, instead of times")
+    group.add_argument("--instructions", action="store_true", help="count the hot paths")
+    group.add_argument("--with-torch", action="store_true", help="torch's rows too: minutes")
+    group.add_argument("--check", action="store_true", help="exit 1 when over budget.json")
+    group.add_argument("--update-budget", action="store_true", help="write budget.json")
+    return parser.parse_args(arguments)
+
+
+def main():
+    arguments = parse()
+    if arguments.instructions or arguments.check or arguments.update_budget:
+        return instructions.main(arguments)
+    report = measure_all(arguments)
+    print(text_table(report))
+    if arguments.json:
+        FilePath(arguments.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if arguments.markdown:
+        write_markdown(arguments.markdown, markdown_table(report))
+    if arguments.plot:
+        from plot import draw
+
+        draw(report, arguments.plot)
+    return int(arguments.strict and any(row["met"] is False for row in report["paths"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

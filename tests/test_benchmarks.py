@@ -1,0 +1,130 @@
+"""The benchmarks run and tell what they promise; no time is asserted."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*arguments, cwd=None, **environment):
+    return subprocess.run(
+        [sys.executable, str(FOLDER / "run.py"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("benchmarks")
+    page = folder / "page.md"
+    page.write_text("before\n<!-- table: begin -->\nold\n<!-- table: end -->\nafter\n")
+    done = run("--quick", "--only", "^(?!.*100,000)", "--json", "r.json", "--markdown", "page.md",
+               cwd=folder)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "r.json").read_text()), page.read_text()
+
+
+def test_every_row_of_the_speed_table_is_there(quick):
+    _, report, _ = quick
+    goals = {row["name"] for row in report["paths"] if row["goal"]}
+    assert len(goals) == 12
+    assert {row["group"] for row in report["paths"]} == {"goals", "per column", "more"}
+
+
+def test_figures_are_sane(quick):
+    _, report, _ = quick
+    for row in report["paths"]:
+        if "not_measured" in row or "ours" not in row:
+            continue
+        for figures in (row["ours"], *row["peers"]):
+            if "not_measured" in figures:
+                assert figures["not_measured"].startswith("pip install ")
+                continue
+            assert 0 < figures["minimum"] <= figures["median"]
+            assert figures["statement"] and figures["number"] >= 1
+
+
+def test_goals_are_judged_by_the_medians(quick):
+    _, report, _ = quick
+    for row in report["paths"]:
+        if row["met"] is None or "ratio" not in (row["peers"] or [{}])[0]:
+            continue
+        ratio = row["peers"][0]["median"] / row["ours"]["median"]
+        assert row["value"] == pytest.approx(ratio)
+        goal = row["goal"]
+        needed = 1 if goal == "faster" else float(goal.strip(">= x"))
+        assert row["met"] == (ratio > needed if goal == "faster" else ratio >= needed)
+
+
+def test_table_goes_between_the_markers(quick):
+    output, _, page = quick
+    assert "goals met" in output
+    assert page.startswith("before\n<!-- table: begin -->\n| path |")
+    assert page.endswith("<!-- table: end -->\nafter\n")
+    assert "old" not in page
+
+
+def test_missing_peers_are_named_with_their_install(tmp_path):
+    for name in ("pyarrow", "nanoarrow", "torch", "tvm_ffi"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('', name={name!r})\n")
+    done = run("--quick", "--only", "made and dropped|tvm", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for package in ("pyarrow", "nanoarrow", "torch", "apache-tvm-ffi"):
+        assert f"pip install {package}" in done.stdout
+    assert "0 of 0 goals met" in done.stdout
+
+
+def test_plot(quick, tmp_path):
+    pytest.importorskip("matplotlib")
+    done = run("--quick", "--only", "__dlpack__", "--plot", str(tmp_path / "plot.png"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+class TestBudget:
+    """The comparison; valgrind itself is run by CI."""
+
+    @pytest.fixture
+    def module(self):
+        return load("instructions")
+
+    def budget(self, module, **versions):
+        return {"versions": module.versions() | versions, "counts": {"a": 100.0}}
+
+    def test_within(self, module):
+        assert not list(module.complaints({"a": 104.9}, self.budget(module)))
+
+    def test_over(self, module):
+        (line,) = module.complaints({"a": 106.0}, self.budget(module))
+        assert line.startswith("a: 106.0 instructions, +6.0% over")
+
+    def test_row_without_a_budget(self, module):
+        (line,) = module.complaints({"b": 1.0}, self.budget(module))
+        assert "no budget" in line
+
+    def test_other_versions_allow_more(self, module):
+        budget = self.budget(module, numpy="0.1")
+        assert not list(module.complaints({"a": 114.0}, budget))
+        assert list(module.complaints({"a": 116.0}, budget))
+
+    def test_every_row_has_a_budget(self, module):
+        assert set(module.read_budget()["counts"]) == {row.name for row in module.ROWS}
