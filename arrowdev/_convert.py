@@ -66,16 +66,31 @@ def _by_from_dlpack(path):
     return constructor
 
 
+def _torch(torch, obj, copy):
+    """Subclasses of torch.Tensor come here; a negative stride ends the process."""
+    values = tensor(obj, copy=copy)
+    if any(stride < 0 for stride in values.strides):
+        values = tensor(values, order="C", copy=copy)
+    return torch.from_dlpack(values)
+
+
 def _jax(jax, obj, copy):
     """jax only takes capsules that cannot say "read-only": such memory is
-    copied where that is allowed."""
+    copied where that is allowed. And it copies what is not aligned."""
     values = tensor(obj, copy=copy)
     try:
-        return jax.numpy.from_dlpack(values)
+        result = jax.numpy.from_dlpack(values)
     except ExchangeError as error:
         if error.reason != "readonly" or copy is False:
             raise
-    return jax.numpy.from_dlpack(tensor(values, copy=True))
+        return jax.numpy.from_dlpack(tensor(values, copy=True))
+    if copy is False and values.nbytes and result.unsafe_buffer_pointer() != values.data_ptr:
+        raise exchange_error(
+            "jax copied the data, which are not aligned as it wants them (to 64 bytes)",
+            reason="copy",
+            hint="leave copy=False out",
+        )
+    return result
 
 
 def _memoryview(_, obj, copy):
@@ -156,7 +171,7 @@ def _arro3_batch(_, obj, copy):
 _CONSTRUCTORS = {
     ("builtins", "memoryview"): _memoryview,
     ("numpy", "ndarray"): _numpy,
-    ("torch", "Tensor"): _by_from_dlpack("from_dlpack"),
+    ("torch", "Tensor"): _torch,
     ("cupy", "ndarray"): _by_from_dlpack("from_dlpack"),
     ("jax", "Array"): _jax,
     ("jaxlib", "ArrayImpl"): _jax,

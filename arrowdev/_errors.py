@@ -1,9 +1,17 @@
 """Errors as the C core raises them: attributes set, the hint in the message."""
 
-from arrowdev._core import ExchangeError
+from __future__ import annotations
+
+from arrowdev._core import DeviceType, ExchangeError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from arrowdev._core import Array, Device
 
 
-def exchange_error(message, *, reason, hint, device=None):
+def exchange_error(
+    message: str, *, reason: str, hint: str, device: Device | None = None
+) -> ExchangeError:
     error = ExchangeError(f"{message}; {hint}")
     error.reason = reason
     error.hint = hint
@@ -11,14 +19,14 @@ def exchange_error(message, *, reason, hint, device=None):
     return error
 
 
-def require_host(wrapped, what):
+def require_host(wrapped: Array, what: str) -> None:
     """ExchangeError unless the host can read the memory of an Array now."""
     try:
         wrapped.__arrow_c_array__  # noqa: B018
     except AttributeError as refusal:
         raise exchange_error(
             f"{what} needs host memory: {str(refusal).partition(': ')[2]}",
-            reason="device" if wrapped.sync_event is None else "event",
+            reason="event" if wrapped.device_type == DeviceType.CPU else "device",
             hint="bring the data to the host in the library that made them",
             device=wrapped.device,
         ) from None

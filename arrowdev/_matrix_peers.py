@@ -121,10 +121,10 @@ class Peer:
     """
 
     name: str  # of the row and the column, and for --only
-    heading = None  # of the column if not the name; "/" starts a new line
-    aliases = ()  # further names for --only
-    module = None  # to import; None: it is always there
-    pip = None  # what `pip install` calls it
+    heading: str | None = None  # of the column if not the name; "/" starts a new line
+    aliases: tuple[str, ...] = ()  # further names for --only
+    module: str | None = None  # to import; None: it is always there
+    pip: str | None = None  # what `pip install` calls it
     consumes = True  # False: it can only copy from others
 
     def is_installed(self):

@@ -1,7 +1,18 @@
 """Wrappers that show exactly one side of the Arrow PyCapsule protocol."""
 
+from __future__ import annotations
+
 from arrowdev._core import array
 from arrowdev._errors import require_host
+
+TYPE_CHECKING = False  # typing itself would cost a millisecond of import
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import CapsuleType
+
+    from arrowdev._core import Array
+    from arrowdev.typing import ArrayLike
 
 
 class _HostOnly:
@@ -9,19 +20,21 @@ class _HostOnly:
 
     __slots__ = ("_array",)
 
-    def __init__(self, wrapped):
+    def __init__(self, wrapped: Array) -> None:
         self._array = wrapped
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"arrowdev.as_host({self._array!r})"
 
-    def __arrow_c_schema__(self):
+    def __arrow_c_schema__(self) -> CapsuleType:
         return self._array.__arrow_c_schema__()
 
-    def __arrow_c_array__(self, requested_schema=None):
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[CapsuleType, CapsuleType]:
         return self._array.__arrow_c_array__(requested_schema)
 
-    def __arrow_c_stream__(self, requested_schema=None):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType:
         return self._array.__arrow_c_stream__(requested_schema)
 
 
@@ -30,23 +43,27 @@ class _DeviceOnly:
 
     __slots__ = ("_array",)
 
-    def __init__(self, wrapped):
+    def __init__(self, wrapped: Array) -> None:
         self._array = wrapped
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"arrowdev.as_device({self._array!r})"
 
-    def __arrow_c_schema__(self):
+    def __arrow_c_schema__(self) -> CapsuleType:
         return self._array.__arrow_c_schema__()
 
-    def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> tuple[CapsuleType, CapsuleType]:
         return self._array.__arrow_c_device_array__(requested_schema, **kwargs)
 
-    def __arrow_c_device_stream__(self, requested_schema=None, **kwargs):
+    def __arrow_c_device_stream__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> CapsuleType:
         return self._array.__arrow_c_device_stream__(requested_schema, **kwargs)
 
 
-def as_host(obj):
+def as_host(obj: ArrayLike) -> _HostOnly:
     """Show `obj` to a picky consumer as host memory only.
 
     The wrapper has ``__arrow_c_schema__``, ``__arrow_c_array__`` and
@@ -63,7 +80,7 @@ def as_host(obj):
     return _HostOnly(wrapped)
 
 
-def as_device(obj):
+def as_device(obj: ArrayLike) -> _DeviceOnly:
     """Show `obj` to a picky consumer by the device protocol only.
 
     The wrapper has ``__arrow_c_schema__``, ``__arrow_c_device_array__`` and

@@ -6,6 +6,7 @@ failure, unless its reason is in ALLOWED_SKIPS, or names a package listed in
 ARROWDEV_MISSING (comma-separated), which states what a leg of CI leaves out.
 """
 
+import gc
 import os
 import re
 
@@ -47,3 +48,10 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return refuse_skip((yield))
+
+
+def pytest_collection_finish(session):
+    """Take what the libraries brought along out of garbage collection: tests
+    that collect would spend their time on torch and jax."""
+    gc.collect()
+    gc.freeze()

@@ -382,7 +382,7 @@ def test_struct_decides_over_advertised_device():
 
 def test_oneapi_queue():
     class Queue:
-        pass
+        __module__ = "dpctl"  # stream objects are known by their library
 
     class WithQueue(Producer):
         sycl_queue = Queue()

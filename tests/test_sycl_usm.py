@@ -15,6 +15,8 @@ ONEAPI = ad.DeviceType.ONEAPI
 
 
 class Queue:
+    __module__ = "dpctl"  # queue objects are known by their library
+
     """Stands for dpctl.SyclQueue."""
 
 

@@ -108,6 +108,9 @@ fill_bitmap(uint8_t *bitmap, int64_t nbytes, int64_t offset,
     int64_t length = mask->shape[0];
     int64_t stride = mask->strides[0];
     int64_t n_nulls = 0;
+    if (nbytes == 0) {
+        return 0;
+    }
     memset(bitmap, 0, (size_t)nbytes);
     memset(bitmap, 0xff, (size_t)(offset / 8));
     for (int64_t i = offset / 8 * 8; i < offset; i++) {
@@ -221,5 +224,52 @@ ad_array_with_validity(const ad_array *array, const ad_tensor *mask,
 done:
     free(buffers);
     ad_owner_unref(owner);
+    return status;
+}
+
+/* --- bools as bits ------------------------------------------------------- */
+
+ad_status
+ad_array_pack_bools(const ad_array *array, ad_array *out, ad_error *err)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
+                                       .nulls = AD_NULLS_IGNORE};
+    const ad_schema_spec bits = {.format = "b", .flags = ARROW_FLAG_NULLABLE};
+    int64_t nbytes = (array->offset + array->length + 7) / 8;
+    ad_tensor_value bools = {0};
+    ad_schema schema = {0};
+    ad_memory *bitmap = NULL;
+    ad_owner *owner = NULL;
+    AD_RETURN_IF_ERR(ad_require_host(array->device, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_require_ready(array->sync, "a copy on the host", err));
+    AD_RETURN_IF_ERR(ad_tensor_from_array(array, &options, &bools, err));
+    ad_status status = ad_schema_build(&bits, &schema, err);
+    if (status == AD_OK) {
+        status = ad_memory_new(nbytes, &bitmap, err);
+    }
+    if (status == AD_OK) {
+        ad_owner *owners[] = {array->owner, &bitmap->base};
+        status = ad_owner_group_new(owners, 2, &owner, err);
+    }
+    if (status == AD_OK) {
+        fill_bitmap(bitmap->data, nbytes, array->offset, &bools.tensor, 1);
+        const void *buffers[] = {ad_array_validity(array), bitmap->data};
+        const ad_array_spec spec = {
+            .schema = schema,
+            .device = array->device,
+            .length = array->length,
+            .offset = array->offset,
+            .null_count = array->null_count,
+            .n_buffers = 2,
+            .buffers = buffers,
+            .owner = owner,
+        };
+        status = ad_array_build(&spec, out, err);
+    }
+    ad_owner_unref(owner);
+    ad_owner_unref(bitmap != NULL ? &bitmap->base : NULL);
+    ad_schema_unref(schema);
+    ad_tensor_clear(&bools.tensor);
     return status;
 }

@@ -39,8 +39,8 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
         return AD_OK;
     }
     ad_fail(err, AD_ERR_EXCHANGE, "event",
-            "synchronize in the producing library and hand the data over "
-            "without a stream, or use the interface they came by",
+            "synchronize in the producing library and import with stream=-1, "
+            "or use the interface the data came by",
             "work may be pending on the producer's %s, and no runtime is "
             "loaded that could record an event on it",
             sync->kind == AD_SYNC_STREAM ? "stream" : "queue");
@@ -55,11 +55,11 @@ ad_sync_require_ready(const ad_sync *sync, const char *consumer, ad_error *err)
         return AD_OK;
     }
     ad_fail(err, AD_ERR_EXCHANGE, "event",
-            "synchronize in the producing library and import again without "
-            "an event, or hand the data over by __arrow_c_device_array__, "
-            "which carries the event",
-            "the data are ready only after an event, which %s cannot carry, "
-            "and no runtime is loaded that could wait for it",
+            "synchronize in the producing library and import with stream=-1, "
+            "or hand the data over by __arrow_c_device_array__, which carries "
+            "the event",
+            "the data are ready only after an event, and no runtime is loaded "
+            "with which %s could wait for it",
             consumer);
     ad_error_device(err, sync->device);
     return AD_ERR_EXCHANGE;

@@ -63,8 +63,8 @@ ad_sync_unref(ad_sync *sync)
 AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
                                       ad_error *err);
 
-/* Fail with "would have to wait": for consumers to whom the sync cannot be
- * handed on. `consumer` names the protocol. Succeeds for a NULL sync. */
+/* Fail where `consumer` (a protocol, a method) would have to wait or to be
+ * told to, and cannot. Succeeds for a NULL sync. */
 AD_MUST_CHECK ad_status ad_sync_require_ready(const ad_sync *sync,
                                               const char *consumer,
                                               ad_error *err);

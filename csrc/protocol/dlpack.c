@@ -81,7 +81,7 @@ plan_order(ad_state *state, PyObject *object, PyObject *wanted,
             ad_py_lookup_attr(object, AD_STR(state, sycl_queue), &out->queue);
         return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
     }
-    out->is_off = ad_dlpack_is_no_stream(wanted);
+    out->is_off = ad_stream_is_off(wanted);
     if (!out->is_off) {
         out->stream = Py_NewRef(wanted);
         out->queue = Py_NewRef(wanted);
@@ -409,7 +409,7 @@ check_stream(ad_state *state, const ad_tensor *tensor, PyObject *stream)
     if (!is_given && tensor->sync == NULL) {
         return 0;
     }
-    if (is_given && ad_dlpack_is_no_stream(stream)) {
+    if (is_given && ad_stream_is_off(stream)) {
         return 0;
     }
     int32_t type = tensor->device.type;
@@ -615,8 +615,12 @@ array_method(PyObject *self, void *closure)
 }
 
 static const PyGetSetDef array_getset[] = {
-    {"__dlpack__", array_method, NULL, dlpack_doc, &methods[METHOD_DLPACK]},
-    {"__dlpack_device__", array_method, NULL, dlpack_device_doc,
+    {"__dlpack__", array_method, NULL,
+     "Method as Tensor.__dlpack__; AttributeError, which says why, where\n"
+     "this array is no tensor without a copy.",
+     &methods[METHOD_DLPACK]},
+    {"__dlpack_device__", array_method, NULL,
+     "Method as Tensor.__dlpack_device__; there when __dlpack__ is.",
      &methods[METHOD_DLPACK_DEVICE]},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -132,7 +132,7 @@ note_stream(ad_state *state, const ad_dl_exchange_api *api, PyObject *wanted,
     intptr_t number;
     int32_t type = tensor->device.type;
     if (ad_dlpack_has_no_streams(type) ||
-        (wanted != NULL && ad_dlpack_is_no_stream(wanted))) {
+        (wanted != NULL && ad_stream_is_off(wanted))) {
         return AD_IMPORT_DONE;
     }
     if (wanted != NULL && ad_dlpack_default_stream(type, &number) &&

@@ -319,16 +319,6 @@ ad_dlpack_default_stream(int32_t device_type, intptr_t *out)
     }
 }
 
-bool
-ad_dlpack_is_no_stream(PyObject *stream)
-{
-    if (!PyLong_Check(stream)) {
-        return false;
-    }
-    int overflow;
-    return PyLong_AsLongAndOverflow(stream, &overflow) == -1 && overflow == 0;
-}
-
 ad_status
 ad_dlpack_require_stream(const ad_sync *sync, intptr_t number,
                          const char *consumer, ad_error *err)

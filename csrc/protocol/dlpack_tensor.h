@@ -48,9 +48,6 @@ bool ad_dlpack_has_no_streams(int32_t device_type);
  * streams have numbers; false for all others. */
 bool ad_dlpack_default_stream(int32_t device_type, intptr_t *out);
 
-/* The stream argument that says "no synchronization": the int -1. */
-bool ad_dlpack_is_no_stream(PyObject *stream);
-
 /* Succeed when a consumer who works on this stream need not wait: there is
  * nothing to wait for, or the work is pending on that very stream.
  * `consumer` is for the message. */

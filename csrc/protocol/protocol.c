@@ -251,6 +251,33 @@ refusals_add(refusals *tried, const ad_protocol *protocol)
     return tried->text != NULL ? 0 : -1;
 }
 
+/* TypeError that names the protocols in `among`. */
+static void
+fail_speechless(PyObject *object, uint32_t among)
+{
+    PyObject *names = NULL;
+    for (int i = 0; i < AD_N_PROTOCOLS; i++) {
+        if (!(among >> i & 1) || ad_protocols[i]->import == NULL) {
+            continue;
+        }
+        PyObject *longer =
+            names == NULL
+                ? PyUnicode_FromString(ad_protocols[i]->name)
+                : PyUnicode_FromFormat("%U, %s", names, ad_protocols[i]->name);
+        Py_XDECREF(names);
+        names = longer;
+        if (names == NULL) {
+            return;
+        }
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "%.200s speaks none of the protocols that were tried: %U; "
+                 "make an array of plain Python values first, with "
+                 "numpy.asarray() or pyarrow.array()",
+                 Py_TYPE(object)->tp_name, names);
+    Py_XDECREF(names);
+}
+
 static int
 fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
 {
@@ -261,19 +288,7 @@ fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
                           "%.200s cannot be imported: %U",
                           Py_TYPE(object)->tp_name, tried->text);
     } else if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_TypeError,
-                     "%.200s speaks none of the protocols that were tried: "
-                     "%s__dlpack__%s",
-                     Py_TYPE(object)->tp_name,
-                     among == AD_ALL_PROTOCOLS
-                         ? "__arrow_c_device_array__, __arrow_c_array__, "
-                           "__arrow_c_device_stream__, __arrow_c_stream__, "
-                         : "",
-                     among == AD_ALL_PROTOCOLS
-                         ? ", __sycl_usm_array_interface__, "
-                           "__cuda_array_interface__, __array_interface__, "
-                           "the buffer protocol, a pair of capsules"
-                         : "");
+        fail_speechless(object, among);
     }
     refusals_clear(tried);
     return -1;
@@ -324,9 +339,19 @@ import_foreign(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return result == 1 ? 0 : -1;
 }
 
-int
-ad_import(ad_state *state, PyObject *object, const ad_request *request,
-          uint32_t among, ad_imported *out)
+/* stream=-1: the caller says that nothing has to be waited for. */
+static void
+drop_sync(ad_imported *imported)
+{
+    ad_sync **sync = imported->is_array ? &imported->array.sync
+                                        : &imported->tensor.tensor.sync;
+    ad_sync_unref(*sync);
+    *sync = NULL;
+}
+
+static int
+import_any(ad_state *state, PyObject *object, const ad_request *request,
+           uint32_t among, ad_imported *out)
 {
     if (ad_is_array(state, object) && among == AD_ALL_PROTOCOLS) {
         out->is_array = true;
@@ -342,6 +367,18 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
     hold_slot(state, object, &slot);
     int result = import_foreign(state, object, &slot, request, among, out);
     Py_DECREF(slot.type);
+    return result;
+}
+
+int
+ad_import(ad_state *state, PyObject *object, const ad_request *request,
+          uint32_t among, ad_imported *out)
+{
+    int result = import_any(state, object, request, among, out);
+    if (result == 0 && request->stream != NULL &&
+        ad_stream_is_off(request->stream)) {
+        drop_sync(out);
+    }
     return result;
 }
 

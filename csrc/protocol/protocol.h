@@ -130,6 +130,13 @@ const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
 int ad_stream_number(ad_state *state, PyObject *stream, int32_t device_type,
                      intptr_t *out);
 
+/* The stream argument that says "no synchronization": the int -1. */
+bool ad_stream_is_off(PyObject *stream);
+
+/* 0 for a stream argument of a kind that is known, for a device that is not
+ * known yet: an int, or a stream or queue object. -1 with TypeError. */
+int ad_stream_check(ad_state *state, PyObject *stream);
+
 /* Exported by buffer.c for the type slots of Array, Tensor and Buffer. */
 int ad_buffer_get(PyObject *self, Py_buffer *view, int flags);
 void ad_buffer_release(PyObject *self, Py_buffer *view);

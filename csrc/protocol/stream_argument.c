@@ -106,28 +106,24 @@ is_from(PyObject *object, const char *library)
     return result;
 }
 
-/* Stream classes that are known by their library. */
+/* .cuda_stream of whatever has one, or .ptr of CuPy's streams. */
 static int
-read_known_attribute(PyObject *stream, int32_t device_type, intptr_t *out)
+read_attribute(PyObject *stream, int32_t device_type, intptr_t *out)
 {
-    static const struct {
-        const char *library;
-        const char *attribute;
-    } known[] = {{"torch", "cuda_stream"}, {"cupy", "ptr"}};
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (!is_from(stream, known[i].library)) {
-            continue;
-        }
-        PyObject *value = PyObject_GetAttrString(stream, known[i].attribute);
-        if (value == NULL) {
-            return -1;
-        }
-        int result = read_handle(value, device_type, out);
-        Py_DECREF(value);
-        return result;
+    PyObject *name =
+        PyUnicode_FromString(is_from(stream, "cupy") ? "ptr" : "cuda_stream");
+    PyObject *value = NULL;
+    if (name == NULL) {
+        return -1;
     }
-    return 0;
+    int found = ad_py_lookup_attr(stream, name, &value);
+    Py_DECREF(name);
+    if (found <= 0) {
+        return found;
+    }
+    int result = read_handle(value, device_type, out);
+    Py_DECREF(value);
+    return result;
 }
 
 int
@@ -145,13 +141,51 @@ ad_stream_number(ad_state *state, PyObject *stream, int32_t device_type,
     }
     int found = read_cuda_stream_protocol(state, stream, device_type, out);
     if (found == 0) {
-        found = read_known_attribute(stream, device_type, out);
+        found = read_attribute(stream, device_type, out);
     }
     if (found == 0) {
         PyErr_Format(PyExc_TypeError,
                      "stream must be an int or a stream object with "
-                     "__cuda_stream__ (or one of torch, cupy), not %.200s",
+                     "__cuda_stream__ or .cuda_stream, not %.200s",
                      Py_TYPE(stream)->tp_name);
     }
     return found > 0 ? 0 : -1;
+}
+
+bool
+ad_stream_is_off(PyObject *stream)
+{
+    if (!PyLong_Check(stream)) {
+        return false;
+    }
+    int overflow;
+    return PyLong_AsLongAndOverflow(stream, &overflow) == -1 && overflow == 0;
+}
+
+int
+ad_stream_check(ad_state *state, PyObject *stream)
+{
+    static const char *const libraries[] = {"torch", "cupy",     "numba",
+                                            "dpctl", "pyopencl", "dpnp"};
+    if (PyLong_Check(stream) && !PyBool_Check(stream)) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+        if (is_from(stream, libraries[i])) {
+            return 0;
+        }
+    }
+    static const char *const names[] = {"__cuda_stream__", "cuda_stream",
+                                        "sycl_queue"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (PyObject_HasAttrString(stream, names[i])) {
+            return 0;
+        }
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "stream must be an int, an object with __cuda_stream__, "
+                 ".cuda_stream or .sycl_queue, or a stream or queue of torch, "
+                 "CuPy, numba, dpctl or pyopencl, not %.200s",
+                 Py_TYPE(stream)->tp_name);
+    return -1;
 }

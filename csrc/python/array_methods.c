@@ -134,8 +134,7 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 /* --- the same memory as another type ------------------------------------------- */
 
 static ad_status
-make_view(ad_array *array, ad_schema schema, ad_array *out,
-          ad_error *err)
+make_view(ad_array *array, ad_schema schema, ad_array *out, ad_error *err)
 {
     ad_type from;
     ad_type to;
@@ -163,7 +162,8 @@ make_view(ad_array *array, ad_schema schema, ad_array *out,
     }
     if (!(schema.node->flags & ARROW_FLAG_NULLABLE) &&
         ad_array_known_null_count(array) != 0) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "nulls", "view it as a nullable type",
+        return ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                       "view it as a nullable type",
                        "the array has (or may have) nulls, and the type that "
                        "was asked for is not nullable");
     }
@@ -321,7 +321,7 @@ array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyMethodDef ad_array_methods[] = {
     {"from_buffers", AD_FASTCALL(ad_array_from_buffers),
      METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
-     "from_buffers($type, type, length, buffers, *, null_count=-1, offset=0, "
+     "from_buffers($cls, type, length, buffers, *, null_count=-1, offset=0, "
      "children=(), dictionary=None)\n--\n\n"
      "An Array over existing memory, without a copy.\n\n"
      "Parameters\n----------\n"

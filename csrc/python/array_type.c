@@ -232,7 +232,8 @@ static PyObject *
 array_item(PyObject *self, Py_ssize_t i)
 {
     const ad_array *array = ad_array_of(self);
-    if (i < 0 || i >= array->length) { /* the caller has counted from the end */
+    if (i < 0 ||
+        i >= array->length) { /* the caller has counted from the end */
         i -= i < 0 ? (Py_ssize_t)array->length : 0;
         PyErr_Format(PyExc_IndexError,
                      "index %zd is out of range for an Array of length %lld",

@@ -3,6 +3,28 @@
 #include "python/functions.h"
 #include "python/importing.h"
 
+/* torch's table ends the process over a negative stride: a copy has none. */
+static int
+avoid_negative_strides(ad_state *state, ad_tensor_options *options,
+                       ad_tensor_value *value)
+{
+    bool is_negative = false;
+    for (int32_t i = 0; i < value->tensor.ndim; i++) {
+        is_negative |= value->tensor.strides[i] < 0;
+    }
+    if (is_negative && options->bridge.copy == AD_COPY_NEVER) {
+        ad_tensor_clear(&value->tensor);
+        ad_raise_exchange(state, "strides", "leave copy=False out",
+                          "the tensor has a negative stride, which the class "
+                          "cannot take without a copy");
+        return -1;
+    }
+    if (is_negative) {
+        options->order = 'C';
+    }
+    return ad_apply_layout(state, options, value);
+}
+
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
                         const ad_dl_exchange_api *api, int copy)
@@ -12,7 +34,7 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
     const ad_request request = {.copy = (ad_copy)copy};
     if (ad_import(state, self, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
         ad_imported_as_tensor(state, &imported, &options) < 0 ||
-        ad_apply_layout(state, &options, &imported.tensor) < 0) {
+        avoid_negative_strides(state, &options, &imported.tensor) < 0) {
         return NULL;
     }
     PyObject *result =

@@ -192,10 +192,16 @@ make_enum(PyObject *module)
     if (int_enum != NULL && keywords != NULL && args != NULL) {
         result = PyObject_Call(int_enum, args, keywords);
     }
+    PyObject *doc = PyUnicode_FromString(
+        "Device types with the values of the specification, which DLPack "
+        "shares.\n\n"
+        "Source: specification, \"ArrowDeviceType\".");
     if (result != NULL &&
-        PyModule_AddObjectRef(module, "DeviceType", result) < 0) {
+        (doc == NULL || PyObject_SetAttrString(result, "__doc__", doc) < 0 ||
+         PyModule_AddObjectRef(module, "DeviceType", result) < 0)) {
         Py_CLEAR(result);
     }
+    Py_XDECREF(doc);
 done:
     Py_XDECREF(int_enum);
     Py_XDECREF(keywords);

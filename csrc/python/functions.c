@@ -97,6 +97,26 @@ function_validate(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     return result;
 }
 
+/* Is the attribute there in the object's state, as hasattr() would tell? Many
+ * types raise AttributeError for some; anything else that is raised is a
+ * refusal of what is offered. 1 yes, 0 no, -1 error. */
+static int
+is_there(ad_state *state, PyObject *object, int index)
+{
+    PyObject *value = NULL;
+    if (ad_protocols[index]->attribute < 0) {
+        return 1;
+    }
+    int found = ad_py_lookup_attr(
+        object, state->strings[ad_protocols[index]->attribute], &value);
+    Py_XDECREF(value);
+    if (found < 0 && !ad_exception_is_final(state)) {
+        PyErr_Clear();
+        found = 1;
+    }
+    return found;
+}
+
 /* Does the protocol's call succeed? Streams and bare capsules are never tried:
  * that would consume them. 1 yes, 0 no, -1 error. */
 static int
@@ -153,7 +173,10 @@ function_protocols(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
         if (!(offers >> i & 1)) {
             continue;
         }
-        int works = probe ? probe_protocol(state, values[0], i) : 1;
+        int works = is_there(state, values[0], i);
+        if (works == 1 && probe) {
+            works = probe_protocol(state, values[0], i);
+        }
         PyObject *name =
             works >= 0 ? PyUnicode_FromString(ad_protocols[i]->name) : NULL;
         if (name == NULL || (works && PyList_Append(names, name) < 0)) {
@@ -186,7 +209,9 @@ PyMethodDef ad_module_functions[] = {
      "obj : object\n"
      "type : str or object with __arrow_c_schema__, optional\n"
      "    The type the array must have: a format string, a name such as\n"
-     "    \"timestamp[us, UTC]\". Relabels, never converts.\n"
+     "    \"timestamp[us, UTC]\". The producer is asked for it, unless\n"
+     "    copy=False; what it gives is relabelled or refused, not converted,\n"
+     "    but for bools, which become bits.\n"
      "device : Device, str or (type, id), optional\n"
      "    Where the memory must be.\n"
      "stream : int or stream object, optional\n"

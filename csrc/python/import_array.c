@@ -13,6 +13,9 @@ ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
 {
     int copy_value = AD_COPY_IF_NEEDED;
     *out = (ad_request){.stream = ad_is_none(stream) ? NULL : stream};
+    if (out->stream != NULL && ad_stream_check(state, out->stream) < 0) {
+        return -1;
+    }
     if (!ad_is_none(device)) {
         if (ad_parse_device(state, device, &out->device) < 0) {
             return -1;
@@ -89,15 +92,35 @@ same_layout(const struct ArrowSchema *a, const struct ArrowSchema *b,
     return AD_OK;
 }
 
-/* Give the array the asked-for type: names, nullability, metadata and
- * extensions are relabelled without a copy; anything else is refused. */
-static int
-apply_type(ad_state *state, ad_array *array, ad_schema wanted)
+/* Bools of one byte, where bits are asked for and a copy is allowed. */
+static ad_status
+pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
 {
-    bool same;
+    ad_dl_dtype dtype;
+    if (copy == AD_COPY_NEVER || strcmp(wanted.node->format, "b") != 0 ||
+        strcmp(array->schema.node->format, "c") != 0 ||
+        !ad_array_tensor_dtype(array, &dtype) || dtype.code != AD_DL_BOOL) {
+        return AD_OK;
+    }
+    ad_array bits;
+    AD_RETURN_IF_ERR(ad_array_pack_bools(array, &bits, err));
+    ad_array_clear(array);
+    *array = bits;
+    return AD_OK;
+}
+
+/* Give the array the asked-for type: names, nullability, metadata and
+ * extensions are relabelled without a copy, bools become bits with one;
+ * anything else is refused. */
+static int
+apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
+{
+    bool same = false;
     ad_error err;
-    ad_status status =
-        same_layout(array->schema.node, wanted.node, &same, &err);
+    ad_status status = pack_if_bools(array, wanted, copy, &err);
+    if (status == AD_OK) {
+        status = same_layout(array->schema.node, wanted.node, &same, &err);
+    }
     bool loses_nulls = !(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
                        ad_array_known_null_count(array) != 0;
     if (status == AD_OK && same && !loses_nulls) {
@@ -191,9 +214,13 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
         if (ad_parse_schema(state, values[1], &wanted) < 0) {
             return -1;
         }
-        request.schema = ad_schema_object_new(state, ad_schema_ref(wanted));
-        if (request.schema == NULL) {
-            goto done;
+        /* A producer that is asked for a type may convert, which is a copy. */
+        if (request.copy != AD_COPY_NEVER) {
+            request.schema =
+                ad_schema_object_new(state, ad_schema_ref(wanted));
+            if (request.schema == NULL) {
+                goto done;
+            }
         }
     }
     if (ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
@@ -203,7 +230,8 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
     }
     if ((request.has_device &&
          ad_check_device(state, out->device, request.device) < 0) ||
-        (wanted.node != NULL && apply_type(state, out, wanted) < 0) ||
+        (wanted.node != NULL &&
+         apply_type(state, out, wanted, request.copy) < 0) ||
         (!ad_is_none(values[5]) &&
          apply_validity(state, out, values[5]) < 0)) {
         PyObject *saved = ad_py_save_exception();

@@ -1,0 +1,96 @@
+"""Protocol classes of the exchange protocols, for annotations.
+
+``import arrowdev`` does not import this module. At run time ask hasattr(), which
+tells what an object offers in its state, or arrowdev.protocols(): isinstance()
+could only tell what its class may offer. Signatures of methods are left open,
+since libraries differ in the keywords that they know.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, CapsuleType
+
+    from arrowdev._core import Device
+
+__all__ = [
+    "ArrayLike",
+    "DeviceLike",
+    "SupportsArrayInterface",
+    "SupportsArrowArray",
+    "SupportsArrowDeviceArray",
+    "SupportsArrowDeviceStream",
+    "SupportsArrowSchema",
+    "SupportsArrowStream",
+    "SupportsCudaArrayInterface",
+    "SupportsCudaStream",
+    "SupportsDLPack",
+    "SupportsSyclUsmArrayInterface",
+    "TypeLike",
+]
+
+
+class SupportsArrowSchema(Protocol):
+    def __arrow_c_schema__(self) -> Any: ...
+
+
+class SupportsArrowArray(Protocol):
+    def __arrow_c_array__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsArrowStream(Protocol):
+    def __arrow_c_stream__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsArrowDeviceArray(Protocol):
+    def __arrow_c_device_array__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsArrowDeviceStream(Protocol):
+    def __arrow_c_device_stream__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsDLPack(Protocol):
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> Any: ...
+
+
+class SupportsCudaArrayInterface(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+class SupportsSyclUsmArrayInterface(Protocol):
+    @property
+    def __sycl_usm_array_interface__(self) -> Any: ...
+
+
+class SupportsArrayInterface(Protocol):
+    @property
+    def __array_interface__(self) -> Any: ...
+
+
+class SupportsCudaStream(Protocol):
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+# What arrowdev.array(), tensor(), ... take.
+ArrayLike: TypeAlias = Union[
+    SupportsArrowDeviceArray,
+    SupportsArrowArray,
+    SupportsArrowDeviceStream,
+    SupportsArrowStream,
+    SupportsDLPack,
+    SupportsSyclUsmArrayInterface,
+    SupportsCudaArrayInterface,
+    SupportsArrayInterface,
+    "Buffer",
+    "tuple[CapsuleType, CapsuleType]",
+]
+
+# What arrowdev.device() and every device= take.
+DeviceLike: TypeAlias = Union[str, tuple[int, int], "Device"]
+
+# What arrowdev.schema() and every type= take.
+TypeLike: TypeAlias = Union[str, SupportsArrowSchema, "CapsuleType"]

@@ -1,0 +1,64 @@
+/* Fails one allocation of one library. Preloaded: malloc, calloc and realloc
+ * that are called from addresses within [low, high) are counted, and call
+ * number `fail_at` gives NULL. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+static uintptr_t low, high;
+static long count, fail_at = -1;
+
+void
+failing_malloc_watch(uintptr_t from, uintptr_t to)
+{
+    low = from;
+    high = to;
+}
+
+/* -1: none. Returns how many calls were counted since the last time. */
+long
+failing_malloc_arm(long at)
+{
+    long counted = count;
+    count = 0;
+    fail_at = at;
+    return counted;
+}
+
+static int
+must_fail(uintptr_t caller)
+{
+    if (caller < low || caller >= high) {
+        return 0;
+    }
+    if (count++ != fail_at) {
+        return 0;
+    }
+    errno = ENOMEM;
+    return 1;
+}
+
+#define CALLER ((uintptr_t)__builtin_return_address(0))
+
+void *
+malloc(size_t size)
+{
+    return must_fail(CALLER) ? NULL : __libc_malloc(size);
+}
+
+void *
+calloc(size_t n, size_t size)
+{
+    return must_fail(CALLER) ? NULL : __libc_calloc(n, size);
+}
+
+void *
+realloc(void *old, size_t size)
+{
+    return must_fail(CALLER) ? NULL : __libc_realloc(old, size);
+}

@@ -1,0 +1,58 @@
+"""What these scripts share. Each runs in a process of its own, see test_isolated.py."""
+
+import ctypes
+
+import arrow_ctypes as ac
+
+import arrowdev as ad
+
+
+class Owner:
+    """Memory that Python owns, with a destructor that is seen."""
+
+    def __init__(self, name="owner"):
+        self.name = name
+        self.memory = ac.int64s(1, 2, 3, 4)
+
+    @property
+    def __array_interface__(self):
+        data = (ac.address(self.memory), False)
+        return {"shape": (4,), "typestr": "<i8", "version": 3, "data": data}
+
+
+def everything():
+    """One of each thing that can be alive."""
+    array = ad.array(Owner())
+    tree = ac.batch(3)
+    batch = ad.array(ac.Host(tree))
+    tensor = ad.tensor(Owner())
+    return {
+        "array": array,
+        "batch": batch,
+        "tensor": tensor,
+        "slices": [array[1:], *batch.children, batch.field(0), batch[:1]],
+        "schema": batch.schema,
+        "pairs": [array.__arrow_c_device_array__(), batch.__arrow_c_array__()],
+        "streams": [batch.__arrow_c_stream__(), array.__arrow_c_device_stream__()],
+        "tensors": [tensor.__dlpack__(), tensor.__dlpack__(max_version=(1, 0))],
+        "views": [memoryview(tensor), memoryview(array)],
+        "columns": ad.record_batch({"x": array, "y": Owner()}),
+        "buffers": array.buffers,
+        "device": array.device,
+    }
+
+
+def moved(capsule, name):
+    """The struct of a capsule, moved out into memory that outlives Python."""
+    source = ac.inside(capsule, name)
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    struct = type(source).from_address(libc.malloc(ctypes.c_size_t(ctypes.sizeof(source))))
+    ctypes.memmove(ac.address(struct), ac.address(source), ctypes.sizeof(source))
+    base = source.array if isinstance(source, ac.ArrowDeviceArray) else source
+    base.release = None
+    return struct
+
+
+def end():
+    print("end of the script", flush=True)

@@ -1,0 +1,153 @@
+"""What is done while allocations fail, and how it is seen that nothing was lost."""
+
+import os
+import sys
+
+import c_library
+import common
+from common import ac, ad
+
+lifetime = c_library.Lifetime(os.environ["ARROWDEV_LIFETIME"])
+
+
+class FromC:
+    """Structs whose release needs no Python, and so no memory of Python's."""
+
+    def __init__(self, n_children):
+        self.n_nodes = 1 + n_children
+        self.counters = ac.keep(c_library.Counters())
+        self.schema, self.array = ac.keep(ac.ArrowSchema()), ac.keep(ac.ArrowDeviceArray())
+        lifetime.produce(
+            ac.address(self.schema), ac.address(self.array), n_children, self.counters
+        )
+        self.array.device_type, self.array.device_id = ac.CPU, -1
+
+    def pair(self, name):
+        return ac.capsule(self.schema, "arrow_schema"), ac.capsule(self.array, name)
+
+    def is_sound(self):
+        """Released once, or still the producer's."""
+        parts = [
+            (self.schema.release, self.counters.schemas),
+            (self.array.array.release, self.counters.arrays),
+        ]
+        return self.counters.twice == 0 and all(
+            released == (0 if held else self.n_nodes) for held, released in parts
+        )
+
+
+class Counted:
+    """Producers whose releases are counted, made before allocations fail."""
+
+    def __init__(self):
+        self.batch, self.column = FromC(2), FromC(0)
+        self.owner = common.Owner()
+        self.batch_pair = self.batch.pair("arrow_array")
+        self.column_pair = self.column.pair("arrow_device_array")
+
+
+class Capsules:
+    __slots__ = ("pair",)
+
+    def __init__(self, pair):
+        self.pair = pair
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.pair
+
+
+owner = common.Owner()
+start = sys.getrefcount(owner)
+array = ad.array(owner)
+batch = ad.record_batch({"a": array, "b": array})
+tensor = ad.tensor(array)
+names = ["a", "b"]
+
+OPERATIONS = {
+    "import": lambda c: ad.array(c.owner),
+    "import pair": lambda c: ad.array(c.batch_pair),
+    "import by method": lambda c: ad.array(Capsules(c.batch_pair)),
+    "import device pair": lambda c: ad.array(c.column_pair),
+    "import with a type": lambda c: ad.array(c.column_pair, "int64"),
+    "import with another type": lambda c: ad.array(c.column_pair, "float32"),
+    "import copy": lambda c: ad.array(c.batch_pair, copy=True),
+    "import stream": lambda c: ad.array(ad.as_host(batch)),
+    "import schema": lambda c: ad.schema(c.batch_pair[0]),
+    "schema": lambda c: ad.schema("timestamp[us, UTC]"),
+    "schema members": lambda c: (str(batch.schema), repr(batch.schema), batch.schema.children),
+    "export": lambda c: array.__arrow_c_device_array__(),
+    "export host": lambda c: batch.__arrow_c_array__(),
+    "export stream": lambda c: (batch.__arrow_c_stream__(), array.__arrow_c_device_stream__()),
+    "export tensor": lambda c: (tensor.__dlpack__(), tensor.__dlpack__(max_version=(1, 0))),
+    "export arrow of a tensor": lambda c: tensor.__arrow_c_device_array__(),
+    "interface": lambda c: (array.__array_interface__, tensor.__array_interface__),
+    "buffer": lambda c: bytes(memoryview(array)),
+    "tensor": lambda c: ad.tensor(c.owner),
+    "tensor of a pair": lambda c: ad.tensor(c.column_pair),
+    "tensor copy": lambda c: ad.tensor(array, copy=True),
+    "from dlpack": lambda c: ad.from_dlpack(tensor),
+    "batch": lambda c: ad.record_batch({"a": c.owner, "b": c.column_pair}),
+    "batch with names": lambda c: ad.record_batch([c.owner, c.owner], names=names),
+    "from buffers": lambda c: ad.Array.from_buffers("int64", 3, [None, c.owner]),
+    "from buffers with children": lambda c: ad.Array.from_buffers(
+        batch.schema, 3, [None], children=[c.owner, c.column_pair]
+    ),
+    "validity": lambda c: ad.array(c.column_pair, validity=b"\1\0\1").validity,
+    "slice": lambda c: (batch[1:], batch["a"], batch.children, batch.buffers),
+    "view": lambda c: array.view("uint64"),
+    "repr": lambda c: (repr(array), repr(tensor), repr(array.device), array.device_type),
+    "protocols": lambda c: ad.protocols(c.owner, probe=True),
+    "validate": lambda c: ad.validate(c.column_pair),
+    "refused": lambda c: ad.array(object()),
+    "missing": lambda c: batch["no such column"],
+    "convert": lambda c: ad.convert(c.owner, memoryview),
+}
+ALLOWED = (MemoryError, TypeError, ValueError, BufferError, LookupError)
+
+# CPython itself says this, for int("x") too, when there is no memory for the
+# frame object of the traceback that an exception gets on its way.
+LOST_TRACEBACK = "error return without exception set"
+
+
+def run(name, start_failing, stop_failing):
+    """One operation with allocation after allocation failing, until none does.
+
+    `start_failing(n)` lets allocation n fail, `stop_failing()` ends that.
+    Returns how many failures were seen as MemoryError.
+    """
+    operation = OPERATIONS[name]
+    baseline = run_once(operation, Counted(), start_failing, stop_failing, 1 << 30)
+    memory_errors = lost = 0
+    without = 0
+    n = 0
+    while without < 30:  # the end: what fails later is not asked for any more
+        counted = Counted()
+        references = sys.getrefcount(counted.owner)
+        kind = run_once(operation, counted, start_failing, stop_failing, n)
+        assert counted.batch.is_sound() and counted.column.is_sound(), (name, n, kind)
+        assert sys.getrefcount(counted.owner) == references, (name, n, kind)
+        # An operation may get by without the memory, or fail as it does anyway.
+        assert kind in (MemoryError, LOST_TRACEBACK, baseline), (name, n, kind, baseline)
+        memory_errors += kind is MemoryError
+        lost += kind is LOST_TRACEBACK
+        without = 0 if kind is MemoryError else without + 1
+        n += 1
+    assert lost <= 3  # one for each Python function on the way
+    assert len(array) == 4 and sys.getrefcount(owner) > start
+    return memory_errors
+
+
+def run_once(operation, counted, start_failing, stop_failing, n):
+    start_failing(n)
+    try:
+        operation(counted)
+    except ALLOWED as error:
+        stop_failing()
+        return type(error)
+    except SystemError as error:
+        stop_failing()
+        if str(error) == LOST_TRACEBACK:
+            return LOST_TRACEBACK
+        raise
+    stop_failing()
+    return None

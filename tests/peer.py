@@ -1,0 +1,13 @@
+"""A library that may be missing: the test that first touches it is skipped."""
+
+import pytest
+
+
+class Peer:
+    def __init__(self, name):
+        self.__dict__["name"] = name
+
+    def __getattr__(self, attribute):
+        if attribute.startswith(("_", "pytest")):  # pytest looks at every global
+            raise AttributeError(attribute)
+        return getattr(pytest.importorskip(self.name), attribute)

@@ -1,0 +1,394 @@
+"""Memory of devices that this version has no runtime for: carried, never looked at.
+
+All pointers lead to pages that nobody may read, the events too.
+"""
+
+import ctypes
+import errno
+import gc
+import os
+
+import pytest
+from arrow_ctypes import (
+    ArrayNode,
+    OnDevice,
+    SchemaNode,
+    Stream,
+    Tree,
+    address,
+    buffers_of,
+    children_of,
+    inside,
+    release,
+)
+from dlpack_ctypes import Received
+
+import arrowdev as ad
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+PROT_NONE, MAP_PRIVATE_ANONYMOUS = 0, 0x22
+FORBIDDEN = libc.mmap(None, 1 << 20, PROT_NONE, MAP_PRIVATE_ANONYMOUS, -1, 0)
+BITMAP, DATA, MORE, EVENT = (FORBIDDEN + (i << 16) for i in range(1, 5))
+
+CPU = 1
+DEVICES = [type for type in ad.DeviceType if type != CPU] + [17, 99, -5, (1 << 31) - 1]
+CUDA_FAMILY = (ad.DeviceType.CUDA, ad.DeviceType.CUDA_HOST, ad.DeviceType.CUDA_MANAGED)
+HANDLES = ("OPENCL", "VULKAN", "METAL", "WEBGPU")
+
+every_device = pytest.mark.parametrize("type", DEVICES, ids=str)
+with_or_without = pytest.mark.parametrize("event", [None, EVENT], ids=["ready", "event"])
+
+
+def test_the_memory_cannot_be_read():
+    for place in (BITMAP, DATA, MORE, EVENT):
+        read, write = os.pipe()
+        assert libc.write(write, place, 1) == -1
+        assert ctypes.get_errno() == errno.EFAULT
+        os.close(read)
+        os.close(write)
+
+
+def column(format="i", length=8, *, offset=0, nulls=None, **options):
+    """`nulls`: the null count, with a bitmap; None: no bitmap."""
+    return Tree(
+        SchemaNode(format),
+        ArrayNode(
+            length,
+            [None if nulls is None else BITMAP, DATA],
+            offset=offset,
+            null_count=nulls or 0,
+        ),
+        **options,
+    )
+
+
+def batch(**options):
+    """Of an int32, a string, a dictionary and a list column."""
+    text = Tree(SchemaNode("u", name="text"), ArrayNode(8, [BITMAP, DATA, MORE], null_count=-1))
+    words = Tree(
+        SchemaNode("c", name="words", dictionary=SchemaNode("u")),
+        ArrayNode(8, [None, DATA], dictionary=ArrayNode(3, [None, DATA, MORE])),
+    )
+    items = SchemaNode("i", name="item")
+    lists = Tree(
+        SchemaNode("+l", name="lists", children=[items]),
+        ArrayNode(8, [None, DATA], children=[ArrayNode(80, [None, MORE])]),
+    )
+    numbers = Tree(SchemaNode("i", name="numbers"), ArrayNode(10, [BITMAP, DATA], null_count=2))
+    columns = [numbers, text, words, lists]
+    return Tree(
+        SchemaNode("+s", flags=0, children=[part.schema for part in columns]),
+        ArrayNode(8, [None], children=[part.array for part in columns]),
+        **options,
+    )
+
+
+def imported(tree):
+    return ad.array(OnDevice(tree))
+
+
+def exported(array):
+    """The structs of an export, with the capsules kept alive."""
+    pair = array.__arrow_c_device_array__()
+    return inside(pair[0], "arrow_schema"), inside(pair[1], "arrow_device_array"), pair
+
+
+def is_released_once(tree):
+    if tree.array.released == 0:
+        gc.collect()
+    return tree.array.released == 1
+
+
+def same_place(thing, type, event=None):
+    assert (thing.device_type, thing.device_id, thing.sync_event) == (type, 3, event)
+    assert thing.device == ad.device((type, 3))
+    named = isinstance(type, ad.DeviceType)
+    assert isinstance(thing.device_type, ad.DeviceType) is named
+
+
+# --- in, and looked at ------------------------------------------------------------------
+
+
+@every_device
+@with_or_without
+def test_inspect(type, event):
+    array = imported(column(offset=2, nulls=-1, device=(type, 3), event=event))
+    same_place(array, type, event)
+    assert (len(array), array.offset, array.null_count) == (8, 2, None)
+    assert array.schema == ad.schema("int32")
+    assert array.nbytes == 10 * 4 + 2
+    bitmap, values = array.buffers
+    assert (bitmap.data_ptr, bitmap.nbytes) == (BITMAP, 2)
+    assert (values.data_ptr, values.nbytes) == (DATA, 40)
+    for buffer in (bitmap, values):
+        same_place(buffer, type, event)
+    end = ", after event>" if event else ">"
+    name = ad.device((type, 3)).name
+    assert repr(array) == f"<arrowdev.Array int32, length 8, on {name}{end}"
+    assert repr(values) == f"<arrowdev.Buffer 40 bytes on {name}{end}"
+    assert array.validate() == ad.validate(array) == ()
+
+
+@every_device
+@with_or_without
+def test_parts(type, event):
+    tree = batch(device=(type, 3), event=event)
+    array = imported(tree)
+    parts = [
+        array[2:5],
+        array.slice(7),
+        array["numbers"],
+        array[1:]["text"][2:],
+        array.field(-1).children[0],
+        array["words"].dictionary,
+        array["numbers"].validity,
+        array["numbers"].view("float32"),
+        array[1:].children[2],
+        ad.record_batch({"a": array["numbers"], "b": array["text"]}),
+        ad.tensor(array["numbers"], nulls="ignore"),
+        ad.array(array["lists"].children[0], "int32", device=(type, 3)),
+        *filter(None, array["text"].buffers),
+    ]
+    for part in parts:
+        same_place(part, type, event)
+        assert part.device.name in repr(part)
+    assert array["text"].nbytes is None
+    assert array.children[0].null_count == 2  # of 10 rows, of which the batch has 8
+    assert array["numbers"].null_count is None
+    del array, part
+    while parts:
+        assert tree.array.released == 0
+        parts.pop()
+    assert is_released_once(tree)
+
+
+def test_names_of_event_and_device_of_the_unknown():
+    array = imported(column(device=(99, -1), event=EVENT))
+    assert repr(array.device) == "arrowdev.device((99, -1))"
+    assert array.device_id == -1
+
+
+# --- and out again -----------------------------------------------------------------------
+
+
+@every_device
+@with_or_without
+def test_export(type, event):
+    array = imported(batch(device=(type, 3), event=event))
+    schema, device, _capsules = exported(array)
+    assert (device.device_type, device.device_id) == (type, 3)
+    assert device.sync_event == event
+    assert list(device.reserved) == [0, 0, 0]
+    assert (device.array.length, device.array.offset, device.array.null_count) == (8, 0, 0)
+    numbers, text, words, lists = children_of(device.array)
+    assert buffers_of(numbers) == [BITMAP, DATA] and numbers.null_count == 2
+    assert buffers_of(text) == [BITMAP, DATA, MORE] and text.null_count == -1
+    assert buffers_of(words) == [None, DATA] and words.dictionary
+    assert buffers_of(children_of(lists)[0]) == [None, MORE]
+    assert schema.n_children == 4
+
+
+@every_device
+def test_export_of_parts(type):
+    array = imported(batch(device=(type, 3), event=EVENT))
+    _, device, _capsules = exported(array["numbers"][3:5])
+    assert (device.device_type, device.device_id, device.sync_event) == (type, 3, EVENT)
+    assert (device.array.length, device.array.offset, device.array.null_count) == (2, 3, -1)
+    assert buffers_of(device.array) == [BITMAP, DATA]
+    _, device, _capsules = exported(array["words"].dictionary)
+    assert device.sync_event == EVENT and buffers_of(device.array) == [None, DATA, MORE]
+
+
+@every_device
+@with_or_without
+def test_again_and_again(type, event):
+    """Through arrowdev ten times, by array, stream and record_batch in turns."""
+    tree = batch(device=(type, 3), event=event)
+    array = imported(tree)
+    for i in range(10):
+        array = ad.array(ad.as_device(array))
+        if i % 2:
+            array = ad.array(array.__arrow_c_device_array__())
+        else:
+            array = ad.array(StreamOnly(array))
+    same_place(array, type, event)
+    assert array["text"].buffers[2].data_ptr == MORE
+    del array
+    assert is_released_once(tree)
+
+
+class StreamOnly:
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_device_stream__(self, requested_schema=None, **kwargs):
+        return self.array.__arrow_c_device_stream__(requested_schema, **kwargs)
+
+
+@every_device
+def test_event_lives_until_the_last_export_is_released(type):
+    tree = column(device=(type, 3), event=EVENT)
+    _, _, capsules = exported(imported(tree)[1:])
+    assert tree.array.released == 0
+    taken = ad.array(capsules)
+    del capsules
+    assert (tree.array.released, taken.sync_event) == (0, EVENT)
+    del taken
+    assert is_released_once(tree)
+
+
+def test_release_of_the_exported_struct():
+    tree = column(device=(99, 3), event=EVENT)
+    _, device, capsules = exported(imported(tree))
+    release(device.array)
+    assert not device.array.release
+    del capsules
+    assert is_released_once(tree)
+
+
+@every_device
+def test_from_a_device_stream(type):
+    tree = column(device=(type, 3), event=EVENT)
+    stream = Stream(SchemaNode("i"), [tree], device_type=type)
+    array = ad.array(stream)
+    same_place(array, type, EVENT)
+    assert array.buffers[1].data_ptr == DATA
+
+
+# --- what needs a look at the memory ----------------------------------------------------------
+
+
+@every_device
+@with_or_without
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda array: array.to_pylist(),
+        lambda array: array[0],
+        lambda array: list(array),
+        lambda array: array.count_nulls(),
+        lambda array: memoryview(array),
+        lambda array: memoryview(array.buffers[1]),
+        lambda array: bytes(array.buffers[0]),
+        lambda array: array.__array__(),
+        lambda array: ad.as_host(array),
+        lambda array: ad.tensor(array),
+        lambda array: ad.tensor(array, nulls="fill", fill_value=1),
+        lambda array: ad.tensor(array, nulls="ignore", copy=True),
+        lambda array: ad.array(array, copy=True),
+        lambda array: ad.array(array, device="cpu"),
+        lambda array: ad.array(array, validity=bytes(8)),
+        lambda array: array.to("cpu"),
+        lambda array: array.into(memoryview),
+    ],
+)
+def test_refused(type, event, look):
+    tree = column(nulls=-1, device=(type, 3), event=event)
+    array = imported(tree)
+    with pytest.raises(ad.ExchangeError) as info:
+        look(array)
+    error = info.value
+    assert error.reason in ("device", "nulls", "event") and error.hint
+    assert error.device == array.device
+    assert array.is_ready() if event is None else True
+    del array, error, info
+    assert is_released_once(tree)
+
+
+@every_device
+def test_an_event_cannot_be_waited_for(type):
+    array = imported(column(device=(type, 3), event=EVENT))
+    for wait in (array.is_ready, array.synchronize, lambda: array.wait(7)):
+        with pytest.raises(ad.ExchangeError) as info:
+            wait()
+        assert (info.value.reason, info.value.device) == ("event", array.device)
+
+
+HOST_NAMES = ("__arrow_c_array__", "__arrow_c_stream__", "__array_interface__")
+
+
+@every_device
+@with_or_without
+@pytest.mark.parametrize("make", [lambda a: a, lambda a: ad.tensor(a), lambda a: a.buffers[1]])
+def test_hasattr_tells_the_truth(type, event, make):
+    thing = make(imported(column(device=(type, 3), event=event)))
+    for name in HOST_NAMES:
+        assert not hasattr(thing, name)
+    assert hasattr(thing, "__cuda_array_interface__") is (type in CUDA_FAMILY and event is None)
+    if type in CUDA_FAMILY and event is None:
+        shown = thing.__cuda_array_interface__
+        assert shown["data"] == (DATA, True) and shown["stream"] is None
+    # No queue came with the memory, which that interface must have.
+    assert not hasattr(thing, "__sycl_usm_array_interface__")
+
+
+@every_device
+def test_dlpack(type):
+    array = imported(column(offset=2, device=(type, 3)))
+    ordinal = 0 if type in (3, 11, 13) else 3
+    assert array.__dlpack_device__() == (type, ordinal)
+    received = Received(array.__dlpack__(max_version=(1, 3)))
+    tensor = received.struct.tensor
+    assert (tensor.device.type, tensor.device.id) == (type, ordinal)
+    if getattr(type, "name", "") in HANDLES:
+        assert (tensor.data, tensor.byte_offset) == (DATA, 8)
+    else:
+        assert (tensor.data, tensor.byte_offset) == (DATA + 8, 0)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(received.struct.deleter)(address(received.struct))
+
+
+@every_device
+def test_dlpack_with_an_event(type):
+    array = imported(column(device=(type, 3), event=EVENT))
+    with pytest.raises(ad.ExchangeError) as info:
+        array.__dlpack__(max_version=(1, 3))
+    assert info.value.reason == "event"
+    assert array.__dlpack_device__()[0] == type
+
+
+# --- handles -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", [ad.DeviceType[name] for name in HANDLES], ids=str)
+def test_offsets_stay_beside_handles(type):
+    array = imported(column("l", offset=2, device=(type, 3)))
+    part = array[1:]
+    assert (part.offset, part.buffers[1].data_ptr) == (3, DATA)
+    assert part.buffers[1].byte_offset == 0
+    tensor = ad.tensor(part)
+    assert (tensor.data_ptr, tensor.byte_offset, tensor.shape) == (DATA, 24, (7,))
+    again = ad.array(tensor)
+    assert (again.offset, again.buffers[1].data_ptr, len(again)) == (3, DATA, 7)
+    _, device, _capsules = exported(again)
+    assert device.array.offset == 3 and buffers_of(device.array) == [None, DATA]
+    odd = ad.Tensor.from_pointer(DATA, (4,), "int64", (type, 3), byte_offset=12)
+    with pytest.raises(ad.ExchangeError):
+        ad.array(odd)
+
+
+# --- CPU arrays with an event ------------------------------------------------------------------
+
+
+def test_cpu_with_an_event():
+    """Illegal by the specification, met in practice: carried as it came, and noted."""
+    tree = column(device=(CPU, 3), event=EVENT)
+    array = imported(tree)
+    assert (array.device_type, array.device_id, array.sync_event) == (CPU, 3, EVENT)
+    event, device_id = array.validate()
+    assert "sync_event" in event and "device_id" in device_id
+    assert not any(hasattr(array, name) for name in HOST_NAMES)
+    with pytest.raises(ad.ExchangeError) as info:
+        array.to_pylist()
+    assert info.value.reason == "event"
+    _, device, _capsules = exported(array)
+    assert (device.device_type, device.device_id, device.sync_event) == (CPU, 3, EVENT)
+
+
+def test_garbage_in_reserved_is_ignored_and_not_passed_on():
+    tree = column(device=(2, 3))
+    tree.device.reserved[:] = [1, -1, 1 << 40]
+    _, device, _capsules = exported(imported(tree))
+    assert list(device.reserved) == [0, 0, 0]

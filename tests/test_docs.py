@@ -1,0 +1,97 @@
+"""The documentation is true: examples run, links lead somewhere, lists are complete."""
+
+import ast
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import arrowdev
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()
+]
+# ```python ... ```, with <!-- needs: pandas>=3 --> in front where the newest release is needed.
+BLOCK = re.compile(
+    r"^(?:<!-- needs: (?P<needs>.*?) -->\n\n?)?```python\n(?P<code>.*?)^```$", re.M | re.S
+)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def is_installed_as_needed(needs):
+    """Whether "pandas>=3" holds; a library that is missing counts, its test will skip."""
+    for requirement in (needs or "").split():
+        name, _, least = requirement.partition(">=")
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if int(found.split(".")[0]) < int(least):
+            return False
+    return True
+
+
+def examples():
+    """(file, line, code) of every example, named by file, nearest heading and line."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            if not is_installed_as_needed(block["needs"]):
+                continue
+            line = text.count("\n", 0, block.start("code"))
+            headings = re.findall(r"^#+ (.*)$", text[: block.start()], re.M)
+            name = f"{page.relative_to(ROOT)}:{line}-{headings[-1] if headings else ''}"
+            yield pytest.param(page, line, block["code"], id=name.replace(" ", "_"))
+
+
+def imported_libraries(code):
+    """Top-level names of what the example imports, without the standard library's."""
+    names = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module)
+    return [n for n in names if n.partition(".")[0] not in {*sys.stdlib_module_names, "arrowdev"}]
+
+
+@pytest.mark.parametrize(("page", "line", "code"), list(examples()))
+def test_example_runs(page, line, code):
+    for name in imported_libraries(code):
+        pytest.importorskip(name)
+    # Line numbers of a traceback are those of the page.
+    exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    targets = [target for target in LINK.findall(text) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
+class TestCompleteness:
+    def test_every_recipe_proves_something(self):
+        codes = BLOCK.findall((ROOT / "docs/recipes.md").read_text(encoding="utf-8"))
+        assert len(codes) > 20
+        assert [code for _, code in codes if "assert " not in code] == []
+
+    def test_every_public_name_is_in_the_reference(self):
+        text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+        named = set(re.findall(r"^\.\. auto\w+:: (?:arrowdev\.)?(\w+)$", text, re.M))
+        assert named == set(arrowdev.__all__) - {"__version__"}
+
+    def test_every_reason_is_explained(self):
+        sources = [path.read_text(encoding="utf-8") for path in ROOT.glob("csrc/*/*.c")]
+        raised = re.compile(
+            r'(?:AD_ERR_EXCHANGE,|ad_raise_exchange\(\s*state,(?:\s*\w+ \?)?)\s*"(\w+)"'
+        )
+        reasons = {word for source in sources for word in raised.findall(source)}
+        assert len(reasons) > 15
+        text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+        explained = set(re.findall(r"^\| `(\w+)` \|", text, re.M))
+        assert reasons - explained == set()

@@ -1,0 +1,106 @@
+"""Scripts that run in processes of their own: exits, forks, failing memory, other interpreters."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import c_library
+import pytest
+
+FOLDER = Path(__file__).resolve().parent / "isolated"
+CRASH = re.compile(
+    r"Fatal Python error|Segmentation|AddressSanitizer|runtime error|SystemError|"
+    r"Exception ignored|Traceback"
+)
+
+
+def run(script, *arguments, code=0, allowed="", environment=None):
+    """Run a script to its end and give what it printed."""
+    path = [str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-W", "error", str(FOLDER / f"{script}.py")]
+        + [str(argument) for argument in arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(path)},
+        timeout=300,
+    )
+    said = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, said
+    assert "end of the script" in done.stdout, said
+    found = CRASH.search(done.stderr)
+    assert found is None or (allowed and allowed in done.stderr), said
+    return done.stdout
+
+
+def is_sanitized():
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return "libasan" in file.read()
+
+
+PLACES = ["globals", "cycle", "builtins", "thread", "destructor", "atexit", "modules"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "way", ["return", "sys.exit", "os._exit", "exception", "import", "release"]
+)
+def test_exit_with_everything_alive(place, way):
+    failed = way == "exception"
+    run("exit_alive", place, way, code=int(failed), allowed="as asked for" if failed else "")
+
+
+@pytest.mark.parametrize("mode", c_library.MODES)
+def test_daemon_threads_that_release(mode):
+    for _ in range(3):
+        run("daemon_release", c_library.build("lifetime"), mode)
+
+
+@pytest.mark.parametrize("kind", ["array", "schema", "stream", "foreign"])
+@pytest.mark.parametrize("when", ["at exit", "thread at exit", "0", "5", "20"])
+def test_release_after_finalization(when, kind):
+    said = run("release_after_finalization", c_library.build("lifetime"), when, kind)
+    if "at exit" in when:
+        assert said.endswith("after finalization\nreleased\n")
+
+
+@pytest.mark.parametrize("way", ["os._exit", "sys.exit"])
+def test_fork(way):
+    run("fork", way)
+
+
+def test_other_interpreters_are_refused():
+    said = run("subinterpreter")
+    n = int(re.search(r"interpreters: (\d+)", said)[1])
+    assert said.count("refused") == 2 * n and "imported" not in said
+
+
+@pytest.mark.parametrize("way", ["reload", "again", "first dies", "exchange"])
+def test_imported_twice(way):
+    run("import_twice", way)
+
+
+def operation_names():
+    text = (FOLDER / "operations.py").read_text(encoding="utf-8")
+    return re.findall(r'^    "([^"]+)": lambda c:', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", operation_names())
+def test_python_has_no_memory(name):
+    if importlib.util.find_spec("_testcapi") is None:
+        pytest.skip("this Python was built without _testcapi")
+    run("no_memory", name, environment={"ARROWDEV_LIFETIME": str(c_library.build("lifetime"))})
+
+
+@pytest.mark.parametrize("name", operation_names())
+def test_malloc_has_no_memory(name):
+    if is_sanitized():
+        pytest.skip("not measured under a sanitizer")
+    library = str(c_library.build("failing_malloc"))
+    lifetime = str(c_library.build("lifetime"))
+    environment = {"LD_PRELOAD": library, "ARROWDEV_LIFETIME": lifetime}
+    run("no_malloc", name, library, environment=environment)

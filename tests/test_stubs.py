@@ -1,0 +1,66 @@
+"""The stubs say what the extension does, and help who uses them."""
+
+import os
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import arrowdev as ad
+
+pytest.importorskip("mypy")
+
+TESTS = Path(__file__).parent
+PACKAGE = Path(ad.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mypy")
+    # mypy does not follow an editable installation: there the checkout is the path.
+    is_installed = PACKAGE.parent.name == "site-packages"
+
+    def run(*args):
+        done = subprocess.run(
+            [sys.executable, "-m", *args],
+            cwd=folder if is_installed else PACKAGE.parent,
+            env={**os.environ, "MYPY_CACHE_DIR": str(folder / "cache")},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.timeout(110)
+def test_stubtest(run):
+    allowed = TESTS / "stubtest_allowlist.txt"
+    run("mypy.stubtest", "arrowdev", f"--allowlist={allowed}", "--concise")
+
+
+@pytest.mark.timeout(110)
+def test_strict(run):
+    names = ("_core.pyi", "_wrappers.py", "_errors.py", "typing.py", "__init__.py")
+    files = [str(PACKAGE / name) for name in names]
+    run("mypy", "--strict", *files, str(TESTS / "typed_user.py"))
+
+
+def test_every_exception_to_the_rule_has_a_reason():
+    lines = (TESTS / "stubtest_allowlist.txt").read_text(encoding="utf-8").splitlines()
+    for i, line in enumerate(lines):
+        assert not line or line.startswith("#") or lines[i - 1].startswith("#"), line
+
+
+def test_typed():
+    assert resources.files("arrowdev").joinpath("py.typed").is_file()
+    assert resources.files("arrowdev").joinpath("_core.pyi").is_file()
+
+
+def test_import_does_not_need_typing():
+    code = "import sys, arrowdev; assert not {'typing', 'arrowdev.typing'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=PACKAGE.parent, check=False)
+    assert done.returncode == 0
