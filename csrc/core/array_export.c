@@ -147,6 +147,34 @@ fill_below(cursor *at, struct ArrowArray *node)
     }
 }
 
+/* A slice of a batch lies in the offset of the struct, with which pyarrow and
+ * pandas take no record batch. Where the struct has no bitmap of its own, the
+ * columns can be cut instead. */
+static bool
+is_sliced_batch(const ad_array *array)
+{
+    return !ad_array_is_whole(array) && array->node->n_children > 0 &&
+           array->schema.node->format[1] == 's' &&
+           ad_array_validity(array) == NULL;
+}
+
+static void
+cut_columns(struct ArrowArray *batch)
+{
+    for (int64_t i = 0; i < batch->n_children; i++) {
+        struct ArrowArray *column = batch->children[i];
+        bool is_null_type = column->n_buffers == 0 && column->n_children == 0;
+        column->offset += batch->offset;
+        column->length = batch->length;
+        if (is_null_type) {
+            column->null_count = column->length;
+        } else if (column->null_count != 0) {
+            column->null_count = -1;
+        }
+    }
+    batch->offset = 0;
+}
+
 ad_status
 ad_array_export(const ad_array *array, struct ArrowDeviceArray **box,
                 ad_error *err)
@@ -169,6 +197,9 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **box,
     out->array.offset = array->offset;
     out->array.length = array->length;
     out->array.null_count = array->null_count;
+    if (is_sliced_batch(array)) {
+        cut_columns(&out->array);
+    }
     out->device_id = array->device.id;
     out->device_type = array->device.type;
     out->sync_event = event;
