@@ -16,13 +16,13 @@ def convert(obj, cls, stream, copy):
         return tensor(obj, stream=stream, copy=copy)
     if cls is Array:
         return array(obj, stream=stream, copy=copy)
-    constructor = _find(cls)
-    if constructor is None:
+    make = _maker(cls)
+    if make is None:
         raise TypeError(
             f"arrowdev does not know how to make a {cls.__module__}.{cls.__qualname__}; "
             "hand the arrowdev object to the class's own constructor, or open an issue"
         )
-    result = constructor(_library(cls), obj, copy)
+    result = make(obj, copy)
     if not isinstance(result, cls):
         raise TypeError(
             f"the data make a {type(result).__module__}.{type(result).__qualname__}, "
@@ -117,27 +117,45 @@ def _by_arrow(name):
     return constructor
 
 
-def _by_arrow_may_copy(path):
+def _cannot_promise(library):
+    """The refusal of copy=False by a library that decides by itself."""
+    return exchange_error(
+        f"{library.__name__} decides by itself whether to copy, so copy=False cannot be promised",
+        reason="copy",
+        hint="leave it out",
+    )
+
+
+def _by_arrow_may_copy(name):
     """Likewise, for libraries that decide by themselves whether to copy."""
 
     def constructor(library, obj, copy):
         if copy is False:
-            raise exchange_error(
-                f"{library.__name__} decides by itself whether to copy, so copy=False "
-                "cannot be promised",
-                reason="copy",
-                hint="leave it out",
-            )
-        function = library
-        for name in path.split("."):
-            function = getattr(function, name)
-        return function(_arrow(obj, copy))
+            raise _cannot_promise(library)
+        return getattr(library, name)(_arrow(obj, copy))
 
     return constructor
 
 
 def _nanoarrow(nanoarrow, obj, copy):
     return nanoarrow.Array(_arrow(obj, copy))
+
+
+def _from_arrow(pandas, name, obj, copy):
+    cls = getattr(pandas, name)
+    if not hasattr(cls, "from_arrow"):
+        raise exchange_error(
+            f"pandas {pandas.__version__} has no {name}.from_arrow()",
+            reason="version",
+            hint="install pandas 3 or later",
+        )
+    return cls.from_arrow(_arrow(obj, copy))
+
+
+def _pandas_frame(pandas, obj, copy):
+    if copy is False:
+        raise _cannot_promise(pandas)
+    return _from_arrow(pandas, "DataFrame", obj, copy)
 
 
 def _pandas_series(pandas, obj, copy):
@@ -147,7 +165,7 @@ def _pandas_series(pandas, obj, copy):
     except ExchangeError:
         if copy is False:
             raise
-        return pandas.Series.from_arrow(_arrow(obj, copy))
+        return _from_arrow(pandas, "Series", obj, copy)
     if values.ndim != 1:
         raise exchange_error(
             f"a pandas.Series has one dimension, not {values.ndim}",
@@ -187,7 +205,7 @@ _CONSTRUCTORS = {
     ("polars", "Series"): _by_arrow_may_copy("Series"),
     ("polars", "DataFrame"): _by_arrow_may_copy("DataFrame"),
     ("pandas", "Series"): _pandas_series,
-    ("pandas", "DataFrame"): _by_arrow_may_copy("DataFrame.from_arrow"),
+    ("pandas", "DataFrame"): _pandas_frame,
     ("cudf", "Series"): _by_arrow("Series"),
 }
 
@@ -197,13 +215,14 @@ def _library_name(cls):
 
 
 @functools.lru_cache(maxsize=64)
-def _find(cls):
+def _maker(cls):
+    """The constructor of a class, with its library filled in; or None."""
     for base in cls.__mro__:
         # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
         name = base.__name__.rpartition(".")[2]
         constructor = _CONSTRUCTORS.get((_library_name(base), name))
         if constructor is not None:
-            return constructor
+            return functools.partial(constructor, _library(base))
     return None
 
 

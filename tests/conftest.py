@@ -3,7 +3,8 @@
 A test may skip where a peer library, a tool or a device is missing, so that
 `pytest` is useful on any machine. With ARROWDEV_NO_SKIPS=1 a skip is a
 failure, unless its reason is in ALLOWED_SKIPS, or names a package listed in
-ARROWDEV_MISSING (comma-separated), which states what a leg of CI leaves out.
+ARROWDEV_MISSING (comma-separated), which states what a leg of CI leaves out or
+can only have in an old version.
 """
 
 import gc
@@ -24,8 +25,9 @@ MISSING = [name for name in os.environ.get("ARROWDEV_MISSING", "").split(",") if
 def is_allowed(reason):
     if any(re.search(pattern, reason) for pattern in ALLOWED_SKIPS):
         return True
-    # pytest.importorskip says: could not import 'NAME': ...
-    found = re.search(r"could not import '(\w+)", reason)
+    # pytest.importorskip says: could not import 'NAME': ..., or, of one that
+    # is too old: module 'NAME' has __version__ ...
+    found = re.search(r"(?:could not import|module) '(\w+)", reason)
     return found is not None and found[1] in MISSING
 
 

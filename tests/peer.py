@@ -1,13 +1,15 @@
-"""A library that may be missing: the test that first touches it is skipped."""
+"""A library that may be missing, or too old: the test that first touches it is
+skipped."""
 
 import pytest
 
 
 class Peer:
-    def __init__(self, name):
+    def __init__(self, name, minversion=None):
         self.__dict__["name"] = name
+        self.__dict__["minversion"] = minversion
 
     def __getattr__(self, attribute):
         if attribute.startswith(("_", "pytest")):  # pytest looks at every global
             raise AttributeError(attribute)
-        return getattr(pytest.importorskip(self.name), attribute)
+        return getattr(pytest.importorskip(self.name, self.minversion), attribute)

@@ -1334,6 +1334,12 @@ FAILURES = {
         ValueError,
     ),
     "into": (lambda producer: ad.array(producer).into(3), TypeError),
+    "capsules": (lambda producer: ad.array(producer).__arrow_c_device_array__()[2], IndexError),
+    "stream": (lambda producer: ad.array(producer).__arrow_c_stream__().x, AttributeError),
+    "dlpack": (
+        lambda producer: ad.tensor(producer, nulls="ignore").__dlpack__().x,
+        AttributeError,
+    ),
 }
 
 

@@ -10,12 +10,17 @@
 
 /* --- import -------------------------------------------------------------- */
 
+#define MAX_TABLES 64 /* in one chain */
+
 /* The table of our major version, ours first or one further down the chain;
  * or NULL. */
 static const ad_dl_exchange_api *
 find_table(const ad_dl_exchange_header *header)
 {
-    while (header != NULL && header->version.major > AD_DL_MAJOR) {
+    /* A chain that has no end is none. */
+    for (int i = 0; i < MAX_TABLES && header != NULL &&
+                    header->version.major > AD_DL_MAJOR;
+         i++) {
         header = header->prev_api;
     }
     if (header == NULL || header->version.major != AD_DL_MAJOR) {

@@ -83,8 +83,10 @@ is_live(PyObject *capsule, const char *name)
     static void function(PyObject *capsule)                                   \
     {                                                                         \
         if (is_live(capsule, kinds[kind].name)) {                             \
+            PyObject *saved = ad_py_save_exception();                         \
             kinds[kind].free(                                                 \
                 PyCapsule_GetPointer(capsule, kinds[kind].name));             \
+            ad_py_reset_exception(saved);                                     \
         }                                                                     \
     }
 
