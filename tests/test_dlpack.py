@@ -822,6 +822,7 @@ def test_reference_counts_are_stable():
 
     for _ in range(3):
         work()
+    gc.collect()
     before = [sys.getrefcount(x) for x in everything]
     for _ in range(50):
         work()

@@ -506,7 +506,8 @@ def test_no_leak(path):
     gc.collect()
     now = allocated()
     assert now[1] - blocks < 200
-    assert now[0] - memory < 64 << 10
+    # The smallest block that could leak is 32 bytes, in thousands of rounds.
+    assert now[0] - memory < 256 << 10
     assert resident() - before < 8 << 20
     assert sys.getrefcount(SOURCE) == counts[0]
     if sys.version_info < (3, 12):  # immortal since

@@ -9,7 +9,7 @@
 /* --- validation --------------------------------------------------------- */
 
 static ad_status validate_node(const struct ArrowSchema *node, int depth,
-                               ad_error *err);
+                               int64_t *budget, ad_error *err);
 
 static ad_status
 check_child_count(const struct ArrowSchema *node, const ad_type *type,
@@ -53,7 +53,8 @@ is_sound_leaf(const struct ArrowSchema *node)
 }
 
 static ad_status
-validate_children(const struct ArrowSchema *node, int depth, ad_error *err)
+validate_children(const struct ArrowSchema *node, int depth, int64_t *budget,
+                  ad_error *err)
 {
     for (int64_t i = 0; i < node->n_children; i++) {
         const struct ArrowSchema *child = node->children[i];
@@ -65,7 +66,7 @@ validate_children(const struct ArrowSchema *node, int depth, ad_error *err)
             status =
                 ad_fail(err, AD_ERR_ARROW, NULL, NULL, "child schema is NULL");
         } else {
-            status = validate_node(child, depth + 1, err);
+            status = validate_node(child, depth + 1, budget, err);
         }
         if (status != AD_OK) {
             ad_error_path_prepend(err, "children[%lld]", (long long)i);
@@ -107,7 +108,7 @@ check_run_ends(const struct ArrowSchema *node, ad_error *err)
 
 static ad_status
 validate_dictionary(const struct ArrowSchema *node, const ad_type *type,
-                    int depth, ad_error *err)
+                    int depth, int64_t *budget, ad_error *err)
 {
     if (type->id < AD_TYPE_INT8 || type->id > AD_TYPE_UINT64) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -115,7 +116,7 @@ validate_dictionary(const struct ArrowSchema *node, const ad_type *type,
                        "\"%.80s\" instead of an integer",
                        node->format);
     }
-    ad_status status = validate_node(node->dictionary, depth + 1, err);
+    ad_status status = validate_node(node->dictionary, depth + 1, budget, err);
     if (status != AD_OK) {
         ad_error_path_prepend(err, "dictionary");
     }
@@ -123,7 +124,8 @@ validate_dictionary(const struct ArrowSchema *node, const ad_type *type,
 }
 
 static ad_status
-validate_node(const struct ArrowSchema *node, int depth, ad_error *err)
+validate_node(const struct ArrowSchema *node, int depth, int64_t *budget,
+              ad_error *err)
 {
     ad_type type;
     if (node->release == NULL) {
@@ -134,10 +136,15 @@ validate_node(const struct ArrowSchema *node, int depth, ad_error *err)
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "schema is nested deeper than %d levels", AD_MAX_DEPTH);
     }
+    /* Nodes that several parents share multiply with every level. */
+    if (--*budget < 0) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema has more than %d nested nodes", AD_MAX_NESTED);
+    }
     AD_RETURN_IF_ERR(ad_type_parse(node->format, &type, err));
     if (node->n_children != 0 || type.n_children != 0) {
         AD_RETURN_IF_ERR(check_child_count(node, &type, err));
-        AD_RETURN_IF_ERR(validate_children(node, depth, err));
+        AD_RETURN_IF_ERR(validate_children(node, depth, budget, err));
         if (type.id == AD_TYPE_MAP) {
             AD_RETURN_IF_ERR(check_map(node, err));
         } else if (type.id == AD_TYPE_RUN_END) {
@@ -145,7 +152,7 @@ validate_node(const struct ArrowSchema *node, int depth, ad_error *err)
         }
     }
     if (node->dictionary != NULL) {
-        return validate_dictionary(node, &type, depth, err);
+        return validate_dictionary(node, &type, depth, budget, err);
     }
     return AD_OK;
 }
@@ -156,7 +163,8 @@ ad_schema_validate(const struct ArrowSchema *node, ad_error *err)
     if (node == NULL) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "schema is NULL");
     }
-    return validate_node(node, 1, err);
+    int64_t budget = AD_MAX_NESTED;
+    return validate_node(node, 1, &budget, err);
 }
 
 /* --- import ------------------------------------------------------------- */

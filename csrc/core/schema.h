@@ -16,6 +16,9 @@
 /* Trees deeper than this are refused: recursion must stay bounded. */
 #define AD_MAX_DEPTH 64
 
+/* And trees with more nodes than this, leaves not counted. */
+#define AD_MAX_NESTED (1 << 22)
+
 typedef struct ad_schema {
     const struct ArrowSchema *node; /* borrowed from owner */
     ad_owner *owner;

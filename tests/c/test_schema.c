@@ -630,6 +630,37 @@ test_equal_metadata(void)
     free(blob);
 }
 
+static void
+keep(struct ArrowSchema *schema)
+{
+    (void)schema;
+}
+
+/* Each level has the next one twice: few nodes, and 2^40 ways to reach them. */
+static void
+test_validate_shared_nodes(void)
+{
+    enum {
+        LEVELS = 40
+    };
+    struct ArrowSchema levels[LEVELS + 1];
+    struct ArrowSchema *lists[LEVELS][2];
+    ad_error err;
+    memset(levels, 0, sizeof(levels));
+    for (int i = 0; i <= LEVELS; i++) {
+        levels[i].format = i < LEVELS ? "+s" : "l";
+        levels[i].release = keep;
+        if (i < LEVELS) {
+            lists[i][0] = lists[i][1] = &levels[i + 1];
+            levels[i].n_children = 2;
+            levels[i].children = lists[i];
+        }
+    }
+    CHECK_INT(ad_schema_validate(&levels[0], &err), AD_ERR_ARROW);
+    CHECK_HAS(err.message, "nested nodes");
+    CHECK_INT(ad_schema_validate(&levels[LEVELS - 10], &err), AD_OK);
+}
+
 int
 main(void)
 {
@@ -638,6 +669,7 @@ main(void)
         CHECK_TEST(test_validate_bad),
         CHECK_TEST(test_validate_released),
         CHECK_TEST(test_validate_depth),
+        CHECK_TEST(test_validate_shared_nodes),
         CHECK_TEST(test_move),
         CHECK_TEST(test_primitive),
         CHECK_TEST(test_build),
