@@ -764,3 +764,61 @@ def test_a_lost_meaning_is_final(make, reason, hint):
                 way(make_one())
             assert info.value.reason == reason and hint in info.value.hint
     assert Shadowed.asked == 0
+
+
+# --- bits, streams ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("start", [0, 1, 7, 8, 13])
+def test_bools_become_bits_where_bits_are_asked_for(start, nulls):
+    values = np.arange(30) % 3 == 0
+    valid = np.arange(30) % 4 != 0
+    array = ad.array(values, validity=valid) if nulls else ad.array(values)
+    bits = ad.array(array[start:], "bool")
+    assert bits.schema.format == "b"
+    expected = [bool(v) if k or not nulls else None for v, k in zip(values, valid, strict=True)]
+    assert bits.to_pylist() == pa.array(bits).to_pylist() == expected[start:]
+    with pytest.raises(ad.ExchangeError, match="not bool"):
+        ad.array(array, "bool", copy=False)
+
+
+def test_stream_off_drops_what_would_have_to_be_waited_for():
+    pending = ad.Tensor.from_pointer(NOWHERE, (2,), "int8", "cuda:0", stream=7)
+    for take in (ad.tensor, ad.array):
+        with pytest.raises(ad.ExchangeError, match="wait"):
+            take(pending).is_ready()
+        assert take(pending, stream=-1).is_ready()
+
+
+def test_the_producer_is_not_asked_to_convert_when_nothing_may_be_copied():
+    source = pa.array([1, 2])
+    assert ad.array(source, "float64").to_pylist() == [1.0, 2.0]  # pyarrow's cast
+    with pytest.raises(ad.ExchangeError, match="int64, not double"):
+        ad.array(source, "float64", copy=False)
+
+
+@pytest.mark.parametrize("stop", [3, 5])
+def test_a_sliced_batch_is_taken_by_all(stop):
+    batch = ad.record_batch({"a": np.arange(5), "b": pa.array(["u", None, "w", "x", None])})
+    part = batch[1:stop]
+    expected = pa.record_batch(batch).slice(1, stop - 1).to_pylist()
+    assert pa.record_batch(part).to_pylist() == expected
+    assert pl.DataFrame(part).to_dicts() == expected
+    assert part.to_pylist() == pa.array(part).to_pylist() == expected
+
+
+def test_negative_strides_into_torch():
+    data = np.arange(3.0)[::-1]
+    assert ad.convert(data, torch.Tensor).tolist() == [2.0, 1.0, 0.0]
+    with pytest.raises(ad.ExchangeError, match="negative stride"):
+        ad.convert(data, torch.Tensor, copy=False)
+
+
+def test_jax_may_not_copy_unseen():
+    shifted = np.arange(1001, dtype="float32")[1:]
+    if shifted.ctypes.data % 64 == 0:
+        shifted = shifted[1:]
+    assert ad.convert(shifted, jax.Array).tolist() == shifted.tolist()
+    with pytest.raises(ad.ExchangeError, match="jax copied"):
+        ad.convert(shifted, jax.Array, copy=False)
