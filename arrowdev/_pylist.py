@@ -5,6 +5,7 @@ Imported on first use.
 """
 
 import datetime
+import json
 import struct
 from decimal import Decimal
 
@@ -13,6 +14,9 @@ from arrowdev._errors import require_host
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = _EPOCH.date()
 _PER_SECOND = {"s": 1, "m": 10**3, "u": 10**6, "n": 10**9}
+_COMPLEX = 5  # DLPack's type codes
+_BFLOAT16 = (4, 16)
+_PLAIN_CODES = (0, 1, 2)
 _FIXED = {
     "c": "b",
     "C": "B",
@@ -34,9 +38,14 @@ def to_pylist(array):
     if array.schema.dictionary is not None:
         values = to_pylist(array.dictionary)
         indices = _fixed(array, _FIXED[array.schema.format])
-        rows = [None if i is None else values[i] for i in _with_nulls(array, indices)]
-        return rows
+        return [None if i is None else _at(values, i) for i in _with_nulls(array, indices)]
     return _with_nulls(array, _decode(array))
+
+
+def _at(values, index):
+    if not 0 <= index < len(values):
+        raise IndexError(f"dictionary index {index} is not among {len(values)} values")
+    return values[index]
 
 
 def scalar(array, index):
@@ -91,9 +100,24 @@ def _metadata(array, key):
     return (array.schema.metadata or {}).get(key)
 
 
+def _dlpack_dtype(array):
+    """(code, bits) of an arrowdev.dlpack array, else None."""
+    if _metadata(array, b"ARROW:extension:name") != b"arrowdev.dlpack":
+        return None
+    parameters = json.loads(_metadata(array, b"ARROW:extension:metadata"))
+    return parameters["code"], parameters["bits"]
+
+
 def _extension_values(array, values):
     if _metadata(array, b"ARROW:extension:name") == b"arrow.bool8":
         return [bool(value) for value in values]
+    dtype = _dlpack_dtype(array)
+    if dtype == _BFLOAT16:
+        return [struct.unpack("<f", struct.pack("<I", value << 16))[0] for value in values]
+    if dtype is not None and dtype[0] not in _PLAIN_CODES:
+        raise NotImplementedError(
+            f"no Python value for DLPack type code {dtype[0]}; .view() shows what is stored"
+        )
     return values
 
 
@@ -285,10 +309,8 @@ def _fixed_list(array, size):
     n = int(size)
     rows = range(array.offset, array.offset + len(array))
     values = [_child(array, i * n, (i + 1) * n) for i in rows]
-    is_complex = b'"code":5' in (_metadata(array, b"ARROW:extension:metadata") or b"").replace(
-        b" ", b""
-    )
-    if _metadata(array, b"ARROW:extension:name") == b"arrowdev.dlpack" and is_complex:
+    dtype = _dlpack_dtype(array)
+    if dtype is not None and dtype[0] == _COMPLEX:
         return [complex(*pair) for pair in values]
     return values
 

@@ -262,7 +262,7 @@ INVALID = [
     (
         "children[1]",
         lambda: ad.Array.from_buffers(
-            pa.struct([("a", pa.int8()), ("b", pa.int8())]), 3, [None], children=[b"abc", b"ab"]
+            pa.struct([("a", pa.uint8()), ("b", pa.uint8())]), 3, [None], children=[b"abc", b"ab"]
         ),
         "length is 2",
     ),

@@ -241,7 +241,6 @@ def test_record_batch():
         ad.record_batch({"a": a, "b": b}),
         ad.record_batch([a, b], names=["a", "b"]),
         ad.record_batch((a, b), names=("a", "b")),
-        ad.record_batch([a, b], names="ab"),
         ad.record_batch(ad.record_batch({"a": a, "b": b})),
     ):
         assert str(batch.schema) == "struct<a: int64, b: double>"
@@ -822,3 +821,96 @@ def test_jax_may_not_copy_unseen():
     assert ad.convert(shifted, jax.Array).tolist() == shifted.tolist()
     with pytest.raises(ad.ExchangeError, match="jax copied"):
         ad.convert(shifted, jax.Array, copy=False)
+
+
+# --- parts that do not fit --------------------------------------------------------------
+
+
+def test_children_are_what_the_type_says():
+    schema = pa.struct([("a", pa.int64())])
+    with pytest.raises(ad.InvalidArrowError, match=r"^children\[0\]: the array has the format"):
+        ad.Array.from_buffers(schema, 3, [None], children=[np.zeros(3, np.int8)])
+    coded = pa.dictionary(pa.int8(), pa.int64())
+    with pytest.raises(ad.InvalidArrowError, match="^dictionary: the array has the format"):
+        ad.Array.from_buffers(
+            coded, 1, [None, np.zeros(1, np.int8)], dictionary=np.zeros(1, np.int8)
+        )
+
+
+def test_batches_of_batches_end_somewhere():
+    batch = np.arange(2)
+    with pytest.raises(ad.InvalidArrowError, match="nested deeper than 64"):
+        for _ in range(100):
+            batch = ad.record_batch({"a": batch})
+
+
+def test_nulls_in_a_child_are_not_relabelled_away():
+    source = pa.array([{"a": 1}, {"a": None}])
+    strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    with pytest.raises(ad.ExchangeError, match="not nullable"):
+        ad.array(source, strict, copy=False)
+
+
+def test_any_other_tuple_speaks_nothing():
+    with pytest.raises(TypeError, match="speaks none"):
+        ad.array((1, 2, 3))
+
+
+def test_names_go_with_sequences():
+    for columns, names in (({"a": np.arange(2)}, ["b"]), ([np.arange(2)], "a")):
+        with pytest.raises(TypeError, match="names= is a sequence of str"):
+            ad.record_batch(columns, names=names)
+
+
+def test_chunks_without_rows_do_not_count():
+    chunked = pa.chunked_array([[], [1, 2], []], pa.int64())
+    assert ad.array(chunked).to_pylist() == [1, 2]
+    assert ad.array(pa.chunked_array([[], []], pa.int64())).to_pylist() == []
+
+
+def test_bools_of_a_byte_for_who_asks_for_bits():
+    schema = ad.schema("bool").__arrow_c_schema__()
+    exported, _ = ad.array(np.array([True, False])).__arrow_c_device_array__(schema)
+    assert str(ad.schema(exported)) == "extension<arrow.bool8>"  # best effort
+
+
+@pytest.mark.parametrize("call", ["into", "to", "count_nulls"])
+def test_no_stream_is_guessed_at(call):
+    array = ad.array(np.arange(3))
+    arguments = {"into": (np.ndarray,), "to": ("cpu",), "count_nulls": ()}[call]
+    with pytest.raises(TypeError, match="stream must be"):
+        getattr(array, call)(*arguments, stream="rubbish")
+
+
+def test_fill_value_of_a_type_that_is_no_number():
+    odd = pa.array([bytes(31), None], pa.binary(31))
+    field = pa.field(
+        "x",
+        odd.type,
+        metadata={
+            "ARROW:extension:name": "arrowdev.dlpack",
+            "ARROW:extension:metadata": '{"code": 0, "bits": 248, "lanes": 1}',
+        },
+    )
+    batch = pa.record_batch([odd], schema=pa.schema([field]))
+    with pytest.raises(ValueError, match="cannot be filled"):
+        ad.tensor(ad.array(batch)["x"], nulls="fill", fill_value=1)
+
+
+def test_a_buffer_of_unknown_size_is_not_exchanged():
+    offsets, data = (
+        ad.Tensor.from_pointer(NOWHERE, (size,), "int8", "cuda:0") for size in (12, 9)
+    )
+    text = ad.Array.from_buffers("string", 2, [None, offsets, data])
+    buffer = text.buffers[2]
+    assert buffer and buffer.nbytes is None
+    for use in (ad.tensor, ad.array, len, lambda b: b.__dlpack__(max_version=(1, 3))):
+        with pytest.raises((ad.ExchangeError, TypeError), match="size"):
+            use(buffer)
+
+
+def test_values_of_extensions_at_the_prompt():
+    halves = ad.array(torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
+    assert halves.to_pylist() == [1.5, -2.0]
+    with pytest.raises(NotImplementedError, match="type code 10"):
+        ad.array(torch.tensor([1.5]).to(torch.float8_e4m3fn)).to_pylist()

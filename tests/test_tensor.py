@@ -524,3 +524,13 @@ def test_numpy_never_sees_an_object_instead():
     for tensor in (bfloat16, ad.Tensor.from_pointer(**good)):
         with pytest.raises(ad.ExchangeError):
             np.asarray(tensor)
+
+
+def test_from_pointer_of_a_shape_that_shrinks():
+    class Shrinking:
+        def __index__(self):
+            shape.clear()
+            return 1
+
+    shape = [Shrinking() for _ in range(4)]
+    assert ad.Tensor.from_pointer(64, shape, "int8", "cpu").shape == (1, 1, 1, 1)

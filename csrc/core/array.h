@@ -120,8 +120,6 @@ bool ad_array_has_no_nulls(const ad_array *array);
 
 /* --- building ----------------------------------------------------------- */
 
-#define AD_ARRAY_MAX_BUFFERS 3
-
 /* A new node over foreign memory. */
 typedef struct ad_array_spec {
     ad_schema schema; /* borrowed; gains a reference */
@@ -153,7 +151,9 @@ AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
 
 /* Export the whole tree from one arena that shares buffer lists with the
  * import. Box rules as for ad_schema_export. The sync goes out as
- * `sync_event`; `reserved` is zeroed. */
+ * `sync_event`; `reserved` is zeroed. A slice of a struct without a bitmap
+ * leaves with offset 0 and its columns cut instead: pyarrow and pandas take
+ * no record batch with an offset. */
 AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
                                         struct ArrowDeviceArray **box,
                                         ad_error *err);

@@ -63,8 +63,8 @@ AD_MUST_CHECK ad_status ad_array_with_validity(const ad_array *array,
                                                int valid_value, ad_array *out,
                                                ad_error *err);
 
-/* arrow.bool8 rows of a host array as bits (type bool), which takes a copy;
- * offset, nulls and everything else stay as they are. */
+/* arrow.bool8 rows of a host array as bits (nullable bool, without a name),
+ * which takes a copy; offset and nulls stay as they are. */
 AD_MUST_CHECK ad_status ad_array_pack_bools(const ad_array *array,
                                             ad_array *out, ad_error *err);
 

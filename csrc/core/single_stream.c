@@ -1,6 +1,7 @@
 #include "core/single_stream.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,14 +33,20 @@ errno_of(ad_status status)
 }
 
 static int
+note_error(single_source *source, ad_status status, const ad_error *err)
+{
+    snprintf(source->message, sizeof(source->message), "%.255s", err->message);
+    return errno_of(status);
+}
+
+static int
 single_get_schema(single_source *source, struct ArrowSchema *out)
 {
     ad_error err;
     struct ArrowSchema *box;
     ad_status status = ad_schema_export(source->array.schema, &box, &err);
     if (status != AD_OK) {
-        memcpy(source->message, err.message, sizeof(source->message) - 1);
-        return errno_of(status);
+        return note_error(source, status, &err);
     }
     *out = *box;
     box->release = NULL;
@@ -58,8 +65,7 @@ single_get_next(single_source *source, struct ArrowDeviceArray *out)
     struct ArrowDeviceArray *box;
     ad_status status = ad_array_export(&source->array, &box, &err);
     if (status != AD_OK) {
-        memcpy(source->message, err.message, sizeof(source->message) - 1);
-        return errno_of(status);
+        return note_error(source, status, &err);
     }
     *out = *box;
     box->array.release = NULL;
@@ -339,39 +345,53 @@ read_chunk(single_reader *reader, ad_schema schema, ad_array *out,
     return AD_OK;
 }
 
-/* Leave the first chunk in *out and make sure that it is the only one. */
+/* The next chunk that has rows; *is_end when there is none. The first chunk
+ * without rows is kept in *empty, for a stream that has no other. */
+static ad_status
+read_rows(single_reader *reader, ad_schema schema, ad_array *out,
+          ad_array *empty, bool *is_end, ad_error *err)
+{
+    for (;;) {
+        AD_RETURN_IF_ERR(read_chunk(reader, schema, out, is_end, err));
+        if (*is_end || out->length > 0) {
+            return AD_OK;
+        }
+        ad_array_clear(empty);
+        *empty = *out;
+        *out = (ad_array){0};
+    }
+}
+
+/* Leave the only chunk that has rows in *out. */
 static ad_status
 read_single(single_reader *reader, ad_array *out, ad_error *err)
 {
     ad_schema schema = {0};
     ad_array first = {0};
     ad_array second = {0};
+    ad_array empty = {0};
     bool is_end;
     AD_RETURN_IF_ERR(check_callbacks(reader, err));
     AD_RETURN_IF_ERR(read_schema(reader, &schema, err));
-    ad_status status = read_chunk(reader, schema, &first, &is_end, err);
-    if (status != AD_OK) {
-        goto done;
+    ad_status status = read_rows(reader, schema, &first, &empty, &is_end, err);
+    bool has_rows = status == AD_OK && !is_end;
+    if (has_rows) {
+        status = read_rows(reader, schema, &second, &empty, &is_end, err);
     }
-    if (is_end) {
-        status = ad_array_empty(schema, out, err);
-        goto done;
-    }
-    status = read_chunk(reader, schema, &second, &is_end, err);
-    if (status != AD_OK) {
-        goto done;
-    }
-    if (!is_end) {
+    if (status == AD_OK && !is_end) {
         status = ad_fail(err, AD_ERR_EXCHANGE, "chunks",
                          "combine the chunks in the producing library first "
                          "(polars: .rechunk(), pyarrow: .combine_chunks())",
                          "the stream has more than one chunk, and one array "
                          "was asked for");
-        goto done;
+    } else if (status == AD_OK && !has_rows && empty.node == NULL) {
+        status = ad_array_empty(schema, out, err);
+    } else if (status == AD_OK) {
+        ad_array *only = has_rows ? &first : &empty;
+        *out = *only;
+        *only = (ad_array){0};
     }
-    *out = first;
-    first = (ad_array){0};
-done:
+    ad_array_clear(&empty);
     ad_array_clear(&second);
     ad_array_clear(&first);
     ad_schema_unref(schema);

@@ -57,6 +57,20 @@ bytes_of(int64_t n, uint32_t bits, int64_t *out)
     return !__builtin_add_overflow(whole, packed, out);
 }
 
+ad_status
+ad_tensor_require_size(const ad_tensor *tensor, ad_error *err)
+{
+    if (!(tensor->flags & AD_TENSOR_SIZE_UNKNOWN)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "take the size from the library that made the data",
+            "the size of this buffer is only known from device memory, which "
+            "no loaded runtime can read");
+    ad_error_device(err, tensor->device);
+    return AD_ERR_EXCHANGE;
+}
+
 int64_t
 ad_tensor_size(const ad_tensor *tensor)
 {

@@ -80,6 +80,10 @@ AD_MUST_CHECK ad_status ad_tensor_check(const ad_tensor_claim *claim,
                                         const char *what, ad_tensor_value *out,
                                         ad_error *err);
 
+/* Fail for AD_TENSOR_SIZE_UNKNOWN. */
+AD_MUST_CHECK ad_status ad_tensor_require_size(const ad_tensor *tensor,
+                                               ad_error *err);
+
 /* Number of elements: the product of the shape; 1 for 0-d. */
 int64_t ad_tensor_size(const ad_tensor *tensor);
 

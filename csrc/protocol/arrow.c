@@ -1,5 +1,7 @@
 #include "protocol/arrow.h"
 
+#include "core/extension.h"
+
 /* --- as a consumer --------------------------------------------------------- */
 
 static PyObject *
@@ -123,6 +125,15 @@ values_of(const struct ArrowSchema *node)
     return node;
 }
 
+/* Bools of one byte, which bits are another representation of. */
+static bool
+is_bool8(const struct ArrowSchema *node)
+{
+    ad_extension extension;
+    return ad_extension_read(node, &extension, NULL) == AD_OK &&
+           extension.kind == AD_EXTENSION_BOOL8;
+}
+
 int
 ad_arrow_check_requested(ad_state *state, ad_schema schema,
                          PyObject *requested)
@@ -147,7 +158,8 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
         ad_raise(state, &err);
         return -1;
     }
-    if (family_of(ours.id) != family_of(theirs.id)) {
+    bool are_bools = theirs.id == AD_TYPE_BOOL && is_bool8(schema.node);
+    if (!are_bools && family_of(ours.id) != family_of(theirs.id)) {
         ad_raise_exchange(state, "requested_schema",
                           "leave requested_schema out and convert afterwards",
                           "requested_schema has the format \"%s\", which is "

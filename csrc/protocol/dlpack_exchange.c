@@ -136,12 +136,13 @@ note_stream(ad_state *state, const ad_dl_exchange_api *api, PyObject *wanted,
     ad_error err;
     intptr_t number;
     int32_t type = tensor->device.type;
-    if (ad_dlpack_has_no_streams(type) ||
+    /* DLPack knows no streams for the types without a default one: what it
+     * hands out there is ready as far as it can say anything. */
+    if (!ad_dlpack_default_stream(type, &number) ||
         (wanted != NULL && ad_stream_is_off(wanted))) {
         return AD_IMPORT_DONE;
     }
-    if (wanted != NULL && ad_dlpack_default_stream(type, &number) &&
-        ad_stream_number(state, wanted, type, &number) < 0) {
+    if (wanted != NULL && ad_stream_number(state, wanted, type, &number) < 0) {
         return AD_IMPORT_FAILED;
     }
     if (ask_stream(state, api, tensor->device, &number) < 0) {

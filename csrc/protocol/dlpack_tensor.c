@@ -130,14 +130,21 @@ typedef struct export_block {
     int64_t dims[]; /* shape, then strides */
 } export_block;
 
-/* The block that this thread is handing over just now, until it is freed. */
-static _Thread_local const export_block *handed_over;
+/* A block that this thread is handing over just now; NULL once it is freed. */
+typedef struct hand_over {
+    const void *block;
+    struct hand_over *outer;
+} hand_over;
+
+static _Thread_local hand_over *handed_over;
 
 static void
 free_block(export_block *block)
 {
-    if (handed_over == block) {
-        handed_over = NULL;
+    for (hand_over *at = handed_over; at != NULL; at = at->outer) {
+        if (at->block == block) {
+            at->block = NULL;
+        }
     }
     ad_owner *owner = block->owner;
     ad_sync *sync = block->sync;
@@ -214,6 +221,7 @@ static ad_status
 fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
             ad_dl_tensor *out, ad_error *err)
 {
+    AD_RETURN_IF_ERR(ad_tensor_require_size(tensor, err));
     AD_RETURN_IF_ERR(ad_dlpack_device(tensor->device, &out->device, err));
     out->data = tensor->data;
     out->ndim = tensor->ndim;
@@ -278,16 +286,22 @@ ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
 int
 ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
 {
-    const export_block *outer = handed_over;
-    handed_over = managed;
+    hand_over frame = {managed, handed_over};
+    handed_over = &frame;
     *object = NULL;
-    int result = to_py(managed, object);
-    if ((result != 0 || *object == NULL) && handed_over == managed) {
-        /* torch's function steals on success only. */
-        delete_managed(managed, true);
+    bool failed = to_py(managed, object) != 0 || *object == NULL;
+    handed_over = frame.outer;
+    if (failed) {
+        Py_XDECREF((PyObject *)*object);
+        *object = NULL;
     }
-    handed_over = outer;
-    return *object == NULL ? -1 : result;
+    if (failed && frame.block != NULL) {
+        /* torch's function steals on success only. */
+        PyObject *saved = ad_py_save_exception();
+        delete_managed(managed, true);
+        ad_py_reset_exception(saved);
+    }
+    return failed ? -1 : 0;
 }
 
 /* --- streams ------------------------------------------------------------- */

@@ -33,6 +33,9 @@ void
 ad_interface_wrong(ad_state *state, const char *origin, const char *field,
                    PyObject *found, const char *expected)
 {
+    if (PyErr_Occurred() && ad_exception_is_final(state)) {
+        return; /* not what the producer said, but KeyboardInterrupt etc. */
+    }
     PyObject *cause = ad_py_take_exception();
     PyObject *text = describe(found);
     if (text == NULL) {

@@ -171,6 +171,9 @@ offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (*offers == 0 && slot->has_own_lookup) {
         return add_instance_offers(state, object, NULL, offers);
     }
+    if (!ad_is_capsule_pair(object)) {
+        *offers &= ~AD_PROTOCOL_BIT(capsules); /* some other tuple */
+    }
     return 0;
 }
 
@@ -360,8 +363,7 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     }
     if (ad_is_tensor(state, object)) {
         out->is_array = false;
-        ad_tensor_share(ad_tensor_of(object), &out->tensor);
-        return 0;
+        return ad_self_as_tensor(state, object, &out->tensor);
     }
     ad_type_slot slot;
     hold_slot(state, object, &slot);

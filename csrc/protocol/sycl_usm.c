@@ -54,7 +54,7 @@ static int
 check_wanted_queue(ad_state *state, const ad_request *request,
                    PyObject *syclobj, const char *origin)
 {
-    if (request->stream == NULL) {
+    if (request->stream == NULL || ad_stream_is_off(request->stream)) {
         return 0;
     }
     PyObject *queue = wanted_queue(state, request->stream);

@@ -266,12 +266,45 @@ check_sizes(const inputs *in, const ad_array *array, ad_error *err)
     return AD_OK;
 }
 
+/* Children and dictionary must be what the type says they are. */
+static ad_status
+check_part(const ad_array *part, const struct ArrowSchema *wanted,
+           ad_error *err)
+{
+    if (ad_schema_same_layout(part->schema.node, wanted)) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "the array has the format \"%.80s\" (or others below it), "
+                   "but the type says \"%.80s\"",
+                   part->schema.node->format, wanted->format);
+}
+
+static ad_status
+check_types(const inputs *in, ad_error *err)
+{
+    const struct ArrowSchema *schema = in->schema.node;
+    for (int64_t i = 0; i < in->n_children && i < schema->n_children; i++) {
+        if (check_part(&in->children[i], schema->children[i], err) != AD_OK) {
+            ad_error_path_prepend(err, "children[%lld]", (long long)i);
+            return AD_ERR_ARROW;
+        }
+    }
+    if (schema->dictionary != NULL && in->dictionary.node != NULL &&
+        check_part(&in->dictionary, schema->dictionary, err) != AD_OK) {
+        ad_error_path_prepend(err, "dictionary");
+        return AD_ERR_ARROW;
+    }
+    return AD_OK;
+}
+
 static ad_status
 build(inputs *in, ad_array *out, ad_error *err)
 {
     const void *buffers[MAX_BUFFERS];
     ad_owner *owners[MAX_BUFFERS];
     common_place common;
+    AD_RETURN_IF_ERR(check_types(in, err));
     AD_RETURN_IF_ERR(find_common(in, &common, err));
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         buffers[i] = in->tensors[i].tensor.data;

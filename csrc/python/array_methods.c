@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/type.h"
+#include "protocol/protocol.h"
 #include "python/args.h"
 #include "python/common_getters.h"
 #include "python/errors.h"
@@ -214,7 +215,8 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     PyObject *values[1];
     if (ad_parse_args(state, &count_nulls_signature, args, n_args, kwnames,
-                      values) < 0) {
+                      values) < 0 ||
+        (!ad_is_none(values[0]) && ad_stream_check(state, values[0]) < 0)) {
         return NULL;
     }
     PyObject *count = PyObject_GetAttr(self, AD_STR(state, null_count));

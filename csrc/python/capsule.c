@@ -120,7 +120,9 @@ ad_capsule_new(ad_capsule_kind kind, void *pointer)
     PyObject *capsule =
         PyCapsule_New(pointer, kinds[kind].name, destructors[kind]);
     if (capsule == NULL) {
+        PyObject *saved = ad_py_save_exception();
         kinds[kind].free(pointer);
+        ad_py_reset_exception(saved);
     }
     return capsule;
 }

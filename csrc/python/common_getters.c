@@ -112,6 +112,9 @@ ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         ad_parse_device(state, values[0], &target) < 0) {
         return NULL;
     }
+    if (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0) {
+        return NULL;
+    }
     if (ad_check_device(state, device_of(self), target) < 0) {
         return NULL;
     }
@@ -156,6 +159,7 @@ ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     int copy = AD_COPY_IF_NEEDED;
     if (ad_parse_args(state, &into_signature, args, n_args, kwnames, values) <
             0 ||
+        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0) ||
         (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
         return NULL;
     }

@@ -75,7 +75,8 @@ fill_float(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 int
 ad_fill_element(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 {
-    if (dtype.lanes == 1) {
+    /* The table's numbers have whole bytes, and 64 bits at the most. */
+    if (dtype.lanes == 1 && ad_dtype_find(dtype) != NULL) {
         switch (dtype.code) {
             case AD_DL_INT:
                 return fill_signed(value, dtype, element);

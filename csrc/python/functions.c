@@ -165,9 +165,6 @@ function_protocols(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     if (probe < 0 || ad_offers(state, values[0], &offers) < 0) {
         return NULL;
     }
-    if (!ad_is_capsule_pair(values[0])) {
-        offers &= ~AD_PROTOCOL_BIT(capsules);
-    }
     PyObject *names = PyList_New(0);
     for (int i = 0; names != NULL && i < AD_N_PROTOCOLS; i++) {
         if (!(offers >> i & 1)) {

@@ -73,25 +73,6 @@ ad_as_array_object(ad_state *state, PyObject *value)
     return ad_array_object_new(state, &array);
 }
 
-static ad_status
-same_layout(const struct ArrowSchema *a, const struct ArrowSchema *b,
-            bool *out, ad_error *err)
-{
-    bool equal = strcmp(a->format, b->format) == 0 &&
-                 a->n_children == b->n_children &&
-                 (a->dictionary == NULL) == (b->dictionary == NULL);
-    for (int64_t i = 0; equal && i < a->n_children; i++) {
-        AD_RETURN_IF_ERR(
-            same_layout(a->children[i], b->children[i], &equal, err));
-    }
-    if (equal && a->dictionary != NULL) {
-        AD_RETURN_IF_ERR(
-            same_layout(a->dictionary, b->dictionary, &equal, err));
-    }
-    *out = equal;
-    return AD_OK;
-}
-
 /* Bools of one byte, where bits are asked for and a copy is allowed. */
 static ad_status
 pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
@@ -109,20 +90,40 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
     return AD_OK;
 }
 
+/* Would a child (or dictionary) that has, or may have, nulls be relabelled as
+ * not nullable? The layouts are the same. */
+static bool
+child_loses_nulls(const struct ArrowArray *node,
+                  const struct ArrowSchema *from, const struct ArrowSchema *to)
+{
+    for (int64_t i = 0; i < node->n_children; i++) {
+        const struct ArrowArray *child = node->children[i];
+        bool may_have_nulls = child->null_count != 0 && child->n_buffers > 0 &&
+                              child->buffers[0] != NULL;
+        bool is_narrowed = (from->children[i]->flags & ARROW_FLAG_NULLABLE) &&
+                           !(to->children[i]->flags & ARROW_FLAG_NULLABLE);
+        if ((may_have_nulls && is_narrowed) ||
+            child_loses_nulls(child, from->children[i], to->children[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Give the array the asked-for type: names, nullability, metadata and
  * extensions are relabelled without a copy, bools become bits with one;
  * anything else is refused. */
 static int
 apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
 {
-    bool same = false;
     ad_error err;
     ad_status status = pack_if_bools(array, wanted, copy, &err);
-    if (status == AD_OK) {
-        status = same_layout(array->schema.node, wanted.node, &same, &err);
-    }
-    bool loses_nulls = !(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
-                       ad_array_known_null_count(array) != 0;
+    bool same = ad_schema_same_layout(array->schema.node, wanted.node);
+    bool loses_nulls =
+        same &&
+        ((!(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
+          ad_array_known_null_count(array) != 0) ||
+         child_loses_nulls(array->node, array->schema.node, wanted.node));
     if (status == AD_OK && same && !loses_nulls) {
         ad_schema_unref(array->schema);
         array->schema = ad_schema_ref(wanted);

@@ -161,6 +161,13 @@ build_batch(const columns *c, ad_array *children, ad_schema *schemas,
         .readonly = readonly,
     };
     ad_status status = ad_array_build(&spec, out, err);
+    if (status == AD_OK) {
+        /* Batches of batches must not nest deeper than can be walked. */
+        status = ad_array_validate(schema.node, out->node, err);
+        if (status != AD_OK) {
+            ad_array_clear(out);
+        }
+    }
     ad_schema_unref(schema);
     return status;
 }
@@ -262,6 +269,12 @@ ad_function_record_batch(PyObject *module, PyObject *const *args,
     PyObject *result = NULL;
     PyObject *sequence = NULL;
     if (!ad_is_none(values[1])) {
+        if (PyUnicode_Check(values[1]) || PyDict_Check(values[0])) {
+            PyErr_SetString(PyExc_TypeError,
+                            "names= is a sequence of str and goes with a "
+                            "sequence of columns; a mapping has its own");
+            return NULL;
+        }
         c.name_objects =
             ad_as_tuple(values[1], "names must be a sequence of str");
         sequence = Py_NewRef(values[0]);

@@ -208,12 +208,22 @@ buffer_repr(PyObject *self)
                                 readiness(tensor->sync));
 }
 
+/* Not by len(), which some have not: `if buffer:` asks whether there is one. */
+static int
+tensor_bool(PyObject *Py_UNUSED(self))
+{
+    return 1;
+}
+
 static Py_ssize_t
 tensor_length(PyObject *self)
 {
     const ad_tensor *tensor = ad_tensor_of(self);
-    if (tensor->ndim == 0) {
-        PyErr_SetString(PyExc_TypeError, "len() of a 0-d Tensor");
+    if (tensor->ndim == 0 || (tensor->flags & AD_TENSOR_SIZE_UNKNOWN)) {
+        PyErr_SetString(PyExc_TypeError,
+                        tensor->ndim == 0
+                            ? "len() of a 0-d Tensor"
+                            : "len() of a Buffer of unknown size");
         return -1;
     }
     return (Py_ssize_t)tensor->shape[0];
@@ -235,15 +245,15 @@ static const ad_signature from_pointer_signature = {
 static int
 parse_dims(PyObject *value, const char *name, int64_t *out)
 {
-    PyObject *items = PySequence_Fast(value, "");
+    char message[120];
+    PyOS_snprintf(message, sizeof(message),
+                  "%s must be a sequence of ints, not %.60s", name,
+                  Py_TYPE(value)->tp_name);
+    PyObject *items = ad_as_tuple(value, message);
     if (items == NULL) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s must be a sequence of ints, not "
-                     "%.200s",
-                     name, Py_TYPE(value)->tp_name);
         return -1;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
     if (n > AD_MAX_NDIM) {
         PyErr_Format(PyExc_ValueError,
                      "%s has %zd dimensions, at most %d are "
@@ -252,7 +262,7 @@ parse_dims(PyObject *value, const char *name, int64_t *out)
         n = -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i));
+        out[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(items, i));
         if (out[i] == -1 && PyErr_Occurred()) {
             n = -1;
         }
@@ -447,7 +457,8 @@ static PyMemberDef tensor_members[] = {
 
 #define AD_TENSOR_SLOTS                                                       \
     {Py_tp_dealloc, tensor_dealloc}, {Py_tp_members, tensor_members},         \
-        {Py_mp_length, tensor_length}, {Py_bf_getbuffer, ad_buffer_get},      \
+        {Py_mp_length, tensor_length}, {Py_nb_bool, tensor_bool},             \
+        {Py_bf_getbuffer, ad_buffer_get},                                     \
     {                                                                         \
         Py_bf_releasebuffer, ad_buffer_release                                \
     }

@@ -18,15 +18,11 @@ ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)
     if (!ad_is_tensor(state, self)) {
         const ad_bridge_options options = {.copy = AD_COPY_NEVER};
         status = ad_tensor_from_array(ad_array_of(self), &options, out, &err);
-    } else if (ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN) {
-        status = ad_fail(&err, AD_ERR_EXCHANGE, "device",
-                         "take the size from the library that made the data",
-                         "the size of this buffer is only known from device "
-                         "memory, which no loaded runtime can read");
-        ad_error_device(&err, ad_tensor_of(self)->device);
     } else {
-        ad_tensor_share(ad_tensor_of(self), out);
-        return 0;
+        status = ad_tensor_require_size(ad_tensor_of(self), &err);
+        if (status == AD_OK) {
+            ad_tensor_share(ad_tensor_of(self), out);
+        }
     }
     if (status != AD_OK) {
         ad_raise(state, &err);
