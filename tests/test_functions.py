@@ -831,7 +831,7 @@ def test_children_are_what_the_type_says():
     with pytest.raises(ad.InvalidArrowError, match=r"^children\[0\]: the array has the format"):
         ad.Array.from_buffers(schema, 3, [None], children=[np.zeros(3, np.int8)])
     coded = pa.dictionary(pa.int8(), pa.int64())
-    with pytest.raises(ad.InvalidArrowError, match="^dictionary: the array has the format"):
+    with pytest.raises(ad.InvalidArrowError, match=r"^dictionary: the array has the format"):
         ad.Array.from_buffers(
             coded, 1, [None, np.zeros(1, np.int8)], dictionary=np.zeros(1, np.int8)
         )
