@@ -51,7 +51,16 @@ def as_numpy(obj, dtype, copy):
 
 
 def _numpy(numpy, obj, copy):
-    return numpy.from_dlpack(tensor(obj, copy=copy))
+    values = tensor(obj, copy=copy)
+    try:
+        return numpy.from_dlpack(values)
+    except RuntimeError as error:  # how NumPy says that it has no such type
+        raise exchange_error(
+            f"NumPy has no equivalent of {values.dtype}",
+            reason="dtype",
+            hint=".view() the array as numbers of the same width",
+            device=values.device,
+        ) from error
 
 
 def _by_from_dlpack(path):
@@ -74,10 +83,28 @@ def _torch(torch, obj, copy):
     return torch.from_dlpack(values)
 
 
+def _is_row_major(values):
+    expected = 1
+    for extent, stride in zip(reversed(values.shape), reversed(values.strides), strict=True):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
 def _jax(jax, obj, copy):
-    """jax only takes capsules that cannot say "read-only": such memory is
-    copied where that is allowed. And it copies what is not aligned."""
+    """jax only takes compact memory and capsules that cannot say "read-only":
+    other memory is copied where that is allowed. And it copies what is not
+    aligned."""
     values = tensor(obj, copy=copy)
+    if not _is_row_major(values):
+        if copy is False:
+            raise exchange_error(
+                "jax takes no strided memory without a copy",
+                reason="strides",
+                hint="leave copy=False out",
+            )
+        values = tensor(values, order="C")
     try:
         result = jax.numpy.from_dlpack(values)
     except ExchangeError as error:

@@ -14,7 +14,7 @@ from arrowdev._errors import require_host
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = _EPOCH.date()
 _PER_SECOND = {"s": 1, "m": 10**3, "u": 10**6, "n": 10**9}
-_COMPLEX = 5  # DLPack's type codes
+_COMPLEX, _BOOL = 5, 6  # DLPack's type codes
 _BFLOAT16 = (4, 16)
 _PLAIN_CODES = (0, 1, 2)
 _FIXED = {
@@ -112,6 +112,8 @@ def _extension_values(array, values):
     if _metadata(array, b"ARROW:extension:name") == b"arrow.bool8":
         return [bool(value) for value in values]
     dtype = _dlpack_dtype(array)
+    if dtype is not None and dtype[0] == _BOOL:
+        return [bool(value) for value in values]
     if dtype == _BFLOAT16:
         return [struct.unpack("<f", struct.pack("<I", value << 16))[0] for value in values]
     if dtype is not None and dtype[0] not in _PLAIN_CODES:
@@ -324,9 +326,17 @@ def _struct(array, _):
 
 
 def _map(array, _):
+    """Pairs, not dicts: keys may repeat, and so may the names of the fields."""
+    entries = array.children[0]
+    pairs = zip(
+        *(to_pylist(child.slice(entries.offset, len(entries))) for child in entries.children),
+        strict=True,
+    )
+    pairs = list(pairs)
+    offsets = _fixed(array, "i", extra=1)
     return [
-        None if entries is None else [tuple(entry.values()) for entry in entries]
-        for entries in _list("i")(array, "")
+        pairs[start:stop] if ok else None
+        for start, stop, ok in zip(offsets, offsets[1:], _validity_of(array), strict=False)
     ]
 
 

@@ -1,7 +1,9 @@
 """The module's functions: array, record_batch, from_dlpack, convert, protocols, wrappers."""
 
 import builtins
+import ctypes
 import inspect
+import mmap
 import weakref
 
 import pytest
@@ -914,3 +916,86 @@ def test_values_of_extensions_at_the_prompt():
     assert halves.to_pylist() == [1.5, -2.0]
     with pytest.raises(NotImplementedError, match="type code 10"):
         ad.array(torch.tensor([1.5]).to(torch.float8_e4m3fn)).to_pylist()
+
+
+# --- what a hostile user found ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [pa.array([1]), pa.array([{"a": 1}]), np.arange(1)], ids=str)
+def test_a_renamed_schema_capsule_does_no_harm(source):
+    rename = ctypes.PyDLL(None).PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    array = ad.array(source)
+    for _ in range(3):
+        schema, data = array.__arrow_c_device_array__()
+        rename(schema, b"used_arrow_schema")
+        del schema, data
+    assert pa.array(array).to_pylist() == array.to_pylist()
+
+
+def test_no_offset_is_read_where_there_are_no_rows():
+    with mmap.mmap(-1, 2 * mmap.PAGESIZE) as pages:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        end = address + 2 * mmap.PAGESIZE
+        nothing = pa.foreign_buffer(end, 0)
+        for type in (pa.string(), pa.large_binary()):
+            empty = pa.Array.from_buffers(type, 0, [None, nothing, pa.py_buffer(b"")])
+            array = ad.array(empty)
+            assert array.buffers[1].nbytes == 0 and array.to_pylist() == []
+            pa.array(ad.array(empty, copy=True)).validate(full=True)
+
+
+def test_null_columns_of_polars():
+    assert ad.array(pl.Series([None, None])).to_pylist() == [None, None]
+    batch = ad.record_batch(pl.DataFrame({"a": [1, 2], "b": [None, None]}))
+    assert batch[1:].to_pylist() == pa.record_batch(batch[1:]).to_pylist()
+    assert batch[1:].to_pylist() == [{"a": 2, "b": None}]
+
+
+def test_copies_that_the_producer_cannot_make():
+    data = np.arange(3.0)
+    tensor = ad.tensor(tvm_ffi.from_dlpack(data), copy=True)
+    assert pointer(tensor) != data.ctypes.data and np.from_dlpack(tensor).tolist() == [0, 1, 2]
+
+
+def test_strided_memory_into_jax():
+    data = np.arange(10, dtype="f4")
+    for part in (data[::2], data[::-1], data.reshape(2, 5)[:, 1:3]):
+        assert ad.convert(part, jax.Array).tolist() == part.tolist()
+        with pytest.raises(ad.ExchangeError, match="strided"):
+            ad.convert(part, jax.Array, copy=False)
+
+
+def test_types_that_numpy_has_not():
+    halves = ad.tensor(torch.zeros(2, dtype=torch.bfloat16))
+    with pytest.raises(ad.ExchangeError, match="no equivalent of bfloat16"):
+        halves.into(np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("type", "buffers", "text"),
+    [
+        ("int8", [np.array([True, True]), b"ab"], "buffer 0 is a bitmap"),
+        ("bool", [None, np.array([True, True])], "buffer 1 is a bitmap"),
+        ("utf8", [None, np.array([0, 1, 2]), b"ab"], "buffer 1 has offsets of 32 bits"),
+    ],
+)
+def test_buffers_of_other_elements(type, buffers, text):
+    with pytest.raises(ValueError, match=text):
+        ad.Array.from_buffers(type, 2, buffers)
+
+
+def test_columns_pending_on_one_stream_make_a_batch():
+    def column(stream):
+        return ad.Tensor.from_pointer(NOWHERE, (2,), "int8", "cuda:0", stream=stream)
+
+    assert len(ad.record_batch({"a": column(7), "b": column(7)})) == 2
+    with pytest.raises(ad.ExchangeError, match="another event"):
+        ad.record_batch({"a": column(7), "b": column(8)})
+
+
+def test_values_at_the_prompt_keep_what_names_repeat():
+    assert ad.array(np.array(True)).to_pylist() == [True]
+    repeated = pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("k", pa.int64()))
+    array = pa.array([[("a", 1), ("a", 2)], None], repeated)
+    assert ad.array(array).to_pylist() == [[("a", 1), ("a", 2)], None]

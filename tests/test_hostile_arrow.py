@@ -1505,10 +1505,10 @@ def test_list_emptied_while_it_is_read(place):
         batch = ad.record_batch([Clearing(names) for _ in range(4)], names=names)
         assert [child.name for child in batch.schema.children] == [f"name{n}" for n in range(4)]
     elif place == "buffers":
-        ad.Array.from_buffers("utf8", 0, items[1:4] and items[:3])
+        ad.Array.from_buffers("large_utf8", 0, items[1:4] and items[:3])
         items = []
         items.extend(Clearing(items) for _ in range(3))
-        batch = ad.Array.from_buffers("utf8", 1, items)
+        batch = ad.Array.from_buffers("large_utf8", 1, items)
         return
     elif place == "children":
         batch = ad.Array.from_buffers(schema, 8, [None], children=items)

@@ -70,6 +70,13 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
     return AD_OK;
 }
 
+/* Without rows there may be no offset at all, as older producers have it. */
+static int64_t
+offsets_size(int64_t end, int64_t index_size)
+{
+    return end == 0 ? 0 : (end + 1) * index_size;
+}
+
 static ad_status
 size_after_validity(const ad_array *array, const ad_type *type, int64_t i,
                     int64_t *out, ad_error *err)
@@ -84,10 +91,10 @@ size_after_validity(const ad_array *array, const ad_type *type, int64_t i,
             if (i == 2) {
                 return data_size(array, type, end, out, err);
             }
-            *out = (end + 1) * index_size;
+            *out = offsets_size(end, index_size);
             return AD_OK;
         case AD_LAYOUT_LIST:
-            *out = (end + 1) * index_size;
+            *out = offsets_size(end, index_size);
             return AD_OK;
         case AD_LAYOUT_LIST_VIEW:
             *out = end * index_size;

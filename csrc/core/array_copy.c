@@ -24,7 +24,11 @@ copy_buffer(const ad_array *array, int64_t i, const void **buffer,
     AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &nbytes, err));
     AD_RETURN_IF_ERR(
         ad_memory_new(nbytes > 0 ? nbytes : AD_ALIGNMENT, &memory, err));
-    memcpy(memory->data, source, (size_t)nbytes);
+    if (nbytes == 0) {
+        memset(memory->data, 0, AD_ALIGNMENT); /* a valid first offset */
+    } else {
+        memcpy(memory->data, source, (size_t)nbytes);
+    }
     *buffer = memory->data;
     *owner = &memory->base;
     return AD_OK;

@@ -159,11 +159,11 @@ is_sliced_batch(const ad_array *array)
 }
 
 static void
-cut_columns(struct ArrowArray *batch)
+cut_columns(struct ArrowArray *batch, const struct ArrowSchema *schema)
 {
     for (int64_t i = 0; i < batch->n_children; i++) {
         struct ArrowArray *column = batch->children[i];
-        bool is_null_type = column->n_buffers == 0 && column->n_children == 0;
+        bool is_null_type = schema->children[i]->format[0] == 'n';
         column->offset += batch->offset;
         column->length = batch->length;
         if (is_null_type) {
@@ -198,7 +198,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **box,
     out->array.length = array->length;
     out->array.null_count = array->null_count;
     if (is_sliced_batch(array)) {
-        cut_columns(&out->array);
+        cut_columns(&out->array, array->schema.node);
     }
     out->device_id = array->device.id;
     out->device_type = array->device.type;

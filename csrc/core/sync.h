@@ -57,6 +57,15 @@ ad_sync_unref(ad_sync *sync)
     }
 }
 
+/* One and the same thing to wait for (NULL is none). */
+static inline bool
+ad_sync_same(const ad_sync *a, const ad_sync *b)
+{
+    return a == b || (a != NULL && b != NULL && a->kind == b->kind &&
+                      a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
+                      ad_device_equal(a->device, b->device));
+}
+
 /* The address of the event handle that a device array carries for `sync`:
  * NULL for a NULL sync. Fails for a stream or queue, of which no event can be
  * made without a runtime. */

@@ -134,10 +134,10 @@ export_schema_capsule(ad_state *state, ad_schema schema)
 static PyObject *
 cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache)
 {
+    const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
     if (*cache != NULL && Py_REFCNT(*cache) == 1 &&
-        ad_schema_box_renew(
-            PyCapsule_GetPointer(*cache, ad_capsule_name(AD_CAPSULE_SCHEMA)),
-            schema)) {
+        PyCapsule_IsValid(*cache, name) && /* a consumer may have renamed it */
+        ad_schema_box_renew(PyCapsule_GetPointer(*cache, name), schema)) {
         return Py_NewRef(*cache);
     }
     PyObject *capsule = export_schema_capsule(state, schema);

@@ -251,6 +251,11 @@ request_capsule(ad_state *state, PyObject *object, ad_copy copy,
                                                    : NULL;
     PyObject *capsule =
         call_dlpack(state, object, state->max_version, stream, copy_value);
+    if (capsule == NULL && copy == AD_COPY_ALWAYS &&
+        PyErr_ExceptionMatches(PyExc_BufferError)) {
+        PyErr_Clear(); /* it cannot copy, so the copy is made here */
+        capsule = call_dlpack(state, object, state->max_version, stream, NULL);
+    }
     if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
         return capsule;
     }

@@ -178,7 +178,8 @@ add_part(common_place *common, ad_device device, ad_sync *sync, bool readonly,
                        ad_device_format(common->device, first),
                        ad_device_format(device, second));
     }
-    if (common->sync != NULL && sync != NULL && common->sync != sync) {
+    if (common->sync != NULL && sync != NULL &&
+        !ad_sync_same(common->sync, sync)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "event",
                        "synchronize in the producing library",
                        "the parts of an array wait for different events, and "
@@ -298,6 +299,38 @@ check_types(const inputs *in, ad_error *err)
     return AD_OK;
 }
 
+/* Memory whose elements are said to be something else than the buffer has:
+ * bools of one byte are no bitmap, and offsets have one width. */
+static ad_status
+check_elements(const inputs *in, ad_error *err)
+{
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(in->schema.node->format, &type, err));
+    int offset_bits = type.wide_offsets ? 64 : 32;
+    for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
+        ad_dl_dtype dtype = in->tensors[i].tensor.dtype;
+        bool is_bitmap = (i == 0 && type.has_validity) ||
+                         (i == 1 && type.id == AD_TYPE_BOOL);
+        bool is_offsets = i == 1 && (type.layout == AD_LAYOUT_OFFSETS ||
+                                     type.layout == AD_LAYOUT_LIST);
+        if (is_bitmap && dtype.code == AD_DL_BOOL) {
+            return ad_fail(err, AD_ERR_VALUE, NULL,
+                           "pass a bitmap, eight rows a byte, or use "
+                           "arrowdev.array(..., validity=)",
+                           "buffer %zd is a bitmap, but these are bools of "
+                           "one byte each",
+                           i);
+        }
+        if (is_offsets && dtype.bits > 8 && dtype.bits != offset_bits) {
+            return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                           "buffer %zd has offsets of %d bits, but these "
+                           "elements have %d",
+                           i, offset_bits, dtype.bits);
+        }
+    }
+    return AD_OK;
+}
+
 static ad_status
 build(inputs *in, ad_array *out, ad_error *err)
 {
@@ -305,6 +338,7 @@ build(inputs *in, ad_array *out, ad_error *err)
     ad_owner *owners[MAX_BUFFERS];
     common_place common;
     AD_RETURN_IF_ERR(check_types(in, err));
+    AD_RETURN_IF_ERR(check_elements(in, err));
     AD_RETURN_IF_ERR(find_common(in, &common, err));
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         buffers[i] = in->tensors[i].tensor.data;

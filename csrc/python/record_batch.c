@@ -116,7 +116,8 @@ check_column(const columns *c, Py_ssize_t i, const ad_array **with_sync,
     if (column->sync == NULL) {
         return AD_OK;
     }
-    if (*with_sync != NULL && (*with_sync)->sync != column->sync) {
+    if (*with_sync != NULL &&
+        !ad_sync_same((*with_sync)->sync, column->sync)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "event",
                        "synchronize in the producing library",
                        "column \"%s\" waits for another event than a column "
