@@ -136,7 +136,7 @@ cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache)
 {
     const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
     if (*cache != NULL && Py_REFCNT(*cache) == 1 &&
-        PyCapsule_IsValid(*cache, name) && /* a consumer may have renamed it */
+        PyCapsule_GetName(*cache) == name && /* not renamed by a consumer */
         ad_schema_box_renew(PyCapsule_GetPointer(*cache, name), schema)) {
         return Py_NewRef(*cache);
     }
