@@ -31,8 +31,7 @@ data_size(const ad_array *array, const ad_type *type, int64_t end,
     const void *offsets = array->node->buffers[1];
     if (offsets == NULL || end == 0) {
         *out = 0;
-    } else if (!ad_backend_for(array->device.type)->host_accessible ||
-               array->sync != NULL) {
+    } else if (!ad_host_accessible(array->device) || array->sync != NULL) {
         *out = AD_SIZE_UNKNOWN;
     } else {
         *out = read_offset(offsets, type->wide_offsets, end);
@@ -55,8 +54,7 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
         *out = 0; /* sound only without rows, of which none points here */
         return AD_OK;
     }
-    if (array->sync != NULL ||
-        !ad_backend_for(array->device.type)->host_accessible) {
+    if (array->sync != NULL || !ad_host_accessible(array->device)) {
         *out = AD_SIZE_UNKNOWN;
         return AD_OK;
     }

@@ -122,7 +122,7 @@ copy_node(const ad_array *array, ad_array *out, ad_error *err)
 ad_status
 ad_array_copy(const ad_array *array, ad_array *out, ad_error *err)
 {
-    if (!ad_backend_for(array->device.type)->host_accessible) {
+    if (!ad_host_accessible(array->device)) {
         char name[AD_DEVICE_NAME_SIZE];
         ad_fail(err, AD_ERR_EXCHANGE, "device",
                 "copy it in the producing library",

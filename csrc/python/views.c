@@ -7,7 +7,7 @@
 bool
 ad_device_is_host(ad_device device)
 {
-    return ad_backend_for(device.type)->host_accessible;
+    return ad_host_accessible(device);
 }
 
 int
