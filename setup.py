@@ -64,10 +64,13 @@ setup(
             "arrowdev._core",
             sources=sorted(
                 source
-                for layer in ("core", "device", "protocol", "python")
+                for layer in ("core", "device", "kernels", "protocol", "python")
                 for source in glob(f"csrc/{layer}/*.c")
             ),
-            depends=["setup.py", *sorted(glob("csrc/*/*.h") + glob("csrc/*/*.def"))],
+            depends=[
+                "setup.py",
+                *sorted(glob("csrc/*/*.h") + glob("csrc/*/*.def") + glob("csrc/*/*.inc")),
+            ],
             include_dirs=["csrc"],
             extra_compile_args=FLAGS,
             extra_link_args=LINK_FLAGS,

@@ -19,11 +19,13 @@ from arrowdev._core import (
     array,
     convert,
     device,
+    devices,
     from_dlpack,
     protocols,
     record_batch,
     schema,
     tensor,
+    use_stream,
     validate,
 )
 from arrowdev._wrappers import as_device, as_host
@@ -44,10 +46,12 @@ __all__ = [
     "as_host",
     "convert",
     "device",
+    "devices",
     "from_dlpack",
     "protocols",
     "record_batch",
     "schema",
     "tensor",
+    "use_stream",
     "validate",
 ]

@@ -5,11 +5,12 @@ import faulthandler
 import sys
 
 import arrowdev
-from arrowdev import _matrix
+from arrowdev import _doctor, _matrix
 
 # A command is a module with DESCRIPTION, add_arguments(parser) and
 # run(arguments), which returns the exit status.
 COMMANDS = {
+    "doctor": _doctor,
     "matrix": _matrix,
 }
 

@@ -34,7 +34,9 @@ def build(name):
         f"-I{sysconfig.get_path('include')}",
         str(source),
     ]
-    key = hashlib.sha256(repr(command).encode() + source.read_bytes()).hexdigest()[:16]
+    read = [source, *sorted((ROOT / "csrc" / "kernels").iterdir())]
+    content = b"".join(path.read_bytes() for path in read)
+    key = hashlib.sha256(repr(command).encode() + content).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"arrowdev-tests-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / f"{name}-{key}.so"

@@ -140,9 +140,9 @@ def test_null_count_is_not_read_from_a_device():
     array = on_device(validity=True)
     assert array.null_count is None
     assert array[1:3].null_count is None
-    with pytest.raises(ad.ExchangeError, match="cuda:1") as info:
+    with pytest.raises(ad.ExchangeError, match="cuda") as info:
         array.count_nulls()
-    assert info.value.reason == "device"
+    assert info.value.reason == "runtime"
     assert on_device(validity=True, null_count=3).null_count == 3
     assert on_device().null_count == 0
 
@@ -516,7 +516,7 @@ def test_to():
     for source, target in ((array, "cuda:0"), (on_device(), "cpu"), (on_device(), "cuda:0")):
         with pytest.raises(ad.ExchangeError, match=str(target)) as info:
             source.to(target)
-        assert (info.value.reason, info.value.device) == ("device", source.device)
+        assert (info.value.reason, info.value.device) == ("runtime", source.device)
     with pytest.raises(ValueError, match="unknown device"):
         array.to("gpu")
 
@@ -743,6 +743,6 @@ def test_from_buffers_with_pending_work():
     first, second = nowhere(stream=5), nowhere(stream=6)
     array = ad.Array.from_buffers("int64", 4, [first, first])
     assert repr(array).endswith("after stream>")
-    with pytest.raises(ad.ExchangeError, match="different events") as info:
+    with pytest.raises(ad.ExchangeError, match="one event for several parts") as info:
         ad.Array.from_buffers("int64", 4, [first, second])
     assert info.value.reason == "event"

@@ -1,7 +1,8 @@
 """The C tests of the core, tests/c/test_*.c, one pytest case per program.
 
 They are built by tests/c/Makefile without Python and under AddressSanitizer
-and UndefinedBehaviorSanitizer.
+and UndefinedBehaviorSanitizer; those in which threads meet once more under
+ThreadSanitizer.
 """
 
 import os
@@ -13,31 +14,51 @@ import compiler
 
 FOLDER = compiler.ROOT / "tests" / "c"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("test_*.c"))
+THREADED = ["test_sync", "test_device_owner", "test_parked", "test_backend", "test_software"]
 
 
-@pytest.fixture(scope="module")
-def build_folder(request):
+def build_folder_for(request, name, sanitizers):
     """Objects live in pytest's cache, so that a second run is quick."""
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    folder = request.config.cache.mkdir("core_c")
+    folder = request.config.cache.mkdir(name)
     source = folder / "sanitizers.c"
     source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     probe = folder / "sanitizers"
     done = compiler.run(
-        [*compiler.command(), "-fsanitize=address,undefined", str(source), "-o", str(probe)]
+        [*compiler.command(), f"-fsanitize={sanitizers}", str(source), "-o", str(probe)]
     )
     if done.returncode != 0 or compiler.run([str(probe)]).returncode != 0:
-        pytest.skip(f"the compiler has no address and undefined sanitizers: {done.stderr}")
+        pytest.skip(f"the compiler has no sanitizers {sanitizers}: {done.stderr}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def build_folder(request):
+    return build_folder_for(request, "core_c", "address,undefined")
+
+
+@pytest.fixture(scope="module")
+def thread_folder(request):
+    return build_folder_for(request, "core_c_threads", "thread")
+
+
+def build_and_run(program, folder, *variables):
+    target = folder / program
+    make = ["make", "-C", str(FOLDER), f"-j{os.cpu_count()}", f"BUILD={folder}", *variables]
+    built = compiler.run([*make, str(target)])
+    assert built.returncode == 0, built.stdout + built.stderr
+    done = compiler.run([str(target)], timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(900)  # the first one compiles the whole core
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program(program, build_folder):
-    target = build_folder / program
-    make = ["make", "-C", str(FOLDER), f"-j{os.cpu_count()}", f"BUILD={build_folder}", str(target)]
-    built = compiler.run(make)
-    assert built.returncode == 0, built.stdout + built.stderr
-    done = compiler.run([str(target)], timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build_and_run(program, build_folder)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", THREADED)
+def test_threads(program, thread_folder):
+    build_and_run(program, thread_folder, "SANITIZE=-fsanitize=thread")

@@ -48,7 +48,7 @@ def test_names(name, value):
     numbered = ad.device((value, 3))
     if name != "CPU":
         assert ad.device(f"{name.lower()}:3") == numbered != device
-        assert (numbered.name, numbered.id) == (f"{name.lower()}:3", 3)
+        assert (str(numbered), numbered.id) == (f"{name.lower()}:3", 3)
     assert eval(repr(numbered), {"arrowdev": ad}) == numbered
 
 

@@ -145,10 +145,13 @@ def test_current_stream_is_pending(device, current, expected, other):
 
 def test_stream_that_the_caller_names():
     foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
-    t = ad.tensor(foreign(), stream=5)
-    with fails("event"):
-        t.__dlpack__(stream=5)
+    with fails("event"):  # without a runtime nobody can make 5 wait for 77
+        ad.tensor(foreign(), stream=5)
+    assert foreign.managed.deleted == 1
+    foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
+    t = ad.tensor(foreign(), stream=77)
     t.__dlpack__(stream=77)
+    foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
     t = ad.tensor(foreign(), stream=-1)
     t.__dlpack__(stream=5)
     with pytest.raises(ValueError):
@@ -170,14 +173,14 @@ def test_copies():
     assert foreign.managed.deleted == 1
     foreign = Foreign()
     assert ad.tensor(foreign(), copy=False).data_ptr == foreign.managed.data
-    for kwargs, copy in (
-        ({"flags": dl.IS_COPIED}, False),
-        ({"device": (dl.CUDA, 0), "data": HANDLE}, True),
+    for kwargs, copy, reason in (
+        ({"flags": dl.IS_COPIED}, False, "copy"),
+        ({"device": (dl.CUDA, 0), "data": HANDLE}, True, "runtime"),
     ):
         foreign = Foreign(**kwargs)
         with fails("refused") as info:
             ad.tensor(foreign(), copy=copy)
-        assert info.value.__cause__.reason == "copy"
+        assert info.value.__cause__.reason == reason
         assert foreign.managed.deleted == 1
 
 
@@ -535,7 +538,7 @@ def test_allocator_of_small_shapes(table, shape):
 @pytest.mark.parametrize(
     ("kwargs", "kind", "text"),
     [
-        ({"device": (2, 1)}, b"BufferError", b"cannot allocate on cuda:1"),
+        ({"device": (2, 1)}, b"BufferError", b"cuda"),
         ({"ndim": -1}, b"BufferError", b"dimensions"),
         ({"shape": (1 << 60,), "strides": None}, b"MemoryError", b""),
     ],

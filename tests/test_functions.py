@@ -39,6 +39,8 @@ SIGNATURES = {
     ad.record_batch: "(columns, /, *, names=None)",
     ad.schema: "(obj, /)",
     ad.device: "(spec, /)",
+    ad.devices: "()",
+    ad.use_stream: "(stream, device=None)",
     ad.convert: "(obj, cls, *, stream=None, copy=None)",
     ad.validate: "(obj, level='structure')",
     ad.protocols: "(obj, probe=False)",
@@ -69,8 +71,9 @@ def test_every_name_is_documented():
 
 @pytest.mark.parametrize("function", SIGNATURES, ids=lambda function: function.__name__)
 def test_missing_and_unknown_arguments(function):
-    with pytest.raises(TypeError):
-        function()
+    if SIGNATURES[function] != "()":
+        with pytest.raises(TypeError):
+            function()
     with pytest.raises(TypeError):
         function(np.arange(3), unknown=1)
     with pytest.raises(TypeError):
@@ -146,7 +149,7 @@ def test_device_elsewhere():
     for make in (ad.array, ad.from_dlpack):
         with pytest.raises(ad.ExchangeError, match=r"on cuda:1.*to cuda:0") as info:
             make(tensor, device="cuda:0")
-        assert (info.value.reason, info.value.device) == ("device", ad.device("cuda:1"))
+        assert (info.value.reason, info.value.device) == ("runtime", ad.device("cuda:1"))
         with pytest.raises(ad.ExchangeError, match=r"cpu.*cuda:0"):
             make(np.arange(3), device="cuda:0")
         with pytest.raises(ValueError, match="unknown device"):
@@ -165,7 +168,7 @@ def test_stream_is_ordered_by_itself():
         assert make(cuda_array(), stream=7).wait(7) is None
         with pytest.raises(ad.ExchangeError) as info:
             make(cuda_array(), stream=8)
-        assert info.value.reason == "stream"
+        assert info.value.reason == "event"
         with pytest.raises(ValueError, match="ambiguous"):
             make(cuda_array(), stream=0)
 
@@ -319,7 +322,7 @@ def test_record_batch_of_several_places():
     with pytest.raises(ad.ExchangeError, match='"b" is on cpu, but "a" is on cuda:1') as info:
         ad.record_batch({"a": column("cuda:1"), "b": np.arange(3)})
     assert info.value.reason == "device"
-    with pytest.raises(ad.ExchangeError, match="another event") as info:
+    with pytest.raises(ad.ExchangeError, match="one event for several parts") as info:
         ad.record_batch({"a": column("cuda:1", stream=5), "b": column("cuda:1", stream=6)})
     assert info.value.reason == "event"
 
@@ -990,7 +993,7 @@ def test_columns_pending_on_one_stream_make_a_batch():
         return ad.Tensor.from_pointer(NOWHERE, (2,), "int8", "cuda:0", stream=stream)
 
     assert len(ad.record_batch({"a": column(7), "b": column(7)})) == 2
-    with pytest.raises(ad.ExchangeError, match="another event"):
+    with pytest.raises(ad.ExchangeError, match="one event for several parts"):
         ad.record_batch({"a": column(7), "b": column(8)})
 
 

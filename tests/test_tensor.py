@@ -224,7 +224,7 @@ def test_pending_stream():
         assert (info.value.reason, info.value.device) == ("event", ad.device("cuda:0"))
     with pytest.raises(ValueError, match="legacy"):
         tensor.wait(0)
-    with pytest.raises(TypeError, match="NoneType"):
+    with pytest.raises(TypeError, match="not None"):
         tensor.wait(None)
     assert ad.Tensor.from_pointer(**good, stream=-1).is_ready()
 
@@ -311,7 +311,7 @@ def test_no_other_order(order):
 def test_order_on_a_device_needs_a_runtime():
     tensor = ad.Tensor.from_pointer(NOWHERE, (4, 3), "int8", "cuda:0")
     assert ad.tensor(tensor, order="C").data_ptr == NOWHERE
-    with pytest.raises(ad.ExchangeError, match="cuda:0"):
+    with pytest.raises(ad.ExchangeError, match="cuda"):
         ad.tensor(tensor, order="F")
 
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/device_owner.h"
+
 /* --- import ------------------------------------------------------------- */
 
 typedef struct imported {
@@ -61,63 +63,85 @@ view_node(ad_array *out, const struct ArrowArray *node)
     out->null_count = settle_null_count(out, node->null_count);
 }
 
-/* The owner that an import will move into, and the sync that hangs on it.
- * Nothing of the caller's is touched yet. */
-static ad_status
-import_prepare(const struct ArrowDeviceArray *array, imported **owner,
-               ad_sync **sync, ad_error *err)
+/* What an import will move into. Nothing of the caller's is touched yet. */
+typedef struct preparation {
+    imported *tree;
+    ad_owner *owner; /* the tree's, or the device owner around it */
+    ad_sync *sync;
+} preparation;
+
+static void
+prepared_drop(preparation *p)
 {
-    imported *self = malloc(sizeof(*self));
-    if (self == NULL) {
-        return ad_fail_memory(err, sizeof(*self));
-    }
-    ad_owner_init(&self->base, imported_destroy);
-    self->array.array.release = NULL;
-    *sync = NULL;
-    if (array->sync_event != NULL) {
-        ad_device device = {array->device_type, array->device_id};
-        ad_status status = ad_sync_new(
-            AD_SYNC_EVENT, device, array->sync_event, &self->base, sync, err);
-        if (status != AD_OK) {
-            ad_owner_unref(&self->base);
-            return status;
-        }
-    }
-    *owner = self;
-    return AD_OK;
+    ad_sync_unref(p->sync);
+    ad_owner_unref(p->owner);
 }
 
-/* Takes over both references and the array. */
+/* The event lives as long as the tree, whatever becomes of the memory's
+ * users. */
+static ad_status
+prepare_device(const struct ArrowDeviceArray *array, preparation *p,
+               ad_error *err)
+{
+    ad_device device = {array->device_type, array->device_id};
+    if (array->sync_event != NULL) {
+        AD_RETURN_IF_ERR(ad_sync_new(AD_SYNC_EVENT, device, array->sync_event,
+                                     &p->tree->base, &p->sync, err));
+    }
+    return ad_device_owner_new(&p->tree->base, (ad_place){.device = device},
+                               NULL, &p->owner, err);
+}
+
+static ad_status
+import_prepare(const struct ArrowDeviceArray *array, preparation *p,
+               ad_error *err)
+{
+    imported *tree = malloc(sizeof(*tree));
+    if (tree == NULL) {
+        return ad_fail_memory(err, sizeof(*tree));
+    }
+    ad_owner_init(&tree->base, imported_destroy);
+    tree->array.array.release = NULL;
+    *p = (preparation){tree, &tree->base, NULL};
+    if (array->device_type == ARROW_DEVICE_CPU && array->sync_event == NULL) {
+        return AD_OK;
+    }
+    ad_status status = prepare_device(array, p, err);
+    if (status != AD_OK) {
+        prepared_drop(p);
+    }
+    return status;
+}
+
+/* Takes over all references and the array. */
 static void
-import_finish(imported *owner, ad_sync *sync, ad_schema schema,
+import_finish(const preparation *p, ad_schema schema,
               struct ArrowDeviceArray *array, ad_array *out)
 {
-    owner->array = *array;
+    p->tree->array = *array;
     array->array.release = NULL;
-    out->owner = &owner->base;
+    out->owner = p->owner;
     out->schema = schema;
-    out->sync = sync;
+    out->sync = p->sync;
     out->device = (ad_device){array->device_type, array->device_id};
     out->readonly = false;
-    view_node(out, &owner->array.array);
+    view_node(out, &p->tree->array.array);
 }
 
 ad_status
 ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
                 ad_array *out, ad_error *err)
 {
-    imported *owner;
-    ad_sync *sync;
+    preparation p;
     ad_schema moved;
     AD_RETURN_IF_ERR(ad_array_validate(schema, &array->array, err));
-    AD_RETURN_IF_ERR(import_prepare(array, &owner, &sync, err));
+    AD_RETURN_IF_ERR(import_prepare(array, &p, err));
     ad_status status = ad_schema_move(schema, &moved, err);
     if (status != AD_OK) {
-        ad_sync_unref(sync);
-        ad_owner_unref(&owner->base);
+        prepared_drop(&p);
         return status;
     }
-    import_finish(owner, sync, moved, array, out);
+    import_finish(&p, moved, array, out);
     return AD_OK;
 }
 
@@ -125,11 +149,10 @@ ad_status
 ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
                    ad_array *out, ad_error *err)
 {
-    imported *owner;
-    ad_sync *sync;
+    preparation p;
     AD_RETURN_IF_ERR(ad_array_validate_known(schema.node, &array->array, err));
-    AD_RETURN_IF_ERR(import_prepare(array, &owner, &sync, err));
-    import_finish(owner, sync, ad_schema_ref(schema), array, out);
+    AD_RETURN_IF_ERR(import_prepare(array, &p, err));
+    import_finish(&p, ad_schema_ref(schema), array, out);
     return AD_OK;
 }
 

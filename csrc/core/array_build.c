@@ -32,6 +32,17 @@ built_destroy(ad_owner *base)
     free(self);
 }
 
+ad_owner *const *
+ad_array_built_members(const ad_owner *owner, size_t *n)
+{
+    if (owner == NULL || owner->destroy != built_destroy) {
+        return NULL;
+    }
+    const built *self = (const built *)owner;
+    *n = self->n_kept;
+    return self->kept;
+}
+
 static void
 copy_view(struct ArrowArray *copy, const ad_array *view)
 {

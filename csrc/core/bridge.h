@@ -1,8 +1,9 @@
 /* The bridge between the two models: a tensor as an Arrow array and back.
  *
- * Zero-copy wherever the type table (docs/types.md) says so; a copy only on
- * host memory, only where strides, bits or nulls demand it, and never with
- * AD_COPY_NEVER.
+ * Zero-copy wherever the type table (docs/types.md) says so; a copy only where
+ * strides, bits or nulls demand it, on the device where the data are, and never
+ * with AD_COPY_NEVER. Copies on a device are made on the thread's current
+ * stream (stream.h).
  */
 #ifndef AD_CORE_BRIDGE_H
 #define AD_CORE_BRIDGE_H
@@ -31,7 +32,7 @@ typedef struct ad_bridge_options {
 /* 1-D: the column itself. N-d: arrow.fixed_shape_tensor, the first dimension
  * is the length. 0-d: one row with the shape in the metadata. Row-compact
  * inner dimensions in any order need no copy (they become the permutation);
- * other strides are copied on the host and refused on a device. Elements of
+ * other strides are copied. Elements of
  * less than a byte: only where the last of several dimensions fills whole
  * bytes, and only contiguous. */
 AD_MUST_CHECK ad_status ad_array_from_tensor(const ad_tensor *tensor,
@@ -47,7 +48,8 @@ AD_MUST_CHECK ad_status ad_array_from_tensor_steal(ad_tensor *tensor,
  * without a copy, and fixed-size binary as a dimension of uint8; bit bools
  * with one. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE
  * and the hint that helps; nulls likewise, unless the options say
- * otherwise. */
+ * otherwise. Nulls of a number that is not known are counted, which blocks on a
+ * device; there they cannot be filled. */
 AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              const ad_bridge_options *options,
                                              ad_tensor_value *out,

@@ -4,6 +4,7 @@
 
 #include "core/bridge.h"
 #include "core/extension.h"
+#include "core/transfer.h"
 #include "device/backend.h"
 
 /* --- storage of one element --------------------------------------------- */
@@ -320,11 +321,14 @@ fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
     return AD_ERR_EXCHANGE;
 }
 
+/* On the device where it is. What the host reaches is copied by the host. */
 static ad_status
 copy_first(const ad_tensor *tensor, ad_array *out, ad_error *err)
 {
     ad_tensor_value copy;
-    AD_RETURN_IF_ERR(ad_tensor_copy(tensor, 'C', &copy, err));
+    bool is_host = ad_host_accessible(tensor->device);
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(
+        tensor, is_host ? AD_CPU : tensor->device, NULL, 'C', &copy, err));
     ad_status status =
         ad_array_from_tensor(&copy.tensor, AD_COPY_NEVER, out, err);
     ad_tensor_clear(&copy.tensor);
@@ -347,10 +351,11 @@ from_bytes(const ad_tensor *tensor, ad_copy copy, ad_array *out, ad_error *err)
                             "in the producing library",
                             err);
     }
-    if (!ad_host_accessible(tensor->device)) {
-        return fail_strides(
-            tensor, "copies are made on the host only in this version",
-            "make it contiguous in the producing library", err);
+    if (!ad_host_accessible(tensor->device) &&
+        !ad_backend_is_there(tensor->device.type)) {
+        return fail_strides(tensor, "no runtime is there that could copy it",
+                            "make it contiguous in the producing library",
+                            err);
     }
     return copy_first(tensor, out, err);
 }

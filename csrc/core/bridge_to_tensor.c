@@ -4,7 +4,7 @@
 #include "core/bridge.h"
 #include "core/bridge_internal.h"
 #include "core/bridge_walk.h"
-#include "core/memory.h"
+#include "core/transfer.h"
 #include "device/backend.h"
 
 /* --- nulls -------------------------------------------------------------- */
@@ -27,8 +27,8 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
                 "pass nulls=\"ignore\" when you know that there are none, or "
                 "that their values do no harm",
                 "%s has a validity bitmap and may have nulls: its null count "
-                "is not known, and cannot be found on this device in this "
-                "version",
+                "is not known, and no runtime is there that could count them "
+                "on this device",
                 what);
     }
     ad_error_device(err, array->device);
@@ -42,7 +42,8 @@ static ad_status
 settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
              bool *has_nulls, ad_error *err)
 {
-    bool is_host = ad_host_accessible(array->device);
+    bool can_count = ad_host_accessible(array->device) ||
+                     ad_backend_is_there(array->device.type);
     *has_nulls = false;
     if (policy == AD_NULLS_IGNORE) {
         return AD_OK;
@@ -53,11 +54,10 @@ settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
         if (n == 0) {
             continue;
         }
-        if (n < 0 && is_host) {
-            AD_RETURN_IF_ERR(ad_sync_require_ready(
-                array->sync, "counting nulls on the host", err));
-            n = ad_bitmap_count_zeros(level->validity, level->offset,
-                                      level->length);
+        if (n < 0 && can_count) {
+            AD_RETURN_IF_ERR(
+                ad_bitmap_count_zeros_of(array, level->validity, level->offset,
+                                         level->length, NULL, &n, err));
             level->n_nulls = n;
         }
         if (n != 0 && policy == AD_NULLS_RAISE) {
@@ -92,17 +92,9 @@ fill_level(const ad_level *level, int64_t n_elements, const void *fill,
 
 /* --- copies ------------------------------------------------------------- */
 
-static void
-expand_bits(const void *bits, int64_t offset, int64_t n, uint8_t *target)
-{
-    for (int64_t i = 0; i < n; i++) {
-        target[i] = ad_bitmap_get(bits, offset + i);
-    }
-}
-
 static ad_status
 check_copy(const ad_array *array, const ad_bridge_options *options,
-           const ad_walk *walk, ad_error *err)
+           const ad_walk *walk, bool has_nulls, ad_error *err)
 {
     if (options->copy == AD_COPY_NEVER) {
         ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow a copy (copy=None)",
@@ -117,8 +109,58 @@ check_copy(const ad_array *array, const ad_bridge_options *options,
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "nulls are to be filled, but no fill value was given");
     }
-    AD_RETURN_IF_ERR(ad_require_host(array->device, err));
-    return ad_sync_require_ready(array->sync, "a copy on the host", err);
+    if (has_nulls && !ad_host_accessible(array->device)) {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                "fill them in the producing library, bring the array to the "
+                "host with .to(\"cpu\"), or take .validity and pass "
+                "nulls=\"ignore\"",
+                "nulls can be filled in host memory only in this version");
+        ad_error_device(err, array->device);
+        return AD_ERR_EXCHANGE;
+    }
+    return AD_OK;
+}
+
+/* Bytes of the bits, where they lie. */
+static ad_status
+unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
+              ad_error *err)
+{
+    bool is_host = ad_host_accessible(array->device);
+    ad_device device = is_host ? AD_CPU : array->device;
+    if (is_host) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
+    }
+    AD_RETURN_IF_ERR(ad_unpack_bits(
+        device, walk->data, array->owner, is_host ? NULL : array->sync,
+        walk->offset, ad_tensor_size(tensor), NULL, &tensor->data,
+        &tensor->owner, &tensor->sync, err));
+    tensor->byte_offset = 0;
+    tensor->device = device;
+    return AD_OK;
+}
+
+/* The values as one run, so that the copy lies in the same order. */
+static ad_status
+duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
+{
+    ad_tensor_value copy;
+    int64_t n = ad_tensor_size(tensor), stride = 1;
+    bool is_host = ad_host_accessible(array->device);
+    ad_tensor run = *tensor;
+    run.ndim = 1;
+    run.shape = &n;
+    run.strides = &stride;
+    run.owner = array->owner;
+    run.sync = array->sync;
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(&run, is_host ? AD_CPU : array->device,
+                                       NULL, 'C', &copy, err));
+    tensor->data = copy.tensor.data;
+    tensor->byte_offset = copy.tensor.byte_offset;
+    tensor->device = copy.tensor.device;
+    tensor->owner = copy.tensor.owner;
+    tensor->sync = copy.tensor.sync;
+    return AD_OK;
 }
 
 /* Replace what *tensor looks at by a copy that lies in the same order. */
@@ -127,26 +169,17 @@ copy_values(const ad_array *array, const ad_bridge_options *options,
             const ad_walk *walk, bool has_nulls, ad_tensor *tensor,
             ad_error *err)
 {
-    ad_memory *memory = NULL;
     int64_t n = ad_tensor_size(tensor);
-    int64_t nbytes = ad_tensor_nbytes(tensor);
-    AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    if (n > 0 && walk->is_bits) {
-        expand_bits(tensor->data, walk->offset, n, memory->data);
-    } else if (n > 0) {
-        memcpy(memory->data, tensor->data, (size_t)nbytes);
-    }
+    AD_RETURN_IF_ERR(check_copy(array, options, walk, has_nulls, err));
+    AD_RETURN_IF_ERR(walk->is_bits ? unpack_values(array, walk, tensor, err)
+                                   : duplicate_values(array, tensor, err));
+    tensor->flags = AD_TENSOR_COPIED;
     for (int32_t i = 0; n > 0 && has_nulls && i < walk->n_levels; i++) {
         if (walk->levels[i].n_nulls != 0) {
             fill_level(&walk->levels[i], n, options->fill,
-                       (size_t)(nbytes / n), memory->data);
+                       (size_t)(ad_tensor_nbytes(tensor) / n), tensor->data);
         }
     }
-    tensor->data = memory->data;
-    tensor->flags = AD_TENSOR_COPIED;
-    tensor->device = AD_CPU;
-    tensor->owner = &memory->base;
     return AD_OK;
 }
 

@@ -7,26 +7,24 @@
 #include "core/memory.h"
 #include "core/owner_group.h"
 #include "device/backend.h"
+#include "kernels/kernels.h"
 
 /* --- counting ----------------------------------------------------------- */
 
 int64_t
 ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
 {
-    const uint8_t *bytes = bitmap;
     int64_t n_set = 0;
-    int64_t i = offset;
-    int64_t end = offset + length;
-    for (; i < end && i % 8 != 0; i++) {
-        n_set += ad_bitmap_get(bitmap, i);
-    }
-    for (; end - i >= 64; i += 64) {
-        uint64_t word;
-        memcpy(&word, bytes + i / 8, sizeof(word));
-        n_set += __builtin_popcountll(word);
-    }
-    for (; i < end; i++) {
-        n_set += ad_bitmap_get(bitmap, i);
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .source = {.place = {.device = AD_CPU}, .data = (void *)bitmap},
+        .target = {.place = {.device = AD_CPU}, .data = &n_set},
+        .bit_offset = offset,
+        .length = length,
+        .n_items = 1,
+    };
+    if (length > 0) {
+        ad_kernel_run_on_host(&launch);
     }
     return length - n_set;
 }
@@ -68,7 +66,7 @@ check_mask(const ad_array *array, const ad_tensor *mask, ad_error *err)
                                array->length, n);
     }
     AD_RETURN_IF_ERR(ad_require_host(mask->device, err));
-    return ad_sync_require_ready(mask->sync, "a mask on the host", err);
+    return ad_sync_wait(mask->sync, "a mask on the host", err);
 }
 
 static ad_status
@@ -88,7 +86,7 @@ check_rows(const ad_array *array, ad_error *err)
         return AD_OK;
     }
     AD_RETURN_IF_ERR(
-        ad_sync_require_ready(array->sync, "counting nulls on the host", err));
+        ad_sync_wait(array->sync, "counting nulls on the host", err));
     if (ad_array_count_nulls_host(array) > 0) {
         return ad_fail(err, AD_ERR_EXCHANGE, "nulls",
                        "combine the mask with the array's own nulls first",
@@ -241,8 +239,7 @@ ad_array_pack_bools(const ad_array *array, ad_array *out, ad_error *err)
     ad_memory *bitmap = NULL;
     ad_owner *owner = NULL;
     AD_RETURN_IF_ERR(ad_require_host(array->device, err));
-    AD_RETURN_IF_ERR(
-        ad_sync_require_ready(array->sync, "a copy on the host", err));
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
     AD_RETURN_IF_ERR(ad_tensor_from_array(array, &options, &bools, err));
     ad_status status = ad_schema_build(&bits, &schema, err);
     if (status == AD_OK) {

@@ -12,7 +12,7 @@ static const struct {
     int32_t type;
     const char *name;
 } device_types[] = {
-#define AD_DEVICE_TYPE(tag, value, name) {value, name},
+#define AD_DEVICE_TYPE(tag, value, name, traits) {value, name},
 #include "core/device_types.def"
 #undef AD_DEVICE_TYPE
 };
@@ -94,23 +94,20 @@ ad_device_equal(ad_device a, ad_device b)
                             b.id <= 0 && a.id >= -1 && b.id >= -1);
 }
 
-bool
-ad_device_uses_handles(int32_t type)
+uint32_t
+ad_device_traits(int32_t type)
 {
-    return type == ARROW_DEVICE_OPENCL || type == ARROW_DEVICE_VULKAN ||
-           type == ARROW_DEVICE_METAL || type == ARROW_DEVICE_WEBGPU;
+    static const uint8_t traits_of[] = {
+#define AD_DEVICE_TYPE(tag, value, name, traits) [value] = traits,
+#include "core/device_types.def"
+#undef AD_DEVICE_TYPE
+    };
+    size_t i = (size_t)type; /* a negative one becomes large */
+    return i < sizeof(traits_of) ? traits_of[i] : 0;
 }
 
 int64_t
 ad_device_dlpack_id(ad_device device)
 {
-    switch (device.type) {
-        case ARROW_DEVICE_CPU:
-        case ARROW_DEVICE_CUDA_HOST:
-        case ARROW_DEVICE_ROCM_HOST:
-        case ARROW_DEVICE_CUDA_MANAGED:
-            return 0;
-        default:
-            return device.id;
-    }
+    return ad_device_traits(device.type) & AD_DLPACK_ID_0 ? 0 : device.id;
 }

@@ -35,9 +35,28 @@ bool ad_device_parse(const char *text, ad_device *out);
 /* The same device: ids -1 and 0 are one and the same CPU. */
 bool ad_device_equal(ad_device a, ad_device b);
 
-/* Memory of this type is named by an opaque handle (cl_mem, VkBuffer,
- * MTLBuffer), to which an offset must never be added. */
-bool ad_device_uses_handles(int32_t type);
+/* What differs between device types without asking a runtime
+ * (device_types.def). */
+typedef enum ad_device_trait {
+    AD_HOST_READS = 1 << 0,   /* the host may dereference pointers to it */
+    AD_HANDLES = 1 << 1,      /* memory is named by an opaque handle (cl_mem,
+                                 VkBuffer, MTLBuffer), to which an offset must
+                                 never be added */
+    AD_DLPACK_ID_0 = 1 << 2,  /* DLPack: host, pinned, managed: device id 0 */
+    AD_NO_STREAMS = 1 << 3,   /* DLPack exchanges it without a stream, ready */
+    AD_CUDA_STREAMS = 1 << 4, /* stream numbers as DLPack has them on CUDA */
+    AD_ROCM_STREAMS = 1 << 5, /* ... and on ROCm */
+    AD_QUEUES = 1 << 6        /* streams are objects (SyclQueue, ...) */
+} ad_device_trait;
+
+/* 0 for a type that the specification does not name. */
+uint32_t ad_device_traits(int32_t type);
+
+static inline bool
+ad_device_uses_handles(int32_t type)
+{
+    return (ad_device_traits(type) & AD_HANDLES) != 0;
+}
 
 /* The id that DLPack wants: 0 for host, pinned and managed memory. */
 int64_t ad_device_dlpack_id(ad_device device);

@@ -188,16 +188,16 @@ refuse_typestr(const typestr *type, ad_error *err)
     }
 }
 
+/* Kind and size name a row: it is what typestr in the table consists of. */
 static const ad_dtype_info *
 find_typestr(const typestr *type)
 {
-    char code[16];
     if (*type->rest != '\0') {
         return NULL;
     }
-    snprintf(code, sizeof(code), "%c%d", type->kind, type->size);
     for (int i = 0; i < N_ROWS; i++) {
-        if (strcmp(rows[i].typestr, code) == 0) {
+        if (rows[i].typestr[0] == type->kind &&
+            rows[i].dtype.bits == type->size * 8) {
             return &rows[i];
         }
     }

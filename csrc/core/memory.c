@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static void
 memory_destroy(ad_owner *base)
@@ -9,6 +10,20 @@ memory_destroy(ad_owner *base)
     ad_memory *memory = (ad_memory *)base;
     free(memory->data);
     free(memory);
+}
+
+#define HUGE (4 << 20)
+#define PAGE 4096
+
+/* Memory of this size is new from the system, and to hand it out page by page
+ * would take longer than to fill it. Refused is refused. */
+static void
+ask_for_huge_pages(void *data, size_t nbytes)
+{
+    if (nbytes >= HUGE) {
+        size_t skipped = PAGE - (uintptr_t)data % PAGE;
+        (void)madvise((char *)data + skipped, nbytes - skipped, MADV_HUGEPAGE);
+    }
 }
 
 ad_status
@@ -33,6 +48,7 @@ ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
             ad_owner_unref(&memory->base);
             return ad_fail_memory(err, padded);
         }
+        ask_for_huge_pages(memory->data, padded);
         memset((char *)memory->data + nbytes, 0, padded - (size_t)nbytes);
     }
     *out = memory;

@@ -35,3 +35,14 @@ ad_owner_group_new(ad_owner *const *owners, size_t n, ad_owner **out,
     *out = &group->base;
     return AD_OK;
 }
+
+ad_owner *const *
+ad_owner_group_members(const ad_owner *owner, size_t *n)
+{
+    if (owner == NULL || owner->destroy != group_destroy) {
+        return NULL;
+    }
+    const owner_group *group = (const owner_group *)owner;
+    *n = group->n;
+    return group->owners;
+}

@@ -56,6 +56,23 @@ ad_error_hint(ad_error *err, const char *format, ...)
 }
 
 void
+ad_error_prefix(ad_error *err, const char *format, ...)
+{
+    char message[sizeof(err->message)];
+    if (err == NULL) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof(message)) {
+        snprintf(message + n, sizeof(message) - (size_t)n, "%s", err->message);
+        memcpy(err->message, message, sizeof(message));
+    }
+}
+
+void
 ad_error_device(ad_error *err, ad_device device)
 {
     if (err != NULL) {

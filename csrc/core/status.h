@@ -49,6 +49,11 @@ ad_status ad_fail_memory(ad_error *err, size_t nbytes);
 void ad_error_hint(ad_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Put words before the message of *err (when not NULL): what was to be done,
+ * where the layer that failed could not know it. */
+void ad_error_prefix(ad_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Attach the device, or the name of the type, that an error is about. */
 void ad_error_device(ad_error *err, ad_device device);
 void ad_error_dtype(ad_error *err, const char *dtype);

@@ -2,36 +2,182 @@
 
 #include <stdlib.h>
 
+#include "core/blocking.h"
+#include "core/place_record.h"
+#include "core/stream.h"
+#include "device/backend.h"
+
+/* --- events of our own ----------------------------------------------------- */
+
+static ad_event
+take_event(const struct ad_backend *backend, ad_place place)
+{
+    if ((backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0) {
+        ad_place_record *record = ad_place_record_of(place);
+        if (record != NULL) {
+            return ad_event_take(record);
+        }
+    }
+    return (ad_event){NULL};
+}
+
+/* Its work may be pending: whoever waits for the event has said so to the
+ * runtime already, which remembers the work and not the event. */
+static void
+give_event(ad_place place, ad_event event)
+{
+    const struct ad_backend *backend = ad_backend_for(place.device.type);
+    if (event.handle == NULL || ad_backend_is_forked(place.device.type)) {
+        return;
+    }
+    if ((backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0) {
+        ad_place_record *record = ad_place_record_of(place);
+        if (record != NULL && ad_event_give(record, event)) {
+            return;
+        }
+    }
+    backend->event_destroy(place, event);
+}
+
+/* A pooled event may have died with its context; a new one is tried then. */
+static ad_status
+record_event(const struct ad_backend *backend, ad_place place,
+             ad_stream stream, ad_event *out, ad_error *err)
+{
+    ad_event event = take_event(backend, place);
+    if (event.handle != NULL) {
+        if (backend->event_record(place, stream, &event, NULL) == AD_OK) {
+            *out = event;
+            return AD_OK;
+        }
+        backend->event_destroy(place, event);
+        event.handle = NULL;
+    }
+    AD_RETURN_IF_ERR(backend->event_record(place, stream, &event, err));
+    *out = event;
+    return AD_OK;
+}
+
 static void
 sync_destroy(ad_owner *base)
 {
     ad_sync *sync = (ad_sync *)base;
+    if (sync->is_own) {
+        give_event(sync->place, sync->event);
+    }
     ad_owner_unref(sync->keep);
     free(sync);
+}
+
+/* --- making one ------------------------------------------------------------ */
+
+static ad_sync *
+sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
+{
+    ad_sync *sync = malloc(sizeof(*sync));
+    if (sync == NULL) {
+        ad_fail_memory(err, sizeof(*sync));
+        return NULL;
+    }
+    ad_owner_init(&sync->base, sync_destroy);
+    sync->kind = kind;
+    sync->place = place;
+    sync->is_own = false;
+    atomic_init(&sync->is_done, false);
+    sync->stream = (ad_stream){0};
+    sync->thread = ad_thread_number();
+    sync->handle = NULL;
+    sync->event = (ad_event){NULL};
+    sync->keep = NULL;
+    return sync;
 }
 
 ad_status
 ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
             ad_sync **out, ad_error *err)
 {
-    ad_sync *sync = malloc(sizeof(*sync));
+    ad_sync *sync = sync_alloc(kind, (ad_place){.device = device}, err);
     if (sync == NULL) {
-        return ad_fail_memory(err, sizeof(*sync));
+        return AD_ERR_MEMORY;
     }
-    ad_owner_init(&sync->base, sync_destroy);
-    sync->kind = kind;
-    sync->device = device;
     sync->handle = handle;
+    if (kind == AD_SYNC_STREAM) {
+        sync->stream.handle = (uintptr_t)handle;
+    }
+    sync->keep = ad_owner_ref(keep);
+    *out = sync;
+    return AD_OK;
+}
+
+static ad_status
+record_new(const struct ad_backend *backend, ad_place place, ad_stream stream,
+           ad_owner *keep, ad_sync **out, ad_error *err)
+{
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, place, err);
+    if (sync == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    ad_status status = record_event(backend, place, stream, &sync->event, err);
+    if (status != AD_OK) {
+        free(sync);
+        return status;
+    }
+    sync->is_own = true;
+    sync->stream = stream;
+    sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+                       ? sync->event.handle
+                       : &sync->event.handle;
     sync->keep = ad_owner_ref(keep);
     *out = sync;
     return AD_OK;
 }
 
 ad_status
+ad_sync_record(ad_place place, ad_stream stream, ad_sync **out, ad_error *err)
+{
+    const struct ad_backend *backend;
+    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
+    return record_new(backend, place, stream, NULL, out, err);
+}
+
+static ad_status
+carry_statement(ad_place place, ad_stream stream, ad_owner *queue,
+                ad_sync **out, ad_error *err)
+{
+    ad_sync *sync =
+        sync_alloc(queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM, place, err);
+    if (sync == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    sync->stream = stream;
+    sync->handle = (void *)stream.handle;
+    sync->keep = ad_owner_ref(queue);
+    *out = sync;
+    return AD_OK;
+}
+
+ad_status
+ad_sync_pending(ad_place place, ad_stream stream, ad_owner *queue,
+                ad_sync **out, ad_error *err)
+{
+    if (!ad_backend_has_events(place.device.type) ||
+        !ad_backend_is_there(place.device.type)) {
+        return carry_statement(place, stream, queue, out, err);
+    }
+    const struct ad_backend *backend = ad_backend_for(place.device.type);
+    if (place.context == NULL) {
+        AD_RETURN_IF_ERR(backend->stream_place(stream, place, &place, err));
+    }
+    return record_new(backend, place, stream, queue, out, err);
+}
+
+/* --- asking and waiting ------------------------------------------------------ */
+
+ad_status
 ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
 {
     *out = NULL;
-    if (sync == NULL) {
+    if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
     if (sync->kind == AD_SYNC_EVENT) {
@@ -44,23 +190,286 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
             "work may be pending on the producer's %s, and no runtime is "
             "loaded that could record an event on it",
             sync->kind == AD_SYNC_STREAM ? "stream" : "queue");
-    ad_error_device(err, sync->device);
+    ad_error_device(err, sync->place.device);
     return AD_ERR_EXCHANGE;
 }
 
-ad_status
-ad_sync_require_ready(const ad_sync *sync, const char *consumer, ad_error *err)
+static ad_status
+fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
 {
-    if (sync == NULL) {
-        return AD_OK;
+    ad_error why;
+    const struct ad_backend *backend;
+    ad_device device = sync->place.device;
+    bool has_reason = ad_backend_has_events(device.type) &&
+                      ad_backend_open(device.type, &backend, &why) != AD_OK;
+    if (has_reason && ad_backend_is_forked(device.type)) {
+        if (err != NULL) {
+            *err = why;
+        }
+        return why.status;
     }
     ad_fail(err, AD_ERR_EXCHANGE, "event",
             "synchronize in the producing library and import with stream=-1, "
             "or hand the data over by __arrow_c_device_array__, which carries "
             "the event",
             "the data are ready only after an event, and no runtime is loaded "
-            "with which %s could wait for it",
-            consumer);
-    ad_error_device(err, sync->device);
+            "with which %s could wait for it%s%s",
+            consumer, has_reason ? ": " : "", has_reason ? why.message : "");
+    ad_error_device(err, device);
     return AD_ERR_EXCHANGE;
+}
+
+bool
+ad_sync_can_wait(const ad_sync *sync)
+{
+    if (ad_sync_is_done(sync)) {
+        return true;
+    }
+    int32_t type = sync->place.device.type;
+    return sync->kind == AD_SYNC_EVENT && ad_backend_has_events(type) &&
+           ad_backend_is_there(type) &&
+           (sync->is_own || ad_backend_for(type)->claims_event(sync->handle));
+}
+
+/* What the runtime knows about a sync that is not done. */
+typedef struct subject {
+    const struct ad_backend *backend;
+    ad_event event;
+} subject;
+
+static ad_status
+open_event(const ad_sync *sync, const char *consumer, subject *out,
+           ad_error *err)
+{
+    if (!ad_sync_can_wait(sync)) {
+        return fail_no_runtime(sync, consumer, err);
+    }
+    out->backend = ad_backend_for(sync->place.device.type);
+    if (sync->is_own) {
+        out->event = sync->event;
+    } else if ((out->backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0) {
+        out->event.handle = sync->handle;
+    } else {
+        out->event.handle = *(void *const *)sync->handle;
+    }
+    if (out->event.handle == NULL) {
+        ad_fail(err, AD_ERR_EXCHANGE, "event",
+                "report it to the producing library",
+                "sync_event points to an event handle that is NULL; without "
+                "anything to wait for it has to be NULL itself");
+        ad_error_device(err, sync->place.device);
+        return AD_ERR_EXCHANGE;
+    }
+    return AD_OK;
+}
+
+/* Where to ask: our events know, a foreign one gets the home of its device. */
+static ad_status
+place_of(const ad_sync *sync, const struct ad_backend *backend, ad_place *out,
+         ad_error *err)
+{
+    if (sync->is_own) {
+        *out = sync->place;
+        return AD_OK;
+    }
+    return ad_place_complete(backend, sync->place, out, err);
+}
+
+static void
+set_done(ad_sync *sync)
+{
+    atomic_store_explicit(&sync->is_done, true, memory_order_release);
+}
+
+ad_status
+ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
+{
+    subject on;
+    ad_place place;
+    *out = true;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(open_event(sync, "is_ready()", &on, err));
+    AD_RETURN_IF_ERR(place_of(sync, on.backend, &place, err));
+    AD_RETURN_IF_ERR(on.backend->event_query(place, on.event, out, err));
+    if (*out) {
+        set_done(sync);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
+{
+    subject on;
+    ad_place place;
+    bool is_done;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
+    AD_RETURN_IF_ERR(place_of(sync, on.backend, &place, err));
+    /* A query costs less than giving the interpreter up and back. */
+    AD_RETURN_IF_ERR(on.backend->event_query(place, on.event, &is_done, err));
+    if (!is_done) {
+        void *ticket = ad_blocking_begin();
+        ad_status status = on.backend->event_synchronize(place, on.event, err);
+        ad_blocking_end(ticket);
+        AD_RETURN_IF_ERR(status);
+    }
+    set_done(sync);
+    return AD_OK;
+}
+
+/* --- order ------------------------------------------------------------------- */
+
+/* On another thread the number of the per-thread default stream means another
+ * stream. Other numbers are unique on a device for as long as the stream
+ * lives. */
+static bool
+is_same_stream(const ad_sync *sync, ad_stream stream)
+{
+    return sync->stream.handle == stream.handle &&
+           (!ad_stream_is_per_thread(sync->place.device, stream) ||
+            sync->thread == ad_thread_number());
+}
+
+/* Later work on `stream` follows the event anyway: it was recorded there. */
+static bool
+follows(const ad_sync *sync, const struct ad_backend *backend, ad_place place,
+        ad_stream stream)
+{
+    return sync->is_own && is_same_stream(sync, stream) &&
+           ad_place_equal(sync->place, place) &&
+           (backend->capabilities & AD_CAP_IN_ORDER) != 0;
+}
+
+/* `place` is NULL: the stream runs where the data are. */
+static ad_status
+order(ad_sync *sync, const ad_place *place, ad_stream stream,
+      const char *consumer, ad_error *err)
+{
+    subject on;
+    ad_place where;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    if (sync->kind != AD_SYNC_EVENT) {
+        return is_same_stream(sync, stream)
+                   ? AD_OK
+                   : fail_no_runtime(sync, consumer, err);
+    }
+    AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
+    if (place != NULL) {
+        where = *place;
+    } else if (sync->is_own) {
+        where = sync->place;
+    } else {
+        AD_RETURN_IF_ERR(
+            on.backend->stream_place(stream, sync->place, &where, err));
+    }
+    if (follows(sync, on.backend, where, stream)) {
+        return AD_OK;
+    }
+    return on.backend->stream_wait(where, stream, on.event, err);
+}
+
+ad_status
+ad_sync_order(ad_sync *sync, ad_stream stream, const char *consumer,
+              ad_error *err)
+{
+    return order(sync, NULL, stream, consumer, err);
+}
+
+ad_status
+ad_sync_order_in(ad_sync *sync, ad_place place, ad_stream stream,
+                 const char *consumer, ad_error *err)
+{
+    return order(sync, &place, stream, consumer, err);
+}
+
+ad_status
+ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
+{
+    static const char consumer[] = "a consumer's stream";
+    ad_place place;
+    if (sync == NULL) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "a stream was asked for that waits, and there is "
+                       "nothing to wait for");
+    }
+    if (!ad_sync_can_wait(sync)) {
+        return fail_no_runtime(sync, consumer, err);
+    }
+    AD_RETURN_IF_ERR(ad_stream_shared(sync->place, out, &place, err));
+    return ad_sync_order_in(sync, place, *out, consumer, err);
+}
+
+/* --- joining ---------------------------------------------------------------- */
+
+static ad_status
+fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
+{
+    char first[AD_DEVICE_NAME_SIZE];
+    char second[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "bring the parts to one device with .to(), or call "
+            "synchronize() on them first",
+            "parts become ready on %s and on %s, and one event stands for "
+            "one device",
+            ad_device_format(a->place.device, first),
+            ad_device_format(b->place.device, second));
+    ad_error_device(err, b->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* The first of `syncs` that is pending, or NULL; true: it is not the only
+ * one. */
+static bool
+find_two(ad_sync *const *syncs, size_t n, ad_sync **first)
+{
+    *first = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (ad_sync_is_done(syncs[i]) || ad_sync_same(syncs[i], *first)) {
+            continue;
+        }
+        if (*first != NULL) {
+            return true;
+        }
+        *first = syncs[i];
+    }
+    return false;
+}
+
+ad_status
+ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
+{
+    static const char consumer[] = "one event for several parts";
+    ad_sync *first;
+    ad_stream own;
+    ad_place place;
+    if (!find_two(syncs, n, &first)) {
+        *out = ad_sync_ref(first);
+        return AD_OK;
+    }
+    ad_device device = ad_device_of_runtime(first->place.device);
+    for (size_t i = 0; i < n; i++) {
+        if (!ad_sync_is_done(syncs[i]) &&
+            !ad_device_equal(ad_device_of_runtime(syncs[i]->place.device),
+                             device)) {
+            return fail_other_device(first, syncs[i], err);
+        }
+    }
+    if (!ad_sync_can_wait(first)) {
+        return fail_no_runtime(first, consumer, err);
+    }
+    AD_RETURN_IF_ERR(ad_place_complete(ad_backend_for(device.type),
+                                       first->place, &place, err));
+    AD_RETURN_IF_ERR(ad_stream_own(place, &own, err));
+    for (size_t i = 0; i < n; i++) {
+        AD_RETURN_IF_ERR(
+            ad_sync_order_in(syncs[i], place, own, consumer, err));
+    }
+    return ad_sync_record(place, own, out, err);
 }

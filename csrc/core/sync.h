@@ -1,24 +1,23 @@
 /* ad_sync: "the data are ready when ...", shared by everything that was made
  * from one import (slices, children, tensors, re-exports) and never dropped.
  *
- * A NULL ad_sync is the promise that nothing has to be waited for.
+ * A NULL ad_sync is the promise that nothing has to be waited for. Who waits
+ * for what is one table: docs/internals/synchronization.md.
  *
- * Foreign protocols state readiness in three ways, and each is carried as it
- * came until a runtime turns it into another (issue "Devices"):
- *
- *   AD_SYNC_EVENT   address of an event handle, as the table "Synchronization
- *                   event types" of the specification has it per device type;
- *                   valid while `keep` lives
- *   AD_SYNC_STREAM  work may be pending on the stream with this number (CUDA
- *                   Array Interface); nothing was recorded
- *   AD_SYNC_QUEUE   work may be pending on this queue object (SYCL), an
- *                   opaque pointer that `keep` keeps alive
+ *   AD_SYNC_EVENT   an event of the runtime: one that came with an Arrow
+ *                   device array, or one that arrowdev recorded
+ *   AD_SYNC_STREAM  work may be pending on the stream with this number, and
+ *                   there is no runtime here that could record an event on it:
+ *                   the statement is carried as it came
+ *   AD_SYNC_QUEUE   the same for a queue object
  */
 #ifndef AD_CORE_SYNC_H
 #define AD_CORE_SYNC_H
 
-#include "core/device.h"
+#include <stdatomic.h>
+
 #include "core/owner.h"
+#include "core/place.h"
 #include "core/status.h"
 
 typedef enum ad_sync_kind {
@@ -30,15 +29,43 @@ typedef enum ad_sync_kind {
 typedef struct ad_sync {
     ad_owner base;
     ad_sync_kind kind;
-    ad_device device;
-    void *handle;   /* event address, stream number or queue; by `kind` */
-    ad_owner *keep; /* keeps `handle` valid; NULL: the caller's duty */
+    ad_place place;      /* context NULL: not known (foreign events) */
+    bool is_own;         /* EVENT: recorded by us, goes back to the pool */
+    atomic_bool is_done; /* a query or a wait has proven it */
+    ad_stream stream;    /* own events: what it was recorded on; STREAM */
+    uint64_t thread;     /* ... by which thread (ad_thread_number), for the
+                            per-thread default stream */
+    void *handle;   /* EVENT: what `sync_event` carries; QUEUE: the object */
+    ad_event event; /* own events */
+    ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 
-/* A new sync with one reference. Takes a reference of its own on `keep`. */
+/* --- making one ---------------------------------------------------------- */
+
+/* An event that came with an Arrow device array: `sync_event`, valid while
+ * `keep` lives. Takes a reference of its own on `keep`. No runtime call. */
 AD_MUST_CHECK ad_status ad_sync_new(ad_sync_kind kind, ad_device device,
                                     void *handle, ad_owner *keep,
                                     ad_sync **out, ad_error *err);
+
+/* Work may be pending on `stream` of `device` (in `context`, or NULL): record
+ * an event there, now, on this thread. Where there is no runtime for the
+ * device, the statement itself is kept. `queue` is the owner of the stream's
+ * object where it has one, else NULL; it is kept. Not for memory whose event
+ * would have to be captured into a graph: AD_ERR_EXCHANGE, "capture". */
+AD_MUST_CHECK ad_status ad_sync_pending(ad_place place, ad_stream stream,
+                                        ad_owner *queue, ad_sync **out,
+                                        ad_error *err);
+
+/* The same where the runtime is there for certain. */
+AD_MUST_CHECK ad_status ad_sync_record(ad_place place, ad_stream stream,
+                                       ad_sync **out, ad_error *err);
+
+/* One sync that stands for all of `syncs` (NULL entries are done): NULL, one
+ * of them, or an event recorded on our own stream after it waited for all.
+ * Events of different devices: AD_ERR_EXCHANGE. */
+AD_MUST_CHECK ad_status ad_sync_join(ad_sync *const *syncs, size_t n,
+                                     ad_sync **out, ad_error *err);
 
 static inline ad_sync *
 ad_sync_ref(ad_sync *sync)
@@ -57,25 +84,61 @@ ad_sync_unref(ad_sync *sync)
     }
 }
 
+/* --- asking and waiting ---------------------------------------------------- */
+
+/* Known to be complete without asking: no sync, or proven before. */
+static inline bool
+ad_sync_is_done(const ad_sync *sync)
+{
+    return sync == NULL ||
+           atomic_load_explicit(&sync->is_done, memory_order_acquire);
+}
+
 /* One and the same thing to wait for (NULL is none). */
 static inline bool
 ad_sync_same(const ad_sync *a, const ad_sync *b)
 {
     return a == b || (a != NULL && b != NULL && a->kind == b->kind &&
                       a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
-                      ad_device_equal(a->device, b->device));
+                      a->stream.handle == b->stream.handle &&
+                      ad_device_equal(a->place.device, b->place.device));
 }
 
-/* The address of the event handle that a device array carries for `sync`:
- * NULL for a NULL sync. Fails for a stream or queue, of which no event can be
- * made without a runtime. */
+/* The address that a device array carries for `sync`: NULL only when there is
+ * nothing to wait for, or it is proven to be complete. Fails for a stream or
+ * queue without a runtime. No runtime call. */
 AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
                                       ad_error *err);
 
-/* Fail where `consumer` (a protocol, a method) would have to wait or to be
- * told to, and cannot. Succeeds for a NULL sync. */
-AD_MUST_CHECK ad_status ad_sync_require_ready(const ad_sync *sync,
-                                              const char *consumer,
-                                              ad_error *err);
+/* Is it complete now? Asks the runtime, never waits. */
+AD_MUST_CHECK ad_status ad_sync_query(ad_sync *sync, bool *out, ad_error *err);
+
+/* Could the host wait for it (there is a runtime, or nothing to wait for)?
+ * For attribute look-ups: cheap, never waits. */
+bool ad_sync_can_wait(const ad_sync *sync);
+
+/* The host waits. `consumer` (a protocol, a method) is for the message where
+ * there is no runtime. Blocks, between ad_blocking_begin and _end. */
+AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *consumer,
+                                     ad_error *err);
+
+/* Later work on `stream`, which runs on `device`, waits; the host does not. No
+ * runtime call where the stream is the one that an own event was recorded on
+ * and runs in order, or where it is done. A statement without a runtime is
+ * satisfied by the very same stream only. */
+AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, ad_stream stream,
+                                      const char *consumer, ad_error *err);
+
+/* The same where the stream runs in `place`, which need not be the place of the
+ * data: a default stream is meant there. */
+AD_MUST_CHECK ad_status ad_sync_order_in(ad_sync *sync, ad_place place,
+                                         ad_stream stream,
+                                         const char *consumer, ad_error *err);
+
+/* A stream for a consumer that names none and would wait on one that is shown
+ * to it (CUDA Array Interface): one of a few per place that waits for the
+ * event, never a per-thread one. Lives as long as the process. */
+AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
+                                       ad_error *err);
 
 #endif /* AD_CORE_SYNC_H */

@@ -1,29 +1,13 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/tensor.h"
+#include "core/tensor_loops.h"
 #include "device/backend.h"
 
-/* One of the nested loops of a copy: from one turn to the next the source
- * moves by `stride` bytes and the target by `pitch`. */
-typedef struct loop {
-    int64_t extent;
-    int64_t stride;
-    int64_t pitch;
-} loop;
-
-/* Outermost first; dimensions that the source runs through at one stride are
- * one loop. Always two at least. */
-typedef struct loops {
-    int32_t n;
-    loop at[AD_MAX_NDIM + 2];
-    size_t size; /* bytes per element */
-} loops;
-
 static void
-add_loop(loops *self, int64_t extent, int64_t stride)
+add_loop(ad_loops *self, int64_t extent, int64_t stride)
 {
-    loop *last = &self->at[self->n - 1];
+    ad_loop *last = &self->at[self->n - 1];
     if (extent == 1) {
         return;
     }
@@ -32,7 +16,52 @@ add_loop(loops *self, int64_t extent, int64_t stride)
         last->stride = stride;
         return;
     }
-    self->at[self->n++] = (loop){.extent = extent, .stride = stride};
+    self->at[self->n++] = (ad_loop){.extent = extent, .stride = stride};
+}
+
+static ad_status
+element_size(const ad_tensor *tensor, size_t *out, ad_error *err)
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    uint32_t bits = ad_dtype_bits(tensor->dtype);
+    if (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) {
+        bits = (tensor->dtype.bits + 7U) / 8 * 8 * tensor->dtype.lanes;
+    }
+    *out = bits / 8;
+    if (bits % 8 == 0) {
+        return AD_OK;
+    }
+    ad_dtype_format(tensor->dtype, name);
+    ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+            "make it contiguous in the producing library",
+            "elements of %s lie packed within bytes, and such a tensor can "
+            "only be copied as it lies",
+            name);
+    ad_error_dtype(err, name);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_loops_plan(const ad_tensor *tensor, char order, ad_loops *out,
+              ad_error *err)
+{
+    int32_t ndim = tensor->ndim;
+    AD_RETURN_IF_ERR(element_size(tensor, &out->size, err));
+    int64_t size = (int64_t)out->size;
+    /* Two that turn once, so that there are two in any case. The second
+     * never merges: nothing else reaches over half of the addresses. */
+    out->at[0] = out->at[1] = (ad_loop){.extent = 1, .stride = INT64_MAX};
+    out->n = 2;
+    for (int32_t k = 0; k < ndim; k++) {
+        int32_t i = order == 'F' ? ndim - 1 - k : k;
+        add_loop(out, tensor->shape[i], tensor->strides[i] * size);
+    }
+    int64_t pitch = size;
+    for (int32_t k = out->n - 1; k >= 0; k--) {
+        out->at[k].pitch = pitch;
+        pitch *= out->at[k].extent;
+    }
+    return AD_OK;
 }
 
 static int64_t
@@ -45,7 +74,7 @@ magnitude(int64_t stride)
  * through the source, put the loop that jumps least right outside of it, to
  * be run in tiles with it. */
 static void
-pair_loops(loops *self)
+pair_loops(ad_loops *self)
 {
     int32_t inner = self->n - 1;
     int32_t best = inner;
@@ -56,32 +85,11 @@ pair_loops(loops *self)
         }
     }
     if (best != inner) {
-        loop partner = self->at[best];
+        ad_loop partner = self->at[best];
         memmove(&self->at[best], &self->at[best + 1],
-                (size_t)(inner - 1 - best) * sizeof(loop));
+                (size_t)(inner - 1 - best) * sizeof(ad_loop));
         self->at[inner - 1] = partner;
     }
-}
-
-static void
-plan_loops(loops *self, const ad_tensor *tensor, char order)
-{
-    int32_t ndim = tensor->ndim;
-    int64_t size = (int64_t)self->size;
-    /* Two that turn once, so that there are two in any case. The second
-     * never merges: nothing else reaches over half of the addresses. */
-    self->at[0] = self->at[1] = (loop){.extent = 1, .stride = INT64_MAX};
-    self->n = 2;
-    for (int32_t k = 0; k < ndim; k++) {
-        int32_t i = order == 'F' ? ndim - 1 - k : k;
-        add_loop(self, tensor->shape[i], tensor->strides[i] * size);
-    }
-    int64_t pitch = size;
-    for (int32_t k = self->n - 1; k >= 0; k--) {
-        self->at[k].pitch = pitch;
-        pitch *= self->at[k].extent;
-    }
-    pair_loops(self);
 }
 
 #define COPY_LINE(NBYTES)                                                     \
@@ -120,10 +128,10 @@ copy_line(char *target, const char *source, int64_t n, int64_t stride,
 #define TILE 64
 
 static void
-copy_plane(const loops *self, char *target, const char *source)
+copy_plane(const ad_loops *self, char *target, const char *source)
 {
-    const loop *outer = &self->at[self->n - 2];
-    const loop *inner = &self->at[self->n - 1];
+    const ad_loop *outer = &self->at[self->n - 2];
+    const ad_loop *inner = &self->at[self->n - 1];
     bool is_tiled = magnitude(outer->stride) < magnitude(inner->stride);
     int64_t tile = is_tiled ? TILE : inner->extent;
     for (int64_t k = 0; k < inner->extent; k += tile) {
@@ -137,7 +145,7 @@ copy_plane(const loops *self, char *target, const char *source)
 }
 
 static void
-run_loops(const loops *self, char *target, const char *source)
+run_loops(const ad_loops *self, char *target, const char *source)
 {
     int64_t index[AD_MAX_NDIM + 2] = {0};
     for (;;) {
@@ -160,11 +168,9 @@ ad_status
 ad_tensor_copy_compact(const ad_tensor *tensor, char order, void *target,
                        ad_error *err)
 {
-    loops plan;
-    uint32_t bits = ad_dtype_bits(tensor->dtype);
+    ad_loops plan;
     AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
-    AD_RETURN_IF_ERR(
-        ad_sync_require_ready(tensor->sync, "a copy on the host", err));
+    AD_RETURN_IF_ERR(ad_sync_wait(tensor->sync, "a copy on the host", err));
     if (ad_tensor_size(tensor) == 0) {
         return AD_OK;
     }
@@ -173,28 +179,14 @@ ad_tensor_copy_compact(const ad_tensor *tensor, char order, void *target,
                (size_t)ad_tensor_nbytes(tensor));
         return AD_OK;
     }
-    if (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) {
-        bits = (tensor->dtype.bits + 7U) / 8 * 8 * tensor->dtype.lanes;
-    }
-    if (bits % 8 != 0) {
-        char name[AD_DTYPE_NAME_SIZE];
-        ad_dtype_format(tensor->dtype, name);
-        ad_fail(err, AD_ERR_EXCHANGE, "dtype",
-                "make it contiguous in the producing library",
-                "elements of %s lie packed within bytes, and such a tensor "
-                "can only be copied as it lies",
-                name);
-        ad_error_dtype(err, name);
-        return AD_ERR_EXCHANGE;
-    }
-    plan.size = bits / 8;
-    plan_loops(&plan, tensor, order);
+    AD_RETURN_IF_ERR(ad_loops_plan(tensor, order, &plan, err));
+    pair_loops(&plan);
     run_loops(&plan, target, ad_tensor_address(tensor));
     return AD_OK;
 }
 
-static void
-compact_strides(ad_tensor *tensor, char order)
+void
+ad_tensor_compact_strides(ad_tensor *tensor, char order)
 {
     int64_t stride = 1;
     if (order != 'F') {
@@ -233,6 +225,6 @@ ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
     for (int32_t i = 0; i < tensor->ndim; i++) {
         out->dims[i] = tensor->shape[i];
     }
-    compact_strides(&out->tensor, order);
+    ad_tensor_compact_strides(&out->tensor, order);
     return AD_OK;
 }

@@ -2,57 +2,254 @@
  *
  * A backend is one file that ends in one `const struct ad_backend` with
  * designated initialisers, and one line in backends.def. What is to be done
- * (when to wait, what to copy, which error) is decided in core; a backend
- * answers short questions. Every slot is filled: a device type without a
- * backend gets a stand-in whose slots refuse, so callers never test for NULL.
+ * (who waits for what, what is copied, which memory is given back when) is
+ * decided in core; a backend supplies short primitives.
  *
- * All slots may be called from any thread, take no ownership, and do not
- * block unless their comment says so.
+ * Rules for every slot, unless its comment says otherwise:
+ * - It is called from any thread, with and without Python's GIL, and several
+ *   threads may be in it at once. No lock is held around it, and it must hold
+ *   none of its own while it calls the runtime.
+ * - It does not block the host, takes no ownership, and leaves the thread's
+ *   current context or device as it was.
+ * - It is called only after `load` succeeded, and never in a forked child of
+ *   the process that loaded it: ad_backend_open() sees to both.
+ * - It fails with AD_ERR_DEVICE, the runtime's number in err->code and its
+ *   name for that number in the message (ad_fail_device); with
+ *   AD_ERR_EXCHANGE where the request itself makes no sense.
+ * - A slot that the runtime cannot serve is left NULL here and is filled, once,
+ *   with a default that refuses; callers never test for NULL.
  */
 #ifndef AD_DEVICE_BACKEND_H
 #define AD_DEVICE_BACKEND_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/device.h"
+#include "core/place.h"
 #include "core/status.h"
+#include "kernels/kernels.h"
+
+typedef enum ad_backend_capability {
+    /* Work on one stream runs in the order of its submission. */
+    AD_CAP_IN_ORDER = 1 << 0,
+    /* There is a default stream, see `default_stream`. */
+    AD_CAP_DEFAULT_STREAM = 1 << 1,
+    /* `sync_event` of an Arrow device array is the event handle itself; else
+     * it is the address of the handle (specification, "Synchronization event
+     * types"). */
+    AD_CAP_EVENT_IS_ADDRESS = 1 << 2,
+    /* event_record on an event that was recorded before records it anew, so
+     * that events can be pooled; else each record makes a new one. */
+    AD_CAP_EVENTS_REUSABLE = 1 << 3,
+    /* deallocate() is ordered after the work on its stream; else the caller
+     * waits first. */
+    AD_CAP_ORDERED_DEALLOCATE = 1 << 4,
+    /* Streams can be captured into graphs. */
+    AD_CAP_CAPTURE = 1 << 5,
+    /* copy() takes the rows of a block one by one, so that many of them take
+     * long; else a block is one piece of work. */
+    AD_CAP_COPY_BY_ROW = 1 << 6
+} ad_backend_capability;
+
+/* What a pointer is to the runtime that owns it. */
+typedef enum ad_memory_kind {
+    AD_MEMORY_UNREGISTERED, /* none of this runtime's */
+    AD_MEMORY_DEVICE,
+    AD_MEMORY_PINNED, /* host memory that the device reaches */
+    AD_MEMORY_MANAGED /* moves between host and device by itself */
+} ad_memory_kind;
+
+typedef struct ad_memory_info {
+    ad_memory_kind kind;
+    ad_place place; /* device type (CUDA, CUDA_HOST, ...), ordinal, context */
+    bool host_accessible;
+    bool device_accessible;
+} ad_memory_info;
+
+/* `height` rows of `width` bytes; 1 row: one run of bytes and no pitches. At
+ * least one side lies on a device of this runtime; the other one too, or in
+ * host memory. Host memory is not read or written any more once the event
+ * recorded after the copy is complete. */
+typedef struct ad_block_copy {
+    ad_span target;
+    ad_span source;
+    size_t width;
+    size_t height;
+    size_t target_pitch; /* bytes from one row to the next */
+    size_t source_pitch;
+} ad_block_copy;
 
 struct ad_backend {
-    /* ARROW_DEVICE_*; 0 in the stand-in for types without a backend. */
-    int32_t device_type;
+    /* Tag of the file: "cuda". The environment variable
+     * ARROWDEV_<NAME>_LIBRARY overrides the library that is loaded. */
+    const char *name;
+    /* The ARROW_DEVICE_* it serves, the main one first; ends in 0. */
+    const int32_t *device_types;
+    uint32_t capabilities; /* AD_CAP_* */
+    ad_stream default_stream;
 
-    /* A capability: the host may dereference pointers to this memory. */
-    bool host_accessible;
+    /* --- the runtime ---------------------------------------------------- */
 
-    /* Succeed when the host may dereference the memory of `device`, and fail
-     * otherwise with AD_ERR_EXCHANGE, reason "device". Required. */
-    ad_status (*require_host)(ad_device device, ad_error *err);
+    /* Find the library, resolve its symbols, start it. Called once in a
+     * process, under a lock; may block. Its error is kept and given to all
+     * later callers. Required. */
+    ad_status (*load)(ad_error *err);
 
-    /* Number of devices of this type; of `device` only the type counts.
-     * Required. */
-    ad_status (*count)(ad_device device, int64_t *out, ad_error *err);
+    /* One line for people: library, version. Required. */
+    ad_status (*describe)(char *buffer, size_t size, ad_error *err);
 
-    /* Name of a device for people. *out is static or lives as long as the
-     * process. Required. */
-    ad_status (*name)(ad_device device, const char **out, ad_error *err);
+    /* Number of devices. Required. */
+    ad_status (*count)(int64_t *out, ad_error *err);
+
+    /* Name of device `id` for people. Required. */
+    ad_status (*device_name)(int64_t id, char *buffer, size_t size,
+                             ad_error *err);
+
+    /* The place on `device` where work goes that comes with no context of its
+     * own (CUDA: the primary context, which is retained on first use and kept;
+     * SYCL and OpenCL: the default context). Fails for an id that is not
+     * there. Cheap after the first call. Required. */
+    ad_status (*home)(ad_device device, ad_place *out, ad_error *err);
+
+    /* Wait until all work in this place is done. Blocks. Required. */
+    ad_status (*synchronize)(ad_place place, ad_error *err);
+
+    /* --- memory ---------------------------------------------------------- */
+
+    /* What is this pointer? `hint` is the place where it is said to be; its
+     * context may be needed to ask (SYCL). AD_OK with UNREGISTERED for a
+     * pointer that the runtime does not know. Never dereferences it. */
+    ad_status (*classify)(const void *pointer, ad_place hint,
+                          ad_memory_info *out, ad_error *err);
+
+    /* Uninitialised memory that may be used by work on `stream` from now on,
+     * aligned to 64 bytes at least. nbytes > 0. AD_ERR_MEMORY when there is
+     * none left. May block. */
+    ad_status (*allocate)(ad_place place, ad_stream stream, size_t nbytes,
+                          void **out, ad_error *err);
+
+    /* Give it back (cannot fail; see AD_CAP_ORDERED_DEALLOCATE). `stream` is
+     * one of arrowdev's own, or the one it was allocated on. */
+    void (*deallocate)(ad_place place, ad_stream stream, void *data);
+
+    /* Enqueue a copy on `stream` in `place`. May block only while it stages
+     * pageable host memory. */
+    ad_status (*copy)(ad_place place, ad_stream stream,
+                      const ad_block_copy *copy, ad_error *err);
+
+    /* Enqueue a kernel. AD_ERR_EXCHANGE with reason "kernel" where kernels
+     * cannot be had. The first call may block while it builds. */
+    ad_status (*launch)(ad_place place, ad_stream stream,
+                        const ad_launch *launch, ad_error *err);
+
+    /* --- streams ---------------------------------------------------------- */
+
+    /* Where a stream that came from outside runs. `hint` is where its user
+     * says it runs (id -1: not said); default streams run wherever that is.
+     * AD_ERR_EXCHANGE with reason "stream" for one of another device,
+     * AD_ERR_DEVICE for one that is not valid. */
+    ad_status (*stream_place)(ad_stream stream, ad_place hint, ad_place *out,
+                              ad_error *err);
+
+    /* A stream of arrowdev's own that does not synchronize with default
+     * streams; in order, whatever the runtime's default is. */
+    ad_status (*stream_create)(ad_place place, ad_stream *out, ad_error *err);
+    void (*stream_destroy)(ad_place place, ad_stream stream);
+
+    /* Wait until the work on the stream is done. Blocks. */
+    ad_status (*stream_synchronize)(ad_place place, ad_stream stream,
+                                    ad_error *err);
+
+    /* Is the stream being captured into a graph? */
+    ad_status (*stream_is_capturing)(ad_place place, ad_stream stream,
+                                     bool *out, ad_error *err);
+
+    /* Later work on `stream`, which runs in `place`, waits for the event; the
+     * event may be of another device of this runtime. */
+    ad_status (*stream_wait)(ad_place place, ad_stream stream, ad_event event,
+                             ad_error *err);
+
+    /* --- events ------------------------------------------------------------ */
+
+    /* Record all work that is on `stream` now. event->handle is NULL: a new
+     * event (without timing), which the caller owns; else, with
+     * AD_CAP_EVENTS_REUSABLE, one that the caller owns, of the same place. On
+     * failure *event is as it was. */
+    ad_status (*event_record)(ad_place place, ad_stream stream,
+                              ad_event *event, ad_error *err);
+
+    /* Is the work done? Foreign events too. */
+    ad_status (*event_query)(ad_place place, ad_event event, bool *out,
+                             ad_error *err);
+
+    /* Wait for it. Blocks (sleeping where the runtime can). Foreign events
+     * too. */
+    ad_status (*event_synchronize)(ad_place place, ad_event event,
+                                   ad_error *err);
+
+    /* Drop an event of our own; its work may be pending. */
+    void (*event_destroy)(ad_place place, ad_event event);
+
+    /* May the event behind this `sync_event` be handed to the runtime? Only
+     * EXT_DEV has producers whose events mean something else. Default:
+     * yes. */
+    bool (*claims_event)(const void *sync_event);
 };
 
-/* The backend of a device type. Never NULL. */
+/* --- finding one (backend.c) ---------------------------------------------- */
+
+/* The backend of a device type, whether or not its runtime is there. Never
+ * NULL: a type without one gets a stand-in that refuses. */
 const struct ad_backend *ad_backend_for(int32_t device_type);
 
-/* --- the one place where core asks about host access -------------------- */
+/* The same, ready to be used: loaded on first need. Fails with AD_ERR_EXCHANGE
+ * (reason "runtime") where there is no backend, its library cannot be
+ * loaded or has no device, and says why; in a forked child of a process that had loaded it. */
+AD_MUST_CHECK ad_status ad_backend_open(int32_t device_type,
+                                        const struct ad_backend **out,
+                                        ad_error *err);
 
+/* Would ad_backend_open succeed? Loads, but writes no message. */
+bool ad_backend_is_there(int32_t device_type);
+
+/* It has streams and events, so that there is an order to be kept. Loads
+ * nothing. */
+bool ad_backend_has_events(int32_t device_type);
+
+/* This is a forked child of the process that loaded it: its memory, streams
+ * and events are the parent's, and are dropped without a call. */
+bool ad_backend_is_forked(int32_t device_type);
+
+/* Another number in each forked child. What remembers it knows on which side
+ * of a fork it was made, whether a backend was loaded there or not. */
+unsigned ad_process_generation(void);
+
+/* Where loading failed, let the next ad_backend_open try again: what was
+ * missing has come (software devices). */
+void ad_backend_retry(int32_t device_type);
+
+/* All backends, for ad.devices() and the doctor: *n of them. */
+const struct ad_backend *const *ad_backends(size_t *n);
+
+/* Fail with AD_ERR_DEVICE: "cuEventRecord on cuda:0 failed: CUDA_ERROR_X
+ * (400)". `name`
+ * is the runtime's name of the code, `call` the function that failed. */
+ad_status ad_fail_device(ad_error *err, ad_device device, const char *call,
+                         int code, const char *name, const char *hint);
+
+/* --- questions without a runtime ------------------------------------------- */
+
+/* The host may dereference pointers to this memory, once it is ready. */
 static inline bool
 ad_host_accessible(ad_device device)
 {
-    return ad_backend_for(device.type)->host_accessible;
+    return (ad_device_traits(device.type) & AD_HOST_READS) != 0;
 }
 
-AD_MUST_CHECK static inline ad_status
-ad_require_host(ad_device device, ad_error *err)
-{
-    return ad_backend_for(device.type)->require_host(device, err);
-}
+/* Succeed where the host may, else fail with AD_ERR_EXCHANGE, reason
+ * "device". */
+AD_MUST_CHECK ad_status ad_require_host(ad_device device, ad_error *err);
 
 #endif /* AD_DEVICE_BACKEND_H */

@@ -1,38 +1,132 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "abi/arrow_c.h"
+#include "core/memory.h"
 #include "device/backend.h"
 
+/* Host memory as a device of one: what needs no waiting has neither streams
+ * nor events, and those slots stay empty. */
+
 static ad_status
-cpu_require_host(ad_device device, ad_error *err)
+cpu_load(ad_error *err)
 {
-    (void)device;
     (void)err;
     return AD_OK;
 }
 
 static ad_status
-cpu_count(ad_device device, int64_t *out, ad_error *err)
+cpu_describe(char *buffer, size_t size, ad_error *err)
 {
-    (void)device;
+    (void)err;
+    snprintf(buffer, size, "the host");
+    return AD_OK;
+}
+
+static ad_status
+cpu_count(int64_t *out, ad_error *err)
+{
     (void)err;
     *out = 1;
     return AD_OK;
 }
 
 static ad_status
-cpu_name(ad_device device, const char **out, ad_error *err)
+cpu_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    (void)id;
+    (void)err;
+    snprintf(buffer, size, "cpu");
+    return AD_OK;
+}
+
+static ad_status
+cpu_home(ad_device device, ad_place *out, ad_error *err)
 {
     (void)device;
     (void)err;
-    *out = "cpu";
+    *out = (ad_place){.device = AD_CPU};
     return AD_OK;
 }
+
+static ad_status
+cpu_synchronize(ad_place place, ad_error *err)
+{
+    (void)place;
+    (void)err;
+    return AD_OK;
+}
+
+static ad_status
+cpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+             ad_error *err)
+{
+    (void)place;
+    (void)stream;
+    if (nbytes > SIZE_MAX - AD_ALIGNMENT) {
+        return ad_fail_memory(err, nbytes);
+    }
+    size_t padded = (nbytes + AD_ALIGNMENT - 1) & ~(size_t)(AD_ALIGNMENT - 1);
+    *out = aligned_alloc(AD_ALIGNMENT, padded);
+    return *out != NULL ? AD_OK : ad_fail_memory(err, nbytes);
+}
+
+static void
+cpu_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    (void)place;
+    (void)stream;
+    free(data);
+}
+
+static ad_status
+cpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+         ad_error *err)
+{
+    char *target = (char *)copy->target.data + copy->target.offset;
+    const char *source = (const char *)copy->source.data + copy->source.offset;
+    (void)place;
+    (void)stream;
+    (void)err;
+    if (copy->width == 0) {
+        return AD_OK;
+    }
+    for (size_t row = 0; row < copy->height; row++) {
+        memcpy(target, source, copy->width);
+        target += copy->target_pitch;
+        source += copy->source_pitch;
+    }
+    return AD_OK;
+}
+
+static ad_status
+cpu_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+           ad_error *err)
+{
+    (void)place;
+    (void)stream;
+    (void)err;
+    ad_kernel_run_on_host(launch);
+    return AD_OK;
+}
+
+static const int32_t cpu_types[] = {ARROW_DEVICE_CPU, 0};
 
 extern const struct ad_backend ad_backend_cpu;
 
 const struct ad_backend ad_backend_cpu = {
-    .device_type = ARROW_DEVICE_CPU,
-    .host_accessible = true,
-    .require_host = cpu_require_host,
+    .name = "cpu",
+    .device_types = cpu_types,
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_ORDERED_DEALLOCATE,
+    .load = cpu_load,
+    .describe = cpu_describe,
     .count = cpu_count,
-    .name = cpu_name,
+    .device_name = cpu_device_name,
+    .home = cpu_home,
+    .synchronize = cpu_synchronize,
+    .allocate = cpu_allocate,
+    .deallocate = cpu_deallocate,
+    .copy = cpu_copy,
+    .launch = cpu_launch,
 };

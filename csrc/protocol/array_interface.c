@@ -26,7 +26,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    return ad_finish_host_tensor(state, request, &out->tensor);
+    return ad_finish_tensor(state, request, &out->tensor);
 }
 
 static PyObject *
@@ -39,8 +39,9 @@ show(ad_state *state, const ad_tensor *tensor)
             &rules, "the host cannot read memory of %s",
             ad_device_format(tensor->device, name));
     }
-    if (ad_sync_require_ready(tensor->sync, rules.name, &err) != AD_OK) {
-        return ad_interface_unavailable(&rules, "%s", err.message);
+    /* Who looks the attribute up reads the memory next. */
+    if (ad_sync_wait(tensor->sync, rules.name, &err) != AD_OK) {
+        return ad_interface_failed(state, &rules, &err);
     }
     return ad_interface_build(state, tensor, &rules);
 }

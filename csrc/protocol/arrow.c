@@ -169,3 +169,15 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
     }
     return 0;
 }
+
+int
+ad_arrow_wait(ad_state *state, const ad_array *array, const char *method)
+{
+    ad_error err;
+    if (array->sync != NULL &&
+        ad_sync_wait(array->sync, method, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}

@@ -26,4 +26,8 @@ int ad_arrow_parse(ad_state *state, const ad_signature *signature,
 int ad_arrow_check_requested(ad_state *state, ad_schema schema,
                              PyObject *requested);
 
+/* The host waits for the data of a struct that cannot say that it would have
+ * to; `method` is for the message. 0, or -1 with an exception. */
+int ad_arrow_wait(ad_state *state, const ad_array *array, const char *method);
+
 #endif /* AD_PROTOCOL_ARROW_H */

@@ -215,7 +215,8 @@ array_host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     PyObject *requested;
     if (ad_arrow_parse(state, &array_signature, args, n_args, kwnames,
                        &requested) < 0 ||
-        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        ad_arrow_check_requested(state, array->schema, requested) < 0 ||
+        ad_arrow_wait(state, array, "__arrow_c_array__()") < 0) {
         return NULL;
     }
     return export_pair(state, array, AD_CAPSULE_ARRAY,

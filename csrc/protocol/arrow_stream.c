@@ -119,7 +119,8 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_error err;
     if (ad_arrow_parse(state, &stream_signature, args, n_args, kwnames,
                        &requested) < 0 ||
-        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        ad_arrow_check_requested(state, array->schema, requested) < 0 ||
+        ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0) {
         return NULL;
     }
     if (ad_stream_export(array, &box, &err) != AD_OK) {

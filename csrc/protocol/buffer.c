@@ -3,7 +3,9 @@
  * NumPy's arrays come in this way more often than in any other, so the import
  * builds no string and allocates nothing but the owner.
  */
-#include "protocol/interface_dict.h"
+#include "protocol/protocol.h"
+
+#include <string.h>
 
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t),
                "dimensions are handed over without a copy");
@@ -16,6 +18,18 @@ offers(ad_state *state, PyTypeObject *type)
     (void)state;
     return type->tp_as_buffer != NULL &&
            type->tp_as_buffer->bf_getbuffer != NULL;
+}
+
+/* For an exact ndarray the buffer protocol gives what DLPack gives, at two
+ * thirds of the time; where it refuses, the usual order follows. */
+static void
+look(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+{
+    (void)state;
+    if (strcmp(type->tp_name, "numpy.ndarray") == 0 &&
+        !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+        slot->first = AD_PROTOCOL_buffer;
+    }
 }
 
 /* Pointers to pointers (PIL's old images) are no strided block. */
@@ -127,7 +141,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
         PyBuffer_Release(&view);
         return AD_IMPORT_FAILED;
     }
-    return ad_finish_host_tensor(state, request, &out->tensor);
+    return ad_finish_tensor(state, request, &out->tensor);
 }
 
 /* --- export ------------------------------------------------------------- */
@@ -150,7 +164,10 @@ check_memory(const ad_tensor *tensor, ad_error *err)
         ad_error_device(err, tensor->device);
         return AD_ERR_EXCHANGE;
     }
-    return ad_sync_require_ready(tensor->sync, "the buffer protocol", err);
+    if (tensor->sync == NULL) {
+        return AD_OK;
+    }
+    return ad_sync_wait(tensor->sync, "the buffer protocol", err);
 }
 
 static ad_status
@@ -327,5 +344,6 @@ const ad_protocol ad_protocol_buffer = {
     .name = "buffer protocol",
     .attribute = -1,
     .offers = offers,
+    .look = look,
     .import = import_object,
 };

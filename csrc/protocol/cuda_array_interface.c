@@ -1,10 +1,12 @@
 /* __cuda_array_interface__, version 3, and what older versions leave out.
  *
- * The dict does not name the device; see find_device().
+ * The dict does not name the device; see find_place().
  */
 #include "protocol/interface_dict.h"
 
-#define LEGACY_DEFAULT_STREAM 1
+#include "abi/arrow_c.h"
+#include "core/device_owner.h"
+#include "device/backend.h"
 
 static const ad_interface_rules rules = {
     .name = "__cuda_array_interface__",
@@ -17,23 +19,22 @@ static const ad_interface_rules rules = {
 static bool
 is_shown(int32_t type)
 {
-    return type == ARROW_DEVICE_CUDA || type == ARROW_DEVICE_CUDA_HOST ||
-           type == ARROW_DEVICE_CUDA_MANAGED;
+    return ad_device_traits(type) & AD_CUDA_STREAMS;
 }
 
 /* torch says "cuda" on ROCm too, and offers this interface there. */
 static bool
 is_taken(int32_t type)
 {
-    return is_shown(type) || type == ARROW_DEVICE_ROCM ||
-           type == ARROW_DEVICE_ROCM_HOST;
+    return ad_device_traits(type) & (AD_CUDA_STREAMS | AD_ROCM_STREAMS);
 }
 
-/* The caller knows best, then the object's own __dlpack_device__; otherwise
- * the ordinal is not known (-1): "the current device" would be a guess. */
+/* Without a runtime: the caller knows best, then the object's own
+ * __dlpack_device__; otherwise the ordinal is not known (-1): "the current
+ * device" would be a guess. */
 static ad_import_result
-find_device(ad_state *state, PyObject *object, const ad_request *request,
-            const char *origin, ad_device *out)
+believe_device(ad_state *state, PyObject *object, const ad_request *request,
+               const char *origin, ad_device *out)
 {
     *out = (ad_device){ARROW_DEVICE_CUDA, -1};
     if (request->has_device) {
@@ -54,93 +55,133 @@ find_device(ad_state *state, PyObject *object, const ad_request *request,
     return AD_IMPORT_DONE;
 }
 
-/* *out is the stream on which work may be pending, 0 for none. */
+/* Ask the runtime of this type, if it is there, whose memory this is. */
+static ad_status
+ask_runtime(int32_t type, const void *pointer, ad_memory_info *out,
+            ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_place hint = {{type, -1}, NULL};
+    out->kind = AD_MEMORY_UNREGISTERED;
+    AD_RETURN_IF_ERR(ad_backend_open(type, &backend, err));
+    return backend->classify(pointer, hint, out, err);
+}
+
+/* The runtimes know. *found: one of them is there. */
+static ad_status
+locate(const ad_interface *in, bool *found, ad_place *out, ad_error *err)
+{
+    static const int32_t types[] = {ARROW_DEVICE_CUDA, ARROW_DEVICE_ROCM};
+    ad_memory_info info = {.kind = AD_MEMORY_UNREGISTERED};
+    *found = false;
+    for (int i = 0; i < 2 && info.kind == AD_MEMORY_UNREGISTERED; i++) {
+        if (ad_backend_is_there(types[i])) {
+            AD_RETURN_IF_ERR(
+                ask_runtime(types[i], in->claim.data, &info, err));
+            *found = true;
+        }
+    }
+    if (*found && info.kind == AD_MEMORY_UNREGISTERED) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "pass an object whose memory is alive and was "
+                       "allocated by the runtime of its device",
+                       "%s: no CUDA or ROCm device has memory at the address "
+                       "%p in data",
+                       in->origin, in->claim.data);
+    }
+    *out = info.place;
+    return AD_OK;
+}
+
+/* Where the memory lies, which the dict does not say. */
+static ad_import_result
+find_place(ad_state *state, PyObject *object, const ad_request *request,
+           const ad_interface *in, ad_place *out)
+{
+    ad_error err;
+    bool found = false;
+    if (in->claim.data != NULL && locate(in, &found, out, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    if (found) {
+        return AD_IMPORT_DONE;
+    }
+    out->context = NULL;
+    return believe_device(state, object, request, in->origin, &out->device);
+}
+
+/* The stream on which work may be pending; not given for none. *is_stated:
+ * the dict names it. */
 static int
-read_stream(ad_state *state, ad_interface *in, int64_t *out)
+read_stream(ad_state *state, ad_interface *in, int32_t device_type,
+            bool *is_stated, ad_stream_choice *out)
 {
     PyObject *value;
+    int64_t number;
+    *out = (ad_stream_choice){.is_given = false};
     if (ad_interface_field(state, in, AD_STR_stream, &value) < 0) {
         return -1;
     }
+    *is_stated = value != NULL;
     if (value == NULL) {
         /* Before version 3 the interface made no statement. */
-        *out = in->version < 3 ? LEGACY_DEFAULT_STREAM : 0;
+        if (in->version < 3) {
+            out->is_given = ad_default_stream(device_type, &out->stream);
+        }
         return 0;
     }
-    int result = ad_interface_int(state, in->origin, "stream", value, 0, out);
-    if (result == 0 && (*out == 0 || *out > INTPTR_MAX)) {
+    int result =
+        ad_interface_int(state, in->origin, "stream", value, 0, &number);
+    if (result == 0 && (number == 0 || number > INTPTR_MAX)) {
         ad_interface_wrong(state, in->origin, "stream", value,
                            "None, 1 (legacy default stream), 2 (per-thread "
                            "default stream) or a handle");
         result = -1;
     }
     Py_DECREF(value);
+    out->is_given = true;
+    out->stream.handle = (uintptr_t)number;
     return result;
 }
 
-/* Work on the producer's own stream is in order as it is, and the caller may
- * say (-1) that there is nothing to wait for. To make another stream wait
- * takes a runtime, and to forget about it is no option. */
-static int
-check_wanted_stream(ad_state *state, const ad_request *request,
-                    ad_device device, const char *origin, int64_t *stream)
+/* The memory is used again in the order of the stream that the dict names, as
+ * version 3 has it, and is released there. */
+static ad_status
+attach_edges(ad_tensor *tensor, ad_place place, const ad_stream_choice *stream,
+             bool is_stated, bool is_off, ad_error *err)
 {
-    intptr_t wanted;
-    if (request->stream == NULL) {
-        return 0;
+    const ad_stream_choice unknown = {.is_given = false};
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, place,
+                                         is_stated ? stream : &unknown,
+                                         &tensor->owner, err));
+    if (!stream->is_given || is_off) {
+        return AD_OK;
     }
-    if (ad_stream_number(state, request->stream, device.type, &wanted) < 0) {
-        return -1;
-    }
-    if (wanted == -1) {
-        *stream = 0;
-    }
-    if (*stream == 0 || wanted == *stream) {
-        return 0;
-    }
-    ad_raise_exchange(state, "stream",
-                      "leave stream= out, or synchronize first and pass "
-                      "stream=-1",
-                      "%s: stream %lld cannot be made to wait for stream %lld",
-                      origin, (long long)wanted, (long long)*stream);
-    return -1;
-}
-
-static int
-attach_stream(ad_state *state, ad_tensor *tensor, int64_t stream)
-{
-    ad_error err;
-    if (stream == 0) {
-        return 0;
-    }
-    if (ad_sync_new(AD_SYNC_STREAM, tensor->device, (void *)(intptr_t)stream,
-                    tensor->owner, &tensor->sync, &err) != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_sync_pending(place, stream->stream, NULL, &tensor->sync, err);
 }
 
 static ad_import_result
 make_tensor(ad_state *state, PyObject *object, const ad_request *request,
             ad_interface *in, ad_tensor_value *out)
 {
-    int64_t stream;
-    ad_device device;
-    ad_import_result result =
-        find_device(state, object, request, in->origin, &device);
+    bool is_off = request->stream != NULL && ad_stream_is_off(request->stream);
+    bool is_stated;
+    ad_stream_choice stream;
+    ad_place place;
+    ad_error err;
+    ad_import_result result = find_place(state, object, request, in, &place);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (read_stream(state, in, &stream) < 0 ||
-        check_wanted_stream(state, request, device, in->origin, &stream) < 0) {
+    if (read_stream(state, in, place.device.type, &is_stated, &stream) < 0) {
         return AD_IMPORT_FAILED;
     }
-    result = ad_interface_tensor(state, object, in, device, out);
+    result = ad_interface_tensor(state, object, in, place.device, out);
     if (result == AD_IMPORT_DONE &&
-        attach_stream(state, &out->tensor, stream) < 0) {
+        attach_edges(&out->tensor, place, &stream, is_stated, is_off, &err) !=
+            AD_OK) {
         ad_tensor_clear(&out->tensor);
-        return AD_IMPORT_FAILED;
+        return ad_import_error(state, &err);
     }
     return result;
 }
@@ -161,20 +202,31 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    return ad_finish_host_tensor(state, request, &out->tensor);
+    return ad_finish_tensor(state, request, &out->tensor);
 }
 
+/* None where the data are ready; else a stream that waits for them, or on
+ * which the work itself is. */
 static PyObject *
-show_stream(const ad_sync *sync)
+show_stream(ad_state *state, ad_sync *sync)
 {
-    if (sync == NULL) {
+    ad_stream stream;
+    ad_error err;
+    bool is_done = ad_sync_is_done(sync);
+    if (!is_done && sync->kind == AD_SYNC_EVENT &&
+        ad_sync_query(sync, &is_done, &err) != AD_OK) {
+        return ad_interface_failed(state, &rules, &err);
+    }
+    if (is_done) {
         return Py_NewRef(Py_None);
     }
-    if (sync->kind != AD_SYNC_STREAM) {
-        return ad_interface_unavailable(
-            &rules, "there is no stream that waits for the event of the data");
+    if (sync->kind == AD_SYNC_STREAM) {
+        return PyLong_FromSize_t(sync->stream.handle);
     }
-    return PyLong_FromLongLong((intptr_t)sync->handle);
+    if (ad_sync_stream(sync, &stream, &err) != AD_OK) {
+        return ad_interface_failed(state, &rules, &err);
+    }
+    return PyLong_FromSize_t(stream.handle);
 }
 
 static PyObject *
@@ -186,16 +238,14 @@ show(ad_state *state, const ad_tensor *tensor)
             &rules, "memory of %s is not CUDA's",
             ad_device_format(tensor->device, name));
     }
-    PyObject *stream = show_stream(tensor->sync);
-    if (stream == NULL) {
-        return NULL;
-    }
+    /* The dict first: it costs no runtime call where there is none. */
     PyObject *dict = ad_interface_build(state, tensor, &rules);
-    if (dict != NULL &&
+    PyObject *stream = dict != NULL ? show_stream(state, tensor->sync) : NULL;
+    if (stream == NULL ||
         PyDict_SetItem(dict, AD_STR(state, stream), stream) < 0) {
         Py_CLEAR(dict);
     }
-    Py_DECREF(stream);
+    Py_XDECREF(stream);
     return dict;
 }
 

@@ -4,7 +4,9 @@
 #include "protocol/dlpack_tensor.h"
 
 #include "abi/arrow_c.h"
+#include "core/device_memory.h"
 #include "core/memory.h"
+#include "device/backend.h"
 
 #define CAPSULE_NAME "dlpack_exchange_api"
 
@@ -49,6 +51,12 @@ ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
     PyErr_Clear();
     Py_DECREF(dict);
     return api;
+}
+
+static void
+look(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+{
+    slot->exchange_api = ad_dlpack_exchange_of(state, type);
 }
 
 static bool
@@ -99,15 +107,20 @@ check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return AD_IMPORT_DONE;
 }
 
-/* The stream on which the library of this table works now, as a number: on
- * devices without streams, 0. Returns 0, or -1 with an exception. */
+/* The stream on which the library of this table works now. *out is not given
+ * where memory is exchanged without streams, or there is none. Returns 0, or
+ * -1 with an exception. */
 static int
 ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
-           intptr_t *out)
+           ad_stream_choice *out)
 {
+    uint32_t traits = ad_device_traits(device.type);
     void *stream = NULL;
-    *out = 0;
-    if (ad_dlpack_has_no_streams(device.type)) {
+    *out = (ad_stream_choice){.is_given = false};
+    /* DLPack knows no streams for the types without such a trait: what it
+     * hands out there is ready as far as it can say anything. */
+    if ((traits & AD_NO_STREAMS) ||
+        !(traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS | AD_QUEUES))) {
         return 0;
     }
     if (api->current_work_stream(device.type, (int32_t)device.id, &stream) !=
@@ -119,36 +132,31 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
         return -1;
     }
     /* NULL is the default stream, which has a number of its own on CUDA. */
-    (void)ad_dlpack_default_stream(device.type, out);
+    out->is_given = ad_default_stream(device.type, &out->stream);
     if (stream != NULL) {
-        *out = (intptr_t)stream;
+        out->is_given = true;
+        out->stream.handle = (uintptr_t)stream;
     }
     return 0;
 }
 
 /* Nothing was synchronized: work may be pending on the producer's current
- * stream. A stream that the caller named cannot be made to wait for it
- * without a runtime, so the producer's is what has to be waited for. */
+ * stream. */
 static ad_import_result
-note_stream(ad_state *state, const ad_dl_exchange_api *api, PyObject *wanted,
-            ad_tensor *tensor)
+note_stream(ad_state *state, const ad_dl_exchange_api *api,
+            const ad_request *request, ad_tensor *tensor)
 {
     ad_error err;
-    intptr_t number;
-    int32_t type = tensor->device.type;
-    /* DLPack knows no streams for the types without a default one: what it
-     * hands out there is ready as far as it can say anything. */
-    if (!ad_dlpack_default_stream(type, &number) ||
-        (wanted != NULL && ad_stream_is_off(wanted))) {
+    ad_stream_choice producer;
+    if (tensor->device.type == ARROW_DEVICE_CPU ||
+        (request->stream != NULL && ad_stream_is_off(request->stream))) {
         return AD_IMPORT_DONE;
     }
-    if (wanted != NULL && ad_stream_number(state, wanted, type, &number) < 0) {
-        return AD_IMPORT_FAILED;
-    }
-    if (ask_stream(state, api, tensor->device, &number) < 0) {
+    if (ask_stream(state, api, tensor->device, &producer) < 0) {
         return ad_import_exception(state);
     }
-    if (ad_dlpack_set_stream(tensor, number, &err) != AD_OK) {
+    if (producer.is_given &&
+        ad_order_pending(tensor, &producer, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     return AD_IMPORT_DONE;
@@ -167,7 +175,7 @@ exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
     }
     result = check_meaning(state, object, slot, tensor);
     if (result == AD_IMPORT_DONE) {
-        result = note_stream(state, api, request->stream, tensor);
+        result = note_stream(state, api, request, tensor);
     }
     if (result != AD_IMPORT_DONE) {
         /* Not every deleter leaves a pending exception alone. */
@@ -176,27 +184,48 @@ exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
         ad_py_restore_exception(exception);
         return result;
     }
-    return ad_dlpack_check_copy(state, request->copy, &out->tensor);
+    return ad_dlpack_check_copy(state, request, &out->tensor);
 }
 
 /* --- export into the class of another library ---------------------------- */
+
+/* The library works with the data on its current stream. */
+static int
+order_library(ad_state *state, const ad_dl_exchange_api *api,
+              const ad_tensor *tensor)
+{
+    static const char what[] = "the C exchange API of another library";
+    ad_error err;
+    ad_status status;
+    ad_stream_choice consumer;
+    if (ask_stream(state, api, tensor->device, &consumer) < 0) {
+        return -1;
+    }
+    if (consumer.is_given) {
+        status = ad_order_use(tensor->device, tensor->sync, tensor->owner,
+                              &consumer, what, &err);
+    } else {
+        status = ad_sync_wait(tensor->sync, what, &err);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
 
 PyObject *
 ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
                         const ad_tensor *tensor)
 {
     ad_error err;
-    intptr_t number = 0;
     void *managed = NULL;
     void *object = NULL;
-    if (tensor->sync != NULL &&
-        ask_stream(state, api, tensor->device, &number) < 0) {
+    if (!ad_is_plain(tensor->device, tensor->sync) &&
+        order_library(state, api, tensor) < 0) {
         return NULL;
     }
-    if (ad_dlpack_require_stream(tensor->sync, number,
-                                 "the C exchange API of another library",
-                                 &err) != AD_OK ||
-        ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
+    if (ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
     if (ad_dlpack_hand_over(api->managed_tensor_to_py_object_no_sync, managed,
@@ -245,17 +274,13 @@ own_tensor(ad_state *state, PyObject *object)
     return ad_tensor_of(object);
 }
 
-/* The consumer is going to work on what current_work_stream below says, which
- * is the default stream. */
+/* The consumer is going to work on what current_work_stream below says. */
 static ad_status
-require_default_stream(const ad_tensor *tensor, ad_error *err)
+order_consumer(const ad_tensor *tensor, ad_error *err)
 {
-    intptr_t number;
-    if (ad_dlpack_default_stream(tensor->device.type, &number)) {
-        return ad_dlpack_require_stream(tensor->sync, number,
-                                        "the DLPack exchange API", err);
-    }
-    return ad_sync_require_ready(tensor->sync, "the DLPack exchange API", err);
+    return ad_is_plain(tensor->device, tensor->sync)
+               ? AD_OK
+               : ad_order_thread(tensor, "the DLPack exchange API", err);
 }
 
 static int
@@ -270,8 +295,7 @@ managed_from_py(void *py_object, ad_dl_managed_versioned **out)
     if (tensor == NULL) {
         return -1;
     }
-    if ((tensor->sync != NULL &&
-         require_default_stream(tensor, &err) != AD_OK) ||
+    if (order_consumer(tensor, &err) != AD_OK ||
         ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
         ad_raise(state, &err);
         return -1;
@@ -290,8 +314,7 @@ tensor_from_py(void *py_object, ad_dl_tensor *out)
     if (tensor == NULL) {
         return -1;
     }
-    if ((tensor->sync != NULL &&
-         require_default_stream(tensor, &err) != AD_OK) ||
+    if (order_consumer(tensor, &err) != AD_OK ||
         ad_dlpack_view(tensor, out, &err) != AD_OK) {
         ad_raise(state, &err);
         return -1;
@@ -299,19 +322,32 @@ tensor_from_py(void *py_object, ad_dl_tensor *out)
     return 0;
 }
 
-/* The producer of these data worked on what current_work_stream says. */
+/* The stream that current_work_stream says. */
+static bool
+stream_of_thread(ad_device device, ad_stream_choice *out)
+{
+    if (!ad_stream_current(device, out)) {
+        out->is_given = ad_default_stream(device.type, &out->stream);
+        out->keep = NULL;
+    }
+    return out->is_given;
+}
+
+/* The producer of these data worked on it. */
 static ad_status
 take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
              ad_error *err)
 {
-    intptr_t number;
+    ad_stream_choice producer;
+    ad_tensor *tensor = &out->tensor;
     AD_RETURN_IF_ERR(ad_dlpack_take(managed, true, out, err));
-    if (!ad_dlpack_default_stream(out->tensor.device.type, &number)) {
+    if ((ad_device_traits(tensor->device.type) & AD_NO_STREAMS) ||
+        !stream_of_thread(tensor->device, &producer)) {
         return AD_OK;
     }
-    ad_status status = ad_dlpack_set_stream(&out->tensor, number, err);
+    ad_status status = ad_order_pending(tensor, &producer, err);
     if (status != AD_OK) {
-        ad_tensor_clear(&out->tensor);
+        ad_tensor_clear(tensor);
     }
     return status;
 }
@@ -338,13 +374,40 @@ managed_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
     return *out_py_object != NULL ? 0 : -1;
 }
 
+/* Memory that the consumer's kernel may write on the stream that it was told
+ * of. */
+static ad_status
+allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
+                   ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_place home;
+    ad_stream_choice stream;
+    AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
+    AD_RETURN_IF_ERR(backend->home(device, &home, err));
+    if (!stream_of_thread(device, &stream)) {
+        AD_RETURN_IF_ERR(ad_stream_own(home, &stream.stream, err));
+    }
+    return ad_device_memory_new(home, stream.stream, stream.keep, nbytes,
+                                &tensor->data, &tensor->owner, err);
+}
+
+static ad_status
+allocate_on_host(int64_t nbytes, ad_tensor *tensor, ad_error *err)
+{
+    ad_memory *memory = NULL;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    tensor->data = memory->data;
+    tensor->owner = &memory->base;
+    return AD_OK;
+}
+
 /* A compact row-major tensor of the prototype's shape, type and device. */
 static ad_status
 allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
 {
     ad_tensor_value value;
-    ad_memory *memory = NULL;
-    char name[AD_DEVICE_NAME_SIZE];
+    ad_tensor *tensor = &value.tensor;
     ad_tensor_claim claim = {
         .data = &value, /* anything that is not NULL: nobody reads it */
         .dtype = prototype->dtype,
@@ -352,21 +415,20 @@ allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
         .device = {prototype->device.device_type, prototype->device.device_id},
         .shape = prototype->shape,
     };
-    if (claim.device.type != ARROW_DEVICE_CPU) {
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "allocate with the library that owns the device",
-                "arrowdev cannot allocate on %s: no runtime for it is loaded",
-                ad_device_format(claim.device, name));
-        return AD_ERR_EXCHANGE;
+    bool is_host = claim.device.type == ARROW_DEVICE_CPU;
+    if (is_host) {
+        claim.device = AD_CPU;
     }
-    claim.device = AD_CPU;
     AD_RETURN_IF_ERR(ad_tensor_check(&claim, "prototype", &value, err));
-    AD_RETURN_IF_ERR(
-        ad_memory_new(ad_tensor_nbytes(&value.tensor), &memory, err));
-    value.tensor.data = memory->data;
-    value.tensor.owner = &memory->base;
-    ad_status status = ad_dlpack_give(&value.tensor, true, false, out, err);
-    ad_tensor_clear(&value.tensor);
+    int64_t nbytes = ad_tensor_nbytes(tensor);
+    if (is_host) {
+        AD_RETURN_IF_ERR(allocate_on_host(nbytes, tensor, err));
+    } else {
+        AD_RETURN_IF_ERR(
+            allocate_on_device(claim.device, nbytes, tensor, err));
+    }
+    ad_status status = ad_dlpack_give(tensor, true, false, out, err);
+    ad_tensor_clear(tensor);
     return status;
 }
 
@@ -396,9 +458,12 @@ managed_allocator(ad_dl_tensor *prototype, ad_dl_managed_versioned **out,
 static int
 current_work_stream(int32_t device_type, int32_t device_id, void **out_stream)
 {
-    (void)device_type;
-    (void)device_id;
-    *out_stream = NULL;
+    ad_device device = {device_type, device_id};
+    ad_stream_choice current;
+    *out_stream =
+        device_type != ARROW_DEVICE_CPU && ad_stream_current(device, &current)
+            ? (void *)current.stream.handle
+            : NULL;
     return 0;
 }
 
@@ -440,5 +505,6 @@ const ad_protocol ad_protocol_dlpack_exchange = {
     .name = "__dlpack_c_exchange_api__",
     .attribute = -1,
     .offers = exchange_offers,
+    .look = look,
     .import = exchange_import,
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/arrow_c.h"
+#include "core/device_owner.h"
 
 /* --- import -------------------------------------------------------------- */
 
@@ -93,6 +94,19 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     return ad_tensor_check(&claim, "DLTensor", out, err);
 }
 
+static ad_status
+wrap_owner(ad_tensor *tensor, ad_error *err)
+{
+    const ad_stream_choice unknown = {.is_given = false};
+    ad_place place = {tensor->device, NULL};
+    ad_status status = ad_device_owner_new(tensor->owner, place, &unknown,
+                                           &tensor->owner, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(tensor);
+    }
+    return status;
+}
+
 ad_status
 ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
                ad_error *err)
@@ -113,7 +127,10 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
                   is_versioned ? destroy_versioned : destroy_legacy);
     owner->managed = managed;
     out->tensor.owner = &owner->base;
-    return AD_OK;
+    if (out->tensor.device.type == ARROW_DEVICE_CPU) {
+        return AD_OK;
+    }
+    return wrap_owner(&out->tensor, err);
 }
 
 /* --- export -------------------------------------------------------------- */
@@ -304,53 +321,6 @@ ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
     return failed ? -1 : 0;
 }
 
-/* --- streams ------------------------------------------------------------- */
-
-bool
-ad_dlpack_has_no_streams(int32_t device_type)
-{
-    /* torch and pyarrow refuse any stream for host memory; torch advertises
-     * CUDA_HOST for pinned memory, and then gives a CPU tensor, without a
-     * stream only. */
-    return device_type == ARROW_DEVICE_CPU ||
-           device_type == ARROW_DEVICE_CUDA_HOST ||
-           device_type == ARROW_DEVICE_ROCM_HOST;
-}
-
-bool
-ad_dlpack_default_stream(int32_t device_type, intptr_t *out)
-{
-    switch (device_type) {
-        case ARROW_DEVICE_CUDA:
-        case ARROW_DEVICE_CUDA_MANAGED:
-            *out = 1;
-            return true;
-        case ARROW_DEVICE_ROCM:
-            *out = 0;
-            return true;
-        default:
-            return false;
-    }
-}
-
-ad_status
-ad_dlpack_require_stream(const ad_sync *sync, intptr_t number,
-                         const char *consumer, ad_error *err)
-{
-    if (sync != NULL && sync->kind == AD_SYNC_STREAM &&
-        (intptr_t)sync->handle == number) {
-        return AD_OK;
-    }
-    return ad_sync_require_ready(sync, consumer, err);
-}
-
-ad_status
-ad_dlpack_set_stream(ad_tensor *tensor, intptr_t number, ad_error *err)
-{
-    return ad_sync_new(AD_SYNC_STREAM, tensor->device, (void *)number, NULL,
-                       &tensor->sync, err);
-}
-
 /* --- what a producer's object means -------------------------------------- */
 
 static bool
@@ -435,63 +405,23 @@ ad_dlpack_check_flags(ad_state *state, PyObject *object, bool may_be_conjugate)
 
 /* --- copies -------------------------------------------------------------- */
 
-static ad_status
-make_copy(ad_tensor_value *value, ad_error *err)
-{
-    ad_tensor_value source = *value;
-    if (source.tensor.ndim > 0) {
-        /* Its dimensions were copied along, but not the pointers to them. */
-        source.tensor.shape =
-            source.dims + (value->tensor.shape - value->dims);
-        source.tensor.strides =
-            source.dims + (value->tensor.strides - value->dims);
-    }
-    value->tensor.owner = NULL;
-    value->tensor.sync = NULL;
-    ad_status status = ad_tensor_copy(&source.tensor, 'C', value, err);
-    ad_tensor_clear(&source.tensor);
-    return status;
-}
-
-/* On failure the references are dropped. */
-static ad_status
-apply_copy(ad_copy copy, ad_tensor_value *value, ad_error *err)
-{
-    bool is_copied = value->tensor.flags & AD_TENSOR_COPIED;
-    ad_device device = value->tensor.device;
-    if (copy == AD_COPY_NEVER && is_copied) {
-        ad_tensor_clear(&value->tensor);
-        return ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow it with copy=None",
-                       "the producer made a copy although copy=False was "
-                       "asked for");
-    }
-    if (copy != AD_COPY_ALWAYS || is_copied) {
-        return AD_OK;
-    }
-    if (device.type == ARROW_DEVICE_CPU) {
-        return make_copy(value, err);
-    }
-    char name[AD_DEVICE_NAME_SIZE];
-    ad_tensor_clear(&value->tensor);
-    ad_fail(err, AD_ERR_EXCHANGE, "copy",
-            "copy it in the producing library and pass copy=None",
-            "the producer made no copy although copy=True was asked for, and "
-            "memory on %s cannot be copied without a runtime for it",
-            ad_device_format(device, name));
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
-}
-
 ad_import_result
-ad_dlpack_check_copy(ad_state *state, ad_copy copy, ad_tensor_value *tensor)
+ad_dlpack_check_copy(ad_state *state, const ad_request *request,
+                     ad_tensor_value *value)
 {
-    ad_error err;
-    if (copy == AD_COPY_IF_NEEDED) {
+    if (request->copy == AD_COPY_IF_NEEDED) {
         return AD_IMPORT_DONE;
     }
-    if (apply_copy(copy, tensor, &err) != AD_OK) {
-        ad_raise(state, &err);
-        return ad_import_exception(state);
+    if (request->copy == AD_COPY_NEVER &&
+        (value->tensor.flags & AD_TENSOR_COPIED)) {
+        ad_tensor_clear(&value->tensor);
+        ad_raise_exchange(state, "copy", "allow it with copy=None",
+                          "the producer made a copy although copy=False was "
+                          "asked for");
+        return AD_IMPORT_REFUSED;
     }
-    return AD_IMPORT_DONE;
+    /* Where no copy can be made here, another protocol's producer may. */
+    return ad_finish_tensor(state, request, value) == AD_IMPORT_DONE
+               ? AD_IMPORT_DONE
+               : ad_import_exception(state);
 }

@@ -11,7 +11,9 @@
 /* Take over a managed tensor (legacy or versioned): its deleter runs with the
  * last reference on the owner of *out, or right here on failure. Shape,
  * strides and pointer are copied, since some producers hand out a live view
- * of theirs. Needs no GIL. */
+ * of theirs. Device memory gets a device owner, whose producer is not known:
+ * a deleter says nothing of the stream on which the memory is used again.
+ * Needs no GIL. */
 AD_MUST_CHECK ad_status ad_dlpack_take(void *managed, bool is_versioned,
                                        ad_tensor_value *out, ad_error *err);
 
@@ -38,28 +40,6 @@ AD_MUST_CHECK ad_status ad_dlpack_view(const ad_tensor *tensor,
 AD_MUST_CHECK ad_status ad_dlpack_device(ad_device device, ad_dl_device *out,
                                          ad_error *err);
 
-/* --- streams ------------------------------------------------------------- */
-
-/* Memory that the host reads at once, pinned memory included: it is exchanged
- * without a stream, and ready. */
-bool ad_dlpack_has_no_streams(int32_t device_type);
-
-/* The number of the stream that `stream=None` means, for device types whose
- * streams have numbers; false for all others. */
-bool ad_dlpack_default_stream(int32_t device_type, intptr_t *out);
-
-/* Succeed when a consumer who works on this stream need not wait: there is
- * nothing to wait for, or the work is pending on that very stream.
- * `consumer` is for the message. */
-AD_MUST_CHECK ad_status ad_dlpack_require_stream(const ad_sync *sync,
-                                                 intptr_t number,
-                                                 const char *consumer,
-                                                 ad_error *err);
-
-/* Note in tensor->sync that work may be pending on this stream. */
-AD_MUST_CHECK ad_status ad_dlpack_set_stream(ad_tensor *tensor,
-                                             intptr_t number, ad_error *err);
-
 /* --- import -------------------------------------------------------------- */
 
 /* The type marks tensors in ways that DLPack cannot express (torch's
@@ -74,10 +54,21 @@ ad_import_result ad_dlpack_check_flags(ad_state *state, PyObject *object,
                                        bool may_be_conjugate);
 
 /* Hold the producer to what `copy` asked for: AD_IMPORT_DONE, or refused,
- * with `tensor` cleared. A copy that it did not make is made here for host
- * memory. */
-ad_import_result ad_dlpack_check_copy(ad_state *state, ad_copy copy,
+ * with `tensor` cleared. A copy that it did not make is made here. */
+ad_import_result ad_dlpack_check_copy(ad_state *state,
+                                      const ad_request *request,
                                       ad_tensor_value *tensor);
+
+/* --- export (dlpack_export.c) -------------------------------------------- */
+
+/* The methods of Tensor, and the getters of Array that give them. Not const
+ * only because PyCFunction_New does not take it so. */
+extern PyMethodDef ad_dlpack_methods[];
+extern const PyGetSetDef ad_dlpack_array_getset[];
+
+/* Read a tuple of two ints; numbers out of range become the nearest limit,
+ * which no device or version has. -1 with TypeError or ValueError. */
+int ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2]);
 
 /* --- the C exchange API (dlpack_exchange.c) ------------------------------ */
 
@@ -87,8 +78,8 @@ const ad_dl_exchange_api *ad_dlpack_exchange_of(ad_state *state,
                                                 PyTypeObject *type);
 
 /* An object of the class that offers `api` over the memory of `tensor`, which
- * gains references. Work may be pending where the class works anyway. Returns
- * a new reference, or NULL with an exception. */
+ * gains references. The stream on which the class works now waits for the
+ * data. Returns a new reference, or NULL with an exception. */
 PyObject *ad_dlpack_exchange_into(ad_state *state,
                                   const ad_dl_exchange_api *api,
                                   const ad_tensor *tensor);

@@ -72,13 +72,6 @@ ad_import_result ad_interface_tensor(ad_state *state, PyObject *object,
 int ad_interface_dlpack_device(ad_state *state, PyObject *object,
                                const char *origin, ad_device *out);
 
-/* Last step of every import of a tensor: make the copy that copy=True asks
- * for. It needs host memory that is ready; other memory is refused, since
- * nobody here can copy it. On failure *value is cleared. */
-ad_import_result ad_finish_host_tensor(ad_state *state,
-                                       const ad_request *request,
-                                       ad_tensor_value *value);
-
 /* --- export (interface_show.c) ------------------------------------------ */
 
 /* The dict for `tensor`, or NULL with an exception. An AttributeError (see
@@ -98,5 +91,10 @@ PyObject *ad_interface_build(ad_state *state, const ad_tensor *tensor,
 /* Raise AttributeError "<name> is not available: <why>"; returns NULL. */
 PyObject *ad_interface_unavailable(const ad_interface_rules *rules,
                                    const char *format, ...);
+
+/* Raise `err`: as such an AttributeError where it says that the data cannot be
+ * exchanged, else as it is; returns NULL. */
+PyObject *ad_interface_failed(ad_state *state, const ad_interface_rules *rules,
+                              const ad_error *err);
 
 #endif /* AD_PROTOCOL_INTERFACE_DICT_H */

@@ -20,6 +20,16 @@ ad_interface_unavailable(const ad_interface_rules *rules, const char *format,
     return NULL;
 }
 
+PyObject *
+ad_interface_failed(ad_state *state, const ad_interface_rules *rules,
+                    const ad_error *err)
+{
+    if (err->status != AD_ERR_EXCHANGE) {
+        return ad_raise(state, err);
+    }
+    return ad_interface_unavailable(rules, "%s", err->message);
+}
+
 /* What cannot be exchanged is, for an attribute, not there. */
 static void
 exchange_to_attribute_error(ad_state *state, const ad_interface_rules *rules)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "protocol/dlpack_tensor.h"
+#include "core/transfer.h"
 
 const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 #define AD_PROTOCOL(tag) &ad_protocol_##tag,
@@ -61,15 +61,10 @@ look_at_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
             slot->offers |= (uint32_t)1 << i;
         }
     }
-    if (slot->offers & AD_PROTOCOL_BIT(dlpack_exchange)) {
-        slot->exchange_api = ad_dlpack_exchange_of(state, type);
-    }
-    slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
-    /* For an exact ndarray the buffer protocol gives what DLPack gives, at
-     * two thirds of the time; where it refuses, the usual order follows. */
-    if (strcmp(type->tp_name, "numpy.ndarray") == 0 &&
-        !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-        slot->first = AD_PROTOCOL_buffer;
+    for (int i = 0; i < AD_N_PROTOCOLS; i++) {
+        if (ad_protocols[i]->look != NULL) {
+            ad_protocols[i]->look(state, type, slot);
+        }
     }
 }
 
@@ -342,16 +337,6 @@ import_foreign(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return result == 1 ? 0 : -1;
 }
 
-/* stream=-1: the caller says that nothing has to be waited for. */
-static void
-drop_sync(ad_imported *imported)
-{
-    ad_sync **sync = imported->is_array ? &imported->array.sync
-                                        : &imported->tensor.tensor.sync;
-    ad_sync_unref(*sync);
-    *sync = NULL;
-}
-
 static int
 import_any(ad_state *state, PyObject *object, const ad_request *request,
            uint32_t among, ad_imported *out)
@@ -372,16 +357,79 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     return result;
 }
 
+/* What orders the work on what was imported. */
+typedef struct edges {
+    ad_device device;
+    ad_sync **sync;
+    ad_owner *owner;
+} edges;
+
+static edges
+edges_of(ad_imported *imported)
+{
+    if (imported->is_array) {
+        ad_array *array = &imported->array;
+        return (edges){array->device, &array->sync, array->owner};
+    }
+    ad_tensor *tensor = &imported->tensor.tensor;
+    return (edges){tensor->device, &tensor->sync, tensor->owner};
+}
+
+/* The caller is going to use the data on the stream that was named, or on
+ * this thread's current one: that waits for them. -1 says that there is
+ * nothing to wait for. */
+static int
+settle_order(ad_state *state, const ad_request *request, const edges *in)
+{
+    PyObject *stream = ad_request_stream(request, in->device);
+    ad_stream_choice consumer = {.is_given = false};
+    ad_stream_argument argument;
+    ad_error err;
+    if (stream != NULL && ad_stream_is_off(stream)) {
+        ad_sync_unref(*in->sync);
+        *in->sync = NULL;
+        return 0;
+    }
+    if (in->device.type == AD_CPU.type) {
+        return 0; /* and a stream that was named may be for other operands */
+    }
+    if (stream == NULL) {
+        if (request->stream != NULL ||
+            !ad_stream_current(in->device, &consumer)) {
+            return 0;
+        }
+        ad_owner_ref(consumer.keep);
+    } else if (ad_parse_stream(state, stream, in->device, &argument) < 0 ||
+               ad_stream_argument_choice(&argument, &consumer) < 0) {
+        return -1;
+    }
+    ad_status status =
+        ad_order_use(in->device, *in->sync, in->owner, &consumer,
+                     "the stream that was named at import", &err);
+    ad_owner_unref(consumer.keep);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
 int
 ad_import(ad_state *state, PyObject *object, const ad_request *request,
           uint32_t among, ad_imported *out)
 {
-    int result = import_any(state, object, request, among, out);
-    if (result == 0 && request->stream != NULL &&
-        ad_stream_is_off(request->stream)) {
-        drop_sync(out);
+    if (import_any(state, object, request, among, out) < 0) {
+        return -1;
     }
-    return result;
+    edges in = edges_of(out);
+    if (ad_is_plain(in.device, *in.sync) ||
+        settle_order(state, request, &in) == 0) {
+        return 0;
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_imported_clear(out);
+    ad_py_reset_exception(saved);
+    return -1;
 }
 
 void
@@ -409,10 +457,63 @@ ad_import_error(ad_state *state, const ad_error *err)
     return AD_IMPORT_FAILED;
 }
 
+/* Made before anything is known to be wrong, so not by printf. */
 const char *
 ad_origin(const char *attribute, PyObject *object, char *buffer)
 {
-    PyOS_snprintf(buffer, AD_ORIGIN_SIZE, "%s of %.80s", attribute,
-                  Py_TYPE(object)->tp_name);
+    static const char of[] = " of ";
+    const char *type = Py_TYPE(object)->tp_name;
+    const size_t n_attribute = strnlen(attribute, 40);
+    const size_t n_type = strnlen(type, 80);
+    char *end = buffer + n_attribute;
+    memcpy(buffer, attribute, n_attribute);
+    memcpy(end, of, sizeof(of) - 1);
+    end += sizeof(of) - 1;
+    memcpy(end, type, n_type);
+    end[n_type] = '\0';
     return buffer;
+}
+
+static int
+copy_tensor(ad_state *state, PyObject *stream, const ad_tensor *tensor,
+            ad_tensor_value *out)
+{
+    ad_stream_choice choice = {.is_given = false};
+    ad_stream_argument argument;
+    ad_error err;
+    if (stream != NULL && !ad_stream_is_off(stream) &&
+        (ad_parse_stream(state, stream, tensor->device, &argument) < 0 ||
+         ad_stream_argument_choice(&argument, &choice) < 0)) {
+        return -1;
+    }
+    ad_status status =
+        ad_tensor_copy_to(tensor, tensor->device, &choice, 'C', out, &err);
+    ad_owner_unref(choice.keep);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+ad_import_result
+ad_finish_tensor(ad_state *state, const ad_request *request,
+                 ad_tensor_value *value)
+{
+    ad_tensor *tensor = &value->tensor;
+    ad_tensor_value copied;
+    if (request->copy != AD_COPY_ALWAYS ||
+        (tensor->flags & AD_TENSOR_COPIED)) {
+        return AD_IMPORT_DONE;
+    }
+    int result = copy_tensor(state, ad_request_stream(request, tensor->device),
+                             tensor, &copied);
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(tensor); /* may run Python code */
+    if (result == 0) {
+        ad_tensor_share(&copied.tensor, value);
+        ad_tensor_clear(&copied.tensor);
+    }
+    ad_py_reset_exception(saved);
+    return result == 0 ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
 }

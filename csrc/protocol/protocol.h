@@ -10,6 +10,7 @@
 
 #include "core/array.h"
 #include "core/bridge.h"
+#include "core/stream.h"
 #include "core/tensor.h"
 #include "python/args.h"
 #include "python/capsule.h"
@@ -41,7 +42,10 @@ typedef enum ad_import_result {
     AD_IMPORT_DONE = 1     /* *out is filled */
 } ad_import_result;
 
-/* Import `object`. `slot` is what is known of its type (borrowed). Final are:
+/* Import `object`. `slot` is what is known of its type (borrowed). What has to
+ * be waited for is noted in the sync; that the stream of the request waits for
+ * it, and that stream=-1 drops it, is ad_import's business. Device memory has a
+ * device owner (core/device_owner.h). Final are:
  * MemoryError, DeviceError, exceptions that are no Exception, a malformed
  * struct, capsules or dicts that are not what the protocol says, and a meaning
  * that would be lost (nulls, requires_grad, conjugate). A producer's own
@@ -58,6 +62,8 @@ typedef struct ad_protocol {
     int attribute;
     /* Optional: does this type speak it? (no attribute, or more than one) */
     bool (*offers)(ad_state *state, PyTypeObject *type);
+    /* Optional: note what else is to be known of the type, once. */
+    void (*look)(ad_state *state, PyTypeObject *type, ad_type_slot *slot);
     /* Optional: export only when NULL. */
     ad_import_fn import;
     /* Optional: attributes of our objects; methods that are always there, and
@@ -123,12 +129,37 @@ ad_import_result ad_import_error(ad_state *state, const ad_error *err);
 #define AD_ORIGIN_SIZE 128
 const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
 
-/* Read a DLPack-like stream argument for a device without asking a runtime:
- * an int, or an object with __cuda_stream__, .cuda_stream, ... Gives
- * the stream number in *out. 0 on success, -1 with TypeError or ValueError
- * (bare 0 where the device's protocol refuses it, negative numbers but -1). */
-int ad_stream_number(ad_state *state, PyObject *stream, int32_t device_type,
-                     intptr_t *out);
+/* Last step of every import of a tensor: the copy that copy=True asks for,
+ * where the memory lies, unless the producer made one. On failure *value is
+ * cleared. */
+ad_import_result ad_finish_tensor(ad_state *state, const ad_request *request,
+                                  ad_tensor_value *value);
+
+/* --- streams that a caller names (stream_argument.c) --------------------- */
+
+/* A stream= argument, read. */
+typedef struct ad_stream_argument {
+    bool is_off; /* the int -1: no synchronization; nothing else is set */
+    ad_stream stream;
+    ad_device device; /* what its object says it is for: a type, id -1; for an
+                         int, the device that was expected */
+    PyObject *object; /* borrowed: has to live as long as the stream is used;
+                         NULL for an int */
+} ad_stream_argument;
+
+/* Read a stream= argument (not NULL, not None) for data on `device`: an int
+ * with DLPack's meaning for its type (an address, where streams are queues),
+ * or one of the stream and queue objects that are known; for a device type of
+ * 0, objects only. No runtime is called. 0 on success; -1 with TypeError
+ * (nothing that is known), ValueError (a number that has no meaning there) or
+ * ExchangeError (an object of another kind of device). */
+int ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
+                    ad_stream_argument *out);
+
+/* What core takes. choice->keep is a new reference on an owner of the object
+ * (NULL for an int), which the caller drops. -1 with MemoryError. */
+int ad_stream_argument_choice(const ad_stream_argument *argument,
+                              ad_stream_choice *out);
 
 /* The stream argument that says "no synchronization": the int -1. */
 bool ad_stream_is_off(PyObject *stream);
@@ -136,6 +167,51 @@ bool ad_stream_is_off(PyObject *stream);
 /* 0 for a stream argument of a kind that is known, for a device that is not
  * known yet: an int, or a stream or queue object. -1 with TypeError. */
 int ad_stream_check(ad_state *state, PyObject *stream);
+
+/* The stream= of a request as far as it is meant for memory on `device`: NULL
+ * where it was left out, or is for the device to which the data will move. */
+PyObject *ad_request_stream(const ad_request *request, ad_device device);
+
+/* --- order (order.c) ------------------------------------------------------ */
+
+/* Streams of both types are of one kind: numbers of the same runtime, or
+ * queues of the same type. */
+bool ad_streams_are_alike(int32_t device_type, int32_t other);
+
+/* The stream that a consumer on this type of device means who says None: the
+ * legacy default one. False where there is no such thing. */
+bool ad_default_stream(int32_t device_type, ad_stream *out);
+
+/* Which device types CUDA's interfaces mean when they do not say: ROCM where
+ * HIP is there and CUDA is not, as with torch's builds for it. */
+int32_t ad_cuda_means(void);
+
+/* Somebody is going to work with these data on `consumer`: that stream waits
+ * for them, the host does not, and their owner notes the use. `what` is for
+ * the message. */
+AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,
+                                     ad_owner *owner,
+                                     const ad_stream_choice *consumer,
+                                     const char *what, ad_error *err);
+
+/* The same for a consumer who works on this thread's current stream, or else
+ * the default one. Where there is none, or memory is exchanged without
+ * streams, the host waits. */
+AD_MUST_CHECK ad_status ad_order_thread(const ad_tensor *tensor,
+                                        const char *what, ad_error *err);
+
+/* Work on the data of this tensor may be pending on a stream of `producer`:
+ * note it in the sync. */
+AD_MUST_CHECK ad_status ad_order_pending(ad_tensor *tensor,
+                                         const ad_stream_choice *producer,
+                                         ad_error *err);
+
+/* Nothing to order: host memory that is ready. */
+static inline bool
+ad_is_plain(ad_device device, const ad_sync *sync)
+{
+    return device.type == AD_CPU.type && sync == NULL;
+}
 
 /* Exported by buffer.c for the type slots of Array, Tensor and Buffer. */
 int ad_buffer_get(PyObject *self, Py_buffer *view, int flags);

@@ -1,29 +1,18 @@
 /* stream= arguments: an int with DLPack's meaning for the device, or one of
- * the stream objects that are known. */
+ * the stream and queue objects that are known. */
 #include "protocol/protocol.h"
 
 #include <string.h>
 
 #include "abi/arrow_c.h"
+#include "device/backend.h"
 
-static bool
-is_cuda(int32_t device_type)
-{
-    return device_type == ARROW_DEVICE_CUDA ||
-           device_type == ARROW_DEVICE_CUDA_HOST ||
-           device_type == ARROW_DEVICE_CUDA_MANAGED;
-}
-
-static bool
-is_rocm(int32_t device_type)
-{
-    return device_type == ARROW_DEVICE_ROCM ||
-           device_type == ARROW_DEVICE_ROCM_HOST;
-}
+/* --- numbers ------------------------------------------------------------- */
 
 static int
 check_number(long long number, int32_t device_type)
 {
+    uint32_t traits = ad_device_traits(device_type);
     if (number < -1) {
         PyErr_Format(PyExc_ValueError,
                      "stream must be -1 (no synchronization) or a stream "
@@ -31,62 +20,158 @@ check_number(long long number, int32_t device_type)
                      number);
         return -1;
     }
-    if (is_cuda(device_type) && number == 0) {
+    if ((traits & AD_CUDA_STREAMS) && number == 0) {
         PyErr_SetString(PyExc_ValueError,
                         "stream 0 is ambiguous on CUDA; pass 1 for the "
                         "legacy default stream or 2 for the per-thread "
                         "default stream");
         return -1;
     }
-    if (is_rocm(device_type) && (number == 1 || number == 2)) {
+    if ((traits & AD_ROCM_STREAMS) && (number == 1 || number == 2)) {
         PyErr_Format(PyExc_ValueError,
                      "stream %lld has no meaning on ROCm; pass 0 for the "
                      "default stream",
                      number);
         return -1;
     }
+    if ((traits & AD_QUEUES) && number == 0) {
+        PyErr_SetString(PyExc_ValueError,
+                        "stream 0 is no queue, and there is no default one; "
+                        "pass a queue object, or -1 for no synchronization");
+        return -1;
+    }
     return 0;
 }
 
-/* An integer attribute of a stream object, 0 meaning the legacy default
- * stream. 1 found, 0 no such attribute, -1 error. */
 static int
-read_handle(PyObject *value, int32_t device_type, intptr_t *out)
+read_number(PyObject *stream, ad_device device, ad_stream_argument *out)
 {
-    long long handle = PyLong_AsLongLong(value);
-    if (handle == -1 && PyErr_Occurred()) {
+    long long number = PyLong_AsLongLong(stream);
+    if ((number == -1 && PyErr_Occurred()) ||
+        check_number(number, device.type) < 0) {
         return -1;
     }
-    *out = handle == 0 && is_cuda(device_type) ? 1 : (intptr_t)handle;
+    out->is_off = number == -1;
+    if (device.type == 0 && !out->is_off) {
+        PyErr_SetString(PyExc_ValueError,
+                        "a stream number says nothing about its device; name "
+                        "the device, or pass a stream object");
+        return -1;
+    }
+    out->stream.handle = (uintptr_t)number;
+    out->device = device;
+    return 0;
+}
+
+/* --- objects ------------------------------------------------------------- */
+
+/* Reads one kind of object, all but `object` of *out: 1 read, 0 of another
+ * kind, -1 with an exception. */
+typedef int (*read_fn)(ad_state *state, PyObject *stream,
+                       ad_stream_argument *out);
+
+static int
+lookup(PyObject *object, const char *name, PyObject **out)
+{
+    PyObject *text = PyUnicode_InternFromString(name);
+    if (text == NULL) {
+        return -1;
+    }
+    int found = ad_py_lookup_attr(object, text, out);
+    Py_DECREF(text);
+    return found;
+}
+
+/* Takes over `value`, an int (or what has __index__) that is a handle. */
+static int
+take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
+{
+    PyObject *number = PyNumber_Index(value);
+    Py_DECREF(value);
+    if (number == NULL) {
+        return -1;
+    }
+    unsigned long long handle = PyLong_AsUnsignedLongLong(number);
+    Py_DECREF(number);
+    if (handle == (unsigned long long)-1 && PyErr_Occurred()) {
+        return -1;
+    }
+    out->stream.handle = (uintptr_t)handle;
+    out->device = (ad_device){device_type, -1};
     return 1;
 }
 
-/* __cuda_stream__() gives (version, handle). */
+/* The handle that a method without arguments, or an attribute, gives. */
 static int
-read_cuda_stream_protocol(ad_state *state, PyObject *stream,
-                          int32_t device_type, intptr_t *out)
+read_member(PyObject *object, const char *name, bool is_method,
+            int32_t device_type, ad_stream_argument *out)
 {
-    PyObject *method = NULL;
-    int found = ad_py_lookup_attr(stream, AD_STR(state, cuda_stream), &method);
+    PyObject *value = NULL;
+    int found = lookup(object, name, &value);
     if (found <= 0) {
         return found;
     }
-    PyObject *pair = PyObject_CallNoArgs(method);
-    Py_DECREF(method);
-    if (pair == NULL) {
-        return -1;
+    if (is_method) {
+        Py_SETREF(value, PyObject_CallNoArgs(value));
     }
+    return value != NULL ? take_handle(value, device_type, out) : -1;
+}
+
+/* Takes over `value`: must be a pair of ints, of which the second is the
+ * handle. */
+static int
+take_pair(PyObject *stream, PyObject *value, PyObject *name, const char *what,
+          int32_t device_type, ad_stream_argument *out)
+{
     int result = -1;
-    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
-        PyErr_Format(PyExc_TypeError,
-                     "__cuda_stream__() of %.200s must return (version, "
-                     "handle), not %R",
-                     Py_TYPE(stream)->tp_name, pair);
+    if (PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 2) {
+        result = take_handle(Py_NewRef(PyTuple_GET_ITEM(value, 1)),
+                             device_type, out);
     } else {
-        result = read_handle(PyTuple_GET_ITEM(pair, 1), device_type, out);
+        PyErr_Format(PyExc_TypeError, "%U of %.200s must give %s, not %R",
+                     name, Py_TYPE(stream)->tp_name, what, value);
     }
-    Py_DECREF(pair);
+    Py_DECREF(value);
     return result;
+}
+
+static int
+read_cuda_stream_protocol(ad_state *state, PyObject *stream,
+                          ad_stream_argument *out)
+{
+    PyObject *name = AD_STR(state, cuda_stream);
+    PyObject *value;
+    int found = ad_py_lookup_attr(stream, name, &value);
+    if (found <= 0) {
+        return found;
+    }
+    Py_SETREF(value, PyObject_CallNoArgs(value));
+    return value == NULL ? -1
+                         : take_pair(stream, value, name, "(version, handle)",
+                                     ARROW_DEVICE_CUDA, out);
+}
+
+/* The queues of arrowdev.testing, and of whoever wants to be known so. */
+static int
+read_arrowdev_queue(ad_state *state, PyObject *stream, ad_stream_argument *out)
+{
+    PyObject *value;
+    PyObject *name = PyUnicode_InternFromString("__arrowdev_queue__");
+    int found = name != NULL ? ad_py_lookup_attr(stream, name, &value) : -1;
+    (void)state;
+    if (found > 0) {
+        bool is_pair = PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 2;
+        long type = is_pair ? PyLong_AsLong(PyTuple_GET_ITEM(value, 0)) : 0;
+        if (type == -1 && PyErr_Occurred()) {
+            Py_DECREF(value);
+            found = -1;
+        } else {
+            found = take_pair(stream, value, name, "(device type, handle)",
+                              (int32_t)type, out);
+        }
+    }
+    Py_XDECREF(name);
+    return found;
 }
 
 /* Is the class defined in this library (top-level module)? */
@@ -108,48 +193,171 @@ is_from(PyObject *object, const char *library)
 
 /* .cuda_stream of whatever has one, or .ptr of CuPy's streams. */
 static int
-read_attribute(PyObject *stream, int32_t device_type, intptr_t *out)
+read_cuda_attribute(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
-    PyObject *name =
-        PyUnicode_FromString(is_from(stream, "cupy") ? "ptr" : "cuda_stream");
-    PyObject *value = NULL;
-    if (name == NULL) {
-        return -1;
+    (void)state;
+    return read_member(stream, is_from(stream, "cupy") ? "ptr" : "cuda_stream",
+                       false, ARROW_DEVICE_CUDA, out);
+}
+
+/* A dpctl.SyclQueue. Its address is that of the DPCTLSyclQueueRef. */
+static int
+read_sycl_queue(PyObject *queue, ad_stream_argument *out)
+{
+    /* Contexts, devices and events have an addressof_ref() too. */
+    if (!PyObject_HasAttrString(queue, "is_in_order")) {
+        return 0;
     }
-    int found = ad_py_lookup_attr(stream, name, &value);
-    Py_DECREF(name);
+    if (!ad_backend_is_there(ARROW_DEVICE_ONEAPI)) {
+        /* Who has a queue has the library by now, even if it was not there
+         * when it was looked for first. */
+        ad_backend_retry(ARROW_DEVICE_ONEAPI);
+    }
+    int found =
+        read_member(queue, "addressof_ref", true, ARROW_DEVICE_ONEAPI, out);
+    out->object = queue;
+    return found;
+}
+
+static int
+read_sycl(ad_state *state, PyObject *stream, ad_stream_argument *out)
+{
+    PyObject *queue = NULL;
+    if (is_from(stream, "dpctl")) {
+        int found = read_sycl_queue(stream, out);
+        if (found != 0) {
+            return found;
+        }
+    }
+    int found = ad_py_lookup_attr(stream, AD_STR(state, sycl_queue), &queue);
     if (found <= 0) {
         return found;
     }
-    int result = read_handle(value, device_type, out);
-    Py_DECREF(value);
-    return result;
+    if (PyLong_Check(queue)) { /* torch.xpu.Stream */
+        return take_handle(queue, ARROW_DEVICE_ONEAPI, out);
+    }
+    if (Py_REFCNT(queue) == 1) {
+        PyErr_Format(PyExc_TypeError,
+                     "sycl_queue of %.200s is made anew at each look-up, so "
+                     "nobody would keep it; pass the queue itself as stream",
+                     Py_TYPE(stream)->tp_name);
+        Py_DECREF(queue);
+        return -1;
+    }
+    found = read_sycl_queue(queue, out);
+    if (found == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "sycl_queue of %.200s must be a dpctl.SyclQueue, not "
+                     "%.200s",
+                     Py_TYPE(stream)->tp_name, Py_TYPE(queue)->tp_name);
+        found = -1;
+    }
+    Py_DECREF(queue); /* the holder has it */
+    return found;
+}
+
+static int
+read_pyopencl(ad_state *state, PyObject *stream, ad_stream_argument *out)
+{
+    (void)state;
+    if (!is_from(stream, "pyopencl")) {
+        return 0;
+    }
+    return read_member(stream, "int_ptr", false, ARROW_DEVICE_OPENCL, out);
+}
+
+/* *out as the object has it: a stream of CUDA's kind is CUDA's. */
+static int
+read_object(ad_state *state, PyObject *stream, ad_stream_argument *out)
+{
+    static const read_fn readers[] = {read_cuda_stream_protocol,
+                                      read_cuda_attribute, read_sycl,
+                                      read_pyopencl, read_arrowdev_queue};
+    int found = 0;
+    out->is_off = false;
+    out->object = stream;
+    if (PyType_Check(stream) || PyBool_Check(stream)) {
+        goto unknown; /* the class itself, not one of its instances */
+    }
+    for (size_t i = 0; found == 0 && i < sizeof(readers) / sizeof(readers[0]);
+         i++) {
+        found = readers[i](state, stream, out);
+    }
+    if (found != 0) {
+        return found > 0 ? 0 : -1;
+    }
+unknown:
+    PyErr_Format(PyExc_TypeError,
+                 "stream must be an int, an object with __cuda_stream__, "
+                 ".cuda_stream or .sycl_queue, or a stream or queue of torch, "
+                 "CuPy, numba, dpctl or pyopencl, not %.200s",
+                 Py_TYPE(stream)->tp_name);
+    return -1;
+}
+
+/* The stream is for `expected`: what it is there, or ExchangeError. */
+static int
+fit_object(ad_state *state, PyObject *stream, ad_device expected,
+           ad_stream_argument *out)
+{
+    bool is_cuda = out->device.type == ARROW_DEVICE_CUDA;
+    uint32_t traits = ad_device_traits(expected.type);
+    /* torch and CuPy call HIP's streams by CUDA's names. */
+    if (is_cuda && (expected.type == 0 || (traits & AD_ROCM_STREAMS))) {
+        out->device.type =
+            expected.type == 0 ? ad_cuda_means() : ARROW_DEVICE_ROCM;
+        is_cuda = out->device.type == ARROW_DEVICE_CUDA;
+    }
+    if (is_cuda && out->stream.handle == 0) {
+        (void)ad_default_stream(out->device.type, &out->stream);
+    }
+    bool is_queue = ad_device_traits(out->device.type) & AD_QUEUES;
+    if (is_queue && out->stream.handle == 0) {
+        PyErr_Format(PyExc_ValueError, "%.200s has no queue any more",
+                     Py_TYPE(stream)->tp_name);
+        return -1;
+    }
+    /* Host memory is ready on every stream. */
+    if (expected.type == 0 || expected.type == ARROW_DEVICE_CPU ||
+        ad_streams_are_alike(expected.type, out->device.type)) {
+        return 0;
+    }
+    char name[AD_DEVICE_NAME_SIZE];
+    const char *found = ad_device_type_name(out->device.type);
+    ad_raise_exchange(
+        state, "stream", "pass a stream or queue of the device of the data",
+        "the memory is on %s, but %.200s is a stream of %s",
+        ad_device_format(expected, name), Py_TYPE(stream)->tp_name,
+        found != NULL ? found : "an unknown device");
+    return -1;
+}
+
+/* --- shared -------------------------------------------------------------- */
+
+int
+ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
+                ad_stream_argument *out)
+{
+    *out = (ad_stream_argument){.is_off = false};
+    if (PyLong_Check(stream) && !PyBool_Check(stream)) {
+        return read_number(stream, device, out);
+    }
+    if (read_object(state, stream, out) < 0) {
+        return -1;
+    }
+    return fit_object(state, stream, device, out);
 }
 
 int
-ad_stream_number(ad_state *state, PyObject *stream, int32_t device_type,
-                 intptr_t *out)
+ad_stream_argument_choice(const ad_stream_argument *argument,
+                          ad_stream_choice *out)
 {
-    if (PyLong_CheckExact(stream)) {
-        long long number = PyLong_AsLongLong(stream);
-        if ((number == -1 && PyErr_Occurred()) ||
-            check_number(number, device_type) < 0) {
-            return -1;
-        }
-        *out = (intptr_t)number;
+    *out = (ad_stream_choice){.is_given = true, .stream = argument->stream};
+    if (argument->object == NULL) {
         return 0;
     }
-    int found = read_cuda_stream_protocol(state, stream, device_type, out);
-    if (found == 0) {
-        found = read_attribute(stream, device_type, out);
-    }
-    if (found == 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "stream must be an int or a stream object with "
-                     "__cuda_stream__ or .cuda_stream, not %.200s",
-                     Py_TYPE(stream)->tp_name);
-    }
-    return found > 0 ? 0 : -1;
+    out->keep = ad_py_owner_new(argument->object);
+    return out->keep != NULL ? 0 : -1;
 }
 
 bool
@@ -165,27 +373,22 @@ ad_stream_is_off(PyObject *stream)
 int
 ad_stream_check(ad_state *state, PyObject *stream)
 {
-    static const char *const libraries[] = {"torch", "cupy",     "numba",
-                                            "dpctl", "pyopencl", "dpnp"};
+    ad_stream_argument argument;
     if (PyLong_Check(stream) && !PyBool_Check(stream)) {
         return 0;
     }
-    for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
-        if (is_from(stream, libraries[i])) {
-            return 0;
-        }
+    return read_object(state, stream, &argument);
+}
+
+PyObject *
+ad_request_stream(const ad_request *request, ad_device device)
+{
+    if (request->stream == NULL || !request->has_device ||
+        ad_stream_is_off(request->stream)) {
+        return request->stream;
     }
-    static const char *const names[] = {"__cuda_stream__", "cuda_stream",
-                                        "sycl_queue"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (PyObject_HasAttrString(stream, names[i])) {
-            return 0;
-        }
-    }
-    PyErr_Format(PyExc_TypeError,
-                 "stream must be an int, an object with __cuda_stream__, "
-                 ".cuda_stream or .sycl_queue, or a stream or queue of torch, "
-                 "CuPy, numba, dpctl or pyopencl, not %.200s",
-                 Py_TYPE(stream)->tp_name);
-    return -1;
+    ad_device target = request->device;
+    bool stays = ad_streams_are_alike(target.type, device.type) &&
+                 (target.id == device.id || device.id < 0);
+    return stays || ad_device_equal(target, device) ? request->stream : NULL;
 }

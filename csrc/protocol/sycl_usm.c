@@ -1,8 +1,15 @@
 /* __sycl_usm_array_interface__, version 1 (dpctl, dpnp): the only protocol
- * that carries the queue. It comes in as the sync of the tensor, and goes out
- * again as `syclobj`; a context or filter string likewise.
+ * that carries the queue. An event is recorded on it, and it goes out again as
+ * `syclobj`. A context or filter string in its place is handed on as it came,
+ * and as it says nothing about pending work, nobody else is told that the data
+ * are ready.
  */
 #include "protocol/interface_dict.h"
+
+#include "abi/arrow_c.h"
+#include "core/device_owner.h"
+#include "core/place_record.h"
+#include "device/backend.h"
 
 static const ad_interface_rules rules = {
     .name = "__sycl_usm_array_interface__",
@@ -12,10 +19,43 @@ static const ad_interface_rules rules = {
     .counts_elements = true,
 };
 
-/* The dict says no ordinal, and to ask the queue would take a runtime. */
+/* --- import -------------------------------------------------------------- */
+
+/* `syclobj` and where the memory lies. */
+typedef struct source {
+    PyObject *syclobj;
+    ad_stream_choice queue; /* given: syclobj is a queue that a runtime takes;
+                               keep is a reference */
+    ad_place place;
+} source;
+
+/* A queue, or not: a context or a filter string says on which device the
+ * memory is, and nothing about work that may be pending. */
+static int
+read_syclobj(ad_state *state, source *in)
+{
+    ad_device device = {ARROW_DEVICE_ONEAPI, -1};
+    ad_stream_argument argument;
+    if (PyUnicode_Check(in->syclobj) || PyLong_Check(in->syclobj)) {
+        return 0;
+    }
+    if (ad_parse_stream(state, in->syclobj, device, &argument) < 0) {
+        if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    return ad_backend_is_there(device.type)
+               ? ad_stream_argument_choice(&argument, &in->queue)
+               : 0;
+}
+
+/* Without a runtime: the caller knows best, then the object's own
+ * __dlpack_device__. */
 static ad_import_result
-find_device(ad_state *state, PyObject *object, const ad_request *request,
-            const char *origin, ad_device *out)
+believe_device(ad_state *state, PyObject *object, const ad_request *request,
+               const char *origin, ad_device *out)
 {
     *out = (ad_device){ARROW_DEVICE_ONEAPI, -1};
     if (request->has_device) {
@@ -36,84 +76,116 @@ find_device(ad_state *state, PyObject *object, const ad_request *request,
     return AD_IMPORT_DONE;
 }
 
-/* The queue behind a stream= argument: itself, or its .sycl_queue. */
-static PyObject *
-wanted_queue(ad_state *state, PyObject *stream)
+/* Ask SYCL whose memory this is; UNREGISTERED where it does not know or is
+ * not there. With `queue` given it has to be of that queue's context. */
+static ad_status
+locate(const void *pointer, const ad_stream_choice *queue, ad_memory_info *out,
+       ad_error *err)
 {
-    PyObject *queue;
-    int found = ad_py_lookup_attr(stream, AD_STR(state, sycl_queue), &queue);
-    if (found < 0) {
-        return NULL;
+    const struct ad_backend *backend;
+    ad_place hint = {{ARROW_DEVICE_ONEAPI, -1}, NULL};
+    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .place = hint};
+    if (!ad_backend_is_there(hint.device.type)) {
+        return AD_OK;
     }
-    return found > 0 ? queue : Py_NewRef(stream);
+    AD_RETURN_IF_ERR(ad_backend_open(hint.device.type, &backend, err));
+    if (queue->is_given) {
+        AD_RETURN_IF_ERR(
+            backend->stream_place(queue->stream, hint, &hint, err));
+    }
+    AD_RETURN_IF_ERR(backend->classify(pointer, hint, out, err));
+    if (out->kind == AD_MEMORY_UNREGISTERED ||
+        (queue->is_given && out->place.context != hint.context)) {
+        out->kind = AD_MEMORY_UNREGISTERED;
+        out->place = hint;
+    }
+    return AD_OK;
 }
 
-/* Work on the producer's own queue needs no more than it carries; to make
- * another queue wait takes a runtime. */
-static int
-check_wanted_queue(ad_state *state, const ad_request *request,
-                   PyObject *syclobj, const char *origin)
-{
-    if (request->stream == NULL || ad_stream_is_off(request->stream)) {
-        return 0;
-    }
-    PyObject *queue = wanted_queue(state, request->stream);
-    if (queue == NULL) {
-        return -1;
-    }
-    int same = PyObject_RichCompareBool(queue, syclobj, Py_EQ);
-    Py_DECREF(queue);
-    if (same == 0) {
-        ad_raise_exchange(state, "stream",
-                          "leave stream= out, or synchronize first",
-                          "%s: another queue cannot be made to wait for "
-                          "syclobj",
-                          origin);
-    }
-    return same == 1 ? 0 : -1;
-}
-
-static int
-attach_queue(ad_state *state, ad_tensor *tensor, PyObject *syclobj)
+static ad_import_result
+find_place(ad_state *state, PyObject *object, const ad_request *request,
+           const ad_interface *in, source *from)
 {
     ad_error err;
-    ad_owner *keep = ad_py_owner_new(syclobj);
+    ad_memory_info info;
+    if (locate(in->claim.data, &from->queue, &info, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    from->place = info.place;
+    if (info.kind != AD_MEMORY_UNREGISTERED) {
+        return AD_IMPORT_DONE;
+    }
+    if (!from->queue.is_given) {
+        /* Nobody here knows the context that it may be in. */
+        from->place.context = NULL;
+        return believe_device(state, object, request, in->origin,
+                              &from->place.device);
+    }
+    if (in->claim.data == NULL) {
+        return AD_IMPORT_DONE; /* of size 0, or ad_interface_tensor says so */
+    }
+    ad_raise_exchange(state, "device",
+                      "pass an object whose memory is alive, and whose queue "
+                      "is of the context that it was allocated in",
+                      "%s: the context of syclobj has no memory at the "
+                      "address %p in data",
+                      in->origin, in->claim.data);
+    return AD_IMPORT_FAILED;
+}
+
+/* Work may be pending on the queue: an event says when it is done, and holds
+ * up what is submitted to it later. What is no queue is carried as it came. */
+static ad_status
+attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
+{
+    if (from->queue.is_given) {
+        return ad_sync_pending(from->place, from->queue.stream,
+                               from->queue.keep, &tensor->sync, err);
+    }
+    ad_owner *keep = ad_py_owner_new(from->syclobj);
     if (keep == NULL) {
-        return -1;
+        PyErr_Clear();
+        return ad_fail_memory(err, sizeof(*keep));
     }
-    ad_status status = ad_sync_new(AD_SYNC_QUEUE, tensor->device, syclobj,
-                                   keep, &tensor->sync, &err);
+    ad_status status = ad_sync_new(AD_SYNC_QUEUE, tensor->device,
+                                   from->syclobj, keep, &tensor->sync, err);
     ad_owner_unref(keep);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return status;
+}
+
+/* USM is freed without regard to any queue, so no queue is named as the one
+ * in whose order that happens. */
+static ad_status
+attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
+{
+    const ad_stream_choice unknown = {.is_given = false};
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, from->place, &unknown,
+                                         &tensor->owner, err));
+    return attach_sync(tensor, from, err);
 }
 
 static ad_import_result
 make_tensor(ad_state *state, PyObject *object, const ad_request *request,
-            ad_interface *in, PyObject *syclobj, ad_tensor_value *out)
+            ad_interface *in, source *from, ad_tensor_value *out)
 {
-    ad_device device;
-    if (syclobj == NULL) {
+    ad_error err;
+    if (from->syclobj == NULL) {
         ad_interface_wrong(state, in->origin, "syclobj", NULL,
                            "a queue, a context or a filter string");
         return AD_IMPORT_FAILED;
     }
-    ad_import_result result =
-        find_device(state, object, request, in->origin, &device);
+    if (read_syclobj(state, from) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    ad_import_result result = find_place(state, object, request, in, from);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (check_wanted_queue(state, request, syclobj, in->origin) < 0) {
-        return AD_IMPORT_FAILED;
-    }
-    result = ad_interface_tensor(state, object, in, device, out);
+    result = ad_interface_tensor(state, object, in, from->place.device, out);
     if (result == AD_IMPORT_DONE &&
-        attach_queue(state, &out->tensor, syclobj) < 0) {
+        attach_edges(&out->tensor, from, &err) != AD_OK) {
         ad_tensor_clear(&out->tensor);
-        return AD_IMPORT_FAILED;
+        return ad_import_error(state, &err);
     }
     return result;
 }
@@ -123,34 +195,118 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
               const ad_request *request, ad_imported *out)
 {
     ad_interface in;
-    PyObject *syclobj;
+    source from = {.queue = {.is_given = false}};
     (void)slot;
     ad_import_result result = ad_interface_read(state, object, &rules, &in);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (ad_interface_field(state, &in, AD_STR_syclobj, &syclobj) < 0) {
-        ad_interface_clear(&in);
-        return AD_IMPORT_FAILED;
-    }
     out->is_array = false;
-    result = make_tensor(state, object, request, &in, syclobj, &out->tensor);
-    Py_XDECREF(syclobj);
+    if (ad_interface_field(state, &in, AD_STR_syclobj, &from.syclobj) < 0) {
+        result = AD_IMPORT_FAILED;
+    } else {
+        result = make_tensor(state, object, request, &in, &from, &out->tensor);
+    }
+    ad_owner_unref(from.queue.keep);
+    Py_XDECREF(from.syclobj);
     ad_interface_clear(&in);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    return ad_finish_host_tensor(state, request, &out->tensor);
+    return ad_finish_tensor(state, request, &out->tensor);
 }
 
-/* Borrowed; NULL where no queue object came along. */
+/* --- export -------------------------------------------------------------- */
+
+/* What the data came with: a new reference, or NULL without an exception. An
+ * event may be kept by other things than a SyclQueue. */
 static PyObject *
-queue_of(const ad_tensor *tensor)
+object_that_came(const ad_tensor *tensor)
 {
-    if (tensor->sync == NULL || tensor->sync->kind != AD_SYNC_QUEUE) {
-        return NULL;
+    const ad_sync *sync = tensor->sync;
+    PyObject *object = sync != NULL && sync->keep != NULL
+                           ? ad_py_owner_object(sync->keep)
+                           : NULL;
+    bool is_taken =
+        object != NULL && (sync->kind == AD_SYNC_QUEUE ||
+                           PyObject_HasAttrString(object, "is_in_order"));
+    return is_taken ? Py_NewRef(object) : NULL;
+}
+
+/* dpctl.SyclQueue, if it is imported already: NULL without an exception where
+ * it is not. */
+static PyObject *
+queue_class(void)
+{
+    PyObject *dpctl = PyDict_GetItemString(PyImport_GetModuleDict(), "dpctl");
+    return dpctl != NULL ? PyObject_GetAttrString(dpctl, "SyclQueue") : NULL;
+}
+
+/* A stream of ours in the context of the memory, which waits for the data. */
+static ad_status
+make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
+{
+    const ad_stream_choice none = {.is_given = false};
+    ad_memory_info info;
+    ad_place place;
+    AD_RETURN_IF_ERR(locate(ad_tensor_address(tensor), &none, &info, err));
+    if (info.kind == AD_MEMORY_UNREGISTERED) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device", NULL,
+                       "the data came without a SYCL queue, and SYCL has no "
+                       "memory at their address");
     }
-    return ad_py_owner_object(tensor->sync->keep);
+    AD_RETURN_IF_ERR(ad_stream_shared(info.place, out, &place, err));
+    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, *out, rules.name, err));
+    return ad_owner_note_use(tensor->owner, place, *out, NULL, err);
+}
+
+/* A queue object for data that came with an event only, or with nothing to
+ * wait for. */
+static PyObject *
+make_queue(ad_state *state, const ad_tensor *tensor)
+{
+    ad_error err;
+    ad_stream stream;
+    PyObject *type = queue_class();
+    if (type == NULL) {
+        return PyErr_Occurred()
+                   ? NULL
+                   : ad_interface_unavailable(
+                         &rules, "the data came without a SYCL queue, and "
+                                 "dpctl, which could make one, is not "
+                                 "imported");
+    }
+    PyObject *queue = NULL;
+    if (make_stream(tensor, &stream, &err) != AD_OK) {
+        ad_interface_failed(state, &rules, &err);
+    } else {
+        /* The queue object makes a copy, so the capsule frees nothing. */
+        PyObject *capsule =
+            PyCapsule_New((void *)stream.handle, "SyclQueueRef", NULL);
+        queue = capsule != NULL ? PyObject_CallOneArg(type, capsule) : NULL;
+        Py_XDECREF(capsule);
+    }
+    Py_DECREF(type);
+    return queue;
+}
+
+/* The consumer is going to work on the queue that it is shown. */
+static PyObject *
+find_queue(ad_state *state, const ad_tensor *tensor)
+{
+    ad_error err;
+    PyObject *queue = object_that_came(tensor);
+    if (queue == NULL) {
+        return make_queue(state, tensor);
+    }
+    if (tensor->sync->kind == AD_SYNC_EVENT &&
+        ad_owner_note_use(tensor->owner, (ad_place){tensor->device, NULL},
+                          tensor->sync->stream, tensor->sync->keep,
+                          &err) != AD_OK) {
+        Py_DECREF(queue);
+        return ad_interface_failed(state, &rules, &err);
+    }
+    return queue;
 }
 
 static PyObject *
@@ -162,20 +318,17 @@ show(ad_state *state, const ad_tensor *tensor)
             &rules, "memory of %s is not oneAPI's",
             ad_device_format(tensor->device, name));
     }
-    PyObject *syclobj = queue_of(tensor);
-    if (syclobj == NULL) {
-        return ad_interface_unavailable(&rules,
-                                        "the data came without a SYCL queue");
-    }
-    PyObject *dict = ad_interface_build(state, tensor, &rules);
-    PyObject *zero = PyLong_FromLong(0);
-    if (dict != NULL &&
-        (zero == NULL ||
-         PyDict_SetItem(dict, AD_STR(state, offset), zero) < 0 ||
-         PyDict_SetItem(dict, AD_STR(state, syclobj), syclobj) < 0)) {
+    PyObject *syclobj = find_queue(state, tensor);
+    PyObject *dict =
+        syclobj != NULL ? ad_interface_build(state, tensor, &rules) : NULL;
+    PyObject *zero = dict != NULL ? PyLong_FromLong(0) : NULL;
+    if (zero == NULL ||
+        PyDict_SetItem(dict, AD_STR(state, offset), zero) < 0 ||
+        PyDict_SetItem(dict, AD_STR(state, syclobj), syclobj) < 0) {
         Py_CLEAR(dict);
     }
     Py_XDECREF(zero);
+    Py_XDECREF(syclobj);
     return dict;
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "core/parts.h"
 #include "core/array_buffers.h"
 #include "core/owner_group.h"
 #include "core/type.h"
@@ -156,48 +157,9 @@ read_children(ad_state *state, PyObject *value, inputs *in)
     return result;
 }
 
-/* All parts must lie on one device and wait for one event at the most. */
-typedef struct common_place {
-    bool has_device;
-    ad_device device;
-    ad_sync *sync;
-    bool readonly;
-} common_place;
-
 static ad_status
-add_part(common_place *common, ad_device device, ad_sync *sync, bool readonly,
-         ad_error *err)
+add_all(const inputs *in, ad_parts *parts, ad_error *err)
 {
-    if (common->has_device && !ad_device_equal(common->device, device)) {
-        char first[AD_DEVICE_NAME_SIZE];
-        char second[AD_DEVICE_NAME_SIZE];
-        return ad_fail(err, AD_ERR_EXCHANGE, "device",
-                       "copy them to one device first",
-                       "the parts of an array are on different devices: %s "
-                       "and %s",
-                       ad_device_format(common->device, first),
-                       ad_device_format(device, second));
-    }
-    if (common->sync != NULL && sync != NULL &&
-        !ad_sync_same(common->sync, sync)) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "event",
-                       "synchronize in the producing library",
-                       "the parts of an array wait for different events, and "
-                       "no runtime is loaded that could join them");
-    }
-    common->has_device = true;
-    common->device = device;
-    common->readonly |= readonly;
-    if (sync != NULL) {
-        common->sync = sync;
-    }
-    return AD_OK;
-}
-
-static ad_status
-find_common(const inputs *in, common_place *common, ad_error *err)
-{
-    *common = (common_place){.device = AD_CPU};
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         const ad_tensor *tensor = &in->tensors[i].tensor;
         if (tensor->dtype.bits == 0) {
@@ -210,19 +172,19 @@ find_common(const inputs *in, common_place *common, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(add_part(common, tensor->device, tensor->sync,
-                                  (tensor->flags & AD_TENSOR_READONLY) != 0,
-                                  err));
+        AD_RETURN_IF_ERR(
+            ad_parts_add(parts, tensor->device, tensor->sync,
+                         (tensor->flags & AD_TENSOR_READONLY) != 0, err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
         const ad_array *child = &in->children[i];
-        AD_RETURN_IF_ERR(add_part(common, child->device, child->sync,
-                                  child->readonly, err));
+        AD_RETURN_IF_ERR(ad_parts_add(parts, child->device, child->sync,
+                                      child->readonly, err));
     }
     if (in->dictionary.node != NULL) {
-        AD_RETURN_IF_ERR(add_part(common, in->dictionary.device,
-                                  in->dictionary.sync, in->dictionary.readonly,
-                                  err));
+        AD_RETURN_IF_ERR(ad_parts_add(parts, in->dictionary.device,
+                                      in->dictionary.sync,
+                                      in->dictionary.readonly, err));
     }
     return AD_OK;
 }
@@ -332,14 +294,11 @@ check_elements(const inputs *in, ad_error *err)
 }
 
 static ad_status
-build(inputs *in, ad_array *out, ad_error *err)
+build(inputs *in, const ad_parts *parts, ad_sync *sync, ad_array *out,
+      ad_error *err)
 {
     const void *buffers[MAX_BUFFERS];
     ad_owner *owners[MAX_BUFFERS];
-    common_place common;
-    AD_RETURN_IF_ERR(check_types(in, err));
-    AD_RETURN_IF_ERR(check_elements(in, err));
-    AD_RETURN_IF_ERR(find_common(in, &common, err));
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         buffers[i] = in->tensors[i].tensor.data;
         owners[i] = in->tensors[i].tensor.owner;
@@ -348,7 +307,7 @@ build(inputs *in, ad_array *out, ad_error *err)
         ad_owner_group_new(owners, (size_t)in->n_buffers, &in->group, err));
     const ad_array_spec spec = {
         .schema = in->schema,
-        .device = common.device,
+        .device = parts->device,
         .length = in->length,
         .offset = in->offset,
         .null_count = in->null_count,
@@ -358,8 +317,8 @@ build(inputs *in, ad_array *out, ad_error *err)
         .n_children = in->n_children,
         .children = in->children,
         .dictionary = in->dictionary.node != NULL ? &in->dictionary : NULL,
-        .sync = common.sync,
-        .readonly = common.readonly,
+        .sync = sync,
+        .readonly = parts->readonly,
     };
     AD_RETURN_IF_ERR(ad_array_build(&spec, out, err));
     ad_status status = ad_array_validate(in->schema.node, out->node, err);
@@ -369,6 +328,25 @@ build(inputs *in, ad_array *out, ad_error *err)
     if (status != AD_OK) {
         ad_array_clear(out);
     }
+    return status;
+}
+
+static ad_status
+check_and_build(inputs *in, ad_array *out, ad_error *err)
+{
+    ad_parts parts = AD_PARTS_INIT;
+    ad_sync *sync = NULL;
+    AD_RETURN_IF_ERR(check_types(in, err));
+    AD_RETURN_IF_ERR(check_elements(in, err));
+    ad_status status = add_all(in, &parts, err);
+    if (status == AD_OK) {
+        status = ad_parts_join(&parts, &sync, err);
+    }
+    if (status == AD_OK) {
+        status = build(in, &parts, sync, out, err);
+    }
+    ad_sync_unref(sync);
+    ad_parts_clear(&parts);
     return status;
 }
 
@@ -403,7 +381,7 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
          read_array(state, values[6], &in.dictionary) == 0)) {
         ad_array array;
         ad_error err;
-        result = build(&in, &array, &err) == AD_OK
+        result = check_and_build(&in, &array, &err) == AD_OK
                      ? ad_array_object_new(state, &array)
                      : ad_raise(state, &err);
     }

@@ -2,12 +2,14 @@
 
 #include <string.h>
 
+#include "core/transfer.h"
 #include "core/type.h"
 #include "protocol/protocol.h"
 #include "python/args.h"
 #include "python/common_getters.h"
 #include "python/errors.h"
 #include "python/functions.h"
+#include "python/moving.h"
 
 /* --- parts of an array ------------------------------------------------------- */
 
@@ -214,28 +216,29 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 {
     ad_state *state = ad_state_of(self);
     PyObject *values[1];
+    ad_array *array = ad_array_of(self);
+    ad_stream_choice choice;
+    ad_error err;
+    int64_t count;
     if (ad_parse_args(state, &count_nulls_signature, args, n_args, kwnames,
                       values) < 0 ||
         (!ad_is_none(values[0]) && ad_stream_check(state, values[0]) < 0)) {
         return NULL;
     }
-    PyObject *count = PyObject_GetAttr(self, AD_STR(state, null_count));
-    if (count != Py_None) {
-        return count;
+    count = ad_array_known_null_count(array);
+    if (count >= 0) {
+        return PyLong_FromLongLong(count);
     }
-    Py_DECREF(count);
-    const ad_array *array = ad_array_of(self);
-    ad_error err;
-    if (ad_sync_require_ready(array->sync, "count_nulls()", &err) == AD_OK) {
-        char name[AD_DEVICE_NAME_SIZE];
-        ad_fail(&err, AD_ERR_EXCHANGE, "device",
-                "count in the producing library",
-                "the bitmap is on %s, and no runtime for it is supported by "
-                "this version",
-                ad_device_format(array->device, name));
-        ad_error_device(&err, array->device);
+    if (ad_read_choice(state, values[0], array->device, &choice) < 0) {
+        return NULL;
     }
-    return ad_raise(state, &err);
+    ad_status status = ad_array_count_nulls(array, &choice, &count, &err);
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    array->null_count = count;
+    return PyLong_FromLongLong(count);
 }
 
 static const ad_signature validate_signature = {

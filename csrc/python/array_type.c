@@ -64,7 +64,8 @@ ad_array_known_null_count(ad_array *array)
     if (array->null_count < 0) {
         if (ad_array_has_no_nulls(array)) {
             array->null_count = 0;
-        } else if (ad_device_is_host(array->device) && array->sync == NULL) {
+        } else if (ad_device_is_host(array->device) &&
+                   ad_sync_is_done(array->sync)) {
             array->null_count = ad_array_count_nulls_host(array);
         }
     }
@@ -186,15 +187,10 @@ array_repr(PyObject *self)
         ad_text_clear(&type);
         return ad_raise(ad_state_of(self), &err);
     }
-    const char *readiness =
-        array->sync == NULL                   ? ""
-        : array->sync->kind == AD_SYNC_EVENT  ? ", after event"
-        : array->sync->kind == AD_SYNC_STREAM ? ", after stream"
-                                              : ", after queue";
     PyObject *result = PyUnicode_FromFormat(
         "<arrowdev.Array %s, length %lld, on %s%s>", ad_text_string(&type),
         (long long)array->length, ad_device_format(array->device, device),
-        readiness);
+        ad_readiness(array->sync));
     ad_text_clear(&type);
     return result;
 }

@@ -1,8 +1,11 @@
 #include "python/common_getters.h"
 
 #include "core/array.h"
+#include "core/device_owner.h"
+#include "core/parked.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
+#include "python/moving.h"
 
 static inline ad_device
 device_of(PyObject *self)
@@ -16,6 +19,13 @@ sync_of(PyObject *self)
 {
     return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->sync
                                                 : ad_tensor_of(self)->sync;
+}
+
+static inline ad_owner *
+owner_of(PyObject *self)
+{
+    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->owner
+                                                : ad_tensor_of(self)->owner;
 }
 
 PyObject *
@@ -40,54 +50,68 @@ PyObject *
 ad_get_sync_event(PyObject *self, void *Py_UNUSED(closure))
 {
     const ad_sync *sync = sync_of(self);
-    if (sync == NULL || sync->kind != AD_SYNC_EVENT) {
+    if (ad_sync_is_done(sync) || sync->kind != AD_SYNC_EVENT) {
         Py_RETURN_NONE;
     }
     return PyLong_FromVoidPtr(sync->handle);
 }
 
-static int
-require_ready(PyObject *self, const char *what)
+const char *
+ad_readiness(const ad_sync *sync)
 {
-    ad_error err;
-    if (ad_sync_require_ready(sync_of(self), what, &err) != AD_OK) {
-        ad_raise(ad_state_of(self), &err);
-        return -1;
-    }
-    return 0;
+    return ad_sync_is_done(sync)          ? ""
+           : sync->kind == AD_SYNC_EVENT  ? ", after event"
+           : sync->kind == AD_SYNC_STREAM ? ", after stream"
+                                          : ", after queue";
 }
 
 PyObject *
 ad_is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (require_ready(self, "is_ready()") < 0) {
-        return NULL;
+    ad_error err;
+    bool is_ready;
+    if (ad_sync_query(sync_of(self), &is_ready, &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
     }
-    Py_RETURN_TRUE;
+    return PyBool_FromLong(is_ready);
 }
 
 PyObject *
 ad_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (require_ready(self, "synchronize()") < 0) {
-        return NULL;
+    ad_error err;
+    if (ad_sync_wait(sync_of(self), "synchronize()", &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
     }
+    ad_parked_drain();
     Py_RETURN_NONE;
 }
 
 PyObject *
 ad_wait(PyObject *self, PyObject *stream)
 {
-    const ad_sync *sync = sync_of(self);
-    intptr_t number;
-    if (ad_stream_number(ad_state_of(self), stream, device_of(self).type,
-                         &number) < 0) {
+    ad_state *state = ad_state_of(self);
+    ad_device device = device_of(self);
+    ad_stream_choice choice;
+    ad_error err;
+    if (stream == Py_None) {
+        PyErr_SetString(PyExc_TypeError,
+                        "wait() needs a stream, not None; synchronize() makes "
+                        "the host wait");
         return NULL;
     }
-    bool is_ordered = sync != NULL && sync->kind == AD_SYNC_STREAM &&
-                      (intptr_t)sync->handle == number;
-    if (!is_ordered && require_ready(self, "wait()") < 0) {
+    if (ad_read_choice(state, stream, device, &choice) < 0) {
         return NULL;
+    }
+    ad_status status =
+        ad_sync_order(sync_of(self), choice.stream, "wait()", &err);
+    if (status == AD_OK) {
+        status = ad_owner_note_use(owner_of(self), (ad_place){device, NULL},
+                                   choice.stream, choice.keep, &err);
+    }
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
     }
     Py_RETURN_NONE;
 }
@@ -100,6 +124,38 @@ static const ad_signature to_signature = {
     .names = {AD_STR_device, AD_STR_stream},
 };
 
+static PyObject *
+array_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
+{
+    ad_array moved;
+    if (ad_device_equal(device_of(self), target)) {
+        return Py_NewRef(self);
+    }
+    ad_array_share(ad_array_of(self), &moved);
+    if (ad_move_array(state, &moved, target, stream, AD_COPY_IF_NEEDED) < 0) {
+        return NULL;
+    }
+    return ad_array_object_new(state, &moved);
+}
+
+static PyObject *
+tensor_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
+{
+    ad_tensor_value moved;
+    ad_error err;
+    if (ad_device_equal(device_of(self), target)) {
+        return Py_NewRef(self);
+    }
+    if (ad_tensor_require_size(ad_tensor_of(self), &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    ad_tensor_share(ad_tensor_of(self), &moved);
+    if (ad_move_tensor(state, &moved, target, stream, AD_COPY_IF_NEEDED) < 0) {
+        return NULL;
+    }
+    return ad_tensor_object_like((PyObject *)Py_TYPE(self), &moved.tensor);
+}
+
 PyObject *
 ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
       PyObject *kwnames)
@@ -109,16 +165,14 @@ ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_device target;
     if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
             0 ||
-        ad_parse_device(state, values[0], &target) < 0) {
+        ad_parse_device(state, values[0], &target) < 0 ||
+        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0)) {
         return NULL;
     }
-    if (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0) {
-        return NULL;
+    if (ad_is_array(state, self)) {
+        return array_to(state, self, target, values[1]);
     }
-    if (ad_check_device(state, device_of(self), target) < 0) {
-        return NULL;
-    }
-    return Py_NewRef(self);
+    return tensor_to(state, self, target, values[1]);
 }
 
 static const ad_signature numpy_signature = {

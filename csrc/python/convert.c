@@ -27,9 +27,11 @@ avoid_negative_strides(ad_state *state, ad_tensor_options *options,
 
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
-                        const ad_dl_exchange_api *api, int copy)
+                        const ad_dl_exchange_api *api, PyObject *stream,
+                        int copy)
 {
-    ad_tensor_options options = {.bridge = {.copy = (ad_copy)copy}};
+    ad_tensor_options options = {.bridge = {.copy = (ad_copy)copy},
+                                 .stream = stream};
     ad_imported imported;
     const ad_request request = {.copy = (ad_copy)copy};
     if (ad_import(state, self, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
@@ -58,7 +60,8 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     const ad_type_slot *slot =
         ad_type_slot_of_type(state, (PyTypeObject *)cls, &scratch);
     if (slot->exchange_api != NULL) {
-        return convert_by_exchange_api(state, self, slot->exchange_api, copy);
+        return convert_by_exchange_api(state, self, slot->exchange_api, stream,
+                                       copy);
     }
     if (state->convert_helper == NULL) {
         state->convert_helper = ad_find_helper("_convert", "convert");

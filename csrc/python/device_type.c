@@ -3,6 +3,7 @@
 
 #include "abi/arrow_c.h"
 #include "python/args.h"
+#include "python/device_methods.h"
 #include "python/functions.h"
 
 static ad_device
@@ -65,6 +66,16 @@ device_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyMethodDef device_methods[] = {
+    {"empty", (PyCFunction)(void (*)(void))ad_device_empty,
+     METH_FASTCALL | METH_KEYWORDS,
+     "empty($self, nbytes, *, stream=None)\n--\n\n"
+     "A Buffer of uninitialised memory on this device, for use on `stream`\n"
+     "(default: use_stream()'s, else arrowdev's own).\n\n"
+     "Raises MemoryError when there is none left, ExchangeError where there is\n"
+     "no runtime, DeviceError when it fails, ValueError for nbytes < 0."},
+    {"synchronize", ad_device_synchronize, METH_NOARGS,
+     "synchronize($self)\n--\n\n"
+     "Block the host until all work on the device is done. Errors as empty()."},
     {"__reduce__", device_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -81,12 +92,6 @@ device_get_id(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromLongLong(device_of(self).id);
 }
 
-static PyObject *
-device_get_name(PyObject *self, void *Py_UNUSED(closure))
-{
-    return device_str(self);
-}
-
 static PyGetSetDef device_getset[] = {
     {"type", device_get_type, NULL,
      "The specification's device type: a DeviceType, or a plain int for a\n"
@@ -94,9 +99,9 @@ static PyGetSetDef device_getset[] = {
      NULL},
     {"id", device_get_id, NULL,
      "The ordinal; -1 for the CPU, and where an interface did not say.", NULL},
-    {"name", device_get_name, NULL,
-     "What arrowdev.device() takes: \"cpu\", \"cuda:0\". Without the ordinal\n"
-     "where it is not known; \"device(99):0\" for a type without a name.",
+    {"name", ad_device_get_name, NULL,
+     "What the runtime calls it (\"NVIDIA H200\"); where there is no runtime,\n"
+     "the same as str(device): \"cuda:0\".",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -161,7 +166,7 @@ make_enum(PyObject *module)
         const char *name;
         int value;
     } rows[] = {
-#define AD_DEVICE_TYPE(tag, number, text) {#tag, number},
+#define AD_DEVICE_TYPE(tag, number, text, traits) {#tag, number},
 #include "core/device_types.def"
 #undef AD_DEVICE_TYPE
     };

@@ -1,8 +1,10 @@
 /* The module's functions: the table, and those that are short. */
 #include "python/functions.h"
 
+#include "python/device_methods.h"
 #include "python/importing.h"
 #include "python/record_batch.h"
+#include "python/testing.h"
 
 /* --- shared -------------------------------------------------------------------- */
 
@@ -31,25 +33,6 @@ ad_call_helper(const char *submodule, const char *function,
     PyObject *result = PyObject_Vectorcall(callable, args, n_args, NULL);
     Py_DECREF(callable);
     return result;
-}
-
-int
-ad_check_device(ad_state *state, ad_device found, ad_device wanted)
-{
-    if (ad_device_equal(found, wanted)) {
-        return 0;
-    }
-    char from[AD_DEVICE_NAME_SIZE];
-    char to[AD_DEVICE_NAME_SIZE];
-    ad_error err;
-    ad_fail(&err, AD_ERR_EXCHANGE, "device",
-            "copy it in the producing library",
-            "memory on %s cannot be brought to %s: no runtime that could copy "
-            "it is supported by this version",
-            ad_device_format(found, from), ad_device_format(wanted, to));
-    ad_error_device(&err, found);
-    ad_raise(state, &err);
-    return -1;
 }
 
 /* --- the rest ------------------------------------------------------------------------ */
@@ -266,6 +249,31 @@ PyMethodDef ad_module_functions[] = {
     {"device", ad_function_device, METH_O,
      "device(spec, /)\n--\n\n"
      "A Device from \"cuda:0\", \"cpu\", (type, id), or a Device."},
+    {"devices", ad_function_devices, METH_NOARGS,
+     "devices()\n--\n\n"
+     "A list of every Device that can be used now: the host, and those whose\n"
+     "runtime can be loaded. `python -m arrowdev doctor` says why one is "
+     "missing."},
+    {"_runtimes", ad_function_runtimes, METH_NOARGS,
+     "(name, device type, why it cannot be used, description, number of "
+     "devices)\nper runtime, for the doctor."},
+    {"use_stream", AD_FASTCALL(ad_function_use_stream),
+     METH_FASTCALL | METH_KEYWORDS,
+     "use_stream(stream, device=None)\n--\n\n"
+     "Make a stream this thread's current one for its device, inside `with`.\n"
+     "\n"
+     "It is the default for every stream= that is left out, and what\n"
+     "arrowdev's DLPack exchange API names as the stream of its work.\n\n"
+     "Parameters\n----------\n"
+     "stream : int or stream object\n"
+     "    DLPack's meaning for ints.\n"
+     "device : Device, str or (type, id), optional\n"
+     "    Needed for ints and default streams, which do not say it.\n\n"
+     "Raises\n------\n"
+     "TypeError\n    Not a stream.\n"
+     "ValueError\n    A number without a device, or without a meaning there.\n"
+     "ExchangeError\n    A stream of another device.\n"
+     "DeviceError\n    The runtime does not know the stream."},
     {"convert", AD_FASTCALL(ad_function_convert),
      METH_FASTCALL | METH_KEYWORDS,
      "convert(obj, cls, *, stream=None, copy=None)\n--\n\n"
@@ -282,5 +290,6 @@ PyMethodDef ad_module_functions[] = {
      "Names of the protocols that an object offers, in arrowdev's order of\n"
      "preference, by look-up only. probe=True also calls them (never a "
      "stream)\nand leaves out those that refuse."},
+    AD_TESTING_FUNCTIONS,
     {NULL, NULL, 0, NULL},
 };

@@ -12,10 +12,6 @@
  * ValueError. */
 int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
 
-/* 0 when memory on `found` can serve as memory on `wanted` as it is; -1 with
- * ExchangeError, since no runtime of this version copies between devices. */
-int ad_check_device(ad_state *state, ad_device found, ad_device wanted);
-
 /* A schema from a format string, a common name, a Schema or any object with
  * __arrow_c_schema__. A new reference; -1 with an exception. */
 int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
@@ -38,6 +34,10 @@ PyObject *ad_call_helper(const char *submodule, const char *function,
 
 /* arrowdev.device(value) */
 PyObject *ad_function_device(PyObject *module, PyObject *value);
+
+/* arrowdev.use_stream(stream, device) */
+PyObject *ad_function_use_stream(PyObject *module, PyObject *const *args,
+                                 Py_ssize_t n_args, PyObject *kwnames);
 
 /* The PyMethodDef table of the module, NULL entry last. */
 extern PyMethodDef ad_module_functions[];

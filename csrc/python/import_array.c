@@ -1,11 +1,11 @@
 /* arrowdev.array(): any object as an Array. */
 #include <string.h>
 
-#include "core/array_copy.h"
 #include "core/type.h"
 #include "python/array_methods.h"
 #include "python/functions.h"
 #include "python/importing.h"
+#include "python/moving.h"
 
 int
 ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
@@ -29,31 +29,43 @@ ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
     return 0;
 }
 
-int
-ad_imported_as_array(ad_state *state, ad_imported *imported, ad_copy copy,
-                     ad_array *out)
+/* A tensor goes through the bridge; where it has to move anyway, that is the
+ * copy, and a copy that the producer made is copy enough. */
+static int
+bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
+                ad_array *out)
 {
+    bool moves = request->has_device &&
+                 !ad_device_equal(tensor->device, request->device);
+    bool is_copied = (tensor->flags & AD_TENSOR_COPIED) != 0;
+    ad_copy copy = request->copy;
     ad_error err;
-    ad_status status;
-    if (!imported->is_array) {
-        ad_tensor *tensor = &imported->tensor.tensor;
-        bool is_copied = tensor->flags & AD_TENSOR_COPIED;
-        status = ad_array_from_tensor_steal(
-            tensor,
-            is_copied && copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED : copy,
-            out, &err);
-    } else if (copy == AD_COPY_ALWAYS) {
-        status = ad_array_copy(&imported->array, out, &err);
-        ad_array_clear(&imported->array);
-    } else {
-        *out = imported->array;
-        return 0;
+    if (copy == AD_COPY_ALWAYS && (moves || is_copied)) {
+        copy = AD_COPY_IF_NEEDED;
     }
-    if (status != AD_OK) {
+    if (ad_array_from_tensor_steal(tensor, copy, out, &err) != AD_OK) {
         ad_raise(state, &err);
         return -1;
     }
-    return 0;
+    return moves ? ad_move_array(state, out, request->device, request->stream,
+                                 request->copy)
+                 : 0;
+}
+
+int
+ad_imported_as_array(ad_state *state, ad_imported *imported,
+                     const ad_request *request, ad_array *out)
+{
+    if (!imported->is_array) {
+        return bridge_to_array(state, &imported->tensor.tensor, request, out);
+    }
+    *out = imported->array;
+    if (!request->has_device && request->copy != AD_COPY_ALWAYS) {
+        return 0;
+    }
+    return ad_move_array(state, out,
+                         request->has_device ? request->device : out->device,
+                         request->stream, request->copy);
 }
 
 PyObject *
@@ -66,8 +78,7 @@ ad_as_array_object(ad_state *state, PyObject *value)
     ad_imported imported;
     ad_array array;
     if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
-        ad_imported_as_array(state, &imported, AD_COPY_IF_NEEDED, &array) <
-            0) {
+        ad_imported_as_array(state, &imported, &request, &array) < 0) {
         return NULL;
     }
     return ad_array_object_new(state, &array);
@@ -226,12 +237,10 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
     }
     if (ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
             0 ||
-        ad_imported_as_array(state, &imported, request.copy, out) < 0) {
+        ad_imported_as_array(state, &imported, &request, out) < 0) {
         goto done;
     }
-    if ((request.has_device &&
-         ad_check_device(state, out->device, request.device) < 0) ||
-        (wanted.node != NULL &&
+    if ((wanted.node != NULL &&
          apply_type(state, out, wanted, request.copy) < 0) ||
         (!ad_is_none(values[5]) &&
          apply_validity(state, out, values[5]) < 0)) {

@@ -1,7 +1,9 @@
 /* arrowdev.tensor() and from_dlpack(): any object as a Tensor. */
+#include "core/transfer.h"
 #include "python/fill_value.h"
 #include "python/functions.h"
 #include "python/importing.h"
+#include "python/moving.h"
 
 static int
 parse_nulls(PyObject *nulls, PyObject *fill_value, ad_tensor_options *out)
@@ -90,6 +92,27 @@ ad_imported_as_tensor(ad_state *state, ad_imported *imported,
     return result;
 }
 
+/* A compact copy where the tensor lies. */
+static int
+copy_layout(ad_state *state, const ad_tensor_options *options,
+            const ad_tensor *tensor, ad_tensor_value *out)
+{
+    ad_stream_choice choice;
+    ad_error err;
+    if (ad_read_choice(state, options->stream, tensor->device, &choice) < 0) {
+        return -1;
+    }
+    ad_status status = ad_tensor_copy_to(
+        tensor, tensor->device, &choice,
+        options->order != 0 ? options->order : 'C', out, &err);
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
 int
 ad_apply_layout(ad_state *state, const ad_tensor_options *options,
                 ad_tensor_value *value)
@@ -101,26 +124,22 @@ ad_apply_layout(ad_state *state, const ad_tensor_options *options,
     if (fits && (copy != AD_COPY_ALWAYS || is_copied)) {
         return 0;
     }
-    ad_error err;
-    ad_tensor_value result;
-    ad_status status;
+    ad_tensor_value copied;
+    int result = -1;
     if (copy == AD_COPY_NEVER) {
-        status = ad_fail(&err, AD_ERR_EXCHANGE, "copy",
-                         "leave order= or copy=False out",
-                         "order=\"%c\" needs a copy of this tensor", order);
+        ad_raise_exchange(state, "copy", "leave order= or copy=False out",
+                          "order=\"%c\" needs a copy of this tensor", order);
     } else {
-        status = ad_tensor_copy(&value->tensor, order != 0 ? order : 'C',
-                                &result, &err);
+        result = copy_layout(state, options, &value->tensor, &copied);
     }
+    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(&value->tensor);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
+    if (result == 0) {
+        ad_tensor_share(&copied.tensor, value);
+        ad_tensor_clear(&copied.tensor);
     }
-    *value = result;
-    value->tensor.shape = value->dims;
-    value->tensor.strides = value->dims + value->tensor.ndim;
-    return 0;
+    ad_py_reset_exception(saved);
+    return result;
 }
 
 static void
@@ -139,20 +158,19 @@ import_tensor(ad_state *state, PyObject *object, const ad_request *request,
 {
     ad_imported imported;
     options->bridge.copy = request->copy;
+    options->stream = request->stream;
     if (ad_import(state, object, request, among, &imported) < 0 ||
         ad_imported_as_tensor(state, &imported, options) < 0 ||
         ad_apply_layout(state, options, &imported.tensor) < 0) {
         return NULL;
     }
-    ad_tensor *tensor = &imported.tensor.tensor;
-    apply_readonly(options->readonly, tensor);
     if (request->has_device &&
-        ad_check_device(state, tensor->device, request->device) < 0) {
-        PyObject *saved = ad_py_save_exception();
-        ad_tensor_clear(tensor);
-        ad_py_reset_exception(saved);
+        ad_move_tensor(state, &imported.tensor, request->device,
+                       request->stream, request->copy) < 0) {
         return NULL;
     }
+    ad_tensor *tensor = &imported.tensor.tensor;
+    apply_readonly(options->readonly, tensor);
     return ad_tensor_object_new(state, tensor);
 }
 

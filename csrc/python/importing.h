@@ -11,15 +11,16 @@
 int ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
                      PyObject *copy, ad_request *out);
 
-/* What was imported, as an array; `imported` is used up. -1 with an
- * exception. */
-int ad_imported_as_array(ad_state *state, ad_imported *imported, ad_copy copy,
-                         ad_array *out);
+/* What was imported, as an array on the device that was asked for, copied if
+ * that was asked for; `imported` is used up. -1 with an exception. */
+int ad_imported_as_array(ad_state *state, ad_imported *imported,
+                         const ad_request *request, ad_array *out);
 
 /* What tensor() was asked for, beyond the request. */
 typedef struct ad_tensor_options {
     ad_bridge_options bridge;
     PyObject *fill_value; /* borrowed, or NULL */
+    PyObject *stream;     /* borrowed, or NULL: where copies are made */
     char order;           /* 'C', 'F', or 0 */
     int readonly;         /* -1: as it is */
 } ad_tensor_options;

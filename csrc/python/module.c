@@ -1,5 +1,6 @@
 /* The module arrowdev._core: initialization in phases, state, and the methods
  * that protocols add to the types. */
+#include "core/parked.h"
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
@@ -91,6 +92,34 @@ add_protocols(ad_state *state)
     return 0;
 }
 
+/* Before the interpreter goes: what waits for a device from now on is left
+ * alone, since nobody could be told when it is done. */
+static PyObject *
+at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    Py_BEGIN_ALLOW_THREADS;
+    ad_parked_stop();
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef at_exit_method = {"_at_exit", at_exit, METH_NOARGS, NULL};
+
+static int
+register_at_exit(void)
+{
+    PyObject *function = PyCFunction_New(&at_exit_method, NULL);
+    PyObject *atexit = PyImport_ImportModule("atexit");
+    PyObject *result =
+        function != NULL && atexit != NULL
+            ? PyObject_CallMethod(atexit, "register", "O", function)
+            : NULL;
+    Py_XDECREF(function);
+    Py_XDECREF(atexit);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
 static int
 module_exec(PyObject *module)
 {
@@ -104,9 +133,14 @@ module_exec(PyObject *module)
     }
     if (intern_strings(state) < 0 || ad_errors_init(state, module) < 0 ||
         ad_device_type_init(state, module) < 0 ||
+        ad_stream_type_init(state, module) < 0 ||
         ad_schema_type_init(state, module) < 0 ||
         ad_tensor_types_init(state, module) < 0 ||
         ad_array_type_init(state, module) < 0 || add_protocols(state) < 0) {
+        return -1;
+    }
+    ad_py_owner_init();
+    if (register_at_exit() < 0) {
         return -1;
     }
     return PyModule_AddStringConstant(module, "__version__", ARROWDEV_VERSION);

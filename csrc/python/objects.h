@@ -42,10 +42,13 @@ int ad_array_type_init(ad_state *state, PyObject *module);
 int ad_tensor_types_init(ad_state *state, PyObject *module); /* and Buffer */
 int ad_schema_type_init(ad_state *state, PyObject *module);
 int ad_device_type_init(ad_state *state, PyObject *module);
+int ad_stream_type_init(ad_state *state, PyObject *module); /* use_stream */
 
 /* Constructors. The core value is taken over, on failure too. */
 PyObject *ad_array_object_new(ad_state *state, ad_array *steal);
 PyObject *ad_tensor_object_new(ad_state *state, ad_tensor *steal);
+/* ... of this very type, Tensor or Buffer. */
+PyObject *ad_tensor_object_like(PyObject *type, ad_tensor *steal);
 PyObject *ad_schema_object_new(ad_state *state, ad_schema steal);
 PyObject *ad_device_object_new(ad_state *state, ad_device device);
 

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "core/blocking.h"
+
 typedef struct object_owner {
     ad_owner base;
     PyObject *object;
@@ -57,6 +59,34 @@ buffer_destroy(ad_owner *base)
     }
     /* Otherwise the interpreter is gone: leaked on purpose. */
 }
+
+/* --- waiting ------------------------------------------------------------- */
+
+/* A wait that keeps the GIL would stop the very thread that is to end it. */
+static void *
+blocking_begin(void)
+{
+    if (!Py_IsInitialized() || !PyGILState_Check()) {
+        return NULL; /* not ours to give up */
+    }
+    return PyEval_SaveThread();
+}
+
+static void
+blocking_end(void *ticket)
+{
+    if (ticket != NULL) {
+        PyEval_RestoreThread(ticket);
+    }
+}
+
+void
+ad_py_owner_init(void)
+{
+    ad_blocking_set_hooks((ad_blocking_hooks){blocking_begin, blocking_end});
+}
+
+/* --- making them ----------------------------------------------------------- */
 
 ad_owner *
 ad_py_owner_new(PyObject *object)

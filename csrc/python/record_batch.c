@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/parts.h"
 #include "core/array.h"
 #include "python/args.h"
 #include "python/errors.h"
@@ -93,8 +94,7 @@ done:
 }
 
 static ad_status
-check_column(const columns *c, Py_ssize_t i, const ad_array **with_sync,
-             ad_error *err)
+check_column(const columns *c, Py_ssize_t i, ad_error *err)
 {
     const ad_array *first = ad_array_of(c->arrays[0]);
     const ad_array *column = ad_array_of(c->arrays[i]);
@@ -107,40 +107,36 @@ check_column(const columns *c, Py_ssize_t i, const ad_array **with_sync,
                        (long long)first->length);
     }
     if (!ad_device_equal(column->device, first->device)) {
-        return ad_fail(
-            err, AD_ERR_EXCHANGE, "device", "copy them to one device first",
-            "column \"%s\" is on %s, but \"%s\" is on %s", c->names[i],
-            ad_device_format(column->device, device), c->names[0],
-            ad_device_format(first->device, first_device));
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "bring them to one device first, with .to(device)",
+                       "column \"%s\" is on %s, but \"%s\" is on %s",
+                       c->names[i], ad_device_format(column->device, device),
+                       c->names[0],
+                       ad_device_format(first->device, first_device));
     }
-    if (column->sync == NULL) {
-        return AD_OK;
-    }
-    if (*with_sync != NULL &&
-        !ad_sync_same((*with_sync)->sync, column->sync)) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "event",
-                       "synchronize in the producing library",
-                       "column \"%s\" waits for another event than a column "
-                       "before it, and no runtime is loaded that could join "
-                       "them",
-                       c->names[i]);
-    }
-    *with_sync = column;
     return AD_OK;
 }
 
 static ad_status
-build_batch(const columns *c, ad_array *children, ad_schema *schemas,
+collect_columns(const columns *c, ad_array *children, ad_schema *schemas,
+                ad_parts *parts, ad_error *err)
+{
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        const ad_array *column = ad_array_of(c->arrays[i]);
+        AD_RETURN_IF_ERR(check_column(c, i, err));
+        AD_RETURN_IF_ERR(ad_parts_add(parts, column->device, column->sync,
+                                      column->readonly, err));
+        children[i] = *column; /* borrowed */
+        schemas[i] = column->schema;
+    }
+    return AD_OK;
+}
+
+static ad_status
+build_batch(const columns *c, const ad_array *children,
+            const ad_schema *schemas, const ad_parts *parts, ad_sync *sync,
             ad_array *out, ad_error *err)
 {
-    const ad_array *with_sync = NULL;
-    bool readonly = false;
-    for (Py_ssize_t i = 0; i < c->n; i++) {
-        AD_RETURN_IF_ERR(check_column(c, i, &with_sync, err));
-        children[i] = *ad_array_of(c->arrays[i]); /* borrowed */
-        schemas[i] = children[i].schema;
-        readonly |= children[i].readonly;
-    }
     const ad_schema_spec schema_spec = {
         .format = "+s",
         .n_children = c->n,
@@ -152,14 +148,14 @@ build_batch(const columns *c, ad_array *children, ad_schema *schemas,
     const void *no_validity = NULL;
     const ad_array_spec spec = {
         .schema = schema,
-        .device = c->n > 0 ? children[0].device : AD_CPU,
+        .device = parts->device,
         .length = c->n > 0 ? children[0].length : 0,
         .n_buffers = 1,
         .buffers = &no_validity,
         .n_children = c->n,
         .children = children,
-        .sync = with_sync != NULL ? with_sync->sync : NULL,
-        .readonly = readonly,
+        .sync = sync,
+        .readonly = parts->readonly,
     };
     ad_status status = ad_array_build(&spec, out, err);
     if (status == AD_OK) {
@@ -181,9 +177,20 @@ make_batch(ad_state *state, const columns *c)
     size_t n = (size_t)c->n + 1;
     ad_array *children = malloc(n * sizeof(*children));
     ad_schema *schemas = malloc(n * sizeof(*schemas));
-    ad_status status = children == NULL || schemas == NULL
-                           ? ad_fail_memory(&err, n * sizeof(*children))
-                           : build_batch(c, children, schemas, &batch, &err);
+    ad_parts parts = AD_PARTS_INIT;
+    ad_sync *sync = NULL;
+    ad_status status =
+        children == NULL || schemas == NULL
+            ? ad_fail_memory(&err, n * sizeof(*children))
+            : collect_columns(c, children, schemas, &parts, &err);
+    if (status == AD_OK) {
+        status = ad_parts_join(&parts, &sync, &err);
+    }
+    if (status == AD_OK) {
+        status = build_batch(c, children, schemas, &parts, sync, &batch, &err);
+    }
+    ad_sync_unref(sync);
+    ad_parts_clear(&parts);
     free(children);
     free(schemas);
     return status == AD_OK ? ad_array_object_new(state, &batch)

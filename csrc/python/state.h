@@ -16,6 +16,7 @@
     X(buffer_type)                                                            \
     X(schema_type)                                                            \
     X(device_type)                                                            \
+    X(stream_type)                                                            \
     X(device_type_enum)                                                       \
     X(device_type_members)                                                    \
     X(exchange_error)                                                         \

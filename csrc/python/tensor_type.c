@@ -5,9 +5,12 @@
 #include <string.h>
 #include <structmember.h>
 
+#include "core/device_owner.h"
+#include "device/backend.h"
 #include "protocol/protocol.h"
 #include "python/common_getters.h"
 #include "python/functions.h"
+#include "python/moving.h"
 
 static PyObject *
 tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
@@ -33,7 +36,13 @@ tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
 PyObject *
 ad_tensor_object_new(ad_state *state, ad_tensor *steal)
 {
-    PyObject *self = tensor_object_alloc(state->tensor_type, steal);
+    return ad_tensor_object_like(state->tensor_type, steal);
+}
+
+PyObject *
+ad_tensor_object_like(PyObject *type, ad_tensor *steal)
+{
+    PyObject *self = tensor_object_alloc(type, steal);
     if (self == NULL) {
         PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(steal);
@@ -161,15 +170,6 @@ get_byte_offset(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(ad_tensor_of(self)->byte_offset);
 }
 
-static const char *
-readiness(const ad_sync *sync)
-{
-    return sync == NULL                   ? ""
-           : sync->kind == AD_SYNC_EVENT  ? ", after event"
-           : sync->kind == AD_SYNC_STREAM ? ", after stream"
-                                          : ", after queue";
-}
-
 static PyObject *
 tensor_repr(PyObject *self)
 {
@@ -187,7 +187,7 @@ tensor_repr(PyObject *self)
         tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)
             ? ", read-only"
             : "",
-        readiness(tensor->sync));
+        ad_readiness(tensor->sync));
     Py_DECREF(shape);
     return result;
 }
@@ -201,11 +201,11 @@ buffer_repr(PyObject *self)
     if (tensor->flags & AD_TENSOR_SIZE_UNKNOWN) {
         return PyUnicode_FromFormat(
             "<arrowdev.Buffer of unknown size on %s%s>", device,
-            readiness(tensor->sync));
+            ad_readiness(tensor->sync));
     }
     return PyUnicode_FromFormat("<arrowdev.Buffer %lld bytes on %s%s>",
                                 (long long)tensor->shape[0], device,
-                                readiness(tensor->sync));
+                                ad_readiness(tensor->sync));
 }
 
 /* Not by len(), which some have not: `if buffer:` asks whether there is one. */
@@ -341,6 +341,74 @@ parse_claim(ad_state *state, PyObject **values, int64_t *dims,
     return 0;
 }
 
+/* Memory of a runtime that is there has to be where its user says it is. */
+static ad_status
+check_pointer(const ad_tensor *tensor, ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_memory_info info;
+    ad_place hint = {tensor->device, NULL};
+    char name[AD_DEVICE_NAME_SIZE];
+    char said[AD_DEVICE_NAME_SIZE];
+    if (tensor->data == NULL || ad_device_equal(tensor->device, AD_CPU) ||
+        !ad_backend_is_there(tensor->device.type)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_backend_open(tensor->device.type, &backend, err));
+    AD_RETURN_IF_ERR(backend->classify(tensor->data, hint, &info, err));
+    if (info.kind == AD_MEMORY_UNREGISTERED ||
+        ad_device_equal(info.place.device, tensor->device)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "name the device that the memory is on",
+            "from_pointer(): the memory is on %s, not on %s",
+            ad_device_format(info.place.device, name),
+            ad_device_format(tensor->device, said));
+    ad_error_device(err, info.place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* Note what keeps the memory, and that work may be pending on the stream. */
+static int
+attach_owner(ad_state *state, PyObject *object, PyObject *stream,
+             ad_tensor *tensor)
+{
+    ad_place place = {tensor->device, NULL};
+    ad_stream_argument argument = {.is_off = true};
+    ad_stream_choice producer = {.is_given = false};
+    ad_error err;
+    if (!ad_is_none(stream) &&
+        ad_parse_stream(state, stream, tensor->device, &argument) < 0) {
+        return -1;
+    }
+    if (!argument.is_off &&
+        ad_stream_argument_choice(&argument, &producer) < 0) {
+        return -1;
+    }
+    if (!ad_is_none(object)) {
+        tensor->owner = ad_py_owner_new(object);
+    }
+    ad_status status = ad_is_none(object) || tensor->owner != NULL
+                           ? check_pointer(tensor, &err)
+                           : ad_fail_memory(&err, sizeof(ad_owner));
+    if (status == AD_OK && producer.is_given &&
+        !(ad_device_traits(tensor->device.type) & AD_NO_STREAMS)) {
+        status = ad_sync_pending(place, producer.stream, producer.keep,
+                                 &tensor->sync, &err);
+    }
+    if (status == AD_OK && tensor->owner != NULL) {
+        status = ad_device_owner_new(tensor->owner, place, &producer,
+                                     &tensor->owner, &err);
+    }
+    ad_choice_clear(&producer);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
                     PyObject *kwnames)
@@ -356,25 +424,14 @@ tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
         parse_claim(state, values, dims, &claim) < 0) {
         return NULL;
     }
-    intptr_t stream = -1;
-    if (!ad_is_none(values[7]) &&
-        ad_stream_number(state, values[7], claim.device.type, &stream) < 0) {
-        return NULL;
-    }
     if (ad_tensor_check(&claim, "from_pointer()", &value, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    if (!ad_is_none(values[6])) {
-        value.tensor.owner = ad_py_owner_new(values[6]);
-        if (value.tensor.owner == NULL) {
-            return NULL;
-        }
-    }
-    if (stream != -1 && !ad_device_is_host(claim.device) &&
-        ad_sync_new(AD_SYNC_STREAM, claim.device, (void *)stream,
-                    value.tensor.owner, &value.tensor.sync, &err) != AD_OK) {
+    if (attach_owner(state, values[6], values[7], &value.tensor) < 0) {
+        PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(&value.tensor);
-        return ad_raise(state, &err);
+        ad_py_reset_exception(saved);
+        return NULL;
     }
     return ad_tensor_object_new(state, &value.tensor);
 }

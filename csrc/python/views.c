@@ -97,7 +97,10 @@ ad_array_offers_host(ad_state *state, PyObject *self, const char *attribute)
                 ad_device_format(array->device, name));
         return not_offered(attribute, &err);
     }
-    if (ad_sync_require_ready(array->sync, attribute, &err) != AD_OK) {
+    if (!ad_sync_can_wait(array->sync)) {
+        ad_fail(&err, AD_ERR_EXCHANGE, "event", NULL,
+                "the data are ready only after an event, and no runtime is "
+                "there with which the host could wait for it");
         return not_offered(attribute, &err);
     }
     return 0;

@@ -54,8 +54,8 @@ test_import_carries_event(void)
     ad_sync *sync = ad_sync_ref(array.sync);
     CHECK_INT(sync->kind, AD_SYNC_EVENT);
     CHECK(sync->handle == &event);
-    CHECK_INT(sync->device.type, ARROW_DEVICE_CUDA);
-    CHECK_INT(sync->device.id, 3);
+    CHECK_INT(sync->place.device.type, ARROW_DEVICE_CUDA);
+    CHECK_INT(sync->place.device.id, 3);
     ad_array_clear(&array);
     CHECK_INT(atomic_load(&live_arrays), 1);
     ad_sync_unref(sync);
@@ -108,7 +108,7 @@ test_import_without_memory(void)
         CHECK_INT(atomic_load(&live_schemas), 4);
     }
     check_fail_nth(0);
-    CHECK_INT(n, 4); /* owner, sync, schema's owner */
+    CHECK_INT(n, 5); /* owner, sync, device owner, schema's owner */
     ad_array_clear(&out);
     tree_check_all_gone();
 }
@@ -128,7 +128,7 @@ test_import_as(void)
         check_fail_nth(0);
         if (status == AD_OK) {
             CHECK(array.array.release == NULL);
-            CHECK_INT(n, 3);
+            CHECK_INT(n, 4); /* owner, sync, device owner */
             break;
         }
         CHECK_INT(status, AD_ERR_MEMORY);

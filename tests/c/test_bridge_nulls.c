@@ -187,7 +187,7 @@ test_nulls_on_a_device(void)
     refuses(&array, &plain, AD_ERR_EXCHANGE, "nulls", "nulls=\"ignore\"");
     CHECK_HAS(err.message, "may have nulls");
     CHECK(err.has_device);
-    refuses(&array, &filling, AD_ERR_EXCHANGE, "device", "");
+    refuses(&array, &filling, AD_ERR_EXCHANGE, "nulls", ".to(");
     converts(&array, &ignore, &out);
     ad_tensor_clear(&out.tensor);
     array.null_count = 3;
@@ -358,7 +358,7 @@ test_bits_become_bytes(void)
     CHECK_HAS(err.message, "bits");
     CHECK_STR(err.dtype, "bool");
     array.device = cuda;
-    refuses(&array, &plain, AD_ERR_EXCHANGE, "device", "");
+    refuses(&array, &plain, AD_ERR_EXCHANGE, "runtime", "");
     ad_array_clear(&array);
 
     ad_array child = column("b", NULL, some_bits, 1, 20, 0);

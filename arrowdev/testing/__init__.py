@@ -1,0 +1,31 @@
+"""Test device code without a GPU.
+
+``software_device()`` is a real asynchronous device made of threads: its memory cannot be touched
+by the host, its queues run behind the caller's back, its events fire when the work is done. Arrays
+on it are Arrow device arrays of type ``EXT_DEV``, so that code that forgets a wait, or reads
+device memory on the host, fails here as it would on a GPU. Linux only.
+
+The guide is docs/testing.md.
+"""
+
+from arrowdev.testing._arrays import ArrayProducer
+from arrowdev.testing._software import (
+    EXT_DEV,
+    DeviceMemory,
+    Event,
+    Live,
+    Queue,
+    SoftwareDevice,
+    software_device,
+)
+
+__all__ = [
+    "EXT_DEV",
+    "ArrayProducer",
+    "DeviceMemory",
+    "Event",
+    "Live",
+    "Queue",
+    "SoftwareDevice",
+    "software_device",
+]

@@ -1,0 +1,445 @@
+#include "core/parked.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/blocking.h"
+#include "device/backend.h"
+
+/* After so many failures an entry is given up on. */
+#define MAX_FAILURES 8
+
+/* How many of the oldest entries a call looks at in passing. */
+#define N_IN_PASSING 8
+
+#define SHORTEST_NAP 100000L /* nanoseconds */
+#define LONGEST_NAP 10000000L
+#define STOP_NAPS 200 /* ad_parked_stop() waits for at most 2 s */
+
+typedef struct entry {
+    struct entry *next;
+    ad_owner *owner;
+    ad_place place;
+    bool idle;
+    unsigned n_failures;
+    size_t n;
+    ad_sync *syncs[];
+} entry;
+
+typedef struct list {
+    entry *first;
+    entry **end; /* &first of an empty one */
+} list;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+/* Under the lock. Entries that somebody looks at are off the list meanwhile,
+ * and n_busy says that there are such. */
+static list parked = {NULL, &parked.first};
+static list lost = {NULL, &lost.first}; /* never looked at again */
+static unsigned n_busy;
+static bool has_thread;
+static pthread_t thread;
+static bool is_forked;
+static atomic_bool is_stopping;
+static atomic_bool is_thread_done;
+static atomic_size_t n_parked;
+/* This thread is in the middle of drain(): a release may call back. */
+static _Thread_local bool is_draining;
+
+/* --- lists ------------------------------------------------------------------ */
+
+static void
+append(list *to, entry *e)
+{
+    e->next = NULL;
+    *to->end = e;
+    to->end = &e->next;
+}
+
+/* Which entries. */
+typedef struct filter {
+    size_t max;            /* from the front */
+    const ad_place *place; /* NULL: of any */
+    bool idle;             /* only those that wait for their place */
+} filter;
+
+static bool
+matches(const entry *e, const filter *which)
+{
+    return (which->place == NULL || ad_place_equal(e->place, *which->place)) &&
+           (!which->idle || e->idle);
+}
+
+static void
+take(list *from, const filter *which, list *out)
+{
+    entry **link = &from->first;
+    size_t n = 0;
+    while (*link != NULL && n < which->max) {
+        entry *e = *link;
+        if (!matches(e, which)) {
+            link = &e->next;
+            continue;
+        }
+        *link = e->next;
+        append(out, e);
+        n++;
+    }
+    if (*link == NULL) {
+        from->end = link;
+    }
+}
+
+/* Onto an empty one, or one whose entries are on others now. */
+static void
+move(const list *from, list *to)
+{
+    to->first = from->first;
+    to->end = from->first != NULL ? from->end : &to->first;
+}
+
+static void
+put_back_in_front(list *to, list *batch)
+{
+    if (batch->first == NULL) {
+        return;
+    }
+    *batch->end = to->first;
+    if (to->first == NULL) {
+        to->end = batch->end;
+    }
+    to->first = batch->first;
+}
+
+/* --- one entry ---------------------------------------------------------------- */
+
+static void
+release(ad_owner *owner, ad_sync *const *syncs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+    ad_owner_unref(owner);
+}
+
+static ad_status
+wait_for_place(ad_place place, ad_error *err)
+{
+    const struct ad_backend *backend;
+    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
+    AD_RETURN_IF_ERR(place.context == NULL
+                         ? backend->home(place.device, &place, err)
+                         : AD_OK);
+    void *ticket = ad_blocking_begin();
+    ad_status status = backend->synchronize(place, err);
+    ad_blocking_end(ticket);
+    return status;
+}
+
+/* Once the place was idle the work behind the events is done, too: that is for
+ * events which cannot be waited for, say because they were captured into a
+ * graph. */
+static ad_status
+wait_for(ad_place place, ad_sync *const *syncs, size_t n, bool idle,
+         ad_error *err)
+{
+    for (size_t i = 0; i < n && !idle; i++) {
+        idle = ad_sync_wait(syncs[i], "a release", NULL) != AD_OK;
+    }
+    return idle ? wait_for_place(place, err) : AD_OK;
+}
+
+static bool
+is_capture(const ad_error *err)
+{
+    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
+}
+
+/* Never waits. An event that cannot be asked leaves only the place to be
+ * asked; but while somebody captures a graph that would disturb it, and the
+ * event gets another chance. */
+static bool
+look_at(entry *e)
+{
+    for (size_t i = 0; i < e->n && !e->idle; i++) {
+        bool is_done;
+        ad_error err;
+        if (ad_sync_query(e->syncs[i], &is_done, &err) != AD_OK) {
+            e->idle = !is_capture(&err);
+            return false;
+        }
+        if (!is_done) {
+            return false;
+        }
+    }
+    return !e->idle;
+}
+
+static bool
+wait_on(entry *e, ad_error *err)
+{
+    ad_error mine;
+    if (wait_for(e->place, e->syncs, e->n, e->idle, &mine) == AD_OK) {
+        return true;
+    }
+    if (!is_capture(&mine)) {
+        e->idle = true;
+        e->n_failures++;
+    }
+    if (err->status == AD_OK) {
+        *err = mine;
+    }
+    return false;
+}
+
+/* --- draining ------------------------------------------------------------------ */
+
+/* Release what is ready of `batch`; the rest is left in it. The first error of
+ * a wait stays in *err, whose status is AD_OK before. */
+static void
+release_ready(list *batch, bool wait, ad_error *err)
+{
+    list left = {NULL, &left.first};
+    entry *next;
+    for (entry *e = batch->first; e != NULL; e = next) {
+        next = e->next;
+        if (wait ? wait_on(e, err) : look_at(e)) {
+            release(e->owner, e->syncs, e->n);
+            free(e);
+            atomic_fetch_sub(&n_parked, 1);
+        } else {
+            append(&left, e);
+        }
+    }
+    move(&left, batch);
+}
+
+/* A runtime that fails again and again will not get better. Nothing can be
+ * proven then, and the memory stays for good. */
+static void
+part_with_lost_locked(list *batch)
+{
+    list left = {NULL, &left.first};
+    entry *next;
+    for (entry *e = batch->first; e != NULL; e = next) {
+        next = e->next;
+        if (e->n_failures >= MAX_FAILURES) {
+            append(&lost, e);
+            atomic_fetch_sub(&n_parked, 1);
+        } else {
+            append(&left, e);
+        }
+    }
+    move(&left, batch);
+}
+
+/* Returns true when something was released. */
+static bool
+drain(const filter *which, bool wait, ad_error *err)
+{
+    list batch = {NULL, &batch.first};
+    bool was_draining = is_draining;
+    size_t before = atomic_load(&n_parked);
+    err->status = AD_OK;
+    pthread_mutex_lock(&lock);
+    /* What others look at belongs to the question of a whole place; what this
+     * very thread looks at, further down its stack, cannot be waited for. */
+    while (which->place != NULL && n_busy > 0 && !is_draining) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    take(&parked, which, &batch);
+    n_busy++;
+    pthread_mutex_unlock(&lock);
+
+    is_draining = true;
+    release_ready(&batch, wait, err);
+    is_draining = was_draining;
+
+    pthread_mutex_lock(&lock);
+    part_with_lost_locked(&batch);
+    put_back_in_front(&parked, &batch);
+    n_busy--;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return atomic_load(&n_parked) < before;
+}
+
+void
+ad_parked_drain(void)
+{
+    static const filter oldest = {.max = N_IN_PASSING};
+    ad_error unused;
+    if (atomic_load_explicit(&n_parked, memory_order_relaxed) != 0) {
+        (void)drain(&oldest, false, &unused);
+    }
+}
+
+ad_status
+ad_parked_wait(ad_place place, ad_error *err)
+{
+    filter all = {.max = SIZE_MAX, .place = &place};
+    ad_error mine;
+    if (atomic_load(&n_parked) == 0) {
+        return AD_OK;
+    }
+    void *ticket = ad_blocking_begin();
+    (void)drain(&all, true, &mine);
+    ad_blocking_end(ticket);
+    if (mine.status != AD_OK && err != NULL) {
+        *err = mine;
+    }
+    return mine.status;
+}
+
+size_t
+ad_parked_count(void)
+{
+    return atomic_load(&n_parked);
+}
+
+/* --- the thread ------------------------------------------------------------------ */
+
+static void
+nap(long nanoseconds)
+{
+    struct timespec span = {0, nanoseconds};
+    (void)nanosleep(&span, NULL);
+}
+
+static bool
+wait_for_work(void)
+{
+    pthread_mutex_lock(&lock);
+    while (parked.first == NULL && !atomic_load(&is_stopping)) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return !atomic_load(&is_stopping);
+}
+
+/* First all that may be ready; then one of those that have to be waited for,
+ * during which the others are on the list for everybody else. */
+static void *
+drain_for_ever(void *unused)
+{
+    static const filter all = {.max = SIZE_MAX};
+    static const filter idle = {.max = 1, .idle = true};
+    long span = SHORTEST_NAP;
+    while (wait_for_work()) {
+        ad_error ignored;
+        bool progress = drain(&all, false, &ignored);
+        progress |= drain(&idle, true, &ignored);
+        span = progress ? SHORTEST_NAP : span * 2;
+        span = span < LONGEST_NAP ? span : LONGEST_NAP;
+        nap(span);
+    }
+    atomic_store(&is_thread_done, true);
+    return unused;
+}
+
+/* In the child there is no thread, and what was parked is the parent's. */
+static void
+after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&changed, NULL);
+    parked = (list){NULL, &parked.first};
+    n_busy = 0;
+    is_draining = false;
+    has_thread = false;
+    is_forked = true;
+    atomic_store(&n_parked, 0);
+}
+
+static void
+watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+/* Signals are for the threads of the program. Without a thread, later calls
+ * drain the list. */
+static void
+start_thread_locked(void)
+{
+    sigset_t all;
+    sigset_t before;
+    if (has_thread || is_forked || atomic_load(&is_stopping)) {
+        return;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    has_thread = pthread_create(&thread, NULL, drain_for_ever, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void
+ad_parked_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    bool had_thread = has_thread;
+    has_thread = false;
+    atomic_store(&is_stopping, true);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    if (!had_thread) {
+        return;
+    }
+    /* It may be in a call of the runtime that never comes back, or about to
+     * take the interpreter's lock, which is given up here. */
+    void *ticket = ad_blocking_begin();
+    for (int i = 0; i < STOP_NAPS && !atomic_load(&is_thread_done); i++) {
+        nap(i == 0 ? SHORTEST_NAP : LONGEST_NAP);
+    }
+    if (atomic_load(&is_thread_done)) {
+        pthread_join(thread, NULL);
+    } else {
+        pthread_detach(thread);
+    }
+    ad_blocking_end(ticket);
+}
+
+/* --- parking ---------------------------------------------------------------------- */
+
+/* No memory to remember it by. What cannot be waited for is not released. */
+static void
+release_now(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
+            bool idle)
+{
+    if (wait_for(place, syncs, n, idle, NULL) == AD_OK) {
+        release(owner, syncs, n);
+    }
+}
+
+void
+ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
+        bool idle)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static const filter oldest = {.max = 1};
+    ad_error ignored;
+    pthread_once(&once, watch_forks);
+    entry *e = malloc(sizeof(*e) + n * sizeof(syncs[0]));
+    if (e == NULL) {
+        release_now(owner, place, syncs, n, idle);
+        return;
+    }
+    *e = (entry){.owner = owner, .place = place, .idle = idle, .n = n};
+    if (n > 0) {
+        memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
+    }
+    pthread_mutex_lock(&lock);
+    size_t before = atomic_fetch_add(&n_parked, 1);
+    append(&parked, e);
+    start_thread_locked();
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    if (before >= AD_PARKED_MAX) {
+        (void)drain(&oldest, true, &ignored);
+    }
+}

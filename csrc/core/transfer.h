@@ -1,0 +1,62 @@
+/* Copies between places: to(), copy=True, dl_device=, device=.
+ *
+ * The copy is enqueued on the consumer's stream (ad_stream_choose), which waits
+ * for the data first, and the result carries an event recorded there. Results
+ * in host memory are valid on return: the host waits. Between two runtimes, and
+ * two contexts that cannot reach each other's memory, the way leads through the
+ * host, which blocks. Only the bytes of the rows that are meant are copied.
+ * Host memory that is read is kept until it has been. Refused on a stream that
+ * is being captured. Where a stream may be chosen, NULL is: none was given.
+ */
+#ifndef AD_CORE_TRANSFER_H
+#define AD_CORE_TRANSFER_H
+
+#include "core/array.h"
+#include "core/stream.h"
+#include "core/tensor.h"
+
+/* A compact copy ('C' or 'F'; 0: 'F' if it is compact so, else 'C') on
+ * `target`, which may be the device it is on. Strided tensors are copied by
+ * pitched copies; where those would be many, or of very short rows between
+ * device and host, the whole extent goes through the host, which blocks.
+ * AD_ERR_EXCHANGE, "strides", where that would be too much as well. */
+AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
+                                          ad_device target,
+                                          const ad_stream_choice *stream,
+                                          char order, ad_tensor_value *out,
+                                          ad_error *err);
+
+/* A copy of the whole tree on `target`. Offsets into bitmaps stay modulo 8;
+ * dictionaries and children go along. One allocation for all buffers, each
+ * aligned to 64 bytes; where memory is named by handles, one for each. The size
+ * of variable-length data on a device is read from its last offset, and offsets
+ * of rows in the middle are counted anew on the host: both block. The sizes of
+ * a view's buffers may lie on the host or the device; the copy has them where
+ * it is. */
+AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
+                                         ad_device target,
+                                         const ad_stream_choice *stream,
+                                         ad_array *out, ad_error *err);
+
+/* Read a few bytes of device memory, once it is ready. Blocks; refused during
+ * graph capture. */
+AD_MUST_CHECK ad_status ad_read_device(ad_device device, const void *data,
+                                       uint64_t offset, size_t nbytes,
+                                       ad_sync *sync, void *out,
+                                       ad_error *err);
+
+/* Nulls among the rows, counted where the bitmap lies. Blocks. */
+AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
+                                             const ad_stream_choice *stream,
+                                             int64_t *out, ad_error *err);
+
+/* Bits [bit_offset, bit_offset + length) of a bitmap on a device as bytes in
+ * new memory there, with the event to wait for. */
+AD_MUST_CHECK ad_status ad_unpack_bits(ad_device device, const void *bits,
+                                       ad_owner *owner, ad_sync *sync,
+                                       int64_t bit_offset, int64_t length,
+                                       const ad_stream_choice *stream,
+                                       void **out, ad_owner **out_owner,
+                                       ad_sync **out_sync, ad_error *err);
+
+#endif /* AD_CORE_TRANSFER_H */

@@ -1,0 +1,272 @@
+#include "core/transfer.h"
+
+#include <string.h>
+
+#include "core/blocking.h"
+#include "core/bridge_internal.h"
+#include "core/device_owner.h"
+#include "core/memory.h"
+#include "core/transfer_route.h"
+
+/* --- bytes ---------------------------------------------------------------- */
+
+static ad_status
+read_bytes(ad_device device, const void *data, uint64_t offset, size_t nbytes,
+           ad_sync *sync, const ad_stream_choice *stream, void *out,
+           ad_error *err)
+{
+    const ad_route_request request = {
+        .source = device,
+        .data = data,
+        .sync = sync,
+        .target = AD_CPU,
+        .stream = stream,
+        .consumer = "reading device memory",
+    };
+    ad_owner *owner;
+    ad_route route;
+    void *bounce;
+    ad_sync *none;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    /* Not the caller's memory: after a failure the runtime may still write. */
+    AD_RETURN_IF_ERR(
+        ad_route_allocate(&route, (int64_t)nbytes, &bounce, &owner, err));
+    const ad_block_copy copy = {
+        .target = ad_span_at(route.target, bounce, 0),
+        .source = ad_span_at(route.source, data, (int64_t)offset),
+        .width = nbytes,
+        .height = 1,
+    };
+    ad_status status = ad_route_copy(&route, &copy, err);
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &none, err);
+    }
+    if (status == AD_OK) {
+        memcpy(out, bounce, nbytes);
+    } else {
+        ad_route_abandon(&route, NULL, NULL, owner);
+    }
+    ad_owner_unref(owner);
+    return status;
+}
+
+ad_status
+ad_read_device(ad_device device, const void *data, uint64_t offset,
+               size_t nbytes, ad_sync *sync, void *out, ad_error *err)
+{
+    return nbytes == 0 ? AD_OK
+                       : read_bytes(device, data, offset, nbytes, sync, NULL,
+                                    out, err);
+}
+
+/* --- kernels -------------------------------------------------------------- */
+
+static int64_t
+items_for(int64_t n, int64_t most)
+{
+    int64_t rounded =
+        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
+    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
+}
+
+/* A kernel from `bits` to `nbytes` of new memory on the same device. On
+ * success the route has begun and is yet to be finished; on failure it has
+ * been abandoned. */
+static ad_status
+launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
+               ad_launch launch, int64_t nbytes, void **out, ad_owner **owner,
+               ad_error *err)
+{
+    *owner = NULL;
+    ad_status status = ad_route_allocate(route, nbytes, out, owner, err);
+    if (status == AD_OK && route->backend != NULL) {
+        status = ad_owner_note_use(bits_owner, route->place, route->stream,
+                                   route->keep, err);
+    }
+    if (status == AD_OK) {
+        launch.source = ad_span_at(route->source, bits, 0);
+        launch.target = ad_span_at(route->target, *out, 0);
+        launch.n_items = route->backend == NULL ? 1 : launch.n_items;
+        status = ad_route_launch(route, &launch, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(route, bits_owner, NULL, *owner);
+        ad_owner_unref(*owner);
+        *owner = NULL;
+    }
+    return status;
+}
+
+/* --- bits as bytes -------------------------------------------------------- */
+
+#define MAX_UNPACK_ITEMS (1 << 20)
+
+ad_status
+ad_unpack_bits(ad_device device, const void *bits, ad_owner *owner,
+               ad_sync *sync, int64_t bit_offset, int64_t length,
+               const ad_stream_choice *stream, void **out,
+               ad_owner **out_owner, ad_sync **out_sync, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = device,
+        .data = bits,
+        .sync = sync,
+        .target = device,
+        .stream = stream,
+        .consumer = "making bytes of bits",
+    };
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_UNPACK_BITS,
+        .bit_offset = bit_offset,
+        .length = length,
+        .n_items = items_for((length + 7) / 8, MAX_UNPACK_ITEMS),
+    };
+    ad_route route;
+    *out = NULL;
+    *out_owner = NULL;
+    *out_sync = NULL;
+    if (length == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    AD_RETURN_IF_ERR(launch_on_bits(&route, bits, owner, launch, length, out,
+                                    out_owner, err));
+    ad_status status = ad_route_finish(&route, NULL, out_sync, err);
+    if (status != AD_OK) {
+        ad_route_abandon(&route, owner, NULL, *out_owner);
+        ad_owner_unref(*out_owner);
+        *out_owner = NULL;
+    }
+    return status;
+}
+
+/* --- counting ------------------------------------------------------------- */
+
+/* Partial sums that the host adds up. */
+#define MAX_COUNT_ITEMS (1 << 14)
+#define WORDS_PER_ITEM 8
+
+/* Bitmaps of this size are read rather than counted where they lie: a kernel
+ * takes longer than the bytes do. */
+#define SMALL_BITMAP 4096
+
+typedef struct bitmap {
+    ad_device device;
+    const void *data;
+    ad_owner *owner;
+    ad_sync *sync;
+    int64_t offset;
+    int64_t length;
+} bitmap;
+
+static ad_status
+count_small(const bitmap *self, const ad_stream_choice *stream, int64_t *zeros,
+            ad_error *err)
+{
+    uint8_t bytes[SMALL_BITMAP + 8];
+    int64_t first = self->offset / 8;
+    int64_t end = (self->offset + self->length + 7) / 8;
+    AD_RETURN_IF_ERR(read_bytes(self->device, self->data, (uint64_t)first,
+                                (size_t)(end - first), self->sync, stream,
+                                bytes, err));
+    *zeros =
+        ad_bitmap_count_zeros(bytes, self->offset - first * 8, self->length);
+    return AD_OK;
+}
+
+static ad_status
+count_by_kernel(const bitmap *self, const ad_stream_choice *stream,
+                int64_t *zeros, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = self->device,
+        .data = self->data,
+        .sync = self->sync,
+        .target = self->device,
+        .stream = stream,
+        .consumer = "counting nulls",
+    };
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .bit_offset = self->offset,
+        .length = self->length,
+        .n_items = items_for(self->length / (64 * WORDS_PER_ITEM) + 1,
+                             MAX_COUNT_ITEMS),
+    };
+    int64_t *sums;
+    void *partial;
+    ad_memory *memory;
+    ad_owner *owner;
+    ad_sync *sync = NULL;
+    ad_route route;
+    int64_t nbytes = launch.n_items * (int64_t)sizeof(*sums);
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    sums = memory->data;
+    ad_status status = ad_route_open(&request, &route, err);
+    if (status == AD_OK) {
+        status = launch_on_bits(&route, self->data, self->owner, launch,
+                                nbytes, &partial, &owner, err);
+    }
+    if (status != AD_OK) {
+        goto done;
+    }
+    status = ad_route_finish(&route, NULL, &sync, err);
+    if (status == AD_OK) {
+        const ad_stream_choice same = {true, route.stream, route.keep};
+        status = read_bytes(route.place.device, partial, 0, (size_t)nbytes,
+                            sync, &same, sums, err);
+    } else {
+        ad_route_abandon(&route, self->owner, NULL, owner);
+    }
+    ad_sync_unref(sync);
+    ad_owner_unref(owner);
+    *zeros = self->length;
+    for (int64_t i = 0; status == AD_OK && i < launch.n_items; i++) {
+        *zeros -= sums[i];
+    }
+
+done:
+    ad_owner_unref(&memory->base);
+    return status;
+}
+
+ad_status
+ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
+                         int64_t offset, int64_t length,
+                         const ad_stream_choice *stream, int64_t *out,
+                         ad_error *err)
+{
+    const bitmap self = {
+        .device = array->device,
+        .data = data,
+        .owner = array->owner,
+        .sync = array->sync,
+        .offset = offset,
+        .length = length,
+    };
+    if (ad_host_accessible(array->device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "counting nulls", err));
+        *out = ad_bitmap_count_zeros(data, offset, length);
+        return AD_OK;
+    }
+    return length <= SMALL_BITMAP * 8
+               ? count_small(&self, stream, out, err)
+               : count_by_kernel(&self, stream, out, err);
+}
+
+ad_status
+ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
+                     int64_t *out, ad_error *err)
+{
+    const void *validity = ad_array_validity(array);
+    if (ad_array_has_no_nulls(array)) {
+        *out = 0;
+        return AD_OK;
+    }
+    if (validity == NULL) { /* the type null */
+        *out = array->length;
+        return AD_OK;
+    }
+    return ad_bitmap_count_zeros_of(array, validity, array->offset,
+                                    array->length, stream, out, err);
+}

@@ -1,0 +1,331 @@
+#include "core/transfer_route.h"
+
+#include <string.h>
+
+#include "core/blocking.h"
+#include "core/device_memory.h"
+#include "core/memory.h"
+#include "core/parked.h"
+
+bool
+ad_is_host_memory(ad_device device)
+{
+    uint32_t wanted = AD_HOST_READS | AD_NO_STREAMS;
+    return (ad_device_traits(device.type) & wanted) == wanted;
+}
+
+static bool
+is_cpu(ad_device device)
+{
+    return ad_device_equal(device, AD_CPU);
+}
+
+static ad_place
+host_place(void)
+{
+    return (ad_place){.device = AD_CPU};
+}
+
+bool
+ad_route_is_staged(ad_device source, ad_device target)
+{
+    return !ad_is_host_memory(source) && !is_cpu(target) &&
+           ad_backend_for(source.type) != ad_backend_for(target.type);
+}
+
+/* --- where -------------------------------------------------------------- */
+
+/* The place where the source lies, as its runtime says: its context may be
+ * another than the one that new work goes to. */
+static ad_status
+source_place(const struct ad_backend *backend, const ad_route_request *request,
+             ad_place *out, ad_error *err)
+{
+    ad_memory_info info;
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_place hint = {.device = request->source};
+    if (request->data == NULL) {
+        return backend->home(request->source, out, err);
+    }
+    if (request->sync != NULL &&
+        ad_device_equal(request->sync->place.device, hint.device)) {
+        hint.context = request->sync->place.context;
+    }
+    AD_RETURN_IF_ERR(backend->classify(request->data, hint, &info, err));
+    if (info.kind != AD_MEMORY_UNREGISTERED) {
+        *out = info.place;
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "check that the memory was not freed, and that it was allocated "
+            "by the runtime of this device, in its default context",
+            "the memory is said to be on %s, but its runtime does not know "
+            "it",
+            ad_device_format(request->source, name));
+    ad_error_device(err, request->source);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+find_places(ad_route *self, const ad_route_request *request,
+            ad_place *expected, ad_error *err)
+{
+    if (!ad_is_host_memory(request->source)) {
+        AD_RETURN_IF_ERR(
+            source_place(self->backend, request, &self->source, err));
+    }
+    if (is_cpu(request->target) ||
+        ad_device_equal(request->source, request->target)) {
+        *expected = self->source;
+        return AD_OK;
+    }
+    return self->backend->home(request->target, expected, err);
+}
+
+/* --- on which stream ---------------------------------------------------- */
+
+static ad_status
+fail_capture(const ad_route *self, const char *consumer, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "capture",
+            "do it before the capture begins, or on a stream that is not "
+            "captured (stream=...)",
+            "the stream is being captured into a graph, and %s allocates, "
+            "waits or records an event, which a graph cannot do again",
+            consumer);
+    ad_error_device(err, self->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+choose_stream(ad_route *self, const ad_route_request *request,
+              ad_place expected, ad_error *err)
+{
+    ad_stream_choice choice = {0};
+    bool is_captured = false;
+    if (request->stream != NULL && request->stream->is_given) {
+        choice = *request->stream;
+    } else {
+        (void)ad_stream_current(expected.device, &choice);
+    }
+    AD_RETURN_IF_ERR(
+        ad_stream_choose(expected, &choice, &self->stream, &self->place, err));
+    self->keep = choice.is_given ? choice.keep : NULL;
+    if (self->backend->capabilities & AD_CAP_CAPTURE) {
+        AD_RETURN_IF_ERR(self->backend->stream_is_capturing(
+            self->place, self->stream, &is_captured, err));
+    }
+    return is_captured ? fail_capture(self, request->consumer, err) : AD_OK;
+}
+
+/* Does the stream's context see the source? Where streams are numbers all
+ * contexts share their addresses. */
+static bool
+is_foreign_context(const ad_route *self)
+{
+    return (ad_device_traits(self->source.device.type) & AD_QUEUES) != 0 &&
+           self->source.context != self->place.context;
+}
+
+/* The thread's current stream, or the one of the target, does not see the
+ * source: take arrowdev's own where it lies, if the work can be done there. */
+static ad_status
+cross_contexts(ad_route *self, const ad_route_request *request, ad_error *err)
+{
+    bool is_given = request->stream != NULL && request->stream->is_given;
+    bool stays = is_cpu(request->target) ||
+                 ad_device_equal(request->source, request->target);
+    if (request->can_stage && (is_given ? !is_cpu(request->target) : !stays)) {
+        self->is_split = true;
+        return AD_OK;
+    }
+    if (!is_given && stays) {
+        self->place = self->source;
+        self->keep = NULL;
+        return ad_stream_own(self->source, &self->stream, err);
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "pass a stream of the context that the memory was allocated in, "
+            "or none",
+            "the stream is of another context than the memory, which %s "
+            "cannot reach from there",
+            request->consumer);
+    ad_error_device(err, request->source);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+order_after(const ad_route *self, ad_sync *sync, const char *consumer,
+            ad_error *err)
+{
+    /* Pinned memory of one runtime on its way to another. */
+    if (sync != NULL &&
+        ad_backend_for(sync->place.device.type) != self->backend) {
+        return ad_sync_wait(sync, consumer, err);
+    }
+    return ad_sync_order_in(sync, self->place, self->stream, consumer, err);
+}
+
+/* The runtime that does the work; where there is none, say for what. */
+static ad_status
+open_backend(const ad_route_request *request, const struct ad_backend **out,
+             ad_error *err)
+{
+    ad_device working =
+        is_cpu(request->target) ? request->source : request->target;
+    ad_status status = ad_backend_open(working.type, out, err);
+    if (status != AD_OK) {
+        char from[AD_DEVICE_NAME_SIZE];
+        char to[AD_DEVICE_NAME_SIZE];
+        ad_error_prefix(err, "memory on %s cannot be brought to %s: ",
+                        ad_device_format(request->source, from),
+                        ad_device_format(request->target, to));
+        ad_error_device(err, request->source);
+    }
+    return status;
+}
+
+ad_status
+ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
+{
+    ad_place expected;
+    *out = (ad_route){
+        .source = host_place(),
+        .target = host_place(),
+        .memory = host_place(),
+        .to_host = ad_host_accessible(request->target),
+    };
+    if (ad_host_accessible(request->source) && is_cpu(request->target)) {
+        return ad_sync_wait(request->sync, request->consumer, err);
+    }
+    AD_RETURN_IF_ERR(open_backend(request, &out->backend, err));
+    AD_RETURN_IF_ERR(find_places(out, request, &expected, err));
+    AD_RETURN_IF_ERR(choose_stream(out, request, expected, err));
+    if (is_foreign_context(out)) {
+        AD_RETURN_IF_ERR(cross_contexts(out, request, err));
+    }
+    if (!ad_is_host_memory(request->target)) {
+        out->target = out->place;
+    }
+    if (!is_cpu(request->target)) {
+        out->memory.device = request->target;
+        out->memory.context = out->place.context;
+    }
+    return out->is_split
+               ? AD_OK
+               : order_after(out, request->sync, request->consumer, err);
+}
+
+/* --- the work ----------------------------------------------------------- */
+
+ad_status
+ad_route_allocate(const ad_route *self, int64_t nbytes, void **data,
+                  ad_owner **owner, ad_error *err)
+{
+    if (!is_cpu(self->memory.device)) {
+        return ad_device_memory_new(self->memory, self->stream, self->keep,
+                                    nbytes, data, owner, err);
+    }
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    *data = memory->data;
+    *owner = &memory->base;
+    return AD_OK;
+}
+
+static void
+copy_rows_on_host(const ad_block_copy *copy)
+{
+    char *target = (char *)copy->target.data + copy->target.offset;
+    const char *source = (const char *)copy->source.data + copy->source.offset;
+    for (size_t i = 0; i < copy->height; i++) {
+        memcpy(target + i * copy->target_pitch,
+               source + i * copy->source_pitch, copy->width);
+    }
+}
+
+ad_status
+ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
+{
+    if (copy->width == 0 || copy->height == 0) {
+        return AD_OK;
+    }
+    bool from_host = is_cpu(copy->source.place.device);
+    if (from_host && is_cpu(copy->target.place.device)) {
+        copy_rows_on_host(copy);
+        return AD_OK;
+    }
+    self->has_begun = true;
+    if (!from_host) {
+        return self->backend->copy(self->place, self->stream, copy, err);
+    }
+    /* It may have to be staged, and then takes its time. */
+    void *ticket = ad_blocking_begin();
+    ad_status status =
+        self->backend->copy(self->place, self->stream, copy, err);
+    ad_blocking_end(ticket);
+    return status;
+}
+
+ad_status
+ad_route_launch(ad_route *self, const ad_launch *launch, ad_error *err)
+{
+    if (self->backend == NULL) {
+        ad_kernel_run_on_host(launch);
+        return AD_OK;
+    }
+    self->has_begun = true;
+    /* The first one may have to be built. */
+    void *ticket = ad_blocking_begin();
+    ad_status status =
+        self->backend->launch(self->place, self->stream, launch, err);
+    ad_blocking_end(ticket);
+    return status;
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+/* Host memory that the runtime has mostly read already: pageable memory is
+ * staged. A query that fails proves nothing. */
+static void
+keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
+{
+    bool is_done = false;
+    if (host == NULL ||
+        (ad_sync_query(sync, &is_done, NULL) == AD_OK && is_done)) {
+        return;
+    }
+    ad_sync *const syncs[] = {ad_sync_ref(sync)};
+    ad_park(ad_owner_ref(host), self->place, syncs, 1, false);
+}
+
+ad_status
+ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
+{
+    ad_sync *sync;
+    *out = NULL;
+    if (!self->has_begun) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    if (!self->to_host) {
+        keep_until_read(self, host, sync);
+        *out = sync;
+        return AD_OK;
+    }
+    ad_status status = ad_sync_wait(sync, "a copy to the host", err);
+    ad_sync_unref(sync);
+    return status;
+}
+
+void
+ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
+                 ad_owner *target)
+{
+    ad_owner *const owners[] = {source, host, target};
+    for (size_t i = 0; self->has_begun && i < 3; i++) {
+        if (owners[i] != NULL) {
+            ad_park(ad_owner_ref(owners[i]), self->place, NULL, 0, true);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+/* A copy in progress: which runtime does it, where, and on which stream. For
+ * the files of transfer.h only.
+ */
+#ifndef AD_CORE_TRANSFER_ROUTE_H
+#define AD_CORE_TRANSFER_ROUTE_H
+
+#include "core/owner.h"
+#include "core/stream.h"
+#include "core/sync.h"
+#include "device/backend.h"
+
+typedef struct ad_route_request {
+    ad_device source;
+    const void *data; /* any pointer or handle of the source; may be NULL */
+    ad_sync *sync;    /* of the source */
+    ad_device target;
+    const ad_stream_choice *stream; /* may be NULL */
+    bool can_stage;                 /* see is_split */
+    const char *consumer;           /* for messages: "a copy" */
+} ad_route_request;
+
+typedef struct ad_route {
+    const struct ad_backend *backend; /* NULL: host to host */
+    ad_place place;                   /* where `stream` runs */
+    ad_stream stream;
+    ad_owner *keep;  /* of the stream; borrowed, may be NULL */
+    ad_place source; /* for spans; AD_CPU: host memory */
+    ad_place target;
+    ad_place memory; /* where the result is allocated; AD_CPU: by malloc */
+    bool to_host;    /* the host waits for the result */
+    bool is_split;   /* can_stage: two contexts that do not meet. The route
+                        is not open; the way leads through the host */
+    bool has_begun;  /* the runtime was given work */
+} ad_route;
+
+/* Host memory of any kind, which no device can move away. */
+bool ad_is_host_memory(ad_device device);
+
+/* Two runtimes have to meet in host memory. */
+bool ad_route_is_staged(ad_device source, ad_device target);
+
+/* The same runtime's copy, or the host's: choose a stream and let it wait for
+ * the source (host to host: wait). Refused while the stream is captured. */
+AD_MUST_CHECK ad_status ad_route_open(const ad_route_request *request,
+                                      ad_route *out, ad_error *err);
+
+/* Memory on the target; 0 bytes: NULL. */
+AD_MUST_CHECK ad_status ad_route_allocate(const ad_route *route,
+                                          int64_t nbytes, void **data,
+                                          ad_owner **owner, ad_error *err);
+
+/* One block; between two runs of host memory it is done on return. */
+AD_MUST_CHECK ad_status ad_route_copy(ad_route *route,
+                                      const ad_block_copy *copy,
+                                      ad_error *err);
+
+AD_MUST_CHECK ad_status ad_route_launch(ad_route *route,
+                                        const ad_launch *launch,
+                                        ad_error *err);
+
+/* After the last copy. *out is what to wait for; NULL where the result is in
+ * host memory, for which the host waited. `host` keeps host memory that was
+ * read, and is kept until it has been. */
+AD_MUST_CHECK ad_status ad_route_finish(ad_route *route, ad_owner *host,
+                                        ad_sync **out, ad_error *err);
+
+/* Instead of finish, where something failed on the way: keep what work that
+ * was begun may still read or write. */
+void ad_route_abandon(ad_route *route, ad_owner *source, ad_owner *host,
+                      ad_owner *target);
+
+
+static inline ad_span
+ad_span_at(ad_place place, const void *data, int64_t offset)
+{
+    return (ad_span){place, (void *)data, (uint64_t)offset};
+}
+
+#endif /* AD_CORE_TRANSFER_ROUTE_H */

@@ -1,0 +1,125 @@
+#define _GNU_SOURCE /* dladdr, under -std=c11 too */
+
+#include "device/dynlib.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+variable_name(const ad_library *library, char *buffer, size_t size)
+{
+    snprintf(buffer, size, "ARROWDEV_%s_LIBRARY", library->name);
+    for (char *p = buffer; *p != '\0'; p++) {
+        *p = (char)toupper((unsigned char)*p);
+    }
+}
+
+/* dlerror() repeats the name it was asked for; names that are plainly not
+ * installed need no more than that. */
+static void
+add_reason(char *reasons, size_t size)
+{
+    const char *reason = dlerror();
+    size_t used = strlen(reasons);
+    snprintf(reasons + used, size - used, "%s%s", used > 0 ? "; " : "",
+             reason != NULL ? reason : "unknown reason");
+}
+
+/* The name that was opened goes to `found`.
+ * RTLD_LOCAL: our copy must not start to answer other libraries' look-ups. */
+static void *
+open_any(const char *const *names, int flags, char *found, char *reasons,
+         size_t size)
+{
+    for (; *names != NULL; names++) {
+        void *handle = dlopen(*names, RTLD_NOW | RTLD_LOCAL | flags);
+        if (handle != NULL) {
+            snprintf(found, AD_LIBRARY_PATH_SIZE, "%s", *names);
+            return handle;
+        }
+        if (reasons != NULL) {
+            add_reason(reasons, size);
+        }
+        (void)dlerror();
+    }
+    return NULL;
+}
+
+static ad_status
+open_library(const ad_library *library, void **out, char *found, ad_error *err)
+{
+    char variable[64];
+    char reasons[320] = "";
+    variable_name(library, variable, sizeof(variable));
+    const char *override = getenv(variable);
+    if (override != NULL && override[0] != '\0') {
+        const char *const names[] = {override, NULL};
+        *out = open_any(names, 0, found, reasons, sizeof(reasons));
+        if (*out == NULL) {
+            ad_fail(err, AD_ERR_EXCHANGE, "runtime", NULL,
+                    "the %s runtime that %s names cannot be loaded: %s",
+                    library->name, variable, reasons);
+            ad_error_hint(err, "correct or unset %s", variable);
+            return AD_ERR_EXCHANGE;
+        }
+        return AD_OK;
+    }
+    *out = open_any(library->sonames, RTLD_NOLOAD, found, NULL, 0);
+    if (*out == NULL) {
+        *out = open_any(library->sonames, 0, found, reasons, sizeof(reasons));
+    }
+    if (*out == NULL) {
+        ad_fail(err, AD_ERR_EXCHANGE, "runtime", NULL,
+                "the %s runtime cannot be loaded: %s", library->name, reasons);
+        ad_error_hint(err,
+                      "install its driver, or name its library in the "
+                      "environment variable %s",
+                      variable);
+        return AD_ERR_EXCHANGE;
+    }
+    return AD_OK;
+}
+
+/* The file that a symbol really came from. */
+static void
+find_path(const void *symbol, char *path)
+{
+    Dl_info info;
+    if (dladdr(symbol, &info) != 0 && info.dli_fname != NULL) {
+        snprintf(path, AD_LIBRARY_PATH_SIZE, "%s", info.dli_fname);
+    }
+}
+
+ad_status
+ad_library_load(const ad_library *library, void *api, void **handle,
+                char *path, ad_error *err)
+{
+    void *opened;
+    char where[AD_LIBRARY_PATH_SIZE];
+    AD_RETURN_IF_ERR(open_library(library, &opened, where, err));
+    for (size_t i = 0; i < library->n_symbols; i++) {
+        const ad_symbol *wanted = &library->symbols[i];
+        void *symbol = dlsym(opened, wanted->name);
+        if (symbol == NULL && wanted->required) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+                           "install a newer driver or runtime",
+                           "%s has no symbol \"%s\", which the %s backend "
+                           "needs",
+                           where, wanted->name, library->name);
+        }
+        if (symbol != NULL && i == 0) {
+            find_path(symbol, where);
+        }
+        memcpy((char *)api + wanted->offset, &symbol, sizeof(symbol));
+    }
+    if (path != NULL) {
+        memcpy(path, where, sizeof(where));
+    }
+    if (handle != NULL) {
+        *handle = opened;
+    }
+    return AD_OK;
+}

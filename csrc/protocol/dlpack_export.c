@@ -1,0 +1,396 @@
+/* Our own __dlpack__ and __dlpack_device__. */
+#include "protocol/dlpack_tensor.h"
+
+#include <limits.h>
+
+#include "abi/arrow_c.h"
+#include "core/transfer.h"
+#include "device/backend.h"
+
+/* --- what is asked for ---------------------------------------------------- */
+
+int
+ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2])
+{
+    if (!PyTuple_Check(value)) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be a tuple of two ints, not %.200s", name,
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    if (PyTuple_GET_SIZE(value) != 2) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s must be a tuple of two ints, not of %zd items", name,
+                     PyTuple_GET_SIZE(value));
+        return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        PyObject *item = PyTuple_GET_ITEM(value, i);
+        if (!PyLong_Check(item)) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s must be a tuple of two ints; item %d is a "
+                         "%.200s",
+                         name, i, Py_TYPE(item)->tp_name);
+            return -1;
+        }
+        int overflow;
+        out[i] = PyLong_AsLongLongAndOverflow(item, &overflow);
+        if (overflow != 0) {
+            out[i] = overflow > 0 ? LLONG_MAX : LLONG_MIN;
+        }
+    }
+    return 0;
+}
+
+typedef struct export_request {
+    PyObject *stream; /* borrowed; NULL or None: not given */
+    bool is_versioned;
+    ad_copy copy;
+    bool has_device;
+    ad_device device;
+} export_request;
+
+static int
+read_version(PyObject *value, bool *is_versioned)
+{
+    long long version[2];
+    *is_versioned = false;
+    if (ad_is_none(value)) {
+        return 0;
+    }
+    if (ad_dlpack_read_pair(value, "max_version", version) < 0) {
+        return -1;
+    }
+    if (version[0] < 0 || version[1] < 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "max_version must not be negative, found %R", value);
+        return -1;
+    }
+    *is_versioned = version[0] >= 1;
+    return 0;
+}
+
+static int
+read_device(PyObject *value, ad_device *out)
+{
+    long long pair[2];
+    if (ad_dlpack_read_pair(value, "dl_device", pair) < 0) {
+        return -1;
+    }
+    /* No type is that large, and none has a runtime. */
+    out->type = pair[0] > INT32_MAX || pair[0] < 0 ? -1 : (int32_t)pair[0];
+    out->id = pair[1];
+    return 0;
+}
+
+static int
+read_request(PyObject *const *values, export_request *out)
+{
+    int copy = AD_COPY_IF_NEEDED;
+    out->stream = values[0];
+    if (read_version(values[1], &out->is_versioned) < 0) {
+        return -1;
+    }
+    out->has_device = !ad_is_none(values[2]);
+    if (out->has_device && read_device(values[2], &out->device) < 0) {
+        return -1;
+    }
+    if (!ad_is_none(values[3]) && ad_parse_copy(values[3], &copy) < 0) {
+        return -1;
+    }
+    out->copy = (ad_copy)copy;
+    return 0;
+}
+
+/* --- who waits, and for what ---------------------------------------------- */
+
+/* The stream on which the consumer works. *off: nobody is to wait. */
+static int
+read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
+            ad_stream_choice *out)
+{
+    ad_stream_argument argument;
+    *out = (ad_stream_choice){.is_given = false};
+    *off = false;
+    if (ad_is_none(stream)) {
+        /* Pinned memory goes to consumers who take it for the host's. */
+        if (!(ad_device_traits(device.type) & AD_NO_STREAMS)) {
+            out->is_given = ad_default_stream(device.type, &out->stream);
+        }
+        return 0;
+    }
+    if (ad_stream_is_off(stream)) {
+        *off = true;
+        return 0;
+    }
+    if (device.type == ARROW_DEVICE_CPU) {
+        ad_raise_exchange(state, "stream", "leave stream out, or pass None",
+                          "stream=%R was asked for, and the memory is on the "
+                          "host, where there are no streams",
+                          stream);
+        return -1;
+    }
+    if (ad_parse_stream(state, stream, device, &argument) < 0) {
+        return -1;
+    }
+    return ad_stream_argument_choice(&argument, out);
+}
+
+/* Memory that the host or another runtime reaches by this very name too. */
+static bool
+is_another_name(ad_device found, ad_device wanted)
+{
+    return ad_host_accessible(found) && !ad_host_accessible(wanted) &&
+           ad_streams_are_alike(found.type, wanted.type) &&
+           found.id == wanted.id;
+}
+
+/* Show the memory as that of the device that was asked for, where this takes
+ * no copy: it lies there, or is reached from there. */
+static ad_status
+choose_device(ad_tensor *view, ad_device wanted, bool *is_there, ad_error *err)
+{
+    ad_dl_device own;
+    AD_RETURN_IF_ERR(ad_dlpack_device(view->device, &own, err));
+    *is_there = true;
+    if (wanted.type == own.device_type && wanted.id == own.device_id) {
+        return AD_OK;
+    }
+    if (is_another_name(view->device, wanted)) {
+        view->device = wanted;
+        return AD_OK;
+    }
+    if (ad_device_equal(wanted, AD_CPU) && ad_host_accessible(view->device)) {
+        view->device = AD_CPU;
+        return AD_OK;
+    }
+    *is_there = false;
+    return AD_OK;
+}
+
+static ad_status
+check_may_copy(const ad_tensor *tensor, const export_request *request,
+               ad_error *err)
+{
+    char from[AD_DEVICE_NAME_SIZE];
+    char to[AD_DEVICE_NAME_SIZE];
+    if (request->has_device && request->device.type == ARROW_DEVICE_CPU &&
+        !ad_device_equal(request->device, AD_CPU)) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "ask for dl_device=(1, 0)",
+                       "dl_device=(1, %lld) was asked for, and there is one "
+                       "host, number 0",
+                       (long long)request->device.id);
+    }
+    if (request->copy != AD_COPY_NEVER) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "copy", "leave copy=False or dl_device out",
+            "the memory is on %s, and to have it on %s takes a copy",
+            ad_device_format(tensor->device, from),
+            ad_device_format(request->device, to));
+    ad_error_device(err, tensor->device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* What is handed out: the tensor itself, by another name if need be, or a
+ * copy of it, which the consumer's stream makes. */
+static ad_status
+prepare(const ad_tensor *tensor, const export_request *request,
+        const ad_stream_choice *consumer, ad_tensor_value *copied,
+        ad_tensor *out, bool *is_copy, ad_error *err)
+{
+    bool is_there = true;
+    *out = *tensor; /* borrows all that it points to */
+    if (request->has_device) {
+        AD_RETURN_IF_ERR(choose_device(out, request->device, &is_there, err));
+    }
+    *is_copy = !is_there || request->copy == AD_COPY_ALWAYS;
+    if (!*is_copy) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(check_may_copy(tensor, request, err));
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(
+        tensor, request->has_device ? request->device : tensor->device,
+        consumer, 'C', copied, err));
+    *out = copied->tensor;
+    return AD_OK;
+}
+
+/* The consumer waits for what it gets. A copy of ours is waited for in any
+ * case: -1 was said of the data, and nobody knows the stream of the copy. */
+static ad_status
+order_consumer(const ad_tensor *given, const ad_stream_choice *consumer,
+               bool is_off, bool is_copy, ad_error *err)
+{
+    if (ad_is_plain(given->device, given->sync) || (is_off && !is_copy)) {
+        return AD_OK;
+    }
+    if (!consumer->is_given || given->device.type == ARROW_DEVICE_CPU) {
+        return ad_sync_wait(given->sync, "__dlpack__", err);
+    }
+    return ad_order_use(given->device, given->sync, given->owner, consumer,
+                        "__dlpack__", err);
+}
+
+static ad_status
+make_managed(const ad_tensor *tensor, const export_request *request,
+             const ad_stream_choice *consumer, bool is_off, void **out,
+             ad_error *err)
+{
+    ad_tensor_value copied;
+    ad_tensor given;
+    bool is_copy;
+    AD_RETURN_IF_ERR(
+        prepare(tensor, request, consumer, &copied, &given, &is_copy, err));
+    ad_status status = order_consumer(&given, consumer, is_off, is_copy, err);
+    if (status == AD_OK) {
+        status =
+            ad_dlpack_give(&given, request->is_versioned, is_copy, out, err);
+    }
+    if (is_copy) {
+        ad_tensor_clear(&copied.tensor);
+    }
+    return status;
+}
+
+/* The device on which the consumer's stream is. */
+static ad_device
+working_device(const ad_tensor *tensor, const export_request *request)
+{
+    return !request->has_device || ad_device_equal(request->device, AD_CPU)
+               ? tensor->device
+               : request->device;
+}
+
+static PyObject *
+export_tensor(ad_state *state, const ad_tensor *tensor,
+              const export_request *request)
+{
+    ad_error err;
+    ad_status status;
+    ad_stream_choice consumer;
+    bool is_off;
+    void *managed = NULL;
+    if (ad_is_plain(tensor->device, tensor->sync) && !request->has_device &&
+        request->copy != AD_COPY_ALWAYS && ad_is_none(request->stream)) {
+        status = ad_dlpack_give(tensor, request->is_versioned, false, &managed,
+                                &err);
+    } else {
+        if (read_stream(state, working_device(tensor, request),
+                        request->stream, &is_off, &consumer) < 0) {
+            return NULL;
+        }
+        status =
+            make_managed(tensor, request, &consumer, is_off, &managed, &err);
+        ad_owner_unref(consumer.keep);
+    }
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(request->is_versioned ? AD_CAPSULE_DLPACK_VERSIONED
+                                                : AD_CAPSULE_DLPACK,
+                          managed);
+}
+
+/* --- the methods ----------------------------------------------------------- */
+
+static PyObject *
+dlpack_method(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+              PyObject *kwnames)
+{
+    static const ad_signature signature = {
+        .function = "__dlpack__()",
+        .n_parameters = 4,
+        .names = {AD_STR_stream, AD_STR_max_version, AD_STR_dl_device,
+                  AD_STR_copy},
+    };
+    ad_state *state = ad_state_of(self);
+    PyObject *values[4];
+    export_request request;
+    if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
+        read_request(values, &request) < 0) {
+        return NULL;
+    }
+    if (ad_is_tensor(state, self)) {
+        return export_tensor(state, ad_tensor_of(self), &request);
+    }
+    ad_tensor_value tensor;
+    if (ad_self_as_tensor(state, self, &tensor) < 0) {
+        return NULL;
+    }
+    PyObject *capsule = export_tensor(state, &tensor.tensor, &request);
+    ad_tensor_clear(&tensor.tensor);
+    return capsule;
+}
+
+static PyObject *
+dlpack_device_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ad_state *state = ad_state_of(self);
+    ad_error err;
+    ad_dl_device device;
+    ad_device own = ad_is_tensor(state, self) ? ad_tensor_of(self)->device
+                                              : ad_array_of(self)->device;
+    if (ad_dlpack_device(own, &device, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    PyObject *pair = PyTuple_New(2);
+    PyObject *type = PyLong_FromLong(device.device_type);
+    PyObject *id = PyLong_FromLong(device.device_id);
+    if (pair == NULL || type == NULL || id == NULL) {
+        Py_XDECREF(pair);
+        Py_XDECREF(type);
+        Py_XDECREF(id);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(pair, 0, type);
+    PyTuple_SET_ITEM(pair, 1, id);
+    return pair;
+}
+
+PyDoc_STRVAR(dlpack_doc,
+             "__dlpack__($self, /, *, stream=None, max_version=None,\n"
+             "           dl_device=None, copy=None)\n"
+             "--\n\n"
+             "A DLPack capsule over this memory: versioned when max_version "
+             "is\n(1, 0) or later, else legacy.");
+PyDoc_STRVAR(dlpack_device_doc, "__dlpack_device__($self, /)\n--\n\n"
+                                "(device type, device id) in DLPack's "
+                                "numbers.");
+
+enum {
+    METHOD_DLPACK,
+    METHOD_DLPACK_DEVICE
+};
+
+PyMethodDef ad_dlpack_methods[] = {
+    [METHOD_DLPACK] = {"__dlpack__",
+                       (PyCFunction)(void (*)(void))dlpack_method,
+                       METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
+    [METHOD_DLPACK_DEVICE] = {"__dlpack_device__", dlpack_device_method,
+                              METH_NOARGS, dlpack_device_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+/* An Array has these only while it can be seen as a tensor. */
+static PyObject *
+array_method(PyObject *self, void *closure)
+{
+    PyMethodDef *method = closure;
+    if (ad_array_offers_tensor(ad_state_of(self), self, method->ml_name) < 0) {
+        return NULL;
+    }
+    return PyCFunction_New(method, self);
+}
+
+const PyGetSetDef ad_dlpack_array_getset[] = {
+    {"__dlpack__", array_method, NULL,
+     "Method as Tensor.__dlpack__; AttributeError, which says why, where\n"
+     "this array is no tensor without a copy.",
+     &ad_dlpack_methods[METHOD_DLPACK]},
+    {"__dlpack_device__", array_method, NULL,
+     "Method as Tensor.__dlpack_device__; there when __dlpack__ is.",
+     &ad_dlpack_methods[METHOD_DLPACK_DEVICE]},
+    {NULL, NULL, NULL, NULL, NULL},
+};

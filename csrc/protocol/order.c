@@ -1,0 +1,67 @@
+/* Who waits for what, on both ways: what the rows of the two tables in
+ * docs/internals/synchronization.md have in common. */
+#include "protocol/protocol.h"
+
+#include "abi/arrow_c.h"
+#include "core/device_owner.h"
+#include "device/backend.h"
+
+bool
+ad_streams_are_alike(int32_t device_type, int32_t other)
+{
+    uint32_t common = ad_device_traits(device_type) & ad_device_traits(other);
+    return device_type == other ||
+           (common & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
+}
+
+bool
+ad_default_stream(int32_t device_type, ad_stream *out)
+{
+    uint32_t traits = ad_device_traits(device_type);
+    *out = (ad_stream){traits & AD_CUDA_STREAMS ? 1 : 0};
+    return (traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
+}
+
+int32_t
+ad_cuda_means(void)
+{
+    return !ad_backend_is_there(ARROW_DEVICE_CUDA) &&
+                   ad_backend_is_there(ARROW_DEVICE_ROCM)
+               ? ARROW_DEVICE_ROCM
+               : ARROW_DEVICE_CUDA;
+}
+
+ad_status
+ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
+             const ad_stream_choice *consumer, const char *what, ad_error *err)
+{
+    if (!ad_sync_is_done(sync)) {
+        AD_RETURN_IF_ERR(ad_sync_order(sync, consumer->stream, what, err));
+    }
+    return ad_owner_note_use(owner, (ad_place){device, NULL}, consumer->stream,
+                             consumer->keep, err);
+}
+
+ad_status
+ad_order_thread(const ad_tensor *tensor, const char *what, ad_error *err)
+{
+    ad_device device = tensor->device;
+    ad_stream_choice consumer = {.is_given = false};
+    bool has_stream = !(ad_device_traits(device.type) & AD_NO_STREAMS) &&
+                      (ad_stream_current(device, &consumer) ||
+                       ad_default_stream(device.type, &consumer.stream));
+    if (!has_stream) {
+        return ad_sync_wait(tensor->sync, what, err);
+    }
+    return ad_order_use(device, tensor->sync, tensor->owner, &consumer, what,
+                        err);
+}
+
+ad_status
+ad_order_pending(ad_tensor *tensor, const ad_stream_choice *producer,
+                 ad_error *err)
+{
+    ad_place place = {tensor->device, NULL};
+    return ad_sync_pending(place, producer->stream, producer->keep,
+                           &tensor->sync, err);
+}

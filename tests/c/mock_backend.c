@@ -1,0 +1,427 @@
+#include "mock_backend.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/parked.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static mock_counts counts;
+static uint64_t now;      /* ticks that were handed out */
+static uint64_t finished; /* ticks whose work is done */
+static bool is_instant;
+static bool waits_finish = true;
+static long countdown;
+static bool has_failed;
+static mock_kind failing;
+static uintptr_t last_waiter;
+static long live_events;
+static long live_memory;
+
+void
+mock_reset(void)
+{
+    pthread_mutex_lock(&lock);
+    memset(&counts, 0, sizeof(counts));
+    is_instant = false;
+    waits_finish = true;
+    countdown = 0;
+    has_failed = false;
+    failing = MOCK_NONE;
+    last_waiter = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+#define LOCKED(statement)                                                     \
+    pthread_mutex_lock(&lock);                                                \
+    statement;                                                                \
+    pthread_mutex_unlock(&lock)
+
+mock_counts
+mock_count(void)
+{
+    LOCKED(mock_counts copy = counts);
+    return copy;
+}
+
+void
+mock_finish(void)
+{
+    LOCKED(finished = now);
+}
+
+void
+mock_set_instant(bool instant)
+{
+    LOCKED(is_instant = instant);
+}
+
+void
+mock_set_waits_finish(bool finish)
+{
+    LOCKED(waits_finish = finish);
+}
+
+void
+mock_fail_nth(long n)
+{
+    LOCKED((countdown = n, has_failed = false));
+}
+
+bool
+mock_failed_once(void)
+{
+    LOCKED(bool failed = has_failed);
+    return failed;
+}
+
+void
+mock_fail_all(mock_kind kind)
+{
+    LOCKED(failing = kind);
+}
+
+long
+mock_live_events(void)
+{
+    LOCKED(long n = live_events);
+    return n;
+}
+
+long
+mock_live_memory(void)
+{
+    LOCKED(long n = live_memory);
+    return n;
+}
+
+uintptr_t
+mock_last_waiter(void)
+{
+    LOCKED(uintptr_t stream = last_waiter);
+    return stream;
+}
+
+/* --- the slots; the lock is held where a name ends in _locked --------------- */
+
+static bool
+fails_locked(mock_kind kind)
+{
+    if (failing != MOCK_NONE && failing == kind) {
+        return true;
+    }
+    if (countdown > 0 && --countdown == 0) {
+        has_failed = true;
+        return true;
+    }
+    return false;
+}
+
+static ad_status
+fail(ad_device device, const char *call, ad_error *err)
+{
+    return ad_fail_device(err, device, call, 42, "MOCK_ERROR", NULL);
+}
+
+/* Count a call, and say whether it fails. */
+static bool
+enter(long *count, mock_kind kind)
+{
+    LOCKED((*count += 1); bool fails = fails_locked(kind));
+    return fails;
+}
+
+static ad_status
+mock_load(ad_error *err)
+{
+    (void)err;
+    LOCKED(counts.loads++);
+    return AD_OK;
+}
+
+static ad_status
+broken_load(ad_error *err)
+{
+    LOCKED(counts.loads++);
+    return ad_fail(err, AD_ERR_EXCHANGE, "runtime", "install it",
+                   "libmock.so is not there");
+}
+
+static ad_status
+mock_describe(char *buffer, size_t size, ad_error *err)
+{
+    (void)err;
+    snprintf(buffer, size, "a mock");
+    return AD_OK;
+}
+
+static ad_status
+mock_n_devices(int64_t *out, ad_error *err)
+{
+    (void)err;
+    *out = 2;
+    return AD_OK;
+}
+
+static ad_status
+mock_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    (void)err;
+    snprintf(buffer, size, "mock %d", (int)id);
+    return AD_OK;
+}
+
+static ad_status
+mock_home(ad_device device, ad_place *out, ad_error *err)
+{
+    if (enter(&counts.homes, MOCK_NONE)) {
+        return fail(device, "mock_home", err);
+    }
+    *out = (ad_place){device, (void *)(uintptr_t)(0x1000 + device.id)};
+    return AD_OK;
+}
+
+static void
+block(void)
+{
+    struct timespec span = {0, 100000};
+    bool done = false;
+    while (!done) {
+        pthread_mutex_lock(&lock);
+        if (waits_finish) {
+            finished = now;
+        }
+        done = finished == now;
+        pthread_mutex_unlock(&lock);
+        if (!done) {
+            nanosleep(&span, NULL);
+        }
+    }
+}
+
+static ad_status
+mock_synchronize(ad_place place, ad_error *err)
+{
+    if (enter(&counts.place_waits, MOCK_PLACE_WAIT)) {
+        return fail(place.device, "mock_synchronize", err);
+    }
+    block();
+    return AD_OK;
+}
+
+static ad_status
+mock_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+              ad_error *err)
+{
+    bool is_full = ad_parked_count() > 0;
+    (void)stream;
+    LOCKED((is_full = is_full && failing == MOCK_ALLOCATE));
+    if (is_full) {
+        return ad_fail(err, AD_ERR_MEMORY, NULL, NULL, "the mock is full");
+    }
+    if (enter(&counts.allocations, MOCK_NONE)) {
+        return fail(place.device, "mock_allocate", err);
+    }
+    *out = malloc(nbytes);
+    if (*out == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    LOCKED(live_memory++);
+    return AD_OK;
+}
+
+static void
+mock_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    (void)place;
+    (void)stream;
+    LOCKED((counts.deallocations++, live_memory--));
+    free(data);
+}
+
+static ad_status
+mock_stream_place(ad_stream stream, ad_place hint, ad_place *out,
+                  ad_error *err)
+{
+    if (enter(&counts.stream_places, MOCK_NONE) ||
+        stream.handle == MOCK_DEAD_STREAM) {
+        return fail(hint.device, "mock_stream_place", err);
+    }
+    *out =
+        (ad_place){hint.device, (void *)(uintptr_t)(0x1000 + hint.device.id)};
+    return AD_OK;
+}
+
+static ad_status
+mock_stream_create(ad_place place, ad_stream *out, ad_error *err)
+{
+    static atomic_uint_fast64_t next = 0x50000;
+    if (enter(&counts.streams_created, MOCK_NONE)) {
+        return fail(place.device, "mock_stream_create", err);
+    }
+    out->handle = atomic_fetch_add(&next, 16);
+    return AD_OK;
+}
+
+static void
+mock_stream_destroy(ad_place place, ad_stream stream)
+{
+    (void)place;
+    (void)stream;
+    LOCKED(counts.streams_destroyed++);
+}
+
+static ad_status
+mock_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                 ad_error *err)
+{
+    (void)event;
+    if (enter(&counts.waits, MOCK_NONE) || stream.handle == MOCK_DEAD_STREAM) {
+        return fail(place.device, "mock_stream_wait", err);
+    }
+    LOCKED(last_waiter = stream.handle);
+    return AD_OK;
+}
+
+static ad_status
+mock_event_record(ad_place place, ad_stream stream, ad_event *event,
+                  ad_error *err)
+{
+    if (enter(&counts.records, MOCK_NONE) ||
+        stream.handle == MOCK_DEAD_STREAM) {
+        return fail(place.device, "mock_event_record", err);
+    }
+    mock_event *e = event->handle;
+    if (e == NULL) {
+        e = malloc(sizeof(*e));
+        if (e == NULL) {
+            return ad_fail_memory(err, sizeof(*e));
+        }
+        LOCKED((counts.events_created++, live_events++));
+    }
+    pthread_mutex_lock(&lock);
+    e->at = ++now;
+    if (is_instant) {
+        finished = now;
+    }
+    e->stream = stream.handle;
+    e->is_captured = stream.handle == MOCK_CAPTURED_STREAM;
+    pthread_mutex_unlock(&lock);
+    event->handle = e;
+    return AD_OK;
+}
+
+static ad_status
+fail_captured(ad_device device, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "capture", NULL, "a captured event");
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+mock_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+{
+    const mock_event *e = event.handle;
+    if (enter(&counts.queries, MOCK_QUERY)) {
+        return fail(place.device, "mock_event_query", err);
+    }
+    if (e->is_captured) {
+        return fail_captured(place.device, err);
+    }
+    LOCKED(*out = e->at <= finished);
+    return AD_OK;
+}
+
+static ad_status
+mock_event_synchronize(ad_place place, ad_event event, ad_error *err)
+{
+    const mock_event *e = event.handle;
+    if (enter(&counts.event_waits, MOCK_NONE)) {
+        return fail(place.device, "mock_event_synchronize", err);
+    }
+    if (e->is_captured) {
+        return fail_captured(place.device, err);
+    }
+    block();
+    return AD_OK;
+}
+
+static void
+mock_event_destroy(ad_place place, ad_event event)
+{
+    (void)place;
+    LOCKED((counts.events_destroyed++, live_events--));
+    free(event.handle);
+}
+
+static bool
+mock_claims_event(const void *sync_event)
+{
+    return sync_event == MOCK_CLAIMED;
+}
+
+#define MOCK_REQUIRED                                                         \
+    .describe = mock_describe, .count = mock_n_devices,                       \
+    .device_name = mock_device_name, .home = mock_home,                       \
+    .synchronize = mock_synchronize
+
+#define MOCK_SLOTS                                                            \
+    MOCK_REQUIRED, .allocate = mock_allocate, .deallocate = mock_deallocate,  \
+                   .stream_place = mock_stream_place,                         \
+                   .stream_create = mock_stream_create,                       \
+                   .stream_destroy = mock_stream_destroy,                     \
+                   .stream_wait = mock_stream_wait,                           \
+                   .event_record = mock_event_record,                         \
+                   .event_query = mock_event_query,                           \
+                   .event_synchronize = mock_event_synchronize,               \
+                   .event_destroy = mock_event_destroy
+
+extern const struct ad_backend mock_in_order, mock_queues, mock_claims,
+    mock_broken, mock_bare;
+
+const struct ad_backend mock_in_order = {
+    .name = "inorder",
+    .device_types = (const int32_t[]){IN_ORDER, PINNED, 0},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
+                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
+                    AD_CAP_CAPTURE,
+    .default_stream = {1},
+    .load = mock_load,
+    MOCK_SLOTS,
+};
+
+const struct ad_backend mock_queues = {
+    .name = "queues",
+    .device_types = (const int32_t[]){QUEUES, 0},
+    .capabilities = AD_CAP_EVENT_IS_ADDRESS,
+    .load = mock_load,
+    MOCK_SLOTS,
+};
+
+const struct ad_backend mock_claims = {
+    .name = "claims",
+    .device_types = (const int32_t[]){CLAIMS, 0},
+    .capabilities = AD_CAP_EVENT_IS_ADDRESS,
+    .load = mock_load,
+    MOCK_SLOTS,
+    .claims_event = mock_claims_event,
+};
+
+const struct ad_backend mock_broken = {
+    .name = "broken",
+    .device_types = (const int32_t[]){BROKEN, 0},
+    .load = broken_load,
+    MOCK_SLOTS,
+};
+
+const struct ad_backend mock_bare = {
+    .name = "bare",
+    .device_types = (const int32_t[]){BARE, 0},
+    .load = mock_load,
+    MOCK_REQUIRED,
+};

@@ -1,0 +1,79 @@
+/* Runtimes without a device: an event is complete when the test says so, any
+ * call can be made to fail, and every call is counted.
+ *
+ *   mock_in_order   type CUDA (and CUDA_HOST): streams in order, events that
+ *                   can be pooled, memory freed in stream order
+ *   mock_queues     type ONEAPI: nothing of that; sync_event is the handle
+ *   mock_claims     type EXT_DEV: claims only sync_event == MOCK_CLAIMED
+ *   mock_broken     type OPENCL: its library cannot be loaded
+ *   mock_bare       type VPI: has no slot but the required ones
+ */
+#ifndef AD_TESTS_MOCK_BACKEND_H
+#define AD_TESTS_MOCK_BACKEND_H
+
+#include "core/place.h"
+#include "core/status.h"
+#include "device/backend.h"
+
+enum {
+    IN_ORDER = 2,
+    PINNED = 3,
+    QUEUES = 14,
+    CLAIMS = 12,
+    BROKEN = 4,
+    BARE = 9
+};
+
+/* A stream that was destroyed: recording and waiting fail. */
+#define MOCK_DEAD_STREAM 666u
+/* A stream that is being captured: what is recorded there cannot be asked. */
+#define MOCK_CAPTURED_STREAM 777u
+#define MOCK_CLAIMED ((void *)0x77)
+
+typedef struct mock_event {
+    uint64_t at; /* complete when the clock has come this far */
+    uintptr_t stream;
+    bool is_captured;
+} mock_event;
+
+typedef struct mock_counts {
+    long loads, homes, stream_places, streams_created, streams_destroyed,
+        waits, events_created, events_destroyed, records, queries, event_waits,
+        place_waits, allocations, deallocations;
+} mock_counts;
+
+/* All counts, and all state but events that live. */
+void mock_reset(void);
+mock_counts mock_count(void);
+
+/* Every record is one tick of work later than the last; work is done up to
+ * what this says. mock_finish: all that was recorded so far. */
+void mock_finish(void);
+/* Everything is complete as soon as it is recorded. */
+void mock_set_instant(bool instant);
+/* Waits return at once and complete everything; else they block until
+ * mock_finish. Default: on. */
+void mock_set_waits_finish(bool finish);
+
+/* Make the n-th call from now on that can fail do so (AD_ERR_DEVICE); 0 is
+ * none. */
+void mock_fail_nth(long n);
+bool mock_failed_once(void);
+/* Make all of one kind fail. */
+typedef enum mock_kind {
+    MOCK_NONE,
+    MOCK_QUERY,
+    MOCK_PLACE_WAIT,
+    MOCK_ALLOCATE /* AD_ERR_MEMORY while something is parked */
+} mock_kind;
+void mock_fail_all(mock_kind kind);
+
+/* Events that were created and not destroyed. */
+long mock_live_events(void);
+/* The same for allocations. */
+long mock_live_memory(void);
+
+/* The last stream_wait: which stream. */
+uintptr_t mock_last_waiter(void);
+
+#endif /* AD_TESTS_MOCK_BACKEND_H */

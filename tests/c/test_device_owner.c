@@ -1,0 +1,578 @@
+/* The second edge: when memory goes back to its producer. */
+
+#include "core/device_owner.h"
+
+#include <pthread.h>
+
+#include "check.h"
+#include "core/device_memory.h"
+#include "core/owner_group.h"
+#include "core/parked.h"
+#include "mock_backend.h"
+#include "tracked.h"
+
+#define PLACE(type, id)                                                       \
+    ((ad_place){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
+
+static const ad_stream P = {0x100}; /* the producer's */
+static const ad_stream S = {0x200};
+static const ad_stream T = {0x300};
+
+static atomic_int n_released;
+
+static ad_owner *
+owner_of(int32_t type, const ad_stream *producer)
+{
+    ad_stream_choice choice = {producer != NULL, {0}, NULL};
+    ad_owner *owner;
+    if (producer != NULL) {
+        choice.stream = *producer;
+    }
+    atomic_store(&n_released, 0);
+    CHECK_INT(ad_device_owner_new(tracked_new(&n_released), PLACE(type, 0),
+                                  &choice, &owner, NULL),
+              AD_OK);
+    return owner;
+}
+
+static void
+use_on(ad_owner *owner, int32_t type, ad_stream stream)
+{
+    CHECK_INT(ad_owner_note_use(owner, PLACE(type, 0), stream, NULL, NULL),
+              AD_OK);
+}
+
+static void
+test_host_memory_is_not_wrapped(void)
+{
+    const int32_t types[] = {1, 7, BARE};
+    mock_reset();
+    for (int i = 0; i < 3; i++) {
+        atomic_int released = 0;
+        ad_owner *inner = tracked_new(&released);
+        ad_owner *owner;
+        CHECK_INT(ad_device_owner_new(inner, (ad_place){{types[i], 0}, NULL},
+                                      NULL, &owner, NULL),
+                  AD_OK);
+        CHECK(owner == inner);
+        use_on(owner, types[i], S);
+        use_on(owner, IN_ORDER, S); /* an owner that is no device owner */
+        ad_owner_unref(owner);
+        CHECK_INT(released, 1);
+    }
+    ad_owner *none;
+    CHECK_INT(ad_device_owner_new(NULL, PLACE(IN_ORDER, 0), NULL, &none, NULL),
+              AD_OK);
+    CHECK(none == NULL);
+    use_on(NULL, IN_ORDER, S);
+    CHECK_INT(mock_count().records, 0);
+}
+
+static void
+test_wrapping_loads_no_runtime(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(CLAIMS, NULL);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().loads, 0);
+}
+
+static void
+test_unused_memory_is_released_at_once(void)
+{
+    mock_reset();
+    ad_owner_unref(owner_of(IN_ORDER, NULL));
+    CHECK_INT(atomic_load(&n_released), 1);
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    use_on(owner, IN_ORDER, P);
+    use_on(owner, PINNED, P); /* the same runtime, the same stream */
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().records, 0);
+}
+
+static void
+test_without_runtime_the_release_is_believed(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(BROKEN, NULL);
+    use_on(owner, BROKEN, S);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+}
+
+static void
+test_producers_stream_waits_for_the_others(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    use_on(owner, IN_ORDER, S);
+    use_on(owner, IN_ORDER, T);
+    use_on(owner, IN_ORDER, S);
+    use_on(owner, IN_ORDER, P);
+    ad_owner_unref(owner);
+    /* Released, although nothing is complete: the stream waits, not we. */
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().records, 2);
+    CHECK_INT(mock_count().waits, 2);
+    CHECK_INT(mock_last_waiter(), P.handle);
+    CHECK_INT(ad_parked_count(), 0);
+}
+
+static void
+test_unknown_producer_parks(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    use_on(owner, IN_ORDER, S);
+    ad_owner_unref(owner);
+    rest(30);
+    CHECK_INT(atomic_load(&n_released), 0);
+    CHECK_INT(ad_parked_count(), 1);
+    mock_finish();
+    expect_soon(&n_released, 1);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(mock_count().place_waits, 0);
+}
+
+static void
+test_complete_work_needs_no_parking(void)
+{
+    mock_reset();
+    mock_set_instant(true);
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    use_on(owner, IN_ORDER, S);
+    use_on(owner, IN_ORDER, T);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().queries, 2);
+}
+
+static void
+test_streams_without_order_do_not_order_a_release(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(QUEUES, &P);
+    use_on(owner, QUEUES, P);
+    ad_owner_unref(owner);
+    rest(20);
+    CHECK_INT(atomic_load(&n_released), 0);
+    CHECK_INT(mock_count().waits, 0);
+    mock_finish();
+    expect_soon(&n_released, 1);
+}
+
+static void
+test_dead_stream_waits_for_the_place(void)
+{
+    mock_reset();
+    mock_set_waits_finish(false);
+    ad_sync *tick;
+    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), T, &tick, NULL), AD_OK);
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    use_on(owner, IN_ORDER, S);
+    use_on(owner, IN_ORDER, (ad_stream){MOCK_DEAD_STREAM});
+    ad_owner_unref(owner);
+    rest(30);
+    CHECK_INT(atomic_load(&n_released), 0);
+    mock_finish();
+    expect_soon(&n_released, 1);
+    CHECK_INT(mock_count().place_waits, 1);
+    ad_sync_unref(tick);
+}
+
+static void
+test_dead_producer_parks(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &(ad_stream){MOCK_DEAD_STREAM});
+    use_on(owner, IN_ORDER, S);
+    ad_owner_unref(owner);
+    rest(20);
+    CHECK_INT(atomic_load(&n_released), 0);
+    mock_finish();
+    expect_soon(&n_released, 1);
+    CHECK_INT(mock_count().place_waits, 0);
+}
+
+static void *
+drop(void *owner)
+{
+    ad_owner_unref(owner);
+    return NULL;
+}
+
+static void
+test_per_thread_stream_released_elsewhere(void)
+{
+    static const ad_stream per_thread = {2};
+    const ad_stream *producers[] = {NULL, &P, &per_thread};
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        mock_reset();
+        ad_owner *owner = owner_of(IN_ORDER, producers[i]);
+        use_on(owner, IN_ORDER, per_thread);
+        CHECK_INT(pthread_create(&thread, NULL, drop, owner), 0);
+        pthread_join(thread, NULL);
+        expect_soon(&n_released, 1);
+        CHECK_INT(mock_count().place_waits, 1);
+        CHECK_INT(mock_count().records, 0);
+    }
+}
+
+static void
+test_per_thread_stream_released_here(void)
+{
+    static const ad_stream per_thread = {2};
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &per_thread);
+    use_on(owner, IN_ORDER, per_thread);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().place_waits, 0);
+}
+
+static void
+test_many_streams_become_the_place(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    for (uintptr_t i = 0; i < 100; i++) {
+        use_on(owner, IN_ORDER, (ad_stream){0x1000 + i});
+    }
+    ad_owner_unref(owner);
+    CHECK(mock_count().records < 64);
+    expect_soon(&n_released, 1);
+    CHECK_INT(mock_count().place_waits, 1);
+}
+
+/* Each place in which a use could not be recorded has to be idle. */
+static void
+test_uses_in_several_places(void)
+{
+    static const ad_stream dead = {MOCK_DEAD_STREAM};
+    mock_reset();
+    mock_set_waits_finish(false);
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    use_on(owner, IN_ORDER, S);
+    use_on(owner, IN_ORDER, dead);
+    CHECK_INT(ad_owner_note_use(owner, PLACE(IN_ORDER, 1), dead, NULL, NULL),
+              AD_OK);
+    CHECK_INT(ad_owner_note_use(owner, PLACE(IN_ORDER, 1), (ad_stream){2},
+                                NULL, NULL),
+              AD_OK);
+    CHECK_INT(ad_owner_note_use(owner, (ad_place){{IN_ORDER, 0}, NULL}, T,
+                                NULL, NULL),
+              AD_OK);
+    long places = mock_count().stream_places;
+    ad_owner_unref(owner);
+    CHECK_INT(mock_count().stream_places, places + 1); /* T's */
+    rest(20);
+    CHECK_INT(atomic_load(&n_released), 0);
+    mock_finish();
+    expect_soon(&n_released, 1);
+    CHECK_INT(mock_count().place_waits, 2);
+    CHECK_INT(ad_parked_count(), 0);
+}
+
+static void
+test_groups_are_looked_into(void)
+{
+    ad_owner *group;
+    ad_owner *outer;
+    atomic_int n_host = 0;
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    ad_owner *host = tracked_new(&n_host);
+    CHECK_INT(
+        ad_owner_group_new((ad_owner *[]){NULL, host, owner}, 3, &group, NULL),
+        AD_OK);
+    CHECK_INT(ad_owner_group_new(&group, 1, &outer, NULL), AD_OK);
+    use_on(outer, IN_ORDER, S);
+    ad_owner_unref(group);
+    ad_owner_unref(owner);
+    ad_owner_unref(host);
+    ad_owner_unref(outer);
+    CHECK_INT(n_host, 1);
+    CHECK_INT(mock_count().records, 1);
+    mock_finish();
+    expect_soon(&n_released, 1);
+}
+
+static void
+test_streams_objects_are_kept(void)
+{
+    atomic_int n_kept = 0;
+    mock_reset();
+    mock_set_instant(true);
+    ad_owner *keep = tracked_new(&n_kept);
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    for (uintptr_t i = 0; i < 4; i++) {
+        CHECK_INT(ad_owner_note_use(owner, PLACE(IN_ORDER, 0),
+                                    (ad_stream){S.handle + i}, keep, NULL),
+                  AD_OK);
+    }
+    CHECK_INT(keep->refs, 5);
+    ad_owner_unref(keep);
+    CHECK_INT(n_kept, 0);
+    ad_owner_unref(owner);
+    CHECK_INT(n_kept, 1);
+}
+
+/* --- memory of our own ------------------------------------------------------- */
+
+static void
+test_memory_in_stream_order(void)
+{
+    void *data;
+    ad_owner *owner;
+    mock_reset();
+    CHECK_INT(ad_device_memory_new(PLACE(IN_ORDER, 0), S, NULL, 100, &data,
+                                   &owner, NULL),
+              AD_OK);
+    CHECK(data != NULL);
+    use_on(owner, IN_ORDER, S);
+    use_on(owner, IN_ORDER, T);
+    ad_owner_unref(owner);
+    CHECK_INT(mock_count().deallocations, 1);
+    CHECK_INT(mock_count().waits, 1);
+    CHECK_INT(mock_last_waiter(), S.handle);
+}
+
+static void
+test_memory_without_order_waits_for_its_stream(void)
+{
+    void *data;
+    ad_owner *owner;
+    mock_reset();
+    CHECK_INT(ad_device_memory_new(PLACE(QUEUES, 0), S, NULL, 100, &data,
+                                   &owner, NULL),
+              AD_OK);
+    ad_owner_unref(owner);
+    rest(20);
+    CHECK_INT(mock_count().deallocations, 0);
+    CHECK_INT(mock_count().records, 1);
+    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(mock_count().deallocations, 1);
+}
+
+static void
+test_memory_of_nothing(void)
+{
+    int mark;
+    void *data = &mark;
+    ad_owner *owner = (ad_owner *)&mark;
+    ad_error err;
+    mock_reset();
+    CHECK_INT(ad_device_memory_new(PLACE(IN_ORDER, 0), S, NULL, 0, &data,
+                                   &owner, &err),
+              AD_OK);
+    CHECK(data == NULL && owner == NULL);
+    CHECK_INT(mock_count().allocations, 0);
+    CHECK_INT(ad_device_memory_new(PLACE(IN_ORDER, 0), S, NULL, -1, &data,
+                                   &owner, &err),
+              AD_ERR_VALUE);
+    CHECK_INT(ad_device_memory_new(PLACE(BROKEN, 0), S, NULL, 8, &data, &owner,
+                                   &err),
+              AD_ERR_EXCHANGE);
+    CHECK_INT(
+        ad_device_memory_new(PLACE(7, 0), S, NULL, 8, &data, &owner, &err),
+        AD_ERR_EXCHANGE);
+}
+
+static void
+test_full_device_gets_its_parked_memory_back(void)
+{
+    void *data;
+    ad_owner *owner;
+    ad_error err;
+    mock_reset();
+    ad_owner *parked = owner_of(IN_ORDER, NULL);
+    use_on(parked, IN_ORDER, S);
+    ad_owner_unref(parked);
+    CHECK_INT(ad_parked_count(), 1);
+    mock_fail_all(MOCK_ALLOCATE);
+    CHECK_INT(ad_device_memory_new(PLACE(IN_ORDER, 0), S, NULL, 8, &data,
+                                   &owner, NULL),
+              AD_OK);
+    CHECK_INT(atomic_load(&n_released), 1);
+    ad_owner_unref(owner);
+    /* With nothing to be had there it is an error. */
+    mock_set_waits_finish(false);
+    CHECK_INT(ad_device_memory_new(PLACE(QUEUES, 0), S, NULL, 8, &data, &owner,
+                                   NULL),
+              AD_OK);
+    ad_owner_unref(owner);
+    CHECK_INT(ad_device_memory_new(PLACE(IN_ORDER, 0), S, NULL, 8, &data,
+                                   &owner, &err),
+              AD_ERR_MEMORY);
+    CHECK_HAS(err.message, "the mock is full");
+    mock_set_waits_finish(true);
+    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+}
+
+/* --- failures ---------------------------------------------------------------- */
+
+/* Whatever fails, memory goes back once, and not before its work is done. */
+static void
+story(int32_t type, const ad_stream *producer)
+{
+    ad_owner *owner = NULL;
+    ad_stream_choice choice = {producer != NULL, P, NULL};
+    ad_owner *inner = tracked_new(&n_released);
+    if (ad_device_owner_new(inner, PLACE(type, 0), &choice, &owner, NULL) !=
+        AD_OK) {
+        ad_owner_unref(inner);
+        return;
+    }
+    for (uintptr_t i = 0; i < 4; i++) {
+        if (ad_owner_note_use(owner, PLACE(type, 0), (ad_stream){S.handle + i},
+                              NULL, NULL) != AD_OK) {
+            break;
+        }
+    }
+    ad_owner_unref(owner);
+}
+
+static void
+test_every_call_may_fail(void)
+{
+    for (int with_producer = 0; with_producer < 2; with_producer++) {
+        bool fails = true;
+        for (long n = 1; fails; n++) {
+            mock_reset();
+            atomic_store(&n_released, 0);
+            mock_fail_nth(n);
+            story(IN_ORDER, with_producer ? &P : NULL);
+            fails = mock_failed_once();
+            mock_fail_nth(0);
+            mock_finish();
+            expect_soon(&n_released, 1);
+        }
+    }
+}
+
+static void
+test_every_allocation_may_fail(void)
+{
+    bool fails = true;
+    for (long n = 1; fails; n++) {
+        mock_reset();
+        mock_set_instant(true); /* nothing parks: the thread shares malloc */
+        atomic_store(&n_released, 0);
+        ad_stream_choice choice = {false, P, NULL};
+        ad_owner *inner = tracked_new(&n_released);
+        ad_owner *owner = NULL;
+        check_fail_nth(n);
+        if (ad_device_owner_new(inner, PLACE(QUEUES, 0), &choice, &owner,
+                                NULL) == AD_OK) {
+            for (uintptr_t i = 0; i < 4; i++) {
+                ad_status status =
+                    ad_owner_note_use(owner, PLACE(QUEUES, 0),
+                                      (ad_stream){S.handle + i}, NULL, NULL);
+                CHECK(status == AD_OK || status == AD_ERR_MEMORY);
+            }
+            inner = owner;
+        }
+        ad_owner_unref(inner);
+        fails = check_failed_once();
+        check_fail_nth(0);
+        expect_soon(&n_released, 1);
+    }
+}
+
+static void
+test_memory_survives_failures(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        bool fails = true;
+        for (long n = 1; fails; n++) {
+            void *data;
+            ad_owner *owner = NULL;
+            mock_reset();
+            mock_set_instant(true);
+            (kind == 0 ? mock_fail_nth : check_fail_nth)(n);
+            ad_status status = ad_device_memory_new(PLACE(QUEUES, 0), S, NULL,
+                                                    16, &data, &owner, NULL);
+            CHECK((status == AD_OK) == (owner != NULL));
+            ad_owner_unref(owner);
+            fails = kind == 0 ? mock_failed_once() : check_failed_once();
+            mock_fail_nth(0);
+            check_fail_nth(0);
+            CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+            CHECK_INT(mock_live_memory(), 0);
+        }
+    }
+}
+
+/* --- threads ------------------------------------------------------------------- */
+
+static void *
+use_and_drop(void *owner)
+{
+    for (uintptr_t i = 0; i < 50; i++) {
+        use_on(owner, IN_ORDER, (ad_stream){0x1000 + i % 20});
+    }
+    ad_owner_unref(owner);
+    return NULL;
+}
+
+static void
+test_threads_note_each_stream_once(void)
+{
+    pthread_t threads[8];
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    for (int i = 0; i < 8; i++) {
+        ad_owner_ref(owner);
+        CHECK_INT(pthread_create(&threads[i], NULL, use_and_drop, owner), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    CHECK_INT(atomic_load(&n_released), 0);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().records, 20);
+    CHECK_INT(mock_count().waits, 20);
+}
+
+static void
+stop(void)
+{
+    ad_parked_stop();
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_host_memory_is_not_wrapped),
+        CHECK_TEST(test_wrapping_loads_no_runtime),
+        CHECK_TEST(test_unused_memory_is_released_at_once),
+        CHECK_TEST(test_without_runtime_the_release_is_believed),
+        CHECK_TEST(test_producers_stream_waits_for_the_others),
+        CHECK_TEST(test_unknown_producer_parks),
+        CHECK_TEST(test_complete_work_needs_no_parking),
+        CHECK_TEST(test_streams_without_order_do_not_order_a_release),
+        CHECK_TEST(test_dead_stream_waits_for_the_place),
+        CHECK_TEST(test_dead_producer_parks),
+        CHECK_TEST(test_per_thread_stream_released_elsewhere),
+        CHECK_TEST(test_per_thread_stream_released_here),
+        CHECK_TEST(test_many_streams_become_the_place),
+        CHECK_TEST(test_uses_in_several_places),
+        CHECK_TEST(test_groups_are_looked_into),
+        CHECK_TEST(test_streams_objects_are_kept),
+        CHECK_TEST(test_memory_in_stream_order),
+        CHECK_TEST(test_memory_without_order_waits_for_its_stream),
+        CHECK_TEST(test_memory_of_nothing),
+        CHECK_TEST(test_full_device_gets_its_parked_memory_back),
+        CHECK_TEST(test_every_call_may_fail),
+        CHECK_TEST(test_every_allocation_may_fail),
+        CHECK_TEST(test_memory_survives_failures),
+        CHECK_TEST(test_threads_note_each_stream_once),
+        CHECK_TEST(stop),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

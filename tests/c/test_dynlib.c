@@ -1,0 +1,101 @@
+/* Loading a runtime's library: where it is looked for, and what a failure
+ * says. libm and libc play the runtimes. */
+
+#include "device/dynlib.h"
+
+#include "check.h"
+
+typedef struct api {
+    double (*cosine)(double);
+    void (*missing)(void);
+} api;
+
+static const char *const sonames[] = {"libad-not-here.so.1", "libm.so.6",
+                                      NULL};
+static const char *const nowhere[] = {"libad-not-here.so.1",
+                                      "libad-not-there.so", NULL};
+
+static const ad_symbol symbols[] = {
+    {"cos", offsetof(api, cosine), AD_REQUIRED},
+    {"ad_no_such_symbol", offsetof(api, missing), AD_OPTIONAL},
+};
+static const ad_symbol too_many[] = {
+    {"cos", offsetof(api, cosine), AD_REQUIRED},
+    {"ad_no_such_symbol", offsetof(api, missing), AD_REQUIRED},
+};
+
+static ad_status
+load(const char *const *names, const ad_symbol *list, api *out, char *path,
+     ad_error *err)
+{
+    ad_library library = {"mock", names, list, 2};
+    return ad_library_load(&library, out, NULL, path, err);
+}
+
+static void
+test_symbols_are_found(void)
+{
+    void (*junk)(void) = (void (*)(void))test_symbols_are_found;
+    api found = {.missing = junk};
+    char path[AD_LIBRARY_PATH_SIZE];
+    unsetenv("ARROWDEV_MOCK_LIBRARY");
+    CHECK_INT(load(sonames, symbols, &found, path, NULL), AD_OK);
+    CHECK(found.cosine(0.0) == 1.0);
+    CHECK(found.missing == NULL);
+    CHECK_HAS(path, "libm");
+}
+
+static void
+test_missing_symbol_names_itself(void)
+{
+    api found;
+    ad_error err;
+    CHECK_INT(load(sonames, too_many, &found, NULL, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "runtime");
+    CHECK_HAS(err.message, "has no symbol \"ad_no_such_symbol\", which the "
+                           "mock backend needs");
+    CHECK_HAS(err.message, "libm");
+}
+
+static void
+test_all_failures_are_told(void)
+{
+    api found;
+    ad_error err;
+    CHECK_INT(load(nowhere, symbols, &found, NULL, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "runtime");
+    CHECK_HAS(err.message, "the mock runtime cannot be loaded");
+    CHECK_HAS(err.message, "libad-not-here.so.1");
+    CHECK_HAS(err.message, "libad-not-there.so");
+    CHECK_HAS(err.hint, "ARROWDEV_MOCK_LIBRARY");
+}
+
+static void
+test_variable_overrides(void)
+{
+    api found;
+    ad_error err;
+    setenv("ARROWDEV_MOCK_LIBRARY", "libm.so.6", 1);
+    CHECK_INT(load(nowhere, symbols, &found, NULL, NULL), AD_OK);
+    /* What it names is not there: nothing else is tried. */
+    setenv("ARROWDEV_MOCK_LIBRARY", "/nonexistent/libmock.so", 1);
+    CHECK_INT(load(sonames, symbols, &found, NULL, &err), AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "ARROWDEV_MOCK_LIBRARY");
+    CHECK_HAS(err.message, "/nonexistent/libmock.so");
+    CHECK_HAS(err.hint, "unset ARROWDEV_MOCK_LIBRARY");
+    setenv("ARROWDEV_MOCK_LIBRARY", "", 1);
+    CHECK_INT(load(sonames, symbols, &found, NULL, NULL), AD_OK);
+    unsetenv("ARROWDEV_MOCK_LIBRARY");
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_symbols_are_found),
+        CHECK_TEST(test_missing_symbol_names_itself),
+        CHECK_TEST(test_all_failures_are_told),
+        CHECK_TEST(test_variable_overrides),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

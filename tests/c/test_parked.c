@@ -1,0 +1,388 @@
+/* Owners that wait for a device, and the thread that looks after them. */
+
+#include "core/parked.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "core/blocking.h"
+#include "mock_backend.h"
+#include "tracked.h"
+
+#define PLACE(type, id)                                                       \
+    ((ad_place){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
+
+static const ad_stream S = {0x200};
+
+static ad_sync *
+pending_on(ad_stream stream)
+{
+    ad_sync *sync;
+    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), stream, &sync, NULL), AD_OK);
+    return sync;
+}
+
+static void
+park(atomic_int *released, ad_stream stream)
+{
+    ad_sync *sync = pending_on(stream);
+    ad_park(tracked_new(released), PLACE(IN_ORDER, 0), &sync, 1, false);
+}
+
+static void
+test_thread_releases_what_is_done(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    ad_parked_drain(); /* nothing there */
+    for (int i = 0; i < 20; i++) {
+        park(&released, S);
+    }
+    rest(20);
+    CHECK_INT(released, 0);
+    CHECK_INT(ad_parked_count(), 20);
+    mock_finish();
+    expect_soon(&released, 20);
+    CHECK_INT(mock_count().event_waits, 0);
+    CHECK_INT(mock_count().place_waits, 0);
+}
+
+static void
+test_all_events_have_to_be_done(void)
+{
+    atomic_int released = 0;
+    ad_sync *syncs[2];
+    mock_reset();
+    syncs[0] = pending_on(S);
+    mock_finish();
+    syncs[1] = pending_on(S);
+    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), syncs, 2, false);
+    rest(20);
+    ad_parked_drain();
+    CHECK_INT(released, 0);
+    mock_finish();
+    expect_soon(&released, 1);
+}
+
+static void
+test_waiting_releases_one_place_only(void)
+{
+    atomic_int here = 0;
+    atomic_int there = 0;
+    ad_sync *sync;
+    mock_reset();
+    park(&here, S);
+    CHECK_INT(ad_sync_record(PLACE(QUEUES, 0), S, &sync, NULL), AD_OK);
+    ad_park(tracked_new(&there), PLACE(QUEUES, 0), &sync, 1, false);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(here, 1);
+    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(there, 1);
+    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+}
+
+static void
+test_idle_waits_for_the_place(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0, true);
+    expect_soon(&released, 1);
+    CHECK_INT(mock_count().place_waits, 1);
+}
+
+static void
+test_blocked_wait_for_a_place_stops_nobody_else(void)
+{
+    atomic_int idle = 0;
+    atomic_int released = 0;
+    ad_sync *sync;
+    mock_reset();
+    mock_set_waits_finish(false);
+    ad_sync *never = pending_on(S);
+    ad_park(tracked_new(&idle), PLACE(QUEUES, 0), NULL, 0, true);
+    rest(20); /* the thread blocks in there now */
+    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), S, &sync, NULL), AD_OK);
+    ((mock_event *)sync->event.handle)->at = 0;
+    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), &sync, 1, false);
+    ad_parked_drain();
+    CHECK_INT(released, 1);
+    CHECK_INT(idle, 0);
+    mock_finish();
+    expect_soon(&idle, 1);
+    ad_sync_unref(never);
+}
+
+static void
+test_event_that_cannot_be_asked_falls_back_on_the_place(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    mock_fail_all(MOCK_QUERY);
+    park(&released, S);
+    expect_soon(&released, 1);
+    CHECK(mock_count().place_waits >= 1);
+}
+
+static void
+test_captured_event_disturbs_no_capture(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    park(&released, (ad_stream){MOCK_CAPTURED_STREAM});
+    rest(50);
+    CHECK_INT(released, 0);
+    CHECK_INT(mock_count().place_waits, 0);
+    /* Somebody who waits for the device does not capture. */
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 1);
+    CHECK_INT(mock_count().place_waits, 1);
+}
+
+static void
+test_errors_are_survived_and_told(void)
+{
+    atomic_int released = 0;
+    ad_error err;
+    mock_reset();
+    mock_fail_all(MOCK_PLACE_WAIT);
+    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0, true);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), &err), AD_ERR_DEVICE);
+    CHECK_INT(err.code, 42);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
+    CHECK_INT(released, 0);
+    mock_fail_all(MOCK_NONE);
+    expect_soon(&released, 1);
+}
+
+static ad_owner *hopeless; /* on purpose: it is never released */
+
+static void
+test_what_cannot_be_proven_stays_for_good(void)
+{
+    static atomic_int released;
+    mock_reset();
+    mock_fail_all(MOCK_PLACE_WAIT);
+    hopeless = tracked_new(&released);
+    ad_park(hopeless, PLACE(IN_ORDER, 0), NULL, 0, true);
+    for (int i = 0; i < 5000 && ad_parked_count() > 0; i++) {
+        rest(1);
+    }
+    CHECK_INT(ad_parked_count(), 0);
+    mock_fail_all(MOCK_NONE);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 0);
+}
+
+static void
+test_list_is_bounded(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    for (int i = 0; i < AD_PARKED_MAX + 10; i++) {
+        park(&released, S);
+    }
+    /* The mock's waits complete everything: one wait was enough. */
+    CHECK(mock_count().event_waits >= 1);
+    CHECK(ad_parked_count() <= AD_PARKED_MAX);
+    mock_finish();
+    expect_soon(&released, AD_PARKED_MAX + 10);
+}
+
+static void
+test_without_memory_it_waits_here(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    ad_sync *sync = pending_on(S);
+    ad_owner *owner = tracked_new(&released);
+    check_fail_nth(1);
+    ad_park(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
+    CHECK(check_failed_once());
+    check_fail_nth(0);
+    CHECK_INT(released, 1);
+    CHECK_INT(mock_count().event_waits, 1);
+}
+
+/* --- releases that call back --------------------------------------------------- */
+
+static atomic_int n_nested;
+
+static void
+nested_destroy(ad_owner *base)
+{
+    ad_parked_drain();
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    mock_set_instant(true);
+    park(&n_nested, S);
+    tracked_destroy(base);
+}
+
+static void
+test_release_may_park_and_wait(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    atomic_store(&n_nested, 0);
+    for (int i = 0; i < 5; i++) {
+        ad_sync *sync = pending_on(S);
+        ad_owner *owner = tracked_new(&released);
+        owner->destroy = nested_destroy;
+        ad_park(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
+    }
+    mock_finish();
+    expect_soon(&released, 5);
+    expect_soon(&n_nested, 5);
+}
+
+/* --- threads --------------------------------------------------------------------- */
+
+static void *
+park_many(void *released)
+{
+    for (int i = 0; i < 100; i++) {
+        park(released, S);
+        ad_parked_drain();
+        if (i % 10 == 0) {
+            CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+        }
+    }
+    return NULL;
+}
+
+static void
+test_threads_park(void)
+{
+    pthread_t threads[8];
+    atomic_int released = 0;
+    mock_reset();
+    for (int i = 0; i < 8; i++) {
+        CHECK_INT(pthread_create(&threads[i], NULL, park_many, &released), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    mock_finish();
+    expect_soon(&released, 800);
+    CHECK_INT(ad_parked_count(), 0);
+}
+
+static atomic_int n_signals_elsewhere;
+static pthread_t main_thread;
+
+static void
+on_signal(int number)
+{
+    (void)number;
+    if (!pthread_equal(pthread_self(), main_thread)) {
+        atomic_fetch_add(&n_signals_elsewhere, 1);
+    }
+}
+
+/* The thread exists by now: whoever gets a signal, it is not that one. */
+static void
+test_signals_go_to_the_program(void)
+{
+    sigset_t set;
+    main_thread = pthread_self();
+    signal(SIGUSR1, on_signal);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    for (int i = 0; i < 10; i++) {
+        kill(getpid(), SIGUSR1);
+        rest(1);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    CHECK_INT(n_signals_elsewhere, 0);
+}
+
+/* --- ends -------------------------------------------------------------------------- */
+
+static void
+child(void)
+{
+    atomic_int released = 0;
+    ad_sync *sync;
+    CHECK_INT(ad_parked_count(), 0); /* the parent's are not ours */
+    mock_reset();
+    CHECK_INT(ad_sync_record(PLACE(CLAIMS, 0), S, &sync, NULL), AD_OK);
+    ad_park(tracked_new(&released), PLACE(CLAIMS, 0), &sync, 1, false);
+    mock_finish();
+    rest(30);
+    CHECK_INT(released, 0); /* no thread */
+    ad_parked_drain();
+    CHECK_INT(released, 1);
+    ad_parked_stop();
+}
+
+static void
+test_forked_child_starts_with_nothing(void)
+{
+    atomic_int released = 0;
+    int status = -1;
+    mock_reset();
+    park(&released, S);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        child();
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(status, 0);
+    CHECK_INT(released, 0);
+    mock_finish();
+    expect_soon(&released, 1);
+}
+
+/* Last: there is no thread afterwards. */
+static void
+test_stop_does_not_wait_for_the_device(void)
+{
+    static atomic_int released;
+    struct timespec before;
+    struct timespec after;
+    mock_reset();
+    park(&released, S);
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    ad_parked_stop();
+    ad_parked_stop();
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    CHECK(after.tv_sec - before.tv_sec < 2);
+    CHECK_INT(released, 0);
+    CHECK_INT(ad_parked_count(), 1);
+    park(&released, S);
+    mock_finish();
+    rest(30);
+    CHECK_INT(released, 0);
+    ad_parked_drain();
+    CHECK_INT(released, 2);
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_thread_releases_what_is_done),
+        CHECK_TEST(test_all_events_have_to_be_done),
+        CHECK_TEST(test_waiting_releases_one_place_only),
+        CHECK_TEST(test_idle_waits_for_the_place),
+        CHECK_TEST(test_blocked_wait_for_a_place_stops_nobody_else),
+        CHECK_TEST(test_event_that_cannot_be_asked_falls_back_on_the_place),
+        CHECK_TEST(test_captured_event_disturbs_no_capture),
+        CHECK_TEST(test_errors_are_survived_and_told),
+        CHECK_TEST(test_what_cannot_be_proven_stays_for_good),
+        CHECK_TEST(test_list_is_bounded),
+        CHECK_TEST(test_without_memory_it_waits_here),
+        CHECK_TEST(test_release_may_park_and_wait),
+        CHECK_TEST(test_threads_park),
+        CHECK_TEST(test_signals_go_to_the_program),
+        CHECK_TEST(test_forked_child_starts_with_nothing),
+        CHECK_TEST(test_stop_does_not_wait_for_the_device),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,747 @@
+/* The engine of the software device, from several threads. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "device/software_engine.h"
+
+enum {
+    LIMIT = 20000 /* ms; no wait of a test is longer */
+};
+
+static uint64_t
+new_queue(int device)
+{
+    uint64_t queue;
+    CHECK_INT(ad_engine_queue_create(device, NULL, &queue), AD_ENGINE_OK);
+    return queue;
+}
+
+static uint64_t
+new_event(void)
+{
+    uint64_t event;
+    CHECK_INT(ad_engine_event_create(0, NULL, &event), AD_ENGINE_OK);
+    return event;
+}
+
+static void *
+new_memory(size_t nbytes)
+{
+    void *memory;
+    CHECK_INT(ad_engine_allocate(0, nbytes, AD_ENGINE_DEVICE, NULL, &memory),
+              AD_ENGINE_OK);
+    return memory;
+}
+
+static void
+finish(uint64_t queue)
+{
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);
+}
+
+static int
+increment(void *counter)
+{
+    atomic_fetch_add((atomic_int *)counter, 1);
+    return 0;
+}
+
+static int
+fail(void *unused)
+{
+    return 1234;
+}
+
+/* --- before anything else ------------------------------------------------ */
+
+static void
+test_not_started(void)
+{
+    uint64_t handle;
+    CHECK_INT(ad_engine_n_devices(), 0);
+    CHECK_INT(ad_engine_queue_create(0, NULL, &handle), AD_ENGINE_NOT_STARTED);
+    CHECK_INT(ad_engine_event_query(7), AD_ENGINE_NOT_STARTED);
+    CHECK(!ad_engine_find(&handle, &(ad_engine_allocation){0}));
+    CHECK_INT(ad_engine_start(0), AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_start(2), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_start(1), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_n_devices(), 2);
+}
+
+/* --- queues -------------------------------------------------------------- */
+
+static void
+test_work_waits_for_the_gate(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t event = new_event();
+    atomic_int n = 0;
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_NOT_READY);
+    CHECK_INT(ad_engine_event_synchronize(event, 20), AD_ENGINE_TIMEOUT);
+    CHECK_INT(ad_engine_queue_query(queue), AD_ENGINE_NOT_READY);
+    CHECK_INT(atomic_load(&n), 0);
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_event_synchronize(event, LIMIT), AD_ENGINE_OK);
+    CHECK_INT(atomic_load(&n), 1);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(queue);
+}
+
+static void
+test_delay(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t event = new_event();
+    atomic_int n = 0;
+    int64_t delay;
+    CHECK_INT(ad_engine_queue_set_delay(queue, -1), AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_queue_set_delay(queue, 50000), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_delay(queue, &delay), AD_ENGINE_OK);
+    CHECK_INT(delay, 50000);
+    int64_t begin;
+    int64_t end;
+    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_time(event, &begin), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_synchronize(event, LIMIT), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_time(event, &end), AD_ENGINE_OK);
+    CHECK(end - begin >= 50000000);
+    /* A delay that has begun ends when it is taken away. */
+    CHECK_INT(ad_engine_queue_set_delay(queue, 3600000000), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, 20), AD_ENGINE_TIMEOUT);
+    CHECK_INT(ad_engine_queue_set_delay(queue, 0), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(queue);
+    CHECK_INT(atomic_load(&n), 2);
+}
+
+static void
+test_queues_wait_for_events_and_queues(void)
+{
+    uint64_t first = new_queue(0);
+    uint64_t second = new_queue(1);
+    uint64_t third = new_queue(1);
+    uint64_t event = new_event();
+    atomic_int n = 0;
+    /* Never recorded: done. */
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(second, event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_hold(first), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(first, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_record(event, first), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(second, event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(second, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait_queue(third, second), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(third, increment, &n), AD_ENGINE_OK);
+    /* The wait is for what was recorded when it was asked for. */
+    CHECK_INT(ad_engine_event_record(event, third), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(third, 20), AD_ENGINE_TIMEOUT);
+    CHECK_INT(ad_engine_synchronize(1, NULL, 20), AD_ENGINE_TIMEOUT);
+    CHECK_INT(atomic_load(&n), 0);
+    CHECK_INT(ad_engine_queue_release(first), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_synchronize(-1, NULL, LIMIT), AD_ENGINE_OK);
+    CHECK_INT(atomic_load(&n), 3);
+    finish(first);
+    finish(second);
+    finish(third);
+}
+
+static void
+test_handles_that_are_none(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t event = new_event();
+    CHECK(queue > 2 && queue < INT64_MAX);
+    CHECK_INT(ad_engine_queue_wait(event, event), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_queue_wait(queue, queue), AD_ENGINE_INVALID_EVENT);
+    CHECK_INT(ad_engine_queue_wait_queue(queue, 1), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_event_record(event, 0), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_enqueue(2, increment, NULL), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_INVALID_EVENT);
+    CHECK(!ad_engine_queue_is_live(queue));
+    /* A slot that is used again has another handle. */
+    uint64_t next = new_queue(0);
+    CHECK(next != queue);
+    CHECK(!ad_engine_queue_is_live(queue));
+    CHECK_INT(ad_engine_queue_destroy(next), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_create(2, NULL, &next),
+              AD_ENGINE_INVALID_DEVICE);
+}
+
+static void
+test_event_addresses(void)
+{
+    uint64_t event = new_event();
+    const uint64_t *address;
+    CHECK_INT(ad_engine_event_address(event, &address), AD_ENGINE_OK);
+    CHECK(*address == event);
+    CHECK(ad_engine_event_at(address) == event);
+    CHECK(ad_engine_event_at((const char *)address + 1) == 0);
+    CHECK(ad_engine_event_at(&event) == 0);
+    CHECK(ad_engine_event_at((const void *)8) == 0);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    CHECK(ad_engine_event_at(address) == 0);
+}
+
+static void
+test_armed_events(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t event = new_event();
+    atomic_int n = 0;
+    CHECK_INT(ad_engine_event_fire(event), AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_event_arm(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(queue, event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, 20), AD_ENGINE_TIMEOUT);
+    CHECK_INT(ad_engine_event_fire(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    /* Nobody can fire an event that is gone: it counts as fired. */
+    CHECK_INT(ad_engine_event_arm(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(queue, event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(queue);
+    CHECK_INT(atomic_load(&n), 1);
+}
+
+static void
+test_failed_work_is_remembered(void)
+{
+    uint64_t first = new_queue(0);
+    uint64_t second = new_queue(0);
+    uint64_t event = new_event();
+    atomic_int n = 0;
+    CHECK_INT(ad_engine_enqueue(first, fail, NULL), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(first, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_record(event, first), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(second, event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_synchronize(event, LIMIT),
+              AD_ENGINE_WORK_FAILED);
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_WORK_FAILED);
+    CHECK_INT(ad_engine_queue_synchronize(second, LIMIT),
+              AD_ENGINE_WORK_FAILED);
+    CHECK_INT(ad_engine_synchronize(0, NULL, LIMIT), AD_ENGINE_WORK_FAILED);
+    CHECK_INT(atomic_load(&n), 1);
+    ad_engine_reset();
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(first);
+    finish(second);
+}
+
+static void
+test_tags_and_data(void)
+{
+    int one;
+    int other;
+    uint64_t queues[4];
+    CHECK_INT(ad_engine_queue_create(0, &one, &queues[0]), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_create(1, &one, &queues[1]), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_create(1, &other, &queues[2]), AD_ENGINE_OK);
+    uint64_t found[4];
+    CHECK_INT(ad_engine_queue_list(-1, &one, found, 4), 2);
+    CHECK_INT(ad_engine_queue_list(1, &one, found, 4), 1);
+    CHECK(found[0] == queues[1]);
+    CHECK_INT(ad_engine_queue_list(1, NULL, found, 1), 2);
+    void *got;
+    CHECK_INT(ad_engine_queue_tag(queues[2], &got), AD_ENGINE_OK);
+    CHECK(got == &other);
+    CHECK_INT(ad_engine_queue_set_data(queues[2], &one), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_data(queues[2], &got), AD_ENGINE_OK);
+    CHECK(got == &one);
+    ad_engine_counts counts;
+    ad_engine_count(&one, &counts);
+    CHECK_INT(counts.queues, 2);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(ad_engine_queue_destroy(queues[i]), AD_ENGINE_OK);
+    }
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+static void
+test_memory_is_found(void)
+{
+    int tag;
+    void *memory;
+    CHECK_INT(ad_engine_allocate(1, 5000, AD_ENGINE_DEVICE, &tag, &memory),
+              AD_ENGINE_OK);
+    char *base = memory;
+    ad_engine_allocation found;
+    CHECK(ad_engine_find(base + 4999, &found));
+    CHECK(found.base == base && found.nbytes == 5000 && found.device == 1);
+    CHECK(found.kind == AD_ENGINE_DEVICE && found.tag == &tag);
+    CHECK(!ad_engine_find(base + 5000, &found));
+    CHECK(!ad_engine_find(&tag, &found));
+    CHECK(ad_engine_may_touch(base + 1, 4999));
+    CHECK(!ad_engine_may_touch(base + 1, 5000));
+    CHECK(!ad_engine_may_touch(NULL, 1));
+    CHECK_INT(ad_engine_free(base + 1), AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_free(base), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(base), AD_ENGINE_INVALID_POINTER);
+    CHECK(!ad_engine_find(base, &found));
+}
+
+static void
+test_addresses_come_back_late(void)
+{
+    void *first = new_memory(1);
+    CHECK_INT(ad_engine_free(first), AD_ENGINE_OK);
+    for (int i = 0; i < 100; i++) {
+        void *next = new_memory(1);
+        CHECK(next != first);
+        CHECK_INT(ad_engine_free(next), AD_ENGINE_OK);
+    }
+}
+
+/* Runs round the arena more than once, with memory of all ages alive. */
+static void
+test_the_arena_goes_round(void)
+{
+    enum {
+        KEPT = 7,
+        ROUNDS = 200
+    };
+    const size_t nbytes = (size_t)1 << 30;
+    CHECK_INT(ad_engine_set_memory_limit(0, SIZE_MAX), AD_ENGINE_OK);
+    char *kept[KEPT] = {NULL};
+    for (int i = 0; i < ROUNDS; i++) {
+        char *memory = new_memory(nbytes - (size_t)(i % 5) * 12345);
+        for (int k = 0; k < KEPT; k++) {
+            CHECK(kept[k] == NULL || memory + nbytes <= kept[k] ||
+                  kept[k] + nbytes - 5 * 12345 <= memory);
+        }
+        int slot = i * 3 % KEPT;
+        if (kept[slot] != NULL) {
+            CHECK_INT(ad_engine_free(kept[slot]), AD_ENGINE_OK);
+        }
+        kept[slot] = memory;
+    }
+    for (int k = 0; k < KEPT; k++) {
+        CHECK_INT(ad_engine_free(kept[k]), AD_ENGINE_OK);
+    }
+    ad_engine_reset();
+}
+
+static void
+test_memory_runs_out(void)
+{
+    size_t limit;
+    size_t left;
+    CHECK_INT(ad_engine_set_memory_limit(0, 10000), AD_ENGINE_OK);
+    void *memory = new_memory(6000);
+    void *more;
+    CHECK_INT(ad_engine_allocate(0, 4001, AD_ENGINE_DEVICE, NULL, &more),
+              AD_ENGINE_OUT_OF_MEMORY);
+    CHECK_INT(ad_engine_memory(0, &limit, &left), AD_ENGINE_OK);
+    CHECK(limit == 10000 && left == 4000);
+    CHECK_INT(ad_engine_allocate(0, 9999, AD_ENGINE_PINNED, NULL, &more),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(more), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_allocate(1, 9999, AD_ENGINE_DEVICE, NULL, &more),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(more), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_allocate(0, 0, AD_ENGINE_DEVICE, NULL, &more),
+              AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_allocate(0, SIZE_MAX, AD_ENGINE_PINNED, NULL, &more),
+              AD_ENGINE_OUT_OF_MEMORY);
+    ad_engine_reset();
+}
+
+static void
+test_registered_memory(void)
+{
+    static char host[100];
+    ad_engine_allocation found;
+    CHECK_INT(ad_engine_register(host, 100, 0, NULL), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_register(host + 99, 1, 0, NULL),
+              AD_ENGINE_INVALID_VALUE);
+    CHECK(ad_engine_find(host + 99, &found));
+    CHECK_INT(found.kind, AD_ENGINE_REGISTERED);
+    CHECK(ad_engine_inside(host) == host);
+    CHECK_INT(ad_engine_free(host), AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_unregister(host), AD_ENGINE_OK);
+    CHECK(!ad_engine_find(host, &found));
+}
+
+static void
+test_copies_and_fills(void)
+{
+    uint64_t queue = new_queue(0);
+    char *memory = new_memory(64);
+    char *pinned;
+    CHECK_INT(
+        ad_engine_allocate(0, 64, AD_ENGINE_PINNED, NULL, (void **)&pinned),
+        AD_ENGINE_OK);
+    char host[64] = {0};
+    CHECK_INT(ad_engine_fill(queue, memory, 0x0201, 2, 32), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_fill(queue, memory, 7, 3, 1), AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_fill(queue, memory, 7, 1, 65),
+              AD_ENGINE_INVALID_POINTER);
+    /* Columns 1 and 2 of 8 rows of 8 bytes. */
+    CHECK_INT(ad_engine_copy(queue, pinned, 2, memory + 1, 8, 2, 8),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_copy(queue, host, 64, memory, 64, 64, 1),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_copy(queue, host, 1, memory + 1, 8, 8, 8),
+              AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_copy(queue, host, 64, memory, SIZE_MAX / 2, 1, 8),
+              AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    for (int i = 0; i < 64; i++) {
+        CHECK_INT(host[i], i % 2 + 1);
+    }
+    for (int i = 0; i < 16; i++) {
+        CHECK_INT(pinned[i], 2 - i % 2);
+    }
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(pinned), AD_ENGINE_OK);
+    finish(queue);
+}
+
+static void
+test_a_write_reads_the_host_at_once(void)
+{
+    uint64_t queue = new_queue(0);
+    char *memory = new_memory(8);
+    char host[8] = "1234567";
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_write(queue, memory, host, 8), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_write(queue, memory, host, 0), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_write(queue, memory + 1, host, 8),
+              AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_write(1, memory, host, 8), AD_ENGINE_INVALID_QUEUE);
+    memset(host, 0, sizeof(host));
+    CHECK_INT(ad_engine_copy(queue, host, 8, memory, 8, 8, 1), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    CHECK_STR(host, "1234567");
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    finish(queue);
+}
+
+static void
+test_use_after_free_is_found(void)
+{
+    uint64_t queue = new_queue(0);
+    void *memory = new_memory(64);
+    char host[64];
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_copy(queue, host, 64, memory, 64, 64, 1),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT),
+              AD_ENGINE_ILLEGAL_ADDRESS);
+    ad_engine_reset();
+    finish(queue);
+}
+
+static void
+test_ordered_free(void)
+{
+    uint64_t queue = new_queue(0);
+    char *memory = new_memory(64);
+    char host[64] = {0};
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_fill(queue, memory, 5, 1, 64), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_copy(queue, host, 64, memory, 64, 64, 1),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free_ordered(1, memory), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_free_ordered(queue, memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free_ordered(queue, memory),
+              AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_INVALID_POINTER);
+    CHECK(!ad_engine_find(memory, &(ad_engine_allocation){0}));
+    CHECK(ad_engine_may_touch(memory, 64));
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    CHECK_INT(host[63], 5);
+    CHECK(!ad_engine_may_touch(memory, 64));
+    finish(queue);
+}
+
+static void
+read_on_the_host(const char *address)
+{
+    volatile char value = *address;
+    (void)value;
+}
+
+/* 0 where a child can read the byte, else the signal that ended it. */
+static int
+signal_of_reading(const char *address)
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        /* No report of a sanitizer: the signal itself is what is asked. */
+        signal(SIGSEGV, SIG_DFL);
+        read_on_the_host(address);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void
+test_the_host_cannot_read(void)
+{
+    char *memory = new_memory(64);
+    void *pinned;
+    CHECK_INT(ad_engine_allocate(0, 64, AD_ENGINE_PINNED, NULL, &pinned),
+              AD_ENGINE_OK);
+    CHECK_INT(signal_of_reading(memory), SIGSEGV);
+    CHECK_INT(signal_of_reading(pinned), 0);
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free(pinned), AD_ENGINE_OK);
+    CHECK_INT(signal_of_reading(pinned), SIGSEGV);
+}
+
+/* --- failures, log, counts ----------------------------------------------- */
+
+static void
+test_failures_on_demand(void)
+{
+    CHECK_INT(ad_engine_enter("a"), 0);
+    CHECK_INT(ad_engine_fail_at(2, NULL, 77, false), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enter("a"), 0);
+    CHECK_INT(ad_engine_enter("b"), 77);
+    CHECK_INT(ad_engine_enter("b"), 0);
+    CHECK_INT(ad_engine_fail_at(1, "b", 78, true), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enter("a"), 0);
+    CHECK_INT(ad_engine_enter("b"), 78);
+    CHECK_INT(ad_engine_enter("b"), 78);
+    ad_engine_reset();
+    CHECK_INT(ad_engine_enter("b"), 0);
+    CHECK_INT(ad_engine_fail_at(1, "", 1, false), AD_ENGINE_INVALID_VALUE);
+}
+
+static void
+test_log(void)
+{
+    const char *names[8192];
+    ad_engine_set_log(true);
+    uint64_t before = ad_engine_n_calls(NULL);
+    for (int i = 0; i < 5000; i++) {
+        (void)ad_engine_enter(i % 2 == 0 ? "even" : "odd");
+    }
+    ad_engine_set_log(false);
+    (void)ad_engine_enter("unseen");
+    CHECK_INT(ad_engine_n_calls(NULL) - before, 5001);
+    CHECK_INT(ad_engine_n_calls("odd"), 2500);
+    CHECK_INT(ad_engine_n_calls("unseen"), 0);
+    CHECK_INT(ad_engine_log(names, 8192), 4096);
+    CHECK_STR(names[4095], "odd");
+    CHECK_INT(ad_engine_log(names, 1), 1);
+    CHECK_STR(names[0], "odd");
+}
+
+static void
+test_names_of_statuses(void)
+{
+    for (int i = 0; i < AD_ENGINE_N_STATUS; i++) {
+        CHECK(ad_engine_status_name(i) != NULL);
+    }
+    CHECK_STR(ad_engine_status_name(AD_ENGINE_TIMEOUT), "TIMEOUT");
+    CHECK_STR(ad_engine_status_name(-1), "UNKNOWN");
+}
+
+static void
+test_allocations_that_fail(void)
+{
+    uint64_t queue = new_queue(0);
+    atomic_int n = 0;
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    uint64_t event = new_event();
+    check_fail_nth(1);
+    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OUT_OF_MEMORY);
+    check_fail_nth(2);
+    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OUT_OF_MEMORY);
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_OK);
+    void *memory;
+    check_fail_nth(1);
+    CHECK_INT(ad_engine_allocate(0, 8, AD_ENGINE_DEVICE, NULL, &memory),
+              AD_ENGINE_OUT_OF_MEMORY);
+    memory = new_memory(8);
+    check_fail_nth(1);
+    CHECK_INT(ad_engine_free_ordered(queue, memory), AD_ENGINE_OUT_OF_MEMORY);
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    check_fail_nth(0);
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(queue);
+    CHECK_INT(atomic_load(&n), 1);
+}
+
+/* --- many threads -------------------------------------------------------- */
+
+/* Each thread passes a value through its own queue and one that all share. */
+static void *
+churn(void *shared)
+{
+    uint64_t all = *(uint64_t *)shared;
+    for (int i = 0; i < 50; i++) {
+        uint64_t own = new_queue(i % 2);
+        uint64_t event = new_event();
+        int32_t *memory = new_memory(4 * 100);
+        int32_t host[100];
+        CHECK_INT(ad_engine_fill(own, memory, (uint64_t)i, 4, 100),
+                  AD_ENGINE_OK);
+        CHECK_INT(ad_engine_event_record(event, own), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_queue_wait(all, event), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_copy(all, host, 400, memory, 400, 400, 1),
+                  AD_ENGINE_OK);
+        CHECK_INT(ad_engine_event_record(event, all), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_queue_wait(own, event), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_free_ordered(own, memory), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_event_synchronize(event, LIMIT), AD_ENGINE_OK);
+        CHECK_INT(host[99], i);
+        CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_queue_destroy(own), AD_ENGINE_OK);
+    }
+    return NULL;
+}
+
+static void
+test_many_threads(void)
+{
+    enum {
+        N = 8
+    };
+    uint64_t all = new_queue(0);
+    pthread_t threads[N];
+    for (int i = 0; i < N; i++) {
+        CHECK(pthread_create(&threads[i], NULL, churn, &all) == 0);
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    CHECK_INT(ad_engine_synchronize(-1, NULL, LIMIT), AD_ENGINE_OK);
+    finish(all);
+}
+
+static void
+test_nothing_is_left(void)
+{
+    ad_engine_counts counts;
+    ad_engine_count(NULL, &counts);
+    CHECK_INT(counts.queues, 0);
+    CHECK_INT(counts.events, 0);
+    CHECK_INT(counts.allocations, 0);
+    CHECK_INT(counts.bytes, 0);
+    CHECK_INT(counts.pending, 0);
+}
+
+/* --- the ends of a process ----------------------------------------------- */
+
+static void
+test_a_child_is_refused(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t event = new_event();
+    void *memory = new_memory(8);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        uint64_t other;
+        CHECK_INT(ad_engine_n_devices(), 0);
+        CHECK_INT(ad_engine_start(2), AD_ENGINE_FORKED);
+        CHECK_INT(ad_engine_queue_create(0, NULL, &other), AD_ENGINE_FORKED);
+        CHECK_INT(ad_engine_enqueue(queue, fail, NULL), AD_ENGINE_FORKED);
+        CHECK_INT(ad_engine_queue_synchronize(queue, -1), AD_ENGINE_FORKED);
+        CHECK_INT(ad_engine_event_synchronize(event, -1), AD_ENGINE_FORKED);
+        CHECK_INT(ad_engine_fill(queue, memory, 0, 1, 8), AD_ENGINE_FORKED);
+        CHECK_INT(ad_engine_free(memory), AD_ENGINE_FORKED);
+        CHECK(!ad_engine_find(memory, &(ad_engine_allocation){0}));
+        ad_engine_reset();
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_INT(status, 0);
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(queue);
+}
+
+static void
+wait_at_exit(void)
+{
+    /* Nothing moves any more, so that an endless wait would never end. */
+    CHECK_INT(ad_engine_synchronize(-1, NULL, -1), AD_ENGINE_TIMEOUT);
+}
+
+/* The last test: main returns with work behind a gate, work that is late, and
+ * work that waits for an event. */
+static void
+test_exit_with_pending_work(void)
+{
+    static atomic_int n;
+    uint64_t event = new_event();
+    uint64_t queues[3] = {new_queue(0), new_queue(0), new_queue(0)};
+    CHECK_INT(ad_engine_queue_hold(queues[0]), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_set_delay(queues[1], 3600000000), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_record(event, queues[0]), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(queues[2], event), AD_ENGINE_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(ad_engine_enqueue(queues[i], increment, &n), AD_ENGINE_OK);
+    }
+    alarm(20);
+}
+
+int
+main(void)
+{
+    /* Before the engine's own handler, so that it runs after it. */
+    atexit(wait_at_exit);
+    static const check_test tests[] = {
+        CHECK_TEST(test_not_started),
+        CHECK_TEST(test_work_waits_for_the_gate),
+        CHECK_TEST(test_delay),
+        CHECK_TEST(test_queues_wait_for_events_and_queues),
+        CHECK_TEST(test_handles_that_are_none),
+        CHECK_TEST(test_event_addresses),
+        CHECK_TEST(test_armed_events),
+        CHECK_TEST(test_failed_work_is_remembered),
+        CHECK_TEST(test_tags_and_data),
+        CHECK_TEST(test_memory_is_found),
+        CHECK_TEST(test_addresses_come_back_late),
+        CHECK_TEST(test_the_arena_goes_round),
+        CHECK_TEST(test_memory_runs_out),
+        CHECK_TEST(test_registered_memory),
+        CHECK_TEST(test_copies_and_fills),
+        CHECK_TEST(test_a_write_reads_the_host_at_once),
+        CHECK_TEST(test_use_after_free_is_found),
+        CHECK_TEST(test_ordered_free),
+        CHECK_TEST(test_the_host_cannot_read),
+        CHECK_TEST(test_failures_on_demand),
+        CHECK_TEST(test_log),
+        CHECK_TEST(test_names_of_statuses),
+        CHECK_TEST(test_allocations_that_fail),
+        CHECK_TEST(test_many_threads),
+        CHECK_TEST(test_nothing_is_left),
+        CHECK_TEST(test_a_child_is_refused),
+        CHECK_TEST(test_exit_with_pending_work),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

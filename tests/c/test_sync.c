@@ -1,0 +1,720 @@
+/* Who waits for what, on runtimes whose events complete when we say so. */
+
+#include "core/sync.h"
+
+#include <pthread.h>
+
+#include "check.h"
+#include "core/blocking.h"
+#include "core/place_record.h"
+#include "core/stream.h"
+#include "mock_backend.h"
+
+#define PLACE(type, id)                                                       \
+    ((ad_place){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
+
+static const ad_stream S = {0x100};
+static const ad_stream T = {0x200};
+
+static ad_sync *
+record(int32_t type, ad_stream stream)
+{
+    ad_sync *sync = NULL;
+    CHECK_INT(ad_sync_record(PLACE(type, 0), stream, &sync, NULL), AD_OK);
+    return sync;
+}
+
+/* --- events of our own ------------------------------------------------------ */
+
+static void
+test_nothing_to_wait_for(void)
+{
+    void *event = &event;
+    bool done = false;
+    ad_sync *joined = (ad_sync *)&event;
+    ad_stream stream;
+    CHECK(ad_sync_is_done(NULL));
+    CHECK(ad_sync_can_wait(NULL));
+    CHECK_INT(ad_sync_event(NULL, &event, NULL), AD_OK);
+    CHECK(event == NULL);
+    CHECK_INT(ad_sync_query(NULL, &done, NULL), AD_OK);
+    CHECK(done);
+    CHECK_INT(ad_sync_wait(NULL, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_join(&(ad_sync *){NULL}, 1, &joined, NULL), AD_OK);
+    CHECK(joined == NULL);
+    CHECK_INT(ad_sync_stream(NULL, &stream, NULL), AD_ERR_VALUE);
+}
+
+static void
+test_event_is_passed_on_until_it_is_proven(void)
+{
+    void *event;
+    bool done;
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, S);
+    CHECK(!ad_sync_is_done(sync) && ad_sync_can_wait(sync));
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == &sync->event.handle && sync->event.handle != NULL);
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(!done && !ad_sync_is_done(sync));
+    mock_finish();
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event != NULL); /* complete, but nobody has proven it */
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(done && ad_sync_is_done(sync));
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == NULL);
+    long queries = mock_count().queries;
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(done);
+    CHECK_INT(mock_count().queries, queries);
+    ad_sync_unref(sync);
+}
+
+static void
+test_event_that_is_an_address_goes_out_as_it_is(void)
+{
+    void *event;
+    mock_reset();
+    ad_sync *sync = record(QUEUES, S);
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == sync->event.handle);
+    ad_sync_unref(sync);
+    CHECK_INT(mock_count().events_destroyed, 1); /* not pooled */
+}
+
+static int n_begun;
+static int n_ended;
+
+static void *
+begin(void)
+{
+    n_begun++;
+    return &n_begun;
+}
+
+static void
+end(void *ticket)
+{
+    CHECK(ticket == &n_begun);
+    n_ended++;
+}
+
+static void
+test_wait_blocks_between_the_hooks(void)
+{
+    mock_reset();
+    ad_blocking_set_hooks((ad_blocking_hooks){begin, end});
+    ad_sync *sync = record(IN_ORDER, S);
+    int begun = n_begun;
+    CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
+    CHECK(ad_sync_is_done(sync));
+    CHECK_INT(n_begun, begun + 1);
+    CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
+    CHECK_INT(n_begun, begun + 1);
+    CHECK_INT(mock_count().event_waits, 1);
+    ad_sync_unref(sync);
+    /* What is complete already is not worth giving anything up. */
+    sync = record(IN_ORDER, S);
+    mock_finish();
+    CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
+    CHECK_INT(n_begun, begun + 1);
+    CHECK_INT(mock_count().event_waits, 1);
+    ad_sync_unref(sync);
+    CHECK_INT(n_begun, n_ended);
+    ad_blocking_set_hooks((ad_blocking_hooks){NULL, NULL});
+}
+
+static void
+test_pool_makes_no_event_when_warm(void)
+{
+    ad_sync *syncs[20];
+    mock_reset();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 20; i++) {
+            syncs[i] = record(IN_ORDER, S);
+        }
+        for (int i = 0; i < 20; i++) {
+            ad_sync_unref(syncs[i]);
+        }
+    }
+    CHECK(mock_count().events_created <= 20);
+    CHECK_INT(mock_count().records, 60);
+    CHECK_INT(mock_count().events_destroyed, 0);
+}
+
+static void
+test_pool_is_bounded_and_of_one_place(void)
+{
+    enum {
+        N = AD_EVENT_SHELVES * AD_EVENTS_PER_SHELF + 40
+    };
+    static ad_sync *syncs[N];
+    ad_sync *other;
+    mock_reset();
+    for (int i = 0; i < N; i++) {
+        syncs[i] = record(IN_ORDER, S);
+    }
+    for (int i = 0; i < N; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+    CHECK_INT(mock_count().events_destroyed, 40);
+    /* An event of device 0 is of no use on device 1; pinned memory is device
+     * 0's. */
+    long created = mock_count().events_created;
+    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 1), S, &other, NULL), AD_OK);
+    CHECK_INT(mock_count().events_created, created + 1);
+    ad_sync_unref(other);
+    CHECK_INT(ad_sync_record(PLACE(PINNED, 0), S, &other, NULL), AD_OK);
+    CHECK_INT(mock_count().events_created, created + 1);
+    ad_sync_unref(other);
+}
+
+static void
+test_pooled_event_that_died_is_replaced(void)
+{
+    mock_reset();
+    ad_sync_unref(record(IN_ORDER, S));
+    long live = mock_live_events();
+    mock_fail_nth(1);
+    ad_sync *sync = record(IN_ORDER, S);
+    CHECK(mock_failed_once());
+    CHECK_INT(mock_count().events_destroyed, 1);
+    CHECK_INT(mock_live_events(), live);
+    ad_sync_unref(sync);
+}
+
+/* --- pending work ------------------------------------------------------------ */
+
+static void
+count_down(ad_owner *owner)
+{
+    free(owner);
+}
+
+static ad_owner *
+new_owner(void)
+{
+    ad_owner *owner = malloc(sizeof(*owner));
+    CHECK(owner != NULL);
+    ad_owner_init(owner, count_down);
+    return owner;
+}
+
+static void
+test_pending_records_now(void)
+{
+    ad_sync *sync;
+    ad_owner *queue = new_owner();
+    mock_reset();
+    CHECK_INT(ad_sync_pending((ad_place){{IN_ORDER, 0}, NULL}, S, queue, &sync,
+                              NULL),
+              AD_OK);
+    CHECK_INT(sync->kind, AD_SYNC_EVENT);
+    CHECK(sync->is_own && sync->place.context == (void *)0x1000);
+    CHECK(sync->stream.handle == S.handle);
+    CHECK_INT(mock_count().records, 1);
+    CHECK_INT(mock_count().stream_places, 1);
+    CHECK_INT(queue->refs, 2);
+    ad_sync_unref(sync);
+    CHECK_INT(queue->refs, 1);
+    /* With the context known there is nothing to be asked. */
+    CHECK_INT(ad_sync_pending(PLACE(IN_ORDER, 0), S, NULL, &sync, NULL),
+              AD_OK);
+    CHECK_INT(mock_count().stream_places, 1);
+    ad_sync_unref(sync);
+    ad_error err;
+    CHECK_INT(ad_sync_pending(PLACE(IN_ORDER, 0),
+                              (ad_stream){MOCK_DEAD_STREAM}, NULL, &sync,
+                              &err),
+              AD_ERR_DEVICE);
+    CHECK_INT(err.code, 42);
+    ad_owner_unref(queue);
+}
+
+/* `sync` is a statement that only the same stream satisfies. */
+static void
+check_carried(ad_sync *sync, const char *message)
+{
+    ad_error err;
+    ad_stream stream;
+    void *event;
+    bool done;
+    CHECK(!ad_sync_can_wait(sync));
+    CHECK_INT(ad_sync_order(sync, S, "a test", &err), AD_OK);
+    CHECK_INT(ad_sync_order(sync, T, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_HAS(err.message, "no runtime is loaded with which a test could");
+    CHECK_HAS(err.message, message);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_INT(ad_sync_query(sync, &done, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_INT(ad_sync_stream(sync, &stream, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_INT(ad_sync_event(sync, &event, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_HAS(err.message, "could record an event on it");
+    CHECK(err.has_device);
+}
+
+static void
+test_without_runtime_the_statement_is_carried(void)
+{
+    ad_sync *sync;
+    ad_sync *same;
+    ad_owner *queue = new_owner();
+    mock_reset();
+    /* A type without a backend. */
+    CHECK_INT(ad_sync_pending((ad_place){{7, 0}, NULL}, S, NULL, &sync, NULL),
+              AD_OK);
+    CHECK_INT(sync->kind, AD_SYNC_STREAM);
+    check_carried(sync, "no runtime");
+    ad_sync_unref(sync);
+    /* One whose library cannot be loaded says why. */
+    ad_place place = {{BROKEN, 0}, NULL};
+    CHECK_INT(ad_sync_pending(place, S, queue, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(place, S, queue, &same, NULL), AD_OK);
+    CHECK_INT(sync->kind, AD_SYNC_QUEUE);
+    CHECK(sync->keep == queue);
+    check_carried(sync, "libmock.so is not there");
+    CHECK(ad_sync_same(sync, same));
+    ad_sync *joined;
+    CHECK_INT(ad_sync_join((ad_sync *[]){sync, same}, 2, &joined, NULL),
+              AD_OK);
+    CHECK(joined == sync);
+    ad_sync_unref(joined);
+    ad_sync_unref(same);
+    CHECK_INT(ad_sync_pending(place, T, queue, &same, NULL), AD_OK);
+    CHECK(!ad_sync_same(sync, same));
+    ad_error err;
+    CHECK_INT(ad_sync_join((ad_sync *[]){sync, same}, 2, &joined, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    ad_sync_unref(same);
+    ad_sync_unref(sync);
+    CHECK_INT(queue->refs, 1);
+    ad_owner_unref(queue);
+    CHECK_INT(mock_count().records, 0);
+}
+
+/* --- order --------------------------------------------------------------------- */
+
+static void
+test_order_waits_but_not_on_its_own_stream(void)
+{
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, S);
+    CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    CHECK_INT(mock_last_waiter(), T.handle);
+    CHECK_INT(mock_count().stream_places, 0);
+    CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+    /* Where queues have no order, the same one has to wait, too. */
+    sync = record(QUEUES, S);
+    CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 2);
+    ad_sync_unref(sync);
+}
+
+static void
+test_default_stream_of_another_device_waits(void)
+{
+    static const ad_stream legacy = {1};
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, legacy);
+    CHECK_INT(
+        ad_sync_order_in(sync, PLACE(IN_ORDER, 0), legacy, "a test", NULL),
+        AD_OK);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(
+        ad_sync_order_in(sync, PLACE(IN_ORDER, 1), legacy, "a test", NULL),
+        AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+}
+
+static void *
+order_on_2(void *sync)
+{
+    CHECK_INT(ad_sync_order(sync, (ad_stream){2}, "a test", NULL), AD_OK);
+    return NULL;
+}
+
+static void
+test_per_thread_stream_is_another_one_elsewhere(void)
+{
+    pthread_t thread;
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, (ad_stream){2});
+    CHECK_INT(ad_sync_order(sync, (ad_stream){2}, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(pthread_create(&thread, NULL, order_on_2, sync), 0);
+    pthread_join(thread, NULL);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+}
+
+static void
+test_foreign_event(void)
+{
+    ad_sync *sync;
+    bool done;
+    void *event;
+    ad_owner *keep = new_owner();
+    mock_reset();
+    mock_event foreign = {.at = UINT64_MAX};
+    void *handle = &foreign;
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, (ad_device){IN_ORDER, 0}, &handle,
+                          keep, &sync, NULL),
+              AD_OK);
+    CHECK_INT(keep->refs, 2);
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == &handle);
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(!done);
+    CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().stream_places, 1);
+    CHECK_INT(mock_count().waits, 1);
+    foreign.at = 0;
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(done);
+    ad_sync_unref(sync);
+    CHECK_INT(keep->refs, 1);
+    CHECK_INT(mock_count().events_destroyed, 0);
+    /* The address of nothing is a producer's mistake. */
+    ad_error err;
+    handle = NULL;
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, (ad_device){IN_ORDER, 0}, &handle,
+                          keep, &sync, NULL),
+              AD_OK);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "handle that is NULL");
+    ad_sync_unref(sync);
+    ad_owner_unref(keep);
+}
+
+static void
+test_event_that_nobody_claims_is_carried(void)
+{
+    ad_sync *sync;
+    ad_error err;
+    void *event;
+    int theirs;
+    mock_reset();
+    ad_device device = {CLAIMS, 0};
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, device, &theirs, NULL, &sync, NULL),
+              AD_OK);
+    CHECK(!ad_sync_can_wait(sync));
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == &theirs);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_HAS(err.message, "with which a test could wait");
+    CHECK_INT(ad_sync_order(sync, S, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    ad_sync_unref(sync);
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_EVENT, device, MOCK_CLAIMED, NULL, &sync, NULL),
+        AD_OK);
+    CHECK(ad_sync_can_wait(sync));
+    ad_sync_unref(sync);
+}
+
+static void
+test_stream_for_consumers_takes_turns(void)
+{
+    ad_stream streams[2 * AD_N_SHARED_STREAMS];
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, (ad_stream){2});
+    for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
+        CHECK_INT(ad_sync_stream(sync, &streams[i], NULL), AD_OK);
+        CHECK_INT(mock_last_waiter(), streams[i].handle);
+        CHECK(streams[i].handle > 2);
+        CHECK(i < AD_N_SHARED_STREAMS ||
+              streams[i].handle == streams[i - AD_N_SHARED_STREAMS].handle);
+    }
+    CHECK_INT(mock_count().streams_created, AD_N_SHARED_STREAMS);
+    CHECK(streams[0].handle != streams[1].handle);
+    ad_sync_unref(sync);
+}
+
+/* --- joining --------------------------------------------------------------------- */
+
+static void
+test_join(void)
+{
+    ad_sync *out;
+    ad_stream own;
+    mock_reset();
+    ad_sync *a = record(IN_ORDER, S);
+    ad_sync *b = record(IN_ORDER, T);
+    CHECK_INT(ad_sync_join((ad_sync *[]){NULL, a, a}, 3, &out, NULL), AD_OK);
+    CHECK(out == a);
+    ad_sync_unref(out);
+    CHECK_INT(ad_sync_join((ad_sync *[]){a, NULL, b}, 3, &out, NULL), AD_OK);
+    CHECK(out != a && out != b && out->is_own);
+    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &own, NULL), AD_OK);
+    CHECK(out->stream.handle == own.handle);
+    CHECK_INT(mock_count().waits, 2);
+    CHECK_INT(mock_last_waiter(), own.handle);
+    ad_sync_unref(out);
+    CHECK_INT(ad_sync_wait(a, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_join((ad_sync *[]){a, b}, 2, &out, NULL), AD_OK);
+    CHECK(out == b);
+    ad_sync_unref(out);
+    ad_sync_unref(a);
+    ad_sync_unref(b);
+}
+
+static void
+test_join_of_two_devices_is_refused(void)
+{
+    ad_sync *out;
+    ad_sync *there;
+    ad_error err;
+    mock_reset();
+    ad_sync *here = record(IN_ORDER, S);
+    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 1), S, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "device");
+    CHECK_HAS(err.message, "cuda:0 and on cuda:1");
+    ad_sync_unref(there);
+    /* Pinned memory of the device is not another one. */
+    CHECK_INT(ad_sync_record(PLACE(PINNED, 0), T, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err), AD_OK);
+    ad_sync_unref(out);
+    ad_sync_unref(there);
+    ad_sync_unref(here);
+}
+
+/* --- use_stream -------------------------------------------------------------------- */
+
+static void
+test_current_stream(void)
+{
+    ad_stream_choice choice;
+    ad_stream stream;
+    ad_stream own;
+    ad_place place;
+    ad_device device = {IN_ORDER, 0};
+    ad_owner *keep = new_owner();
+    mock_reset();
+    CHECK(!ad_stream_current(device, &choice));
+    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &own, NULL), AD_OK);
+    CHECK_INT(
+        ad_stream_choose(PLACE(IN_ORDER, 0), NULL, &stream, &place, NULL),
+        AD_OK);
+    CHECK(stream.handle == own.handle);
+    CHECK_INT(ad_stream_push(device, S, keep, NULL), AD_OK);
+    CHECK_INT(ad_stream_push((ad_device){QUEUES, 0}, T, NULL, NULL), AD_OK);
+    CHECK(ad_stream_current((ad_device){PINNED, 0}, &choice));
+    CHECK(choice.is_given && choice.stream.handle == S.handle);
+    CHECK(choice.keep == keep);
+    CHECK(!ad_stream_current((ad_device){IN_ORDER, 1}, &choice));
+    CHECK_INT(ad_stream_push(device, T, NULL, NULL), AD_OK);
+    CHECK_INT(ad_stream_choose((ad_place){device, NULL}, NULL, &stream, &place,
+                               NULL),
+              AD_OK);
+    CHECK(stream.handle == T.handle && place.context == (void *)0x1000);
+    choice = (ad_stream_choice){true, {0x900}, NULL};
+    CHECK_INT(ad_stream_choose((ad_place){device, NULL}, &choice, &stream,
+                               &place, NULL),
+              AD_OK);
+    CHECK_INT(stream.handle, 0x900);
+    ad_stream_pop(device);
+    CHECK(ad_stream_current(device, &choice));
+    CHECK(choice.stream.handle == S.handle);
+    ad_stream_pop(device); /* below the other device's */
+    CHECK_INT(keep->refs, 1);
+    CHECK(!ad_stream_current(device, &choice));
+    ad_stream_pop(device); /* nothing: no harm */
+    ad_stream_pop((ad_device){QUEUES, 0});
+    CHECK(!ad_stream_current((ad_device){QUEUES, 0}, &choice));
+    ad_owner_unref(keep);
+}
+
+/* --- failures ------------------------------------------------------------------------ */
+
+static ad_status
+whole_story(int32_t type, ad_error *err)
+{
+    ad_sync *a = NULL;
+    ad_sync *b = NULL;
+    ad_sync *joined = NULL;
+    ad_stream stream;
+    bool done;
+    ad_place place = PLACE(type, 0);
+    ad_place unknown = {place.device, NULL};
+    ad_status status = ad_sync_pending(unknown, S, NULL, &a, err);
+    if (status == AD_OK) {
+        status = ad_sync_record(place, T, &b, err);
+    }
+    if (status == AD_OK) {
+        status = ad_sync_join((ad_sync *[]){a, b}, 2, &joined, err);
+    }
+    if (status == AD_OK) {
+        status = ad_sync_order(joined, S, "a test", err);
+    }
+    if (status == AD_OK) {
+        status = ad_sync_stream(joined, &stream, err);
+    }
+    if (status == AD_OK) {
+        status = ad_sync_query(joined, &done, err);
+    }
+    if (status == AD_OK) {
+        status = ad_sync_wait(joined, "a test", err);
+    }
+    ad_sync_unref(joined);
+    ad_sync_unref(b);
+    ad_sync_unref(a);
+    return status;
+}
+
+static void
+test_every_call_may_fail(void)
+{
+    const int32_t types[] = {IN_ORDER, QUEUES};
+    for (int i = 0; i < 2; i++) {
+        int n_failures = 0;
+        for (long n = 1;; n++) {
+            ad_error err = {.status = AD_OK};
+            mock_reset();
+            mock_fail_nth(n);
+            ad_status status = whole_story(types[i], &err);
+            if (!mock_failed_once()) {
+                CHECK_INT(status, AD_OK);
+                break;
+            }
+            /* A pooled event that fails is replaced by another. */
+            CHECK(status == AD_OK ||
+                  (status == AD_ERR_DEVICE && err.status == AD_ERR_DEVICE &&
+                   err.code == 42));
+            n_failures += status != AD_OK;
+        }
+        CHECK(n_failures >= 7);
+    }
+}
+
+static void
+test_every_allocation_may_fail(void)
+{
+    int n_failures = 0;
+    for (long n = 1;; n++) {
+        ad_error err = {.status = AD_OK};
+        mock_reset();
+        check_fail_nth(n);
+        ad_status status = whole_story(QUEUES, &err);
+        bool has_failed = check_failed_once();
+        check_fail_nth(0);
+        if (!has_failed) {
+            CHECK_INT(status, AD_OK);
+            break;
+        }
+        CHECK(status == AD_OK || status == AD_ERR_MEMORY);
+        n_failures += status == AD_ERR_MEMORY;
+    }
+    CHECK(n_failures >= 3);
+}
+
+/* --- threads --------------------------------------------------------------------------- */
+
+static void *
+record_often(void *unused)
+{
+    for (int i = 0; i < 400; i++) {
+        bool done;
+        ad_sync *a = record(IN_ORDER, S);
+        ad_sync *b = record(IN_ORDER, T);
+        ad_sync *joined;
+        CHECK_INT(ad_sync_join((ad_sync *[]){a, b}, 2, &joined, NULL), AD_OK);
+        CHECK_INT(ad_sync_query(joined, &done, NULL), AD_OK);
+        CHECK(done);
+        ad_sync_unref(a);
+        ad_sync_unref(b);
+        ad_sync_unref(joined);
+    }
+    return unused;
+}
+
+static void
+test_threads_share_the_pool(void)
+{
+    pthread_t threads[8];
+    mock_reset();
+    mock_set_instant(true);
+    for (int i = 0; i < 8; i++) {
+        CHECK_INT(pthread_create(&threads[i], NULL, record_often, NULL), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    CHECK_INT(mock_count().records, 8 * 400 * 3);
+    CHECK(mock_count().events_created <= 8 * 3);
+    CHECK(mock_count().streams_created - mock_count().streams_destroyed <= 1);
+}
+
+static void *
+use_shared(void *sync)
+{
+    ad_stream stream;
+    for (int i = 0; i < 50; i++) {
+        CHECK_INT(ad_sync_stream(sync, &stream, NULL), AD_OK);
+    }
+    return NULL;
+}
+
+static void
+test_threads_make_each_stream_once(void)
+{
+    pthread_t threads[8];
+    ad_sync *sync;
+    mock_reset();
+    CHECK_INT(ad_sync_record(PLACE(QUEUES, 1), S, &sync, NULL), AD_OK);
+    for (int i = 0; i < 8; i++) {
+        CHECK_INT(pthread_create(&threads[i], NULL, use_shared, sync), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    CHECK_INT(mock_count().streams_created - mock_count().streams_destroyed,
+              AD_N_SHARED_STREAMS);
+    ad_sync_unref(sync);
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_nothing_to_wait_for),
+        CHECK_TEST(test_event_is_passed_on_until_it_is_proven),
+        CHECK_TEST(test_event_that_is_an_address_goes_out_as_it_is),
+        CHECK_TEST(test_wait_blocks_between_the_hooks),
+        CHECK_TEST(test_pool_makes_no_event_when_warm),
+        CHECK_TEST(test_pool_is_bounded_and_of_one_place),
+        CHECK_TEST(test_pooled_event_that_died_is_replaced),
+        CHECK_TEST(test_pending_records_now),
+        CHECK_TEST(test_without_runtime_the_statement_is_carried),
+        CHECK_TEST(test_order_waits_but_not_on_its_own_stream),
+        CHECK_TEST(test_per_thread_stream_is_another_one_elsewhere),
+        CHECK_TEST(test_default_stream_of_another_device_waits),
+        CHECK_TEST(test_foreign_event),
+        CHECK_TEST(test_event_that_nobody_claims_is_carried),
+        CHECK_TEST(test_stream_for_consumers_takes_turns),
+        CHECK_TEST(test_join),
+        CHECK_TEST(test_join_of_two_devices_is_refused),
+        CHECK_TEST(test_current_stream),
+        CHECK_TEST(test_every_call_may_fail),
+        CHECK_TEST(test_every_allocation_may_fail),
+        CHECK_TEST(test_threads_share_the_pool),
+        CHECK_TEST(test_threads_make_each_stream_once),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,272 @@
+/* Copies and kernels on the software device: strides, bits, and allocations
+ * that fail on the way. Whole trees are in tests/test_copies.py. */
+#include <time.h>
+
+#include "core/bridge.h"
+#include "core/memory.h"
+#include "core/parked.h"
+#include "core/transfer.h"
+#include "device/backend.h"
+#include "device/software.h"
+
+#include "strided.h"
+
+static ad_error err;
+static const ad_device here = {ARROW_DEVICE_EXT_DEV, 0};
+static const ad_device there = {ARROW_DEVICE_EXT_DEV, 1};
+
+static void
+ok(ad_status status)
+{
+    if (status != AD_OK) {
+        fprintf(stderr, "%s (%s)\n", err.message, err.hint);
+    }
+    CHECK_INT(status, AD_OK);
+}
+
+/* --- tensors ------------------------------------------------------------- */
+
+static void
+check_equal(const ad_tensor *found, const ad_tensor *expected)
+{
+    ad_tensor_value back;
+    ok(ad_tensor_copy_to(found, AD_CPU, NULL, 0, &back, &err));
+    CHECK(back.tensor.sync == NULL);
+    strided_check_equal(expected, &back.tensor);
+    ad_tensor_clear(&back.tensor);
+}
+
+/* The same strides over a copy of the memory, on the device. */
+static void
+strided_on_device(const ad_tensor *host, const ad_tensor *memory,
+                  ad_tensor_value *out)
+{
+    ad_tensor_share(host, out);
+    if (host->data != NULL) {
+        out->tensor.data = (char *)memory->data +
+                           ((unsigned char *)host->data - strided_memory);
+    }
+    out->tensor.device = memory->device;
+    out->tensor.owner = ad_owner_ref(memory->owner);
+    out->tensor.sync = ad_sync_ref(memory->sync);
+}
+
+static void
+copy_memory(ad_tensor_value *out)
+{
+    const int64_t n = sizeof(strided_memory);
+    ad_tensor_claim claim = {
+        .data = strided_memory,
+        .dtype = U8,
+        .ndim = 1,
+        .device = AD_CPU,
+        .shape = &n,
+    };
+    ad_tensor_value all;
+    ok(ad_tensor_check(&claim, "the test", &all, &err));
+    ok(ad_tensor_copy_to(&all.tensor, here, NULL, 'C', out, &err));
+    CHECK_INT(out->tensor.flags, AD_TENSOR_COPIED);
+    CHECK(ad_device_equal(out->tensor.device, here));
+    CHECK(out->tensor.sync != NULL);
+    check_equal(&out->tensor, &all.tensor);
+}
+
+static void
+check_copies(const ad_tensor *host, const ad_tensor *memory)
+{
+    static const ad_device targets[] = {{1, -1}, here, there};
+    ad_tensor_value on_device, copy;
+    strided_on_device(host, memory, &on_device);
+    for (size_t i = 0; i < 3; i++) {
+        for (const char *order = "CF"; *order != '\0'; order++) {
+            ok(ad_tensor_copy_to(&on_device.tensor, targets[i], NULL, *order,
+                                 &copy, &err));
+            CHECK(ad_device_equal(copy.tensor.device, targets[i]));
+            CHECK(ad_tensor_is_compact(&copy.tensor, *order));
+            check_equal(&copy.tensor, host);
+            ad_tensor_clear(&copy.tensor);
+        }
+    }
+    ok(ad_tensor_copy_to(host, there, NULL, 'C', &copy, &err));
+    check_equal(&copy.tensor, host);
+    ad_tensor_clear(&copy.tensor);
+    ad_tensor_clear(&on_device.tensor);
+}
+
+static void
+test_all_shapes_and_strides(void)
+{
+    static const ad_dl_dtype dtypes[] = {
+        {AD_DL_UINT, 8, 1}, {AD_DL_UINT, 24, 1}, {AD_DL_COMPLEX, 128, 1}};
+    ad_tensor_value memory, x;
+    copy_memory(&memory);
+    for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
+        for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
+            for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
+                strided_make(&strided_shapes[i], mode, dtypes[k], &x);
+                check_copies(&x.tensor, &memory.tensor);
+            }
+        }
+    }
+    for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
+        strided_make(&(strided_shape){3, {3, 70, 65}}, mode, U8, &x);
+        check_copies(&x.tensor, &memory.tensor);
+        strided_make(&(strided_shape){3, {70, 3, 65}}, mode, U8, &x);
+        check_copies(&x.tensor, &memory.tensor);
+    }
+    ad_tensor_clear(&memory.tensor);
+}
+
+static void
+test_packed_elements(void)
+{
+    ad_tensor_value x, copy;
+    ad_tensor_claim claim = {
+        .data = STRIDED_BASE,
+        .dtype = FP4,
+        .ndim = 2,
+        .device = AD_CPU,
+        .shape = (int64_t[]){3, 3},
+    };
+    ok(ad_tensor_check(&claim, "the test", &x, &err));
+    ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', &copy, &err));
+    unsigned char bytes[5];
+    ok(ad_read_device(here, copy.tensor.data, 0, 5, copy.tensor.sync, bytes,
+                      &err));
+    CHECK(memcmp(bytes, STRIDED_BASE, 5) == 0);
+    ad_tensor_value again;
+    CHECK_INT(ad_tensor_copy_to(&copy.tensor, there, NULL, 'F', &again, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "dtype");
+    CHECK(err.hint[0] != '\0');
+    ad_tensor_clear(&copy.tensor);
+}
+
+static void
+test_no_such_device(void)
+{
+    ad_tensor_value x, copy;
+    for (int64_t n = 0; n < 5; n += 4) {
+        strided_make(&(strided_shape){1, {n}}, STRIDED_C, I64, &x);
+        CHECK(ad_tensor_copy_to(&x.tensor, (ad_device){here.type, 9}, NULL,
+                                'C', &copy, &err) != AD_OK);
+        CHECK(err.message[0] != '\0');
+        CHECK_INT(ad_tensor_copy_to(&x.tensor, (ad_device){99, 0}, NULL, 'C',
+                                    &copy, &err),
+                  AD_ERR_EXCHANGE);
+    }
+}
+
+/* --- bits ---------------------------------------------------------------- */
+
+static void
+check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
+{
+    void *bytes;
+    ad_owner *owner;
+    ad_sync *sync;
+    unsigned char *found = malloc((size_t)length + 1);
+    ok(ad_unpack_bits(here, memory->data, memory->owner, memory->sync, offset,
+                      length, NULL, &bytes, &owner, &sync, &err));
+    ok(ad_read_device(here, bytes, 0, (size_t)length, sync, found, &err));
+    int64_t n_zeros = 0;
+    for (int64_t i = 0; i < length; i++) {
+        int bit = strided_memory[(offset + i) / 8] >> (offset + i) % 8 & 1;
+        CHECK_INT(found[i], bit);
+        n_zeros += !bit;
+    }
+    const struct ArrowArray node = {
+        .length = length,
+        .null_count = -1,
+        .offset = offset,
+        .n_buffers = 2,
+        .buffers = (const void *[]){memory->data, memory->data},
+    };
+    const ad_array array = {
+        .node = &node,
+        .owner = memory->owner,
+        .schema = ad_schema_primitive("c"),
+        .sync = memory->sync,
+        .device = here,
+        .offset = offset,
+        .length = length,
+        .null_count = -1,
+    };
+    int64_t n_nulls;
+    ok(ad_array_count_nulls(&array, NULL, &n_nulls, &err));
+    CHECK_INT(n_nulls, n_zeros);
+    ad_sync_unref(sync);
+    ad_owner_unref(owner);
+    free(found);
+}
+
+static void
+test_bits(void)
+{
+    static const int64_t lengths[] = {1, 7, 8, 64, 1031, 40000, 400007};
+    ad_tensor_value memory;
+    copy_memory(&memory);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        for (int64_t offset = 0; offset < 10; offset++) {
+            check_bits(&memory.tensor, offset * 7, lengths[i]);
+        }
+    }
+    ad_tensor_clear(&memory.tensor);
+}
+
+/* --- faults -------------------------------------------------------------- */
+
+static ad_status
+copy_there_and_back(const ad_tensor *x)
+{
+    ad_tensor_value a, b, c;
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(x, here, NULL, 'C', &a, &err));
+    ad_status status =
+        ad_tensor_copy_to(&a.tensor, there, NULL, 'F', &b, &err);
+    if (status == AD_OK) {
+        status = ad_tensor_copy_to(&b.tensor, AD_CPU, NULL, 'C', &c, &err);
+        if (status == AD_OK) {
+            strided_check_equal(x, &c.tensor);
+            ad_tensor_clear(&c.tensor);
+        }
+        ad_tensor_clear(&b.tensor);
+    }
+    ad_tensor_clear(&a.tensor);
+    return status;
+}
+
+static void
+test_allocations_that_fail(void)
+{
+    ad_tensor_value x;
+    long n_failed = 0;
+    strided_make(&(strided_shape){2, {30, 40}}, STRIDED_PITCH, I16, &x);
+    for (long n = 1; n < 1000; n++) {
+        check_fail_nth(n);
+        ad_status status = copy_there_and_back(&x.tensor);
+        bool has_failed = check_failed_once();
+        check_fail_nth(0);
+        n_failed += status != AD_OK;
+        if (!has_failed) {
+            ok(status);
+            CHECK(n_failed > 5);
+            return;
+        }
+    }
+    CHECK(false);
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_all_shapes_and_strides),
+        CHECK_TEST(test_packed_elements),
+        CHECK_TEST(test_no_such_device),
+        CHECK_TEST(test_bits),
+        CHECK_TEST(test_allocations_that_fail),
+    };
+    strided_prepare();
+    ok(ad_software_start(2, &err));
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,369 @@
+"""What Python sees of devices: devices(), Device.empty, moves, waiting, use_stream.
+
+On the software device, which is real enough for all of them and always there.
+"""
+
+import gc
+import threading
+
+import pytest
+from arrowdev import testing
+
+import arrowdev as ad
+
+np = pytest.importorskip("numpy")
+
+VALUES = [1, 2, 3, 250]
+
+
+@pytest.fixture
+def software():
+    with testing.software_device() as device:
+        yield device
+
+
+@pytest.fixture
+def queue(software):
+    return software.queue()
+
+
+def host_bytes(obj):
+    return bytes(memoryview(ad.tensor(obj).to("cpu")))
+
+
+# --- which devices there are ------------------------------------------------------------------
+
+
+def test_the_host_is_always_there():
+    assert ad.devices()[0] == ad.device("cpu")
+    assert ad.device("cpu").name == "cpu"
+
+
+def test_devices_come_with_their_runtime():
+    assert ad.device("ext_dev:0") not in ad.devices()
+    with testing.software_device(devices=3):
+        found = [device for device in ad.devices() if device.type == ad.DeviceType.EXT_DEV]
+        assert [str(device) for device in found] == ["ext_dev:0", "ext_dev:1", "ext_dev:2"]
+        assert all(device.name and device.name != str(device) for device in found)
+    assert ad.device("ext_dev:0") not in ad.devices()
+
+
+def test_a_device_without_a_runtime_keeps_its_own_name():
+    assert ad.device("hexagon:3").name == "hexagon:3"
+
+
+@pytest.mark.parametrize("action", [lambda d: d.empty(8), lambda d: d.synchronize()])
+def test_a_device_without_a_runtime_does_nothing(action):
+    with pytest.raises(ad.ExchangeError, match="hexagon") as info:
+        action(ad.device("hexagon:0"))
+    assert info.value.hint
+
+
+def test_a_device_that_is_not_there(software):
+    with pytest.raises((ad.DeviceError, ad.ExchangeError), match="7"):
+        ad.device("ext_dev:7").empty(8)
+    with pytest.raises((ad.DeviceError, ad.ExchangeError), match="7"):
+        ad.array(VALUES_ARRAY).to("ext_dev:7")
+
+
+VALUES_ARRAY = np.array(VALUES, "uint8")
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def test_empty_on_the_host():
+    buffer = ad.device("cpu").empty(100)
+    assert (buffer.nbytes, buffer.device, buffer.readonly) == (100, ad.device("cpu"), False)
+    assert buffer.data_ptr % 64 == 0
+    memoryview(buffer)[:] = bytes(range(100))
+    assert bytes(buffer) == bytes(range(100))
+    assert ad.device("cpu").empty(0).nbytes == 0
+
+
+def test_empty_on_a_device(software, queue):
+    device = ad.device("ext_dev:1")
+    before = software.live()
+    buffer = device.empty(1 << 20)
+    assert (buffer.nbytes, buffer.device) == (1 << 20, device)
+    assert software.kind_of(buffer.data_ptr) == "device"
+    assert software.live().bytes >= before.bytes + (1 << 20)
+    del buffer
+    device.synchronize()
+    assert software.live().bytes == before.bytes
+
+
+def test_empty_on_a_stream(software, queue):
+    """Who is given the memory elsewhere waits for its allocation."""
+    buffer = ad.device("ext_dev:0").empty(4, stream=queue)
+    queue.fill(buffer.data_ptr, 7, 4)
+    queue.synchronize(10)
+    assert host_bytes(buffer) == bytes([7] * 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((-1,), ValueError),
+        (("8",), TypeError),
+        ((1 << 70,), OverflowError),
+        ((8, 3), TypeError),
+        ((), TypeError),
+    ],
+)
+def test_bad_sizes(software, arguments, error):
+    for device in ("cpu", "ext_dev:0"):
+        with pytest.raises(error):
+            ad.device(device).empty(*arguments)
+
+
+def test_no_memory_left(software):
+    software.set_memory_limit(1 << 16)
+    with pytest.raises(MemoryError):
+        ad.device("ext_dev:0").empty(1 << 20)
+    with pytest.raises(MemoryError):
+        ad.array(np.zeros(1 << 20, "uint8")).to("ext_dev:0")
+    with pytest.raises(MemoryError):
+        ad.device("cpu").empty(1 << 60)
+
+
+# --- moves -------------------------------------------------------------------------------------
+
+
+def test_there_and_back(software):
+    there = ad.array(VALUES_ARRAY).to("ext_dev:0")
+    assert there.device == ad.device("ext_dev:0")
+    assert there.to("ext_dev:0") is there
+    back = there.to("cpu")
+    assert back.to_pylist() == VALUES and back.sync_event is None
+    assert ad.array(VALUES_ARRAY, device="ext_dev:1").to("ext_dev:0").to("cpu").to_pylist() == VALUES
+
+
+def test_a_tensor_moves_with_its_shape(software):
+    matrix = np.arange(12, dtype="int32").reshape(3, 4)
+    for source in (matrix, matrix.T, matrix[:, 1:3], matrix[::-1]):
+        moved = ad.tensor(source).to("ext_dev:0")
+        assert (moved.shape, moved.dtype) == (source.shape, "int32")
+        assert moved.to("cpu").into(np.ndarray).tolist() == source.tolist()
+
+
+def test_a_buffer_stays_a_buffer(software):
+    buffer = ad.array(VALUES_ARRAY).buffers[1].to("ext_dev:0")
+    assert type(buffer) is ad.Buffer and bytes(buffer.to("cpu")) == bytes(VALUES)
+
+
+def test_copy_false_never_moves(software):
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array(VALUES_ARRAY, device="ext_dev:0", copy=False)
+    assert info.value.reason == "copy"
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.from_dlpack(ad.tensor(VALUES_ARRAY).to("ext_dev:0"), device="cpu", copy=False)
+    assert info.value.reason == "copy"
+
+
+def test_copy_true_on_the_device(software):
+    there = ad.array(VALUES_ARRAY).to("ext_dev:0")
+    copied = ad.array(there, copy=True)
+    assert copied.device == there.device
+    assert copied.buffers[1].data_ptr != there.buffers[1].data_ptr
+    assert copied.to("cpu").to_pylist() == VALUES
+
+
+def test_from_dlpack_moves(software):
+    there = ad.from_dlpack(VALUES_ARRAY, device="ext_dev:0")
+    assert there.device == ad.device("ext_dev:0")
+    assert ad.from_dlpack(there, device="cpu").into(np.ndarray).tolist() == VALUES
+
+
+def test_a_move_waits_for_the_data(software, queue):
+    with queue.held():
+        there = ad.array(software.array(VALUES, "uint8", queue=queue))
+        moved = there.to("ext_dev:1")
+        assert not there.is_ready() and not moved.is_ready()
+    assert moved.to("cpu").to_pylist() == VALUES
+
+
+# --- events ------------------------------------------------------------------------------------
+
+
+def test_readiness(software, queue):
+    with queue.held():
+        array = ad.array(software.array(VALUES, "uint8", queue=queue))
+        assert array.sync_event is not None
+        assert not array.is_ready() and not array[1:].is_ready()
+    array.synchronize()
+    assert array.is_ready() and array[1:].is_ready()
+    assert ad.array(VALUES_ARRAY).is_ready()
+
+
+def test_synchronize_lets_other_threads_go_on(software, queue):
+    """The GIL is given up: else nobody could open the gate."""
+    queue.hold()
+    array = ad.array(software.array(VALUES, "uint8", queue=queue))
+    timer = threading.Timer(0.05, queue.release)
+    timer.start()
+    array.synchronize()
+    timer.join()
+    assert array.is_ready()
+
+
+def test_wait_orders_a_queue(software, queue):
+    consumer = software.queue()
+    target = software.empty(4)
+    with queue.held():
+        array = ad.array(software.array(VALUES, "uint8", queue=queue))
+        array.wait(consumer)
+        consumer.copy(target, array.buffers[1].data_ptr, 4)
+        assert not consumer.is_idle()
+    consumer.synchronize(10)
+    assert software.peek(target) == bytes(VALUES)
+
+
+def test_a_forgotten_wait_is_seen(software, queue):
+    consumer = software.queue()
+    target = software.empty(4)
+    with queue.held():
+        array = ad.array(software.array(VALUES, "uint8", queue=queue))
+        consumer.copy(target, array.buffers[1].data_ptr, 4)
+        consumer.synchronize(10)
+    assert software.peek(target) != bytes(VALUES)
+
+
+@pytest.mark.parametrize(
+    ("stream", "error"), [(None, TypeError), ("queue", TypeError), (-1, ValueError), (1.5, TypeError)]
+)
+def test_bad_streams(software, stream, error):
+    array = ad.array(software.array(VALUES, "uint8"))
+    with pytest.raises(error):
+        array.wait(stream)
+
+
+def test_a_queue_that_is_gone(software):
+    array = ad.array(software.array(VALUES, "uint8"))
+    queue = software.queue()
+    handle = queue.handle
+    queue.close()
+    with queue_held_elsewhere(software) as pending:
+        with pytest.raises((ad.DeviceError, ad.ExchangeError)):
+            pending.wait(handle)
+    with pytest.raises((ad.DeviceError, ad.ExchangeError)):
+        array.to("ext_dev:1", stream=handle)
+
+
+class queue_held_elsewhere:
+    """An array whose data are not there yet."""
+
+    def __init__(self, software):
+        self.queue = software.queue()
+        self.software = software
+
+    def __enter__(self):
+        self.queue.hold()
+        return ad.array(self.software.array(VALUES, "uint8", queue=self.queue))
+
+    def __exit__(self, *error):
+        self.queue.release()
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+def test_columns_with_different_events_are_joined(software):
+    queues = [software.queue(), software.queue()]
+    for queue in queues:
+        queue.hold()
+    columns = [software.array(VALUES, "uint8", queue=queue) for queue in queues]
+    batch = ad.record_batch(columns, names=["a", "b"])
+    assert not batch.is_ready()
+    queues[0].release()
+    queues[0].synchronize(10)
+    assert not batch.is_ready()
+    queues[1].release()
+    batch.synchronize()
+    assert batch.to("cpu").to_pylist() == [{"a": v, "b": v} for v in VALUES]
+
+
+def test_columns_of_different_devices_are_refused(software):
+    columns = [ad.array(VALUES_ARRAY, device=f"ext_dev:{i}") for i in (0, 1)]
+    with pytest.raises(ad.ExchangeError, match="ext_dev:1") as info:
+        ad.record_batch(columns, names=["a", "b"])
+    assert info.value.reason == "device"
+
+
+# --- use_stream --------------------------------------------------------------------------------
+
+
+def test_use_stream_is_the_default(software, queue):
+    device = ad.device("ext_dev:0")
+    with queue.held():
+        with ad.use_stream(queue) as scope:
+            assert scope.device == device
+            moved = ad.array(VALUES_ARRAY).to(device)
+        other = ad.array(VALUES_ARRAY).to(device)
+        assert not moved.is_ready()
+        other.synchronize()
+        assert not moved.is_ready()
+    moved.synchronize()
+
+
+def test_use_stream_nests_and_is_of_one_thread(software, queue):
+    seen = []
+
+    def elsewhere():
+        moved = ad.array(VALUES_ARRAY).to("ext_dev:0")
+        moved.synchronize()
+        seen.append(moved.is_ready())
+
+    inner = software.queue()
+    with queue.held(), ad.use_stream(queue):
+        with ad.use_stream(inner.handle, "ext_dev:0"):
+            moved = ad.array(VALUES_ARRAY).to("ext_dev:0")
+            moved.synchronize()
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join(30)
+        assert not ad.array(VALUES_ARRAY).to("ext_dev:0").is_ready()
+    assert seen == [True]
+
+
+def test_use_stream_refuses(software, queue):
+    with pytest.raises(ValueError, match="device="):
+        ad.use_stream(queue.handle)
+    with pytest.raises(TypeError):
+        ad.use_stream(None)
+    with pytest.raises(ValueError):
+        ad.use_stream(-1, "ext_dev:0")
+    with pytest.raises(TypeError):
+        ad.use_stream("a stream")
+    with pytest.raises(ad.ExchangeError):
+        ad.use_stream(queue, "ext_dev:1")
+    with pytest.raises((ad.DeviceError, ad.ExchangeError)):
+        ad.use_stream(12345, "ext_dev:0")
+    with pytest.raises(TypeError):
+        type(ad.use_stream(queue))()
+
+
+def test_use_stream_is_left_on_its_own_thread(software, queue):
+    scope = ad.use_stream(queue)
+    with pytest.raises(RuntimeError, match="not been entered"):
+        scope.__exit__(None, None, None)
+    errors = []
+
+    def leave():
+        try:
+            scope.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(error)
+
+    with scope:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join(30)
+    assert "another thread" in str(errors[0])
+
+
+def test_use_stream_keeps_the_queue_object(software):
+    scope = ad.use_stream(software.queue())
+    gc.collect()
+    with scope:
+        assert ad.array(VALUES_ARRAY).to("ext_dev:0").to("cpu").to_pylist() == VALUES

@@ -1,0 +1,726 @@
+"""The software device: its own promises, and arrowdev's on it.
+
+What the engine does from several threads at once is in tests/c/test_software.c.
+"""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from arrow_ctypes import ArrayNode, OnDevice, SchemaNode, Tree
+
+import arrowdev as ad
+from arrowdev import testing
+from arrowdev.testing import software_device
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the software device needs Linux"
+)
+
+# 8 bytes of fresh memory.
+UNWRITTEN = -0x3232323232323233
+
+
+@pytest.fixture
+def device():
+    with software_device(timeout=20) as device:
+        yield device
+
+
+def run_isolated(code):
+    """A script in a process of its own that ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(ad.__file__).parent.parent,
+    )
+
+
+def settled(device):
+    """live(), once what was released is gone and nothing is pending."""
+    gc.collect()
+    device.synchronize(timeout=20)
+    return device.live()
+
+
+# --- the device itself -------------------------------------------------------------------------
+
+
+class TestMemory:
+    def test_the_host_cannot_read_it(self):
+        done = run_isolated("""
+            import ctypes
+            from arrowdev.testing import software_device
+            with software_device() as device:
+                memory = device.from_host(b"data")
+                assert device.peek(memory) == b"data"
+                pinned = device.empty(8, kind="pinned")
+                ctypes.memset(pinned.address, 1, 8)
+                print("still here", flush=True)
+                ctypes.string_at(memory.address, 4)
+                print("never here")
+        """)
+        assert done.returncode == -signal.SIGSEGV
+        assert done.stdout == "still here\n"
+
+    def test_the_host_cannot_read_an_array_of_it(self):
+        done = run_isolated("""
+            import ctypes, arrowdev as ad
+            from arrowdev.testing import software_device
+            with software_device() as device:
+                array = ad.array(device.array([1, 2, 3]))
+                array.synchronize()
+                print(array.buffers[1].nbytes, flush=True)
+                ctypes.string_at(array.buffers[1].data_ptr, 8)
+        """)
+        assert done.returncode == -signal.SIGSEGV
+        assert done.stdout == "24\n"
+
+    def test_fresh_memory_is_no_plausible_data(self, device):
+        assert device.peek(device.empty(16)) == b"\xcd" * 16
+
+    def test_kinds(self, device):
+        for kind in ("device", "pinned", "managed"):
+            memory = device.empty(10, 1, kind=kind)
+            assert device.kind_of(memory.address + 9) == kind
+            assert device.kind_of(memory.address + 10) is None
+            assert memory.device == (testing.EXT_DEV, 1)
+        with pytest.raises(ValueError, match="must be one of device, pinned, managed, not 'host'"):
+            device.empty(10, kind="host")
+
+    def test_what_is_freed_is_not_known(self, device):
+        memory = device.empty(10)
+        address = memory.address
+        memory.free()
+        memory.free()
+        assert device.kind_of(address) is None
+        with pytest.raises(ValueError, match="no live memory"):
+            device.peek(address, 1)
+        with pytest.raises(ad.DeviceError, match="INVALID_POINTER"):
+            device.queue().fill(address, 0, 1)
+
+    def test_use_after_free_is_found_when_work_runs(self, device):
+        queue, memory = device.queue(), device.empty(10)
+        with queue.held():
+            queue.fill(memory, 1)
+            memory.free()
+        with pytest.raises(ad.DeviceError, match="SOFTWARE_ERROR_ILLEGAL_ADDRESS") as caught:
+            queue.synchronize()
+        assert "did not wait" in str(caught.value)
+        device.reset()
+        queue.synchronize()
+
+    def test_it_runs_out(self, device):
+        device.set_memory_limit(1000)
+        memory = device.empty(600)
+        assert device.memory_left() == 400
+        with pytest.raises(MemoryError, match="SOFTWARE_ERROR_OUT_OF_MEMORY"):
+            device.empty(401)
+        device.empty(401, 1)
+        memory.free()
+        device.empty(1000)
+
+
+class TestQueues:
+    def test_work_waits_for_the_gate(self, device):
+        queue, memory = device.queue(), device.from_host(bytes(4))
+        with queue.held():
+            queue.fill(memory, 7)
+            event = queue.record()
+            assert not queue.is_idle() and not event.is_ready()
+            assert device.peek(memory) == bytes(4)
+            with pytest.raises(ad.DeviceError, match="SOFTWARE_ERROR_TIMEOUT"):
+                queue.synchronize(timeout=0.01)
+        event.synchronize()
+        assert queue.is_idle()
+        assert device.peek(memory) == b"\7" * 4
+
+    def test_delay(self, device):
+        queue, memory = device.queue(), device.empty(4)
+        queue.delay = 0.05
+        assert queue.delay == 0.05
+        begin = time.monotonic()
+        queue.fill(memory, 7)
+        queue.fill(memory, 8)
+        assert queue.read(memory) == b"\10" * 4
+        assert time.monotonic() - begin > 0.15
+
+    def test_order_between_queues(self, device):
+        first, second, third = device.queue(0), device.queue(1), device.queue(0)
+        one, two = device.empty(4, 0), device.empty(4, 1)
+        with first.held():
+            first.write(one, b"abcd")
+            event = first.record()
+            second.wait(event)
+            event.close()
+            second.copy(two, one)
+            third.wait(second)
+            third.fill(one, 0)
+            assert device.peek(two) == b"\xcd" * 4
+        assert third.read(one) == bytes(4)
+        assert second.read(two) == b"abcd"
+
+    def test_without_the_wait_old_data_are_read(self, device):
+        first, second = device.queue(), device.queue()
+        one, two = device.empty(4), device.empty(4)
+        with first.held():
+            first.write(one, b"abcd")
+            second.copy(two, one)
+            assert second.read(two) == b"\xcd" * 4
+
+    def test_events_by_hand(self, device):
+        event, queue, memory = device.event(), device.queue(), device.empty(4)
+        assert event.is_ready()
+        event.arm()
+        queue.wait(event)
+        queue.fill(memory, 1)
+        assert not event.is_ready() and not queue.is_idle()
+        event.fire()
+        assert queue.read(memory) == b"\1" * 4
+
+    def test_handles_that_are_gone(self, device):
+        queue, event = device.queue(), device.event()
+        stale = queue.handle
+        queue.close()
+        queue.close()
+        with pytest.raises(ad.DeviceError, match="SOFTWARE_ERROR_INVALID_QUEUE"):
+            event.record(queue)
+        queue.handle = stale
+        with pytest.raises(ad.DeviceError, match="SOFTWARE_ERROR_INVALID_QUEUE"):
+            queue.synchronize()
+        queue.handle = 0
+        event.close()
+        with pytest.raises(ad.DeviceError, match="SOFTWARE_ERROR_INVALID_EVENT"):
+            event.is_ready()
+        with pytest.raises(ad.DeviceError, match="SOFTWARE_ERROR_INVALID_DEVICE"):
+            device.queue(99)
+
+    def test_waiting_lets_other_threads_run(self, device):
+        queue, memory = device.queue(), device.empty(4)
+        queue.hold()
+        queue.fill(memory, 1)
+        thread = threading.Timer(0.05, queue.release)
+        thread.start()
+        queue.synchronize(timeout=20)
+        thread.join(20)
+
+
+class TestBlock:
+    def test_devices_are_there_inside(self):
+        def shown():
+            return [str(device) for device in ad.devices() if device.type == testing.EXT_DEV]
+
+        assert shown() == []
+        with software_device(3):
+            assert shown() == ["ext_dev:0", "ext_dev:1", "ext_dev:2"]
+            with pytest.raises(RuntimeError, match="there is a software device already"):
+                software_device().__enter__()
+        assert shown() == []
+
+    def test_work_is_done_at_the_end(self):
+        with software_device() as device:
+            queue, memory = device.queue(), device.empty(4)
+            queue.hold()
+            queue.hold()
+            queue.delay = 3600
+            event = queue.record()
+            event.arm()
+            queue.wait(event)
+            queue.fill(memory, 1)
+        with software_device() as device:
+            assert device.peek(memory) == b"\1" * 4
+
+    def test_failed_work_is_raised_at_the_end(self):
+        with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):
+            with software_device() as device:
+                queue, memory = device.queue(), device.empty(4)
+                with queue.held():
+                    queue.fill(memory, 1)
+                    memory.free()
+        with software_device() as device:
+            device.synchronize()
+
+    def test_the_own_error_comes_first(self):
+        with pytest.raises(ZeroDivisionError):
+            with software_device() as device:
+                queue, memory = device.queue(), device.empty(4)
+                with queue.held():
+                    queue.fill(memory, 1)
+                    memory.free()
+                1 / 0
+
+    def test_arrays_outlive_it(self):
+        with software_device() as device:
+            array = ad.array(device.array([1, 2, 3]))
+        assert array.to("cpu").to_pylist() == [1, 2, 3]
+        del array
+        with software_device() as device:
+            assert settled(device).allocations == 0
+
+    def test_nothing_is_left(self):
+        with software_device() as device:
+            device.to_host(device.array([1, None]))
+            device.queue()
+            device.event()
+        with software_device() as device:
+            assert settled(device)[:5] == (0, 0, 0, 0, 0)
+
+
+class TestProcesses:
+    def test_exit_with_pending_work(self):
+        done = run_isolated("""
+            import arrowdev as ad
+            from arrowdev.testing import software_device
+            device = software_device().__enter__()
+            held, late, waiting = (device.queue() for _ in range(3))
+            held.hold()
+            late.delay = 3600
+            arrays = [ad.array(device.array([1, 2], queue=queue)) for queue in (held, late)]
+            event = held.record()
+            waiting.wait(event)
+            memory = device.empty(10)
+            for queue in (held, late, waiting):
+                queue.fill(memory, 1)
+            print("end")
+        """)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_a_child_is_refused(self):
+        done = run_isolated("""
+            import os, signal, warnings
+            import arrowdev as ad
+            from arrowdev.testing import software_device
+            warnings.simplefilter("ignore")
+            with software_device() as device:
+                queue = device.queue()
+                queue.hold()
+                memory = device.empty(4)
+                queue.fill(memory, 1)
+                array = ad.array(device.array([1, 2], queue=queue))
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                    for refused in (
+                        queue.synchronize,
+                        queue.record,
+                        lambda: device.empty(4),
+                        lambda: queue.fill(memory, 1),
+                        lambda: device.__enter__(),
+                    ):
+                        try:
+                            refused()
+                        except (ad.DeviceError, RuntimeError):
+                            pass
+                        else:
+                            os._exit(1)
+                    for refused in (array.synchronize, lambda: array.to("cpu")):
+                        try:
+                            refused()
+                        except ad.ExchangeError as error:
+                            assert "forked" in str(error)
+                        else:
+                            os._exit(2)
+                    del array, memory, queue
+                    os._exit(0)
+                _, status = os.waitpid(child, 0)
+                assert status == 0, status
+                queue.release()
+                assert device.to_host(array).to_pylist() == [1, 2]
+                del array
+            print("end")
+        """)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+    def test_without_it_ext_dev_has_no_runtime(self):
+        done = run_isolated("""
+            import arrowdev as ad
+            assert not [device for device in ad.devices() if device.type == 12]
+            tensor = ad.Tensor.from_pointer(4096, (3,), "int32", ("ext_dev:0"))
+            assert tensor.__dlpack_device__() == (12, 0)
+            try:
+                tensor.to("cpu")
+            except ad.ExchangeError as error:
+                assert "there are no software devices" in str(error), error
+            else:
+                raise AssertionError
+        """)
+        assert done.returncode == 0, done.stderr
+
+
+# --- its producer and its consumer -------------------------------------------------------------
+
+
+class TestProducerAndConsumer:
+    @pytest.mark.parametrize(
+        ("values", "type"),
+        [
+            ([1, None, 3], None),
+            ([1, 2, 3], "int8"),
+            ([1, None, 3], "uint32"),
+            ([1.5, None, 3], None),
+            ([1.5, 2.5], "float32"),
+            ([True, None, False] * 5, None),
+            (["a", None, "", "bcd"], None),
+            ([], None),
+            ([None, None], None),
+        ],
+    )
+    def test_lists(self, device, values, type):
+        read = device.to_host(device.array(values, type))
+        assert read.to_pylist() == values
+        if type is not None:
+            assert read.schema == ad.schema(type)
+
+    def test_lists_that_are_no_column(self, device):
+        with pytest.raises(TypeError, match="a list of int, str is no column"):
+            device.array([1, "a"])
+        with pytest.raises(TypeError, match="cannot be made a column of type utf8"):
+            device.array([1, 2], "utf8")
+
+    def test_nested_and_dictionary(self, device):
+        pa = pytest.importorskip("pyarrow")
+        array = pa.array(
+            [{"a": [1, 2], "b": "x"}, None, {"a": None, "b": "y"}],
+            pa.struct([("a", pa.list_(pa.int16())), ("b", pa.dictionary(pa.int8(), pa.utf8()))]),
+        )
+        read = device.to_host(device.array(array))
+        assert pa.array(read) == array
+        assert pa.array(device.to_host(device.array(array.slice(1, 2)))) == array.slice(1, 2)
+        views = pa.array(["short", "long enough to be outside", None], pa.string_view())
+        assert pa.array(device.to_host(device.array(views))) == views
+
+    def test_a_forgotten_wait_shows(self, device):
+        producer = device.array([1, 2, 3], queue=device.queue())
+        with producer.queue.held():
+            read = device.to_host(producer, wait=False)
+        assert read.to_pylist() == [UNWRITTEN] * 3
+        assert device.to_host(producer).to_pylist() == [1, 2, 3]
+
+    def test_without_event_the_data_are_there(self, device):
+        producer = device.array([1, 2], queue=device.queue(), with_event=False)
+        assert device.to_host(producer, wait=False).to_pylist() == [1, 2]
+
+    def test_it_is_on_the_device_of_its_queue(self, device):
+        producer = device.array([1, 2], queue=device.queue(1))
+        assert ad.array(producer).device == ad.device("ext_dev:1")
+        assert device.to_host(producer, queue=device.queue(1)).to_pylist() == [1, 2]
+
+    def test_each_export_is_an_array_of_its_own(self, device):
+        producer = device.array([1, 2])
+        first, second = ad.array(producer), ad.array(producer)
+        assert first.buffers[1].data_ptr != second.buffers[1].data_ptr
+        assert first.sync_event != second.sync_event
+        with pytest.raises(NotImplementedError, match="colour"):
+            producer.__arrow_c_device_array__(colour="red")
+
+    def test_a_consumer_that_releases_too_early_is_found(self, device):
+        """Its kernel still reads when the producer's queue frees the memory."""
+        array = ad.array(device.array([1, 2, 3]))
+        address = array.buffers[1].data_ptr
+        queue, target = device.queue(), device.empty(24)
+        queue.hold()
+        queue.copy(target, address, 24)
+        del array
+        settle = device.queue()
+        deadline = time.monotonic() + 20
+        while device.kind_of(address) is not None and time.monotonic() < deadline:
+            settle.synchronize()
+        queue.release()
+        with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):
+            queue.synchronize()
+        device.reset()
+
+    def test_the_consumer_checks(self, device):
+        memory, event = device.empty(64), device.event()
+
+        def read(device_id=0, data=memory.address, sync_event=event.address, reserved=0):
+            place = (testing.EXT_DEV, device_id)
+            array = ArrayNode(1, [None, data])
+            tree = Tree(SchemaNode("l"), array, device=place, event=sync_event)
+            tree.device.reserved[0] = reserved
+            return device.to_host(OnDevice(tree))
+
+        assert len(read()) == 1
+        with pytest.raises(ad.InvalidArrowError, match="is on ext_dev:0, and device_id says 1"):
+            read(device_id=1)
+        with pytest.raises(ad.InvalidArrowError, match=r"device \(12, 5\), which is no software"):
+            read(device_id=5)
+        with pytest.raises(ad.InvalidArrowError, match=r"sync_event .* is no address of a live"):
+            read(sync_event=event.address + 1)
+        with pytest.raises(ad.InvalidArrowError, match="no live memory of the software device"):
+            read(data=4096)
+        with pytest.raises(ad.InvalidArrowError, match=r"reserved\[0\] is 1, expected 0"):
+            read(reserved=1)
+
+
+# --- arrowdev on it ----------------------------------------------------------------------------
+
+
+class TestArrowdev:
+    def test_import_keeps_the_event(self, device):
+        queue = device.queue()
+        with queue.held():
+            array = ad.array(device.array([1, 2, 3], queue=queue))
+            assert array.device == ad.device("ext_dev:0")
+            assert array.sync_event is not None
+            assert not array.is_ready()
+            # It goes out again.
+            other = ad.array(array)
+            assert other.sync_event == array.sync_event
+            assert array[1:].sync_event == array.sync_event
+        array.synchronize()
+        assert array.is_ready()
+
+    def test_the_named_queue_waits_on_import(self, device):
+        producer, consumer = device.queue(), device.queue()
+        target = device.empty(24)
+        with producer.held():
+            array = ad.array(device.array([1, 2, 3], queue=producer), stream=consumer)
+            consumer.copy(target, array.buffers[1].data_ptr, 24)
+            assert not consumer.is_idle()
+            assert device.peek(target) == b"\xcd" * 24
+        assert ad.tensor(consumer.read(target)).nbytes == 24
+        assert consumer.read(target)[:8] == (1).to_bytes(8, "little")
+
+    def test_wait(self, device):
+        producer, consumer = device.queue(), device.queue()
+        with producer.held():
+            array = ad.array(device.array([1, 2], queue=producer))
+            array.wait(consumer)
+            event = consumer.record()
+            assert not event.is_ready()
+        event.synchronize()
+        assert array.is_ready()
+
+    def test_a_queue_of_another_device_is_refused(self, device):
+        array = ad.array(device.array([1, 2], queue=device.queue(0)))
+        with pytest.raises(ad.ExchangeError, match="ext_dev:1"):
+            array.to("cpu", stream=device.queue(1))
+
+    def test_to_host_and_back(self, device):
+        for values in ([1, None, 3], ["a", None, "bcd"], [True, False, None] * 11):
+            queue = device.queue()
+            producer = device.array(values, queue=queue)
+            queue.delay = 0.01
+            array = ad.array(producer)
+            assert array.to("cpu").to_pylist() == values
+            moved = array.to("ext_dev:1")
+            assert moved.device == ad.device("ext_dev:1")
+            assert device.kind_of(moved.buffers[1].data_ptr) == "device"
+            assert device.to_host(moved, queue=device.queue(1)).to_pylist() == values
+
+    def test_memory_is_not_reused_while_a_queue_reads(self, device):
+        """The second edge: the producer's release follows the consumer's work."""
+        producer, consumer = device.queue(), device.queue()
+        array = ad.array(device.array([1, 2, 3], queue=producer), stream=consumer)
+        target, address = device.empty(24), array.buffers[1].data_ptr
+        consumer.hold()
+        consumer.copy(target, address, 24)
+        del array
+        producer.synchronize()
+        assert device.kind_of(address) == "device"
+        consumer.release()
+        assert consumer.read(target)[16:] == (3).to_bytes(8, "little")
+        consumer.synchronize()
+        # Parked memory goes back with one of the next calls.
+        deadline = time.monotonic() + 20
+        while device.kind_of(address) is not None and time.monotonic() < deadline:
+            ad.array(device.array([1])).synchronize()
+        assert device.kind_of(address) is None
+
+    def test_own_memory_is_not_reused_while_a_queue_reads(self, device):
+        """Where the producer's queue is arrowdev's own, it waits, and the host does not."""
+        moved = ad.array(device.array([1, 2, 3])).to("ext_dev:1")
+        consumer, target = device.queue(1), device.empty(24, 1)
+        moved.wait(consumer)
+        address = moved.buffers[1].data_ptr
+        with consumer.held():
+            consumer.copy(target, address, 24)
+            del moved
+        assert consumer.read(target)[8:16] == (2).to_bytes(8, "little")
+        assert settled(device).allocations == 1
+
+    def test_columns_of_several_queues(self, device):
+        first, second, consumer = (device.queue() for _ in range(3))
+        first.hold()
+        second.hold()
+        columns = {
+            "a": ad.array(device.array([1, 2], queue=first)),
+            "b": ad.array(device.array(["x", None], queue=second)),
+        }
+        batch = ad.record_batch(columns)
+        batch.wait(consumer)
+        event = consumer.record()
+        first.release()
+        assert not batch.is_ready() and not event.is_ready()
+        second.release()
+        event.synchronize()
+        assert batch.is_ready()
+        read = device.to_host(batch, queue=consumer).to_pylist()
+        assert read == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+
+    def test_the_threads_queue(self, device):
+        producer, consumer = device.queue(0), device.queue(1)
+        with producer.held(), ad.use_stream(consumer):
+            array = ad.array(device.array([1, 2], queue=producer))
+            assert consumer.is_idle()
+            moved = array.to("ext_dev:1")
+            assert not consumer.is_idle() and not moved.is_ready()
+        assert device.to_host(moved, queue=consumer).to_pylist() == [1, 2]
+
+    def test_dlpack_waits_on_the_consumers_queue(self, device):
+        producer, consumer = device.queue(), device.queue()
+        with producer.held():
+            tensor = ad.tensor(ad.array(device.array([1.5, 2.5], queue=producer)))
+            capsule = tensor.__dlpack__(stream=consumer, max_version=(1, 0))
+            event = consumer.record()
+            assert not event.is_ready()
+        event.synchronize()
+        del capsule, tensor
+        assert settled(device).allocations == 0
+
+    def test_bits_are_unpacked_by_a_kernel(self, device):
+        values = [True, False, True, True] * 5
+        queue = device.queue()
+        with queue.held():
+            tensor = ad.tensor(ad.array(device.array(values, queue=queue)))
+            assert tensor.device == ad.device("ext_dev:0")
+        assert ad.array(tensor.to("cpu")).to_pylist() == [int(value) for value in values]
+        array = ad.array(device.array([1, None, None]))
+        assert array.count_nulls() == 2
+
+    @pytest.mark.parametrize("device_id", [0, 7])
+    def test_foreign_ext_dev_passes_untouched(self, device, device_id):
+        """Another framework's device of this type: neither its pointer nor its event is ours."""
+        place, event = (testing.EXT_DEV, device_id), 4096 + 64
+        tree = Tree(SchemaNode("l"), ArrayNode(3, [None, 4096]), device=place, event=event)
+        array = ad.array(OnDevice(tree))
+        assert str(array.device) == f"ext_dev:{device_id}"
+        assert array.buffers[1].data_ptr == 4096
+        other = ad.array(array[1:])
+        assert other.sync_event == event
+        for ask in (array.is_ready, array.synchronize, partial(array.to, "cpu")):
+            with pytest.raises(ad.ExchangeError):
+                ask()
+        with pytest.raises(ad.ExchangeError):
+            array.wait(device.queue())
+        del array, other, ask
+        gc.collect()
+        assert tree.released == (1, 1)
+
+    def test_foreign_ext_dev_without_event(self, device):
+        tree = Tree(SchemaNode("l"), ArrayNode(3, [None, 4096]), device=(testing.EXT_DEV, 0))
+        array = ad.array(OnDevice(tree))
+        assert array.is_ready()
+        with pytest.raises((ad.ExchangeError, ad.DeviceError)):
+            array.to("cpu")
+
+    def test_calls_are_logged(self, device):
+        ad.array(device.array([1, 2])).to("cpu")
+        assert "copy" in device.calls
+
+    def test_nothing_leaks(self, device):
+        def run():
+            array = ad.array(device.array([1, None, 3], queue=queue), stream=other)
+            array.wait(other)
+            assert array[1:].to("cpu").to_pylist() == [None, 3]
+            array.to("ext_dev:1").count_nulls()
+
+        queue, other = device.queue(), device.queue()
+        for _ in range(3):
+            run()
+        before = settled(device)
+        for _ in range(20):
+            run()
+        after = settled(device)
+        assert after[:5] == before[:5]
+        assert after.arrowdev_queues == before.arrowdev_queues
+
+
+class TestFailures:
+    def test_one_call(self, device):
+        array = ad.array(device.array([1, 2]))
+        device.fail_at(1, "copy")
+        with pytest.raises(
+            ad.DeviceError, match=r"copy on ext_dev:0 failed: SOFTWARE_ERROR_INJECTED"
+        ) as caught:
+            array.to("cpu")
+        assert caught.value.code > 0
+        assert "fail_at" in str(caught.value)
+        assert array.to("cpu").to_pylist() == [1, 2]
+
+    def test_all_calls_from_now_on(self, device):
+        array = ad.array(device.array([1, 2]))
+        device.fail_at(1, "copy", stay=True)
+        for _ in range(2):
+            with pytest.raises(ad.DeviceError):
+                array.to("cpu")
+        device.fail_at(0)
+        assert array.to("cpu").to_pylist() == [1, 2]
+
+    @pytest.mark.parametrize(
+        "scenario",
+        [
+            lambda device, array, queue: array.to("cpu").to_pylist(),
+            lambda device, array, queue: array.to("ext_dev:1").to("cpu").to_pylist(),
+            lambda device, array, queue: array.wait(queue),
+            lambda device, array, queue: array.is_ready(),
+            lambda device, array, queue: array.synchronize(),
+            lambda device, array, queue: array.count_nulls(),
+            lambda device, array, queue: ad.array(array, stream=queue),
+            lambda device, array, queue: [array.wait(queue), device.to_host(array).to_pylist()],
+            lambda device, array, queue: ad.tensor(array, nulls="ignore").to("cpu"),
+        ],
+        ids=[
+            "cpu",
+            "peer",
+            "wait",
+            "is_ready",
+            "synchronize",
+            "nulls",
+            "import",
+            "export",
+            "tensor",
+        ],
+    )
+    def test_every_call_in_turn(self, device, scenario):
+        """A failing call raises an error, or is recovered from; nothing leaks, nothing hangs."""
+        queue, other = device.queue(), device.queue()
+        n_failures = 0
+
+        def run():
+            array = ad.array(device.array([1, None, 3] * 10, queue=queue))
+            return scenario(device, array, other)
+
+        expected = run()
+        before = settled(device)
+        for n in range(1, 200):
+            n_calls = device.n_calls
+            device.fail_at(n)
+            try:
+                result = run()
+            except (ad.DeviceError, MemoryError) as error:
+                n_failures += "INJECTED" in str(error)
+            else:
+                if isinstance(expected, list):
+                    assert result == expected
+                del result
+            n_calls = device.n_calls - n_calls
+            device.fail_at(0)
+            assert settled(device)[:5] == before[:5], n
+            if 0 < n_calls < n:
+                break
+        else:
+            raise AssertionError("the scenario never ends")
+        assert n_failures > 0

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Make csrc/kernels/kernels_ptx.h from csrc/kernels/kernels.inc.
+
+CUDA takes the kernels as PTX, so that neither building nor running arrowdev needs
+a CUDA toolkit. Any clang with the NVPTX target will do (Debian's has it): the text
+is built as OpenCL C for sm_50, which every driver since CUDA 6 takes.
+
+    python tools/make_ptx.py            write the header
+    python tools/make_ptx.py --check    fail if it is not what would be written
+    python tools/make_ptx.py --print    show the PTX
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = ROOT / "csrc" / "kernels" / "kernels.inc"
+HEADER = ROOT / "csrc" / "kernels" / "kernels_ptx.h"
+
+# What kernels.c supplies for the other dialects. The work item comes from the
+# special registers: get_global_id() would be left to a library.
+PRELUDE = """\
+typedef uchar ad_byte;
+typedef long ad_i64;
+typedef ulong ad_u64;
+#define AD_TEXT(...) __VA_ARGS__
+#define AD_KERNEL __kernel
+#define AD_FUNCTION static
+#define AD_GLOBAL __global
+#define REGISTER(name) ((ad_i64)__nvvm_read_ptx_sreg_##name##_x())
+#define AD_ITEM (REGISTER(ctaid) * REGISTER(ntid) + REGISTER(tid))
+#define AD_ITEMS (REGISTER(nctaid) * REGISTER(ntid))
+#define AD_PARAMETERS AD_GLOBAL const ad_byte *source, ad_i64 source_offset, \\
+    AD_GLOBAL ad_byte *target, ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length
+
+AD_FUNCTION void
+ad_store_8(AD_GLOBAL ad_byte *to, ad_u64 value)
+{
+    if (((ad_u64)to & 7) == 0) {
+        *(AD_GLOBAL ad_u64 *)to = value;
+        return;
+    }
+    for (int i = 0; i < 8; i++) {
+        to[i] = (ad_byte)(value >> (8 * i));
+    }
+}
+
+AD_FUNCTION ad_i64
+ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
+{
+    ad_i64 total = 0;
+    for (ad_i64 i = first; i < n; i += step) {
+        total += (ad_i64)__builtin_popcountl(words[i]);
+    }
+    return total;
+}
+"""
+
+FLAGS = [
+    *("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-nogpulib"),
+    *("--target=nvptx64-nvidia-cuda", "-march=sm_50", "-O2", "-S"),
+]
+
+
+def compile_text(compiler):
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernels.cl")
+        source.write_text(PRELUDE + TEXT.read_text(encoding="utf-8"), encoding="utf-8")
+        target = Path(folder, "kernels.ptx")
+        subprocess.run([compiler, *FLAGS, str(source), "-o", str(target)], check=True)
+        return target.read_text(encoding="utf-8")
+
+
+def tidy(ptx):
+    """The PTX without comments, labels' remarks and empty lines."""
+    lines = (line.split("//")[0].rstrip() for line in ptx.splitlines())
+    return [line for line in lines if line]
+
+
+def header(lines):
+    body = "\n".join(f'    "{line}\\n"'.replace("\t", "\\t") for line in lines)
+    return (
+        "/* Made by tools/make_ptx.py from kernels.inc; not to be edited.\n */\n"
+        "#ifndef AD_KERNELS_KERNELS_PTX_H\n#define AD_KERNELS_KERNELS_PTX_H\n\n"
+        "/* clang-format off */\n"
+        f"static const char kernels_ptx[] =\n{body};\n"
+        "/* clang-format on */\n\n"
+        "#endif /* AD_KERNELS_KERNELS_PTX_H */\n"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--compiler", default=os.environ.get("CLANG", "clang"))
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--print", action="store_true")
+    arguments = parser.parse_args()
+    lines = tidy(compile_text(arguments.compiler))
+    if arguments.print:
+        print("\n".join(lines))
+    elif arguments.check:
+        if HEADER.read_text(encoding="utf-8") != header(lines):
+            sys.exit(f"{HEADER} is out of date: run tools/make_ptx.py")
+    else:
+        HEADER.write_text(header(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
