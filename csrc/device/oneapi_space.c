@@ -1,0 +1,373 @@
+#include "device/oneapi_space.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "device/dynlib.h"
+
+/* --- the library ---------------------------------------------------------- */
+
+static const ad_symbol symbols[] = {
+#define AD_SYCL(name, need, result, parameters)                               \
+    {"DPCTL" #name, offsetof(struct ad_sycl_api, name), AD_##need},
+#include "abi/sycl_api.def"
+#undef AD_SYCL
+};
+
+/* dpctl's package loads it by path, so it is known by this name then. */
+static const char *const sonames[] = {"libDPCTLSyclInterface.so", NULL};
+
+static const ad_library library = {
+    .name = "oneapi",
+    .sonames = sonames,
+    .symbols = symbols,
+    .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+};
+
+struct ad_sycl_api ad_sycl;
+
+static char library_path[AD_LIBRARY_PATH_SIZE];
+
+struct root {
+    ad_sycl_device device;
+    bool has_usm;
+    _Atomic(struct ad_oneapi_space *) home; /* in dpctl's default context */
+};
+
+static struct root *roots;
+static size_t n_roots;
+static _Atomic(struct ad_oneapi_space *) spaces; /* only ever grows */
+
+/* --- errors ---------------------------------------------------------------- */
+
+/* What our own queues reported last; other queues report to their makers. */
+static atomic_int async_code;
+
+static void
+remember_async_error(int code)
+{
+    atomic_store(&async_code, code);
+}
+
+ad_status
+ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call)
+{
+    int code = atomic_exchange(&async_code, 0);
+    return ad_fail_device(err, (ad_device){ARROW_DEVICE_ONEAPI, id}, call,
+                          code,
+                          code != 0 ? "what SYCL reported last"
+                                    : "dpctl keeps the reason to itself",
+                          "set DPCTL_VERBOSITY=error in the environment to "
+                          "see SYCL's own message on stderr");
+}
+
+/* --- devices -------------------------------------------------------- */
+
+static ad_status
+list_roots(ad_error *err)
+{
+    ad_sycl_devices all = ad_sycl.DeviceMgr_GetDevices(AD_SYCL_ALL_DEVICES);
+    if (all == NULL) {
+        return ad_oneapi_fail_call(err, -1, "DPCTLDeviceMgr_GetDevices");
+    }
+    ad_status status = AD_OK;
+    size_t n = ad_sycl.DeviceVector_Size(all);
+    roots = calloc(n > 0 ? n : 1, sizeof(*roots));
+    if (roots == NULL) {
+        status = ad_fail_memory(err, n * sizeof(*roots));
+    }
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        roots[i].device = ad_sycl.DeviceVector_GetAt(all, i);
+        if (roots[i].device == NULL) {
+            status = ad_oneapi_fail_call(err, (int64_t)i,
+                                         "DPCTLDeviceVector_GetAt");
+            break;
+        }
+        roots[i].has_usm =
+            ad_sycl.Device_HasAspect(roots[i].device, AD_SYCL_HAS_USM_DEVICE);
+        n_roots = i + 1;
+    }
+    ad_sycl.DeviceVector_Delete(all);
+    return status;
+}
+
+ad_status
+ad_oneapi_load(ad_error *err)
+{
+    AD_RETURN_IF_ERR(
+        ad_library_load(&library, &ad_sycl, NULL, library_path, err));
+    return list_roots(err);
+}
+
+
+const char *
+ad_oneapi_path(void)
+{
+    return library_path;
+}
+
+size_t
+ad_oneapi_n_devices(void)
+{
+    return n_roots;
+}
+
+/* The root device with this number; fails for one that is not there. */
+static ad_status
+find_root(ad_device device, struct root **out, ad_error *err)
+{
+    if (device.id < 0 || (uint64_t)device.id >= n_roots) {
+        char name[AD_DEVICE_NAME_SIZE];
+        ad_fail(err, AD_ERR_EXCHANGE, "device",
+                n_roots == 0
+                    ? "see that a driver is installed: dpctl.get_devices() "
+                      "is empty too"
+                    : "see dpctl.get_devices(); the number is the index "
+                      "there",
+                "%s is not there: SYCL has %zu device%s",
+                ad_device_format(device, name), n_roots,
+                n_roots == 1 ? "" : "s");
+        ad_error_device(err, device);
+        return AD_ERR_EXCHANGE;
+    }
+    *out = &roots[device.id];
+    return AD_OK;
+}
+
+ad_status
+ad_oneapi_device(ad_device device, ad_sycl_device *out, ad_error *err)
+{
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    *out = root->device;
+    return AD_OK;
+}
+
+int64_t
+ad_oneapi_index(ad_sycl_device device)
+{
+    for (size_t i = 0; i < n_roots; i++) {
+        if (ad_sycl.Device_AreEq(device, roots[i].device)) {
+            return (int64_t)i;
+        }
+    }
+    ad_sycl_device parent = ad_sycl.Device_GetParentDevice != NULL
+                                ? ad_sycl.Device_GetParentDevice(device)
+                                : NULL;
+    if (parent == NULL) {
+        return -1;
+    }
+    int64_t index = ad_oneapi_index(parent);
+    ad_sycl.Device_Delete(parent);
+    return index;
+}
+
+/* --- spaces --------------------------------------------------------------- */
+
+static struct ad_oneapi_space *
+search_spaces(struct ad_oneapi_space *from, ad_sycl_context context,
+              int64_t id)
+{
+    struct ad_oneapi_space *space = from;
+    while (
+        space != NULL &&
+        (space->id != id || !ad_sycl.Context_AreEq(space->context, context))) {
+        space = space->next;
+    }
+    return space;
+}
+
+/* The one space of this context and device. Takes over both handles on
+ * success. Without a lock: who loses the race searches what was added. */
+static ad_status
+find_space(ad_sycl_context context, ad_sycl_device device, int64_t id,
+           struct ad_oneapi_space **out, ad_error *err)
+{
+    struct ad_oneapi_space *head = atomic_load(&spaces);
+    struct ad_oneapi_space *found = search_spaces(head, context, id);
+    struct ad_oneapi_space *space = NULL;
+    if (found == NULL) {
+        space = calloc(1, sizeof(*space));
+        if (space == NULL) {
+            return ad_fail_memory(err, sizeof(*space));
+        }
+        space->context = context;
+        space->device = device;
+        space->id = id;
+        space->has_usm = roots[id].has_usm;
+    }
+    while (found == NULL) {
+        space->next = head;
+        if (atomic_compare_exchange_weak(&spaces, &head, space)) {
+            *out = space;
+            return AD_OK;
+        }
+        found = search_spaces(head, context, id);
+    }
+    free(space);
+    ad_sycl.Context_Delete(context);
+    ad_sycl.Device_Delete(device);
+    *out = found;
+    return AD_OK;
+}
+
+ad_status
+ad_oneapi_home(ad_device device, struct ad_oneapi_space **out, ad_error *err)
+{
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    *out = atomic_load(&root->home);
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    ad_sycl_context context = ad_sycl.DeviceMgr_GetCachedContext(root->device);
+    ad_sycl_device copy = ad_sycl.Device_Copy(root->device);
+    ad_status status =
+        context == NULL || copy == NULL
+            ? ad_oneapi_fail_call(err, device.id,
+                                  "DPCTLDeviceMgr_GetCachedContext")
+            : find_space(context, copy, device.id, out, err);
+    if (status == AD_OK) {
+        atomic_store(&root->home, *out);
+        return AD_OK;
+    }
+    if (context != NULL) {
+        ad_sycl.Context_Delete(context);
+    }
+    if (copy != NULL) {
+        ad_sycl.Device_Delete(copy);
+    }
+    return status;
+}
+
+struct ad_oneapi_space *
+ad_oneapi_spaces(void)
+{
+    return atomic_load(&spaces);
+}
+
+ad_status
+ad_oneapi_space(ad_place place, struct ad_oneapi_space **out, ad_error *err)
+{
+    if (place.context == NULL) {
+        return ad_oneapi_home(place.device, out, err);
+    }
+    *out = place.context;
+    return AD_OK;
+}
+
+/* --- queues ----------------------------------------------------------------- */
+
+/* The queues seen last, as copies, which share the queue and keep it: to tell
+ * where one runs at the cost of a hash (of an address that is not given away
+ * again while the copy lives), and to wait for them all. */
+static struct seen {
+    ad_sycl_queue queue; /* NULL: empty */
+    size_t hash;
+    struct ad_oneapi_space *space;
+} seen[AD_ONEAPI_N_SEEN];
+
+static size_t next_seen;
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct ad_oneapi_space *
+seen_space(size_t hash)
+{
+    struct ad_oneapi_space *space = NULL;
+    pthread_mutex_lock(&seen_lock);
+    for (size_t i = 0; i < AD_ONEAPI_N_SEEN && space == NULL; i++) {
+        if (seen[i].hash == hash && seen[i].queue != NULL) {
+            space = seen[i].space;
+        }
+    }
+    pthread_mutex_unlock(&seen_lock);
+    return space;
+}
+
+/* Two threads may add the same queue; that costs no more than its place. */
+static void
+add_seen(ad_sycl_queue queue, size_t hash, struct ad_oneapi_space *space)
+{
+    ad_sycl_queue copy = ad_sycl.Queue_Copy(queue);
+    if (copy == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&seen_lock);
+    struct seen *slot = &seen[next_seen++ % AD_ONEAPI_N_SEEN];
+    ad_sycl_queue old = slot->queue;
+    *slot = (struct seen){copy, hash, space};
+    pthread_mutex_unlock(&seen_lock);
+    if (old != NULL) {
+        ad_sycl.Queue_Delete(old);
+    }
+}
+
+static ad_status
+ask_queue(ad_sycl_queue queue, struct ad_oneapi_space **out, ad_error *err)
+{
+    ad_sycl_device device = ad_sycl.Queue_GetDevice(queue);
+    ad_sycl_context context = ad_sycl.Queue_GetContext(queue);
+    ad_status status;
+    int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
+    if (device == NULL || context == NULL) {
+        status = ad_oneapi_fail_call(err, -1, "DPCTLQueue_GetDevice");
+    } else if (id < 0) {
+        status = ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                         "make the queue for one of dpctl.get_devices()",
+                         "the queue's device is none that SYCL lists");
+    } else {
+        status = find_space(context, device, id, out, err);
+    }
+    if (status != AD_OK) {
+        if (device != NULL) {
+            ad_sycl.Device_Delete(device);
+        }
+        if (context != NULL) {
+            ad_sycl.Context_Delete(context);
+        }
+    }
+    return status;
+}
+
+ad_status
+ad_oneapi_queue_space(ad_sycl_queue queue, struct ad_oneapi_space **out,
+                      ad_error *err)
+{
+    size_t hash = ad_sycl.Queue_Hash(queue);
+    *out = seen_space(hash);
+    if (*out == NULL) {
+        AD_RETURN_IF_ERR(ask_queue(queue, out, err));
+        add_seen(queue, hash, *out);
+    }
+    return AD_OK;
+}
+
+size_t
+ad_oneapi_seen(struct ad_oneapi_space *space, ad_sycl_queue *out)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&seen_lock);
+    for (size_t i = 0; i < AD_ONEAPI_N_SEEN; i++) {
+        if (seen[i].queue != NULL && seen[i].space == space) {
+            /* Counts one reference up, nothing that could come back here. */
+            out[n] = ad_sycl.Queue_Copy(seen[i].queue);
+            n += out[n] != NULL;
+        }
+    }
+    pthread_mutex_unlock(&seen_lock);
+    return n;
+}
+
+ad_status
+ad_oneapi_queue_new(struct ad_oneapi_space *space, ad_sycl_queue *out,
+                    ad_error *err)
+{
+    /* Without a handler an asynchronous error would end the process. */
+    *out = ad_sycl.Queue_Create(space->context, space->device,
+                                remember_async_error, AD_SYCL_IN_ORDER);
+    if (*out == NULL) {
+        return ad_oneapi_fail_call(err, space->id, "DPCTLQueue_Create");
+    }
+    add_seen(*out, ad_sycl.Queue_Hash(*out), space);
+    return AD_OK;
+}

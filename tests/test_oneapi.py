@@ -1,0 +1,679 @@
+"""oneAPI with dpctl and dpnp as real peers, on the CPU.
+
+A gate (peer_oneapi.py) holds up a queue until the test opens it, so "pending"
+is a fact and not a matter of speed. On this device, work on a queue that was
+not told to wait overtakes a closed gate: a wait that is left out shows.
+"""
+
+import ctypes
+import gc
+import sys
+import threading
+import weakref
+
+import c_library
+import numpy as np
+import peer_oneapi as peer
+import pytest
+from peer import Peer
+from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
+from test_isolated import run
+
+import arrowdev as ad
+import compiler
+
+pa = Peer("pyarrow")
+N = 1000
+QUEUES = pytest.mark.parametrize("in_order", [False, True], ids=["out of order", "in order"])
+
+
+@pytest.fixture(params=[False, True], ids=["out of order", "in order"])
+def queue(request):
+    queue = peer.queue(in_order=request.param)
+    peer.kernel(queue, "gate")
+    yield queue
+    queue.wait()
+
+
+def numbers(queue, dtype="i8"):
+    array = dpnp.arange(N, dtype=dtype, sycl_queue=queue)
+    queue.wait()
+    return array
+
+
+def as_dpnp(obj):
+    """A dpnp array over the same memory, with the queue that `obj` shows.
+    dpnp.from_dlpack() names no stream, so that its producer has to wait."""
+    memory = usm.MemoryUSMDevice(obj)
+    return dpt.usm_ndarray(obj.shape, dtype=obj.dtype, buffer=memory)
+
+
+class Later:
+    """An asynchronous copy to the host on `queue`, behind what it waits for."""
+
+    def __init__(self, array, queue):
+        data = peer.memory_of(array)
+        self.values = np.full(array.shape, -1, array.dtype)
+        self.event = queue.memcpy_async(self.values, data, self.values.nbytes)
+
+    @property
+    def is_done(self):
+        peer.lend_a_hand()
+        return peer.is_done(self.event)
+
+    def wait(self):
+        self.event.wait()
+        return self.values
+
+
+# --- devices -----------------------------------------------------------------
+
+
+def test_the_ordinal_is_the_one_of_dpctl():
+    ours = [d for d in ad.devices() if d.type == ad.DeviceType.ONEAPI]
+    assert [d.id for d in ours] == [d.get_device_id() for d in peer.DEVICES]
+    assert [d.name for d in ours] == [d.name for d in peer.DEVICES]
+
+
+def test_the_ordinal_is_the_one_of_dpnp(queue):
+    array = numbers(queue)
+    for imported in (ad.array(array), ad.tensor(array)):
+        assert (imported.device_type, imported.device_id) == tuple(array.__dlpack_device__())
+        assert imported.__dlpack_device__() == array.__dlpack_device__()
+
+
+def test_a_part_of_a_device_has_the_ordinal_of_the_whole():
+    part = peer.DEVICE.create_sub_devices(partition=1)[0]
+    array = dpnp.arange(N, sycl_queue=dpctl.SyclQueue(part))
+    tensor = ad.tensor(array, stream=-1)
+    assert tensor.device_id == array.__dlpack_device__()[1] == peer.ID
+
+
+def test_a_runtime_that_is_imported_late():
+    run("oneapi_late")
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(ad.ExchangeError, match=r"oneapi:99 is not there: SYCL has \d+ device"):
+        ad.device("oneapi:99").empty(8)
+
+
+def test_a_device_without_usm():
+    without = [d for d in peer.DEVICES if d not in peer.WITH_USM]
+    if not without:
+        pytest.skip("could not import 'pocl': every SYCL device has USM")
+    with pytest.raises(ad.ExchangeError, match="no unified shared memory"):
+        ad.device((14, without[0].get_device_id())).empty(8)
+
+
+# --- the chain -----------------------------------------------------------------
+
+
+def chain(source):
+    """dpnp, array, Arrow capsules, array, tensor, dpnp."""
+    first = ad.array(source)
+    second = ad.array(first.__arrow_c_device_array__())
+    tensor = ad.tensor(second, readonly=False)
+    return [first, second, tensor], as_dpnp(tensor)
+
+
+def test_a_chain_keeps_the_event_and_nobody_waits(queue):
+    source = numbers(queue)
+    chain(source)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        ours, result = chain(source)
+        assert [x.is_ready() for x in ours] == [False] * 3
+        assert all(x.sync_event for x in ours)
+        assert result.usm_data._pointer == peer.memory_of(source)._pointer
+        assert result.sycl_queue != queue  # one that waits for the event
+        later = Later(result, result.sycl_queue)
+        assert not later.is_done
+        assert gate.is_closed
+        gate.open()
+        assert (later.wait() == np.arange(N) + 5).all()
+        assert [x.is_ready() for x in ours] == [True] * 3
+
+
+def test_a_chain_that_leaves_the_wait_out_reads_old_values(queue):
+    """The test above can fail."""
+    source = numbers(queue)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        tensor = ad.tensor(ad.array(source, stream=-1))
+        assert tensor.is_ready()
+        assert tensor.sync_event is None
+        result = as_dpnp(tensor)
+        values = Later(result, result.sycl_queue).wait()
+        assert gate.is_closed
+        assert (values == np.arange(N)).all()
+
+
+def test_the_event_is_a_sycl_event(queue):
+    """`sync_event` is a sycl::event *, which is what a DPCTLSyclEventRef is."""
+    library = ctypes.CDLL(peer.library_path())
+    status = library.DPCTLEvent_GetCommandExecutionStatus
+    status.argtypes, status.restype = [ctypes.c_void_p], ctypes.c_int
+    source = numbers(queue)
+    with Gate(queue) as gate:
+        tensor = ad.tensor(source)
+        address = tensor.sync_event
+        assert status(address) in (1, 2)
+        gate.open()
+        tensor.synchronize()
+        assert status(address) == 3
+
+
+# --- other queues wait ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["import", "wait", "dlpack", "use_stream"])
+@QUEUES
+def test_a_queue_that_is_named_waits(queue, in_order, how):
+    source, consumer = numbers(queue), peer.queue(in_order=in_order)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        if how == "import":
+            ad.array(source, stream=consumer)
+        elif how == "wait":
+            ad.array(source).wait(consumer)
+        elif how == "dlpack":
+            capsule = ad.tensor(source).__dlpack__(stream=consumer, max_version=(1, 0))
+            assert "dltensor_versioned" in repr(capsule)
+        else:
+            with ad.use_stream(consumer, peer.NAME):
+                ad.tensor(source)
+        later = Later(source, consumer)
+        assert not later.is_done
+        assert gate.is_closed
+        gate.open()
+        assert (later.wait() == np.arange(N) + 5).all()
+
+
+def test_a_queue_of_another_context_waits(queue):
+    source = numbers(queue)
+    other = peer.queue(context=peer.other_context())
+    with Gate(queue) as gate:
+        ad.tensor(source).wait(other)
+        later = other.submit_barrier()
+        assert not peer.is_done(later)
+        gate.open()
+        later.wait()
+
+
+def test_an_object_with_a_queue_names_it(queue):
+    source, holder = numbers(queue), numbers(peer.queue())
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        ad.tensor(source, stream=holder)
+        later = Later(source, holder.sycl_queue)
+        assert not later.is_done
+        gate.open()
+        assert (later.wait() == np.arange(N) + 5).all()
+
+
+# --- the host waits where nothing else is left -----------------------------------
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t: np.asarray(t.to("cpu")),
+        lambda t: np.asarray(ad.array(t).to("cpu")),
+        lambda t: dpnp.asnumpy(dpnp.from_dlpack(t)),
+        lambda t: t.synchronize() or peer.read(as_dpnp(t)),
+        lambda t: ad.device(peer.NAME).synchronize() or np.asarray(t.to("cpu")),
+    ],
+    ids=["to", "array.to", "from_dlpack", "synchronize", "device.synchronize"],
+)
+def test_the_host_waits(queue, read):
+    source = numbers(queue)
+    expected = np.arange(N) + 5
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        tensor = ad.tensor(source)
+        opener = threading.Timer(0.1, gate.open)
+        opener.start()
+        assert gate.is_closed
+        values = read(tensor)
+        opener.join(peer.LIMIT_S)
+        assert (values == expected).all()
+
+
+# --- DLPack ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f4", "f8", "c8"])
+def test_dlpack_both_ways(queue, dtype):
+    source = dpnp.ones((3, 4), dtype=dtype, sycl_queue=queue)
+    tensor = ad.from_dlpack(source)
+    assert tensor.shape == (3, 4)
+    assert tensor.data_ptr == peer.memory_of(source)._pointer
+    back = dpnp.from_dlpack(tensor)
+    assert back.dtype == source.dtype
+    assert (dpnp.asnumpy(back) == 1).all()
+
+
+# --- __sycl_usm_array_interface__ ------------------------------------------------------
+
+
+class Shown:
+    """Only this interface of an object, with some fields changed."""
+
+    def __init__(self, obj, **changes):
+        self.obj = obj
+        self.__sycl_usm_array_interface__ = {**obj.__sycl_usm_array_interface__, **changes}
+
+
+def test_usm_interface_both_ways(queue):
+    source = numbers(queue)
+    shown = Shown(source)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        tensor = ad.tensor(shown)
+        assert not tensor.is_ready()
+        out = tensor.__sycl_usm_array_interface__
+        assert out["syclobj"] is shown.__sycl_usm_array_interface__["syclobj"]
+        assert out["data"] == shown.__sycl_usm_array_interface__["data"]
+        later = Later(as_dpnp(tensor), out["syclobj"])
+        assert not later.is_done
+        gate.open()
+        assert (later.wait() == np.arange(N) + 5).all()
+
+
+def test_usm_interface_asks_for_the_device(queue):
+    source = Shown(numbers(queue))
+    assert ad.tensor(source).device_id == peer.ID
+    part = peer.DEVICE.create_sub_devices(partition=1)[0]
+    assert ad.tensor(Shown(numbers(dpctl.SyclQueue(part)))).device_id == peer.ID
+
+
+def test_a_strided_view(queue):
+    source = dpnp.reshape(numbers(queue), (10, 100))[2:8:2, ::-3]
+    tensor = ad.tensor(Shown(source))
+    assert (
+        tensor.strides == source.strides_in_elements
+        if hasattr(source, "strides_in_elements")
+        else True
+    )
+    assert (np.asarray(tensor.to("cpu")) == dpnp.asnumpy(source)).all()
+
+
+def test_memory_of_another_context(queue):
+    other = peer.queue(context=peer.other_context())
+    source = numbers(other)
+    peer.add_later(source, 5)
+    tensor = ad.tensor(Shown(source))
+    assert tensor.device_id == peer.ID
+    copied = ad.array(tensor.__arrow_c_device_array__())
+    assert (np.asarray(copied.to("cpu")) == np.arange(N) + 5).all()
+    # Without a queue one is made, and of that context.
+    made = ad.tensor(copied).__sycl_usm_array_interface__["syclobj"]
+    assert made.sycl_context == other.sycl_context != queue.sycl_context
+
+
+def test_a_made_queue_is_in_order_and_keeps_nothing(queue):
+    tensor = ad.tensor(ad.array(ad.array(numbers(queue)).__arrow_c_device_array__()))
+    made = tensor.__sycl_usm_array_interface__["syclobj"]
+    assert type(made) is dpctl.SyclQueue
+    assert made.is_in_order
+    assert made.sycl_context == queue.sycl_context
+
+
+def test_no_queue_is_made_without_dpctl(queue, monkeypatch):
+    tensor = ad.tensor(ad.array(ad.array(numbers(queue)).__arrow_c_device_array__()))
+    assert hasattr(tensor, "__sycl_usm_array_interface__")
+    monkeypatch.delitem(sys.modules, "dpctl")
+    with pytest.raises(AttributeError, match="without a SYCL queue, and dpctl"):
+        tensor.__sycl_usm_array_interface__
+
+
+@pytest.mark.parametrize("syclobj", ["filter", "context"])
+def test_what_is_no_queue_says_nothing_about_pending_work(queue, syclobj):
+    source = numbers(queue)
+    other = {"filter": peer.DEVICE.filter_string, "context": queue.sycl_context}[syclobj]
+    tensor = ad.tensor(Shown(source, syclobj=other))
+    assert tensor.device_id == peer.ID
+    assert tensor.__sycl_usm_array_interface__["syclobj"] is other
+    for ask in (tensor.is_ready, tensor.synchronize, tensor.__arrow_c_device_array__):
+        with pytest.raises(ad.ExchangeError) as info:
+            ask()
+        assert info.value.reason == "event"
+    assert ad.tensor(Shown(source, syclobj=other), stream=-1).is_ready()
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_kinds_of_memory(queue, kind):
+    make = {
+        "device": usm.MemoryUSMDevice,
+        "shared": usm.MemoryUSMShared,
+        "host": usm.MemoryUSMHost,
+    }[kind]
+    memory = make(64, queue=queue)
+    memory.copy_from_host(np.arange(64, dtype="u1"))
+    tensor = ad.tensor(memory)
+    assert (tensor.shape, tensor.dtype) == ((64,), "uint8")
+    assert (tensor.device_type, tensor.device_id) == (ad.DeviceType.ONEAPI, peer.ID)
+    assert bytes(tensor.to("cpu")) == bytes(range(64))
+
+
+def test_memory_that_is_gone(queue):
+    memory = usm.MemoryUSMDevice(1 << 20, queue=queue)
+    shown = Shown(memory)
+    del memory, shown.obj
+    with pytest.raises(ad.ExchangeError, match="has no memory at the address"):
+        ad.tensor(shown)
+
+
+def test_memory_of_the_host(queue):
+    memory = usm.MemoryUSMDevice(64, queue=queue)
+    host = np.zeros(64, "u1")
+    with pytest.raises(ad.ExchangeError, match="has no memory at the address"):
+        ad.tensor(Shown(memory, data=(host.ctypes.data, False)))
+
+
+def test_a_queue_of_another_context_than_the_memory(queue):
+    other = peer.queue(context=peer.other_context())
+    with pytest.raises(ad.ExchangeError, match="has no memory at the address"):
+        ad.tensor(Shown(numbers(queue), syclobj=other))
+
+
+# --- streams that are none ---------------------------------------------------------------
+
+
+def test_a_number_is_no_queue(queue):
+    source = numbers(queue)
+    with pytest.raises(ad.ExchangeError, match="no streams with numbers"):
+        ad.tensor(source).wait(2)
+    with pytest.raises(ValueError, match="stream 0 is no queue"):
+        ad.tensor(source).wait(0)
+
+
+def test_a_queue_of_another_device(queue):
+    others = [d for d in peer.DEVICES if d != peer.DEVICE]
+    if not others:
+        pytest.skip("could not import 'pocl': there is one SYCL device only")
+    source = numbers(queue)
+    with pytest.raises(ad.ExchangeError, match="runs on oneapi:1, the data are on oneapi:0"):
+        ad.Tensor.from_pointer(
+            peer.memory_of(source)._pointer,
+            (N,),
+            "int64",
+            peer.NAME,
+            stream=dpctl.SyclQueue(others[0]),
+        )
+
+
+# --- copies ---------------------------------------------------------------------------------
+
+
+def test_to_the_device_and_back():
+    host = np.random.default_rng(0).integers(0, 1 << 40, (50, 7))
+    there = ad.tensor(host).to(peer.NAME)
+    assert (there.device_type, there.device_id) == (ad.DeviceType.ONEAPI, peer.ID)
+    assert (np.asarray(there.to("cpu")) == host).all()
+    assert (dpnp.asnumpy(dpnp.from_dlpack(there)) == host).all()
+
+
+def test_a_copy_on_the_device(queue):
+    source = numbers(queue)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        copied = ad.tensor(ad.tensor(source), copy=True)  # dpnp's own copy would wait
+        assert copied.data_ptr != peer.memory_of(source)._pointer
+        assert not copied.is_ready()
+        assert gate.is_closed
+        gate.open()
+        assert (np.asarray(copied.to("cpu")) == np.arange(N) + 5).all()
+
+
+@QUEUES
+def test_a_copy_on_the_queue_of_the_caller(queue, in_order):
+    source, mine = numbers(queue), peer.queue(in_order=in_order)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        copied = ad.tensor(ad.tensor(source), copy=True, stream=mine)
+        later = Later(as_dpnp(copied), mine)
+        assert not later.is_done
+        assert gate.is_closed
+        gate.open()
+        assert (later.wait() == np.arange(N) + 5).all()
+
+
+def test_rows_of_a_matrix(queue):
+    matrix = dpnp.reshape(numbers(queue), (20, 50))
+    for view in (matrix[3:17, 5:9], matrix[::2], matrix.T, matrix[:, ::3]):
+        values = dpnp.asnumpy(view)
+        assert (np.asarray(ad.tensor(view).to("cpu")) == values).all()
+        copied = ad.tensor(view, copy=True)
+        assert (np.asarray(copied.to("cpu")) == values).all()
+
+
+def test_an_array_with_nulls_and_strings():
+    values = ["a", None, "ccc", "", None, "ffffff"] * 20
+    there = ad.array(pa.array(values)).to(peer.NAME)
+    assert there.device_type == ad.DeviceType.ONEAPI
+    assert there.slice(3, 50).to("cpu").to_pylist() == values[3:53]
+
+
+# --- kernels ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0, 3, 64])
+def test_nulls_are_counted_on_the_device(offset):
+    n = 1 << 20  # fewer are read and counted on the host
+    is_null = np.arange(n) % 3 == 0
+    host = ad.array(pa.array(np.arange(n), mask=is_null)).slice(offset)
+    there = host.to(peer.NAME)
+    fresh = ad.Array.from_buffers("l", len(there), there.buffers, offset=there.offset)
+    assert fresh.null_count is None
+    assert fresh.count_nulls() == is_null[offset:].sum()
+
+
+def test_commands_of_ours_come_after_what_is_on_the_queue():
+    """A queue that is out of order: nothing here but our own barrier does it."""
+    mine = peer.queue()
+    peer.kernel(mine, "gate")
+    source = numbers(mine)
+    pointer = peer.memory_of(source)._pointer
+    with Gate(mine, barrier=False) as gate:
+        peer.add_later(source, 5, after=[gate.event])
+        tensor = ad.Tensor.from_pointer(pointer, (N,), "int64", peer.NAME)
+        copied = ad.tensor(tensor, copy=True, stream=mine)
+        peer.lend_a_hand()
+        assert gate.is_closed
+        gate.open()
+        assert (np.asarray(copied.to("cpu")) == np.arange(N) + 5).all()
+
+
+def test_commands_of_ours_keep_their_order_on_the_queue_of_the_caller(queue):
+    """A kernel, and the copy of its result."""
+    n = 1 << 22
+    is_null = np.arange(n) % 3 == 0
+    there = ad.array(pa.array(np.zeros(n, "i1"), mask=is_null)).to(peer.NAME)
+    for _ in range(20):
+        fresh = ad.Array.from_buffers("c", n, there.buffers)
+        assert fresh.count_nulls(queue) == is_null.sum()
+
+
+def test_several_threads(queue):
+    source = numbers(queue)
+    expected = np.arange(N)
+    wrong = []
+
+    def work():
+        mine = peer.queue()
+        for _ in range(50):
+            tensor = ad.tensor(source, stream=mine)
+            copied = ad.tensor(tensor, copy=True)
+            if not (np.asarray(copied.to("cpu")) == expected).all():
+                wrong.append(copied)
+            del tensor.__sycl_usm_array_interface__["syclobj"]
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(peer.LIMIT_S)
+        assert not thread.is_alive()
+    assert not wrong
+
+
+@pytest.mark.parametrize("offset", [0, 5])
+def test_bits_become_bytes_on_the_device(offset):
+    bits = np.random.default_rng(1).integers(0, 2, 3000).astype(bool)
+    there = ad.array(pa.array(bits)).slice(offset).to(peer.NAME)
+    tensor = ad.tensor(there)
+    assert tensor.device_type == ad.DeviceType.ONEAPI
+    assert (np.asarray(tensor.to("cpu")) == bits[offset:]).all()
+    assert (dpnp.asnumpy(dpnp.from_dlpack(tensor)) == bits[offset:]).all()
+
+
+# --- lifetime -----------------------------------------------------------------------------------
+
+
+class Watched:
+    """A producer that can be watched, and whose interface does not wait, as
+    dpnp's does."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __sycl_usm_array_interface__(self):
+        return {
+            "data": (peer.memory_of(self.array)._pointer, False),
+            "shape": self.array.shape,
+            "strides": None,
+            "typestr": "|i8",
+            "version": 1,
+            "syclobj": self.array.sycl_queue,
+        }
+
+
+def test_everything_dies(queue):
+    array = numbers(queue)
+    before = sys.getrefcount(queue)
+    source = Watched(array)
+    watched = weakref.ref(source)
+    tensor = ad.tensor(source)
+    again = ad.array(tensor.__arrow_c_device_array__())
+    del source
+    gc.collect()
+    assert watched() is not None
+    del tensor, again
+    peer.wait_until(lambda: watched() is None)
+    gc.collect()
+    assert sys.getrefcount(queue) == before
+
+
+def test_memory_is_kept_while_a_consumer_works(queue):
+    """USM is freed without regard to queues: not before the consumer is done."""
+    consumer = peer.queue()
+    source = Watched(numbers(queue))
+    watched = weakref.ref(source)
+    tensor = ad.tensor(source, stream=consumer)
+    with Gate(consumer) as gate:
+        del source, tensor
+        gc.collect()
+        assert watched() is not None
+        gate.open()
+        peer.wait_until(lambda: watched() is None)
+
+
+@pytest.mark.parametrize("way", ["the queue that came", "a queue that was made"])
+def test_memory_is_kept_for_work_on_the_queue_that_was_shown(queue, way):
+    source = Watched(numbers(queue))
+    watched = weakref.ref(source)
+    tensor = ad.tensor(source)
+    if way == "a queue that was made":
+        tensor = ad.tensor(ad.array(tensor.__arrow_c_device_array__()))
+    shown = tensor.__sycl_usm_array_interface__["syclobj"]
+    assert (shown == queue) == (way == "the queue that came")
+    with Gate(shown) as gate:
+        del source, tensor
+        gc.collect()
+        assert watched() is not None
+        gate.open()
+        peer.wait_until(lambda: watched() is None)
+
+
+def test_the_queue_lives_as_long_as_the_data():
+    queue = peer.queue()
+    tensor = ad.tensor(Shown(numbers(queue)))
+    del queue
+    gc.collect()
+    tensor.synchronize()
+    assert (np.asarray(tensor.to("cpu")) == np.arange(N)).all()
+
+
+def test_own_memory_is_not_freed_under_pending_work(queue):
+    for _ in range(50):
+        copied = ad.tensor(numbers(queue), copy=True)
+        del copied
+    ad.device(peer.NAME).synchronize()
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+def run_with(library, script, *arguments, **environment):
+    return run(
+        script,
+        *arguments,
+        environment={
+            "ARROWDEV_ONEAPI_LIBRARY": str(library),
+            "REAL_SYCL_LIBRARY": peer.library_path(),
+            **environment,
+        },
+    )
+
+
+def test_every_function_that_fails():
+    library = c_library.build("failing_sycl")
+    run_with(library, "oneapi_failures", library)
+
+
+@pytest.mark.parametrize("name", ["DeviceMgr_GetDevices", "DeviceVector_GetAt"])
+def test_devices_that_cannot_be_listed(name):
+    library = c_library.build("failing_sycl")
+    run_with(library, "oneapi_library", f"DPCTL{name}", FAILING_SYCL=name)
+
+
+@pytest.mark.parametrize(
+    ("library", "text"),
+    [("/nowhere/lib.so", "/nowhere/lib.so"), ("libm.so.6", "DPCTLDeviceMgr_GetDevices")],
+)
+def test_a_library_that_cannot_be_used(library, text):
+    run_with(library, "oneapi_library", text)
+
+
+def test_kernels_that_cannot_be_built():
+    library = c_library.build("failing_sycl")
+    run_with(library, "oneapi_no_kernels", FAILING_SYCL="KernelBundle_CreateFromOCLSource")
+
+
+def test_declarations_are_those_of_dpctl():
+    """A declaration that differs from the header's is a compiler error."""
+    folder = dpctl.get_include()
+    source = """
+#include <stdint.h>
+#include <dpctl_sycl_interface.h>
+#include "abi/sycl_api.h"
+_Static_assert(sizeof(ad_sycl_arg_type) == sizeof(DPCTLKernelArgType), "");
+#define ad_sycl_arg_type DPCTLKernelArgType
+#define AD_SYCL(name, need, result, parameters) result DPCTL##name parameters;
+#include "abi/sycl_api.def"
+_Static_assert(AD_SYCL_ALL_DEVICES == (DPCTL_ALL | DPCTL_ALL_BACKENDS), "");
+_Static_assert(AD_SYCL_IN_ORDER == DPCTL_IN_ORDER, "");
+_Static_assert(AD_SYCL_UNKNOWN == DPCTL_UNKNOWN_STATUS, "");
+_Static_assert(AD_SYCL_COMPLETE == DPCTL_COMPLETE, "");
+_Static_assert(AD_SYCL_USM_UNKNOWN == DPCTL_USM_UNKNOWN, "");
+_Static_assert(AD_SYCL_USM_DEVICE == DPCTL_USM_DEVICE, "");
+_Static_assert(AD_SYCL_USM_SHARED == DPCTL_USM_SHARED, "");
+_Static_assert(AD_SYCL_USM_HOST == DPCTL_USM_HOST, "");
+_Static_assert(AD_SYCL_HAS_USM_DEVICE == usm_device_allocations, "");
+_Static_assert(AD_SYCL_ARG_INT64 == DPCTL_INT64_T, "");
+_Static_assert(AD_SYCL_ARG_POINTER == DPCTL_VOID_PTR, "");
+"""
+    compiler.check(source, include=(compiler.CSRC, folder))
