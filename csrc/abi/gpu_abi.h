@@ -1,0 +1,111 @@
+/* The structs and numbers of CUDA's driver API and of HIP that are used.
+ * tests/test_gpu_abi.py compares them with cuda.h and hip_runtime_api.h.
+ *
+ * HIP took over CUDA's flags and error codes: AD_GPU_ holds what both have.
+ */
+#ifndef AD_ABI_GPU_ABI_H
+#define AD_ABI_GPU_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    AD_GPU_SUCCESS = 0,
+    AD_GPU_INVALID_VALUE = 1,
+    AD_GPU_OUT_OF_MEMORY = 2,
+    AD_GPU_DEINITIALIZED = 4,
+    AD_GPU_NO_DEVICE = 100,
+    AD_GPU_INVALID_DEVICE = 101,
+    AD_GPU_INVALID_CONTEXT = 201,
+    AD_GPU_INVALID_HANDLE = 400,
+    AD_GPU_NOT_READY = 600,
+    AD_GPU_ILLEGAL_ADDRESS = 700,
+    AD_GPU_LAUNCH_TIMEOUT = 702,
+    AD_GPU_CONTEXT_IS_DESTROYED = 709,
+    AD_GPU_ASSERT = 710,
+    AD_GPU_HARDWARE_STACK_ERROR = 714, /* the first of what kernels die of */
+    AD_GPU_LAUNCH_FAILED = 719,        /* the last */
+    AD_GPU_CAPTURE_UNSUPPORTED = 900,  /* the first of the errors of capture */
+    AD_GPU_CAPTURE_WRONG_THREAD = 908  /* the last */
+};
+
+enum {
+    AD_GPU_STREAM_NON_BLOCKING = 1,
+    AD_GPU_EVENT_BLOCKING_SYNC = 1,
+    AD_GPU_EVENT_DISABLE_TIMING = 2,
+    AD_GPU_HOST_PORTABLE = 1
+};
+
+/* --- CUDA ------------------------------------------------------------------ */
+
+enum {
+    AD_CUDA_STUB_LIBRARY = 34,
+    AD_CUDA_STREAM_LEGACY = 1,
+    AD_CUDA_STREAM_PER_THREAD = 2,
+    AD_CUDA_MANAGED_GLOBAL = 1,
+    AD_CUDA_DEVICE_HAS_POOLS = 115,
+
+    AD_CUDA_POINTER_CONTEXT = 1,
+    AD_CUDA_POINTER_MEMORY_TYPE = 2,
+    AD_CUDA_POINTER_IS_MANAGED = 8,
+    AD_CUDA_POINTER_DEVICE_ORDINAL = 9,
+
+    AD_CUDA_MEMORY_HOST = 1,
+    AD_CUDA_MEMORY_DEVICE = 2,
+    AD_CUDA_MEMORY_UNIFIED = 4
+};
+
+struct ad_cuda_copy_2d { /* CUDA_MEMCPY2D_v2 */
+    size_t source_x;
+    size_t source_y;
+    int source_type;
+    const void *source_host;
+    uint64_t source_device;
+    void *source_array;
+    size_t source_pitch;
+
+    size_t target_x;
+    size_t target_y;
+    int target_type;
+    void *target_host;
+    uint64_t target_device;
+    void *target_array;
+    size_t target_pitch;
+
+    size_t width;
+    size_t height;
+};
+
+/* --- HIP ------------------------------------------------------------------- */
+
+enum {
+    AD_HIP_COPY_HOST_TO_DEVICE = 1,
+    AD_HIP_COPY_DEVICE_TO_HOST = 2,
+    AD_HIP_COPY_DEVICE_TO_DEVICE = 3,
+    AD_HIP_COPY_DEFAULT = 4,
+
+    /* hipMemoryType: ROCm 6 gave it CUDA's numbers. */
+    AD_HIP_5_MEMORY_HOST = 0,
+    AD_HIP_5_MEMORY_DEVICE = 1,
+    AD_HIP_5_MEMORY_UNIFIED = 3,
+    AD_HIP_5_MEMORY_MANAGED = 4,
+    AD_HIP_6_MEMORY_UNREGISTERED = 0,
+    AD_HIP_6_MEMORY_HOST = 1,
+    AD_HIP_6_MEMORY_DEVICE = 2,
+    AD_HIP_6_MEMORY_MANAGED = 3,
+    AD_HIP_6_MEMORY_UNIFIED = 11,
+
+    /* hipRuntimeGetVersion(): major, two digits of minor, five of patch. */
+    AD_HIP_VERSION_MAJOR = 10000000
+};
+
+struct ad_hip_pointer { /* hipPointerAttribute_t */
+    int memory_type;
+    int device;
+    void *device_pointer;
+    void *host_pointer;
+    int is_managed;
+    unsigned int allocation_flags;
+};
+
+#endif /* AD_ABI_GPU_ABI_H */

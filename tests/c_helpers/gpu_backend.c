@@ -1,0 +1,696 @@
+/* The backends of CUDA and HIP, slot by slot, on whatever library is found:
+ * the stand-in drivers of the tests, or a GPU. Argument: "cuda" or "rocm".
+ * A program of its own, see test_gpu_backend.py. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/backend.h"
+
+#define CHECK(condition)                                                      \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
+            fprintf(stderr, "%s:%d: check failed: %s: %s\n", __FILE__,        \
+                    __LINE__, #condition, error.message);                     \
+            exit(1);                                                          \
+        }                                                                     \
+    } while (0)
+#define OK(call) CHECK((call) == AD_OK)
+
+static ad_error error;
+static const struct ad_backend *gpu;
+static ad_device first;
+static int64_t n_devices;
+
+/* --- what the program that uses arrowdev sees ------------------------------ */
+
+static void *library;
+static bool is_hip;
+
+static void *
+symbol(const char *cuda, const char *hip)
+{
+    return dlsym(library, is_hip ? hip : cuda);
+}
+
+static void
+open_library(void)
+{
+    const char *path =
+        getenv(is_hip ? "ARROWDEV_HIP_LIBRARY" : "ARROWDEV_CUDA_LIBRARY");
+    const char *name = is_hip ? "libamdhip64.so" : "libcuda.so.1";
+    library = dlopen(path != NULL ? path : name, RTLD_NOW);
+    CHECK(library != NULL);
+}
+
+/* The current context, or device. */
+static void *
+now_current(void)
+{
+    int (*get)(void *) =
+        (int (*)(void *))symbol("cuCtxGetCurrent", "hipGetDevice");
+    void *found = NULL;
+    CHECK(get != NULL && get(&found) == 0);
+    return found;
+}
+
+static void
+make_current(int64_t id)
+{
+    ad_place place;
+    OK(gpu->home((ad_device){first.type, id}, &place, &error));
+    if (is_hip) {
+        int (*set)(int) = (int (*)(int))symbol("", "hipSetDevice");
+        CHECK(set((int)id) == 0);
+    } else {
+        int (*set)(void *) = (int (*)(void *))symbol("cuCtxSetCurrent", "");
+        CHECK(set(place.context) == 0);
+    }
+}
+
+/* --- helpers ------------------------------------------------------------------ */
+
+enum {
+    N = 1 << 16
+};
+
+static ad_place
+home_of(int64_t id)
+{
+    ad_place place;
+    OK(gpu->home((ad_device){first.type, id}, &place, &error));
+    return place;
+}
+
+static ad_stream
+new_stream(ad_place place)
+{
+    ad_stream stream;
+    OK(gpu->stream_create(place, &stream, &error));
+    CHECK(stream.handle > 2);
+    return stream;
+}
+
+static ad_span
+new_memory(ad_place place, ad_stream stream, size_t nbytes)
+{
+    ad_span span = {.place = place};
+    OK(gpu->allocate(place, stream, nbytes, &span.data, &error));
+    CHECK(((uintptr_t)span.data & 63) == 0);
+    return span;
+}
+
+static ad_span
+on_host(void *data)
+{
+    return (ad_span){.place = {AD_CPU, NULL}, .data = data};
+}
+
+static void
+copy(ad_place place, ad_stream stream, ad_span target, ad_span source,
+     size_t nbytes)
+{
+    const ad_block_copy run = {target, source, nbytes, 1, 0, 0};
+    OK(gpu->copy(place, stream, &run, &error));
+}
+
+static unsigned char *
+pattern(size_t n, unsigned seed)
+{
+    unsigned char *bytes = malloc(n);
+    CHECK(bytes != NULL);
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] = (unsigned char)(i * 31 + i / 251 + seed);
+    }
+    return bytes;
+}
+
+/* Wait by asking, for a limited time. */
+static void
+until_done(ad_place place, ad_event event)
+{
+    for (int i = 0; i < 20000; i++) {
+        bool is_done;
+        OK(gpu->event_query(place, event, &is_done, &error));
+        if (is_done) {
+            return;
+        }
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    CHECK(!"the event is never done");
+}
+
+/* --- tests ---------------------------------------------------------------- */
+
+static void
+test_devices(void)
+{
+    char text[256];
+    ad_place place;
+    OK(gpu->describe(text, sizeof(text), &error));
+    printf("%s\n", text);
+    OK(gpu->device_name(0, text, sizeof(text), &error));
+    CHECK(strlen(text) > 0);
+    printf("%s, %d device(s)\n", text, (int)n_devices);
+    CHECK(gpu->device_name(n_devices, text, sizeof(text), &error) ==
+          AD_ERR_EXCHANGE);
+    CHECK(gpu->home((ad_device){first.type, n_devices}, &place, &error) ==
+          AD_ERR_EXCHANGE);
+    CHECK(strcmp(error.reason, "device") == 0);
+    CHECK(gpu->home((ad_device){first.type, -1}, &place, &error) ==
+          AD_ERR_EXCHANGE);
+    ad_place home = home_of(0);
+    CHECK(ad_place_equal(home, home_of(0)));
+}
+
+static void
+test_there_and_back(void)
+{
+    ad_place place = home_of(0);
+    ad_stream stream = new_stream(place);
+    ad_span memory = new_memory(place, stream, N);
+    unsigned char *out = pattern(N, 1), *in = calloc(1, N);
+    ad_event event = {NULL};
+    copy(place, stream, memory, on_host(out), N);
+    copy(place, stream, on_host(in), memory, N);
+    OK(gpu->event_record(place, stream, &event, &error));
+    CHECK(event.handle != NULL);
+    OK(gpu->event_synchronize(place, event, &error));
+    CHECK(memcmp(in, out, N) == 0);
+
+    /* A part of it, and the same event once more. */
+    void *same = event.handle;
+    ad_span part = memory;
+    part.offset = 1000;
+    memset(in, 0, N);
+    copy(place, stream, on_host(in), part, 17);
+    OK(gpu->event_record(place, stream, &event, &error));
+    CHECK(event.handle == same);
+    until_done(place, event);
+    CHECK(memcmp(in, out + 1000, 17) == 0 && in[17] == 0);
+
+    /* An event whose context is not known. */
+    const ad_place unknown = {place.device, NULL};
+    OK(gpu->event_synchronize(unknown, event, &error));
+    until_done(unknown, event);
+
+    gpu->event_destroy(place, event);
+    gpu->deallocate(place, stream, memory.data);
+    OK(gpu->stream_synchronize(place, stream, &error));
+    OK(gpu->synchronize(place, &error));
+    gpu->stream_destroy(place, stream);
+    free(out);
+    free(in);
+}
+
+static void
+test_rows(void)
+{
+    enum {
+        ROWS = 37,
+        WIDTH = 29,
+        PITCH = 64,
+        TIGHT = 31
+    };
+    ad_place place = home_of(0);
+    ad_stream stream = new_stream(place);
+    ad_span a = new_memory(place, stream, ROWS * PITCH);
+    ad_span b = new_memory(place, stream, ROWS * TIGHT);
+    unsigned char *out = pattern(ROWS * PITCH, 2), *in = calloc(ROWS, WIDTH);
+    ad_block_copy block = {a, on_host(out), WIDTH, ROWS, PITCH, PITCH};
+    OK(gpu->copy(place, stream, &block, &error));
+    block = (ad_block_copy){b, a, WIDTH, ROWS, TIGHT, PITCH};
+    OK(gpu->copy(place, stream, &block, &error));
+    block = (ad_block_copy){on_host(in), b, WIDTH, ROWS, WIDTH, TIGHT};
+    OK(gpu->copy(place, stream, &block, &error));
+    OK(gpu->stream_synchronize(place, stream, &error));
+    for (int row = 0; row < ROWS; row++) {
+        CHECK(memcmp(in + row * WIDTH, out + row * PITCH, WIDTH) == 0);
+    }
+    block.width = 0;
+    OK(gpu->copy(place, stream, &block, &error));
+    gpu->deallocate(place, stream, a.data);
+    gpu->deallocate(place, stream, b.data);
+    gpu->stream_destroy(place, stream);
+    free(out);
+    free(in);
+}
+
+static void
+test_order_of_streams(void)
+{
+    ad_place place = home_of(0);
+    ad_place other = home_of(n_devices - 1);
+    ad_stream one = new_stream(place), two = new_stream(other);
+    ad_span memory = new_memory(place, one, N);
+    unsigned char *out = pattern(N, 3), *in = calloc(1, N);
+    ad_event ready = {NULL}, done = {NULL};
+    copy(place, one, memory, on_host(out), N);
+    OK(gpu->event_record(place, one, &ready, &error));
+    OK(gpu->stream_wait(other, two, ready, &error));
+    OK(gpu->event_record(other, two, &done, &error));
+    gpu->event_destroy(place, ready);
+    OK(gpu->stream_wait(place, one, done, &error));
+    copy(place, one, on_host(in), memory, N);
+    OK(gpu->stream_synchronize(place, one, &error));
+    CHECK(memcmp(in, out, N) == 0);
+    gpu->event_destroy(other, done);
+    gpu->deallocate(place, one, memory.data);
+    gpu->stream_destroy(place, one);
+    gpu->stream_destroy(other, two);
+    free(out);
+    free(in);
+}
+
+static void
+test_peers(void)
+{
+    enum {
+        ROWS = 16,
+        PITCH = N / ROWS,
+        WIDTH = PITCH - 5
+    };
+    if (n_devices < 2) {
+        printf("one device: no peers\n");
+        return;
+    }
+    ad_place a = home_of(0), b = home_of(1);
+    ad_stream stream_a = new_stream(a), stream_b = new_stream(b);
+    ad_span on_a = new_memory(a, stream_a, N),
+            on_b = new_memory(b, stream_b, N);
+    unsigned char *out = pattern(N, 4), *in = calloc(1, N);
+    copy(a, stream_a, on_a, on_host(out), N);
+    OK(gpu->stream_synchronize(a, stream_a, &error));
+    /* Memory of a pool does not say which context it is in. */
+    on_a.place.context = NULL;
+    copy(b, stream_b, on_b, on_a, N);
+    copy(b, stream_b, on_host(in), on_b, N);
+    OK(gpu->stream_synchronize(b, stream_b, &error));
+    CHECK(memcmp(in, out, N) == 0);
+
+    memset(in, 0, N);
+    copy(b, stream_b, on_b, on_host(in), N);
+    const ad_block_copy block = {on_b, on_a, WIDTH, ROWS, PITCH, PITCH};
+    OK(gpu->copy(b, stream_b, &block, &error));
+    copy(b, stream_b, on_host(in), on_b, N);
+    OK(gpu->stream_synchronize(b, stream_b, &error));
+    for (int row = 0; row < ROWS; row++) {
+        CHECK(memcmp(in + row * PITCH, out + row * PITCH, WIDTH) == 0);
+        CHECK(in[row * PITCH + WIDTH] == 0);
+    }
+    gpu->deallocate(a, stream_a, on_a.data);
+    gpu->deallocate(b, stream_b, on_b.data);
+    gpu->stream_destroy(a, stream_a);
+    gpu->stream_destroy(b, stream_b);
+    free(out);
+    free(in);
+}
+
+static void
+check_kind(int64_t id, int32_t type, ad_memory_kind kind)
+{
+    ad_place place;
+    ad_memory_info info;
+    OK(gpu->home((ad_device){type, id}, &place, &error));
+    CHECK(place.device.type == type);
+    ad_stream stream = new_stream(place);
+    ad_span memory = new_memory(place, stream, N);
+    const char *inner = (const char *)memory.data + 100;
+    OK(gpu->classify(inner, place, &info, &error));
+    CHECK(info.kind == kind);
+    CHECK(ad_device_equal(info.place.device, place.device));
+    CHECK(info.device_accessible);
+    CHECK(info.host_accessible == (kind != AD_MEMORY_DEVICE));
+    if (info.host_accessible) {
+        memset(memory.data, 1, N);
+    }
+    gpu->deallocate(place, stream, memory.data);
+    gpu->stream_destroy(place, stream);
+}
+
+static void
+test_pointers(void)
+{
+    ad_memory_info info;
+    int64_t last = n_devices - 1;
+    unsigned char *host = pattern(N, 5);
+    check_kind(last, gpu->device_types[0], AD_MEMORY_DEVICE);
+    check_kind(0, gpu->device_types[1], AD_MEMORY_PINNED);
+    if (gpu->device_types[2] != 0) {
+        check_kind(0, gpu->device_types[2], AD_MEMORY_MANAGED);
+    }
+    const void *unknown[] = {host, &info, NULL, (void *)&test_pointers};
+    for (size_t i = 0; i < 4; i++) {
+        OK(gpu->classify(unknown[i], home_of(0), &info, &error));
+        CHECK(info.kind == AD_MEMORY_UNREGISTERED);
+        CHECK(!info.host_accessible && !info.device_accessible);
+    }
+    free(host);
+}
+
+static void
+test_places_of_streams(void)
+{
+    ad_place found;
+    int64_t last = n_devices - 1;
+    ad_place home = home_of(last);
+    ad_stream stream = new_stream(home);
+    const ad_place not_said = {{first.type, -1}, NULL};
+    const ad_place pinned = {{gpu->device_types[1], 0}, NULL};
+    OK(gpu->stream_place(stream, home, &found, &error));
+    CHECK(ad_place_equal(found, home));
+    OK(gpu->stream_place(stream, not_said, &found, &error));
+    CHECK(ad_place_equal(found, home));
+    OK(gpu->stream_place(stream, pinned, &found, &error));
+    CHECK(ad_place_equal(found, home));
+    OK(gpu->stream_place(gpu->default_stream, home, &found, &error));
+    CHECK(ad_place_equal(found, home));
+    const ad_place without = {home.device, NULL};
+    OK(gpu->stream_place(gpu->default_stream, without, &found, &error));
+    CHECK(ad_place_equal(found, home));
+    if (n_devices > 1) {
+        CHECK(gpu->stream_place(stream, home_of(0), &found, &error) ==
+              AD_ERR_EXCHANGE);
+        CHECK(strcmp(error.reason, "stream") == 0);
+    }
+    gpu->stream_destroy(home, stream);
+}
+
+static void
+test_default_stream(void)
+{
+    ad_place place = home_of(0);
+    ad_stream stream = gpu->default_stream;
+    ad_event event = {NULL};
+    bool is_capturing = true;
+    OK(gpu->stream_is_capturing(place, stream, &is_capturing, &error));
+    CHECK(!is_capturing);
+    OK(gpu->event_record(place, stream, &event, &error));
+    OK(gpu->stream_wait(place, stream, event, &error));
+    OK(gpu->stream_synchronize(place, stream, &error));
+    gpu->event_destroy(place, event);
+}
+
+static void
+test_kernels(void)
+{
+    ad_place place = home_of(n_devices - 1);
+    ad_stream stream = new_stream(place);
+    ad_span bits = new_memory(place, stream, N), bytes;
+    unsigned char *out = pattern(N, 6);
+    copy(place, stream, bits, on_host(out), N);
+    const int64_t lengths[] = {1, 7, 64, 1000, 8 * N - 13};
+    for (size_t i = 0; i < 5; i++) {
+        int64_t length = lengths[i];
+        int64_t groups = (length + 7) / 8;
+        unsigned char *in = calloc(1, (size_t)length);
+        bytes = new_memory(place, stream, (size_t)length);
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_UNPACK_BITS,
+            .source = bits,
+            .target = bytes,
+            .bit_offset = 13,
+            .length = length,
+            .n_items =
+                groups <= AD_KERNEL_GROUP ? groups : 4 * AD_KERNEL_GROUP,
+        };
+        if (gpu->launch(place, stream, &launch, &error) != AD_OK) {
+            /* The only good reason: there is no compiler. */
+            CHECK(is_hip);
+            CHECK(strcmp(error.reason, "kernel") == 0);
+            printf("no kernels: %s\n", error.message);
+            free(in);
+            gpu->deallocate(place, stream, bytes.data);
+            break;
+        }
+        copy(place, stream, on_host(in), bytes, (size_t)length);
+        OK(gpu->stream_synchronize(place, stream, &error));
+        for (int64_t j = 0; j < length; j++) {
+            CHECK(in[j] == ((out[(j + 13) / 8] >> ((j + 13) % 8)) & 1));
+        }
+        gpu->deallocate(place, stream, bytes.data);
+        free(in);
+    }
+    gpu->deallocate(place, stream, bits.data);
+    gpu->stream_destroy(place, stream);
+    free(out);
+}
+
+static void
+test_errors(void)
+{
+    ad_place place = home_of(0);
+    void *data;
+    CHECK(gpu->allocate(place, gpu->default_stream, (size_t)1 << 60, &data,
+                        &error) == AD_ERR_MEMORY);
+    CHECK(error.has_device && strstr(error.message, "allocate") != NULL);
+    const ad_place nowhere = {{first.type, n_devices}, NULL};
+    ad_event event = {NULL};
+    CHECK(gpu->event_record(nowhere, gpu->default_stream, &event, &error) ==
+          AD_ERR_DEVICE);
+    CHECK(error.code == 101 && event.handle == NULL);
+}
+
+static void
+test_capture(void)
+{
+    ad_place place = home_of(0);
+    ad_stream stream = new_stream(place);
+    ad_event before = {NULL}, inside = {NULL};
+    bool is_capturing = false;
+    void *graph = NULL;
+    int (*begin)(void *, int) = (int (*)(void *, int))symbol(
+        "cuStreamBeginCapture_v2", "hipStreamBeginCapture");
+    int (*end)(void *, void **) = (int (*)(void *, void **))symbol(
+        "cuStreamEndCapture", "hipStreamEndCapture");
+    CHECK(begin != NULL && end != NULL);
+    OK(gpu->event_record(place, stream, &before, &error));
+    OK(gpu->stream_synchronize(place, stream, &error));
+    CHECK(begin((void *)stream.handle, 2 /* relaxed */) == 0);
+    OK(gpu->stream_is_capturing(place, stream, &is_capturing, &error));
+    CHECK(is_capturing);
+    OK(gpu->event_record(place, stream, &inside, &error));
+    OK(gpu->stream_wait(place, stream, inside, &error));
+    CHECK(gpu->event_synchronize(place, inside, &error) == AD_ERR_EXCHANGE);
+    CHECK(strcmp(error.reason, "capture") == 0);
+    CHECK(error.code >= 900 && error.code <= 908);
+    CHECK(strstr(error.hint, "stream=") != NULL);
+    (void)end((void *)stream.handle, &graph);
+    gpu->event_destroy(place, before);
+    gpu->event_destroy(place, inside);
+    gpu->stream_destroy(place, stream);
+}
+
+/* --- failures, which only a stand-in has on demand --------------------------- */
+
+static void (*fail_at)(uint64_t n, const char *name, int code, int stay);
+
+static ad_place failing_place;
+static ad_stream failing_stream;
+static ad_event failing_event;
+
+static ad_status
+do_record(void)
+{
+    ad_event event = {NULL};
+    ad_status status =
+        gpu->event_record(failing_place, failing_stream, &event, &error);
+    CHECK(event.handle == NULL);
+    return status;
+}
+
+static ad_status
+do_record_again(void)
+{
+    void *same = failing_event.handle;
+    ad_status status = gpu->event_record(failing_place, failing_stream,
+                                         &failing_event, &error);
+    CHECK(failing_event.handle == same);
+    return status;
+}
+
+static ad_status
+do_query(void)
+{
+    bool is_done;
+    return gpu->event_query(failing_place, failing_event, &is_done, &error);
+}
+
+static ad_status
+do_wait(void)
+{
+    return gpu->stream_wait(failing_place, failing_stream, failing_event,
+                            &error);
+}
+
+static ad_status
+do_synchronize(void)
+{
+    return gpu->event_synchronize(failing_place, failing_event, &error);
+}
+
+static ad_status
+do_create(void)
+{
+    ad_stream stream;
+    return gpu->stream_create(failing_place, &stream, &error);
+}
+
+static ad_status
+do_copy(void)
+{
+    char bytes[16] = {0};
+    const ad_block_copy block = {on_host(bytes), on_host(bytes), 8, 1, 0, 0};
+    return gpu->copy(failing_place, failing_stream, &block, &error);
+}
+
+static ad_status
+do_classify(void)
+{
+    ad_memory_info info;
+    return gpu->classify(&error, failing_place, &info, &error);
+}
+
+static ad_status
+do_idle(void)
+{
+    return gpu->synchronize(failing_place, &error);
+}
+
+static const struct {
+    const char *cuda;
+    const char *hip;
+    ad_status (*run)(void);
+} failures[] = {
+    {"cuEventCreate", "hipEventCreateWithFlags", do_record},
+    {"cuEventRecord", "hipEventRecord", do_record},
+    {"cuEventRecord", "hipEventRecord", do_record_again},
+    {"cuEventQuery", "hipEventQuery", do_query},
+    {"cuStreamWaitEvent", "hipStreamWaitEvent", do_wait},
+    {"cuEventSynchronize", "hipEventSynchronize", do_synchronize},
+    {"cuStreamCreate", "hipStreamCreateWithFlags", do_create},
+    {"cuMemcpyAsync", "hipMemcpyAsync", do_copy},
+    {"cuPointerGetAttributes", "hipPointerGetAttributes", do_classify},
+    {"cuCtxSynchronize", "hipDeviceSynchronize", do_idle},
+    {"cuCtxGetCurrent", "hipGetDevice", do_wait},
+};
+
+static const struct {
+    int code;
+    ad_status status;
+    const char *reason;
+    const char *hint;
+} codes[] = {
+    {400, AD_ERR_DEVICE, NULL, "destroyed"},
+    {700, AD_ERR_DEVICE, NULL, "new process"},
+    {704, AD_ERR_DEVICE, NULL, NULL},
+    {719, AD_ERR_DEVICE, NULL, "new process"},
+    {709, AD_ERR_DEVICE, NULL, "resetting"},
+    {999, AD_ERR_DEVICE, NULL, NULL},
+    {906, AD_ERR_EXCHANGE, "capture", "pass stream= of the same capture"},
+};
+
+static void
+test_failures(void)
+{
+    fail_at = (void (*)(uint64_t, const char *, int, int))symbol(
+        "fake_fail_at", "fake_fail_at");
+    if (fail_at == NULL) {
+        printf("no failures on demand\n");
+        return;
+    }
+    failing_place = home_of(n_devices - 1);
+    failing_stream = new_stream(failing_place);
+    failing_event.handle = NULL;
+    OK(gpu->event_record(failing_place, failing_stream, &failing_event,
+                         &error));
+    void *before = now_current();
+    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+        const char *call = is_hip ? failures[i].hip : failures[i].cuda;
+        for (size_t j = 0; j < sizeof(codes) / sizeof(codes[0]); j++) {
+            memset(&error, 0, sizeof(error));
+            fail_at(1, call, codes[j].code, 0);
+            CHECK(failures[i].run() == codes[j].status);
+            fail_at(0, NULL, 0, 0);
+            CHECK(error.status == codes[j].status);
+            CHECK(error.code == codes[j].code);
+            CHECK(strstr(error.message, call) != NULL);
+            CHECK(error.has_device);
+            CHECK(codes[j].reason == NULL
+                      ? error.reason == NULL
+                      : strcmp(error.reason, codes[j].reason) == 0);
+            CHECK(codes[j].hint == NULL
+                      ? error.hint[0] == '\0'
+                      : strstr(error.hint, codes[j].hint) != NULL);
+            CHECK(now_current() == before);
+        }
+    }
+    gpu->event_destroy(failing_place, failing_event);
+    gpu->stream_destroy(failing_place, failing_stream);
+}
+
+static void
+check_stand_in(void)
+{
+    char words[4096] = "";
+    size_t (*ask)(char *, size_t) = (size_t(*)(char *, size_t))symbol(
+        "fake_violations", "fake_violations");
+    if (ask != NULL && ask(words, sizeof(words)) != 0) {
+        fprintf(stderr, "violations: %s\n", words);
+        exit(1);
+    }
+    ask =
+        (size_t(*)(char *, size_t))symbol("fake_stub_hits", "fake_stub_hits");
+    if (ask != NULL && ask(words, sizeof(words)) != 0) {
+        fprintf(stderr, "functions that the stand-in lacks: %s\n", words);
+        exit(1);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } tests[] = {
+        {"devices", test_devices},
+        {"there and back", test_there_and_back},
+        {"rows", test_rows},
+        {"order of streams", test_order_of_streams},
+        {"peers", test_peers},
+        {"pointers", test_pointers},
+        {"places of streams", test_places_of_streams},
+        {"default stream", test_default_stream},
+        {"kernels", test_kernels},
+        {"errors", test_errors},
+        {"capture", test_capture},
+        {"failures", test_failures},
+    };
+    CHECK(argc == 2 && ad_device_parse(argv[1], &first));
+    if (ad_backend_open(first.type, &gpu, &error) != AD_OK) {
+        printf("%s\n", error.message);
+        return 77;
+    }
+    OK(gpu->count(&n_devices, &error));
+    if (n_devices == 0) {
+        printf("the library finds no device\n");
+        return 77;
+    }
+    /* First with nothing current (CUDA), then with the last device. */
+    is_hip = strcmp(gpu->name, "hip") == 0;
+    open_library();
+    for (int round = 0; round < 2; round++) {
+        void *before = now_current();
+        for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+            tests[i].run();
+            CHECK(now_current() == before);
+            printf("ok %s\n", tests[i].name);
+        }
+        make_current(n_devices - 1);
+    }
+    check_stand_in();
+    return 0;
+}

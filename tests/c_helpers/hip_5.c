@@ -1,0 +1,44 @@
+/* The stand-in for HIP as ROCm 5 had it: linked before it, this answers for a
+ * few functions. hipMemoryType had other numbers, and a pointer that is not
+ * known was an error. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+#include "abi/gpu_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static void *
+next(const char *name)
+{
+    return dlsym(RTLD_NEXT, name);
+}
+
+EXPORT int
+hipRuntimeGetVersion(int *out)
+{
+    *out = 50221153;
+    return 0;
+}
+
+EXPORT int
+hipPointerGetAttributes(struct ad_hip_pointer *out, const void *pointer)
+{
+    int (*ask)(struct ad_hip_pointer *, const void *) =
+        (int (*)(struct ad_hip_pointer *, const void *))next(__func__);
+    int code = ask(out, pointer);
+    if (code == 0) {
+        switch (out->memory_type) {
+            case AD_HIP_6_MEMORY_HOST:
+                out->memory_type = AD_HIP_5_MEMORY_HOST;
+                break;
+            case AD_HIP_6_MEMORY_DEVICE:
+                out->memory_type = AD_HIP_5_MEMORY_DEVICE;
+                break;
+            default:
+                return 1;
+        }
+    }
+    return code;
+}

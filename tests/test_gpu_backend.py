@@ -1,0 +1,137 @@
+"""The backends of CUDA and HIP, slot by slot: c_helpers/gpu_backend.c.
+
+On the stand-in drivers, which fail on demand and count what a real driver would
+not forgive; and on a GPU where there is one.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import c_library
+import fakegpu
+import pytest
+
+import compiler
+
+SOURCE = compiler.ROOT / "tests" / "c_helpers" / "gpu_backend.c"
+FOLDERS = ("core", "device", "kernels")
+VARIABLES = {"cuda": "ARROWDEV_CUDA_LIBRARY", "hip": "ARROWDEV_HIP_LIBRARY"}
+DEVICES = {"cuda": "cuda", "hip": "rocm"}
+REAL = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
+NO_DEVICE = 77
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    target = tmp_path_factory.mktemp("gpu") / "gpu_backend"
+    files = [path for folder in FOLDERS for path in sorted((compiler.CSRC / folder).glob("*.c"))]
+    libraries = ["-lpthread", "-ldl", "-lm"]
+    flags = [*compiler.STRICT, "-O1", "-g", "-fsanitize=address,undefined", f"-I{compiler.CSRC}"]
+    built = compiler.run(
+        [*compiler.command(), *flags, str(SOURCE), *map(str, files), *libraries, "-o", str(target)]
+    )
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+def start(program, face, library, **more):
+    # The drivers and their stand-ins keep what they made until the process ends.
+    environment = {
+        **compiler.clean_environment(),
+        "ASAN_OPTIONS": "detect_leaks=0:protect_shadow_gap=0",
+        VARIABLES[face]: library,
+        **more,
+    }
+    return subprocess.run(
+        [str(program), DEVICES[face]], capture_output=True, text=True, timeout=120, env=environment
+    )
+
+
+def run(program, face, library, **more):
+    done = start(program, face, library, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok failures") == 2
+    return done.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("face", ["cuda", "hip"])
+def test_on_stand_in(program, face):
+    compiler_library = str(c_library.build("fake_hiprtc"))
+    said = run(program, face, fakegpu.build(face), ARROWDEV_HIPRTC_LIBRARY=compiler_library)
+    assert "no failures on demand" not in said
+    assert "no kernels" not in said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("face", "missing"),
+    [
+        ("cuda", "cuMemAllocAsync"),
+        ("cuda", "cuMemFreeAsync"),
+        ("cuda", "cuCtxGetId"),
+        ("hip", "hipDeviceGetDefaultMemPool"),
+        ("hip", "hipFreeAsync"),
+        ("hip", "hipStreamGetDevice"),
+    ],
+)
+def test_without_an_optional_function(program, tmp_path, face, missing):
+    """A copy of the library in which the name is spelled otherwise."""
+    original = Path(fakegpu.build(face))
+    name = f"\0{missing}\0".encode()
+    content = original.read_bytes()
+    assert name in content
+    copy = tmp_path / original.name
+    copy.write_bytes(content.replace(name, name.replace(b"G", b"_").replace(b"A", b"_")))
+    # Not in this process, where it would be found by other tests.
+    probe = f"import ctypes; assert not hasattr(ctypes.CDLL({str(copy)!r}), {missing!r})"
+    subprocess.run([sys.executable, "-c", probe], check=True, env=compiler.clean_environment())
+    run(program, face, str(copy))
+
+
+@pytest.mark.timeout(600)
+def test_hip_of_rocm_5(program, tmp_path):
+    original = Path(fakegpu.build("hip"))
+    library = tmp_path / "libhip_5.so"
+    flags = [*compiler.STRICT, "-fPIC", "-shared", f"-I{compiler.CSRC}"]
+    linking = ["-Wl,--no-as-needed", str(original), f"-Wl,-rpath,{original.parent}", "-ldl"]
+    source = compiler.ROOT / "tests" / "c_helpers" / "hip_5.c"
+    built = compiler.run([*compiler.command(), *flags, str(source), *linking, "-o", str(library)])
+    assert built.returncode == 0, built.stderr
+    said = run(program, "hip", str(library))
+    assert "HIP 5.2" in said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "call",
+    ["hiprtcCreateProgram", "hiprtcCompileProgram", "hiprtcGetCodeSize", "hiprtcGetCode"],
+)
+def test_kernels_that_hip_cannot_build(program, call):
+    library = str(c_library.build("fake_hiprtc"))
+    more = {"ARROWDEV_HIPRTC_LIBRARY": library, "FAKE_HIPRTC": call}
+    said = run(program, "hip", fakegpu.build("hip"), **more)
+    message = f"cannot be built for this device: {call} failed: HIPRTC_ERROR_COMPILATION (6)"
+    assert said.count(f"no kernels: arrowdev's kernels {message}") == 2
+    assert ("arrowdev.hip:1: an error\n" in said) == (call == "hiprtcCompileProgram")
+
+
+@pytest.mark.timeout(600)
+def test_hip_without_its_compiler(program):
+    said = run(program, "hip", fakegpu.build("hip"), ARROWDEV_HIPRTC_LIBRARY="/nowhere/lib.so")
+    assert said.count("no kernels: arrowdev's kernels cannot be built") == 2
+    assert "/nowhere/lib.so" in said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("face", ["cuda", "hip"])
+def test_on_a_gpu(program, face):
+    name = os.environ.get(VARIABLES[face], "/nowhere/")
+    if name.startswith("/nowhere/"):  # conftest.py keeps drivers out of this process
+        name = REAL[face]
+    done = start(program, face, name)
+    if done.returncode == NO_DEVICE:
+        pytest.skip(f"needs a GPU: {done.stdout}")
+    assert done.returncode == 0, done.stdout + done.stderr
