@@ -11,6 +11,7 @@ import gc
 import os
 import re
 
+import pocl_environment  # noqa: F401
 import pytest
 
 # Tests make up CUDA and ROCm memory: no driver must be handed that. The suites

@@ -71,7 +71,9 @@ typedef struct filter {
 static bool
 matches(const entry *e, const filter *which)
 {
-    return (which->place == NULL || ad_place_equal(e->place, *which->place)) &&
+    /* Whatever its context: an owner may not have been told which. */
+    return (which->place == NULL ||
+            ad_device_equal(e->place.device, which->place->device)) &&
            (!which->idle || e->idle);
 }
 

@@ -25,7 +25,8 @@ void ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
 /* Release what is ready; never waits. Cheap when the list is empty. */
 void ad_parked_drain(void);
 
-/* Wait for and release everything that is parked in this place. Blocks. */
+/* Wait for and release everything that is parked on the device of this place.
+ * Blocks. */
 AD_MUST_CHECK ad_status ad_parked_wait(ad_place place, ad_error *err);
 
 size_t ad_parked_count(void);

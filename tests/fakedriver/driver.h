@@ -1,0 +1,458 @@
+/* Stand-in GPU drivers for the tests: what both faces (CUDA, HIP) share.
+ *
+ * Queues, events and memory are those of the software device's engine; this
+ * adds what a driver knows beyond them: contexts, default streams, checks,
+ * memory pools, capture into graphs, and the tests' controls (controls.h).
+ * Error numbers are CUDA's; those of HIP are the same where both have them.
+ *
+ * Not here: compilers and kernels other than arrowdev's own, the private tables
+ * of cudart (so no CuPy, RMM, torch), arrays and textures, virtual memory, IPC,
+ * nodes of graphs, memory that a graph allocates, NVML. Nothing was compared
+ * with a real driver: where this one is lenient, a test on it proves nothing.
+ *
+ * One lock guards all state of this layer. It is never held while something
+ * waits, while work runs, or while a callback is called. Names that end in
+ * `_locked` expect it to be held.
+ */
+#ifndef FD_DRIVER_H
+#define FD_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/software_engine.h"
+#include "kernels/kernels.h"
+
+#define FD_EXPORT __attribute__((visibility("default")))
+
+enum {
+    FD_OK = 0,
+    FD_INVALID_VALUE = 1,
+    FD_OUT_OF_MEMORY = 2,
+    FD_NOT_INITIALIZED = 3,
+    FD_INVALID_DEVICE = 101,
+    FD_INVALID_CONTEXT = 201,
+    FD_NO_BINARY = 209,
+    FD_INVALID_HANDLE = 400,
+    FD_NOT_FOUND = 500,
+    FD_NOT_READY = 600,
+    FD_ILLEGAL_ADDRESS = 700,
+    FD_PEER_ALREADY_ENABLED = 704,
+    FD_PEER_NOT_ENABLED = 705,
+    FD_CONTEXT_DESTROYED = 709,
+    FD_ALREADY_REGISTERED = 712,
+    FD_NOT_REGISTERED = 713,
+    FD_LAUNCH_FAILED = 719,
+    FD_NOT_SUPPORTED = 801,
+    FD_CAPTURE_UNSUPPORTED = 900,
+    FD_CAPTURE_INVALIDATED = 901,
+    FD_CAPTURE_MERGE = 902,
+    FD_CAPTURE_UNMATCHED = 903,
+    FD_CAPTURE_UNJOINED = 904,
+    FD_CAPTURE_ISOLATION = 905,
+    FD_CAPTURE_IMPLICIT = 906,
+    FD_CAPTURED_EVENT = 907,
+    FD_CAPTURE_WRONG_THREAD = 908,
+    FD_TIMEOUT = 909,
+    FD_UNKNOWN = 999
+};
+
+enum {
+    FD_MAX_DEVICES = 8,
+    FD_LEGACY = 1, /* stream handles with a meaning of their own */
+    FD_PER_THREAD = 2
+};
+
+/* What differs between the two libraries below their function names. */
+typedef struct fd_face {
+    /* HIP: a thread without a current context works on device 0. */
+    bool has_implicit_context;
+    /* HIP: freeing memory waits for the device, as its documentation says. */
+    bool free_waits;
+} fd_face;
+
+extern const fd_face fd_face_here; /* one per library */
+
+/* --- state.c: start, lock, and what every call begins with ------------------ */
+
+void fd_lock(void);
+void fd_unlock(void);
+
+/* Make the devices; may be called again. */
+int fd_start(void);
+int fd_n_devices(void);
+
+/* Every exported function begins with this: it is logged with its stream
+ * (0: none, or the default one), and refused where the driver was not started,
+ * the process was forked, a test planned its failure, or the current context
+ * is broken by an earlier asynchronous error. */
+int fd_enter(const char *name, uintptr_t stream);
+
+/* For the few functions that work before the start and in broken contexts. */
+int fd_enter_early(const char *name);
+
+#define FD_ENTER(stream)                                                      \
+    do {                                                                      \
+        int entered = fd_enter(__func__, (uintptr_t)(stream));                \
+        if (entered != FD_OK) {                                               \
+            return entered;                                                   \
+        }                                                                     \
+    } while (0)
+
+/* The driver's number for the engine's status. */
+int fd_code(int engine_status);
+
+/* A mistake of the library under test that a GPU would punish by chance only:
+ * kept for fake_violations(). */
+void fd_violation(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* True once the process is about to end: work that polls gives up. */
+bool fd_is_stopping(void);
+
+/* Most milliseconds that a host wait may take (FD_TIMEOUT). */
+int64_t fd_patience(void);
+
+/* --- context.c ---------------------------------------------------------------- */
+
+typedef struct fd_context {
+    struct fd_context *next; /* never freed: stale handles are recognized */
+    int device;
+    bool is_primary;
+    bool is_live;
+    int n_retained; /* primary */
+    unsigned flags;
+    _Atomic int broken; /* error of asynchronous work: later calls fail */
+    uint64_t id;
+    uint64_t legacy; /* queue of the legacy default stream */
+    uint32_t peers;  /* bit n: access to device n was enabled */
+} fd_context;
+
+/* This thread's current context. FD_INVALID_CONTEXT without one,
+ * FD_CONTEXT_DESTROYED for a dead one. */
+int fd_context_current(fd_context **out);
+
+/* The same or NULL, without a word. */
+fd_context *fd_context_peek(void);
+
+/* Is it one, and live? */
+int fd_context_check(const fd_context *context);
+
+int fd_context_set(fd_context *context); /* NULL: pop */
+int fd_context_push(fd_context *context);
+int fd_context_pop(fd_context **out);
+int fd_context_depth(void);
+
+int fd_context_create(int device, unsigned flags, fd_context **out);
+int fd_context_destroy(fd_context *context);
+
+/* The primary context of a device, whatever its state. */
+int fd_context_primary(int device, fd_context **out);
+int fd_context_retain(int device, fd_context **out);
+int fd_context_release(int device);
+int fd_context_reset(int device);
+
+size_t fd_context_count(void); /* live ones */
+void fd_context_mend_all(void);
+
+/* Sleep until all its work is done. */
+int fd_context_synchronize(fd_context *context);
+
+/* --- stream.c ----------------------------------------------------------------- */
+
+typedef struct fd_capture fd_capture;
+
+typedef enum fd_stream_kind {
+    FD_STREAM_USER,
+    FD_STREAM_LEGACY,
+    FD_STREAM_PER_THREAD
+} fd_stream_kind;
+
+typedef struct fd_stream {
+    struct fd_stream *next;
+    uint64_t queue; /* also the handle of user streams */
+    fd_context *context;
+    fd_stream_kind kind;
+    bool is_blocking; /* synchronizes with the legacy default stream */
+    unsigned flags;
+    int priority;
+    fd_capture *capture;
+    size_t n_captured; /* operations and waits since it joined the capture */
+    bool is_joined;    /* another stream of the capture waited for them */
+} fd_stream;
+
+/* The stream behind a handle, default ones in the current context.
+ * FD_INVALID_HANDLE for what is none (any more). */
+int fd_stream_find_locked(uintptr_t handle, fd_stream **out);
+
+/* The same, and the caller holds the lock on success only. */
+int fd_stream_lock(uintptr_t handle, fd_stream **out);
+
+int fd_stream_create(unsigned flags, int priority, uintptr_t *out);
+int fd_stream_destroy(uintptr_t handle);
+int fd_stream_query(uintptr_t handle);
+int fd_stream_synchronize(uintptr_t handle);
+int fd_stream_wait_event(uintptr_t handle, uintptr_t event);
+int fd_stream_context(uintptr_t handle, fd_context **out);
+int fd_stream_flags(uintptr_t handle, unsigned *out);
+int fd_stream_priority(uintptr_t handle, int *out);
+size_t fd_stream_count(void); /* live ones of users */
+
+/* Make the default stream of this context; drop all streams of one. */
+int fd_stream_new_legacy_locked(fd_context *context);
+void fd_stream_drop_all_locked(fd_context *context);
+
+/* In this thread a NULL stream means the per-thread one, while > 0. */
+extern __thread int fd_null_is_per_thread;
+
+/* Legacy barriers around one submission: the stream waits for what the rules
+ * of default streams say. FD_CAPTURE_IMPLICIT, which ends the capture. */
+int fd_stream_barrier_locked(fd_stream *stream);
+
+/* --- operation.c: work ------------------------------------------------------- */
+
+typedef struct fd_range {
+    void *start;
+    size_t nbytes; /* 0: none */
+    bool is_written;
+} fd_range;
+
+typedef struct fd_operation fd_operation;
+
+struct fd_operation {
+    fd_operation *next; /* pending ones, or those of a graph */
+    fd_operation *previous;
+    const char *name;
+    int (*run)(fd_operation *operation); /* an ad_engine_status */
+    fd_context *context;
+    uint64_t queue;
+    fd_range ranges[2];
+    void *staging; /* freed afterwards */
+    union {
+        struct {
+            char *target;
+            const char *source;
+            size_t target_pitch;
+            size_t source_pitch;
+            size_t width;
+            size_t height;
+        } copy;
+        struct {
+            char *target;
+            size_t pitch;
+            uint32_t pattern;
+            size_t size;  /* 1, 2 or 4 */
+            size_t width; /* in elements */
+            size_t height;
+        } fill;
+        struct {
+            void (*function)(void *);
+            void *argument;
+        } host;
+        struct {
+            uint32_t *address;
+            uint32_t value;
+            unsigned flags;
+        } value;
+        ad_launch launch;
+        struct fd_allocation *allocation;
+    } u;
+};
+
+/* A copy of `operation` goes to the stream, or into the graph that it is being
+ * captured into. Takes `operation->staging` over in any case. */
+int fd_submit(uintptr_t stream, const fd_operation *operation);
+int fd_submit_locked(fd_stream *stream, const fd_operation *operation);
+
+/* The name of a pending operation that uses these bytes, or NULL. */
+const char *fd_pending_use_locked(const void *start, size_t nbytes);
+size_t fd_n_pending(void);
+
+/* Copies and fills; `is_synchronous`: sleeps until done, on the stream. */
+typedef struct fd_copy {
+    void *target;
+    const void *source;
+    size_t target_pitch;
+    size_t source_pitch;
+    size_t width;
+    size_t height;
+} fd_copy;
+
+int fd_copy_submit(const char *name, const fd_copy *copy, uintptr_t stream,
+                   bool is_synchronous);
+int fd_copy_bytes(const char *name, void *target, const void *source,
+                  size_t nbytes, uintptr_t stream, bool is_synchronous);
+int fd_fill_submit(const char *name, void *target, size_t pitch,
+                   uint32_t pattern, size_t size, size_t width, size_t height,
+                   uintptr_t stream, bool is_synchronous);
+int fd_host_function(const char *name, void (*function)(void *),
+                     void *argument, uintptr_t stream);
+int fd_wait_value(const char *name, void *address, uint32_t value,
+                  unsigned flags, uintptr_t stream);
+int fd_write_value(const char *name, void *address, uint32_t value,
+                   uintptr_t stream);
+
+/* --- event.c ------------------------------------------------------------------- */
+
+typedef struct fd_event {
+    uint64_t handle;
+    fd_context *context;
+    unsigned flags; /* 1 blocking, 2 no timing, 4 interprocess */
+    bool is_recorded;
+    fd_capture *capture;     /* it was last recorded into this one */
+    uint64_t captured_queue; /* there: on which stream, after how much */
+    size_t n_captured;
+} fd_event;
+
+int fd_event_create(unsigned flags, uintptr_t *out);
+int fd_event_destroy(uintptr_t handle);
+int fd_event_record(uintptr_t handle, uintptr_t stream);
+int fd_event_query(uintptr_t handle);
+int fd_event_synchronize(uintptr_t handle);
+int fd_event_elapsed(uintptr_t start, uintptr_t end, float *out);
+int fd_event_find_locked(uintptr_t handle, fd_event **out);
+
+/* --- memory.c, pool.c ------------------------------------------------------------ */
+
+typedef enum fd_memory_kind {
+    FD_DEVICE,
+    FD_PINNED,
+    FD_MANAGED,
+    FD_REGISTERED
+} fd_memory_kind;
+
+typedef struct fd_pool {
+    struct fd_pool *next;
+    int device;
+    bool is_default;
+    bool is_live;
+    uint64_t threshold;
+    int reuse[3];
+    size_t used;
+    size_t used_high;
+} fd_pool;
+
+typedef struct fd_allocation {
+    struct fd_allocation *next;
+    char *base;
+    size_t nbytes;
+    fd_memory_kind kind;
+    fd_context *context;
+    int device;
+    unsigned flags;
+    fd_pool *pool;   /* stream-ordered memory */
+    bool is_ready;   /* its allocation was reached on its stream */
+    bool is_leaving; /* freed, in the order of a stream */
+    uint64_t id;
+} fd_allocation;
+
+int fd_allocate(size_t nbytes, fd_memory_kind kind, unsigned flags,
+                void **out);
+int fd_free(const char *name, void *base, fd_memory_kind kind);
+int fd_register(void *base, size_t nbytes, unsigned flags);
+int fd_unregister(const char *name, void *base);
+int fd_memory_info(size_t *left, size_t *total);
+
+/* The live allocation around a pointer, or NULL. */
+fd_allocation *fd_allocation_find_locked(const void *pointer);
+
+/* May the driver be asked to use these bytes: live memory, or the host's? */
+bool fd_may_use(const void *start, size_t nbytes);
+
+/* A copy of it; false where there is none. */
+bool fd_allocation_at(const void *pointer, fd_allocation *out);
+
+/* Live allocations by kind, and their bytes; added. */
+void fd_memory_count(size_t counts[4], size_t *bytes);
+
+/* Drop all memory of a context that goes away. */
+void fd_memory_drop_all_locked(fd_context *context);
+void fd_allocation_free_locked(fd_allocation *allocation, const char *name);
+
+int fd_pool_default(int device, fd_pool **out);
+int fd_pool_current(int device, fd_pool **out);
+int fd_pool_set_current(int device, fd_pool *pool);
+int fd_pool_create(int device, fd_pool **out);
+int fd_pool_destroy(fd_pool *pool);
+int fd_pool_check(const fd_pool *pool);
+
+/* `pool` NULL: the current one of the stream's device. */
+int fd_allocate_ordered(const char *name, size_t nbytes, fd_pool *pool,
+                        uintptr_t stream, void **out);
+int fd_free_ordered(const char *name, void *base, uintptr_t stream);
+
+/* --- kernel.c ------------------------------------------------------------------ */
+
+typedef struct fd_module fd_module;
+typedef struct fd_function fd_function;
+
+int fd_module_load(const char *image, fd_module **out);
+int fd_module_unload(fd_module *module);
+int fd_module_function(fd_module *module, const char *name, fd_function **out);
+int fd_launch(const char *name, fd_function *function, int64_t n_items,
+              void **arguments, uintptr_t stream);
+
+/* --- graph.c -------------------------------------------------------------------- */
+
+enum {
+    FD_CAPTURE_NONE = 0,
+    FD_CAPTURE_ACTIVE = 1,
+    FD_CAPTURE_BROKEN = 2
+};
+
+enum {
+    FD_MODE_GLOBAL = 0,
+    FD_MODE_THREAD = 1,
+    FD_MODE_RELAXED = 2
+};
+
+typedef struct fd_graph fd_graph;
+
+int fd_capture_begin(uintptr_t stream, int mode);
+int fd_capture_end(uintptr_t stream, fd_graph **out);
+int fd_capture_info(uintptr_t stream, int *status, uint64_t *id,
+                    fd_graph **graph);
+int fd_capture_exchange_mode(int *mode);
+
+/* May this thread do what a capture forbids (allocate, query, synchronize)?
+ * FD_CAPTURE_UNSUPPORTED, and the capture is broken. */
+int fd_capture_allows_locked(void);
+int fd_capture_allows(void);
+
+void fd_capture_break_locked(fd_capture *capture);
+
+/* A stream of the capture goes away; it ends where that is the first one. */
+void fd_capture_drop_locked(fd_capture *capture, uint64_t queue);
+int fd_capture_status_locked(const fd_capture *capture);
+
+/* A stream that records, or waits for an event, while captures are on. */
+int fd_capture_record_locked(fd_stream *stream, fd_event *event);
+int fd_capture_wait_locked(fd_stream *stream, fd_event *event);
+int fd_capture_add_locked(fd_stream *stream, const fd_operation *operation);
+
+/* A captured stream, or one of its context that the legacy stream would
+ * synchronize with. */
+fd_stream *fd_stream_captured_locked(const fd_context *context);
+void fd_stream_leave_capture_locked(const fd_capture *capture, bool *others);
+const fd_stream *fd_stream_list_locked(void);
+
+int fd_graph_create(fd_graph **out);
+int fd_graph_destroy(fd_graph *graph);
+int fd_graph_count(fd_graph *graph, size_t *out);
+int fd_graph_instantiate(fd_graph *graph, fd_graph **out);
+int fd_graph_launch(fd_graph *graph, uintptr_t stream);
+
+/* --- log (controls.c) ------------------------------------------------------------ */
+
+/* Note a call; returns the code with which a test wants it to fail, or 0. */
+int fd_log_call(const char *name, uintptr_t stream);
+void fd_log_stub(const char *name);
+
+/* Settings of the tests. */
+bool fd_free_waits(void);   /* freeing memory in use waits, as NVIDIA's does */
+bool fd_stages_host(void);  /* pageable host memory is staged */
+int64_t fd_new_delay(void); /* of queues from now on, in us */
+void fd_host_waits(const char *name); /* a call is about to block */
+
+#endif /* FD_DRIVER_H */

@@ -1,0 +1,245 @@
+"""Stand-in GPU drivers (tests/fakedriver): built on first use, controlled with ctypes.
+
+`load("cuda")` must come before the first call of any CUDA library in the
+process: by its SONAME every later dlopen of libcuda.so.1 then finds it.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections import namedtuple
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
+
+import compiler
+
+FOLDER = compiler.ROOT / "tests" / "fakedriver"
+SONAMES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
+LEGACY, PER_THREAD = 1, 2
+
+Call = namedtuple("Call", "name thread stream context")
+
+# Calls that wait on the host, or that are used to do so in a loop.
+WAITING = ("Synchronize", "Query", "MemcpyHtoD_v2", "MemcpyDtoH_v2", "MemcpyDtoD_v2")
+
+
+class _Call(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("thread", c_uint64),
+        ("stream", c_uint64),
+        ("context", c_uint64),
+    ]
+
+
+class Counts(Structure):
+    _fields_ = [
+        (name, c_uint64)
+        for name in [
+            "contexts",
+            "streams",
+            "events",
+            "device",
+            "pinned",
+            "managed",
+            "registered",
+            "bytes",
+            "pending",
+            "host_waits",
+        ]
+    ]
+
+    def leaks(self, before):
+        """What there is more of than before."""
+        names = ("contexts", "streams", "events", "device", "pinned", "managed", "registered")
+        more = {name: getattr(self, name) - getattr(before, name) for name in names}
+        return {name: n for name, n in more.items() if n != 0}
+
+
+def sources(face):
+    others = tuple(f"{other}_" for other in SONAMES if other != face)
+    own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
+    device = sorted((compiler.CSRC / "device").glob("software_engine*.c"))
+    return [*own, *device, compiler.CSRC / "kernels" / "kernels.c"]
+
+
+def build(face):
+    """Path of the stand-in library, built if its sources have changed."""
+    files = sources(face)
+    headers = [
+        *FOLDER.glob("*.h"),
+        *FOLDER.glob("*.def"),
+        *(compiler.CSRC / "device").glob("software_engine*.h"),
+        *(compiler.CSRC / "kernels").glob("*.[hi]*"),
+    ]
+    command = [
+        *compiler.command(),
+        *compiler.STRICT,
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-pthread",
+        "-fvisibility=hidden",
+        "-Wl,-Bsymbolic",
+        "-Wl,--no-undefined",
+        f"-Wl,-soname,{SONAMES[face]}",
+        f"-I{compiler.CSRC}",
+        f"-I{FOLDER}",
+        *map(str, files),
+    ]
+    key = hashlib.sha256(repr(command).encode())
+    for path in sorted([*files, *headers]):
+        key.update(path.read_bytes())
+    parent = os.path.join(tempfile.gettempdir(), f"arrowdev-tests-{os.getuid()}")
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    folder = os.path.join(parent, f"{face}-{key.hexdigest()[:16]}")
+    target = os.path.join(folder, SONAMES[face])
+    if not os.path.exists(target):
+        os.makedirs(folder, exist_ok=True)
+        fresh = f"{target}.{os.getpid()}"
+        done = subprocess.run(
+            [*command, "-o", fresh],
+            capture_output=True,
+            text=True,
+            env=compiler.clean_environment(),
+        )
+        assert done.returncode == 0, done.stderr
+        os.replace(fresh, target)
+    return target
+
+
+_SIGNATURES = {
+    "fake_hold": (c_int, [c_void_p]),
+    "fake_release": (c_int, [c_void_p]),
+    "fake_set_delay": (None, [c_int64]),
+    "fake_fail_at": (None, [c_uint64, c_char_p, c_int, c_int]),
+    "fake_break_context": (c_int, [c_int]),
+    "fake_set_patience": (None, [c_int64]),
+    "fake_set_free_waits": (None, [c_int]),
+    "fake_set_staging": (None, [c_int]),
+    "fake_set_version": (None, [c_int]),
+    "fake_reset": (None, []),
+    "fake_log_start": (None, []),
+    "fake_log_read": (c_size_t, [POINTER(_Call), c_size_t]),
+    "fake_n_calls": (c_uint64, []),
+    "fake_violations": (c_size_t, [c_char_p, c_size_t]),
+    "fake_stub_hits": (c_size_t, [c_char_p, c_size_t]),
+    "fake_count": (None, [POINTER(Counts)]),
+    "fake_current_context": (c_size_t, []),
+    "fake_context_depth": (c_int, []),
+    "fake_peek": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "fake_poke": (c_int, [c_void_p, c_char_p, c_size_t]),
+}
+
+
+class Driver:
+    """The controls of tests/fakedriver/controls.h."""
+
+    def __init__(self, face):
+        self.face = face
+        self.path = build(face)
+        self.library = ctypes.CDLL(self.path)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, "_" + name, function)
+
+    def __getattr__(self, name):
+        """A setting: `set_delay`, `set_patience`, `reset`, `n_calls`, ..."""
+        return self.__getattribute__("_fake_" + name)
+
+    @staticmethod
+    def _check(code):
+        assert code == 0, f"the stand-in driver answered {code}"
+
+    @contextlib.contextmanager
+    def held(self, stream):
+        """Later work on the stream waits until the end of the block."""
+        self.hold(stream)
+        try:
+            yield
+        finally:
+            self.release(stream)
+
+    def hold(self, stream):
+        self._check(self._fake_hold(stream))
+
+    def release(self, stream):
+        self._check(self._fake_release(stream))
+
+    def fail_at(self, n, code, name=None, stay=False):
+        self._fake_fail_at(n, name.encode() if name else None, code, stay)
+
+    def log(self):
+        n = self._fake_log_read(None, 0)
+        calls = (_Call * max(n, 1))()
+        n = min(n, self._fake_log_read(calls, n))
+        return [Call(c.name.decode(), c.thread, c.stream, c.context) for c in calls[:n]]
+
+    @contextlib.contextmanager
+    def logged(self):
+        """A list that holds, after the block, the calls that were made in it."""
+        calls = []
+        self._fake_log_start()
+        try:
+            yield calls
+        finally:
+            calls.extend(self.log())
+
+    def count(self):
+        counts = Counts()
+        self._fake_count(byref(counts))
+        return counts
+
+    def _lines(self, function):
+        text = ctypes.create_string_buffer(65536)
+        function(text, len(text))
+        return text.value.decode().splitlines()
+
+    def violations(self):
+        """What was done since the last call that a GPU would punish by chance."""
+        return self._lines(self._fake_violations)
+
+    def stub_hits(self):
+        """Functions called since the last time that the stand-in does not have."""
+        return self._lines(self._fake_stub_hits)
+
+    def context(self):
+        """The thread's current context and the depth of its stack."""
+        return self._fake_current_context(), self._fake_context_depth()
+
+    def peek(self, address, nbytes):
+        """The bytes as they are now, whatever work is pending."""
+        out = ctypes.create_string_buffer(nbytes)
+        self._check(self._fake_peek(address, out, nbytes))
+        return out.raw
+
+    def poke(self, address, content):
+        self._check(self._fake_poke(address, bytes(content), len(content)))
+
+
+_loaded = {}
+
+
+def load(face):
+    if face not in _loaded:
+        _loaded[face] = Driver(face)
+    return _loaded[face]
+
+
+def waits(calls):
+    """Names of logged calls that wait on the host, or ask whether they have to."""
+    return [call.name for call in calls if any(word in call.name for word in WAITING)]

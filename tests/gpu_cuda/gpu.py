@@ -1,0 +1,187 @@
+"""What the CUDA tests share. It works on the stand-in driver and on a GPU."""
+
+import ctypes
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+# Old and new content of memory that a held producer is going to write.
+OLD = np.zeros(64, "int64")
+NEW = np.arange(64, dtype="int64") * 3 + 1
+
+
+class DriverError(Exception):
+    def __init__(self, code):
+        super().__init__(code)
+        self.code = int(code)
+
+
+def ask(function, *arguments):
+    """Call a function of the driver; its results without the error code."""
+    code, *results = function(*arguments)
+    if code != 0:
+        raise DriverError(code)
+    return results[0] if len(results) == 1 else tuple(results) or None
+
+
+class Pinned:
+    """Pinned host memory as a NumPy array."""
+
+    def __init__(self, array):
+        self.pointer = ask(cu.cuMemHostAlloc, array.nbytes, 0)
+        memory = (ctypes.c_char * array.nbytes).from_address(int(self.pointer))
+        self.array = np.frombuffer(memory, array.dtype).reshape(array.shape)
+        self.array[...] = array
+
+    def __del__(self):
+        cu.cuMemFreeHost(self.pointer)
+
+
+class Memory:
+    """Device memory that speaks the CUDA Array Interface.
+
+    Its stream (or the legacy one) is the one in whose order it is freed, as
+    version 3 of the interface allows a producer to do.
+    """
+
+    def __init__(self, array, stream=None, version=3, *, is_ordered=True):
+        self.shape, self.typestr, self.nbytes = array.shape, array.dtype.str, array.nbytes
+        self.stream, self.version, self.is_ordered = stream, version, is_ordered
+        self.context = ask(cu.cuCtxGetCurrent)
+        self.free_on = stream or 1
+        if is_ordered:
+            self.pointer = int(ask(cu.cuMemAllocAsync, array.nbytes, self.free_on))
+            ask(cu.cuStreamSynchronize, self.free_on)
+        else:
+            self.pointer = int(ask(cu.cuMemAlloc, array.nbytes))
+        ask(cu.cuMemcpyHtoD, self.pointer, array.ctypes.data, array.nbytes)
+
+    @property
+    def __cuda_array_interface__(self):
+        interface = {
+            "shape": self.shape,
+            "typestr": self.typestr,
+            "data": (self.pointer, False),
+            "version": self.version,
+        }
+        return interface | ({"stream": self.stream} if self.stream is not None else {})
+
+    def free(self):
+        """On any thread, with any context; once."""
+        pointer, self.pointer = self.pointer, 0
+        if pointer != 0:
+            ask(cu.cuCtxPushCurrent, self.context)
+            if self.is_ordered:
+                ask(cu.cuMemFreeAsync, pointer, self.free_on)
+            else:
+                ask(cu.cuMemFree, pointer)
+            ask(cu.cuCtxPopCurrent)
+
+    def __del__(self):
+        self.free()
+
+
+class Stream:
+    """A stream of the driver; `__cuda_stream__` shows it."""
+
+    def __init__(self, flags=1):
+        self.handle = int(ask(cu.cuStreamCreate, flags))
+
+    def __cuda_stream__(self):
+        return (0, self.handle)
+
+    def synchronize(self):
+        ask(cu.cuStreamSynchronize, self.handle)
+
+    def is_done(self):
+        return cu.cuStreamQuery(self.handle)[0] == 0
+
+    def destroy(self):
+        ask(cu.cuStreamDestroy, self.handle)
+        self.handle = None
+
+    def __del__(self):
+        if self.handle is not None:
+            cu.cuStreamDestroy(self.handle)
+
+
+# Flags that streams may still be reading.
+flags = []
+
+
+class Gate:
+    """Holds a stream until it is opened, by means that every driver has."""
+
+    def __init__(self, stream):
+        self.flag = Pinned(np.zeros(1, "uint32"))
+        flags.append(self.flag)
+        ask(cu.cuStreamWaitValue32, stream, int(self.flag.pointer), 1, 0)
+
+    def open(self):
+        self.flag.array[0] = 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.open()
+
+
+class Held:
+    """Memory with OLD content that gets NEW once the gate is opened."""
+
+    def __init__(self, stated=True, version=3, flags=1, **options):
+        self.stream = Stream(flags)
+        self.memory = Memory(OLD, self.stream.handle if stated else None, version, **options)
+        self.memory.owner = self.stream
+        self.source = Pinned(NEW)
+        self.gate = Gate(self.stream.handle)
+        ask(
+            cu.cuMemcpyAsync,
+            self.memory.pointer,
+            int(self.source.pointer),
+            NEW.nbytes,
+            self.stream.handle,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.gate.open()
+        self.stream.synchronize()
+
+
+class Reader:
+    """A consumer: copies device memory to the host on a stream of its own."""
+
+    def __init__(self):
+        self.stream = Stream()
+        self.target = Pinned(OLD - 1)
+
+    def read(self, pointer):
+        ask(
+            cu.cuMemcpyAsync,
+            int(self.target.pointer),
+            pointer,
+            self.target.array.nbytes,
+            self.stream.handle,
+        )
+        return self
+
+    def result(self):
+        self.stream.synchronize()
+        return self.target.array.tolist()
+
+
+def look_up(standin, name, version, flags=0):
+    """cuGetProcAddress_v2 by hand: address and status."""
+    out, status = ctypes.c_void_p(), ctypes.c_int()
+    standin.library.cuGetProcAddress_v2(
+        name.encode(),
+        ctypes.byref(out),
+        version,
+        ctypes.c_uint64(flags),
+        ctypes.byref(status),
+    )
+    return out.value, status.value

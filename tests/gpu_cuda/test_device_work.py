@@ -1,0 +1,119 @@
+"""Copies and kernels on the device."""
+
+import numpy as np
+import pytest
+from gpu import NEW, OLD, Gate, Held, Memory, Reader, Stream, ask, cu
+
+import arrowdev as ad
+
+BITS = np.random.default_rng(7).integers(0, 256, 64, "uint8")
+
+
+def expected_bits(offset, length):
+    return np.unpackbits(BITS, bitorder="little")[offset : offset + length].astype(bool).tolist()
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 512), (3, 500), (8, 1), (509, 3)])
+def test_bits_are_unpacked_by_a_kernel(offset, length):
+    array = ad.Array.from_buffers("bool", length, [None, ad.tensor(Memory(BITS))], offset=offset)
+    tensor = ad.tensor(array)
+    assert tensor.device == ad.device("cuda:0") and tensor.dtype == "bool"
+    assert np.asarray(tensor.to("cpu")).tolist() == expected_bits(offset, length)
+
+
+def test_the_kernel_is_launched_on_the_device(standin):
+    array = ad.Array.from_buffers("bool", 512, [None, ad.tensor(Memory(BITS))])
+    with standin.logged() as calls:
+        ad.tensor(array)
+    launched = [call for call in calls if call.name == "cuLaunchKernel"]
+    assert len(launched) == 1 and launched[0].stream > 2
+
+
+def test_kernel_waits_for_the_data():
+    with Held() as held:
+        array = ad.Array.from_buffers("bool", 4096, [None, ad.tensor(held.memory)])
+        tensor = ad.tensor(array)
+        assert not tensor.is_ready()
+    wanted = np.unpackbits(NEW.view("uint8"), bitorder="little").astype(bool)
+    assert np.asarray(tensor.to("cpu")).tolist() == wanted.tolist()
+
+
+def test_nulls_are_counted_on_the_device():
+    validity, values = ad.tensor(Memory(BITS)), ad.tensor(Memory(NEW))
+    array = ad.Array.from_buffers("int64", 61, [validity, values], offset=3)
+    assert array.null_count is None
+    assert array.count_nulls() == expected_bits(3, 61).count(False)
+
+
+def test_strided_tensor_is_copied():
+    memory = Memory(NEW.reshape(8, 8))
+    shown = ad.Tensor.from_pointer(
+        memory.pointer, (8, 3), "int64", "cuda:0", strides=(8, 1), owner=memory
+    )
+    copy = shown.to("cuda:1")
+    assert copy.device == ad.device("cuda:1")
+    assert np.asarray(copy.to("cpu")).tolist() == NEW.reshape(8, 8)[:, :3].tolist()
+
+
+def test_upload_and_download():
+    array = ad.array(NEW)
+    there = array.to("cuda:0")
+    assert there.device == ad.device("cuda:0")
+    assert there.to("cpu").to_pylist() == NEW.tolist()
+    assert Reader().read(ad.tensor(there).data_ptr).result() != OLD.tolist()
+
+
+@pytest.mark.parametrize("stages", [True, False])
+@pytest.mark.parametrize("delay", [0, 2000])
+def test_host_memory_lives_as_long_as_a_copy_of_it(standin, stages, delay):
+    """The driver may read and write pageable memory later than at the call."""
+    standin.set_staging(stages)
+    standin.set_delay(delay)
+    source = NEW.copy()
+    there = ad.array(source).to("cuda:0")
+    del source
+    np.full_like(NEW, -1)  # takes the place of what was freed
+    assert there.to("cpu").to_pylist() == NEW.tolist()
+
+
+def test_copy_on_the_callers_stream_is_in_its_order():
+    stream = Stream()
+    with Gate(stream.handle):
+        copy = ad.array(Memory(NEW)).to("cuda:1", stream=None)
+        there = ad.tensor(Memory(NEW)).to("cuda:0", stream=stream)
+        assert copy.to("cpu").to_pylist() == NEW.tolist()
+        event = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, event, stream.handle)
+        assert cu.cuEventQuery(event)[0] == 600
+    assert np.asarray(there.to("cpu")).tolist() == NEW.tolist()
+    ask(cu.cuEventDestroy, event)
+
+
+def test_batch_of_columns_on_several_streams():
+    """Their events become one; the batch is ready when both are."""
+    with Held() as first, Held() as second:
+        batch = ad.record_batch({"a": first.memory, "b": second.memory})
+        assert not batch.is_ready()
+        first.gate.open()
+        first.stream.synchronize()
+        assert not batch.is_ready()
+    here = batch.to("cpu")
+    assert [column.to_pylist() for column in here.children] == [NEW.tolist()] * 2
+
+
+def test_allocation_belongs_to_the_stream_it_was_asked_on():
+    stream = Stream()
+    buffer = ad.device("cuda:0").empty(1 << 16, stream=stream)
+    assert buffer.device == ad.device("cuda:0") and buffer.nbytes == 1 << 16
+    tensor = ad.tensor(buffer)
+    ask(cu.cuMemsetD8Async, tensor.data_ptr, 3, 1 << 16, stream.handle)
+    stream.synchronize()
+    assert set(bytes(tensor.to("cpu"))) == {3}
+    del tensor, buffer
+
+
+def test_devices_say_their_names():
+    names = [device.name for device in ad.devices() if device.type == ad.DeviceType.CUDA]
+    assert names == [
+        ask(cu.cuDeviceGetName, 256, i).split(b"\0")[0].decode() for i in range(len(names))
+    ]

@@ -1,0 +1,363 @@
+"""Who waits for whom: arrowdev between a producer that is held and a consumer."""
+
+import arrow_ctypes as ac
+import gpu
+import pytest
+from gpu import NEW, OLD, Gate, Held, Memory, Reader, Stream, ask, cu
+
+import arrowdev as ad
+
+core = pytest.importorskip("cuda.core")
+
+
+class Shown:
+    """A CUDA Array Interface that says something else about its stream."""
+
+    def __init__(self, memory, **changes):
+        self.memory, self.changes = memory, changes
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.memory.__cuda_array_interface__ | self.changes
+
+
+def read(array, reader):
+    """The consumer's side of DLPack on its own stream; nothing waits here."""
+    tensor = ad.tensor(array)
+    capsule = tensor.__dlpack__(stream=reader.stream.handle)
+    reader.read(tensor.data_ptr)
+    return capsule
+
+
+# --- import of the CUDA Array Interface --------------------------------------
+
+
+@pytest.mark.parametrize("make", [ad.array, ad.tensor])
+def test_stream_of_the_interface_is_waited_for(make):
+    reader = Reader()
+    with Held() as held:
+        kept = read(make(held.memory), reader)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    del kept
+
+
+@pytest.mark.parametrize("how", ["drop the stream", "stream=-1", "export with -1"])
+def test_without_any_one_wait_old_data_are_read(how):
+    """The gate is real: what is left out here is what the others rely on."""
+    reader = Reader()
+    with Held() as held:
+        if how == "drop the stream":
+            kept = read(ad.array(Shown(held.memory, stream=None)), reader)
+        elif how == "stream=-1":
+            kept = read(ad.array(held.memory, stream=-1), reader)
+        else:
+            tensor = ad.tensor(held.memory)
+            kept = tensor, tensor.__dlpack__(stream=-1)
+            reader.read(tensor.data_ptr)
+        assert reader.result() == OLD.tolist()
+    del kept
+
+
+def test_old_versions_mean_the_legacy_stream():
+    """Version 2 says nothing about streams; a blocking stream is waited for."""
+    reader = Reader()
+    with Held(stated=False, version=2, flags=0) as held:
+        kept = read(ad.array(held.memory), reader)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    del kept
+
+
+def test_import_with_a_stream_makes_it_wait():
+    reader = Reader()
+    with Held() as held:
+        tensor = ad.tensor(held.memory, stream=reader.stream)
+        reader.read(tensor.data_ptr)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+
+
+def test_data_stay_ready_after_the_producers_stream_is_gone():
+    """The event was recorded at import, not when somebody asks."""
+    reader = Reader()
+    held = Held()
+    array = ad.array(held.memory)
+    stream, held.stream, held.memory.free_on = held.stream, Stream(), 1
+    stream.destroy()
+    kept = read(array, reader)
+    held.gate.open()
+    assert reader.result() == NEW.tolist()
+    del kept
+
+
+# --- Arrow device arrays -------------------------------------------------------
+
+
+def device_struct(array):
+    schema, capsule = array.__arrow_c_device_array__()
+    return ac.inside(capsule, "arrow_device_array"), (schema, capsule)
+
+
+def test_arrow_export_carries_the_event():
+    reader = Reader()
+    with Held() as held:
+        array = ad.array(held.memory)
+        struct, kept = device_struct(array)
+        assert struct.device_type == ad.DeviceType.CUDA and struct.device_id == 0
+        event = gpu.ctypes.c_void_p.from_address(struct.sync_event).value
+        ask(cu.cuStreamWaitEvent, reader.stream.handle, event, 0)
+        reader.read(held.memory.pointer)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    del kept
+
+
+def test_event_survives_import_slice_and_export():
+    reader = Reader()
+    with Held() as held:
+        again = ad.array(ad.array(held.memory).__arrow_c_device_array__())[:64]
+        assert again.sync_event is not None and not again.is_ready()
+        kept = read(again, reader)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    assert again.is_ready()
+    del kept
+
+
+def test_complete_event_goes_out_as_null():
+    with Held() as held:
+        array = ad.array(held.memory)
+    assert array.is_ready()
+    struct, _kept = device_struct(array)
+    assert struct.sync_event is None
+
+
+# --- no host wait -----------------------------------------------------------------
+
+
+def test_chain_does_not_wait_on_the_host(standin):
+    """numba-cuda, arrowdev, cuda-core: streams wait, the host does not."""
+    numba = pytest.importorskip("numba.cuda")
+    import fakegpu
+
+    view_of = core.utils.StridedMemoryView
+    device = core.Device(0)
+    device.set_current()
+    consumer = device.create_stream()
+    stream = numba.stream()
+    array = numba.to_device(OLD, stream=stream)
+    stream.synchronize()
+    source, target = gpu.Pinned(NEW), gpu.Pinned(OLD - 1)
+    gate = Gate(int(stream.handle))
+    pointer = array.device_ctypes_pointer.value
+    stated = array.__cuda_array_interface__["stream"]
+    ask(cu.cuMemcpyAsync, pointer, source.pointer, NEW.nbytes, stated)
+    before = standin.count().host_waits
+    with standin.logged() as calls:
+        exchanged = ad.array(array)
+        tensor = ad.tensor(exchanged[8:])
+        view = view_of.from_any_interface(tensor, stream_ptr=int(consumer.handle))
+    assert fakegpu.waits(calls) in ([], ["cuEventQuery"])
+    assert standin.count().host_waits == before
+    assert not exchanged.is_ready()
+    assert view.ptr == pointer + 64
+    ask(cu.cuMemcpyAsync, target.pointer, view.ptr, 448, int(consumer.handle))
+    assert cu.cuStreamQuery(int(consumer.handle))[0] != 0
+    gate.open()
+    consumer.sync()
+    assert target.array[:56].tolist() == NEW[8:].tolist()
+
+
+# --- DLPack ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device():
+    device = core.Device(0)
+    device.set_current()
+    return device
+
+
+def test_dlpack_in_from_cuda_core(device):
+    stream = device.create_stream()
+    buffer = device.memory_resource.allocate(NEW.nbytes, stream=stream)
+    source = gpu.Pinned(NEW)
+    reader = Reader()
+    with Gate(int(stream.handle)):
+        ask(cu.cuMemcpyAsync, int(buffer.handle), source.pointer, NEW.nbytes, int(stream.handle))
+        tensor = ad.tensor(buffer, stream=stream)
+        assert tensor.device == ad.device("cuda:0") and tensor.nbytes == NEW.nbytes
+        tensor.wait(reader.stream)
+        reader.read(tensor.data_ptr)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    del tensor
+    buffer.close(stream)
+    stream.sync()
+
+
+def test_dlpack_out_to_cuda_core(device):
+    stream = device.create_stream()
+    reader = Reader()
+    with Held() as held:
+        tensor = ad.tensor(held.memory)
+        view = core.utils.StridedMemoryView.from_dlpack(tensor, stream_ptr=int(stream.handle))
+        event = stream.record()
+        assert not event.is_done
+        ask(cu.cuStreamWaitEvent, reader.stream.handle, int(event.handle), 0)
+        assert view.ptr == held.memory.pointer
+        reader.read(view.ptr)
+    assert reader.result() == NEW.tolist()
+
+
+@pytest.mark.parametrize("stream", [None, 1])
+def test_dlpack_to_the_legacy_stream(stream):
+    with Held() as held:
+        tensor = ad.tensor(held.memory)
+        capsule = tensor.__dlpack__(stream=stream)
+        event = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, event, 1)
+        assert cu.cuEventQuery(event)[0] == 600
+    ask(cu.cuEventSynchronize, event)
+    ask(cu.cuEventDestroy, event)
+    del capsule
+
+
+# --- the CUDA Array Interface out ----------------------------------------------------
+
+
+def test_interface_out_shows_a_stream_that_waits():
+    reader = Reader()
+    with Held() as held:
+        interface = ad.tensor(held.memory).__cuda_array_interface__
+        assert interface["stream"] > 2
+        event = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, event, interface["stream"])
+        ask(cu.cuStreamWaitEvent, reader.stream.handle, event, 0)
+        reader.read(interface["data"][0])
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    ask(cu.cuEventDestroy, event)
+
+
+def test_numba_takes_what_is_given():
+    numba = pytest.importorskip("numba.cuda")
+    with Held() as held:
+        array = numba.as_cuda_array(ad.tensor(held.memory), sync=False)
+        stream = int(array.stream.handle)
+        assert array.device_ctypes_pointer.value == held.memory.pointer
+        assert cu.cuStreamQuery(stream)[0] == 600
+    assert array.copy_to_host().tolist() == NEW.tolist()
+
+
+# --- two devices, contexts --------------------------------------------------------------
+
+
+def test_device_of_the_memory_is_asked_for():
+    ask(cu.cuCtxPushCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
+    memory = Memory(NEW)
+    ask(cu.cuCtxPopCurrent)
+    tensor = ad.tensor(memory)
+    assert tensor.device == ad.device("cuda:1")
+    assert ad.tensor(tensor.to("cuda:0")).device == ad.device("cuda:0")
+    assert tensor.to("cpu").__array_interface__["shape"] == (64,)
+
+
+def test_copy_between_devices_waits_for_the_event():
+    with Held() as held:
+        copy = ad.array(held.memory).to("cuda:1")
+        assert copy.device == ad.device("cuda:1") and not copy.is_ready()
+    assert copy.to("cpu").to_pylist() == NEW.tolist()
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_users_own_context(is_ordered):
+    """Memory, stream and event of a context that is not the primary one."""
+    mine = ask(cu.cuCtxCreate, None, 0, 0)
+    held = Held(is_ordered=is_ordered)
+    ask(cu.cuCtxPopCurrent)
+    array = ad.array(held.memory)
+    assert array.device == ad.device("cuda:0") and not array.is_ready()
+    held.gate.open()
+    assert array.to("cpu").to_pylist() == NEW.tolist()
+    ask(cu.cuCtxPushCurrent, mine)
+    del array
+    ask(cu.cuCtxSynchronize)
+    del held
+    ask(cu.cuCtxPopCurrent)
+
+
+def uses(memory):
+    array = ad.array(memory)
+    yield array.is_ready
+    yield array.__arrow_c_device_array__
+    yield lambda: ad.tensor(array).__dlpack__(stream=1)
+    yield lambda: ad.tensor(array).__cuda_array_interface__
+    yield lambda: array.to("cpu")
+    yield lambda: array.to("cuda:1")
+    yield lambda: ad.device("cuda:1").empty(64)
+    yield ad.device("cuda:1").synchronize
+    yield array.synchronize
+
+
+@pytest.mark.parametrize("n", range(9))
+@pytest.mark.parametrize("current", [0, 1, None])
+def test_current_context_stays(standin, n, current):
+    memory = Memory(NEW, stream=1)
+    own = ask(cu.cuCtxGetCurrent)
+    target = None if current is None else ask(cu.cuDevicePrimaryCtxRetain, current)
+    if target is None:
+        ask(cu.cuCtxPopCurrent)
+    else:
+        ask(cu.cuCtxSetCurrent, target)
+    before = standin.context()
+    kept = list(uses(memory))[n]()
+    assert standin.context() == before
+    del kept
+    assert standin.context() == before
+    ask(cu.cuCtxSetCurrent, own)
+
+
+def test_no_context_is_made_on_an_untouched_device(standin):
+    """Nothing here uses device 1: its primary context must stay as it is."""
+    memory = Memory(NEW)
+    _, before = ask(cu.cuDevicePrimaryCtxGetState, 1)
+    ad.array(memory).to("cpu")
+    assert ask(cu.cuDevicePrimaryCtxGetState, 1)[1] == before
+
+
+# --- pinned and managed memory ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allocate", "free", "device_type"),
+    [
+        (lambda: ask(cu.cuMemHostAlloc, 512, 0), cu.cuMemFreeHost, ad.DeviceType.CUDA_HOST),
+        (lambda: ask(cu.cuMemAllocManaged, 512, 1), cu.cuMemFree, ad.DeviceType.CUDA_MANAGED),
+    ],
+    ids=["pinned", "managed"],
+)
+def test_memory_of_both_sides(allocate, free, device_type):
+    pointer = int(allocate())
+    gpu.ctypes.memmove(pointer, NEW.ctypes.data, 512)
+    shown = gpu.Memory.__new__(gpu.Memory)
+    shown.pointer, shown.shape, shown.typestr = pointer, (64,), "<i8"
+    shown.stream, shown.version = None, 3
+    array = ad.array(shown)
+    assert array.device_type == device_type and array.device_id == 0
+    assert array.to_pylist() == NEW.tolist()
+    assert ad.tensor(array).__dlpack_device__() == (int(device_type), 0)
+    as_cuda = array.to("cuda:0")
+    assert as_cuda.device == ad.device("cuda:0")
+    assert as_cuda.to("cpu").to_pylist() == NEW.tolist()
+    del array, as_cuda
+    ask(free, pointer)
+    shown.pointer = 0
+
+
+def test_host_memory_is_refused_as_cuda():
+    """A pointer that the driver does not know is not device memory."""
+    shown = Shown(Memory(OLD), data=(NEW.ctypes.data, False))
+    with pytest.raises(ad.ExchangeError):
+        ad.array(shown)

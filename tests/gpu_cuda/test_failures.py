@@ -1,0 +1,114 @@
+"""Each call of a whole exchange fails once: a clean error, nothing lost."""
+
+import gc
+
+import pytest
+from gpu import NEW, Memory, Stream, ask, cu
+
+import arrowdev as ad
+
+CODE = 719
+
+
+def protocols(memory, stream):
+    array = ad.array(memory)
+    tensor = ad.tensor(array[8:])
+    capsule = tensor.__dlpack__(stream=stream.handle, max_version=(1, 0))
+    pair = array.__arrow_c_device_array__()
+    shown = tensor.__cuda_array_interface__
+    again = ad.array(pair)
+    again.wait(stream)
+    return capsule, shown, again
+
+
+def copies(memory, stream):
+    array = ad.array(memory)
+    there = array.to("cuda:1")
+    back = there.to("cuda:0", stream=None)
+    assert back.to("cpu").to_pylist() == NEW.tolist()
+    return there, back
+
+
+def allocation(memory, stream):
+    buffer = ad.device("cuda:0").empty(4096, stream=stream)
+    return buffer, buffer.to("cpu")
+
+
+def bits(memory, stream):
+    array = ad.Array.from_buffers("bool", 512, [None, ad.tensor(memory)])
+    return ad.tensor(array)
+
+
+class Run:
+    """One run of an exchange whose n-th call fails; n 0: none."""
+
+    def __init__(self, standin, work, n):
+        memory, stream = Memory(NEW, stream=1), Stream()
+        before = standin.context()
+        self.error = None
+        standin.fail_at(n, CODE)
+        with standin.logged() as self.calls:
+            try:
+                work(memory, stream)
+            except (ad.DeviceError, ad.ExchangeError) as error:
+                self.error = error.with_traceback(None)
+                self.error.__context__ = None
+        standin.fail_at(0, 0)
+        self.failed = self.calls[n - 1].name if 0 < n <= len(self.calls) else None
+        if self.failed == "cuCtxPopCurrent_v2":  # nobody can do it again
+            while standin.context() != before:
+                ask(cu.cuCtxPopCurrent)
+        assert standin.context() == before
+        ask(cu.cuCtxSynchronize)
+        del memory
+
+
+def settle(standin):
+    for id in range(2):
+        ad.device(f"cuda:{id}").synchronize()
+    gc.collect()
+    return standin.count()
+
+
+@pytest.mark.parametrize("work", [protocols, copies, allocation, bits])
+def test_every_call_fails_once(standin, work):
+    for _ in range(3):
+        n_calls = len(Run(standin, work, 0).calls)
+    before = settle(standin)
+    n_events = before.events
+    assert n_calls > 0
+    n_errors = 0
+    for n in range(1, n_calls + 1):
+        run = Run(standin, work, n)
+        n_errors += run.error is not None
+        if isinstance(run.error, ad.DeviceError):
+            assert run.error.code == CODE
+            assert run.failed.removesuffix("_v2") in str(run.error)
+        after = settle(standin)
+        leaks = after.leaks(before)
+        leaks.pop("events", None)
+        if run.error is None:  # something was given back: what cannot be is lost
+            assert sum(leaks.values()) <= 1, f"call {n}, {run.failed}"
+            before = after
+        else:
+            assert leaks == {}, f"call {n}, {run.failed}"
+    assert n_errors > 0
+    assert settle(standin).events - n_events <= 8  # those of the pool, not one for each failure
+    assert Run(standin, work, 0).error is None
+
+
+def test_broken_context_is_reported(standin):
+    """A sticky error of the device, as after an illegal address."""
+    memory = Memory(NEW, stream=1)
+    standin.break_context(700)
+    with pytest.raises(ad.DeviceError) as caught:
+        ad.array(memory).to("cpu")
+    assert caught.value.code == 700
+    standin.break_context(0)
+    assert ad.array(memory).to("cpu").to_pylist() == NEW.tolist()
+
+
+def test_out_of_memory(standin):
+    standin.fail_at(1, 2, "cuMemAllocAsync", stay=True)
+    with pytest.raises(MemoryError):
+        ad.device("cuda:0").empty(1 << 20)

@@ -1,0 +1,331 @@
+"""The stand-in driver itself, through cuda-bindings alone."""
+
+import os
+import signal
+import threading
+
+import gpu
+import numpy as np
+import pytest
+from gpu import NEW, OLD, Gate, Held, Memory, Pinned, Reader, Stream, ask, cu
+
+CAPTURE_THREAD, CAPTURE_RELAXED = (
+    cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,
+)
+
+
+def code_of(function, *arguments):
+    return int(function(*arguments)[0])
+
+
+def test_two_devices():
+    assert ask(cu.cuDeviceGetCount) >= 2
+    assert ask(cu.cuDeviceGetName, 64, 1) != ask(cu.cuDeviceGetName, 64, 0)
+
+
+def test_copies_and_fills():
+    memory = Memory(NEW)
+    out = np.zeros_like(NEW)
+    ask(cu.cuMemcpyDtoH, out.ctypes.data, memory.pointer, out.nbytes)
+    assert out.tolist() == NEW.tolist()
+    ask(cu.cuMemsetD8, memory.pointer, 1, 8)
+    ask(cu.cuMemcpyDtoH, out.ctypes.data, memory.pointer, out.nbytes)
+    assert out[0] == 0x0101010101010101 and out[1] == NEW[1]
+
+
+def test_copy_2d():
+    source, target = Memory(NEW), Memory(OLD)
+    copy = cu.CUDA_MEMCPY2D()
+    copy.srcMemoryType = copy.dstMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice, copy.dstDevice = source.pointer, target.pointer
+    copy.srcPitch, copy.dstPitch = 64, 8
+    copy.WidthInBytes, copy.Height = 8, 8
+    ask(cu.cuMemcpy2D, copy)
+    assert Reader().read(target.pointer).result()[:9] == [*NEW[::8].tolist(), 0]
+
+
+def test_device_memory_is_out_of_reach(standin):
+    memory = Memory(NEW)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        import ctypes
+
+        ctypes.string_at(memory.pointer, 8)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGSEGV
+    assert standin.peek(memory.pointer, NEW.nbytes) == NEW.tobytes()
+
+
+def test_forked_child_is_refused(standin):
+    child = os.fork()
+    if child == 0:
+        os._exit(code_of(cu.cuMemAlloc, 8))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_missing_wait_is_visible():
+    with Held() as held:
+        assert Reader().read(held.memory.pointer).result() == OLD.tolist()
+    assert Reader().read(held.memory.pointer).result() == NEW.tolist()
+
+
+def test_wait_across_streams_and_devices():
+    event = ask(cu.cuEventCreate, 2)
+    other = ask(cu.cuDevicePrimaryCtxRetain, 1)
+    with Held() as held:
+        ask(cu.cuEventRecord, event, held.stream.handle)
+        ask(cu.cuCtxPushCurrent, other)
+        reader = Reader()
+        ask(cu.cuStreamWaitEvent, reader.stream.handle, event, 0)
+        ask(cu.cuCtxPopCurrent)
+        reader.read(held.memory.pointer)
+        assert not reader.stream.is_done() and code_of(cu.cuEventQuery, event) == 600
+    assert reader.result() == NEW.tolist()
+    ask(cu.cuEventDestroy, event)
+
+
+@pytest.mark.parametrize(("flags", "waits"), [(0, True), (1, False)])
+def test_legacy_stream_waits_for_blocking_streams(flags, waits):
+    with Held(flags=flags) as held:
+        event = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, event, 1)
+        assert code_of(cu.cuEventQuery, event) == (600 if waits else 0)
+        blocking = Stream(0)
+        probe = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, probe, blocking.handle)
+        assert code_of(cu.cuEventQuery, probe) == (600 if waits else 0)
+    ask(cu.cuStreamSynchronize, held.stream.handle)
+    for each in (event, probe):
+        ask(cu.cuEventDestroy, each)
+
+
+def test_per_thread_stream_is_another_one_on_each_thread():
+    done = []
+    gate = Gate(2)
+
+    def other():
+        ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 0))
+        done.append(code_of(cu.cuStreamQuery, 2))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(20)
+    assert done == [0] and code_of(cu.cuStreamQuery, 2) == 600
+    gate.open()
+    ask(cu.cuStreamSynchronize, 2)
+
+
+def test_new_thread_has_no_context():
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(code_of(cu.cuMemAlloc, 8)))
+    thread.start()
+    thread.join(20)
+    assert codes == [201]
+
+
+def test_dead_handles_are_refused():
+    stream = Stream()
+    handle = stream.handle
+    stream.destroy()
+    event = ask(cu.cuEventCreate, 2)
+    assert code_of(cu.cuEventRecord, event, handle) == 400
+    ask(cu.cuEventDestroy, event)
+    assert code_of(cu.cuEventQuery, event) == 400
+
+
+def test_event_and_stream_must_share_a_context():
+    event = ask(cu.cuEventCreate, 2)
+    ask(cu.cuCtxPushCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
+    stream = Stream()
+    ask(cu.cuCtxPopCurrent)
+    assert code_of(cu.cuEventRecord, event, stream.handle) == 400
+    ask(cu.cuEventDestroy, event)
+
+
+def test_stream_ordered_memory():
+    stream = Stream()
+    pointer = ask(cu.cuMemAllocAsync, 512, stream.handle)
+    ask(cu.cuMemsetD8Async, pointer, 7, 512, stream.handle)
+    ask(cu.cuMemFreeAsync, pointer, stream.handle)
+    assert code_of(cu.cuMemsetD8Async, pointer, 7, 512, stream.handle) == 1
+    stream.synchronize()
+
+
+def test_memory_freed_in_use_is_found_out(standin):
+    with Held() as held:
+        memory = Memory(OLD, is_ordered=False)
+        ask(cu.cuMemcpyAsync, memory.pointer, held.memory.pointer, 8, held.stream.handle)
+        memory.free()
+    (violation,) = standin.violations()
+    assert "cuMemFree_v2" in violation and "cuMemcpyAsync" in violation
+
+
+def test_ordered_free_while_another_stream_reads_is_found_out(standin):
+    stream, reader = Stream(), Reader()
+    pointer = ask(cu.cuMemAllocAsync, OLD.nbytes, stream.handle)
+    stream.synchronize()
+    with Gate(reader.stream.handle):
+        reader.read(int(pointer))
+        ask(cu.cuMemFreeAsync, pointer, stream.handle)
+        stream.synchronize()
+    reader.result()
+    assert "cuMemFreeAsync" in standin.violations()[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "is_managed"),
+    [
+        (lambda: int(ask(cu.cuMemAlloc, 64)), 2, 0),
+        (lambda: int(ask(cu.cuMemHostAlloc, 64, 0)), 1, 0),
+        (lambda: int(ask(cu.cuMemAllocManaged, 64, 1)), 2, 1),
+    ],
+    ids=["device", "pinned", "managed"],
+)
+def test_pointer_attributes(make, kind, is_managed):
+    attribute = cu.CUpointer_attribute
+    wanted = [
+        attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    ]
+    pointer = make()
+    values = ask(cu.cuPointerGetAttributes, len(wanted), wanted, pointer + 8)
+    assert [int(value) for value in values] == [kind, is_managed, 0]
+    free = cu.cuMemFreeHost if kind == 1 else cu.cuMemFree
+    ask(free, pointer)
+    assert code_of(cu.cuPointerGetAttribute, wanted[0], pointer) == 1
+
+
+def test_capture_and_replay():
+    stream, memory, source = Stream(), Memory(OLD), Pinned(NEW)
+    ask(cu.cuStreamBeginCapture, stream.handle, CAPTURE_THREAD)
+    ask(cu.cuMemcpyAsync, memory.pointer, int(source.pointer), NEW.nbytes, stream.handle)
+    side, fork, join = Stream(), ask(cu.cuEventCreate, 2), ask(cu.cuEventCreate, 2)
+    ask(cu.cuEventRecord, fork, stream.handle)
+    ask(cu.cuStreamWaitEvent, side.handle, fork, 0)
+    ask(cu.cuMemsetD8Async, memory.pointer, 0, 8, side.handle)
+    ask(cu.cuEventRecord, join, side.handle)
+    ask(cu.cuStreamWaitEvent, stream.handle, join, 0)
+    graph = ask(cu.cuStreamEndCapture, stream.handle)
+    assert Reader().read(memory.pointer).result() == OLD.tolist()
+    executable = ask(cu.cuGraphInstantiate, graph, 0)
+    ask(cu.cuGraphLaunch, executable, stream.handle)
+    stream.synchronize()
+    assert Reader().read(memory.pointer).result() == [0, *NEW[1:].tolist()]
+    ask(cu.cuGraphExecDestroy, executable)
+    ask(cu.cuGraphDestroy, graph)
+
+
+def unjoined(stream):
+    fork, side = ask(cu.cuEventCreate, 2), Stream()
+    ask(cu.cuEventRecord, fork, stream)
+    ask(cu.cuStreamWaitEvent, side.handle, fork, 0)
+    code = code_of(cu.cuStreamEndCapture, stream)
+    ask(cu.cuEventDestroy, fork)
+    return code
+
+
+def outside_event(stream):
+    event, other = ask(cu.cuEventCreate, 2), Stream()
+    ask(cu.cuEventRecord, event, other.handle)
+    return code_of(cu.cuStreamWaitEvent, stream, event, 0)
+
+
+def captured_event(stream):
+    event = ask(cu.cuEventCreate, 2)
+    ask(cu.cuEventRecord, event, stream)
+    return code_of(cu.cuEventQuery, event)
+
+
+def other_capture(stream):
+    event, other = ask(cu.cuEventCreate, 2), Stream()
+    ask(cu.cuStreamBeginCapture, other.handle, CAPTURE_THREAD)
+    ask(cu.cuEventRecord, event, other.handle)
+    code = code_of(cu.cuStreamWaitEvent, stream, event, 0)
+    cu.cuStreamEndCapture(other.handle)
+    return code
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        (lambda stream: code_of(cu.cuStreamQuery, stream), 900),
+        (lambda stream: code_of(cu.cuStreamSynchronize, stream), 900),
+        (lambda stream: code_of(cu.cuMemAlloc, 8), 900),
+        (lambda stream: code_of(cu.cuCtxSynchronize), 900),
+        (lambda stream: code_of(cu.cuMemsetD8Async, Memory.of_test.pointer, 0, 8, 1), 906),
+        (unjoined, 904),
+        (outside_event, 905),
+        (captured_event, 907),
+        (other_capture, 902),
+    ],
+    ids=[
+        "query",
+        "synchronize",
+        "allocate",
+        "context",
+        "legacy",
+        "unjoined",
+        "outside",
+        "captured",
+        "merge",
+    ],
+)
+def test_what_capture_forbids(act, code):
+    stream = Stream(0)
+    Memory.of_test = Memory(OLD)
+    ask(cu.cuStreamBeginCapture, stream.handle, CAPTURE_THREAD)
+    assert act(stream.handle) == code
+    cu.cuStreamEndCapture(stream.handle)
+    stream.synchronize()
+    del Memory.of_test
+
+
+def test_relaxed_capture_allows_allocation():
+    stream = Stream()
+    ask(cu.cuStreamBeginCapture, stream.handle, CAPTURE_RELAXED)
+    memory = ask(cu.cuMemAlloc, 8)
+    ask(cu.cuMemFree, memory)
+    ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, stream.handle))
+
+
+def test_failure_on_demand(standin):
+    standin.fail_at(2, 719, "cuEventCreate")
+    ask(cu.cuEventDestroy, ask(cu.cuEventCreate, 0))
+    assert code_of(cu.cuEventCreate, 0) == 719
+    ask(cu.cuEventDestroy, ask(cu.cuEventCreate, 0))
+
+
+def test_broken_context(standin):
+    standin.break_context(700)
+    assert code_of(cu.cuMemAlloc, 8) == 700
+    standin.break_context(0)
+    ask(cu.cuMemFree, ask(cu.cuMemAlloc, 8))
+
+
+def test_log(standin):
+    stream = Stream()
+    with standin.logged() as calls:
+        ask(cu.cuStreamQuery, stream.handle)
+    (call,) = calls
+    assert call.name == "cuStreamQuery" and call.stream == stream.handle
+    assert call.thread == threading.get_native_id()
+
+
+def test_stub_is_reported(standin):
+    assert code_of(cu.cuProfilerStart) == 801
+    assert standin.stub_hits() == ["cuProfilerStart"]
+
+
+def test_versions_pick_the_abi(standin):
+    """Old requests get the old function, which has other parameters."""
+    newer, status = gpu.look_up(standin, "cuCtxGetDevice", 13000)
+    older, _ = gpu.look_up(standin, "cuCtxGetDevice", 12000)
+    assert newer != older and status == 0
+    assert gpu.look_up(standin, "cuCtxGetDevice", 1000) == (None, 2)
+    twin, _ = gpu.look_up(standin, "cuStreamQuery", 13000, flags=2)
+    plain, _ = gpu.look_up(standin, "cuStreamQuery", 13000)
+    assert twin != plain
+    assert gpu.look_up(standin, "", 13000) == (None, 1)

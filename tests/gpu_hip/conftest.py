@@ -1,0 +1,45 @@
+"""HIP on its stand-in driver, in a process of its own (or ARROWDEV_GPU=1)."""
+
+import gc
+import os
+
+import pytest
+
+IS_ON = os.environ.get("ARROWDEV_SUITE") == "hip"
+IS_REAL = os.environ.get("ARROWDEV_GPU", "0") not in ("", "0")
+
+collect_ignore_glob = [] if IS_ON else ["*"]
+
+if IS_ON and not IS_REAL:
+    import fakegpu
+
+    # Before any library of HIP makes its first call.
+    DRIVER = fakegpu.load("hip")
+    os.environ["ARROWDEV_HIP_LIBRARY"] = DRIVER.path
+else:
+    DRIVER = None
+
+
+@pytest.fixture
+def standin():
+    """The controls of the stand-in driver."""
+    if DRIVER is None:
+        pytest.skip("needs the stand-in driver")
+    return DRIVER
+
+
+@pytest.fixture(autouse=True)
+def nothing_wrong():
+    """Nothing that a GPU would punish by chance; device 0 stays current."""
+    from hip import hip
+
+    if DRIVER is not None:
+        DRIVER.set_patience(20_000)
+    hip.hipSetDevice(0)
+    yield
+    assert hip.hipGetDevice()[1] == 0
+    gc.collect()
+    hip.hipDeviceSynchronize()
+    if DRIVER is not None:
+        DRIVER.reset()
+        assert DRIVER.violations() == []
