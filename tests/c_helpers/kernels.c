@@ -1,0 +1,32 @@
+/* The kernels on the host, and the texts of the others, for ctypes. */
+#include "kernels/kernels.c"
+
+void
+helper_run(int kernel, void *source, int64_t source_offset, void *target,
+           int64_t target_offset, int64_t bit_offset, int64_t length,
+           int64_t n_items)
+{
+    const ad_launch launch = {
+        .kernel = (ad_kernel)kernel,
+        .source = {.data = source, .offset = (uint64_t)source_offset},
+        .target = {.data = target, .offset = (uint64_t)target_offset},
+        .bit_offset = bit_offset,
+        .length = length,
+        .n_items = n_items,
+    };
+    ad_kernel_run_on_host(&launch);
+}
+
+const char *
+helper_text(int dialect)
+{
+    return dialect == 0   ? ad_kernels_opencl()
+           : dialect == 1 ? ad_kernels_hip()
+                          : ad_kernels_ptx();
+}
+
+const char *
+helper_name(int kernel)
+{
+    return kernel < AD_N_KERNELS ? ad_kernel_name((ad_kernel)kernel) : NULL;
+}

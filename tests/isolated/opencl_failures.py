@@ -1,0 +1,153 @@
+"""A whole exchange in which the n-th call of OpenCL fails, and then once more without.
+
+Arguments: the library of failing_opencl.py, and "first": the calls that start
+the runtime up, or do something for the first time, each in a process of its
+own, forked off before anybody has called OpenCL; or "again": every call of an
+exchange for which all is there already.
+"""
+
+import faulthandler
+import gc
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from failing_opencl import FailingOpenCL
+
+import arrowdev as ad
+
+library = FailingOpenCL(sys.argv[1])
+N = 1000
+EXPECTED = np.arange(N, dtype="i8")
+
+
+class Peer:
+    def __init__(self):
+        import pyopencl as cl  # it has a libOpenCL of its own
+
+        devices = cl.get_platforms()[0].get_devices()
+        self.cl = cl
+        self.context = cl.Context(devices)
+        self.queues = [cl.CommandQueue(self.context, devices[0]) for _ in range(3)]
+
+
+def exchange(peer):
+    """Each of the ways that the backend is used, with results that are looked at."""
+    cl, queues = peer.cl, peer.queues
+    memory = cl.Buffer(
+        peer.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=EXPECTED
+    )
+    shared = cl.SVMAllocation(peer.context, 8 * N, 0, cl.svm_mem_flags.READ_WRITE)
+    cl.enqueue_copy(queues[0], shared, EXPECTED)
+    whole = {"shape": (N,), "dtype": "int64", "device": "opencl:0", "stream": queues[0]}
+    for pointer, owner in ((memory.int_ptr, memory), (shared.svm_ptr, shared)):
+        tensor = ad.Tensor.from_pointer(pointer, owner=owner, **whole)
+        there = ad.tensor(ad.array(ad.array(tensor).__arrow_c_device_array__()))
+        there.wait(queues[1])
+        copied = ad.tensor(there, copy=True, stream=queues[2])
+        assert (np.asarray(copied.to("cpu")) == EXPECTED).all()
+    rows = ad.tensor(EXPECTED.reshape(100, 10)[:, 2:7])
+    assert (np.asarray(rows.to("opencl:1").to("opencl:0").to("cpu")) == np.asarray(rows)).all()
+    bits = ad.array(pa.array([True, False, None, True] * 100)).to("opencl:0")
+    assert bits.count_nulls() == 100
+    bytes_ = ad.tensor(ad.array(pa.array([True, False] * 100)).to("opencl:0"))
+    assert (np.asarray(bytes_.to("cpu")) == [True, False] * 100).all()
+    tensor.synchronize()
+    assert tensor.is_ready()
+    ad.device("opencl:0").synchronize()
+    assert ad.device("opencl:1").name
+
+
+def settle():
+    """Wait until arrowdev holds nothing but what it keeps for good."""
+    end = time.monotonic() + 20
+    while True:
+        gc.collect()
+        alive = library.alive
+        if alive["event"] == alive["memory"] == alive["kernel"] == 0:
+            return alive
+        assert time.monotonic() < end, alive
+        time.sleep(0.01)
+
+
+def exchange_failing(peer, n):
+    """Did it come to an n-th call?"""
+    raised = None
+    library.arm(n)
+    try:
+        exchange(peer)
+    except (ad.DeviceError, ad.ExchangeError, MemoryError) as error:
+        raised = str(error)
+    failed = library.failed
+    library.arm(0)
+    assert raised is None or failed, raised
+    assert raised != "", failed
+    return failed
+
+
+def fail_first(n):
+    peer = Peer()
+    failed = exchange_failing(peer, n)  # how often events are asked differs a little
+    gc.collect()
+    if ad.device("opencl:0") in ad.devices():
+        exchange(peer)
+    else:  # it could not be started: the reason is kept
+        with pytest.raises((ad.DeviceError, ad.ExchangeError), match=failed):
+            ad.device("opencl:0").synchronize()
+    settle()
+
+
+def fail_again():
+    peer = Peer()
+    exchange(peer)
+    kept = settle()
+    n = 1
+    while failed := exchange_failing(peer, n):
+        assert settle() == kept, f"call {n}, {failed}: {kept}"
+        n += 1
+    assert n > 100, n
+    exchange(peer)
+
+
+def forked(function, *arguments):
+    """What it returns, called in a child."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        faulthandler.dump_traceback_later(60, exit=True)
+        code = 1
+        try:
+            os.write(write, (function(*arguments) or "").encode())
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(write)
+    with open(read, encoding="ascii") as file:
+        result = file.read()
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, f"{function.__name__}{arguments}: wait status {status}"
+    return result
+
+
+def names_of_all_calls():
+    exchange(Peer())
+    settle()
+    return " ".join(library.names)
+
+
+if sys.argv[2] == "again":
+    fail_again()
+else:
+    seen = Counter()
+    for number, name in enumerate(forked(names_of_all_calls).split(), 1):
+        seen[name] += 1
+        if seen[name] <= 2:
+            forked(fail_first, number)
+print("end of the script")

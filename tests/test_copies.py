@@ -1,0 +1,427 @@
+"""Copies between the host and a device, and between devices: on the software device, whose
+memory the host cannot touch and whose queues run behind the caller's back."""
+
+import gc
+import random
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from arrow_samples import SAMPLES
+
+import arrowdev as ad
+from arrowdev import testing
+
+pa = pytest.importorskip("pyarrow")
+
+HERE, THERE = "ext_dev:0", "ext_dev:1"
+
+
+@pytest.fixture
+def device():
+    with testing.software_device(2, timeout=20) as device:
+        yield device
+
+
+def same(found, expected):
+    """Bit for bit, as far as rows have values."""
+    found = pa.array(found)
+    # pyarrow wants the offsets of a dense union to rise, which the sample's do not.
+    found.validate(full="dense_union" not in str(expected.type))
+    return found.type == expected.type and found.equals(expected)
+
+
+# --- trees --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("array", SAMPLES.values(), ids=SAMPLES.keys())
+def test_every_type_there_and_back(device, array):
+    there = ad.array(array).to(HERE)
+    assert str(there.device) == HERE
+    assert same(there.to("cpu"), array)
+
+
+@pytest.mark.parametrize("array", SAMPLES.values(), ids=SAMPLES.keys())
+@pytest.mark.parametrize("route", ["host", "device", "both"])
+def test_every_slice_there_and_back(device, array, route):
+    for offset, length in [(0, 21), (0, 5), (1, 20), (3, 9), (8, 8), (9, 12), (13, 0), (20, 1)]:
+        expected = array.slice(offset, length)
+        found = ad.array(expected if route == "host" else array).to(HERE)
+        if route != "host":
+            found = found.slice(offset, length)
+        if route == "both":
+            found = found.slice(length // 3).to(THERE)
+            expected = expected.slice(length // 3)
+        assert same(found.to("cpu"), expected), (offset, length)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_slices_of_trees_within_trees(device, seed):
+    rng = random.Random(seed)
+    for _ in range(20):
+        chosen = rng.sample(sorted(SAMPLES), 3)
+        array = pa.StructArray.from_arrays(
+            [SAMPLES[name] for name in chosen],
+            names=chosen,
+            mask=pa.array([rng.random() < 0.3 for _ in range(21)]) if rng.random() < 0.5 else None,
+        )
+        found = ad.array(array)
+        for step in (HERE, THERE, "cpu"):
+            offset = rng.randrange(len(array) + 1)
+            array = array.slice(offset, rng.randrange(len(array) - offset + 1))
+            found = found.slice(offset, len(array)).to(step)
+        assert same(found, array), chosen
+
+
+def test_only_the_rows_that_are_meant_are_copied(device):
+    strings = ad.array(pa.array([f"{i:>1000}" for i in range(1000)]))
+    lists = ad.array(pa.array([[i] * 125 for i in range(1000)], pa.list_(pa.int64())))
+    numbers = ad.array(np.zeros(125_000))
+    for array in (strings, lists, numbers):
+        rows = array.slice(len(array) // 2, len(array) // 100)
+        there = rows.to(HERE)
+        left = device.memory_left(0)
+        copy = there.slice(3, len(rows) // 2).to(HERE)
+        assert left - device.memory_left(0) < 6000
+        assert pa.array(copy.to("cpu")).equals(pa.array(rows).slice(3, len(rows) // 2))
+
+
+# --- tensors ------------------------------------------------------------------------------------
+
+
+def on_device(device, array, index):
+    """A tensor of the device's that looks at array[index], and that as NumPy has it."""
+    memory = device.from_host(np.ascontiguousarray(array))
+    view = array[(*index, ...)]
+    offset = view.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+    strides = tuple(stride // view.itemsize for stride in view.strides)
+    return view, ad.Tensor.from_pointer(
+        memory.address + offset,
+        view.shape,
+        view.dtype.name,
+        HERE,
+        strides=strides,
+        owner=memory,
+    )
+
+
+def cut(*parts):
+    return tuple(slice(*part) if isinstance(part, tuple) else part for part in parts)
+
+
+ALL, BACK = (None,), (None, None, -1)
+INDICES = [
+    cut(),
+    cut(ALL, 3),
+    cut((1, 5)),
+    cut((1, 5), (2, 4)),
+    cut((None, None, 2)),
+    cut(ALL, ALL, (None, None, 2)),
+    cut(BACK),
+    cut(BACK, BACK, BACK),
+    cut(ALL, BACK, (1, 3)),
+    cut(2, 3, 4),
+    cut((0, 0)),
+    cut((None, None, 3), (None, None, 2), (None, None, 2)),
+    cut(ALL, None, 1),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("dtype", ["int8", "float32", "complex128"])
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_strided_tensors(device, index, dtype, axes):
+    array = np.arange(8 * 9 * 10).astype(dtype).reshape(8, 9, 10)
+    expected, tensor = on_device(device, array, index)
+    if axes != (0, 1, 2) and expected.ndim == 3:
+        expected = expected.transpose(axes)
+        tensor = ad.Tensor.from_pointer(
+            tensor.data_ptr,
+            expected.shape,
+            dtype,
+            HERE,
+            strides=tuple(tensor.strides[axis] for axis in axes),
+            owner=tensor,
+        )
+    for target in (HERE, THERE, "cpu"):
+        copy = ad.tensor(tensor, copy=True) if target == HERE else tensor.to(target)
+        assert str(copy.device) == target
+        assert np.array_equal(np.asarray(copy.to("cpu")), expected)
+    there = ad.tensor(expected).to(HERE)
+    assert np.array_equal(np.asarray(there.to("cpu")), expected)
+
+
+def test_broadcast_tensors(device):
+    memory = device.from_host(np.arange(7, dtype=np.int32))
+    for shape, strides in [((5, 7), (0, 1)), ((7, 600), (1, 0)), ((300, 7, 2), (0, 1, 0))]:
+        tensor = ad.Tensor.from_pointer(
+            memory.address, shape, "int32", HERE, strides=strides, owner=memory
+        )
+        expected = np.broadcast_to(
+            np.lib.stride_tricks.as_strided(
+                np.arange(7, dtype=np.int32), shape, [4 * stride for stride in strides]
+            ),
+            shape,
+        )
+        assert np.array_equal(np.asarray(tensor.to(THERE).to("cpu")), expected)
+        assert np.array_equal(np.asarray(tensor.to("cpu")), expected)
+
+
+def test_a_plain_copy_is_one_call(device):
+    tensor = ad.tensor(np.arange(1000)).to(HERE)
+    device.synchronize()
+    before = device.n_calls
+    tensor.to(THERE)
+    calls = list(device.calls)[before - device.n_calls :]
+    assert calls.count("copy") == 1
+
+
+def test_scattered_elements_are_refused(device):
+    """Nine elements over gigabytes, and none of them next to another."""
+    memory = device.empty(8)
+    tensor = ad.Tensor.from_pointer(
+        memory.address, (300, 300, 300), "int8", HERE, strides=(1 << 24, 1 << 36, -1), owner=memory
+    )
+    with pytest.raises(ad.ExchangeError, match="scatter") as info:
+        tensor.to("cpu")
+    assert info.value.reason == "strides"
+
+
+# --- memory that is named by handles ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def opencl():
+    import peer_opencl  # skips where there is no OpenCL
+
+    return peer_opencl
+
+
+@pytest.mark.parametrize("array", SAMPLES.values(), ids=SAMPLES.keys())
+def test_every_type_in_handles(opencl, array):
+    there = ad.array(array).to(opencl.name())
+    for offset, length in [(0, 21), (3, 9), (9, 12), (13, 0)]:
+        rows = there.slice(offset, length)
+        assert same(rows.to("cpu"), array.slice(offset, length))
+        assert same(rows.to(opencl.name()).to("cpu"), array.slice(offset, length))
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_strided_handles(opencl, index):
+    """In a context that is not arrowdev's; offsets are never added to a handle."""
+    cl = opencl.cl
+    context = cl.Context([opencl.DEVICES[0]])
+    array = np.arange(8 * 9 * 10, dtype=np.float32).reshape(8, 9, 10)
+    expected = array[(*index, ...)]
+    offset = expected.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+    shift = 64
+    memory = cl.Buffer(context, cl.mem_flags.READ_WRITE, array.nbytes + shift)
+    with cl.CommandQueue(context) as queue:
+        cl.enqueue_copy(queue, memory, array, dst_offset=shift, is_blocking=True)
+    tensor = ad.Tensor.from_pointer(
+        memory.int_ptr,
+        expected.shape,
+        "float32",
+        opencl.name(),
+        strides=tuple(stride // 4 for stride in expected.strides),
+        byte_offset=shift + offset,
+        owner=memory,
+    )
+    copy = ad.tensor(tensor, copy=True)
+    assert np.array_equal(np.asarray(tensor.to("cpu")), expected)
+    assert np.array_equal(np.asarray(copy.to("cpu")), expected)
+
+
+def test_two_runtimes_meet_on_the_host(device, opencl):
+    array = SAMPLES["struct"]
+    found = ad.array(array).to(HERE).slice(3, 11).to(opencl.name()).slice(2, 7).to(THERE)
+    assert same(found.to("cpu"), array.slice(5, 7))
+    numbers = np.arange(60).reshape(6, 10)
+    tensor = ad.tensor(numbers[:, ::2]).to(HERE).to(opencl.name()).to(THERE)
+    assert np.array_equal(np.asarray(tensor.to("cpu")), numbers[:, ::2])
+
+
+# --- order and lifetime -------------------------------------------------------------------------
+
+
+def test_a_copy_waits_for_the_data(device):
+    queue = device.queue()
+    queue.hold()
+    source = ad.array(device.array([1, 2, 3], queue=queue))
+    copy = source.to(THERE)
+    assert not copy.is_ready()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(copy.to("cpu")))
+    thread.start()
+    thread.join(0.2)
+    assert found == []
+    queue.release()
+    thread.join(20)
+    assert pa.array(found[0]).to_pylist() == [1, 2, 3]
+
+
+def test_the_host_waits_for_its_copy(device):
+    queue = device.queue()
+    queue.delay = 0.05
+    source = ad.array(device.array([1, 2, 3], queue=queue))
+    assert pa.array(source.to("cpu")).to_pylist() == [1, 2, 3]
+
+
+class Buffer:
+    """Exports memory, and can be watched."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __array_interface__(self):
+        return self.array.__array_interface__
+
+
+def test_host_memory_is_kept_until_it_was_read(device):
+    queue = device.queue()
+    source = Buffer(np.arange(1 << 16))
+    watch = weakref.ref(source)
+    with queue.held():
+        there = ad.tensor(source).to(HERE, stream=queue)
+        assert not there.is_ready()
+        del source
+        gc.collect()
+        if watch() is None:  # the runtime had its own copy of the bytes already
+            np.full(1 << 16, -1)
+    assert np.array_equal(np.asarray(there.to("cpu")), np.arange(1 << 16))
+    for _ in range(200):
+        if watch() is None:
+            break
+        threading.Event().wait(0.05)
+    assert watch() is None
+
+
+def test_device_memory_is_kept_until_it_was_read(device):
+    queue = device.queue(1)
+    source = ad.tensor(np.arange(1000)).to(HERE)
+    source.synchronize()
+    with queue.held():
+        copy = source.to(THERE, stream=queue)
+        del source
+        gc.collect()
+        ad.tensor(np.full(1000, -1)).to(HERE)
+    assert np.array_equal(np.asarray(copy.to("cpu")), np.arange(1000))
+
+
+def test_nothing_is_left(device):
+    gc.collect()
+    device.synchronize()
+    before = device.live()
+    for array in SAMPLES.values():
+        ad.array(array).to(HERE).slice(3, 5).to(THERE).to("cpu")
+    gc.collect()
+    device.synchronize()
+    assert device.live().allocations == before.allocations
+
+
+# --- bits and nulls -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [0, 1, 20, 1000, 40_000])
+def test_bits_become_bytes_on_the_device(device, length):
+    values = np.random.default_rng(length).random(length) < 0.5
+    bits = ad.array(pa.array(values)).to(HERE)
+    tensor = ad.tensor(bits.slice(length // 3))
+    assert str(tensor.device) == HERE or length == 0
+    assert np.array_equal(np.asarray(tensor.to("cpu")), values[length // 3 :])
+    with pytest.raises(ad.ExchangeError, match="copy"):
+        ad.tensor(bits, copy=False)
+
+
+@pytest.mark.parametrize("length", [1, 20, 1000, 40_000, 400_000])
+def test_nulls_are_counted_on_the_device(device, length):
+    mask = np.random.default_rng(length).random(length) < 0.3
+    array = pa.array(np.arange(length), mask=mask)
+    there = ad.array(array).to(HERE)
+    for offset in (0, length // 3, length // 2):
+        rows = there.slice(offset, (length - offset + 1) // 2)
+        assert rows.count_nulls() == array.slice(offset, len(rows)).null_count
+
+
+def test_unknown_nulls_of_a_device_are_counted(device):
+    array = pa.array([1, None, 3, 4, 5] * 10)
+    there = ad.array(array).to(HERE)
+    assert there.slice(2, 4).null_count is None
+    assert np.asarray(ad.tensor(there.slice(2, 4)).to("cpu")).tolist() == [3, 4, 5, 1]
+    with pytest.raises(ad.ExchangeError, match="2 nulls") as info:
+        ad.tensor(there.slice(1, 6))
+    assert info.value.reason == "nulls"
+
+
+def test_nulls_of_a_device_are_not_filled(device):
+    there = ad.array(pa.array([1, None, 3])).to(HERE)
+    with pytest.raises(ad.ExchangeError, match=r"\.to") as info:
+        ad.tensor(there, nulls="fill", fill_value=0)
+    assert info.value.reason == "nulls"
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+def copy_everything(array, tensor):
+    there = ad.array(array).to(HERE)
+    assert same(there.slice(3, 9).to(THERE).to("cpu"), array.slice(3, 9))
+    copy = ad.tensor(tensor).to(HERE)
+    for found in (copy.to(THERE), copy):
+        assert np.array_equal(np.asarray(found.to("cpu")), tensor)
+
+
+@pytest.mark.parametrize("stay", [False, True])
+@pytest.mark.parametrize("name", ["list", "struct", "string_view", "bool"])
+def test_failure_at_every_call(device, name, stay):
+    tensor = np.arange(60).reshape(6, 10)[:, ::2]
+    copy_everything(SAMPLES[name], tensor)
+    gc.collect()
+    device.synchronize()
+    before = device.live().allocations
+    n_failed = 0
+    for n in range(1, 1000):
+        n_calls = device.n_calls
+        device.fail_at(n, stay=stay)
+        try:
+            copy_everything(SAMPLES[name], tensor)
+        except (ad.DeviceError, ad.ExchangeError, MemoryError):
+            n_failed += 1
+        finally:
+            device.fail_at(0)
+        if device.n_calls - n_calls < n:
+            break
+    else:
+        pytest.fail("it never got through")
+    assert n_failed > 10
+    gc.collect()
+    device.synchronize()
+    for _ in range(100):
+        if device.live().allocations == before:
+            break
+        threading.Event().wait(0.05)
+    assert device.live().allocations == before
+    copy_everything(SAMPLES[name], tensor)
+
+
+def test_out_of_memory(device):
+    array = ad.array(np.zeros(1 << 16))
+    device.set_memory_limit(1 << 12)
+    with pytest.raises(MemoryError):
+        array.to(HERE)
+    device.set_memory_limit(0)
+    assert pa.array(array.to(HERE).to("cpu")).equals(pa.array(array))
+
+
+def test_memory_that_is_not_the_devices(device):
+    tensor = ad.Tensor.from_pointer(1 << 20, (4,), "int8", HERE)
+    with pytest.raises(ad.ExchangeError, match="does not know it"):
+        tensor.to("cpu")
+
+
+def test_wrong_device(device):
+    for source in (np.arange(3), np.arange(0)):
+        with pytest.raises((ad.DeviceError, ad.ExchangeError)):
+            ad.tensor(source).to("ext_dev:7")
