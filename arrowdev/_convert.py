@@ -22,7 +22,7 @@ def convert(obj, cls, stream, copy):
             f"arrowdev does not know how to make a {cls.__module__}.{cls.__qualname__}; "
             "hand the arrowdev object to the class's own constructor, or open an issue"
         )
-    result = make(obj, copy)
+    result = make(obj, copy, stream)
     if not isinstance(result, cls):
         raise TypeError(
             f"the data make a {type(result).__module__}.{type(result).__qualname__}, "
@@ -39,7 +39,7 @@ def as_numpy(obj, dtype, copy):
         require_host(obj, "a NumPy array")
     elif not hasattr(obj, "__array_interface__"):
         memoryview(obj)  # says why NumPy cannot read it
-    result = _numpy(numpy, obj, False if copy is False else None)
+    result = _numpy(numpy, obj, False if copy is False else None, None)
     if dtype is not None and result.dtype != dtype:
         if copy is False:
             raise ValueError(f"{result.dtype} cannot become {dtype} without a copy")
@@ -50,8 +50,8 @@ def as_numpy(obj, dtype, copy):
 # --- by tensor ---------------------------------------------------------------
 
 
-def _numpy(numpy, obj, copy):
-    values = tensor(obj, copy=copy)
+def _numpy(numpy, obj, copy, stream):
+    values = tensor(obj, copy=copy, stream=stream)
     try:
         return numpy.from_dlpack(values)
     except RuntimeError as error:  # how NumPy says that it has no such type
@@ -66,20 +66,20 @@ def _numpy(numpy, obj, copy):
 def _by_from_dlpack(path):
     """The function at `path` within the library takes a DLPack producer."""
 
-    def constructor(library, obj, copy):
+    def constructor(library, obj, copy, stream):
         function = library
         for name in path.split("."):
             function = getattr(function, name)
-        return function(tensor(obj, copy=copy))
+        return function(tensor(obj, copy=copy, stream=stream))
 
     return constructor
 
 
-def _torch(torch, obj, copy):
+def _torch(torch, obj, copy, stream):
     """Subclasses of torch.Tensor come here; a negative stride ends the process."""
-    values = tensor(obj, copy=copy)
+    values = tensor(obj, copy=copy, stream=stream)
     if any(stride < 0 for stride in values.strides):
-        values = tensor(values, order="C", copy=copy)
+        values = tensor(values, order="C", copy=copy, stream=stream)
     return torch.from_dlpack(values)
 
 
@@ -92,11 +92,11 @@ def _is_row_major(values):
     return True
 
 
-def _jax(jax, obj, copy):
+def _jax(jax, obj, copy, stream):
     """jax only takes compact memory and capsules that cannot say "read-only":
     other memory is copied where that is allowed. And it copies what is not
     aligned."""
-    values = tensor(obj, copy=copy)
+    values = tensor(obj, copy=copy, stream=stream)
     if not _is_row_major(values):
         if copy is False:
             raise exchange_error(
@@ -104,13 +104,13 @@ def _jax(jax, obj, copy):
                 reason="strides",
                 hint="leave copy=False out",
             )
-        values = tensor(values, order="C")
+        values = tensor(values, order="C", stream=stream)
     try:
         result = jax.numpy.from_dlpack(values)
     except ExchangeError as error:
         if error.reason != "readonly" or copy is False:
             raise
-        return jax.numpy.from_dlpack(tensor(values, copy=True))
+        return jax.numpy.from_dlpack(tensor(values, copy=True, stream=stream))
     if copy is False and values.nbytes and result.unsafe_buffer_pointer() != values.data_ptr:
         raise exchange_error(
             "jax copied the data, which are not aligned as it wants them (to 64 bytes)",
@@ -120,26 +120,26 @@ def _jax(jax, obj, copy):
     return result
 
 
-def _memoryview(_, obj, copy):
-    return memoryview(tensor(obj, copy=copy))
+def _memoryview(_, obj, copy, stream):
+    return memoryview(tensor(obj, copy=copy, stream=stream))
 
 
 # --- by Arrow ----------------------------------------------------------------
 
 
-def _arrow(obj, copy):
-    return array(obj, copy=copy)
+def _arrow(obj, copy, stream):
+    return array(obj, copy=copy, stream=stream)
 
 
-def _pyarrow_array(pyarrow, obj, copy):
-    return pyarrow.array(_arrow(obj, copy))
+def _pyarrow_array(pyarrow, obj, copy, stream):
+    return pyarrow.array(_arrow(obj, copy, stream))
 
 
 def _by_arrow(name):
     """The library's function or class `name` takes an Arrow producer."""
 
-    def constructor(library, obj, copy):
-        return getattr(library, name)(_arrow(obj, copy))
+    def constructor(library, obj, copy, stream):
+        return getattr(library, name)(_arrow(obj, copy, stream))
 
     return constructor
 
@@ -156,19 +156,19 @@ def _cannot_promise(library):
 def _by_arrow_may_copy(name):
     """Likewise, for libraries that decide by themselves whether to copy."""
 
-    def constructor(library, obj, copy):
+    def constructor(library, obj, copy, stream):
         if copy is False:
             raise _cannot_promise(library)
-        return getattr(library, name)(_arrow(obj, copy))
+        return getattr(library, name)(_arrow(obj, copy, stream))
 
     return constructor
 
 
-def _nanoarrow(nanoarrow, obj, copy):
-    return nanoarrow.Array(_arrow(obj, copy))
+def _nanoarrow(nanoarrow, obj, copy, stream):
+    return nanoarrow.Array(_arrow(obj, copy, stream))
 
 
-def _from_arrow(pandas, name, obj, copy):
+def _from_arrow(pandas, name, obj, copy, stream):
     cls = getattr(pandas, name)
     if not hasattr(cls, "from_arrow"):
         raise exchange_error(
@@ -176,23 +176,23 @@ def _from_arrow(pandas, name, obj, copy):
             reason="version",
             hint="install pandas 3 or later",
         )
-    return cls.from_arrow(_arrow(obj, copy))
+    return cls.from_arrow(_arrow(obj, copy, stream))
 
 
-def _pandas_frame(pandas, obj, copy):
+def _pandas_frame(pandas, obj, copy, stream):
     if copy is False:
         raise _cannot_promise(pandas)
-    return _from_arrow(pandas, "DataFrame", obj, copy)
+    return _from_arrow(pandas, "DataFrame", obj, copy, stream)
 
 
-def _pandas_series(pandas, obj, copy):
+def _pandas_series(pandas, obj, copy, stream):
     """Numbers without nulls share memory; from_arrow() would copy them."""
     try:
-        values = tensor(obj, copy=copy)
+        values = tensor(obj, copy=copy, stream=stream)
     except ExchangeError:
         if copy is False:
             raise
-        return _from_arrow(pandas, "Series", obj, copy)
+        return _from_arrow(pandas, "Series", obj, copy, stream)
     if values.ndim != 1:
         raise exchange_error(
             f"a pandas.Series has one dimension, not {values.ndim}",
@@ -203,14 +203,17 @@ def _pandas_series(pandas, obj, copy):
     return pandas.Series(sys.modules["numpy"].from_dlpack(values), copy=False)
 
 
-def _arro3(_, obj, copy):
-    return sys.modules["arro3.core"].Array.from_arrow(_arrow(obj, copy))
+def _arro3(_, obj, copy, stream):
+    return sys.modules["arro3.core"].Array.from_arrow(_arrow(obj, copy, stream))
 
 
-def _arro3_batch(_, obj, copy):
-    return sys.modules["arro3.core"].RecordBatch.from_arrow(_arrow(obj, copy))
+def _arro3_batch(_, obj, copy, stream):
+    return sys.modules["arro3.core"].RecordBatch.from_arrow(_arrow(obj, copy, stream))
 
 
+# Each constructor is called as f(library, obj, copy, stream). `stream` waits for what the library
+# is given, on whatever stream that library works itself.
+#
 # (library, class name): how to make one. The class of the instance that was
 # asked for, or one of its bases, is looked up here.
 _CONSTRUCTORS = {

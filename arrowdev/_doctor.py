@@ -1,19 +1,26 @@
 """``python -m arrowdev doctor``: what is there, what is not, and why."""
 
+import importlib.metadata
 import json
 import os
 import platform
 import sys
+import textwrap
+import warnings
 
 import arrowdev
 from arrowdev import _core, _matrix
+from arrowdev._matrix_device_peers import DEVICE_PEERS
 from arrowdev._matrix_peers import PEERS, Payload
 
 DESCRIPTION = """\
 Say which runtimes, devices and libraries arrowdev finds here, and why others are missing.
 
-Paste the output into a bug report.
+The libraries are imported first: some of them bring the runtime of their devices
+along. Paste the output into a bug report.
 """
+
+WIDTH = 100
 
 # What decides which runtime is loaded and which devices it shows.
 VARIABLES = (
@@ -28,15 +35,34 @@ VARIABLES = (
     "ZE_AFFINITY_MASK",
 )
 
+# Distributions that a runtime is made of, or that libraries share.
+PACKAGES = (
+    "cuda-bindings",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "dpctl",
+    "hip-python",
+    "intel-opencl-rt",
+    "intel-sycl-rt",
+    "numba",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-runtime-cu12",
+)
+
 
 def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+# Of a message that would send the reader here.
+OWN_ADVICE = ", and what `python -m arrowdev doctor` says"
 
 
 # --- finding out -----------------------------------------------------------------
 
 
 def runtimes():
+    """Each backend: whether its runtime can be used here, and which one it is or why not."""
     found = []
     for name, device_type, why, description, count in _core._runtimes():
         found.append(
@@ -44,7 +70,7 @@ def runtimes():
                 "name": name,
                 "device_type": arrowdev.DeviceType(device_type).name,
                 "usable": why is None,
-                "reason": why,
+                "reason": why and why.replace(OWN_ADVICE, ""),
                 "description": description,
                 "devices": count,
             }
@@ -62,22 +88,51 @@ def variables():
     return {name: os.environ[name] for name in (*VARIABLES, *own) if name in os.environ}
 
 
-def libraries():
-    """Every library of the matrix: its version, and what an array of it speaks."""
-    payload = Payload()
+def packages():
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def host_libraries(payload):
     for peer in (peer() for peer in PEERS):
-        if peer.module is None:
-            continue
-        library, _ = _matrix.load(peer, payload, lambda text: None)
-        yield {
+        if peer.module is not None:
+            library, _ = _matrix.load(peer, payload, lambda text: None)
+            yield library
+
+
+def device_libraries(payload):
+    matrix = _matrix.Matrix(payload)
+    peers = [peer() for peer in DEVICE_PEERS if peer.module is not None]
+    _matrix.load_devices(matrix, peers, payload, None, lambda text: None)
+    return matrix.libraries
+
+
+def libraries():
+    """Every library of the matrix: its version, its devices, what an array of it speaks."""
+    payload = Payload()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [*host_libraries(payload), *device_libraries(payload)]
+    return [
+        {
             "name": library.name,
+            "device": library.device,
             "version": library.version,
             "protocols": library.protocols,
             "reason": library.reason,
         }
+        for library in found
+    ]
 
 
 def examine():
+    """All of it; the runtimes after the libraries, which may bring them along."""
+    imported = libraries()
     return {
         "arrowdev": arrowdev.__version__,
         "extension": _core.__file__,
@@ -86,7 +141,8 @@ def examine():
         "runtimes": runtimes(),
         "devices": devices(),
         "environment": variables(),
-        "libraries": list(libraries()),
+        "packages": packages(),
+        "libraries": imported,
     }
 
 
@@ -100,22 +156,30 @@ def runtime_line(runtime):
     return f"no   {runtime['reason']}"
 
 
-def library_line(library):
-    if library["version"] is None and library["reason"]:
-        return library["reason"]
-    spoken = ", ".join(library["protocols"]) or "nothing that arrowdev knows"
-    if library["reason"]:
-        spoken = library["reason"]
-    return f"{library['version']}: {spoken}"
+def library_row(library):
+    """(name, text) of one that is installed."""
+    name = library["name"]
+    if library["device"] != "cpu":
+        name += f" on {library['device']}" if library["device"] else " on devices"
+    version = f"{library['version']}: " if library["version"] else ""
+    spoken = ", ".join(library["protocols"]) or "no protocol: by pointer or handle"
+    return name, version + (library["reason"] or spoken)
 
 
 def section(title, rows):
-    """Rows of (name, text), the names in one column."""
+    """Rows of (name, text), the names in one column, the texts wrapped."""
     yield ""
     yield f"{title}:"
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
-        yield f"  {name:{width}}  {text}"
+        yield from textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {name:{width}}  ",
+            subsequent_indent=" " * (width + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [f"  {name}"]
     if not rows:
         yield "  (none)"
 
@@ -127,10 +191,15 @@ def report(found):
     yield from section("Runtimes", [(r["name"], runtime_line(r)) for r in found["runtimes"]])
     yield from section("Devices", [(d["device"], d["name"]) for d in found["devices"]])
     yield from section("Environment", list(found["environment"].items()))
+    yield from section("Packages", list(found["packages"].items()))
+    here = [lib for lib in found["libraries"] if lib["reason"] != "not installed"]
     yield from section(
-        "Libraries, and what an array of theirs speaks",
-        [(lib["name"], library_line(lib)) for lib in found["libraries"]],
+        "Libraries, and what an array of theirs speaks", [library_row(lib) for lib in here]
     )
+    absent = dict.fromkeys(lib["name"] for lib in found["libraries"] if lib not in here)
+    if absent:
+        yield ""
+        yield from textwrap.wrap(f"Not installed: {', '.join(absent)}", WIDTH)
 
 
 def run(arguments):

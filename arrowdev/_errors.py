@@ -27,6 +27,6 @@ def require_host(wrapped: Array, what: str) -> None:
         raise exchange_error(
             f"{what} needs host memory: {str(refusal).partition(': ')[2]}",
             reason="event" if wrapped.device_type == DeviceType.CPU else "device",
-            hint="bring the data to the host in the library that made them",
+            hint='bring the data to the host with .to("cpu")',
             device=wrapped.device,
         ) from None

@@ -15,15 +15,19 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 import arrowdev
-from arrowdev import _matrix_peers
+from arrowdev._matrix_device_peers import DEVICE_PEERS, DevicePeer, NoDevice, OwnDeviceArray
 from arrowdev._matrix_peers import CTYPES, PEERS, Payload
 
 DESCRIPTION = """\
 Hand an array from every installed library to every other, through arrowdev and directly.
 
-Each pair is tried, the values and the address of the memory are compared, and
-the time is taken. Attach the output to a bug report.
+Each pair is tried, in host memory and on each device that is there, the values
+and the address of the memory are compared, and the time is taken. Attach the
+output to a bug report.
 """
+
+ALL_PEERS = (*PEERS, *DEVICE_PEERS)
+HOST = "cpu"
 
 WIDTH = 100  # columns of text
 REPEATS = 5  # of a timing; the median counts
@@ -56,6 +60,7 @@ class Pair:
     through: Attempt
     direct: list[Attempt] = field(default_factory=list)
     between_peers: bool = True  # not arrowdev's own, not a library to itself
+    device: str = HOST  # of both
 
     @property
     def best_direct(self):
@@ -76,11 +81,23 @@ class Pair:
 
 
 @dataclass
+class Move:
+    """An array of `producer` on one device that is brought to another, for `consumer`."""
+
+    producer: str
+    device: str
+    consumer: str
+    target: str
+    through: Attempt
+
+
+@dataclass
 class Library:
     """What is known of a peer before its pairs are tried."""
 
     name: str
     pip: str | None
+    device: str | None = HOST  # None: it has none here
     type: str | None = None  # of its array
     version: str | None = None
     missing: bool = False  # not installed
@@ -93,10 +110,17 @@ class Matrix:
     payload: Payload
     libraries: list[Library] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    devices: dict[str, str] = field(default_factory=dict)  # those tried, and their names
 
     @property
     def wrong(self):
-        return [(p, a) for p in self.pairs for a in p.attempts() if a.result == WRONG]
+        tried = [(p, a) for p in self.pairs for a in p.attempts()]
+        tried += [(m, m.through) for m in self.moves]
+        return [(pair, a) for pair, a in tried if a.result == WRONG]
+
+    def pairs_on(self, device):
+        return [pair for pair in self.pairs if pair.device == device]
 
 
 # --- finding it out ------------------------------------------------------------
@@ -193,15 +217,47 @@ def compare(consumer, result, payload):
     return wrong, None if wrong else consumer.pointer(result)
 
 
-def try_pair(producer, consumer, source, payload):
+def shown_first(producer, route, payload):
+    """`route` through arrowdev, of what arrowdev is handed for an array of `producer`."""
+    how, function = route
+    shown = producer.shown(payload)
+    if shown is None:
+        return how, function
+    as_what, show = shown
+    return f"{how}, with x = {as_what}", lambda x: function(show(x))
+
+
+def try_pair(producer, consumer, source, payload, device=HOST):
     rest = (source, producer.pointer(source), consumer, payload)
+    through = shown_first(producer, consumer.through(payload), payload)
     return Pair(
         producer.name,
         consumer.name,
-        through=attempt(*consumer.through(payload), *rest, True),
+        through=attempt(*through, *rest, True),
         direct=[attempt(*route, *rest, False) for route in consumer.direct(payload).items()],
         between_peers=producer is not consumer and "arrowdev" not in producer.aliases,
+        device=device,
     )
+
+
+def try_all(matrix, sources, payload, device=HOST):
+    """Each of `sources` with each that consumes, all on one device."""
+    for producer, source in sources.items():
+        for consumer in sources:
+            if consumer.consumes:
+                matrix.pairs.append(try_pair(producer, consumer, source, payload, device))
+
+
+def try_move(producer, source, consumer, payload, devices):
+    """From one device to another: .to(), and then as on one device."""
+    device, target = devices
+    through, take = consumer.through(payload)
+    route = (
+        re.sub(r"\bx\b", f"arrowdev.tensor(x).to({target!r})", through, count=1),
+        lambda x: take(arrowdev.tensor(x).to(target)),
+    )
+    made = attempt(*shown_first(producer, route, payload), source, None, consumer, payload, True)
+    return Move(producer.name, device, consumer.name, target, made)
 
 
 def load(peer, payload, progress):
@@ -223,6 +279,10 @@ def fill_in(library, peer, payload, progress):
         progress(f"import {peer.module}")
     peer.load()
     library.version = peer.version()
+    return fill_in_source(library, peer, payload)
+
+
+def fill_in_source(library, peer, payload):
     source = peer.make(payload)
     library.reason = difference(payload.values, peer.values(source))
     if library.reason:
@@ -233,22 +293,109 @@ def fill_in(library, peer, payload, progress):
     return source
 
 
-def run_matrix(peers, payload, progress=lambda text: None):
-    """Load every one of `peers`, and try each of them with each."""
+def is_wanted(device, wanted):
+    """Whether `wanted` (None: all) names the device, or its type."""
+    return wanted is None or not {device, device.partition(":")[0]}.isdisjoint(wanted)
+
+
+def find_places(peer, wanted, progress):
+    """What there is to say of a device library, and the devices on which it can have arrays."""
+    library = Library(peer.name, peer.pip, device=None)
+
+    def find():
+        if not peer.is_installed():
+            library.missing = True
+            library.reason = "not installed"
+            return []
+        if peer.module:
+            progress(f"import {peer.module}")
+        peer.load()
+        library.version = peer.version()
+        return [place for place in peer.places() if is_wanted(place, wanted)]
+
+    places, error = tried(find)
+    if error:
+        library.reason = str(error) if isinstance(error, NoDevice) else describe_error(error)
+    return library, places or []
+
+
+def not_seen(own, devices):
+    reason = "arrowdev has no runtime of this device; `python -m arrowdev doctor` says why"
+    for device in sorted(devices):
+        yield Library(own.name, own.pip, device, reason=reason)
+
+
+def load_devices(matrix, peers, payload, wanted, progress):
+    """{device: {peer: array of it}}, of every device that is there."""
+    found = {}
+    # A library may bring the runtime of its devices along: arrowdev looks last.
+    for template in sorted(peers, key=lambda peer: isinstance(peer, OwnDeviceArray)):
+        library, places = find_places(template, wanted, progress)
+        for device in places:
+            peer = template.on(device, template)
+            on_device = Library(peer.name, peer.pip, device, version=library.version)
+            source, error = tried(fill_in_source, on_device, peer, payload)
+            if error:
+                on_device.reason = describe_error(error)
+            matrix.libraries.append(on_device)
+            if source is not None:
+                found.setdefault(device, []).append((peer, source))
+        if template.module and not places:
+            matrix.libraries.append(library)
+        if isinstance(template, OwnDeviceArray):
+            matrix.libraries += not_seen(template, set(found).difference(places))
+    names = {str(device): device.name for device in arrowdev.devices()}
+    order = [*(name for name in names if name in found), *(d for d in found if d not in names)]
+    matrix.devices.update((device, names.get(device, device)) for device in order)
+    as_listed = [type(peer) for peer in peers]
+    return {
+        device: dict(sorted(found[device], key=lambda pair: as_listed.index(type(pair[0]))))
+        for device in order
+    }
+
+
+def spokesman(sources):
+    """Who stands for a device when arrays move: NumPy, else the first that is not arrowdev's."""
+    for is_right in (
+        lambda peer: peer.name == "numpy",
+        lambda peer: isinstance(peer, DevicePeer) and not isinstance(peer, OwnDeviceArray),
+        lambda peer: "arrowdev" in peer.aliases,
+    ):
+        for peer, source in sources.items():
+            if is_right(peer):
+                return peer, source
+    return None
+
+
+def run_matrix(peers, payload, progress=lambda text: None, wanted=None):
+    """Load every one of `peers`, and try each of them with each.
+
+    wanted: names of the devices that are tried, or of their types; None: all.
+    """
     matrix = Matrix(payload)
-    sources = {}
+    host, devices = {}, {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about read-only memory, and its like
         for peer in peers:
-            library, source = load(peer, payload, progress)
-            matrix.libraries.append(library)
-            if source is not None:
-                sources[peer] = source
-        for producer, source in sources.items():
-            progress(producer.name)
-            for consumer in sources:
-                if consumer.consumes:
-                    matrix.pairs.append(try_pair(producer, consumer, source, payload))
+            if not isinstance(peer, DevicePeer) and is_wanted(HOST, wanted):
+                library, source = load(peer, payload, progress)
+                matrix.libraries.append(library)
+                if source is not None:
+                    host[peer] = source
+        chosen = [p for p in peers if isinstance(p, DevicePeer) and p.may_be_on(wanted)]
+        if chosen:
+            devices = load_devices(matrix, chosen, payload, wanted, progress)
+        groups = {HOST: host, **devices}
+        for device, sources in groups.items():
+            progress(device)
+            try_all(matrix, sources, payload, device)
+        progress("to()")
+        speaking = {device: spokesman(sources) for device, sources in groups.items()}
+        for device, speaker in speaking.items():
+            for target, other in speaking.items():
+                if device != target and speaker and other:
+                    move = try_move(*speaker, other[0], payload, (device, target))
+                    matrix.moves.append(move)
     return matrix
 
 
@@ -312,16 +459,17 @@ def gain(pairs):
     return f"{middle:.2f}x" if middle < 10 else f"{middle:.0f}x"
 
 
-def grid(matrix, headings, reasons):
+def grid(matrix, device, headings, reasons):
     """The cells: two lines of headings, two for each producer, one of ratios."""
-    types = {library.name: library.type for library in matrix.libraries}
+    on_device = matrix.pairs_on(device)
+    types = {lib.name: lib.type for lib in matrix.libraries if lib.device == device}
 
     def cell(producer, attempts, best):
         return cell_text(attempts, best, types[producer], reasons)
 
-    consumers = list(dict.fromkeys(pair.consumer for pair in matrix.pairs))
-    producers = list(dict.fromkeys(pair.producer for pair in matrix.pairs))
-    at = {(pair.producer, pair.consumer): pair for pair in matrix.pairs}
+    consumers = list(dict.fromkeys(pair.consumer for pair in on_device))
+    producers = list(dict.fromkeys(pair.producer for pair in on_device))
+    at = {(pair.producer, pair.consumer): pair for pair in on_device}
     parts = [headings.get(name, name).split("/") for name in consumers]
     rows = [
         ["", *(part[0] if len(part) > 1 else "" for part in parts)],
@@ -332,7 +480,25 @@ def grid(matrix, headings, reasons):
         rows.append([producer, *(cell(producer, [p.through], p.through) for p in pairs)])
         rows.append(["  direct", *(cell(producer, p.direct, p.best_direct) for p in pairs)])
     columns = [[at[producer, consumer] for producer in producers] for consumer in consumers]
-    rows.append(["gain", *(gain(column) for column in columns)])
+    gains = [gain(column) for column in columns]
+    if set(gains) != {"-"}:
+        rows.append(["gain", *gains])
+    return rows
+
+
+def move_grid(matrix, reasons):
+    """A row and a column for each device, each with the library that stands for it."""
+    types = {(lib.name, lib.device): lib.type for lib in matrix.libraries}
+    speakers = {move.device: move.producer for move in matrix.moves}
+    at = {(move.device, move.target): move.through for move in matrix.moves}
+    rows = [["", *speakers], ["from \\ to", *speakers.values()]]
+    for device, speaker in speakers.items():
+        row = [f"{device} {speaker}"]
+        for target in speakers:
+            made = at.get((device, target))
+            type_name = types[speaker, device]
+            row.append(cell_text([made], made, type_name, reasons) if made else "")
+        rows.append(row)
     return rows
 
 
@@ -375,25 +541,50 @@ def summary(matrix):
     tried = [p.best_direct for p in matrix.pairs if p.direct]
     if tried:
         yield f"directly:         {counted(len(tried), tried)}"
+    if matrix.moves:
+        moves = [move.through for move in matrix.moves]
+        yield f"between devices:  {counted(len(moves), moves)}"
 
 
 def absent(matrix):
     """The libraries that take no part, and what to do about it."""
+    left_out = {}
     for library in matrix.libraries:
         if library.reason and not library.missing:
-            version = f" {library.version}" if library.version else ""
-            yield f"Left out: {library.name}{version}: {library.reason}"
-    missing = [library.pip for library in matrix.libraries if library.missing]
+            name = " ".join(filter(None, (library.name, library.version)))
+            where = f" on {library.device}" if library.device not in (None, HOST) else ""
+            what = "No device for" if library.device is None else "Left out"
+            left_out.setdefault((what, where, library.reason), []).append(name)
+    for (what, where, reason), names in left_out.items():
+        separator = " " if what.startswith("No") else f"{where}: "
+        yield f"{what}{separator}{', '.join(names)}: {reason}"
+    missing = [lib.pip for lib in matrix.libraries if lib.missing and would_add(lib, matrix)]
     if missing:
         yield f"Not installed, each would add a row: pip install {' '.join(missing)}"
+
+
+def would_add(library, matrix):
+    """Whether there is a device for a library that is not installed."""
+    if library.device == HOST:
+        return True
+    [types] = [cls.types for cls in DEVICE_PEERS if cls.name == library.name and cls.module]
+    return any(device.partition(":")[0] in types for device in matrix.devices)
 
 
 def wrong_lines(matrix):
     if matrix.wrong:
         yield "!! WRONG: what arrived is not what was handed over. Please report this:"
         for pair, found in matrix.wrong:
-            yield f"!!   {pair.producer} to {pair.consumer} by {found.how}: {found.reason}"
+            on = f" on {pair.device}" if pair.device != HOST else ""
+            yield f"!!   {pair.producer} to {pair.consumer}{on} by {found.how}: {found.reason}"
         yield ""
+
+
+def title(matrix, device):
+    if device == HOST:
+        return "In host memory"
+    name = matrix.devices[device]
+    return f"On {device} ({name})" if name != device else f"On {device}"
 
 
 def table(matrix, headings):
@@ -406,7 +597,7 @@ def table(matrix, headings):
     )
     reasons = Reasons()
     yield from textwrap.wrap(head, WIDTH)
-    for line in textwrap.wrap(", ".join(versions), WIDTH):
+    for line in textwrap.wrap(", ".join(dict.fromkeys(versions)), WIDTH):
         yield line.replace("\xa0", " ")
     yield ""
     if matrix.pairs:
@@ -418,9 +609,16 @@ def table(matrix, headings):
         yield "k: thousand, M: million; the values are compared each time."
         yield "=  zero-copy: the addresses are equal    c  copy    x1  refused: see reason 1 below"
         yield ""
-        yield from aligned_text(grid(matrix, headings, reasons))
-        yield "gain: direct time / time through arrowdev; the median of the pairs of two different"
-        yield "libraries where both are zero-copy or both copy."
+        for device in (HOST, *matrix.devices):
+            if matrix.pairs_on(device):
+                yield f"{title(matrix, device)}:"
+                yield from aligned_text(grid(matrix, device, headings, reasons))
+        if matrix.moves:
+            yield "From device to device, by arrowdev's .to(): nanoseconds until the call returns."
+            yield from aligned_text(move_grid(matrix, reasons))
+        if any(pair.between_peers and pair.ratio is not None for pair in matrix.pairs):
+            yield "gain: direct time / time through arrowdev; the median of the pairs of two"
+            yield "different libraries where both are zero-copy or both copy."
         yield from summary(matrix)
         yield ""
         yield from reasons.lines()
@@ -441,7 +639,9 @@ def as_json(matrix):
         **where(),
         "payload": {"dtype": matrix.payload.dtype, "length": matrix.payload.length},
         "libraries": [asdict(library) for library in matrix.libraries],
+        "devices": [{"device": d, "name": name} for d, name in matrix.devices.items()],
         "pairs": pairs,
+        "moves": [asdict(move) for move in matrix.moves],
         "wrong": len(matrix.wrong),
     }
 
@@ -477,14 +677,29 @@ class Progress:
 def chosen_peers(text):
     """The peers that --only names, in the order of the table."""
     names = {name.strip().lower() for name in text.split(",") if name.strip()}
-    found = {cls: {cls.name.lower(), cls.pip, *cls.aliases} & names for cls in PEERS}
+    found = {cls: {cls.name.lower(), cls.pip, *cls.aliases} & names for cls in ALL_PEERS}
     unknown = names.difference(*found.values())
     if unknown or not names:
-        known = ", ".join(cls.name for cls in PEERS)
         raise argparse.ArgumentTypeError(
-            f"unknown: {', '.join(sorted(unknown)) or 'nothing'}; choose from {known}"
+            f"unknown: {', '.join(sorted(unknown)) or 'nothing'}; choose from {known_names()}"
         )
-    return [cls for cls in PEERS if found[cls]]
+    return [cls for cls in ALL_PEERS if found[cls]]
+
+
+def known_names():
+    return ", ".join(dict.fromkeys(cls.name for cls in ALL_PEERS))
+
+
+def chosen_devices(text):
+    """Names of devices and of types of devices, as --device has them."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    try:
+        devices = {name: arrowdev.device(name) for name in names}
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not names:
+        raise argparse.ArgumentTypeError("expected names such as cpu,cuda:0,oneapi")
+    return {str(device) if ":" in name else name for name, device in devices.items()}
 
 
 def add_arguments(parser):
@@ -492,9 +707,15 @@ def add_arguments(parser):
         "--only",
         metavar="NAMES",
         type=chosen_peers,
-        default=PEERS,
-        help="try these alone, and import no other library: numpy,torch. "
-        f"Known: {', '.join(cls.name for cls in PEERS)}",
+        default=ALL_PEERS,
+        help=f"try these alone, and import no other library: numpy,torch. Known: {known_names()}",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="NAMES",
+        type=chosen_devices,
+        help="try these devices alone, by name or type, and load no other runtime: cpu,cuda:0 "
+        "(every device that is there)",
     )
     parser.add_argument(
         "--dtype", choices=CTYPES, default="int64", help="type of the numbers (int64)"
@@ -507,10 +728,10 @@ def run(arguments):
     progress = Progress(sys.stderr)
     with contextlib.closing(progress):
         peers = [cls() for cls in arguments.only]
-        matrix = run_matrix(peers, Payload(arguments.dtype), progress)
+        matrix = run_matrix(peers, Payload(arguments.dtype), progress, arguments.device)
     if arguments.json:
         print(json.dumps(as_json(matrix), indent=1))
     else:
-        headings = {cls.name: cls.heading for cls in _matrix_peers.PEERS if cls.heading}
+        headings = {cls.name: cls.heading for cls in ALL_PEERS if cls.heading}
         print("\n".join(table(matrix, headings)))
     return 1 if matrix.wrong else 0

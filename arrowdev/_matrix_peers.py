@@ -159,6 +159,13 @@ class Peer:
         name = ".".join(filter(None, (self.module, cls.__name__.rpartition(".")[2])))
         return f"arrowdev.convert(x, {name})", lambda x: arrowdev.convert(x, cls)
 
+    def shown(self, payload):
+        """What makes of an array something that speaks a protocol: (how, function).
+
+        None: it speaks one by itself.
+        """
+        return None
+
     def direct(self, payload):
         """The library's own ways to take another's object, the usual one first.
 

@@ -32,9 +32,9 @@ _FIXED = {
 }
 
 
-def to_pylist(array):
-    """All rows of `array` as a list; nulls are None."""
-    require_host(array, "to_pylist()")
+def to_pylist(array, what="to_pylist()"):
+    """All rows of `array` as a list; nulls are None. `what` was called for them."""
+    require_host(array, what)
     if array.schema.dictionary is not None:
         values = to_pylist(array.dictionary)
         indices = _fixed(array, _FIXED[array.schema.format])
@@ -50,7 +50,7 @@ def _at(values, index):
 
 def scalar(array, index):
     """Row `index` (already checked) as a Python object."""
-    return to_pylist(array.slice(index, 1))[0]
+    return to_pylist(array.slice(index, 1), "a value of an Array")[0]
 
 
 def _with_nulls(array, values):

@@ -108,5 +108,10 @@ class ArrayProducer:
 
 def consume(producer: Any, queue: Queue, wait: bool) -> Array:
     """Read a producer's device array on a queue, as a C consumer does, and check it."""
+    if not hasattr(producer, "__arrow_c_device_array__"):
+        raise TypeError(
+            "to_host() reads an object with __arrow_c_device_array__, not "
+            f"{type(producer).__name__!r}"
+        )
     schema, array = producer.__arrow_c_device_array__()
     return arrowdev.array((schema, _core._testing_consume(array, queue.handle, wait)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 from arrowdev import _core
 
 TYPE_CHECKING = False
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
 # What _testing_find() calls the kinds of memory, by number.
 KINDS = ("device", "pinned", "managed", "registered")
 
+_LONGEST = 10**9
+_MOST = 2**63 - 1
+
 
 def call(name: str, *numbers: int) -> int:
     """One function of the engine; its error is raised as DeviceError or MemoryError."""
@@ -20,11 +25,31 @@ def call(name: str, *numbers: int) -> int:
 
 def milliseconds(timeout: float | None) -> int:
     """The engine's timeout: -1 means as long as the device's own."""
-    if timeout is None:
-        return -1
-    if timeout < 0:
-        raise ValueError(f"timeout must not be negative, got {timeout!r}")
-    return round(timeout * 1000)
+    return -1 if timeout is None else scaled("timeout", timeout, 1000)
+
+
+def scaled(name: str, seconds: float, per_second: int) -> int:
+    """A time in the engine's unit; what is no time is refused by name."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
+    if not 0 <= seconds <= _LONGEST:
+        raise ValueError(f"{name} must be from 0 to {_LONGEST} seconds, not {seconds!r}")
+    return round(seconds * per_second)
+
+
+def whole(name: str, value: int, least: int, most: int) -> int:
+    """An integer argument of a range; bools and floats are none."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name} must be an int, not {value!r}")
+    number = index(value)
+    if not least <= number <= most:
+        allowed = f"{least} or more" if number < least == 0 else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {allowed}, not {number}")
+    return number
+
+
+def size(name: str, value: int) -> int:
+    return whole(name, value, 0, _MOST)
 
 
 def find(address: int) -> tuple[int, int, int, int] | None:

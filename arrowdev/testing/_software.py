@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -16,6 +17,9 @@ from arrowdev.testing._engine import (
     find,
     milliseconds,
     read,
+    scaled,
+    size,
+    whole,
     write,
 )
 
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
     from arrowdev import Array
     from arrowdev.typing import TypeLike
+
+_MAX_DEVICES = 64  # the engine's AD_ENGINE_MAX_DEVICES
 
 EXT_DEV = 12
 """The device type of the software device, ARROW_DEVICE_EXT_DEV."""
@@ -110,11 +116,12 @@ class DeviceMemory:
     def __init__(self, nbytes: int, device_id: int = 0, kind: str = "device") -> None:
         if kind not in KINDS[:3]:
             raise ValueError(f"kind must be one of {', '.join(KINDS[:3])}, not {kind!r}")
-        self.nbytes = nbytes
+        self.nbytes = size("nbytes", nbytes)
         self.device_id = device_id
         self.kind = kind
         self._used_on: set[Queue] = set()
-        self.address = call("allocate", device_id, nbytes, KINDS.index(kind))
+        # An address of its own, as memory of no bytes has on real devices.
+        self.address = call("allocate", device_id, max(self.nbytes, 1), KINDS.index(kind))
 
     @property
     def device(self) -> tuple[int, int]:
@@ -154,7 +161,7 @@ class DeviceMemory:
 
 def _size_of(memory: DeviceMemory | int, nbytes: int | None) -> int:
     if nbytes is not None:
-        return nbytes
+        return size("nbytes", nbytes)
     if isinstance(memory, int):
         raise TypeError("a bare address needs nbytes=")
     return memory.nbytes
@@ -204,7 +211,7 @@ class Queue:
 
     @delay.setter
     def delay(self, seconds: float) -> None:
-        call("queue_set_delay", self.handle, round(seconds * 1e6))
+        call("queue_set_delay", self.handle, scaled("delay", seconds, 10**6))
 
     # --- work -------------------------------------------------------------------------------
 
@@ -214,15 +221,15 @@ class Queue:
 
     def fill(self, target: DeviceMemory | int, value: int, nbytes: int | None = None) -> None:
         """Set all bytes to `value`."""
-        size = _size_of(target, nbytes)
-        call("fill", self.handle, self._use(target), value, 1, size)
+        byte, n = whole("value", value, 0, 255), _size_of(target, nbytes)
+        call("fill", self.handle, self._use(target), byte, 1, n)
 
     def copy(
         self, target: DeviceMemory | int, source: DeviceMemory | int, nbytes: int | None = None
     ) -> None:
         """Copy from device memory to device memory, of any device."""
-        size = _size_of(source, nbytes)
-        call("copy", self.handle, self._use(target), self._use(source), size)
+        n = _size_of(source, nbytes)
+        call("copy", self.handle, self._use(target), self._use(source), n)
 
     def read(
         self,
@@ -294,8 +301,9 @@ class SoftwareDevice:
     _current: SoftwareDevice | None = None
 
     def __init__(self, devices: int, timeout: float) -> None:
-        self.n_devices = devices
-        self._timeout = timeout
+        self.n_devices = whole("devices", devices, 1, _MAX_DEVICES)
+        self._timeout_ms = scaled("timeout", timeout, 1000)
+        self._process = 0
         self._queues: list[Queue] = []
         self._readers: dict[int, Queue] = {}
 
@@ -306,8 +314,17 @@ class SoftwareDevice:
             raise RuntimeError("there is a software device already; devices=n makes more of them")
         _core._testing_start(self.n_devices, True)
         SoftwareDevice._current = self
-        self.reset()
+        self._process = os.getpid()
+        try:
+            self.reset()
+        except BaseException:
+            self._forget()
+            raise
         return self
+
+    def _forget(self) -> None:
+        _core._testing_hide()
+        SoftwareDevice._current = None
 
     def __exit__(
         self,
@@ -315,6 +332,9 @@ class SoftwareDevice:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._process:
+            self._forget()  # the threads are the parent's: nothing here to end
+            return
         self.fail_at(0)
         for queue in self._queues:
             queue._open_gate()
@@ -333,14 +353,13 @@ class SoftwareDevice:
             for queue in self._queues:
                 queue.close()
             self.reset()
-            _core._testing_hide()
-            SoftwareDevice._current = None
+            self._forget()
 
     def reset(self) -> None:
         """Open all gates, remove delays, limits and planned failures, forget failed work."""
         for queue in self._queues:
             queue._open_gate()
-        _core._testing_reset(milliseconds(self._timeout))
+        _core._testing_reset(self._timeout_ms)
 
     # --- parts ------------------------------------------------------------------------------
 
@@ -428,7 +447,7 @@ class SoftwareDevice:
 
     def set_memory_limit(self, nbytes: int, device_id: int = 0) -> None:
         """Let allocations of device memory fail that together pass the limit; 0: the default."""
-        call("set_memory_limit", device_id, nbytes)
+        call("set_memory_limit", device_id, size("nbytes", nbytes))
 
     def memory_left(self, device_id: int = 0) -> int:
         return call("memory_left", device_id)
@@ -446,7 +465,7 @@ class SoftwareDevice:
         call: count only those of this name, as ``calls`` lists them. stay: those after it fail,
         too.
         """
-        _core._testing_fail_at(n, call, stay)
+        _core._testing_fail_at(size("n", n), call, stay)
 
     @property
     def n_calls(self) -> int:

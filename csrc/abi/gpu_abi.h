@@ -26,14 +26,18 @@ enum {
     AD_GPU_HARDWARE_STACK_ERROR = 714, /* the first of what kernels die of */
     AD_GPU_LAUNCH_FAILED = 719,        /* the last */
     AD_GPU_CAPTURE_UNSUPPORTED = 900,  /* the first of the errors of capture */
-    AD_GPU_CAPTURE_WRONG_THREAD = 908  /* the last */
+    AD_GPU_CAPTURE_INVALIDATED = 901,
+    AD_GPU_CAPTURE_IMPLICIT = 906,
+    AD_GPU_CAPTURED_EVENT = 907,
+    AD_GPU_CAPTURE_WRONG_THREAD = 908 /* the last */
 };
 
 enum {
     AD_GPU_STREAM_NON_BLOCKING = 1,
     AD_GPU_EVENT_BLOCKING_SYNC = 1,
     AD_GPU_EVENT_DISABLE_TIMING = 2,
-    AD_GPU_HOST_PORTABLE = 1
+    AD_GPU_HOST_PORTABLE = 1,
+    AD_GPU_CAPTURE_MODE_RELAXED = 2
 };
 
 /* --- CUDA ------------------------------------------------------------------ */

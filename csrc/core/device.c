@@ -106,6 +106,29 @@ ad_device_traits(int32_t type)
     return i < sizeof(traits_of) ? traits_of[i] : 0;
 }
 
+bool
+ad_streams_are_alike(int32_t device_type, int32_t other)
+{
+    uint32_t common = ad_device_traits(device_type) & ad_device_traits(other);
+    return device_type == other ||
+           (common & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
+}
+
+bool
+ad_device_is_another_name(ad_device found, ad_device wanted)
+{
+    return (ad_device_traits(found.type) & AD_HOST_READS) != 0 &&
+           (ad_device_traits(wanted.type) & AD_HOST_READS) == 0 &&
+           ad_streams_are_alike(found.type, wanted.type) &&
+           found.id == wanted.id;
+}
+
+ad_device
+ad_device_of_copy(ad_device source, ad_device target)
+{
+    return ad_device_equal(target, AD_CPU) ? source : target;
+}
+
 int64_t
 ad_device_dlpack_id(ad_device device)
 {

@@ -58,6 +58,19 @@ ad_device_uses_handles(int32_t type)
     return (ad_device_traits(type) & AD_HANDLES) != 0;
 }
 
+/* Streams of both types are of one kind: numbers of the same runtime, or
+ * queues of the same type. */
+bool ad_streams_are_alike(int32_t device_type, int32_t other);
+
+/* Memory of `found`, which the host reaches, is reached from the device
+ * `wanted` under the same address: pinned and managed memory of its runtime
+ * (unified addressing). */
+bool ad_device_is_another_name(ad_device found, ad_device wanted);
+
+/* Where the work of a copy runs, and so what the number of a stream means: on
+ * the target, and for the host on the source. */
+ad_device ad_device_of_copy(ad_device source, ad_device target);
+
 /* The id that DLPack wants: 0 for host, pinned and managed memory. */
 int64_t ad_device_dlpack_id(ad_device device);
 

@@ -23,8 +23,10 @@ memory_destroy(ad_owner *base)
     device_memory *self = (device_memory *)base;
     int32_t type = self->place.device.type;
     if (self->data != NULL && !ad_backend_is_forked(type)) {
+        void *ticket = ad_blocking_begin();
         ad_backend_for(type)->deallocate(self->place, self->stream,
                                          self->data);
+        ad_blocking_end(ticket);
     }
     ad_owner_unref(self->keep);
     free(self);

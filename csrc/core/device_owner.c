@@ -10,7 +10,8 @@
 #include "core/sync.h"
 #include "device/backend.h"
 
-/* Past this many streams the memory waits for their whole places instead. */
+/* Past this many streams the memory waits for their whole places instead,
+ * where the runtime can do that (AD_CAP_PLACE_IDLE). */
 #define MAX_USES 32
 #define N_INLINE_USES 2
 
@@ -61,8 +62,38 @@ drop_uses(device_owner *self)
     ad_owner_unref(self->producer_keep);
 }
 
+/* Where the producer's stream runs; false: there is none that this thread could
+ * name. */
 static bool
-record_use(use *u, ad_sync **out)
+find_producer(const device_owner *self, ad_place *out)
+{
+    const struct ad_backend *backend;
+    *out = self->place;
+    if (!self->has_producer || (self->producer_thread != 0 &&
+                                self->producer_thread != ad_thread_number())) {
+        return false;
+    }
+    return out->context != NULL ||
+           (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
+            backend->stream_place(self->producer, *out, out, NULL) == AD_OK);
+}
+
+/* What is enqueued on a captured stream runs whenever the graph does: no event
+ * says when. But the producer may be a part of the same capture, and then is
+ * ordered by it. */
+static bool
+is_out_of_order(const device_owner *self, const struct ad_backend *backend,
+                ad_place place, ad_stream stream)
+{
+    ad_place home;
+    return ad_stream_is_captured(place, stream) &&
+           !(find_producer(self, &home) &&
+             ad_backend_for(home.device.type) == backend &&
+             ad_stream_is_captured(home, self->producer));
+}
+
+static bool
+record_use(const device_owner *self, const use *u, ad_sync **out)
 {
     ad_place place = u->place;
     const struct ad_backend *backend;
@@ -75,18 +106,20 @@ record_use(use *u, ad_sync **out)
         backend->stream_place(u->stream, place, &place, NULL) != AD_OK) {
         return false;
     }
-    return ad_sync_record(place, u->stream, out, NULL) == AD_OK;
+    return !is_out_of_order(self, backend, place, u->stream) &&
+           ad_sync_record(place, u->stream, out, NULL) == AD_OK;
 }
 
-/* Record an event on every noted stream. Where that cannot be done the place
- * has to become idle. False: there are such. */
+/* Record an event on every noted stream; `syncs` has room for them, or is NULL.
+ * Where that cannot be done the place has to become idle. False: there are
+ * such. */
 static bool
 record_uses(const device_owner *self, ad_sync **syncs, size_t *n)
 {
     bool all = true;
     *n = 0;
     for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
-        if (*n < MAX_USES && record_use(u, &syncs[*n])) {
+        if (syncs != NULL && record_use(self, u, &syncs[*n])) {
             *n += 1;
         } else {
             atomic_store(&u->whole_place, true);
@@ -113,20 +146,6 @@ park_for_places(const device_owner *self)
     }
 }
 
-static bool
-find_producer(const device_owner *self, ad_place *out)
-{
-    const struct ad_backend *backend;
-    *out = self->place;
-    if (!self->has_producer || (self->producer_thread != 0 &&
-                                self->producer_thread != ad_thread_number())) {
-        return false;
-    }
-    return out->context != NULL ||
-           (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
-            backend->stream_place(self->producer, *out, out, NULL) == AD_OK);
-}
-
 /* The producer's stream waits for all: what it does with the memory from now
  * on comes after. */
 static bool
@@ -151,26 +170,41 @@ are_done(ad_sync *const *syncs, size_t n)
     return is_done;
 }
 
+/* Takes over the references on `inner` and the syncs. */
+static void
+release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
+              bool is_ordered)
+{
+    if (!is_ordered && !are_done(syncs, n)) {
+        ad_park(self->inner, self->place, syncs, n, false);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+    ad_owner_unref(self->inner);
+}
+
 /* Takes over the reference on `inner`. */
 static void
 release_after_uses(const device_owner *self)
 {
-    ad_sync *syncs[MAX_USES];
+    ad_sync *few[MAX_USES];
+    ad_sync **syncs = few;
     size_t n;
     bool is_ordered = false;
+    if (self->n_uses > MAX_USES) {
+        syncs = malloc(self->n_uses * sizeof(syncs[0]));
+    }
     if (record_uses(self, syncs, &n)) {
         is_ordered = order_producer(self, syncs, n);
     } else {
         park_for_places(self);
     }
-    if (is_ordered || are_done(syncs, n)) {
-        for (size_t i = 0; i < n; i++) {
-            ad_sync_unref(syncs[i]);
-        }
-        ad_owner_unref(self->inner);
-        return;
+    release_after(self, syncs, n, is_ordered);
+    if (syncs != few) {
+        free(syncs);
     }
-    ad_park(self->inner, self->place, syncs, n, false);
 }
 
 static void
@@ -244,6 +278,16 @@ is_noted(const device_owner *self, const use *wanted)
     return false;
 }
 
+/* The number of a default stream means another one in each context. */
+static bool
+is_producers_place(const device_owner *self, const use *wanted)
+{
+    ad_place place = self->place;
+    return !ad_stream_is_default(wanted->place.device, wanted->stream) ||
+           (find_producer(self, &place) &&
+            place.context == wanted->place.context);
+}
+
 /* Nothing has to be remembered about the stream in whose order the memory is
  * released, but for a per-thread one: the release may come on another
  * thread. */
@@ -253,13 +297,20 @@ is_producers(const device_owner *self, const use *wanted)
     return self->has_producer && wanted->thread == 0 &&
            self->producer.handle == wanted->stream.handle &&
            ad_device_equal(ad_device_of_runtime(self->place.device),
-                           ad_device_of_runtime(wanted->place.device));
+                           ad_device_of_runtime(wanted->place.device)) &&
+           is_producers_place(self, wanted);
 }
 
-/* Some use of that place stands for all of it from now on. */
+/* Some use of that place stands for all of it from now on, and the streams
+ * need not be kept. False: there is none, or the place cannot be waited
+ * for. */
 static bool
 add_to_place(device_owner *self, const use *wanted)
 {
+    if ((ad_backend_for(wanted->place.device.type)->capabilities &
+         AD_CAP_PLACE_IDLE) == 0) {
+        return false;
+    }
     for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
         if (ad_place_equal(u->place, wanted->place)) {
             atomic_store(&u->whole_place, true);

@@ -12,7 +12,9 @@
  *                                                      until the events are
  *                                                      complete (parked.h)
  * An event that cannot be recorded (a destroyed stream, another thread's
- * per-thread stream) counts as: wait until the whole place is idle.
+ * per-thread stream, one that is being captured) counts as: wait until the
+ * whole place is idle; where the runtime cannot wait for that, the memory is
+ * kept for good.
  */
 #ifndef AD_CORE_DEVICE_OWNER_H
 #define AD_CORE_DEVICE_OWNER_H

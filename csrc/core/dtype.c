@@ -197,7 +197,7 @@ find_typestr(const typestr *type)
     }
     for (int i = 0; i < N_ROWS; i++) {
         if (rows[i].typestr[0] == type->kind &&
-            rows[i].dtype.bits == type->size * 8) {
+            rows[i].dtype.bits / 8 == type->size) {
             return &rows[i];
         }
     }

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/blocking.h"
+#include "core/place_record.h"
 #include "device/backend.h"
 
 /* After so many failures an entry is given up on. */
@@ -22,13 +23,21 @@
 
 typedef struct entry {
     struct entry *next;
+    struct entry *beside; /* of a looker */
     ad_owner *owner;
     ad_place place;
     bool idle;
+    bool has_deaf_event; /* one could not be asked: its place has to be */
     unsigned n_failures;
     size_t n;
     ad_sync *syncs[];
 } entry;
+
+/* A call that looks at entries, which are off the list meanwhile. */
+typedef struct looker {
+    struct looker *next;
+    entry *entries; /* by `beside`; also those that were released since */
+} looker;
 
 typedef struct list {
     entry *first;
@@ -37,11 +46,10 @@ typedef struct list {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-/* Under the lock. Entries that somebody looks at are off the list meanwhile,
- * and n_busy says that there are such. */
+/* Under the lock. */
 static list parked = {NULL, &parked.first};
 static list lost = {NULL, &lost.first}; /* never looked at again */
-static unsigned n_busy;
+static looker *lookers;
 static bool has_thread;
 static pthread_t thread;
 static bool is_forked;
@@ -65,16 +73,25 @@ append(list *to, entry *e)
 typedef struct filter {
     size_t max;            /* from the front */
     const ad_place *place; /* NULL: of any */
-    bool idle;             /* only those that wait for their place */
+    bool idle;             /* only those that wait for a place */
 } filter;
+
+/* Whatever its context, of which an owner may not have been told; and pinned
+ * memory that is said to be on no device in particular may be used by any. */
+static bool
+is_at(const entry *e, ad_device device)
+{
+    ad_device mine = ad_device_of_runtime(e->place.device);
+    device = ad_device_of_runtime(device);
+    return mine.type == device.type &&
+           (mine.id == device.id || mine.id < 0 || device.id < 0);
+}
 
 static bool
 matches(const entry *e, const filter *which)
 {
-    /* Whatever its context: an owner may not have been told which. */
-    return (which->place == NULL ||
-            ad_device_equal(e->place.device, which->place->device)) &&
-           (!which->idle || e->idle);
+    return (which->place == NULL || is_at(e, which->place->device)) &&
+           (!which->idle || e->idle || e->has_deaf_event);
 }
 
 static void
@@ -129,29 +146,57 @@ release(ad_owner *owner, ad_sync *const *syncs, size_t n)
     ad_owner_unref(owner);
 }
 
+static bool
+can_be_idle(ad_place place)
+{
+    return (ad_backend_for(place.device.type)->capabilities &
+            AD_CAP_PLACE_IDLE) != 0;
+}
+
+static ad_status
+fail_never_idle(ad_device device, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_DEVICE, NULL, NULL,
+            "memory on %s is not released: nothing says when the work that "
+            "uses it is done, and the runtime cannot wait for all work",
+            ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_DEVICE;
+}
+
 static ad_status
 wait_for_place(ad_place place, ad_error *err)
 {
     const struct ad_backend *backend;
     AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    AD_RETURN_IF_ERR(place.context == NULL
-                         ? backend->home(place.device, &place, err)
-                         : AD_OK);
+    if (!can_be_idle(place)) {
+        return fail_never_idle(place.device, err);
+    }
+    AD_RETURN_IF_ERR(ad_place_complete(backend, place, &place, err));
     void *ticket = ad_blocking_begin();
     ad_status status = backend->synchronize(place, err);
     ad_blocking_end(ticket);
     return status;
 }
 
-/* Once the place was idle the work behind the events is done, too: that is for
+/* Once its place was idle the work behind an event is done, too: that is for
  * events which cannot be waited for, say because they were captured into a
- * graph. */
+ * graph. It need not be the place where the owner's memory lies. */
+static ad_status
+wait_for_event(ad_sync *sync, ad_error *err)
+{
+    return ad_sync_wait(sync, "a release", NULL) == AD_OK
+               ? AD_OK
+               : wait_for_place(sync->place, err);
+}
+
 static ad_status
 wait_for(ad_place place, ad_sync *const *syncs, size_t n, bool idle,
          ad_error *err)
 {
     for (size_t i = 0; i < n && !idle; i++) {
-        idle = ad_sync_wait(syncs[i], "a release", NULL) != AD_OK;
+        AD_RETURN_IF_ERR(wait_for_event(syncs[i], err));
     }
     return idle ? wait_for_place(place, err) : AD_OK;
 }
@@ -168,18 +213,19 @@ is_capture(const ad_error *err)
 static bool
 look_at(entry *e)
 {
-    for (size_t i = 0; i < e->n && !e->idle; i++) {
+    bool must_wait = e->idle || e->has_deaf_event;
+    for (size_t i = 0; i < e->n && !must_wait; i++) {
         bool is_done;
         ad_error err;
         if (ad_sync_query(e->syncs[i], &is_done, &err) != AD_OK) {
-            e->idle = !is_capture(&err);
+            e->has_deaf_event = !is_capture(&err);
             return false;
         }
         if (!is_done) {
             return false;
         }
     }
-    return !e->idle;
+    return !must_wait;
 }
 
 static bool
@@ -190,7 +236,7 @@ wait_on(entry *e, ad_error *err)
         return true;
     }
     if (!is_capture(&mine)) {
-        e->idle = true;
+        e->has_deaf_event = e->n > 0;
         e->n_failures++;
     }
     if (err->status == AD_OK) {
@@ -201,28 +247,47 @@ wait_on(entry *e, ad_error *err)
 
 /* --- draining ------------------------------------------------------------------ */
 
-/* Release what is ready of `batch`; the rest is left in it. The first error of
- * a wait stays in *err, whose status is AD_OK before. */
-static void
-release_ready(list *batch, bool wait, ad_error *err)
+/* Release what is ready of `batch`, to `done`; the rest is left in it. The
+ * first error of a wait stays in *err, whose status is AD_OK before. False: a
+ * release forked, and this is the child, where all of it is the parent's. */
+static bool
+release_ready(list *batch, list *done, bool wait, ad_error *err)
 {
+    const unsigned generation = ad_process_generation();
     list left = {NULL, &left.first};
     entry *next;
     for (entry *e = batch->first; e != NULL; e = next) {
         next = e->next;
-        if (wait ? wait_on(e, err) : look_at(e)) {
+        bool is_ready = wait ? wait_on(e, err) : look_at(e);
+        if (is_ready) {
             release(e->owner, e->syncs, e->n);
-            free(e);
-            atomic_fetch_sub(&n_parked, 1);
-        } else {
-            append(&left, e);
         }
+        if (generation != ad_process_generation()) {
+            return false;
+        }
+        if (is_ready) {
+            atomic_fetch_sub(&n_parked, 1);
+        }
+        append(is_ready ? done : &left, e);
     }
     move(&left, batch);
+    return true;
 }
 
-/* A runtime that fails again and again will not get better. Nothing can be
- * proven then, and the memory stays for good. */
+static bool
+is_hopeless(const entry *e)
+{
+    bool can_wait = !e->idle || can_be_idle(e->place);
+    for (size_t i = 0; i < e->n && e->has_deaf_event; i++) {
+        can_wait &=
+            ad_sync_is_done(e->syncs[i]) || can_be_idle(e->syncs[i]->place);
+    }
+    return e->n_failures >= MAX_FAILURES || !can_wait;
+}
+
+/* A runtime that fails again and again will not get better, and some can never
+ * tell that a place is idle. Nothing can be proven then, and the memory stays
+ * for good. */
 static void
 part_with_lost_locked(list *batch)
 {
@@ -230,7 +295,7 @@ part_with_lost_locked(list *batch)
     entry *next;
     for (entry *e = batch->first; e != NULL; e = next) {
         next = e->next;
-        if (e->n_failures >= MAX_FAILURES) {
+        if (is_hopeless(e)) {
             append(&lost, e);
             atomic_fetch_sub(&n_parked, 1);
         } else {
@@ -240,35 +305,81 @@ part_with_lost_locked(list *batch)
     move(&left, batch);
 }
 
+/* --- looking ------------------------------------------------------------------- */
+
+static bool
+is_looked_at_locked(ad_device device)
+{
+    for (const looker *l = lookers; l != NULL; l = l->next) {
+        for (const entry *e = l->entries; e != NULL; e = e->beside) {
+            if (is_at(e, device)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void
+begin_looking_locked(looker *self, const filter *which, list *batch)
+{
+    /* What others look at belongs to the question of a whole device; what this
+     * very thread looks at, further down its stack, cannot be waited for. */
+    while (which->place != NULL && !is_draining &&
+           is_looked_at_locked(which->place->device)) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    take(&parked, which, batch);
+    for (entry *e = batch->first; e != NULL; e = e->next) {
+        e->beside = e->next;
+    }
+    self->entries = batch->first;
+    self->next = lookers;
+    lookers = self;
+}
+
+static void
+end_looking_locked(looker *self, list *left)
+{
+    looker **link = &lookers;
+    while (*link != self) {
+        link = &(*link)->next;
+    }
+    *link = self->next;
+    part_with_lost_locked(left);
+    put_back_in_front(&parked, left);
+    pthread_cond_broadcast(&changed);
+}
+
 /* Returns true when something was released. */
 static bool
 drain(const filter *which, bool wait, ad_error *err)
 {
     list batch = {NULL, &batch.first};
+    list done = {NULL, &done.first};
+    entry *next;
+    looker self;
     bool was_draining = is_draining;
-    size_t before = atomic_load(&n_parked);
     err->status = AD_OK;
     pthread_mutex_lock(&lock);
-    /* What others look at belongs to the question of a whole place; what this
-     * very thread looks at, further down its stack, cannot be waited for. */
-    while (which->place != NULL && n_busy > 0 && !is_draining) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    take(&parked, which, &batch);
-    n_busy++;
+    begin_looking_locked(&self, which, &batch);
     pthread_mutex_unlock(&lock);
 
     is_draining = true;
-    release_ready(&batch, wait, err);
+    if (!release_ready(&batch, &done, wait, err)) {
+        return true;
+    }
     is_draining = was_draining;
 
     pthread_mutex_lock(&lock);
-    part_with_lost_locked(&batch);
-    put_back_in_front(&parked, &batch);
-    n_busy--;
-    pthread_cond_broadcast(&changed);
+    end_looking_locked(&self, &batch);
     pthread_mutex_unlock(&lock);
-    return atomic_load(&n_parked) < before;
+    bool progress = done.first != NULL;
+    for (entry *e = done.first; e != NULL; e = next) {
+        next = e->next;
+        free(e);
+    }
+    return progress;
 }
 
 void
@@ -351,7 +462,7 @@ after_fork(void)
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&changed, NULL);
     parked = (list){NULL, &parked.first};
-    n_busy = 0;
+    lookers = NULL;
     is_draining = false;
     has_thread = false;
     is_forked = true;
@@ -436,6 +547,11 @@ ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
         memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
     }
     pthread_mutex_lock(&lock);
+    if (is_hopeless(e)) {
+        append(&lost, e);
+        pthread_mutex_unlock(&lock);
+        return;
+    }
     size_t before = atomic_fetch_add(&n_parked, 1);
     append(&parked, e);
     start_thread_locked();

@@ -4,7 +4,8 @@
  * for the oldest. One thread, started with the first entry, drains it; so do
  * ad_parked_drain() on later calls, Device.synchronize() and a failed
  * allocation. No lock is held while the runtime, a release function or a
- * thread's join is called.
+ * thread's join is called. What nothing can be proven about stays for good, as
+ * after a runtime's repeated failures.
  */
 #ifndef AD_CORE_PARKED_H
 #define AD_CORE_PARKED_H
@@ -17,16 +18,19 @@
 #define AD_PARKED_MAX 1024
 
 /* Unref `owner` once all of `syncs` (references that are taken over) are
- * complete and, with `idle`, the whole place has been idle once. Cannot fail:
- * without memory for an entry it waits here and now. */
+ * complete; with `idle` once the whole place has been idle, which covers them.
+ * Where the runtime cannot tell that (no AD_CAP_PLACE_IDLE) and `idle` is
+ * wanted, or an event fails, the owner is kept for good. Cannot fail: without
+ * memory for an entry it waits here and now. */
 void ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
              bool idle);
 
 /* Release what is ready; never waits. Cheap when the list is empty. */
 void ad_parked_drain(void);
 
-/* Wait for and release everything that is parked on the device of this place.
- * Blocks. */
+/* Wait for and release everything that is parked on the device of this place,
+ * whatever its context and kind of memory; also what other threads look at just
+ * now, but for what this thread looks at further down its stack. Blocks. */
 AD_MUST_CHECK ad_status ad_parked_wait(ad_place place, ad_error *err);
 
 size_t ad_parked_count(void);

@@ -1,7 +1,6 @@
 #include "core/stream.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "core/place_record.h"
 
@@ -29,13 +28,54 @@ ad_place_complete(const struct ad_backend *backend, ad_place place,
     return AD_OK;
 }
 
-/* Two threads may both make one: the second to come throws its own away. */
+bool
+ad_stream_is_captured(ad_place place, ad_stream stream)
+{
+    bool is_captured = false;
+    const struct ad_backend *backend = ad_backend_for(place.device.type);
+    return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
+           backend->stream_is_capturing(place, stream, &is_captured, NULL) ==
+               AD_OK &&
+           is_captured;
+}
+
+ad_status
+ad_stream_require_no_capture(ad_place place, ad_stream stream,
+                             const char *consumer, ad_error *err)
+{
+    if (!ad_stream_is_captured(place, stream)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "capture",
+            "do it before the capture begins, or on a stream that is not "
+            "captured (stream=...)",
+            "the stream is being captured into a graph, and %s allocates, "
+            "waits or records an event, which a graph cannot do again",
+            consumer);
+    ad_error_device(err, place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* Of runtimes without graphs, which have no resets either, nobody asks. */
+static bool
+is_usable(const struct ad_backend *backend, ad_place place, uintptr_t handle)
+{
+    bool is_captured = false;
+    return (backend->capabilities & AD_CAP_CAPTURE) == 0 ||
+           (backend->stream_is_capturing(place, (ad_stream){handle},
+                                         &is_captured, NULL) == AD_OK &&
+            !is_captured);
+}
+
+/* Two threads may both make one: the second to come throws its own away. One
+ * that is of no use any more is replaced and not destroyed: it is gone, or in
+ * a graph that somebody will end. */
 static ad_status
 make_once(const struct ad_backend *backend, ad_place place,
           atomic_uintptr_t *cell, ad_stream *out, ad_error *err)
 {
     uintptr_t known = atomic_load_explicit(cell, memory_order_acquire);
-    if (known == 0) {
+    if (known == 0 || !is_usable(backend, place, known)) {
         ad_stream made;
         AD_RETURN_IF_ERR(backend->stream_create(place, &made, err));
         if (atomic_compare_exchange_strong(cell, &known, made.handle)) {
@@ -88,81 +128,31 @@ ad_stream_shared(ad_place place, ad_stream *out, ad_place *out_place,
 
 /* --- use_stream -------------------------------------------------------------- */
 
-typedef struct pushed {
-    struct pushed *below;
-    ad_device device; /* as ad_device_of_runtime() has it */
-    ad_stream stream;
-    ad_owner *keep;
-} pushed;
+static ad_stream_current_fn find_current;
 
-/* A thread that ends inside a with block leaks its entries, and nothing more:
- * that is a thread that was killed. */
-static _Thread_local pushed *top;
-
-ad_status
-ad_stream_push(ad_device device, ad_stream stream, ad_owner *keep,
-               ad_error *err)
-{
-    pushed *entry = malloc(sizeof(*entry));
-    if (entry == NULL) {
-        return ad_fail_memory(err, sizeof(*entry));
-    }
-    entry->below = top;
-    entry->device = ad_device_of_runtime(device);
-    entry->stream = stream;
-    entry->keep = ad_owner_ref(keep);
-    top = entry;
-    return AD_OK;
-}
-
-/* Blocks of two devices may end in the order in which they began (exit
- * stacks, generators), so the entry need not be on top. */
 void
-ad_stream_pop(ad_device device)
+ad_stream_set_current(ad_stream_current_fn find)
 {
-    device = ad_device_of_runtime(device);
-    for (pushed **link = &top; *link != NULL; link = &(*link)->below) {
-        pushed *entry = *link;
-        if (ad_device_equal(entry->device, device)) {
-            *link = entry->below;
-            ad_owner_unref(entry->keep);
-            free(entry);
-            return;
-        }
-    }
+    find_current = find;
 }
 
 bool
 ad_stream_current(ad_device device, ad_stream_choice *out)
 {
-    if (top == NULL) {
-        return false;
-    }
-    device = ad_device_of_runtime(device);
-    for (pushed *entry = top; entry != NULL; entry = entry->below) {
-        if (ad_device_equal(entry->device, device)) {
-            *out = (ad_stream_choice){true, entry->stream, entry->keep};
-            return true;
-        }
-    }
-    return false;
+    return find_current != NULL && find_current(device, out);
 }
 
 ad_status
 ad_stream_choose(ad_place place, const ad_stream_choice *wanted,
-                 ad_stream *out, ad_place *out_place, ad_error *err)
+                 ad_stream_choice *out, ad_place *out_place, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_stream_choice current;
-    bool is_given = wanted != NULL && wanted->is_given;
-    if (is_given) {
-        current = *wanted;
-    } else if (!ad_stream_current(place.device, &current)) {
-        return own_stream(place, out, out_place, err);
+    if (wanted != NULL && wanted->is_given) {
+        *out = *wanted;
+    } else if (!ad_stream_current(place.device, out)) {
+        *out = (ad_stream_choice){.is_given = true};
+        return own_stream(place, &out->stream, out_place, err);
     }
     AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    AD_RETURN_IF_ERR(
-        backend->stream_place(current.stream, place, out_place, err));
-    *out = current.stream;
-    return AD_OK;
+    return backend->stream_place(out->stream, place, out_place, err);
 }

@@ -9,53 +9,48 @@
 
 /* --- events of our own ----------------------------------------------------- */
 
-static ad_event
-take_event(const struct ad_backend *backend, ad_place place)
+/* NULL: events of this runtime are used once. */
+static ad_place_record *
+pool_of(const struct ad_backend *backend, ad_place place)
 {
-    if ((backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0) {
-        ad_place_record *record = ad_place_record_of(place);
-        if (record != NULL) {
-            return ad_event_take(record);
-        }
-    }
-    return (ad_event){NULL};
+    return (backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0
+               ? ad_place_record_of(place)
+               : NULL;
 }
 
 /* Its work may be pending: whoever waits for the event has said so to the
  * runtime already, which remembers the work and not the event. */
 static void
-give_event(ad_place place, ad_event event)
+give_event(const ad_sync *sync)
 {
-    const struct ad_backend *backend = ad_backend_for(place.device.type);
-    if (event.handle == NULL || ad_backend_is_forked(place.device.type)) {
+    int32_t type = sync->place.device.type;
+    if (sync->event.handle == NULL || ad_backend_is_forked(type)) {
         return;
     }
-    if ((backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0) {
-        ad_place_record *record = ad_place_record_of(place);
-        if (record != NULL && ad_event_give(record, event)) {
-            return;
-        }
+    if (sync->pool == NULL || !ad_event_give(sync->pool, sync->event)) {
+        ad_backend_for(type)->event_destroy(sync->place, sync->event);
     }
-    backend->event_destroy(place, event);
 }
 
 /* A pooled event may have died with its context; a new one is tried then. */
 static ad_status
-record_event(const struct ad_backend *backend, ad_place place,
-             ad_stream stream, ad_event *out, ad_error *err)
+record_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream,
+             ad_error *err)
 {
-    ad_event event = take_event(backend, place);
-    if (event.handle != NULL) {
-        if (backend->event_record(place, stream, &event, NULL) == AD_OK) {
-            *out = event;
+    ad_place place = sync->place;
+    sync->pool = pool_of(backend, place);
+    if (sync->pool != NULL) {
+        ad_event event = ad_event_take(sync->pool);
+        if (event.handle != NULL &&
+            backend->event_record(place, stream, &event, NULL) == AD_OK) {
+            sync->event = event;
             return AD_OK;
         }
-        backend->event_destroy(place, event);
-        event.handle = NULL;
+        if (event.handle != NULL) {
+            backend->event_destroy(place, event);
+        }
     }
-    AD_RETURN_IF_ERR(backend->event_record(place, stream, &event, err));
-    *out = event;
-    return AD_OK;
+    return backend->event_record(place, stream, &sync->event, err);
 }
 
 static void
@@ -63,7 +58,7 @@ sync_destroy(ad_owner *base)
 {
     ad_sync *sync = (ad_sync *)base;
     if (sync->is_own) {
-        give_event(sync->place, sync->event);
+        give_event(sync);
     }
     ad_owner_unref(sync->keep);
     free(sync);
@@ -85,11 +80,22 @@ sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
     sync->is_own = false;
     atomic_init(&sync->is_done, false);
     sync->stream = (ad_stream){0};
-    sync->thread = ad_thread_number();
+    sync->thread = 0;
     sync->handle = NULL;
     sync->event = (ad_event){NULL};
+    sync->pool = NULL;
     sync->keep = NULL;
     return sync;
+}
+
+/* The thread's number is not for nothing: only one kind of stream needs it. */
+static void
+set_stream(ad_sync *sync, ad_stream stream)
+{
+    sync->stream = stream;
+    if (ad_stream_is_per_thread(sync->place.device, stream)) {
+        sync->thread = ad_thread_number();
+    }
 }
 
 ad_status
@@ -102,7 +108,7 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
     }
     sync->handle = handle;
     if (kind == AD_SYNC_STREAM) {
-        sync->stream.handle = (uintptr_t)handle;
+        set_stream(sync, (ad_stream){(uintptr_t)handle});
     }
     sync->keep = ad_owner_ref(keep);
     *out = sync;
@@ -117,13 +123,13 @@ record_new(const struct ad_backend *backend, ad_place place, ad_stream stream,
     if (sync == NULL) {
         return AD_ERR_MEMORY;
     }
-    ad_status status = record_event(backend, place, stream, &sync->event, err);
+    ad_status status = record_event(backend, sync, stream, err);
     if (status != AD_OK) {
         free(sync);
         return status;
     }
     sync->is_own = true;
-    sync->stream = stream;
+    set_stream(sync, stream);
     sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
@@ -149,7 +155,7 @@ carry_statement(ad_place place, ad_stream stream, ad_owner *queue,
     if (sync == NULL) {
         return AD_ERR_MEMORY;
     }
-    sync->stream = stream;
+    set_stream(sync, stream);
     sync->handle = (void *)stream.handle;
     sync->keep = ad_owner_ref(queue);
     *out = sync;
@@ -173,6 +179,19 @@ ad_sync_pending(ad_place place, ad_stream stream, ad_owner *queue,
 
 /* --- asking and waiting ------------------------------------------------------ */
 
+static ad_status
+fail_unknown(const ad_sync *sync, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "event",
+            "synchronize in the producing library and import with stream=-1, "
+            "or hand over an object that names its queue",
+            "the data came with the context or the device of their memory and "
+            "without a queue, so nobody knows which work on them may be "
+            "pending");
+    ad_error_device(err, sync->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
 ad_status
 ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
 {
@@ -183,6 +202,9 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
     if (sync->kind == AD_SYNC_EVENT) {
         *out = sync->handle;
         return AD_OK;
+    }
+    if (sync->kind == AD_SYNC_UNKNOWN) {
+        return fail_unknown(sync, err);
     }
     ad_fail(err, AD_ERR_EXCHANGE, "event",
             "synchronize in the producing library and import with stream=-1, "
@@ -200,6 +222,9 @@ fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
     ad_error why;
     const struct ad_backend *backend;
     ad_device device = sync->place.device;
+    if (sync->kind == AD_SYNC_UNKNOWN) {
+        return fail_unknown(sync, err);
+    }
     bool has_reason = ad_backend_has_events(device.type) &&
                       ad_backend_open(device.type, &backend, &why) != AD_OK;
     if (has_reason && ad_backend_is_forked(device.type)) {
@@ -263,36 +288,23 @@ open_event(const ad_sync *sync, const char *consumer, subject *out,
     return AD_OK;
 }
 
-/* Where to ask: our events know, a foreign one gets the home of its device. */
-static ad_status
-place_of(const ad_sync *sync, const struct ad_backend *backend, ad_place *out,
-         ad_error *err)
-{
-    if (sync->is_own) {
-        *out = sync->place;
-        return AD_OK;
-    }
-    return ad_place_complete(backend, sync->place, out, err);
-}
-
 static void
 set_done(ad_sync *sync)
 {
     atomic_store_explicit(&sync->is_done, true, memory_order_release);
 }
 
+/* A foreign event has no context here, and need not be asked in one. */
 ad_status
 ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
 {
     subject on;
-    ad_place place;
     *out = true;
     if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(open_event(sync, "is_ready()", &on, err));
-    AD_RETURN_IF_ERR(place_of(sync, on.backend, &place, err));
-    AD_RETURN_IF_ERR(on.backend->event_query(place, on.event, out, err));
+    AD_RETURN_IF_ERR(on.backend->event_query(sync->place, on.event, out, err));
     if (*out) {
         set_done(sync);
     }
@@ -303,23 +315,50 @@ ad_status
 ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
 {
     subject on;
-    ad_place place;
     bool is_done;
     if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
-    AD_RETURN_IF_ERR(place_of(sync, on.backend, &place, err));
     /* A query costs less than giving the interpreter up and back. */
-    AD_RETURN_IF_ERR(on.backend->event_query(place, on.event, &is_done, err));
+    AD_RETURN_IF_ERR(
+        on.backend->event_query(sync->place, on.event, &is_done, err));
     if (!is_done) {
         void *ticket = ad_blocking_begin();
-        ad_status status = on.backend->event_synchronize(place, on.event, err);
+        ad_status status =
+            on.backend->event_synchronize(sync->place, on.event, err);
         ad_blocking_end(ticket);
         AD_RETURN_IF_ERR(status);
     }
     set_done(sync);
     return AD_OK;
+}
+
+/* --- graphs ------------------------------------------------------------------ */
+
+/* Of another thread's per-thread stream this one cannot ask. */
+bool
+ad_sync_is_captured(const ad_sync *sync)
+{
+    return !ad_sync_is_done(sync) && sync->is_own &&
+           (sync->thread == 0 || sync->thread == ad_thread_number()) &&
+           ad_stream_is_captured(sync->place, sync->stream);
+}
+
+ad_status
+ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
+                           ad_error *err)
+{
+    if (!ad_sync_is_captured(sync)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "capture",
+            "do it before the capture begins or after it has ended",
+            "the data are made on a stream that is being captured into a "
+            "graph, and %s would become a part of the graph too",
+            consumer);
+    ad_error_device(err, sync->place.device);
+    return AD_ERR_EXCHANGE;
 }
 
 /* --- order ------------------------------------------------------------------- */
@@ -356,7 +395,7 @@ order(ad_sync *sync, const ad_place *place, ad_stream stream,
         return AD_OK;
     }
     if (sync->kind != AD_SYNC_EVENT) {
-        return is_same_stream(sync, stream)
+        return sync->kind != AD_SYNC_UNKNOWN && is_same_stream(sync, stream)
                    ? AD_OK
                    : fail_no_runtime(sync, consumer, err);
     }
@@ -371,6 +410,12 @@ order(ad_sync *sync, const ad_place *place, ad_stream stream,
     }
     if (follows(sync, on.backend, where, stream)) {
         return AD_OK;
+    }
+    /* The legacy stream cannot become a part of a graph; trying it would spoil
+     * the graph. */
+    if (ad_stream_is_default(where.device, stream) &&
+        !ad_stream_is_per_thread(where.device, stream)) {
+        AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
     }
     return on.backend->stream_wait(where, stream, on.event, err);
 }
@@ -402,6 +447,7 @@ ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
     if (!ad_sync_can_wait(sync)) {
         return fail_no_runtime(sync, consumer, err);
     }
+    AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
     AD_RETURN_IF_ERR(ad_stream_shared(sync->place, out, &place, err));
     return ad_sync_order_in(sync, place, *out, consumer, err);
 }
@@ -460,6 +506,7 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
                              device)) {
             return fail_other_device(first, syncs[i], err);
         }
+        AD_RETURN_IF_ERR(ad_sync_require_no_capture(syncs[i], consumer, err));
     }
     if (!ad_sync_can_wait(first)) {
         return fail_no_runtime(first, consumer, err);

@@ -10,6 +10,8 @@
  *                   there is no runtime here that could record an event on it:
  *                   the statement is carried as it came
  *   AD_SYNC_QUEUE   the same for a queue object
+ *   AD_SYNC_UNKNOWN work may be pending, and what came with the data (`handle`
+ *                   is that object) does not say where
  */
 #ifndef AD_CORE_SYNC_H
 #define AD_CORE_SYNC_H
@@ -23,7 +25,8 @@
 typedef enum ad_sync_kind {
     AD_SYNC_EVENT,
     AD_SYNC_STREAM,
-    AD_SYNC_QUEUE
+    AD_SYNC_QUEUE,
+    AD_SYNC_UNKNOWN
 } ad_sync_kind;
 
 typedef struct ad_sync {
@@ -33,10 +36,11 @@ typedef struct ad_sync {
     bool is_own;         /* EVENT: recorded by us, goes back to the pool */
     atomic_bool is_done; /* a query or a wait has proven it */
     ad_stream stream;    /* own events: what it was recorded on; STREAM */
-    uint64_t thread;     /* ... by which thread (ad_thread_number), for the
-                            per-thread default stream */
-    void *handle;   /* EVENT: what `sync_event` carries; QUEUE: the object */
+    uint64_t thread;     /* ... by which thread (ad_thread_number), where that
+                            is a per-thread default stream; else 0 */
+    void *handle;   /* EVENT: what `sync_event` carries; else the object */
     ad_event event; /* own events */
+    struct ad_place_record *pool; /* ... where it goes back to, or NULL */
     ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 
@@ -51,8 +55,10 @@ AD_MUST_CHECK ad_status ad_sync_new(ad_sync_kind kind, ad_device device,
 /* Work may be pending on `stream` of `device` (in `context`, or NULL): record
  * an event there, now, on this thread. Where there is no runtime for the
  * device, the statement itself is kept. `queue` is the owner of the stream's
- * object where it has one, else NULL; it is kept. Not for memory whose event
- * would have to be captured into a graph: AD_ERR_EXCHANGE, "capture". */
+ * object where it has one, else NULL; it is kept. On a stream that is being
+ * captured into a graph the event becomes a part of the graph: streams of the
+ * same capture can be ordered after it, and nobody else, see
+ * ad_sync_is_captured. */
 AD_MUST_CHECK ad_status ad_sync_pending(ad_place place, ad_stream stream,
                                         ad_owner *queue, ad_sync **out,
                                         ad_error *err);
@@ -98,10 +104,11 @@ ad_sync_is_done(const ad_sync *sync)
 static inline bool
 ad_sync_same(const ad_sync *a, const ad_sync *b)
 {
-    return a == b || (a != NULL && b != NULL && a->kind == b->kind &&
-                      a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
-                      a->stream.handle == b->stream.handle &&
-                      ad_device_equal(a->place.device, b->place.device));
+    return a == b ||
+           (a != NULL && b != NULL && a->kind == b->kind &&
+            a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
+            a->stream.handle == b->stream.handle && a->thread == b->thread &&
+            ad_device_equal(a->place.device, b->place.device));
 }
 
 /* The address that a device array carries for `sync`: NULL only when there is
@@ -116,6 +123,17 @@ AD_MUST_CHECK ad_status ad_sync_query(ad_sync *sync, bool *out, ad_error *err);
 /* Could the host wait for it (there is a runtime, or nothing to wait for)?
  * For attribute look-ups: cheap, never waits. */
 bool ad_sync_can_wait(const ad_sync *sync);
+
+/* Is the stream that it was recorded on being captured into a graph? Then a
+ * stream that waits for it joins the capture, which none of arrowdev's own
+ * may. Not known of foreign events: false. */
+bool ad_sync_is_captured(const ad_sync *sync);
+
+/* AD_ERR_EXCHANGE, "capture", if it is: before a stream outside the capture
+ * is made to wait. */
+AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
+                                                   const char *consumer,
+                                                   ad_error *err);
 
 /* The host waits. `consumer` (a protocol, a method) is for the message where
  * there is no runtime. Blocks, between ad_blocking_begin and _end. */

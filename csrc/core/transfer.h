@@ -39,10 +39,11 @@ AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
                                          ad_array *out, ad_error *err);
 
 /* Read a few bytes of device memory, once it is ready. Blocks; refused during
- * graph capture. */
+ * graph capture. `owner` of the memory may be NULL: where the read fails, it
+ * is kept until the device is done. */
 AD_MUST_CHECK ad_status ad_read_device(ad_device device, const void *data,
-                                       uint64_t offset, size_t nbytes,
-                                       ad_sync *sync, void *out,
+                                       ad_owner *owner, uint64_t offset,
+                                       size_t nbytes, ad_sync *sync, void *out,
                                        ad_error *err);
 
 /* Nulls among the rows, counted where the bitmap lies. Blocks. */

@@ -11,9 +11,9 @@
 /* --- bytes ---------------------------------------------------------------- */
 
 static ad_status
-read_bytes(ad_device device, const void *data, uint64_t offset, size_t nbytes,
-           ad_sync *sync, const ad_stream_choice *stream, void *out,
-           ad_error *err)
+read_bytes(ad_device device, const void *data, ad_owner *source,
+           uint64_t offset, size_t nbytes, ad_sync *sync,
+           const ad_stream_choice *stream, void *out, ad_error *err)
 {
     const ad_route_request request = {
         .source = device,
@@ -44,19 +44,20 @@ read_bytes(ad_device device, const void *data, uint64_t offset, size_t nbytes,
     if (status == AD_OK) {
         memcpy(out, bounce, nbytes);
     } else {
-        ad_route_abandon(&route, NULL, NULL, owner);
+        ad_route_abandon(&route, source, NULL, owner);
     }
     ad_owner_unref(owner);
     return status;
 }
 
 ad_status
-ad_read_device(ad_device device, const void *data, uint64_t offset,
-               size_t nbytes, ad_sync *sync, void *out, ad_error *err)
+ad_read_device(ad_device device, const void *data, ad_owner *owner,
+               uint64_t offset, size_t nbytes, ad_sync *sync, void *out,
+               ad_error *err)
 {
     return nbytes == 0 ? AD_OK
-                       : read_bytes(device, data, offset, nbytes, sync, NULL,
-                                    out, err);
+                       : read_bytes(device, data, owner, offset, nbytes, sync,
+                                    NULL, out, err);
 }
 
 /* --- kernels -------------------------------------------------------------- */
@@ -166,9 +167,9 @@ count_small(const bitmap *self, const ad_stream_choice *stream, int64_t *zeros,
     uint8_t bytes[SMALL_BITMAP + 8];
     int64_t first = self->offset / 8;
     int64_t end = (self->offset + self->length + 7) / 8;
-    AD_RETURN_IF_ERR(read_bytes(self->device, self->data, (uint64_t)first,
-                                (size_t)(end - first), self->sync, stream,
-                                bytes, err));
+    AD_RETURN_IF_ERR(read_bytes(self->device, self->data, self->owner,
+                                (uint64_t)first, (size_t)(end - first),
+                                self->sync, stream, bytes, err));
     *zeros =
         ad_bitmap_count_zeros(bytes, self->offset - first * 8, self->length);
     return AD_OK;
@@ -213,8 +214,8 @@ count_by_kernel(const bitmap *self, const ad_stream_choice *stream,
     status = ad_route_finish(&route, NULL, &sync, err);
     if (status == AD_OK) {
         const ad_stream_choice same = {true, route.stream, route.keep};
-        status = read_bytes(route.place.device, partial, 0, (size_t)nbytes,
-                            sync, &same, sums, err);
+        status = read_bytes(route.place.device, partial, owner, 0,
+                            (size_t)nbytes, sync, &same, sums, err);
     } else {
         ad_route_abandon(&route, self->owner, NULL, owner);
     }

@@ -85,37 +85,22 @@ find_places(ad_route *self, const ad_route_request *request,
 /* --- on which stream ---------------------------------------------------- */
 
 static ad_status
-fail_capture(const ad_route *self, const char *consumer, ad_error *err)
-{
-    ad_fail(err, AD_ERR_EXCHANGE, "capture",
-            "do it before the capture begins, or on a stream that is not "
-            "captured (stream=...)",
-            "the stream is being captured into a graph, and %s allocates, "
-            "waits or records an event, which a graph cannot do again",
-            consumer);
-    ad_error_device(err, self->place.device);
-    return AD_ERR_EXCHANGE;
-}
-
-static ad_status
 choose_stream(ad_route *self, const ad_route_request *request,
               ad_place expected, ad_error *err)
 {
-    ad_stream_choice choice = {0};
-    bool is_captured = false;
-    if (request->stream != NULL && request->stream->is_given) {
-        choice = *request->stream;
-    } else {
-        (void)ad_stream_current(expected.device, &choice);
+    ad_stream_choice choice;
+    bool is_own = (request->stream == NULL || !request->stream->is_given) &&
+                  !ad_stream_current(expected.device, &choice);
+    AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, &choice,
+                                      &self->place, err));
+    self->stream = choice.stream;
+    self->keep = choice.keep;
+    /* Our own never is, as ad_stream_own() has it. */
+    if (!is_own) {
+        AD_RETURN_IF_ERR(ad_stream_require_no_capture(
+            self->place, self->stream, request->consumer, err));
     }
-    AD_RETURN_IF_ERR(
-        ad_stream_choose(expected, &choice, &self->stream, &self->place, err));
-    self->keep = choice.is_given ? choice.keep : NULL;
-    if (self->backend->capabilities & AD_CAP_CAPTURE) {
-        AD_RETURN_IF_ERR(self->backend->stream_is_capturing(
-            self->place, self->stream, &is_captured, err));
-    }
-    return is_captured ? fail_capture(self, request->consumer, err) : AD_OK;
+    return ad_sync_require_no_capture(request->sync, request->consumer, err);
 }
 
 /* Does the stream's context see the source? Where streams are numbers all
@@ -251,15 +236,17 @@ ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
         return AD_OK;
     }
     bool from_host = is_cpu(copy->source.place.device);
-    if (from_host && is_cpu(copy->target.place.device)) {
+    bool to_host = is_cpu(copy->target.place.device);
+    if (from_host && to_host) {
         copy_rows_on_host(copy);
         return AD_OK;
     }
     self->has_begun = true;
-    if (!from_host) {
+    if (!from_host && !to_host) {
         return self->backend->copy(self->place, self->stream, copy, err);
     }
-    /* It may have to be staged, and then takes its time. */
+    /* Pageable memory is staged, which takes until all that is before it on
+     * the stream is done. */
     void *ticket = ad_blocking_begin();
     ad_status status =
         self->backend->copy(self->place, self->stream, copy, err);
@@ -323,9 +310,19 @@ ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
                  ad_owner *target)
 {
     ad_owner *const owners[] = {source, host, target};
-    for (size_t i = 0; self->has_begun && i < 3; i++) {
+    ad_sync *sync = NULL;
+    if (!self->has_begun) {
+        return;
+    }
+    /* All of the work is on the one stream; where even that cannot be told,
+     * the place has to become idle. */
+    bool idle =
+        ad_sync_record(self->place, self->stream, &sync, NULL) != AD_OK;
+    for (size_t i = 0; i < 3; i++) {
         if (owners[i] != NULL) {
-            ad_park(ad_owner_ref(owners[i]), self->place, NULL, 0, true);
+            ad_sync *const syncs[] = {ad_sync_ref(sync)};
+            ad_park(ad_owner_ref(owners[i]), self->place, syncs, !idle, idle);
         }
     }
+    ad_sync_unref(sync);
 }

@@ -36,8 +36,8 @@ static ad_status
 read_source(const ad_array *view, const void *data, int64_t offset,
             int64_t nbytes, void *out, ad_error *err)
 {
-    return ad_read_device(view->device, data, (uint64_t)offset, (size_t)nbytes,
-                          view->sync, out, err);
+    return ad_read_device(view->device, data, view->owner, (uint64_t)offset,
+                          (size_t)nbytes, view->sync, out, err);
 }
 
 static int64_t

@@ -35,7 +35,7 @@ typedef struct entry {
     bool has_events;
     struct ad_backend backend; /* with its defaults */
     pthread_mutex_t lock;      /* of `load` */
-    ad_error error;            /* FAILED; written before the state */
+    ad_error error;            /* FAILED; under the lock */
 } entry;
 
 static entry entries[N_BACKENDS];
@@ -55,11 +55,14 @@ after_fork(void)
 {
     atomic_fetch_add(&generation, 1);
     for (size_t i = 0; i < N_BACKENDS; i++) {
-        int state = atomic_load(&entries[i].state);
-        if (state == READY || state == LOADING) {
-            atomic_store(&entries[i].state, FORKED);
+        entry *e = &entries[i];
+        int state = atomic_load(&e->state);
+        if ((e->backend.capabilities & AD_CAP_SURVIVES_FORK) != 0) {
+            atomic_store(&e->state, FRESH);
+        } else if (state == READY || state == LOADING) {
+            atomic_store(&e->state, FORKED);
         }
-        pthread_mutex_init(&entries[i].lock, NULL);
+        pthread_mutex_init(&e->lock, NULL);
     }
 }
 
@@ -162,8 +165,10 @@ load_runtime(entry *e)
     return AD_ERR_EXCHANGE;
 }
 
+/* With `err` the state and the error belong together: a retry rewrites the
+ * error, under the lock. */
 static int
-load(entry *e)
+load(entry *e, ad_error *err)
 {
     pthread_mutex_lock(&e->lock);
     int state = atomic_load(&e->state);
@@ -172,19 +177,23 @@ load(entry *e)
         state = load_runtime(e) == AD_OK ? READY : FAILED;
         atomic_store_explicit(&e->state, state, memory_order_release);
     }
+    if (state == FAILED && err != NULL) {
+        *err = e->error;
+    }
     pthread_mutex_unlock(&e->lock);
     return state;
 }
 
-/* The state once loading has been tried. Others may wait for the first, so
- * the interpreter is let go on. */
+/* The state once loading has been tried, and for FAILED why, where that is
+ * wanted. Others may wait for the first, so the interpreter is let go on. */
 static int
-settle(entry *e)
+settle(entry *e, ad_error *err)
 {
     int state = atomic_load_explicit(&e->state, memory_order_acquire);
-    if (state == FRESH || state == LOADING) {
+    if (state == FRESH || state == LOADING ||
+        (state == FAILED && err != NULL)) {
         void *ticket = ad_blocking_begin();
-        state = load(e);
+        state = load(e, err);
         ad_blocking_end(ticket);
     }
     return state;
@@ -212,7 +221,8 @@ ad_backend_open(int32_t device_type, const struct ad_backend **out,
         return ad_fail_no_backend((ad_device){device_type, -1}, "runtime",
                                   err);
     }
-    switch (settle(e)) {
+    ad_error why;
+    switch (settle(e, &why)) {
         case READY:
             *out = &e->backend;
             return AD_OK;
@@ -220,10 +230,10 @@ ad_backend_open(int32_t device_type, const struct ad_backend **out,
             return fail_forked(&e->backend, err);
         default:
             if (err != NULL) {
-                *err = e->error;
+                *err = why;
                 ad_error_device(err, (ad_device){device_type, -1});
             }
-            return e->error.status;
+            return why.status;
     }
 }
 
@@ -231,7 +241,7 @@ bool
 ad_backend_is_there(int32_t device_type)
 {
     entry *e = find(device_type);
-    return e != NULL && settle(e) == READY;
+    return e != NULL && settle(e, NULL) == READY;
 }
 
 void

@@ -50,7 +50,13 @@ typedef enum ad_backend_capability {
     AD_CAP_CAPTURE = 1 << 5,
     /* copy() takes the rows of a block one by one, so that many of them take
      * long; else a block is one piece of work. */
-    AD_CAP_COPY_BY_ROW = 1 << 6
+    AD_CAP_COPY_BY_ROW = 1 << 6,
+    /* synchronize() waits for all work in the place, whoever submitted it, so
+     * that no memory there is in use once it returned; else for that on the
+     * queues which the backend knows, and nothing is released by it. */
+    AD_CAP_PLACE_IDLE = 1 << 7,
+    /* A forked child can use what its parent loaded. */
+    AD_CAP_SURVIVES_FORK = 1 << 8
 } ad_backend_capability;
 
 /* What a pointer is to the runtime that owns it. */
@@ -113,7 +119,9 @@ struct ad_backend {
      * there. Cheap after the first call. Required. */
     ad_status (*home)(ad_device device, ad_place *out, ad_error *err);
 
-    /* Wait until all work in this place is done. Blocks. Required. */
+    /* Wait until all work in this place is done; without AD_CAP_PLACE_IDLE, all
+     * on arrowdev's own queues of the device and the last others that the
+     * backend was shown (device/seen_queues.h). Blocks. Required. */
     ad_status (*synchronize)(ad_place place, ad_error *err);
 
     /* --- memory ---------------------------------------------------------- */
@@ -131,7 +139,8 @@ struct ad_backend {
                           void **out, ad_error *err);
 
     /* Give it back (cannot fail; see AD_CAP_ORDERED_DEALLOCATE). `stream` is
-     * one of arrowdev's own, or the one it was allocated on. */
+     * one of arrowdev's own, or the one it was allocated on. May block: where
+     * the runtime frees only once the memory is not used any more. */
     void (*deallocate)(ad_place place, ad_stream stream, void *data);
 
     /* Enqueue a copy on `stream` in `place`. May block only while it stages

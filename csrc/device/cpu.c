@@ -44,8 +44,13 @@ cpu_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 static ad_status
 cpu_home(ad_device device, ad_place *out, ad_error *err)
 {
-    (void)device;
-    (void)err;
+    if (device.id > 0 || device.id < -1) {
+        ad_fail(err, AD_ERR_EXCHANGE, "device", "ask for \"cpu\"",
+                "there is one cpu, whose id is -1 or 0, and not %lld",
+                (long long)device.id);
+        ad_error_device(err, device);
+        return AD_ERR_EXCHANGE;
+    }
     *out = (ad_place){.device = AD_CPU};
     return AD_OK;
 }
@@ -118,7 +123,8 @@ extern const struct ad_backend ad_backend_cpu;
 const struct ad_backend ad_backend_cpu = {
     .name = "cpu",
     .device_types = cpu_types,
-    .capabilities = AD_CAP_IN_ORDER | AD_CAP_ORDERED_DEALLOCATE,
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_ORDERED_DEALLOCATE |
+                    AD_CAP_PLACE_IDLE | AD_CAP_SURVIVES_FORK,
     .load = cpu_load,
     .describe = cpu_describe,
     .count = cpu_count,

@@ -196,6 +196,19 @@ primary_of(int64_t id, void **out)
     return (ad_gpu_result){code, "cuDevicePrimaryCtxRetain"};
 }
 
+/* Somebody uses it, so that retaining it makes nothing. */
+static bool
+is_primary_active(int64_t id)
+{
+    unsigned int flags;
+    int is_active = 0;
+    return atomic_load_explicit(&devices[id].primary, memory_order_acquire) !=
+               NULL ||
+           (cuda.primary_state(devices[id].device, &flags, &is_active) ==
+                AD_GPU_SUCCESS &&
+            is_active);
+}
+
 /* The context that is current on this thread and its device's ordinal; NULL
  * and -1 where none is. */
 static ad_gpu_result
@@ -238,6 +251,7 @@ cuda_enter(ad_place place, ad_gpu_scope *scope)
 {
     void *now = NULL;
     scope->is_moved = false;
+    scope->is_relaxed = false;
     if (place.context == NULL) {
         int64_t id;
         ad_gpu_result result = context_for(place.device, &place.context, &id);
@@ -253,6 +267,20 @@ cuda_enter(ad_place place, ad_gpu_scope *scope)
         scope->is_moved = result.code == AD_GPU_SUCCESS;
     }
     return result;
+}
+
+/* The device's primary context where somebody uses it, else the one that is
+ * current, else none: the driver decides whether it minds. */
+static ad_gpu_result
+cuda_enter_existing(ad_place place, ad_gpu_scope *scope)
+{
+    const int64_t id = place.device.id;
+    scope->is_moved = false;
+    scope->is_relaxed = false;
+    if (id < 0 || id >= n_devices || !is_primary_active(id)) {
+        return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+    }
+    return cuda_enter(place, scope);
 }
 
 static void
@@ -292,6 +320,7 @@ cuda_synchronize(ad_place place, ad_error *err)
 {
     ad_gpu_scope scope;
     AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_cuda, place, &scope, err));
+    ad_gpu_relax(&ad_gpu_cuda, &scope);
     int code = cuda.context_synchronize();
     ad_gpu_leave(&ad_gpu_cuda, &scope);
     return code == AD_GPU_SUCCESS
@@ -301,6 +330,20 @@ cuda_synchronize(ad_place place, ad_error *err)
 }
 
 /* --- streams ------------------------------------------------------------------ */
+
+/* From now on the driver need not be asked about the context of most streams.
+ * It is the primary one and in use, so that nothing is made by retaining it. */
+static void
+remember_primary(int64_t id)
+{
+    void *primary;
+    if (id >= 0 &&
+        atomic_load_explicit(&devices[id].primary, memory_order_acquire) ==
+            NULL &&
+        is_primary_active(id)) {
+        (void)primary_of(id, &primary);
+    }
+}
 
 /* The device of a context. For the primary one of the device where it is
  * expected, which is nearly every stream, the driver is not asked. */
@@ -319,6 +362,9 @@ device_of_context(void *context, int64_t expected, int64_t *out)
         void *same;
         result = current(&same, out);
         ad_gpu_leave(&ad_gpu_cuda, &scope);
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        remember_primary(*out);
     }
     return result;
 }
@@ -384,14 +430,10 @@ static int
 ask_pointer_inside(const void *pointer, ad_device hint,
                    struct pointer_facts *facts)
 {
-    unsigned int flags;
-    int is_active = 0;
     ad_gpu_scope scope;
     ad_place home;
-    if (hint.id < 0 || hint.id >= n_devices ||
-        cuda.primary_state(devices[hint.id].device, &flags, &is_active) !=
-            AD_GPU_SUCCESS ||
-        !is_active || cuda_home(hint, &home, NULL) != AD_OK ||
+    if (hint.id < 0 || hint.id >= n_devices || !is_primary_active(hint.id) ||
+        cuda_home(hint, &home, NULL) != AD_OK ||
         cuda_enter(home, &scope).code != AD_GPU_SUCCESS) {
         return AD_GPU_INVALID_CONTEXT;
     }
@@ -644,6 +686,7 @@ const struct ad_gpu ad_gpu_cuda = {
     .error_name = cuda_error_name,
     .forget_error = cuda_forget_error,
     .enter = cuda_enter,
+    .enter_existing = cuda_enter_existing,
     .leave = cuda_leave,
     .allocate = cuda_allocate,
     .free_ordered = cuda_free_ordered,
@@ -664,7 +707,7 @@ const struct ad_backend ad_backend_cuda = {
                           ARROW_DEVICE_CUDA_MANAGED, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE,
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE,
     .default_stream = {AD_CUDA_STREAM_LEGACY},
     .load = cuda_load,
     .describe = cuda_describe,

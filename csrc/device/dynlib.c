@@ -74,10 +74,10 @@ open_library(const ad_library *library, void **out, char *found, ad_error *err)
     if (*out == NULL) {
         ad_fail(err, AD_ERR_EXCHANGE, "runtime", NULL,
                 "the %s runtime cannot be loaded: %s", library->name, reasons);
-        ad_error_hint(err,
-                      "install its driver, or name its library in the "
-                      "environment variable %s",
-                      variable);
+        ad_error_hint(
+            err, "%s, or name its library in the environment variable %s",
+            library->advice != NULL ? library->advice : "install its driver",
+            variable);
         return AD_ERR_EXCHANGE;
     }
     return AD_OK;

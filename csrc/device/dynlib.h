@@ -38,6 +38,8 @@ typedef struct ad_library {
     const char *const *sonames; /* in order of preference; ends in NULL */
     const ad_symbol *symbols;
     size_t n_symbols;
+    /* What to do where there is none; NULL: "install its driver". */
+    const char *advice;
 } ad_library;
 
 /* The largest path that is kept for people. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "abi/gpu_abi.h"
-#include "core/blocking.h"
+#include "core/stream.h"
 
 /* --- errors ------------------------------------------------------------------ */
 
@@ -41,6 +41,25 @@ hint_for(int code)
     }
 }
 
+static const char *
+hint_for_capture(int code)
+{
+    switch (code) {
+        case AD_GPU_CAPTURE_INVALIDATED:
+            return "the capture was broken before: end it, and find out what "
+                   "the first error was";
+        case AD_GPU_CAPTURE_IMPLICIT:
+            return "the legacy default stream cannot be used while a stream "
+                   "that waits for it is captured: pass another (stream=...)";
+        case AD_GPU_CAPTURED_EVENT:
+            return "the data are made by a graph that is being captured: wait "
+                   "for them on a stream of the same capture (stream=...), or "
+                   "once the graph was launched";
+        default:
+            return "do it before the capture begins or after it has ended";
+    }
+}
+
 ad_status
 ad_gpu_fail(const struct ad_gpu *gpu, ad_device device, ad_gpu_result result,
             ad_error *err)
@@ -55,7 +74,7 @@ ad_gpu_fail(const struct ad_gpu *gpu, ad_device device, ad_gpu_result result,
     if (err != NULL) {
         err->status = AD_ERR_EXCHANGE;
         err->reason = "capture";
-        ad_error_hint(err, "pass stream= of the same capture");
+        ad_error_hint(err, "%s", hint_for_capture(result.code));
     }
     return AD_ERR_EXCHANGE;
 }
@@ -83,8 +102,13 @@ ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device, int n_devices,
 {
     char name[AD_DEVICE_NAME_SIZE];
     ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "ad.devices() lists those that are there",
-            "there is no device %s: the %s runtime has %d of them",
+            device.id < 0 ? "say which one: ad.devices() lists those that are "
+                            "there"
+                          : "ad.devices() lists those that are there",
+            device.id < 0
+                ? "%s without a number is no device: the %s runtime "
+                  "has %d of them"
+                : "there is no device %s: the %s runtime has %d of them",
             ad_device_format(device, name), gpu->name, n_devices);
     ad_error_device(err, device);
     return AD_ERR_EXCHANGE;
@@ -150,6 +174,31 @@ ad_gpu_enter(const struct ad_gpu *gpu, ad_place place, ad_gpu_scope *scope,
     return check(gpu, place, result.call, result.code, err);
 }
 
+void
+ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope)
+{
+    scope->mode = AD_GPU_CAPTURE_MODE_RELAXED;
+    scope->is_relaxed = false;
+    if (gpu->calls->exchange_capture_mode != NULL) {
+        scope->is_relaxed =
+            gpu->calls->exchange_capture_mode(&scope->mode) == AD_GPU_SUCCESS;
+        if (!scope->is_relaxed) {
+            gpu->forget_error();
+        }
+    }
+}
+
+/* What a call reports may be the failure of earlier work, once. */
+void
+ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
+{
+    int mode = scope->mode;
+    if (gpu->calls->exchange_capture_mode(&mode) != AD_GPU_SUCCESS) {
+        gpu->forget_error();
+        (void)gpu->calls->exchange_capture_mode(&mode);
+    }
+}
+
 /* The only conversion between our streams and the runtime's. */
 static inline void *
 handle_of(ad_stream stream)
@@ -192,6 +241,7 @@ ad_gpu_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
     ad_gpu_scope scope;
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_relax(gpu, &scope);
     int code = gpu->calls->stream_synchronize(handle_of(stream));
     ad_gpu_leave(gpu, &scope);
     return check(gpu, place, gpu->names.stream_synchronize, code, err);
@@ -211,6 +261,21 @@ ad_gpu_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
     return check(gpu, place, gpu->names.stream_is_capturing, code, err);
 }
 
+/* While a stream that waits for the legacy one is captured, the latter may not
+ * be used, and the capture is spoilt by the attempt. But it may be asked. */
+static ad_gpu_result
+ask_legacy(const struct ad_gpu *gpu, ad_place place, ad_stream stream)
+{
+    int state = 0;
+    ad_gpu_result result = {AD_GPU_SUCCESS, gpu->names.stream_is_capturing};
+    if (ad_stream_is_default(place.device, stream) &&
+        !ad_stream_is_per_thread(place.device, stream)) {
+        result.code =
+            gpu->calls->stream_is_capturing(handle_of(stream), &state);
+    }
+    return result;
+}
+
 ad_status
 ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
                    ad_error *err)
@@ -218,9 +283,14 @@ ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
     ad_gpu_scope scope;
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    int code = gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
+    ad_gpu_result result = ask_legacy(gpu, place, stream);
+    if (result.code == AD_GPU_SUCCESS) {
+        result.call = gpu->names.stream_wait;
+        result.code =
+            gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
+    }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, gpu->names.stream_wait, code, err);
+    return check(gpu, place, result.call, result.code, err);
 }
 
 /* --- events ------------------------------------------------------------------- */
@@ -236,9 +306,12 @@ ad_gpu_event_record(ad_place place, ad_stream stream, ad_event *event,
     ad_gpu_scope scope;
     void *handle = event->handle;
     const char *call = gpu->names.event_create;
-    int code = AD_GPU_SUCCESS;
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    if (handle == NULL) {
+    ad_gpu_result legacy = ask_legacy(gpu, place, stream);
+    int code = legacy.code;
+    if (code != AD_GPU_SUCCESS) {
+        call = legacy.call;
+    } else if (handle == NULL) {
         code = gpu->calls->event_create(&handle, EVENT_FLAGS);
     }
     if (code == AD_GPU_SUCCESS) {
@@ -254,12 +327,27 @@ ad_gpu_event_record(ad_place place, ad_stream stream, ad_event *event,
     return check(gpu, place, call, code, err);
 }
 
+/* Foreign events come without a context. Asking about one must not make any:
+ * a primary context that nobody uses takes memory and time. */
+static ad_status
+enter_for_event(const struct ad_gpu *gpu, ad_place place, ad_gpu_scope *scope,
+                ad_error *err)
+{
+    ad_gpu_result result = place.context == NULL
+                               ? gpu->enter_existing(place, scope)
+                               : gpu->enter(place, scope);
+    if (result.code == AD_GPU_SUCCESS) {
+        ad_gpu_relax(gpu, scope);
+    }
+    return check(gpu, place, result.call, result.code, err);
+}
+
 ad_status
 ad_gpu_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    AD_RETURN_IF_ERR(enter_for_event(gpu, place, &scope, err));
     int code = gpu->calls->event_query(event.handle);
     ad_gpu_leave(gpu, &scope);
     *out = code == AD_GPU_SUCCESS;
@@ -275,7 +363,7 @@ ad_gpu_event_synchronize(ad_place place, ad_event event, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    AD_RETURN_IF_ERR(enter_for_event(gpu, place, &scope, err));
     int code = gpu->calls->event_synchronize(event.handle);
     ad_gpu_leave(gpu, &scope);
     return check(gpu, place, gpu->names.event_synchronize, code, err);
@@ -303,6 +391,7 @@ ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
     ad_gpu_scope scope;
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_relax(gpu, &scope);
     ad_gpu_result result =
         gpu->allocate(place, handle_of(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
@@ -325,13 +414,11 @@ ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
 static void
 free_after(const struct ad_gpu *gpu, ad_place place, void *stream, void *data)
 {
-    void *ticket = ad_blocking_begin();
     if (gpu->calls->stream_synchronize(stream) == AD_GPU_SUCCESS) {
         gpu->free_now(place, data);
     } else {
         gpu->forget_error();
     }
-    ad_blocking_end(ticket);
 }
 
 void
@@ -343,6 +430,7 @@ ad_gpu_deallocate(ad_place place, ad_stream stream, void *data)
     if (result.code != AD_GPU_SUCCESS) {
         gpu->forget_error();
     }
+    ad_gpu_relax(gpu, &scope);
     /* With its context, memory is gone too. After other failures it is still
      * tried: the stream says where it belongs. */
     if (result.code != AD_GPU_INVALID_CONTEXT &&
@@ -385,6 +473,7 @@ ad_gpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_relax(gpu, &scope);
     if (gpu->are_peers(copy)) {
         result = copy_each_row(gpu->copy_peer, copy, handle_of(stream));
     } else if (copy->height > 1 && (copy->target_pitch > INT_MAX ||

@@ -21,6 +21,7 @@ struct ad_gpu_calls {
     int (*stream_synchronize)(void *stream);
     int (*stream_is_capturing)(void *stream, int *out);
     int (*stream_wait)(void *stream, void *event, unsigned int flags);
+    int (*exchange_capture_mode)(int *mode); /* or NULL */
     int (*event_create)(void **out, unsigned int flags);
     int (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream);
@@ -43,6 +44,7 @@ struct ad_gpu_names {
     const char *stream_synchronize;
     const char *stream_is_capturing;
     const char *stream_wait;
+    const char *exchange_capture_mode;
     const char *event_create;
     const char *event_destroy;
     const char *event_record;
@@ -63,7 +65,9 @@ typedef struct ad_gpu_result {
 /* What `enter` changed on this thread, for `leave` to undo. */
 typedef struct ad_gpu_scope {
     bool is_moved;
+    bool is_relaxed;
     int device; /* HIP: the one that was current */
+    int mode;   /* of capture, that this thread was in */
 } ad_gpu_scope;
 
 /* The kernels, loaded into one context or device. Entries are added, never
@@ -89,6 +93,9 @@ struct ad_gpu {
     /* Make the place current on this thread. Where it fails nothing has been
      * moved. `leave` is called where scope->is_moved. */
     ad_gpu_result (*enter)(ad_place place, ad_gpu_scope *scope);
+    /* The same for a place whose context is not known, where any that exists
+     * will do: makes none. */
+    ad_gpu_result (*enter_existing)(ad_place place, ad_gpu_scope *scope);
     void (*leave)(const ad_gpu_scope *scope);
 
     /* The following are called inside the place. */
@@ -197,9 +204,19 @@ void ad_gpu_event_destroy(ad_place place, ad_event event);
 AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu, ad_place place,
                                      ad_gpu_scope *scope, ad_error *err);
 
+/* Until this place is left, what is called does not break the graphs that
+ * others capture: by default a capture forbids every thread of the process to
+ * wait, to ask an event or to allocate, and is spoilt by the attempt. It is
+ * meant for callers that never touch a captured stream. */
+void ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope);
+void ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope);
+
 static inline void
 ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
 {
+    if (scope->is_relaxed) {
+        ad_gpu_restore(gpu, scope);
+    }
     if (scope->is_moved) {
         gpu->leave(scope);
     }

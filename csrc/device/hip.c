@@ -173,6 +173,7 @@ static ad_gpu_result
 hip_enter(ad_place place, ad_gpu_scope *scope)
 {
     scope->is_moved = false;
+    scope->is_relaxed = false;
     ad_gpu_result result = current(&scope->device);
     /* An id of -1 means: wherever this thread is. */
     if (result.code == AD_GPU_SUCCESS && place.device.id >= 0 &&
@@ -211,6 +212,7 @@ hip_synchronize(ad_place place, ad_error *err)
 {
     ad_gpu_scope scope;
     AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, place, &scope, err));
+    ad_gpu_relax(&ad_gpu_hip, &scope);
     ad_gpu_result result = {hip.device_synchronize(), "hipDeviceSynchronize"};
     ad_gpu_leave(&ad_gpu_hip, &scope);
     return check(place.device, result, err);
@@ -495,6 +497,7 @@ const struct ad_gpu ad_gpu_hip = {
     .error_name = hip_error_name,
     .forget_error = hip_forget_error,
     .enter = hip_enter,
+    .enter_existing = hip_enter,
     .leave = hip_leave,
     .allocate = hip_allocate,
     .free_ordered = hip_free_ordered,
@@ -514,7 +517,7 @@ const struct ad_backend ad_backend_hip = {
         (const int32_t[]){ARROW_DEVICE_ROCM, ARROW_DEVICE_ROCM_HOST, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE,
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE,
     .default_stream = {0},
     .load = hip_load,
     .describe = hip_describe,

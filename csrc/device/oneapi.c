@@ -17,8 +17,7 @@
 #include "device/oneapi_space.h"
 
 #include <stdio.h>
-
-#include "core/blocking.h"
+#include <stdlib.h>
 
 static inline ad_sycl_queue
 queue_of(ad_stream stream)
@@ -193,23 +192,25 @@ oneapi_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
     return status;
 }
 
-/* SYCL knows queues only. Those that arrowdev made or was shown are all that
- * can have touched memory in its hands. */
+/* SYCL knows queues only: work on one that arrowdev was never shown, or on one
+ * of too many others, is not waited for. So AD_CAP_PLACE_IDLE is not ours. */
 static ad_status
 oneapi_synchronize(ad_place place, ad_error *err)
 {
-    struct ad_oneapi_space *space;
-    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
-    ad_sycl_queue queues[AD_ONEAPI_N_SEEN];
-    size_t n = ad_oneapi_seen(space, queues);
-    ad_status status = AD_OK;
+    size_t n;
+    ad_sycl_device device;
+    AD_RETURN_IF_ERR(ad_oneapi_device(place.device, &device, err));
+    ad_seen_queue **queues = ad_oneapi_seen(place.device.id, &n);
+    ad_status status =
+        queues != NULL ? AD_OK : ad_fail_memory(err, sizeof(*queues));
     for (size_t i = 0; i < n; i++) {
         if (status == AD_OK) {
             status = oneapi_stream_synchronize(
-                place, (ad_stream){(uintptr_t)queues[i]}, err);
+                place, (ad_stream){(uintptr_t)queues[i]->queue}, err);
         }
-        ad_sycl.Queue_Delete(queues[i]);
+        ad_owner_unref(&queues[i]->base);
     }
+    free(queues);
     return status;
 }
 
@@ -313,9 +314,7 @@ oneapi_deallocate(ad_place place, ad_stream stream, void *data)
     (void)stream;
     /* It was allocated there, so the space is known. */
     if (ad_oneapi_space(place, &space, NULL) == AD_OK) {
-        void *ticket = ad_blocking_begin();
         ad_sycl.free_with_context(data, space->context);
-        ad_blocking_end(ticket);
     }
 }
 

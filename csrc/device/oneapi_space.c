@@ -1,6 +1,5 @@
 #include "device/oneapi_space.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "device/dynlib.h"
@@ -22,6 +21,7 @@ static const ad_library library = {
     .sonames = sonames,
     .symbols = symbols,
     .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+    .advice = "import dpctl first, which brings it",
 };
 
 struct ad_sycl_api ad_sycl;
@@ -91,14 +91,26 @@ list_roots(ad_error *err)
     return status;
 }
 
+/* What a load that failed half-way has left. */
+static void
+reset(void)
+{
+    for (size_t i = 0; i < n_roots; i++) {
+        ad_sycl.Device_Delete(roots[i].device);
+    }
+    free(roots);
+    roots = NULL;
+    n_roots = 0;
+}
+
 ad_status
 ad_oneapi_load(ad_error *err)
 {
+    reset();
     AD_RETURN_IF_ERR(
         ad_library_load(&library, &ad_sycl, NULL, library_path, err));
     return list_roots(err);
 }
-
 
 const char *
 ad_oneapi_path(void)
@@ -258,47 +270,29 @@ ad_oneapi_space(ad_place place, struct ad_oneapi_space **out, ad_error *err)
 
 /* --- queues ----------------------------------------------------------------- */
 
-/* The queues seen last, as copies, which share the queue and keep it: to tell
- * where one runs at the cost of a hash (of an address that is not given away
- * again while the copy lives), and to wait for them all. */
-static struct seen {
-    ad_sycl_queue queue; /* NULL: empty */
-    size_t hash;
-    struct ad_oneapi_space *space;
-} seen[AD_ONEAPI_N_SEEN];
-
-static size_t next_seen;
-static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static struct ad_oneapi_space *
-seen_space(size_t hash)
+static void
+forget_queue(void *queue)
 {
-    struct ad_oneapi_space *space = NULL;
-    pthread_mutex_lock(&seen_lock);
-    for (size_t i = 0; i < AD_ONEAPI_N_SEEN && space == NULL; i++) {
-        if (seen[i].hash == hash && seen[i].queue != NULL) {
-            space = seen[i].space;
-        }
-    }
-    pthread_mutex_unlock(&seen_lock);
-    return space;
+    ad_sycl.Queue_Delete(queue);
 }
 
-/* Two threads may add the same queue; that costs no more than its place. */
+/* Copies, which share the queue and keep it: to tell where one runs at the
+ * cost of a hash (of an address that is not given away again while the copy
+ * lives), and to wait for them all. */
+static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
+
 static void
-add_seen(ad_sycl_queue queue, size_t hash, struct ad_oneapi_space *space)
+add_seen(ad_sycl_queue queue, size_t hash, struct ad_oneapi_space *space,
+         bool is_own)
 {
-    ad_sycl_queue copy = ad_sycl.Queue_Copy(queue);
-    if (copy == NULL) {
-        return;
-    }
-    pthread_mutex_lock(&seen_lock);
-    struct seen *slot = &seen[next_seen++ % AD_ONEAPI_N_SEEN];
-    ad_sycl_queue old = slot->queue;
-    *slot = (struct seen){copy, hash, space};
-    pthread_mutex_unlock(&seen_lock);
-    if (old != NULL) {
-        ad_sycl.Queue_Delete(old);
+    const ad_seen_queue added = {
+        .queue = ad_sycl.Queue_Copy(queue),
+        .key = hash,
+        .id = space->id,
+        .where = space,
+    };
+    if (added.queue != NULL) {
+        ad_seen_queues_add(&seen, &added, is_own);
     }
 }
 
@@ -333,29 +327,21 @@ ad_status
 ad_oneapi_queue_space(ad_sycl_queue queue, struct ad_oneapi_space **out,
                       ad_error *err)
 {
+    void *space;
     size_t hash = ad_sycl.Queue_Hash(queue);
-    *out = seen_space(hash);
-    if (*out == NULL) {
-        AD_RETURN_IF_ERR(ask_queue(queue, out, err));
-        add_seen(queue, hash, *out);
+    if (ad_seen_queues_find(&seen, hash, &space)) {
+        *out = space;
+        return AD_OK;
     }
+    AD_RETURN_IF_ERR(ask_queue(queue, out, err));
+    add_seen(queue, hash, *out, false);
     return AD_OK;
 }
 
-size_t
-ad_oneapi_seen(struct ad_oneapi_space *space, ad_sycl_queue *out)
+ad_seen_queue **
+ad_oneapi_seen(int64_t id, size_t *n)
 {
-    size_t n = 0;
-    pthread_mutex_lock(&seen_lock);
-    for (size_t i = 0; i < AD_ONEAPI_N_SEEN; i++) {
-        if (seen[i].queue != NULL && seen[i].space == space) {
-            /* Counts one reference up, nothing that could come back here. */
-            out[n] = ad_sycl.Queue_Copy(seen[i].queue);
-            n += out[n] != NULL;
-        }
-    }
-    pthread_mutex_unlock(&seen_lock);
-    return n;
+    return ad_seen_queues_of(&seen, id, n);
 }
 
 ad_status
@@ -368,6 +354,6 @@ ad_oneapi_queue_new(struct ad_oneapi_space *space, ad_sycl_queue *out,
     if (*out == NULL) {
         return ad_oneapi_fail_call(err, space->id, "DPCTLQueue_Create");
     }
-    add_seen(*out, ad_sycl.Queue_Hash(*out), space);
+    add_seen(*out, ad_sycl.Queue_Hash(*out), space, true);
     return AD_OK;
 }

@@ -9,6 +9,7 @@
 #include "abi/arrow_c.h"
 #include "abi/sycl_api.h"
 #include "device/backend.h"
+#include "device/seen_queues.h"
 
 struct ad_sycl_api {
 #define AD_SYCL(name, need, result, parameters) result(*name) parameters;
@@ -81,10 +82,9 @@ AD_MUST_CHECK ad_status ad_oneapi_queue_space(ad_sycl_queue queue,
                                               struct ad_oneapi_space **out,
                                               ad_error *err);
 
-/* New references to the queues of this space that were seen last, our own
- * among them; AD_ONEAPI_N_SEEN at most. */
-#define AD_ONEAPI_N_SEEN 64
-size_t ad_oneapi_seen(struct ad_oneapi_space *space, ad_sycl_queue *out);
+/* Our own queues on this device and the last others that were seen, see
+ * ad_seen_queues_of. */
+ad_seen_queue **ad_oneapi_seen(int64_t id, size_t *n);
 
 /* A new queue of our own, in order. */
 AD_MUST_CHECK ad_status ad_oneapi_queue_new(struct ad_oneapi_space *space,

@@ -105,7 +105,7 @@ opencl_stream_place(ad_stream stream, ad_place hint, ad_place *out,
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    ad_opencl_see(queue.handle, queue.space->id);
+    ad_opencl_see(queue.handle, queue.space->id, false);
     *out = ad_opencl_place(queue.space);
     return AD_OK;
 }
@@ -121,7 +121,7 @@ opencl_stream_create(ad_place place, ad_stream *out, ad_error *err)
     if (queue == NULL) {
         return ad_opencl_fail(err, space->id, "clCreateCommandQueue", code);
     }
-    ad_opencl_see(queue, space->id);
+    ad_opencl_see(queue, space->id, true);
     out->handle = (uintptr_t)queue;
     return AD_OK;
 }
@@ -142,8 +142,9 @@ opencl_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
     return AD_OK;
 }
 
-/* OpenCL knows queues only. Those that arrowdev made or was shown are all that
- * can have touched memory in its hands. */
+/* OpenCL knows queues only: work on one that arrowdev was never shown, or on
+ * one of too many others, is not waited for. So AD_CAP_PLACE_IDLE is not
+ * ours. */
 static ad_status
 opencl_synchronize(ad_place place, ad_error *err)
 {

@@ -10,9 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/owner.h"
 #include "device/backend.h"
 #include "device/dynlib.h"
+#include "device/seen_queues.h"
 
 /* --- the library ---------------------------------------------------------- */
 
@@ -251,9 +251,28 @@ list_roots(ad_error *err)
     return AD_OK;
 }
 
+/* What a load that failed half-way has left. */
+static void
+reset(void)
+{
+    for (uint32_t i = 0; i < n_platforms; i++) {
+        free(platforms[i].devices);
+    }
+    free(platforms);
+    free(roots);
+    free(tables);
+    platforms = NULL;
+    roots = NULL;
+    tables = NULL;
+    n_platforms = 0;
+    n_roots = 0;
+    n_tables = 0;
+}
+
 ad_status
 ad_opencl_load(ad_error *err)
 {
+    reset();
     AD_RETURN_IF_ERR(
         ad_library_load(&library, &ad_cl, NULL, library_path, err));
     AD_RETURN_IF_ERR(list_platforms(err));
@@ -538,91 +557,43 @@ ad_opencl_space_at(ad_place place, struct ad_opencl_space **out, ad_error *err)
 
 /* --- queues that were seen --------------------------------------------------- */
 
-struct seen {
-    ad_owner base;
-    ad_cl_queue queue;
-    int64_t id;
-};
-
-static struct seen *ring[AD_OPENCL_N_SEEN];
-static size_t next_seen;
-static pthread_mutex_t ring_lock = PTHREAD_MUTEX_INITIALIZER;
-
 static void
-forget(ad_owner *base)
+forget_queue(void *queue)
 {
-    struct seen *self = (struct seen *)base;
-    (void)ad_cl.ReleaseCommandQueue(self->queue);
-    free(self);
+    (void)ad_cl.ReleaseCommandQueue(queue);
 }
 
-static bool
-is_seen_locked(ad_cl_queue queue)
-{
-    for (size_t i = 0; i < AD_OPENCL_N_SEEN; i++) {
-        if (ring[i] != NULL && ring[i]->queue == queue) {
-            return true;
-        }
-    }
-    return false;
-}
+static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
 
-static bool
-is_seen(ad_cl_queue queue)
-{
-    pthread_mutex_lock(&ring_lock);
-    bool result = is_seen_locked(queue);
-    pthread_mutex_unlock(&ring_lock);
-    return result;
-}
-
-/* Without memory for an entry it is not remembered. */
 void
-ad_opencl_see(ad_cl_queue queue, int64_t id)
+ad_opencl_see(ad_cl_queue queue, int64_t id, bool is_own)
 {
-    if (is_seen(queue)) {
-        return;
-    }
-    struct seen *self = malloc(sizeof(*self));
-    if (self == NULL || ad_cl.RetainCommandQueue(queue) != AD_CL_SUCCESS) {
-        free(self);
-        return;
-    }
-    ad_owner_init(&self->base, forget);
-    self->queue = queue;
-    self->id = id;
-    struct seen *dropped = self;
-    pthread_mutex_lock(&ring_lock);
-    if (!is_seen_locked(queue)) {
-        dropped = ring[next_seen];
-        ring[next_seen] = self;
-        next_seen = (next_seen + 1) % AD_OPENCL_N_SEEN;
-    }
-    pthread_mutex_unlock(&ring_lock);
-    if (dropped != NULL) {
-        ad_owner_unref(&dropped->base);
+    const ad_seen_queue added = {
+        .queue = queue,
+        .key = (uintptr_t)queue,
+        .id = id,
+    };
+    if (!ad_seen_queues_find(&seen, added.key, NULL) &&
+        ad_cl.RetainCommandQueue(queue) == AD_CL_SUCCESS) {
+        ad_seen_queues_add(&seen, &added, is_own);
     }
 }
 
 ad_status
 ad_opencl_finish_seen(int64_t id, ad_error *err)
 {
-    struct seen *found[AD_OPENCL_N_SEEN];
-    size_t n = 0;
-    pthread_mutex_lock(&ring_lock);
-    for (size_t i = 0; i < AD_OPENCL_N_SEEN; i++) {
-        if (ring[i] != NULL && ring[i]->id == id) {
-            ad_owner_ref(&ring[i]->base);
-            found[n++] = ring[i];
-        }
-    }
-    pthread_mutex_unlock(&ring_lock);
+    size_t n;
     int32_t code = AD_CL_SUCCESS;
-    for (size_t i = 0; i < n; i++) {
-        int32_t result = ad_cl.Finish(found[i]->queue);
-        code = code != AD_CL_SUCCESS ? code : result;
-        ad_owner_unref(&found[i]->base);
+    ad_seen_queue **queues = ad_seen_queues_of(&seen, id, &n);
+    if (queues == NULL) {
+        return ad_fail_memory(err, sizeof(*queues));
     }
+    for (size_t i = 0; i < n; i++) {
+        int32_t result = ad_cl.Finish(queues[i]->queue);
+        code = code != AD_CL_SUCCESS ? code : result;
+        ad_owner_unref(&queues[i]->base);
+    }
+    free(queues);
     return code == AD_CL_SUCCESS ? AD_OK
                                  : ad_opencl_fail(err, id, "clFinish", code);
 }

@@ -115,13 +115,10 @@ bool ad_opencl_is_svm(const struct ad_opencl_space *space,
 
 /* --- queues that were seen ------------------------------------------------------ */
 
-/* OpenCL cannot wait for a device, so the last few queues are remembered, and
- * kept. */
-#define AD_OPENCL_N_SEEN 64
+/* Remember a queue, see seen_queues.h. */
+void ad_opencl_see(ad_cl_queue queue, int64_t id, bool is_own);
 
-void ad_opencl_see(ad_cl_queue queue, int64_t id);
-
-/* Wait for those of the device `id`. Blocks. */
+/* Wait for our own on the device `id` and the last others. Blocks. */
 AD_MUST_CHECK ad_status ad_opencl_finish_seen(int64_t id, ad_error *err);
 
 #endif /* AD_DEVICE_OPENCL_SPACE_H */

@@ -60,6 +60,8 @@ hint_for(int code)
                    "memfd_create";
         case AD_ENGINE_FORKED:
             return "start the process with the multiprocessing method \"spawn\"";
+        case AD_ENGINE_INVALID_DEVICE:
+            return "software_device(devices=n) makes the devices 0 to n - 1";
         case AD_ENGINE_INVALID_QUEUE:
             return "a queue must outlive the arrays that are handed out on it";
         case AD_ENGINE_INVALID_EVENT:
@@ -173,8 +175,12 @@ software_home(ad_device device, ad_place *out, ad_error *err)
 {
     ENTER(device.id);
     if (device.id < 0 || device.id >= ad_engine_n_devices()) {
-        return ad_software_fail(err, device.id, SLOT,
-                                AD_ENGINE_INVALID_DEVICE);
+        ad_fail(err, AD_ERR_EXCHANGE, "device",
+                "ad.devices() lists those that are there",
+                "there is no software device %lld: there are %d of them",
+                (long long)device.id, ad_engine_n_devices());
+        ad_error_device(err, device);
+        return AD_ERR_EXCHANGE;
     }
     *out = (ad_place){.device = {ARROW_DEVICE_EXT_DEV, device.id}};
     return AD_OK;
@@ -411,6 +417,19 @@ software_claims_event(const void *sync_event)
     return ad_engine_event_at(sync_event) != 0;
 }
 
+const char *const ad_software_calls[] = {
+    "describe",       "count",
+    "device_name",    "home",
+    "synchronize",    "classify",
+    "allocate",       "deallocate",
+    "copy",           "launch",
+    "stream_place",   "stream_create",
+    "stream_destroy", "stream_synchronize",
+    "stream_wait",    "event_record",
+    "event_query",    "event_synchronize",
+    "event_destroy",  NULL,
+};
+
 static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
 
 extern const struct ad_backend ad_backend_software;
@@ -419,7 +438,8 @@ const struct ad_backend ad_backend_software = {
     .name = "software",
     .device_types = software_types,
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENT_IS_ADDRESS |
-                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE,
+                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
+                    AD_CAP_PLACE_IDLE,
     .load = software_load,
     .describe = software_describe,
     .count = software_count,

@@ -31,4 +31,7 @@ ad_status ad_software_fail(ad_error *err, int64_t device, const char *call,
  * can be told from those of a test. */
 void *ad_software_tag(void);
 
+/* The names of all calls, as fail_at() and the log have them; ends with NULL. */
+extern const char *const ad_software_calls[];
+
 #endif /* AD_DEVICE_SOFTWARE_H */

@@ -132,7 +132,9 @@ read_stream(ad_state *state, ad_interface *in, int32_t device_type,
     }
     int result =
         ad_interface_int(state, in->origin, "stream", value, 0, &number);
-    if (result == 0 && (number == 0 || number > INTPTR_MAX)) {
+    bool is_handle =
+        !PyBool_Check(value) && number != 0 && number <= INTPTR_MAX;
+    if (result == 0 && !is_handle) {
         ad_interface_wrong(state, in->origin, "stream", value,
                            "None, 1 (legacy default stream), 2 (per-thread "
                            "default stream) or a handle");
@@ -205,11 +207,23 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return ad_finish_tensor(state, request, &out->tensor);
 }
 
-/* None where the data are ready; else a stream that waits for them, or on
- * which the work itself is. */
-static PyObject *
-show_stream(ad_state *state, ad_sync *sync)
+/* A stream that waits for the data, or on which the work itself is. */
+static ad_status
+choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 {
+    if (sync->kind != AD_SYNC_STREAM) {
+        return ad_sync_stream(sync, out, err);
+    }
+    *out = sync->stream;
+    return AD_OK;
+}
+
+/* None where the data are ready; else the stream on which the consumer works,
+ * or which waits for the consumer's own, as version 3 has it. */
+static PyObject *
+show_stream(ad_state *state, const ad_tensor *tensor)
+{
+    ad_sync *sync = tensor->sync;
     ad_stream stream;
     ad_error err;
     bool is_done = ad_sync_is_done(sync);
@@ -220,10 +234,9 @@ show_stream(ad_state *state, ad_sync *sync)
     if (is_done) {
         return Py_NewRef(Py_None);
     }
-    if (sync->kind == AD_SYNC_STREAM) {
-        return PyLong_FromSize_t(sync->stream.handle);
-    }
-    if (ad_sync_stream(sync, &stream, &err) != AD_OK) {
+    if (choose_stream(sync, &stream, &err) != AD_OK ||
+        ad_owner_note_use(tensor->owner, sync->place, stream, NULL, &err) !=
+            AD_OK) {
         return ad_interface_failed(state, &rules, &err);
     }
     return PyLong_FromSize_t(stream.handle);
@@ -240,7 +253,7 @@ show(ad_state *state, const ad_tensor *tensor)
     }
     /* The dict first: it costs no runtime call where there is none. */
     PyObject *dict = ad_interface_build(state, tensor, &rules);
-    PyObject *stream = dict != NULL ? show_stream(state, tensor->sync) : NULL;
+    PyObject *stream = dict != NULL ? show_stream(state, tensor) : NULL;
     if (stream == NULL ||
         PyDict_SetItem(dict, AD_STR(state, stream), stream) < 0) {
         Py_CLEAR(dict);

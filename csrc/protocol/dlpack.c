@@ -14,6 +14,7 @@ typedef struct order {
     PyObject *passed;    /* owned; NULL: nothing is passed */
     ad_stream_choice on; /* where work is pending then; `keep` is owned */
     bool is_off;         /* the caller said -1: no synchronization */
+    bool is_own;         /* `on` is arrowdev's own */
 } order;
 
 static void
@@ -44,15 +45,11 @@ pass_stream(order *self, int32_t device_type)
 static int
 plan_wanted(ad_state *state, PyObject *wanted, ad_device device, order *out)
 {
-    ad_stream_argument argument;
-    if (ad_parse_stream(state, wanted, device, &argument) < 0) {
+    if (ad_read_choice(state, wanted, device, &out->is_off, &out->on) < 0) {
         return -1;
     }
-    out->is_off = argument.is_off;
     if (!out->is_off) {
-        return ad_stream_argument_choice(&argument, &out->on) < 0
-                   ? -1
-                   : pass_stream(out, device.type);
+        return pass_stream(out, device.type);
     }
     if (has_numbers(device.type)) {
         /* Never None: torch takes an omitted stream for -1, and None for the
@@ -85,16 +82,12 @@ static ad_import_result
 plan_queue(ad_state *state, PyObject *object, ad_device device, order *out)
 {
     PyObject *queue;
-    ad_stream_argument argument;
     int found = ad_py_lookup_attr(object, AD_STR(state, sycl_queue), &queue);
     if (found == 0) {
         return AD_IMPORT_DONE;
     }
     if (found > 0) {
-        found = ad_parse_stream(state, queue, device, &argument);
-        if (found == 0) {
-            found = ad_stream_argument_choice(&argument, &out->on);
-        }
+        found = ad_read_choice(state, queue, device, &out->is_off, &out->on);
         Py_DECREF(queue);
     }
     return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
@@ -121,6 +114,7 @@ plan_order(ad_state *state, PyObject *object, const ad_request *request,
             return ad_import_error(state, &err);
         }
         out->on.is_given = true;
+        out->is_own = true;
         result = pass_stream(out, device.type);
     } else if (traits & AD_QUEUES) {
         return plan_queue(state, object, device, out);
@@ -151,7 +145,12 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
         on.is_given = ad_default_stream(type, &on.stream);
     }
     if (on.is_given) {
-        return ad_order_pending(tensor, &on, err);
+        AD_RETURN_IF_ERR(ad_order_pending(tensor, &on, err));
+        /* The producer may have drawn our stream into its capture. */
+        return order->is_own
+                   ? ad_sync_require_no_capture(
+                         tensor->sync, "an import without stream=", err)
+                   : AD_OK;
     }
     if (type == ARROW_DEVICE_ONEAPI) {
         /* Without a queue this protocol promises nothing here. */

@@ -333,6 +333,21 @@ stream_of_thread(ad_device device, ad_stream_choice *out)
     return out->is_given;
 }
 
+/* Where streams are queues there is no default one that both sides could mean.
+ */
+static ad_status
+fail_no_queue(ad_device device, const char *what, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "do it inside `with arrowdev.use_stream(queue):`",
+            "%s on %s through the DLPack exchange API, and this thread has "
+            "no current queue there",
+            what, ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
 /* The producer of these data worked on it. */
 static ad_status
 take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
@@ -341,11 +356,17 @@ take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
     ad_stream_choice producer;
     ad_tensor *tensor = &out->tensor;
     AD_RETURN_IF_ERR(ad_dlpack_take(managed, true, out, err));
-    if ((ad_device_traits(tensor->device.type) & AD_NO_STREAMS) ||
-        !stream_of_thread(tensor->device, &producer)) {
+    uint32_t traits = ad_device_traits(tensor->device.type);
+    ad_status status = AD_OK;
+    if (traits & AD_NO_STREAMS) {
         return AD_OK;
     }
-    ad_status status = ad_order_pending(tensor, &producer, err);
+    if (stream_of_thread(tensor->device, &producer)) {
+        status = ad_order_pending(tensor, &producer, err);
+    } else if (traits & AD_QUEUES) {
+        status = fail_no_queue(
+            tensor->device, "work may be pending on data that come in", err);
+    }
     if (status != AD_OK) {
         ad_tensor_clear(tensor);
     }
@@ -386,6 +407,9 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->home(device, &home, err));
     if (!stream_of_thread(device, &stream)) {
+        if (ad_device_traits(device.type) & AD_QUEUES) {
+            return fail_no_queue(device, "memory was asked for", err);
+        }
         AD_RETURN_IF_ERR(ad_stream_own(home, &stream.stream, err));
     }
     return ad_device_memory_new(home, stream.stream, stream.keep, nbytes,

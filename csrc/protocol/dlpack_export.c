@@ -109,7 +109,6 @@ static int
 read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
             ad_stream_choice *out)
 {
-    ad_stream_argument argument;
     *out = (ad_stream_choice){.is_given = false};
     *off = false;
     if (ad_is_none(stream)) {
@@ -119,30 +118,14 @@ read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
         }
         return 0;
     }
-    if (ad_stream_is_off(stream)) {
-        *off = true;
-        return 0;
-    }
-    if (device.type == ARROW_DEVICE_CPU) {
+    if (device.type == ARROW_DEVICE_CPU && !ad_stream_is_off(stream)) {
         ad_raise_exchange(state, "stream", "leave stream out, or pass None",
                           "stream=%R was asked for, and the memory is on the "
                           "host, where there are no streams",
                           stream);
         return -1;
     }
-    if (ad_parse_stream(state, stream, device, &argument) < 0) {
-        return -1;
-    }
-    return ad_stream_argument_choice(&argument, out);
-}
-
-/* Memory that the host or another runtime reaches by this very name too. */
-static bool
-is_another_name(ad_device found, ad_device wanted)
-{
-    return ad_host_accessible(found) && !ad_host_accessible(wanted) &&
-           ad_streams_are_alike(found.type, wanted.type) &&
-           found.id == wanted.id;
+    return ad_read_choice(state, stream, device, off, out);
 }
 
 /* Show the memory as that of the device that was asked for, where this takes
@@ -156,7 +139,7 @@ choose_device(ad_tensor *view, ad_device wanted, bool *is_there, ad_error *err)
     if (wanted.type == own.device_type && wanted.id == own.device_id) {
         return AD_OK;
     }
-    if (is_another_name(view->device, wanted)) {
+    if (ad_device_is_another_name(view->device, wanted)) {
         view->device = wanted;
         return AD_OK;
     }
@@ -254,15 +237,6 @@ make_managed(const ad_tensor *tensor, const export_request *request,
     return status;
 }
 
-/* The device on which the consumer's stream is. */
-static ad_device
-working_device(const ad_tensor *tensor, const export_request *request)
-{
-    return !request->has_device || ad_device_equal(request->device, AD_CPU)
-               ? tensor->device
-               : request->device;
-}
-
 static PyObject *
 export_tensor(ad_state *state, const ad_tensor *tensor,
               const export_request *request)
@@ -277,13 +251,17 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
         status = ad_dlpack_give(tensor, request->is_versioned, false, &managed,
                                 &err);
     } else {
-        if (read_stream(state, working_device(tensor, request),
-                        request->stream, &is_off, &consumer) < 0) {
+        ad_device working =
+            request->has_device
+                ? ad_device_of_copy(tensor->device, request->device)
+                : tensor->device;
+        if (read_stream(state, working, request->stream, &is_off, &consumer) <
+            0) {
             return NULL;
         }
         status =
             make_managed(tensor, request, &consumer, is_off, &managed, &err);
-        ad_owner_unref(consumer.keep);
+        ad_choice_clear(&consumer);
     }
     if (status != AD_OK) {
         return ad_raise(state, &err);

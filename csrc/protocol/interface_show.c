@@ -24,18 +24,20 @@ PyObject *
 ad_interface_failed(ad_state *state, const ad_interface_rules *rules,
                     const ad_error *err)
 {
-    if (err->status != AD_ERR_EXCHANGE) {
-        return ad_raise(state, err);
+    if (err->status == AD_ERR_EXCHANGE) {
+        return ad_interface_unavailable(rules, "%s", err->message);
     }
-    return ad_interface_unavailable(rules, "%s", err->message);
+    return ad_raise(state, err);
 }
 
-/* What cannot be exchanged is, for an attribute, not there. */
-static void
-exchange_to_attribute_error(ad_state *state, const ad_interface_rules *rules)
+/* What cannot be exchanged, or not any more, is, for an attribute, not there:
+ * hasattr() must answer. The reason is the cause. NULL. */
+static PyObject *
+as_attribute_error(ad_state *state, const ad_interface_rules *rules)
 {
-    if (!PyErr_ExceptionMatches(state->exchange_error)) {
-        return;
+    if (!PyErr_ExceptionMatches(state->exchange_error) &&
+        !PyErr_ExceptionMatches(state->device_error)) {
+        return NULL;
     }
     PyObject *cause = ad_py_take_exception();
     ad_interface_unavailable(rules, "%S", cause);
@@ -43,6 +45,7 @@ exchange_to_attribute_error(ad_state *state, const ad_interface_rules *rules)
     PyException_SetContext(raised, Py_NewRef(cause));
     PyException_SetCause(raised, cause);
     ad_py_restore_exception(raised);
+    return NULL;
 }
 
 PyObject *
@@ -56,16 +59,16 @@ ad_interface_show(PyObject *self, const ad_interface_rules *rules,
             return NULL;
         }
     } else if (!(ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN)) {
-        return show(state, ad_tensor_of(self));
+        PyObject *shown = show(state, ad_tensor_of(self));
+        return shown != NULL ? shown : as_attribute_error(state, rules);
     }
     if (ad_self_as_tensor(state, self, &value) < 0) {
-        exchange_to_attribute_error(state, rules);
-        return NULL;
+        return as_attribute_error(state, rules);
     }
     PyObject *result = show(state, &value.tensor);
     /* No copy was made, so `self` keeps the memory. */
     ad_tensor_clear(&value.tensor);
-    return result;
+    return result != NULL ? result : as_attribute_error(state, rules);
 }
 
 static PyObject *

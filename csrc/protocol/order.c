@@ -7,14 +7,6 @@
 #include "device/backend.h"
 
 bool
-ad_streams_are_alike(int32_t device_type, int32_t other)
-{
-    uint32_t common = ad_device_traits(device_type) & ad_device_traits(other);
-    return device_type == other ||
-           (common & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
-}
-
-bool
 ad_default_stream(int32_t device_type, ad_stream *out)
 {
     uint32_t traits = ad_device_traits(device_type);
@@ -31,15 +23,38 @@ ad_cuda_means(void)
                : ARROW_DEVICE_CUDA;
 }
 
+/* The place in which the stream runs. The runtime is not asked again about the
+ * one that an event of ours was recorded on. */
+static ad_status
+find_place(ad_device device, const ad_sync *sync, ad_stream stream,
+           ad_place *out, ad_error *err)
+{
+    bool is_default = stream.handle <= 2;
+    ad_place hint = {device, NULL};
+    if (sync != NULL && sync->is_own && !is_default &&
+        sync->stream.handle == stream.handle) {
+        *out = sync->place;
+        return AD_OK;
+    }
+    return ad_backend_for(device.type)->stream_place(stream, hint, out, err);
+}
+
 ad_status
 ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
              const ad_stream_choice *consumer, const char *what, ad_error *err)
 {
-    if (!ad_sync_is_done(sync)) {
-        AD_RETURN_IF_ERR(ad_sync_order(sync, consumer->stream, what, err));
+    ad_place place;
+    if (!ad_backend_has_events(device.type) ||
+        !ad_backend_is_there(device.type)) {
+        return ad_sync_order(sync, consumer->stream, what, err);
     }
-    return ad_owner_note_use(owner, (ad_place){device, NULL}, consumer->stream,
-                             consumer->keep, err);
+    /* Now and on this thread: a default stream is another one elsewhere, and
+     * on a stream of another device nothing would be ordered. */
+    AD_RETURN_IF_ERR(find_place(device, sync, consumer->stream, &place, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_order_in(sync, place, consumer->stream, what, err));
+    return ad_owner_note_use(owner, place, consumer->stream, consumer->keep,
+                             err);
 }
 
 ad_status

@@ -357,61 +357,11 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     return result;
 }
 
-/* What orders the work on what was imported. */
-typedef struct edges {
-    ad_device device;
-    ad_sync **sync;
-    ad_owner *owner;
-} edges;
-
-static edges
-edges_of(ad_imported *imported)
+static void
+drop_sync(ad_sync **sync)
 {
-    if (imported->is_array) {
-        ad_array *array = &imported->array;
-        return (edges){array->device, &array->sync, array->owner};
-    }
-    ad_tensor *tensor = &imported->tensor.tensor;
-    return (edges){tensor->device, &tensor->sync, tensor->owner};
-}
-
-/* The caller is going to use the data on the stream that was named, or on
- * this thread's current one: that waits for them. -1 says that there is
- * nothing to wait for. */
-static int
-settle_order(ad_state *state, const ad_request *request, const edges *in)
-{
-    PyObject *stream = ad_request_stream(request, in->device);
-    ad_stream_choice consumer = {.is_given = false};
-    ad_stream_argument argument;
-    ad_error err;
-    if (stream != NULL && ad_stream_is_off(stream)) {
-        ad_sync_unref(*in->sync);
-        *in->sync = NULL;
-        return 0;
-    }
-    if (in->device.type == AD_CPU.type) {
-        return 0; /* and a stream that was named may be for other operands */
-    }
-    if (stream == NULL) {
-        if (request->stream != NULL ||
-            !ad_stream_current(in->device, &consumer)) {
-            return 0;
-        }
-        ad_owner_ref(consumer.keep);
-    } else if (ad_parse_stream(state, stream, in->device, &argument) < 0 ||
-               ad_stream_argument_choice(&argument, &consumer) < 0) {
-        return -1;
-    }
-    ad_status status =
-        ad_order_use(in->device, *in->sync, in->owner, &consumer,
-                     "the stream that was named at import", &err);
-    ad_owner_unref(consumer.keep);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    ad_sync_unref(*sync);
+    *sync = NULL;
 }
 
 int
@@ -421,15 +371,42 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
     if (import_any(state, object, request, among, out) < 0) {
         return -1;
     }
-    edges in = edges_of(out);
-    if (ad_is_plain(in.device, *in.sync) ||
-        settle_order(state, request, &in) == 0) {
+    /* Tensors of others went through ad_finish_tensor, and may be copies. */
+    if (request->stream != NULL && ad_stream_is_off(request->stream)) {
+        if (out->is_array) {
+            drop_sync(&out->array.sync);
+        } else if (ad_is_tensor(state, object)) {
+            drop_sync(&out->tensor.tensor.sync);
+        }
+    }
+    return 0;
+}
+
+int
+ad_settle_order_on_device(ad_state *state, const ad_request *request,
+                          ad_device device, ad_sync *sync, ad_owner *owner)
+{
+    PyObject *stream = ad_request_stream(request, device);
+    ad_stream_choice consumer;
+    bool is_off;
+    ad_error err;
+    if (ad_read_choice(state, stream, device, &is_off, &consumer) < 0) {
+        return -1;
+    }
+    if (request->stream == NULL && ad_stream_current(device, &consumer)) {
+        ad_owner_ref(consumer.keep);
+    }
+    if (!consumer.is_given) {
         return 0;
     }
-    PyObject *saved = ad_py_save_exception();
-    ad_imported_clear(out);
-    ad_py_reset_exception(saved);
-    return -1;
+    ad_status status = ad_order_use(device, sync, owner, &consumer,
+                                    "the stream that was named", &err);
+    ad_choice_clear(&consumer);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
 }
 
 void
@@ -478,17 +455,15 @@ static int
 copy_tensor(ad_state *state, PyObject *stream, const ad_tensor *tensor,
             ad_tensor_value *out)
 {
-    ad_stream_choice choice = {.is_given = false};
-    ad_stream_argument argument;
+    ad_stream_choice choice;
+    bool is_off;
     ad_error err;
-    if (stream != NULL && !ad_stream_is_off(stream) &&
-        (ad_parse_stream(state, stream, tensor->device, &argument) < 0 ||
-         ad_stream_argument_choice(&argument, &choice) < 0)) {
+    if (ad_read_choice(state, stream, tensor->device, &is_off, &choice) < 0) {
         return -1;
     }
     ad_status status =
         ad_tensor_copy_to(tensor, tensor->device, &choice, 'C', out, &err);
-    ad_owner_unref(choice.keep);
+    ad_choice_clear(&choice);
     if (status != AD_OK) {
         ad_raise(state, &err);
         return -1;
@@ -502,6 +477,9 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
 {
     ad_tensor *tensor = &value->tensor;
     ad_tensor_value copied;
+    if (request->stream != NULL && ad_stream_is_off(request->stream)) {
+        drop_sync(&tensor->sync);
+    }
     if (request->copy != AD_COPY_ALWAYS ||
         (tensor->flags & AD_TENSOR_COPIED)) {
         return AD_IMPORT_DONE;

@@ -43,9 +43,9 @@ typedef enum ad_import_result {
 } ad_import_result;
 
 /* Import `object`. `slot` is what is known of its type (borrowed). What has to
- * be waited for is noted in the sync; that the stream of the request waits for
- * it, and that stream=-1 drops it, is ad_import's business. Device memory has a
- * device owner (core/device_owner.h). Final are:
+ * be waited for is noted in the sync; that stream=-1 drops it is the business
+ * of ad_finish_tensor and ad_import, and that the stream of the request waits
+ * for it that of ad_settle_order. Device memory has a device owner (core/device_owner.h). Final are:
  * MemoryError, DeviceError, exceptions that are no Exception, a malformed
  * struct, capsules or dicts that are not what the protocol says, and a meaning
  * that would be lost (nulls, requires_grad, conjugate). A producer's own
@@ -103,6 +103,24 @@ extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
 int ad_import(ad_state *state, PyObject *object, const ad_request *request,
               uint32_t among, ad_imported *out);
 
+/* The last step of who called ad_import: what is handed out, be it what was
+ * imported or was made of it, will be used on the stream of the request, or
+ * this thread's current one. That stream waits for it, and the owner notes the
+ * use. Host memory is ready on every stream. -1 with an exception. */
+int ad_settle_order_on_device(ad_state *state, const ad_request *request,
+                              ad_device device, ad_sync *sync,
+                              ad_owner *owner);
+
+static inline int
+ad_settle_order(ad_state *state, const ad_request *request, ad_device device,
+                ad_sync *sync, ad_owner *owner)
+{
+    return device.type == AD_CPU.type
+               ? 0
+               : ad_settle_order_on_device(state, request, device, sync,
+                                           owner);
+}
+
 /* Drop what ad_import filled. */
 void ad_imported_clear(ad_imported *imported);
 
@@ -129,9 +147,10 @@ ad_import_result ad_import_error(ad_state *state, const ad_error *err);
 #define AD_ORIGIN_SIZE 128
 const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
 
-/* Last step of every import of a tensor: the copy that copy=True asks for,
- * where the memory lies, unless the producer made one. On failure *value is
- * cleared. */
+/* Last step of every import of a tensor: what stream=-1 says need not be
+ * waited for is dropped, and the copy is made that copy=True asks for, where
+ * the memory lies, unless the producer made one. That copy is waited for in any
+ * case. On failure *value is cleared. */
 ad_import_result ad_finish_tensor(ad_state *state, const ad_request *request,
                                   ad_tensor_value *value);
 
@@ -157,9 +176,22 @@ int ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
                     ad_stream_argument *out);
 
 /* What core takes. choice->keep is a new reference on an owner of the object
- * (NULL for an int), which the caller drops. -1 with MemoryError. */
+ * (NULL for an int); drop it with ad_choice_clear. -1 with MemoryError. */
 int ad_stream_argument_choice(const ad_stream_argument *argument,
                               ad_stream_choice *out);
+
+/* Both at once: NULL and None are "not given". So is the int -1, for which
+ * *is_off is set; where is_off is NULL work has to run somewhere, and -1 is
+ * refused (ValueError). -1 with an exception. */
+int ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
+                   bool *is_off, ad_stream_choice *out);
+
+/* Keeps the exception that is set. */
+void ad_choice_clear(ad_stream_choice *choice);
+
+/* Is one of the object's classes the one of this name in this library
+ * (top-level module)? */
+bool ad_is_of_class(PyObject *object, const char *library, const char *name);
 
 /* The stream argument that says "no synchronization": the int -1. */
 bool ad_stream_is_off(PyObject *stream);
@@ -172,11 +204,10 @@ int ad_stream_check(ad_state *state, PyObject *stream);
  * where it was left out, or is for the device to which the data will move. */
 PyObject *ad_request_stream(const ad_request *request, ad_device device);
 
-/* --- order (order.c) ------------------------------------------------------ */
+/* The stream= of a request for copies of our own: -1 names none. */
+PyObject *ad_request_copy_stream(const ad_request *request);
 
-/* Streams of both types are of one kind: numbers of the same runtime, or
- * queues of the same type. */
-bool ad_streams_are_alike(int32_t device_type, int32_t other);
+/* --- order (order.c) ------------------------------------------------------ */
 
 /* The stream that a consumer on this type of device means who says None: the
  * legacy default one. False where there is no such thing. */
@@ -187,8 +218,9 @@ bool ad_default_stream(int32_t device_type, ad_stream *out);
 int32_t ad_cuda_means(void);
 
 /* Somebody is going to work with these data on `consumer`: that stream waits
- * for them, the host does not, and their owner notes the use. `what` is for
- * the message. */
+ * for them, the host does not, and their owner notes the use. A stream of
+ * another device is refused (AD_ERR_EXCHANGE, "stream"), whether anything is
+ * pending or not. `what` is for the message. */
 AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,
                                      ad_owner *owner,
                                      const ad_stream_choice *consumer,

@@ -9,6 +9,21 @@
 
 /* --- numbers ------------------------------------------------------------- */
 
+/* An int, or what counts as one, as NumPy's integers do. No bool, and no array:
+ * those of one element have an __index__ as well, and some a queue. */
+static bool
+is_number(PyObject *stream)
+{
+    if (PyLong_Check(stream)) {
+        return !PyBool_Check(stream);
+    }
+    const PySequenceMethods *sequence = Py_TYPE(stream)->tp_as_sequence;
+    const PyMappingMethods *mapping = Py_TYPE(stream)->tp_as_mapping;
+    return PyIndex_Check(stream) &&
+           (sequence == NULL || sequence->sq_length == NULL) &&
+           (mapping == NULL || mapping->mp_length == NULL);
+}
+
 static int
 check_number(long long number, int32_t device_type)
 {
@@ -46,7 +61,15 @@ check_number(long long number, int32_t device_type)
 static int
 read_number(PyObject *stream, ad_device device, ad_stream_argument *out)
 {
-    long long number = PyLong_AsLongLong(stream);
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(stream, &overflow);
+    if (overflow != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "stream must be -1 (no synchronization) or a stream "
+                     "number of less than 2**63, not %S",
+                     stream);
+        return -1;
+    }
     if ((number == -1 && PyErr_Occurred()) ||
         check_number(number, device.type) < 0) {
         return -1;
@@ -92,10 +115,16 @@ take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
         return -1;
     }
     unsigned long long handle = PyLong_AsUnsignedLongLong(number);
-    Py_DECREF(number);
     if (handle == (unsigned long long)-1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError,
+                     "the handle of a stream must be from 0 to 2**64 - 1, "
+                     "not %S",
+                     number);
+        Py_DECREF(number);
         return -1;
     }
+    Py_DECREF(number);
     out->stream.handle = (uintptr_t)handle;
     out->device = (ad_device){device_type, -1};
     return 1;
@@ -176,10 +205,9 @@ read_arrowdev_queue(ad_state *state, PyObject *stream, ad_stream_argument *out)
 
 /* Is the class defined in this library (top-level module)? */
 static bool
-is_from(PyObject *object, const char *library)
+is_class_from(PyTypeObject *type, const char *library)
 {
-    PyObject *module =
-        PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
     const char *name = module != NULL && PyUnicode_Check(module)
                            ? PyUnicode_AsUTF8(module)
                            : NULL;
@@ -189,6 +217,29 @@ is_from(PyObject *object, const char *library)
     PyErr_Clear();
     Py_XDECREF(module);
     return result;
+}
+
+static bool
+is_from(PyObject *object, const char *library)
+{
+    return is_class_from(Py_TYPE(object), library);
+}
+
+/* Is one of the object's classes this one of this library (top-level module)?
+ * By name: nobody else's library is imported for the question. */
+bool
+ad_is_of_class(PyObject *object, const char *library, const char *name)
+{
+    PyObject *bases = Py_TYPE(object)->tp_mro;
+    for (Py_ssize_t i = 0; bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(bases, i);
+        const char *dot = strrchr(base->tp_name, '.');
+        if (strcmp(dot != NULL ? dot + 1 : base->tp_name, name) == 0 &&
+            is_class_from(base, library)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* .cuda_stream of whatever has one, or .ptr of CuPy's streams. */
@@ -260,7 +311,8 @@ static int
 read_pyopencl(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
     (void)state;
-    if (!is_from(stream, "pyopencl")) {
+    /* Everything of pyopencl has an int_ptr. */
+    if (!ad_is_of_class(stream, "pyopencl", "CommandQueue")) {
         return 0;
     }
     return read_member(stream, "int_ptr", false, ARROW_DEVICE_OPENCL, out);
@@ -339,8 +391,11 @@ ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
                 ad_stream_argument *out)
 {
     *out = (ad_stream_argument){.is_off = false};
-    if (PyLong_Check(stream) && !PyBool_Check(stream)) {
-        return read_number(stream, device, out);
+    if (is_number(stream)) {
+        PyObject *number = PyNumber_Index(stream);
+        int result = number != NULL ? read_number(number, device, out) : -1;
+        Py_XDECREF(number);
+        return result;
     }
     if (read_object(state, stream, out) < 0) {
         return -1;
@@ -360,21 +415,65 @@ ad_stream_argument_choice(const ad_stream_argument *argument,
     return out->keep != NULL ? 0 : -1;
 }
 
+int
+ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
+               bool *is_off, ad_stream_choice *out)
+{
+    ad_stream_argument argument;
+    *out = (ad_stream_choice){.is_given = false};
+    if (is_off != NULL) {
+        *is_off = false;
+    }
+    if (ad_is_none(stream)) {
+        return 0;
+    }
+    if (ad_parse_stream(state, stream, device, &argument) < 0) {
+        return -1;
+    }
+    if (!argument.is_off) {
+        return ad_stream_argument_choice(&argument, out);
+    }
+    if (is_off == NULL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "stream=-1 names no stream to work on; leave stream "
+                        "out for arrowdev's own");
+        return -1;
+    }
+    *is_off = true;
+    return 0;
+}
+
+void
+ad_choice_clear(ad_stream_choice *choice)
+{
+    if (choice->keep != NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_owner_unref(choice->keep);
+        ad_py_reset_exception(saved);
+    }
+    *choice = (ad_stream_choice){.is_given = false};
+}
+
 bool
 ad_stream_is_off(PyObject *stream)
 {
-    if (!PyLong_Check(stream)) {
+    if (!is_number(stream)) {
         return false;
     }
-    int overflow;
-    return PyLong_AsLongAndOverflow(stream, &overflow) == -1 && overflow == 0;
+    int overflow = 0;
+    PyObject *number = PyNumber_Index(stream);
+    long value =
+        number != NULL ? PyLong_AsLongAndOverflow(number, &overflow) : 0;
+    PyErr_Clear(); /* who reads the number says what is wrong with it */
+    Py_XDECREF(number);
+    return value == -1 && overflow == 0;
 }
 
 int
 ad_stream_check(ad_state *state, PyObject *stream)
 {
     ad_stream_argument argument;
-    if (PyLong_Check(stream) && !PyBool_Check(stream)) {
+    if (is_number(stream)) {
         return 0;
     }
     return read_object(state, stream, &argument);
@@ -391,4 +490,11 @@ ad_request_stream(const ad_request *request, ad_device device)
     bool stays = ad_streams_are_alike(target.type, device.type) &&
                  (target.id == device.id || device.id < 0);
     return stays || ad_device_equal(target, device) ? request->stream : NULL;
+}
+
+PyObject *
+ad_request_copy_stream(const ad_request *request)
+{
+    bool is_off = request->stream != NULL && ad_stream_is_off(request->stream);
+    return is_off ? NULL : request->stream;
 }

@@ -6,6 +6,8 @@
  */
 #include "protocol/interface_dict.h"
 
+#include <string.h>
+
 #include "abi/arrow_c.h"
 #include "core/device_owner.h"
 #include "core/place_record.h"
@@ -29,22 +31,67 @@ typedef struct source {
     ad_place place;
 } source;
 
+/* One word of a filter string: a backend, a kind of device, or a number. */
+static bool
+is_filter_word(const char *word, size_t n)
+{
+    static const char *const words[] = {
+        "*",           "opencl", "level_zero", "cuda", "hip",
+        "native_cpu",  "host",   "cpu",        "gpu",  "acc",
+        "accelerator", "fpga",   "custom",
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0) {
+            return true;
+        }
+    }
+    return n > 0 && strspn(word, "0123456789") >= n;
+}
+
+/* "backend:kind:number", of which each may be left out. */
+static bool
+is_filter_string(PyObject *syclobj)
+{
+    const char *rest =
+        PyUnicode_Check(syclobj) ? PyUnicode_AsUTF8(syclobj) : NULL;
+    if (rest == NULL) {
+        PyErr_Clear(); /* of lone surrogates */
+        return false;
+    }
+    for (;;) {
+        size_t n = strcspn(rest, ":");
+        if (!is_filter_word(rest, n)) {
+            return false;
+        }
+        if (rest[n] == '\0') {
+            return true;
+        }
+        rest += n + 1;
+    }
+}
+
 /* A queue, or not: a context or a filter string says on which device the
  * memory is, and nothing about work that may be pending. */
 static int
-read_syclobj(ad_state *state, source *in)
+read_syclobj(ad_state *state, const char *origin, source *in)
 {
     ad_device device = {ARROW_DEVICE_ONEAPI, -1};
     ad_stream_argument argument;
-    if (PyUnicode_Check(in->syclobj) || PyLong_Check(in->syclobj)) {
+    if (is_filter_string(in->syclobj) ||
+        ad_is_of_class(in->syclobj, "dpctl", "SyclContext")) {
         return 0;
     }
-    if (ad_parse_stream(state, in->syclobj, device, &argument) < 0) {
-        if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
-            return -1;
+    bool may_be_queue =
+        !PyUnicode_Check(in->syclobj) && !PyLong_Check(in->syclobj);
+    if (!may_be_queue ||
+        ad_parse_stream(state, in->syclobj, device, &argument) < 0) {
+        if (!may_be_queue || PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            ad_interface_wrong(state, origin, "syclobj", in->syclobj,
+                               "a dpctl.SyclQueue, a dpctl.SyclContext or a "
+                               "filter string such as \"level_zero:gpu:0\"");
         }
-        PyErr_Clear();
-        return 0;
+        return -1;
     }
     return ad_backend_is_there(device.type)
                ? ad_stream_argument_choice(&argument, &in->queue)
@@ -147,7 +194,7 @@ attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
         PyErr_Clear();
         return ad_fail_memory(err, sizeof(*keep));
     }
-    ad_status status = ad_sync_new(AD_SYNC_QUEUE, tensor->device,
+    ad_status status = ad_sync_new(AD_SYNC_UNKNOWN, tensor->device,
                                    from->syclobj, keep, &tensor->sync, err);
     ad_owner_unref(keep);
     return status;
@@ -174,7 +221,7 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
                            "a queue, a context or a filter string");
         return AD_IMPORT_FAILED;
     }
-    if (read_syclobj(state, from) < 0) {
+    if (read_syclobj(state, in->origin, from) < 0) {
         return AD_IMPORT_FAILED;
     }
     ad_import_result result = find_place(state, object, request, in, from);
@@ -228,8 +275,9 @@ object_that_came(const ad_tensor *tensor)
                            ? ad_py_owner_object(sync->keep)
                            : NULL;
     bool is_taken =
-        object != NULL && (sync->kind == AD_SYNC_QUEUE ||
-                           PyObject_HasAttrString(object, "is_in_order"));
+        object != NULL &&
+        (sync->kind == AD_SYNC_QUEUE || sync->kind == AD_SYNC_UNKNOWN ||
+         PyObject_HasAttrString(object, "is_in_order"));
     return is_taken ? Py_NewRef(object) : NULL;
 }
 

@@ -9,6 +9,7 @@
 #include "core/type.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
+#include "python/importing.h"
 
 #define MAX_BUFFERS 64
 
@@ -379,11 +380,14 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
         read_children(state, values[5], &in) == 0 &&
         (ad_is_none(values[6]) ||
          read_array(state, values[6], &in.dictionary) == 0)) {
+        const ad_request request = {.copy = AD_COPY_NEVER};
         ad_array array;
         ad_error err;
-        result = check_and_build(&in, &array, &err) == AD_OK
-                     ? ad_array_object_new(state, &array)
-                     : ad_raise(state, &err);
+        if (check_and_build(&in, &array, &err) != AD_OK) {
+            ad_raise(state, &err);
+        } else if (ad_settle_array(state, &request, &array) == 0) {
+            result = ad_array_object_new(state, &array);
+        }
     }
     PyObject *saved = ad_py_save_exception();
     inputs_clear(&in);

@@ -229,7 +229,7 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     if (count >= 0) {
         return PyLong_FromLongLong(count);
     }
-    if (ad_read_choice(state, values[0], array->device, &choice) < 0) {
+    if (ad_read_choice(state, values[0], array->device, NULL, &choice) < 0) {
         return NULL;
     }
     ad_status status = ad_array_count_nulls(array, &choice, &count, &err);

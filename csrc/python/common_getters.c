@@ -1,7 +1,6 @@
 #include "python/common_getters.h"
 
 #include "core/array.h"
-#include "core/device_owner.h"
 #include "core/parked.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
@@ -100,15 +99,11 @@ ad_wait(PyObject *self, PyObject *stream)
                         "the host wait");
         return NULL;
     }
-    if (ad_read_choice(state, stream, device, &choice) < 0) {
+    if (ad_read_choice(state, stream, device, NULL, &choice) < 0) {
         return NULL;
     }
-    ad_status status =
-        ad_sync_order(sync_of(self), choice.stream, "wait()", &err);
-    if (status == AD_OK) {
-        status = ad_owner_note_use(owner_of(self), (ad_place){device, NULL},
-                                   choice.stream, choice.keep, &err);
-    }
+    ad_status status = ad_order_use(device, sync_of(self), owner_of(self),
+                                    &choice, "wait()", &err);
     ad_choice_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);

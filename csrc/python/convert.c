@@ -30,18 +30,24 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
                         const ad_dl_exchange_api *api, PyObject *stream,
                         int copy)
 {
+    const ad_request request = {.copy = (ad_copy)copy, .stream = stream};
     ad_tensor_options options = {.bridge = {.copy = (ad_copy)copy},
-                                 .stream = stream};
+                                 .stream = ad_request_copy_stream(&request)};
     ad_imported imported;
-    const ad_request request = {.copy = (ad_copy)copy};
+    ad_tensor *tensor = &imported.tensor.tensor;
     if (ad_import(state, self, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
         ad_imported_as_tensor(state, &imported, &options) < 0 ||
         avoid_negative_strides(state, &options, &imported.tensor) < 0) {
         return NULL;
     }
-    PyObject *result =
-        ad_dlpack_exchange_into(state, api, &imported.tensor.tensor);
-    ad_tensor_clear(&imported.tensor.tensor);
+    /* The library works on its own current stream, the caller on this one. */
+    PyObject *result = ad_settle_order(state, &request, tensor->device,
+                                       tensor->sync, tensor->owner) == 0
+                           ? ad_dlpack_exchange_into(state, api, tensor)
+                           : NULL;
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(tensor);
+    ad_py_reset_exception(saved);
     return result;
 }
 

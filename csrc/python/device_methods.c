@@ -59,17 +59,19 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
 {
     const struct ad_backend *backend;
     ad_place place;
-    ad_stream stream;
+    ad_stream_choice on;
     *out = (block){.data = NULL};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->home(device, &place, err));
-    AD_RETURN_IF_ERR(ad_stream_choose(place, choice, &stream, &place, err));
-    AD_RETURN_IF_ERR(ad_device_memory_new(place, stream, choice->keep, nbytes,
+    AD_RETURN_IF_ERR(ad_stream_choose(place, choice, &on, &place, err));
+    AD_RETURN_IF_ERR(
+        ad_stream_require_no_capture(place, on.stream, "Device.empty()", err));
+    AD_RETURN_IF_ERR(ad_device_memory_new(place, on.stream, on.keep, nbytes,
                                           &out->data, &out->owner, err));
     if (nbytes == 0) {
         return AD_OK;
     }
-    ad_status status = ad_sync_record(place, stream, &out->sync, err);
+    ad_status status = ad_sync_record(place, on.stream, &out->sync, err);
     if (status != AD_OK) {
         ad_owner_unref(out->owner);
     }
@@ -98,6 +100,10 @@ ad_device_empty(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         0) {
         return NULL;
     }
+    if (PyBool_Check(values[0])) {
+        return PyErr_Format(PyExc_TypeError,
+                            "nbytes must be an int, not a bool");
+    }
     long long nbytes = PyLong_AsLongLong(values[0]);
     if (nbytes == -1 && PyErr_Occurred()) {
         return NULL;
@@ -106,7 +112,7 @@ ad_device_empty(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         return PyErr_Format(PyExc_ValueError,
                             "nbytes must not be negative, found %lld", nbytes);
     }
-    if (ad_read_choice(state, values[1], device, &choice) < 0) {
+    if (ad_read_choice(state, values[1], device, NULL, &choice) < 0) {
         return NULL;
     }
     ad_status status =

@@ -87,6 +87,12 @@ static int
 is_there(ad_state *state, PyObject *object, int index)
 {
     PyObject *value = NULL;
+    if (index == AD_PROTOCOL_buffer && ad_is_tensor(state, object)) {
+        return ad_device_is_host(ad_tensor_of(object)->device);
+    }
+    if (index == AD_PROTOCOL_buffer && ad_is_array(state, object)) {
+        return ad_device_is_host(ad_array_of(object)->device);
+    }
     if (ad_protocols[index]->attribute < 0) {
         return 1;
     }
@@ -260,8 +266,10 @@ PyMethodDef ad_module_functions[] = {
     {"use_stream", AD_FASTCALL(ad_function_use_stream),
      METH_FASTCALL | METH_KEYWORDS,
      "use_stream(stream, device=None)\n--\n\n"
-     "Make a stream this thread's current one for its device, inside `with`.\n"
-     "\n"
+     "Make a stream the current one of its device, inside `with`.\n\n"
+     "On this thread, or in this asyncio task and those made inside of it:\n"
+     "what is current is in a context variable. Blocks of one device end in\n"
+     "the reverse order of their beginning; else RuntimeError.\n\n"
      "It is the default for every stream= that is left out, and what\n"
      "arrowdev's DLPack exchange API names as the stream of its work.\n\n"
      "Parameters\n----------\n"

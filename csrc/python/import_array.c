@@ -47,9 +47,10 @@ bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
         ad_raise(state, &err);
         return -1;
     }
-    return moves ? ad_move_array(state, out, request->device, request->stream,
-                                 request->copy)
-                 : 0;
+    return moves
+               ? ad_move_array(state, out, request->device,
+                               ad_request_copy_stream(request), request->copy)
+               : 0;
 }
 
 int
@@ -65,7 +66,20 @@ ad_imported_as_array(ad_state *state, ad_imported *imported,
     }
     return ad_move_array(state, out,
                          request->has_device ? request->device : out->device,
-                         request->stream, request->copy);
+                         ad_request_copy_stream(request), request->copy);
+}
+
+int
+ad_settle_array(ad_state *state, const ad_request *request, ad_array *array)
+{
+    if (ad_settle_order(state, request, array->device, array->sync,
+                        array->owner) == 0) {
+        return 0;
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_array_clear(array);
+    ad_py_reset_exception(saved);
+    return -1;
 }
 
 PyObject *
@@ -78,7 +92,8 @@ ad_as_array_object(ad_state *state, PyObject *value)
     ad_imported imported;
     ad_array array;
     if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
-        ad_imported_as_array(state, &imported, &request, &array) < 0) {
+        ad_imported_as_array(state, &imported, &request, &array) < 0 ||
+        ad_settle_array(state, &request, &array) < 0) {
         return NULL;
     }
     return ad_array_object_new(state, &array);
@@ -249,7 +264,7 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
         ad_py_reset_exception(saved);
         goto done;
     }
-    result = 0;
+    result = ad_settle_array(state, &request, out);
 done:;
     PyObject *pending = ad_py_save_exception();
     Py_XDECREF(request.schema);

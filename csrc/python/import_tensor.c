@@ -99,7 +99,8 @@ copy_layout(ad_state *state, const ad_tensor_options *options,
 {
     ad_stream_choice choice;
     ad_error err;
-    if (ad_read_choice(state, options->stream, tensor->device, &choice) < 0) {
+    if (ad_read_choice(state, options->stream, tensor->device, NULL, &choice) <
+        0) {
         return -1;
     }
     ad_status status = ad_tensor_copy_to(
@@ -153,12 +154,21 @@ apply_readonly(int readonly, ad_tensor *tensor)
 }
 
 static PyObject *
+fail_result(ad_tensor *tensor)
+{
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(tensor);
+    ad_py_reset_exception(saved);
+    return NULL;
+}
+
+static PyObject *
 import_tensor(ad_state *state, PyObject *object, const ad_request *request,
               uint32_t among, ad_tensor_options *options)
 {
     ad_imported imported;
     options->bridge.copy = request->copy;
-    options->stream = request->stream;
+    options->stream = ad_request_copy_stream(request);
     if (ad_import(state, object, request, among, &imported) < 0 ||
         ad_imported_as_tensor(state, &imported, options) < 0 ||
         ad_apply_layout(state, options, &imported.tensor) < 0) {
@@ -166,10 +176,14 @@ import_tensor(ad_state *state, PyObject *object, const ad_request *request,
     }
     if (request->has_device &&
         ad_move_tensor(state, &imported.tensor, request->device,
-                       request->stream, request->copy) < 0) {
+                       options->stream, request->copy) < 0) {
         return NULL;
     }
     ad_tensor *tensor = &imported.tensor.tensor;
+    if (ad_settle_order(state, request, tensor->device, tensor->sync,
+                        tensor->owner) < 0) {
+        return fail_result(tensor);
+    }
     apply_readonly(options->readonly, tensor);
     return ad_tensor_object_new(state, tensor);
 }

@@ -3,54 +3,12 @@
 #include "core/transfer.h"
 #include "device/backend.h"
 
-int
-ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
-               ad_stream_choice *out)
-{
-    ad_stream_argument argument;
-    *out = (ad_stream_choice){.is_given = false};
-    if (ad_is_none(stream)) {
-        return 0;
-    }
-    if (ad_parse_stream(state, stream, device, &argument) < 0) {
-        return -1;
-    }
-    if (argument.is_off) {
-        PyErr_SetString(PyExc_ValueError,
-                        "stream=-1 names no stream to work on; leave stream "
-                        "out for arrowdev's own");
-        return -1;
-    }
-    return ad_stream_argument_choice(&argument, out);
-}
-
-void
-ad_choice_clear(ad_stream_choice *choice)
-{
-    PyObject *saved = ad_py_save_exception();
-    ad_owner_unref(choice->keep);
-    ad_py_reset_exception(saved);
-    *choice = (ad_stream_choice){.is_given = false};
-}
-
 /* What a move comes down to. */
 typedef enum move {
     MOVE_NONE,
     MOVE_RELABEL, /* the same memory by another name */
     MOVE_COPY
 } move;
-
-/* Pinned and managed memory is reached by the device of its runtime under the
- * same address (unified addressing). */
-static bool
-is_another_name(ad_device found, ad_device target)
-{
-    const struct ad_backend *backend = ad_backend_for(found.type);
-    return ad_host_accessible(found) &&
-           backend == ad_backend_for(target.type) &&
-           target.type == backend->device_types[0] && found.id == target.id &&
-           !ad_device_equal(found, AD_CPU);
-}
 
 /* Decide, and do what a relabel takes: the host waits where it is the host
  * that will read. */
@@ -67,7 +25,7 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
     } else if (to_host) {
         *out = MOVE_RELABEL;
         return ad_sync_wait(sync, "host memory", err);
-    } else if (is_another_name(found, target)) {
+    } else if (ad_device_is_another_name(found, target)) {
         *out = MOVE_RELABEL;
     } else if (!is_there) {
         *out = MOVE_COPY;
@@ -83,13 +41,6 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
         return AD_ERR_EXCHANGE;
     }
     return AD_OK;
-}
-
-/* A number means what it means on the device that does the work. */
-static ad_device
-working_device(ad_device found, ad_device target)
-{
-    return ad_device_equal(target, AD_CPU) ? found : target;
 }
 
 /* What came in by another name waits for nothing on the host. */
@@ -132,8 +83,8 @@ ad_move_array(ad_state *state, ad_array *array, ad_device target,
         return 0;
     }
     ad_stream_choice choice;
-    if (ad_read_choice(state, stream, working_device(array->device, target),
-                       &choice) < 0) {
+    if (ad_read_choice(state, stream, ad_device_of_copy(array->device, target),
+                       NULL, &choice) < 0) {
         return fail_array(state, array, NULL);
     }
     ad_array copied;
@@ -177,7 +128,8 @@ ad_move_tensor(ad_state *state, ad_tensor_value *value, ad_device target,
         return 0;
     }
     ad_stream_choice choice;
-    if (ad_read_choice(state, stream, working_device(tensor->device, target),
+    if (ad_read_choice(state, stream,
+                       ad_device_of_copy(tensor->device, target), NULL,
                        &choice) < 0) {
         return fail_tensor(state, tensor, NULL);
     }

@@ -1,16 +1,9 @@
-/* Streams and devices that a caller names, as core takes them.
+/* Memory on the device that a caller names.
  */
 #ifndef AD_PYTHON_MOVING_H
 #define AD_PYTHON_MOVING_H
 
 #include "protocol/protocol.h"
-
-/* Read a stream= argument (NULL or None: not given) for work on `device`. -1
- * with an exception. *out holds a reference on what keeps the stream; drop it
- * with ad_choice_clear. The int -1 is refused: work has to run somewhere. */
-int ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
-                   ad_stream_choice *out);
-void ad_choice_clear(ad_stream_choice *choice);
 
 /* Bring the memory to `target`, in place: nothing to do, another name for the
  * same memory (pinned and managed memory as the device's or the host's), or a

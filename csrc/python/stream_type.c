@@ -1,18 +1,26 @@
-/* arrowdev.use_stream(): the thread's current stream, as a context manager. */
+/* arrowdev.use_stream(): the current stream, as a context manager.
+ *
+ * What is current is in a context variable: a tuple of the scopes that are in
+ * use, the innermost last. So asyncio's tasks, which take turns on one thread,
+ * each have their own; a task begins with those of whoever made it.
+ */
+#include "core/place_record.h"
 #include "device/backend.h"
 #include "python/functions.h"
 #include "python/moving.h"
 
-#include <pythread.h>
+#include <stdatomic.h>
 
 typedef struct stream_object {
     PyObject_HEAD
     ad_device device;
     ad_stream stream;
-    PyObject *object;     /* of the stream; NULL for a number */
-    unsigned long thread; /* that entered */
-    Py_ssize_t depth;     /* how often it has been entered */
+    PyObject *object; /* of the stream; NULL for a number */
+    ad_owner *keep;   /* of that object, for those who work on the stream */
 } stream_object;
+
+static PyObject *scopes_in_use; /* the variable; as long as the process */
+static atomic_long n_in_use;    /* in all contexts: mostly there are none */
 
 /* Where the stream runs, for a caller who did not say. */
 static int
@@ -73,7 +81,8 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
     if (has_device && ad_parse_device(state, device, &out->device) < 0) {
         return -1;
     }
-    if (!has_device && PyLong_Check(stream)) {
+    if (!has_device && PyIndex_Check(stream) && !PyBool_Check(stream) &&
+        !PySequence_Check(stream)) {
         PyErr_SetString(PyExc_ValueError,
                         "a stream number says nothing about its device; say "
                         "which with device=, as in device=\"cuda:0\"");
@@ -97,58 +106,166 @@ static void
 stream_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
+    ad_owner_unref(((stream_object *)object)->keep);
     Py_XDECREF(((stream_object *)object)->object);
     type->tp_free(object);
     Py_DECREF(type);
+}
+
+/* --- what is current ------------------------------------------------------- */
+
+/* The index in `scopes` of the innermost one of this device, or -1. */
+static Py_ssize_t
+find_innermost(PyObject *scopes, ad_device device)
+{
+    device = ad_device_of_runtime(device);
+    Py_ssize_t i = PyTuple_GET_SIZE(scopes) - 1;
+    while (i >= 0) {
+        stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
+        if (ad_device_equal(ad_device_of_runtime(scope->device), device)) {
+            break;
+        }
+        i--;
+    }
+    return i;
+}
+
+/* Whatever may be raised already is none of the look-up's business. */
+static bool
+look_up(ad_device device, ad_stream_choice *out)
+{
+    PyObject *saved = ad_py_save_exception();
+    PyObject *scopes = NULL;
+    Py_ssize_t i = -1;
+    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0 &&
+        scopes != NULL) {
+        i = find_innermost(scopes, device);
+    }
+    if (i >= 0) {
+        stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
+        *out = (ad_stream_choice){true, scope->stream, scope->keep};
+    }
+    Py_XDECREF(scopes); /* the context has it */
+    ad_py_reset_exception(saved);
+    return i >= 0;
+}
+
+/* Consumers written in C may ask without the GIL. */
+static bool
+find_current(ad_device device, ad_stream_choice *out)
+{
+    if (atomic_load_explicit(&n_in_use, memory_order_relaxed) == 0 ||
+        !Py_IsInitialized() ||
+        (ad_py_is_finalizing() && !PyGILState_Check())) {
+        return false;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    bool is_found = look_up(device, out);
+    PyGILState_Release(gil);
+    return is_found;
+}
+
+/* A new reference; an empty tuple where there are none. */
+static PyObject *
+get_scopes(void)
+{
+    PyObject *scopes = NULL;
+    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) < 0) {
+        return NULL;
+    }
+    return scopes != NULL ? scopes : PyTuple_New(0);
+}
+
+/* Steals `scopes`, which may be NULL with an exception. */
+static int
+set_scopes(PyObject *scopes)
+{
+    PyObject *token =
+        scopes != NULL ? PyContextVar_Set(scopes_in_use, scopes) : NULL;
+    Py_XDECREF(scopes);
+    Py_XDECREF(token);
+    return token != NULL ? 0 : -1;
 }
 
 static PyObject *
 stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     stream_object *self = (stream_object *)object;
-    ad_state *state = ad_state_of(object);
-    unsigned long thread = PyThread_get_thread_ident();
-    ad_owner *keep = NULL;
-    ad_error err;
-    if (self->depth > 0 && self->thread != thread) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "this use_stream() is in use on another thread; make "
-                        "one for each thread");
-        return NULL;
-    }
-    if (self->object != NULL) {
-        keep = ad_py_owner_new(self->object);
-        if (keep == NULL) {
+    if (self->object != NULL && self->keep == NULL) {
+        self->keep = ad_py_owner_new(self->object);
+        if (self->keep == NULL) {
             return NULL;
         }
     }
-    ad_status status = ad_stream_push(self->device, self->stream, keep, &err);
-    ad_owner_unref(keep);
-    if (status != AD_OK) {
-        return ad_raise(state, &err);
+    PyObject *before = get_scopes();
+    PyObject *mine = before != NULL ? PyTuple_Pack(1, object) : NULL;
+    PyObject *after = mine != NULL ? PySequence_Concat(before, mine) : NULL;
+    Py_XDECREF(before);
+    Py_XDECREF(mine);
+    if (set_scopes(after) < 0) {
+        return NULL;
     }
-    self->thread = thread;
-    self->depth++;
+    atomic_fetch_add(&n_in_use, 1);
     return Py_NewRef(object);
 }
 
+/* The index in `scopes` of the last entry that is `object`, or -1. */
+static Py_ssize_t
+find_entry(PyObject *scopes, PyObject *object)
+{
+    Py_ssize_t i = PyTuple_GET_SIZE(scopes) - 1;
+    while (i >= 0 && PyTuple_GET_ITEM(scopes, i) != object) {
+        i--;
+    }
+    return i;
+}
+
+static PyObject *
+without(PyObject *scopes, Py_ssize_t i)
+{
+    PyObject *head = PyTuple_GetSlice(scopes, 0, i);
+    PyObject *tail = PyTuple_GetSlice(scopes, i + 1, PyTuple_GET_SIZE(scopes));
+    PyObject *rest =
+        head != NULL && tail != NULL ? PySequence_Concat(head, tail) : NULL;
+    Py_XDECREF(head);
+    Py_XDECREF(tail);
+    return rest;
+}
+
+/* Its own entry goes in any case, and no other one. Blocks of two devices may
+ * end in the order in which they began; of one device, work between the two
+ * ends has gone to another stream than its author thought. */
 static PyObject *
 stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
 {
-    stream_object *self = (stream_object *)object;
-    if (self->depth == 0) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "this use_stream() has not been entered");
+    PyObject *scopes = get_scopes();
+    if (scopes == NULL) {
         return NULL;
     }
-    if (self->thread != PyThread_get_thread_ident()) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "this use_stream() was entered on another thread, "
-                        "where it is still in use");
+    Py_ssize_t i = find_entry(scopes, object);
+    bool is_innermost =
+        find_innermost(scopes, ((stream_object *)object)->device) == i;
+    int result = i >= 0 ? set_scopes(without(scopes, i)) : 0;
+    Py_DECREF(scopes);
+    if (result < 0) {
         return NULL;
     }
-    self->depth--;
-    ad_stream_pop(self->device);
+    if (i < 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this use_stream() is not in use here: it has not "
+                        "been entered, or on another thread or in another "
+                        "asyncio task, where it has to be left as well");
+        return NULL;
+    }
+    atomic_fetch_sub(&n_in_use, 1);
+    if (!is_innermost) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "use_stream() blocks of one device must be left in "
+                        "the reverse order of entering them: this one was "
+                        "left while another one inside of it is still in use "
+                        "(it stays so)");
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 
@@ -190,6 +307,13 @@ static PyType_Spec stream_spec = {
 int
 ad_stream_type_init(ad_state *state, PyObject *module)
 {
+    if (scopes_in_use == NULL) { /* else the module is imported once more */
+        scopes_in_use = PyContextVar_New("arrowdev.use_stream", NULL);
+        if (scopes_in_use == NULL) {
+            return -1;
+        }
+    }
+    ad_stream_set_current(find_current);
     state->stream_type = PyType_FromModuleAndSpec(module, &stream_spec, NULL);
     return state->stream_type != NULL ? 0 : -1;
 }
@@ -224,7 +348,7 @@ ad_function_use_stream(PyObject *module, PyObject *const *args,
         return NULL;
     }
     self->object = NULL;
-    self->depth = 0;
+    self->keep = NULL;
     if (read_arguments(state, values[0], values[1], self) < 0) {
         Py_CLEAR(self);
     }

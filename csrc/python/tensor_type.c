@@ -328,10 +328,14 @@ parse_claim(ad_state *state, PyObject **values, int64_t *dims,
             return -1;
         }
         claim->byte_offset = PyLong_AsUnsignedLongLong(number);
-        Py_DECREF(number);
         if (claim->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError,
+                         "byte_offset must be from 0 to 2**64 - 1, not %S",
+                         number);
+            Py_DECREF(number);
             return -1;
         }
+        Py_DECREF(number);
     }
     int readonly = values[8] != NULL ? PyObject_IsTrue(values[8]) : 0;
     if (readonly < 0) {
@@ -375,15 +379,11 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
              ad_tensor *tensor)
 {
     ad_place place = {tensor->device, NULL};
-    ad_stream_argument argument = {.is_off = true};
-    ad_stream_choice producer = {.is_given = false};
+    ad_stream_choice producer;
+    bool is_off;
     ad_error err;
-    if (!ad_is_none(stream) &&
-        ad_parse_stream(state, stream, tensor->device, &argument) < 0) {
-        return -1;
-    }
-    if (!argument.is_off &&
-        ad_stream_argument_choice(&argument, &producer) < 0) {
+    if (ad_read_choice(state, stream, tensor->device, &is_off, &producer) <
+        0) {
         return -1;
     }
     if (!ad_is_none(object)) {

@@ -1,6 +1,7 @@
 /* The software device as functions of the module, for arrowdev.testing. */
 #include "python/testing.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,14 @@ pointer(uint64_t address)
     return (void *)(uintptr_t)address;
 }
 
+/* -1 means all of them; what is no number of a device must not become one. */
+static int
+device_id(uint64_t number)
+{
+    int64_t id = (int64_t)number;
+    return id >= -1 && id < INT_MAX ? (int)id : INT_MAX;
+}
+
 /* Each takes up to 5 integers, and may set a result. */
 typedef int (*engine_call)(const uint64_t *a, int64_t *out);
 
@@ -74,7 +83,7 @@ typedef int (*engine_call)(const uint64_t *a, int64_t *out);
 CALL(synchronize)
 {
     (void)out;
-    int device = (int)a[0];
+    int device = device_id(a[0]);
     int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
     for (int i = 0; code == AD_ENGINE_OK && i < ad_engine_n_devices(); i++) {
         const ad_place place = {{ARROW_DEVICE_EXT_DEV, i}, NULL};
@@ -90,14 +99,14 @@ CALL(synchronize)
 
 CALL(set_memory_limit)
 {
-    return ad_engine_set_memory_limit((int)a[0], (size_t)a[1]);
+    return ad_engine_set_memory_limit(device_id(a[0]), (size_t)a[1]);
 }
 
 CALL(memory_left)
 {
     size_t limit;
     size_t left = 0;
-    int code = ad_engine_memory((int)a[0], &limit, &left);
+    int code = ad_engine_memory(device_id(a[0]), &limit, &left);
     *out = (int64_t)left;
     return code;
 }
@@ -105,7 +114,7 @@ CALL(memory_left)
 CALL(allocate)
 {
     void *memory = NULL;
-    int code = ad_engine_allocate((int)a[0], (size_t)a[1],
+    int code = ad_engine_allocate(device_id(a[0]), (size_t)a[1],
                                   (ad_engine_kind)a[2], NULL, &memory);
     *out = (int64_t)(uintptr_t)memory;
     return code;
@@ -124,7 +133,7 @@ CALL(free_ordered)
 CALL(queue_create)
 {
     uint64_t queue = 0;
-    int code = ad_engine_queue_create((int)a[0], NULL, &queue);
+    int code = ad_engine_queue_create(device_id(a[0]), NULL, &queue);
     *out = (int64_t)queue;
     return code;
 }
@@ -197,7 +206,7 @@ CALL(fill)
 CALL(event_create)
 {
     uint64_t event = 0;
-    int code = ad_engine_event_create((int)a[0], NULL, &event);
+    int code = ad_engine_event_create(device_id(a[0]), NULL, &event);
     *out = (int64_t)event;
     return code;
 }
@@ -368,6 +377,10 @@ ad_testing_read(PyObject *module, PyObject *args)
                           &nbytes, &timeout_ms)) {
         return NULL;
     }
+    if (nbytes < 0) {
+        return PyErr_Format(PyExc_ValueError,
+                            "nbytes must not be negative, found %zd", nbytes);
+    }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, nbytes);
     if (bytes == NULL) {
         return NULL;
@@ -410,6 +423,32 @@ ad_testing_find(PyObject *Py_UNUSED(module), PyObject *address)
 
 /* --- failures, log and counts -------------------------------------------- */
 
+static bool
+is_known_call(const char *call)
+{
+    const char *const *known = ad_software_calls;
+    while (*known != NULL && strcmp(*known, call) != 0) {
+        known++;
+    }
+    return *known != NULL;
+}
+
+static PyObject *
+raise_unknown_call(const char *call)
+{
+    char list[512] = "";
+    for (const char *const *known = ad_software_calls; *known != NULL;
+         known++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", n > 0 ? ", " : "",
+                 *known);
+    }
+    return PyErr_Format(PyExc_ValueError,
+                        "arrowdev makes no call '%s' to the device; it makes "
+                        "%s",
+                        call, list);
+}
+
 /* _testing_fail_at(n, call or None, stay) */
 PyObject *
 ad_testing_fail_at(PyObject *module, PyObject *args)
@@ -419,6 +458,9 @@ ad_testing_fail_at(PyObject *module, PyObject *args)
     int stay;
     if (!PyArg_ParseTuple(args, "Kzp:_testing_fail_at", &n, &call, &stay)) {
         return NULL;
+    }
+    if (call != NULL && !is_known_call(call)) {
+        return raise_unknown_call(call);
     }
     int code = ad_engine_fail_at(n, call, AD_ENGINE_INJECTED, stay != 0);
     if (code != AD_ENGINE_OK) {

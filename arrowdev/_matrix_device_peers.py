@@ -1,0 +1,478 @@
+"""The device libraries that ``python -m arrowdev matrix`` tries, one class each.
+
+As in _matrix_peers.py, with one more method: ``places()`` names the devices on which the library
+can have arrays here, and each of them gets an instance. Values are read by the library's own copy
+to the host, and by nobody's wait but the library's own.
+"""
+
+import ctypes
+import functools
+import glob
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+
+import arrowdev
+from arrowdev._matrix_peers import Peer
+
+
+class NoDevice(Exception):
+    """The library is installed, and has no device here."""
+
+
+class DevicePeer(Peer):
+    device = None  # such as "oneapi:0"
+    types: tuple[str, ...] | None = None  # of the devices that it can have; None: any
+
+    @classmethod
+    def on(cls, device, template):
+        """The peer on one of places(), with what load() gave `template`."""
+        peer = cls()
+        peer.__dict__.update(vars(template))
+        peer.device = device
+        peer.index = int(device.partition(":")[2])
+        return peer
+
+    @classmethod
+    def may_be_on(cls, wanted):
+        """Whether one of the devices or types of devices in `wanted` (None: all) can be its."""
+        types = {name.partition(":")[0] for name in wanted or ()} - {"cpu"}
+        return wanted is None or (types if cls.types is None else types & {*cls.types}) != set()
+
+    def places(self):
+        """Names of the devices of this library; raises NoDevice if there is none."""
+        raise NotImplementedError
+
+
+def numpy_values(payload):
+    import numpy
+
+    return numpy.array(payload.values, payload.dtype)
+
+
+# --- arrowdev's own, on every device ---------------------------------------------
+
+
+class OwnDeviceArray(DevicePeer):
+    name = "ad.Array"
+    heading = "ad./Array"
+    aliases = ("arrowdev",)
+
+    def places(self):
+        return [str(d) for d in arrowdev.devices() if d.type != arrowdev.DeviceType.CPU]
+
+    def make(self, payload):
+        return arrowdev.array(payload.aligned()).to(self.device)
+
+    def through(self, payload):
+        return "arrowdev.array(x)", arrowdev.array
+
+    def pointer(self, obj):
+        return arrowdev.tensor(obj).data_ptr
+
+    def values(self, obj):
+        return obj.to("cpu").to_pylist()
+
+
+class OwnDeviceTensor(OwnDeviceArray):
+    name = "ad.Tensor"
+    heading = "ad./Tensor"
+
+    def make(self, payload):
+        return arrowdev.tensor(payload.aligned()).to(self.device)
+
+    def through(self, payload):
+        return "arrowdev.tensor(x)", arrowdev.tensor
+
+    def values(self, obj):
+        return memoryview(obj.to("cpu")).tolist()
+
+
+# --- oneAPI ------------------------------------------------------------------------
+
+
+def sycl_devices():
+    """dpctl.get_devices(), with the CPU runtime that pip installs beside dpctl.
+
+    SYCL finds drivers by files that name them. Those in Intel's wheel name a folder of the
+    machine on which it was built, so that its driver is found only by who says where it is.
+    The first look decides.
+    """
+    dpctl = importlib.import_module("dpctl")
+    driver = os.path.join(sys.prefix, "lib", "libintelocl.so")
+    told = {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} & os.environ.keys()
+    if told or not os.path.exists(driver):
+        return dpctl.get_devices()
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "intel.icd"), "w") as file:
+            file.write(f"{driver}\n")
+        for icd in glob.glob("/etc/OpenCL/vendors/*.icd"):
+            shutil.copy(icd, folder)
+        os.environ["OCL_ICD_VENDORS"] = folder
+        try:
+            return dpctl.get_devices()
+        finally:
+            del os.environ["OCL_ICD_VENDORS"]
+
+
+class Dpnp(DevicePeer):
+    name = module = pip = "dpnp"
+    types = ("oneapi",)
+
+    def load(self):
+        self.sycl = sycl_devices()  # before dpnp itself looks
+        super().load()
+
+    def places(self):
+        found = [d for d in self.sycl if d.has_aspect_usm_device_allocations]
+        if not found:
+            what = (
+                f"none of SYCL's {len(self.sycl)} devices has USM"
+                if self.sycl
+                else "SYCL has none"
+            )
+            raise NoDevice(f"{what}; pip install intel-opencl-rt brings one on x86-64 CPUs")
+        return [f"oneapi:{device.get_device_id()}" for device in found]
+
+    def make(self, payload):
+        return self.lib.asarray(numpy_values(payload), device=self.sycl[self.index])
+
+    def target(self):
+        return self.lib.ndarray
+
+    def direct(self, payload):
+        return {"dpnp.from_dlpack(x)": self.lib.from_dlpack, "dpnp.asarray(x)": self.lib.asarray}
+
+    def pointer(self, obj):
+        return obj.get_array().usm_data._pointer + obj.get_array()._element_offset * obj.itemsize
+
+    def values(self, obj):
+        return self.lib.asnumpy(obj).tolist()
+
+
+class UsmArray(Dpnp):
+    """What dpctl.tensor was: dpnp is made of it."""
+
+    name = "usm_ndarray"
+    heading = "usm_/ndarray"
+    aliases = ("dpctl",)
+    module = "dpnp.tensor"
+
+    def make(self, payload):
+        return self.lib.asarray(numpy_values(payload), device=self.sycl[self.index])
+
+    def through(self, payload):
+        from_dlpack = self.lib.from_dlpack
+        how = "dpnp.tensor.from_dlpack(arrowdev.tensor(x))"
+        return how, lambda x: from_dlpack(arrowdev.tensor(x))
+
+    def direct(self, payload):
+        return {
+            "dpnp.tensor.from_dlpack(x)": self.lib.from_dlpack,
+            "dpnp.tensor.asarray(x)": self.lib.asarray,
+        }
+
+    def pointer(self, obj):
+        return obj.usm_data._pointer + obj._element_offset * obj.itemsize
+
+    def values(self, obj):
+        return self.lib.asnumpy(obj).tolist()
+
+
+# --- OpenCL ------------------------------------------------------------------------
+
+
+class PyOpenCL(DevicePeer):
+    """cl.Buffer speaks no protocol: it is handed over and taken by its handle."""
+
+    name = "cl.Buffer"
+    types = ("opencl",)
+    heading = "cl./Buffer"
+    aliases = ("pyopencl",)
+    module = pip = "pyopencl"
+
+    def ours(self):
+        """pyopencl's devices by arrowdev's names: both may see others, in another order."""
+        named = {}
+        try:
+            left = [d for p in self.lib.get_platforms() for d in p.get_devices()]
+        except self.lib.Error as error:
+            raise NoDevice(f"OpenCL has no platform: {error}") from error
+        for device in arrowdev.devices():
+            same = [d for d in left if d.name == device.name]
+            if device.type == arrowdev.DeviceType.OPENCL and same:
+                named[str(device)] = same[0]
+                left.remove(same[0])
+        return named
+
+    def places(self):
+        if not self.ours():
+            raise NoDevice("pyopencl sees no device that arrowdev sees by OpenCL")
+        return list(self.ours())
+
+    def queue(self, context=None):
+        context = context or self.lib.Context([self.ours()[self.device]])
+        return self.lib.CommandQueue(context, context.devices[0])
+
+    def make(self, payload):
+        self.size = payload.length
+        self.dtype = payload.dtype
+        self.own_queue = self.queue()
+        flags = self.lib.mem_flags
+        return self.lib.Buffer(
+            self.own_queue.context,
+            flags.READ_WRITE | flags.COPY_HOST_PTR,
+            hostbuf=numpy_values(payload),
+        )
+
+    def shown(self, payload):
+        def show(x):
+            return arrowdev.Tensor.from_pointer(
+                x.int_ptr, (payload.length,), payload.dtype, self.device, owner=x, stream=queue
+            )
+
+        queue = self.own_queue
+        return "arrowdev.Tensor.from_pointer(x.int_ptr, ..., stream=queue)", show
+
+    def through(self, payload):
+        from_int_ptr = self.lib.MemoryObject.from_int_ptr
+        queue = self.own_queue
+
+        def take(x):
+            tensor = arrowdev.tensor(x, stream=queue)
+            memory = from_int_ptr(tensor.data_ptr)
+            return TakenBuffer(memory, tensor)
+
+        return "MemoryObject.from_int_ptr(arrowdev.tensor(x, stream=queue).data_ptr)", take
+
+    def pointer(self, obj):
+        return obj.int_ptr
+
+    def values(self, obj):
+        import numpy
+
+        memory = getattr(obj, "memory", obj)
+        out = numpy.empty(self.size, self.dtype)
+        self.lib.enqueue_copy(self.queue(memory.context), out, memory).wait()
+        return out.tolist()
+
+
+class TakenBuffer:
+    """A memory object, and the tensor that it was taken from: that keeps the data."""
+
+    def __init__(self, memory, tensor):
+        self.memory = memory
+        self.int_ptr = memory.int_ptr
+        self.tensor = tensor
+
+
+# --- CUDA and ROCm -----------------------------------------------------------------
+
+
+class CuPy(DevicePeer):
+    name = module = "cupy"
+    types = ("cuda", "rocm")
+    pip = "cupy-cuda13x"
+    aliases = ("cupy",)
+
+    def places(self):
+        kind = "rocm" if self.lib.cuda.runtime.is_hip else "cuda"
+        return [f"{kind}:{i}" for i in range(self.lib.cuda.runtime.getDeviceCount())]
+
+    def make(self, payload):
+        with self.lib.cuda.Device(self.index):
+            return self.lib.asarray(numpy_values(payload))
+
+    def target(self):
+        return self.lib.ndarray
+
+    def direct(self, payload):
+        return {"cupy.from_dlpack(x)": self.lib.from_dlpack, "cupy.asarray(x)": self.lib.asarray}
+
+    def pointer(self, obj):
+        return obj.data.ptr
+
+    def values(self, obj):
+        with obj.device:
+            return obj.get().tolist()
+
+
+class NumbaCuda(DevicePeer):
+    name = "numba-cuda"
+    types = ("cuda",)
+    heading = "numba-/cuda"
+    aliases = ("numba",)
+    module = "numba.cuda"
+    pip = "numba-cuda"
+
+    def places(self):
+        if not self.lib.is_available():
+            raise NoDevice("numba.cuda.is_available() is False")
+        return [f"cuda:{i}" for i in range(len(self.lib.gpus))]
+
+    def make(self, payload):
+        with self.lib.gpus[self.index]:
+            return self.lib.to_device(numpy_values(payload))
+
+    def through(self, payload):
+        take = self._take
+        return "numba.cuda.as_cuda_array(arrowdev.tensor(x))", lambda x: take(arrowdev.tensor(x))
+
+    def direct(self, payload):
+        return {"numba.cuda.as_cuda_array(x)": self._take}
+
+    def _take(self, x):
+        with self.lib.gpus[self.index]:
+            return self.lib.as_cuda_array(x)
+
+    def pointer(self, obj):
+        return obj.device_ctypes_pointer.value
+
+    def values(self, obj):
+        with self.lib.gpus[self.index]:
+            return obj.copy_to_host().tolist()
+
+
+class CudaCore(DevicePeer):
+    """StridedMemoryView, which other objects are looked at with."""
+
+    name = "cuda-core"
+    types = ("cuda",)
+    heading = "cuda-/core"
+    aliases = ("cuda",)
+    module = "cuda.core"
+    pip = "cuda-core"
+
+    def places(self):
+        found = self.lib.Device.get_all_devices()
+        if not found:
+            raise NoDevice("cuda.core.Device.get_all_devices() is empty")
+        return [f"cuda:{device.device_id}" for device in found]
+
+    def make(self, payload):
+        import numpy
+
+        self.size, self.dtype = payload.length, numpy.dtype(payload.dtype)
+        device = self.lib.Device(self.index)
+        device.set_current()
+        self.stream = device.create_stream()
+        self.pinned = self.lib.LegacyPinnedMemoryResource()
+        host = self.pinned.allocate(len(payload.raw), stream=self.stream)
+        ctypes.memmove(int(host.handle), payload.raw, len(payload.raw))
+        memory = device.allocate(len(payload.raw), stream=self.stream)
+        memory.copy_from(host, stream=self.stream)
+        self.stream.sync()
+        view = self.lib.utils.StridedMemoryView.from_buffer
+        return view(memory, (payload.length,), dtype=self.dtype)
+
+    def through(self, payload):
+        take = self._take
+        how = "StridedMemoryView.from_any_interface(arrowdev.tensor(x), stream)"
+        return how, lambda x: take(arrowdev.tensor(x))
+
+    def direct(self, payload):
+        return {"StridedMemoryView.from_any_interface(x, stream)": self._take}
+
+    def _take(self, x):
+        self.lib.Device(self.index).set_current()
+        view = self.lib.utils.StridedMemoryView.from_any_interface
+        return view(x, stream_ptr=int(self.stream.handle))
+
+    def pointer(self, obj):
+        return obj.ptr
+
+    def values(self, obj):
+        self.lib.Device(self.index).set_current()
+        nbytes = self.size * self.dtype.itemsize
+        source = self.lib.Buffer.from_handle(obj.ptr, nbytes, owner=obj)
+        host = self.pinned.allocate(nbytes, stream=self.stream)
+        source.copy_to(host, stream=self.stream)
+        self.stream.sync()
+        import numpy
+
+        return numpy.frombuffer(ctypes.string_at(int(host.handle), nbytes), self.dtype).tolist()
+
+
+class TorchGpu(DevicePeer):
+    name = module = pip = "torch"
+    types = ("cuda", "rocm")
+    aliases = ("pytorch",)
+
+    def places(self):
+        if not self.lib.cuda.is_available():
+            raise NoDevice("torch.cuda.is_available() is False")
+        kind = "rocm" if self.lib.version.hip else "cuda"
+        return [f"{kind}:{i}" for i in range(self.lib.cuda.device_count())]
+
+    def make(self, payload):
+        dtype = getattr(self.lib, payload.dtype)
+        return self.lib.tensor(payload.values, dtype=dtype, device=f"cuda:{self.index}")
+
+    def target(self):
+        return self.lib.Tensor
+
+    def direct(self, payload):
+        device = f"cuda:{self.index}"
+        return {
+            "torch.from_dlpack(x)": self.lib.from_dlpack,
+            "torch.as_tensor(x, device)": functools.partial(self.lib.as_tensor, device=device),
+        }
+
+    def pointer(self, obj):
+        return obj.data_ptr()
+
+    def values(self, obj):
+        return obj.cpu().tolist()
+
+
+class JaxGpu(DevicePeer):
+    name = module = pip = "jax"
+    types = ("cuda", "rocm")
+
+    def load(self):
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        super().load()
+        self.lib.config.update("jax_enable_x64", True)
+
+    def places(self):
+        try:
+            found = self.lib.devices("gpu")
+        except RuntimeError as error:
+            raise NoDevice(str(error)) from error
+        kind = "rocm" if "rocm" in found[0].client.platform_version.lower() else "cuda"
+        self.gpus = {f"{kind}:{d.local_hardware_id}": d for d in found}
+        return list(self.gpus)
+
+    def make(self, payload):
+        values = numpy_values(payload)
+        return self.lib.device_put(values, self.gpus[self.device]).block_until_ready()
+
+    def target(self):
+        return self.lib.Array
+
+    def direct(self, payload):
+        return {"jax.numpy.from_dlpack(x)": self.lib.numpy.from_dlpack}
+
+    def pointer(self, obj):
+        return obj.unsafe_buffer_pointer()
+
+    def values(self, obj):
+        return obj.tolist()
+
+
+# arrowdev's own come first in each table, and are made last: a library may bring the runtime of
+# its devices along.
+DEVICE_PEERS = (
+    OwnDeviceArray,
+    OwnDeviceTensor,
+    Dpnp,
+    UsmArray,
+    PyOpenCL,
+    CuPy,
+    NumbaCuda,
+    CudaCore,
+    TorchGpu,
+    JaxGpu,
+)
