@@ -54,6 +54,7 @@ class Case:
     setup: str = ""  # after the row's own, for this case alone
     prepare: str = "pass"  # before each repeat, not timed; sees the count as `number`
     number: int = 0  # executions per repeat; 0: as many as fill the time
+    loop: str = ""  # instead of the statement: an object with Timer's timeit()
 
 
 @dataclass(frozen=True)

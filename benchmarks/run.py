@@ -27,10 +27,14 @@ from paths import GOALS, Case, Goal, Path, all_paths
 
 HERE = FilePath(__file__).resolve().parent
 PIP_NAMES = {"tvm_ffi": "apache-tvm-ffi"}
-DISTRIBUTIONS = ("arrowdev", "numpy", "pyarrow", "nanoarrow", "torch", "apache-tvm-ffi")
+DISTRIBUTIONS = (
+    "arrowdev", "numpy", "pyarrow", "nanoarrow", "torch", "apache-tvm-ffi", "pyopencl", "dpctl",
+)  # fmt: skip
 MEMORY_ROW = "bytes held per imported column"
 MEMORY_GOAL = Goal(at_most=64)
 MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
+DEVICE_MARKERS = ("<!-- devices: begin -->", "<!-- devices: end -->")
+DEVICE_GROUPS = ("devices", "copies", "gpu")
 
 
 def progress(text):
@@ -52,7 +56,10 @@ class Runner:
         exec(case.setup, names)
         self.case = case
         self.names = names
-        self.timer = timeit.Timer(case.statement, case.prepare, globals=names)
+        if case.loop:
+            self.timer = eval(case.loop, names)
+        else:
+            self.timer = timeit.Timer(case.statement, case.prepare, globals=names)
         self.number = names["number"] = case.number or 1
         self.once()  # warm: caches of types, imports inside the libraries
         if not case.number:
@@ -178,6 +185,23 @@ def measure_memory():
     return row
 
 
+def measure_devices(only, repeats, seconds):
+    """The rows of devices.py; each part has a process and a runtime of its own."""
+    from devices import PARTS
+
+    for part in PARTS:
+        progress(f"devices: {part}")
+        done = subprocess.run(
+            [sys.executable, str(HERE / "devices.py"), part, "--only", only,
+             "--repeats", str(repeats), "--seconds", str(seconds)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        if done.returncode:
+            raise SystemExit(f"devices.py {part} failed")
+        yield from json.loads(done.stdout.splitlines()[-1])
+
+
 def processor():
     with contextlib.suppress(OSError):
         found = re.search(r"model name\s*: (.*)", FilePath("/proc/cpuinfo").read_text())
@@ -212,16 +236,18 @@ def measure_all(arguments):
     repeats = arguments.repeats or (3 if arguments.quick else 101)
     seconds = 0.0002 if arguments.quick else 0.0005
     report = {"conditions": conditions(repeats, seconds), "paths": []}
-    paths = all_paths(arguments.only)
+    paths = [] if arguments.devices else all_paths(arguments.only)
     gc.disable()  # between the statements too; timeit turns it off inside
     for index, path in enumerate(paths, 1):
         progress(f"{index}/{len(paths)} {path.name}")
         report["paths"].append(measure_path(path, repeats, seconds))
         gc.collect()
     gc.enable()
-    if re.search(arguments.only, MEMORY_ROW):
+    if not arguments.devices and re.search(arguments.only, MEMORY_ROW):
         progress(MEMORY_ROW)
         report["paths"].append(measure_memory())
+    if arguments.devices:
+        report["paths"].extend(measure_devices(arguments.only, repeats, seconds))
     progress("")
     return report
 
@@ -299,11 +325,19 @@ def markdown_table(report):
     )
 
 
-def write_markdown(file, table):
+def write_markdown(file, report):
+    """The rows of the host, and those of devices, each to its place."""
+    for markers, is_device in ((MARKERS, False), (DEVICE_MARKERS, True)):
+        rows = [row for row in report["paths"] if (row["group"] in DEVICE_GROUPS) == is_device]
+        if rows:
+            write_table(file, markdown_table(report | {"paths": rows}), markers)
+
+
+def write_table(file, table, markers):
     """Between the markers if the file has them, else the whole file."""
     path = FilePath(file)
     old = path.read_text(encoding="utf-8") if path.exists() else ""
-    begin, end = MARKERS
+    begin, end = markers
     if begin in old and end in old:
         head, _, rest = old.partition(begin)
         tail = rest.partition(end)[2]
@@ -319,6 +353,7 @@ def parse(arguments=None):
     add("--only", default="", metavar="REGEX", help="rows whose name matches")
     add("--quick", action="store_true", help="does it run? the figures mean little")
     add("--repeats", type=int, default=0, help="turns per row (default 101)")
+    add("--devices", action="store_true", help="device memory instead (needs a C compiler)")
     add("--json", metavar="FILE", help="write everything that was measured")
     add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
     add("--markdown", metavar="FILE", help="write the table, between its markers if it has any")
@@ -340,7 +375,7 @@ def main():
     if arguments.json:
         FilePath(arguments.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if arguments.markdown:
-        write_markdown(arguments.markdown, markdown_table(report))
+        write_markdown(arguments.markdown, report)
     if arguments.plot:
         from plot import draw
 

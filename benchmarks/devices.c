@@ -1,0 +1,202 @@
+/* What devices.py needs in C: a loop over bare runtime calls, a library with
+ * device tensors behind DLPack's C exchange API, and arrowdev's core under a
+ * loop of its own. All loops take their time themselves, in seconds. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "abi/arrow_c.h"
+#include "abi/dlpack.h"
+#include "core/sync.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static double
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* --- bare calls ------------------------------------------------------------ */
+
+typedef struct bare_call {
+    int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+    uintptr_t arguments[4];
+} bare_call;
+
+EXPORT double
+bare_loop(const bare_call *calls, long n_calls, long number, int *failed)
+{
+    double start = now();
+    for (long i = 0; i < number; i++) {
+        for (const bare_call *c = calls; c < calls + n_calls; c++) {
+            *failed |= c->function(c->arguments[0], c->arguments[1],
+                                   c->arguments[2], c->arguments[3]);
+        }
+    }
+    return now() - start;
+}
+
+/* --- a library like torch ---------------------------------------------------- */
+
+static int64_t shape[1] = {1000};
+static int64_t strides[1] = {1};
+static void *data;
+static void *work_stream;
+
+EXPORT void
+library_set(void *pointer, void *stream)
+{
+    data = pointer;
+    work_stream = stream;
+}
+
+static void
+delete_tensor(ad_dl_managed_versioned *self)
+{
+    free(self);
+}
+
+static int
+tensor_of(void *py_object, ad_dl_managed_versioned **out)
+{
+    (void)py_object;
+    ad_dl_managed_versioned *made = malloc(sizeof(*made));
+    if (made == NULL) {
+        return -1;
+    }
+    *made = (ad_dl_managed_versioned){
+        .version = {AD_DL_MAJOR, AD_DL_MINOR},
+        .deleter = delete_tensor,
+        .dl_tensor = {.data = data,
+                      .device = {ARROW_DEVICE_CUDA, 0},
+                      .ndim = 1,
+                      .dtype = {AD_DL_INT, 64, 1},
+                      .shape = shape,
+                      .strides = strides},
+    };
+    *out = made;
+    return 0;
+}
+
+/* Nothing is exchanged in this direction. */
+static int
+object_of(ad_dl_managed_versioned *tensor, void **out)
+{
+    (void)tensor;
+    (void)out;
+    return -1;
+}
+
+static int
+current_stream(int32_t device_type, int32_t device_id, void **out)
+{
+    (void)device_type;
+    (void)device_id;
+    *out = work_stream;
+    return 0;
+}
+
+EXPORT ad_dl_exchange_api library_table = {
+    .header = {.version = {AD_DL_MAJOR, AD_DL_MINOR}},
+    .managed_tensor_from_py_object_no_sync = tensor_of,
+    .managed_tensor_to_py_object_no_sync = object_of,
+    .current_work_stream = current_stream,
+};
+
+/* --- arrowdev's core ----------------------------------------------------------- */
+
+typedef struct core_work {
+    ad_place place;
+    ad_stream producer;
+    ad_stream consumer;
+    long number;
+    int failed;
+} core_work;
+
+/* What an import does: an event recorded on the producer's stream. */
+static void
+core_record(core_work *work)
+{
+    for (long i = 0; i < work->number; i++) {
+        ad_sync *sync = NULL;
+        work->failed |= ad_sync_pending(work->place, work->producer, NULL,
+                                        &sync, NULL) != AD_OK;
+        ad_sync_unref(sync);
+    }
+}
+
+/* What an export does: the consumer's stream waits for it. */
+static void
+core_wait(core_work *work)
+{
+    ad_sync *sync = NULL;
+    work->failed |= ad_sync_pending(work->place, work->producer, NULL, &sync,
+                                    NULL) != AD_OK;
+    for (long i = 0; i < work->number; i++) {
+        work->failed |=
+            ad_sync_order(sync, work->consumer, "a loop", NULL) != AD_OK;
+    }
+    ad_sync_unref(sync);
+}
+
+static void
+core_both(core_work *work)
+{
+    for (long i = 0; i < work->number; i++) {
+        ad_sync *sync = NULL;
+        work->failed |= ad_sync_pending(work->place, work->producer, NULL,
+                                        &sync, NULL) != AD_OK;
+        work->failed |=
+            ad_sync_order(sync, work->consumer, "a loop", NULL) != AD_OK;
+        ad_sync_unref(sync);
+    }
+}
+
+static void (*const steps[])(core_work *) = {core_record, core_wait,
+                                             core_both};
+
+EXPORT double
+core_loop(int step, void *context, void *producer, void *consumer, long number,
+          int *failed)
+{
+    core_work work = {.place = {{ARROW_DEVICE_CUDA, 0}, context},
+                      .producer = {(uintptr_t)producer},
+                      .consumer = {(uintptr_t)consumer},
+                      .number = number};
+    double start = now();
+    steps[step](&work);
+    *failed |= work.failed;
+    return now() - start;
+}
+
+static void *
+run_thread(void *work)
+{
+    core_both(work);
+    return NULL;
+}
+
+/* `number` exchanges in all, on so many threads with a stream each. */
+EXPORT double
+core_threads(int n_threads, void *context, void *const *streams, long number,
+             int *failed)
+{
+    pthread_t threads[64];
+    core_work work[64];
+    double start = now();
+    for (int i = 0; i < n_threads; i++) {
+        work[i] = (core_work){.place = {{ARROW_DEVICE_CUDA, 0}, context},
+                              .producer = {(uintptr_t)streams[2 * i]},
+                              .consumer = {(uintptr_t)streams[2 * i + 1]},
+                              .number = number / n_threads};
+        pthread_create(&threads[i], NULL, run_thread, &work[i]);
+    }
+    for (int i = 0; i < n_threads; i++) {
+        pthread_join(threads[i], NULL);
+        *failed |= work[i].failed;
+    }
+    return now() - start;
+}

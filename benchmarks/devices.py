@@ -1,0 +1,221 @@
+"""What an exchange of device memory adds to the runtime calls that it needs.
+
+Run by run.py, part by part, in processes of their own; prints rows as JSON.
+Exchanges are measured on the stand-in driver: no GPU is needed, and the
+runtime's calls take the same time on both sides. The part "gpu" needs one.
+"""
+
+import argparse
+import gc
+import json
+import re
+import subprocess
+import sys
+
+from paths import Case, Goal, Path
+from run import measure_path, row_of
+
+GROUP = "devices"
+SETUP = "import standin; import arrowdev as ad; from standin import *"
+PAIR = ".__arrow_c_device_array__()"
+FROM_PYTHON = Goal(at_most=200)
+FROM_C = Goal(at_most=60)
+RECORD, WAIT, QUERY = "cuEventRecord", "cuStreamWaitEvent", "cuEventQuery"
+SHORT = {RECORD: "record", WAIT: "wait", QUERY: "query"}
+
+
+def exchange(name, statement, needed, setup="", goal=None, host=()):
+    """A row against the calls that are needed, and against all that are made; `host`
+    is the same of host memory."""
+    label = " + ".join(SHORT[call] for call in needed) if needed else "nothing"
+    return Path(
+        name,
+        GROUP,
+        Case("arrowdev", statement),
+        (
+            Case(f"bare {label}", f"bare{needed!r}", loop=f"bare(*{needed!r})"),
+            Case(
+                "all its runtime calls, bare",
+                "bare(*calls_of(statement))",
+                loop=f"bare(*calls_of({statement!r}, globals()))",
+            ),
+            *host,
+        ),
+        f"{SETUP}; {setup or 'pass'}",
+        goal,
+        overhead=True,
+    )
+
+
+def imports():
+    record = (RECORD,)
+    for name, source, goal in (
+        ("C exchange API", "Table()", FROM_PYTHON),
+        ("CUDA Array Interface", "Dict()", None),
+        ("__dlpack__()", "Methods()", None),
+    ):
+        yield exchange(
+            f"{name} -> device capsules, event recorded",
+            f"ad.array(x){PAIR}",
+            record,
+            f"x = {source}",
+            goal,
+            (
+                Case(
+                    "numpy -> capsules",
+                    f"ad.array(h){PAIR}",
+                    "import numpy; h = numpy.arange(1000)",
+                ),
+            ),
+        )
+    yield exchange("C exchange API -> Tensor", "ad.tensor(x)", record, "x = Table()")
+    yield exchange("CUDA Array Interface -> Tensor", "ad.tensor(x)", record, "x = Dict()")
+
+
+def exports():
+    """Of data whose event is pending, as far as arrowdev knows: it never asks."""
+    yield exchange(
+        "Tensor -> __dlpack__(stream), consumer waits",
+        "x.__dlpack__(stream=CONSUMER)",
+        (WAIT,),
+        "x = ad.tensor(Table())",
+        FROM_PYTHON,
+        (Case("the same of host memory", "h.__dlpack__()", "h = ad.tensor(bytearray(80))"),),
+    )
+    yield exchange(
+        "Array -> device capsules, event goes along",
+        f"x{PAIR}",
+        (),
+        "x = ad.array(Table())",
+        FROM_PYTHON,
+    )
+    yield exchange(
+        "device capsules -> Array",
+        f"ad.array(x{PAIR})",
+        (),
+        "x = ad.array(Table())",
+    )
+    # A tensor is released after its consumer, whose stream therefore has an
+    # event recorded on it; the library's own stream waits for it.
+    yield exchange(
+        "C exchange API -> Tensor -> __dlpack__(stream)",
+        "ad.tensor(x).__dlpack__(stream=CONSUMER)",
+        (RECORD, WAIT),
+        "x = Table()",
+    )
+
+
+def in_c():
+    for name, step, needed in (
+        ("core: event recorded", "record", (RECORD,)),
+        ("core: stream waits", "wait", (WAIT,)),
+        ("core: event recorded, stream waits", "both", (RECORD, WAIT)),
+    ):
+        names = needed + ("cuCtxGetCurrent",) * len(needed)
+        yield Path(
+            name,
+            GROUP,
+            Case("arrowdev", f"core({step!r})", loop=f"core({step!r})"),
+            (
+                Case("bare " + " + ".join(SHORT[call] for call in needed), f"bare{needed!r}",
+                     loop=f"bare(*{needed!r})"),
+                Case("all its runtime calls, bare", f"bare{names!r}", loop=f"bare(*{names!r})"),
+            ),
+            SETUP,
+            FROM_C,
+            overhead=True,
+        )  # fmt: skip
+
+
+def scaling():
+    yield Path(
+        "core: record and wait, 8 threads",
+        GROUP,
+        Case("arrowdev, 8 threads", "threads(8)", loop="threads(8)", number=8000),
+        (
+            Case("1 thread", "threads(1)", loop="threads(1)", number=8000),
+            Case("2 threads", "threads(2)", loop="threads(2)", number=8000),
+        ),
+        SETUP,
+    )
+
+
+# --- a GPU ------------------------------------------------------------------------
+
+NO_GPU = "needs a GPU, and torch or cupy built for it"
+
+
+def on_a_gpu():
+    """torch and CuPy: device capsules with a recorded event, and their own DLPack."""
+    for name, one, other in (
+        ("torch", "torch.arange(1000, device='cuda')", "cupy.from_dlpack(x)"),
+        ("cupy", "cupy.arange(1000)", "torch.from_dlpack(x)"),
+    ):
+        peer = "cupy" if name == "torch" else "torch"
+        yield Path(
+            f"GPU: {name} -> device capsules, event recorded",
+            "gpu",
+            Case("arrowdev", f"ad.array(x){PAIR}"),
+            (
+                Case(f"{name} -> {peer} by DLPack", other, f"import {peer}"),
+                Case("__dlpack__ alone", "x.__dlpack__()"),
+            ),
+            f"import arrowdev as ad; import {name}; x = {one}",
+        )
+
+
+def has_gpu():
+    """In a process of its own: what it loads must not be in the way here."""
+    question = "import arrowdev as ad; print(any(d.type in (2, 10) for d in ad.devices()))"
+    done = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)
+    return done.stdout.strip() == "True"
+
+
+# --- parts -------------------------------------------------------------------------
+
+
+def copies_of(name):
+    import copies  # needs numpy
+
+    return copies.paths(name)
+
+
+PARTS = {
+    "exchange": lambda: [*imports(), *exports(), *in_c(), *scaling()],
+    **{name: lambda name=name: copies_of(name) for name in ("host", "cuda", "opencl", "oneapi")},
+    "gpu": on_a_gpu,
+}
+
+
+def measured(path, part, arguments):
+    """The row, or why there is no figure in it."""
+    if part == "gpu" and not has_gpu():
+        return row_of(path) | {"not_measured": NO_GPU}
+    try:
+        return measure_path(path, arguments.repeats, arguments.seconds)
+    except BaseException as error:
+        # Of tests/compiler.py where there is no compiler: pytest's Skipped.
+        if type(error).__name__ != "Skipped":
+            raise
+        return row_of(path) | {"not_measured": str(error)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--repeats", type=int, default=101)
+    parser.add_argument("--seconds", type=float, default=0.0005)
+    arguments = parser.parse_args()
+    gc.disable()
+    rows = []
+    for path in PARTS[arguments.part]():
+        if re.search(arguments.only, path.name):
+            rows.append(measured(path, arguments.part, arguments))
+            gc.collect()
+    print(json.dumps(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
