@@ -4,12 +4,14 @@ A test may skip where a peer library, a tool or a device is missing, so that
 `pytest` is useful on any machine. With ARROWDEV_NO_SKIPS=1 a skip is a
 failure, unless its reason is in ALLOWED_SKIPS, or names a package listed in
 ARROWDEV_MISSING (comma-separated), which states what a leg of CI leaves out or
-can only have in an old version.
+can only have in an old version. ARROWDEV_HIDDEN does the same for packages that
+are installed and must not be imported.
 """
 
 import gc
 import os
 import re
+import sys
 
 import pocl_environment  # noqa: F401
 import pytest
@@ -27,7 +29,11 @@ ALLOWED_SKIPS = (
 )
 
 NO_SKIPS = os.environ.get("ARROWDEV_NO_SKIPS", "0") not in ("", "0")
-MISSING = [name for name in os.environ.get("ARROWDEV_MISSING", "").split(",") if name]
+HIDDEN = [name for name in os.environ.get("ARROWDEV_HIDDEN", "").split(",") if name]
+MISSING = [name for name in os.environ.get("ARROWDEV_MISSING", "").split(",") if name] + HIDDEN
+
+for name in HIDDEN:
+    sys.modules[name] = None  # as if it were not installed
 
 
 def is_allowed(reason):

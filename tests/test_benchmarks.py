@@ -83,6 +83,47 @@ def test_table_goes_between_the_markers(quick):
     assert "old" not in page
 
 
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory):
+    import compiler
+
+    compiler.command()  # skips where there is none
+    folder = tmp_path_factory.mktemp("devices")
+    page = folder / "page.md"
+    page.write_text("<!-- devices: begin -->\nold\n<!-- devices: end -->\nafter\n")
+    done = run("--quick", "--devices", "--only", "^(?!.*16 MiB)", "--json", "r.json",
+               "--markdown", "page.md", cwd=folder)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "r.json").read_text()), page.read_text()
+
+
+def test_device_rows(devices):
+    report, page = devices
+    groups = {row["group"] for row in report["paths"]}
+    assert groups == {"devices", "copies", "gpu"}
+    assert page.startswith("<!-- devices: begin -->\n| path |") and page.endswith("after\n")
+    for row in report["paths"]:
+        if "not_measured" in row:
+            assert row["group"] != "devices", row["not_measured"]
+            continue
+        assert row["ours"]["median"] > 0
+        if row["group"] == "copies":
+            assert row["peers"][0]["ratio"] > 0
+
+
+def test_overhead_is_over_the_calls_that_are_made(devices):
+    report, _ = devices
+    rows = {row["name"]: row for row in report["paths"] if row["group"] == "devices"}
+    assert sum(row["goal"] is not None for row in rows.values()) == 6
+    for row in rows.values():
+        if "overhead" not in row["peers"][0]:
+            continue
+        needed, made = row["peers"][:2]
+        assert needed["statement"].startswith("bare(")
+        # No exchange goes without the calls that it needs.
+        assert made["minimum"] >= 0.5 * needed["minimum"]
+
+
 def test_missing_peers_are_named_with_their_install(tmp_path):
     for name in ("pyarrow", "nanoarrow", "torch", "tvm_ffi"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('', name={name!r})\n")

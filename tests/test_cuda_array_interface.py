@@ -157,7 +157,7 @@ def test_older_versions_mean_the_legacy_default_stream(version):
     assert stream_of(showing({"version": version, "stream": 7})) == 7
 
 
-@pytest.mark.parametrize("stream", [0, -1, -2, dicts.HUGE, "1", 1.0, object()])
+@pytest.mark.parametrize("stream", [0, -1, -2, dicts.HUGE, "1", 1.0, True, object()])
 def test_wrong_stream(stream):
     with pytest.raises(ad.ExchangeError, match="stream is"):
         ad.tensor(showing({"stream": stream}))

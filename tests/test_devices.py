@@ -3,13 +3,18 @@
 On the software device, which is real enough for all of them and always there.
 """
 
+import asyncio
 import gc
+import os
+import subprocess
+import sys
 import threading
+import weakref
 
 import pytest
-from arrowdev import testing
 
 import arrowdev as ad
+from arrowdev import testing
 
 np = pytest.importorskip("numpy")
 
@@ -32,6 +37,24 @@ def host_bytes(obj):
 
 
 # --- which devices there are ------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_host_is_there_in_a_forked_child(tmp_path):
+    script = """
+import os, arrowdev as ad
+ad.devices(), ad.device("cpu").synchronize()
+child = os.fork()
+if child == 0:
+    try:
+        ad.device("cpu").synchronize()
+        os._exit(0 if ad.device("cpu") in ad.devices() else 1)
+    finally:
+        os._exit(2)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=60, check=False)
+    assert done.returncode == 0
 
 
 def test_the_host_is_always_there():
@@ -136,7 +159,9 @@ def test_there_and_back(software):
     assert there.to("ext_dev:0") is there
     back = there.to("cpu")
     assert back.to_pylist() == VALUES and back.sync_event is None
-    assert ad.array(VALUES_ARRAY, device="ext_dev:1").to("ext_dev:0").to("cpu").to_pylist() == VALUES
+    assert (
+        ad.array(VALUES_ARRAY, device="ext_dev:1").to("ext_dev:0").to("cpu").to_pylist() == VALUES
+    )
 
 
 def test_a_tensor_moves_with_its_shape(software):
@@ -230,7 +255,8 @@ def test_a_forgotten_wait_is_seen(software, queue):
 
 
 @pytest.mark.parametrize(
-    ("stream", "error"), [(None, TypeError), ("queue", TypeError), (-1, ValueError), (1.5, TypeError)]
+    ("stream", "error"),
+    [(None, TypeError), ("queue", TypeError), (-1, ValueError), (1.5, TypeError)],
 )
 def test_bad_streams(software, stream, error):
     array = ad.array(software.array(VALUES, "uint8"))
@@ -362,8 +388,188 @@ def test_use_stream_is_left_on_its_own_thread(software, queue):
     assert "another thread" in str(errors[0])
 
 
+def current_queue(candidates):
+    """Which of these queues holds up work that names no stream."""
+    found = []
+    for name, candidate in candidates.items():
+        candidate.synchronize()
+        with candidate.held():
+            ad.array(VALUES_ARRAY).to("ext_dev:0")
+            if not candidate.is_idle():
+                found.append(name)
+    return found
+
+
+def test_use_stream_is_of_one_asyncio_task(software):
+    queues = {"a": software.queue(), "b": software.queue()}
+    seen = {}
+
+    async def child(name):
+        seen[name] = current_queue(queues)
+
+    async def task(name, seconds):
+        with ad.use_stream(queues[name]):
+            await asyncio.sleep(seconds)
+            seen[name] = current_queue(queues)
+            await asyncio.gather(child(f"child of {name}"))
+            await asyncio.sleep(0.02)
+            seen[f"{name} at the end"] = current_queue(queues)
+        seen[f"{name} after"] = current_queue(queues)
+
+    async def main():
+        await asyncio.gather(task("a", 0.01), task("b", 0.02))
+        seen["main"] = current_queue(queues)
+
+    asyncio.run(main())
+    assert seen == {
+        **{name: ["a"] for name in ("a", "child of a", "a at the end")},
+        **{name: ["b"] for name in ("b", "child of b", "b at the end")},
+        **{name: [] for name in ("a after", "b after", "main")},
+    }
+
+
+def test_use_stream_is_left_innermost_first(software):
+    queues = {"a": software.queue(), "b": software.queue()}
+    outer, inner = ad.use_stream(queues["a"]), ad.use_stream(queues["b"])
+    outer.__enter__()
+    inner.__enter__()
+    with pytest.raises(RuntimeError, match="reverse order"):
+        outer.__exit__(None, None, None)
+    assert current_queue(queues) == ["b"]
+    inner.__exit__(None, None, None)
+    assert current_queue(queues) == []
+    with pytest.raises(RuntimeError, match="not been entered"):
+        inner.__exit__(None, None, None)
+
+
+def test_use_stream_of_two_devices_ends_in_any_order(software):
+    queues = {"here": software.queue(0)}
+    here, there = ad.use_stream(queues["here"]), ad.use_stream(software.queue(1))
+    with here:
+        there.__enter__()
+    assert current_queue(queues) == []
+    there.__exit__(None, None, None)
+
+
 def test_use_stream_keeps_the_queue_object(software):
     scope = ad.use_stream(software.queue())
     gc.collect()
     with scope:
         assert ad.array(VALUES_ARRAY).to("ext_dev:0").to("cpu").to_pylist() == VALUES
+
+
+def test_protocols_tell_what_the_host_cannot_read(software):
+    there = ad.array(VALUES_ARRAY).to("ext_dev:0")
+    assert "buffer protocol" in ad.protocols(ad.array(VALUES_ARRAY))
+    for obj in (there, ad.tensor(there), there.buffers[1]):
+        assert "buffer protocol" not in ad.protocols(obj)
+
+
+def test_empty_keeps_the_current_queue_object(software):
+    """The memory goes back on the queue, which has to be there then."""
+
+    class Queue:
+        def __init__(self):
+            self.queue = software.queue()
+
+        @property
+        def __arrowdev_queue__(self):
+            return self.queue.__arrowdev_queue__
+
+    queue = Queue()
+    gone = weakref.ref(queue)
+    with ad.use_stream(queue):
+        memory = ad.device("ext_dev:0").empty(64)
+    del queue
+    gc.collect()
+    assert gone() is not None
+    del memory
+    gc.collect()
+    assert gone() is None
+
+
+# --- what is refused, and how --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [2**63, 2**64, -5, -(2**70)])
+def test_numbers_that_are_no_stream(software, stream):
+    column = ad.array(software.array([1, 2, 3]))
+    for use in (
+        column.wait,
+        lambda stream: ad.array(column, stream=stream),
+        lambda stream: ad.use_stream(stream, "ext_dev:0"),
+        lambda stream: ad.tensor(column).__dlpack__(stream=stream),
+    ):
+        with pytest.raises(ValueError, match="stream must be"):
+            use(stream)
+
+
+def test_integers_of_numpy_are_streams(software, queue):
+    column = ad.array(software.array([1, 2, 3]))
+    with queue.held():
+        column.wait(np.int64(queue.handle))
+        with ad.use_stream(np.uint64(queue.handle), "ext_dev:0"):
+            assert not ad.array(VALUES_ARRAY).to("ext_dev:0").is_ready()
+    assert ad.array(software.array([1]), stream=np.int64(-1)).is_ready()
+    with pytest.raises(ValueError, match="device="):
+        ad.use_stream(np.int64(queue.handle))
+    for stream in (True, np.True_, np.array([queue.handle])):
+        with pytest.raises(TypeError, match="stream must be"):
+            column.wait(stream)
+
+
+def test_handles_out_of_range_are_refused_by_name(software):
+    class Holder:
+        __arrowdev_queue__ = (12, 2**64)
+
+    with pytest.raises(ValueError, match="handle of a stream"):
+        ad.use_stream(Holder())
+
+
+def test_only_queues_of_pyopencl_are_queues():
+    context = type("Context", (), {"__module__": "pyopencl._cl", "int_ptr": 4096})()
+    with pytest.raises(TypeError, match="not Context"):
+        ad.use_stream(context, "opencl:0")
+
+
+def test_sizes_and_offsets_are_refused_by_name():
+    for offset in (-8, 2**64):
+        with pytest.raises(ValueError, match="byte_offset"):
+            ad.Tensor.from_pointer(16, (1,), "int8", "cpu", byte_offset=offset)
+    with pytest.raises(TypeError, match="nbytes"):
+        ad.device("cpu").empty(True)
+
+
+def test_a_device_that_is_not_there_is_said_to_be_none(software):
+    column = ad.array(software.array([1]))
+    for use in (
+        lambda: column.to("ext_dev:99"),
+        ad.device("ext_dev:99").synchronize,
+        lambda: ad.device("ext_dev:99").empty(8),
+    ):
+        with pytest.raises(ad.ExchangeError, match="no software device 99") as info:
+            use()
+        assert "devices()" in info.value.hint
+    for use in (
+        lambda: ad.array(VALUES_ARRAY).to((1, 5)),
+        ad.device((1, 5)).synchronize,
+        lambda: ad.device((1, 5)).empty(8),
+    ):
+        with pytest.raises(ad.ExchangeError, match="there is one cpu, whose id is -1 or 0"):
+            use()
+    assert ad.array(VALUES_ARRAY).to((1, -1)).to((1, 0)).to_pylist() == VALUES
+
+
+def test_reading_on_the_host_says_what_was_called_and_what_to_do(software):
+    column = ad.array(software.array([1, 2, 3]))
+    for what, use in {
+        "to_pylist()": column.to_pylist,
+        "a value of an Array": lambda: column[0],
+        "a NumPy array": lambda: np.asarray(column),
+    }.items():
+        with pytest.raises(ad.ExchangeError) as info:
+            use()
+        assert str(info.value).startswith(f"{what} needs host memory")
+        assert '.to("cpu")' in info.value.hint
+    with pytest.raises(ad.ExchangeError, match="a value of an Array"):
+        list(column)

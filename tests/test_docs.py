@@ -1,29 +1,42 @@
 """The documentation is true: examples run, links lead somewhere, lists are complete."""
 
 import ast
+import contextlib
+import importlib
 import importlib.metadata
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import arrowdev
+import compiler
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()
 ]
-# ```python ... ```, with <!-- needs: pandas>=3 --> in front where the newest release is needed.
+# ```python ... ```, with <!-- needs: pandas>=3 --> in front where the newest release is needed,
+# <!-- needs: GPU --> where a GPU is, <!-- needs: CUDA --> where the stand-in driver will do.
 BLOCK = re.compile(
     r"^(?:<!-- needs: (?P<needs>.*?) -->\n\n?)?```python\n(?P<code>.*?)^```$", re.M | re.S
 )
+IS_REAL = os.environ.get("ARROWDEV_GPU", "0") not in ("", "0")
+DEVICES = {"GPU", "CUDA"}
+# What makes their devices known, or skips where there are none.
+SETUP = {"dpnp": "peer_oneapi", "pyopencl": "peer_opencl"}
+for setup in SETUP.values():  # now: the first look at a runtime decides
+    with contextlib.suppress(pytest.skip.Exception):
+        importlib.import_module(setup)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def is_installed_as_needed(needs):
     """Whether "pandas>=3" holds; a library that is missing counts, its test will skip."""
-    for requirement in (needs or "").split():
+    for requirement in {*(needs or "").split()} - DEVICES:
         name, _, least = requirement.partition(">=")
         try:
             found = importlib.metadata.version(name)
@@ -44,7 +57,8 @@ def examples():
             line = text.count("\n", 0, block.start("code"))
             headings = re.findall(r"^#+ (.*)$", text[: block.start()], re.M)
             name = f"{page.relative_to(ROOT)}:{line}-{headings[-1] if headings else ''}"
-            yield pytest.param(page, line, block["code"], id=name.replace(" ", "_"))
+            needs = DEVICES & {*(block["needs"] or "").split()}
+            yield pytest.param(page, line, block["code"], needs, id=name.replace(" ", "_"))
 
 
 def imported_libraries(code):
@@ -58,12 +72,43 @@ def imported_libraries(code):
     return [n for n in names if n.partition(".")[0] not in {*sys.stdlib_module_names, "arrowdev"}]
 
 
-@pytest.mark.parametrize(("page", "line", "code"), list(examples()))
-def test_example_runs(page, line, code):
+def run_on_cuda(page, line, code):
+    """In a process of its own, with a real driver or the stand-in one."""
+    driver = "" if IS_REAL else "import fakegpu; fakegpu.load('cuda')"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); {driver}\n"
+    script += "\n" * (line - 1) + code
+    names = {"ARROWDEV_CUDA_LIBRARY", "ARROWDEV_HIP_LIBRARY"}  # of conftest.py
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+@pytest.mark.parametrize(("page", "line", "code", "needs"), list(examples()))
+def test_example_runs(page, line, code, needs):
+    if "GPU" in needs and not IS_REAL:
+        pytest.skip("needs a GPU")
     for name in imported_libraries(code):
         pytest.importorskip(name)
+        if name in SETUP:
+            importlib.import_module(SETUP[name])
+    if needs:
+        run_on_cuda(page, line, code)
+        return
     # Line numbers of a traceback are those of the page.
     exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "example"})
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
+def test_backend_of_the_walk_through_compiles():
+    page = ROOT / "docs/internals/add_a_backend.md"
+    [code] = re.findall(r"^```c\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    compiler.check(code, *compiler.STRICT)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -214,6 +214,15 @@ CONSTANTS_OF_BOTH = {
         "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         "hipErrorStreamCaptureUnsupported",
     ),
+    "AD_GPU_CAPTURE_INVALIDATED": (
+        "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        "hipErrorStreamCaptureInvalidated",
+    ),
+    "AD_GPU_CAPTURE_IMPLICIT": (
+        "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+        "hipErrorStreamCaptureImplicit",
+    ),
+    "AD_GPU_CAPTURED_EVENT": ("CUDA_ERROR_CAPTURED_EVENT", "hipErrorCapturedEvent"),
     "AD_GPU_CAPTURE_WRONG_THREAD": (
         "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
         "hipErrorStreamCaptureWrongThread",
@@ -222,6 +231,10 @@ CONSTANTS_OF_BOTH = {
     "AD_GPU_EVENT_BLOCKING_SYNC": ("CU_EVENT_BLOCKING_SYNC", "hipEventBlockingSync"),
     "AD_GPU_EVENT_DISABLE_TIMING": ("CU_EVENT_DISABLE_TIMING", "hipEventDisableTiming"),
     "AD_GPU_HOST_PORTABLE": ("CU_MEMHOSTALLOC_PORTABLE", "hipHostMallocPortable"),
+    "AD_GPU_CAPTURE_MODE_RELAXED": (
+        "CU_STREAM_CAPTURE_MODE_RELAXED",
+        "hipStreamCaptureModeRelaxed",
+    ),
 }
 
 CONSTANTS_OF_CUDA = {

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -11,15 +12,16 @@ import pytest
 
 import arrowdev
 from arrowdev import __main__ as command
-from arrowdev import _matrix, _matrix_peers
+from arrowdev import _matrix, _matrix_device_peers, _matrix_peers
 from arrowdev._matrix_peers import PEERS, Payload
+from arrowdev.testing import software_device
 
 OWN = "ad.Array,ad.Tensor,memoryview,bytes,ctypes,array.array"
 
 
-def matrix_json(capsys, *arguments, status=0):
+def matrix_json(capsys, *arguments, device="cpu"):
     """The JSON of a run in this process, its pairs by (producer, consumer)."""
-    assert command.main(["matrix", "--json", *arguments]) == status
+    assert command.main(["matrix", "--json", "--device", device, *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     return found, {(pair["producer"], pair["consumer"]): pair for pair in found["pairs"]}
 
@@ -30,7 +32,8 @@ def run_matrix(*peers, dtype="int64", length=20):
 
 
 def run_peers(*peers, as_json=False):
-    return _matrix.run(argparse.Namespace(only=peers, json=as_json, dtype="int64"))
+    options = argparse.Namespace(only=peers, json=as_json, dtype="int64", device=None)
+    return _matrix.run(options)
 
 
 # --- what comes out ---------------------------------------------------------------
@@ -96,7 +99,7 @@ def test_light_libraries(capsys, name):
 
 
 def test_the_table(capsys):
-    assert command.main(["matrix", "--only", OWN]) == 0
+    assert command.main(["matrix", "--only", OWN, "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert max(map(len, lines)) <= _matrix.WIDTH
@@ -283,6 +286,246 @@ def test_an_interrupt_ends_the_run():
         run_matrix(Interrupts)
 
 
+# --- devices ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def devices():
+    with software_device(devices=2, timeout=20) as device:
+        yield device
+
+
+def test_every_device_has_a_table(devices, capsys):
+    only = ("--only", "ad.Array,ad.Tensor,memoryview")
+    found, _ = matrix_json(capsys, *only, device="cpu,ext_dev")
+    assert [d["device"] for d in found["devices"]] == ["ext_dev:0", "ext_dev:1"]
+    pairs = [(p["device"], p["producer"], p["consumer"]) for p in found["pairs"]]
+    own = ["ad.Array", "ad.Tensor"]
+    assert [p for p in pairs if p[0] == "ext_dev:1"] == [
+        ("ext_dev:1", x, y) for x in own for y in own
+    ]
+    assert {p["through"]["result"] for p in found["pairs"]} == {"zero-copy"}
+    everywhere = ["cpu", "ext_dev:0", "ext_dev:1"]
+    moves = {(m["device"], m["target"]): m for m in found["moves"]}
+    assert set(moves) == {(x, y) for x in everywhere for y in everywhere if x != y}
+    assert {m["through"]["result"] for m in moves.values()} == {"copy"}
+    how = moves["cpu", "ext_dev:1"]["through"]["how"]
+    assert how == "arrowdev.array(arrowdev.tensor(x).to('ext_dev:1'))"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tried"),
+    [
+        ("cpu", {"cpu"}),
+        ("ext_dev", {"ext_dev:0", "ext_dev:1"}),
+        ("EXT_DEV:1", {"ext_dev:1"}),
+        ("cpu,ext_dev:0", {"cpu", "ext_dev:0"}),
+    ],
+)
+def test_device_filter(devices, capsys, wanted, tried):
+    found, _ = matrix_json(capsys, "--only", "ad.Array,bytes", device=wanted)
+    assert {pair["device"] for pair in found["pairs"]} == tried
+
+
+def test_host_alone_asks_no_runtime(tmp_path):
+    then = "from arrowdev import _core; print('asked', sys.modules.keys() & {'dpctl', 'dpnp'})"
+    done = in_fresh_process(tmp_path, "matrix", "--device", "cpu", then=then)
+    assert "asked set()" in done.stdout
+    assert "On " not in done.stdout and ".to()" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["gpu", ",", "cuda:x"])
+def test_unknown_devices(capsys, name):
+    with pytest.raises(SystemExit) as caught:
+        command.main(["matrix", "--device", name])
+    assert caught.value.code == 2
+    assert "--device" in capsys.readouterr().err
+
+
+class OnSoftware(_matrix_device_peers.OwnDeviceArray):
+    """A device library that plants a fault."""
+
+    name = "planted"
+    module = "json"
+    types = ("ext_dev",)
+
+    def version(self):
+        return "1"
+
+    def places(self):
+        return ["ext_dev:0"]
+
+
+class WrongOnDevice(OnSoftware):
+    def through(self, payload):
+        values = payload.aligned()
+        values[3] += 1
+        return "shift(x)", lambda x: arrowdev.array(values).to(self.device)
+
+
+class NoDeviceHere(OnSoftware):
+    def places(self):
+        raise _matrix_device_peers.NoDevice("the driver sleeps")
+
+
+class CannotMake(OnSoftware):
+    def make(self, payload):
+        raise RuntimeError("out of memory\nsecond line")
+
+
+class Missing(OnSoftware):
+    module = "arrowdev_no_such_module"
+    pip = "no-such-package"
+
+
+def test_wrong_on_a_device(devices, capsys):
+    assert run_peers(WrongOnDevice) == 1
+    out = capsys.readouterr().out
+    line = "!!   planted to planted on ext_dev:0 by shift(x): value 3 is 4, not 3"
+    assert line in out.splitlines()
+
+
+def test_wrong_when_moved(devices, monkeypatch):
+    monkeypatch.setattr(_matrix_device_peers.OwnDeviceArray, "values", lambda self, obj: [0] * 20)
+    host, device = _matrix_peers.Memoryview(), _matrix_device_peers.OwnDeviceArray()
+    payload = Payload(length=20)
+    move = _matrix.try_move(host, host.make(payload), device, payload, ("cpu", "ext_dev:0"))
+    assert (move.through.result, move.through.reason) == ("wrong", "value 1 is 0, not 1")
+
+
+def test_library_without_a_device(devices, capsys):
+    assert run_peers(NoDeviceHere, _matrix_device_peers.OwnDeviceArray) == 0
+    assert "\nNo device for planted 1: the driver sleeps\n" in capsys.readouterr().out
+
+
+def test_library_whose_device_fails(devices, capsys):
+    assert run_peers(CannotMake) == 0
+    out = capsys.readouterr().out
+    assert "Left out on ext_dev:0: planted 1: RuntimeError: out of memory\n" in out
+
+
+def test_device_library_is_recommended_where_its_device_is(devices, monkeypatch, capsys):
+    monkeypatch.setattr(_matrix, "DEVICE_PEERS", (Missing,))
+    hint = "pip install no-such-package"
+    assert run_peers(Missing) == 0
+    assert hint not in capsys.readouterr().out  # no device was tried
+    assert run_peers(Missing, _matrix_device_peers.OwnDeviceArray) == 0
+    assert hint in capsys.readouterr().out
+
+
+def run_peers_apart(code, *arguments, hide=False):
+    """The matrix in a process of its own, after `code`: the first look at a runtime decides."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+{code}
+from arrowdev.__main__ import main
+status = main(["matrix", "--json", *{arguments!r}])
+sys.stdout.flush()
+raise SystemExit(status)
+"""
+    environment = dict(os.environ)
+    if not hide:
+        for runtime in ("CUDA", "HIP"):
+            environment.pop(f"ARROWDEV_{runtime}_LIBRARY", None)  # of conftest.py
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def results(found, kind):
+    return {pair["through"]["result"] for pair in found[kind]}
+
+
+def libraries_on(found, device):
+    return {lib["name"] for lib in found["libraries"] if lib["device"] == device}
+
+
+def test_oneapi():
+    pytest.importorskip("dpnp")
+    found = run_peers_apart("", "--only", "arrowdev,dpnp,dpctl", "--device", "oneapi")
+    if not found["devices"]:
+        pytest.skip("could not import 'intel_opencl_rt': SYCL has no device with USM")
+    [device, *_] = [d["device"] for d in found["devices"]]
+    assert libraries_on(found, device) == {"ad.Array", "ad.Tensor", "dpnp", "usm_ndarray"}
+    assert results(found, "pairs") == {"zero-copy"}
+
+
+def test_opencl():
+    pytest.importorskip("pyopencl")
+    found = run_peers_apart("", "--only", "arrowdev,pyopencl,memoryview", "--device", "cpu,opencl")
+    if not any("cl.Buffer" in libraries_on(found, d["device"]) for d in found["devices"]):
+        pytest.skip("could not import 'pocl': pyopencl has no device that arrowdev has")
+    assert results(found, "pairs") == {"zero-copy"}
+    assert results(found, "moves") == {"copy"}
+    taken = [p for p in found["pairs"] if p["producer"] == "cl.Buffer"]
+    assert len(taken) == 3 * len({p["device"] for p in taken})
+    assert all("from_pointer" in p["through"]["how"] for p in taken)
+
+
+def test_cuda_libraries_on_the_stand_in_driver():
+    pytest.importorskip("numba.cuda")
+    pytest.importorskip("cuda.core")
+    found = run_peers_apart(
+        "import fakegpu; fakegpu.load('cuda')",
+        *("--only", "arrowdev,numba-cuda,cuda-core", "--device", "cuda"),
+    )
+    assert [d["device"] for d in found["devices"]] == ["cuda:0", "cuda:1"]
+    assert libraries_on(found, "cuda:1") == {"ad.Array", "ad.Tensor", "numba-cuda", "cuda-core"}
+    assert len(found["pairs"]) == 2 * 4 * 4
+    assert results(found, "pairs") == {"zero-copy"}
+    assert results(found, "moves") == {"copy"}
+
+
+def test_device_that_arrowdev_does_not_see(monkeypatch):
+    pytest.importorskip("numba.cuda")
+    monkeypatch.setenv("ARROWDEV_CUDA_LIBRARY", "/nowhere/libcuda.so.1")
+    found = run_peers_apart(
+        "import fakegpu; fakegpu.load('cuda')",
+        *("--only", "arrowdev,numba-cuda", "--device", "cuda:1"),
+        hide=True,
+    )
+    [numba, *own] = found["libraries"]
+    assert numba["reason"] is None
+    assert [(lib["name"], lib["device"]) for lib in own] == [
+        ("ad.Array", "cuda:1"),
+        ("ad.Tensor", "cuda:1"),
+    ]
+    assert {lib["reason"].partition(";")[0] for lib in own} == {
+        "arrowdev has no runtime of this device"
+    }
+
+
+def test_libraries_without_any_device(monkeypatch, tmp_path):
+    """OpenCL and SYCL are installed, and find no driver."""
+    pytest.importorskip("pyopencl")
+    pytest.importorskip("dpnp")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    only = ("--only", "dpnp,pyopencl,arrowdev,memoryview", "--device", "cpu,opencl,oneapi")
+    found = run_peers_apart("", *only)
+    reasons = {lib["name"]: lib["reason"] for lib in found["libraries"] if not lib["device"]}
+    assert set(reasons) == {"dpnp", "usm_ndarray", "cl.Buffer"} and all(reasons.values())
+    assert found["devices"] == [] and found["moves"] == []
+    assert {pair["device"] for pair in found["pairs"]} == {"cpu"}
+
+
+@pytest.mark.parametrize("name", ["numba-cuda", "cuda-core", "torch", "jax", "cupy"])
+def test_gpu_library_without_a_gpu(name):
+    found = run_peers_apart("", "--only", f"{name},ad.Array", "--device", "cuda")
+    if found["devices"]:
+        pytest.skip("could not import 'no_gpu': there is one")
+    [library] = found["libraries"]
+    assert library["device"] is None and library["reason"]
+    assert library["missing"] == (library["version"] is None)
+    assert found["pairs"] == []
+
+
 # --- the command ------------------------------------------------------------------------
 
 
@@ -308,7 +551,7 @@ finally:
 
 
 def test_with_nothing_but_arrowdev(tmp_path):
-    done = in_fresh_process(tmp_path, "matrix")
+    done = in_fresh_process(tmp_path, "matrix", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert "22 zero-copy, 2 refused, of 24 pairs" in done.stdout
     hint = done.stdout.split("Not installed, each would add a row: ")[1]
@@ -320,7 +563,9 @@ def test_only_imports_nothing_else(tmp_path):
     """Modules of the names of libraries, which tell on stderr that they are imported."""
     for name in ("numpy", "torch", "pyarrow", "tvm_ffi"):
         (tmp_path / f"{name}.py").write_text(f"import sys; print('HERE {name}', file=sys.stderr)")
-    done = in_fresh_process(tmp_path, "matrix", "--only", "tvm_ffi,memoryview", "--json")
+    done = in_fresh_process(
+        tmp_path, "matrix", "--only", "tvm_ffi,memoryview", "--json", "--device", "cpu"
+    )
     assert done.returncode == 0, done.stderr
     assert re.findall("HERE (.*)", done.stderr) == ["tvm_ffi"]
     libraries = {library["name"]: library for library in json.loads(done.stdout)["libraries"]}
@@ -330,14 +575,14 @@ def test_only_imports_nothing_else(tmp_path):
 
 def test_as_a_module():
     done = subprocess.run(
-        [sys.executable, "-m", "arrowdev", "matrix", "--only", "arrowdev", "--json"],
+        [sys.executable, "-m", "arrowdev", "matrix", "--only", "memoryview,bytes", "--json"],
         capture_output=True,
         text=True,
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
     names = [library["name"] for library in json.loads(done.stdout)["libraries"]]
-    assert names == ["ad.Array", "ad.Tensor"]
+    assert names == ["memoryview", "bytes"]
 
 
 @pytest.mark.parametrize("arguments", [["matrix", "--only", "nunpy"], ["matrix", "--only", ","]])
@@ -353,5 +598,5 @@ def test_help(capsys):
         command.main(["matrix", "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    for option in ("--only", "--json", "--dtype"):
+    for option in ("--only", "--device", "--json", "--dtype"):
         assert option in out

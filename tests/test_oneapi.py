@@ -9,6 +9,7 @@ import ctypes
 import gc
 import sys
 import threading
+import time
 import weakref
 
 import c_library
@@ -677,3 +678,51 @@ _Static_assert(AD_SYCL_ARG_INT64 == DPCTL_INT64_T, "");
 _Static_assert(AD_SYCL_ARG_POINTER == DPCTL_VOID_PTR, "");
 """
     compiler.check(source, include=(compiler.CSRC, folder))
+
+
+class Owner:
+    """Says when the memory was let go."""
+
+    def __init__(self, memory, gone):
+        self.memory, self.gone = memory, gone
+
+    def __del__(self):
+        self.gone.append(True)
+
+
+@pytest.mark.parametrize("n", [1, 33, 80])
+def test_memory_that_many_queues_use(queue, n):
+    """SYCL cannot wait for a device: each queue is remembered, the last one too."""
+    memory, gone = dpnp.zeros(8, dtype="i8", sycl_queue=queue), []
+    pointer = peer.memory_of(memory)._pointer
+    tensor = ad.Tensor.from_pointer(pointer, (8,), "int64", peer.NAME, owner=Owner(memory, gone))
+    queues = [peer.queue(context=queue.sycl_context) for _ in range(n)]
+    for consumer in queues:
+        tensor.wait(consumer)
+    with Gate(queues[-1]) as gate:
+        del tensor
+        gc.collect()
+        time.sleep(0.2)
+        assert not gone
+        gate.open()
+    peer.wait_until(lambda: gone)
+
+
+def test_the_device_waits_for_our_own_queue(queue):
+    """However many others came along since."""
+    device = ad.device(peer.NAME)
+    array = ad.tensor(np.arange(8)).to(peer.NAME)  # makes our queue
+    array.synchronize()
+    source = dpnp.zeros(8, dtype="i8", sycl_queue=queue)
+    queue.wait()
+    with Gate(queue) as gate:
+        pending = ad.tensor(source)
+        copied = ad.tensor(pending, copy=True)  # on our queue, behind the gate
+        for _ in range(80):
+            copied.wait(peer.queue(context=queue.sycl_context))
+        assert not copied.is_ready()
+        opener = threading.Timer(0.3, gate.open)
+        opener.start()
+        device.synchronize()
+        assert copied.is_ready()
+        opener.join()

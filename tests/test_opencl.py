@@ -10,6 +10,8 @@ import ctypes
 import gc
 import subprocess
 import sys
+import threading
+import time
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -552,6 +554,41 @@ class TestRelease:
             assert not tensor.is_ready()
             gate.open()
         assert np.asarray(tensor.to("cpu")).tolist() == NUMBERS.tolist()
+
+    def test_memory_that_many_queues_use(self, context):
+        """OpenCL cannot wait for a device: each queue is remembered, the last one too."""
+        memory = peer.buffer(context, NUMBERS)
+        gone = []
+        tree = array_on_device(memory)
+        tree.array.on_release = lambda: gone.append(True)
+        array = ad.array(ac.OnDevice(tree))
+        queues = [cl.CommandQueue(context, peer.DEVICES[0]) for _ in range(80)]
+        for queue in queues:
+            array.wait(queue)
+        with Gate(queues[0]) as first, Gate(queues[-1]) as last:
+            del array
+            gc.collect()
+            time.sleep(0.1)
+            assert not gone
+            last.open()
+            time.sleep(0.1)
+            assert not gone
+            first.open()
+        peer.wait_until(lambda: gone)
+
+    def test_the_device_waits_for_our_own_queue(self, queue, context):
+        """However many others came along since."""
+        gate, tensor = pending(queue)
+        with gate:
+            copied = ad.tensor(tensor, copy=True)
+            for _ in range(80):
+                copied.wait(cl.CommandQueue(context, peer.DEVICES[0]))
+            assert not copied.is_ready()
+            opener = threading.Timer(0.3, gate.open)
+            opener.start()
+            ad.device(peer.name()).synchronize()
+            assert copied.is_ready()
+            opener.join()
 
 
 class TestFaults:

@@ -9,9 +9,13 @@ the host protocols) are tested on the stand-in drivers and, where there is one, 
 tests/gpu_cuda and tests/gpu_hip; those of oneAPI in tests/test_oneapi.py.
 """
 
+import contextlib
 import ctypes
+import sys
 import threading
 import time
+import types
+import weakref
 from ctypes import POINTER
 
 import dlpack_ctypes as dl
@@ -175,7 +179,93 @@ def test_our_own_objects_with_a_stream(world):
     assert world.waits(world.consumer)
 
 
+# --- import: what is made on the way ----------------------------------------------------
+
+
+def column(type_name, n_bytes, length):
+    """A column of ones on the device, ready."""
+    values = ad.tensor(bytearray(b"\xff" * n_bytes))
+    array = ad.Array.from_buffers(type_name, length, [None, values]).to("ext_dev:0")
+    array.synchronize()
+    return array
+
+
+def matrix(strides=(16, 1)):
+    """A tensor on the device, ready."""
+    rows = column("uint8", 256, 256)
+    return ad.Tensor.from_pointer(
+        ad.tensor(rows).data_ptr, (16, 16), "uint8", (EXT_DEV, 0), strides=strides, owner=rows
+    )
+
+
+# Where the copy comes from, and how it is made.
+MADE = {
+    "tensor of an array, copied": (
+        lambda: column("uint8", 256, 256),
+        lambda source, **how: ad.tensor(source, copy=True, **how),
+    ),
+    "tensor of bits": (lambda: column("bool", 32, 256), ad.tensor),
+    "tensor in another order": (
+        matrix,
+        lambda source, **how: ad.tensor(source, order="F", **how),
+    ),
+    "tensor, copied": (matrix, lambda source, **how: ad.tensor(source, copy=True, **how)),
+    "array, copied": (
+        lambda: column("uint8", 256, 256),
+        lambda source, **how: ad.array(source, copy=True, **how),
+    ),
+    "array of a tensor, copied": (
+        matrix,
+        lambda source, **how: ad.array(source, copy=True, **how),
+    ),
+    "array of strides": (lambda: matrix(strides=(1, 16)), ad.array),
+}
+
+
+def address_of(thing):
+    return thing.data_ptr if isinstance(thing, ad.Tensor) else ad.tensor(thing).data_ptr
+
+
+@pytest.mark.parametrize(("source", "make"), MADE.values(), ids=MADE)
+def test_the_stream_waits_for_what_was_made_on_the_way(device, source, make):
+    """The copy may be made on another queue, which is held here; and it is not given back while
+    the stream that was named reads it."""
+    maker, consumer, found = device.queue(), device.queue(), device.empty(128)
+    source = source()
+    maker.hold()
+    with ad.use_stream(maker):
+        made = make(source, stream=consumer)
+    consumer.copy(found, address_of(made), 128)
+    del made
+    with contextlib.suppress(ad.DeviceError):
+        consumer.synchronize(timeout=SHORT)  # all that it does before the copy is made
+    maker.release()
+    assert set(consumer.read(found)) <= {1, 255}
+    device.synchronize()
+
+
 # --- import: stream=-1 ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "make"), MADE.values(), ids=MADE)
+def test_off_is_not_said_of_our_own_copies(device, source, make):
+    source, maker = source(), device.queue()
+    with maker.held(), ad.use_stream(maker):
+        made = make(source, stream=-1)
+        assert made.sync_event is not None and not made.is_ready()
+    made.synchronize()
+
+
+def test_off_is_not_said_of_our_copy_of_what_came(world):
+    with ad.use_stream(world.producer):
+        made = ad.tensor(world.carrying(), stream=-1, copy=True)
+    assert made.data_ptr != world.memory.address
+    assert not made.is_ready()
+
+
+def test_off_and_a_device(device):
+    assert ad.array(column("uint8", 8, 8), stream=-1, device="cpu").to_pylist() == [255] * 8
+    assert ad.array(column("uint8", 8, 8), stream=-1, device="ext_dev:1").device.id == 1
 
 
 def test_off_drops_what_came(world):
@@ -304,6 +394,38 @@ def test_streams_of_another_kind(world):
         with pytest.raises(ad.ExchangeError, match="stream of cuda") as info:
             call()
         assert info.value.reason == "stream" and info.value.hint
+
+
+USES = {
+    "wait": lambda tensor, queue: tensor.wait(queue),
+    "wait on its number": lambda tensor, queue: tensor.wait(queue.handle),
+    "tensor": lambda tensor, queue: ad.tensor(tensor, stream=queue),
+    "array": lambda tensor, queue: ad.array(tensor, stream=queue),
+    "tensor, copied": lambda tensor, queue: ad.tensor(tensor, stream=queue, copy=True),
+    "into": lambda tensor, queue: ad.convert(tensor, ad.Tensor, stream=queue),
+    "__dlpack__": lambda tensor, queue: tensor.__dlpack__(stream=queue),
+}
+
+
+@pytest.mark.parametrize("is_pending", [True, False])
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_queue_of_another_device(world, use, is_pending):
+    """It is refused whether or not there is anything to wait for, and nothing is noted of it."""
+    owner = Producer((0.0,))
+    gone = weakref.ref(owner)
+    how = {"stream": world.producer} if is_pending else {}
+    tensor = ad.Tensor.from_pointer(
+        world.memory.address, (3,), "float32", (EXT_DEV, 0), owner=owner, **how
+    )
+    queue = world.device.queue(1)
+    with pytest.raises(ad.ExchangeError, match=r"ext_dev:1.*ext_dev:0") as info:
+        use(tensor, queue)
+    assert info.value.reason == "stream"
+    del owner, info
+    with queue.held():
+        world.use(queue)
+        del tensor
+        assert gone() is None
 
 
 def test_zero_is_no_queue(world):
@@ -479,6 +601,25 @@ def test_exchange_allocates_on_the_device(device, table):
     assert device.kind_of(tensor.data) is None
 
 
+def test_exchange_refuses_data_where_there_is_no_current_queue(world, table):
+    """What is pending on them, nobody knows; and they go back at once."""
+    managed, out = world.carrying(Managed), ctypes.py_object()
+    pointer = ctypes.cast(ctypes.addressof(managed.struct), POINTER(dl.Versioned))
+    call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
+        ctypes.cast(table.to_py, ctypes.c_void_p).value
+    )
+    with pytest.raises(ad.ExchangeError, match=r"arrowdev\.use_stream") as info:
+        call(ctypes.cast(pointer, ctypes.c_void_p), ctypes.addressof(out))
+    assert info.value.reason == "stream" and managed.deleted == 1
+
+
+def test_exchange_allocates_nothing_where_there_is_no_current_queue(device, table):
+    result, out, errors = allocate(table, (EXT_DEV, 0))
+    assert result == -1 and not out
+    ((kind, message),) = errors
+    assert kind == b"BufferError" and b"no current queue" in message
+
+
 def test_exchange_cannot_allocate(device, table):
     result, out, errors = allocate(table, (EXT_DEV, 99))
     assert result == -1 and not out and len(errors) == 1
@@ -487,7 +628,7 @@ def test_exchange_cannot_allocate(device, table):
 # --- export: into() ---------------------------------------------------------------------
 
 
-def into_foreign(world, queue):
+def into_foreign(world, queue, into=lambda tensor, cls: tensor.into(cls)):
     """tensor.into() a class that works on `queue`; what it got is deleted at once."""
     foreign = Foreign(stream=queue.handle if queue else None)
     taken = []
@@ -499,12 +640,47 @@ def into_foreign(world, queue):
         return 0
 
     foreign.table.to_py = dl.TO_PY(to_py)
-    assert world.pending().into(foreign.type) is taken
+    assert into(world.pending(), foreign.type) is taken
     return taken[0]
 
 
 def test_into_makes_the_library_wait(world):
     into_foreign(world, world.consumer).delete()
+    assert world.waits(world.consumer)
+
+
+INTO = {
+    "into": lambda obj, cls, stream: obj.into(cls, stream=stream),
+    "convert": lambda obj, cls, stream: ad.convert(obj, cls, stream=stream),
+}
+
+
+@pytest.mark.parametrize("into", INTO.values(), ids=INTO)
+def test_into_makes_the_named_stream_wait(world, into):
+    """The library works on a queue of its own, and the caller on another one."""
+    into_foreign(
+        world, world.device.queue(), lambda obj, cls: into(obj, cls, world.consumer)
+    ).delete()
+    assert world.waits(world.consumer)
+
+
+@pytest.mark.parametrize("into", INTO.values(), ids=INTO)
+def test_into_by_a_function_makes_the_named_stream_wait(world, into, monkeypatch):
+    """As with CuPy, whose from_dlpack() knows no stream."""
+    library = types.ModuleType("cupy")
+
+    class ndarray:
+        __module__ = "cupy"
+
+    def from_dlpack(source):
+        result = ndarray()
+        result.source = source
+        return result
+
+    library.ndarray, library.from_dlpack = ndarray, from_dlpack
+    monkeypatch.setitem(sys.modules, "cupy", library)
+    result = into(world.pending(), ndarray, world.consumer)
+    assert result.source.data_ptr == world.memory.address
     assert world.waits(world.consumer)
 
 

@@ -19,7 +19,7 @@ from arrow_ctypes import ArrayNode, OnDevice, SchemaNode, Tree
 
 import arrowdev as ad
 from arrowdev import testing
-from arrowdev.testing import software_device
+from arrowdev.testing import SoftwareDevice, software_device
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the software device needs Linux"
@@ -56,6 +56,11 @@ def settled(device):
 # --- the device itself -------------------------------------------------------------------------
 
 
+def died_of_a_fault(done):
+    """By a signal, or because a sanitizer caught it first."""
+    return done.returncode == -signal.SIGSEGV or "AddressSanitizer: SEGV" in done.stderr
+
+
 class TestMemory:
     def test_the_host_cannot_read_it(self):
         done = run_isolated("""
@@ -70,7 +75,7 @@ class TestMemory:
                 ctypes.string_at(memory.address, 4)
                 print("never here")
         """)
-        assert done.returncode == -signal.SIGSEGV
+        assert died_of_a_fault(done)
         assert done.stdout == "still here\n"
 
     def test_the_host_cannot_read_an_array_of_it(self):
@@ -83,7 +88,7 @@ class TestMemory:
                 print(array.buffers[1].nbytes, flush=True)
                 ctypes.string_at(array.buffers[1].data_ptr, 8)
         """)
-        assert done.returncode == -signal.SIGSEGV
+        assert died_of_a_fault(done)
         assert done.stdout == "24\n"
 
     def test_fresh_memory_is_no_plausible_data(self, device):
@@ -660,6 +665,45 @@ class TestFailures:
         assert "fail_at" in str(caught.value)
         assert array.to("cpu").to_pylist() == [1, 2]
 
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_source_of_a_copy_elsewhere_outlives_the_events_failure(self, waits):
+        """The copy runs on the other device: that its own is idle proves nothing."""
+        with testing.software_device(timeout=0.3) as device:
+            queue, other = device.queue(), device.queue(1)
+            array = ad.array(device.array([1, 2], queue=queue))
+            queue.synchronize()
+            other.hold()
+            copied = array.to("ext_dev:1", stream=other)
+            n_memories = device.live()[0]
+            device.fail_at(0 if waits else 2, "event_query")
+            del array
+            gc.collect()
+            if waits:
+                with pytest.raises(ad.DeviceError, match="TIMEOUT"):
+                    ad.device("ext_dev:0").synchronize()
+            time.sleep(0.1)
+            device.fail_at(0)
+            assert device.live()[0] == n_memories
+            other.release()
+            device.synchronize()
+            assert copied.to("cpu").to_pylist() == [1, 2]
+
+    def test_memory_outlives_a_failed_count_of_its_nulls(self, device):
+        queue, other = device.queue(), device.queue()
+        array = ad.array(device.array([1, None, 3], queue=queue))
+        queue.synchronize()
+        other.hold()
+        n_memories = device.live()[0]
+        device.fail_at(1, "event_synchronize")
+        with pytest.raises(ad.DeviceError, match="INJECTED"):
+            array.count_nulls(other)
+        del array
+        gc.collect()
+        time.sleep(0.05)
+        assert device.live()[0] == n_memories
+        other.release()
+        device.synchronize()  # which reports memory that was freed in use
+
     def test_all_calls_from_now_on(self, device):
         array = ad.array(device.array([1, 2]))
         device.fail_at(1, "copy", stay=True)
@@ -724,3 +768,118 @@ class TestFailures:
         else:
             raise AssertionError("the scenario never ends")
         assert n_failures > 0
+
+
+class TestArgumentsOfTheSoftwareDevice:
+    @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), None, "x", True, 1e30])
+    def test_a_timeout_that_is_none(self, timeout):
+        with pytest.raises((TypeError, ValueError), match="timeout must be"):
+            software_device(timeout=timeout)
+        with software_device() as device:  # the process is as good as before
+            assert device.from_host(b"ab").nbytes == 2
+
+    @pytest.mark.parametrize("devices", [0, -1, 65, 1000, True, 1.5, "x"])
+    def test_a_number_of_devices_that_is_none(self, devices):
+        with pytest.raises((TypeError, ValueError), match="devices must be"):
+            software_device(devices)
+
+    def test_a_start_that_fails_is_undone(self, monkeypatch):
+        def fail(self):
+            raise KeyError("no")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SoftwareDevice, "reset", fail)
+            with pytest.raises(KeyError):
+                software_device().__enter__()
+        with software_device() as device:
+            assert device.n_devices == 2
+
+    @pytest.mark.parametrize(
+        "number", [-2, 99, 2**31 - 1, 2**32, 2**32 + 1, -(2**31), 2**63, 2**64]
+    )
+    def test_numbers_of_devices_are_not_cut(self, device, number):
+        calls = [
+            device.queue,
+            device.event,
+            device.synchronize,
+            device.memory_left,
+            lambda number: device.empty(4, number),
+            lambda number: device.set_memory_limit(4, number),
+        ]
+        for call in calls:
+            with pytest.raises((ad.DeviceError, OverflowError)):
+                call(number)
+
+    def test_sizes_and_values(self, device):
+        queue, memory = device.queue(), device.empty(8)
+        refused = [
+            lambda: queue.read(memory, -1),
+            lambda: device.peek(memory, -1),
+            lambda: queue.fill(memory, 1, -1),
+            lambda: queue.copy(memory, memory, -1),
+            lambda: device.empty(-1),
+            lambda: device.set_memory_limit(-1),
+            lambda: queue.fill(memory, 256),
+            lambda: queue.fill(memory, -1),
+            lambda: device.fail_at(-1),
+            lambda: setattr(queue, "delay", -1),
+            lambda: queue.synchronize(float("nan")),
+        ]
+        for call in refused:
+            with pytest.raises(ValueError, match="must be"):
+                call()
+        with pytest.raises(TypeError, match="nbytes must be an int"):
+            device.empty(1.5)
+
+    def test_memory_of_no_bytes(self, device):
+        queue = device.queue()
+        for memory in (device.empty(0), device.from_host(b"")):
+            assert memory.nbytes == 0
+            assert device.peek(memory) == queue.read(memory) == b""
+            queue.fill(memory, 1)
+            queue.copy(memory, memory)
+            queue.synchronize()
+
+    def test_a_call_that_nobody_makes_cannot_fail(self, device):
+        with pytest.raises(ValueError, match=r"no call 'nonsense'.*event_record"):
+            device.fail_at(1, "nonsense")
+
+    def test_every_call_that_is_made_can_be_named(self, device):
+        queue = device.queue()
+        column = ad.array(device.array([1, None, 3], queue=queue))
+        column.to("ext_dev:1").to("cpu")
+        column.count_nulls()
+        del column
+        assert len(set(device.calls)) > 5
+        for name in set(device.calls):
+            device.fail_at(0, name)
+
+    @pytest.mark.parametrize("rubbish", [5, None, "x", object()], ids=repr)
+    def test_only_device_arrays_are_read_back(self, device, rubbish):
+        with pytest.raises(TypeError, match="__arrow_c_device_array__, not"):
+            device.to_host(rubbish)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork with threads
+def test_a_forked_child_keeps_its_own_error(tmp_path):
+    seen = tmp_path / "seen"
+    child = 0
+    try:
+        with software_device():
+            child = os.fork()
+            if child == 0:
+                raise KeyError("the child's own")
+            os.waitpid(child, 0)
+    except BaseException as error:
+        if child != 0:
+            raise
+        try:
+            software_device().__enter__()
+        except BaseException as after:
+            seen.write_text(f"{error!r} {error.__context__!r} {type(after).__name__} {after}")
+        finally:
+            os._exit(0)
+    said = seen.read_text()
+    assert said.startswith('KeyError("the child\'s own") None DeviceError')
+    assert "FORKED" in said

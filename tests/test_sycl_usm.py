@@ -14,19 +14,19 @@ ADDRESS = 0xFF0000001000
 ONEAPI = ad.DeviceType.ONEAPI
 
 
-class Queue:
-    __module__ = "dpctl"  # queue objects are known by their library
+class SyclContext:
+    """Stands for dpctl's, which is known by its library and name."""
 
-    """Stands for dpctl.SyclQueue."""
+    __module__ = "dpctl._sycl_context"
 
 
-QUEUE = Queue()
+CONTEXT = SyclContext()
 GOOD = {
     "shape": (4,),
     "typestr": "|i4",
     "data": (ADDRESS, False),
     "version": 1,
-    "syclobj": QUEUE,
+    "syclobj": CONTEXT,
 }
 
 
@@ -96,8 +96,8 @@ def test_copy_needs_a_runtime():
 
 def test_stream_of_the_caller():
     """Nothing here can make a queue wait: see test_oneapi.py for one that can."""
-    with pytest.raises(TypeError, match="not Queue"):
-        ad.tensor(showing(), stream=Queue())
+    with pytest.raises(TypeError, match="not SyclContext"):
+        ad.tensor(showing(), stream=SyclContext())
     with pytest.raises(ad.ExchangeError) as info:
         ad.tensor(showing(), stream=0x5000)
     assert info.value.reason == "event"
@@ -108,7 +108,48 @@ def test_stream_of_the_caller():
 # --- export ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("syclobj", [QUEUE, "gpu:0", object()], ids=["queue", "filter", "context"])
+@pytest.mark.parametrize(
+    "syclobj",
+    [
+        "nonsense",
+        "",
+        "gpu:",
+        "gpu:x",
+        5,
+        True,
+        b"gpu",
+        object(),
+        SyclContext,
+        [],
+        "level_zero;gpu",
+    ],
+    ids=repr,
+)
+def test_what_says_nothing_about_the_memory_is_refused(syclobj):
+    with pytest.raises(ad.ExchangeError, match=r"syclobj is .* expected a dpctl") as info:
+        ad.tensor(showing({"syclobj": syclobj}))
+    assert info.value.reason == "malformed"
+
+
+@pytest.mark.parametrize("syclobj", [CONTEXT, "level_zero"], ids=["context", "filter"])
+def test_without_a_queue_nobody_knows_what_is_pending(syclobj):
+    tensor = ad.tensor(showing({"syclobj": syclobj}))
+    for ask in (tensor.is_ready, tensor.synchronize, tensor.__arrow_c_device_array__):
+        with pytest.raises(ad.ExchangeError, match="without a queue") as info:
+            ask()
+        assert "stream=-1" in info.value.hint
+        assert "runtime" not in str(info.value)
+
+
+class Subclass(SyclContext):
+    __module__ = "somebody"
+
+
+@pytest.mark.parametrize(
+    "syclobj",
+    [CONTEXT, Subclass(), "gpu:0", "0", "opencl:cpu:0"],
+    ids=["context", "subclass", "filter", "number", "three"],
+)
 def test_round_trip(syclobj):
     source = showing({"shape": (2, 3), "strides": (1, 2), "offset": 1, "syclobj": syclobj})
     shown = ad.tensor(source).__sycl_usm_array_interface__
@@ -130,7 +171,7 @@ def test_shows_an_array():
     assert shown["shape"] == (3,)
     assert shown["strides"] is None
     assert shown["data"][0] == ADDRESS + 4
-    assert shown["syclobj"] is QUEUE
+    assert shown["syclobj"] is CONTEXT
 
 
 def test_memory_without_a_queue_has_none():
@@ -151,7 +192,7 @@ def test_other_memory_has_none(device):
 
 
 def test_keeps_producer_and_queue_alive():
-    queue = Queue()
+    queue = SyclContext()
     source = showing({"syclobj": queue})
     objects = [weakref.ref(source), weakref.ref(queue)]
     tensor = ad.tensor(source)
@@ -169,8 +210,8 @@ def test_keeps_producer_and_queue_alive():
 def test_a_refusal_keeps_nothing(changes):
     source = showing(changes)
     before = sys.getrefcount(source)
-    queues = sys.getrefcount(QUEUE)
+    queues = sys.getrefcount(CONTEXT)
     with pytest.raises(ad.ExchangeError):
         ad.tensor(source)
     assert sys.getrefcount(source) == before
-    assert sys.getrefcount(QUEUE) == queues
+    assert sys.getrefcount(CONTEXT) == queues

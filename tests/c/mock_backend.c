@@ -256,14 +256,36 @@ mock_stream_place(ad_stream stream, ad_place hint, ad_place *out,
     return AD_OK;
 }
 
+#define FIRST_STREAM 0x50000
+
+static atomic_uint_fast64_t next_stream = FIRST_STREAM;
+static atomic_uint_fast64_t first_alive = FIRST_STREAM;
+
+void
+mock_lose_streams(void)
+{
+    atomic_store(&first_alive, atomic_load(&next_stream));
+}
+
+static ad_status
+mock_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+                         ad_error *err)
+{
+    if (stream.handle >= FIRST_STREAM &&
+        stream.handle < atomic_load(&first_alive)) {
+        return fail(place.device, "mock_stream_is_capturing", err);
+    }
+    *out = stream.handle == MOCK_CAPTURED_STREAM;
+    return AD_OK;
+}
+
 static ad_status
 mock_stream_create(ad_place place, ad_stream *out, ad_error *err)
 {
-    static atomic_uint_fast64_t next = 0x50000;
     if (enter(&counts.streams_created, MOCK_NONE)) {
         return fail(place.device, "mock_stream_create", err);
     }
-    out->handle = atomic_fetch_add(&next, 16);
+    out->handle = atomic_fetch_add(&next_stream, 16);
     return AD_OK;
 }
 
@@ -375,6 +397,7 @@ mock_claims_event(const void *sync_event)
                    .stream_place = mock_stream_place,                         \
                    .stream_create = mock_stream_create,                       \
                    .stream_destroy = mock_stream_destroy,                     \
+                   .stream_is_capturing = mock_stream_is_capturing,           \
                    .stream_wait = mock_stream_wait,                           \
                    .event_record = mock_event_record,                         \
                    .event_query = mock_event_query,                           \
@@ -389,7 +412,7 @@ const struct ad_backend mock_in_order = {
     .device_types = (const int32_t[]){IN_ORDER, PINNED, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE,
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE,
     .default_stream = {1},
     .load = mock_load,
     MOCK_SLOTS,

@@ -2,7 +2,8 @@
  * call can be made to fail, and every call is counted.
  *
  *   mock_in_order   type CUDA (and CUDA_HOST): streams in order, events that
- *                   can be pooled, memory freed in stream order
+ *                   can be pooled, memory freed in stream order, places that
+ *                   can be waited for
  *   mock_queues     type ONEAPI: nothing of that; sync_event is the handle
  *   mock_claims     type EXT_DEV: claims only sync_event == MOCK_CLAIMED
  *   mock_broken     type OPENCL: its library cannot be loaded
@@ -72,6 +73,9 @@ void mock_fail_all(mock_kind kind);
 long mock_live_events(void);
 /* The same for allocations. */
 long mock_live_memory(void);
+
+/* The streams that were created so far died with their context. */
+void mock_lose_streams(void);
 
 /* The last stream_wait: which stream. */
 uintptr_t mock_last_waiter(void);

@@ -103,7 +103,7 @@ test_blocked_wait_for_a_place_stops_nobody_else(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_park(tracked_new(&idle), PLACE(QUEUES, 0), NULL, 0, true);
+    ad_park(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
     rest(20); /* the thread blocks in there now */
     CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), S, &sync, NULL), AD_OK);
     ((mock_event *)sync->event.handle)->at = 0;
@@ -114,6 +114,70 @@ test_blocked_wait_for_a_place_stops_nobody_else(void)
     mock_finish();
     expect_soon(&idle, 1);
     ad_sync_unref(never);
+}
+
+static void *
+finish_later(void *unused)
+{
+    rest(300);
+    mock_finish();
+    return unused;
+}
+
+/* The thread hangs in the wait for one device; that is no reason to wait for
+ * it on behalf of another. */
+static void
+test_blocked_wait_for_a_device_stops_no_other(void)
+{
+    atomic_int idle = 0;
+    pthread_t other;
+    mock_reset();
+    mock_set_waits_finish(false);
+    ad_sync *never = pending_on(S);
+    ad_park(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
+    rest(20);
+    CHECK_INT(pthread_create(&other, NULL, finish_later, NULL), 0);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(idle, 0);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
+    CHECK_INT(idle, 1);
+    pthread_join(other, NULL);
+    ad_sync_unref(never);
+}
+
+/* An owner may not know its context, and pinned memory is used by its device:
+ * who asks for the device means them too. */
+static void
+test_waiting_finds_all_of_a_device(void)
+{
+    static const ad_place asked[] = {
+        {{IN_ORDER, 0}, (void *)0x1000},
+        {{IN_ORDER, 0}, NULL},
+        {{IN_ORDER, 0}, (void *)0x7777},
+        {{PINNED, 0}, NULL},
+    };
+    const ad_place known[] = {
+        {{IN_ORDER, 0}, NULL},
+        {{PINNED, 0}, NULL},
+        {{PINNED, -1}, NULL},
+        PLACE(IN_ORDER, 0),
+    };
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++) {
+            atomic_int released = 0;
+            atomic_int elsewhere = 0;
+            mock_reset();
+            ad_sync *sync = pending_on(S);
+            ad_sync *same = ad_sync_ref(sync);
+            ad_park(tracked_new(&released), known[i], &sync, 1, false);
+            ad_park(tracked_new(&elsewhere), PLACE(IN_ORDER, 1), &same, 1,
+                    false);
+            CHECK_INT(ad_parked_wait(asked[j], NULL), AD_OK);
+            CHECK_INT(released, 1);
+            mock_finish();
+            expect_soon(&elsewhere, 1);
+        }
+    }
 }
 
 static void
@@ -175,6 +239,33 @@ test_what_cannot_be_proven_stays_for_good(void)
     mock_fail_all(MOCK_NONE);
     CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 0);
+}
+
+static ad_owner *unproven[2];
+
+/* "Idle" means nothing to a runtime that knows queues only. */
+static void
+test_place_that_is_never_known_to_be_idle(void)
+{
+    static atomic_int released;
+    ad_sync *sync;
+    mock_reset();
+    unproven[0] = tracked_new(&released);
+    ad_park(unproven[0], PLACE(QUEUES, 0), NULL, 0, true);
+    CHECK_INT(ad_parked_count(), 0);
+    /* ... nor when an event fails that would have told. */
+    CHECK_INT(ad_sync_record(PLACE(QUEUES, 0), S, &sync, NULL), AD_OK);
+    mock_fail_all(MOCK_QUERY);
+    unproven[1] = tracked_new(&released);
+    ad_park(unproven[1], PLACE(QUEUES, 0), &sync, 1, false);
+    for (int i = 0; i < 5000 && ad_parked_count() > 0; i++) {
+        rest(1);
+    }
+    mock_fail_all(MOCK_NONE);
+    mock_finish();
+    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(released, 0);
+    CHECK_INT(mock_count().place_waits, 0);
 }
 
 static void
@@ -339,6 +430,48 @@ test_forked_child_starts_with_nothing(void)
     expect_soon(&released, 1);
 }
 
+static atomic_int n_forking;
+static pid_t forked;
+
+static void
+forking_destroy(ad_owner *base)
+{
+    fflush(NULL);
+    forked = fork();
+    tracked_destroy(base);
+}
+
+/* A destructor of a program forks, in the middle of a drain. The child's list
+ * begins anew, whatever the parent was about to do with its own. */
+static void
+test_release_may_fork(void)
+{
+    atomic_int other = 0;
+    int status = -1;
+    mock_reset();
+    mock_set_waits_finish(false);
+    atomic_store(&n_forking, 0);
+    ad_sync *syncs[2] = {pending_on(S), pending_on(S)};
+    ad_owner *owner = tracked_new(&n_forking);
+    owner->destroy = forking_destroy;
+    ad_park(owner, PLACE(IN_ORDER, 0), &syncs[0], 1, false);
+    ad_park(tracked_new(&other), PLACE(IN_ORDER, 0), &syncs[1], 1, false);
+    pid_t parent = getpid();
+    mock_set_waits_finish(true);
+    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    if (getpid() != parent) {
+        CHECK_INT(ad_parked_count(), 0);
+        CHECK_INT(other, 0);
+        child();
+        _exit(0);
+    }
+    expect_soon(&n_forking, 1);
+    CHECK(waitpid(forked, &status, 0) == forked);
+    CHECK_INT(status, 0);
+    expect_soon(&other, 1);
+    CHECK_INT(ad_parked_count(), 0);
+}
+
 /* Last: there is no thread afterwards. */
 static void
 test_stop_does_not_wait_for_the_device(void)
@@ -372,16 +505,20 @@ main(void)
         CHECK_TEST(test_waiting_releases_one_place_only),
         CHECK_TEST(test_idle_waits_for_the_place),
         CHECK_TEST(test_blocked_wait_for_a_place_stops_nobody_else),
+        CHECK_TEST(test_blocked_wait_for_a_device_stops_no_other),
+        CHECK_TEST(test_waiting_finds_all_of_a_device),
         CHECK_TEST(test_event_that_cannot_be_asked_falls_back_on_the_place),
         CHECK_TEST(test_captured_event_disturbs_no_capture),
         CHECK_TEST(test_errors_are_survived_and_told),
         CHECK_TEST(test_what_cannot_be_proven_stays_for_good),
+        CHECK_TEST(test_place_that_is_never_known_to_be_idle),
         CHECK_TEST(test_list_is_bounded),
         CHECK_TEST(test_without_memory_it_waits_here),
         CHECK_TEST(test_release_may_park_and_wait),
         CHECK_TEST(test_threads_park),
         CHECK_TEST(test_signals_go_to_the_program),
         CHECK_TEST(test_forked_child_starts_with_nothing),
+        CHECK_TEST(test_release_may_fork),
         CHECK_TEST(test_stop_does_not_wait_for_the_device),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

@@ -379,6 +379,7 @@ test_foreign_event(void)
     CHECK(event == &handle);
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
     CHECK(!done);
+    CHECK_INT(mock_count().homes, 0); /* asking makes no context */
     CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().stream_places, 1);
     CHECK_INT(mock_count().waits, 1);
@@ -447,6 +448,28 @@ test_stream_for_consumers_takes_turns(void)
 
 /* --- joining --------------------------------------------------------------------- */
 
+/* The number of the per-thread stream is the same, the stream is not. */
+static void
+test_statements_of_two_threads_differ(void)
+{
+    ad_sync *here = NULL;
+    ad_sync *there = NULL;
+    const ad_device device = {10, 0}; /* ROCM, which has no backend here */
+    void *per_thread = (void *)2;
+    mock_reset();
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_STREAM, device, per_thread, NULL, &here, NULL),
+        AD_OK);
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_STREAM, device, per_thread, NULL, &there, NULL),
+        AD_OK);
+    CHECK(ad_sync_same(here, there));
+    there->thread++;
+    CHECK(!ad_sync_same(here, there));
+    ad_sync_unref(here);
+    ad_sync_unref(there);
+}
+
 static void
 test_join(void)
 {
@@ -473,6 +496,56 @@ test_join(void)
     ad_sync_unref(b);
 }
 
+/* A stream of ours that waited would be a part of the graph from then on. */
+static void
+test_our_streams_stay_out_of_captures(void)
+{
+    ad_sync *out;
+    ad_stream shared;
+    ad_error err;
+    mock_reset();
+    ad_sync *a = record(IN_ORDER, S);
+    ad_sync *b = record(IN_ORDER, (ad_stream){MOCK_CAPTURED_STREAM});
+    CHECK(!ad_sync_is_captured(NULL));
+    CHECK(!ad_sync_is_captured(a));
+    CHECK(ad_sync_is_captured(b));
+    CHECK_INT(ad_sync_join((ad_sync *[]){a, b}, 2, &out, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(ad_sync_stream(b, &shared, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(mock_count().waits, 0);
+    /* The user's may join. */
+    CHECK_INT(ad_sync_order(b, T, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(a);
+    ad_sync_unref(b);
+}
+
+/* A device was reset: its context is at the same address, its streams are
+ * gone. */
+static void
+test_our_streams_are_made_anew(void)
+{
+    ad_stream before, after, again, shared;
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, S);
+    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &before, NULL), AD_OK);
+    CHECK_INT(ad_sync_stream(sync, &shared, NULL), AD_OK);
+    mock_lose_streams();
+    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &after, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &again, NULL), AD_OK);
+    CHECK(after.handle != before.handle);
+    CHECK_INT(again.handle, after.handle);
+    for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
+        ad_stream next;
+        CHECK_INT(ad_sync_stream(sync, &next, NULL), AD_OK);
+        CHECK(next.handle > after.handle);
+    }
+    CHECK_INT(mock_count().streams_destroyed, 0);
+    ad_sync_unref(sync);
+}
+
 static void
 test_join_of_two_devices_is_refused(void)
 {
@@ -497,11 +570,21 @@ test_join_of_two_devices_is_refused(void)
 
 /* --- use_stream -------------------------------------------------------------------- */
 
+static ad_stream_choice current;
+
+/* What the Python layer would say inside of use_stream(). */
+static bool
+find_current(ad_device device, ad_stream_choice *out)
+{
+    *out = current;
+    return ad_device_equal(device, (ad_device){IN_ORDER, 0});
+}
+
 static void
 test_current_stream(void)
 {
     ad_stream_choice choice;
-    ad_stream stream;
+    ad_stream_choice found;
     ad_stream own;
     ad_place place;
     ad_device device = {IN_ORDER, 0};
@@ -509,35 +592,28 @@ test_current_stream(void)
     mock_reset();
     CHECK(!ad_stream_current(device, &choice));
     CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &own, NULL), AD_OK);
-    CHECK_INT(
-        ad_stream_choose(PLACE(IN_ORDER, 0), NULL, &stream, &place, NULL),
-        AD_OK);
-    CHECK(stream.handle == own.handle);
-    CHECK_INT(ad_stream_push(device, S, keep, NULL), AD_OK);
-    CHECK_INT(ad_stream_push((ad_device){QUEUES, 0}, T, NULL, NULL), AD_OK);
-    CHECK(ad_stream_current((ad_device){PINNED, 0}, &choice));
-    CHECK(choice.is_given && choice.stream.handle == S.handle);
-    CHECK(choice.keep == keep);
-    CHECK(!ad_stream_current((ad_device){IN_ORDER, 1}, &choice));
-    CHECK_INT(ad_stream_push(device, T, NULL, NULL), AD_OK);
-    CHECK_INT(ad_stream_choose((ad_place){device, NULL}, NULL, &stream, &place,
-                               NULL),
+    CHECK_INT(ad_stream_choose(PLACE(IN_ORDER, 0), NULL, &found, &place, NULL),
               AD_OK);
-    CHECK(stream.handle == T.handle && place.context == (void *)0x1000);
+    CHECK(found.is_given && found.stream.handle == own.handle);
+    CHECK(found.keep == NULL);
+    current = (ad_stream_choice){true, S, keep};
+    ad_stream_set_current(find_current);
+    CHECK_INT(
+        ad_stream_choose((ad_place){device, NULL}, NULL, &found, &place, NULL),
+        AD_OK);
+    CHECK(found.stream.handle == S.handle && found.keep == keep);
+    CHECK(place.context == (void *)0x1000);
+    CHECK(ad_stream_current(device, &choice));
+    CHECK(choice.is_given && choice.stream.handle == S.handle);
+    CHECK(!ad_stream_current((ad_device){IN_ORDER, 1}, &choice));
     choice = (ad_stream_choice){true, {0x900}, NULL};
-    CHECK_INT(ad_stream_choose((ad_place){device, NULL}, &choice, &stream,
+    CHECK_INT(ad_stream_choose((ad_place){device, NULL}, &choice, &found,
                                &place, NULL),
               AD_OK);
-    CHECK_INT(stream.handle, 0x900);
-    ad_stream_pop(device);
-    CHECK(ad_stream_current(device, &choice));
-    CHECK(choice.stream.handle == S.handle);
-    ad_stream_pop(device); /* below the other device's */
-    CHECK_INT(keep->refs, 1);
+    CHECK_INT(found.stream.handle, 0x900);
+    ad_stream_set_current(NULL);
     CHECK(!ad_stream_current(device, &choice));
-    ad_stream_pop(device); /* nothing: no harm */
-    ad_stream_pop((ad_device){QUEUES, 0});
-    CHECK(!ad_stream_current((ad_device){QUEUES, 0}, &choice));
+    CHECK_INT(keep->refs, 1);
     ad_owner_unref(keep);
 }
 
@@ -708,7 +784,10 @@ main(void)
         CHECK_TEST(test_foreign_event),
         CHECK_TEST(test_event_that_nobody_claims_is_carried),
         CHECK_TEST(test_stream_for_consumers_takes_turns),
+        CHECK_TEST(test_statements_of_two_threads_differ),
         CHECK_TEST(test_join),
+        CHECK_TEST(test_our_streams_stay_out_of_captures),
+        CHECK_TEST(test_our_streams_are_made_anew),
         CHECK_TEST(test_join_of_two_devices_is_refused),
         CHECK_TEST(test_current_stream),
         CHECK_TEST(test_every_call_may_fail),

@@ -131,8 +131,8 @@ test_packed_elements(void)
     ok(ad_tensor_check(&claim, "the test", &x, &err));
     ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', &copy, &err));
     unsigned char bytes[5];
-    ok(ad_read_device(here, copy.tensor.data, 0, 5, copy.tensor.sync, bytes,
-                      &err));
+    ok(ad_read_device(here, copy.tensor.data, NULL, 0, 5, copy.tensor.sync,
+                      bytes, &err));
     CHECK(memcmp(bytes, STRIDED_BASE, 5) == 0);
     ad_tensor_value again;
     CHECK_INT(ad_tensor_copy_to(&copy.tensor, there, NULL, 'F', &again, &err),
@@ -168,7 +168,8 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
     unsigned char *found = malloc((size_t)length + 1);
     ok(ad_unpack_bits(here, memory->data, memory->owner, memory->sync, offset,
                       length, NULL, &bytes, &owner, &sync, &err));
-    ok(ad_read_device(here, bytes, 0, (size_t)length, sync, found, &err));
+    ok(ad_read_device(here, bytes, NULL, 0, (size_t)length, sync, found,
+                      &err));
     int64_t n_zeros = 0;
     for (int64_t i = 0; i < length; i++) {
         int bit = strided_memory[(offset + i) / 8] >> (offset + i) % 8 & 1;

@@ -589,7 +589,10 @@ static const struct {
     {719, AD_ERR_DEVICE, NULL, "new process"},
     {709, AD_ERR_DEVICE, NULL, "resetting"},
     {999, AD_ERR_DEVICE, NULL, NULL},
-    {906, AD_ERR_EXCHANGE, "capture", "pass stream= of the same capture"},
+    {906, AD_ERR_EXCHANGE, "capture", "legacy default stream"},
+    {900, AD_ERR_EXCHANGE, "capture", "before the capture begins"},
+    {901, AD_ERR_EXCHANGE, "capture", "was broken before"},
+    {907, AD_ERR_EXCHANGE, "capture", "a stream of the same capture"},
 };
 
 static void

@@ -1,6 +1,7 @@
 """What the CUDA tests share. It works on the stand-in driver and on a GPU."""
 
 import ctypes
+import time
 
 import numpy as np
 from cuda.bindings import driver as cu
@@ -79,6 +80,25 @@ class Memory:
 
     def __del__(self):
         self.free()
+
+
+class Watched(Memory):
+    """Says when it is freed."""
+
+    freed = 0
+
+    def free(self):
+        if self.pointer != 0:
+            Watched.freed += 1
+        super().free()
+
+
+def wait_for_frees(n):
+    """Parked memory is drained by a thread of arrowdev's own."""
+    limit = time.monotonic() + 20
+    while Watched.freed < n:
+        assert time.monotonic() < limit, "the memory was never given back"
+        time.sleep(0.001)
 
 
 class Stream:

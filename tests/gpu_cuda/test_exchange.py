@@ -29,6 +29,31 @@ def read(array, reader):
     return capsule
 
 
+@pytest.mark.parametrize("is_pending", [True, False])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda tensor, stream: tensor.wait(stream),
+        lambda tensor, stream: ad.tensor(tensor, stream=stream),
+        lambda tensor, stream: ad.array(tensor, stream=stream, copy=True),
+        lambda tensor, stream: tensor.__dlpack__(stream=stream.handle),
+    ],
+)
+def test_stream_of_another_device(use, is_pending):
+    """It would wait, but what is noted of it could not be recorded on this device."""
+    home = ask(cu.cuDevicePrimaryCtxRetain, 1)
+    ask(cu.cuCtxPushCurrent, home)
+    stream = Stream()
+    ask(cu.cuCtxPopCurrent)
+    with Held(stated=is_pending) as held:
+        tensor = ad.tensor(held.memory, stream=None if is_pending else -1)
+        with pytest.raises(ad.ExchangeError, match="cuda:1") as caught:
+            use(tensor, stream)
+        assert caught.value.reason == "stream"
+    del stream, tensor, caught
+    ask(cu.cuDevicePrimaryCtxRelease, 1)
+
+
 # --- import of the CUDA Array Interface --------------------------------------
 
 

@@ -3,21 +3,24 @@
 import time
 import weakref
 
+import numpy as np
 import pytest
-from gpu import NEW, OLD, Gate, Memory, Pinned, Reader, Stream, ask, cu
+from gpu import (
+    NEW,
+    OLD,
+    DriverError,
+    Gate,
+    Memory,
+    Pinned,
+    Reader,
+    Stream,
+    Watched,
+    ask,
+    cu,
+    wait_for_frees,
+)
 
 import arrowdev as ad
-
-
-class Watched(Memory):
-    """Says when it is freed."""
-
-    freed = 0
-
-    def free(self):
-        if self.pointer != 0:
-            Watched.freed += 1
-        super().free()
 
 
 @pytest.fixture(autouse=True)
@@ -25,19 +28,19 @@ def nothing_freed():
     Watched.freed = 0
 
 
-def wait_for_frees(n):
-    """Parked memory is drained by a thread of arrowdev's own."""
-    limit = time.monotonic() + 20
-    while Watched.freed < n:
-        assert time.monotonic() < limit, "the memory was never given back"
-        time.sleep(0.001)
-
-
 def handed_out(memory, reader, stream=None):
     """The memory is read on the reader's held stream; everything else is gone."""
     tensor = ad.tensor(memory)
     tensor.__dlpack__(stream=reader.stream.handle if stream is None else stream)
     reader.read(tensor.data_ptr)
+
+
+def wait_for(stream, other):
+    """Let a stream wait for the work that is on another one now."""
+    event = ask(cu.cuEventCreate, 2)
+    ask(cu.cuEventRecord, event, other)
+    ask(cu.cuStreamWaitEvent, stream, event, 0)
+    ask(cu.cuEventDestroy, event)
 
 
 def test_release_follows_the_producers_stream():
@@ -77,7 +80,26 @@ def test_parked_memory_is_drained_by_synchronize():
     with Gate(reader.stream.handle):
         handed_out(Watched(NEW), reader)
     ad.device("cuda:0").synchronize()
-    wait_for_frees(1)
+    assert Watched.freed == 1
+
+
+def test_the_stream_that_is_shown_is_noted():
+    """The consumer lets it wait for its own, as version 3 of the interface has it."""
+    producer, reader = Stream(), Reader()
+    memory = Watched(NEW, producer.handle)
+    with Gate(producer.handle):
+        tensor = ad.tensor(memory)
+        shown = tensor.__cuda_array_interface__["stream"]
+        assert shown not in (None, producer.handle)
+    with Gate(reader.stream.handle):
+        wait_for(reader.stream.handle, shown)
+        reader.read(memory.pointer)
+        wait_for(shown, reader.stream.handle)
+        del tensor, memory
+        assert not producer.is_done()  # and so what it frees comes after the reader
+    assert reader.result() == NEW.tolist()
+    producer.synchronize()
+    assert Watched.freed == 1
 
 
 def test_stream_that_was_destroyed_meanwhile():
@@ -158,6 +180,80 @@ def test_captured_event_cannot_be_waited_for_outside():
         tensor.to("cpu").to_pylist()
     assert caught.value.reason == "capture"
     ask(cu.cuGraphDestroy, graph)
+
+
+def producer_without_a_stream(tensor, captured):
+    """As torch does it: the stream that is passed waits for the current one."""
+
+    class Producer:
+        def __dlpack_device__(self):
+            return tensor.__dlpack_device__()
+
+        def __dlpack__(self, stream=None, **keywords):
+            wait_for(stream, captured)
+            return tensor.__dlpack__(stream=-1, **keywords)
+
+    return Producer()
+
+
+def goes_there_and_back(numbers):
+    back = ad.tensor(numbers).to("cuda:0").to("cpu")
+    return np.asarray(back).tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("how", ["to the host", "copy", "shown", "joined"])
+def test_our_streams_join_no_capture(how):
+    """They would never get out of it, and the capture could not be ended."""
+    stream, other = Stream(), Stream()
+    memory, others = Memory(OLD), Memory(NEW)
+    memory.stream, others.stream = stream.handle, other.handle
+    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    tensor = ad.tensor(memory)
+    with pytest.raises((ad.ExchangeError, AttributeError)) as caught:
+        if how == "to the host":
+            tensor.to("cpu")
+        elif how == "copy":
+            ad.tensor(tensor, copy=True)
+        elif how == "shown":
+            tensor.__cuda_array_interface__
+        else:
+            wait_for(other.handle, stream.handle)
+            arrays = {"a": ad.array(memory), "b": ad.array(others)}
+            try:
+                ad.record_batch(arrays)
+            finally:
+                wait_for(stream.handle, other.handle)
+    assert "captur" in str(caught.value).lower()
+    graph = ask(cu.cuStreamEndCapture, stream.handle)  # it was not broken
+    ask(cu.cuGraphDestroy, graph)
+    assert goes_there_and_back(NEW)
+
+
+def test_producer_that_draws_our_stream_into_its_capture():
+    """Nothing can save that capture; the error names it, and later copies work."""
+    stream, memory = Stream(), Memory(OLD)
+    tensor = ad.tensor(memory)
+    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    with pytest.raises(ad.ExchangeError) as caught:
+        ad.tensor(producer_without_a_stream(tensor, stream.handle))
+    assert "captured into a graph" in str(caught.value)
+    with pytest.raises(DriverError):
+        ask(cu.cuStreamEndCapture, stream.handle)
+    assert goes_there_and_back(NEW)
+
+
+def test_use_in_a_capture_leaves_our_stream_alone():
+    """Memory of ours is dropped while a captured stream uses it."""
+    stream, target = Stream(), Pinned(OLD)
+    tensor = ad.tensor(NEW).to("cuda:0")
+    tensor.synchronize()
+    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    tensor.__dlpack__(stream=stream.handle)
+    ask(cu.cuMemcpyAsync, int(target.pointer), tensor.data_ptr, NEW.nbytes, stream.handle)
+    del tensor
+    graph = ask(cu.cuStreamEndCapture, stream.handle)
+    ask(cu.cuGraphDestroy, graph)
+    assert goes_there_and_back(NEW)
 
 
 def test_capture_with_its_own_stream():

@@ -1,13 +1,15 @@
 """Threads, per-thread default streams, forks, fresh processes."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from gpu import NEW, OLD, Gate, Held, Memory, Pinned, ask, cu
+from gpu import NEW, OLD, Gate, Held, Memory, Pinned, Stream, Watched, ask, cu, wait_for_frees
 
 import arrowdev as ad
 
@@ -66,29 +68,56 @@ def test_per_thread_stream_is_never_shown():
     ask(cu.cuStreamSynchronize, 2)
 
 
-def test_memory_used_on_another_threads_stream(standin):
+def test_memory_used_on_another_threads_stream():
     """Noted as stream 2 there; released here, where 2 is another stream."""
-    memory, target, gates = Memory(NEW), Pinned(OLD), []
+    context, target, gates = ask(cu.cuCtxGetCurrent), Pinned(OLD), []
+    tensors = [ad.tensor(Watched(NEW))]
     ready, leave = threading.Event(), threading.Event()
 
     def use():
-        ask(cu.cuCtxSetCurrent, memory.context)
+        ask(cu.cuCtxSetCurrent, context)
         gates.append(Gate(2))
-        tensor = ad.tensor(memory)
-        tensor.__dlpack__(stream=2)
-        ask(cu.cuMemcpyAsync, int(target.pointer), tensor.data_ptr, NEW.nbytes, 2)
-        del tensor
+        tensors[0].__dlpack__(stream=2)
+        ask(cu.cuMemcpyAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 2)
         ready.set()
         leave.wait(30)
 
+    Watched.freed = 0
     thread = threading.Thread(target=use)
     thread.start()
-    assert ready.wait(30)
-    gates[0].open()
-    leave.set()
-    thread.join(30)
-    ad.device("cuda:0").synchronize()
+    try:
+        assert ready.wait(30)
+        tensors.clear()
+        gc.collect()
+        time.sleep(0.05)
+        assert Watched.freed == 0
+    finally:
+        gates[0].open()
+        leave.set()
+        thread.join(30)
+    wait_for_frees(1)
     assert target.array.tolist() == NEW.tolist()
+
+
+def test_default_stream_of_another_context():
+    """Noted as stream 1 of the context that was current; released on a thread that has none."""
+    user = ask(cu.cuCtxCreate, None, 0, 0)
+    try:
+        blocking, target = Stream(flags=0), Pinned(OLD)
+        tensors = [ad.tensor(Watched(NEW, is_ordered=False))]
+        Watched.freed = 0
+        with Gate(blocking.handle):  # it holds up stream 1 of its context
+            tensors[0].wait(1)
+            ask(cu.cuMemcpyDtoHAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 1)
+            on_thread(tensors.clear)
+            time.sleep(0.05)
+            assert Watched.freed == 0
+        wait_for_frees(1)
+        assert target.array.tolist() == NEW.tolist()
+        blocking.destroy()
+    finally:
+        ask(cu.cuCtxPopCurrent)
+        ask(cu.cuCtxDestroy, user)
 
 
 def test_many_threads_at_once():

@@ -1,0 +1,144 @@
+"""Graphs that others capture are neither broken by arrowdev nor made to hold its work."""
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+from gpu import NEW, OLD, Gate, Memory, Reader, Stream, Watched, ask, cu, wait_for_frees
+
+import arrowdev as ad
+
+Mode = cu.CUstreamCaptureMode
+# In the first, the default of the driver, every thread of the process is restricted.
+MODES = [Mode.CU_STREAM_CAPTURE_MODE_GLOBAL, Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL]
+
+
+class Capture:
+    """A stream that is being captured; the end fails if the capture was broken."""
+
+    def __init__(self, mode=MODES[0], flags=1):
+        self.stream = Stream(flags)
+        self.mode = mode
+
+    def __enter__(self):
+        ask(cu.cuStreamBeginCapture, self.stream.handle, self.mode)
+        return self
+
+    def __exit__(self, *_):
+        ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, self.stream.handle))
+
+
+class Shown:
+    def __init__(self, interface):
+        self.__cuda_array_interface__ = interface
+
+
+@pytest.fixture(autouse=True)
+def nothing_freed():
+    Watched.freed = 0
+
+
+def mode_of_thread():
+    """Ask by setting it; whatever was there is put back."""
+    before = ask(cu.cuThreadExchangeStreamCaptureMode, MODES[0])
+    ask(cu.cuThreadExchangeStreamCaptureMode, before)
+    return before
+
+
+def test_the_thread_that_drains_breaks_none():
+    reader = Reader()
+    with Gate(reader.stream.handle):
+        tensor = ad.tensor(Watched(NEW))
+        tensor.__dlpack__(stream=reader.stream.handle)
+        del tensor
+        with Capture():
+            time.sleep(0.1)
+            assert Watched.freed == 0
+    wait_for_frees(1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_unrelated_work_breaks_none(mode):
+    there = ad.tensor(NEW).to("cuda:0")
+    bits = np.full(80_000, 255, "u1")
+    nulls = ad.Array.from_buffers("int8", 80_000, [bits[:10_000], bits]).to("cuda:0")
+    with Capture(mode):
+        assert np.asarray(there.to("cpu")).tolist() == NEW.tolist()
+        sent = ad.tensor(OLD).to("cuda:0")
+        sent.synchronize()
+        assert sent.is_ready()
+        empty = ad.device("cuda:0").empty(64)
+        assert nulls.slice(1).count_nulls() == 0
+        ad.device("cuda:0").synchronize()
+        del there, sent, empty
+        gc.collect()
+        assert mode_of_thread() == MODES[0]
+
+
+def test_the_mode_of_the_thread_is_put_back_after_errors(standin):
+    tensor = ad.tensor(NEW).to("cuda:0")
+    tensor.synchronize()
+    for call in ("cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuMemAllocAsync"):
+        standin.fail_at(1, 719, call, stay=True)
+        with pytest.raises(ad.DeviceError):
+            ad.tensor(NEW).to("cuda:0").synchronize()
+        standin.fail_at(0, 0)
+        assert mode_of_thread() == MODES[0]
+
+
+@pytest.mark.parametrize("stream", [None, 1])
+def test_legacy_stream_is_not_drawn_into_a_capture(stream):
+    memory = Memory(NEW)
+    with Capture() as capture:
+        memory.stream = capture.stream.handle
+        tensor = ad.tensor(memory)
+        with pytest.raises(ad.ExchangeError, match="captured into a graph") as caught:
+            tensor.__dlpack__(stream=stream)
+        assert caught.value.reason == "capture"
+
+
+def test_legacy_stream_is_not_used_while_one_that_waits_for_it_is_captured():
+    producer = Stream()
+    memory = Memory(NEW, producer.handle)
+    memory.owner = producer
+    with Gate(producer.handle):
+        tensor = ad.tensor(memory)
+        with Capture(flags=0):
+            with pytest.raises(ad.ExchangeError, match="CAPTURE_IMPLICIT") as caught:
+                tensor.__dlpack__(stream=1)
+            assert caught.value.reason == "capture"
+            assert "legacy default stream" in caught.value.hint
+            with pytest.raises(ad.ExchangeError, match="CAPTURE_IMPLICIT"):
+                ad.tensor(Shown(memory.__cuda_array_interface__ | {"stream": 1}))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_empty_is_no_part_of_a_graph(mode):
+    with Capture(mode) as capture:
+        with pytest.raises(ad.ExchangeError, match=r"Device\.empty\(\) allocates") as caught:
+            ad.device("cuda:0").empty(64, stream=capture.stream)
+        assert caught.value.reason == "capture"
+
+
+def test_hint_says_where_captured_data_can_be_waited_for():
+    memory = Memory(NEW)
+    with Capture() as capture:
+        memory.stream = capture.stream.handle
+        tensor = ad.tensor(memory)
+        with pytest.raises(ad.ExchangeError) as caught:
+            tensor.synchronize()
+        assert "a stream of the same capture" in caught.value.hint
+
+
+def test_copy_to_the_host_lets_others_go_on():
+    """The producer needs the interpreter; pageable memory is copied by the call itself."""
+    producer = Stream()
+    memory = Memory(NEW, producer.handle)
+    memory.owner = producer
+    gate = Gate(producer.handle)
+    opened = threading.Timer(0.1, gate.open)
+    opened.start()
+    assert np.asarray(ad.tensor(memory).to("cpu")).tolist() == NEW.tolist()
+    opened.join()

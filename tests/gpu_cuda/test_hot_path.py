@@ -1,0 +1,132 @@
+"""What an exchange asks of the driver: as little as can be, and never behind a lock.
+
+The suite for HIP has no such file: what is tested here is written once for both.
+"""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from gpu import NEW, Held, Memory, Stream
+
+import arrowdev as ad
+
+N_THREADS = 8
+LIMIT_S = 20
+
+
+def names(calls):
+    return [call.name for call in calls]
+
+
+def exchange(memory, consumer):
+    """There and back: an event recorded, carried by Arrow, and waited for."""
+    pair = ad.array(memory).__arrow_c_device_array__()
+    return ad.tensor(pair).__dlpack__(stream=consumer.handle)
+
+
+@pytest.fixture
+def memory():
+    stream = Stream()
+    memory = Memory(NEW, stream.handle, is_ordered=False)
+    memory.owner = stream
+    return memory
+
+
+def test_events_come_from_the_pool(standin, memory):
+    consumer = Stream()
+    exchange(memory, consumer)
+    with standin.logged() as calls:
+        for _ in range(100):
+            exchange(memory, consumer)
+    assert names(calls).count("cuEventRecord") >= 100
+    assert not [name for name in names(calls) if "Create" in name or "Destroy" in name]
+
+
+def test_calls_of_each_step(standin, memory):
+    """The record and the wait; the rest finds out where that is to happen."""
+    consumer = Stream()
+    exchange(memory, consumer)
+    with standin.logged() as calls:
+        tensor = ad.tensor(memory)
+    assert names(calls) == ["cuPointerGetAttributes", "cuCtxGetCurrent", "cuEventRecord"]
+    with standin.logged() as calls:
+        pair = ad.array(tensor).__arrow_c_device_array__()
+    assert names(calls) == []
+    with standin.logged() as calls:
+        capsule = tensor.__dlpack__(stream=consumer.handle)
+    assert names(calls) == ["cuStreamGetCtx", "cuCtxGetCurrent", "cuStreamWaitEvent"]
+    with standin.logged() as calls:
+        same = tensor.__dlpack__(stream=memory.stream)
+    assert names(calls) == []
+    del pair, capsule, same
+
+
+def test_host_memory_makes_no_call(standin):
+    array = np.arange(10)
+    with standin.logged() as calls:
+        tensor = ad.tensor(array)
+        pair = ad.array(array).__arrow_c_device_array__()
+        back = np.from_dlpack(ad.tensor(pair))
+        copy = ad.tensor(array, copy=True).to("cpu")
+        copy.synchronize()
+        del tensor, pair, back, copy
+    assert names(calls) == []
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_others_go_on_while_one_waits_in_the_driver(standin):
+    """The driver keeps a thread in a call; nobody else may need what that thread has."""
+    consumer = Stream()
+    with Held() as held:
+        tensor = ad.tensor(held.memory)
+        before = standin.count().host_waits
+        waiting = in_thread(tensor.synchronize)
+        end = time.monotonic() + LIMIT_S
+        while standin.count().host_waits == before:
+            assert time.monotonic() < end, "the driver was never asked to wait"
+            time.sleep(0.001)
+        assert waiting.is_alive()
+
+        def work():
+            for _ in range(50):
+                exchange(held.memory, consumer)  # the same memory
+                tensor.__dlpack__(stream=consumer.handle)  # the same event
+                ad.array(tensor).__arrow_c_device_array__()
+                tensor.is_ready()
+
+        other = in_thread(work)
+        other.join(LIMIT_S)
+        assert not other.is_alive() and waiting.is_alive()
+    waiting.join(LIMIT_S)
+    assert not waiting.is_alive()
+
+
+def test_threads_share_few_events(standin, memory):
+    """Each thread takes the event that it gave back, so that they do not pile up."""
+    consumers = [Stream() for _ in range(N_THREADS)]
+    start = threading.Barrier(N_THREADS)
+    errors = []
+
+    def work(consumer):
+        try:
+            start.wait(LIMIT_S)
+            for _ in range(200):
+                exchange(memory, consumer)
+        except BaseException as error:
+            errors.append(error)
+
+    with standin.logged() as calls:
+        threads = [in_thread(lambda c=c: work(c)) for c in consumers]
+        for thread in threads:
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+    assert errors == []
+    assert names(calls).count("cuEventRecord") >= 200 * N_THREADS
+    assert names(calls).count("cuEventCreate") <= 4 * N_THREADS

@@ -1,0 +1,230 @@
+"""``python -m arrowdev doctor``, each time in a process of its own: the first look at a runtime
+decides what is found."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import conftest
+import pytest
+
+import arrowdev
+import compiler
+from arrowdev import _doctor
+
+TESTS = Path(__file__).parent
+RUNTIMES = ["cpu", "software", "oneapi", "cuda", "hip", "opencl"]
+NOWHERE = "/nowhere/library.so"
+
+
+def doctor(*arguments, before="", **variables):
+    """What it prints, after `before` and with these environment variables."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+sys.modules.update(dict.fromkeys({conftest.HIDDEN!r}))
+{before}
+from arrowdev.__main__ import main
+raise SystemExit(main(["doctor", *{arguments!r}]))
+"""
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("ARROWDEV_")},
+        **variables,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def only(*modules):
+    """Code that hides every library of the matrix but these: importing them all takes long."""
+    return f"""
+from arrowdev import _doctor
+_doctor.PEERS = [p for p in _doctor.PEERS if p.module in {modules!r}]
+_doctor.DEVICE_PEERS = [p for p in _doctor.DEVICE_PEERS if p.module in {modules!r}]
+"""
+
+
+def examined(*modules, before="", **variables):
+    return json.loads(doctor("--json", before=only(*modules) + before, **variables))
+
+
+def runtime(found, name):
+    [row] = [r for r in found["runtimes"] if r["name"] == name]
+    return row
+
+
+def test_text():
+    lines = doctor(before=only()).splitlines()
+    assert lines[0].startswith(f"arrowdev {arrowdev.__version__} (/")
+    assert lines[1].startswith("Python 3.")
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "Runtimes:",
+        "Devices:",
+        "Environment:",
+        "Packages:",
+        "Libraries, and what an array of theirs speaks:",
+    ]
+    first = lines.index("Runtimes:") + 1
+    rows = [line.split()[:2] for line in lines[first : lines.index("Devices:")] if line[2:3] > " "]
+    assert [name for name, _ in rows] == RUNTIMES
+    assert rows[0] == ["cpu", "yes"] and rows[1] == ["software", "no"]
+
+
+def test_lines_are_short_enough_to_paste():
+    text = doctor(
+        before=only(), **{f"ARROWDEV_{n.upper()}_LIBRARY": NOWHERE for n in RUNTIMES[2:]}
+    )
+    # The first three name paths, which cannot be cut.
+    assert max(map(len, text.splitlines()[3:])) <= _doctor.WIDTH
+
+
+def test_json():
+    found = examined()
+    assert found["arrowdev"] == arrowdev.__version__
+    assert [r["name"] for r in found["runtimes"]] == RUNTIMES
+    assert found["devices"][0] == {"device": "cpu", "name": "cpu"}
+    for row in found["runtimes"]:
+        assert row["usable"] == (row["reason"] is None)
+        assert (row["devices"] is None) == (not row["usable"])
+        assert row["device_type"] in arrowdev.DeviceType.__members__
+    assert runtime(found, "cpu") == {
+        "name": "cpu",
+        "device_type": "CPU",
+        "usable": True,
+        "reason": None,
+        "description": "the host",
+        "devices": 1,
+    }
+
+
+@pytest.mark.parametrize("name", RUNTIMES[2:])
+def test_library_that_is_not_there(name):
+    variable = f"ARROWDEV_{name.upper()}_LIBRARY"
+    found = examined(**{variable: NOWHERE})
+    assert found["environment"][variable] == NOWHERE
+    row = runtime(found, name)
+    assert not row["usable"]
+    for words in (variable, NOWHERE, f"correct or unset {variable}"):
+        assert words in row["reason"]
+
+
+def test_oneapi_without_dpctl_says_import_it():
+    found = examined(LD_LIBRARY_PATH="")
+    row = runtime(found, "oneapi")
+    if row["usable"]:
+        pytest.skip("could not import 'nothing': the library is on the linker's path")
+    assert "libDPCTLSyclInterface.so" in row["reason"]
+    assert "import dpctl first" in row["reason"]
+
+
+def test_oneapi_comes_with_dpnp():
+    pytest.importorskip("dpnp")
+    found = examined("dpnp")
+    row = runtime(found, "oneapi")
+    assert row["usable"], row["reason"]
+    assert "dpctl" in found["packages"]
+    on_devices = [lib for lib in found["libraries"] if lib["device"]]
+    if not on_devices:
+        pytest.skip("could not import 'intel_opencl_rt': SYCL has no device with USM")
+    assert on_devices[0]["name"] == "dpnp"
+    assert on_devices[0]["device"] in [d["device"] for d in found["devices"]]
+    assert "__dlpack__" in on_devices[0]["protocols"]
+
+
+def test_opencl():
+    found = examined()
+    row = runtime(found, "opencl")
+    if not row["usable"]:
+        pytest.skip("could not import 'pocl': there is no OpenCL platform")
+    assert "OpenCL" in row["description"]
+    devices = [d for d in found["devices"] if d["device"].startswith("opencl:")]
+    assert len(devices) == row["devices"] > 0
+    assert all(d["name"] != d["device"] for d in devices)
+
+
+def test_driver_that_is_too_old(tmp_path):
+    """It can be loaded, and lacks functions."""
+    source = tmp_path / "driver.c"
+    source.write_text("int cuDriverGetVersion(int *v) { *v = 13000; return 0; }\n")
+    library = tmp_path / "libcuda.so.1"
+    command = [*compiler.command(), "-shared", "-fPIC", str(source), "-o", str(library)]
+    subprocess.run(command, check=True, env=compiler.clean_environment())
+    row = runtime(examined(ARROWDEV_CUDA_LIBRARY=str(library)), "cuda")
+    assert not row["usable"]
+    assert f'{library} has no symbol "cu' in row["reason"]
+
+
+def test_hip_without_a_device():
+    row = runtime(examined(), "hip")
+    if row["usable"] or "cannot be loaded" in row["reason"]:
+        pytest.skip("needs a GPU driver's library without a GPU")
+    assert "no device" in row["reason"]
+    assert "doctor" not in row["reason"]
+
+
+def test_software_devices():
+    before = """
+from arrowdev.testing import software_device
+scope = software_device(devices=3)
+scope.__enter__()
+"""
+    found = examined(before=before)
+    assert runtime(found, "software")["devices"] == 3
+    names = [d["device"] for d in found["devices"]]
+    assert names[1:4] == ["ext_dev:0", "ext_dev:1", "ext_dev:2"]
+
+
+def test_libraries():
+    pytest.importorskip("numpy")
+    text = doctor(before=only("numpy"))
+    lines = text.splitlines()
+    [row] = [line for line in lines if line.startswith("  numpy ")]
+    assert row.endswith("__dlpack__, __array_interface__, buffer protocol")
+
+
+def test_libraries_that_are_not_installed():
+    code = """
+class Absent(_doctor.PEERS[0]):
+    name, module = "absent", "arrowdev_no_such_module"
+_doctor.PEERS.append(Absent)
+"""
+    assert doctor(before=only("numpy") + code).splitlines()[-1] == "Not installed: absent"
+
+
+def test_library_without_a_device():
+    pytest.importorskip("numba.cuda")
+    code = only("numba.cuda") + "import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''"
+    text = doctor(before=code)
+    [row] = [line for line in text.splitlines() if line.startswith("  numba-cuda ")]
+    assert row.startswith("  numba-cuda on devices  ")
+    assert "numba.cuda.is_available() is False" in row
+
+
+def test_cuda_driver():
+    pytest.importorskip("numba.cuda")
+    found = examined("numba.cuda", before="import fakegpu; fakegpu.load('cuda')")
+    row = runtime(found, "cuda")
+    assert row["usable"] and row["devices"] == 2
+    assert "libcuda.so.1" in row["description"]
+    assert [(lib["name"], lib["device"]) for lib in found["libraries"]] == [
+        ("numba-cuda", "cuda:0"),
+        ("numba-cuda", "cuda:1"),
+    ]
+
+
+def test_everything_that_is_installed():
+    """As a user runs it: no library and no runtime makes it fail."""
+    text = doctor()
+    assert "Traceback" not in text
+    for peer in (*_doctor.PEERS, *_doctor.DEVICE_PEERS):
+        assert peer.module is None or peer.name in text
