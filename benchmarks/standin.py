@@ -161,7 +161,10 @@ class BareCall(ctypes.Structure):
 BUFFER = ctypes.create_string_buffer(64)
 ATTRIBUTES = (c_int * 4)(1, 2, 9, 8)  # context, type of memory, ordinal, is it managed
 INTO = (c_void_p * 4)(*(ctypes.addressof(BUFFER) + 16 * i for i in range(4)))
+MODE = ctypes.c_int(2)  # CU_STREAM_CAPTURE_MODE_RELAXED
 ARGUMENTS = {
+    "cuStreamIsCapturing": (CONSUMER, ctypes.addressof(BUFFER)),
+    "cuThreadExchangeStreamCaptureMode": (ctypes.addressof(MODE),),
     "cuEventRecord": (EVENT, PRODUCER),
     "cuStreamWaitEvent": (CONSUMER, EVENT, 0),
     "cuEventQuery": (EVENT,),

@@ -98,9 +98,8 @@ def test_stream_of_the_caller():
     """Nothing here can make a queue wait: see test_oneapi.py for one that can."""
     with pytest.raises(TypeError, match="not SyclContext"):
         ad.tensor(showing(), stream=SyclContext())
-    with pytest.raises(ad.ExchangeError) as info:
-        ad.tensor(showing(), stream=0x5000)
-    assert info.value.reason == "event"
+    with pytest.raises(TypeError, match="queue object"):
+        ad.tensor(showing(), stream=0x5000)  # nobody could tell whether it is a queue
     tensor = ad.tensor(showing(), stream=-1)
     assert tensor.is_ready()
 

@@ -191,7 +191,7 @@ good = {"ptr": NOWHERE, "shape": (4,), "dtype": "int32", "device": "cuda:0"}
         ({"dtype": np.int32}, TypeError, "name such as"),
         ({"device": "gpu"}, ValueError, "unknown device"),
         ({"device": None}, TypeError, "device"),
-        ({"byte_offset": -1}, OverflowError, "negative"),
+        ({"byte_offset": -1}, ValueError, "byte_offset"),
         ({"byte_offset": 1.0}, TypeError, "float"),
         ({"byte_offset": (1 << 64) - 8}, ad.ExchangeError, "overflow|address"),
         ({"stream": 0}, ValueError, "ambiguous"),

@@ -46,7 +46,9 @@ typedef enum ad_device_trait {
     AD_NO_STREAMS = 1 << 3,   /* DLPack exchanges it without a stream, ready */
     AD_CUDA_STREAMS = 1 << 4, /* stream numbers as DLPack has them on CUDA */
     AD_ROCM_STREAMS = 1 << 5, /* ... and on ROCm */
-    AD_QUEUES = 1 << 6        /* streams are objects (SyclQueue, ...) */
+    AD_QUEUES = 1 << 6,       /* streams are objects (SyclQueue, ...) */
+    AD_NO_NUMBERS = 1 << 7    /* ... and no number can stand for one, since a
+                                 wrong one could not be told from a right one */
 } ad_device_trait;
 
 /* 0 for a type that the specification does not name. */

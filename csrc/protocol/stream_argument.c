@@ -49,6 +49,13 @@ check_number(long long number, int32_t device_type)
                      number);
         return -1;
     }
+    if ((traits & AD_NO_NUMBERS) && number != -1) {
+        PyErr_Format(PyExc_TypeError,
+                     "stream must be a queue object here, or -1 (no "
+                     "synchronization), not the number %lld",
+                     number);
+        return -1;
+    }
     if ((traits & AD_QUEUES) && number == 0) {
         PyErr_SetString(PyExc_ValueError,
                         "stream 0 is no queue, and there is no default one; "

@@ -54,7 +54,7 @@ class Run:
                 self.error = error.with_traceback(None)
                 self.error.__context__ = None
             except AttributeError as error:  # of a look-up, so that hasattr() can tell
-                assert isinstance(error.__cause__, ad.DeviceError)
+                assert isinstance(error.__cause__, ad.DeviceError)  # noqa: PT017
                 self.error = error.__cause__.with_traceback(None)
         standin.fail_at(0, 0)
         self.failed = self.calls[n - 1].name if 0 < n <= len(self.calls) else None

@@ -173,7 +173,8 @@ ad.tensor(array).__dlpack__(stream=1)
 assert array.to("cpu").to_pylist() == gpu.NEW.tolist()
 array.to("cuda:0").synchronize()
 assert ask(cu.cuDevicePrimaryCtxGetState, 1)[1] == 0, "a context on a device that nobody touched"
-kept = array.to("cuda:0"), ad.tensor(array).__dlpack__(stream=gpu.Stream().handle)
+own = gpu.Stream()
+kept = array.to("cuda:0"), ad.tensor(array).__dlpack__(stream=own.handle)
 print("end")
 """
 
