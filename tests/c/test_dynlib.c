@@ -28,7 +28,8 @@ static ad_status
 load(const char *const *names, const ad_symbol *list, api *out, char *path,
      ad_error *err)
 {
-    ad_library library = {"mock", names, list, 2};
+    const ad_library library = {
+        .name = "mock", .sonames = names, .symbols = list, .n_symbols = 2};
     return ad_library_load(&library, out, NULL, path, err);
 }
 
