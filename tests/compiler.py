@@ -65,3 +65,17 @@ def preprocess(path):
         elif is_own:
             own.append(line)
     return "\n".join(own)
+
+
+def build_folder(request, name, sanitizers):
+    """Objects live in pytest's cache, so that a second run is quick."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    folder = request.config.cache.mkdir(name)
+    source = folder / "sanitizers.c"
+    source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+    probe = folder / "sanitizers"
+    done = run([*command(), f"-fsanitize={sanitizers}", str(source), "-o", str(probe)])
+    if done.returncode != 0 or run([str(probe)]).returncode != 0:
+        pytest.skip(f"the compiler has no sanitizers {sanitizers}: {done.stderr}")
+    return folder

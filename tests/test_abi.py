@@ -158,6 +158,10 @@ class TestArrow:
             "ArrowArrayStream": 40,
             "ArrowDeviceArray": 128,
             "ArrowDeviceArrayStream": 48,
+            # As the reference header has them: without ArrowAsyncProducer.release.
+            "ArrowAsyncTask": 16,
+            "ArrowAsyncProducer": 40,
+            "ArrowAsyncDeviceStreamHandler": 48,
         }
         lines = [f'#include "{ARROW}"']
         for name, size in sizes.items():

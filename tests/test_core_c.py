@@ -6,7 +6,6 @@ ThreadSanitizer.
 """
 
 import os
-import shutil
 
 import pytest
 
@@ -14,33 +13,24 @@ import compiler
 
 FOLDER = compiler.ROOT / "tests" / "c"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("test_*.c"))
-THREADED = ["test_sync", "test_device_owner", "test_parked", "test_backend", "test_software"]
-
-
-def build_folder_for(request, name, sanitizers):
-    """Objects live in pytest's cache, so that a second run is quick."""
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    folder = request.config.cache.mkdir(name)
-    source = folder / "sanitizers.c"
-    source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
-    probe = folder / "sanitizers"
-    done = compiler.run(
-        [*compiler.command(), f"-fsanitize={sanitizers}", str(source), "-o", str(probe)]
-    )
-    if done.returncode != 0 or compiler.run([str(probe)]).returncode != 0:
-        pytest.skip(f"the compiler has no sanitizers {sanitizers}: {done.stderr}")
-    return folder
+THREADED = [
+    "test_sync",
+    "test_device_owner",
+    "test_parked",
+    "test_backend",
+    "test_software",
+    "test_async",
+]
 
 
 @pytest.fixture(scope="module")
 def build_folder(request):
-    return build_folder_for(request, "core_c", "address,undefined")
+    return compiler.build_folder(request, "core_c", "address,undefined")
 
 
 @pytest.fixture(scope="module")
 def thread_folder(request):
-    return build_folder_for(request, "core_c_threads", "thread")
+    return compiler.build_folder(request, "core_c_threads", "thread")
 
 
 def build_and_run(program, folder, *variables):

@@ -99,6 +99,23 @@ ad_metadata_size(const char *metadata, int64_t *out, ad_error *err)
 }
 
 ad_status
+ad_metadata_copy(const char *metadata, char **out, ad_error *err)
+{
+    int64_t size;
+    *out = NULL;
+    AD_RETURN_IF_ERR(ad_metadata_size(metadata, &size, err));
+    if (size == 0) {
+        return AD_OK;
+    }
+    *out = malloc((size_t)size);
+    if (*out == NULL) {
+        return ad_fail_memory(err, (size_t)size);
+    }
+    memcpy(*out, metadata, (size_t)size);
+    return AD_OK;
+}
+
+ad_status
 ad_metadata_find(const char *metadata, const char *key, ad_metadata_pair *out,
                  bool *found, ad_error *err)
 {

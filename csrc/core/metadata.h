@@ -42,6 +42,10 @@ AD_MUST_CHECK ad_status ad_metadata_next(ad_metadata_reader *reader,
 AD_MUST_CHECK ad_status ad_metadata_size(const char *metadata, int64_t *out,
                                          ad_error *err);
 
+/* A malloc'ed copy; NULL for NULL. */
+AD_MUST_CHECK ad_status ad_metadata_copy(const char *metadata, char **out,
+                                         ad_error *err);
+
 /* Value of the first pair with this key; *found tells whether there is one. */
 AD_MUST_CHECK ad_status ad_metadata_find(const char *metadata, const char *key,
                                          ad_metadata_pair *out, bool *found,

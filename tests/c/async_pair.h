@@ -1,0 +1,154 @@
+/* The two ends on two threads, each waiting on its wake-up: for the tests in
+ * which threads meet and for the benchmark.
+ */
+#ifndef AD_TESTS_ASYNC_PAIR_H
+#define AD_TESTS_ASYNC_PAIR_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "check.h"
+#include "core/async_stream.h"
+
+/* What a wake-up callback rings, and a thread waits for: 10 s at most. */
+typedef struct bell {
+    pthread_mutex_t mutex;
+    pthread_cond_t rung;
+    atomic_bool is_rung;
+    long n_rings;
+} bell;
+
+#define BELL                                                                  \
+    {                                                                         \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0         \
+    }
+
+static inline void
+bell_ring(void *context)
+{
+    bell *self = context;
+    pthread_mutex_lock(&self->mutex);
+    self->is_rung = true;
+    self->n_rings++;
+    pthread_cond_signal(&self->rung);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static inline void
+bell_wait(bell *self)
+{
+    struct timespec limit;
+    /* A peer that is at work answers sooner than a sleeper wakes up. */
+    for (int i = 0; i < 2000 && !atomic_load(&self->is_rung); i++) {
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 10;
+    pthread_mutex_lock(&self->mutex);
+    while (!self->is_rung) {
+        CHECK_INT(pthread_cond_timedwait(&self->rung, &self->mutex, &limit),
+                  0);
+    }
+    self->is_rung = false;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* How the producer's thread ends. */
+typedef enum pair_end {
+    PAIR_FINISH,
+    PAIR_FAIL,
+    PAIR_GIVE_UP
+} pair_end;
+
+typedef struct pair {
+    ad_async_consumer *consumer;
+    ad_async_producer *producer;
+    bell consumer_bell;
+    bell producer_bell;
+    const ad_array *batch;
+    long n_batches;
+    pair_end end;
+    long n_sent;
+    pthread_t thread;
+} pair;
+
+static void *
+pair_produce(void *context)
+{
+    pair *self = context;
+    ad_async_producer *producer = self->producer;
+    ad_async_poll poll;
+    CHECK_INT(
+        ad_async_producer_start(producer, self->batch->schema, &poll, NULL),
+        AD_OK);
+    while (poll != AD_ASYNC_END && self->n_sent < self->n_batches) {
+        CHECK_INT(
+            ad_async_producer_send(producer, self->batch, NULL, &poll, NULL),
+            AD_OK);
+        if (poll == AD_ASYNC_PENDING) {
+            bell_wait(&self->producer_bell);
+        } else if (poll == AD_ASYNC_READY) {
+            self->n_sent++;
+        }
+    }
+    if (self->end == PAIR_FINISH) {
+        CHECK_INT(ad_async_producer_finish(producer, NULL), AD_OK);
+    } else if (self->end == PAIR_FAIL) {
+        CHECK_INT(ad_async_producer_fail(producer, 5, "failed", NULL, NULL),
+                  AD_OK);
+    }
+    ad_async_producer_close(producer);
+    return NULL;
+}
+
+/* self->batch, n_batches and end are set. */
+static inline void
+pair_start(pair *self, int64_t queue_size)
+{
+    ad_async_consumer_options consumer = {
+        .queue_size = queue_size,
+        .wake = {bell_ring, &self->consumer_bell, NULL},
+    };
+    ad_async_producer_options producer = {
+        .device_type = self->batch->device.type,
+        .wake = {bell_ring, &self->producer_bell, NULL},
+    };
+    CHECK_INT(ad_async_consumer_new(&consumer, &self->consumer, NULL), AD_OK);
+    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(self->consumer),
+                                    &producer, &self->producer, NULL),
+              AD_OK);
+    CHECK_INT(pthread_create(&self->thread, NULL, pair_produce, self), 0);
+}
+
+/* Pop `n` batches at most, or all for -1. Says how many, and how it ended. */
+static inline long
+pair_pop(pair *self, long n, ad_async_poll *poll, ad_status *status)
+{
+    long popped = 0;
+    *poll = AD_ASYNC_READY;
+    *status = AD_OK;
+    while (popped != n) {
+        ad_async_batch batch;
+        *status = ad_async_consumer_pop(self->consumer, &batch, poll, NULL);
+        if (*status != AD_OK || *poll == AD_ASYNC_END) {
+            break;
+        }
+        if (*poll == AD_ASYNC_PENDING) {
+            bell_wait(&self->consumer_bell);
+        } else {
+            popped++;
+            ad_async_batch_clear(&batch);
+        }
+    }
+    return popped;
+}
+
+/* The producer's thread ends, and then nothing rings the bells any more. */
+static inline void
+pair_join(pair *self)
+{
+    CHECK_INT(pthread_join(self->thread, NULL), 0);
+}
+
+#endif /* AD_TESTS_ASYNC_PAIR_H */

@@ -1,0 +1,84 @@
+"""Async streams against Arrow C++, the library inside pyarrow's wheel, in both
+directions.
+
+The scenarios are C functions in tests/cpp/async_arrow.c, one process each: a
+hang in a peer must not take the test run with it.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import compiler
+
+FOLDER = compiler.ROOT / "tests" / "cpp"
+
+IMPORTS = ["import_counts", "import_error", "import_slow", "import_cancel", "import_drop"]
+EXPORTS = ["export_counts", "export_slow", "export_request_of_nothing"]
+# Arrow C++ leaks the tasks that it did not read: it extracts them never.
+LEAKS_OF_ARROW = ["export_error", "export_drop"]
+
+
+def run_checked(command):
+    done = compiler.run([str(word) for word in command])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def library_of(pyarrow):
+    """libarrow.so.NUMBER, and the flags of the headers beside it."""
+    folder = Path(pyarrow.__file__).parent
+    found = sorted(folder.glob("libarrow.so*"))
+    if not found or not (folder / "include" / "arrow" / "c" / "bridge.h").exists():
+        pytest.fail(f"{folder} has no libarrow.so or no headers")
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def program(request):
+    pyarrow = pytest.importorskip("pyarrow", "26")
+    library = library_of(pyarrow)
+    folder = compiler.build_folder(request, "core_c", "address,undefined")
+    c_tests = compiler.ROOT / "tests" / "c"
+    run_checked(["make", "-C", c_tests, "-j2", f"BUILD={folder}", "objects"])
+    objects = [
+        path
+        for part in ("core", "device", "kernels")
+        for path in sorted((folder / part).glob("*.o"))
+        if (compiler.CSRC / part / f"{path.stem}.c").exists()
+    ]
+    sanitize = "-fsanitize=address,undefined"
+    includes = [f"-I{compiler.CSRC}", f"-I{c_tests}", f"-I{FOLDER}"]
+    scenarios, peer = folder / "async_arrow_c.o", folder / "async_arrow_peer.o"
+    compile_c = [*compiler.command(), *compiler.STRICT, "-Wno-unused-function", "-O1", "-g"]
+    run_checked([*compile_c, sanitize, *includes, "-c", FOLDER / "async_arrow.c", "-o", scenarios])
+    compile_cpp = [*compiler.command("c++"), "-std=c++20", "-O1", "-g", *includes]
+    headers = ["-isystem", library.parent / "include"]
+    run_checked([*compile_cpp, *headers, "-c", FOLDER / "arrow_peer.cpp", "-o", peer])
+    target = folder / "async_arrow"
+    wraps = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc")]
+    link = [*compiler.command("c++"), sanitize, scenarios, peer, *objects, folder / "check.o"]
+    link += [*wraps, library, f"-Wl,-rpath,{library.parent}", "-lpthread", "-ldl", "-lm"]
+    run_checked([*link, "-o", target])
+    return target
+
+
+def run_scenario(program, name, leaks):
+    environment = compiler.clean_environment() | {"ASAN_OPTIONS": f"detect_leaks={leaks}"}
+    done = subprocess.run(
+        [str(program), name], capture_output=True, text=True, env=environment, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.timeout(600)  # the first one compiles the core and Arrow's headers
+@pytest.mark.parametrize("name", IMPORTS + EXPORTS)
+def test_exchange(program, name):
+    run_scenario(program, name, leaks=1)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", LEAKS_OF_ARROW)
+def test_exchange_in_which_arrow_leaks(program, name):
+    run_scenario(program, name, leaks=0)
