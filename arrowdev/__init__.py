@@ -7,6 +7,7 @@ the specification of the Arrow C Device data interface.
 
 from arrowdev._core import (
     Array,
+    ArrayStream,
     Buffer,
     Device,
     DeviceError,
@@ -17,6 +18,7 @@ from arrowdev._core import (
     Tensor,
     __version__,
     array,
+    array_stream,
     convert,
     device,
     devices,
@@ -32,6 +34,7 @@ from arrowdev._wrappers import as_device, as_host
 
 __all__ = [
     "Array",
+    "ArrayStream",
     "Buffer",
     "Device",
     "DeviceError",
@@ -42,6 +45,7 @@ __all__ = [
     "Tensor",
     "__version__",
     "array",
+    "array_stream",
     "as_device",
     "as_host",
     "convert",

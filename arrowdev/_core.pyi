@@ -1,6 +1,6 @@
 import builtins
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeVar, final, overload, type_check_only
 
 from typing_extensions import CapsuleType, Self
@@ -38,6 +38,7 @@ class ExchangeError(BufferError):
     device: Device | None
     dtype: str | None
     hint: str | None
+    code: int | None
 
 class DeviceError(RuntimeError):
     code: int | None
@@ -205,6 +206,25 @@ class Array(_Memory):
     @property
     def __dlpack_device__(self) -> _ExportDLPackDevice: ...
 
+@final
+class ArrayStream:
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def device_type(self) -> DeviceType | int: ...
+    def read_all(self) -> Array: ...
+    def close(self) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Array: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *args: object) -> None: ...
+    def __arrow_c_schema__(self) -> CapsuleType: ...
+    def __arrow_c_device_stream__(
+        self, requested_schema: object | None = None, **kwargs: Any
+    ) -> CapsuleType: ...
+    @property
+    def __arrow_c_stream__(self) -> _ExportStream: ...
+
 # What Tensor and Buffer have in common.
 @type_check_only
 class _Block(_Memory):
@@ -269,6 +289,13 @@ def array(
     copy: bool | None = None,
     validity: ArrayLike | None = None,
 ) -> Array: ...
+def array_stream(
+    obj: ArrayLike | Iterable[ArrayLike] | CapsuleType,
+    /,
+    *,
+    schema: TypeLike | None = None,
+    device_type: DeviceType | int | None = None,
+) -> ArrayStream: ...
 def tensor(
     obj: ArrayLike,
     /,

@@ -51,6 +51,10 @@ def chunks():
     return Stream(SchemaNode("l"), [numbers(), numbers()])
 
 
+def runs():
+    return pa.RunEndEncodedArray.from_arrays(pa.array([30_000], pa.int16()), pa.array([1]))
+
+
 def export_elsewhere():
     return ad.array(b"abc").__arrow_c_array__(pa.string().__arrow_c_schema__())
 
@@ -71,7 +75,21 @@ frozen = ad.Tensor.from_pointer(NOWHERE, (4,), "int8", "cuda:0", readonly=True)
 # (reason, what provokes it, .device, .dtype, words of the message)
 EXCHANGE = [
     ("byteorder", lambda: ad.array(np.arange(3, dtype=">i4")), None, None, "byte order"),
-    ("chunks", lambda: ad.array(chunks()), None, None, "chunk"),
+    ("chunks", lambda: ad.array(chunks(), copy=False), None, None, "chunk"),
+    (
+        "schema",
+        lambda: ad.array_stream(chunks(), schema="utf8"),
+        None,
+        None,
+        "the stream is int64, not string",
+    ),
+    (
+        "size",
+        lambda: ad.array_stream([runs(), runs()]).read_all(),
+        None,
+        None,
+        "run ends of the batches together do not fit",
+    ),
     (
         "conjugate",
         lambda: ad.array(torch.ones(2, dtype=torch.complex64).conj()),

@@ -149,8 +149,15 @@ ad_status
 ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
                    ad_array *out, ad_error *err)
 {
-    preparation p;
     AD_RETURN_IF_ERR(ad_array_validate_known(schema.node, &array->array, err));
+    return ad_array_import_checked(schema, array, out, err);
+}
+
+ad_status
+ad_array_import_checked(ad_schema schema, struct ArrowDeviceArray *array,
+                        ad_array *out, ad_error *err)
+{
+    preparation p;
     AD_RETURN_IF_ERR(import_prepare(array, &p, err));
     import_finish(&p, ad_schema_ref(schema), array, out);
     return AD_OK;

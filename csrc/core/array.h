@@ -50,6 +50,16 @@ AD_MUST_CHECK ad_status
 ad_array_validate_known(const struct ArrowSchema *schema,
                         const struct ArrowArray *array, ad_error *err);
 
+/* What a stream keeps of a validated schema, so that the batches that most
+ * streams are made of, structs of plain columns, are checked without a look at
+ * it: `shape` has one entry per child. False for any other schema. */
+bool ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape);
+
+/* The array is sound and has that shape. False means only: look closer, with
+ * ad_array_validate_known. */
+bool ad_batch_has_shape(const struct ArrowArray *array, const uint8_t *shape,
+                        int64_t n);
+
 /* --- import ------------------------------------------------------------- */
 
 /* Validate, then move both structs into owners. On success both `release`
@@ -64,6 +74,11 @@ AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
 AD_MUST_CHECK ad_status ad_array_import_as(ad_schema schema,
                                            struct ArrowDeviceArray *array,
                                            ad_array *out, ad_error *err);
+
+/* The same for one that ad_array_validate_known has passed. */
+AD_MUST_CHECK ad_status ad_array_import_checked(ad_schema schema,
+                                                struct ArrowDeviceArray *array,
+                                                ad_array *out, ad_error *err);
 
 /* A plain ArrowArray as a device array: CPU, id -1, no event. Moves; cannot
  * fail. */

@@ -13,6 +13,7 @@ static const uint8_t leaf_buffers[256] = {
 };
 
 /* No size in bits of a leaf with fewer rows overflows. */
+/* (one less than a power of 2: see numbers_are_sound) */
 #define LEAF_MAX_END (INT64_MAX / 128)
 
 /* The whole check of schema and array for the columns that most batches are
@@ -404,6 +405,55 @@ ad_array_validate(const struct ArrowSchema *schema,
         at.known = true;
     }
     return check_node(at, schema, array, err);
+}
+
+bool
+ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape)
+{
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        const struct ArrowSchema *child = schema->children[i];
+        shape[i] = leaf_buffers[(unsigned char)child->format[0]];
+        if (shape[i] == 0 || child->format[1] != '\0' ||
+            child->dictionary != NULL) {
+            return false;
+        }
+    }
+    return is_sound_struct(schema);
+}
+
+/* Numbers and bitmap as they must be. Tests are joined where they can be:
+ * there is nothing to be learnt from which one fails. */
+static inline bool
+numbers_are_sound(const struct ArrowArray *array, int64_t n_buffers)
+{
+    uint64_t length = (uint64_t)array->length;
+    uint64_t offset = (uint64_t)array->offset;
+    return array->release != NULL && array->n_buffers == n_buffers &&
+           ((length | offset) <= LEAF_MAX_END) &&
+           (uint64_t)array->null_count + 1 <= length + 1 &&
+           array->buffers != NULL && array->dictionary == NULL &&
+           (array->null_count <= 0 || array->buffers[0] != NULL);
+}
+
+bool
+ad_batch_has_shape(const struct ArrowArray *array, const uint8_t *shape,
+                   int64_t n)
+{
+    if (!numbers_are_sound(array, 1) || array->n_children != n ||
+        (n > 0 && array->children == NULL)) {
+        return false;
+    }
+    int64_t needed = array->offset + array->length;
+    for (int64_t i = 0; i < n; i++) {
+        const struct ArrowArray *column = array->children[i];
+        if (column == NULL || column->n_children != 0 ||
+            !numbers_are_sound(column, shape[i]) || column->length < needed ||
+            (column->buffers[1] == NULL &&
+             (column->offset | column->length) != 0)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 ad_status

@@ -1,34 +1,62 @@
-/* Arrow streams where one array is meant: a stream of one chunk comes in as
- * that chunk, and an Array shows itself as a stream of one. */
+/* Arrow streams where one array is meant: what a stream gives comes in as one
+ * array, and an Array shows itself as a stream of one. Streams as such are
+ * python/array_stream_type.c. */
 #include "protocol/arrow.h"
 
-#include "core/single_stream.h"
+#include "core/array_stream.h"
+#include "core/concat.h"
+#include "python/array_stream_type.h"
 
 /* --- import ---------------------------------------------------------------- */
+
+ad_status
+ad_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
+               ad_error *err)
+{
+    ad_schema schema = ad_array_stream_schema(stream);
+    ad_array *batches;
+    size_t n;
+    AD_RETURN_IF_ERR(ad_array_stream_collect(stream, &batches, &n, err));
+    ad_status status = AD_OK;
+    if (n == 0) {
+        status = ad_array_empty(schema, out, err);
+    } else if (n == 1) {
+        *out = batches[0];
+        batches[0] = (ad_array){0};
+    } else if (may_copy) {
+        status = ad_concat(schema, batches, n, out, err);
+    } else {
+        status =
+            ad_fail(err, AD_ERR_EXCHANGE, "chunks",
+                    "leave copy=False out, or read them one by one with "
+                    "arrowdev.array_stream()",
+                    "the stream has %zu chunks, and they are one array only "
+                    "by a copy",
+                    n);
+    }
+    ad_array_list_free(batches, n);
+    return status;
+}
 
 /* The stream's callbacks are foreign code that may block, or take the GIL. */
 static ad_import_result
 read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
-            ad_array *out)
+            bool may_copy, ad_array *out)
 {
     ad_error err;
+    ad_array_stream *stream = NULL;
     ad_status status;
-    if (kind == AD_CAPSULE_DEVICE_STREAM) {
-        struct ArrowDeviceArrayStream *source = pointer;
-        struct ArrowDeviceArrayStream stream = *source;
-        source->release = NULL;
-        Py_BEGIN_ALLOW_THREADS
-        status = ad_device_stream_read_single(&stream, out, &err);
-        Py_END_ALLOW_THREADS
-    } else {
-        struct ArrowArrayStream *source = pointer;
-        struct ArrowArrayStream stream = *source;
-        source->release = NULL;
-        Py_BEGIN_ALLOW_THREADS
-        status = ad_stream_read_single(&stream, out, &err);
-        Py_END_ALLOW_THREADS
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_stream_take(pointer, kind, &stream, &err);
+    if (status == AD_OK) {
+        status = ad_stream_join(stream, may_copy, out, &err);
     }
-    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+    Py_END_ALLOW_THREADS
+    if (status != AD_OK) {
+        ad_stream_raise(state, stream, &err);
+    }
+    ad_stream_drop(stream);
+    return status == AD_OK ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
 }
 
 static ad_import_result
@@ -46,7 +74,8 @@ import_by_method(ad_state *state, PyObject *object, int method,
     void *pointer = ad_capsule_get(state, capsule, kind, origin);
     if (pointer != NULL) {
         out->is_array = true;
-        result = read_stream(state, pointer, kind, &out->array);
+        result = read_stream(state, pointer, kind,
+                             request->copy != AD_COPY_NEVER, &out->array);
     }
     Py_DECREF(capsule);
     return result;
@@ -95,6 +124,7 @@ array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
+    ad_array_stream *stream;
     struct ArrowDeviceArrayStream *box;
     ad_error err;
     if (ad_arrow_parse(state, &device_stream_signature, args, n_args, kwnames,
@@ -102,7 +132,12 @@ array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         ad_arrow_check_requested(state, array->schema, requested) < 0) {
         return NULL;
     }
-    if (ad_device_stream_export(array, &box, &err) != AD_OK) {
+    ad_status status = ad_array_stream_from_array(array, &stream, &err);
+    if (status == AD_OK) {
+        status = ad_array_stream_export_device(stream, &box, &err);
+        ad_array_stream_unref(stream);
+    }
+    if (status != AD_OK) {
         return ad_raise(state, &err);
     }
     return ad_capsule_new(AD_CAPSULE_DEVICE_STREAM, box);
@@ -115,6 +150,7 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
+    ad_array_stream *stream;
     struct ArrowArrayStream *box;
     ad_error err;
     if (ad_arrow_parse(state, &stream_signature, args, n_args, kwnames,
@@ -123,7 +159,12 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0) {
         return NULL;
     }
-    if (ad_stream_export(array, &box, &err) != AD_OK) {
+    ad_status status = ad_array_stream_from_array(array, &stream, &err);
+    if (status == AD_OK) {
+        status = ad_array_stream_export_host(stream, &box, &err);
+        ad_array_stream_unref(stream);
+    }
+    if (status != AD_OK) {
         return ad_raise(state, &err);
     }
     return ad_capsule_new(AD_CAPSULE_STREAM, box);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "core/array.h"
+#include "core/array_stream.h"
 #include "core/schema.h"
-#include "core/single_stream.h"
 #include "python/errors.h"
 
 static void

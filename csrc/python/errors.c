@@ -21,7 +21,9 @@ PyDoc_STRVAR(
     "dtype : str or None\n"
     "    The type that could not be exchanged.\n"
     "hint : str or None\n"
-    "    What to do instead.\n");
+    "    What to do instead.\n"
+    "code : int or None\n"
+    "    The errno that a foreign stream failed with.\n");
 
 PyDoc_STRVAR(
     device_error_doc,
@@ -77,8 +79,8 @@ done:
 int
 ad_errors_init(ad_state *state, PyObject *module)
 {
-    static const char *const exchange[] = {"reason", "device", "dtype", "hint",
-                                           NULL};
+    static const char *const exchange[] = {"reason", "device", "dtype",
+                                           "hint",   "code",   NULL};
     static const char *const device[] = {"code", "device", "hint", NULL};
     static const char *const arrow[] = {"path", "hint", NULL};
 

@@ -188,7 +188,8 @@ PyMethodDef ad_module_functions[] = {
      "protocol.\n\n"
      "Tried in this order: arrowdev's own objects, NumPy masked arrays,\n"
      "__arrow_c_device_array__, __arrow_c_array__, __arrow_c_device_stream__,\n"
-     "__arrow_c_stream__ (one chunk), DLPack, __sycl_usm_array_interface__,\n"
+     "__arrow_c_stream__ (several chunks are put together, unless copy=False;\n"
+     "on the host only), DLPack, __sycl_usm_array_interface__,\n"
      "__cuda_array_interface__, __array_interface__, the buffer protocol, a\n"
      "pair of capsules.\n\n"
      "Parameters\n----------\n"
@@ -212,6 +213,27 @@ PyMethodDef ad_module_functions[] = {
      "ExchangeError\n    All protocols refused, or a meaning would be lost.\n"
      "InvalidArrowError\n    A struct is malformed; `path` leads to the "
      "node."},
+    {"array_stream", AD_FASTCALL(ad_function_array_stream),
+     METH_FASTCALL | METH_KEYWORDS,
+     "array_stream(obj, /, *, schema=None, device_type=None)\n--\n\n"
+     "An ArrayStream over anything that gives arrays one after the other.\n\n"
+     "Tried in this order: an ArrayStream (itself), __arrow_c_device_stream__,\n"
+     "__arrow_c_stream__, a capsule of either, anything that array() takes (a\n"
+     "stream of one), and any iterable of what array() takes.\n\n"
+     "Parameters\n----------\n"
+     "obj : object\n"
+     "schema : str or object with __arrow_c_schema__, optional\n"
+     "    The type of every array. Needed for an iterable without elements;\n"
+     "    otherwise the first one's, and all others must have it too.\n"
+     "device_type : DeviceType or int, optional\n"
+     "    On which all arrays are. An iterable's first element is asked for at\n"
+     "    once, unless both this and schema are given.\n\n"
+     "Raises\n------\n"
+     "TypeError\n    No stream, no array and no iterable.\n"
+     "ValueError\n    An iterable without elements, and no schema.\n"
+     "ExchangeError\n    The stream fails, or is not of that type or device.\n"
+     "InvalidArrowError\n    Its schema is malformed.\n\n"
+     "Source: specification, \"Device Stream Interface\"."},
     {"tensor", AD_FASTCALL(ad_function_tensor), METH_FASTCALL | METH_KEYWORDS,
      "tensor(obj, /, *, stream=None, copy=None, nulls=\"raise\", "
      "fill_value=None, order=None, readonly=None)\n--\n\n"

@@ -20,6 +20,11 @@ int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
  * reference. */
 PyObject *ad_as_array_object(ad_state *state, PyObject *value);
 
+/* The same as a core value of the asked-for type, which is borrowed; a `wanted`
+ * without a node asks for none. -1 with an exception. */
+int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
+                      ad_array *out);
+
 /* x.into(cls): an instance of another library's class. */
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                           PyObject *stream, int copy);
@@ -31,6 +36,10 @@ PyObject *ad_find_helper(const char *submodule, const char *function);
 /* Call such a helper. New reference, or NULL. */
 PyObject *ad_call_helper(const char *submodule, const char *function,
                          PyObject *const *args, size_t n_args);
+
+/* arrowdev.array_stream(obj, /, *, schema=None, device_type=None) */
+PyObject *ad_function_array_stream(PyObject *module, PyObject *const *args,
+                                   Py_ssize_t n_args, PyObject *kwnames);
 
 /* arrowdev.device(value) */
 PyObject *ad_function_device(PyObject *module, PyObject *value);

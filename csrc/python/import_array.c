@@ -273,6 +273,28 @@ done:;
     return result;
 }
 
+int
+ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
+                  ad_array *out)
+{
+    if (ad_is_array(state, value) && wanted.node == NULL) {
+        ad_array_share(ad_array_of(value), out);
+        return 0;
+    }
+    PyObject *values[6] = {value, NULL};
+    if (wanted.node != NULL) {
+        values[1] = ad_schema_object_new(state, ad_schema_ref(wanted));
+        if (values[1] == NULL) {
+            return -1;
+        }
+    }
+    int result = array_with_options(state, values, out);
+    PyObject *pending = ad_py_save_exception();
+    Py_XDECREF(values[1]);
+    ad_py_reset_exception(pending);
+    return result;
+}
+
 PyObject *
 ad_function_array(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                   PyObject *kwnames)

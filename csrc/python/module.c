@@ -4,6 +4,7 @@
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
+#include "python/py_call.h"
 
 static int
 intern_strings(ad_state *state)
@@ -92,12 +93,14 @@ add_protocols(ad_state *state)
     return 0;
 }
 
-/* Before the interpreter goes: what waits for a device from now on is left
+/* Before the interpreter goes: no Python is called any more by other threads,
+ * and what waits for a device from now on is left
  * alone, since nobody could be told when it is done. */
 static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     Py_BEGIN_ALLOW_THREADS;
+    ad_py_call_stop();
     ad_parked_stop();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
@@ -136,10 +139,13 @@ module_exec(PyObject *module)
         ad_stream_type_init(state, module) < 0 ||
         ad_schema_type_init(state, module) < 0 ||
         ad_tensor_types_init(state, module) < 0 ||
-        ad_array_type_init(state, module) < 0 || add_protocols(state) < 0) {
+        ad_array_type_init(state, module) < 0 ||
+        ad_array_stream_type_init(state, module) < 0 ||
+        add_protocols(state) < 0) {
         return -1;
     }
     ad_py_owner_init();
+    ad_py_call_start();
     if (register_at_exit() < 0) {
         return -1;
     }

@@ -43,6 +43,7 @@ int ad_tensor_types_init(ad_state *state, PyObject *module); /* and Buffer */
 int ad_schema_type_init(ad_state *state, PyObject *module);
 int ad_device_type_init(ad_state *state, PyObject *module);
 int ad_stream_type_init(ad_state *state, PyObject *module); /* use_stream */
+int ad_array_stream_type_init(ad_state *state, PyObject *module);
 
 /* Constructors. The core value is taken over, on failure too. */
 PyObject *ad_array_object_new(ad_state *state, ad_array *steal);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/blocking.h"
+#include "python/py_call.h"
 
 typedef struct object_owner {
     ad_owner base;
@@ -14,28 +15,12 @@ typedef struct buffer_owner {
     Py_buffer buffer;
 } buffer_owner;
 
-/* Attach this thread to the interpreter, or say that this cannot be done any
- * more. While another thread finalizes, PyGILState_Ensure would hang or kill
- * this thread; the finalizing thread itself holds the GIL and may go on. */
-static bool
-enter(PyGILState_STATE *gil)
-{
-    if (!Py_IsInitialized()) {
-        return false;
-    }
-    if (ad_py_is_finalizing() && !PyGILState_Check()) {
-        return false;
-    }
-    *gil = PyGILState_Ensure();
-    return true;
-}
-
 static void
 object_destroy(ad_owner *base)
 {
     object_owner *owner = (object_owner *)base;
     PyGILState_STATE gil;
-    if (enter(&gil)) {
+    if (ad_py_enter(&gil)) {
         PyObject *saved = ad_py_save_exception();
         Py_DECREF(owner->object);
         ad_py_reset_exception(saved);
@@ -50,7 +35,7 @@ buffer_destroy(ad_owner *base)
 {
     buffer_owner *owner = (buffer_owner *)base;
     PyGILState_STATE gil;
-    if (enter(&gil)) {
+    if (ad_py_enter(&gil)) {
         PyObject *saved = ad_py_save_exception();
         PyBuffer_Release(&owner->buffer);
         ad_py_reset_exception(saved);

@@ -12,6 +12,7 @@
 /* Strong references, in order of creation. */
 #define AD_STATE_OBJECTS(X)                                                   \
     X(array_type)                                                             \
+    X(array_stream_type)                                                      \
     X(tensor_type)                                                            \
     X(buffer_type)                                                            \
     X(schema_type)                                                            \

@@ -1,0 +1,582 @@
+#include "core/concat.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/concat_join.h"
+#include "core/memory.h"
+#include "core/owner_group.h"
+#include "device/backend.h"
+
+static ad_status concat_views(ad_schema schema, const ad_array *views,
+                              size_t n, ad_array *out, ad_error *err);
+
+/* --- numbers in buffers -------------------------------------------------- */
+
+int64_t
+ad_join_get_int(const void *data, int width, int64_t i)
+{
+    int64_t wide;
+    int32_t middle;
+    int16_t narrow;
+    switch (width) {
+        case 8:
+            memcpy(&wide, (const char *)data + i * 8, 8);
+            return wide;
+        case 4:
+            memcpy(&middle, (const char *)data + i * 4, 4);
+            return middle;
+        case 2:
+            memcpy(&narrow, (const char *)data + i * 2, 2);
+            return narrow;
+        default:
+            return ((const int8_t *)data)[i];
+    }
+}
+
+/* Of the low bytes, whichever end they are at. */
+void
+ad_join_put_int(void *data, int width, int64_t i, int64_t value)
+{
+    int32_t middle = (int32_t)value;
+    int16_t narrow = (int16_t)value;
+    int8_t byte = (int8_t)value;
+    const void *source = width == 8   ? (const void *)&value
+                         : width == 4 ? (const void *)&middle
+                         : width == 2 ? (const void *)&narrow
+                                      : (const void *)&byte;
+    memcpy((char *)data + i * width, source, (size_t)width);
+}
+
+int64_t
+ad_join_max(int width, bool is_unsigned)
+{
+    int bits = width * 8 - (is_unsigned ? 0 : 1);
+    return bits >= 63 ? INT64_MAX : ((int64_t)1 << bits) - 1;
+}
+
+/* --- bits ------------------------------------------------------------------ */
+
+static inline void
+put_bit(uint8_t *bits, int64_t i, bool value)
+{
+    uint8_t mask = (uint8_t)(1 << (i % 8));
+    bits[i / 8] = (uint8_t)(value ? bits[i / 8] | mask : bits[i / 8] & ~mask);
+}
+
+static inline bool
+get_bit(const uint8_t *bits, int64_t i)
+{
+    return (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* Source NULL: ones. */
+static void
+copy_bits(uint8_t *to, int64_t at, const uint8_t *source, int64_t from,
+          int64_t n)
+{
+    int64_t i = 0;
+    for (; i < n && (at + i) % 8 != 0; i++) {
+        put_bit(to, at + i, source == NULL || get_bit(source, from + i));
+    }
+    for (; i + 8 <= n; i += 8) {
+        unsigned int byte = 0xff;
+        if (source != NULL) {
+            int shift = (int)((from + i) % 8);
+            const uint8_t *p = source + (from + i) / 8;
+            byte = shift == 0
+                       ? p[0]
+                       : (unsigned int)p[0] >> shift | p[1] << (8 - shift);
+        }
+        to[(at + i) / 8] = (uint8_t)byte;
+    }
+    for (; i < n; i++) {
+        put_bit(to, at + i, source == NULL || get_bit(source, from + i));
+    }
+}
+
+/* --- helpers ---------------------------------------------------------------- */
+
+/* Buffer `i` of the result: new memory, which the join owns. */
+ad_status
+ad_join_new_buffer(ad_join *j, int64_t i, int64_t nbytes, void **out,
+                   ad_error *err)
+{
+    static const _Alignas(64) unsigned char nothing[64];
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    j->owners[j->n_owners++] = &memory->base;
+    j->buffers[i] = memory->data != NULL ? memory->data : nothing;
+    *out = memory->data;
+    return AD_OK;
+}
+
+/* One bit per row; those behind the last row are 0. */
+static ad_status
+new_bits(ad_join *j, int64_t i, void **out, ad_error *err)
+{
+    int64_t nbytes = (j->length + 7) / 8;
+    AD_RETURN_IF_ERR(ad_join_new_buffer(j, i, nbytes, out, err));
+    if (nbytes > 0) {
+        ((uint8_t *)*out)[nbytes - 1] = 0;
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_join_size_of_rows(int64_t rows, int64_t row_size, int64_t *out,
+                     ad_error *err)
+{
+    if (__builtin_mul_overflow(rows, row_size, out)) {
+        return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                       "%" PRId64 " rows of %" PRId64 " bytes overflow", rows,
+                       row_size);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_join_fail_size(const ad_join *j, const char *what, ad_error *err)
+{
+    return ad_fail(err, AD_ERR_EXCHANGE, "size",
+                   "read the batches one by one with arrowdev.array_stream(), "
+                   "or ask the producer for a wider type",
+                   "%s of the batches together do not fit the type (format "
+                   "\"%.40s\")",
+                   what, j->schema.node->format);
+}
+
+/* Rows [first, first + length) of a child, as the parent counts them. */
+ad_array
+ad_join_view_below(const ad_array *view, const struct ArrowArray *node,
+                   const struct ArrowSchema *schema, int64_t first,
+                   int64_t length)
+{
+    ad_array below = *view;
+    bool is_whole = first == 0 && length == node->length;
+    below.node = node;
+    below.schema.node = schema;
+    below.offset = node->offset + first;
+    below.length = length;
+    below.null_count = is_whole ? node->null_count : -1;
+    return below;
+}
+
+bool
+ad_join_may_have_nulls(const ad_array *view)
+{
+    return view->length > 0 && view->null_count != 0 &&
+           view->node->buffers[0] != NULL;
+}
+
+static ad_status
+join_validity(ad_join *j, ad_error *err)
+{
+    bool has_nulls = false;
+    void *bits;
+    j->null_count = j->type.id == AD_TYPE_NULL ? j->length : 0;
+    if (!j->type.has_validity) {
+        return AD_OK;
+    }
+    for (size_t v = 0; v < j->n; v++) {
+        has_nulls |= ad_join_may_have_nulls(&j->views[v]);
+    }
+    if (!has_nulls) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(new_bits(j, 0, &bits, err));
+    int64_t at = 0;
+    for (size_t v = 0; v < j->n; v++) {
+        const ad_array *view = &j->views[v];
+        const void *source =
+            ad_join_may_have_nulls(view) ? view->node->buffers[0] : NULL;
+        copy_bits(bits, at, source, view->offset, view->length);
+        at += view->length;
+        if (source != NULL) {
+            j->null_count = view->null_count < 0 || j->null_count < 0
+                                ? -1
+                                : j->null_count + view->null_count;
+        }
+    }
+    return AD_OK;
+}
+
+bool
+ad_join_is_valid_row(const ad_array *view, int64_t i)
+{
+    return !ad_join_may_have_nulls(view) ||
+           get_bit(view->node->buffers[0], view->offset + i);
+}
+
+/* Child `i` of the result from `parts`, one per view. */
+ad_status
+ad_join_child(ad_join *j, int64_t i, const ad_array *parts, ad_error *err)
+{
+    ad_schema schema = {j->schema.node->children[i], j->schema.owner};
+    ad_status status = concat_views(schema, parts, j->n, &j->children[i], err);
+    if (status != AD_OK) {
+        ad_error_path_prepend(err, "children[%" PRId64 "]", i);
+        return status;
+    }
+    j->n_children = i + 1;
+    return AD_OK;
+}
+
+/* --- fixed width, dictionaries ---------------------------------------------- */
+
+ad_status
+ad_join_fixed(ad_join *j, int64_t buffer, int64_t bit_width, ad_error *err)
+{
+    void *data;
+    int64_t nbytes = 0;
+    if (bit_width == 1) {
+        AD_RETURN_IF_ERR(new_bits(j, buffer, &data, err));
+    } else {
+        AD_RETURN_IF_ERR(
+            ad_join_size_of_rows(j->length, bit_width / 8, &nbytes, err));
+        AD_RETURN_IF_ERR(ad_join_new_buffer(j, buffer, nbytes, &data, err));
+    }
+    int64_t at = 0;
+    for (size_t v = 0; v < j->n; v++) {
+        const ad_array *view = &j->views[v];
+        const char *source = view->node->buffers[buffer];
+        if (bit_width == 1) {
+            copy_bits(data, at, (const uint8_t *)source, view->offset,
+                      view->length);
+        } else if (view->length > 0 && bit_width > 0) {
+            int64_t size = bit_width / 8;
+            memcpy((char *)data + at * size, source + view->offset * size,
+                   (size_t)(view->length * size));
+        }
+        at += view->length;
+    }
+    return AD_OK;
+}
+
+/* The values are the same for certain. */
+static bool
+same_values(const ad_array *a, const ad_array *b, const ad_type *type)
+{
+    if (a->node == b->node) {
+        return true;
+    }
+    if (a->length != b->length || ad_join_may_have_nulls(a) ||
+        ad_join_may_have_nulls(b) || a->node->dictionary != NULL ||
+        a->length == 0) {
+        return false;
+    }
+    if (type->layout == AD_LAYOUT_FIXED && type->bit_width % 8 == 0) {
+        int64_t size = type->bit_width / 8;
+        return memcmp((const char *)a->node->buffers[1] + a->offset * size,
+                      (const char *)b->node->buffers[1] + b->offset * size,
+                      (size_t)(a->length * size)) == 0;
+    }
+    if (type->layout != AD_LAYOUT_OFFSETS) {
+        return false;
+    }
+    int width = type->wide_offsets ? 8 : 4;
+    int64_t a0 = ad_join_get_int(a->node->buffers[1], width, a->offset);
+    int64_t b0 = ad_join_get_int(b->node->buffers[1], width, b->offset);
+    for (int64_t i = 1; i <= a->length; i++) {
+        if (ad_join_get_int(a->node->buffers[1], width, a->offset + i) - a0 !=
+            ad_join_get_int(b->node->buffers[1], width, b->offset + i) - b0) {
+            return false;
+        }
+    }
+    int64_t nbytes =
+        ad_join_get_int(a->node->buffers[1], width, a->offset + a->length) -
+        a0;
+    return nbytes <= 0 ||
+           memcmp((const char *)a->node->buffers[2] + a0,
+                  (const char *)b->node->buffers[2] + b0, (size_t)nbytes) == 0;
+}
+
+/* Indices into dictionaries that now stand behind one another. */
+static ad_status
+shift_indices(ad_join *j, const ad_array *dictionaries, ad_error *err)
+{
+    int width = j->type.bit_width / 8;
+    bool is_unsigned =
+        j->type.id == AD_TYPE_UINT8 || j->type.id == AD_TYPE_UINT16 ||
+        j->type.id == AD_TYPE_UINT32 || j->type.id == AD_TYPE_UINT64;
+    int64_t max = ad_join_max(width, is_unsigned);
+    int64_t mask = width == 8 ? -1 : ((int64_t)1 << width * 8) - 1;
+    int64_t at = 0;
+    int64_t base = 0;
+    void *data = (void *)j->buffers[1];
+    for (size_t v = 0; v < j->n; v++) {
+        const ad_array *view = &j->views[v];
+        for (int64_t i = 0; i < view->length; i++, at++) {
+            int64_t index = ad_join_get_int(data, width, at);
+            index = is_unsigned ? index & mask : index;
+            if (!ad_join_is_valid_row(view, i)) {
+                ad_join_put_int(data, width, at, 0);
+                continue;
+            }
+            if (index < 0 || index >= dictionaries[v].length) {
+                return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                               "index %" PRId64
+                               " into a dictionary of %" PRId64 " values",
+                               index, dictionaries[v].length);
+            }
+            if (base + index > max) {
+                return ad_join_fail_size(j, "the dictionaries", err);
+            }
+            ad_join_put_int(data, width, at, base + index);
+        }
+        base += dictionaries[v].length;
+    }
+    return AD_OK;
+}
+
+static ad_status
+join_dictionaries(ad_join *j, ad_array *parts, ad_error *err)
+{
+    const struct ArrowSchema *schema = j->schema.node->dictionary;
+    ad_schema values = {schema, j->schema.owner};
+    ad_type type;
+    bool are_same = true;
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    for (size_t v = 0; v < j->n; v++) {
+        const ad_array *view = &j->views[v];
+        const struct ArrowArray *node = view->node->dictionary;
+        parts[v] = ad_join_view_below(view, node, schema, 0, node->length);
+        are_same &= same_values(&parts[0], &parts[v], &type);
+    }
+    ad_status status =
+        concat_views(values, parts, are_same ? 1 : j->n, &j->dictionary, err);
+    if (status != AD_OK) {
+        ad_error_path_prepend(err, "dictionary");
+        return status;
+    }
+    return are_same ? AD_OK : shift_indices(j, parts, err);
+}
+
+/* --- children without offsets ----------------------------------------------------- */
+
+/* Struct, fixed-size list, sparse union: `size` values of each child per
+ * row. */
+static ad_status
+join_children(ad_join *j, int64_t size, ad_array *parts, ad_error *err)
+{
+    for (int64_t i = 0; i < j->schema.node->n_children; i++) {
+        for (size_t v = 0; v < j->n; v++) {
+            const ad_array *view = &j->views[v];
+            parts[v] = ad_join_view_below(
+                view, view->node->children[i], j->schema.node->children[i],
+                view->offset * size, view->length * size);
+        }
+        AD_RETURN_IF_ERR(ad_join_child(j, i, parts, err));
+    }
+    return AD_OK;
+}
+
+static ad_status
+find_child(const ad_join *j, const int8_t *ids, int n_ids, int8_t id, int *out,
+           ad_error *err)
+{
+    for (int i = 0; i < n_ids; i++) {
+        if (ids[i] == id) {
+            *out = i;
+            return AD_OK;
+        }
+    }
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "type id %d, which format \"%.40s\" does not have", (int)id,
+                   j->schema.node->format);
+}
+
+static ad_status
+join_dense_union(ad_join *j, ad_array *parts, ad_error *err)
+{
+    int8_t ids[128];
+    int64_t bases[128] = {0};
+    int n_ids;
+    int64_t at = 0;
+    void *data;
+    AD_RETURN_IF_ERR(ad_type_union_ids(&j->type, ids, &n_ids, err));
+    AD_RETURN_IF_ERR(ad_join_fixed(j, 0, 8, err));
+    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, j->length * 4, &data, err));
+    for (size_t v = 0; v < j->n; v++) {
+        const ad_array *view = &j->views[v];
+        for (int64_t i = 0; i < view->length; i++, at++) {
+            int child = 0;
+            int64_t offset =
+                ad_join_get_int(view->node->buffers[1], 4, view->offset + i);
+            AD_RETURN_IF_ERR(find_child(j, ids, n_ids,
+                                        ((const int8_t *)j->buffers[0])[at],
+                                        &child, err));
+            if (offset < 0 || offset >= view->node->children[child]->length) {
+                return ad_fail(
+                    err, AD_ERR_ARROW, NULL, NULL,
+                    "offset %" PRId64 " into child %d of %" PRId64 " values",
+                    offset, child, view->node->children[child]->length);
+            }
+            if (bases[child] + offset > INT32_MAX) {
+                return ad_join_fail_size(j, "the values", err);
+            }
+            ad_join_put_int(data, 4, at, bases[child] + offset);
+        }
+        for (int i = 0; i < n_ids; i++) {
+            bases[i] += view->node->children[i]->length;
+        }
+    }
+    for (int64_t i = 0; i < j->schema.node->n_children; i++) {
+        for (size_t v = 0; v < j->n; v++) {
+            const struct ArrowArray *child = j->views[v].node->children[i];
+            parts[v] = ad_join_view_below(&j->views[v], child,
+                                          j->schema.node->children[i], 0,
+                                          child->length);
+        }
+        AD_RETURN_IF_ERR(ad_join_child(j, i, parts, err));
+    }
+    return AD_OK;
+}
+
+/* --- nodes -------------------------------------------------------------------------- */
+
+static ad_status
+join_layout(ad_join *j, ad_array *parts, ad_error *err)
+{
+    switch (j->type.layout) {
+        case AD_LAYOUT_NONE:
+            return j->type.id == AD_TYPE_RUN_END ? ad_join_runs(j, parts, err)
+                                                 : AD_OK;
+        case AD_LAYOUT_FIXED:
+            AD_RETURN_IF_ERR(ad_join_fixed(j, 1, j->type.bit_width, err));
+            return j->schema.node->dictionary != NULL
+                       ? join_dictionaries(j, parts, err)
+                       : AD_OK;
+        case AD_LAYOUT_OFFSETS:
+            return ad_join_strings(j, err);
+        case AD_LAYOUT_VIEWS:
+            return ad_join_views(j, err);
+        case AD_LAYOUT_LIST:
+            return ad_join_lists(j, parts, err);
+        case AD_LAYOUT_LIST_VIEW:
+            return ad_join_list_views(j, parts, err);
+        case AD_LAYOUT_VALIDITY:
+            return join_children(
+                j, j->type.id == AD_TYPE_FIXED_LIST ? j->type.list_size : 1,
+                parts, err);
+        case AD_LAYOUT_SPARSE_UNION:
+            AD_RETURN_IF_ERR(ad_join_fixed(j, 0, 8, err));
+            return join_children(j, 1, parts, err);
+        case AD_LAYOUT_DENSE_UNION:
+            return join_dense_union(j, parts, err);
+    }
+    return AD_OK;
+}
+
+static ad_status
+count_rows(ad_join *j, ad_error *err)
+{
+    j->length = 0;
+    j->n_buffers = j->type.n_buffers;
+    for (size_t v = 0; v < j->n; v++) {
+        if (__builtin_add_overflow(j->length, j->views[v].length,
+                                   &j->length)) {
+            return ad_join_fail_size(j, "the rows", err);
+        }
+        if (j->type.layout == AD_LAYOUT_VIEWS) {
+            j->n_buffers += j->views[v].node->n_buffers - 3;
+        }
+    }
+    return j->n_buffers > INT32_MAX ? ad_join_fail_size(j, "the buffers", err)
+                                    : AD_OK;
+}
+
+static ad_status
+build(ad_join *j, ad_array *out, ad_error *err)
+{
+    ad_owner *owner;
+    AD_RETURN_IF_ERR(ad_owner_group_new(j->owners, j->n_owners, &owner, err));
+    const ad_array_spec spec = {
+        .schema = j->schema,
+        .device = AD_CPU,
+        .length = j->length,
+        .null_count = j->null_count,
+        .n_buffers = j->n_buffers,
+        .buffers = j->buffers,
+        .owner = owner,
+        .n_children = j->n_children,
+        .children = j->children,
+        .dictionary = j->dictionary.node != NULL ? &j->dictionary : NULL,
+    };
+    ad_status status = ad_array_build(&spec, out, err);
+    ad_owner_unref(owner);
+    return status;
+}
+
+static void
+join_clear(ad_join *j)
+{
+    for (int64_t i = 0; i < j->n_children; i++) {
+        ad_array_clear(&j->children[i]);
+    }
+    for (size_t i = 0; i < j->n_owners; i++) {
+        ad_owner_unref(j->owners[i]);
+    }
+    ad_array_clear(&j->dictionary);
+    free(j->buffers);
+    free(j->owners);
+    free(j->children);
+}
+
+/* All nodes below are joined the same way; the depth is the schema's, which
+ * has been validated. */
+static ad_status
+concat_views(ad_schema schema, const ad_array *views, size_t n, ad_array *out,
+             ad_error *err)
+{
+    ad_join j = {.schema = schema, .views = views, .n = n};
+    AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &j.type, err));
+    AD_RETURN_IF_ERR(count_rows(&j, err));
+    size_t n_below = (size_t)schema.node->n_children;
+    /* Three buffers at the most are made anew. */
+    ad_array *parts = malloc(n * sizeof(*parts));
+    j.buffers = calloc((size_t)j.n_buffers + 1, sizeof(*j.buffers));
+    j.owners = malloc((n + 4) * sizeof(*j.owners));
+    j.children = malloc((n_below + 1) * sizeof(*j.children));
+    ad_status status = AD_OK;
+    if (parts == NULL || j.buffers == NULL || j.owners == NULL ||
+        j.children == NULL) {
+        status = ad_fail_memory(err, n * sizeof(*parts));
+    }
+    if (status == AD_OK) {
+        status = join_validity(&j, err);
+    }
+    if (status == AD_OK) {
+        status = join_layout(&j, parts, err);
+    }
+    if (status == AD_OK) {
+        status = build(&j, out, err);
+    }
+    join_clear(&j);
+    free(parts);
+    return status;
+}
+
+ad_status
+ad_concat(ad_schema schema, const ad_array *arrays, size_t n, ad_array *out,
+          ad_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!ad_host_accessible(arrays[i].device)) {
+            char name[AD_DEVICE_NAME_SIZE];
+            ad_fail(err, AD_ERR_EXCHANGE, "device",
+                    "read the batches one by one with "
+                    "arrowdev.array_stream(), or bring each to the host with "
+                    ".to(\"cpu\") first",
+                    "%zu batches on %s cannot be put together, which is done "
+                    "on the host only",
+                    n, ad_device_format(arrays[i].device, name));
+            ad_error_device(err, arrays[i].device);
+            return AD_ERR_EXCHANGE;
+        }
+        AD_RETURN_IF_ERR(
+            ad_sync_wait(arrays[i].sync, "putting batches together", err));
+    }
+    return concat_views(schema, arrays, n, out, err);
+}

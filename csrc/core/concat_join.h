@@ -1,0 +1,71 @@
+/* What the files of concat.h share: one node of the result while it is made.
+ */
+#ifndef AD_CORE_CONCAT_JOIN_H
+#define AD_CORE_CONCAT_JOIN_H
+
+#include "core/array.h"
+#include "core/type.h"
+
+/* One node of the result while it is made. */
+typedef struct ad_join {
+    ad_schema schema;      /* borrowed */
+    const ad_array *views; /* the rows to be joined; nothing is owned */
+    size_t n;
+    ad_type type;
+    int64_t length;
+    const void **buffers;
+    int64_t n_buffers;
+    ad_owner **owners; /* of the buffers */
+    size_t n_owners;
+    ad_array *children; /* owned */
+    int64_t n_children; /* made so far */
+    ad_array dictionary;
+    int64_t null_count;
+} ad_join;
+
+/* Integers of 1, 2, 4 or 8 bytes, wherever they lie. */
+int64_t ad_join_get_int(const void *data, int width, int64_t i);
+void ad_join_put_int(void *data, int width, int64_t i, int64_t value);
+int64_t ad_join_max(int width, bool is_unsigned);
+
+/* Buffer `i` of the result: new memory, which the join owns. */
+AD_MUST_CHECK ad_status ad_join_new_buffer(ad_join *j, int64_t i,
+                                           int64_t nbytes, void **out,
+                                           ad_error *err);
+
+AD_MUST_CHECK ad_status ad_join_size_of_rows(int64_t rows, int64_t row_size,
+                                             int64_t *out, ad_error *err);
+
+/* AD_ERR_EXCHANGE, "size": `what` does not fit the type. */
+ad_status ad_join_fail_size(const ad_join *j, const char *what, ad_error *err);
+
+/* Rows [first, first + length) of a child, as the parent counts them. */
+ad_array ad_join_view_below(const ad_array *view,
+                            const struct ArrowArray *node,
+                            const struct ArrowSchema *schema, int64_t first,
+                            int64_t length);
+
+/* Of a type with a bitmap. */
+bool ad_join_may_have_nulls(const ad_array *view);
+bool ad_join_is_valid_row(const ad_array *view, int64_t i);
+
+/* Child `i` of the result from `parts`, one per view. */
+AD_MUST_CHECK ad_status ad_join_child(ad_join *j, int64_t i,
+                                      const ad_array *parts, ad_error *err);
+
+/* Buffer `buffer` of so many bits per row. */
+AD_MUST_CHECK ad_status ad_join_fixed(ad_join *j, int64_t buffer,
+                                      int64_t bit_width, ad_error *err);
+
+/* All but the validity of a node of these layouts (concat_offsets.c). `parts`
+ * is room for one view per view. */
+AD_MUST_CHECK ad_status ad_join_strings(ad_join *j, ad_error *err);
+AD_MUST_CHECK ad_status ad_join_views(ad_join *j, ad_error *err);
+AD_MUST_CHECK ad_status ad_join_lists(ad_join *j, ad_array *parts,
+                                      ad_error *err);
+AD_MUST_CHECK ad_status ad_join_list_views(ad_join *j, ad_array *parts,
+                                           ad_error *err);
+AD_MUST_CHECK ad_status ad_join_runs(ad_join *j, ad_array *parts,
+                                     ad_error *err);
+
+#endif /* AD_CORE_CONCAT_JOIN_H */

@@ -1,0 +1,573 @@
+/* ad.ArrayStream: the type. What it is made of is array_stream.c, in core; how
+ * array_stream() makes one is array_stream_function.c. */
+#include "python/array_stream_type.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+#include "core/concat.h"
+#include "protocol/arrow.h"
+#include "python/functions.h"
+#include "python/iterable_source.h"
+#include "python/stream_object.h"
+
+/* --- errors -------------------------------------------------------------------- */
+
+void
+ad_stream_drop(ad_array_stream *stream)
+{
+    PyObject *saved = ad_py_save_exception();
+    ad_array_stream_unref(stream);
+    ad_py_reset_exception(saved);
+}
+
+/* KeyboardInterrupt and the like are not for a library to wrap. */
+static bool
+is_final(ad_state *state, PyObject *exception)
+{
+    return !PyErr_GivenExceptionMatches(exception, PyExc_Exception) ||
+           PyErr_GivenExceptionMatches(exception, PyExc_MemoryError) ||
+           PyErr_GivenExceptionMatches(exception, state->device_error);
+}
+
+/* The message with all of the text that the producer gave, which an ad_error
+ * has no room for. */
+static void
+raise_in_full(ad_state *state, const ad_error *err, const char *text)
+{
+    const char *at = strchr(err->message, '(');
+    int n = at != NULL ? (int)(at - err->message) : 0;
+    PyObject *all = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                         "backslashreplace");
+    if (all == NULL) {
+        return;
+    }
+    char head[128];
+    PyOS_snprintf(head, sizeof(head), "%.*s(%s)", n, err->message,
+                  strerror(err->code));
+    ad_raise_exchange(state, "stream", NULL, "%s: %U", head, all);
+    Py_DECREF(all);
+}
+
+/* The errno as an attribute, once the exception is raised. */
+static void
+add_code(int code)
+{
+    PyObject *exception = ad_py_take_exception();
+    PyObject *number = PyLong_FromLong(code);
+    if (number == NULL ||
+        PyObject_SetAttrString(exception, "code", number) < 0) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(number);
+    ad_py_restore_exception(exception);
+}
+
+PyObject *
+ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
+{
+    PyObject *cause =
+        stream != NULL
+            ? ad_iterable_take_exception(ad_array_stream_source(stream))
+            : NULL;
+    if (cause != NULL && is_final(state, cause)) {
+        ad_py_restore_exception(cause);
+        return NULL;
+    }
+    if (cause != NULL) {
+        ad_py_restore_exception(cause);
+    }
+    const char *text = stream != NULL && err->code != 0 && cause == NULL
+                           ? ad_array_stream_last_error(stream)
+                           : NULL;
+    bool is_stream = err->status == AD_ERR_EXCHANGE && err->reason != NULL &&
+                     strcmp(err->reason, "stream") == 0;
+    if (is_stream && text != NULL && strlen(text) > 300) {
+        raise_in_full(state, err, text);
+    } else {
+        ad_raise(state, err);
+    }
+    if (is_stream && err->code != 0) {
+        add_code(err->code);
+    }
+    return NULL;
+}
+
+ad_status
+ad_stream_take(void *pointer, ad_capsule_kind kind, ad_array_stream **out,
+               ad_error *err)
+{
+    *out = NULL;
+    if (kind == AD_CAPSULE_DEVICE_STREAM) {
+        struct ArrowDeviceArrayStream *source = pointer;
+        struct ArrowDeviceArrayStream stream = *source;
+        source->release = NULL;
+        return ad_array_stream_from_device(&stream, out, err);
+    }
+    struct ArrowArrayStream *source = pointer;
+    struct ArrowArrayStream stream = *source;
+    source->release = NULL;
+    return ad_array_stream_from_host(&stream, out, err);
+}
+
+/* --- life ------------------------------------------------------------------------ */
+
+PyObject *
+ad_stream_object_new(ad_state *state, ad_array_stream *steal)
+{
+    ad_stream_object *self = PyObject_GC_New(
+        ad_stream_object, (PyTypeObject *)state->array_stream_type);
+    if (self == NULL) {
+        ad_stream_drop(steal);
+        return NULL;
+    }
+    self->stream = steal;
+    self->schema = ad_schema_ref(ad_array_stream_schema(steal));
+    self->device_type = ad_array_stream_device_type(steal);
+    self->is_busy = self->is_closing = self->is_closed = false;
+    self->weakrefs = NULL;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* The object reads its stream alone, so that what hangs below is its own. */
+static int
+stream_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    return self->stream != NULL
+               ? ad_iterable_traverse(ad_array_stream_source(self->stream),
+                                      visit, arg)
+               : 0;
+}
+
+static int
+stream_clear(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream *stream = self->stream;
+    self->stream = NULL;
+    self->is_closed = true;
+    ad_stream_drop(stream);
+    return 0;
+}
+
+static void
+stream_dealloc(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    stream_clear(object);
+    ad_schema_unref(self->schema);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+/* --- one reader at a time ----------------------------------------------------------- */
+
+static int
+fail_busy(void)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    "this ArrayStream is being read already, by another "
+                    "thread or by the iterable that feeds it; a stream has "
+                    "one reader at a time");
+    return -1;
+}
+
+/* 0, or -1 with the exception that says why it cannot be read. */
+static int
+begin_reading(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (self->is_busy) {
+        return fail_busy();
+    }
+    if (self->stream == NULL) {
+        ad_raise_exchange(
+            ad_state_of(object), "consumed",
+            self->is_closed ? "make another one"
+                            : "a stream has one reader; make another one",
+            self->is_closed ? "this ArrayStream is closed"
+                            : "this ArrayStream was handed over to whoever "
+                              "asked for its capsule");
+        return -1;
+    }
+    self->is_busy = true;
+    return 0;
+}
+
+/* close() may have been called meanwhile. */
+static void
+end_reading(ad_stream_object *self)
+{
+    self->is_busy = false;
+    if (self->is_closing) {
+        stream_clear((PyObject *)self);
+    }
+}
+
+/* --- reading -------------------------------------------------------------------------- */
+
+/* Foreign code may block, and may want the GIL; our own sources take what they
+ * need. */
+static ad_status
+next_batch(ad_array_stream *stream, ad_array *out, bool *is_end, ad_error *err)
+{
+    ad_status status;
+    if (ad_array_stream_source(stream) != NULL) {
+        return ad_array_stream_next(stream, out, is_end, err);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_array_stream_next(stream, out, is_end, err);
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
+/* The caller is going to use the data: as with array(), this thread's current
+ * stream waits for them. */
+static PyObject *
+settle(ad_state *state, PyObject *array)
+{
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    const ad_array *core = ad_array_of(array);
+    ad_imported imported;
+    if (ad_is_plain(core->device, core->sync)) {
+        return array;
+    }
+    if (ad_import(state, array, &request, AD_ALL_PROTOCOLS, &imported) < 0) {
+        Py_DECREF(array);
+        return NULL;
+    }
+    ad_imported_clear(&imported);
+    return array;
+}
+
+static PyObject *
+stream_iternext(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_state *state = ad_state_of(object);
+    ad_array array;
+    bool is_end;
+    ad_error err;
+    if (begin_reading(object) < 0) {
+        return NULL;
+    }
+    ad_status status = next_batch(self->stream, &array, &is_end, &err);
+    if (status != AD_OK) {
+        ad_stream_raise(state, self->stream, &err);
+    } else if (is_end) {
+        /* Nothing more will come: the producer need not wait to be freed. */
+        ad_array_stream_close(self->stream);
+    }
+    end_reading(self);
+    if (status != AD_OK || is_end) {
+        return NULL;
+    }
+    PyObject *result = ad_array_object_new(state, &array);
+    return result != NULL ? settle(state, result) : NULL;
+}
+
+static PyObject *
+stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_state *state = ad_state_of(object);
+    ad_array array;
+    ad_status status;
+    ad_error err;
+    if (begin_reading(object) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_stream_join(self->stream, true, &array, &err);
+    Py_END_ALLOW_THREADS
+    if (status != AD_OK) {
+        ad_stream_raise(state, self->stream, &err);
+    } else {
+        ad_array_stream_close(self->stream);
+    }
+    end_reading(self);
+    if (status != AD_OK) {
+        return NULL;
+    }
+    PyObject *result = ad_array_object_new(state, &array);
+    return result != NULL ? settle(state, result) : NULL;
+}
+
+/* While it is being read, whoever reads it closes it afterwards. */
+static PyObject *
+stream_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (self->is_busy) {
+        self->is_closing = true;
+    } else {
+        stream_clear(object);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return Py_NewRef(object);
+}
+
+static PyObject *
+stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
+{
+    return stream_close(object, NULL);
+}
+
+/* --- export ------------------------------------------------------------------------------ */
+
+static const ad_signature device_signature = {
+    .function = "__arrow_c_device_stream__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .ignores_none = true,
+    .names = {AD_STR_requested_schema},
+};
+
+static const ad_signature host_signature = {
+    .function = "__arrow_c_stream__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_requested_schema},
+};
+
+static int
+begin_export(PyObject *object, const ad_signature *signature,
+             PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_state *state = ad_state_of(object);
+    PyObject *requested;
+    if (ad_arrow_parse(state, signature, args, n_args, kwnames, &requested) <
+            0 ||
+        begin_reading(object) < 0) {
+        return -1;
+    }
+    if (ad_arrow_check_requested(state, self->schema, requested) < 0) {
+        end_reading(self);
+        return -1;
+    }
+    return 0;
+}
+
+/* The struct in the capsule reads the stream from here on. */
+static PyObject *
+end_export(PyObject *object, ad_status status, ad_capsule_kind kind, void *box,
+           const ad_error *err)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    PyObject *capsule = NULL;
+    if (status != AD_OK) {
+        ad_raise(ad_state_of(object), err);
+    } else {
+        ad_array_stream *stream = self->stream;
+        self->stream = NULL;
+        capsule = ad_capsule_new(kind, box);
+        ad_stream_drop(stream);
+    }
+    end_reading(self);
+    return capsule;
+}
+
+static PyObject *
+stream_device_stream(PyObject *object, PyObject *const *args,
+                     Py_ssize_t n_args, PyObject *kwnames)
+{
+    struct ArrowDeviceArrayStream *box;
+    ad_error err;
+    if (begin_export(object, &device_signature, args, n_args, kwnames) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_stream_export_device(
+        ((ad_stream_object *)object)->stream, &box, &err);
+    return end_export(object, status, AD_CAPSULE_DEVICE_STREAM, box, &err);
+}
+
+static PyObject *
+stream_host_stream(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames)
+{
+    struct ArrowArrayStream *box;
+    ad_error err;
+    if (begin_export(object, &host_signature, args, n_args, kwnames) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_stream_export_host(
+        ((ad_stream_object *)object)->stream, &box, &err);
+    return end_export(object, status, AD_CAPSULE_STREAM, box, &err);
+}
+
+static PyMethodDef host_stream_method = {
+    "__arrow_c_stream__", (PyCFunction)(void (*)(void))stream_host_stream,
+    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
+    "Hand the stream over as a capsule \"arrow_array_stream\". Each batch is\n"
+    "waited for when it is asked for."};
+
+static PyObject *
+get_host_stream(PyObject *object, void *Py_UNUSED(closure))
+{
+    ad_device device = {((ad_stream_object *)object)->device_type, -1};
+    if (!ad_device_is_host(device)) {
+        char name[AD_DEVICE_NAME_SIZE];
+        PyErr_Format(PyExc_AttributeError,
+                     "__arrow_c_stream__ is not offered: the batches are on "
+                     "%s, which the host cannot read; use "
+                     "__arrow_c_device_stream__",
+                     ad_device_format(device, name));
+        return NULL;
+    }
+    return PyCFunction_New(&host_stream_method, object);
+}
+
+static PyObject *
+stream_schema_capsule(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    struct ArrowSchema *box;
+    ad_error err;
+    if (ad_schema_export(((ad_stream_object *)object)->schema, &box, &err) !=
+        AD_OK) {
+        return ad_raise(ad_state_of(object), &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+}
+
+/* --- members ------------------------------------------------------------------------------ */
+
+static PyObject *
+get_schema(PyObject *object, void *Py_UNUSED(closure))
+{
+    return ad_schema_object_new(
+        ad_state_of(object),
+        ad_schema_ref(((ad_stream_object *)object)->schema));
+}
+
+static PyObject *
+get_device_type(PyObject *object, void *Py_UNUSED(closure))
+{
+    return ad_device_type_member(ad_state_of(object),
+                                 ((ad_stream_object *)object)->device_type);
+}
+
+static PyObject *
+stream_repr(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    const char *name = ad_device_type_name(self->device_type);
+    ad_text type = {0};
+    ad_error err;
+    char number[32];
+    if (ad_type_print(self->schema.node, &type, &err) != AD_OK) {
+        ad_text_clear(&type);
+        return ad_raise(ad_state_of(object), &err);
+    }
+    PyOS_snprintf(number, sizeof(number), "device(%d)", self->device_type);
+    PyObject *result = PyUnicode_FromFormat(
+        "<arrowdev.ArrayStream %s, on %s%s>", ad_text_string(&type),
+        name != NULL ? name : number,
+        self->stream != NULL ? ""
+        : self->is_closed    ? ", closed"
+                             : ", handed over");
+    ad_text_clear(&type);
+    return result;
+}
+
+/* --- the type ------------------------------------------------------------------------------- */
+
+static PyMethodDef stream_methods[] = {
+    {"read_all", stream_read_all, METH_NOARGS,
+     "read_all($self)\n--\n\n"
+     "What is left of the stream, as one Array.\n\n"
+     "One batch with rows is taken as it is; several are copied into one, on\n"
+     "the host. Raises ExchangeError where the stream fails, and for several\n"
+     "batches that the host cannot read."},
+    {"close", stream_close, METH_NOARGS,
+     "close($self)\n--\n\n"
+     "Release the producer now, or as soon as the call that is reading it\n"
+     "returns. Arrays that were read stay valid."},
+    {"__enter__", stream_enter, METH_NOARGS, NULL},
+    {"__exit__", stream_exit, METH_VARARGS, NULL},
+    {"__arrow_c_device_stream__",
+     (PyCFunction)(void (*)(void))stream_device_stream,
+     METH_FASTCALL | METH_KEYWORDS,
+     "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
+     "--\n\n"
+     "Hand the stream over as a capsule \"arrow_device_array_stream\": from\n"
+     "then on its consumer reads it, and this object no more. Each batch\n"
+     "keeps its event.\n\n"
+     "Source: Arrow PyCapsule interface, \"Device support\"."},
+    {"__arrow_c_schema__", stream_schema_capsule, METH_NOARGS,
+     "__arrow_c_schema__($self)\n--\n\n"
+     "Export the type of all arrays as a capsule \"arrow_schema\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef stream_getset[] = {
+    {"schema", get_schema, NULL, "The Schema of every array.", NULL},
+    {"device_type", get_device_type, NULL,
+     "DeviceType of every array (a plain int for an unknown type); the\n"
+     "device's number may differ from one to the next.",
+     NULL},
+    {"__arrow_c_stream__", get_host_stream, NULL,
+     "Method that hands the stream over as a capsule \"arrow_array_stream\"; "
+     "AttributeError where the host cannot read the memory.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef stream_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_stream_object, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot stream_slots[] = {
+    {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_traverse, stream_traverse},
+    {Py_tp_clear, stream_clear},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, stream_iternext},
+    {Py_tp_repr, stream_repr},
+    {Py_tp_methods, stream_methods},
+    {Py_tp_getset, stream_getset},
+    {Py_tp_members, stream_members},
+    {Py_tp_doc,
+     "Arrays of one schema and one device type, read one after the other.\n\n"
+     "Made by arrowdev.array_stream(). An iterator and a context manager; one\n"
+     "reader at a time. Asking for a capsule hands the stream over.\n\n"
+     "Source: specification, \"Device Stream Interface\"."},
+    {0, NULL},
+};
+
+static PyType_Spec stream_spec = {
+    .name = "arrowdev.ArrayStream",
+    .basicsize = sizeof(ad_stream_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = stream_slots,
+};
+
+int
+ad_array_stream_type_init(ad_state *state, PyObject *module)
+{
+    state->array_stream_type =
+        PyType_FromModuleAndSpec(module, &stream_spec, NULL);
+    if (state->array_stream_type == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "ArrayStream",
+                                 state->array_stream_type);
+}

@@ -1,0 +1,29 @@
+/* A source of batches that is a Python iterator: what array_stream() makes of
+ * generators, lists and the like.
+ *
+ * It may be asked on any thread, with or without the GIL. What the iterator
+ * raises becomes the failure of the stream, and is kept for a consumer who can
+ * raise it again.
+ */
+#ifndef AD_PYTHON_ITERABLE_SOURCE_H
+#define AD_PYTHON_ITERABLE_SOURCE_H
+
+#include "core/array_stream.h"
+#include "python/state.h"
+
+/* A stream over `iterable`. `wanted` (borrowed, may be without a node) is the
+ * type that all elements get; without it, it is the first one's. Without
+ * `device_type` it is the first element's: that is taken now, unless both are
+ * given. NULL with an exception. */
+ad_array_stream *ad_iterable_stream(ad_state *state, PyObject *iterable,
+                                    ad_schema wanted,
+                                    const int32_t *device_type);
+
+/* Take the exception that ended the source (a new reference); NULL where there
+ * is none, or the source is of another kind. */
+PyObject *ad_iterable_take_exception(ad_batch_source *source);
+
+/* For garbage collection, of whoever owns the stream alone. */
+int ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg);
+
+#endif /* AD_PYTHON_ITERABLE_SOURCE_H */

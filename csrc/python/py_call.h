@@ -1,0 +1,26 @@
+/* The one place where a thread that may know no Python attaches itself, to call
+ * an iterator, or to release an object.
+ */
+#ifndef AD_PYTHON_PY_CALL_H
+#define AD_PYTHON_PY_CALL_H
+
+#include "python/compat.h"
+
+/* Attach this thread to the interpreter, or say that this cannot be done any
+ * more. For releases: PyGILState_Release(*gil) ends it. */
+bool ad_py_enter(PyGILState_STATE *gil);
+
+/* The same for calls that take their time: the interpreter waits for them
+ * before it goes. Once it is about to go, the answer is no, but for a thread
+ * that is attached already. */
+bool ad_py_call_begin(PyGILState_STATE *gil);
+void ad_py_call_end(PyGILState_STATE gil);
+
+/* Calls are possible from now on. */
+void ad_py_call_start(void);
+
+/* No more calls; wait, without the GIL and for some seconds at most, until
+ * those that have begun are over. */
+void ad_py_call_stop(void);
+
+#endif /* AD_PYTHON_PY_CALL_H */

@@ -1,0 +1,802 @@
+#include <errno.h>
+
+#include "core/array_stream.h"
+#include "trees.h"
+
+#define TYPE ARROW_DEVICE_EXT_DEV /* no runtime is loaded for it */
+
+static ad_error err;
+static int event;
+
+/* A producer in C of `n_batches` batches of int64, with whatever is wrong. */
+typedef struct producer {
+    int32_t device_type;
+    int n_batches;
+    int n_given;
+    int n_released;
+    int n_calls; /* of get_next */
+    int n_asked; /* for the schema */
+    int schema_code;
+    int fail_at; /* this call of get_next returns next_code; -1: none */
+    int next_code;
+    int other_type_at;   /* this batch is on another device type; -1: none */
+    int other_schema_at; /* this batch has another schema; -1: none */
+    int n_columns;       /* 0: a plain int64 */
+    const char *message;
+} producer;
+
+static int
+get_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
+{
+    producer *p = self->private_data;
+    p->n_asked++;
+    if (p->schema_code == 0) {
+        *out =
+            tree_take_schema(p->n_columns > 0 ? tree_wide_schema(p->n_columns)
+                                              : tree_schema("l", "", 0));
+    }
+    return p->schema_code;
+}
+
+static int
+get_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
+{
+    producer *p = self->private_data;
+    if (p->n_calls++ == p->fail_at) {
+        return p->next_code;
+    }
+    if (p->n_given == p->n_batches) {
+        out->array.release = NULL;
+        return 0;
+    }
+    struct ArrowArray *array =
+        p->n_given == p->other_schema_at ? tree_array(2, false, 3, 0)
+        : p->n_columns > 0               ? tree_wide_array(p->n_columns, 2)
+                                         : tree_ints(2);
+    *out = tree_take_array(array, &event);
+    out->device_type =
+        p->n_given == p->other_type_at ? ARROW_DEVICE_VPI : p->device_type;
+    out->device_id = p->n_given;
+    p->n_given++;
+    return 0;
+}
+
+static const char *
+get_last_error(struct ArrowDeviceArrayStream *self)
+{
+    return ((producer *)self->private_data)->message;
+}
+
+static void
+release(struct ArrowDeviceArrayStream *self)
+{
+    producer *p = self->private_data;
+    CHECK_INT(p->n_released, 0);
+    p->n_released++;
+    self->release = NULL;
+}
+
+static producer
+sound(int n_batches)
+{
+    return (producer){.device_type = TYPE,
+                      .n_batches = n_batches,
+                      .fail_at = -1,
+                      .other_type_at = -1,
+                      .other_schema_at = -1};
+}
+
+static struct ArrowDeviceArrayStream
+struct_of(producer *p)
+{
+    return (struct ArrowDeviceArrayStream){
+        p->device_type, get_schema, get_next, get_last_error, release, p};
+}
+
+static ad_array_stream *
+open_stream(producer *p)
+{
+    struct ArrowDeviceArrayStream foreign = struct_of(p);
+    ad_array_stream *stream;
+    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
+    CHECK(foreign.release == NULL);
+    return stream;
+}
+
+static void
+check_end(ad_array_stream *stream)
+{
+    ad_array array;
+    bool is_end;
+    CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err), AD_OK);
+    CHECK(is_end);
+}
+
+static void
+read_one(ad_array_stream *stream, ad_array *out)
+{
+    bool is_end;
+    CHECK_INT(ad_array_stream_next(stream, out, &is_end, &err), AD_OK);
+    CHECK(!is_end);
+}
+
+/* --- reading --------------------------------------------------------------- */
+
+static void
+test_batches_keep_id_and_event(void)
+{
+    producer p = sound(3);
+    ad_array_stream *stream = open_stream(&p);
+    CHECK_INT(ad_array_stream_device_type(stream), TYPE);
+    CHECK_STR(ad_array_stream_schema(stream).node->format, "l");
+    CHECK(ad_array_stream_source(stream) == NULL);
+    for (int i = 0; i < 3; i++) {
+        ad_array array;
+        read_one(stream, &array);
+        CHECK_INT(array.device.type, TYPE);
+        CHECK_INT(array.device.id, i);
+        CHECK_INT(array.length, 2);
+        CHECK(array.sync != NULL && array.sync->handle == &event);
+        ad_array_clear(&array);
+    }
+    check_end(stream);
+    check_end(stream);
+    CHECK_INT(p.n_calls, 4); /* nobody is asked after the end */
+    CHECK_INT(p.n_asked, 1);
+    CHECK_INT(p.n_released, 0);
+    ad_array_stream_unref(stream);
+    CHECK_INT(p.n_released, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_batch_and_schema_outlive_stream(void)
+{
+    producer p = sound(1);
+    ad_array_stream *stream = open_stream(&p);
+    ad_array array;
+    read_one(stream, &array);
+    ad_schema schema = ad_schema_ref(ad_array_stream_schema(stream));
+    ad_array_stream_unref(stream);
+    CHECK_INT(p.n_released, 1);
+    CHECK_STR(schema.node->format, "l");
+    CHECK_STR(array.schema.node->format, "l");
+    CHECK_INT(array.node->length, 2);
+    ad_array_clear(&array);
+    ad_schema_unref(schema);
+    tree_check_all_gone();
+}
+
+static void
+test_close_releases_at_once(void)
+{
+    producer p = sound(5);
+    ad_array_stream *stream = open_stream(&p);
+    ad_array array;
+    read_one(stream, &array);
+    ad_array_stream_close(stream);
+    CHECK_INT(p.n_released, 1);
+    check_end(stream);
+    CHECK(ad_array_stream_last_error(stream) == NULL);
+    ad_array_stream_close(stream);
+    ad_array_stream_unref(stream);
+    ad_array_clear(&array);
+    tree_check_all_gone();
+}
+
+static void
+test_collect(void)
+{
+    producer p = sound(9);
+    ad_array_stream *stream = open_stream(&p);
+    ad_array *batches;
+    size_t n;
+    CHECK_INT(ad_array_stream_collect(stream, &batches, &n, &err), AD_OK);
+    CHECK_INT(n, 9);
+    CHECK_INT(batches[8].device.id, 8);
+    ad_array_list_free(batches, n);
+    ad_array_stream_unref(stream);
+    tree_check_all_gone();
+}
+
+/* --- faults ---------------------------------------------------------------- */
+
+static void
+test_get_schema_fails(void)
+{
+    producer p = sound(1);
+    p.schema_code = EIO;
+    p.message = "no such table";
+    struct ArrowDeviceArrayStream foreign = struct_of(&p);
+    ad_array_stream *stream;
+    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "stream");
+    CHECK_INT(err.code, EIO);
+    CHECK_HAS(err.message, "get_schema of the stream failed with error 5");
+    CHECK_HAS(err.message, "no such table");
+    CHECK_INT(p.n_released, 1);
+}
+
+static void
+test_get_next_fails(void)
+{
+    producer p = sound(3);
+    p.fail_at = 1;
+    p.next_code = ENOSPC;
+    p.message = "disk is full";
+    ad_array_stream *stream = open_stream(&p);
+    ad_array array;
+    bool is_end;
+    read_one(stream, &array);
+    ad_array_clear(&array);
+    CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_INT(err.code, ENOSPC);
+    CHECK_HAS(err.message, "get_next of the stream failed with error 28");
+    CHECK_STR(ad_array_stream_last_error(stream), "disk is full");
+    /* What comes next is the producer's to say. */
+    read_one(stream, &array);
+    CHECK_INT(array.device.id, 1);
+    CHECK(ad_array_stream_last_error(stream) == NULL);
+    ad_array_clear(&array);
+    ad_array_stream_unref(stream);
+    CHECK_INT(p.n_released, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_no_last_error(void)
+{
+    producer p = sound(1);
+    p.fail_at = 0;
+    p.next_code = EINVAL;
+    struct ArrowDeviceArrayStream foreign = struct_of(&p);
+    foreign.get_last_error = NULL;
+    ad_array_stream *stream;
+    ad_array array;
+    bool is_end;
+    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
+    CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "no message was given");
+    CHECK(ad_array_stream_last_error(stream) == NULL);
+    ad_array_stream_unref(stream);
+    tree_check_all_gone();
+}
+
+static void
+test_missing_callbacks(void)
+{
+    for (int i = 0; i < 2; i++) {
+        producer p = sound(1);
+        struct ArrowDeviceArrayStream foreign = struct_of(&p);
+        ad_array_stream *stream;
+        if (i == 0) {
+            foreign.get_schema = NULL;
+        } else {
+            foreign.get_next = NULL;
+        }
+        CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err),
+                  AD_ERR_ARROW);
+        CHECK_HAS(err.message, i == 0 ? "get_schema" : "get_next");
+        CHECK_INT(p.n_released, 1);
+    }
+}
+
+/* The bad batch is lost, so nothing may come after it as if it were whole. */
+static void
+check_stays_failed(producer *p, const char *rule)
+{
+    ad_array_stream *stream = open_stream(p);
+    ad_array array;
+    bool is_end;
+    read_one(stream, &array);
+    ad_array_clear(&array);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
+                  AD_ERR_ARROW);
+        CHECK_HAS(err.message, rule);
+        CHECK(!is_end);
+    }
+    CHECK_INT(p->n_calls, 2);
+    CHECK_HAS(ad_array_stream_last_error(stream), rule);
+    ad_array_stream_unref(stream);
+    CHECK_INT(p->n_released, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_other_device_type(void)
+{
+    producer p = sound(3);
+    p.other_type_at = 1;
+    check_stays_failed(&p, "batch of device type 9, but says that its device "
+                           "type is 12");
+}
+
+static void
+test_schema_changes(void)
+{
+    producer p = sound(3);
+    p.other_schema_at = 1;
+    check_stays_failed(&p, "does not fit the schema of the stream");
+}
+
+/* --- export ---------------------------------------------------------------- */
+
+static struct ArrowDeviceArrayStream
+export_of(ad_array_stream *stream)
+{
+    struct ArrowDeviceArrayStream *box;
+    CHECK_INT(ad_array_stream_export_device(stream, &box, &err), AD_OK);
+    struct ArrowDeviceArrayStream out = *box;
+    box->release = NULL;
+    ad_device_stream_box_free(box);
+    return out;
+}
+
+static void
+test_pass_through(void)
+{
+    producer p = sound(2);
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowSchema schema;
+    struct ArrowDeviceArray batch;
+    CHECK_INT(out.device_type, TYPE);
+    CHECK_INT(out.get_schema(&out, &schema), 0);
+    CHECK_STR(schema.format, "l");
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    CHECK(batch.sync_event == &event);
+    CHECK(batch.array.release == tree_release_array); /* the very same */
+    batch.array.release(&batch.array);
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    out.release(&out);
+    CHECK(out.release == NULL);
+    CHECK_INT(p.n_released, 1);
+    CHECK_INT(batch.array.length, 2);
+    batch.array.release(&batch.array);
+    schema.release(&schema);
+    tree_check_all_gone();
+}
+
+static void
+test_pass_through_end_and_errors(void)
+{
+    producer p = sound(1);
+    p.fail_at = 0;
+    p.next_code = EAGAIN;
+    p.message = "later";
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    CHECK(out.get_last_error(&out) == NULL);
+    CHECK_INT(out.get_next(&out, &batch), EAGAIN);
+    CHECK(out.get_last_error(&out) == p.message);
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    batch.array.release(&batch.array);
+    for (int i = 0; i < 3; i++) {
+        memset(&batch, 0xff, sizeof(batch));
+        CHECK_INT(out.get_next(&out, &batch), 0);
+        CHECK(batch.array.release == NULL);
+    }
+    CHECK_INT(p.n_calls, 3);
+    out.release(&out);
+    tree_check_all_gone();
+}
+
+static void
+test_pass_through_checks(void)
+{
+    producer p = sound(2);
+    p.other_type_at = 0;
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(out.get_next(&out, &batch), EINVAL);
+        CHECK(batch.array.release == NULL);
+        CHECK_HAS(out.get_last_error(&out), "device type 9");
+    }
+    out.release(&out);
+    tree_check_all_gone();
+}
+
+/* Batches of plain columns are checked by their shape: each rule of it. */
+static void
+spoil(struct ArrowArray *batch, int i)
+{
+    struct ArrowArray *column = batch->children[1];
+    switch (i) {
+        case 1:
+            batch->n_children = 2;
+            break;
+        case 2:
+            batch->n_buffers = 2;
+            break;
+        case 3:
+            batch->length = -1;
+            break;
+        case 4:
+            batch->null_count = 1;
+            break;
+        case 5:
+            column->length = 1;
+            break;
+        case 6:
+            column->null_count = 3;
+            break;
+        case 7:
+            column->null_count = -2;
+            break;
+        case 8:
+            column->null_count = 1;
+            break;
+        case 9:
+            column->n_buffers = 3;
+            break;
+        case 10:
+            column->offset = -1;
+            break;
+        case 11:
+            column->offset = INT64_MAX - 1;
+            break;
+        case 12:
+            column->n_children = 1;
+            break;
+        case 13:
+            column->buffers[1] = NULL;
+            break;
+        case 14:
+            column->buffers = NULL;
+            break;
+        case 15:
+            batch->offset = 1;
+            break;
+        default:
+            break;
+    }
+}
+
+static int spoiled;
+
+static int
+get_spoiled(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
+{
+    CHECK_INT(get_next(self, out), 0);
+    spoil(&out->array, spoiled);
+    return 0;
+}
+
+static void
+test_plain_batches_are_checked(void)
+{
+    for (spoiled = 0; spoiled <= 15; spoiled++) {
+        producer p = sound(1);
+        p.n_columns = 3;
+        struct ArrowDeviceArrayStream foreign = struct_of(&p);
+        foreign.get_next = get_spoiled;
+        ad_array_stream *stream;
+        struct ArrowDeviceArray batch;
+        CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
+        struct ArrowDeviceArrayStream out = export_of(stream);
+        ad_array_stream_unref(stream);
+        CHECK_INT(out.get_next(&out, &batch), spoiled == 0 ? 0 : EINVAL);
+        if (spoiled == 0) {
+            batch.array.release(&batch.array);
+        }
+        out.release(&out);
+        tree_check_all_gone();
+    }
+}
+
+static void
+test_own_stream_is_unwrapped(void)
+{
+    producer p = sound(1);
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream *again;
+    CHECK_INT(ad_array_stream_from_device(&out, &again, &err), AD_OK);
+    CHECK(again == stream);
+    CHECK(out.release == NULL);
+    ad_array_stream_unref(again);
+    ad_array_stream_unref(stream);
+    CHECK_INT(p.n_released, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_unused_box_releases(void)
+{
+    producer p = sound(1);
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream *box;
+    CHECK_INT(ad_array_stream_export_device(stream, &box, &err), AD_OK);
+    ad_array_stream_unref(stream);
+    CHECK_INT(p.n_released, 0);
+    ad_device_stream_box_free(box);
+    CHECK_INT(p.n_released, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_host_export(void)
+{
+    producer p = sound(1);
+    struct ArrowArrayStream *box;
+    ad_array_stream *stream = open_stream(&p);
+    CHECK_INT(ad_array_stream_export_host(stream, &box, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "device");
+    CHECK_HAS(err.hint, "__arrow_c_device_stream__");
+    ad_array_stream_unref(stream);
+
+    /* Host memory with an event that nobody can wait for. */
+    producer host = sound(1);
+    host.device_type = ARROW_DEVICE_CPU;
+    stream = open_stream(&host);
+    CHECK_INT(ad_array_stream_export_host(stream, &box, &err), AD_OK);
+    ad_array_stream_unref(stream);
+    struct ArrowArray batch;
+    CHECK(box->get_next(box, &batch) != 0);
+    CHECK(batch.release == NULL);
+    CHECK(box->get_last_error(box) != NULL);
+    ad_stream_box_free(box);
+    CHECK_INT(host.n_released, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_one_array(void)
+{
+    ad_array array;
+    ad_array_stream *stream;
+    struct ArrowArrayStream *box;
+    struct ArrowArray batch;
+    struct ArrowSchema schema = tree_take_schema(tree_schema("l", "", 0));
+    struct ArrowDeviceArray node = tree_take_array(tree_ints(4), NULL);
+    node.device_type = ARROW_DEVICE_CPU;
+    CHECK_INT(ad_array_import(&schema, &node, &array, &err), AD_OK);
+    CHECK_INT(ad_array_stream_from_array(&array, &stream, &err), AD_OK);
+    ad_array_clear(&array);
+    CHECK_INT(ad_array_stream_export_host(stream, &box, &err), AD_OK);
+    ad_array_stream_unref(stream);
+    CHECK_INT(box->get_next(box, &batch), 0);
+    CHECK_INT(batch.length, 4);
+    struct ArrowArray end;
+    CHECK_INT(box->get_next(box, &end), 0);
+    CHECK(end.release == NULL);
+    ad_stream_box_free(box);
+    CHECK_INT(atomic_load(&live_arrays), 1);
+    batch.release(&batch);
+    tree_check_all_gone();
+}
+
+/* --- sources of our own ------------------------------------------------------ */
+
+typedef struct own_source {
+    ad_batch_source base;
+    int n_left;
+    int n_destroyed;
+    ad_device device;
+} own_source;
+
+static ad_status
+own_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *e)
+{
+    own_source *self = (own_source *)base;
+    *is_end = false;
+    if (self->n_left-- == 0) {
+        return ad_fail(e, AD_ERR_VALUE, NULL, NULL, "nothing is left");
+    }
+    struct ArrowSchema schema = tree_take_schema(tree_schema("l", "", 0));
+    struct ArrowDeviceArray node = tree_take_array(tree_ints(1), NULL);
+    node.device_type = self->device.type;
+    ad_status status = ad_array_import(&schema, &node, out, e);
+    if (status != AD_OK) {
+        schema.release(&schema);
+        node.array.release(&node.array);
+    }
+    return status;
+}
+
+static const char *
+own_error(ad_batch_source *base, int *code)
+{
+    *code = ENOTDIR;
+    return "the whole story";
+}
+
+static void
+own_destroy(ad_batch_source *base)
+{
+    ((own_source *)base)->n_destroyed++;
+}
+
+static ad_array_stream *
+open_own(own_source *source)
+{
+    ad_array_stream *stream;
+    CHECK_INT(ad_array_stream_from_source(&source->base,
+                                          ad_schema_primitive("l"), TYPE,
+                                          &stream, &err),
+              AD_OK);
+    CHECK(ad_array_stream_source(stream) == &source->base);
+    return stream;
+}
+
+static void
+test_source_fails_once_and_for_all(void)
+{
+    own_source source = {{own_next, own_error, own_destroy}, 1, 0, {TYPE, 0}};
+    ad_array_stream *stream = open_own(&source);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    batch.array.release(&batch.array);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(out.get_next(&out, &batch), ENOTDIR);
+        CHECK_STR(out.get_last_error(&out), "the whole story");
+    }
+    CHECK_INT(source.n_left, -1); /* asked once */
+    out.release(&out);
+    CHECK_INT(source.n_destroyed, 1);
+    tree_check_all_gone();
+}
+
+static void
+test_source_on_other_device_type(void)
+{
+    own_source source = {
+        {own_next, NULL, own_destroy}, 1, 0, {ARROW_DEVICE_VPI, 0}};
+    ad_array_stream *stream = open_own(&source);
+    ad_array array;
+    bool is_end;
+    CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "device");
+    ad_array_stream_unref(stream);
+    CHECK_INT(source.n_destroyed, 1);
+    tree_check_all_gone();
+}
+
+/* --- each allocation fails ---------------------------------------------------- */
+
+/* The mallocs of the producer itself are in the row too; a NULL from those
+ * would crash here, so what it gives is made before. */
+static struct ArrowDeviceArray ready[3];
+static struct ArrowSchema ready_schema;
+static int n_ready;
+
+static int
+ready_get_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
+{
+    *out = ready_schema;
+    ready_schema.release = NULL;
+    return 0;
+}
+
+static int
+ready_get_next(struct ArrowDeviceArrayStream *self,
+               struct ArrowDeviceArray *out)
+{
+    if (n_ready == 3) {
+        out->array.release = NULL;
+        return 0;
+    }
+    *out = ready[n_ready];
+    ready[n_ready++].array.release = NULL;
+    return 0;
+}
+
+/* Whether the n-th allocation came at all; without it all goes well. What is
+ * only for speed may fail without harm. */
+static bool
+run_with_failure(long nth, bool by_struct)
+{
+    producer p = sound(0);
+    struct ArrowDeviceArrayStream foreign = struct_of(&p);
+    foreign.get_schema = ready_get_schema;
+    foreign.get_next = ready_get_next;
+    n_ready = 0;
+    ready_schema = tree_take_schema(tree_schema("l", "", 0));
+    for (int i = 0; i < 3; i++) {
+        ready[i] = tree_take_array(tree_ints(1), &event);
+        ready[i].device_type = TYPE;
+    }
+    ad_array_stream *stream = NULL;
+    int is_good = 0;
+    check_fail_nth(nth);
+    ad_status status = ad_array_stream_from_device(&foreign, &stream, &err);
+    if (status == AD_OK && by_struct) {
+        struct ArrowDeviceArrayStream *box;
+        struct ArrowSchema schema;
+        struct ArrowDeviceArray batch;
+        status = ad_array_stream_export_device(stream, &box, &err);
+        if (status == AD_OK) {
+            int code = box->get_schema(box, &schema);
+            CHECK(code == 0 || code == ENOMEM);
+            is_good = code == 0;
+            if (code == 0) {
+                schema.release(&schema);
+            }
+            code = box->get_next(box, &batch);
+            CHECK_INT(code, 0); /* passes through without an allocation */
+            batch.array.release(&batch.array);
+            ad_device_stream_box_free(box);
+        }
+    } else if (status == AD_OK) {
+        ad_array *batches;
+        size_t n;
+        status = ad_array_stream_collect(stream, &batches, &n, &err);
+        if (status == AD_OK) {
+            CHECK_INT(n, 3);
+            ad_array_list_free(batches, n);
+            is_good = 1;
+        }
+    }
+    bool has_failed = check_failed_once();
+    check_fail_nth(0);
+    CHECK(status == AD_OK || (has_failed && status == AD_ERR_MEMORY));
+    CHECK(has_failed || is_good);
+    ad_array_stream_unref(stream);
+    CHECK_INT(p.n_released, 1);
+    for (int i = 0; i < 3; i++) {
+        if (ready[i].array.release != NULL) {
+            ready[i].array.release(&ready[i].array);
+        }
+    }
+    if (ready_schema.release != NULL) {
+        ready_schema.release(&ready_schema);
+    }
+    tree_check_all_gone();
+    return has_failed;
+}
+
+static void
+test_each_allocation_fails(void)
+{
+    for (int by_struct = 0; by_struct < 2; by_struct++) {
+        long n = 1;
+        while (run_with_failure(n, by_struct)) {
+            n++;
+            CHECK(n < 100);
+        }
+        CHECK(n > 3);
+    }
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_batches_keep_id_and_event),
+        CHECK_TEST(test_batch_and_schema_outlive_stream),
+        CHECK_TEST(test_close_releases_at_once),
+        CHECK_TEST(test_collect),
+        CHECK_TEST(test_get_schema_fails),
+        CHECK_TEST(test_get_next_fails),
+        CHECK_TEST(test_no_last_error),
+        CHECK_TEST(test_missing_callbacks),
+        CHECK_TEST(test_other_device_type),
+        CHECK_TEST(test_schema_changes),
+        CHECK_TEST(test_pass_through),
+        CHECK_TEST(test_pass_through_end_and_errors),
+        CHECK_TEST(test_pass_through_checks),
+        CHECK_TEST(test_plain_batches_are_checked),
+        CHECK_TEST(test_own_stream_is_unwrapped),
+        CHECK_TEST(test_unused_box_releases),
+        CHECK_TEST(test_host_export),
+        CHECK_TEST(test_one_array),
+        CHECK_TEST(test_source_fails_once_and_for_all),
+        CHECK_TEST(test_source_on_other_device_type),
+        CHECK_TEST(test_each_allocation_fails),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

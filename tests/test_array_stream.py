@@ -1,0 +1,858 @@
+"""ad.array_stream() and ad.ArrayStream: pull streams, from both ends."""
+
+import ctypes
+import errno
+import gc
+import resource
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+from pathlib import Path
+
+import arrow_ctypes as ac
+import duckdb
+import nanoarrow as na
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from lifetimes import is_gone
+
+import arrowdev as ad
+from arrowdev import testing
+
+LIMIT = 20  # seconds that any wait of these tests may take
+
+
+def batches(count, rows=2):
+    for i in range(count):
+        yield pa.record_batch({"a": range(i * rows, (i + 1) * rows), "s": ["text"] * rows})
+
+
+def numbers(count):
+    for i in range(count):
+        yield np.full(2, i)
+
+
+class Peer:
+    """Shows one method of a stream, so that no consumer can take a short cut."""
+
+    def __init__(self, stream, *, device=False):
+        name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
+        setattr(self, name, getattr(stream, name))
+
+
+# --- made of what ------- ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda: numbers(3),
+        lambda: list(numbers(3)),
+        lambda: iter(tuple(numbers(3))),
+        lambda: (ad.array(x) for x in numbers(3)),
+        lambda: (pa.array(x) for x in numbers(3)),
+        lambda: map(memoryview, numbers(3)),
+        lambda: pa.chunked_array(list(numbers(3))),
+        lambda: ad.array_stream(numbers(3)).__arrow_c_stream__(),
+        lambda: ad.array_stream(numbers(3)).__arrow_c_device_stream__(),
+        lambda: pa.chunked_array(list(numbers(3))).__arrow_c_stream__(),
+    ],
+)
+def test_sources(source):
+    stream = ad.array_stream(source())
+    assert isinstance(stream, ad.ArrayStream)
+    assert stream.schema == ad.schema("int64")
+    assert stream.device_type == ad.DeviceType.CPU
+    assert [array.to_pylist() for array in stream] == [[0, 0], [1, 1], [2, 2]]
+    assert list(stream) == []
+
+
+@pytest.mark.parametrize(
+    "one", [np.arange(3), ad.array(np.arange(3)), pa.array([0, 1, 2]), memoryview(np.arange(3))]
+)
+def test_one_array_is_a_stream_of_one(one):
+    (array,) = ad.array_stream(one)
+    assert array.to_pylist() == [0, 1, 2]
+
+
+def test_stream_of_a_stream_is_itself():
+    stream = ad.array_stream(numbers(1))
+    assert ad.array_stream(stream) is stream
+
+
+@pytest.mark.parametrize("nothing", [5, None, object()])
+def test_nothing_to_stream(nothing):
+    with pytest.raises(TypeError, match="no stream"):
+        ad.array_stream(nothing)
+
+
+def test_capsule_of_another_kind():
+    with pytest.raises(ad.ExchangeError, match="arrow_schema"):
+        ad.array_stream(ad.schema("int64").__arrow_c_schema__())
+
+
+def test_capsule_is_consumed_once():
+    capsule = ad.array_stream(numbers(1)).__arrow_c_stream__()
+    assert len(list(ad.array_stream(capsule))) == 1
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array_stream(capsule)
+    assert info.value.reason == "consumed"
+
+
+# --- schema and device type ----------------------------------------------------------------------
+
+
+def test_schema_of_the_first_element():
+    taken = []
+
+    def source():
+        for array in numbers(3):
+            taken.append(array)
+            yield array
+
+    stream = ad.array_stream(source())
+    assert len(taken) == 1
+    assert len(list(stream)) == 3
+
+
+def test_nothing_is_taken_when_all_is_given():
+    taken = []
+    source = (taken.append(x) or x for x in numbers(2))
+    stream = ad.array_stream(source, schema="int64", device_type=ad.DeviceType.CPU)
+    assert taken == [] and stream.schema == ad.schema("int64")
+    assert len(list(stream)) == 2
+
+
+def test_empty_iterable():
+    with pytest.raises(ValueError, match="schema="):
+        ad.array_stream([])
+    stream = ad.array_stream([], schema="utf8")
+    assert stream.schema == ad.schema("utf8") and list(stream) == []
+    assert ad.array_stream([], schema="utf8").read_all().to_pylist() == []
+
+
+def test_given_schema_is_applied():
+    stream = ad.array_stream(numbers(2), schema=pa.field("x", pa.int64(), nullable=False))
+    assert not stream.schema.nullable
+    assert all(not array.schema.nullable for array in stream)
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (np.arange(3.0), "double, but the stream is int64"),
+        (pa.array([True]), "bool, but the stream is int64"),
+        (5, "int"),
+    ],
+)
+def test_schema_that_changes(second, text):
+    stream = ad.array_stream([np.arange(3), second])
+    assert next(stream).to_pylist() == [0, 1, 2]
+    with pytest.raises(ad.ExchangeError, match="element 1") as info:
+        next(stream)
+    causes = str(info.value) + str(info.value.__cause__) + str(info.value.__cause__.__cause__)
+    assert text in causes
+    with pytest.raises(ad.ExchangeError):  # a batch is missing: it does not go on
+        next(stream)
+
+
+def test_extension_that_changes():
+    storage = pa.array([1, 0], pa.int8())
+    bools = pa.ExtensionArray.from_storage(pa.bool8(), storage)
+    stream = ad.array_stream([storage, bools])
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="element 1"):
+        next(stream)
+
+
+def test_wishes_of_a_foreign_stream():
+    table = pa.table({"a": [1, 2]})
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array_stream(table, schema=pa.schema({"b": pa.int64()}))
+    assert info.value.reason == "schema" and "struct<b: int64>" in str(info.value)
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array_stream(table, device_type=ad.DeviceType.CUDA)
+    assert info.value.reason == "device"
+    assert len(list(ad.array_stream(table, schema=table.schema, device_type=1))) == 1
+
+
+@pytest.mark.parametrize("wrong", ["cpu", 1.0, object()])
+def test_device_type_that_is_none(wrong):
+    with pytest.raises(TypeError, match="device_type"):
+        ad.array_stream(numbers(1), device_type=wrong)
+
+
+def test_batch_on_another_device_type():
+    here = ac.numbers()
+    there = ac.numbers(device=(ac.CUDA, 0))
+    stream = ad.array_stream([ad.array(ac.OnDevice(t)) for t in (here, there)])
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="one type") as info:
+        next(stream)
+    assert info.value.reason == "device"
+
+
+# --- foreign streams ---- ------------------------------------------------------------------------
+
+KINDS = pytest.mark.parametrize("device_type", [None, ac.CUDA], ids=["host", "device"])
+
+
+def foreign(*trees, device_type=None, **options):
+    for tree in trees:
+        tree.device_type = device_type or ac.CPU
+    return ac.Stream(ac.SchemaNode("l"), trees, device_type=device_type, **options)
+
+
+@KINDS
+def test_foreign_stream_is_released_once(device_type):
+    source = foreign(ac.numbers(), ac.numbers(), device_type=device_type)
+    stream = ad.array_stream(source)
+    arrays = list(stream)
+    assert source.released == 1  # at the end, not later
+    stream.close()
+    del stream
+    gc.collect()
+    assert source.schema.released == 0  # the arrays have it still
+    assert [len(array) for array in arrays] == [3, 3]
+    del arrays
+    gc.collect()
+    assert source.schema.released == 1
+
+
+@KINDS
+def test_close_releases_at_once(device_type):
+    tree = ac.numbers()
+    source = foreign(tree, ac.numbers(), device_type=device_type)
+    with ad.array_stream(source) as stream:
+        array = next(stream)
+    assert source.released == 1 and tree.array.released == 0
+    assert repr(stream).endswith(", closed>")
+    for call in (lambda: next(stream), stream.read_all, stream.__arrow_c_device_stream__):
+        with pytest.raises(ad.ExchangeError, match="closed") as info:
+            call()
+        assert info.value.reason == "consumed"
+    stream.close()
+    del array
+    gc.collect()
+    assert tree.array.released == 1
+
+
+@KINDS
+@pytest.mark.parametrize("message", ["the disk is full", None, "x" * 5000])
+def test_get_next_fails(device_type, message):
+    source = foreign(device_type=device_type, next_code=errno.ENOSPC, message=message)
+    stream = ad.array_stream(source)
+    with pytest.raises(ad.ExchangeError, match="get_next of the stream failed") as info:
+        next(stream)
+    assert info.value.code == errno.ENOSPC and info.value.reason == "stream"
+    assert str(info.value).endswith(message or "no message was given")
+    stream.close()
+    assert source.released == 1
+
+
+@KINDS
+def test_get_schema_fails(device_type):
+    source = foreign(device_type=device_type, schema_code=errno.EIO, message="no schema")
+    with pytest.raises(ad.ExchangeError, match=r"get_schema.*no schema") as info:
+        ad.array_stream(source)
+    assert info.value.code == errno.EIO
+    assert source.released == 1
+
+
+@KINDS
+def test_error_passes_through_as_it_is(device_type):
+    """Text and errno of a producer reach the consumer of our struct unchanged."""
+    message = "y" * 3000
+    source = foreign(device_type=device_type, next_code=errno.EAGAIN, message=message)
+    capsule = ad.array_stream(source).__arrow_c_device_stream__()
+    struct = ac.ArrowDeviceArrayStream.from_address(
+        ac.get_pointer(capsule, b"arrow_device_array_stream")
+    )
+    address = ctypes.addressof(struct)
+    out = ac.ArrowDeviceArray()
+    get_next = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(struct.get_next)
+    last_error = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(struct.get_last_error)
+    assert get_next(address, ctypes.addressof(out)) == errno.EAGAIN
+    assert last_error(address).decode() == message
+    del capsule
+    gc.collect()
+    assert source.released == 1
+
+
+@KINDS
+def test_second_chunk_is_malformed(device_type):
+    good, bad = ac.numbers(), ac.numbers()
+    source = foreign(good, bad, device_type=device_type)
+    bad.array.struct.length = -1
+    stream = ad.array_stream(source)
+    next(stream)
+    for _ in range(2):
+        with pytest.raises(ad.InvalidArrowError, match="length is -1"):
+            next(stream)
+    stream.close()
+    assert source.released == bad.array.released == 1
+
+
+def test_host_capsule_only_for_host_memory():
+    stream = ad.array_stream(foreign(ac.numbers(), device_type=ac.CUDA))
+    assert not hasattr(stream, "__arrow_c_stream__")
+    with pytest.raises(AttributeError, match="cuda, which the host cannot read"):
+        stream.__arrow_c_stream__
+    assert hasattr(ad.array_stream(numbers(1)), "__arrow_c_stream__")
+
+
+# --- errors of Python code -----------------------------------------------------------------------
+
+
+def failing(error, after=1):
+    yield from numbers(after)
+    raise error
+
+
+def test_exception_is_the_cause():
+    stream = ad.array_stream(failing(ValueError("broken")))
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="ValueError: broken") as info:
+        next(stream)
+    assert isinstance(info.value.__cause__, ValueError)
+    assert info.value.code == errno.EINVAL
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_exception_is_chained_through_a_capsule(device):
+    again = ad.array_stream(Peer(ad.array_stream(failing(ValueError("broken"))), device=device))
+    with pytest.raises(ad.ExchangeError) as info:
+        again.read_all()
+    assert str(info.value.__cause__) == "broken"
+    source = Peer(ad.array_stream(failing(KeyError("k"))), device=device)
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array(source)
+    assert isinstance(info.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no"), SystemExit(3)])
+def test_exceptions_that_nobody_wraps(error):
+    stream = ad.array_stream(failing(error))
+    next(stream)
+    with pytest.raises(type(error)):
+        next(stream)
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (ValueError("broken"), pa.ArrowInvalid),
+        (NotImplementedError("broken"), NotImplementedError),
+        (OSError(errno.ENOSPC, "broken"), OSError),
+    ],
+)
+def test_exception_leaves_with_its_text(error, seen):
+    source = (pa.record_batch({"a": x}) for x in failing(error))
+    reader = pa.RecordBatchReader.from_stream(ad.array_stream(source))
+    reader.read_next_batch()
+    with pytest.raises(seen, match=f"{type(error).__name__}.*broken"):
+        reader.read_next_batch()
+
+
+def test_exception_whose_text_fails():
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    stream = ad.array_stream(failing(Odd()))
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="Odd") as info:
+        next(stream)
+    assert isinstance(info.value.__cause__, Odd)
+
+
+def test_exception_before_the_first_element():
+    with pytest.raises(ZeroDivisionError):
+        ad.array_stream(1 // 0 for _ in range(1))
+
+
+# --- handing over ------- ------------------------------------------------------------------------
+
+
+def test_export_hands_over():
+    stream = ad.array_stream(numbers(3))
+    next(stream)
+    rest = ad.array_stream(stream.__arrow_c_device_stream__())
+    assert repr(stream).endswith(", handed over>")
+    with pytest.raises(ad.ExchangeError, match="handed over"):
+        next(stream)
+    assert stream.schema == rest.schema  # still known
+    assert [a.to_pylist()[0] for a in rest] == [1, 2]
+
+
+def test_export_of_a_stream_at_its_end():
+    stream = ad.array_stream(numbers(1))
+    list(stream)
+    assert list(ad.array_stream(stream.__arrow_c_stream__())) == []
+
+
+def test_requested_schema():
+    stream = ad.array_stream(numbers(1))
+    with pytest.raises(ad.ExchangeError, match="requested_schema"):
+        stream.__arrow_c_stream__(pa.utf8().__arrow_c_schema__())
+    assert (
+        len(list(ad.array_stream(stream.__arrow_c_stream__(pa.int32().__arrow_c_schema__())))) == 1
+    )
+    with pytest.raises(NotImplementedError):
+        ad.array_stream(numbers(1)).__arrow_c_device_stream__(other=1)
+
+
+def test_batches_pass_through_untouched():
+    x = np.arange(3)
+    (array,) = ad.array_stream(Peer(ad.array_stream(iter([x]))))
+    assert np.shares_memory(np.asarray(array), x)
+
+
+# --- lifetime ----------- ------------------------------------------------------------------------
+
+
+def test_generator_is_closed_early():
+    closed = []
+
+    def source():
+        try:
+            yield from numbers(5)
+        finally:
+            closed.append(True)
+
+    stream = ad.array_stream(source())
+    next(stream)
+    stream.close()
+    assert closed == [True]
+    capsule = ad.array_stream(source()).__arrow_c_stream__()
+    del capsule
+    assert closed == [True, True]
+
+
+def test_cycle_is_collected():
+    class Source:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return np.arange(3)
+
+    source = Source()
+    source.stream = ad.array_stream(source)
+    reference = weakref.ref(source)
+    del source
+    assert is_gone(reference)
+
+
+def test_arrays_outlive_the_stream():
+    x = np.arange(5)
+    reference = weakref.ref(x)
+    stream = ad.array_stream(iter([x]))
+    del x
+    array = next(stream)
+    schema = stream.schema
+    stream.close()
+    del stream
+    assert array.to_pylist() == [0, 1, 2, 3, 4] and schema == ad.schema("int64")
+    del array
+    assert is_gone(reference)
+
+
+def test_memory_is_bounded():
+    def source():
+        for _ in range(20_000):
+            yield np.zeros(2_000)
+
+    reader = pa.RecordBatchReader.from_stream(
+        ad.array_stream(pa.record_batch({"a": x}) for x in source())
+    )
+    stream = ad.array_stream(Peer(reader))
+    for _ in range(200):
+        next(stream)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert sum(1 for _ in stream) == 19_800
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 20_000  # kB; all batches together are 320,000
+
+
+def test_stream_that_reads_itself():
+    holder = []
+
+    def source():
+        yield np.arange(2)
+        next(holder[0])
+
+    holder.append(ad.array_stream(source()))
+    next(holder[0])
+    with pytest.raises(ad.ExchangeError, match="being read already") as info:
+        next(holder[0])
+    assert isinstance(info.value.__cause__, RuntimeError)
+    holder.clear()
+
+
+# --- threads ------------ ------------------------------------------------------------------------
+
+
+def run_thread(function):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(function()))
+    thread.start()
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+    return result[0]
+
+
+def test_generator_is_pulled_by_foreign_threads():
+    """DuckDB and polars pull on threads of their own, without the GIL."""
+    con = duckdb.connect(config={"threads": 4})
+    stream = ad.array_stream(batches(50, 100))  # noqa: F841, found by its name
+    assert con.sql("select count(*), sum(a) from stream").fetchall() == [(5000, 12497500)]
+
+
+def test_pulled_on_another_thread():
+    stream = ad.array_stream(numbers(100))
+    assert run_thread(lambda: sum(len(a) for a in stream)) == 200
+
+
+def test_one_reader_at_a_time():
+    started, go_on = threading.Event(), threading.Event()
+
+    def source():
+        yield np.arange(2)
+        started.set()
+        assert go_on.wait(LIMIT)
+        yield np.arange(2)
+
+    stream = ad.array_stream(source())
+    next(stream)
+    thread = threading.Thread(target=lambda: next(stream))
+    thread.start()
+    assert started.wait(LIMIT)
+    with pytest.raises(RuntimeError, match="one reader at a time"):
+        next(stream)
+    stream.close()  # takes effect once the reader has its batch
+    assert not repr(stream).endswith("closed>")
+    go_on.set()
+    thread.join(LIMIT)
+    assert not thread.is_alive() and repr(stream).endswith("closed>")
+
+
+def test_gil_is_free_while_a_foreign_stream_is_read():
+    started, go_on = threading.Event(), threading.Event()
+    source = foreign(ac.numbers())
+    blocked = source._get_next
+
+    def slow(pointer, out):  # takes the GIL itself: only possible where it is free
+        started.set()
+        assert go_on.wait(LIMIT)
+        return blocked(pointer, out)
+
+    callback = ac.STREAM_CALLBACK(slow)
+    source.struct.get_next = ctypes.cast(callback, ctypes.c_void_p)
+    stream = ad.array_stream(source)
+    thread = threading.Thread(target=lambda: list(stream))
+    thread.start()
+    assert started.wait(LIMIT)
+    go_on.set()
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+
+
+def run_python(code):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+        cwd=Path(ad.__file__).parent.parent,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_interpreter_exits_while_a_thread_pulls():
+    """A thread that Python does not know pulls a generator through the exit."""
+    code, out, err = run_python(
+        """
+        import threading, time
+        import numpy as np
+        import pyarrow as pa
+        import arrowdev as ad
+
+        def source():
+            while True:
+                yield pa.record_batch({"a": np.arange(3)})
+
+        reader = pa.RecordBatchReader.from_stream(ad.array_stream(source()))
+        n = 0
+
+        def pull():
+            global n
+            while True:
+                reader.read_next_batch()
+                n += 1
+
+        threading.Thread(target=pull, daemon=True).start()
+        while n < 100:
+            time.sleep(0.001)
+        print("exits")
+        """
+    )
+    assert (code, out.strip()) == (0, "exits"), err
+
+
+def test_stream_that_lives_until_the_exit():
+    code, _, err = run_python(
+        """
+        import sys
+        import numpy as np
+        import arrowdev as ad
+        sys.keep = ad.array_stream(np.arange(3) for _ in range(5))
+        next(sys.keep)
+        """
+    )
+    assert code == 0 and err == "", err
+
+
+# --- read_all, array() -- ------------------------------------------------------------------------
+
+TYPES = {
+    "int": pa.array([1, None, 3, 4, 5, 6, 7, 8, 9, 10]),
+    "no nulls": pa.array(range(10), pa.int16()),
+    "bool": pa.array([True, None, False, True, True, False, None, True, False, True]),
+    "null": pa.nulls(10),
+    "string": pa.array(["a", None, "", "long", "b", "c", "d", None, "e", "f"]),
+    "large": pa.array([b"a", None, b"", b"long"] * 3, pa.large_binary()),
+    "view": pa.array(["a", None, "more than twelve bytes", "x" * 40] * 3, pa.string_view()),
+    "fixed binary": pa.array([b"abc", None, b"def"] * 4, pa.binary(3)),
+    "decimal": pa.array([1, None, 3] * 4, pa.decimal128(20, 2)),
+    "list": pa.array([[1, 2], None, [], [3], [4, None]] * 2),
+    "large list": pa.array([["a"], None, ["b", "c"]] * 4, pa.large_list(pa.string())),
+    "list view": pa.array([[1, 2], None, [], [3], [4]] * 2, pa.list_view(pa.int64())),
+    "fixed list": pa.array([[1, 2], None, [3, 4]] * 4, pa.list_(pa.int32(), 2)),
+    "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}] * 4),
+    "map": pa.array([[("a", 1)], None, []] * 4, pa.map_(pa.string(), pa.int64())),
+    "dictionary": pa.array(["a", "b", None, "a", "c"] * 2).dictionary_encode(),
+    "sparse": pa.UnionArray.from_sparse(
+        pa.array([0, 1, 0, 1] * 3, pa.int8()),
+        [pa.array(range(12)), pa.array(list("abcdefghijkl"))],
+    ),
+    "dense": pa.UnionArray.from_dense(
+        pa.array([0, 1, 0, 1] * 2, pa.int8()),
+        pa.array([0, 0, 1, 1, 2, 2, 3, 3], pa.int32()),
+        [pa.array(range(4)), pa.array(list("abcd"))],
+    ),
+    "run ends": pa.RunEndEncodedArray.from_arrays(
+        pa.array([2, 5, 6, 10], pa.int16()), pa.array(["a", None, "b", "c"])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("cuts", [(0, 1, 2, 7), (0, 3, 3), (0,), (0, 4, 5, 6)])
+def test_chunks_are_put_together(name, cuts):
+    whole = TYPES[name]
+    parts = [whole[a:b] for a, b in zip(cuts, [*cuts[1:], len(whole)], strict=True)]
+    chunked = pa.chunked_array(parts)
+    joined = pa.array(ad.array(chunked))
+    joined.validate(full=True)
+    assert joined.to_pylist() == whole.to_pylist()
+    assert joined.null_count == whole.null_count
+    assert joined.type == whole.type
+    assert pa.array(ad.array_stream(parts).read_all()).to_pylist() == whole.to_pylist()
+
+
+def test_dictionaries_that_differ():
+    parts = [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint8()), ["a", "b"]),
+        pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.uint8()), ["c", "a"]),
+        pa.DictionaryArray.from_arrays(pa.array([0], pa.uint8()), ["a", "b"]),
+    ]
+    joined = pa.array(ad.array_stream(parts).read_all())
+    joined.validate(full=True)
+    assert joined.to_pylist() == ["a", "b", None, "a", "c", "a"]
+
+
+def test_the_same_dictionary_stays_one():
+    parts = [pa.DictionaryArray.from_arrays(pa.array([i], pa.int8()), ["a", "b"]) for i in (0, 1)]
+    joined = pa.array(ad.array_stream(parts).read_all())
+    assert joined.dictionary.to_pylist() == ["a", "b"] and joined.to_pylist() == ["a", "b"]
+
+
+def test_indices_that_do_not_fit():
+    values = [str(i) for i in range(100)]
+    parts = [
+        pa.DictionaryArray.from_arrays(pa.array([99], pa.int8()), [f"{i}{v}" for v in values])
+        for i in range(2)
+    ]
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array_stream(parts).read_all()
+    assert info.value.reason == "size" and info.value.hint
+
+
+def test_run_ends_that_do_not_fit():
+    part = pa.RunEndEncodedArray.from_arrays(pa.array([30_000], pa.int16()), pa.array([1]))
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array_stream([part, part]).read_all()
+    assert info.value.reason == "size"
+
+
+def test_offsets_that_make_no_sense():
+    offsets = np.array([0, 5, 2], np.int32)
+    bad = ad.Array.from_buffers("utf8", 2, [None, offsets, b"abcde"])
+    with pytest.raises(ad.InvalidArrowError, match=r"offset 2 comes after 5|from 0 to 2|5"):
+        ad.array_stream([bad, bad]).read_all()
+
+
+def test_one_chunk_is_not_copied():
+    column = pa.array([1, 2, 3])
+    array = ad.array(pa.chunked_array([[], column, []], pa.int64()))
+    assert ad.tensor(array).data_ptr == column.buffers()[1].address
+
+
+def test_several_chunks_and_no_copy():
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array(pa.chunked_array([[1], [2]]), copy=False)
+    assert info.value.reason == "chunks" and "array_stream" in info.value.hint
+
+
+def test_several_chunks_on_a_device():
+    source = foreign(ac.numbers(), ac.numbers(), device_type=ac.CUDA)
+    with pytest.raises(ad.ExchangeError, match="put together") as info:
+        ad.array(source)
+    assert info.value.reason == "device" and "array_stream" in info.value.hint
+    assert source.released == 1
+
+
+def test_read_all_of_the_rest():
+    stream = ad.array_stream(numbers(3))
+    next(stream)
+    assert stream.read_all().to_pylist() == [1, 1, 2, 2]
+    assert list(stream) == []
+
+
+# --- real peers --------- ------------------------------------------------------------------------
+
+TABLE = pa.concat_tables([pa.table({"a": [1, 2], "s": ["x", None]}) for _ in range(3)])
+
+
+def frames():
+    return {
+        "pyarrow.Table": lambda: TABLE,
+        "pyarrow.RecordBatchReader": TABLE.to_reader,
+        "polars": lambda: pl.concat([pl.from_arrow(t) for t in [TABLE] * 2], rechunk=False),
+        "pandas": lambda: pd.DataFrame({"a": [1, 2], "s": ["x", None]}),
+        "duckdb": lambda: duckdb.sql("select 1 as a, 'x' as s union all select 2, null"),
+        "nanoarrow": lambda: na.ArrayStream(TABLE),
+    }
+
+
+@pytest.mark.parametrize("name", frames())
+def test_streams_of_peers(name):
+    source = frames()[name]
+    expected = pa.RecordBatchReader.from_stream(source()).read_all().to_pylist()
+    stream = ad.array_stream(source())
+    assert [row for batch in stream for row in batch.to_pylist()] == expected
+    assert ad.array(source()).to_pylist() == expected
+    assert ad.array_stream(source()).read_all().to_pylist() == expected
+
+
+def test_pyarrow_reads_ours():
+    reader = pa.RecordBatchReader.from_stream(ad.array_stream(batches(3)))
+    table = reader.read_all()
+    assert table.num_rows == 6 and table.column("a").num_chunks == 3
+    assert pa.table(ad.array_stream(batches(3))).equals(table)
+
+
+def test_polars_reads_ours():
+    frame = pl.DataFrame(ad.array_stream(batches(3)))
+    assert frame["a"].to_list() == [0, 1, 2, 3, 4, 5]
+
+
+def test_duckdb_reads_ours():
+    stream = ad.array_stream(batches(3))  # noqa: F841, found by its name
+    assert duckdb.sql("select sum(a) from stream").fetchall() == [(15,)]
+
+
+def test_nanoarrow_reads_ours():
+    stream = na.ArrayStream(ad.array_stream(batches(3)))
+    assert [len(chunk) for chunk in stream] == [2, 2, 2]
+
+
+@pytest.mark.skipif(not hasattr(pd.DataFrame, "from_arrow"), reason="pandas before 3")
+def test_pandas_reads_ours():
+    assert list(pd.DataFrame.from_arrow(ad.array_stream(batches(2)))["a"]) == [0, 1, 2, 3]
+
+
+# --- the software device  ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device():
+    with testing.software_device(timeout=LIMIT) as device:
+        yield device
+
+
+def on_device(device, queue, count):
+    for i in range(count):
+        yield device.array([i, i + 1], queue=queue)
+
+
+def test_one_event_per_batch(device):
+    queue = device.queue()
+    with queue.held():
+        arrays = list(ad.array_stream(on_device(device, queue, 4)))
+        events = [array.sync_event for array in arrays]
+        assert None not in events and len(set(events)) == 4
+        assert not any(array.is_ready() for array in arrays)
+    for i, array in enumerate(arrays):
+        array.synchronize()
+        assert array.to("cpu").to_pylist() == [i, i + 1]
+
+
+def test_events_pass_through_a_capsule(device):
+    queue = device.queue()
+    with queue.held():
+        stream = ad.array_stream(on_device(device, queue, 3))
+        assert stream.device_type == ad.DeviceType.EXT_DEV
+        assert not hasattr(stream, "__arrow_c_stream__")
+        arrays = list(ad.array_stream(Peer(stream, device=True)))
+        assert len({array.sync_event for array in arrays}) == 3
+        assert not arrays[2].is_ready()
+    assert [array.to("cpu").to_pylist() for array in arrays] == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_any_device_of_one_type():
+    with testing.software_device(devices=2, timeout=LIMIT) as device:
+        arrays = [device.array([i], queue=device.queue(i)) for i in range(2)]
+        found = list(ad.array_stream(arrays))
+        assert [array.device_id for array in found] == [0, 1]
+        del arrays, found
+        gc.collect()
+
+
+def test_current_stream_waits_for_each_batch(device):
+    ours, theirs = device.queue(), device.queue()
+    memory = device.empty(16)
+    with ad.use_stream(ours), theirs.held():
+        for array in ad.array_stream(on_device(device, theirs, 1)):
+            ours.copy(memory, array.buffers[1].data_ptr, 16)
+            assert not ours.is_idle()
+        del array
+    assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1]
+
+
+def test_device_memory_goes_back(device):
+    before = device.live()
+    queue = device.queue()
+    for array in ad.array_stream(on_device(device, queue, 50)):
+        array.synchronize()
+    del array
+    gc.collect()
+    device.synchronize(timeout=LIMIT)
+    assert device.live().allocations == before.allocations
