@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import conftest
 import pytest
 
 import arrowdev
@@ -17,6 +16,7 @@ from arrowdev import _doctor
 TESTS = Path(__file__).parent
 RUNTIMES = ["cpu", "software", "oneapi", "cuda", "hip", "opencl"]
 NOWHERE = "/nowhere/library.so"
+HIDDEN = [name for name in os.environ.get("ARROWDEV_HIDDEN", "").split(",") if name]
 
 
 def doctor(*arguments, before="", **variables):
@@ -24,7 +24,7 @@ def doctor(*arguments, before="", **variables):
     script = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-sys.modules.update(dict.fromkeys({conftest.HIDDEN!r}))
+sys.modules.update(dict.fromkeys({HIDDEN!r}))
 {before}
 from arrowdev.__main__ import main
 raise SystemExit(main(["doctor", *{arguments!r}]))

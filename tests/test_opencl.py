@@ -172,7 +172,7 @@ class TestWhatAPointerIs:
                 call()
 
 
-class TestIn:
+class TestImports:
     def test_buffer(self, queue):
         memory = peer.buffer(queue.context, NUMBERS)
         tensor = tensor_of(memory, (N - 10,), byte_offset=80, stream=queue)

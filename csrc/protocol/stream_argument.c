@@ -19,7 +19,9 @@ is_number(PyObject *stream)
     }
     const PySequenceMethods *sequence = Py_TYPE(stream)->tp_as_sequence;
     const PyMappingMethods *mapping = Py_TYPE(stream)->tp_as_mapping;
-    return PyIndex_Check(stream) &&
+    /* Until NumPy 2.3 its bools are indices, too. */
+    return strncmp(Py_TYPE(stream)->tp_name, "numpy.bool", 10) != 0 &&
+           PyIndex_Check(stream) &&
            (sequence == NULL || sequence->sq_length == NULL) &&
            (mapping == NULL || mapping->mp_length == NULL);
 }
