@@ -12,7 +12,6 @@ import weakref
 from pathlib import Path
 
 import arrow_ctypes as ac
-import duckdb
 import nanoarrow as na
 import numpy as np
 import pandas as pd
@@ -23,6 +22,8 @@ from lifetimes import is_gone
 
 import arrowdev as ad
 from arrowdev import testing
+
+duckdb = pytest.importorskip("duckdb")
 
 LIMIT = 20  # seconds that any wait of these tests may take
 
