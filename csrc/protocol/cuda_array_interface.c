@@ -8,20 +8,6 @@
 #include "core/device_owner.h"
 #include "device/backend.h"
 
-static const ad_interface_rules rules = {
-    .name = "__cuda_array_interface__",
-    .attribute = AD_STR_cuda_array_interface,
-    .min_version = 0,
-    .max_version = 3,
-    .shows_byte_order = true,
-};
-
-static bool
-is_shown(int32_t type)
-{
-    return ad_device_traits(type) & AD_CUDA_STREAMS;
-}
-
 /* torch says "cuda" on ROCm too, and offers this interface there. */
 static bool
 is_taken(int32_t type)
@@ -29,30 +15,21 @@ is_taken(int32_t type)
     return ad_device_traits(type) & (AD_CUDA_STREAMS | AD_ROCM_STREAMS);
 }
 
-/* Without a runtime: the caller knows best, then the object's own
- * __dlpack_device__; otherwise the ordinal is not known (-1): "the current
- * device" would be a guess. */
-static ad_import_result
-believe_device(ad_state *state, PyObject *object, const ad_request *request,
-               const char *origin, ad_device *out)
+static const ad_interface_rules rules = {
+    .name = "__cuda_array_interface__",
+    .attribute = AD_STR_cuda_array_interface,
+    .min_version = 0,
+    .max_version = 3,
+    .shows_byte_order = true,
+    .device_type = ARROW_DEVICE_CUDA,
+    .takes = is_taken,
+    .devices = "CUDA or ROCm",
+};
+
+static bool
+is_shown(int32_t type)
 {
-    *out = (ad_device){ARROW_DEVICE_CUDA, -1};
-    if (request->has_device) {
-        *out = request->device;
-    } else if (ad_interface_dlpack_device(state, object, origin, out) < 0) {
-        return AD_IMPORT_FAILED;
-    }
-    if (!is_taken(out->type)) {
-        char name[AD_DEVICE_NAME_SIZE];
-        ad_raise_exchange(
-            state, "device", NULL,
-            "%s: expected memory of a CUDA or ROCm device, but "
-            "%s says %s",
-            origin, request->has_device ? "the caller" : "__dlpack_device__()",
-            ad_device_format(*out, name));
-        return AD_IMPORT_REFUSED;
-    }
-    return AD_IMPORT_DONE;
+    return ad_device_traits(type) & AD_CUDA_STREAMS;
 }
 
 /* Ask the runtime of this type, if it is there, whose memory this is. */
@@ -107,7 +84,8 @@ find_place(ad_state *state, PyObject *object, const ad_request *request,
         return AD_IMPORT_DONE;
     }
     out->context = NULL;
-    return believe_device(state, object, request, in->origin, &out->device);
+    return ad_interface_believe_device(state, object, request, in->origin,
+                                       &rules, &out->device);
 }
 
 /* The stream on which work may be pending; not given for none. *is_stated:

@@ -553,9 +553,10 @@ read_device_pair(ad_state *state, const char *origin, PyObject *pair,
     return 1;
 }
 
-int
-ad_interface_dlpack_device(ad_state *state, PyObject *object,
-                           const char *origin, ad_device *out)
+/* 1 with *out filled; 0 where there is none, or it refuses; -1. */
+static int
+ask_dlpack_device(ad_state *state, PyObject *object, const char *origin,
+                  ad_device *out)
 {
     PyObject *method;
     PyObject *pair = NULL;
@@ -578,4 +579,28 @@ ad_interface_dlpack_device(ad_state *state, PyObject *object,
     int result = read_device_pair(state, origin, pair, out);
     Py_DECREF(pair);
     return result;
+}
+
+ad_import_result
+ad_interface_believe_device(ad_state *state, PyObject *object,
+                            const ad_request *request, const char *origin,
+                            const ad_interface_rules *rules, ad_device *out)
+{
+    *out = (ad_device){rules->device_type, -1};
+    if (request->has_device) {
+        *out = request->device;
+    } else if (ask_dlpack_device(state, object, origin, out) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (rules->takes(out->type)) {
+        return AD_IMPORT_DONE;
+    }
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_raise_exchange(state, "device", NULL,
+                      "%s: expected memory of a %s device, but %s says %s",
+                      origin, rules->devices,
+                      request->has_device ? "the caller"
+                                          : "__dlpack_device__()",
+                      ad_device_format(*out, name));
+    return AD_IMPORT_REFUSED;
 }

@@ -23,6 +23,11 @@ typedef struct ad_interface_rules {
      * Both are read. */
     bool shows_byte_order;
     bool shows_address_always; /* of nothing too: NumPy before 2.3 wants one */
+    /* Device memory alone: the type that is meant where nobody says it, which
+     * types are taken, and what those are called in messages. */
+    int32_t device_type;
+    bool (*takes)(int32_t device_type);
+    const char *devices;
 } ad_interface_rules;
 
 /* A dict that has been read. */
@@ -66,11 +71,16 @@ ad_import_result ad_interface_tensor(ad_state *state, PyObject *object,
                                      ad_interface *in, ad_device device,
                                      ad_tensor_value *out);
 
-/* What __dlpack_device__ of `object` says: 1 with *out filled, 0 where there
- * is none or it refuses, -1 with an exception when it gives no pair of ints,
- * or with one that is final. */
-int ad_interface_dlpack_device(ad_state *state, PyObject *object,
-                               const char *origin, ad_device *out);
+/* Where the memory lies, for who has no runtime to ask: what the caller says,
+ * else what __dlpack_device__ of `object` says, else a device of the rules'
+ * type whose ordinal is not known (-1), since "the current device" would be a
+ * guess. Refused for a type that the rules do not take; AD_IMPORT_FAILED when
+ * __dlpack_device__ gives no pair of ints, or an exception that is final. */
+ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
+                                             const ad_request *request,
+                                             const char *origin,
+                                             const ad_interface_rules *rules,
+                                             ad_device *out);
 
 /* --- export (interface_show.c) ------------------------------------------ */
 

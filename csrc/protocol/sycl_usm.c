@@ -13,12 +13,21 @@
 #include "core/place_record.h"
 #include "device/backend.h"
 
+static bool
+is_oneapi(int32_t type)
+{
+    return type == ARROW_DEVICE_ONEAPI;
+}
+
 static const ad_interface_rules rules = {
     .name = "__sycl_usm_array_interface__",
     .attribute = AD_STR_sycl_usm_array_interface,
     .min_version = 1,
     .max_version = 1,
     .counts_elements = true,
+    .device_type = ARROW_DEVICE_ONEAPI,
+    .takes = is_oneapi,
+    .devices = "oneAPI",
 };
 
 /* --- import -------------------------------------------------------------- */
@@ -98,31 +107,6 @@ read_syclobj(ad_state *state, const char *origin, source *in)
                : 0;
 }
 
-/* Without a runtime: the caller knows best, then the object's own
- * __dlpack_device__. */
-static ad_import_result
-believe_device(ad_state *state, PyObject *object, const ad_request *request,
-               const char *origin, ad_device *out)
-{
-    *out = (ad_device){ARROW_DEVICE_ONEAPI, -1};
-    if (request->has_device) {
-        *out = request->device;
-    } else if (ad_interface_dlpack_device(state, object, origin, out) < 0) {
-        return AD_IMPORT_FAILED;
-    }
-    if (out->type != ARROW_DEVICE_ONEAPI) {
-        char name[AD_DEVICE_NAME_SIZE];
-        ad_raise_exchange(
-            state, "device", NULL,
-            "%s: expected memory of a oneAPI device, but %s "
-            "says %s",
-            origin, request->has_device ? "the caller" : "__dlpack_device__()",
-            ad_device_format(*out, name));
-        return AD_IMPORT_REFUSED;
-    }
-    return AD_IMPORT_DONE;
-}
-
 /* Ask SYCL whose memory this is; UNREGISTERED where it does not know or is
  * not there. With `queue` given it has to be of that queue's context. */
 static ad_status
@@ -165,8 +149,8 @@ find_place(ad_state *state, PyObject *object, const ad_request *request,
     if (!from->queue.is_given) {
         /* Nobody here knows the context that it may be in. */
         from->place.context = NULL;
-        return believe_device(state, object, request, in->origin,
-                              &from->place.device);
+        return ad_interface_believe_device(state, object, request, in->origin,
+                                           &rules, &from->place.device);
     }
     if (in->claim.data == NULL) {
         return AD_IMPORT_DONE; /* of size 0, or ad_interface_tensor says so */
