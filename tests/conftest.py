@@ -15,6 +15,7 @@ import sys
 
 import pocl_environment  # noqa: F401
 import pytest
+from hidden import HIDDEN
 
 # Tests make up CUDA and ROCm memory: no driver must be handed that. The suites
 # with a driver run in processes of their own (test_suites.py).
@@ -29,7 +30,6 @@ ALLOWED_SKIPS = (
 )
 
 NO_SKIPS = os.environ.get("ARROWDEV_NO_SKIPS", "0") not in ("", "0")
-HIDDEN = [name for name in os.environ.get("ARROWDEV_HIDDEN", "").split(",") if name]
 MISSING = [name for name in os.environ.get("ARROWDEV_MISSING", "").split(",") if name] + HIDDEN
 
 for name in HIDDEN:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hidden import HIDDEN
 
 import arrowdev
 import compiler
@@ -16,7 +17,6 @@ from arrowdev import _doctor
 TESTS = Path(__file__).parent
 RUNTIMES = ["cpu", "software", "oneapi", "cuda", "hip", "opencl"]
 NOWHERE = "/nowhere/library.so"
-HIDDEN = [name for name in os.environ.get("ARROWDEV_HIDDEN", "").split(",") if name]
 
 
 def doctor(*arguments, before="", **variables):

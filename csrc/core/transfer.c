@@ -209,6 +209,18 @@ first_element(const ad_tensor *tensor, ad_place place)
     return span;
 }
 
+/* The second half of a way through the host, which uses `on_host` up. */
+static ad_status
+send_on(ad_tensor_value *on_host, ad_device target,
+        const ad_stream_choice *stream, char order, ad_tensor_value *out,
+        ad_error *err)
+{
+    ad_status status =
+        ad_tensor_copy_to(&on_host->tensor, target, stream, order, out, err);
+    ad_tensor_clear(&on_host->tensor);
+    return status;
+}
+
 /* Two runtimes, or two contexts that do not meet: the one brings it to the host,
  * the other one takes it. */
 static ad_status
@@ -219,10 +231,7 @@ copy_staged(const ad_tensor *tensor, ad_device target,
     ad_tensor_value on_host;
     AD_RETURN_IF_ERR(
         ad_tensor_copy_to(tensor, AD_CPU, NULL, order, &on_host, err));
-    ad_status status =
-        ad_tensor_copy_to(&on_host.tensor, target, stream, order, out, err);
-    ad_tensor_clear(&on_host.tensor);
-    return status;
+    return send_on(&on_host, target, stream, order, out, err);
 }
 
 static ad_status
@@ -329,13 +338,8 @@ copy_through_host(const ad_tensor *tensor, ad_device target,
     bool is_shared = ends_there || ad_device_equal(tensor->device, target);
     AD_RETURN_IF_ERR(compact_on_host(tensor, is_shared ? stream : NULL, order,
                                      ends_there ? out : &on_host, err));
-    if (ends_there) {
-        return AD_OK;
-    }
-    ad_status status =
-        ad_tensor_copy_to(&on_host.tensor, target, stream, order, out, err);
-    ad_tensor_clear(&on_host.tensor);
-    return status;
+    return ends_there ? AD_OK
+                      : send_on(&on_host, target, stream, order, out, err);
 }
 
 /* --- entry ---------------------------------------------------------------- */

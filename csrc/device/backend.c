@@ -272,6 +272,19 @@ ad_fail_device(ad_error *err, ad_device device, const char *call, int code,
 }
 
 ad_status
+ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
+                  size_t n_devices, const char *hint)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, "device", hint,
+            "%s is not there: %s has %zu device%s",
+            ad_device_format(device, name), runtime, n_devices,
+            n_devices == 1 ? "" : "s");
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
 ad_require_host(ad_device device, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];

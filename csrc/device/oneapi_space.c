@@ -129,18 +129,12 @@ static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)
 {
     if (device.id < 0 || (uint64_t)device.id >= n_roots) {
-        char name[AD_DEVICE_NAME_SIZE];
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                n_roots == 0
-                    ? "see that a driver is installed: dpctl.get_devices() "
-                      "is empty too"
-                    : "see dpctl.get_devices(); the number is the index "
-                      "there",
-                "%s is not there: SYCL has %zu device%s",
-                ad_device_format(device, name), n_roots,
-                n_roots == 1 ? "" : "s");
-        ad_error_device(err, device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_not_there(
+            err, device, "SYCL", n_roots,
+            n_roots == 0
+                ? "see that a driver is installed: dpctl.get_devices() is "
+                  "empty too"
+                : "see dpctl.get_devices(); the number is the index there");
     }
     *out = &roots[device.id];
     return AD_OK;

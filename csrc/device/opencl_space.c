@@ -319,16 +319,11 @@ static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)
 {
     if (device.id < 0 || (uint64_t)device.id >= n_roots) {
-        char name[AD_DEVICE_NAME_SIZE];
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "the number counts the devices of all platforms, in the order "
-                "of clGetPlatformIDs and clGetDeviceIDs; python -m arrowdev "
-                "doctor lists them",
-                "%s is not there: OpenCL has %zu device%s",
-                ad_device_format(device, name), n_roots,
-                n_roots == 1 ? "" : "s");
-        ad_error_device(err, device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_not_there(
+            err, device, "OpenCL", n_roots,
+            "the number counts the devices of all platforms, in the order of "
+            "clGetPlatformIDs and clGetDeviceIDs; python -m arrowdev doctor "
+            "lists them");
     }
     *out = &roots[device.id];
     return AD_OK;

@@ -210,9 +210,7 @@ int ad_engine_event_create(int device, void *tag, uint64_t *out);
 /* The handle dies at once; marks and waits that are pending stay good. */
 int ad_engine_event_destroy(uint64_t event);
 
-bool ad_engine_event_is_live(uint64_t event);
 int ad_engine_event_device(uint64_t event, int *out);
-int ad_engine_event_tag(uint64_t event, void **out);
 int ad_engine_event_set_data(uint64_t event, void *data);
 int ad_engine_event_data(uint64_t event, void **out);
 

@@ -190,13 +190,6 @@ ad_engine_event_destroy(uint64_t handle)
 
 /* --- questions ----------------------------------------------------------- */
 
-bool
-ad_engine_event_is_live(uint64_t handle)
-{
-    int device;
-    return ad_engine_event_device(handle, &device) == AD_ENGINE_OK;
-}
-
 int
 ad_engine_event_device(uint64_t handle, int *out)
 {
@@ -204,18 +197,6 @@ ad_engine_event_device(uint64_t handle, int *out)
     int status = lock_event(handle, &e);
     if (status == AD_ENGINE_OK) {
         *out = e->device;
-        ad_engine_unlock();
-    }
-    return status;
-}
-
-int
-ad_engine_event_tag(uint64_t handle, void **out)
-{
-    event *e;
-    int status = lock_event(handle, &e);
-    if (status == AD_ENGINE_OK) {
-        *out = e->tag;
         ad_engine_unlock();
     }
     return status;

@@ -94,8 +94,8 @@ add_protocols(ad_state *state)
 }
 
 /* Before the interpreter goes: no Python is called any more by other threads,
- * and what waits for a device from now on is left
- * alone, since nobody could be told when it is done. */
+ * and what waits for a device from now on is left alone, since nobody could be
+ * told when it is done. */
 static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
