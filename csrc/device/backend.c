@@ -271,7 +271,7 @@ ad_fail_device(ad_error *err, ad_device device, const char *call, int code,
     return AD_ERR_DEVICE;
 }
 
-ad_status
+void
 ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
                   size_t n_devices, const char *hint)
 {
@@ -281,7 +281,6 @@ ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
             ad_device_format(device, name), runtime, n_devices,
             n_devices == 1 ? "" : "s");
     ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
 }
 
 ad_status

@@ -250,9 +250,8 @@ ad_status ad_fail_device(ad_error *err, ad_device device, const char *call,
 
 /* Fail with AD_ERR_EXCHANGE, reason "device": "opencl:7 is not there: OpenCL has
  * 1 device". `hint` says what the number counts. */
-ad_status ad_fail_not_there(ad_error *err, ad_device device,
-                            const char *runtime, size_t n_devices,
-                            const char *hint);
+void ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
+                       size_t n_devices, const char *hint);
 
 /* --- questions without a runtime ------------------------------------------- */
 

@@ -129,12 +129,13 @@ static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)
 {
     if (device.id < 0 || (uint64_t)device.id >= n_roots) {
-        return ad_fail_not_there(
+        ad_fail_not_there(
             err, device, "SYCL", n_roots,
             n_roots == 0
                 ? "see that a driver is installed: dpctl.get_devices() is "
                   "empty too"
                 : "see dpctl.get_devices(); the number is the index there");
+        return AD_ERR_EXCHANGE;
     }
     *out = &roots[device.id];
     return AD_OK;

@@ -319,11 +319,12 @@ static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)
 {
     if (device.id < 0 || (uint64_t)device.id >= n_roots) {
-        return ad_fail_not_there(
+        ad_fail_not_there(
             err, device, "OpenCL", n_roots,
             "the number counts the devices of all platforms, in the order of "
             "clGetPlatformIDs and clGetDeviceIDs; python -m arrowdev doctor "
             "lists them");
+        return AD_ERR_EXCHANGE;
     }
     *out = &roots[device.id];
     return AD_OK;
