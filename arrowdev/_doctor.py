@@ -64,7 +64,7 @@ OWN_ADVICE = ", and what `python -m arrowdev doctor` says"
 def runtimes():
     """Each backend: whether its runtime can be used here, and which one it is or why not."""
     found = []
-    for name, device_type, why, description, count in _core._runtimes():
+    for name, device_type, why, description, devices, current in _core._runtimes():
         found.append(
             {
                 "name": name,
@@ -72,14 +72,21 @@ def runtimes():
                 "usable": why is None,
                 "reason": why and why.replace(OWN_ADVICE, ""),
                 "description": description,
-                "devices": count,
+                "devices": len(devices) if why is None else None,
+                "current": current or None,
             }
         )
     return found
 
 
 def devices():
-    return [{"device": str(device), "name": device.name} for device in arrowdev.devices()]
+    """Each device, and why it cannot be used where `arrowdev.devices()` leaves it out."""
+    found = []
+    for _, device_type, _, _, rows, _ in _core._runtimes():
+        for number, why in rows:
+            device = arrowdev.device((device_type, number))
+            found.append({"device": str(device), "name": device.name, "reason": why})
+    return found
 
 
 def variables():
@@ -152,8 +159,14 @@ def examine():
 def runtime_line(runtime):
     if runtime["usable"]:
         plural = "device" if runtime["devices"] == 1 else "devices"
-        return f"yes  {runtime['description']}, {runtime['devices']} {plural}"
+        current = f"; {runtime['current']}" if runtime["current"] else ""
+        return f"yes  {runtime['description']}, {runtime['devices']} {plural}{current}"
     return f"no   {runtime['reason']}"
+
+
+def device_row(device):
+    refused = f", cannot be used: {device['reason']}" if device["reason"] else ""
+    return device["device"], device["name"] + refused
 
 
 def library_row(library):
@@ -189,7 +202,7 @@ def report(found):
     yield f"Python {found['python']}"
     yield found["platform"]
     yield from section("Runtimes", [(r["name"], runtime_line(r)) for r in found["runtimes"]])
-    yield from section("Devices", [(d["device"], d["name"]) for d in found["devices"]])
+    yield from section("Devices", [device_row(d) for d in found["devices"]])
     yield from section("Environment", list(found["environment"].items()))
     yield from section("Packages", list(found["packages"].items()))
     here = [lib for lib in found["libraries"] if lib["reason"] != "not installed"]

@@ -395,6 +395,73 @@ class CudaCore(DevicePeer):
         return numpy.frombuffer(ctypes.string_at(int(host.handle), nbytes), self.dtype).tolist()
 
 
+class HipPython(DevicePeer):
+    """DeviceArray, which is what hipMalloc returns.
+
+    It shows a CUDA Array Interface, valid once its type was told. Of others it takes addresses:
+    where an object has both, it asks for the buffer protocol and not for that interface.
+    """
+
+    name = "hip-python"
+    types = ("rocm",)
+    heading = "hip-/python"
+    aliases = ("hip",)
+    module = "hip"
+    pip = "hip-python"
+
+    def load(self):
+        super().load()
+        self.hip = self.lib.hip
+
+    def _ask(self, function, *arguments):
+        code, *result = function(*arguments)
+        if code != self.hip.hipError_t.hipSuccess:
+            raise RuntimeError(f"{function.__name__}: {code}")
+        return result[0] if result else None
+
+    def places(self):
+        try:
+            count = self._ask(self.hip.hipGetDeviceCount)
+        except RuntimeError as error:
+            raise NoDevice(str(error)) from error
+        return [f"rocm:{i}" for i in range(count)]
+
+    def make(self, payload):
+        values = numpy_values(payload)
+        self.size, self.dtype = payload.length, values.dtype
+        self._ask(self.hip.hipSetDevice, self.index)
+        self.memory = self._ask(self.hip.hipMalloc, values.nbytes)  # the process ends before it
+        self._copy(self.memory, values, values.nbytes)
+        return self._configured(self.memory)
+
+    def through(self, payload):
+        def take(x):
+            self.taken = arrowdev.tensor(x)  # an address keeps nothing alive
+            return self._configured(type(self.memory).fromObj(self.taken.data_ptr))
+
+        return "DeviceArray.fromObj(arrowdev.tensor(x).data_ptr)", take
+
+    def direct(self, payload):
+        return {"DeviceArray.fromObj(x)": type(self.memory).fromObj}
+
+    def pointer(self, obj):
+        return int(obj)
+
+    def values(self, obj):
+        import numpy
+
+        out = numpy.empty(self.size, self.dtype)
+        self._copy(out, obj, out.nbytes)
+        return out.tolist()
+
+    def _configured(self, array):
+        return array.configure(_force=True, typestr=self.dtype.str, shape=(self.size,))
+
+    def _copy(self, target, source, nbytes):
+        default = self.hip.hipMemcpyKind.hipMemcpyDefault
+        self._ask(self.hip.hipMemcpy, target, source, nbytes, default)
+
+
 class TorchGpu(DevicePeer):
     name = module = pip = "torch"
     types = ("cuda", "rocm")
@@ -473,6 +540,7 @@ DEVICE_PEERS = (
     CuPy,
     NumbaCuda,
     CudaCore,
+    HipPython,
     TorchGpu,
     JaxGpu,
 )

@@ -1,6 +1,7 @@
 /* What devices.py needs in C: a loop over bare runtime calls, a library with
- * device tensors behind DLPack's C exchange API, and arrowdev's core under a
- * loop of its own. All loops take their time themselves, in seconds. */
+ * device tensors behind DLPack's C exchange API, a runtime that does nothing,
+ * and arrowdev's core under a loop of its own. All loops take their time
+ * themselves, in seconds. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -8,6 +9,7 @@
 #include "abi/arrow_c.h"
 #include "abi/dlpack.h"
 #include "core/sync.h"
+#include "device/backend.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -106,6 +108,58 @@ EXPORT ad_dl_exchange_api library_table = {
     .current_work_stream = current_stream,
 };
 
+/* --- a runtime that does nothing ------------------------------------------------ */
+
+/* What is left is arrowdev: under a driver, threads would meet at its lock. */
+
+static ad_status
+idle_load(ad_error *err)
+{
+    (void)err;
+    return AD_OK;
+}
+
+static ad_status
+idle_count(int64_t *out, ad_error *err)
+{
+    (void)err;
+    *out = 1;
+    return AD_OK;
+}
+
+static ad_status
+idle_record(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
+{
+    static int one_for_all;
+    (void)place;
+    (void)stream;
+    (void)err;
+    event->handle = &one_for_all;
+    return AD_OK;
+}
+
+static ad_status
+idle_wait(ad_place place, ad_stream stream, ad_event event, ad_error *err)
+{
+    (void)place;
+    (void)stream;
+    (void)event;
+    (void)err;
+    return AD_OK;
+}
+
+extern const struct ad_backend ad_backend_idle;
+
+const struct ad_backend ad_backend_idle = {
+    .name = "idle",
+    .device_types = (const int32_t[]){ARROW_DEVICE_EXT_DEV, 0},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENTS_REUSABLE,
+    .load = idle_load,
+    .count = idle_count,
+    .event_record = idle_record,
+    .stream_wait = idle_wait,
+};
+
 /* --- arrowdev's core ----------------------------------------------------------- */
 
 typedef struct core_work {
@@ -181,18 +235,56 @@ run_thread(void *work)
 
 /* `number` exchanges in all, on so many threads with a stream each. */
 EXPORT double
-core_threads(int n_threads, void *context, void *const *streams, long number,
-             int *failed)
+core_threads(int n_threads, int device_type, void *context,
+             void *const *streams, long number, int *failed)
 {
     pthread_t threads[64];
     core_work work[64];
     double start = now();
     for (int i = 0; i < n_threads; i++) {
-        work[i] = (core_work){.place = {{ARROW_DEVICE_CUDA, 0}, context},
+        work[i] = (core_work){.place = {{device_type, 0}, context},
                               .producer = {(uintptr_t)streams[2 * i]},
                               .consumer = {(uintptr_t)streams[2 * i + 1]},
                               .number = number / n_threads};
         pthread_create(&threads[i], NULL, run_thread, &work[i]);
+    }
+    for (int i = 0; i < n_threads; i++) {
+        pthread_join(threads[i], NULL);
+        *failed |= work[i].failed;
+    }
+    return now() - start;
+}
+
+/* --- the same calls, bare, on threads ------------------------------------------ */
+
+typedef struct bare_work {
+    const bare_call *calls; /* of this thread */
+    long n_calls;
+    long number;
+    int failed;
+} bare_work;
+
+static void *
+run_bare(void *argument)
+{
+    bare_work *work = argument;
+    bare_loop(work->calls, work->n_calls, work->number, &work->failed);
+    return NULL;
+}
+
+/* `n_calls` calls for each thread. */
+EXPORT double
+bare_threads(int n_threads, const bare_call *calls, long n_calls, long number,
+             int *failed)
+{
+    pthread_t threads[64];
+    bare_work work[64];
+    double start = now();
+    for (int i = 0; i < n_threads; i++) {
+        work[i] = (bare_work){.calls = calls + i * n_calls,
+                              .n_calls = n_calls,
+                              .number = number / n_threads};
+        pthread_create(&threads[i], NULL, run_bare, &work[i]);
     }
     for (int i = 0; i < n_threads; i++) {
         pthread_join(threads[i], NULL);

@@ -16,7 +16,10 @@ from paths import Case, Goal, Path
 from run import measure_path, row_of
 
 GROUP = "devices"
-SETUP = "import standin; import arrowdev as ad; from standin import *"
+SETUP = (
+    "import standin; import arrowdev as ad; from standin import *; "
+    "HELPER.library_set(POINTER, PRODUCER)"
+)
 PAIR = ".__arrow_c_device_array__()"
 FROM_PYTHON = Goal(at_most=200)
 FROM_C = Goal(at_most=60)
@@ -69,6 +72,12 @@ def imports():
             ),
         )
     yield exchange("C exchange API -> Tensor", "ad.tensor(x)", record, "x = Table()")
+    yield exchange(
+        "C exchange API -> Tensor, default stream",
+        "ad.tensor(x)",
+        record,
+        "x = Table(); HELPER.library_set(POINTER, 1)",
+    )
     yield exchange("CUDA Array Interface -> Tensor", "ad.tensor(x)", record, "x = Dict()")
 
 
@@ -106,35 +115,53 @@ def exports():
 
 
 def in_c():
+    """The core makes no call beyond the needed ones."""
     for name, step, needed in (
         ("core: event recorded", "record", (RECORD,)),
         ("core: stream waits", "wait", (WAIT,)),
         ("core: event recorded, stream waits", "both", (RECORD, WAIT)),
     ):
-        names = needed + ("cuCtxGetCurrent",) * len(needed)
+        label = " + ".join(SHORT[call] for call in needed)
         yield Path(
             name,
             GROUP,
             Case("arrowdev", f"core({step!r})", loop=f"core({step!r})"),
-            (
-                Case("bare " + " + ".join(SHORT[call] for call in needed), f"bare{needed!r}",
-                     loop=f"bare(*{needed!r})"),
-                Case("all its runtime calls, bare", f"bare{names!r}", loop=f"bare(*{names!r})"),
-            ),
+            (Case(f"bare {label}", f"bare{needed!r}", loop=f"bare(*{needed!r})"),),
             SETUP,
             FROM_C,
             overhead=True,
-        )  # fmt: skip
+        )
+
+
+def on_threads(label, loop, number=8000):
+    """Many at once: starting the threads is to take no part of the time."""
+    return Case(label, loop, loop=loop, number=number)
 
 
 def scaling():
+    """8 threads, with the driver whose lock they share, and with a runtime that has none."""
     yield Path(
         "core: record and wait, 8 threads",
         GROUP,
-        Case("arrowdev, 8 threads", "threads(8)", loop="threads(8)", number=8000),
+        on_threads("arrowdev, 8 threads", "threads(8)"),
         (
-            Case("1 thread", "threads(1)", loop="threads(1)", number=8000),
-            Case("2 threads", "threads(2)", loop="threads(2)", number=8000),
+            on_threads(
+                "bare record + wait, 8 threads", f"bare_on_threads(8, {RECORD!r}, {WAIT!r})"
+            ),
+            on_threads("1 thread", "threads(1)"),
+            on_threads("2 threads", "threads(2)"),
+        ),
+        SETUP,
+        overhead=True,
+    )
+    many = 200_000
+    yield Path(
+        "core alone, no runtime: 8 threads",
+        GROUP,
+        on_threads("arrowdev, 8 threads", "threads(8, IDLE)", many),
+        (
+            on_threads("1 thread", "threads(1, IDLE)", many),
+            on_threads("2 threads", "threads(2, IDLE)", many),
         ),
         SETUP,
     )

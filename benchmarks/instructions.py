@@ -32,7 +32,7 @@ MARK = "getppid"
 
 @dataclass(frozen=True)
 class Row:
-    """`minus`: counted in the same way and taken off. `per`: columns."""
+    """`minus`: counted in the same way and taken off. `per`: columns, or turns of a loop in C."""
 
     name: str
     statement: str
@@ -76,6 +76,12 @@ ROWS = (
         "there = ad.tensor(Table())", needs="standin"),
     Row("device capsules -> ad.array", f"ad.array(there{PAIR})",
         "there = ad.array(Table())", needs="standin"),
+    Row("device tensor on the default stream -> ad.tensor", "ad.tensor(t)",
+        "HELPER.library_set(POINTER, 1); t = Table()", needs="standin"),
+    Row("core: event recorded", "record.timeit(100)", "record = core('record')", per=100, loops=20,
+        needs="standin"),
+    Row("core: stream waits", "wait.timeit(100)", "wait = core('wait')", per=100, loops=20,
+        needs="standin"),
     Row("torch int64 -> capsules", f"ad.array(t){PAIR}", "t = torch.arange(1000)", needs="torch"),
     Row("torch float32 -> capsules", f"ad.array(t){PAIR}", "t = torch.rand(1000)", needs="torch"),
 )  # fmt: skip
@@ -176,7 +182,7 @@ def totals(folder, need):
 
 
 def counts_of(need, only, folder):
-    """{name: instructions per execution, or per column}."""
+    """{name: instructions per execution, column or turn}."""
     rows = selected(need, only)
     parts = totals(folder, need)
     per_statement = {}

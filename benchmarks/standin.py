@@ -45,7 +45,8 @@ def build():
         # Found before the table that ships, which names all backends.
         table = folder / "only_cuda" / "device" / "backends.def"
         table.parent.mkdir(parents=True, exist_ok=True)
-        table.write_text("AD_BACKEND(ad_backend_cpu)\nAD_BACKEND(ad_backend_cuda)\n")
+        names = ("cpu", "cuda", "idle")  # the last one is in devices.c
+        table.write_text("".join(f"AD_BACKEND(ad_backend_{name})\n" for name in names))
         fresh = target.with_suffix(f".{os.getpid()}")
         include = [f"-I{table.parent.parent}", f"-I{ROOT / 'csrc'}"]
         done = compiler.run([*command, *include, *map(str, sources), "-ldl", "-o", str(fresh)])
@@ -56,7 +57,8 @@ def build():
 
 
 HELPER = ctypes.CDLL(str(build()))
-HELPER.bare_loop.restype = HELPER.core_loop.restype = HELPER.core_threads.restype = c_double
+for loop in ("bare_loop", "bare_threads", "core_loop", "core_threads"):
+    getattr(HELPER, loop).restype = c_double
 HELPER.library_set.argtypes = [c_void_p, c_void_p]
 
 
@@ -180,13 +182,17 @@ ARGUMENTS = {
 }
 
 
-def bare(*names):
-    """The calls alone, one after the other."""
+def bare_calls(names, arguments):
     calls = (BareCall * len(names))()
     for one, name in zip(calls, names, strict=True):
         one.function = ctypes.cast(getattr(DRIVER.library, name), c_void_p)
-        one.arguments[: len(ARGUMENTS[name])] = ARGUMENTS[name]
-    return Loop(HELPER.bare_loop, calls, c_long(len(names)))
+        one.arguments[: len(arguments[name])] = arguments[name]
+    return calls
+
+
+def bare(*names):
+    """The calls alone, one after the other."""
+    return Loop(HELPER.bare_loop, bare_calls(names, ARGUMENTS), c_long(len(names)))
 
 
 def calls_of(statement, names):
@@ -205,7 +211,21 @@ def core(step):
     return Loop(HELPER.core_loop, index, c_void_p(CONTEXT), c_void_p(PRODUCER), c_void_p(CONSUMER))
 
 
-def threads(n):
+CUDA, IDLE = 2, 12  # the driver, and a runtime that does nothing
+
+
+def threads(n, device_type=CUDA):
     """`number` exchanges in all, on n threads."""
     streams = (c_void_p * (2 * n))(*(stream() for _ in range(2 * n)))
-    return Loop(HELPER.core_threads, n, c_void_p(CONTEXT), streams)
+    context = c_void_p(CONTEXT)
+    return Loop(HELPER.core_threads, n, device_type, context, streams)
+
+
+def bare_on_threads(n, *names):
+    """The calls alone, on n threads, with streams and an event for each."""
+    calls = (BareCall * (n * len(names)))()
+    for i in range(n):
+        event, own = made(c_size_t, "cuEventCreate", 2), stream()
+        arguments = {"cuEventRecord": (event, own), "cuStreamWaitEvent": (stream(), event, 0)}
+        calls[i * len(names) : (i + 1) * len(names)] = bare_calls(names, arguments)
+    return Loop(HELPER.bare_threads, n, calls, c_long(len(names)))

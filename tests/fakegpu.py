@@ -133,6 +133,7 @@ _SIGNATURES = {
     "fake_set_version": (None, [c_int]),
     "fake_reset": (None, []),
     "fake_log_start": (None, []),
+    "fake_log_stop": (None, []),
     "fake_log_read": (c_size_t, [POINTER(_Call), c_size_t]),
     "fake_n_calls": (c_uint64, []),
     "fake_violations": (c_size_t, [c_char_p, c_size_t]),
@@ -197,6 +198,7 @@ class Driver:
         try:
             yield calls
         finally:
+            self._fake_log_stop()
             calls.extend(self.log())
 
     def count(self):

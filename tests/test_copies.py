@@ -397,11 +397,10 @@ def test_failure_at_every_call(device, name, stay):
         pytest.fail("it never got through")
     assert n_failed > 10
     gc.collect()
+    # What failed so often that it was left alone in the background is tried once more.
+    for place in (HERE, THERE):
+        ad.device(place).synchronize()
     device.synchronize()
-    for _ in range(100):
-        if device.live().allocations == before:
-            break
-        threading.Event().wait(0.05)
     assert device.live().allocations == before
     copy_everything(SAMPLES[name], tensor)
 

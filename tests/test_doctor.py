@@ -3,6 +3,7 @@ decides what is found."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_json():
     found = examined()
     assert found["arrowdev"] == arrowdev.__version__
     assert [r["name"] for r in found["runtimes"]] == RUNTIMES
-    assert found["devices"][0] == {"device": "cpu", "name": "cpu"}
+    assert found["devices"][0] == {"device": "cpu", "name": "cpu", "reason": None}
     for row in found["runtimes"]:
         assert row["usable"] == (row["reason"] is None)
         assert (row["devices"] is None) == (not row["usable"])
@@ -104,6 +105,7 @@ def test_json():
         "reason": None,
         "description": "the host",
         "devices": 1,
+        "current": None,
     }
 
 
@@ -139,6 +141,28 @@ def test_oneapi_comes_with_dpnp():
     assert on_devices[0]["name"] == "dpnp"
     assert on_devices[0]["device"] in [d["device"] for d in found["devices"]]
     assert "__dlpack__" in on_devices[0]["protocols"]
+
+
+def test_devices_that_cannot_be_used():
+    """Where arrowdev.devices() leaves one out, it says why."""
+    pytest.importorskip("dpctl")
+    code = """
+import dpctl
+seen = dpctl.get_devices()
+import arrowdev
+usable = [device.has_aspect_usm_device_allocations for device in seen]
+listed = {str(device) for device in arrowdev.devices()}
+assert [f"oneapi:{i}" in listed for i in range(len(seen))] == usable
+"""
+    found = examined("dpnp", before=code)
+    rows = [d for d in found["devices"] if d["device"].startswith("oneapi:")]
+    assert len(rows) == runtime(found, "oneapi")["devices"]
+    for row in rows:
+        assert row["reason"] is None or "no unified shared memory" in row["reason"]
+    if all(row["reason"] is None for row in rows):
+        pytest.skip("could not import 'pocl': every SYCL device has USM")
+    text = doctor(before=only("dpnp") + code)
+    assert "cannot be used: this SYCL device has no" in " ".join(text.split())
 
 
 def test_opencl():
@@ -216,10 +240,49 @@ def test_cuda_driver():
     row = runtime(found, "cuda")
     assert row["usable"] and row["devices"] == 2
     assert "libcuda.so.1" in row["description"]
+    assert "the primary one of cuda:1 is in use" in row["current"]
     assert [(lib["name"], lib["device"]) for lib in found["libraries"]] == [
         ("numba-cuda", "cuda:0"),
         ("numba-cuda", "cuda:1"),
     ]
+
+
+CURRENT = """
+import fakegpu
+{imports}
+fakegpu.load({runtime!r})
+def ask(function, *arguments):
+    code, *result = function(*arguments)
+    assert int(code) == 0, code
+    return result[0] if result else None
+"""
+
+
+@pytest.mark.parametrize("id", [None, 0, 1])
+def test_current_context(id):
+    pytest.importorskip("cuda.bindings")
+    code = (
+        CURRENT.format(imports="from cuda.bindings import driver", runtime="cuda")
+        + "ask(driver.cuInit, 0)\n"
+    )
+    if id is not None:
+        code += f"context = ask(driver.cuCtxCreate, None, 0, ask(driver.cuDeviceGet, {id}))\n"
+    current = runtime(examined(before=code), "cuda")["current"]
+    if id is None:
+        assert current == "no context is current"
+    else:
+        assert re.fullmatch(rf"context 0x\w+ of cuda:{id} is current", current)
+
+
+@pytest.mark.parametrize("id", [0, 1])
+def test_current_device(id):
+    pytest.importorskip("hip")
+    code = (
+        CURRENT.format(imports="from hip import hip", runtime="hip")
+        + f"ask(hip.hipSetDevice, {id})\n"
+    )
+    current = runtime(examined(before=code), "hip")["current"]
+    assert current == f"rocm:{id} is the current device"
 
 
 def test_everything_that_is_installed():

@@ -483,6 +483,19 @@ def test_cuda_libraries_on_the_stand_in_driver():
     assert results(found, "moves") == {"copy"}
 
 
+def test_hip_python_on_the_stand_in_driver():
+    pytest.importorskip("hip")
+    found = run_peers_apart(
+        "import fakegpu; fakegpu.load('hip')",
+        *("--only", "arrowdev,hip-python", "--device", "rocm"),
+    )
+    assert [d["device"] for d in found["devices"]] == ["rocm:0", "rocm:1"]
+    assert libraries_on(found, "rocm:1") == {"ad.Array", "ad.Tensor", "hip-python"}
+    assert len(found["pairs"]) == 2 * 3 * 3
+    assert results(found, "pairs") == {"zero-copy"}
+    assert results(found, "moves") == {"copy"}
+
+
 def test_device_that_arrowdev_does_not_see(monkeypatch):
     pytest.importorskip("numba.cuda")
     monkeypatch.setenv("ARROWDEV_CUDA_LIBRARY", "/nowhere/libcuda.so.1")

@@ -50,16 +50,6 @@ AD_MUST_CHECK ad_status
 ad_array_validate_known(const struct ArrowSchema *schema,
                         const struct ArrowArray *array, ad_error *err);
 
-/* What a stream keeps of a validated schema, so that the batches that most
- * streams are made of, structs of plain columns, are checked without a look at
- * it: `shape` has one entry per child. False for any other schema. */
-bool ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape);
-
-/* The array is sound and has that shape. False means only: look closer, with
- * ad_array_validate_known. */
-bool ad_batch_has_shape(const struct ArrowArray *array, const uint8_t *shape,
-                        int64_t n);
-
 /* --- import ------------------------------------------------------------- */
 
 /* Validate, then move both structs into owners. On success both `release`
@@ -129,6 +119,9 @@ ad_array_is_whole(const ad_array *array)
 /* Validity bitmap, or NULL for a type without one or an absent buffer. */
 const void *ad_array_validity(const ad_array *array);
 
+/* Where the null count needs no counting, that; else `known`. */
+int64_t ad_array_settle_null_count(const ad_array *array, int64_t known);
+
 /* Rows without nulls for certain: no bitmap, or a null count of 0. The type
  * `null` counts as all nulls, unions and run-end arrays as without. */
 bool ad_array_has_no_nulls(const ad_array *array);
@@ -145,7 +138,8 @@ typedef struct ad_array_spec {
     int64_t n_buffers;
     const void *const *buffers; /* copied list, borrowed memory */
     ad_owner *owner;            /* keeps the memory; gains a reference ... */
-    bool owner_is_given;        /* ... or, on success, is taken over */
+    bool owner_is_given;        /* ... or, on success, is taken over, and sync
+                                   with it */
     int64_t n_children;
     const ad_array *children;   /* borrowed; each gains references */
     const ad_array *dictionary; /* borrowed, or NULL */

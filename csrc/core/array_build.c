@@ -124,13 +124,18 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
         .node = &self->node,
         .owner = &self->base,
         .schema = ad_schema_ref(spec->schema),
-        .sync = ad_sync_ref(spec->sync),
+        .sync = spec->owner_is_given ? spec->sync : ad_sync_ref(spec->sync),
         .device = spec->device,
         .offset = spec->offset,
         .length = spec->length,
         .null_count = spec->null_count,
         .readonly = any_readonly(spec),
     };
+    /* Readers (nanoarrow, polars) want a bitmap for a count of -1. */
+    if (spec->null_count == -1) {
+        out->null_count = ad_array_settle_null_count(out, -1);
+        self->node.null_count = out->null_count;
+    }
     return AD_OK;
 }
 

@@ -1,42 +1,16 @@
 #include "core/array_stream.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/backend.h"
-
-typedef enum condition {
-    OPEN,
-    ENDED,
-    FAILED, /* by a failure of ours: the batch that was to come is lost */
-    CLOSED
-} condition;
-
-struct ad_array_stream {
-    ad_owner base;
-    /* The next batch as a struct, whose release is NULL at the end: 0, or an
-     * errno with `error` and the text filled in. */
-    int (*pull)(ad_array_stream *self, struct ArrowDeviceArray *out);
-    ad_schema schema;
-    uint8_t *shape; /* of plain batches, see array.h; NULL: of others */
-    int64_t n_columns;
-    int32_t device_type;
-    condition condition;
-    /* What is read; released ones have no release. At most one is live. */
-    struct ArrowDeviceArrayStream device;
-    struct ArrowArrayStream host;
-    ad_batch_source *source;
-    int code;        /* of the last failure; 0: none */
-    bool is_foreign; /* its text is the producer's to give */
-    ad_error error;
-};
+#include "core/array_stream_internal.h"
+#include "core/batch_shape.h"
 
 /* --- failures --------------------------------------------------------------- */
 
-static int
-errno_of(const ad_error *err)
+int
+ad_array_stream_errno(const ad_error *err)
 {
     switch (err->status) {
         case AD_ERR_MEMORY:
@@ -83,9 +57,9 @@ fail_foreign(ad_array_stream *self, const char *call, int code)
 static int
 fail_ours(ad_array_stream *self)
 {
-    self->code = errno_of(&self->error);
+    self->code = ad_array_stream_errno(&self->error);
     self->is_foreign = false;
-    self->condition = FAILED;
+    self->condition = AD_STREAM_FAILED;
     return self->code;
 }
 
@@ -113,11 +87,11 @@ static int
 not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     out->array.release = NULL;
-    return self->condition == FAILED ? self->code : 0;
+    return self->condition == AD_STREAM_FAILED ? self->code : 0;
 }
 
-static int
-drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
+int
+ad_array_stream_drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     out->array.release(&out->array);
     out->array.release = NULL;
@@ -131,33 +105,38 @@ fail_device_type(ad_array_stream *self, struct ArrowDeviceArray *out)
                   "the stream gave a batch of device type %d, but says that "
                   "its device type is %d",
                   (int)out->device_type, (int)self->device_type);
-    return drop_batch(self, out);
+    return ad_array_stream_drop_batch(self, out);
+}
+
+static __attribute__((noinline)) int
+look_closer(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (ad_array_validate_known(self->schema.node, &out->array,
+                                &self->error) == AD_OK) {
+        return 0;
+    }
+    ad_error_prefix(&self->error,
+                    "a batch does not fit the schema of the stream: ");
+    return ad_array_stream_drop_batch(self, out);
 }
 
 /* The rules that every batch of a foreign stream must keep. */
-static inline int
+static inline __attribute__((always_inline)) int
 check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     if (out->device_type != self->device_type) {
         return fail_device_type(self, out);
     }
-    if (self->shape != NULL &&
-        ad_batch_has_shape(&out->array, self->shape, self->n_columns)) {
-        return 0;
-    }
-    if (ad_array_validate_known(self->schema.node, &out->array,
-                                &self->error) != AD_OK) {
-        ad_error_prefix(&self->error,
-                        "a batch does not fit the schema of the stream: ");
-        return drop_batch(self, out);
-    }
-    return 0;
+    return self->shape != NULL && ad_batch_has_shape(&out->array, self->shape,
+                                                     self->n_columns)
+               ? 0
+               : look_closer(self, out);
 }
 
 static int
 pull_device(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
-    if (self->condition != OPEN) {
+    if (self->condition != AD_STREAM_OPEN) {
         return not_open(self, out);
     }
     out->array.release = NULL;
@@ -168,7 +147,7 @@ pull_device(ad_array_stream *self, struct ArrowDeviceArray *out)
         return fail_foreign(self, "get_next", code);
     }
     if (out->array.release == NULL) {
-        self->condition = ENDED;
+        self->condition = AD_STREAM_ENDED;
         return 0;
     }
     return check_batch(self, out);
@@ -177,7 +156,7 @@ pull_device(ad_array_stream *self, struct ArrowDeviceArray *out)
 static int
 pull_host(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
-    if (self->condition != OPEN) {
+    if (self->condition != AD_STREAM_OPEN) {
         return not_open(self, out);
     }
     out->array.release = NULL;
@@ -188,7 +167,7 @@ pull_host(ad_array_stream *self, struct ArrowDeviceArray *out)
         return fail_foreign(self, "get_next", code);
     }
     if (out->array.release == NULL) {
-        self->condition = ENDED;
+        self->condition = AD_STREAM_ENDED;
         return 0;
     }
     out->device_id = AD_CPU.id;
@@ -222,7 +201,7 @@ source_next(ad_array_stream *self, ad_array *out, bool *is_end)
         return fail_source(self);
     }
     if (*is_end) {
-        self->condition = ENDED;
+        self->condition = AD_STREAM_ENDED;
         return 0;
     }
     if (out->device.type != self->device_type) {
@@ -242,7 +221,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     ad_array array;
     struct ArrowDeviceArray *box;
     bool is_end;
-    if (self->condition != OPEN) {
+    if (self->condition != AD_STREAM_OPEN) {
         return not_open(self, out);
     }
     out->array.release = NULL;
@@ -269,7 +248,7 @@ ad_array_stream_close(ad_array_stream *self)
     struct ArrowDeviceArrayStream device = self->device;
     struct ArrowArrayStream host = self->host;
     ad_batch_source *source = self->source;
-    self->condition = CLOSED;
+    self->condition = AD_STREAM_CLOSED;
     self->code = 0;
     self->device.release = NULL;
     self->host.release = NULL;
@@ -310,7 +289,7 @@ stream_new(ad_error *err)
     self->schema = (ad_schema){0};
     self->shape = NULL;
     self->device_type = ARROW_DEVICE_CPU;
-    self->condition = OPEN;
+    self->condition = AD_STREAM_OPEN;
     self->device.release = NULL;
     self->host.release = NULL;
     self->source = NULL;
@@ -398,17 +377,13 @@ finish_foreign(ad_array_stream *self, ad_status checked, ad_array_stream **out,
     return AD_OK;
 }
 
-static int exported_device_schema(struct ArrowDeviceArrayStream *self,
-                                  struct ArrowSchema *out);
-static int exported_host_schema(struct ArrowArrayStream *self,
-                                struct ArrowSchema *out);
-
 ad_status
 ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
                             ad_array_stream **out, ad_error *err)
 {
-    if (stream->get_schema == exported_device_schema) {
-        *out = ad_array_stream_ref(stream->private_data);
+    ad_array_stream *own = ad_array_stream_behind_device(stream);
+    if (own != NULL) {
+        *out = ad_array_stream_ref(own);
         stream->release(stream);
         return AD_OK;
     }
@@ -432,13 +407,11 @@ ad_array_stream_from_host(struct ArrowArrayStream *stream,
 {
     /* Not when it has to be waited for batches of another stream: then the
      * consumer was promised that they are ready. */
-    if (stream->get_schema == exported_host_schema) {
-        ad_array_stream *inner = stream->private_data;
-        if (inner->device_type == ARROW_DEVICE_CPU) {
-            *out = ad_array_stream_ref(inner);
-            stream->release(stream);
-            return AD_OK;
-        }
+    ad_array_stream *own = ad_array_stream_behind_host(stream);
+    if (own != NULL && own->device_type == ARROW_DEVICE_CPU) {
+        *out = ad_array_stream_ref(own);
+        stream->release(stream);
+        return AD_OK;
     }
     ad_array_stream *self = stream_new(err);
     if (self == NULL) {
@@ -504,7 +477,8 @@ ad_array_stream_from_array(const ad_array *array, ad_array_stream **out,
     if (source == NULL) {
         return ad_fail_memory(err, sizeof(*source));
     }
-    source->base = (ad_batch_source){single_next, NULL, single_destroy};
+    source->base =
+        (ad_batch_source){.next = single_next, .destroy = single_destroy};
     ad_array_share(array, &source->array);
     ad_status status = ad_array_stream_from_source(
         &source->base, array->schema, array->device.type, out, err);
@@ -549,7 +523,7 @@ ad_array_stream_next(ad_array_stream *self, ad_array *out, bool *is_end,
 {
     struct ArrowDeviceArray batch;
     *is_end = false;
-    if (self->condition == OPEN && self->source != NULL) {
+    if (self->condition == AD_STREAM_OPEN && self->source != NULL) {
         return source_next(self, out, is_end) == 0 ? AD_OK
                                                    : hand_error(self, err);
     }
@@ -562,7 +536,7 @@ ad_array_stream_next(ad_array_stream *self, ad_array *out, bool *is_end,
     }
     if (ad_array_import_checked(self->schema, &batch, out, &self->error) !=
         AD_OK) {
-        (void)drop_batch(self, &batch);
+        (void)ad_array_stream_drop_batch(self, &batch);
         return hand_error(self, err);
     }
     return AD_OK;
@@ -627,171 +601,4 @@ ad_array_stream_collect(ad_array_stream *self, ad_array **out, size_t *out_n,
     *out = list;
     *out_n = n;
     return AD_OK;
-}
-
-/* --- export --------------------------------------------------------------------- */
-
-/* What both structs give as the schema. */
-static int
-give_schema(ad_array_stream *self, struct ArrowSchema *out)
-{
-    struct ArrowSchema *box;
-    if (ad_schema_export(self->schema, &box, &self->error) != AD_OK) {
-        self->code = errno_of(&self->error);
-        self->is_foreign = false;
-        return self->code;
-    }
-    *out = *box;
-    box->release = NULL;
-    ad_schema_box_free(box);
-    return 0;
-}
-
-static int
-exported_device_schema(struct ArrowDeviceArrayStream *self,
-                       struct ArrowSchema *out)
-{
-    return give_schema(self->private_data, out);
-}
-
-static int
-exported_device_next(struct ArrowDeviceArrayStream *self,
-                     struct ArrowDeviceArray *out)
-{
-    ad_array_stream *stream = self->private_data;
-    return stream->pull(stream, out);
-}
-
-static const char *
-exported_device_error(struct ArrowDeviceArrayStream *self)
-{
-    return ad_array_stream_last_error(self->private_data);
-}
-
-static void
-exported_device_release(struct ArrowDeviceArrayStream *self)
-{
-    self->release = NULL;
-    ad_array_stream_unref(self->private_data);
-}
-
-static int
-exported_host_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
-{
-    return give_schema(self->private_data, out);
-}
-
-/* A host array has no event. */
-static int
-wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
-{
-    ad_sync *sync;
-    ad_device device = {batch->device_type, batch->device_id};
-    ad_status status = ad_sync_new(AD_SYNC_EVENT, device, batch->sync_event,
-                                   NULL, &sync, &self->error);
-    if (status == AD_OK) {
-        status =
-            ad_sync_wait(sync, "a batch of __arrow_c_stream__", &self->error);
-        ad_sync_unref(sync);
-    }
-    return status == AD_OK ? 0 : drop_batch(self, batch);
-}
-
-static int
-exported_host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
-{
-    ad_array_stream *stream = self->private_data;
-    struct ArrowDeviceArray batch;
-    out->release = NULL;
-    int code = stream->pull(stream, &batch);
-    if (code != 0) {
-        return code;
-    }
-    if (batch.array.release != NULL && batch.sync_event != NULL) {
-        code = wait_for_batch(stream, &batch);
-        if (code != 0) {
-            return code;
-        }
-    }
-    *out = batch.array;
-    return 0;
-}
-
-static const char *
-exported_host_error(struct ArrowArrayStream *self)
-{
-    return ad_array_stream_last_error(self->private_data);
-}
-
-static void
-exported_host_release(struct ArrowArrayStream *self)
-{
-    self->release = NULL;
-    ad_array_stream_unref(self->private_data);
-}
-
-ad_status
-ad_array_stream_export_device(ad_array_stream *stream,
-                              struct ArrowDeviceArrayStream **box,
-                              ad_error *err)
-{
-    struct ArrowDeviceArrayStream *out = malloc(sizeof(*out));
-    if (out == NULL) {
-        return ad_fail_memory(err, sizeof(*out));
-    }
-    *out = (struct ArrowDeviceArrayStream){
-        .device_type = stream->device_type,
-        .get_schema = exported_device_schema,
-        .get_next = exported_device_next,
-        .get_last_error = exported_device_error,
-        .release = exported_device_release,
-        .private_data = ad_array_stream_ref(stream),
-    };
-    *box = out;
-    return AD_OK;
-}
-
-void
-ad_device_stream_box_free(struct ArrowDeviceArrayStream *box)
-{
-    if (box->release != NULL) {
-        box->release(box);
-    }
-    free(box);
-}
-
-ad_status
-ad_array_stream_export_host(ad_array_stream *stream,
-                            struct ArrowArrayStream **box, ad_error *err)
-{
-    ad_device device = {stream->device_type, -1};
-    char name[AD_DEVICE_NAME_SIZE];
-    if ((ad_device_traits(device.type) & AD_HOST_READS) == 0) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "device",
-                       "use __arrow_c_device_stream__",
-                       "the batches are on %s, which the host cannot read",
-                       ad_device_format(device, name));
-    }
-    struct ArrowArrayStream *out = malloc(sizeof(*out));
-    if (out == NULL) {
-        return ad_fail_memory(err, sizeof(*out));
-    }
-    *out = (struct ArrowArrayStream){
-        .get_schema = exported_host_schema,
-        .get_next = exported_host_next,
-        .get_last_error = exported_host_error,
-        .release = exported_host_release,
-        .private_data = ad_array_stream_ref(stream),
-    };
-    *box = out;
-    return AD_OK;
-}
-
-void
-ad_stream_box_free(struct ArrowArrayStream *box)
-{
-    if (box->release != NULL) {
-        box->release(box);
-    }
-    free(box);
 }

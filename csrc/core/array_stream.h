@@ -36,6 +36,8 @@ struct ad_batch_source {
     const char *(*last_error)(ad_batch_source *self, int *code);
     /* Called once, on any thread; frees self. */
     void (*destroy)(ad_batch_source *self);
+    /* Optional: the stream that it reads itself, borrowed; NULL: none now. */
+    ad_array_stream *(*upstream)(ad_batch_source *self);
 };
 
 /* --- making one ------------------------------------------------------------ */
@@ -57,6 +59,14 @@ AD_MUST_CHECK ad_status ad_array_stream_from_source(ad_batch_source *source,
                                                     int32_t device_type,
                                                     ad_array_stream **out,
                                                     ad_error *err);
+
+/* What gives batches to one stream has one type: formats, names, nullability
+ * and extensions; other metadata may differ, since pandas writes row numbers
+ * there. Else AD_ERR_EXCHANGE, "schema": "`what` is utf8, but `whole` is
+ * int64". */
+AD_MUST_CHECK ad_status ad_array_stream_require_schema(
+    const struct ArrowSchema *found, const struct ArrowSchema *wanted,
+    const char *what, const char *whole, const char *hint, ad_error *err);
 
 /* A stream that gives `array` once. */
 AD_MUST_CHECK ad_status ad_array_stream_from_array(const ad_array *array,

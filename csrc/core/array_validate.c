@@ -1,6 +1,7 @@
 #include <inttypes.h>
 
 #include "core/array.h"
+#include "core/batch_shape.h"
 
 /* --- leaves, fast ------------------------------------------------------- */
 
@@ -11,10 +12,6 @@ static const uint8_t leaf_buffers[256] = {
     ['I'] = 2, ['l'] = 2, ['L'] = 2, ['e'] = 2, ['f'] = 2, ['g'] = 2,
     ['u'] = 3, ['U'] = 3, ['z'] = 3, ['Z'] = 3,
 };
-
-/* No size in bits of a leaf with fewer rows overflows. */
-/* (one less than a power of 2: see numbers_are_sound) */
-#define LEAF_MAX_END (INT64_MAX / 128)
 
 /* The whole check of schema and array for the columns that most batches are
  * made of. False means only: look closer. */
@@ -33,8 +30,8 @@ leaf_is_sound(const struct ArrowSchema *schema, const struct ArrowArray *array,
         array->n_buffers != n_buffers || array->buffers == NULL) {
         return false;
     }
-    if (array->length < min_length || array->length > LEAF_MAX_END ||
-        array->offset < 0 || array->offset > LEAF_MAX_END ||
+    if (array->length < min_length || array->length > AD_LEAF_MAX_END ||
+        array->offset < 0 || array->offset > AD_LEAF_MAX_END ||
         array->null_count < -1 || array->null_count > array->length) {
         return false;
     }
@@ -421,39 +418,33 @@ ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape)
     return is_sound_struct(schema);
 }
 
-/* Numbers and bitmap as they must be. Tests are joined where they can be:
- * there is nothing to be learnt from which one fails. */
+/* Numbers and bitmap as they must be. */
 static inline bool
 numbers_are_sound(const struct ArrowArray *array, int64_t n_buffers)
 {
     uint64_t length = (uint64_t)array->length;
     uint64_t offset = (uint64_t)array->offset;
     return array->release != NULL && array->n_buffers == n_buffers &&
-           ((length | offset) <= LEAF_MAX_END) &&
+           ((length | offset) <= AD_LEAF_MAX_END) &&
            (uint64_t)array->null_count + 1 <= length + 1 &&
            array->buffers != NULL && array->dictionary == NULL &&
            (array->null_count <= 0 || array->buffers[0] != NULL);
 }
 
 bool
-ad_batch_has_shape(const struct ArrowArray *array, const uint8_t *shape,
-                   int64_t n)
+ad_batch_root_is_sound(const struct ArrowArray *array, int64_t n)
 {
-    if (!numbers_are_sound(array, 1) || array->n_children != n ||
-        (n > 0 && array->children == NULL)) {
-        return false;
-    }
-    int64_t needed = array->offset + array->length;
-    for (int64_t i = 0; i < n; i++) {
-        const struct ArrowArray *column = array->children[i];
-        if (column == NULL || column->n_children != 0 ||
-            !numbers_are_sound(column, shape[i]) || column->length < needed ||
-            (column->buffers[1] == NULL &&
-             (column->offset | column->length) != 0)) {
-            return false;
-        }
-    }
-    return true;
+    return numbers_are_sound(array, 1) && array->n_children == n;
+}
+
+bool
+ad_batch_column_is_sound(const struct ArrowArray *column, int64_t n_buffers,
+                         int64_t needed)
+{
+    return numbers_are_sound(column, n_buffers) && column->n_children == 0 &&
+           column->length >= needed &&
+           (column->buffers[1] != NULL ||
+            (column->offset | column->length) == 0);
 }
 
 ad_status

@@ -454,6 +454,7 @@ ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
                             tensor->shape[0], true, out, err);
         if (status == AD_OK) {
             tensor->owner = NULL;
+            tensor->sync = NULL;
         }
     } else {
         status = ad_array_from_tensor(tensor, copy, out, err);

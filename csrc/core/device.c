@@ -94,17 +94,11 @@ ad_device_equal(ad_device a, ad_device b)
                             b.id <= 0 && a.id >= -1 && b.id >= -1);
 }
 
-uint32_t
-ad_device_traits(int32_t type)
-{
-    static const uint8_t traits_of[] = {
+const uint8_t ad_traits_of_device_types[AD_N_DEVICE_TYPES] = {
 #define AD_DEVICE_TYPE(tag, value, name, traits) [value] = traits,
 #include "core/device_types.def"
 #undef AD_DEVICE_TYPE
-    };
-    size_t i = (size_t)type; /* a negative one becomes large */
-    return i < sizeof(traits_of) ? traits_of[i] : 0;
-}
+};
 
 bool
 ad_streams_are_alike(int32_t device_type, int32_t other)

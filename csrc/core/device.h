@@ -51,8 +51,19 @@ typedef enum ad_device_trait {
                                  wrong one could not be told from a right one */
 } ad_device_trait;
 
+#define AD_N_DEVICE_TYPES 32
+
+/* By type, for what follows. */
+extern const uint8_t ad_traits_of_device_types[AD_N_DEVICE_TYPES];
+
 /* 0 for a type that the specification does not name. */
-uint32_t ad_device_traits(int32_t type);
+static inline uint32_t
+ad_device_traits(int32_t type)
+{
+    /* A negative one becomes large. */
+    return (uint32_t)type < AD_N_DEVICE_TYPES ? ad_traits_of_device_types[type]
+                                              : 0;
+}
 
 static inline bool
 ad_device_uses_handles(int32_t type)

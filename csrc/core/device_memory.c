@@ -54,7 +54,7 @@ allocate_or_drain(const struct ad_backend *backend, device_memory *self,
 {
     ad_parked_drain();
     ad_status status = allocate(backend, self, nbytes, err);
-    if (status == AD_ERR_MEMORY && ad_parked_count() > 0 &&
+    if (status == AD_ERR_MEMORY && ad_parked_is_any() &&
         ad_parked_wait(self->place, NULL) == AD_OK) {
         status = allocate(backend, self, nbytes, err);
     }

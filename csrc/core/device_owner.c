@@ -255,7 +255,7 @@ ad_device_owner_new(ad_owner *inner, ad_place place,
         self->producer_keep = ad_owner_ref(producer->keep);
     }
     self->generation = ad_process_generation();
-    pthread_mutex_init(&self->lock, NULL);
+    self->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_init(&self->uses, NULL);
     self->n_uses = 0;
     *out = &self->base;
@@ -387,8 +387,7 @@ ad_owner_note_use(ad_owner *owner, ad_place place, ad_stream stream,
 {
     /* Without a runtime nothing could be recorded at the release: the memory
      * is carried as data, and its consumer's release is taken at its word. */
-    if (owner == NULL || !ad_backend_has_events(place.device.type) ||
-        !ad_backend_is_there(place.device.type)) {
+    if (owner == NULL || ad_backend_in_use(place.device.type) == NULL) {
         return AD_OK;
     }
     use wanted = {.place = place,

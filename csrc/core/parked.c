@@ -11,7 +11,8 @@
 #include "core/place_record.h"
 #include "device/backend.h"
 
-/* After so many failures an entry is given up on. */
+/* After so many failures an entry is given up on: only who waits for its device
+ * tries it again. */
 #define MAX_FAILURES 8
 
 /* How many of the oldest entries a call looks at in passing. */
@@ -28,10 +29,18 @@ typedef struct entry {
     ad_place place;
     bool idle;
     bool has_deaf_event; /* one could not be asked: its place has to be */
+    bool is_given_up;
     unsigned n_failures;
     size_t n;
     ad_sync *syncs[];
 } entry;
+
+/* What is done about an entry that may not be ready. */
+typedef enum mode {
+    LOOK,
+    WAIT,
+    WAIT_OR_BE_INTERRUPTED
+} mode;
 
 /* A call that looks at entries, which are off the list meanwhile. */
 typedef struct looker {
@@ -48,7 +57,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 /* Under the lock. */
 static list parked = {NULL, &parked.first};
-static list lost = {NULL, &lost.first}; /* never looked at again */
+static list given_up = {NULL, &given_up.first};
+static list kept = {NULL, &kept.first}; /* for good */
 static looker *lookers;
 static bool has_thread;
 static pthread_t thread;
@@ -56,6 +66,7 @@ static bool is_forked;
 static atomic_bool is_stopping;
 static atomic_bool is_thread_done;
 static atomic_size_t n_parked;
+static atomic_size_t n_given_up;
 /* This thread is in the middle of drain(): a release may call back. */
 static _Thread_local bool is_draining;
 
@@ -165,8 +176,50 @@ fail_never_idle(ad_device device, ad_error *err)
     return AD_ERR_DEVICE;
 }
 
+/* A place that is waited for. */
+typedef struct place_owner {
+    ad_owner base;
+    const struct ad_backend *backend;
+    ad_place place;
+} place_owner;
+
+static void
+place_destroy(ad_owner *base)
+{
+    free(base);
+}
+
 static ad_status
-wait_for_place(ad_place place, ad_error *err)
+block_on_place(ad_owner *base, ad_error *err)
+{
+    const place_owner *self = (const place_owner *)base;
+    return self->backend->synchronize(self->place, err);
+}
+
+static ad_status
+wait_until_idle(const struct ad_backend *backend, ad_place place, mode how,
+                ad_error *err)
+{
+    if (how != WAIT_OR_BE_INTERRUPTED) {
+        void *ticket = ad_blocking_begin();
+        ad_status status = backend->synchronize(place, err);
+        ad_blocking_end(ticket);
+        return status;
+    }
+    place_owner *owner = malloc(sizeof(*owner));
+    if (owner == NULL) {
+        return ad_fail_memory(err, sizeof(*owner));
+    }
+    *owner = (place_owner){.backend = backend, .place = place};
+    ad_owner_init(&owner->base, place_destroy);
+    const ad_wait wait = {block_on_place, NULL, &owner->base};
+    ad_status status = ad_blocking_wait(&wait, err);
+    ad_owner_unref(&owner->base);
+    return status;
+}
+
+static ad_status
+wait_for_place(ad_place place, mode how, ad_error *err)
 {
     const struct ad_backend *backend;
     AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
@@ -174,31 +227,30 @@ wait_for_place(ad_place place, ad_error *err)
         return fail_never_idle(place.device, err);
     }
     AD_RETURN_IF_ERR(ad_place_complete(backend, place, &place, err));
-    void *ticket = ad_blocking_begin();
-    ad_status status = backend->synchronize(place, err);
-    ad_blocking_end(ticket);
-    return status;
+    return wait_until_idle(backend, place, how, err);
 }
 
 /* Once its place was idle the work behind an event is done, too: that is for
  * events which cannot be waited for, say because they were captured into a
  * graph. It need not be the place where the owner's memory lies. */
 static ad_status
-wait_for_event(ad_sync *sync, ad_error *err)
+wait_for_event(ad_sync *sync, mode how, ad_error *err)
 {
-    return ad_sync_wait(sync, "a release", NULL) == AD_OK
-               ? AD_OK
-               : wait_for_place(sync->place, err);
+    ad_status status = ad_sync_wait(
+        sync, "a release", how == WAIT_OR_BE_INTERRUPTED ? err : NULL);
+    return status == AD_OK || status == AD_ERR_INTERRUPTED
+               ? status
+               : wait_for_place(sync->place, how, err);
 }
 
 static ad_status
-wait_for(ad_place place, ad_sync *const *syncs, size_t n, bool idle,
+wait_for(ad_place place, ad_sync *const *syncs, size_t n, bool idle, mode how,
          ad_error *err)
 {
     for (size_t i = 0; i < n && !idle; i++) {
-        AD_RETURN_IF_ERR(wait_for_event(syncs[i], err));
+        AD_RETURN_IF_ERR(wait_for_event(syncs[i], how, err));
     }
-    return idle ? wait_for_place(place, err) : AD_OK;
+    return idle ? wait_for_place(place, how, err) : AD_OK;
 }
 
 static bool
@@ -229,17 +281,22 @@ look_at(entry *e)
 }
 
 static bool
-wait_on(entry *e, ad_error *err)
+wait_on(entry *e, mode how, ad_error *err)
 {
     ad_error mine;
-    if (wait_for(e->place, e->syncs, e->n, e->idle, &mine) == AD_OK) {
-        return true;
+    ad_status status = wait_for(e->place, e->syncs, e->n, e->idle, how, &mine);
+    if (status == AD_OK || status == AD_ERR_INTERRUPTED) {
+        if (status != AD_OK) {
+            *err = mine;
+        }
+        return status == AD_OK;
     }
     if (!is_capture(&mine)) {
         e->has_deaf_event = e->n > 0;
         e->n_failures++;
     }
-    if (err->status == AD_OK) {
+    /* Whoever waits for the device has no part in what went wrong long ago. */
+    if (err->status == AD_OK && !e->is_given_up) {
         *err = mine;
     }
     return false;
@@ -248,17 +305,20 @@ wait_on(entry *e, ad_error *err)
 /* --- draining ------------------------------------------------------------------ */
 
 /* Release what is ready of `batch`, to `done`; the rest is left in it. The
- * first error of a wait stays in *err, whose status is AD_OK before. False: a
- * release forked, and this is the child, where all of it is the parent's. */
+ * first error of a wait stays in *err, whose status is AD_OK before, or that
+ * the waits were interrupted. False: a release forked, and this is the child,
+ * where all of it is the parent's. */
 static bool
-release_ready(list *batch, list *done, bool wait, ad_error *err)
+release_ready(list *batch, list *done, mode how, ad_error *err)
 {
     const unsigned generation = ad_process_generation();
     list left = {NULL, &left.first};
     entry *next;
     for (entry *e = batch->first; e != NULL; e = next) {
         next = e->next;
-        bool is_ready = wait ? wait_on(e, err) : look_at(e);
+        bool is_ready = how == LOOK ? look_at(e)
+                                    : err->status != AD_ERR_INTERRUPTED &&
+                                          wait_on(e, how, err);
         if (is_ready) {
             release(e->owner, e->syncs, e->n);
         }
@@ -285,24 +345,45 @@ is_hopeless(const entry *e)
     return e->n_failures >= MAX_FAILURES || !can_wait;
 }
 
-/* A runtime that fails again and again will not get better, and some can never
- * tell that a place is idle. Nothing can be proven then, and the memory stays
- * for good. */
+/* A runtime that fails again and again hardly gets better, but somebody may
+ * have mended it who then waits for the device. One that can never tell that a
+ * place is idle will not learn it, and the memory stays for good. */
 static void
-part_with_lost_locked(list *batch)
+give_up_locked(entry *e)
+{
+    bool can_try_again = !e->idle || can_be_idle(e->place);
+    e->is_given_up = true;
+    append(can_try_again ? &given_up : &kept, e);
+    atomic_fetch_add(&n_given_up, can_try_again ? 1 : 0);
+}
+
+static void
+part_with_hopeless_locked(list *batch)
 {
     list left = {NULL, &left.first};
     entry *next;
     for (entry *e = batch->first; e != NULL; e = next) {
         next = e->next;
         if (is_hopeless(e)) {
-            append(&lost, e);
+            give_up_locked(e);
             atomic_fetch_sub(&n_parked, 1);
         } else {
             append(&left, e);
         }
     }
     move(&left, batch);
+}
+
+static void
+take_again_locked(const filter *which, list *batch)
+{
+    list again = {NULL, &again.first};
+    take(&given_up, which, &again);
+    for (const entry *e = again.first; e != NULL; e = e->next) {
+        atomic_fetch_sub(&n_given_up, 1);
+        atomic_fetch_add(&n_parked, 1);
+    }
+    put_back_in_front(batch, &again);
 }
 
 /* --- looking ------------------------------------------------------------------- */
@@ -330,6 +411,9 @@ begin_looking_locked(looker *self, const filter *which, list *batch)
         pthread_cond_wait(&changed, &lock);
     }
     take(&parked, which, batch);
+    if (which->place != NULL) {
+        take_again_locked(which, batch);
+    }
     for (entry *e = batch->first; e != NULL; e = e->next) {
         e->beside = e->next;
     }
@@ -346,14 +430,14 @@ end_looking_locked(looker *self, list *left)
         link = &(*link)->next;
     }
     *link = self->next;
-    part_with_lost_locked(left);
+    part_with_hopeless_locked(left);
     put_back_in_front(&parked, left);
     pthread_cond_broadcast(&changed);
 }
 
 /* Returns true when something was released. */
 static bool
-drain(const filter *which, bool wait, ad_error *err)
+drain(const filter *which, mode how, ad_error *err)
 {
     list batch = {NULL, &batch.first};
     list done = {NULL, &done.first};
@@ -361,12 +445,15 @@ drain(const filter *which, bool wait, ad_error *err)
     looker self;
     bool was_draining = is_draining;
     err->status = AD_OK;
+    /* Those whose looks have to end first may want what is given up here. */
+    void *ticket = which->place != NULL ? ad_blocking_begin() : NULL;
     pthread_mutex_lock(&lock);
     begin_looking_locked(&self, which, &batch);
     pthread_mutex_unlock(&lock);
+    ad_blocking_end(ticket);
 
     is_draining = true;
-    if (!release_ready(&batch, &done, wait, err)) {
+    if (!release_ready(&batch, &done, how, err)) {
         return true;
     }
     is_draining = was_draining;
@@ -388,7 +475,7 @@ ad_parked_drain(void)
     static const filter oldest = {.max = N_IN_PASSING};
     ad_error unused;
     if (atomic_load_explicit(&n_parked, memory_order_relaxed) != 0) {
-        (void)drain(&oldest, false, &unused);
+        (void)drain(&oldest, LOOK, &unused);
     }
 }
 
@@ -397,12 +484,11 @@ ad_parked_wait(ad_place place, ad_error *err)
 {
     filter all = {.max = SIZE_MAX, .place = &place};
     ad_error mine;
-    if (atomic_load(&n_parked) == 0) {
+    if (!ad_parked_is_any()) {
         return AD_OK;
     }
-    void *ticket = ad_blocking_begin();
-    (void)drain(&all, true, &mine);
-    ad_blocking_end(ticket);
+    /* Nobody could be told of an interruption. */
+    (void)drain(&all, err != NULL ? WAIT_OR_BE_INTERRUPTED : WAIT, &mine);
     if (mine.status != AD_OK && err != NULL) {
         *err = mine;
     }
@@ -413,6 +499,21 @@ size_t
 ad_parked_count(void)
 {
     return atomic_load(&n_parked);
+}
+
+ad_status
+ad_place_synchronize(const struct ad_backend *backend, ad_place place,
+                     ad_error *err)
+{
+    AD_RETURN_IF_ERR(
+        wait_until_idle(backend, place, WAIT_OR_BE_INTERRUPTED, err));
+    return ad_parked_wait(place, err);
+}
+
+bool
+ad_parked_is_any(void)
+{
+    return atomic_load(&n_parked) > 0 || atomic_load(&n_given_up) > 0;
 }
 
 /* --- the thread ------------------------------------------------------------------ */
@@ -445,8 +546,8 @@ drain_for_ever(void *unused)
     long span = SHORTEST_NAP;
     while (wait_for_work()) {
         ad_error ignored;
-        bool progress = drain(&all, false, &ignored);
-        progress |= drain(&idle, true, &ignored);
+        bool progress = drain(&all, LOOK, &ignored);
+        progress |= drain(&idle, WAIT, &ignored);
         span = progress ? SHORTEST_NAP : span * 2;
         span = span < LONGEST_NAP ? span : LONGEST_NAP;
         nap(span);
@@ -462,11 +563,13 @@ after_fork(void)
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&changed, NULL);
     parked = (list){NULL, &parked.first};
+    given_up = (list){NULL, &given_up.first};
     lookers = NULL;
     is_draining = false;
     has_thread = false;
     is_forked = true;
     atomic_store(&n_parked, 0);
+    atomic_store(&n_given_up, 0);
 }
 
 static void
@@ -524,7 +627,7 @@ static void
 release_now(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
             bool idle)
 {
-    if (wait_for(place, syncs, n, idle, NULL) == AD_OK) {
+    if (wait_for(place, syncs, n, idle, WAIT, NULL) == AD_OK) {
         release(owner, syncs, n);
     }
 }
@@ -548,7 +651,7 @@ ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
     }
     pthread_mutex_lock(&lock);
     if (is_hopeless(e)) {
-        append(&lost, e);
+        give_up_locked(e);
         pthread_mutex_unlock(&lock);
         return;
     }
@@ -558,6 +661,6 @@ ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     if (before >= AD_PARKED_MAX) {
-        (void)drain(&oldest, true, &ignored);
+        (void)drain(&oldest, WAIT, &ignored);
     }
 }

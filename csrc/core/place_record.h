@@ -1,5 +1,5 @@
 /* What arrowdev keeps per place, for as long as the process lives: its own
- * streams, and events that wait to be used again. For stream.c, sync.c.
+ * streams, and syncs whose events wait to be used again. For stream.c, sync.c.
  */
 #ifndef AD_CORE_PLACE_RECORD_H
 #define AD_CORE_PLACE_RECORD_H
@@ -8,18 +8,22 @@
 
 #include "core/place.h"
 #include "core/status.h"
+#include "core/sync.h"
 #include "device/backend.h"
 
 #define AD_N_SHARED_STREAMS 4
-#define AD_EVENT_SHELVES 8
-#define AD_EVENTS_PER_SHELF 64
+#define AD_SYNC_SHELVES 8
+#define AD_SYNCS_PER_SHELF 64
 
-/* Events that nobody owns: a thread has a shelf that it tries first, so that
- * threads do not meet. Each cell is taken and filled by one atomic step of its
- * own, so there is no lock, and no ABA to think of. */
-typedef struct ad_event_shelf {
-    _Alignas(64) _Atomic(void *) events[AD_EVENTS_PER_SHELF];
-} ad_event_shelf;
+/* A sync with an event, that nobody owns, or NULL. */
+typedef ad_sync *_Atomic ad_sync_cell;
+
+/* A thread has a shelf that it tries first, so that threads do not meet, and
+ * what it took there goes back there. Each cell is taken and filled by one
+ * atomic step of its own, so there is no lock, and no ABA to think of. */
+typedef struct ad_sync_shelf {
+    _Alignas(64) ad_sync_cell cells[AD_SYNCS_PER_SHELF];
+} ad_sync_shelf;
 
 typedef struct ad_place_record {
     ad_place place;
@@ -27,7 +31,7 @@ typedef struct ad_place_record {
     atomic_uintptr_t own;                         /* 0: not made yet */
     atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not made yet */
     atomic_uint turn;
-    ad_event_shelf shelves[AD_EVENT_SHELVES];
+    ad_sync_shelf shelves[AD_SYNC_SHELVES];
 } ad_place_record;
 
 /* The type under which all memory of one runtime is known: "cuda" for pinned
@@ -39,15 +43,36 @@ ad_device_of_runtime(ad_device device)
     return (ad_device){main_type != 0 ? main_type : device.type, device.id};
 }
 
-/* The record of a place, made on first need. NULL: no memory for one. The
- * device is taken as ad_device_of_runtime() has it. */
-ad_place_record *ad_place_record_of(ad_place place);
+static inline bool
+ad_place_record_is_of(const ad_place_record *record, ad_place place)
+{
+    return record->place.context == place.context &&
+           record->place.device.id == place.device.id &&
+           record->place.device.type == place.device.type;
+}
 
-/* An event of the pool, or one with a NULL handle. */
-ad_event ad_event_take(ad_place_record *record);
+/* The youngest first; for what follows. */
+extern ad_place_record *_Atomic ad_place_records;
+ad_place_record *ad_place_record_find(ad_place place);
 
-/* False: the pool is full, and the event still the caller's. */
-bool ad_event_give(ad_place_record *record, ad_event event);
+/* The record of a place of this backend, made on first need. NULL: no memory
+ * for one. The device is taken as ad_device_of_runtime() has it. */
+static inline ad_place_record *
+ad_place_record_of(const struct ad_backend *backend, ad_place place)
+{
+    place.device.type = backend->device_types[0];
+    ad_place_record *youngest =
+        atomic_load_explicit(&ad_place_records, memory_order_acquire);
+    return youngest != NULL && ad_place_record_is_of(youngest, place)
+               ? youngest
+               : ad_place_record_find(place);
+}
+
+/* A sync of the pool with its event, or NULL. */
+ad_sync *ad_sync_take(ad_place_record *record);
+
+/* To its pool. False: that is full, and the sync still the caller's. */
+bool ad_sync_give(ad_sync *sync);
 
 /* One of the few streams of the place that are lent to consumers, in turn. */
 AD_MUST_CHECK ad_status ad_stream_shared(ad_place place, ad_stream *out,

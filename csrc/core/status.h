@@ -18,7 +18,8 @@ typedef enum ad_status {
     AD_ERR_DEVICE,   /* DeviceError: a runtime call failed, see `code` */
     AD_ERR_TYPE,     /* TypeError */
     AD_ERR_VALUE,    /* ValueError */
-    AD_ERR_INDEX     /* IndexError */
+    AD_ERR_INDEX,    /* IndexError */
+    AD_ERR_INTERRUPTED /* KeyboardInterrupt, or what else ended a wait */
 } ad_status;
 
 #define AD_MUST_CHECK __attribute__((warn_unused_result))

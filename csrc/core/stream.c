@@ -93,7 +93,7 @@ find_record(const struct ad_backend *backend, ad_place place,
             ad_place *out_place, ad_place_record **out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_place_complete(backend, place, out_place, err));
-    *out = ad_place_record_of(*out_place);
+    *out = ad_place_record_of(backend, *out_place);
     return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
 }
 
@@ -129,6 +129,7 @@ ad_stream_shared(ad_place place, ad_stream *out, ad_place *out_place,
 /* --- use_stream -------------------------------------------------------------- */
 
 static ad_stream_current_fn find_current;
+static _Thread_local unsigned int n_hidden;
 
 void
 ad_stream_set_current(ad_stream_current_fn find)
@@ -139,7 +140,19 @@ ad_stream_set_current(ad_stream_current_fn find)
 bool
 ad_stream_current(ad_device device, ad_stream_choice *out)
 {
-    return find_current != NULL && find_current(device, out);
+    return find_current != NULL && n_hidden == 0 && find_current(device, out);
+}
+
+void
+ad_stream_hide_current(void)
+{
+    n_hidden++;
+}
+
+void
+ad_stream_show_current(void)
+{
+    n_hidden--;
 }
 
 ad_status

@@ -66,6 +66,11 @@ void ad_stream_set_current(ad_stream_current_fn find);
 /* The caller's current stream for `device`, if there is one. */
 bool ad_stream_current(ad_device device, ad_stream_choice *out);
 
+/* Between the two nothing is current on this thread: for work ahead, which
+ * must not queue up behind the caller's own. Nests. */
+void ad_stream_hide_current(void);
+void ad_stream_show_current(void);
+
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
  * own, with what keeps it (borrowed); and the place in which it runs (`place`
  * is where it is expected). */

@@ -7,64 +7,34 @@
 #include "core/stream.h"
 #include "device/backend.h"
 
-/* --- events of our own ----------------------------------------------------- */
+/* --- making one ------------------------------------------------------------ */
 
-/* NULL: events of this runtime are used once. */
+/* An own event is kept with its sync for the next record: NULL where events of
+ * this runtime are used once. Its work may be pending: whoever waits for it
+ * has said so to the runtime already, which remembers the work and not the
+ * event. */
 static ad_place_record *
 pool_of(const struct ad_backend *backend, ad_place place)
 {
     return (backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0
-               ? ad_place_record_of(place)
+               ? ad_place_record_of(backend, place)
                : NULL;
-}
-
-/* Its work may be pending: whoever waits for the event has said so to the
- * runtime already, which remembers the work and not the event. */
-static void
-give_event(const ad_sync *sync)
-{
-    int32_t type = sync->place.device.type;
-    if (sync->event.handle == NULL || ad_backend_is_forked(type)) {
-        return;
-    }
-    if (sync->pool == NULL || !ad_event_give(sync->pool, sync->event)) {
-        ad_backend_for(type)->event_destroy(sync->place, sync->event);
-    }
-}
-
-/* A pooled event may have died with its context; a new one is tried then. */
-static ad_status
-record_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream,
-             ad_error *err)
-{
-    ad_place place = sync->place;
-    sync->pool = pool_of(backend, place);
-    if (sync->pool != NULL) {
-        ad_event event = ad_event_take(sync->pool);
-        if (event.handle != NULL &&
-            backend->event_record(place, stream, &event, NULL) == AD_OK) {
-            sync->event = event;
-            return AD_OK;
-        }
-        if (event.handle != NULL) {
-            backend->event_destroy(place, event);
-        }
-    }
-    return backend->event_record(place, stream, &sync->event, err);
 }
 
 static void
 sync_destroy(ad_owner *base)
 {
     ad_sync *sync = (ad_sync *)base;
-    if (sync->is_own) {
-        give_event(sync);
+    ad_owner *keep = sync->keep;
+    int32_t type = sync->place.device.type;
+    if (sync->pool == NULL || !ad_sync_give(sync)) {
+        if (sync->is_own && !ad_backend_is_forked(type)) {
+            ad_backend_for(type)->event_destroy(sync->place, sync->event);
+        }
+        free(sync);
     }
-    ad_owner_unref(sync->keep);
-    free(sync);
+    ad_owner_unref(keep);
 }
-
-/* --- making one ------------------------------------------------------------ */
 
 static ad_sync *
 sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
@@ -84,6 +54,7 @@ sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
     sync->handle = NULL;
     sync->event = (ad_event){NULL};
     sync->pool = NULL;
+    sync->cell = NULL;
     sync->keep = NULL;
     return sync;
 }
@@ -93,9 +64,9 @@ static void
 set_stream(ad_sync *sync, ad_stream stream)
 {
     sync->stream = stream;
-    if (ad_stream_is_per_thread(sync->place.device, stream)) {
-        sync->thread = ad_thread_number();
-    }
+    sync->thread = ad_stream_is_per_thread(sync->place.device, stream)
+                       ? ad_thread_number()
+                       : 0;
 }
 
 ad_status
@@ -115,27 +86,103 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
     return AD_OK;
 }
 
-static ad_status
-record_new(const struct ad_backend *backend, ad_place place, ad_stream stream,
-           ad_owner *keep, ad_sync **out, ad_error *err)
+/* One of the pool, its event recorded anew; NULL: there is none, or its event
+ * could not be recorded. If the place is right, that is because it died with
+ * its context. */
+static inline ad_sync *
+record_pooled(const struct ad_backend *backend, const ad_place *place,
+              ad_stream stream, bool is_right)
 {
-    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, place, err);
+    ad_place_record *pool = pool_of(backend, *place);
+    ad_sync *sync = pool != NULL ? ad_sync_take(pool) : NULL;
     if (sync == NULL) {
-        return AD_ERR_MEMORY;
+        return NULL;
     }
-    ad_status status = record_event(backend, sync, stream, err);
-    if (status != AD_OK) {
+    if (backend->event_record(*place, stream, &sync->event, NULL) == AD_OK) {
+        ad_owner_init(&sync->base, sync_destroy);
+        sync->place = *place;
+        atomic_init(&sync->is_done, false);
+        set_stream(sync, stream);
+        sync->keep = NULL;
+        return sync;
+    }
+    if (is_right || !ad_sync_give(sync)) {
+        backend->event_destroy(*place, sync->event);
         free(sync);
-        return status;
     }
+    return NULL;
+}
+
+static void
+own_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream)
+{
     sync->is_own = true;
     set_stream(sync, stream);
     sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
-    sync->keep = ad_owner_ref(keep);
+    sync->pool = pool_of(backend, sync->place);
+}
+
+static ad_status
+record_new(const struct ad_backend *backend, const ad_place *place,
+           ad_stream stream, ad_sync **out, ad_error *err)
+{
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, *place, err);
+    if (sync == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    ad_status status =
+        backend->event_record(*place, stream, &sync->event, err);
+    if (status != AD_OK) {
+        free(sync);
+        return status;
+    }
+    own_event(backend, sync, stream);
     *out = sync;
     return AD_OK;
+}
+
+ad_status
+ad_sync_adopt(ad_place place, ad_stream stream, ad_event event, ad_sync **out,
+              ad_error *err)
+{
+    const struct ad_backend *backend = ad_backend_for(place.device.type);
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, place, err);
+    if (sync == NULL) {
+        backend->event_destroy(place, event);
+        return AD_ERR_MEMORY;
+    }
+    sync->event = event;
+    own_event(backend, sync, stream);
+    *out = sync;
+    return AD_OK;
+}
+
+static ad_status
+record(const struct ad_backend *backend, const ad_place *place,
+       ad_stream stream, ad_sync **out, ad_error *err)
+{
+    *out = record_pooled(backend, place, stream, true);
+    return *out != NULL ? AD_OK : record_new(backend, place, stream, out, err);
+}
+
+/* Wherever the stream runs. The runtime is asked only where that cannot be
+ * guessed: an event that was recorded is the proof. */
+static ad_status
+record_anywhere(const struct ad_backend *backend, ad_device device,
+                ad_stream stream, ad_sync **out, ad_error *err)
+{
+    ad_place place;
+    *out = backend->likely_place(stream, device, &place)
+               ? record_pooled(backend, &place, stream, false)
+               : NULL;
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(
+        backend->stream_place(stream, (ad_place){device, NULL}, &place, err));
+    return record(backend, &place, stream, out, err);
 }
 
 ad_status
@@ -143,7 +190,7 @@ ad_sync_record(ad_place place, ad_stream stream, ad_sync **out, ad_error *err)
 {
     const struct ad_backend *backend;
     AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    return record_new(backend, place, stream, NULL, out, err);
+    return record(backend, &place, stream, out, err);
 }
 
 static ad_status
@@ -166,15 +213,18 @@ ad_status
 ad_sync_pending(ad_place place, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
 {
-    if (!ad_backend_has_events(place.device.type) ||
-        !ad_backend_is_there(place.device.type)) {
+    const struct ad_backend *backend = ad_backend_in_use(place.device.type);
+    if (backend == NULL) {
         return carry_statement(place, stream, queue, out, err);
     }
-    const struct ad_backend *backend = ad_backend_for(place.device.type);
     if (place.context == NULL) {
-        AD_RETURN_IF_ERR(backend->stream_place(stream, place, &place, err));
+        AD_RETURN_IF_ERR(
+            record_anywhere(backend, place.device, stream, out, err));
+    } else {
+        AD_RETURN_IF_ERR(record(backend, &place, stream, out, err));
     }
-    return record_new(backend, place, stream, queue, out, err);
+    (*out)->keep = ad_owner_ref(queue);
+    return AD_OK;
 }
 
 /* --- asking and waiting ------------------------------------------------------ */
@@ -244,16 +294,24 @@ fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
+/* The runtime that can wait for the event, or NULL. */
+static const struct ad_backend *
+backend_of_event(const ad_sync *sync)
+{
+    const struct ad_backend *backend =
+        sync->kind == AD_SYNC_EVENT
+            ? ad_backend_in_use(sync->place.device.type)
+            : NULL;
+    return backend != NULL &&
+                   (sync->is_own || backend->claims_event(sync->handle))
+               ? backend
+               : NULL;
+}
+
 bool
 ad_sync_can_wait(const ad_sync *sync)
 {
-    if (ad_sync_is_done(sync)) {
-        return true;
-    }
-    int32_t type = sync->place.device.type;
-    return sync->kind == AD_SYNC_EVENT && ad_backend_has_events(type) &&
-           ad_backend_is_there(type) &&
-           (sync->is_own || ad_backend_for(type)->claims_event(sync->handle));
+    return ad_sync_is_done(sync) || backend_of_event(sync) != NULL;
 }
 
 /* What the runtime knows about a sync that is not done. */
@@ -266,17 +324,18 @@ static ad_status
 open_event(const ad_sync *sync, const char *consumer, subject *out,
            ad_error *err)
 {
-    if (!ad_sync_can_wait(sync)) {
+    out->backend = backend_of_event(sync);
+    if (out->backend == NULL) {
         return fail_no_runtime(sync, consumer, err);
     }
-    out->backend = ad_backend_for(sync->place.device.type);
     if (sync->is_own) {
         out->event = sync->event;
-    } else if ((out->backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0) {
-        out->event.handle = sync->handle;
-    } else {
-        out->event.handle = *(void *const *)sync->handle;
+        return AD_OK;
     }
+    out->event.handle =
+        (out->backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+            ? sync->handle
+            : *(void *const *)sync->handle;
     if (out->event.handle == NULL) {
         ad_fail(err, AD_ERR_EXCHANGE, "event",
                 "report it to the producing library",
@@ -311,6 +370,22 @@ ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
     return AD_OK;
 }
 
+static ad_status
+block_on_event(ad_owner *base, ad_error *err)
+{
+    const ad_sync *sync = (const ad_sync *)base;
+    subject on;
+    AD_RETURN_IF_ERR(open_event(sync, "the host", &on, err));
+    return on.backend->event_synchronize(sync->place, on.event, err);
+}
+
+static bool
+is_event_over(ad_owner *base)
+{
+    bool is_done;
+    return ad_sync_query((ad_sync *)base, &is_done, NULL) != AD_OK || is_done;
+}
+
 ad_status
 ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
 {
@@ -324,11 +399,8 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->place, on.event, &is_done, err));
     if (!is_done) {
-        void *ticket = ad_blocking_begin();
-        ad_status status =
-            on.backend->event_synchronize(sync->place, on.event, err);
-        ad_blocking_end(ticket);
-        AD_RETURN_IF_ERR(status);
+        const ad_wait wait = {block_on_event, is_event_over, &sync->base};
+        AD_RETURN_IF_ERR(ad_blocking_wait(&wait, err));
     }
     set_done(sync);
     return AD_OK;
@@ -374,13 +446,16 @@ is_same_stream(const ad_sync *sync, ad_stream stream)
             sync->thread == ad_thread_number());
 }
 
-/* Later work on `stream` follows the event anyway: it was recorded there. */
+/* Later work on `stream` follows the event anyway: it was recorded there. Only
+ * the default streams are known to be the same one: any other may have been
+ * destroyed, and another one made at its address, while its work goes on. */
 static bool
 follows(const ad_sync *sync, const struct ad_backend *backend, ad_place place,
         ad_stream stream)
 {
     return sync->is_own && is_same_stream(sync, stream) &&
            ad_place_equal(sync->place, place) &&
+           ad_stream_is_default(place.device, stream) &&
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 

@@ -40,7 +40,8 @@ typedef struct ad_sync {
                             is a per-thread default stream; else 0 */
     void *handle;   /* EVENT: what `sync_event` carries; else the object */
     ad_event event; /* own events */
-    struct ad_place_record *pool; /* ... where it goes back to, or NULL */
+    struct ad_place_record *pool;  /* ... where it goes back to, or NULL */
+    struct ad_sync *_Atomic *cell; /* ... its place there, or NULL */
     ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 
@@ -66,6 +67,12 @@ AD_MUST_CHECK ad_status ad_sync_pending(ad_place place, ad_stream stream,
 /* The same where the runtime is there for certain. */
 AD_MUST_CHECK ad_status ad_sync_record(ad_place place, ad_stream stream,
                                        ad_sync **out, ad_error *err);
+
+/* The same with an event that the runtime gave for the last work on the stream
+ * (AD_CAP_COPY_HAS_EVENT). It is taken over, on failure too. */
+AD_MUST_CHECK ad_status ad_sync_adopt(ad_place place, ad_stream stream,
+                                      ad_event event, ad_sync **out,
+                                      ad_error *err);
 
 /* One sync that stands for all of `syncs` (NULL entries are done): NULL, one
  * of them, or an event recorded on our own stream after it waited for all.

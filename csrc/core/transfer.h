@@ -38,6 +38,39 @@ AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
                                          const ad_stream_choice *stream,
                                          ad_array *out, ad_error *err);
 
+/* What it takes to have on `target` what is on `found`. */
+typedef enum ad_move {
+    AD_MOVE_NONE,
+    AD_MOVE_RELABEL, /* the same memory by another name */
+    AD_MOVE_COPY
+} ad_move;
+
+ad_move ad_move_for(ad_device found, ad_device target);
+
+/* An array on its way to another device. */
+typedef struct ad_array_move {
+    ad_array array;  /* as it will be; not to be touched before the end */
+    bool is_awaited; /* by the host, at the end */
+    bool is_written; /* it is a copy, perhaps one that is being written */
+} ad_array_move;
+
+/* Begin, and do not wait, not for a result in host memory either: the work is
+ * enqueued on `stream`, or on arrowdev's own, whatever is current, and whoever
+ * wants the array calls ad_array_move_end(). Where a
+ * runtime cannot copy to pageable memory behind the caller's back (CUDA, HIP),
+ * and where ad_array_copy_to() says so, this blocks nevertheless. */
+AD_MUST_CHECK ad_status ad_array_move_begin(const ad_array *array,
+                                            ad_device target,
+                                            const ad_stream_choice *stream,
+                                            ad_array_move *out, ad_error *err);
+
+/* Exactly one of these: wait for it where it is the host's, and take it; or
+ * give it up, whose memory is kept for as long as it is being written. Used
+ * up on failure, too. */
+AD_MUST_CHECK ad_status ad_array_move_end(ad_array_move *move, ad_array *out,
+                                          ad_error *err);
+void ad_array_move_drop(ad_array_move *move);
+
 /* Read a few bytes of device memory, once it is ready. Blocks; refused during
  * graph capture. `owner` of the memory may be NULL: where the read fails, it
  * is kept until the device is done. */

@@ -337,9 +337,9 @@ copy_staged(const ad_array *array, ad_device target,
     return status;
 }
 
-ad_status
-ad_array_copy_to(const ad_array *array, ad_device target,
-                 const ad_stream_choice *stream, ad_array *out, ad_error *err)
+static ad_status
+copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
+     bool is_ahead, ad_array *out, ad_error *err)
 {
     const ad_route_request request = {
         .source = array->device,
@@ -348,6 +348,7 @@ ad_array_copy_to(const ad_array *array, ad_device target,
         .target = target,
         .stream = stream,
         .can_stage = true,
+        .is_ahead = is_ahead,
         .consumer = consumer,
     };
     job self = {0};
@@ -365,10 +366,26 @@ ad_array_copy_to(const ad_array *array, ad_device target,
     }
     if (status == AD_OK) {
         status = build(&self, &self.plan.root, target, sync, out, err);
-    } else {
+    }
+    if (status != AD_OK) {
         ad_route_abandon(&self.route, array->owner, self.host, self.memory);
     }
     ad_sync_unref(sync);
     job_clear(&self);
     return status;
+}
+
+ad_status
+ad_array_copy_to(const ad_array *array, ad_device target,
+                 const ad_stream_choice *stream, ad_array *out, ad_error *err)
+{
+    return copy(array, target, stream, false, out, err);
+}
+
+ad_status
+ad_array_copy_ahead(const ad_array *array, ad_device target,
+                    const ad_stream_choice *stream, ad_array *out,
+                    ad_error *err)
+{
+    return copy(array, target, stream, true, out, err);
 }

@@ -178,7 +178,7 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
         .source = host_place(),
         .target = host_place(),
         .memory = host_place(),
-        .to_host = ad_host_accessible(request->target),
+        .to_host = ad_host_accessible(request->target) && !request->is_ahead,
     };
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
@@ -229,6 +229,43 @@ copy_rows_on_host(const ad_block_copy *copy)
     }
 }
 
+static void
+forget_last(ad_route *self)
+{
+    if (self->last.handle != NULL) {
+        self->backend->event_destroy(self->place, self->last);
+        self->last = (ad_event){NULL};
+    }
+}
+
+static ad_status
+enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
+{
+    const struct ad_backend *backend = self->backend;
+    forget_last(self);
+    return (backend->capabilities & AD_CAP_COPY_HAS_EVENT) != 0
+               ? backend->copy_with_event(self->place, self->stream, copy,
+                                          &self->last, err)
+               : backend->copy(self->place, self->stream, copy, err);
+}
+
+/* Staging blocks in the runtime, where nothing could end it. So the host waits
+ * for the stream first, in a way that can be interrupted. */
+static ad_status
+wait_before_staging(ad_route *self, ad_error *err)
+{
+    ad_sync *sync;
+    if (self->has_waited || !self->to_host ||
+        (self->backend->capabilities & AD_CAP_STAGES) == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    ad_status status = ad_sync_wait(sync, "a copy to the host", err);
+    ad_sync_unref(sync);
+    self->has_waited = status == AD_OK;
+    return status;
+}
+
 ad_status
 ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
 {
@@ -243,13 +280,15 @@ ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
     }
     self->has_begun = true;
     if (!from_host && !to_host) {
-        return self->backend->copy(self->place, self->stream, copy, err);
+        return enqueue(self, copy, err);
+    }
+    if (to_host) {
+        AD_RETURN_IF_ERR(wait_before_staging(self, err));
     }
     /* Pageable memory is staged, which takes until all that is before it on
      * the stream is done. */
     void *ticket = ad_blocking_begin();
-    ad_status status =
-        self->backend->copy(self->place, self->stream, copy, err);
+    ad_status status = enqueue(self, copy, err);
     ad_blocking_end(ticket);
     return status;
 }
@@ -262,6 +301,7 @@ ad_route_launch(ad_route *self, const ad_launch *launch, ad_error *err)
         return AD_OK;
     }
     self->has_begun = true;
+    forget_last(self);
     /* The first one may have to be built. */
     void *ticket = ad_blocking_begin();
     ad_status status =
@@ -286,6 +326,17 @@ keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
     ad_park(ad_owner_ref(host), self->place, syncs, 1, false);
 }
 
+/* Behind all work. */
+static ad_status
+mark_end(ad_route *self, ad_sync **out, ad_error *err)
+{
+    ad_event last = self->last;
+    self->last = (ad_event){NULL};
+    return last.handle != NULL
+               ? ad_sync_adopt(self->place, self->stream, last, out, err)
+               : ad_sync_record(self->place, self->stream, out, err);
+}
+
 ad_status
 ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
 {
@@ -294,7 +345,7 @@ ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
     if (!self->has_begun) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    AD_RETURN_IF_ERR(mark_end(self, &sync, err));
     if (!self->to_host) {
         keep_until_read(self, host, sync);
         *out = sync;
@@ -314,6 +365,7 @@ ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
     if (!self->has_begun) {
         return;
     }
+    forget_last(self);
     /* All of the work is on the one stream; where even that cannot be told,
      * the place has to become idle. */
     bool idle =

@@ -4,6 +4,7 @@
 #ifndef AD_CORE_TRANSFER_ROUTE_H
 #define AD_CORE_TRANSFER_ROUTE_H
 
+#include "core/array.h"
 #include "core/owner.h"
 #include "core/stream.h"
 #include "core/sync.h"
@@ -16,6 +17,7 @@ typedef struct ad_route_request {
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
     bool can_stage;                 /* see is_split */
+    bool is_ahead;                  /* the host is not to wait, see to_host */
     const char *consumer;           /* for messages: "a copy" */
 } ad_route_request;
 
@@ -31,6 +33,9 @@ typedef struct ad_route {
     bool is_split;   /* can_stage: two contexts that do not meet. The route
                         is not open; the way leads through the host */
     bool has_begun;  /* the runtime was given work */
+    bool has_waited; /* the host has, for what came before */
+    ad_event last;   /* of the last piece of work, which was a copy, where
+                        copies have events; else NULL */
 } ad_route;
 
 /* Host memory of any kind, which no device can move away. */
@@ -69,6 +74,12 @@ AD_MUST_CHECK ad_status ad_route_finish(ad_route *route, ad_owner *host,
 void ad_route_abandon(ad_route *route, ad_owner *source, ad_owner *host,
                       ad_owner *target);
 
+/* ad_array_copy_to() for ad_array_move_begin(): also where out->device is the
+ * host's, out->sync says when the memory will have been written. */
+AD_MUST_CHECK ad_status ad_array_copy_ahead(const ad_array *array,
+                                            ad_device target,
+                                            const ad_stream_choice *stream,
+                                            ad_array *out, ad_error *err);
 
 static inline ad_span
 ad_span_at(ad_place place, const void *data, int64_t offset)

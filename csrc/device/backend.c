@@ -43,9 +43,9 @@ static const struct ad_backend *listed[N_BACKENDS];
 static struct ad_backend absent; /* the stand-in */
 static atomic_uint generation;
 
-/* Numbers of device types are small; others have no backend. */
-#define N_TYPES 32
-static entry *by_type[N_TYPES];
+/* Types with other numbers have no backend. */
+static entry *by_type[AD_N_DEVICE_TYPES];
+const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 static atomic_bool is_built;
 
 /* Runs in the child, on its only thread. A lock that another thread of the
@@ -64,6 +64,9 @@ after_fork(void)
         }
         pthread_mutex_init(&e->lock, NULL);
     }
+    for (size_t i = 0; i < AD_N_DEVICE_TYPES; i++) {
+        atomic_store(&ad_backends_in_use[i], NULL);
+    }
 }
 
 static void
@@ -78,7 +81,7 @@ build(void)
         pthread_mutex_init(&e->lock, NULL);
         listed[i] = &e->backend;
         for (const int32_t *t = e->backend.device_types; *t != 0; t++) {
-            if (*t > 0 && *t < N_TYPES && by_type[*t] == NULL) {
+            if (*t > 0 && *t < AD_N_DEVICE_TYPES && by_type[*t] == NULL) {
                 by_type[*t] = e;
             }
         }
@@ -101,8 +104,9 @@ find(int32_t device_type)
     if (!atomic_load_explicit(&is_built, memory_order_acquire)) {
         build_once();
     }
-    return device_type > 0 && device_type < N_TYPES ? by_type[device_type]
-                                                    : NULL;
+    return device_type > 0 && device_type < AD_N_DEVICE_TYPES
+               ? by_type[device_type]
+               : NULL;
 }
 
 const struct ad_backend *
@@ -242,6 +246,18 @@ ad_backend_is_there(int32_t device_type)
 {
     entry *e = find(device_type);
     return e != NULL && settle(e, NULL) == READY;
+}
+
+const struct ad_backend *
+ad_backend_take_in_use(int32_t device_type)
+{
+    entry *e = find(device_type);
+    if (e == NULL || !e->has_events || settle(e, NULL) != READY) {
+        return NULL;
+    }
+    atomic_store_explicit(&ad_backends_in_use[device_type], &e->backend,
+                          memory_order_release);
+    return &e->backend;
 }
 
 void

@@ -22,6 +22,7 @@
 #ifndef AD_DEVICE_BACKEND_H
 #define AD_DEVICE_BACKEND_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,7 +57,13 @@ typedef enum ad_backend_capability {
      * queues which the backend knows, and nothing is released by it. */
     AD_CAP_PLACE_IDLE = 1 << 7,
     /* A forked child can use what its parent loaded. */
-    AD_CAP_SURVIVES_FORK = 1 << 8
+    AD_CAP_SURVIVES_FORK = 1 << 8,
+    /* A copy has an event of its own, see copy_with_event; to record one
+     * behind it would be work of its own. */
+    AD_CAP_COPY_HAS_EVENT = 1 << 9,
+    /* copy() from the device to pageable host memory blocks until the work
+     * before it on the stream is done. */
+    AD_CAP_STAGES = 1 << 10
 } ad_backend_capability;
 
 /* What a pointer is to the runtime that owns it. */
@@ -113,6 +120,15 @@ struct ad_backend {
     ad_status (*device_name)(int64_t id, char *buffer, size_t size,
                              ad_error *err);
 
+    /* Can memory be had on device `id`, and work be done there? Else
+     * AD_ERR_EXCHANGE, and why not. Default: yes. */
+    ad_status (*device_usable)(int64_t id, ad_error *err);
+
+    /* One line for people: which context is current on this thread, and which
+     * are in use; "" where the runtime knows no such thing. Makes none. Default:
+     * "". */
+    ad_status (*describe_current)(char *buffer, size_t size, ad_error *err);
+
     /* The place on `device` where work goes that comes with no context of its
      * own (CUDA: the primary context, which is retained on first use and kept;
      * SYCL and OpenCL: the default context). Fails for an id that is not
@@ -148,6 +164,14 @@ struct ad_backend {
     ad_status (*copy)(ad_place place, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
 
+    /* The same, with AD_CAP_COPY_HAS_EVENT: *event, which the caller owns, is
+     * done when the copy is, and all that was before it on the stream. NULL
+     * where that takes a record after all: the stream has no order, or there
+     * was nothing to copy. */
+    ad_status (*copy_with_event)(ad_place place, ad_stream stream,
+                                 const ad_block_copy *copy, ad_event *event,
+                                 ad_error *err);
+
     /* Enqueue a kernel. AD_ERR_EXCHANGE with reason "kernel" where kernels
      * cannot be had. The first call may block while it builds. */
     ad_status (*launch)(ad_place place, ad_stream stream,
@@ -161,6 +185,12 @@ struct ad_backend {
      * AD_ERR_DEVICE for one that is not valid. */
     ad_status (*stream_place)(ad_stream stream, ad_place hint, ad_place *out,
                               ad_error *err);
+
+    /* Where a stream that is named for `device` runs unless it is a stranger,
+     * for event_record to say: on an event of that place it succeeds for a
+     * stream of that place only, so that stream_place need not be asked. No
+     * runtime call. False: it has to be asked. */
+    bool (*likely_place)(ad_stream stream, ad_device device, ad_place *out);
 
     /* A stream of arrowdev's own that does not synchronize with default
      * streams; in order, whatever the runtime's default is. */
@@ -185,7 +215,7 @@ struct ad_backend {
     /* Record all work that is on `stream` now. event->handle is NULL: a new
      * event (without timing), which the caller owns; else, with
      * AD_CAP_EVENTS_REUSABLE, one that the caller owns, of the same place. On
-     * failure *event is as it was. */
+     * failure *event is as it was, and can be recorded elsewhere. */
     ad_status (*event_record)(ad_place place, ad_stream stream,
                               ad_event *event, ad_error *err);
 
@@ -226,6 +256,25 @@ bool ad_backend_is_there(int32_t device_type);
 /* It has streams and events, so that there is an order to be kept. Loads
  * nothing. */
 bool ad_backend_has_events(int32_t device_type);
+
+/* Backends with events whose runtimes are there, by device type; for what
+ * follows. */
+extern const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
+const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
+
+/* Both: the backend of a type whose order is to be kept, loaded on first need;
+ * NULL where there is none, or its runtime is not there. Every step of an
+ * exchange asks this. */
+static inline const struct ad_backend *
+ad_backend_in_use(int32_t device_type)
+{
+    const struct ad_backend *known = NULL;
+    if ((uint32_t)device_type < AD_N_DEVICE_TYPES) {
+        known = atomic_load_explicit(&ad_backends_in_use[device_type],
+                                     memory_order_acquire);
+    }
+    return known != NULL ? known : ad_backend_take_in_use(device_type);
+}
 
 /* This is a forked child of the process that loaded it: its memory, streams
  * and events are the parent's, and are dropped without a call. */

@@ -131,6 +131,14 @@ no_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
 }
 
 static ad_status
+no_copy_with_event(ad_place place, ad_stream stream, const ad_block_copy *copy,
+                   ad_event *event, ad_error *err)
+{
+    (void)event;
+    return no_copy(place, stream, copy, err);
+}
+
+static ad_status
 no_launch(ad_place place, ad_stream stream, const ad_launch *launch,
           ad_error *err)
 {
@@ -147,6 +155,15 @@ no_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
     (void)stream;
     (void)out;
     return refuse(hint.device, "tell where a stream runs", err);
+}
+
+static bool
+no_likely_place(ad_stream stream, ad_device device, ad_place *out)
+{
+    (void)stream;
+    (void)device;
+    (void)out;
+    return false;
 }
 
 static ad_status
@@ -223,6 +240,22 @@ no_event_destroy(ad_place place, ad_event event)
     (void)event;
 }
 
+static ad_status
+any_device_usable(int64_t id, ad_error *err)
+{
+    (void)id;
+    (void)err;
+    return AD_OK;
+}
+
+static ad_status
+nothing_is_current(char *buffer, size_t size, ad_error *err)
+{
+    (void)err;
+    snprintf(buffer, size, "%s", "");
+    return AD_OK;
+}
+
 static bool
 any_claims_event(const void *sync_event)
 {
@@ -241,14 +274,18 @@ ad_backend_fill(struct ad_backend *backend)
         .describe = absent_describe,
         .count = absent_count,
         .device_name = absent_device_name,
+        .device_usable = any_device_usable,
+        .describe_current = nothing_is_current,
         .home = absent_home,
         .synchronize = absent_synchronize,
         .classify = no_classify,
         .allocate = no_allocate,
         .deallocate = no_deallocate,
         .copy = no_copy,
+        .copy_with_event = no_copy_with_event,
         .launch = no_launch,
         .stream_place = no_stream_place,
+        .likely_place = no_likely_place,
         .stream_create = no_stream_create,
         .stream_destroy = no_stream_destroy,
         .stream_synchronize = no_stream_synchronize,
@@ -268,14 +305,18 @@ ad_backend_fill(struct ad_backend *backend)
     FILL(describe);
     FILL(count);
     FILL(device_name);
+    FILL(device_usable);
+    FILL(describe_current);
     FILL(home);
     FILL(synchronize);
     FILL(classify);
     FILL(allocate);
     FILL(deallocate);
     FILL(copy);
+    FILL(copy_with_event);
     FILL(launch);
     FILL(stream_place);
+    FILL(likely_place);
     FILL(stream_create);
     FILL(stream_destroy);
     FILL(stream_synchronize);

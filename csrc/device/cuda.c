@@ -55,6 +55,7 @@ static const ad_library library = {
 struct cuda_device {
     int device;              /* CUdevice */
     _Atomic(void *) primary; /* its primary context, once retained, for good */
+    atomic_bool has_others;  /* a stream of another context of its was seen */
     atomic_int pools;        /* 0: not asked yet, 1: none, 2: there are */
 };
 
@@ -209,6 +210,19 @@ is_primary_active(int64_t id)
             is_active);
 }
 
+/* The device whose primary context this is; -1: none that is known here. */
+static int64_t
+id_of_primary(const void *context)
+{
+    for (int i = 0; i < n_devices; i++) {
+        if (atomic_load_explicit(&devices[i].primary, memory_order_acquire) ==
+            context) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 /* The context that is current on this thread and its device's ordinal; NULL
  * and -1 where none is. */
 static ad_gpu_result
@@ -221,6 +235,10 @@ current(void **context, int64_t *id)
     if (result.code != AD_GPU_SUCCESS || *context == NULL) {
         return result;
     }
+    *id = id_of_primary(*context);
+    if (*id >= 0) {
+        return result;
+    }
     result = (ad_gpu_result){cuda.context_device(&device), "cuCtxGetDevice"};
     for (int i = 0; result.code == AD_GPU_SUCCESS && i < n_devices; i++) {
         if (devices[i].device == device) {
@@ -228,6 +246,29 @@ current(void **context, int64_t *id)
         }
     }
     return result;
+}
+
+static ad_status
+cuda_describe_current(char *buffer, size_t size, ad_error *err)
+{
+    void *context;
+    int64_t id;
+    ad_gpu_result result = current(&context, &id);
+    if (result.code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail(&ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1},
+                           result, err);
+    }
+    int n = context == NULL
+                ? snprintf(buffer, size, "no context is current")
+                : snprintf(buffer, size, "context %p of cuda:%lld is current",
+                           context, (long long)id);
+    for (int i = 0; i < n_devices && (size_t)n < size; i++) {
+        if (is_primary_active(i)) {
+            n += snprintf(buffer + n, size - (size_t)n,
+                          ", the primary one of cuda:%d is in use", i);
+        }
+    }
+    return AD_OK;
 }
 
 /* The context for work on `device` that names none: the current one where it
@@ -250,8 +291,6 @@ static ad_gpu_result
 cuda_enter(ad_place place, ad_gpu_scope *scope)
 {
     void *now = NULL;
-    scope->is_moved = false;
-    scope->is_relaxed = false;
     if (place.context == NULL) {
         int64_t id;
         ad_gpu_result result = context_for(place.device, &place.context, &id);
@@ -275,8 +314,6 @@ static ad_gpu_result
 cuda_enter_existing(ad_place place, ad_gpu_scope *scope)
 {
     const int64_t id = place.device.id;
-    scope->is_moved = false;
-    scope->is_relaxed = false;
     if (id < 0 || id >= n_devices || !is_primary_active(id)) {
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
@@ -345,28 +382,46 @@ remember_primary(int64_t id)
     }
 }
 
-/* The device of a context. For the primary one of the device where it is
- * expected, which is nearly every stream, the driver is not asked. */
+/* The device of a stream's context. For primary ones, as nearly all are, the
+ * driver is not asked. */
 static ad_gpu_result
-device_of_context(void *context, int64_t expected, int64_t *out)
+device_of_context(void *context, int64_t *out)
 {
-    if (expected >= 0 && expected < n_devices &&
-        atomic_load_explicit(&devices[expected].primary,
-                             memory_order_acquire) == context) {
-        *out = expected;
+    *out = id_of_primary(context);
+    if (*out >= 0) {
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
-    ad_gpu_scope scope;
+    ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_result result = cuda_enter((ad_place){.context = context}, &scope);
     if (result.code == AD_GPU_SUCCESS) {
         void *same;
         result = current(&same, out);
         ad_gpu_leave(&ad_gpu_cuda, &scope);
     }
-    if (result.code == AD_GPU_SUCCESS) {
+    if (result.code == AD_GPU_SUCCESS && *out >= 0) {
         remember_primary(*out);
+        if (id_of_primary(context) < 0) {
+            atomic_store_explicit(&devices[*out].has_others, true,
+                                  memory_order_relaxed);
+        }
     }
     return result;
+}
+
+/* The primary context, for as long as no stream of another one was seen. Not
+ * for default streams: they are of the context that is current. */
+static bool
+cuda_likely_place(ad_stream stream, ad_device device, ad_place *out)
+{
+    if (device.type != ARROW_DEVICE_CUDA || device.id < 0 ||
+        device.id >= n_devices || stream.handle <= AD_CUDA_STREAM_PER_THREAD) {
+        return false;
+    }
+    const struct cuda_device *on = &devices[device.id];
+    *out = (ad_place){
+        device, atomic_load_explicit(&on->primary, memory_order_acquire)};
+    return out->context != NULL &&
+           !atomic_load_explicit(&on->has_others, memory_order_relaxed);
 }
 
 static ad_status
@@ -384,7 +439,7 @@ cuda_stream_place(ad_stream stream, ad_place hint, ad_place *out,
             cuda.stream_context((void *)stream.handle, &context),
             "cuStreamGetCtx"};
         if (result.code == AD_GPU_SUCCESS) {
-            result = device_of_context(context, id, &id);
+            result = device_of_context(context, &id);
         }
     } else if (context == NULL) {
         result = context_for(hint.device, &context, &id);
@@ -430,7 +485,7 @@ static int
 ask_pointer_inside(const void *pointer, ad_device hint,
                    struct pointer_facts *facts)
 {
-    ad_gpu_scope scope;
+    ad_gpu_scope scope = {.is_moved = false};
     ad_place home;
     if (hint.id < 0 || hint.id >= n_devices || !is_primary_active(hint.id) ||
         cuda_home(hint, &home, NULL) != AD_OK ||
@@ -707,15 +762,17 @@ const struct ad_backend ad_backend_cuda = {
                           ARROW_DEVICE_CUDA_MANAGED, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE,
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE | AD_CAP_STAGES,
     .default_stream = {AD_CUDA_STREAM_LEGACY},
     .load = cuda_load,
     .describe = cuda_describe,
     .count = cuda_count,
     .device_name = cuda_device_name,
+    .describe_current = cuda_describe_current,
     .home = cuda_home,
     .synchronize = cuda_synchronize,
     .classify = cuda_classify,
+    .likely_place = cuda_likely_place,
     .stream_place = cuda_stream_place,
     AD_GPU_SLOTS,
 };

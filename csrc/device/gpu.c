@@ -8,13 +8,24 @@
 
 /* --- errors ------------------------------------------------------------------ */
 
+/* A kernel that was started earlier has failed: nothing runs any more in that
+ * context, whoever asks. */
+static bool
+is_broken(int code)
+{
+    return code == AD_GPU_ILLEGAL_ADDRESS || code == AD_GPU_LAUNCH_TIMEOUT ||
+           code == AD_GPU_ASSERT ||
+           (code >= AD_GPU_HARDWARE_STACK_ERROR &&
+            code <= AD_GPU_LAUNCH_FAILED);
+}
+
 static const char *
 hint_for(int code)
 {
-    /* Nothing runs any more after these, whoever asks. */
-    static const char failed_kernel[] =
-        "a kernel that was started earlier has failed; the device can be used "
-        "again by a new process only";
+    if (is_broken(code)) {
+        return "a kernel that was started earlier has failed; the device can "
+               "be used again by a new process only";
+    }
     switch (code) {
         case AD_GPU_DEINITIALIZED:
             return "the runtime has shut down: drop what lies on the device "
@@ -28,15 +39,7 @@ hint_for(int code)
             return "a stream or an event was destroyed, or belongs to another "
                    "device: keep the object it came from alive while it is "
                    "used";
-        case AD_GPU_ILLEGAL_ADDRESS:
-        case AD_GPU_LAUNCH_TIMEOUT:
-        case AD_GPU_ASSERT:
-            return failed_kernel;
         default:
-            if (code >= AD_GPU_HARDWARE_STACK_ERROR &&
-                code <= AD_GPU_LAUNCH_FAILED) {
-                return failed_kernel;
-            }
             return NULL;
     }
 }
@@ -170,6 +173,7 @@ ad_status
 ad_gpu_enter(const struct ad_gpu *gpu, ad_place place, ad_gpu_scope *scope,
              ad_error *err)
 {
+    *scope = (ad_gpu_scope){.is_moved = false};
     ad_gpu_result result = gpu->enter(place, scope);
     return check(gpu, place, result.call, result.code, err);
 }
@@ -247,18 +251,35 @@ ad_gpu_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
     return check(gpu, place, gpu->names.stream_synchronize, code, err);
 }
 
-ad_status
-ad_gpu_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
-                           ad_error *err)
+/* --- streams and events that others made ------------------------------------ */
+
+/* A handle of its own says where it belongs, whatever is current on this
+ * thread, so a call on it is made at once; a default stream is another one in
+ * each context. */
+static inline bool
+has_handle(ad_place place, ad_stream stream)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
-    ad_gpu_scope scope;
-    int state = 0; /* 1: active, 2: invalidated, but not ended yet */
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    int code = gpu->calls->stream_is_capturing(handle_of(stream), &state);
-    ad_gpu_leave(gpu, &scope);
-    *out = state != 0;
-    return check(gpu, place, gpu->names.stream_is_capturing, code, err);
+    return !ad_stream_is_default(place.device, stream);
+}
+
+/* A call on handles has answered `code`: shall it be made again, in its place,
+ * which is entered? It may have failed for the sake of the context that is
+ * current: there is none, or it is destroyed, or broken. */
+static bool
+enters_after(const struct ad_gpu *gpu, ad_place place, int code,
+             ad_gpu_scope *scope)
+{
+    if (code != AD_GPU_INVALID_CONTEXT &&
+        code != AD_GPU_CONTEXT_IS_DESTROYED && !is_broken(code)) {
+        return false;
+    }
+    gpu->forget_error();
+    /* Foreign events come without a context. Asking about one must not make
+     * any: a primary context that nobody uses takes memory and time. */
+    ad_gpu_result result = place.context == NULL
+                               ? gpu->enter_existing(place, scope)
+                               : gpu->enter(place, scope);
+    return result.code == AD_GPU_SUCCESS && scope->is_moved;
 }
 
 /* While a stream that waits for the legacy one is captured, the latter may not
@@ -276,16 +297,65 @@ ask_legacy(const struct ad_gpu *gpu, ad_place place, ad_stream stream)
     return result;
 }
 
+/* The same of a call on a stream, whose result is in *result; one on a default
+ * stream was not made yet. False: what went wrong is in *result. */
+static bool
+enters_for(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
+           ad_gpu_scope *scope, ad_gpu_result *result)
+{
+    *scope = (ad_gpu_scope){.is_moved = false};
+    if (has_handle(place, stream)) {
+        return enters_after(gpu, place, result->code, scope);
+    }
+    ad_gpu_result entered = gpu->enter(place, scope);
+    if (entered.code == AD_GPU_SUCCESS) {
+        entered = ask_legacy(gpu, place, stream);
+    }
+    if (entered.code != AD_GPU_SUCCESS) {
+        *result = entered;
+    }
+    return entered.code == AD_GPU_SUCCESS;
+}
+
 ad_status
-ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
-                   ad_error *err)
+ad_gpu_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+                           ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope = {.is_moved = false};
+    int state = 0; /* 1: active, 2: invalidated, but not ended yet */
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    if (!has_handle(place, stream)) {
+        result = gpu->enter(place, &scope);
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){
+            gpu->calls->stream_is_capturing(handle_of(stream), &state),
+            gpu->names.stream_is_capturing};
+    }
+    if (has_handle(place, stream) &&
+        enters_after(gpu, place, result.code, &scope)) {
+        result.code =
+            gpu->calls->stream_is_capturing(handle_of(stream), &state);
+    }
+    ad_gpu_leave(gpu, &scope);
+    *out = state != 0;
+    return check(gpu, place, result.call, result.code, err);
+}
+
+/* What is not the common case stands apart, so that the common one needs
+ * neither a frame nor a scope. */
+#define SELDOM __attribute__((noinline, cold))
+
+/* On a default stream, or after `code`. */
+static SELDOM ad_status
+wait_inside(ad_place place, ad_stream stream, ad_event event, int code,
+            ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    ad_gpu_result result = ask_legacy(gpu, place, stream);
-    if (result.code == AD_GPU_SUCCESS) {
-        result.call = gpu->names.stream_wait;
+    ad_gpu_result result = {code, gpu->names.stream_wait};
+    if (enters_for(gpu, place, stream, &scope, &result)) {
         result.code =
             gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
     }
@@ -293,62 +363,96 @@ ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
     return check(gpu, place, result.call, result.code, err);
 }
 
+ad_status
+ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                   ad_error *err)
+{
+    int code = AD_GPU_SUCCESS;
+    if (has_handle(place, stream)) {
+        code = ad_gpu_of(place.device)
+                   ->calls->stream_wait(handle_of(stream), event.handle, 0);
+        if (code == AD_GPU_SUCCESS) {
+            return AD_OK;
+        }
+    }
+    return wait_inside(place, stream, event, code, err);
+}
+
 /* --- events ------------------------------------------------------------------- */
 
 /* An event that waits with its eyes shut: a host that waits for it sleeps. */
 #define EVENT_FLAGS (AD_GPU_EVENT_BLOCKING_SYNC | AD_GPU_EVENT_DISABLE_TIMING)
 
+/* An event is made in the context that is current. */
+static SELDOM ad_status
+record_first(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    void *made = NULL;
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_result result = ask_legacy(gpu, place, stream);
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){gpu->calls->event_create(&made, EVENT_FLAGS),
+                                 gpu->names.event_create};
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        result =
+            (ad_gpu_result){gpu->calls->event_record(made, handle_of(stream)),
+                            gpu->names.event_record};
+        if (result.code == AD_GPU_SUCCESS) {
+            event->handle = made;
+        } else {
+            (void)gpu->calls->event_destroy(made);
+        }
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, result.call, result.code, err);
+}
+
+static SELDOM ad_status
+record_inside(ad_place place, ad_stream stream, ad_event event, int code,
+              ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    ad_gpu_result result = {code, gpu->names.event_record};
+    if (enters_for(gpu, place, stream, &scope, &result)) {
+        result.code =
+            gpu->calls->event_record(event.handle, handle_of(stream));
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, result.call, result.code, err);
+}
+
 ad_status
 ad_gpu_event_record(ad_place place, ad_stream stream, ad_event *event,
                     ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
-    ad_gpu_scope scope;
-    void *handle = event->handle;
-    const char *call = gpu->names.event_create;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    ad_gpu_result legacy = ask_legacy(gpu, place, stream);
-    int code = legacy.code;
-    if (code != AD_GPU_SUCCESS) {
-        call = legacy.call;
-    } else if (handle == NULL) {
-        code = gpu->calls->event_create(&handle, EVENT_FLAGS);
+    int code = AD_GPU_SUCCESS;
+    if (event->handle == NULL) {
+        return record_first(place, stream, event, err);
     }
-    if (code == AD_GPU_SUCCESS) {
-        call = gpu->names.event_record;
-        code = gpu->calls->event_record(handle, handle_of(stream));
+    if (has_handle(place, stream)) {
+        code = ad_gpu_of(place.device)
+                   ->calls->event_record(event->handle, handle_of(stream));
         if (code == AD_GPU_SUCCESS) {
-            event->handle = handle;
-        } else if (event->handle == NULL) {
-            (void)gpu->calls->event_destroy(handle);
+            return AD_OK;
         }
     }
-    ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, call, code, err);
-}
-
-/* Foreign events come without a context. Asking about one must not make any:
- * a primary context that nobody uses takes memory and time. */
-static ad_status
-enter_for_event(const struct ad_gpu *gpu, ad_place place, ad_gpu_scope *scope,
-                ad_error *err)
-{
-    ad_gpu_result result = place.context == NULL
-                               ? gpu->enter_existing(place, scope)
-                               : gpu->enter(place, scope);
-    if (result.code == AD_GPU_SUCCESS) {
-        ad_gpu_relax(gpu, scope);
-    }
-    return check(gpu, place, result.call, result.code, err);
+    return record_inside(place, stream, *event, code, err);
 }
 
 ad_status
 ad_gpu_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(enter_for_event(gpu, place, &scope, err));
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
     int code = gpu->calls->event_query(event.handle);
+    if (enters_after(gpu, place, code, &scope)) {
+        code = gpu->calls->event_query(event.handle);
+    }
     ad_gpu_leave(gpu, &scope);
     *out = code == AD_GPU_SUCCESS;
     if (code == AD_GPU_NOT_READY) {
@@ -362,9 +466,12 @@ ad_status
 ad_gpu_event_synchronize(ad_place place, ad_event event, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(enter_for_event(gpu, place, &scope, err));
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
     int code = gpu->calls->event_synchronize(event.handle);
+    if (enters_after(gpu, place, code, &scope)) {
+        code = gpu->calls->event_synchronize(event.handle);
+    }
     ad_gpu_leave(gpu, &scope);
     return check(gpu, place, gpu->names.event_synchronize, code, err);
 }
@@ -425,7 +532,7 @@ void
 ad_gpu_deallocate(ad_place place, ad_stream stream, void *data)
 {
     const struct ad_gpu *gpu = ad_gpu_of(place.device);
-    ad_gpu_scope scope;
+    ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_result result = gpu->enter(place, &scope);
     if (result.code != AD_GPU_SUCCESS) {
         gpu->forget_error();

@@ -62,7 +62,8 @@ typedef struct ad_gpu_result {
     const char *call;
 } ad_gpu_result;
 
-/* What `enter` changed on this thread, for `leave` to undo. */
+/* What was changed on this thread, for ad_gpu_leave to undo; begins as
+ * zeros. */
 typedef struct ad_gpu_scope {
     bool is_moved;
     bool is_relaxed;
@@ -90,8 +91,9 @@ struct ad_gpu {
      * libraries that ask this thread for its last error. */
     void (*forget_error)(void);
 
-    /* Make the place current on this thread. Where it fails nothing has been
-     * moved. `leave` is called where scope->is_moved. */
+    /* Make the place current on this thread: sets scope->is_moved where it was
+     * not, and `leave` is called then. Where it fails nothing has been
+     * moved. */
     ad_gpu_result (*enter)(ad_place place, ad_gpu_scope *scope);
     /* The same for a place whose context is not known, where any that exists
      * will do: makes none. */
@@ -200,7 +202,7 @@ void ad_gpu_event_destroy(ad_place place, ad_event event);
     .event_synchronize = ad_gpu_event_synchronize,                            \
     .event_destroy = ad_gpu_event_destroy
 
-/* Enter a place, or fail. */
+/* Enter a place, or fail; *scope needs no value. */
 AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu, ad_place place,
                                      ad_gpu_scope *scope, ad_error *err);
 

@@ -169,11 +169,22 @@ current(int *out)
     return (ad_gpu_result){hip.device_get_current(out), "hipGetDevice"};
 }
 
+static ad_status
+hip_describe_current(char *buffer, size_t size, ad_error *err)
+{
+    int id;
+    ad_device device = {ARROW_DEVICE_ROCM, -1};
+    char name[AD_DEVICE_NAME_SIZE];
+    AD_RETURN_IF_ERR(check(device, current(&id), err));
+    device.id = id;
+    snprintf(buffer, size, "%s is the current device",
+             ad_device_format(device, name));
+    return AD_OK;
+}
+
 static ad_gpu_result
 hip_enter(ad_place place, ad_gpu_scope *scope)
 {
-    scope->is_moved = false;
-    scope->is_relaxed = false;
     ad_gpu_result result = current(&scope->device);
     /* An id of -1 means: wherever this thread is. */
     if (result.code == AD_GPU_SUCCESS && place.device.id >= 0 &&
@@ -517,12 +528,13 @@ const struct ad_backend ad_backend_hip = {
         (const int32_t[]){ARROW_DEVICE_ROCM, ARROW_DEVICE_ROCM_HOST, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE,
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE | AD_CAP_STAGES,
     .default_stream = {0},
     .load = hip_load,
     .describe = hip_describe,
     .count = hip_count,
     .device_name = hip_device_name,
+    .describe_current = hip_describe_current,
     .home = hip_home,
     .synchronize = hip_synchronize,
     .classify = hip_classify,

@@ -284,15 +284,21 @@ oneapi_classify(const void *pointer, ad_place hint, ad_memory_info *out,
 }
 
 static ad_status
+fail_no_usm(ad_device device, ad_error *err)
+{
+    return fail_request(err, device, "device",
+                        "choose another of dpctl.get_devices()",
+                        "this SYCL device has no unified shared memory");
+}
+
+static ad_status
 oneapi_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
                 ad_error *err)
 {
     struct ad_oneapi_space *space;
     AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
     if (!space->has_usm) {
-        return fail_request(err, place.device, "device",
-                            "choose another of dpctl.get_devices()",
-                            "this SYCL device has no unified shared memory");
+        return fail_no_usm(place.device, err);
     }
     *out = ad_sycl.aligned_alloc_device(64, nbytes, queue_of(stream));
     if (*out == NULL) {
@@ -331,24 +337,28 @@ keep_order(ad_place place, ad_sycl_queue queue, ad_error *err)
     return AD_OK;
 }
 
+/* `last` is the event of the copy before it, or NULL, and then that of this
+ * one. */
 static ad_status
 copy_run(ad_place place, ad_sycl_queue queue, char *target, const char *source,
-         size_t nbytes, ad_error *err)
+         size_t nbytes, ad_sycl_event *last, ad_error *err)
 {
     ad_sycl_event done = ad_sycl.Queue_Memcpy(queue, target, source, nbytes);
     if (done == NULL) {
         return ad_oneapi_fail_call(err, place.device.id, "DPCTLQueue_Memcpy");
     }
-    ad_sycl.Event_Delete(done);
+    if (*last != NULL) {
+        ad_sycl.Event_Delete(*last);
+    }
+    *last = done;
     return AD_OK;
 }
 
 /* SYCL has pitched copies, dpctl has not: one copy a row. */
 static ad_status
-oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
-            ad_error *err)
+copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
+          ad_sycl_event *last, ad_error *err)
 {
-    ad_sycl_queue queue = queue_of(stream);
     char *target = (char *)copy->target.data + copy->target.offset;
     const char *source = (const char *)copy->source.data + copy->source.offset;
     size_t width = copy->width;
@@ -361,9 +371,37 @@ oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
     for (size_t row = 0; row < height && width > 0; row++) {
         AD_RETURN_IF_ERR(
             copy_run(place, queue, target + row * copy->target_pitch,
-                     source + row * copy->source_pitch, width, err));
+                     source + row * copy->source_pitch, width, last, err));
     }
     return AD_OK;
+}
+
+static ad_status
+oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+            ad_error *err)
+{
+    ad_sycl_event last = NULL;
+    ad_status status = copy_rows(place, queue_of(stream), copy, &last, err);
+    if (last != NULL) {
+        ad_sycl.Event_Delete(last);
+    }
+    return status;
+}
+
+static ad_status
+oneapi_copy_with_event(ad_place place, ad_stream stream,
+                       const ad_block_copy *copy, ad_event *event,
+                       ad_error *err)
+{
+    ad_sycl_event last = NULL;
+    ad_sycl_queue queue = queue_of(stream);
+    ad_status status = copy_rows(place, queue, copy, &last, err);
+    if (last != NULL && (status != AD_OK || !ad_sycl.Queue_IsInOrder(queue))) {
+        ad_sycl.Event_Delete(last);
+        last = NULL;
+    }
+    event->handle = last;
+    return status;
 }
 
 /* --- kernels ------------------------------------------------------------------ */
@@ -495,6 +533,17 @@ oneapi_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
+oneapi_device_usable(int64_t id, ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_ONEAPI, id};
+    ad_sycl_device handle;
+    AD_RETURN_IF_ERR(ad_oneapi_device(device, &handle, err));
+    return ad_sycl.Device_HasAspect(handle, AD_SYCL_HAS_USM_DEVICE)
+               ? AD_OK
+               : fail_no_usm(device, err);
+}
+
+static ad_status
 oneapi_home(ad_device device, ad_place *out, ad_error *err)
 {
     struct ad_oneapi_space *space;
@@ -510,17 +559,20 @@ extern const struct ad_backend ad_backend_oneapi;
 const struct ad_backend ad_backend_oneapi = {
     .name = "oneapi",
     .device_types = device_types,
-    .capabilities = AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW,
+    .capabilities =
+        AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW | AD_CAP_COPY_HAS_EVENT,
     .load = ad_oneapi_load,
     .describe = oneapi_describe,
     .count = oneapi_count,
     .device_name = oneapi_device_name,
+    .device_usable = oneapi_device_usable,
     .home = oneapi_home,
     .synchronize = oneapi_synchronize,
     .classify = oneapi_classify,
     .allocate = oneapi_allocate,
     .deallocate = oneapi_deallocate,
     .copy = oneapi_copy,
+    .copy_with_event = oneapi_copy_with_event,
     .launch = oneapi_launch,
     .stream_place = oneapi_stream_place,
     .stream_create = oneapi_stream_create,

@@ -307,8 +307,8 @@ consume(ad_state *state, PyObject *object, PyObject *capsule,
     *is_versioned = PyCapsule_IsValid(
         capsule, ad_capsule_name(AD_CAPSULE_DLPACK_VERSIONED));
     if (*is_versioned) {
-        return ad_capsule_consume_dlpack(
-            state, capsule, AD_CAPSULE_DLPACK_VERSIONED, "__dlpack__");
+        return ad_capsule_consume(state, capsule, AD_CAPSULE_DLPACK_VERSIONED,
+                                  "__dlpack__");
     }
     ad_capsule_kind kind = AD_CAPSULE_DLPACK;
     char origin[AD_ORIGIN_SIZE] = "__dlpack__";
@@ -321,7 +321,7 @@ consume(ad_state *state, PyObject *object, PyObject *capsule,
         }
         ad_origin("__dlpack__", object, origin);
     }
-    return ad_capsule_consume_dlpack(state, capsule, kind, origin);
+    return ad_capsule_consume(state, capsule, kind, origin);
 }
 
 static ad_import_result

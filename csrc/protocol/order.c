@@ -26,8 +26,8 @@ ad_cuda_means(void)
 /* The place in which the stream runs. The runtime is not asked again about the
  * one that an event of ours was recorded on. */
 static ad_status
-find_place(ad_device device, const ad_sync *sync, ad_stream stream,
-           ad_place *out, ad_error *err)
+find_place(const struct ad_backend *backend, ad_device device,
+           const ad_sync *sync, ad_stream stream, ad_place *out, ad_error *err)
 {
     bool is_default = stream.handle <= 2;
     ad_place hint = {device, NULL};
@@ -36,7 +36,7 @@ find_place(ad_device device, const ad_sync *sync, ad_stream stream,
         *out = sync->place;
         return AD_OK;
     }
-    return ad_backend_for(device.type)->stream_place(stream, hint, out, err);
+    return backend->stream_place(stream, hint, out, err);
 }
 
 ad_status
@@ -44,13 +44,14 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
              const ad_stream_choice *consumer, const char *what, ad_error *err)
 {
     ad_place place;
-    if (!ad_backend_has_events(device.type) ||
-        !ad_backend_is_there(device.type)) {
+    const struct ad_backend *backend = ad_backend_in_use(device.type);
+    if (backend == NULL) {
         return ad_sync_order(sync, consumer->stream, what, err);
     }
     /* Now and on this thread: a default stream is another one elsewhere, and
      * on a stream of another device nothing would be ordered. */
-    AD_RETURN_IF_ERR(find_place(device, sync, consumer->stream, &place, err));
+    AD_RETURN_IF_ERR(
+        find_place(backend, device, sync, consumer->stream, &place, err));
     AD_RETURN_IF_ERR(
         ad_sync_order_in(sync, place, consumer->stream, what, err));
     return ad_owner_note_use(owner, place, consumer->stream, consumer->keep,

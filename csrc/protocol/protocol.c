@@ -386,15 +386,17 @@ int
 ad_settle_order_on_device(ad_state *state, const ad_request *request,
                           ad_device device, ad_sync *sync, ad_owner *owner)
 {
-    PyObject *stream = ad_request_stream(request, device);
     ad_stream_choice consumer;
     bool is_off;
     ad_error err;
-    if (ad_read_choice(state, stream, device, &is_off, &consumer) < 0) {
-        return -1;
-    }
-    if (request->stream == NULL && ad_stream_current(device, &consumer)) {
+    if (request->stream == NULL) {
+        if (!ad_stream_current(device, &consumer)) {
+            return 0;
+        }
         ad_owner_ref(consumer.keep);
+    } else if (ad_read_choice(state, ad_request_stream(request, device),
+                              device, &is_off, &consumer) < 0) {
+        return -1;
     }
     if (!consumer.is_given) {
         return 0;

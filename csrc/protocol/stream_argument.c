@@ -400,6 +400,9 @@ ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
                 ad_stream_argument *out)
 {
     *out = (ad_stream_argument){.is_off = false};
+    if (PyLong_CheckExact(stream)) {
+        return read_number(stream, device, out);
+    }
     if (is_number(stream)) {
         PyObject *number = PyNumber_Index(stream);
         int result = number != NULL ? read_number(number, device, out) : -1;

@@ -266,12 +266,14 @@ object_that_came(const ad_tensor *tensor)
 }
 
 /* dpctl.SyclQueue, if it is imported already: NULL without an exception where
- * it is not. */
+ * it is not. (None in sys.modules says that it must not be.) */
 static PyObject *
 queue_class(void)
 {
     PyObject *dpctl = PyDict_GetItemString(PyImport_GetModuleDict(), "dpctl");
-    return dpctl != NULL ? PyObject_GetAttrString(dpctl, "SyclQueue") : NULL;
+    return dpctl != NULL && dpctl != Py_None
+               ? PyObject_GetAttrString(dpctl, "SyclQueue")
+               : NULL;
 }
 
 /* A stream of ours in the context of the memory, which waits for the data. */

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "core/blocking.h"
 #include "core/device_memory.h"
 #include "core/memory.h"
 #include "core/parked.h"
@@ -144,12 +143,7 @@ ad_device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
         status = backend->home(device, &place, &err);
     }
     if (status == AD_OK) {
-        void *ticket = ad_blocking_begin();
-        status = backend->synchronize(place, &err);
-        ad_blocking_end(ticket);
-    }
-    if (status == AD_OK) {
-        status = ad_parked_wait(place, &err);
+        status = ad_place_synchronize(backend, place, &err);
     }
     if (status != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
@@ -160,10 +154,14 @@ ad_device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 /* --- which there are ------------------------------------------------------- */
 
 static int
-append_devices(ad_state *state, PyObject *list, int32_t type, int64_t n)
+append_devices(ad_state *state, PyObject *list,
+               const struct ad_backend *backend, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        ad_device device = {type, i};
+        ad_device device = {backend->device_types[0], i};
+        if (backend->device_usable(i, NULL) != AD_OK) {
+            continue;
+        }
         if (ad_device_equal(device, AD_CPU)) {
             device = AD_CPU;
         }
@@ -195,20 +193,50 @@ ad_function_devices(PyObject *module, PyObject *Py_UNUSED(ignored))
             backend->count(&count, &err) != AD_OK) {
             continue;
         }
-        if (append_devices(state, list, backend->device_types[0], count) < 0) {
+        if (append_devices(state, list, backend, count) < 0) {
             Py_CLEAR(list);
         }
     }
     return list;
 }
 
+/* What was found, and what to do. */
+static PyObject *
+reason_of(const ad_error *err)
+{
+    return err->hint[0] != '\0'
+               ? PyUnicode_FromFormat("%s (%s)", err->message, err->hint)
+               : PyUnicode_FromString(err->message);
+}
+
+/* [(id, why it cannot be used or None), ...] */
+static PyObject *
+describe_devices(const struct ad_backend *backend, int64_t n)
+{
+    PyObject *list = PyList_New(0);
+    for (int64_t i = 0; list != NULL && i < n; i++) {
+        ad_error err;
+        PyObject *why = backend->device_usable(i, &err) == AD_OK
+                            ? Py_NewRef(Py_None)
+                            : reason_of(&err);
+        PyObject *row =
+            why != NULL ? Py_BuildValue("(LN)", (long long)i, why) : NULL;
+        if (row == NULL || PyList_Append(list, row) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
 /* (name, device type, why it cannot be used or None, description or None,
- * number of devices or None) */
+ * devices, what is current) */
 static PyObject *
 describe_runtime(const struct ad_backend *filled)
 {
     const struct ad_backend *backend;
     char line[LINE_SIZE] = "";
+    char current[LINE_SIZE] = "";
     int64_t count = 0;
     ad_error err;
     ad_status status =
@@ -219,18 +247,16 @@ describe_runtime(const struct ad_backend *filled)
     if (status == AD_OK) {
         status = backend->count(&count, &err);
     }
+    if (status == AD_OK) {
+        status = backend->describe_current(current, sizeof(current), &err);
+    }
     int type = filled->device_types[0];
     if (status == AD_OK) {
-        return Py_BuildValue("(siOsL)", filled->name, type, Py_None, line,
-                             (long long)count);
+        return Py_BuildValue("(siOsNs)", filled->name, type, Py_None, line,
+                             describe_devices(backend, count), current);
     }
-    PyObject *why =
-        err.hint[0] != '\0'
-            ? PyUnicode_FromFormat("%s (%s)", err.message, err.hint)
-            : PyUnicode_FromString(err.message);
-    return why == NULL ? NULL
-                       : Py_BuildValue("(siNOO)", filled->name, type, why,
-                                       Py_None, Py_None);
+    return Py_BuildValue("(siNO[]s)", filled->name, type, reason_of(&err),
+                         Py_None, "");
 }
 
 PyObject *

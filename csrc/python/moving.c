@@ -1,36 +1,21 @@
 #include "python/moving.h"
 
 #include "core/transfer.h"
-#include "device/backend.h"
-
-/* What a move comes down to. */
-typedef enum move {
-    MOVE_NONE,
-    MOVE_RELABEL, /* the same memory by another name */
-    MOVE_COPY
-} move;
 
 /* Decide, and do what a relabel takes: the host waits where it is the host
  * that will read. */
 static ad_status
 plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
-     bool is_copied, move *out, ad_error *err)
+     bool is_copied, ad_move *out, ad_error *err)
 {
-    bool is_there = ad_device_equal(found, target);
-    bool to_host = ad_device_equal(target, AD_CPU) &&
-                   ad_host_accessible(found) && !is_there;
-    *out = MOVE_NONE;
-    if (copy == AD_COPY_ALWAYS && !(is_copied && is_there)) {
-        *out = MOVE_COPY;
-    } else if (to_host) {
-        *out = MOVE_RELABEL;
-        return ad_sync_wait(sync, "host memory", err);
-    } else if (ad_device_is_another_name(found, target)) {
-        *out = MOVE_RELABEL;
-    } else if (!is_there) {
-        *out = MOVE_COPY;
+    *out = ad_move_for(found, target);
+    if (copy == AD_COPY_ALWAYS && !(is_copied && *out == AD_MOVE_NONE)) {
+        *out = AD_MOVE_COPY;
     }
-    if (*out == MOVE_COPY && copy == AD_COPY_NEVER) {
+    if (*out == AD_MOVE_RELABEL && ad_device_equal(target, AD_CPU)) {
+        return ad_sync_wait(sync, "host memory", err);
+    }
+    if (*out == AD_MOVE_COPY && copy == AD_COPY_NEVER) {
         char from[AD_DEVICE_NAME_SIZE];
         char to[AD_DEVICE_NAME_SIZE];
         ad_fail(err, AD_ERR_EXCHANGE, "copy",
@@ -71,15 +56,15 @@ ad_move_array(ad_state *state, ad_array *array, ad_device target,
               PyObject *stream, ad_copy copy)
 {
     ad_error err;
-    move what;
+    ad_move what;
     if (plan(array->device, target, array->sync, copy, false, &what, &err) !=
         AD_OK) {
         return fail_array(state, array, &err);
     }
-    if (what == MOVE_RELABEL) {
+    if (what == AD_MOVE_RELABEL) {
         relabel(target, &array->device, &array->sync);
     }
-    if (what != MOVE_COPY) {
+    if (what != AD_MOVE_COPY) {
         return 0;
     }
     ad_stream_choice choice;
@@ -116,15 +101,15 @@ ad_move_tensor(ad_state *state, ad_tensor_value *value, ad_device target,
 {
     ad_tensor *tensor = &value->tensor;
     ad_error err;
-    move what;
+    ad_move what;
     if (plan(tensor->device, target, tensor->sync, copy,
              (tensor->flags & AD_TENSOR_COPIED) != 0, &what, &err) != AD_OK) {
         return fail_tensor(state, tensor, &err);
     }
-    if (what == MOVE_RELABEL) {
+    if (what == AD_MOVE_RELABEL) {
         relabel(target, &tensor->device, &tensor->sync);
     }
-    if (what != MOVE_COPY) {
+    if (what != AD_MOVE_COPY) {
         return 0;
     }
     ad_stream_choice choice;

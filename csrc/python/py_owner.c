@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "core/blocking.h"
 #include "python/py_call.h"
 
 typedef struct object_owner {
@@ -43,32 +42,6 @@ buffer_destroy(ad_owner *base)
         free(owner);
     }
     /* Otherwise the interpreter is gone: leaked on purpose. */
-}
-
-/* --- waiting ------------------------------------------------------------- */
-
-/* A wait that keeps the GIL would stop the very thread that is to end it. */
-static void *
-blocking_begin(void)
-{
-    if (!Py_IsInitialized() || !PyGILState_Check()) {
-        return NULL; /* not ours to give up */
-    }
-    return PyEval_SaveThread();
-}
-
-static void
-blocking_end(void *ticket)
-{
-    if (ticket != NULL) {
-        PyEval_RestoreThread(ticket);
-    }
-}
-
-void
-ad_py_owner_init(void)
-{
-    ad_blocking_set_hooks((ad_blocking_hooks){blocking_begin, blocking_end});
 }
 
 /* --- making them ----------------------------------------------------------- */

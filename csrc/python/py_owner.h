@@ -16,10 +16,6 @@ ad_owner *ad_py_owner_new(PyObject *object);
  * NULL with MemoryError: the buffer is still the caller's. */
 ad_owner *ad_py_owner_from_buffer(Py_buffer *buffer);
 
-/* Teach core to give the GIL up while it waits for a device. Called once, when
- * the module is loaded. */
-void ad_py_owner_init(void);
-
 /* The object behind an owner made by ad_py_owner_new (borrowed), else NULL. */
 PyObject *ad_py_owner_object(const ad_owner *owner);
 

@@ -243,6 +243,22 @@ mock_deallocate(ad_place place, ad_stream stream, void *data)
     free(data);
 }
 
+static void *
+context_of(ad_device device, ad_stream stream)
+{
+    return stream.handle == MOCK_STRANGER
+               ? MOCK_STRANGE_CONTEXT
+               : (void *)(uintptr_t)(0x1000 + device.id);
+}
+
+static atomic_bool guesses;
+
+void
+mock_set_guesses(bool yes)
+{
+    atomic_store(&guesses, yes);
+}
+
 static ad_status
 mock_stream_place(ad_stream stream, ad_place hint, ad_place *out,
                   ad_error *err)
@@ -251,9 +267,16 @@ mock_stream_place(ad_stream stream, ad_place hint, ad_place *out,
         stream.handle == MOCK_DEAD_STREAM) {
         return fail(hint.device, "mock_stream_place", err);
     }
-    *out =
-        (ad_place){hint.device, (void *)(uintptr_t)(0x1000 + hint.device.id)};
+    *out = (ad_place){hint.device, context_of(hint.device, stream)};
     return AD_OK;
+}
+
+static bool
+mock_likely_place(ad_stream stream, ad_device device, ad_place *out)
+{
+    (void)stream;
+    *out = (ad_place){device, context_of(device, (ad_stream){0})};
+    return atomic_load(&guesses);
 }
 
 #define FIRST_STREAM 0x50000
@@ -314,7 +337,9 @@ mock_event_record(ad_place place, ad_stream stream, ad_event *event,
                   ad_error *err)
 {
     if (enter(&counts.records, MOCK_NONE) ||
-        stream.handle == MOCK_DEAD_STREAM) {
+        stream.handle == MOCK_DEAD_STREAM ||
+        (stream.handle == MOCK_STRANGER &&
+         place.context != MOCK_STRANGE_CONTEXT)) {
         return fail(place.device, "mock_event_record", err);
     }
     mock_event *e = event->handle;
@@ -393,16 +418,16 @@ mock_claims_event(const void *sync_event)
     .synchronize = mock_synchronize
 
 #define MOCK_SLOTS                                                            \
-    MOCK_REQUIRED, .allocate = mock_allocate, .deallocate = mock_deallocate,  \
-                   .stream_place = mock_stream_place,                         \
-                   .stream_create = mock_stream_create,                       \
-                   .stream_destroy = mock_stream_destroy,                     \
-                   .stream_is_capturing = mock_stream_is_capturing,           \
-                   .stream_wait = mock_stream_wait,                           \
-                   .event_record = mock_event_record,                         \
-                   .event_query = mock_event_query,                           \
-                   .event_synchronize = mock_event_synchronize,               \
-                   .event_destroy = mock_event_destroy
+    MOCK_REQUIRED,                                                            \
+        .allocate = mock_allocate, .deallocate = mock_deallocate,             \
+        .stream_place = mock_stream_place, .likely_place = mock_likely_place, \
+        .stream_create = mock_stream_create,                                  \
+        .stream_destroy = mock_stream_destroy,                                \
+        .stream_is_capturing = mock_stream_is_capturing,                      \
+        .stream_wait = mock_stream_wait, .event_record = mock_event_record,   \
+        .event_query = mock_event_query,                                      \
+        .event_synchronize = mock_event_synchronize,                          \
+        .event_destroy = mock_event_destroy
 
 extern const struct ad_backend mock_in_order, mock_queues, mock_claims,
     mock_broken, mock_bare;

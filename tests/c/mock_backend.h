@@ -29,6 +29,9 @@ enum {
 #define MOCK_DEAD_STREAM 666u
 /* A stream that is being captured: what is recorded there cannot be asked. */
 #define MOCK_CAPTURED_STREAM 777u
+/* A stream of another context than the others of its device. */
+#define MOCK_STRANGER 888u
+#define MOCK_STRANGE_CONTEXT ((void *)0x9000)
 #define MOCK_CLAIMED ((void *)0x77)
 
 typedef struct mock_event {
@@ -55,6 +58,9 @@ void mock_set_instant(bool instant);
 /* Waits return at once and complete everything; else they block until
  * mock_finish. Default: on. */
 void mock_set_waits_finish(bool finish);
+
+/* Guess where streams run, which is right but for MOCK_STRANGER; default: off. */
+void mock_set_guesses(bool guesses);
 
 /* Make the n-th call from now on that can fail do so (AD_ERR_DEVICE); 0 is
  * none. */

@@ -105,7 +105,7 @@ static void
 test_wait_blocks_between_the_hooks(void)
 {
     mock_reset();
-    ad_blocking_set_hooks((ad_blocking_hooks){begin, end});
+    ad_blocking_set_hooks((ad_blocking_hooks){.begin = begin, .end = end});
     ad_sync *sync = record(IN_ORDER, S);
     int begun = n_begun;
     CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
@@ -123,7 +123,7 @@ test_wait_blocks_between_the_hooks(void)
     CHECK_INT(mock_count().event_waits, 1);
     ad_sync_unref(sync);
     CHECK_INT(n_begun, n_ended);
-    ad_blocking_set_hooks((ad_blocking_hooks){NULL, NULL});
+    ad_blocking_set_hooks((ad_blocking_hooks){.begin = NULL});
 }
 
 static void
@@ -148,7 +148,7 @@ static void
 test_pool_is_bounded_and_of_one_place(void)
 {
     enum {
-        N = AD_EVENT_SHELVES * AD_EVENTS_PER_SHELF + 40
+        N = AD_SYNC_SHELVES * AD_SYNCS_PER_SHELF + 40
     };
     static ad_sync *syncs[N];
     ad_sync *other;
@@ -233,6 +233,63 @@ test_pending_records_now(void)
     ad_owner_unref(queue);
 }
 
+/* On a device of which no other test has pooled an event. */
+static ad_sync *
+pending_somewhere(ad_stream stream)
+{
+    ad_sync *sync = NULL;
+    CHECK_INT(ad_sync_pending((ad_place){{IN_ORDER, 5}, NULL}, stream, NULL,
+                              &sync, NULL),
+              AD_OK);
+    return sync;
+}
+
+static void
+test_place_is_guessed_and_the_record_proves_it(void)
+{
+    mock_reset();
+    mock_set_guesses(true);
+    /* Without an event in the pool, nothing is tried. */
+    ad_sync_unref(pending_somewhere(S));
+    CHECK_INT(mock_count().stream_places, 1);
+    ad_sync *sync = pending_somewhere(S);
+    CHECK_INT(mock_count().stream_places, 1);
+    CHECK(sync->place.context == (void *)0x1005);
+    ad_sync_unref(sync);
+    /* Where the guess was wrong, its event is as good as it was. */
+    sync = pending_somewhere((ad_stream){MOCK_STRANGER});
+    CHECK_INT(mock_count().stream_places, 2);
+    CHECK(sync->place.context == MOCK_STRANGE_CONTEXT);
+    CHECK_INT(mock_count().events_created, 2);
+    ad_sync_unref(sync);
+    sync = pending_somewhere(T);
+    CHECK_INT(mock_count().stream_places, 2);
+    CHECK_INT(mock_count().events_created, 2);
+    CHECK_INT(mock_count().events_destroyed, 0);
+    CHECK_INT(mock_count().records, 5); /* one was in vain */
+    ad_sync_unref(sync);
+    mock_set_guesses(false);
+}
+
+static void
+test_event_of_a_copy_is_taken_over(void)
+{
+    ad_sync *sync;
+    ad_event event = {NULL};
+    bool done;
+    mock_reset();
+    CHECK_INT(ad_backend_for(QUEUES)->event_record(PLACE(QUEUES, 0), S, &event,
+                                                   NULL),
+              AD_OK);
+    CHECK_INT(ad_sync_adopt(PLACE(QUEUES, 0), S, event, &sync, NULL), AD_OK);
+    CHECK(sync->is_own && sync->handle == event.handle);
+    CHECK_INT(mock_count().records, 1);
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(!done);
+    ad_sync_unref(sync);
+    CHECK_INT(mock_count().events_destroyed, 1);
+}
+
 /* `sync` is a statement that only the same stream satisfies. */
 static void
 check_carried(ad_sync *sync, const char *message)
@@ -302,11 +359,12 @@ test_without_runtime_the_statement_is_carried(void)
 /* --- order --------------------------------------------------------------------- */
 
 static void
-test_order_waits_but_not_on_its_own_stream(void)
+test_order_waits_once_where_it_must(void)
 {
+    static const ad_stream legacy = {1};
     mock_reset();
-    ad_sync *sync = record(IN_ORDER, S);
-    CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
+    ad_sync *sync = record(IN_ORDER, legacy);
+    CHECK_INT(ad_sync_order(sync, legacy, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
@@ -316,10 +374,16 @@ test_order_waits_but_not_on_its_own_stream(void)
     CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
-    /* Where queues have no order, the same one has to wait, too. */
-    sync = record(QUEUES, S);
+}
+
+/* It may have been destroyed, and another one made at its address. */
+static void
+test_order_waits_on_a_stream_with_the_same_handle(void)
+{
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, S);
     CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
-    CHECK_INT(mock_count().waits, 2);
+    CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
 }
 
@@ -777,8 +841,11 @@ main(void)
         CHECK_TEST(test_pool_is_bounded_and_of_one_place),
         CHECK_TEST(test_pooled_event_that_died_is_replaced),
         CHECK_TEST(test_pending_records_now),
+        CHECK_TEST(test_place_is_guessed_and_the_record_proves_it),
+        CHECK_TEST(test_event_of_a_copy_is_taken_over),
         CHECK_TEST(test_without_runtime_the_statement_is_carried),
-        CHECK_TEST(test_order_waits_but_not_on_its_own_stream),
+        CHECK_TEST(test_order_waits_once_where_it_must),
+        CHECK_TEST(test_order_waits_on_a_stream_with_the_same_handle),
         CHECK_TEST(test_per_thread_stream_is_another_one_elsewhere),
         CHECK_TEST(test_default_stream_of_another_device_waits),
         CHECK_TEST(test_foreign_event),

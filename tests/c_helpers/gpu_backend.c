@@ -574,7 +574,7 @@ static const struct {
     {"cuMemcpyAsync", "hipMemcpyAsync", do_copy},
     {"cuPointerGetAttributes", "hipPointerGetAttributes", do_classify},
     {"cuCtxSynchronize", "hipDeviceSynchronize", do_idle},
-    {"cuCtxGetCurrent", "hipGetDevice", do_wait},
+    {"cuCtxGetCurrent", "hipGetDevice", do_record},
 };
 
 static const struct {
@@ -614,7 +614,7 @@ test_failures(void)
         const char *call = is_hip ? failures[i].hip : failures[i].cuda;
         for (size_t j = 0; j < sizeof(codes) / sizeof(codes[0]); j++) {
             memset(&error, 0, sizeof(error));
-            fail_at(1, call, codes[j].code, 0);
+            fail_at(1, call, codes[j].code, 1);
             CHECK(failures[i].run() == codes[j].status);
             fail_at(0, NULL, 0, 0);
             CHECK(error.status == codes[j].status);
@@ -629,6 +629,36 @@ test_failures(void)
                       : strstr(error.hint, codes[j].hint) != NULL);
             CHECK(now_current() == before);
         }
+    }
+    gpu->event_destroy(failing_place, failing_event);
+    gpu->stream_destroy(failing_place, failing_stream);
+}
+
+/* Calls on handles fail for the sake of the context that is current, which is
+ * none or the other device's, and are made again where they belong. */
+static void
+test_context_to_blame(void)
+{
+    const int of_context[] = {201, 709, 719};
+    void *before = now_current();
+    failing_place = home_of(n_devices - 1);
+    if (fail_at == NULL || n_devices < 2 ||
+        (is_hip ? (int64_t)(intptr_t)before == n_devices - 1
+                : before == failing_place.context)) {
+        return;
+    }
+    failing_stream = new_stream(failing_place);
+    failing_event.handle = NULL;
+    OK(gpu->event_record(failing_place, failing_stream, &failing_event,
+                         &error));
+    for (size_t j = 0; j < 3; j++) {
+        fail_at(1, is_hip ? "hipEventRecord" : "cuEventRecord", of_context[j],
+                0);
+        OK(do_record_again());
+        fail_at(1, is_hip ? "hipStreamWaitEvent" : "cuStreamWaitEvent",
+                of_context[j], 0);
+        OK(do_wait());
+        CHECK(now_current() == before);
     }
     gpu->event_destroy(failing_place, failing_event);
     gpu->stream_destroy(failing_place, failing_stream);
@@ -671,6 +701,7 @@ main(int argc, char **argv)
         {"errors", test_errors},
         {"capture", test_capture},
         {"failures", test_failures},
+        {"context to blame", test_context_to_blame},
     };
     CHECK(argc == 2 && ad_device_parse(argv[1], &first));
     if (ad_backend_open(first.type, &gpu, &error) != AD_OK) {

@@ -212,6 +212,14 @@ fake_log_start(void)
     pthread_mutex_unlock(&lock);
 }
 
+void
+fake_log_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    call_log.is_on = false;
+    pthread_mutex_unlock(&lock);
+}
+
 size_t
 fake_log_read(fake_call *out, size_t capacity)
 {

@@ -55,6 +55,7 @@ typedef struct fake_call {
 /* Empty the log and start it; copy its calls (oldest first), all of which are
  * counted in the result. */
 FD_EXPORT void fake_log_start(void);
+FD_EXPORT void fake_log_stop(void);
 FD_EXPORT size_t fake_log_read(fake_call *out, size_t capacity);
 FD_EXPORT uint64_t fake_n_calls(void);
 

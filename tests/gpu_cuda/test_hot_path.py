@@ -45,22 +45,49 @@ def test_events_come_from_the_pool(standin, memory):
 
 
 def test_calls_of_each_step(standin, memory):
-    """The record and the wait; the rest finds out where that is to happen."""
+    """The record and the wait, and what nobody but the driver knows: where memory lies that
+    comes without its device, and where a stream belongs that has no event on it."""
     consumer = Stream()
     exchange(memory, consumer)
     with standin.logged() as calls:
         tensor = ad.tensor(memory)
-    assert names(calls) == ["cuPointerGetAttributes", "cuCtxGetCurrent", "cuEventRecord"]
+    assert names(calls) == ["cuPointerGetAttributes", "cuEventRecord"]
     with standin.logged() as calls:
         pair = ad.array(tensor).__arrow_c_device_array__()
     assert names(calls) == []
     with standin.logged() as calls:
         capsule = tensor.__dlpack__(stream=consumer.handle)
-    assert names(calls) == ["cuStreamGetCtx", "cuCtxGetCurrent", "cuStreamWaitEvent"]
+    assert names(calls) == ["cuStreamGetCtx", "cuStreamWaitEvent"]
     with standin.logged() as calls:
-        same = tensor.__dlpack__(stream=memory.stream)
-    assert names(calls) == []
+        same = tensor.__dlpack__(stream=memory.stream)  # by the handle alone: it may be another
+    assert names(calls) == ["cuStreamWaitEvent"]
     del pair, capsule, same
+
+
+class Exchanged:
+    """DLPack by methods: the device is stated, the stream that works is the caller's."""
+
+    def __init__(self, memory):
+        self.tensor = ad.tensor(memory)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        return self.tensor.__dlpack__(**arguments)
+
+
+def test_the_record_says_where_a_stream_belongs(standin, memory):
+    """Where the device is stated, the event's context is guessed: it is recorded there or not
+    at all, since the driver takes no stream of another context."""
+    source = Exchanged(memory)
+    with ad.use_stream(Stream()):
+        ad.tensor(source)
+        with standin.logged() as calls:
+            tensor = ad.tensor(source)
+    del tensor
+    assert "cuCtxGetCurrent" not in names(calls)
+    assert "cuCtxPushCurrent_v2" not in names(calls)
 
 
 def test_host_memory_makes_no_call(standin):

@@ -63,6 +63,29 @@ batch = ad.record_batch({"a": array, "b": array})
 tensor = ad.tensor(array)
 names = ["a", "b"]
 
+
+def push(c):
+    """Both ends of an async stream, with one batch in it."""
+    consumer, handler = ad._core._async_consumer(5, False)
+    producer = ad._core._async_producer(handler)
+    producer.declare(None, {"of": "the stream"})
+    producer.put(c.column_pair, {"of": "the batch"})
+    if producer.flush():
+        producer.finish()
+        return consumer
+    return consumer.pop(False)  # raises what made it refuse the batch
+
+
+def push_and_pop(c):
+    consumer = push(c)
+    return consumer.schema, consumer.metadata, consumer.pop(True)
+
+
+def pull_pushed(c):
+    stream = push(c).stream(True)
+    return next(stream), stream.__arrow_c_device_stream__()
+
+
 OPERATIONS = {
     "import": lambda c: ad.array(c.owner),
     "import pair": lambda c: ad.array(c.batch_pair),
@@ -101,6 +124,8 @@ OPERATIONS = {
     "refused": lambda c: ad.array(object()),
     "missing": lambda c: batch["no such column"],
     "convert": lambda c: ad.convert(c.owner, memoryview),
+    "async stream": lambda c: push_and_pop(c),
+    "async stream that is pulled": lambda c: pull_pushed(c),
 }
 ALLOWED = (MemoryError, TypeError, ValueError, BufferError, LookupError)
 

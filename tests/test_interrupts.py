@@ -1,0 +1,264 @@
+"""Signals end a wait of the host, and nothing else: what was waited for goes on, and the memory
+is kept until it is done."""
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from interrupts import Interrupted, interrupt, signals
+from peer import Peer
+
+import arrowdev as ad
+from arrowdev.testing import software_device
+
+np = Peer("numpy")
+HERE, THERE = "ext_dev:0", "ext_dev:1"
+
+
+@pytest.fixture
+def device():
+    with software_device(timeout=60) as device:
+        yield device
+
+
+@contextlib.contextmanager
+def pending(device, queue=None, values=(1, None, 3)):
+    """An array whose values are written after the block."""
+    queue = queue or device.queue()
+    with queue.held():
+        yield ad.array(device.array(list(values), queue=queue))
+
+
+def settled(device):
+    gc.collect()
+    for place in (HERE, THERE):
+        ad.device(place).synchronize()
+    device.synchronize()
+    return device.live()[:5]
+
+
+def is_settled_like(device, before):
+    """Soon: the thread that was left behind in the wait has to come back."""
+    end = time.monotonic() + 20
+    while settled(device) != before:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+WAITS = {
+    "synchronize": lambda array: array.synchronize(),
+    "array to host": lambda array: array.to("cpu"),
+    "tensor to host": lambda array: ad.tensor(array, nulls="ignore").to("cpu"),
+    "import to host": lambda array: ad.array(array, device="cpu"),
+    "dlpack": lambda array: ad.tensor(array, nulls="ignore").__dlpack__(
+        dl_device=(1, 0), copy=True, max_version=(1, 0)
+    ),
+    "nulls": lambda array: array.count_nulls(),
+    "device": lambda array: ad.device(HERE).synchronize(),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_wait_ends(device, name):
+    queue = device.queue()
+    before = settled(device)
+    with pending(device, queue) as array:
+        interrupt(partial(WAITS[name], array))
+        assert not array.is_ready()
+        assert device.kind_of(array.buffers[1].data_ptr) == "device"
+    assert array.to("cpu").to_pylist() == [1, None, 3]
+    WAITS[name](array)
+    del array
+    assert is_settled_like(device, before)
+
+
+def test_memory_outlives_the_wait(device):
+    """The copy to the host was under way: it goes on, between memory that is kept for it."""
+    queue = device.queue()
+    before = settled(device)
+    with pending(device, queue) as array:
+        address = array.buffers[1].data_ptr
+        interrupt(partial(array.to, "cpu"))
+        del array
+        gc.collect()
+        assert device.kind_of(address) == "device"
+    assert is_settled_like(device, before)  # and no copy went wrong
+
+
+def test_parked_memory_stays_parked(device):
+    """Device.synchronize() waits for it in the place where it is used."""
+    producer, consumer = device.queue(), device.queue(1)
+    array = ad.array(device.array([1, 2, 3], queue=producer))
+    address = array.buffers[1].data_ptr
+    with consumer.held():
+        copied = array.to(THERE, stream=consumer)
+        del array
+        gc.collect()
+        interrupt(lambda: ad.device(HERE).synchronize())
+        assert device.kind_of(address) == "device"
+    ad.device(HERE).synchronize()
+    producer.synchronize()
+    assert device.kind_of(address) is None
+    assert copied.to("cpu").to_pylist() == [1, 2, 3]
+
+
+def test_a_handler_that_raises_nothing_ends_nothing(device):
+    queue = device.queue()
+    n_signals = []
+
+    def handler():
+        n_signals.append(1)
+        if len(n_signals) == 3:
+            queue.release()
+
+    queue.hold()
+    array = ad.array(device.array([1, 2, 3], queue=queue))
+    with signals(handler):
+        array.synchronize()
+    assert len(n_signals) >= 3
+    assert array.is_ready()
+
+
+def test_other_threads_wait_as_before(device):
+    """Python runs handlers in the main thread only."""
+    ended = threading.Event()
+    with pending(device) as array:
+        thread = threading.Thread(target=lambda: (array.synchronize(), ended.set()))
+        thread.start()
+        interrupt(partial(ended.wait, 20))
+        assert not ended.is_set()
+    assert ended.wait(20)
+    thread.join(20)
+
+
+def test_a_wait_in_a_destructor_goes_on(device):
+    """An exception is on its way there already."""
+    queue = device.queue()
+    queue.delay = 0.2  # for each of several pieces of work
+    array = ad.array(device.array([1, 2, 3], queue=queue))
+
+    class Waits:
+        def __del__(self):
+            array.synchronize()
+            seen.append(array.is_ready())
+
+    seen, n_signals = [], []
+    with signals(lambda: n_signals.append(1)), pytest.raises(ZeroDivisionError):
+        waits = [Waits()]
+        try:
+            1 / 0
+        finally:
+            waits.clear()
+    assert seen == [True]
+
+
+def test_handler_that_waits_itself(device):
+    inner = ad.array(device.array([4]))
+    found = []
+
+    def handler():
+        if not found:
+            found.append(inner.to("cpu").to_pylist())
+            raise Interrupted
+
+    with pending(device) as array, signals(handler), pytest.raises(Interrupted):
+        array.synchronize()
+    assert found == [[4]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork with threads
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_handler_that_forks(device):
+    """The child waits for nothing: nobody there would end it."""
+    status = []
+    parent = os.getpid()
+
+    def handler():
+        if not status:
+            child = os.fork()
+            if child != 0:
+                status.append(os.waitpid(child, 0)[1])
+                raise Interrupted
+
+    code = 1
+    try:
+        with pending(device) as array, signals(handler):
+            array.synchronize()
+    except BaseException as error:
+        code = 0 if os.getpid() != parent else repr(error)
+    finally:
+        if os.getpid() != parent:
+            os._exit(0 if code == 0 else 1)
+    assert "Interrupted" in code
+    assert status == [0]
+
+
+@pytest.mark.parametrize("wait", ["array.synchronize()", "array.to('cpu')", "place.synchronize()"])
+def test_control_c_ends_the_program(wait):
+    code = f"""
+        import signal
+        import arrowdev as ad
+        from arrowdev.testing import software_device
+
+        device = software_device().__enter__()
+        queue = device.queue()
+        queue.hold()
+        array = ad.array(device.array([1, 2, 3], queue=queue))
+        place = ad.device("ext_dev:0")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+        print("begin", flush=True)
+        {wait}
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(ad.__file__).parent.parent,
+    )
+    assert process.stdout.readline() == "begin\n"
+    time.sleep(0.2)  # it may come too early: that is no wait to be ended, but an end all the same
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+class TestOpenCL:
+    @pytest.fixture
+    def peer(self):
+        import peer_opencl  # skips where there is no OpenCL
+
+        return peer_opencl
+
+    @pytest.mark.parametrize("name", ["synchronize", "tensor to host", "device"])
+    def test_wait_ends(self, peer, name):
+        context = peer.cl.Context(peer.DEVICES)
+        queue = peer.cl.CommandQueue(context, peer.DEVICES[0])
+        memory = peer.buffer(context, np.zeros(4, "i8"))
+        with peer.Gate(queue):
+            peer.write_later(queue, memory, np.arange(4))
+            tensor = ad.Tensor.from_pointer(
+                memory.int_ptr, (4,), "int64", peer.name(), owner=memory, stream=queue
+            )
+            del memory
+            waits = {
+                "synchronize": tensor.synchronize,
+                "tensor to host": lambda: tensor.to("cpu"),
+                "device": ad.device(peer.name()).synchronize,
+            }
+            interrupt(waits[name])
+            assert not tensor.is_ready()
+        assert np.asarray(tensor.to("cpu")).tolist() == [0, 1, 2, 3]
