@@ -35,10 +35,12 @@ struct ad_async_producer {
 
 /* --- what the consumer calls ------------------------------------------------ */
 
+/* `is_over`: nothing more can be sent, which is told to whom does not wait for
+ * credit, too. */
 static void
-unlock_and_wake(ad_async_producer *self)
+unlock_and_wake(ad_async_producer *self, bool is_over)
 {
-    bool wake = self->is_waiting;
+    bool wake = self->is_waiting || is_over;
     self->is_waiting = false;
     pthread_mutex_unlock(&self->mutex);
     if (wake && self->wake.call != NULL) {
@@ -69,7 +71,7 @@ producer_request(struct ArrowAsyncProducer *shown, int64_t n)
     } else if (__builtin_add_overflow(self->credit, n, &self->credit)) {
         self->credit = INT64_MAX;
     }
-    unlock_and_wake(self);
+    unlock_and_wake(self, self->has_bad_request);
 }
 
 static void
@@ -77,8 +79,9 @@ producer_cancel(struct ArrowAsyncProducer *shown)
 {
     ad_async_producer *self = shown->private_data;
     pthread_mutex_lock(&self->mutex);
+    bool is_first = !self->is_cancelled && self->phase != PHASE_OVER;
     self->is_cancelled = true;
-    unlock_and_wake(self);
+    unlock_and_wake(self, is_first);
 }
 
 bool
@@ -217,6 +220,24 @@ ad_async_producer_new(struct ArrowAsyncDeviceStreamHandler *handler,
     self->handler = handler;
     handler->producer = &self->shown;
     *out = self;
+    return AD_OK;
+}
+
+void
+ad_async_producer_set_device_type(ad_async_producer *self, int32_t type)
+{
+    self->shown.device_type = type;
+}
+
+ad_status
+ad_async_producer_set_metadata(ad_async_producer *self, const char *metadata,
+                               ad_error *err)
+{
+    char *copy;
+    AD_RETURN_IF_ERR(ad_metadata_copy(metadata, &copy, err));
+    free(self->metadata);
+    self->metadata = copy;
+    self->shown.additional_metadata = copy;
     return AD_OK;
 }
 

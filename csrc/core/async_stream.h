@@ -31,8 +31,9 @@ typedef enum ad_async_poll {
 } ad_async_poll;
 
 /* How the outside is told. `call` comes from any thread, the peer's included,
- * at most once per AD_ASYNC_PENDING; it must be short, and must not call back
- * into this end. `owner` gains a reference, which is dropped after the last
+ * at most once per AD_ASYNC_PENDING, and a producer's once more when the
+ * consumer ends the stream; it must be short, and must not call back into this
+ * end. `owner` gains a reference, which is dropped after the last
  * call. All may be NULL. */
 typedef struct ad_async_wake {
     void (*call)(void *context);
@@ -137,6 +138,12 @@ AD_MUST_CHECK ad_status
 ad_async_producer_new(struct ArrowAsyncDeviceStreamHandler *handler,
                       const ad_async_producer_options *options,
                       ad_async_producer **out, ad_error *err);
+
+/* Before the start: what was not known to begin with. */
+void ad_async_producer_set_device_type(ad_async_producer *producer,
+                                       int32_t type);
+AD_MUST_CHECK ad_status ad_async_producer_set_metadata(
+    ad_async_producer *producer, const char *metadata, ad_error *err);
 
 /* Calls that reach the handler (start, send, finish, fail) come from one
  * thread at a time, which need not be the same, and never out of the wake-up

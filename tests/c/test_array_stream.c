@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stddef.h>
 
 #include "core/array_stream.h"
 #include "trees.h"
@@ -407,86 +408,77 @@ test_pass_through_checks(void)
 }
 
 /* Batches of plain columns are checked by their shape: each rule of it. */
-static void
-spoil(struct ArrowArray *batch, int i)
-{
-    struct ArrowArray *column = batch->children[1];
-    switch (i) {
-        case 1:
-            batch->n_children = 2;
-            break;
-        case 2:
-            batch->n_buffers = 2;
-            break;
-        case 3:
-            batch->length = -1;
-            break;
-        case 4:
-            batch->null_count = 1;
-            break;
-        case 5:
-            column->length = 1;
-            break;
-        case 6:
-            column->null_count = 3;
-            break;
-        case 7:
-            column->null_count = -2;
-            break;
-        case 8:
-            column->null_count = 1;
-            break;
-        case 9:
-            column->n_buffers = 3;
-            break;
-        case 10:
-            column->offset = -1;
-            break;
-        case 11:
-            column->offset = INT64_MAX - 1;
-            break;
-        case 12:
-            column->n_children = 1;
-            break;
-        case 13:
-            column->buffers[1] = NULL;
-            break;
-        case 14:
-            column->buffers = NULL;
-            break;
-        case 15:
-            batch->offset = 1;
-            break;
-        default:
-            break;
-    }
-}
+typedef struct change {
+    bool of_column; /* else of the batch itself */
+    size_t at;      /* of the member; all of them have 8 bytes */
+    int64_t value;
+    bool is_sound;
+} change;
 
-static int spoiled;
+#define OF_BATCH(name, x) false, offsetof(struct ArrowArray, name), x
+#define OF_COLUMN(name, x) true, offsetof(struct ArrowArray, name), x
+#define NO_DATA ((size_t)-1)
+
+static const change changes[] = {
+    {OF_BATCH(length, 2), true},
+    {OF_BATCH(length, 1), true},
+    {OF_BATCH(null_count, -1), true},
+    {OF_COLUMN(null_count, -1), true},
+    {OF_COLUMN(offset, 7), true},
+    {OF_COLUMN(length, 3), true},
+    {OF_BATCH(n_children, 2), false},
+    {OF_BATCH(n_buffers, 2), false},
+    {OF_BATCH(length, -1), false},
+    {OF_BATCH(null_count, 1), false},
+    {OF_BATCH(offset, 1), false},
+    /* The columns would end where no size may be any more. */
+    {OF_BATCH(offset, INT64_MAX / 128), false},
+    {OF_BATCH(children, 0), false},
+    {OF_COLUMN(length, 1), false},
+    {OF_COLUMN(null_count, 3), false},
+    {OF_COLUMN(null_count, -2), false},
+    {OF_COLUMN(null_count, 1), false},
+    {OF_COLUMN(n_buffers, 3), false},
+    {OF_COLUMN(offset, -1), false},
+    {OF_COLUMN(offset, INT64_MAX - 1), false},
+    {OF_COLUMN(n_children, 1), false},
+    {OF_COLUMN(buffers, 0), false},
+    {OF_COLUMN(dictionary, 64), false},
+    {true, NO_DATA, 0, false},
+};
+
+static const change *changed;
 
 static int
-get_spoiled(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
+get_changed(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
 {
     CHECK_INT(get_next(self, out), 0);
-    spoil(&out->array, spoiled);
+    struct ArrowArray *node =
+        changed->of_column ? out->array.children[1] : &out->array;
+    if (changed->at == NO_DATA) {
+        node->buffers[1] = NULL;
+    } else {
+        memcpy((char *)node + changed->at, &changed->value, 8);
+    }
     return 0;
 }
 
 static void
 test_plain_batches_are_checked(void)
 {
-    for (spoiled = 0; spoiled <= 15; spoiled++) {
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         producer p = sound(1);
         p.n_columns = 3;
+        changed = &changes[i];
         struct ArrowDeviceArrayStream foreign = struct_of(&p);
-        foreign.get_next = get_spoiled;
+        foreign.get_next = get_changed;
         ad_array_stream *stream;
         struct ArrowDeviceArray batch;
         CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
         struct ArrowDeviceArrayStream out = export_of(stream);
         ad_array_stream_unref(stream);
-        CHECK_INT(out.get_next(&out, &batch), spoiled == 0 ? 0 : EINVAL);
-        if (spoiled == 0) {
+        CHECK_INT(out.get_next(&out, &batch), changed->is_sound ? 0 : EINVAL);
+        if (changed->is_sound) {
             batch.array.release(&batch.array);
         }
         out.release(&out);
@@ -633,7 +625,8 @@ open_own(own_source *source)
 static void
 test_source_fails_once_and_for_all(void)
 {
-    own_source source = {{own_next, own_error, own_destroy}, 1, 0, {TYPE, 0}};
+    own_source source = {
+        {own_next, own_error, own_destroy, NULL}, 1, 0, {TYPE, 0}};
     ad_array_stream *stream = open_own(&source);
     struct ArrowDeviceArrayStream out = export_of(stream);
     ad_array_stream_unref(stream);
@@ -654,7 +647,7 @@ static void
 test_source_on_other_device_type(void)
 {
     own_source source = {
-        {own_next, NULL, own_destroy}, 1, 0, {ARROW_DEVICE_VPI, 0}};
+        {own_next, NULL, own_destroy, NULL}, 1, 0, {ARROW_DEVICE_VPI, 0}};
     ad_array_stream *stream = open_own(&source);
     ad_array array;
     bool is_end;

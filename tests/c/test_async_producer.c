@@ -360,6 +360,57 @@ test_cancel_wakes_a_producer_that_waits(void)
     done(producer, &handler, "snr");
 }
 
+/* Its source may be what it waits for. */
+static void
+test_the_end_wakes_a_producer_that_has_credit(void)
+{
+    for (int is_request = 0; is_request < 2; is_request++) {
+        fake_handler handler;
+        handler_init(&handler);
+        handler.requests = 5;
+        ad_async_producer *producer = producer_of(&handler);
+        struct ArrowAsyncProducer *shown = handler.shown.producer;
+        start(producer, AD_ASYNC_READY);
+        CHECK_INT(n_wakes, 0);
+        for (int i = 0; i < 3; i++) {
+            if (is_request) {
+                shown->request(shown, 0);
+            } else {
+                shown->cancel(shown);
+            }
+            CHECK_INT(n_wakes, 1);
+        }
+        CHECK_INT(ad_async_producer_poll(producer), AD_ASYNC_END);
+        CHECK_INT(ad_async_producer_finish(producer, NULL),
+                  is_request ? AD_ERR_EXCHANGE : AD_OK);
+        shown->cancel(shown);
+        CHECK_INT(n_wakes, 1);
+        done(producer, &handler, is_request ? "ser" : "snr");
+    }
+}
+
+static void
+test_what_is_told_before_the_start(void)
+{
+    fake_handler handler;
+    handler_init(&handler);
+    ad_async_producer *producer = producer_of(&handler);
+    char *blob = blob_of("rows", "5");
+    ad_async_producer_set_device_type(producer, ARROW_DEVICE_EXT_DEV);
+    CHECK_INT(ad_async_producer_set_metadata(producer, blob, NULL), AD_OK);
+    free(blob);
+    CHECK_INT(handler.shown.producer->device_type, ARROW_DEVICE_EXT_DEV);
+    check_blob(handler.shown.producer->additional_metadata, "rows", "5");
+    CHECK_INT(ad_async_producer_set_metadata(producer, NULL, NULL), AD_OK);
+    CHECK(handler.shown.producer->additional_metadata == NULL);
+    CHECK_INT(
+        ad_async_producer_set_metadata(producer, "\377\377\377\377", NULL),
+        AD_ERR_ARROW);
+    start(producer, AD_ASYNC_READY);
+    finish(producer);
+    done(producer, &handler, "snr");
+}
+
 static void
 test_struct_lives_as_long_as_a_task(void)
 {
@@ -642,6 +693,8 @@ main(void)
         CHECK_TEST(test_producer_that_is_dropped),
         CHECK_TEST(test_cancel),
         CHECK_TEST(test_cancel_wakes_a_producer_that_waits),
+        CHECK_TEST(test_the_end_wakes_a_producer_that_has_credit),
+        CHECK_TEST(test_what_is_told_before_the_start),
         CHECK_TEST(test_struct_lives_as_long_as_a_task),
         CHECK_TEST(test_event_of_a_host_array_is_waited_for),
         CHECK_TEST(test_refused_schema),

@@ -8,6 +8,7 @@
 #include "core/transfer.h"
 #include "device/backend.h"
 #include "device/software.h"
+#include "device/software_engine.h"
 
 #include "strided.h"
 
@@ -215,6 +216,90 @@ test_bits(void)
     ad_tensor_clear(&memory.tensor);
 }
 
+/* --- moves that are begun ------------------------------------------------- */
+
+static const int64_t values[] = {1, 2, 3, 4};
+
+/* Values on the device that will be there once `queue` is released. */
+static void
+pending_array(uint64_t queue, ad_array *out)
+{
+    const void *buffers[] = {NULL, values};
+    const ad_stream_choice choice = {true, {queue}, NULL};
+    const ad_array_spec spec = {
+        .schema = ad_schema_primitive("l"),
+        .device = AD_CPU,
+        .length = 4,
+        .n_buffers = 2,
+        .buffers = buffers,
+    };
+    ad_array on_host;
+    ok(ad_array_build(&spec, &on_host, &err));
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    ok(ad_array_copy_to(&on_host, here, &choice, out, &err));
+    ad_array_clear(&on_host);
+}
+
+/* A copy to the host is begun without a wait; `is_dropped`: given up, so that
+ * nobody but the device knows the memory that is written. */
+static void
+check_move(bool is_dropped)
+{
+    const struct ad_backend *backend;
+    uint64_t queue;
+    ad_place place;
+    ad_array source, found;
+    ad_array_move move;
+    bool is_done;
+    CHECK_INT(ad_engine_queue_create(0, NULL, &queue), AD_ENGINE_OK);
+    pending_array(queue, &source);
+    ok(ad_array_move_begin(&source, AD_CPU, NULL, &move, &err));
+    ad_array_clear(&source);
+    ok(ad_sync_query(move.array.sync, &is_done, &err));
+    CHECK(!is_done);
+    if (is_dropped) {
+        ad_array_move_drop(&move);
+        CHECK(move.array.node == NULL);
+    }
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    if (!is_dropped) {
+        ok(ad_array_move_end(&move, &found, &err));
+        CHECK(found.sync == NULL && ad_device_equal(found.device, AD_CPU));
+        CHECK(memcmp(found.node->buffers[1], values, sizeof(values)) == 0);
+        ad_array_clear(&found);
+    }
+    ok(ad_backend_open(here.type, &backend, &err));
+    ok(backend->home(here, &place, &err));
+    ok(ad_parked_wait(place, &err));
+    CHECK_INT(ad_parked_count(), 0);
+    CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);
+}
+
+static void
+test_move_to_the_host_is_waited_for_at_its_end(void)
+{
+    check_move(false);
+}
+
+static void
+test_move_that_is_given_up_keeps_the_memory(void)
+{
+    check_move(true);
+}
+
+static void
+test_moves_that_copy_nothing(void)
+{
+    const ad_device pinned = {ARROW_DEVICE_CUDA_HOST, 0};
+    const ad_device cuda = {ARROW_DEVICE_CUDA, 0};
+    CHECK_INT(ad_move_for(here, here), AD_MOVE_NONE);
+    CHECK_INT(ad_move_for(pinned, AD_CPU), AD_MOVE_RELABEL);
+    CHECK_INT(ad_move_for(pinned, cuda), AD_MOVE_RELABEL);
+    CHECK_INT(ad_move_for(AD_CPU, pinned), AD_MOVE_COPY);
+    CHECK_INT(ad_move_for(here, there), AD_MOVE_COPY);
+    CHECK_INT(ad_move_for(here, AD_CPU), AD_MOVE_COPY);
+}
+
 /* --- faults -------------------------------------------------------------- */
 
 static ad_status
@@ -265,6 +350,9 @@ main(void)
         CHECK_TEST(test_packed_elements),
         CHECK_TEST(test_no_such_device),
         CHECK_TEST(test_bits),
+        CHECK_TEST(test_move_to_the_host_is_waited_for_at_its_end),
+        CHECK_TEST(test_move_that_is_given_up_keeps_the_memory),
+        CHECK_TEST(test_moves_that_copy_nothing),
         CHECK_TEST(test_allocations_that_fail),
     };
     strided_prepare();

@@ -1,0 +1,41 @@
+/* A thread that feeds an async stream's consumer from a pull stream: for
+ * streams whose next batch may block, and consumers who are asked by nobody.
+ */
+#ifndef AD_CORE_ASYNC_FEED_H
+#define AD_CORE_ASYNC_FEED_H
+
+#include "core/array_stream.h"
+#include "core/async_bell.h"
+#include "core/async_stream.h"
+
+typedef struct ad_async_feed ad_async_feed;
+
+/* Start the thread. `producer`, which rings `bell` and was not started, and
+ * the reference to `stream`, which nobody else reads, are taken over on
+ * success. `done` (NULL allowed) is rung when the stream is over. */
+AD_MUST_CHECK ad_status ad_async_feed_start(ad_async_producer *producer,
+                                            ad_bell *bell,
+                                            ad_array_stream *stream,
+                                            ad_bell *done, ad_async_feed **out,
+                                            ad_error *err);
+
+/* End the stream with ECANCELED, as soon as the call returns that the thread
+ * is in. From any thread. */
+void ad_async_feed_stop(ad_async_feed *feed);
+
+/* The handler was released, and *status and *err say how it ended. */
+bool ad_async_feed_is_over(ad_async_feed *feed, ad_status *status,
+                           ad_error *err);
+
+/* The pull stream, once it is over. Borrowed. */
+ad_array_stream *ad_async_feed_stream(ad_async_feed *feed);
+
+/* The thread goes on. */
+void ad_async_feed_unref(ad_async_feed *feed);
+
+/* Stop all of them, start no more, and wait, for some seconds at most, until
+ * their threads are gone. Called, without the GIL, when the interpreter is
+ * about to go. */
+void ad_async_feed_stop_all(void);
+
+#endif /* AD_CORE_ASYNC_FEED_H */

@@ -1,0 +1,49 @@
+/* A consumer and the bell that its producer rings: what an event loop, or a
+ * thread that blocks, reads an async stream with.
+ */
+#ifndef AD_CORE_ASYNC_INBOX_H
+#define AD_CORE_ASYNC_INBOX_H
+
+#include "core/async_bell.h"
+#include "core/async_stream.h"
+
+/* Counted, since a stream may be read by one and cancelled by another. The
+ * last reference closes the consumer, which calls foreign code; but not in a
+ * child that was forked, where the producer's threads are not. */
+typedef struct ad_async_inbox {
+    ad_owner base;
+    ad_async_consumer *consumer;
+    ad_bell *bell;
+    unsigned generation; /* of the process */
+} ad_async_inbox;
+
+/* `outlives`: as ad_async_consumer_options.producer_outlives_tasks. */
+AD_MUST_CHECK ad_status ad_async_inbox_new(int64_t queue_size, bool outlives,
+                                           ad_async_inbox **out,
+                                           ad_error *err);
+void ad_async_inbox_unref(ad_async_inbox *inbox); /* NULL allowed */
+
+/* Batches that were taken out at one go: `n` of them, from `next` on. */
+typedef struct ad_async_burst {
+    ad_async_batch *batches;
+    int64_t size;
+    int64_t next;
+    int64_t n;
+} ad_async_burst;
+
+AD_MUST_CHECK ad_status ad_async_burst_init(ad_async_burst *burst,
+                                            int64_t size, ad_error *err);
+void ad_async_burst_clear(ad_async_burst *burst);
+
+/* The first one, where there is one. */
+ad_async_batch ad_async_burst_take(ad_async_burst *burst);
+
+/* Pop what is there into an empty burst. *poll, and an error, are of the first
+ * pop: an end or an error behind batches stays, and the next call meets it. A
+ * bell that was rung for what is taken here is silent afterwards. */
+AD_MUST_CHECK ad_status ad_async_inbox_fill(ad_async_inbox *inbox,
+                                            ad_async_burst *burst,
+                                            ad_async_poll *poll,
+                                            ad_error *err);
+
+#endif /* AD_CORE_ASYNC_INBOX_H */

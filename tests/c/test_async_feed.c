@@ -1,0 +1,420 @@
+/* Bells, inboxes, and the thread that feeds a consumer from a pull stream: its
+ * every end, with a consumer of ours on this thread or a foreign one. */
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+#include "async_ends.h"
+#include "core/async_feed.h"
+#include "core/async_inbox.h"
+
+#define PATIENCE_MS 20000
+
+/* --- a source of batches ------------------------------------------------------- */
+
+/* Gives `n` batches (-1: for ever), the i-th of i + 1 rows, then fails with
+ * `code`, where there is one. */
+typedef struct counter {
+    ad_batch_source base;
+    long n;
+    long at;
+    int code;
+} counter;
+
+static atomic_int live_sources;
+static atomic_long n_given;
+
+static ad_status
+counter_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
+{
+    counter *self = (counter *)base;
+    *is_end = self->at == self->n;
+    if (!*is_end) {
+        *out = array_of(self->at % 100 + 1);
+        self->at++;
+        atomic_fetch_add(&n_given, 1);
+        return AD_OK;
+    }
+    return self->code == 0 ? AD_OK
+                           : ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+                                     "the source is broken");
+}
+
+static const char *
+counter_last_error(ad_batch_source *base, int *code)
+{
+    *code = ((counter *)base)->code;
+    return "the source is broken, in full";
+}
+
+static void
+counter_destroy(ad_batch_source *base)
+{
+    free(base);
+    atomic_fetch_sub(&live_sources, 1);
+}
+
+static ad_array_stream *
+stream_of(long n, int code)
+{
+    counter *source = calloc(1, sizeof(*source));
+    ad_array_stream *stream;
+    source->base = (ad_batch_source){.next = counter_next,
+                                     .last_error = counter_last_error,
+                                     .destroy = counter_destroy};
+    source->n = n;
+    source->code = code;
+    atomic_store(&n_given, 0);
+    atomic_fetch_add(&live_sources, 1);
+    CHECK_INT(ad_array_stream_from_source(&source->base,
+                                          ad_schema_primitive("l"),
+                                          ARROW_DEVICE_CPU, &stream, NULL),
+              AD_OK);
+    return stream;
+}
+
+/* --- both ends -------------------------------------------------------------------- */
+
+typedef struct ends {
+    ad_async_inbox *inbox;
+    ad_bell *done;
+    ad_async_feed *feed;
+} ends;
+
+static void
+start(ends *self, long n, int code, int64_t queue_size)
+{
+    ad_bell *bell;
+    ad_async_producer *producer;
+    ad_error err;
+    CHECK_INT(ad_async_inbox_new(queue_size, false, &self->inbox, NULL),
+              AD_OK);
+    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
+    CHECK_INT(ad_bell_new(&self->done, NULL), AD_OK);
+    const ad_async_producer_options options = {.wake = ad_bell_wake(bell)};
+    CHECK_INT(
+        ad_async_producer_new(ad_async_consumer_handler(self->inbox->consumer),
+                              &options, &producer, NULL),
+        AD_OK);
+    CHECK_INT(ad_async_feed_start(producer, bell, stream_of(n, code),
+                                  self->done, &self->feed, &err),
+              AD_OK);
+    ad_bell_unref(bell);
+}
+
+/* Up to `n` batches, or all for -1: how many, and how it ended. */
+static long
+read_up_to(ad_async_inbox *inbox, long n, ad_status *status, ad_error *err)
+{
+    ad_async_burst burst;
+    ad_async_poll poll = AD_ASYNC_READY;
+    long count = 0;
+    CHECK_INT(ad_async_burst_init(&burst, 3, NULL), AD_OK);
+    *status = AD_OK;
+    while (count != n) {
+        if (burst.n == 0) {
+            *status = ad_async_inbox_fill(inbox, &burst, &poll, err);
+            if (*status != AD_OK || poll == AD_ASYNC_END) {
+                break;
+            }
+        }
+        if (burst.n == 0) {
+            ad_bell_wait(inbox->bell, PATIENCE_MS);
+            CHECK(ad_bell_take(inbox->bell));
+            continue;
+        }
+        ad_async_batch batch = ad_async_burst_take(&burst);
+        CHECK_INT(batch.array.length, count % 100 + 1);
+        ad_async_batch_clear(&batch);
+        count++;
+    }
+    ad_async_burst_clear(&burst);
+    return count;
+}
+
+static ad_status
+wait_for_end(ends *self, ad_error *err)
+{
+    ad_status status = AD_OK;
+    while (!ad_async_feed_is_over(self->feed, &status, err)) {
+        ad_bell_wait(self->done, PATIENCE_MS);
+        CHECK(ad_bell_take(self->done));
+    }
+    return status;
+}
+
+static void
+end(ends *self)
+{
+    ad_async_inbox_unref(self->inbox);
+    ad_async_feed_unref(self->feed);
+    ad_bell_unref(self->done);
+}
+
+/* Threads may drop their references a moment later. */
+static void
+check_all_gone(void)
+{
+    for (int i = 0; i < PATIENCE_MS && atomic_load(&live_sources) > 0; i++) {
+        (void)poll(NULL, 0, 1);
+    }
+    CHECK_INT(atomic_load(&live_sources), 0);
+    check_nothing_lives();
+}
+
+/* --- tests ---------------------------------------------------------------------------- */
+
+static void
+test_bell(void)
+{
+    ad_bell *bell;
+    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
+    CHECK(!ad_bell_take(bell));
+    ad_bell_wait(bell, 1);
+    ad_bell_ring(bell);
+    ad_bell_ring(bell);
+    ad_bell_wait(bell, -1);
+    CHECK(ad_bell_take(bell));
+    CHECK(!ad_bell_take(bell));
+    ad_bell_unref(bell);
+    ad_bell_unref(NULL);
+}
+
+static void
+test_no_more_files(void)
+{
+    struct rlimit before, none;
+    ad_async_inbox *inbox;
+    ad_error err;
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ad_status status = ad_async_inbox_new(5, false, &inbox, &err);
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_INT(status, AD_ERR_EXCHANGE);
+    CHECK_INT(err.code, EMFILE);
+    CHECK_HAS(err.message, "no file descriptor for an async stream");
+}
+
+static void
+test_inbox_out_of_range(void)
+{
+    ad_async_inbox *inbox;
+    ad_error err;
+    CHECK_INT(ad_async_inbox_new(0, false, &inbox, &err), AD_ERR_VALUE);
+    CHECK_HAS(err.message, "queue_size is 0");
+}
+
+static void
+test_whole_stream(void)
+{
+    static const long counts[] = {0, 1, 2, 1000};
+    for (int i = 0; i < 4; i++) {
+        for (int64_t queue_size = 1; queue_size <= 64; queue_size *= 4) {
+            ends self;
+            ad_status status;
+            ad_error err;
+            start(&self, counts[i], 0, queue_size);
+            CHECK_INT(read_up_to(self.inbox, -1, &status, &err), counts[i]);
+            CHECK_INT(status, AD_OK);
+            CHECK_INT(wait_for_end(&self, &err), AD_OK);
+            CHECK(ad_async_consumer_is_released(self.inbox->consumer));
+            end(&self);
+            check_all_gone();
+        }
+    }
+}
+
+static void
+test_source_that_fails(void)
+{
+    for (long at = 0; at < 5; at++) {
+        ends self;
+        ad_status status;
+        ad_error err;
+        ad_async_error said;
+        start(&self, at, ENOSPC, 4);
+        CHECK_INT(read_up_to(self.inbox, -1, &status, &err), at);
+        CHECK_INT(status, AD_ERR_EXCHANGE);
+        CHECK(ad_async_consumer_error(self.inbox->consumer, &said));
+        CHECK_INT(said.code, ENOSPC);
+        CHECK_STR(said.message, "the source is broken, in full");
+        CHECK_INT(wait_for_end(&self, &err), AD_ERR_EXCHANGE);
+        CHECK_INT(err.code, ENOSPC);
+        CHECK_STR(ad_array_stream_last_error(ad_async_feed_stream(self.feed)),
+                  "the source is broken, in full");
+        end(&self);
+        check_all_gone();
+    }
+}
+
+static void
+test_consumer_cancels(void)
+{
+    for (long at = 0; at < 20; at++) {
+        ends self;
+        ad_status status;
+        ad_error err;
+        start(&self, -1, 0, 4);
+        CHECK_INT(read_up_to(self.inbox, at, &status, &err), at);
+        ad_async_consumer_cancel(self.inbox->consumer);
+        CHECK_INT(wait_for_end(&self, &err), AD_OK);
+        end(&self);
+        check_all_gone();
+    }
+}
+
+/* One batch is asked for ahead. */
+static void
+test_consumer_that_is_silent(void)
+{
+    ends self;
+    ad_status status;
+    ad_error err;
+    start(&self, -1, 0, 4);
+    for (int i = 0; i < PATIENCE_MS && atomic_load(&n_given) < 5; i++) {
+        (void)poll(NULL, 0, 1);
+    }
+    (void)poll(NULL, 0, 5);
+    CHECK_INT(atomic_load(&n_given), 5);
+    ad_async_feed_stop(self.feed);
+    ad_async_feed_stop(self.feed);
+    CHECK_INT(wait_for_end(&self, &err), AD_OK);
+    ad_async_burst burst;
+    ad_async_poll poll;
+    CHECK_INT(ad_async_burst_init(&burst, 64, NULL), AD_OK);
+    CHECK_INT(ad_async_inbox_fill(self.inbox, &burst, &poll, &err), AD_OK);
+    CHECK_INT(burst.n, 4);
+    ad_async_burst_clear(&burst);
+    CHECK_INT(read_up_to(self.inbox, -1, &status, &err), 0);
+    CHECK_INT(status, AD_ERR_EXCHANGE);
+    CHECK_INT(err.code, ECANCELED);
+    end(&self);
+    check_all_gone();
+}
+
+static void
+test_consumer_that_is_gone(void)
+{
+    for (int i = 0; i < 20; i++) {
+        ends self;
+        ad_status status;
+        ad_error err;
+        start(&self, -1, 0, 1 + i % 5);
+        CHECK_INT(read_up_to(self.inbox, i % 4, &status, &err), i % 4);
+        ad_async_inbox_unref(self.inbox);
+        self.inbox = NULL;
+        CHECK_INT(wait_for_end(&self, &err), AD_OK);
+        end(&self);
+        check_all_gone();
+    }
+}
+
+/* Nobody asks for the outcome. */
+static void
+test_feed_that_is_let_go(void)
+{
+    ends self;
+    ad_status status;
+    ad_error err;
+    start(&self, 100, 0, 8);
+    ad_async_feed_unref(self.feed);
+    CHECK_INT(read_up_to(self.inbox, -1, &status, &err), 100);
+    CHECK_INT(status, AD_OK);
+    ad_async_inbox_unref(self.inbox);
+    ad_bell_unref(self.done);
+    check_all_gone();
+}
+
+static void
+test_no_memory(void)
+{
+    ad_async_inbox *inbox;
+    ad_async_burst burst;
+    ad_bell *bell;
+    ad_async_producer *producer;
+    ad_async_feed *feed;
+    for (long n = 1; n <= 3; n++) {
+        check_fail_nth(n);
+        CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_ERR_MEMORY);
+    }
+    check_fail_nth(1);
+    CHECK_INT(ad_async_burst_init(&burst, 5, NULL), AD_ERR_MEMORY);
+    CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_OK);
+    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
+    const ad_async_producer_options options = {.wake = ad_bell_wake(bell)};
+    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(inbox->consumer),
+                                    &options, &producer, NULL),
+              AD_OK);
+    ad_array_stream *stream = stream_of(3, 0);
+    check_fail_nth(1);
+    CHECK_INT(ad_async_feed_start(producer, bell, stream, NULL, &feed, NULL),
+              AD_ERR_MEMORY);
+    ad_array_stream_unref(stream);
+    ad_async_producer_close(producer);
+    ad_bell_unref(bell);
+    ad_async_inbox_unref(inbox);
+    check_all_gone();
+}
+
+/* The last one: no thread is started any more. */
+static void
+test_stop_all(void)
+{
+    ends some[4];
+    ad_error err;
+    for (int i = 0; i < 4; i++) {
+        start(&some[i], -1, 0, 4);
+    }
+    ad_async_feed_stop_all();
+    for (int i = 0; i < 4; i++) {
+        ad_status status;
+        CHECK(ad_async_feed_is_over(some[i].feed, &status, &err));
+        CHECK_INT(status, AD_OK);
+        end(&some[i]);
+    }
+    check_all_gone();
+
+    ad_async_inbox *inbox;
+    ad_bell *bell;
+    ad_async_producer *producer;
+    ad_async_feed *feed;
+    CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_OK);
+    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
+    const ad_async_producer_options options = {.wake = ad_bell_wake(bell)};
+    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(inbox->consumer),
+                                    &options, &producer, NULL),
+              AD_OK);
+    ad_array_stream *stream = stream_of(3, 0);
+    CHECK_INT(ad_async_feed_start(producer, bell, stream, NULL, &feed, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "about to exit");
+    ad_array_stream_unref(stream);
+    ad_async_producer_close(producer);
+    ad_bell_unref(bell);
+    ad_async_inbox_unref(inbox);
+    check_all_gone();
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_bell),
+        CHECK_TEST(test_no_more_files),
+        CHECK_TEST(test_inbox_out_of_range),
+        CHECK_TEST(test_whole_stream),
+        CHECK_TEST(test_source_that_fails),
+        CHECK_TEST(test_consumer_cancels),
+        CHECK_TEST(test_consumer_that_is_silent),
+        CHECK_TEST(test_consumer_that_is_gone),
+        CHECK_TEST(test_feed_that_is_let_go),
+        CHECK_TEST(test_no_memory),
+        CHECK_TEST(test_stop_all),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}
