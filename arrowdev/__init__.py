@@ -19,6 +19,7 @@ from arrowdev._core import (
     __version__,
     array,
     array_stream,
+    concat_streams,
     convert,
     device,
     devices,
@@ -31,10 +32,12 @@ from arrowdev._core import (
     validate,
 )
 from arrowdev._wrappers import as_device, as_host
+from arrowdev.aio import AsyncArrayStream
 
 __all__ = [
     "Array",
     "ArrayStream",
+    "AsyncArrayStream",
     "Buffer",
     "Device",
     "DeviceError",
@@ -48,6 +51,7 @@ __all__ = [
     "array_stream",
     "as_device",
     "as_host",
+    "concat_streams",
     "convert",
     "device",
     "devices",

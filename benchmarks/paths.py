@@ -8,7 +8,6 @@ row can be repeated by hand, from this folder:
 
 import re
 from dataclasses import dataclass
-from itertools import chain
 
 
 class DeviceOnly:
@@ -292,73 +291,6 @@ def single_steps():
     )
 
 
-class HostStream:
-    """Shows the C stream of a reader alone, so that no consumer can take a short cut."""
-
-    __slots__ = ("__arrow_c_stream__",)
-
-    def __init__(self, reader):
-        self.__arrow_c_stream__ = reader.__arrow_c_stream__
-
-
-def batches(make, batch):
-    """next() of one stream after the other, each made of pyarrow's by `make`."""
-    import pyarrow as pa
-
-    def readers():
-        while True:
-            yield pa.RecordBatchReader.from_batches(batch.schema, [batch] * 2000)
-
-    return chain.from_iterable(make(HostStream(reader)) for reader in readers()).__next__
-
-
-def streams():
-    """One batch of a stream: of pyarrow's making, and of arrowdev's own."""
-    for count in (1, 10):
-        yield Path(
-            f"one batch of a stream of pyarrow's, {count} columns",
-            MORE,
-            Case("arrowdev", "step()", "step = batches(ad.array_stream, batch)"),
-            (
-                Case(
-                    "pyarrow", "step()", "step = batches(pa.RecordBatchReader.from_stream, batch)"
-                ),
-            ),
-            f"{AD}; {PA}; from paths import batches, columns; batch = columns({count})",
-        )
-    yield Path(
-        "one batch of arrowdev's own, 1 column, to pyarrow",
-        MORE,
-        Case(
-            "arrowdev",
-            "step()",
-            "from itertools import repeat; "
-            "reader = pa.RecordBatchReader.from_stream(ad.array_stream(repeat(batch))); "
-            "step = reader.__next__",
-        ),
-        setup=f"{AD}; {PA}; from paths import columns; batch = ad.array(columns(1))",
-    )
-    yield Path(
-        "one batch of a stream of arrowdev's own, 1 column",
-        MORE,
-        Case(
-            "arrowdev",
-            "step()",
-            "from itertools import repeat; "
-            "step = ad.array_stream(repeat(ad.array(batch))).__next__",
-        ),
-        (
-            Case(
-                "pyarrow",
-                "step()",
-                "from itertools import repeat; "
-                "step = pa.RecordBatchReader.from_batches(batch.schema, repeat(batch)).__next__",
-            ),
-        ),
-        f"{AD}; {PA}; from paths import columns; batch = columns(1)",
-    )
-
-
 def all_paths(only=""):
     makers = (
         numpy_to_capsules,
@@ -369,7 +301,6 @@ def all_paths(only=""):
         tensor_to_tvm,
         per_column,
         single_steps,
-        streams,
     )
     paths = (path for maker in makers for path in maker())
     return [path for path in paths if re.search(only, path.name)]

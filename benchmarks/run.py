@@ -9,6 +9,7 @@ the ratio of the medians; the ratio of the minima is disturbed least.
 import argparse
 import contextlib
 import gc
+import importlib
 import json
 import os
 import platform
@@ -34,7 +35,13 @@ MEMORY_ROW = "bytes held per imported column"
 MEMORY_GOAL = Goal(at_most=64)
 MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
 DEVICE_MARKERS = ("<!-- devices: begin -->", "<!-- devices: end -->")
-DEVICE_GROUPS = ("devices", "copies", "gpu")
+STREAM_MARKERS = ("<!-- streams: begin -->", "<!-- streams: end -->")
+PLACES = {
+    "devices": DEVICE_MARKERS,
+    "copies": DEVICE_MARKERS,
+    "gpu": DEVICE_MARKERS,
+    "streams": STREAM_MARKERS,
+}
 
 
 def progress(text):
@@ -159,10 +166,11 @@ def compare(ours, peer, path):
 
 
 def judge(row, goal):
-    """A goal is about the first peer, and about nothing if that is missing."""
-    if goal is None or not row["peers"] or "not_measured" in row["peers"][0]:
+    """A goal is about the first peer, and about nothing if that is missing; without any it is
+    about arrowdev alone."""
+    if goal is None or (row["peers"] and "not_measured" in row["peers"][0]):
         return
-    first = row["peers"][0]
+    first = row["peers"][0] if row["peers"] else {"ratio": row["ours"]["median"]}
     row["value"] = first.get("ratio", first.get("overhead"))
     row["met"] = goal.met(row["value"])
 
@@ -185,20 +193,19 @@ def measure_memory():
     return row
 
 
-def measure_devices(only, repeats, seconds):
-    """The rows of devices.py; each part has a process and a runtime of its own."""
-    from devices import PARTS
-
-    for part in PARTS:
-        progress(f"devices: {part}")
+def measure_elsewhere(module, only, repeats, seconds):
+    """The rows of devices.py or streams.py; each part has a process of its own."""
+    for part in importlib.import_module(module).PARTS:
+        progress(f"{module}: {part}")
         done = subprocess.run(
-            [sys.executable, str(HERE / "devices.py"), part, "--only", only,
+            [sys.executable, str(HERE / f"{module}.py"), part, "--only", only,
              "--repeats", str(repeats), "--seconds", str(seconds)],
+            env=os.environ | ({"PYTHONMALLOC": "malloc"} if part == "memory" else {}),
             stdout=subprocess.PIPE,
             text=True,
         )  # fmt: skip
         if done.returncode:
-            raise SystemExit(f"devices.py {part} failed")
+            raise SystemExit(f"{module}.py {part} failed")
         yield from json.loads(done.stdout.splitlines()[-1])
 
 
@@ -236,18 +243,19 @@ def measure_all(arguments):
     repeats = arguments.repeats or (3 if arguments.quick else 101)
     seconds = 0.0002 if arguments.quick else 0.0005
     report = {"conditions": conditions(repeats, seconds), "paths": []}
-    paths = [] if arguments.devices else all_paths(arguments.only)
+    elsewhere = "devices" if arguments.devices else "streams" if arguments.streams else None
+    paths = [] if elsewhere else all_paths(arguments.only)
     gc.disable()  # between the statements too; timeit turns it off inside
     for index, path in enumerate(paths, 1):
         progress(f"{index}/{len(paths)} {path.name}")
         report["paths"].append(measure_path(path, repeats, seconds))
         gc.collect()
     gc.enable()
-    if not arguments.devices and re.search(arguments.only, MEMORY_ROW):
+    if elsewhere:
+        report["paths"].extend(measure_elsewhere(elsewhere, arguments.only, repeats, seconds))
+    elif re.search(arguments.only, MEMORY_ROW):
         progress(MEMORY_ROW)
         report["paths"].append(measure_memory())
-    if arguments.devices:
-        report["paths"].extend(measure_devices(arguments.only, repeats, seconds))
     progress("")
     return report
 
@@ -326,9 +334,9 @@ def markdown_table(report):
 
 
 def write_markdown(file, report):
-    """The rows of the host, and those of devices, each to its place."""
-    for markers, is_device in ((MARKERS, False), (DEVICE_MARKERS, True)):
-        rows = [row for row in report["paths"] if (row["group"] in DEVICE_GROUPS) == is_device]
+    """The rows of the host, of devices and of streams, each to its place."""
+    for markers in (MARKERS, DEVICE_MARKERS, STREAM_MARKERS):
+        rows = [row for row in report["paths"] if PLACES.get(row["group"], MARKERS) == markers]
         if rows:
             write_table(file, markdown_table(report | {"paths": rows}), markers)
 
@@ -354,6 +362,7 @@ def parse(arguments=None):
     add("--quick", action="store_true", help="does it run? the figures mean little")
     add("--repeats", type=int, default=0, help="turns per row (default 101)")
     add("--devices", action="store_true", help="device memory instead (needs a C compiler)")
+    add("--streams", action="store_true", help="streams instead (needs a C compiler)")
     add("--json", metavar="FILE", help="write everything that was measured")
     add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
     add("--markdown", metavar="FILE", help="write the table, between its markers if it has any")

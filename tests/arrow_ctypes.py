@@ -16,6 +16,7 @@ from arrowdev.testing._abi import (
     ArrowDeviceArray,
     ArrowDeviceArrayStream,
     ArrowSchema,
+    encode_metadata,
     get_pointer,  # noqa: F401, for the tests
     inside,  # noqa: F401, for the tests
     new_capsule,
@@ -142,10 +143,7 @@ def int32s(*values):
 
 def metadata(*pairs):
     """A blob of (key, value) pairs, with its address kept."""
-    blob = struct.pack("=i", len(pairs))
-    for key, value in pairs:
-        blob += struct.pack("=i", len(key)) + key + struct.pack("=i", len(value)) + value
-    return text(blob)
+    return text(encode_metadata(pairs))
 
 
 # Metadata may claim up to 64 MiB before arrowdev gives up: lies stand at the

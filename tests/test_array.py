@@ -6,6 +6,7 @@ import pickle
 import weakref
 
 import pytest
+from arrow_ctypes import children_of, inside
 from arrow_samples import ROWS, SAMPLES
 from lifetimes import is_gone
 
@@ -675,6 +676,15 @@ def test_from_buffers_takes_anything():
     array = ad.Array.from_buffers("int8", 3, [b"\x05", bytearray(b"abc")])
     assert array.to_pylist() == [97, None, 99]
     assert array.null_count == 1
+
+
+def test_no_bitmap_means_no_nulls_for_readers_too():
+    """nanoarrow and polars want a bitmap for a null count of -1, in columns as well."""
+    column = ad.Array.from_buffers("int64", 2, [None, np.arange(2)])
+    batch = ad.record_batch({"a": column})
+    assert pa.array(batch).field(0).null_count == 0
+    struct = inside(batch.__arrow_c_array__()[1], "arrow_array")
+    assert [child.null_count for child in children_of(struct)] == [0]
 
 
 def test_from_buffers_keeps_all_parts():

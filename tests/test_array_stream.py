@@ -18,7 +18,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from lifetimes import is_gone
+from lifetimes import is_gone, skip_if_sanitized
 
 import arrowdev as ad
 from arrowdev import testing
@@ -465,6 +465,8 @@ def test_arrays_outlive_the_stream():
 
 
 def test_memory_is_bounded():
+    skip_if_sanitized()
+
     def source():
         for _ in range(20_000):
             yield np.zeros(2_000)
@@ -553,7 +555,7 @@ def test_gil_is_free_while_a_foreign_stream_is_read():
         assert go_on.wait(LIMIT)
         return blocked(pointer, out)
 
-    callback = ac.STREAM_CALLBACK(slow)
+    callback = ac.CALLBACKS["get_next"](slow)
     source.struct.get_next = ctypes.cast(callback, ctypes.c_void_p)
     stream = ad.array_stream(source)
     thread = threading.Thread(target=lambda: list(stream))

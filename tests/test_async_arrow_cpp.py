@@ -36,7 +36,7 @@ def library_of(pyarrow):
 
 @pytest.fixture(scope="module")
 def program(request):
-    pyarrow = pytest.importorskip("pyarrow", "26")
+    pyarrow = pytest.importorskip("pyarrow", "25")
     library = library_of(pyarrow)
     folder = compiler.build_folder(request, "core_c", "address,undefined")
     c_tests = compiler.ROOT / "tests" / "c"

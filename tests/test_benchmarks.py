@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,10 +119,42 @@ def test_overhead_is_over_the_calls_that_are_made(devices):
     for row in rows.values():
         if "overhead" not in row["peers"][0]:
             continue
-        needed, made = row["peers"][:2]
-        assert needed["statement"].startswith("bare(")
+        needed = row["peers"][0]
+        made = next((p for p in row["peers"] if p["label"].startswith("all its")), row["ours"])
+        assert needed["statement"].startswith("bare")
         # No exchange goes without the calls that it needs.
         assert made["minimum"] >= 0.5 * needed["minimum"]
+
+
+def test_stream_rows(tmp_path):
+    import compiler
+
+    compiler.command()  # skips where there is none
+    page = tmp_path / "page.md"
+    page.write_text("<!-- streams: begin -->\nold\n<!-- streams: end -->\nafter\n")
+    done = run("--quick", "--streams", "--json", "r.json", "--markdown", "page.md", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "r.json").read_text())["paths"]
+    assert {row["group"] for row in rows} == {"streams"}
+    assert sum(row["goal"] is not None for row in rows) == 9
+    for row in rows:
+        if "not_measured" not in row:
+            assert row["goal"] is None or row["met"] in (True, False)
+            assert "ours" not in row or row["ours"]["median"] > 0
+    assert page.read_text().startswith("<!-- streams: begin -->\n| path |")
+
+
+def test_async_streams():
+    import compiler
+
+    compiler.command()  # skips where there is none
+    command = [sys.executable, str(FOLDER / "async_streams.py"), "--batches=2000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    rates = re.findall(r"^(.*\w) +([\d,]+) batches/s", done.stdout, re.M)
+    assert len(rates) == 8
+    (most,) = re.findall(r"at most (\d+) alive", done.stdout)
+    assert int(most) <= 1024
 
 
 def test_missing_peers_are_named_with_their_install(tmp_path):

@@ -81,7 +81,7 @@ EXCHANGE = [
         lambda: ad.array_stream(chunks(), schema="utf8"),
         None,
         None,
-        "the stream is int64, not string",
+        "the stream is int64, but what was asked for is string",
     ),
     (
         "size",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import c_library
 import pytest
+from lifetimes import skip_if_sanitized
 
 FOLDER = Path(__file__).resolve().parent / "isolated"
 CRASH = re.compile(
@@ -35,11 +36,6 @@ def run(script, *arguments, code=0, allowed="", environment=None):
     found = CRASH.search(done.stderr)
     assert found is None or (allowed and allowed in done.stderr), said
     return done.stdout
-
-
-def is_sanitized():
-    with open("/proc/self/maps", encoding="utf-8") as file:
-        return "libasan" in file.read()
 
 
 PLACES = ["globals", "cycle", "builtins", "thread", "destructor", "atexit", "modules"]
@@ -98,8 +94,7 @@ def test_python_has_no_memory(name):
 
 @pytest.mark.parametrize("name", operation_names())
 def test_malloc_has_no_memory(name):
-    if is_sanitized():
-        pytest.skip("not measured under a sanitizer")
+    skip_if_sanitized()
     library = str(c_library.build("failing_malloc"))
     lifetime = str(c_library.build("lifetime"))
     environment = {"LD_PRELOAD": library, "ARROWDEV_LIFETIME": lifetime}

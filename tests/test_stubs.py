@@ -45,8 +45,10 @@ def test_stubtest(run):
 @pytest.mark.timeout(110)
 def test_strict(run):
     # By name: mypy takes the folder of a file for the root of its modules.
-    testing = (".testing", ".testing._arrays", ".testing._engine", ".testing._software")
-    names = ("", "._core", "._wrappers", "._errors", ".typing", *testing)
+    modules = ("_abi", "_arrays", "_async_streams", "_engine", "_recording", "_rules")
+    modules += ("_software", "_streams", "step")
+    testing = (".testing", *(f".testing.{module}" for module in modules))
+    names = ("", "._core", ".aio", "._wrappers", "._errors", ".typing", *testing)
     modules = [part for name in names for part in ("-m", f"arrowdev{name}")]
     run("mypy", "--strict", "--follow-imports=silent", *modules)
     run("mypy", "--strict", str(TESTS / "typed_user.py"))

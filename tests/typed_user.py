@@ -90,6 +90,24 @@ def errors(error: ad.ExchangeError, other: ad.InvalidArrowError) -> None:
     assert_type(ad.device("cuda:0").id, int)
 
 
+async def async_streams(array: ad.Array) -> None:
+    stream, handler = ad.aio.consumer(queue_size=5)
+    assert_type(stream, ad.AsyncArrayStream)
+    assert_type(await stream.get_schema(), ad.Schema)
+    assert_type(stream.metadata, dict[bytes, bytes] | None)
+    async with stream:
+        async for batch in stream:
+            assert_type(batch, ad.Array)
+        async for pair in stream.with_metadata():
+            assert_type(pair, tuple[ad.Array, dict[bytes, bytes] | None])
+    assert_type(stream.to_stream(), ad.ArrayStream)
+    await ad.aio.produce(handler, [array, (array, {"key": b"value"})], "int64")
+    await ad.aio.produce(handler, stream, metadata={b"key": "value"})
+    await ad.aio.produce(handler, array)
+    assert_type(ad.aio.connect(ad.array_stream(array), queue_size=1), ad.AsyncArrayStream)
+    ad.aio.connect([array])  # type: ignore[arg-type]
+
+
 def mistakes(array: ad.Array, tensor: ad.Tensor) -> None:
     ad.array(5)  # type: ignore[arg-type]
     ad.array([1, 2])  # type: ignore[arg-type]

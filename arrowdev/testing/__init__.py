@@ -5,10 +5,18 @@ by the host, its queues run behind the caller's back, its events fire when the w
 on it are Arrow device arrays of type ``EXT_DEV``, so that code that forgets a wait, or reads
 device memory on the host, fails here as it would on a GPU. Linux only.
 
+``ScriptedStream``, ``ScriptedReader``, ``ScriptedAsyncProducer`` and ``ScriptedAsyncHandler`` are
+the other end for tests of streams: they do what a script says, record every call, and name the
+rule of the specification that was broken.
+
 The guide is docs/testing.md.
 """
 
+from arrowdev.testing import step
 from arrowdev.testing._arrays import ArrayProducer
+from arrowdev.testing._async_streams import ScriptedAsyncHandler, ScriptedAsyncProducer
+from arrowdev.testing._recording import Call
+from arrowdev.testing._rules import RULES, Broken, BrokenRule, Rule
 from arrowdev.testing._software import (
     EXT_DEV,
     DeviceMemory,
@@ -18,14 +26,25 @@ from arrowdev.testing._software import (
     SoftwareDevice,
     software_device,
 )
+from arrowdev.testing._streams import ScriptedReader, ScriptedStream
 
 __all__ = [
     "EXT_DEV",
+    "RULES",
     "ArrayProducer",
+    "Broken",
+    "BrokenRule",
+    "Call",
     "DeviceMemory",
     "Event",
     "Live",
     "Queue",
+    "Rule",
+    "ScriptedAsyncHandler",
+    "ScriptedAsyncProducer",
+    "ScriptedReader",
+    "ScriptedStream",
     "SoftwareDevice",
     "software_device",
+    "step",
 ]

@@ -8,11 +8,12 @@ them with ``csrc/abi/arrow_c.h``.
 from __future__ import annotations
 
 import ctypes
+import struct
 from ctypes import CFUNCTYPE, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from typing_extensions import CapsuleType
@@ -132,10 +133,10 @@ CALLBACKS: dict[str, Any] = {
 }
 
 
-def call(struct: Structure, member: str, *arguments: Any) -> Any:
+def call(target: Structure, member: str, *arguments: Any) -> Any:
     """Call one of a struct's callbacks on the struct itself, without the GIL."""
-    function = CALLBACKS[member](getattr(struct, member))
-    return function(ctypes.addressof(struct), *arguments)
+    function = CALLBACKS[member](getattr(target, member))
+    return function(ctypes.addressof(target), *arguments)
 
 
 def address_of(callback: Any) -> int:
@@ -149,6 +150,40 @@ def move(source: Structure, target: int) -> None:
     """Move a schema, an array or a stream to where a consumer wants it."""
     ctypes.memmove(target, ctypes.addressof(source), ctypes.sizeof(source))
     getattr(source, "array", source).release = None
+
+
+# --- metadata -----------------------------------------------------------------------------------
+
+
+def encode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The blob of ``ArrowSchema.metadata``."""
+    items = list(pairs)
+    blob = struct.pack("=i", len(items))
+    for pair in items:
+        for part in pair:
+            blob += struct.pack("=i", len(part)) + part
+    return blob
+
+
+def decode_metadata(address: int | None) -> dict[bytes, bytes] | None:
+    """What a blob says; None for NULL."""
+    if not address:
+        return None
+
+    def number() -> int:
+        nonlocal address
+        value = c_int32.from_address(address).value
+        address += 4
+        return value
+
+    def part() -> bytes:
+        nonlocal address
+        n = number()
+        value = ctypes.string_at(address, n)
+        address += n
+        return value
+
+    return {part(): part() for _ in range(number())}
 
 
 # --- capsules -----------------------------------------------------------------------------------
@@ -172,6 +207,10 @@ get_pointer: Callable[[CapsuleType, bytes | None], int] = PYFUNCTYPE(
     c_void_p, ctypes.py_object, c_char_p
 )(("PyCapsule_GetPointer", ctypes.pythonapi))
 
+rename_capsule: Callable[[CapsuleType, bytes], int] = PYFUNCTYPE(
+    c_int, ctypes.py_object, c_char_p
+)(("PyCapsule_SetName", ctypes.pythonapi))
+
 
 def inside(capsule: CapsuleType, name: str) -> Any:
     """The struct in a capsule of this name, where it lies; ValueError for any other capsule."""
@@ -183,6 +222,6 @@ def take(capsule: CapsuleType, name: str) -> Any:
     source = inside(capsule, name)
     if not getattr(source, "array", source).release:
         raise ValueError(f"the {name} capsule was consumed before; ask for a new one")
-    struct = type(source)()
-    move(source, ctypes.addressof(struct))
-    return struct
+    taken = type(source)()
+    move(source, ctypes.addressof(taken))
+    return taken

@@ -54,7 +54,11 @@ def _from_list(values: list[Any]) -> Array:
 
 
 def host_array(values: Any, type: TypeLike | None = None) -> Array:
-    """An arrowdev Array on the host, from a list of plain values or from any array there."""
+    """An arrowdev Array, from plain values (a list, or a dict of columns) or from any array."""
+    if isinstance(values, dict):
+        values = arrowdev.record_batch(
+            {name: host_array(column) for name, column in values.items()}
+        )
     if isinstance(values, (list, tuple, range)):
         values = _from_list(list(values))
         if type is not None and values.schema != arrowdev.schema(type):
@@ -72,6 +76,13 @@ def _numbers_as(values: list[Any], type: TypeLike) -> Array:
     validity = _bits(value is not None for value in values) if None in values else None
     numbers = host_numbers(code, [value or 0 for value in values])
     return arrowdev.Array.from_buffers(type, len(values), [validity, numbers])
+
+
+def refuse_unknown(kwargs: dict[str, object]) -> None:
+    """What the protocols ask of a producer: None for an argument that it does not know is none."""
+    unknown = [name for name, value in kwargs.items() if value is not None]
+    if unknown:
+        raise NotImplementedError(f"keyword arguments that are not known: {unknown}")
 
 
 class ArrayProducer:
@@ -97,9 +108,7 @@ class ArrayProducer:
     def __arrow_c_device_array__(
         self, requested_schema: CapsuleType | None = None, **kwargs: object
     ) -> tuple[CapsuleType, CapsuleType]:
-        unknown = [name for name, value in kwargs.items() if value is not None]
-        if unknown:
-            raise NotImplementedError(f"keyword arguments that are not known: {unknown}")
+        refuse_unknown(kwargs)
         array = _core._testing_produce(self._values, self.queue.handle, self._with_event)
         if not self._with_event:
             self.queue.synchronize()

@@ -19,42 +19,25 @@ static int
 check_wishes(ad_state *state, ad_schema schema, int32_t device_type,
              const wishes *wished)
 {
-    bool is_equal = true;
-    ad_text from = {0};
-    ad_text to = {0};
     ad_error err;
     if (wished->has_device_type && wished->device_type != device_type) {
         ad_raise_exchange(state, "device",
-                          "leave device_type out, or move each array with "
-                          ".to()",
+                          "leave device_type out, or bring the stream there "
+                          "with .to(device)",
                           "the stream is on device type %d, not %d",
                           (int)device_type, (int)wished->device_type);
         return -1;
     }
-    ad_status status = AD_OK;
-    if (wished->schema.node != NULL) {
-        status = ad_schema_equal(schema.node, wished->schema.node, false,
-                                 false, &is_equal, &err);
+    if (wished->schema.node != NULL &&
+        ad_array_stream_require_schema(
+            schema.node, wished->schema.node, "the stream",
+            "what was asked for",
+            "leave schema out, or convert the stream with .map(function)",
+            &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
     }
-    if (status == AD_OK && is_equal) {
-        return 0;
-    }
-    if (status == AD_OK) {
-        status = ad_type_print(schema.node, &from, &err);
-    }
-    if (status == AD_OK) {
-        status = ad_type_print(wished->schema.node, &to, &err);
-    }
-    if (status == AD_OK) {
-        ad_fail(&err, AD_ERR_EXCHANGE, "schema",
-                "leave schema out, or convert in the producing library",
-                "the stream is %.200s, not %.200s", ad_text_string(&from),
-                ad_text_string(&to));
-    }
-    ad_text_clear(&from);
-    ad_text_clear(&to);
-    ad_raise(state, &err);
-    return -1;
+    return 0;
 }
 
 /* --- from capsules ------------------------------------------------------------ */
@@ -160,7 +143,8 @@ from_iterable(ad_state *state, PyObject *object, const wishes *wished)
     }
     ad_array_stream *stream = ad_iterable_stream(
         state, object, wished->schema,
-        wished->has_device_type ? &wished->device_type : NULL);
+        wished->has_device_type ? &wished->device_type : NULL,
+        ARROW_DEVICE_CPU);
     return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
 }
 
@@ -208,6 +192,13 @@ make_stream(ad_state *state, PyObject *object, const wishes *wished)
     }
     return offers != 0 ? from_array(state, object, wished)
                        : from_iterable(state, object, wished);
+}
+
+PyObject *
+ad_array_stream_object(ad_state *state, PyObject *object)
+{
+    const wishes none = {.has_device_type = false};
+    return make_stream(state, object, &none);
 }
 
 /* --- the function ------------------------------------------------------------------ */

@@ -8,8 +8,10 @@
 
 #include "core/concat.h"
 #include "protocol/arrow.h"
+#include "python/async_types.h"
 #include "python/functions.h"
-#include "python/iterable_source.h"
+#include "python/importing.h"
+#include "python/stream_adapters.h"
 #include "python/stream_object.h"
 
 /* --- errors -------------------------------------------------------------------- */
@@ -67,10 +69,7 @@ add_code(int code)
 PyObject *
 ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
 {
-    PyObject *cause =
-        stream != NULL
-            ? ad_iterable_take_exception(ad_array_stream_source(stream))
-            : NULL;
+    PyObject *cause = stream != NULL ? ad_stream_take_exception(stream) : NULL;
     if (cause != NULL && is_final(state, cause)) {
         ad_py_restore_exception(cause);
         return NULL;
@@ -131,16 +130,14 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
     return (PyObject *)self;
 }
 
-/* The object reads its stream alone, so that what hangs below is its own. */
+/* The object reads its stream alone, so that what hangs below is its own. Who
+ * reads it just now, without the GIL, may change that. */
 static int
 stream_traverse(PyObject *object, visitproc visit, void *arg)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     Py_VISIT(Py_TYPE(object));
-    return self->stream != NULL
-               ? ad_iterable_traverse(ad_array_stream_source(self->stream),
-                                      visit, arg)
-               : 0;
+    return self->is_busy ? 0 : ad_stream_traverse(self->stream, visit, arg);
 }
 
 static int
@@ -181,9 +178,8 @@ fail_busy(void)
     return -1;
 }
 
-/* 0, or -1 with the exception that says why it cannot be read. */
-static int
-begin_reading(PyObject *object)
+int
+ad_stream_begin_reading(PyObject *object)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     if (self->is_busy) {
@@ -195,8 +191,8 @@ begin_reading(PyObject *object)
             self->is_closed ? "make another one"
                             : "a stream has one reader; make another one",
             self->is_closed ? "this ArrayStream is closed"
-                            : "this ArrayStream was handed over to whoever "
-                              "asked for its capsule");
+                            : "this ArrayStream was handed over, by its "
+                              "capsule or to an adapter");
         return -1;
     }
     self->is_busy = true;
@@ -204,8 +200,8 @@ begin_reading(PyObject *object)
 }
 
 /* close() may have been called meanwhile. */
-static void
-end_reading(ad_stream_object *self)
+void
+ad_stream_end_reading(ad_stream_object *self)
 {
     self->is_busy = false;
     if (self->is_closing) {
@@ -213,15 +209,28 @@ end_reading(ad_stream_object *self)
     }
 }
 
+ad_array_stream *
+ad_stream_hand_over(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (ad_stream_begin_reading(object) < 0) {
+        return NULL;
+    }
+    ad_array_stream *stream = self->stream;
+    self->stream = NULL;
+    ad_stream_end_reading(self);
+    return stream;
+}
+
 /* --- reading -------------------------------------------------------------------------- */
 
-/* Foreign code may block, and may want the GIL; our own sources take what they
- * need. */
+/* Foreign code may block, and may want the GIL; sources of ours take it where
+ * they need it. */
 static ad_status
 next_batch(ad_array_stream *stream, ad_array *out, bool *is_end, ad_error *err)
 {
     ad_status status;
-    if (ad_array_stream_source(stream) != NULL) {
+    if (ad_stream_is_python(stream)) {
         return ad_array_stream_next(stream, out, is_end, err);
     }
     Py_BEGIN_ALLOW_THREADS
@@ -233,20 +242,12 @@ next_batch(ad_array_stream *stream, ad_array *out, bool *is_end, ad_error *err)
 /* The caller is going to use the data: as with array(), this thread's current
  * stream waits for them. */
 static PyObject *
-settle(ad_state *state, PyObject *array)
+hand_out(ad_state *state, ad_array *steal)
 {
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    const ad_array *core = ad_array_of(array);
-    ad_imported imported;
-    if (ad_is_plain(core->device, core->sync)) {
-        return array;
-    }
-    if (ad_import(state, array, &request, AD_ALL_PROTOCOLS, &imported) < 0) {
-        Py_DECREF(array);
-        return NULL;
-    }
-    ad_imported_clear(&imported);
-    return array;
+    return ad_settle_array(state, &request, steal) == 0
+               ? ad_array_object_new(state, steal)
+               : NULL;
 }
 
 static PyObject *
@@ -257,7 +258,7 @@ stream_iternext(PyObject *object)
     ad_array array;
     bool is_end;
     ad_error err;
-    if (begin_reading(object) < 0) {
+    if (ad_stream_begin_reading(object) < 0) {
         return NULL;
     }
     ad_status status = next_batch(self->stream, &array, &is_end, &err);
@@ -267,12 +268,11 @@ stream_iternext(PyObject *object)
         /* Nothing more will come: the producer need not wait to be freed. */
         ad_array_stream_close(self->stream);
     }
-    end_reading(self);
+    ad_stream_end_reading(self);
     if (status != AD_OK || is_end) {
         return NULL;
     }
-    PyObject *result = ad_array_object_new(state, &array);
-    return result != NULL ? settle(state, result) : NULL;
+    return hand_out(state, &array);
 }
 
 static PyObject *
@@ -283,7 +283,7 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
     ad_array array;
     ad_status status;
     ad_error err;
-    if (begin_reading(object) < 0) {
+    if (ad_stream_begin_reading(object) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
@@ -294,12 +294,11 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
     } else {
         ad_array_stream_close(self->stream);
     }
-    end_reading(self);
+    ad_stream_end_reading(self);
     if (status != AD_OK) {
         return NULL;
     }
-    PyObject *result = ad_array_object_new(state, &array);
-    return result != NULL ? settle(state, result) : NULL;
+    return hand_out(state, &array);
 }
 
 /* While it is being read, whoever reads it closes it afterwards. */
@@ -353,11 +352,11 @@ begin_export(PyObject *object, const ad_signature *signature,
     PyObject *requested;
     if (ad_arrow_parse(state, signature, args, n_args, kwnames, &requested) <
             0 ||
-        begin_reading(object) < 0) {
+        ad_stream_begin_reading(object) < 0) {
         return -1;
     }
     if (ad_arrow_check_requested(state, self->schema, requested) < 0) {
-        end_reading(self);
+        ad_stream_end_reading(self);
         return -1;
     }
     return 0;
@@ -378,7 +377,7 @@ end_export(PyObject *object, ad_status status, ad_capsule_kind kind, void *box,
         capsule = ad_capsule_new(kind, box);
         ad_stream_drop(stream);
     }
-    end_reading(self);
+    ad_stream_end_reading(self);
     return capsule;
 }
 
@@ -488,6 +487,35 @@ stream_repr(PyObject *object)
 /* --- the type ------------------------------------------------------------------------------- */
 
 static PyMethodDef stream_methods[] = {
+    {"to", (PyCFunction)(void (*)(void))ad_array_stream_to,
+     METH_FASTCALL | METH_KEYWORDS,
+     "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
+     "A stream of the same batches on `device`; this one is handed over to\n"
+     "it.\n\n"
+     "When a batch is handed out, the copies of the next `prefetch` (0 to\n"
+     "1024) have begun already, and those of no others: the stream keeps\n"
+     "prefetch + 1 batches on the device at the most. Copies run on\n"
+     "`stream`, or on arrowdev's own stream, never on the current one, so\n"
+     "that they overlap with the caller's work. Each batch carries its own\n"
+     "event; in host memory it is complete when it is handed out. A batch\n"
+     "that is there already is not copied.\n\n"
+     "Raises ValueError for prefetch out of range. Errors of the stream come\n"
+     "out behind the batches that preceded them."},
+    {"rechunk", ad_array_stream_rechunk, METH_O,
+     "rechunk($self, rows, /)\n--\n\n"
+     "A stream of batches of `rows` rows each, the last one of what is left;\n"
+     "this one is handed over to it.\n\n"
+     "What is cut is shared. What has to be put together is copied, on the\n"
+     "host; ExchangeError where the host cannot read it. Batches without\n"
+     "rows are left out, but for one where there are no others."},
+    {"map", (PyCFunction)(void (*)(void))ad_array_stream_map,
+     METH_FASTCALL | METH_KEYWORDS,
+     "map($self, function, *, schema=None)\n--\n\n"
+     "A stream of what `function` makes of each Array: anything that array()\n"
+     "takes. This one is handed over to it.\n\n"
+     "The schema is that of the first result, for which the first batch is\n"
+     "taken at once, or the given one. What the function raises ends the\n"
+     "stream, as with an iterable."},
     {"read_all", stream_read_all, METH_NOARGS,
      "read_all($self)\n--\n\n"
      "What is left of the stream, as one Array.\n\n"
@@ -509,6 +537,12 @@ static PyMethodDef stream_methods[] = {
      "then on its consumer reads it, and this object no more. Each batch\n"
      "keeps its event.\n\n"
      "Source: Arrow PyCapsule interface, \"Device support\"."},
+    {"__arrowdev_async_device_stream__", ad_array_stream_push, METH_O,
+     "__arrowdev_async_device_stream__($self, handler, /)\n--\n\n"
+     "Push the stream to a handler, a capsule\n"
+     "\"arrowdev_async_device_stream_handler\": a thread does so from then on,\n"
+     "and this object is handed over. See arrowdev.aio.connect().\n\n"
+     "Source: specification, \"Async Device Stream Interface\"."},
     {"__arrow_c_schema__", stream_schema_capsule, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
      "Export the type of all arrays as a capsule \"arrow_schema\"."},

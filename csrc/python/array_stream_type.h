@@ -8,6 +8,8 @@
 #include "python/capsule.h"
 #include "python/state.h"
 
+struct ad_stream_object;
+
 /* Take over the struct in a stream capsule (`pointer`, of `kind`), which is
  * released in the capsule afterwards, on failure too. Call without the GIL:
  * foreign code is run that may block. */
@@ -18,6 +20,18 @@ AD_MUST_CHECK ad_status ad_stream_take(void *pointer, ad_capsule_kind kind,
  * copy and none is allowed. Call without the GIL. (arrow_stream.c) */
 AD_MUST_CHECK ad_status ad_stream_join(ad_array_stream *stream, bool may_copy,
                                        ad_array *out, ad_error *err);
+
+/* The ArrayStream that arrowdev.array_stream(object) gives. New reference, or
+ * NULL. (array_stream_function.c) */
+PyObject *ad_array_stream_object(ad_state *state, PyObject *object);
+
+/* Be the one reader of an ArrayStream whose stream is there; 0, or -1 with the
+ * exception that says why that cannot be. */
+int ad_stream_begin_reading(PyObject *object);
+void ad_stream_end_reading(struct ad_stream_object *self);
+
+/* Take the stream out, for good: a reference, or NULL with an exception. */
+ad_array_stream *ad_stream_hand_over(PyObject *object);
 
 /* Raise what a call on `stream` (NULL: it could not be made) failed with: the
  * producer's text in full, its errno as `code`, and what its Python code raised

@@ -49,6 +49,15 @@ free_dlpack_versioned(void *pointer)
     }
 }
 
+static void
+free_handler(void *pointer)
+{
+    struct ArrowAsyncDeviceStreamHandler *handler = pointer;
+    if (handler->release != NULL) {
+        handler->release(handler);
+    }
+}
+
 /* One row per kind; the destructor of a capsule finds its row by name. */
 static const struct {
     const char *name;
@@ -67,6 +76,9 @@ static const struct {
     [AD_CAPSULE_DLPACK_VERSIONED] = {"dltensor_versioned",
                                      "used_dltensor_versioned",
                                      free_dlpack_versioned},
+    [AD_CAPSULE_ASYNC_HANDLER] = {"arrowdev_async_device_stream_handler",
+                                  "used_arrowdev_async_device_stream_handler",
+                                  free_handler},
 };
 
 /* A capsule with another name was consumed. Consumers that rename it back
@@ -97,6 +109,7 @@ AD_CAPSULE_DESTRUCTOR(destroy_device_array, AD_CAPSULE_DEVICE_ARRAY)
 AD_CAPSULE_DESTRUCTOR(destroy_device_stream, AD_CAPSULE_DEVICE_STREAM)
 AD_CAPSULE_DESTRUCTOR(destroy_dlpack, AD_CAPSULE_DLPACK)
 AD_CAPSULE_DESTRUCTOR(destroy_dlpack_versioned, AD_CAPSULE_DLPACK_VERSIONED)
+AD_CAPSULE_DESTRUCTOR(destroy_handler, AD_CAPSULE_ASYNC_HANDLER)
 
 static const PyCapsule_Destructor destructors[] = {
     [AD_CAPSULE_SCHEMA] = destroy_schema,
@@ -106,6 +119,7 @@ static const PyCapsule_Destructor destructors[] = {
     [AD_CAPSULE_DEVICE_STREAM] = destroy_device_stream,
     [AD_CAPSULE_DLPACK] = destroy_dlpack,
     [AD_CAPSULE_DLPACK_VERSIONED] = destroy_dlpack_versioned,
+    [AD_CAPSULE_ASYNC_HANDLER] = destroy_handler,
 };
 
 const char *
@@ -142,6 +156,9 @@ is_released(ad_capsule_kind kind, const void *pointer)
         case AD_CAPSULE_DEVICE_STREAM:
             return ((const struct ArrowDeviceArrayStream *)pointer)->release ==
                    NULL;
+        case AD_CAPSULE_ASYNC_HANDLER:
+            return ((const struct ArrowAsyncDeviceStreamHandler *)pointer)
+                       ->release == NULL;
         case AD_CAPSULE_DLPACK:
         case AD_CAPSULE_DLPACK_VERSIONED:
             break;
@@ -191,8 +208,8 @@ ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
 }
 
 void *
-ad_capsule_consume_dlpack(ad_state *state, PyObject *capsule,
-                          ad_capsule_kind kind, const char *origin)
+ad_capsule_consume(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
+                   const char *origin)
 {
     void *pointer = ad_capsule_get(state, capsule, kind, origin);
     if (pointer != NULL &&

@@ -1,7 +1,8 @@
 /* Capsules, driven by one table: name, name once used, what frees them.
  *
  * Arrow: the capsule keeps its name; the struct inside is moved out by setting
- * its `release` to NULL. DLPack: the capsule is renamed when consumed.
+ * its `release` to NULL. DLPack, and handlers of async streams, which must stay
+ * where they are: the capsule is renamed when consumed.
  */
 #ifndef AD_PYTHON_CAPSULE_H
 #define AD_PYTHON_CAPSULE_H
@@ -17,15 +18,16 @@ typedef enum ad_capsule_kind {
     AD_CAPSULE_DEVICE_ARRAY,
     AD_CAPSULE_DEVICE_STREAM,
     AD_CAPSULE_DLPACK,
-    AD_CAPSULE_DLPACK_VERSIONED
+    AD_CAPSULE_DLPACK_VERSIONED,
+    AD_CAPSULE_ASYNC_HANDLER
 } ad_capsule_kind;
 
 /* The name of a live capsule of this kind. */
 const char *ad_capsule_name(ad_capsule_kind kind);
 
 /* A new capsule that owns `pointer`: a box of the core for the Arrow kinds
- * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack. On
- * failure `pointer` is freed and NULL returned with an exception. */
+ * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack, a
+ * handler that nobody else releases. On failure `pointer` is freed and NULL returned with an exception. */
 PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);
 
 /* Borrow the struct inside. NULL with ExchangeError, which names what was
@@ -35,11 +37,11 @@ PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);
 void *ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                      const char *origin);
 
-/* Consume a DLPack capsule: rename it first, so that nobody else can own the
- * tensor; from then on the caller must call the deleter, on failure too. NULL
- * as in ad_capsule_get. */
-void *ad_capsule_consume_dlpack(ad_state *state, PyObject *capsule,
-                                ad_capsule_kind kind, const char *origin);
+/* Consume a capsule of DLPack or of an async handler: rename it first, so that
+ * nobody else can own what is in it; from then on the caller must call the
+ * deleter or `release`, on failure too. NULL as in ad_capsule_get. */
+void *ad_capsule_consume(ad_state *state, PyObject *capsule,
+                         ad_capsule_kind kind, const char *origin);
 
 /* A tuple of two capsules, whatever is in them. */
 static inline bool

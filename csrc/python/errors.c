@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "python/objects.h"
+#include "python/waiting.h"
 
 PyDoc_STRVAR(
     exchange_error_doc,
@@ -23,7 +24,9 @@ PyDoc_STRVAR(
     "hint : str or None\n"
     "    What to do instead.\n"
     "code : int or None\n"
-    "    The errno that a foreign stream failed with.\n");
+    "    The errno that a foreign stream failed with.\n"
+    "metadata : dict of bytes or None\n"
+    "    What the producer of an async stream added to its error.\n");
 
 PyDoc_STRVAR(
     device_error_doc,
@@ -79,8 +82,8 @@ done:
 int
 ad_errors_init(ad_state *state, PyObject *module)
 {
-    static const char *const exchange[] = {"reason", "device", "dtype",
-                                           "hint",   "code",   NULL};
+    static const char *const exchange[] = {
+        "reason", "device", "dtype", "hint", "code", "metadata", NULL};
     static const char *const device[] = {"code", "device", "hint", NULL};
     static const char *const arrow[] = {"path", "hint", NULL};
 
@@ -114,6 +117,7 @@ class_of(ad_state *state, ad_status status)
             return PyExc_TypeError;
         case AD_ERR_INDEX:
             return PyExc_IndexError;
+        case AD_ERR_INTERRUPTED:
         case AD_ERR_VALUE:
         case AD_OK:
             break;
@@ -152,7 +156,8 @@ set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
         set_string(exception, "path", err->path) < 0) {
         return -1;
     }
-    if (err->status == AD_ERR_DEVICE) {
+    if (err->status == AD_ERR_DEVICE ||
+        (err->status == AD_ERR_EXCHANGE && err->code != 0)) {
         PyObject *code = PyLong_FromLong(err->code);
         if (code == NULL || PyObject_SetAttrString(exception, "code", code)) {
             Py_XDECREF(code);
@@ -208,6 +213,10 @@ raise_with_cause(PyObject *exception, PyObject *cause)
 PyObject *
 ad_raise(ad_state *state, const ad_error *err)
 {
+    if (err->status == AD_ERR_INTERRUPTED) {
+        ad_raise_interruption();
+        return NULL;
+    }
     PyObject *cause = ad_py_take_exception();
     PyObject *message = make_message(err);
     PyObject *exception = NULL;

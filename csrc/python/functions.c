@@ -1,6 +1,7 @@
 /* The module's functions: the table, and those that are short. */
 #include "python/functions.h"
 
+#include "python/async_types.h"
 #include "python/device_methods.h"
 #include "python/importing.h"
 #include "python/record_batch.h"
@@ -234,6 +235,23 @@ PyMethodDef ad_module_functions[] = {
      "ExchangeError\n    The stream fails, or is not of that type or device.\n"
      "InvalidArrowError\n    Its schema is malformed.\n\n"
      "Source: specification, \"Device Stream Interface\"."},
+    {"concat_streams", AD_FASTCALL(ad_function_concat_streams),
+     METH_FASTCALL | METH_KEYWORDS,
+     "concat_streams(streams, /, *, schema=None)\n--\n\n"
+     "An ArrayStream of the batches of one stream after another.\n\n"
+     "Parameters\n----------\n"
+     "streams : iterable\n"
+     "    Of anything that array_stream() takes. Each is taken over when the\n"
+     "    one before it has ended; the first one at once.\n"
+     "schema : str or object with __arrow_c_schema__, optional\n"
+     "    What all streams have to have. Needed where there may be none of\n"
+     "    them; otherwise the first one's.\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n"
+     "    A stream, named by its index, has another schema (reason\n"
+     "    \"schema\") or is on another type of device (\"device\").\n"
+     "ValueError\n"
+     "    There are no streams and no schema."},
     {"tensor", AD_FASTCALL(ad_function_tensor), METH_FASTCALL | METH_KEYWORDS,
      "tensor(obj, /, *, stream=None, copy=None, nulls=\"raise\", "
      "fill_value=None, order=None, readonly=None)\n--\n\n"
@@ -320,6 +338,7 @@ PyMethodDef ad_module_functions[] = {
      "Names of the protocols that an object offers, in arrowdev's order of\n"
      "preference, by look-up only. probe=True also calls them (never a "
      "stream)\nand leaves out those that refuse."},
+    AD_ASYNC_FUNCTIONS,
     AD_TESTING_FUNCTIONS,
     {NULL, NULL, 0, NULL},
 };

@@ -41,6 +41,10 @@ PyObject *ad_call_helper(const char *submodule, const char *function,
 PyObject *ad_function_array_stream(PyObject *module, PyObject *const *args,
                                    Py_ssize_t n_args, PyObject *kwnames);
 
+/* arrowdev.concat_streams(streams, /, *, schema=None) */
+PyObject *ad_function_concat_streams(PyObject *module, PyObject *const *args,
+                                     Py_ssize_t n_args, PyObject *kwnames);
+
 /* arrowdev.device(value) */
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 

@@ -9,21 +9,21 @@
 #define AD_PYTHON_ITERABLE_SOURCE_H
 
 #include "core/array_stream.h"
-#include "python/state.h"
+#include "python/kept_exception.h"
 
 /* A stream over `iterable`. `wanted` (borrowed, may be without a node) is the
  * type that all elements get; without it, it is the first one's. Without
- * `device_type` it is the first element's: that is taken now, unless both are
- * given. NULL with an exception. */
+ * `given` the device type is the first element's, or `device_type` where there
+ * is none. The first element is taken now, unless both are given. NULL with an
+ * exception. */
 ad_array_stream *ad_iterable_stream(ad_state *state, PyObject *iterable,
-                                    ad_schema wanted,
-                                    const int32_t *device_type);
+                                    ad_schema wanted, const int32_t *given,
+                                    int32_t device_type);
 
-/* Take the exception that ended the source (a new reference); NULL where there
- * is none, or the source is of another kind. */
-PyObject *ad_iterable_take_exception(ad_batch_source *source);
+/* What ended the source; NULL for a source of another kind. */
+ad_kept_exception *ad_iterable_kept(ad_batch_source *source);
 
-/* For garbage collection, of whoever owns the stream alone. */
+/* For garbage collection; sources of another kind have nothing to visit. */
 int ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg);
 
 #endif /* AD_PYTHON_ITERABLE_SOURCE_H */

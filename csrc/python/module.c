@@ -1,10 +1,13 @@
 /* The module arrowdev._core: initialization in phases, state, and the methods
  * that protocols add to the types. */
+#include "core/async_feed.h"
 #include "core/parked.h"
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
+#include "python/async_types.h"
 #include "python/functions.h"
 #include "python/py_call.h"
+#include "python/waiting.h"
 
 static int
 intern_strings(ad_state *state)
@@ -101,6 +104,7 @@ at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     Py_BEGIN_ALLOW_THREADS;
     ad_py_call_stop();
+    ad_async_feed_stop_all();
     ad_parked_stop();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
@@ -141,10 +145,12 @@ module_exec(PyObject *module)
         ad_tensor_types_init(state, module) < 0 ||
         ad_array_type_init(state, module) < 0 ||
         ad_array_stream_type_init(state, module) < 0 ||
+        ad_async_consumer_type_init(state, module) < 0 ||
+        ad_async_producer_type_init(state, module) < 0 ||
         add_protocols(state) < 0) {
         return -1;
     }
-    ad_py_owner_init();
+    ad_waiting_init();
     ad_py_call_start();
     if (register_at_exit() < 0) {
         return -1;

@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-#include "core/metadata.h"
 #include "core/type.h"
 #include "python/args.h"
 #include "python/capsule.h"
 #include "python/errors.h"
 #include "python/functions.h"
+#include "python/metadata_dict.h"
 
 static inline ad_schema
 schema_of(PyObject *self)
@@ -111,41 +111,8 @@ get_flag(PyObject *self, void *closure)
 static PyObject *
 get_metadata(PyObject *self, void *Py_UNUSED(closure))
 {
-    const char *blob = schema_of(self).node->metadata;
-    if (blob == NULL) {
-        Py_RETURN_NONE;
-    }
-    ad_error err;
-    ad_metadata_reader reader;
-    ad_metadata_pair pair;
-    bool done = false;
-    PyObject *result = PyDict_New();
-    if (result == NULL) {
-        return NULL;
-    }
-    ad_status status = ad_metadata_begin(&reader, blob, &err);
-    while (status == AD_OK) {
-        status = ad_metadata_next(&reader, &pair, &done, &err);
-        if (status != AD_OK || done) {
-            break;
-        }
-        PyObject *key = PyBytes_FromStringAndSize(pair.key, pair.key_length);
-        PyObject *value =
-            PyBytes_FromStringAndSize(pair.value, pair.value_length);
-        int failed = key == NULL || value == NULL ||
-                     PyDict_SetItem(result, key, value) < 0;
-        Py_XDECREF(key);
-        Py_XDECREF(value);
-        if (failed) {
-            Py_DECREF(result);
-            return NULL;
-        }
-    }
-    if (status != AD_OK) {
-        Py_DECREF(result);
-        return ad_raise(ad_state_of(self), &err);
-    }
-    return result;
+    return ad_metadata_as_dict(ad_state_of(self),
+                               schema_of(self).node->metadata);
 }
 
 static PyObject *

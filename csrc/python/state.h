@@ -13,6 +13,8 @@
 #define AD_STATE_OBJECTS(X)                                                   \
     X(array_type)                                                             \
     X(array_stream_type)                                                      \
+    X(async_consumer_type)                                                    \
+    X(async_producer_type)                                                    \
     X(tensor_type)                                                            \
     X(buffer_type)                                                            \
     X(schema_type)                                                            \

@@ -1,0 +1,556 @@
+"""Async device streams for asyncio and trio, and what is built on them.
+
+Both ends of the specification's ``ArrowAsyncDeviceStreamHandler`` live in the
+extension, without Python; here is what awaits. A peer's thread never needs the
+GIL: it rings a bell, a file descriptor that the event loop watches while there
+is something to wait for.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+
+from arrowdev._core import _async_consumer, _async_producer, array_stream, protocols
+
+TYPE_CHECKING = False  # typing itself would cost a millisecond of import
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+    from types import TracebackType
+    from typing import Any, Protocol
+
+    from typing_extensions import CapsuleType, Self
+
+    from arrowdev._core import (
+        Array,
+        ArrayStream,
+        DeviceType,
+        Schema,
+        _AsyncConsumer,
+        _AsyncProducer,
+    )
+    from arrowdev.typing import ArrayLike, TypeLike
+
+    Metadata = Mapping[bytes | str, bytes | str]
+    Element = ArrayLike | tuple[ArrayLike, Metadata | None]
+
+    class SupportsAsyncDeviceStream(Protocol):
+        def __arrowdev_async_device_stream__(self, handler: CapsuleType, /) -> None: ...
+
+
+__all__ = ["AsyncArrayStream", "connect", "consumer", "produce"]
+
+# A source that never suspends leaves the event loop to others so often.
+_SLICE_SECONDS = 0.001
+
+
+# --- the two kinds of event loops -----------------------------------------------
+
+
+def _trio() -> Any:
+    """The module trio where a task of its is running, else None."""
+    trio = sys.modules.get("trio")
+    if trio is not None:
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            trio = None
+    return trio
+
+
+def _has_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return (asyncio is not None and asyncio._get_running_loop() is not None) or _trio() is not None
+
+
+async def _wait_readable(descriptor: int) -> None:
+    trio = _trio()
+    if trio is not None:
+        await trio.lowlevel.wait_readable(descriptor)
+        return
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    rung = loop.create_future()
+
+    def wake() -> None:
+        if not rung.done():  # called again and again until the task has run
+            rung.set_result(None)
+
+    loop.add_reader(descriptor, wake)
+    try:
+        await rung
+    finally:
+        if not loop.is_closed():
+            loop.remove_reader(descriptor)
+
+
+class _AsyncioScope:
+    """A block that is left, as if cancelled, once the consumer wants no more."""
+
+    def __init__(self, producer: _AsyncProducer) -> None:
+        self._producer = producer
+        self._rung: Any = None
+        self._is_left = False
+
+    async def __aenter__(self) -> Self:
+        import asyncio
+
+        self._cancelled = asyncio.CancelledError
+        self._loop = asyncio.get_running_loop()
+        self._task: Any = asyncio.current_task()
+        self._sleep = asyncio.sleep
+        self._loop.add_reader(self._producer.fileno(), self._on_bell)
+        return self
+
+    def _on_bell(self) -> None:
+        self._producer.take_bell()
+        if self._rung is not None:
+            if not self._rung.done():
+                self._rung.set_result(None)
+        elif self._producer.is_ended and not self._is_left:
+            self._is_left = True
+            self._task.cancel()
+
+    async def pause(self) -> None:
+        await self._sleep(0)
+
+    async def rung(self) -> None:
+        """Wait for the bell."""
+        self._rung = self._loop.create_future()
+        try:
+            await self._rung
+        finally:
+            self._rung = None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._producer.fileno())
+        if not self._is_left:
+            return False
+        # Python 3.10 cannot tell whether somebody else cancelled the task, too.
+        is_ours_alone = not hasattr(self._task, "uncancel") or self._task.uncancel() == 0
+        return is_ours_alone and kind is not None and issubclass(kind, self._cancelled)
+
+
+class _TrioScope:
+    """The same for trio."""
+
+    def __init__(self, producer: _AsyncProducer, trio: Any) -> None:
+        self._producer = producer
+        self._trio = trio
+        self._rung: Any = None
+        self._is_left = False
+
+    async def __aenter__(self) -> Self:
+        self._manager = self._trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        self._nursery.start_soon(self._watch)
+        return self
+
+    async def _watch(self) -> None:
+        while True:
+            await self._trio.lowlevel.wait_readable(self._producer.fileno())
+            self._producer.take_bell()
+            if self._rung is not None:
+                self._rung.set()
+            elif self._producer.is_ended:
+                self._is_left = True
+                self._nursery.cancel_scope.cancel()
+                return
+
+    async def pause(self) -> None:
+        await self._trio.lowlevel.checkpoint()
+
+    async def rung(self) -> None:
+        self._rung = self._trio.Event()
+        try:
+            await self._rung.wait()
+        finally:
+            self._rung = None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        # The block's exception goes on as it is, not in an ExceptionGroup.
+        self._nursery.cancel_scope.cancel()
+        await self._manager.__aexit__(None, None, None)
+        return self._is_left and kind is not None and issubclass(kind, self._trio.Cancelled)
+
+
+def _scope(producer: _AsyncProducer) -> _AsyncioScope | _TrioScope:
+    trio = _trio()
+    return _AsyncioScope(producer) if trio is None else _TrioScope(producer, trio)
+
+
+# --- consumer -----------------------------------------------------------------------
+
+
+class AsyncArrayStream:
+    """Arrays that a producer pushes, read with ``async for``.
+
+    Made by :func:`arrowdev.aio.consumer` and :func:`arrowdev.aio.connect`; the
+    batches have one schema and one device type, and each keeps its event. An
+    async iterator and an async context manager, which closes it. One task reads
+    at a time. Dropped, closed, or with the task cancelled that reads it, it asks
+    the producer to stop.
+
+    Source: specification, "Async Device Stream Interface".
+    """
+
+    __slots__ = ("__weakref__", "_consumer")
+
+    def __init__(self, consumer: _AsyncConsumer) -> None:
+        self._consumer = consumer
+
+    @property
+    def schema(self) -> Schema:
+        """The Schema of every batch. AttributeError before it has arrived."""
+        return self._consumer.schema
+
+    @property
+    def device_type(self) -> DeviceType | int:
+        """DeviceType of every batch. AttributeError before the schema is there."""
+        return self._consumer.device_type
+
+    @property
+    def metadata(self) -> dict[bytes, bytes] | None:
+        """What the producer said of the stream (``additional_metadata``).
+
+        AttributeError before the schema is there.
+        """
+        return self._consumer.metadata
+
+    async def get_schema(self) -> Schema:
+        """Wait for the schema.
+
+        Raises
+        ------
+        ExchangeError
+            The stream failed or ended before.
+        """
+        while (schema := self._consumer.poll_schema()) is None:
+            await self._wait()
+        return schema
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Array:
+        while (batch := self._consumer.pop(False)) is None:
+            await self._wait()
+        return batch
+
+    def with_metadata(self) -> AsyncIterator[tuple[Array, dict[bytes, bytes] | None]]:
+        """Read the stream as pairs: a batch, and what was said of it.
+
+        ``async for batch in stream`` leaves the metadata of the batches out.
+        """
+        return _WithMetadata(self)
+
+    async def _wait(self) -> None:
+        """Wait until something may have arrived."""
+        descriptor = self._consumer.begin_wait()
+        try:
+            await _wait_readable(descriptor)
+        except BaseException:
+            self._consumer.close()
+            raise
+        finally:
+            self._consumer.end_wait()
+
+    def cancel(self) -> None:
+        """Ask the producer to stop. From any thread, any number of times.
+
+        What is queued, and what still arrives, can be read; then the stream
+        ends, also where the producer answers with an error.
+        """
+        self._consumer.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel, and give up what is queued. Batches that were read stay valid."""
+        self._consumer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        self._consumer.close()
+
+    def to_stream(self, *, drop_metadata: bool = False) -> ArrayStream:
+        """An ArrayStream over what arrives, which blocks while nothing does.
+
+        It can be exported, and read on any thread, without the GIL; this object
+        is handed over to it, but for :meth:`cancel`.
+
+        Parameters
+        ----------
+        drop_metadata : bool
+            Leave the metadata of batches out, which a pull stream cannot pass
+            on. Otherwise a batch with metadata is an error.
+
+        Raises
+        ------
+        RuntimeError
+            The schema has not arrived, and an event loop runs on this thread,
+            which must not be blocked: await :meth:`get_schema` before.
+        ExchangeError
+            The stream failed or ended without a schema.
+        """
+        if _has_event_loop() and self._consumer.poll_schema() is None:
+            raise RuntimeError(
+                "the schema has not arrived, and waiting for it would block the event "
+                "loop; await get_schema() first"
+            )
+        return self._consumer.stream(drop_metadata)
+
+    def __repr__(self) -> str:
+        return f"<arrowdev.AsyncArrayStream, {self._consumer.condition}>"
+
+
+class _WithMetadata:
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: AsyncArrayStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Array, dict[bytes, bytes] | None]:
+        while (pair := self._stream._consumer.pop(True)) is None:
+            await self._stream._wait()
+        return pair
+
+
+def consumer(
+    queue_size: int = 5, *, cancel_at_once: bool = False
+) -> tuple[AsyncArrayStream, CapsuleType]:
+    """Make the consumer's end of an async stream.
+
+    Parameters
+    ----------
+    queue_size : int
+        At most so many batches are requested from the producer and not read: 1
+        to 1048576. From 32 on, batches are taken out of the queue several at a
+        time.
+    cancel_at_once : bool
+        The producer is known to keep its struct until it releases the handler,
+        as the specification demands. Otherwise a cancel is held back until the
+        producer is there for certain, when it hands over a batch or one is
+        queued: Arrow C++ frees it earlier. With producers of arrowdev it does
+        not matter.
+
+    Returns
+    -------
+    AsyncArrayStream
+    capsule
+        ``"arrowdev_async_device_stream_handler"``, with an
+        ``ArrowAsyncDeviceStreamHandler`` for one producer. Who takes it renames
+        the capsule to ``"used_arrowdev_async_device_stream_handler"``, and
+        releases the handler as the specification says. A capsule that nobody
+        took releases it itself.
+    """
+    reader, handler = _async_consumer(queue_size, cancel_at_once)
+    return AsyncArrayStream(reader), handler
+
+
+def connect(
+    producer: SupportsAsyncDeviceStream, *, queue_size: int = 5, cancel_at_once: bool = False
+) -> AsyncArrayStream:
+    """Let a producer push its batches, and read them.
+
+    Parameters
+    ----------
+    producer
+        An object with ``__arrowdev_async_device_stream__(handler)``, which takes
+        the capsule of :func:`consumer`, starts to produce on threads of its own
+        and returns None. An ArrayStream has it.
+    queue_size, cancel_at_once
+        As for :func:`consumer`.
+
+    Raises
+    ------
+    TypeError
+        The object has no such method, or that returned something.
+    """
+    try:
+        push = producer.__arrowdev_async_device_stream__
+    except AttributeError:
+        raise TypeError(
+            f"{type(producer).__name__} has no __arrowdev_async_device_stream__; "
+            "arrowdev.array_stream(obj) gives one to all that can be pulled, and produce() "
+            "takes any iterable"
+        ) from None
+    stream, handler = consumer(queue_size, cancel_at_once=cancel_at_once)
+    try:
+        result: object = push(handler)
+        if result is not None:
+            if hasattr(result, "close"):  # a coroutine, of which nobody would know
+                result.close()
+            raise TypeError(
+                f"{type(producer).__name__}.__arrowdev_async_device_stream__ returned a "
+                f"{type(result).__name__}; it must start to produce and return None"
+            )
+    except BaseException:
+        stream._consumer.close()
+        raise
+    return stream
+
+
+# --- producer -----------------------------------------------------------------------
+
+
+async def produce(
+    handler: CapsuleType,
+    source: AsyncIterable[Element] | Iterable[Element] | ArrayLike,
+    schema: TypeLike | None = None,
+    *,
+    metadata: Metadata | None = None,
+) -> None:
+    """Push the batches of a source to a handler, as fast as its consumer asks.
+
+    It ends when the handler was released: after the last batch, or as soon as
+    the consumer cancels. A cancelled task, and an exception of the source, end
+    the stream with an error.
+
+    Parameters
+    ----------
+    handler : capsule
+        ``"arrowdev_async_device_stream_handler"``, of :func:`consumer` or of
+        another library; it is taken over.
+    source
+        An async iterable or an iterable of anything that ``array()`` takes, and
+        of pairs of that and metadata, as ``AsyncArrayStream.with_metadata()``
+        gives them; or anything that ``array_stream()`` takes. Iterables run in
+        this task. What can be pulled from C is pulled by a thread, so that it
+        may block.
+    schema : str or object with ``__arrow_c_schema__``, optional
+        The type of every batch, as for ``array_stream()``. Without it, the first
+        batch's.
+    metadata : mapping of bytes or str, optional
+        What to say of the stream: ``additional_metadata``.
+
+    Raises
+    ------
+    ExchangeError
+        The handler was taken by another producer (reason "consumed"); the
+        consumer refused a call or broke a rule, a batch has another schema or
+        device type (reason "stream", "schema", "device").
+    ValueError
+        There are no batches, and no schema.
+    Exception
+        What the source raised, after the consumer was told.
+
+    Source: specification, "Async Device Stream Interface".
+    """
+    producer = _async_producer(handler)
+    try:
+        await _drive(producer, source, schema, metadata)
+    except Exception as error:
+        producer.fail(error)
+        raise
+    finally:
+        producer.close()
+
+
+async def _drive(
+    producer: _AsyncProducer, source: Any, schema: TypeLike | None, metadata: Metadata | None
+) -> None:
+    if isinstance(source, AsyncArrayStream):
+        await _relay(producer, source, schema, metadata)
+    elif hasattr(type(source), "__aiter__"):
+        producer.declare(schema, metadata)
+        await _push(producer, source)
+    elif hasattr(type(source), "__iter__") and not protocols(source):
+        producer.declare(schema, metadata)
+        await _push(producer, _Iterated(source))
+    else:
+        producer.declare(None, metadata)
+        await _feed(producer, array_stream(source, schema=schema))
+
+
+async def _relay(
+    producer: _AsyncProducer,
+    source: AsyncArrayStream,
+    schema: TypeLike | None,
+    metadata: Metadata | None,
+) -> None:
+    """Pass on all that a stream says."""
+    own = await source.get_schema()
+    producer.declare(
+        own if schema is None else schema, source.metadata if metadata is None else metadata
+    )
+    try:
+        await _push(producer, source.with_metadata())
+    finally:
+        await source.aclose()
+
+
+async def _feed(producer: _AsyncProducer, stream: ArrayStream) -> None:
+    producer.feed(stream)
+    while not producer.is_over():
+        await _wait_readable(producer.fileno())
+
+
+class _Iterated:
+    """An iterable as an async one."""
+
+    def __init__(self, source: Iterable[Any]) -> None:
+        self._iterator = iter(source)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
+
+
+async def _push(producer: _AsyncProducer, source: AsyncIterable[Any]) -> None:
+    iterator = aiter(source)
+    close = getattr(iterator, "aclose", None)
+    try:
+        async with _scope(producer) as scope:
+            await _send_all(producer, iterator, scope)
+    except GeneratorExit:
+        close = None  # the event loop is gone: nothing can be awaited any more
+        raise
+    finally:
+        if close is not None:
+            await close()
+    producer.finish()
+
+
+async def _send_all(
+    producer: _AsyncProducer, iterator: AsyncIterator[Any], scope: _AsyncioScope | _TrioScope
+) -> None:
+    pause_at = monotonic() + _SLICE_SECONDS
+    async for element in iterator:
+        if type(element) is tuple and len(element) == 2 and isinstance(element[1], dict | None):
+            producer.put(*element)
+        else:
+            producer.put(element, None)
+        while not (is_sent := producer.flush()):
+            if is_sent is None:
+                return
+            await scope.rung()
+            pause_at = monotonic() + _SLICE_SECONDS
+        if monotonic() >= pause_at:
+            await scope.pause()
+            pause_at = monotonic() + _SLICE_SECONDS

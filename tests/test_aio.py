@@ -1,0 +1,834 @@
+"""arrowdev.aio under asyncio: consumer(), connect(), produce(), AsyncArrayStream."""
+
+import asyncio
+import errno
+import gc
+import struct
+import threading
+import time
+import weakref
+
+import async_peer
+import numpy as np
+import pytest
+
+import arrowdev as ad
+from arrowdev import aio
+
+LIMIT = 60
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, LIMIT))
+
+
+def blob(**pairs):
+    """Metadata as the C data interface has it."""
+    parts = [struct.pack("=i", len(pairs))]
+    for key, value in pairs.items():
+        for text in (key.encode(), value.encode()):
+            parts.append(struct.pack("=i", len(text)) + text)
+    return b"".join(parts)
+
+
+def numbers(arrays):
+    return [array.to_pylist()[0] for array in arrays]
+
+
+async def until(condition):
+    for _ in range(LIMIT * 100):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+async def count_up(n, pause=0.0):
+    for i in range(n):
+        if pause or i % 3 == 0:
+            await asyncio.sleep(pause)
+        yield np.array([i])
+
+
+class TestConnect:
+    @pytest.mark.parametrize("queue_size", [1, 5, 64, 1024])
+    @pytest.mark.parametrize("n", [0, 1, 1000])
+    def test_all_batches_in_order(self, n, queue_size):
+        producer = async_peer.Producer(n)
+
+        async def main():
+            stream = aio.connect(producer, queue_size=queue_size)
+            return numbers([batch async for batch in stream]), stream.schema, stream.device_type
+
+        assert run(main()) == (list(range(n)), ad.schema("int64"), ad.DeviceType.CPU)
+        assert producer.join() == (n, 0)
+        assert async_peer.count_live_arrays() == 0
+
+    def test_slow_producer(self):
+        producer = async_peer.Producer(50, delay_us=500)
+
+        async def main():
+            return numbers([batch async for batch in aio.connect(producer)])
+
+        assert run(main()) == list(range(50))
+        producer.join()
+
+    @pytest.mark.parametrize("queue_size", [1, 7, 40, 200])
+    def test_back_pressure(self, queue_size):
+        producer = async_peer.Producer(-1)
+
+        async def main():
+            stream = aio.connect(producer, queue_size=queue_size)
+            for n_read in range(30):
+                least = n_read + queue_size // 2
+                await until(lambda least=least: producer.n_sent >= least)
+                assert producer.n_sent <= n_read + queue_size + 1
+                await anext(stream)
+            await stream.aclose()
+
+        run(main())
+        producer.join()
+
+    def test_type_without_the_method(self):
+        with pytest.raises(TypeError, match=r"list has no __arrowdev_async.*array_stream"):
+            aio.connect([1])
+
+    def test_method_that_is_a_coroutine(self):
+        class Wrong:
+            async def __arrowdev_async_device_stream__(self, handler):
+                raise AssertionError("never run")
+
+        with pytest.raises(TypeError, match="returned a coroutine; it must"):
+            aio.connect(Wrong())
+
+    def test_method_that_raises(self):
+        class Broken:
+            def __arrowdev_async_device_stream__(self, handler):
+                raise LookupError("no such table")
+
+        with pytest.raises(LookupError, match="no such table"):
+            aio.connect(Broken())
+
+    def test_handler_that_is_not_taken(self):
+        class Idle:
+            def __arrowdev_async_device_stream__(self, handler):
+                pass
+
+        async def main():
+            stream = aio.connect(Idle())
+            with pytest.raises(ad.ExchangeError, match="release was called") as caught:
+                await anext(stream)
+            assert caught.value.reason == "stream"
+
+        run(main())
+
+    @pytest.mark.parametrize("queue_size", [0, -1, 2**20 + 1])
+    def test_queue_size_out_of_range(self, queue_size):
+        with pytest.raises(ValueError, match=f"queue_size is {queue_size}, expected 1 to"):
+            aio.consumer(queue_size)
+
+    def test_queue_size_of_another_type(self):
+        with pytest.raises(TypeError):
+            aio.consumer("5")
+
+
+class TestSchema:
+    def test_not_there_yet(self):
+        stream, _handler = aio.consumer()
+        for name in ("schema", "device_type", "metadata"):
+            with pytest.raises(AttributeError, match=f"{name} is not known yet.*get_schema"):
+                getattr(stream, name)
+        assert repr(stream) == "<arrowdev.AsyncArrayStream, open>"
+
+    def test_is_waited_for_and_stays(self):
+        async def main():
+            stream, handler = aio.consumer()
+            waiting = asyncio.create_task(stream.get_schema())
+            await asyncio.sleep(0)
+            metadata = blob(rows="12", source="here")
+            async_peer.library().peer_produce(async_peer.take(handler), 0, -1, 0, metadata)
+            assert await waiting == ad.schema("int64")
+            await stream.aclose()
+            return stream
+
+        stream = run(main())
+        assert stream.schema == ad.schema("int64")
+        assert stream.device_type is ad.DeviceType.CPU
+        assert stream.metadata == {b"rows": b"12", b"source": b"here"}
+        assert repr(stream) == "<arrowdev.AsyncArrayStream, closed>"
+
+    def test_never_comes(self):
+        async def main():
+            stream, handler = aio.consumer()
+            del handler
+            with pytest.raises(ad.ExchangeError, match="release was called"):
+                await stream.get_schema()
+            with pytest.raises(ad.ExchangeError, match="release was called"):
+                _ = stream.schema
+
+        run(main())
+
+    def test_ended_without_one(self):
+        async def main():
+            stream, handler = aio.consumer()
+            stream.cancel()
+            del handler
+            with pytest.raises(ad.ExchangeError, match="ended before its schema came"):
+                await stream.get_schema()
+
+        run(main())
+
+
+class TestMetadata:
+    def test_of_batches(self):
+        producer = async_peer.Producer(3, metadata=blob(key="value"))
+
+        async def main():
+            pairs = [pair async for pair in aio.connect(producer).with_metadata()]
+            assert numbers(batch for batch, _ in pairs) == [0, 1, 2]
+            assert [metadata for _, metadata in pairs] == [{b"key": b"value"}] * 3
+
+        run(main())
+        producer.join()
+
+    def test_there_is_none(self):
+        producer = async_peer.Producer(1)
+
+        async def main():
+            assert [m async for _, m in aio.connect(producer).with_metadata()] == [None]
+
+        run(main())
+        producer.join()
+
+    def test_of_produce(self):
+        async def source():
+            yield np.array([0]), {"a": b"1", b"b": "2"}
+            yield np.array([1])
+            yield np.array([2]), None
+            yield np.array([3]), {}
+
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, source(), metadata={"rows": "4"}))
+            found = [metadata async for _, metadata in stream.with_metadata()]
+            assert found == [{b"a": b"1", b"b": b"2"}, None, None, {}]
+            assert stream.metadata == {b"rows": b"4"}
+            await task
+
+        run(main())
+
+    @pytest.mark.parametrize("wrong", [{"a": 1}, [("a", "b")], 5, {1: "a"}])
+    def test_of_another_type(self, wrong):
+        async def main():
+            stream, handler = aio.consumer()
+            with pytest.raises(TypeError, match="metadata must be"):
+                await aio.produce(handler, [np.array([0])], metadata=wrong)
+            with pytest.raises(ad.ExchangeError, match="TypeError"):
+                await anext(stream)
+
+        run(main())
+
+    def test_survives_a_relay(self):
+        producer = async_peer.Producer(100, metadata=blob(key="value"))
+
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, aio.connect(producer)))
+            pairs = [pair async for pair in stream.with_metadata()]
+            assert numbers(batch for batch, _ in pairs) == list(range(100))
+            assert [metadata for _, metadata in pairs] == [{b"key": b"value"}] * 100
+            assert stream.metadata == {b"key": b"value"}
+            await task
+
+        run(main())
+        producer.join()
+
+
+class TestErrors:
+    @pytest.mark.parametrize("at", [0, 1, 7, 100])
+    def test_of_the_producer(self, at):
+        producer = async_peer.Producer(-1, fail_at=at, metadata=blob(retry="no"))
+
+        async def main():
+            stream = aio.connect(producer)
+            batches = []
+            with pytest.raises(ad.ExchangeError, match=r"error 5 \(.*\): the disk is gone") as e:
+                async for batch in stream:
+                    batches.append(batch)
+            assert numbers(batches) == list(range(at))
+            assert e.value.reason == "stream"
+            assert e.value.code == errno.EIO
+            assert e.value.metadata == {b"retry": b"no"}
+            with pytest.raises(ad.ExchangeError, match="the disk is gone"):
+                await anext(stream)
+
+        run(main())
+        producer.join()
+
+    @pytest.mark.parametrize(
+        ("error", "code", "text"),
+        [
+            (ValueError("broken"), errno.EINVAL, "ValueError: broken"),
+            (OSError(errno.ENOSPC, "full"), errno.ENOSPC, r"OSError: \[Errno 28\] full"),
+            (MemoryError(), errno.ENOMEM, "MemoryError"),
+            (LookupError("x" * 2000), errno.EINVAL, "x" * 2000),
+        ],
+        ids=["value", "os", "memory", "long"],
+    )
+    @pytest.mark.parametrize("kind", ["async", "sync", "pull"])
+    def test_of_a_source_in_python(self, error, code, text, kind):
+        async def pushed():
+            yield np.array([0])
+            yield np.array([1])
+            raise error
+
+        def pulled():
+            yield np.array([0])
+            yield np.array([1])
+            raise error
+
+        def source():
+            if kind == "pull":
+                return ad.array_stream(pulled())
+            return pushed() if kind == "async" else pulled()
+
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, source()))
+            batches = []
+            with pytest.raises(ad.ExchangeError, match=text) as caught:
+                async for batch in stream:
+                    batches.append(batch)
+            assert caught.value.code == code
+            assert numbers(batches) == [0, 1]
+            with pytest.raises(BaseException) as raised:
+                await task
+            assert error in (raised.value, raised.value.__cause__)
+
+        run(main())
+
+    def test_passed_on_by_a_relay(self):
+        producer = async_peer.Producer(-1, fail_at=4, metadata=blob(retry="no"))
+
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, aio.connect(producer)))
+            with pytest.raises(ad.ExchangeError, match="the disk is gone") as caught:
+                _ = [batch async for batch in stream]
+            assert (caught.value.code, caught.value.metadata) == (errno.EIO, {b"retry": b"no"})
+            with pytest.raises(ad.ExchangeError, match="the disk is gone"):
+                await task
+
+        run(main())
+        producer.join()
+
+    def test_schema_that_changes(self):
+        async def main():
+            stream, handler = aio.consumer()
+            source = [np.array([0]), np.array([1.5])]
+            task = asyncio.create_task(aio.produce(handler, source))
+            assert numbers([await anext(stream)]) == [0]
+            with pytest.raises(ad.ExchangeError, match="element 1 of the iterable") as caught:
+                await anext(stream)
+            assert caught.value.code == errno.EINVAL
+            with pytest.raises(ad.ExchangeError, match="element 1 of the iterable") as raised:
+                await task
+            assert raised.value.__cause__.reason == "schema"
+
+        run(main())
+
+
+class TestProduce:
+    @pytest.mark.parametrize("n", [0, 1, 1000])
+    @pytest.mark.parametrize("kind", ["async generator", "generator", "list", "stream", "capsule"])
+    def test_into_a_foreign_handler(self, kind, n):
+        arrays = [np.array([i]) for i in range(n)]
+        consumer = async_peer.Consumer(request=5)
+        source = {
+            "async generator": lambda: count_up(n),
+            "generator": lambda: iter(arrays),
+            "list": lambda: arrays,
+            "stream": lambda: ad.array_stream(arrays, schema="int64"),
+            "capsule": lambda: ad.array_stream(arrays, schema="int64").__arrow_c_device_stream__(),
+        }[kind]()
+        run(aio.produce(consumer.capsule, source, schema="int64"))
+        assert consumer.join() == (n, 1, 0, "")
+        assert consumer.sum() == sum(range(n))
+
+    def test_array(self):
+        consumer = async_peer.Consumer()
+        run(aio.produce(consumer.capsule, np.array([7])))
+        assert consumer.join() == (1, 1, 0, "") and consumer.sum() == 7
+
+    def test_table_of_chunks(self):
+        pyarrow = pytest.importorskip("pyarrow")
+        chunks = pyarrow.chunked_array([[1], [2], [3]])
+        consumer = async_peer.Consumer()
+        run(aio.produce(consumer.capsule, chunks))
+        assert consumer.join()[0] == 3 and consumer.sum() == 6
+
+    def test_given_schema(self):
+        async def main():
+            stream, handler = aio.consumer()
+            source = [np.array([True, False])]  # a byte each
+            task = asyncio.create_task(aio.produce(handler, source, schema="bool"))
+            assert await stream.get_schema() == ad.schema("bool")
+            assert [batch.to_pylist() async for batch in stream] == [[True, False]]
+            await task
+
+        run(main())
+
+    @pytest.mark.parametrize("source", [[], iter(()), count_up(0)], ids=["list", "iter", "async"])
+    def test_nothing_without_a_schema(self, source):
+        consumer = async_peer.Consumer()
+        with pytest.raises(ValueError, match="name it with schema="):
+            run(aio.produce(consumer.capsule, source))
+        assert consumer.join()[2:] == (
+            errno.EINVAL,
+            "ValueError: the source has no batches, from which the schema could be known; "
+            "name it with schema=",
+        )
+
+    def test_something_else(self):
+        consumer = async_peer.Consumer()
+        with pytest.raises(TypeError, match="is no stream"):
+            run(aio.produce(consumer.capsule, 5))
+        assert consumer.join()[2] == errno.EINVAL
+
+    def test_handler_taken_twice(self):
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, count_up(3)))
+            assert numbers([await anext(stream)]) == [0]
+            with pytest.raises(ad.ExchangeError, match="consumed once") as caught:
+                await aio.produce(handler, count_up(3))
+            assert caught.value.reason == "consumed"
+            with pytest.raises(ad.ExchangeError, match="consumed once"):
+                ad.array_stream(np.array([1])).__arrowdev_async_device_stream__(handler)
+            assert numbers([batch async for batch in stream]) == [1, 2]
+            await task
+
+        run(main())
+
+    @pytest.mark.parametrize("wrong", [None, 5, "capsule"])
+    def test_no_handler(self, wrong):
+        if wrong == "capsule":
+            wrong = ad.schema("int64").__arrow_c_schema__()
+        with pytest.raises(ad.ExchangeError, match="arrowdev_async_device_stream_handler"):
+            run(aio.produce(wrong, [np.array([1])]))
+
+    def test_handler_is_dropped(self):
+        consumer = async_peer.Consumer()
+        stream, handler = aio.consumer()
+        del stream, handler  # closes one end, releases the other
+        gc.collect()
+        del consumer
+
+    @pytest.mark.parametrize("kind", ["async", "sync", "pull"])
+    @pytest.mark.parametrize("at", [0, 1, 10])
+    def test_consumer_cancels(self, kind, at):
+        arrays = (np.array([i]) for i in range(10**9))
+        consumer = async_peer.Consumer(cancel_at=at)
+        source = {
+            "async": lambda: count_up(10**9),
+            "sync": lambda: arrays,
+            "pull": lambda: ad.array_stream(arrays),
+        }[kind]()
+        run(aio.produce(consumer.capsule, source))
+        assert consumer.join() == (at + 1, 1, 0, "")
+
+    def test_consumer_cancels_while_the_source_waits(self):
+        is_closed = []
+
+        async def source():
+            yield np.array([0])
+            try:
+                await asyncio.sleep(LIMIT)
+            finally:
+                is_closed.append(True)
+
+        async def main():
+            consumer = async_peer.Consumer()
+            task = asyncio.create_task(aio.produce(consumer.capsule, source()))
+            await until(lambda: consumer.n_received() == 1)
+            threading.Thread(target=consumer.cancel).start()
+            await task
+            assert consumer.join() == (1, 1, 0, "")
+            assert is_closed == [True]
+            await asyncio.sleep(0)  # and this task was not cancelled
+
+        run(main())
+
+    def test_consumer_refuses_the_schema(self):
+        consumer = async_peer.Consumer(refuse_at=-2)
+        with pytest.raises(ad.ExchangeError, match=r"on_schema .* refused") as caught:
+            run(aio.produce(consumer.capsule, count_up(3)))
+        assert caught.value.code == errno.EPERM
+        assert consumer.join() == (0, 0, 0, "")
+
+    @pytest.mark.parametrize("kind", ["async", "pull"])
+    def test_consumer_refuses_a_batch(self, kind):
+        consumer = async_peer.Consumer(refuse_at=3)
+        source = (
+            ad.array_stream(np.array([i]) for i in range(9)) if kind == "pull" else count_up(9)
+        )
+        with pytest.raises(ad.ExchangeError, match=r"on_next_task .* refused") as caught:
+            run(aio.produce(consumer.capsule, source))
+        assert caught.value.code == errno.EPERM
+        assert consumer.join() == (3, 0, 0, "")
+
+    @pytest.mark.parametrize("n", [0, -1, -(2**63)])
+    def test_consumer_requests_nothing(self, n):
+        async def main():
+            consumer = async_peer.Consumer(request=2, is_greedy=False)
+            task = asyncio.create_task(aio.produce(consumer.capsule, count_up(9)))
+            await until(lambda: consumer.n_received() == 2)
+            consumer.request(n)
+            with pytest.raises(ad.ExchangeError, match=f"request was called with n = {n}"):
+                await task
+            assert consumer.join()[:3] == (2, 0, errno.EINVAL)
+
+        run(main())
+
+    def test_credit_is_kept_to(self):
+        async def main():
+            consumer = async_peer.Consumer(request=3, is_greedy=False)
+            task = asyncio.create_task(aio.produce(consumer.capsule, count_up(10)))
+            for n, more in ((3, 2), (5, 5)):
+                await until(lambda n=n: consumer.n_received() == n)
+                await asyncio.sleep(0.01)
+                assert consumer.n_received() == n
+                consumer.request(more)
+            await task
+            assert consumer.join() == (10, 1, 0, "")
+
+        run(main())
+
+    def test_calls_after_cancel_do_nothing(self):
+        async def main():
+            consumer = async_peer.Consumer(request=1, is_greedy=False)
+            task = asyncio.create_task(aio.produce(consumer.capsule, count_up(9)))
+            await until(lambda: consumer.n_received() == 1)
+            for _ in range(3):
+                consumer.cancel()
+                consumer.request(5)
+            await task
+            assert consumer.join() == (1, 1, 0, "")
+
+        run(main())
+
+    def test_loop_runs_meanwhile(self):
+        """A fast source, and a consumer with room for all, leave time to others."""
+        consumer = async_peer.Consumer(request=10**9, is_greedy=False)
+        turns = []
+
+        async def main():
+            array = ad.array(np.array([1]))
+            deadline = time.monotonic() + LIMIT
+
+            def source():
+                while len(turns) < 20 and time.monotonic() < deadline:
+                    yield array
+
+            task = asyncio.create_task(aio.produce(consumer.capsule, source()))
+            while not task.done():
+                turns.append(1)
+                await asyncio.sleep(0)
+            await task
+
+        run(main())
+        assert len(turns) >= 20
+        consumer.join()
+
+    def test_blocking_pull_source_does_not_block_the_loop(self):
+        go = threading.Event()
+
+        def slow():
+            yield np.array([0])
+            assert go.wait(LIMIT)
+            yield np.array([1])
+
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, ad.array_stream(slow())))
+            assert numbers([await anext(stream)]) == [0]
+            go.set()  # this loop still runs
+            assert numbers([batch async for batch in stream]) == [1]
+            await task
+
+        run(main())
+
+
+class TestCancel:
+    def test_from_the_loop(self):
+        producer = async_peer.Producer(-1)
+
+        async def main():
+            stream = aio.connect(producer)
+            batches = [await anext(stream) for _ in range(10)]
+            for _ in range(3):
+                stream.cancel()
+            batches += [batch async for batch in stream]
+            assert numbers(batches) == list(range(len(batches)))
+
+        run(main())
+        assert producer.join()[1] == 1
+
+    def test_from_other_threads_while_it_waits(self):
+        async def main():
+            stream, handler = aio.consumer()
+            consumer = async_peer.library().peer_produce
+            task = asyncio.create_task(anext(stream, None))
+            await asyncio.sleep(0.01)
+            threads = [threading.Thread(target=stream.cancel) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            pointer = consumer(async_peer.take(handler), -1, -1, 0, None)
+            await task
+            _ = [batch async for batch in stream]
+            assert async_peer.library().peer_wait_for_producer(pointer, LIMIT * 1000) == 0
+
+        run(main())
+
+    @pytest.mark.parametrize("n_read", [0, 1, 10])
+    @pytest.mark.parametrize("way", ["aclose", "with", "drop", "break"])
+    def test_early_close(self, way, n_read):
+        producer = async_peer.Producer(-1)
+
+        async def main():
+            stream = aio.connect(producer)
+            for _ in range(n_read):
+                await anext(stream)
+            if way == "aclose":
+                await stream.aclose()
+                await stream.aclose()
+            elif way == "with":
+                async with stream as same:
+                    assert same is stream
+            elif way == "break":
+                async for _ in stream:
+                    break
+            if way in ("aclose", "with"):
+                with pytest.raises(ad.ExchangeError, match="is closed") as caught:
+                    await anext(stream)
+                assert caught.value.reason == "consumed"
+                stream.cancel()
+
+        run(main())
+        assert producer.join()[1] == 1
+        assert async_peer.count_live_arrays() == 0
+
+    def test_of_the_task_that_reads(self):
+        async def main():
+            producer = async_peer.Producer(-1, delay_us=200_000)
+            stream = aio.connect(producer)
+
+            async def read():
+                started.set()
+                async for _ in stream:
+                    pass
+
+            started = asyncio.Event()
+            task = asyncio.create_task(read())
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(ad.ExchangeError, match="a read that is cancelled closes it"):
+                await anext(stream)
+            return producer
+
+        assert run(main()).join()[1] == 1
+
+    def test_close_wakes_who_waits(self):
+        async def main():
+            stream, _handler = aio.consumer()
+            task = asyncio.create_task(anext(stream))
+            await asyncio.sleep(0.01)
+            await stream.aclose()
+            with pytest.raises(ad.ExchangeError, match="is closed"):
+                await task
+
+        run(main())
+
+    def test_of_the_task_that_produces(self):
+        async def main():
+            stream, handler = aio.consumer(2)
+            task = asyncio.create_task(aio.produce(handler, count_up(10**9)))
+            assert numbers([await anext(stream)]) == [0]
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(ad.ExchangeError, match="gave the stream up") as caught:
+                _ = [batch async for batch in stream]
+            assert caught.value.code == errno.ECANCELED
+
+        run(main())
+
+    def test_of_the_task_whose_source_waits(self):
+        async def main():
+            consumer = async_peer.Consumer()
+            task = asyncio.create_task(aio.produce(consumer.capsule, count_up(9, LIMIT)))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert consumer.join()[:3] == (0, 0, errno.ECANCELED)
+
+        run(main())
+
+    def test_of_the_task_that_waits_for_a_thread(self):
+        go = threading.Event()
+
+        def slow():
+            yield np.array([0])
+            go.wait(LIMIT)
+            yield np.array([1])
+
+        async def main():
+            consumer = async_peer.Consumer()
+            task = asyncio.create_task(aio.produce(consumer.capsule, ad.array_stream(slow())))
+            await until(lambda: consumer.n_received() == 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go.set()
+            assert consumer.join()[:3] == (1, 0, errno.ECANCELED)
+
+        run(main())
+
+    def test_timeout_of_one_read(self):
+        async def main():
+            producer = async_peer.Producer(-1, delay_us=300_000)
+            stream = aio.connect(producer)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.01)
+            return producer
+
+        assert run(main()).join()[1] == 1
+
+
+class TestOneReader:
+    def test_two_tasks(self):
+        async def main():
+            stream, _handler = aio.consumer()
+            first = asyncio.create_task(anext(stream))
+            await asyncio.sleep(0)
+            for read in (anext(stream), stream.get_schema()):
+                with pytest.raises(RuntimeError, match="one reader at a time"):
+                    await read
+            first.cancel()
+
+        run(main())
+
+    def test_task_after_task(self):
+        producer = async_peer.Producer(4)
+
+        async def main():
+            stream = aio.connect(producer)
+            return numbers([await asyncio.create_task(anext(stream)) for _ in range(4)])
+
+        assert run(main()) == [0, 1, 2, 3]
+        producer.join()
+
+    def test_loop_after_loop(self):
+        producer = async_peer.Producer(6)
+        stream = aio.connect(producer, queue_size=1)
+
+        async def main():
+            return numbers([await anext(stream), await anext(stream)])
+
+        assert [run(main()) for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+        producer.join()
+
+
+class TestLoops:
+    def test_closed_while_a_task_waits(self):
+        producer = async_peer.Producer(-1, delay_us=LIMIT * 10_000)
+        loop = asyncio.new_event_loop()
+        stream = aio.connect(producer)
+        task = loop.create_task(anext(stream))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        task._log_destroy_pending = False
+        loop.close()
+        del task
+        gc.collect()
+        with pytest.raises(ad.ExchangeError, match="is closed"):
+            run(anext(stream))
+        assert producer.join()[1] == 1
+
+    def test_closed_while_a_task_produces(self):
+        consumer = async_peer.Consumer()
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(aio.produce(consumer.capsule, count_up(9, LIMIT)))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        task._log_destroy_pending = False
+        loop.close()
+        del task
+        gc.collect()
+        assert consumer.join()[:3] == (0, 0, errno.ECANCELED)
+
+    def test_never_run(self):
+        consumer = async_peer.Consumer()
+        coroutine = aio.produce(consumer.capsule, [np.array([1])])
+        coroutine.close()
+        run(aio.produce(consumer.capsule, [np.array([1])]))  # it was not taken
+        assert consumer.join() == (1, 1, 0, "")
+
+    def test_stopped_for_good(self):
+        """The producer's thread goes on, up to the queue, without the loop."""
+        producer = async_peer.Producer(-1)
+        loop = asyncio.new_event_loop()
+        stream = aio.connect(producer, queue_size=4)
+        loop.run_until_complete(anext(stream))
+        loop.close()
+        del stream
+        producer.join()
+
+    def test_weak_reference(self):
+        stream, _handler = aio.consumer()
+        assert weakref.ref(stream)() is stream
+
+
+class TestBursts:
+    def test_one_wake_up_for_many(self):
+        """All that is queued is read without another turn of the loop."""
+        producer = async_peer.Producer(1000)
+
+        async def main():
+            stream = aio.connect(producer, queue_size=1024)
+            await until(lambda: producer.n_sent >= 900)
+            turns = 0
+
+            async def count_turns():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            counter = asyncio.create_task(count_turns())
+            for _ in range(900):
+                await anext(stream)
+            counter.cancel()
+            assert turns <= 2
+            await stream.aclose()
+
+        run(main())
+        producer.join()
+
+    @pytest.mark.parametrize("queue_size", [5, 1024])
+    def test_memory_is_that_of_the_queue(self, queue_size):
+        producer = async_peer.Producer(100_000)
+
+        async def main():
+            n = most = 0
+            async for _ in aio.connect(producer, queue_size=queue_size):
+                n += 1
+                if n % 1000 == 0:
+                    most = max(most, async_peer.library().peer_live_arrays())
+            assert (n, most <= 66) == (100_000, True)
+
+        run(main())
+        producer.join()

@@ -1,0 +1,38 @@
+"""arrowdev.aio against Arrow C++, the library inside pyarrow's wheel, in both directions.
+
+The scenarios are functions of tests/isolated/aio_arrow_cpp.py, one process each: a hang in a
+peer must not take the test run with it.
+"""
+
+import re
+
+import pytest
+from test_async_arrow_cpp import FOLDER, library_of, run_checked
+from test_isolated import FOLDER as SCRIPTS
+from test_isolated import run
+
+import compiler
+
+
+@pytest.fixture(scope="module")
+def peer(request):
+    """tests/cpp/arrow_peer.cpp as a library for ctypes."""
+    library = library_of(pytest.importorskip("pyarrow", "25"))
+    target = request.config.cache.mkdir("aio_arrow_cpp") / "arrow_peer.so"
+    flags = ["-std=c++20", "-O1", "-g", "-fPIC", "-shared", f"-I{compiler.CSRC}"]
+    headers = ["-isystem", library.parent / "include"]
+    link = [library, f"-Wl,-rpath,{library.parent}", "-lpthread"]
+    source = FOLDER / "arrow_peer.cpp"
+    run_checked([*compiler.command("c++"), *flags, *headers, source, *link, "-o", target])
+    return target
+
+
+def scenarios():
+    text = (SCRIPTS / "aio_arrow_cpp.py").read_text(encoding="utf-8")
+    return re.findall(r"^async def ((?:import|export)_\w+)", text, re.MULTILINE)
+
+
+@pytest.mark.timeout(600)  # the first one compiles Arrow's headers
+@pytest.mark.parametrize("name", scenarios())
+def test_exchange(peer, name):
+    run("aio_arrow_cpp", peer, name)

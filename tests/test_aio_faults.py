@@ -1,0 +1,471 @@
+"""What goes wrong in async streams, through Python: broken rules, failures, lost peers."""
+
+import asyncio
+import errno
+import gc
+import threading
+
+import pytest
+
+import arrowdev as ad
+from arrowdev import aio
+from arrowdev.testing import (
+    ScriptedAsyncHandler,
+    ScriptedAsyncProducer,
+    software_device,
+    step,
+)
+
+LIMIT = 60
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, LIMIT))
+
+
+def values(arrays):
+    return [value for array in arrays for value in array.to_pylist()]
+
+
+async def read(producer, batches, **options):
+    """Read to the end, which may be an error."""
+    async for batch in aio.connect(producer, **options):
+        batches.append(batch)
+
+
+def fail_to_read(producer, **options):
+    """What was read, and the error that it ended with."""
+    batches = []
+    with pytest.raises((ad.ExchangeError, ad.InvalidArrowError)) as caught:
+        run(read(producer, batches, **options))
+    producer.wait()
+    error = caught.value.with_traceback(None)  # which would keep the stream
+    error.__context__ = None
+    return values(batches), error
+
+
+def scripted(*steps, **options):
+    options = {"type": "int64", "obey": False, "timeout": LIMIT, **options}
+    return ScriptedAsyncProducer(steps, **options)
+
+
+# --- producers that break a rule -----------------------------------------------------------------
+
+BROKEN = {
+    "task before the schema": (
+        [step.batch([1]), step.release()],
+        [],
+        "on_next_task was called; before on_schema, which must be the first call",
+    ),
+    "end before the schema": (
+        [step.end(), step.release()],
+        [],
+        "on_next_task was called; before on_schema",
+    ),
+    "release before the schema": ([step.release()], [], "release was called"),
+    "schema twice": (
+        [step.schema(), step.schema(), step.release()],
+        [],
+        "on_schema was called; twice, but a stream has one schema",
+    ),
+    "producer not populated": (
+        [step.schema(populate=False), step.release()],
+        [],
+        "on_schema was called; with a NULL producer",
+    ),
+    "more tasks than requested": (
+        [step.schema(), *[step.batch([i]) for i in range(3)], step.release()],
+        [0, 1],
+        "on_next_task was called; for batch 3, but only 2 were requested",
+    ),
+    "release without an end": (
+        [step.schema(), step.batch([1]), step.release()],
+        [1],
+        "release was called",
+    ),
+    "task after an error": (
+        [step.schema(), step.error(5, "broken"), step.batch([1]), step.release()],
+        [],
+        "error 5 (Input/output error): broken",
+    ),
+    "empty task": (
+        [step.schema(), step.batch([1], empty=True), step.end(), step.release()],
+        [],
+        "extract_data of batch 1 of the async stream returned 0 without an array",
+    ),
+    "extraction that fails without a word": (
+        [step.schema(), step.batch([1], code=5), step.end(), step.release()],
+        [],
+        "extract_data of batch 1 of the async stream failed with error 5",
+    ),
+    "extraction that fails": (
+        [
+            step.schema(),
+            step.batch([1]),
+            step.batch([2], code=5),
+            step.error(7, "could not decode"),
+            step.release(),
+        ],
+        [1],
+        "could not decode",
+    ),
+    "batch of another device": (
+        [
+            step.schema(),
+            step.batch([1]),
+            step.batch([2], device_type=2),
+            step.end(),
+            step.release(),
+        ],
+        [1],
+        "batch 2 of the async stream is of device type 2, but the producer said 1",
+    ),
+    "batch of another type": (
+        [step.schema("utf8"), step.batch([1]), step.end(), step.release()],
+        [],
+        "batch 1 of the async stream: ",
+    ),
+}
+# Found out too late to stop what was sound.
+AFTER_THE_END = {
+    "error after the end": [step.schema(), step.end(), step.error(5, "late"), step.release()],
+    "task after the end": [step.schema(), step.end(), step.batch([1]), step.release()],
+    "end twice": [step.schema(), step.end(), step.end(), step.release()],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_producer_breaks_a_rule(name):
+    steps, read_before, text = BROKEN[name]
+    producer = scripted(*steps, on_thread=False)  # all of it before the first read
+    found, error = fail_to_read(producer, queue_size=2)
+    assert found == read_before
+    assert text in str(error)
+    gc.collect()
+    assert producer.is_all_released
+
+
+@pytest.mark.parametrize("name", AFTER_THE_END)
+def test_producer_goes_on_after_the_end(name):
+    producer = scripted(*AFTER_THE_END[name], on_thread=False)
+
+    async def main():
+        with pytest.raises(ad.ExchangeError, match="after the end of the stream"):
+            await read(producer, [])
+
+    run(main())
+    assert producer.is_all_released
+
+
+@pytest.mark.parametrize("queue_size", [1, 5, 100])
+def test_consumer_keeps_the_rules(queue_size):
+    producer = ScriptedAsyncProducer.of([[i] for i in range(50)], timeout=LIMIT)
+    batches = []
+    run(read(producer, batches, queue_size=queue_size))
+    producer.wait()
+    assert values(batches) == list(range(50))
+    del batches
+    producer.check()
+
+
+@pytest.mark.parametrize("n_read", [0, 1, 10])
+def test_consumer_that_leaves_keeps_the_rules(n_read):
+    producer = ScriptedAsyncProducer.of([[i] for i in range(10**4)], timeout=LIMIT)
+
+    async def main():
+        async with aio.connect(producer) as stream:
+            for _ in range(n_read):
+                await anext(stream)
+
+    run(main())
+    producer.wait()
+    gc.collect()
+    assert producer.is_cancelled
+    producer.check()
+
+
+def test_producer_that_frees_its_struct_early():
+    """As Arrow C++ does: it is not touched any more."""
+    steps = [step.schema(), step.wait_for_request(2), step.batch([0]), step.batch([1])]
+    producer = scripted(*steps, step.free_producer(), step.end(), step.release())
+
+    async def main():
+        stream = aio.connect(producer, queue_size=2)
+        await stream.get_schema()
+        await asyncio.to_thread(producer.wait)
+        return values([batch async for batch in stream])
+
+    assert run(main()) == [0, 1]
+    gc.collect()
+    producer.check()
+
+
+def test_error_instead_of_a_schema():
+    producer = scripted(step.error(errno.EACCES, "not yours", {"who": "root"}), step.release())
+    found, error = fail_to_read(producer)
+    assert found == []
+    assert (error.code, error.metadata) == (errno.EACCES, {b"who": b"root"})
+    producer.check()
+
+
+def test_error_without_words():
+    producer = scripted(step.schema(), step.error(errno.EACCES), step.release())
+    _, error = fail_to_read(producer)
+    assert "Permission denied" in str(error) and error.metadata is None
+
+
+@pytest.mark.parametrize("way", ["cancel", "aclose", "drop", "task"])
+def test_cancel_reaches_a_producer_that_has_nothing_to_say(way):
+    producer = scripted(step.schema(), step.wait_for_cancel(), step.end(), step.release())
+
+    async def main():
+        stream = aio.connect(producer, cancel_at_once=True)
+        await stream.get_schema()
+        if way == "cancel":
+            stream.cancel()
+            assert [batch async for batch in stream] == []
+        elif way == "aclose":
+            await stream.aclose()
+        elif way == "task":
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.01)
+
+    run(main())
+    gc.collect()
+    producer.wait()
+    producer.check()
+
+
+def test_cancel_waits_until_the_producer_is_there_for_certain():
+    """As long as it may be gone, as Arrow C++'s."""
+    go = threading.Event()
+    steps = [step.schema(), lambda _: go.wait(LIMIT), step.batch([1]), step.wait_for_cancel()]
+    producer = scripted(*steps, step.end(), step.release())
+
+    async def main():
+        stream = aio.connect(producer)
+        await stream.get_schema()
+        stream.cancel()
+        assert not producer.is_cancelled
+        go.set()
+        assert values([batch async for batch in stream]) == [1]
+
+    run(main())
+    producer.wait()
+    producer.check()
+
+
+def test_error_that_answers_a_cancel_is_the_end():
+    error = step.error(errno.EINVAL, "Consumer requested cancellation")
+    producer = scripted(step.schema(), step.wait_for_cancel(), error, step.release())
+
+    async def main():
+        stream = aio.connect(producer, cancel_at_once=True)
+        await stream.get_schema()
+        stream.cancel()
+        assert [batch async for batch in stream] == []
+
+    run(main())
+    producer.wait()
+
+
+def test_long_error_is_whole():
+    producer = scripted(step.schema(), step.error(5, "x" * 5000), step.release())
+    _, error = fail_to_read(producer)
+    assert "x" * 5000 in str(error)
+
+
+# --- consumers that break a rule, or leave -------------------------------------------------------
+
+
+def produce(handler, source, **options):
+    run(aio.produce(handler.capsule, source, **options))
+
+
+async def count_up(n):
+    for i in range(n):
+        await asyncio.sleep(0)
+        yield ad.array(memoryview(bytes([i])))
+
+
+def lists(n):
+    return ad.array_stream([memoryview(bytes([i])) for i in range(n)])
+
+
+SOURCES = {"async": count_up, "pull": lists}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_producer_keeps_the_rules(kind):
+    handler = ScriptedAsyncHandler(timeout=LIMIT)
+    produce(handler, SOURCES[kind](20), metadata={"rows": "20"})
+    handler.wait_for_release()
+    assert values(handler.batches) == list(range(20))
+    assert handler.metadata == {b"rows": b"20"}
+    handler.batches.clear()
+    handler.check()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("where", ["on_schema", "on_task"])
+def test_consumer_refuses(where, kind):
+    handler = ScriptedAsyncHandler(
+        **{where: [step.request(5), step.refuse(errno.EPERM)]}, timeout=LIMIT
+    )
+    with pytest.raises(ad.ExchangeError, match="refused the call with error 1") as caught:
+        produce(handler, SOURCES[kind](5))
+    assert caught.value.code == errno.EPERM
+    handler.check()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("n", [0, -1])
+def test_consumer_requests_no_number(n, kind):
+    handler = ScriptedAsyncHandler([step.request(n)], timeout=LIMIT)
+    with pytest.raises(ad.ExchangeError, match=f"request was called with n = {n}, which must"):
+        produce(handler, SOURCES[kind](5))
+    code, text, _ = handler.error
+    assert code == errno.EINVAL and f"n = {n}" in text
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_consumer_cancels_in_on_schema(kind):
+    handler = ScriptedAsyncHandler([step.cancel(), step.request(5)], timeout=LIMIT)
+    produce(handler, SOURCES[kind](5))
+    assert (handler.n_tasks, handler.is_ended, handler.error) == (0, True, None)
+    handler.check()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_consumer_calls_after_cancel(kind):
+    steps = [step.cancel(), step.cancel(), step.request(5), step.extract()]
+    handler = ScriptedAsyncHandler(on_task=steps, timeout=LIMIT)
+    produce(handler, SOURCES[kind](5))
+    assert (handler.n_tasks, handler.is_ended, handler.error) == (1, True, None)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_consumer_wants_no_data(kind):
+    handler = ScriptedAsyncHandler(on_task=[step.request(1), step.discard()], timeout=LIMIT)
+    produce(handler, SOURCES[kind](20))
+    assert handler.n_tasks == 20
+    handler.check()
+
+
+def test_error_reaches_the_consumer_whole():
+    async def source():
+        yield memoryview(b"x")
+        error = ad.ExchangeError("no more tables")
+        error.code, error.metadata = errno.ENODATA, {b"at": b"7"}
+        raise error
+
+    handler = ScriptedAsyncHandler(timeout=LIMIT)
+    with pytest.raises(ad.ExchangeError, match="no more tables"):
+        produce(handler, source())
+    assert handler.error == (
+        errno.ENODATA,
+        "arrowdev.ExchangeError: no more tables",
+        {b"at": b"7"},
+    ) or handler.error == (errno.ENODATA, "ExchangeError: no more tables", {b"at": b"7"})
+    handler.check()
+
+
+def test_consumer_dies_while_the_producer_runs():
+    async def main():
+        stream, handler = aio.consumer()
+        task = asyncio.create_task(aio.produce(handler, count_up(200)))
+        await anext(stream)
+        del stream
+        await task
+
+    run(main())
+
+
+def test_both_ends_in_threads_of_their_own():
+    """Two event loops; the wake-ups go between them."""
+    stream, handler = aio.consumer(3)
+    failures = []
+
+    def produce_there():
+        try:
+            run(aio.produce(handler, count_up(100)))
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=produce_there)
+    thread.start()
+
+    async def main():
+        return values([batch async for batch in stream])
+
+    assert run(main()) == list(range(100))
+    thread.join(LIMIT)
+    assert not failures
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def software():
+    with software_device() as device:
+        yield device
+
+
+def test_batch_on_another_device_than_the_first(software):
+    source = [ad.array(memoryview(b"x")).view("int8"), software.array([1], "int8")]
+    handler = ScriptedAsyncHandler(timeout=LIMIT)
+    with pytest.raises(ad.ExchangeError, match="device type 12 in an async stream of") as caught:
+        produce(handler, source)
+    assert caught.value.reason == "device"
+    assert handler.error[0] == errno.EINVAL
+    assert values(handler.batches) == [ord("x")]
+
+
+@pytest.mark.parametrize("way", ["produce", "bridge", "relay", "to_stream"])
+def test_events_stay_with_their_batches(software, way):
+    """Nobody waits for the device: the batches arrive while its queue is held."""
+    queue = software.queue()
+    with queue.held():
+        made = [ad.array(software.array([i], queue=queue)) for i in range(3)]
+
+        async def main(arrays):
+            stream, handler = aio.consumer()
+            if way == "produce":
+                tasks = [asyncio.create_task(aio.produce(handler, arrays))]
+            elif way == "relay":
+                source = aio.connect(ad.array_stream(arrays))
+                tasks = [asyncio.create_task(aio.produce(handler, source))]
+            else:
+                stream, tasks = aio.connect(ad.array_stream(arrays)), []
+            await stream.get_schema()
+            assert stream.device_type == ad.DeviceType.EXT_DEV
+            if way == "to_stream":
+                found = list(stream.to_stream())
+            else:
+                found = [batch async for batch in stream]
+            await asyncio.gather(*tasks)
+            return found
+
+        found = run(main(made))
+        assert not any(batch.is_ready() for batch in found)
+        assert len({batch.sync_event for batch in found}) == 3
+    assert [software.to_host(batch).to_pylist() for batch in found] == [[0], [1], [2]]
+
+
+def test_current_stream_waits_for_each_batch(software):
+    """As with array(): what the caller does with a batch comes behind the batch."""
+    theirs, ours = software.queue(), software.queue()
+    memory = software.empty(3 * 8)
+
+    async def main():
+        with theirs.held(), ad.use_stream(ours):
+            source = ad.array_stream(software.array([i], queue=theirs) for i in range(3))
+            at = memory.address
+            async for batch in aio.connect(source):
+                assert not batch.is_ready()
+                ours.copy(at, batch.buffers[1].data_ptr, 8)
+                at += 8
+
+    run(main())
+    assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1, 2]

@@ -1,0 +1,978 @@
+"""ArrayStream.to(), .rechunk(), .map() and ad.concat_streams(): streams made of streams."""
+
+import errno
+import gc
+import threading
+import weakref
+
+import arrow_ctypes as ac
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from lifetimes import is_gone
+
+import arrowdev as ad
+from arrowdev import testing
+
+duckdb = pytest.importorskip("duckdb")
+
+LIMIT = 20  # seconds that any wait of these tests may take
+HERE = "ext_dev:0"
+
+
+def numbers(count, rows=2):
+    for i in range(count):
+        yield np.arange(i * rows, (i + 1) * rows)
+
+
+def counted(taken, arrays):
+    """The same arrays; those that were asked for are in `taken`."""
+    for array in arrays:
+        taken.append(array)
+        yield array
+
+
+def failing(error, after=1):
+    yield from numbers(after)
+    raise error
+
+
+def values(stream):
+    return [array.to("cpu").to_pylist() for array in stream]
+
+
+def foreign(*trees, **options):
+    return ac.Stream(ac.SchemaNode("l"), trees, **options)
+
+
+def host_trees(count):
+    return [ac.numbers(3) for _ in range(count)]
+
+
+class Peer:
+    """Shows one method of a stream, so that no consumer can take a short cut."""
+
+    def __init__(self, stream, *, device=False):
+        name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
+        setattr(self, name, getattr(stream, name))
+
+
+class Call:
+    """A function on a thread of its own, whose end can be waited for."""
+
+    def __init__(self, function):
+        self._function = function
+        self._result = self._error = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def is_running(self):
+        return self._thread.is_alive()
+
+    def result(self):
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def wait_until(condition):
+    for _ in range(LIMIT * 100):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("it never came true")
+
+
+@pytest.fixture
+def device():
+    with testing.software_device(devices=2, timeout=LIMIT) as device:
+        yield device
+        gc.collect()
+
+
+# What every adapter does with the stream that it is made of.
+ADAPTERS = {
+    "to": lambda stream: stream.to("cpu"),
+    "rechunk": lambda stream: stream.rechunk(2),
+    "map": lambda stream: stream.map(lambda array: array),
+    "concat": lambda stream: ad.concat_streams([stream]),
+}
+EACH = pytest.mark.parametrize("adapt", ADAPTERS.values(), ids=ADAPTERS)
+
+
+# --- every adapter ------ ------------------------------------------------------------------------
+
+
+@EACH
+def test_stream_is_taken_over(adapt):
+    stream = ad.array_stream(numbers(3))
+    adapted = adapt(stream)
+    assert adapted is not stream and isinstance(adapted, ad.ArrayStream)
+    assert repr(stream).endswith(", handed over>")
+    for again in (lambda: next(stream), lambda: adapt(stream), stream.read_all):
+        with pytest.raises(ad.ExchangeError) as info:
+            again()
+        causes = (info.value, info.value.__cause__)
+        assert "consumed" in [getattr(cause, "reason", None) for cause in causes]
+    assert adapted.schema == stream.schema == ad.schema("int64")
+    assert adapted.device_type == ad.DeviceType.CPU
+    assert values(adapted) == [[0, 1], [2, 3], [4, 5]]
+    assert list(adapted) == []
+
+
+@EACH
+def test_the_rest_is_adapted(adapt):
+    stream = ad.array_stream(numbers(3))
+    next(stream)
+    assert values(adapt(stream)) == [[2, 3], [4, 5]]
+
+
+@EACH
+def test_a_stream_of_nothing(adapt):
+    stream = ad.array_stream(iter([]), schema="utf8")
+    if adapt is ADAPTERS["map"]:
+        with pytest.raises(ValueError, match="schema="):
+            adapt(stream)
+    else:
+        assert list(adapt(stream)) == []
+
+
+@EACH
+@pytest.mark.parametrize("device_type", [None, ac.CPU], ids=["host", "device"])
+def test_producer_is_released_once(adapt, device_type):
+    source = foreign(*host_trees(4), device_type=device_type)
+    adapted = adapt(ad.array_stream(source))
+    arrays = list(adapted)
+    assert source.released == 1  # at the end, not later
+    del adapted
+    gc.collect()
+    assert source.released == 1 and source.schema.released == 0  # the arrays have it
+    assert sum(len(array) for array in arrays) == 12
+    del arrays
+    gc.collect()
+    assert source.schema.released == 1
+
+
+@EACH
+def test_early_close_releases_at_once(adapt):
+    source = foreign(*host_trees(4))
+    with adapt(ad.array_stream(source)) as adapted:
+        array = next(adapted)
+        assert source.released == 0
+    assert source.released == 1
+    assert repr(adapted).endswith(", closed>")
+    assert len(array) in (2, 3)
+
+
+@EACH
+@pytest.mark.parametrize("device", [False, True])
+def test_unused_capsule_releases(adapt, device):
+    source = foreign(*host_trees(4))
+    peer = Peer(adapt(ad.array_stream(source)), device=device)
+    assert source.released == 0
+    del peer
+    gc.collect()
+    assert source.released == 1
+
+
+@EACH
+@pytest.mark.parametrize("device", [False, True])
+def test_both_capsules(adapt, device):
+    peer = Peer(adapt(ad.array_stream(numbers(3))), device=device)
+    assert values(ad.array_stream(peer)) == [[0, 1], [2, 3], [4, 5]]
+
+
+class Breaking(ac.Stream):
+    """Fails once its arrays are given."""
+
+    def _get_next(self, pointer, out):
+        self.next_code = 0 if self.rest else errno.ENOSPC
+        return super()._get_next(pointer, out)
+
+
+@EACH
+@pytest.mark.parametrize("message", ["the disk is full", "x" * 3000])
+def test_foreign_failure_passes_through(adapt, message):
+    source = Breaking(ac.SchemaNode("l"), host_trees(4), message=message)
+    adapted = adapt(ad.array_stream(source))
+    found = 0
+    with pytest.raises(ad.ExchangeError) as info:
+        for array in adapted:
+            found += len(array)
+    assert found == 12
+    assert info.value.code == errno.ENOSPC and info.value.reason == "stream"
+    text = f"{info.value}{info.value.__cause__ or ''}"  # what map() reads raises by itself
+    assert text.endswith(message) and "get_next" in text
+    adapted.close()
+    assert source.released == 1
+
+
+@EACH
+def test_exception_comes_out_behind_its_batches(adapt):
+    adapted = adapt(ad.array_stream(failing(ValueError("broken"), after=3)))
+    found = []
+    with pytest.raises(ad.ExchangeError, match=r"broken|raised") as info:
+        found.extend(array.to_pylist() for array in adapted)
+    assert found == [[0, 1], [2, 3], [4, 5]]
+    cause = info.value
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    assert isinstance(cause, ValueError) and str(cause) == "broken"
+    assert info.value.code == errno.EINVAL
+    with pytest.raises(ad.ExchangeError):  # nor does it go on
+        next(adapted)
+
+
+@EACH
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no"), SystemExit(3)])
+def test_exceptions_that_nobody_wraps(adapt, error):
+    with pytest.raises(type(error)):
+        list(adapt(ad.array_stream(failing(error))))
+
+
+@EACH
+def test_exception_leaves_with_its_text(adapt):
+    error = OSError(errno.ENOSPC, "broken")
+    source = (pa.record_batch({"a": x}) for x in failing(error, after=3))
+    reader = pa.RecordBatchReader.from_stream(adapt(ad.array_stream(source)))
+    for _ in range(3):
+        reader.read_next_batch()
+    with pytest.raises(OSError, match="broken"):
+        reader.read_next_batch()
+
+
+@EACH
+def test_cycle_is_collected(adapt):
+    class Source:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return np.arange(2)
+
+    source = Source()
+    source.stream = adapt(ad.array_stream(source))
+    reference = weakref.ref(source)
+    del source
+    assert is_gone(reference)
+
+
+class Slow(ac.Stream):
+    """Blocks in get_next, which takes the GIL: only possible where it is free."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.started, self.go_on = threading.Event(), threading.Event()
+
+    def _get_next(self, pointer, out):
+        self.started.set()
+        assert self.go_on.wait(LIMIT)
+        return super()._get_next(pointer, out)
+
+
+@EACH
+def test_gil_is_free_while_a_foreign_stream_is_read(adapt):
+    source = Slow(ac.SchemaNode("l"), host_trees(2))
+    call = Call(lambda: sum(len(array) for array in adapt(ad.array_stream(source))))
+    assert source.started.wait(LIMIT)
+    gc.collect()  # looks at the stream while another thread is in it
+    source.go_on.set()
+    assert call.result() == 6
+
+
+@EACH
+def test_one_reader_at_a_time(adapt):
+    source = Slow(ac.SchemaNode("l"), host_trees(3))
+    source.go_on.set()
+    adapted = adapt(ad.array_stream(source))
+    source.go_on.clear()
+    source.started.clear()
+    call = Call(lambda: len(adapted.read_all()))
+    assert source.started.wait(LIMIT)
+    for again in (lambda: next(adapted), lambda: adapted.to("cpu"), lambda: adapted.rechunk(1)):
+        with pytest.raises(RuntimeError, match="one reader at a time"):
+            again()
+    source.go_on.set()
+    assert call.result() == 9
+
+
+@EACH
+def test_stream_that_reads_itself(adapt):
+    holder = []
+
+    def source():
+        yield from numbers(2)
+        next(holder[0])
+
+    holder.append(adapt(ad.array_stream(source())))
+    with pytest.raises(ad.ExchangeError, match="being read already"):
+        list(holder[0])
+    holder.clear()
+
+
+@EACH
+def test_pulled_by_threads_of_duckdb(adapt):
+    batches = (pa.record_batch({"a": range(i, i + 100)}) for i in range(50))
+    con = duckdb.connect(config={"threads": 4})
+    stream = adapt(ad.array_stream(batches))  # noqa: F841, found by its name
+    assert con.sql("select count(*), sum(a) from stream").fetchall() == [(5000, 370_000)]
+
+
+TABLE = pa.concat_tables([pa.table({"a": [1, 2, 3], "s": ["x", None, "yz"]}) for _ in range(3)])
+PEERS = {
+    "pyarrow": lambda: TABLE,
+    "polars": lambda: pl.concat(
+        [pl.from_arrow(TABLE[:4]), pl.from_arrow(TABLE[4:])], rechunk=False
+    ),
+    "duckdb": lambda: duckdb.from_arrow(TABLE),
+}
+
+
+@EACH
+@pytest.mark.parametrize("make", PEERS.values(), ids=PEERS)
+def test_streams_of_peers(adapt, make):
+    def rows(stream):
+        return [row for batch in stream for row in batch.to_pylist()]
+
+    assert rows(adapt(ad.array_stream(make()))) == TABLE.to_pylist()
+    again = pa.RecordBatchReader.from_stream(adapt(ad.array_stream(make())))
+    assert again.read_all().to_pylist() == TABLE.to_pylist()
+    assert pl.DataFrame(adapt(ad.array_stream(make()))).to_dicts() == TABLE.to_pylist()
+
+
+def test_all_together(device):
+    stream = ad.concat_streams([numbers(5, 3), pa.chunked_array([[15, 16], [17]])])
+    stream = stream.rechunk(4).to(HERE, prefetch=2).rechunk(2).to("cpu", prefetch=3).rechunk(5)
+    stream = stream.map(lambda array: np.asarray(array) * 2)
+    assert stream.read_all().to_pylist() == list(range(0, 36, 2))
+
+
+# --- to(): when copies are made ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3, 100])
+def test_batches_are_taken_ahead(device, prefetch):
+    taken = []
+    stream = ad.array_stream(counted(taken, numbers(6)), schema="int64", device_type=1)
+    stream = stream.to(HERE, prefetch=prefetch)
+    assert stream.device_type == ad.DeviceType.EXT_DEV
+    assert taken == []  # nothing before the first is asked for
+    for i in range(6):
+        array = next(stream)
+        assert len(taken) == min(6, i + 1 + prefetch)
+        assert array.device == ad.device(HERE)
+        assert array.to("cpu").to_pylist() == [2 * i, 2 * i + 1]
+    assert list(stream) == []
+
+
+def on_device(device, queues):
+    for i, queue in enumerate(queues):
+        yield device.array([i, i + 1], queue=queue)
+
+
+def test_copies_are_in_flight_before_they_are_asked_for(device):
+    """Of device to device, and no more of them than may be."""
+    taken, queue = [], device.queue()
+    source = counted(taken, on_device(device, [queue] * 8))
+    stream = ad.array_stream(source, schema="int64", device_type=ad.DeviceType.EXT_DEV)
+    stream = stream.to("ext_dev:1", prefetch=2)
+    with queue.held():
+        first = next(stream)  # the host does not wait
+        assert not first.is_ready() and len(taken) == 3
+        assert device.live().pending >= 3
+        second = Call(lambda: next(stream))  # would be a fourth copy: waits for the first one
+        assert len(taken) == 3 and second.is_running()
+    assert second.result().to("cpu").to_pylist() == [1, 2]
+    assert len(taken) == 4
+    assert first.to("cpu").to_pylist() == [0, 1]
+    assert values(stream) == [[i, i + 1] for i in range(2, 8)]
+
+
+def test_only_the_batch_that_is_handed_out_is_waited_for(device):
+    """Of device to host."""
+    taken, queues = [], [device.queue() for _ in range(5)]
+    for queue in queues:
+        queue.hold()
+    source = counted(taken, on_device(device, queues))
+    stream = ad.array_stream(source, schema="int64", device_type=ad.DeviceType.EXT_DEV)
+    stream = stream.to("cpu", prefetch=2)
+    call = Call(lambda: next(stream))
+    wait_until(lambda: len(taken) == 3)  # all of them began before any was done
+    assert call.is_running()
+    for i, queue in enumerate(queues):
+        queue.release()
+        array = call.result()  # while those behind it are held
+        assert array.sync_event is None and array.to_pylist() == [i, i + 1]
+        assert len(taken) == min(5, i + 3)
+        call = Call(lambda: next(stream, None))
+    assert call.result() is None
+
+
+def test_memory_is_bounded(device):
+    """The device has room for the batches that may be there, and no others."""
+    prefetch, nbytes = 3, 1 << 16
+    device.synchronize()
+    device.set_memory_limit((prefetch + 2) * nbytes)  # one is still in the hand of the loop
+    stream = ad.array_stream(np.full(nbytes // 8, i) for i in range(200))
+    most = 0
+    for i, array in enumerate(stream.to(HERE, prefetch=prefetch)):
+        most = max(most, device.live().bytes)
+        assert int(np.asarray(array.to("cpu"))[-1]) == i
+    assert prefetch * nbytes <= most <= (prefetch + 2) * nbytes
+
+
+def test_host_memory_is_bounded(device):
+    """Of device to host: what was read is given back at once."""
+    prefetch = 2
+    live = []
+
+    def source():
+        for i in range(100):
+            array = np.full(1000, i)
+            live.append(weakref.ref(array))
+            yield array
+
+    stream = ad.array_stream(source()).to(HERE, prefetch=0).to("cpu", prefetch=prefetch)
+    for i, array in enumerate(stream):
+        assert array.to_pylist()[-1] == i
+    device.synchronize()
+    assert sum(reference() is not None for reference in live) <= 2
+
+
+@pytest.mark.parametrize("target", ["cpu", "ext_dev:1"])
+def test_close_while_copies_are_in_flight(device, target):
+    before = device.live()
+    queue = device.queue()
+    with queue.held():
+        stream = ad.array_stream(on_device(device, [queue] * 9)).to(target, prefetch=4)
+        call = Call(lambda: next(stream))
+        wait_until(lambda: device.live().pending >= 5)
+        if target == "cpu":
+            assert call.is_running()
+            stream.close()  # as soon as the reader is through
+        else:
+            call.result()
+            stream.close()
+            del call
+            gc.collect()
+    if target == "cpu":
+        assert call.result().to_pylist() == [0, 1]
+    assert repr(stream).endswith("closed>")
+    gc.collect()
+    device.synchronize(timeout=LIMIT)
+    ad.device(HERE).synchronize()
+    ad.device("ext_dev:1").synchronize()
+    wait_until(lambda: device.live().allocations == before.allocations)
+
+
+def test_dropped_while_the_host_s_memory_is_being_written(device):
+    """The copies behind the one that was handed out are never read."""
+    queues = [device.queue(), device.queue()]
+    queues[1].hold()
+    source = on_device(device, [queues[0], *[queues[1]] * 4])
+    stream = ad.array_stream(source).to("cpu", prefetch=4)
+    assert next(stream).to_pylist() == [0, 1]
+    del stream
+    gc.collect()
+    queues[1].release()
+    device.synchronize(timeout=LIMIT)
+    ad.device(HERE).synchronize()
+    wait_until(lambda: device.live().allocations == 0)
+
+
+# --- to(): where and how -------------------------------------------------------------------------
+
+
+def test_each_batch_has_an_event(device):
+    queue = device.queue()
+    with queue.held():
+        stream = ad.array_stream(on_device(device, [queue] * 3)).to("ext_dev:1", prefetch=2)
+        first = next(stream)
+        assert first.sync_event is not None and not first.is_ready()
+    arrays = [first, *stream]
+    assert [array.to("cpu").to_pylist() for array in arrays] == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_current_stream_waits_but_does_not_copy(device):
+    """Copies overlap with what is on the caller's current stream."""
+    ours = device.queue(1)
+    memory = device.empty(16, 1)
+    stream = ad.array_stream(numbers(3)).to("ext_dev:1", prefetch=2)
+    with ad.use_stream(ours), ours.held():
+        array = next(stream)
+        wait_until(array.is_ready)
+        ours.copy(memory, array.buffers[1].data_ptr, 16)
+        assert not ours.is_idle()
+    assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1]
+
+
+def test_current_stream_waits_for_each_copy(device):
+    ours, theirs = device.queue(1), device.queue(0)
+    memory = device.empty(16, 1)
+    with ad.use_stream(ours), theirs.held():
+        array = next(ad.array_stream(on_device(device, [theirs])).to("ext_dev:1"))
+        ours.copy(memory, array.buffers[1].data_ptr, 16)
+        after = ours.record()
+        with pytest.raises(ad.DeviceError, match="TIMEOUT"):
+            after.synchronize(0.3)
+    after.synchronize(LIMIT)
+    assert array.is_ready()
+    assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1]
+
+
+def test_strings_do_not_ask_for_the_current_stream(device):
+    ours = device.queue()
+    source = [ad.array(pa.array(["a", None, "bcd"])).to(HERE) for _ in range(2)]
+    with ad.use_stream(ours), ours.held():
+        stream = ad.array_stream(source).to("cpu")
+        assert Call(lambda: next(stream).to_pylist()).result() == ["a", None, "bcd"]
+
+
+def test_copies_run_on_the_stream_that_is_named(device):
+    queue = device.queue()
+    stream = ad.array_stream(numbers(3)).to(HERE, stream=queue)
+    with queue.held():
+        array = next(stream)
+        assert not array.is_ready() and not queue.is_idle()
+    assert array.to("cpu").to_pylist() == [0, 1]
+    back = ad.array_stream(array.to(HERE) for array in numbers_there(3)).to("cpu", stream=queue)
+    assert values(back) == [[0, 1], [2, 3], [4, 5]]
+
+
+def numbers_there(count):
+    return (ad.array(x).to(HERE) for x in numbers(count))
+
+
+def test_stream_is_kept(device):
+    stream = ad.array_stream(numbers(3)).to(HERE, stream=device.queue())
+    gc.collect()
+    assert values(stream) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_what_is_there_passes_through(device):
+    queue = device.queue()
+    with queue.held():
+        arrays = [ad.array(x) for x in on_device(device, [queue] * 3)]
+        found = list(ad.array_stream(arrays).to(HERE, prefetch=1))
+        assert [x.sync_event for x in found] == [x.sync_event for x in arrays]
+        assert [x.buffers[1].data_ptr for x in found] == [x.buffers[1].data_ptr for x in arrays]
+        assert not found[0].is_ready()
+    x = np.arange(3)
+    (array,) = ad.array_stream([x]).to("cpu")
+    assert np.shares_memory(np.asarray(array), x)
+
+
+def test_batches_of_several_devices(device):
+    arrays = [ad.array(np.arange(3) + i).to(f"ext_dev:{i % 2}") for i in range(4)]
+    found = list(ad.array_stream(arrays).to("ext_dev:1", prefetch=2))
+    assert {x.device_id for x in found} == {1}
+    assert found[1].buffers[1].data_ptr == arrays[1].buffers[1].data_ptr
+    assert [x.to("cpu").to_pylist()[0] for x in found] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:0"])
+def test_pinned_memory_is_not_copied(target):
+    """It is the host's and the device's by another name, and needs no runtime."""
+    pinned = (ad.DeviceType.CUDA_HOST, 0)
+    tree = ac.numbers(device=pinned)
+    stream = ad.array_stream(foreign(tree, device_type=pinned[0])).to(target)
+    (array,) = stream
+    assert array.device == ad.device(target)
+    assert array.buffers[1].data_ptr == ac.buffers_of(tree.array.struct)[1]
+
+
+TYPES = {
+    "int": pa.array([1, None, 3, 4, 5] * 2),
+    "bool": pa.array([True, None, False] * 3),
+    "utf8": pa.array(["a", None, "bc", ""] * 3),
+    "list": pa.array([[1, 2], None, [], [3]] * 3),
+    "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}] * 3),
+    "dictionary": pa.array(["a", "b", None, "a", "c"] * 2).dictionary_encode(),
+    "string view": pa.array(["short", None, "longer than twelve bytes"] * 3, pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("name", TYPES)
+def test_there_and_back(device, name, prefetch):
+    array = TYPES[name]
+    parts = [array, array[2:5], array[:0], array[3:]]
+    stream = ad.array_stream(parts).to(HERE, prefetch=prefetch).to("cpu", prefetch=prefetch)
+    found = [pa.array(part) for part in stream]
+    assert [part.to_pylist() for part in found] == [part.to_pylist() for part in parts]
+    for part in found:
+        part.validate(full=True)
+        assert part.type == array.type
+
+
+def test_record_batches_there_and_back(device):
+    stream = ad.array_stream(TABLE).to(HERE, prefetch=2).to("cpu", prefetch=1)
+    reader = pa.RecordBatchReader.from_stream(stream)
+    assert reader.read_all().equals(TABLE)
+
+
+def test_copy_that_fails_comes_out_behind_its_batches(device):
+    stream = ad.array_stream(numbers(6)).to(HERE, prefetch=1)
+    next(stream)  # two copies have begun
+    device.fail_at(1, "allocate", stay=True)
+    assert next(stream).device == ad.device(HERE)
+    for _ in range(2):
+        with pytest.raises((ad.DeviceError, MemoryError)):
+            next(stream)
+    device.fail_at(0)
+    with pytest.raises((ad.DeviceError, MemoryError)):  # a batch is missing: it stays so
+        next(stream)
+
+
+def test_no_runtime_and_no_such_device(device):
+    with pytest.raises(ad.ExchangeError, match="vpi"):
+        next(ad.array_stream(numbers(1)).to("vpi:0"))
+    with pytest.raises((ad.ExchangeError, ad.DeviceError, ValueError)):
+        next(ad.array_stream(numbers(1)).to("ext_dev:63"))
+
+
+@pytest.mark.parametrize("prefetch", [-1, 1025, 2**40, 2**80, -(2**80)])
+def test_prefetch_out_of_range(prefetch):
+    stream = ad.array_stream(numbers(1))
+    with pytest.raises(ValueError, match="prefetch"):
+        stream.to("cpu", prefetch=prefetch)
+    assert len(list(stream)) == 1  # untouched
+
+
+def test_arguments_of_to():
+    stream = ad.array_stream(numbers(1))
+    for wrong in ("1", 1.0, None, True):
+        with pytest.raises(TypeError, match="prefetch must be an int"):
+            stream.to("cpu", prefetch=wrong)
+    with pytest.raises((TypeError, ValueError)):
+        stream.to("nowhere")
+    with pytest.raises(TypeError):
+        stream.to()
+    with pytest.raises(TypeError):
+        stream.to("cpu", 1)
+    with pytest.raises(TypeError):
+        stream.to("cpu", stream=object())
+    assert len(list(stream.to("cpu", prefetch=np.int64(0)))) == 1
+
+
+# --- rechunk() ---------- ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "expected"),
+    [
+        ([4, 4], 4, [4, 4]),
+        ([10], 4, [4, 4, 2]),
+        ([1] * 5, 4, [4, 1]),
+        ([3, 0, 6, 0, 3], 4, [4, 4, 4]),
+        ([3, 3], 2**62, [6]),
+        ([0, 0], 3, [0]),
+    ],
+)
+def test_rows(given, rows, expected):
+    whole = np.arange(sum(given))
+    parts = np.split(whole, np.cumsum(given)[:-1])
+    found = list(ad.array_stream(parts).rechunk(rows))
+    assert [len(array) for array in found] == expected
+    assert [x for array in found for x in array.to_pylist()] == whole.tolist()
+
+
+def test_what_is_cut_is_shared():
+    x = np.arange(10)
+    for array in ad.array_stream([x]).rechunk(4):
+        assert np.shares_memory(np.asarray(array), x)
+    pieces = [x[:4], np.arange(2), np.arange(2), x[4:6]]
+    found = list(ad.array_stream(pieces).rechunk(4))
+    assert [np.shares_memory(np.asarray(array), x) for array in found] == [True, False, True]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 100])
+@pytest.mark.parametrize("name", TYPES)
+def test_types_are_put_together(name, rows):
+    array = TYPES[name]
+    parts = [array[:2], array[2:5], array[5:6], array[6:]]
+    found = [pa.array(part) for part in ad.array_stream(parts).rechunk(rows)]
+    for part in found:
+        part.validate(full=True)
+    assert [x for part in found for x in part.to_pylist()] == array.to_pylist()
+    assert {len(part) for part in found[:-1]} <= {rows}
+
+
+def test_record_batches_are_cut():
+    reader = pa.RecordBatchReader.from_stream(ad.array_stream(TABLE).rechunk(2))
+    batches = list(reader)
+    assert [batch.num_rows for batch in batches] == [2, 2, 2, 2, 1]
+    assert pa.Table.from_batches(batches).equals(TABLE.combine_chunks())
+
+
+def test_batches_on_a_device(device):
+    """They are cut where they lie; putting them together is said to be impossible."""
+    stream = ad.array_stream(numbers_there(2)).rechunk(1)
+    assert [array.to("cpu").to_pylist() for array in stream] == [[0], [1], [2], [3]]
+    queue = device.queue()
+    with queue.held():
+        stream = ad.array_stream(on_device(device, [queue])).rechunk(1)
+        assert next(stream).sync_event is not None
+        stream.close()
+
+
+def test_device_memory_that_cannot_be_put_together():
+    trees = [ac.numbers(device=(ac.CUDA, 0)) for _ in range(2)]
+    stream = ad.array_stream(foreign(*trees, device_type=ac.CUDA)).rechunk(4)
+    with pytest.raises(ad.ExchangeError) as info:
+        next(stream)
+    assert info.value.reason == "device" and ".to(" in info.value.hint
+
+
+def test_no_more_is_read_than_needed():
+    taken = []
+    stream = ad.array_stream(counted(taken, numbers(5, 3)), schema="int64", device_type=1).rechunk(
+        4
+    )
+    next(stream)
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2**80])
+def test_rows_out_of_range(rows):
+    stream = ad.array_stream(numbers(1))
+    with pytest.raises(ValueError, match="rows"):
+        stream.rechunk(rows)
+    for wrong in ("1", 1.0, None, True):
+        with pytest.raises(TypeError, match="rows must be an int"):
+            stream.rechunk(wrong)
+    assert len(list(stream)) == 1
+
+
+# --- map() -------------- ------------------------------------------------------------------------
+
+
+def test_anything_that_array_takes():
+    stream = ad.array_stream(numbers(3)).map(lambda array: np.asarray(array) * 0.5)
+    assert stream.schema == ad.schema("float64")
+    assert values(stream) == [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
+    stream = ad.array_stream(numbers(1)).map(lambda array: pa.array(["x"] * len(array)))
+    assert values(stream) == [["x", "x"]]
+
+
+def test_function_is_called_when_a_batch_is_asked_for():
+    calls = []
+    stream = ad.array_stream(numbers(3)).map(lambda array: calls.append(array) or array)
+    assert len(calls) == 1  # for the schema
+    next(stream)
+    assert len(calls) == 1
+    next(stream)
+    assert [type(array) for array in calls] == [ad.Array, ad.Array]
+
+
+def test_schema_of_map():
+    stream = ad.array_stream(numbers(2)).map(
+        lambda array: array, schema=pa.field("x", pa.int64(), nullable=False)
+    )
+    assert not stream.schema.nullable and not next(stream).schema.nullable
+    empty = ad.array_stream([], schema="utf8").map(len, schema="int64")
+    assert empty.schema == ad.schema("int64") and list(empty) == []
+
+
+def test_device_of_map(device):
+    stream = ad.array_stream(numbers(2)).map(lambda array: array.to(HERE))
+    assert stream.device_type == ad.DeviceType.EXT_DEV
+    assert values(stream) == [[0, 1], [2, 3]]
+    there = ad.array_stream([], schema="int64", device_type=ad.DeviceType.EXT_DEV)
+    assert there.map(len, schema="int64").device_type == ad.DeviceType.EXT_DEV
+
+
+def test_function_raises():
+    def function(array):
+        if array.to_pylist()[0] > 1:
+            raise KeyError("broken")
+        return array
+
+    stream = ad.array_stream(numbers(3)).map(function)
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="KeyError: 'broken'") as info:
+        next(stream)
+    assert isinstance(info.value.__cause__, KeyError) and info.value.reason == "stream"
+    with pytest.raises(ZeroDivisionError):  # for the schema: at once, as it is
+        ad.array_stream(numbers(3)).map(lambda array: 1 // 0)
+
+
+def test_result_that_does_not_fit():
+    results = iter([np.arange(2), np.arange(2.0)])
+    stream = ad.array_stream(numbers(3)).map(lambda array: next(results))
+    next(stream)
+    with pytest.raises(ad.ExchangeError) as info:
+        next(stream)
+    causes = str(info.value.__cause__) + str(info.value.__cause__.__cause__)
+    assert "double, but the stream is int64" in causes
+    with pytest.raises(ad.ExchangeError, match="element 0"):
+        ad.array_stream(numbers(3)).map(len)
+
+
+def test_arguments_of_map():
+    stream = ad.array_stream(numbers(1))
+    with pytest.raises(TypeError, match="callable"):
+        stream.map(5)
+    with pytest.raises(ValueError):
+        stream.map(len, schema="no such type")
+    assert len(list(stream)) == 1
+
+
+def test_map_holds_nothing():
+    arrays = [np.arange(3), np.arange(2)]
+    reference = weakref.ref(arrays[0])
+    source = (arrays.pop() for _ in range(2))
+    stream = ad.array_stream(source).map(lambda array: array)
+    next(stream)
+    next(stream)
+    assert is_gone(reference)
+
+
+# --- concat_streams() --- ------------------------------------------------------------------------
+
+
+def test_one_after_the_other():
+    stream = ad.concat_streams(
+        [
+            numbers(2),
+            pa.chunked_array([[7], [8]]),
+            np.array([9]),
+            ad.array_stream([np.array([10])]),
+            ad.array_stream(iter([np.array([11])])).__arrow_c_stream__(),
+        ]
+    )
+    assert stream.schema == ad.schema("int64")
+    assert values(stream) == [[0, 1], [2, 3], [7], [8], [9], [10], [11]]
+
+
+def test_streams_are_taken_one_by_one():
+    opened = []
+
+    def streams():
+        for i in range(3):
+            opened.append(i)
+            yield numbers(2)
+
+    stream = ad.concat_streams(streams())
+    assert opened == [0]
+    next(stream), next(stream)
+    assert opened == [0]
+    next(stream)
+    assert opened == [0, 1]
+    stream.close()
+    assert opened == [0, 1]
+
+
+def test_each_stream_is_released_when_it_ends():
+    sources = [foreign(*host_trees(1)) for _ in range(3)]
+    stream = ad.concat_streams(sources)
+    next(stream), next(stream)
+    assert [source.released for source in sources] == [1, 0, 0]
+    stream.close()
+    assert [source.released for source in sources] == [1, 1, 0]
+
+
+def test_schemas_that_differ():
+    stream = ad.concat_streams([numbers(1), [np.arange(2.0)]])
+    next(stream)
+    for _ in range(2):
+        with pytest.raises(ad.ExchangeError, match=r"stream 1 is double.* is int64") as info:
+            next(stream)
+        assert info.value.reason == "schema"
+
+
+def test_extensions_that_differ():
+    storage = pa.array([1, 0], pa.int8())
+    stream = ad.concat_streams([storage, pa.ExtensionArray.from_storage(pa.bool8(), storage)])
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="stream 1") as info:
+        next(stream)
+    assert info.value.reason == "schema"
+
+
+def test_metadata_of_the_first_stream_counts():
+    tables = [pa.table({"a": [i]}).replace_schema_metadata({"n": str(i)}) for i in range(2)]
+    stream = ad.concat_streams(tables)
+    assert {pa.schema(array.schema).metadata[b"n"] for array in stream} == {b"0"}
+
+
+def test_devices_that_differ():
+    there = foreign(ac.numbers(device=(ac.CUDA, 0)), device_type=ac.CUDA)
+    stream = ad.concat_streams([numbers(1), there])
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match=r"stream 1 is on cuda.* on cpu") as info:
+        next(stream)
+    assert info.value.reason == "device" and ".to(" in info.value.hint
+    assert there.released == 1
+
+
+def test_schema_that_is_asked_for():
+    with pytest.raises(ad.ExchangeError, match=r"stream 0 is int64.* is string") as info:
+        ad.concat_streams([numbers(1)], schema="utf8")
+    assert info.value.reason == "schema"
+    with pytest.raises(ValueError, match="schema="):
+        ad.concat_streams([])
+    empty = ad.concat_streams([], schema="utf8")
+    assert empty.schema == ad.schema("utf8") and list(empty) == []
+    assert values(ad.concat_streams([numbers(1)], schema="int64")) == [[0, 1]]
+
+
+def test_streams_that_are_none():
+    with pytest.raises(TypeError, match="not iterable"):
+        ad.concat_streams(5)
+    with pytest.raises(ad.ExchangeError, match="stream 0, a int") as info:
+        ad.concat_streams([5])
+    assert isinstance(info.value.__cause__, TypeError)
+    stream = ad.concat_streams([numbers(1), None])
+    next(stream)
+    with pytest.raises(ad.ExchangeError, match="stream 1, a NoneType"):
+        next(stream)
+    used = ad.array_stream(numbers(1))
+    used.close()
+    with pytest.raises(ad.ExchangeError, match="stream 0"):
+        ad.concat_streams([used])
+
+
+def test_iterable_of_streams_raises():
+    def streams():
+        yield numbers(2)
+        raise ValueError("no more of them")
+
+    stream = ad.concat_streams(streams())
+    next(stream), next(stream)
+    with pytest.raises(ad.ExchangeError, match="ValueError: no more of them") as info:
+        next(stream)
+    assert isinstance(info.value.__cause__, ValueError) and info.value.code == errno.EINVAL
+    with pytest.raises(ZeroDivisionError):  # the first one: at once, as it is
+        ad.concat_streams(1 // 0 for _ in range(1))
+
+
+def test_generators_are_closed_early():
+    closed = []
+
+    def source(i):
+        try:
+            yield from numbers(3)
+        finally:
+            closed.append(i)
+
+    def streams():
+        try:
+            yield source(0)
+            yield source(1)
+        finally:
+            closed.append("streams")
+
+    stream = ad.concat_streams(streams())
+    next(stream)
+    stream.close()
+    assert sorted(closed, key=str) == [0, "streams"]

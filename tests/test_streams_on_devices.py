@@ -1,0 +1,290 @@
+"""Streams of batches on devices: each keeps its event, whichever way it travels.
+
+The queue that writes the batches is held until the test lets it go, so that a
+batch that arrives before has travelled without anybody waiting: neither the
+host nor the producer. On the software device, and on dpnp's arrays.
+"""
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+import arrowdev as ad
+from arrowdev import aio, testing
+from arrowdev.testing import (
+    ScriptedAsyncHandler,
+    ScriptedAsyncProducer,
+    ScriptedReader,
+    ScriptedStream,
+    step,
+)
+
+LIMIT = 20  # seconds that any wait of these tests may take
+COUNT = 4
+
+
+# --- the roads that batches travel ---------------------------------------------------------------
+
+
+def generator(batches):
+    return list(ad.array_stream(batch for batch in batches))
+
+
+def capsule(batches):
+    inner = ad.array_stream(batch for batch in batches)
+    return list(ad.array_stream(inner.__arrow_c_device_stream__()))
+
+
+def foreign_thread(batches):
+    """A generator, pulled through its struct by a thread that has no GIL, and imported again."""
+    reader = ScriptedReader([step.on_thread(step.get_schema(), step.read_to_end())], timeout=LIMIT)
+    found = reader.read(ad.array_stream(batch for batch in batches)).batches
+    reader.run(step.release())
+    reader.check()
+    assert reader.errors == []
+    return list(ad.array_stream(found))
+
+
+def foreign_producer(batches):
+    return list(ad.array_stream(ScriptedStream(batches)))
+
+
+def mapped(batches):
+    return list(ad.array_stream(batches).map(lambda batch: batch[:]))
+
+
+async def read(stream):
+    async with stream:
+        return [batch async for batch in stream]
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, LIMIT))
+
+
+def pushed(batches):
+    """The bridge from a pull stream: a thread of its own pushes."""
+
+    async def main():
+        return await read(aio.connect(ad.array_stream(batch for batch in batches)))
+
+    return run(main())
+
+
+def produced(batches):
+    async def source():
+        for batch in batches:
+            yield batch
+
+    async def main():
+        stream, handler = aio.consumer()
+        _, found = await asyncio.gather(aio.produce(handler, source()), read(stream))
+        return found
+
+    return run(main())
+
+
+def foreign_async_producer(batches):
+    producer = ScriptedAsyncProducer.of(batches, timeout=LIMIT)
+
+    async def main():
+        return await read(aio.connect(producer, queue_size=2))
+
+    return run(main())
+
+
+def foreign_async_consumer(batches):
+    handler = ScriptedAsyncHandler(timeout=LIMIT)
+    run(aio.produce(handler.capsule, list(batches)))
+    handler.wait_for_release()
+    handler.check()
+    return handler.batches
+
+
+def pushed_and_pulled(batches):
+    """There and back: pull, push, and pull again."""
+    return list(aio.connect(ad.array_stream(batch for batch in batches)).to_stream())
+
+
+ROADS = pytest.mark.parametrize(
+    "road",
+    [
+        generator,
+        capsule,
+        foreign_thread,
+        foreign_producer,
+        mapped,
+        pushed,
+        produced,
+        foreign_async_producer,
+        foreign_async_consumer,
+        pushed_and_pulled,
+    ],
+)
+
+
+def check_pending(found):
+    """Each batch has an event of its own, and none has fired."""
+    assert len(found) == COUNT
+    assert not any(batch.is_ready() for batch in found)
+    events = [batch.sync_event for batch in found]
+    assert None not in events and len(set(events)) == COUNT
+
+
+# --- the software device -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device():
+    with testing.software_device(timeout=LIMIT) as device:
+        yield device
+
+
+def allocations(device):
+    """How many are alive, once all that can go back has done so."""
+    for _ in range(3):  # a scripted end is garbage only when its batches have gone back
+        gc.collect()
+        ad.device("ext_dev:0").synchronize()  # frees what has waited for the device
+    device.synchronize(timeout=LIMIT)
+    return device.live().allocations
+
+
+@ROADS
+def test_software_device(device, road):
+    before = allocations(device)
+    theirs, ours = device.queue(), device.queue()
+    memory = device.empty(8 * COUNT)
+    with theirs.held():
+        found = road([device.array([10 + i], queue=theirs) for i in range(COUNT)])
+        check_pending(found)
+        assert {batch.device_type for batch in found} == {ad.DeviceType.EXT_DEV}
+        for i, batch in enumerate(found):
+            batch.wait(ours)
+            ours.copy(memory.address + 8 * i, batch.buffers[1].data_ptr, 8)
+        assert not ours.is_idle()  # it waits, on the device
+        del batch, found  # and the memory stays until it is done
+        gc.collect()
+    assert memoryview(ours.read(memory)).cast("q").tolist() == [10, 11, 12, 13]
+    del memory
+    assert allocations(device) == before
+
+
+def test_a_batch_per_queue(device):
+    """Batches become ready one by one, in any order."""
+    queues = [device.queue() for _ in range(COUNT)]
+    for queue in queues:
+        queue.hold()
+    found = pushed([device.array([i], queue=queue) for i, queue in enumerate(queues)])
+    check_pending(found)
+    for i in (2, 0, 3, 1):
+        queues[i].release()
+        found[i].synchronize()
+        assert found[i].to("cpu").to_pylist() == [i]
+    assert all(batch.is_ready() for batch in found)
+
+
+@ROADS
+def test_batches_on_several_devices(device, road):
+    queues = [device.queue(i % 2) for i in range(COUNT)]
+    found = road([device.array([i], queue=queue) for i, queue in enumerate(queues)])
+    assert [batch.device_id for batch in found] == [0, 1, 0, 1]
+    assert [batch.to("cpu").to_pylist() for batch in found] == [[i] for i in range(COUNT)]
+
+
+def test_a_copy_that_is_under_way_travels_too(device):
+    """to() in the source enqueues, and what it enqueued is the batch's event."""
+    theirs = device.queue()
+    with theirs.held():
+        source = [device.array([i], queue=theirs) for i in range(COUNT)]
+        copies = (ad.array(batch).to("ext_dev:1") for batch in source)
+        found = list(ad.array_stream(batch for batch in copies))
+        check_pending(found)
+        assert {batch.device_id for batch in found} == {1}
+    assert [batch.to("cpu").to_pylist() for batch in found] == [[i] for i in range(COUNT)]
+
+
+def test_many_batches_come_and_go(device):
+    """More batches than the consumer has at any time: memory goes back in between."""
+    queue = device.queue()
+    most = 0
+
+    def source():
+        for i in range(200):
+            yield device.array([i], queue=queue)
+
+    async def main():
+        nonlocal most
+        total = 0
+        async with aio.connect(ad.array_stream(source()), queue_size=3) as stream:
+            async for batch in stream:
+                total += batch.to("cpu").to_pylist()[0]
+                most = max(most, device.live().allocations)
+        return total
+
+    assert run(main()) == sum(range(200))
+    assert most < 50
+
+
+# --- oneAPI --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def oneapi():
+    """peer_oneapi and a queue whose work the test can hold up."""
+    peer = pytest.importorskip("peer_oneapi", reason="could not import 'dpctl' or its driver")
+    queue = peer.queue(in_order=True)
+    peer.kernel(queue, "gate")
+    yield peer, queue
+    queue.wait()
+
+
+def later_copy(peer, array, queue):
+    """A dpnp array's values, copied to the host on a queue behind what that waits for."""
+    values = peer.np.full(array.shape, -1, array.dtype)
+    event = queue.memcpy_async(values, peer.memory_of(array), values.nbytes)
+    return values, event
+
+
+@ROADS
+def test_dpnp_batches(oneapi, road):
+    peer, queue = oneapi
+    sources = [peer.dpnp.zeros(100, dtype="i8", sycl_queue=queue) for _ in range(COUNT)]
+    queue.wait()
+    consumer = peer.queue()
+    with peer.Gate(queue) as gate:
+        for i, source in enumerate(sources):
+            peer.add_later(source, 10 + i)
+        found = road(sources)
+        check_pending(found)
+        assert {batch.device_type for batch in found} == {ad.DeviceType.ONEAPI}
+        for source, batch in zip(sources, found, strict=True):
+            assert batch.buffers[1].data_ptr == peer.memory_of(source)._pointer  # no copy
+            batch.wait(consumer)
+        copies = [later_copy(peer, source, consumer) for source in sources]
+        peer.lend_a_hand()
+        assert not any(peer.is_done(event) for _, event in copies)
+        assert gate.is_closed
+        gate.open()
+        for i, (values, event) in enumerate(copies):
+            event.wait()
+            assert (values == 10 + i).all()
+    for batch in found:
+        batch.synchronize()
+        assert batch.is_ready()
+
+
+def test_dpnp_batches_of_a_generator_that_computes(oneapi):
+    """The usual case: each batch is computed when it is asked for, by another thread."""
+    peer, queue = oneapi
+    threads = set()
+
+    def source():
+        for i in range(COUNT):
+            threads.add(threading.get_ident())
+            yield peer.dpnp.full(50, i, dtype="i8", sycl_queue=queue)
+
+    found = pushed(source())
+    assert [int(batch.to("cpu").to_pylist()[49]) for batch in found] == list(range(COUNT))
+    assert len(threads) == 2  # the first batch, which has the schema, was taken here
