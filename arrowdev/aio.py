@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing itself would cost a millisecond of import
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
     from types import TracebackType
-    from typing import Any, Protocol
+    from typing import Any
 
     from typing_extensions import CapsuleType, Self
 
@@ -29,13 +29,10 @@ if TYPE_CHECKING:
         _AsyncConsumer,
         _AsyncProducer,
     )
-    from arrowdev.typing import ArrayLike, TypeLike
+    from arrowdev.typing import ArrayLike, SupportsAsyncDeviceStream, TypeLike
 
-    Metadata = Mapping[bytes | str, bytes | str]
-    Element = ArrayLike | tuple[ArrayLike, Metadata | None]
-
-    class SupportsAsyncDeviceStream(Protocol):
-        def __arrowdev_async_device_stream__(self, handler: CapsuleType, /) -> None: ...
+    _Metadata = Mapping[bytes, bytes | str] | Mapping[str, bytes | str]
+    _Element = ArrayLike | tuple[ArrayLike, _Metadata | None]
 
 
 __all__ = ["AsyncArrayStream", "connect", "consumer", "produce"]
@@ -411,10 +408,10 @@ def connect(
 
 async def produce(
     handler: CapsuleType,
-    source: AsyncIterable[Element] | Iterable[Element] | ArrayLike,
+    source: AsyncIterable[_Element] | Iterable[_Element] | ArrayLike,
     schema: TypeLike | None = None,
     *,
-    metadata: Metadata | None = None,
+    metadata: _Metadata | None = None,
 ) -> None:
     """Push the batches of a source to a handler, as fast as its consumer asks.
 
@@ -463,7 +460,7 @@ async def produce(
 
 
 async def _drive(
-    producer: _AsyncProducer, source: Any, schema: TypeLike | None, metadata: Metadata | None
+    producer: _AsyncProducer, source: Any, schema: TypeLike | None, metadata: _Metadata | None
 ) -> None:
     if isinstance(source, AsyncArrayStream):
         await _relay(producer, source, schema, metadata)
@@ -482,7 +479,7 @@ async def _relay(
     producer: _AsyncProducer,
     source: AsyncArrayStream,
     schema: TypeLike | None,
-    metadata: Metadata | None,
+    metadata: _Metadata | None,
 ) -> None:
     """Pass on all that a stream says."""
     own = await source.get_schema()

@@ -22,6 +22,7 @@ __all__ = [
     "SupportsArrowDeviceStream",
     "SupportsArrowSchema",
     "SupportsArrowStream",
+    "SupportsAsyncDeviceStream",
     "SupportsCudaArrayInterface",
     "SupportsCudaStream",
     "SupportsDLPack",
@@ -48,6 +49,12 @@ class SupportsArrowDeviceArray(Protocol):
 
 class SupportsArrowDeviceStream(Protocol):
     def __arrow_c_device_stream__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsAsyncDeviceStream(Protocol):
+    """What ``arrowdev.aio.connect`` takes."""
+
+    def __arrowdev_async_device_stream__(self, handler: Any, /) -> None: ...
 
 
 class SupportsDLPack(Protocol):

@@ -4,6 +4,7 @@ The scenarios are functions of tests/isolated/aio_arrow_cpp.py, one process each
 peer must not take the test run with it.
 """
 
+import os
 import re
 
 import pytest
@@ -18,13 +19,14 @@ import compiler
 def peer(request):
     """tests/cpp/arrow_peer.cpp as a library for ctypes."""
     library = library_of(pytest.importorskip("pyarrow", "25"))
-    target = request.config.cache.mkdir("aio_arrow_cpp") / "arrow_peer.so"
+    target = request.config.cache.mkdir("aio_arrow_cpp") / f"arrow_peer-{os.getpid()}.so"
     flags = ["-std=c++20", "-O1", "-g", "-fPIC", "-shared", f"-I{compiler.CSRC}"]
     headers = ["-isystem", library.parent / "include"]
     link = [library, f"-Wl,-rpath,{library.parent}", "-lpthread"]
     source = FOLDER / "arrow_peer.cpp"
     run_checked([*compiler.command("c++"), *flags, *headers, source, *link, "-o", target])
-    return target
+    yield target
+    target.unlink()
 
 
 def scenarios():
