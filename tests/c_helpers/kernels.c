@@ -4,9 +4,9 @@
 void
 helper_run(int kernel, void *source, int64_t source_offset, void *target,
            int64_t target_offset, int64_t bit_offset, int64_t length,
-           int64_t n_items)
+           int64_t n_items, const int64_t *numbers)
 {
-    const ad_launch launch = {
+    ad_launch launch = {
         .kernel = (ad_kernel)kernel,
         .source = {.data = source, .offset = (uint64_t)source_offset},
         .target = {.data = target, .offset = (uint64_t)target_offset},
@@ -14,6 +14,9 @@ helper_run(int kernel, void *source, int64_t source_offset, void *target,
         .length = length,
         .n_items = n_items,
     };
+    for (int i = 0; i < AD_N_NUMBERS; i++) {
+        launch.numbers[i] = numbers[i];
+    }
     ad_kernel_run_on_host(&launch);
 }
 
