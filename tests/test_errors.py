@@ -70,6 +70,7 @@ class Rubbish:
 
 
 with_null = pa.array([1, None])
+bools = pa.array([True, None])
 frozen = ad.Tensor.from_pointer(NOWHERE, (4,), "int8", "cuda:0", readonly=True)
 
 # (reason, what provokes it, .device, .dtype, words of the message)
@@ -156,7 +157,7 @@ EXCHANGE = [
     ),
     ("nulls", lambda: ad.tensor(with_null), "cpu", "int64", "1 nulls among 2.*fill_value"),
     ("nulls", lambda: ad.array(pa.array([{"a": 1}, None]))["a"], "cpu", "struct", "lose"),
-    ("nulls", lambda: ad.array(with_null, validity=b"\1\1"), None, None, "nulls already"),
+    ("nulls", lambda: ad.array(b"\1\1", validity=bools), None, None, "mask itself has 1 nulls"),
     ("nulls", lambda: ad.record_batch(pa.array([{"a": 1}, None])), None, None, "top level"),
     ("protocol", lambda: ad.array(Rubbish()), None, None, "found int, expected a tuple"),
     ("readonly", lambda: frozen.__dlpack__(), None, None, "read-only"),

@@ -13,6 +13,7 @@ import time
 import weakref
 
 import c_library
+import null_checks
 import numpy as np
 import peer_oneapi as peer
 import pytest
@@ -725,3 +726,8 @@ def test_the_device_waits_for_our_own_queue(queue):
         device.synchronize()
         assert copied.is_ready()
         opener.join()
+
+
+@pytest.mark.parametrize("check", null_checks.DEVICE)
+def test_nulls(check):
+    check(peer.NAME)

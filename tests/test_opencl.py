@@ -18,6 +18,7 @@ from pathlib import Path
 import arrow_ctypes as ac
 import dlpack_ctypes as dl
 import failing_opencl
+import null_checks
 import numpy as np
 import peer_opencl as peer
 import pytest
@@ -624,3 +625,8 @@ class TestFaults:
 def test_import_calls_no_opencl():
     code = "import arrowdev, sys; sys.exit('libOpenCL' in open('/proc/self/maps').read())"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("check", null_checks.DEVICE)
+def test_nulls(check):
+    check(peer.name())

@@ -81,6 +81,8 @@ ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 
 FLAGS = [
     *("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-nogpulib"),
     *("--target=nvptx64-nvidia-cuda", "-march=sm_50", "-O2", "-S"),
+    # What is not aligned goes byte by byte; that shall not be written out.
+    *("-fno-unroll-loops", "-mllvm", "-unroll-threshold=0"),
 ]
 
 

@@ -49,26 +49,11 @@ AD_MUST_CHECK ad_status ad_array_from_tensor_steal(ad_tensor *tensor,
  * with one. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE
  * and the hint that helps; nulls likewise, unless the options say
  * otherwise. Nulls of a number that is not known are counted, which blocks on a
- * device; there they cannot be filled. */
+ * device. */
 AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              const ad_bridge_options *options,
                                              ad_tensor_value *out,
                                              ad_error *err);
-
-/* The rows of `array`, which must have no nulls, with a validity bitmap made
- * from a host tensor of bool or uint8 elements, 1-D and of the same length;
- * `valid_value` (0 or 1) is what marks a valid row. The bitmap and the null
- * count are new, everything else is shared. An array of N-d tensors takes one
- * mask element per row. */
-AD_MUST_CHECK ad_status ad_array_with_validity(const ad_array *array,
-                                               const ad_tensor *mask,
-                                               int valid_value, ad_array *out,
-                                               ad_error *err);
-
-/* arrow.bool8 rows of a host array as bits (nullable bool, without a name),
- * which takes a copy; offset and nulls stay as they are. */
-AD_MUST_CHECK ad_status ad_array_pack_bools(const ad_array *array,
-                                            ad_array *out, ad_error *err);
 
 /* Nulls among the rows, counted from the bitmap of a host array. */
 int64_t ad_array_count_nulls_host(const ad_array *array);

@@ -1,9 +1,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/bridge.h"
 #include "core/bridge_internal.h"
 #include "core/bridge_walk.h"
+#include "core/nulls.h"
 #include "core/transfer.h"
 #include "device/backend.h"
 
@@ -68,33 +70,32 @@ settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
     return AD_OK;
 }
 
-/* Put the fill value where a level is null. A row of a level is several
- * elements (a list), or a part of one (half of a complex number). */
-static void
-fill_level(const ad_level *level, int64_t n_elements, const void *fill,
-           size_t size, char *target)
+/* A row of a level is several elements (a list), or a part of one (half of a
+ * complex number). */
+static ad_status
+fill_levels(const ad_array *array, const ad_walk *walk, const void *value,
+            ad_tensor *tensor, ad_error *err)
 {
-    int64_t span = 1, parts = 1;
-    if (level->length > n_elements) {
-        parts = level->length / n_elements;
-    } else {
-        span = n_elements / level->length;
-    }
-    for (int64_t row = 0; row < level->length; row++) {
-        if (!ad_bitmap_get(level->validity, level->offset + row)) {
-            char *at = target + row / parts * span * (int64_t)size;
-            for (int64_t k = 0; k < span; k++) {
-                memcpy(at + k * (int64_t)size, fill, size);
-            }
+    ad_fill fills[AD_MAX_DEPTH + 1];
+    size_t n = 0;
+    int64_t n_elements = ad_tensor_size(tensor);
+    for (int32_t i = 0; i < walk->n_levels; i++) {
+        const ad_level *level = &walk->levels[i];
+        if (level->n_nulls != 0) {
+            fills[n++] = (ad_fill){level->validity, level->offset,
+                                   level->length, n_elements};
         }
     }
+    return ad_nulls_fill(array, fills, n, value,
+                         (size_t)(ad_tensor_nbytes(tensor) / n_elements),
+                         tensor, err);
 }
 
 /* --- copies ------------------------------------------------------------- */
 
 static ad_status
 check_copy(const ad_array *array, const ad_bridge_options *options,
-           const ad_walk *walk, bool has_nulls, ad_error *err)
+           const ad_walk *walk, ad_error *err)
 {
     if (options->copy == AD_COPY_NEVER) {
         ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow a copy (copy=None)",
@@ -109,15 +110,6 @@ check_copy(const ad_array *array, const ad_bridge_options *options,
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "nulls are to be filled, but no fill value was given");
     }
-    if (has_nulls && !ad_host_accessible(array->device)) {
-        ad_fail(err, AD_ERR_EXCHANGE, "nulls",
-                "fill them in the producing library, bring the array to the "
-                "host with .to(\"cpu\"), or take .validity and pass "
-                "nulls=\"ignore\"",
-                "nulls can be filled in host memory only in this version");
-        ad_error_device(err, array->device);
-        return AD_ERR_EXCHANGE;
-    }
     return AD_OK;
 }
 
@@ -131,10 +123,19 @@ unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
     if (is_host) {
         AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
     }
-    AD_RETURN_IF_ERR(ad_unpack_bits(
-        device, walk->data, array->owner, is_host ? NULL : array->sync,
-        walk->offset, ad_tensor_size(tensor), NULL, &tensor->data,
-        &tensor->owner, &tensor->sync, err));
+    const ad_bits bits = {
+        .device = device,
+        .data = walk->data,
+        .offset = walk->offset,
+        .length = ad_tensor_size(tensor),
+        .owner = array->owner,
+        .sync = is_host ? NULL : array->sync,
+    };
+    ad_made bytes;
+    AD_RETURN_IF_ERR(ad_unpack_bits(&bits, NULL, &bytes, err));
+    tensor->data = bytes.data;
+    tensor->owner = bytes.owner;
+    tensor->sync = bytes.sync;
     tensor->byte_offset = 0;
     tensor->device = device;
     return AD_OK;
@@ -169,18 +170,18 @@ copy_values(const ad_array *array, const ad_bridge_options *options,
             const ad_walk *walk, bool has_nulls, ad_tensor *tensor,
             ad_error *err)
 {
-    int64_t n = ad_tensor_size(tensor);
-    AD_RETURN_IF_ERR(check_copy(array, options, walk, has_nulls, err));
+    AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
     AD_RETURN_IF_ERR(walk->is_bits ? unpack_values(array, walk, tensor, err)
                                    : duplicate_values(array, tensor, err));
     tensor->flags = AD_TENSOR_COPIED;
-    for (int32_t i = 0; n > 0 && has_nulls && i < walk->n_levels; i++) {
-        if (walk->levels[i].n_nulls != 0) {
-            fill_level(&walk->levels[i], n, options->fill,
-                       (size_t)(ad_tensor_nbytes(tensor) / n), tensor->data);
-        }
+    if (!has_nulls || ad_tensor_size(tensor) == 0) {
+        return AD_OK;
     }
-    return AD_OK;
+    ad_status status = fill_levels(array, walk, options->fill, tensor, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(tensor);
+    }
+    return status;
 }
 
 /* --- entry -------------------------------------------------------------- */

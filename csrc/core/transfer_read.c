@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/blocking.h"
 #include "core/bridge_internal.h"
 #include "core/device_owner.h"
@@ -62,14 +63,6 @@ ad_read_device(ad_device device, const void *data, ad_owner *owner,
 
 /* --- kernels -------------------------------------------------------------- */
 
-static int64_t
-items_for(int64_t n, int64_t most)
-{
-    int64_t rounded =
-        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
-    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
-}
-
 /* A kernel from `bits` to `nbytes` of new memory on the same device. On
  * success the route has begun and is yet to be finished; on failure it has
  * been abandoned. */
@@ -85,10 +78,7 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
                                    route->keep, err);
     }
     if (status == AD_OK) {
-        launch.source = ad_span_at(route->source, bits, 0);
-        launch.target = ad_span_at(route->target, *out, 0);
-        launch.n_items = route->backend == NULL ? 1 : launch.n_items;
-        status = ad_route_launch(route, &launch, err);
+        status = ad_route_kernel(route, bits, *out, launch, err);
     }
     if (status != AD_OK) {
         ad_route_abandon(route, bits_owner, NULL, *owner);
@@ -100,52 +90,42 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
 
 /* --- bits as bytes -------------------------------------------------------- */
 
-#define MAX_UNPACK_ITEMS (1 << 20)
-
 ad_status
-ad_unpack_bits(ad_device device, const void *bits, ad_owner *owner,
-               ad_sync *sync, int64_t bit_offset, int64_t length,
-               const ad_stream_choice *stream, void **out,
-               ad_owner **out_owner, ad_sync **out_sync, ad_error *err)
+ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
+               ad_made *out, ad_error *err)
 {
     const ad_route_request request = {
-        .source = device,
-        .data = bits,
-        .sync = sync,
-        .target = device,
+        .source = bits->device,
+        .data = bits->data,
+        .sync = bits->sync,
+        .target = bits->device,
         .stream = stream,
         .consumer = "making bytes of bits",
     };
     const ad_launch launch = {
         .kernel = AD_KERNEL_UNPACK_BITS,
-        .bit_offset = bit_offset,
-        .length = length,
-        .n_items = items_for((length + 7) / 8, MAX_UNPACK_ITEMS),
+        .bit_offset = bits->offset,
+        .length = bits->length,
     };
     ad_route route;
-    *out = NULL;
-    *out_owner = NULL;
-    *out_sync = NULL;
-    if (length == 0) {
+    *out = (ad_made){0};
+    if (bits->length == 0) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    AD_RETURN_IF_ERR(launch_on_bits(&route, bits, owner, launch, length, out,
-                                    out_owner, err));
-    ad_status status = ad_route_finish(&route, NULL, out_sync, err);
+    AD_RETURN_IF_ERR(launch_on_bits(&route, bits->data, bits->owner, launch,
+                                    bits->length, &out->data, &out->owner,
+                                    err));
+    ad_status status = ad_route_finish(&route, NULL, &out->sync, err);
     if (status != AD_OK) {
-        ad_route_abandon(&route, owner, NULL, *out_owner);
-        ad_owner_unref(*out_owner);
-        *out_owner = NULL;
+        ad_route_abandon(&route, bits->owner, NULL, out->owner);
+        ad_owner_unref(out->owner);
+        *out = (ad_made){0};
     }
     return status;
 }
 
 /* --- counting ------------------------------------------------------------- */
-
-/* Partial sums that the host adds up. */
-#define MAX_COUNT_ITEMS (1 << 14)
-#define WORDS_PER_ITEM 8
 
 /* Bitmaps of this size are read rather than counted where they lie: a kernel
  * takes longer than the bytes do. */
@@ -191,8 +171,7 @@ count_by_kernel(const bitmap *self, const ad_stream_choice *stream,
         .kernel = AD_KERNEL_COUNT_BITS,
         .bit_offset = self->offset,
         .length = self->length,
-        .n_items = items_for(self->length / (64 * WORDS_PER_ITEM) + 1,
-                             MAX_COUNT_ITEMS),
+        .n_items = ad_kernel_items(AD_KERNEL_COUNT_BITS, self->length),
     };
     int64_t *sums;
     void *partial;

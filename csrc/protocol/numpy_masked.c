@@ -7,6 +7,7 @@
  * copy=False is about the data: the bitmap is built in any case, since Arrow
  * has no other form for it.
  */
+#include "core/nulls.h"
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -134,22 +135,19 @@ static ad_status
 attach_rows(const ad_tensor *data, uint8_t *rows, int64_t n_rows, ad_copy copy,
             ad_array *out, ad_error *err)
 {
-    int64_t stride = 1;
     ad_array plain;
-    ad_tensor mask = {
-        .data = rows,
-        .dtype = {AD_DL_UINT, 8, 1},
-        .ndim = 1,
+    const ad_mask mask = {
         .device = AD_CPU,
-        .shape = &n_rows,
-        .strides = &stride,
+        .data = rows,
+        .length = n_rows,
+        .marks_nulls = true,
     };
     /* copy=True was served when the data came in. */
     if (copy == AD_COPY_ALWAYS) {
         copy = AD_COPY_IF_NEEDED;
     }
     AD_RETURN_IF_ERR(ad_array_from_tensor(data, copy, &plain, err));
-    ad_status status = ad_array_with_validity(&plain, &mask, 0, out, err);
+    ad_status status = ad_array_apply_mask(&plain, &mask, NULL, out, err);
     ad_array_clear(&plain);
     return status;
 }

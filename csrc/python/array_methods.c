@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/compact.h"
 #include "core/transfer.h"
 #include "core/type.h"
 #include "protocol/protocol.h"
@@ -241,6 +242,42 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return PyLong_FromLongLong(count);
 }
 
+static const ad_signature compact_signature = {
+    .function = "Array.compact()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_stream},
+};
+
+static PyObject *
+array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+              PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    ad_array *array = ad_array_of(self);
+    PyObject *values[1];
+    ad_stream_choice choice;
+    ad_array compact;
+    ad_error err;
+    if (ad_parse_args(state, &compact_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        (!ad_is_none(values[0]) && ad_stream_check(state, values[0]) < 0)) {
+        return NULL;
+    }
+    if (ad_array_is_compact(array)) {
+        return Py_NewRef(self);
+    }
+    if (ad_read_choice(
+            state, ad_device_equal(array->device, AD_CPU) ? NULL : values[0],
+            array->device, NULL, &choice) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_compact(array, &choice, &compact, &err);
+    ad_choice_clear(&choice);
+    return status == AD_OK ? ad_array_object_new(state, &compact)
+                           : ad_raise(state, &err);
+}
+
 static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 1,
@@ -363,6 +400,23 @@ PyMethodDef ad_array_methods[] = {
      "Number of nulls, counted if need be and remembered.\n\n"
      "Raises ExchangeError where the bitmap is on a device whose runtime is\n"
      "not supported."},
+    {"compact", AD_FASTCALL(array_compact), METH_FASTCALL | METH_KEYWORDS,
+     "compact($self, stream=None)\n--\n\n"
+     "The same rows as cuDF and other strict consumers want them: every node\n"
+     "begins at row 0 and says how many nulls it has, bitmaps are there only\n"
+     "where there are nulls, aligned to 64 bytes and padded with zeros.\n\n"
+     "Bitmaps and the bits of bools are copied, where they lie, since nobody\n"
+     "knows what is behind foreign ones; of other buffers only the address\n"
+     "changes (on OpenCL, whose memory is named by handles, the bytes that\n"
+     "are meant are copied). An array that is compact already is returned\n"
+     "itself.\n\n"
+     "Parameters\n----------\n"
+     "stream : int or stream object, optional\n"
+     "    On which the work is done. Nulls that nobody has counted are\n"
+     "    counted, for which the host waits.\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n    A runtime is not there; or a run-end encoded array "
+     "on a device begins\n    within its runs."},
     {"validate", AD_FASTCALL(array_validate), METH_FASTCALL | METH_KEYWORDS,
      "validate($self, level=\"structure\")\n--\n\n"
      "Check the structs once more; returns notes on what is unusual but "

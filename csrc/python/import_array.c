@@ -1,6 +1,7 @@
 /* arrowdev.array(): any object as an Array. */
 #include <string.h>
 
+#include "core/nulls.h"
 #include "core/type.h"
 #include "python/array_methods.h"
 #include "python/functions.h"
@@ -110,7 +111,7 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
         return AD_OK;
     }
     ad_array bits;
-    AD_RETURN_IF_ERR(ad_array_pack_bools(array, &bits, err));
+    AD_RETURN_IF_ERR(ad_array_pack_bools(array, NULL, &bits, err));
     ad_array_clear(array);
     *array = bits;
     return AD_OK;
@@ -182,37 +183,91 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
     return -1;
 }
 
-/* Combine with validity=, which is anything boolean. */
+/* --- validity= ----------------------------------------------------------------- */
+
+/* Anything boolean, true where valid. -1 with an exception. */
 static int
-apply_validity(ad_state *state, ad_array *array, PyObject *validity)
+import_mask(ad_state *state, PyObject *validity,
+            const ad_stream_choice *stream, ad_mask *out)
 {
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    const ad_bridge_options options = {.copy = AD_COPY_IF_NEEDED};
     ad_imported imported;
     ad_error err;
     if (ad_import(state, validity, &request, AD_ALL_PROTOCOLS, &imported) <
         0) {
         return -1;
     }
-    ad_status status = AD_OK;
-    if (imported.is_array) {
-        ad_array bits = imported.array;
-        status = ad_tensor_from_array(&bits, &options, &imported.tensor, &err);
-        ad_array_clear(&bits);
+    ad_status status =
+        imported.is_array
+            ? ad_mask_from_array(&imported.array, stream, out, &err)
+            : ad_mask_from_tensor(&imported.tensor.tensor, false, stream, out,
+                                  &err);
+    PyObject *saved = ad_py_save_exception();
+    ad_imported_clear(&imported);
+    ad_py_reset_exception(saved);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
     }
-    if (status == AD_OK) {
-        ad_array combined;
-        status = ad_array_with_validity(array, &imported.tensor.tensor, 1,
-                                        &combined, &err);
-        ad_tensor_clear(&imported.tensor.tensor);
-        if (status == AD_OK) {
-            ad_array_clear(array);
-            *array = combined;
-            return 0;
+    return 0;
+}
+
+/* Where the mask lies beside the data, the two are put together before they
+ * move; else they have to meet where the data go. */
+static int
+apply_mask(ad_state *state, const ad_request *request,
+           const ad_stream_choice *stream, const ad_mask *mask,
+           ad_array *array)
+{
+    ad_array masked;
+    ad_error err;
+    bool is_there = ad_device_equal(array->device, mask->device);
+    bool moves = request->has_device || request->copy == AD_COPY_ALWAYS;
+    ad_device target = request->has_device ? request->device : array->device;
+    PyObject *work = ad_request_copy_stream(request);
+    if (moves && !is_there &&
+        ad_move_array(state, array, target, work, request->copy) < 0) {
+        return -1;
+    }
+    if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
+                            &masked, &err) != AD_OK) {
+        PyObject *saved = ad_py_save_exception();
+        ad_array_clear(array);
+        ad_py_reset_exception(saved);
+        ad_raise(state, &err);
+        return -1;
+    }
+    ad_array_clear(array);
+    *array = masked;
+    return moves && is_there
+               ? ad_move_array(state, array, target, work, request->copy)
+               : 0;
+}
+
+/* Combine with validity=, and bring both to where they were asked for. On
+ * failure *array is cleared. */
+static int
+apply_validity(ad_state *state, ad_array *array, PyObject *validity,
+               const ad_request *request)
+{
+    ad_stream_choice choice;
+    ad_mask mask;
+    ad_device working = request->has_device ? request->device : array->device;
+    PyObject *stream = ad_device_equal(working, AD_CPU)
+                           ? NULL
+                           : ad_request_copy_stream(request);
+    int result = ad_read_choice(state, stream, working, NULL, &choice);
+    if (result == 0) {
+        result = import_mask(state, validity, &choice, &mask);
+        if (result == 0) {
+            result = apply_mask(state, request, &choice, &mask, array);
+            PyObject *saved = ad_py_save_exception();
+            ad_mask_clear(&mask);
+            ad_py_reset_exception(saved);
         }
+        ad_choice_clear(&choice);
     }
-    ad_raise(state, &err);
-    return -1;
+    return result;
 }
 
 static const ad_signature array_signature = {
@@ -225,13 +280,42 @@ static const ad_signature array_signature = {
               AD_STR_copy, AD_STR_validity},
 };
 
+/* Everything but order: import, type, validity and place. On failure nothing
+ * is held. */
+static int
+import_with_options(ad_state *state, PyObject **values,
+                    const ad_request *request, ad_schema wanted, ad_array *out)
+{
+    bool has_validity = !ad_is_none(values[5]);
+    ad_request here = *request;
+    ad_imported imported;
+    if (has_validity) { /* it is to be moved with the mask, or before it */
+        here.has_device = false;
+        here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
+                                                    : request->copy;
+    }
+    if (ad_import(state, values[0], &here, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_array(state, &imported, &here, out) < 0) {
+        return -1;
+    }
+    if ((wanted.node == NULL ||
+         apply_type(state, out, wanted, here.copy) == 0) &&
+        (!has_validity ||
+         apply_validity(state, out, values[5], request) == 0)) {
+        return 0;
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_array_clear(out);
+    ad_py_reset_exception(saved);
+    return -1;
+}
+
 /* array() with anything but the object given. */
 static int
 array_with_options(ad_state *state, PyObject **values, ad_array *out)
 {
     ad_request request;
     ad_schema wanted = {0};
-    ad_imported imported;
     int result = -1;
     if (ad_parse_request(state, values[2], values[3], values[4], &request) <
         0) {
@@ -250,21 +334,10 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
             }
         }
     }
-    if (ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
-            0 ||
-        ad_imported_as_array(state, &imported, &request, out) < 0) {
-        goto done;
+    result = import_with_options(state, values, &request, wanted, out);
+    if (result == 0) {
+        result = ad_settle_array(state, &request, out);
     }
-    if ((wanted.node != NULL &&
-         apply_type(state, out, wanted, request.copy) < 0) ||
-        (!ad_is_none(values[5]) &&
-         apply_validity(state, out, values[5]) < 0)) {
-        PyObject *saved = ad_py_save_exception();
-        ad_array_clear(out);
-        ad_py_reset_exception(saved);
-        goto done;
-    }
-    result = ad_settle_array(state, &request, out);
 done:;
     PyObject *pending = ad_py_save_exception();
     Py_XDECREF(request.schema);
