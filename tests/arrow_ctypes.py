@@ -1,4 +1,4 @@
-"""Arrow structs in ctypes, and producers made by hand.
+"""Producers of Arrow structs made by hand, in ctypes.
 
 Every field can be set to anything after a node was made, so that every lie
 that a struct can tell can be told. Nodes count their releases.
@@ -7,87 +7,24 @@ that a struct can tell can be told. Nodes count their releases.
 import ctypes
 import mmap
 import struct
-from ctypes import CFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
+from ctypes import Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
+
+from arrowdev.testing._abi import (
+    CALLBACKS,
+    ArrowArray,
+    ArrowArrayStream,
+    ArrowDeviceArray,
+    ArrowDeviceArrayStream,
+    ArrowSchema,
+    get_pointer,  # noqa: F401, for the tests
+    inside,  # noqa: F401, for the tests
+    new_capsule,
+)
 
 CPU, CUDA = 1, 2
 NULLABLE = 2
 
-Release = CFUNCTYPE(None, c_void_p)
-
-
-class ArrowSchema(Structure):
-    pass
-
-
-class ArrowArray(Structure):
-    pass
-
-
-ArrowSchema._fields_ = [
-    ("format", c_void_p),
-    ("name", c_void_p),
-    ("metadata", c_void_p),
-    ("flags", c_int64),
-    ("n_children", c_int64),
-    ("children", c_void_p),
-    ("dictionary", c_void_p),
-    ("release", c_void_p),
-    ("private_data", c_void_p),
-]
-
-ArrowArray._fields_ = [
-    ("length", c_int64),
-    ("null_count", c_int64),
-    ("offset", c_int64),
-    ("n_buffers", c_int64),
-    ("n_children", c_int64),
-    ("buffers", c_void_p),
-    ("children", c_void_p),
-    ("dictionary", c_void_p),
-    ("release", c_void_p),
-    ("private_data", c_void_p),
-]
-
-
-class ArrowDeviceArray(Structure):
-    _fields_ = [
-        ("array", ArrowArray),
-        ("device_id", c_int64),
-        ("device_type", c_int32),
-        ("sync_event", c_void_p),
-        ("reserved", c_int64 * 3),
-    ]
-
-
-STREAM_CALLBACK = CFUNCTYPE(c_int, c_void_p, c_void_p)
-STREAM_ERROR = CFUNCTYPE(c_void_p, c_void_p)
-
-
-class ArrowArrayStream(Structure):
-    _fields_ = [
-        ("get_schema", c_void_p),
-        ("get_next", c_void_p),
-        ("get_last_error", c_void_p),
-        ("release", c_void_p),
-        ("private_data", c_void_p),
-    ]
-
-
-class ArrowDeviceArrayStream(Structure):
-    _fields_ = [
-        ("device_type", c_int32),
-        ("get_schema", c_void_p),
-        ("get_next", c_void_p),
-        ("get_last_error", c_void_p),
-        ("release", c_void_p),
-        ("private_data", c_void_p),
-    ]
-
-
-assert ctypes.sizeof(ArrowSchema) == 72
-assert ctypes.sizeof(ArrowArray) == 80
-assert ctypes.sizeof(ArrowDeviceArray) == 128
-assert ctypes.sizeof(ArrowDeviceArrayStream) == 48
+Release = CALLBACKS["release"]
 
 # Structs, strings and callbacks of hand-made producers live for the process:
 # the code under test holds them by pointer, rightly or wrongly.
@@ -130,6 +67,7 @@ class Node:
         self.released = 0
         self.on_release = None
         self.struct = self.struct_type()
+        self.address = ctypes.addressof(self.struct)
         self.release = keep(Release(self._release))
         self.struct.n_children = len(self.children)
         self.struct.children = pointers([child.address for child in self.children])
@@ -137,18 +75,16 @@ class Node:
         self.struct.release = ctypes.cast(self.release, c_void_p)
         keep(self)
 
-    @property
-    def address(self):
-        return ctypes.addressof(self.struct)
-
     def _release(self, pointer):
         self.released += 1
         if self.on_release is not None:
             self.on_release()
+        # Nothing global from here on: at the exit of the interpreter it may be gone.
+        call = type(self.release)
         # The parts as they were made, whatever the struct says by now.
         for part in [*self.children, *([self.dictionary] if self.dictionary else [])]:
             if part.struct.release:
-                Release(part.struct.release)(part.address)
+                call(part.struct.release)(part.address)
         self.struct_type.from_address(pointer).release = None
 
     def raw(self):
@@ -227,14 +163,6 @@ def lying_metadata(*numbers):
 
 # --- capsules -----------------------------------------------------------------
 
-new_capsule = ctypes.pythonapi.PyCapsule_New
-new_capsule.restype = ctypes.py_object
-new_capsule.argtypes = [c_void_p, c_char_p, c_void_p]
-
-get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-get_pointer.restype = c_void_p
-get_pointer.argtypes = [ctypes.py_object, c_char_p]
-
 
 def capsule(where, name):
     """A capsule without a destructor, over a node, a struct or an address."""
@@ -243,20 +171,6 @@ def capsule(where, name):
     elif isinstance(where, Structure):
         where = address(keep(where))
     return new_capsule(where, keep(c_char_p(name.encode())) if name is not None else None, None)
-
-
-STRUCTS = {
-    "arrow_schema": ArrowSchema,
-    "arrow_array": ArrowArray,
-    "arrow_device_array": ArrowDeviceArray,
-    "arrow_array_stream": ArrowArrayStream,
-    "arrow_device_array_stream": ArrowDeviceArrayStream,
-}
-
-
-def inside(taken, name):
-    """The struct in a capsule."""
-    return STRUCTS[name].from_address(get_pointer(taken, name.encode()))
 
 
 def children_of(struct_):
@@ -388,13 +302,13 @@ class Stream:
         if device_type is not None:
             self.struct.device_type = device_type
         callbacks = {
-            "get_schema": STREAM_CALLBACK(self._get_schema),
-            "get_next": STREAM_CALLBACK(self._get_next),
-            "get_last_error": STREAM_ERROR(lambda pointer: self.message),
-            "release": Release(self._release),
+            "get_schema": self._get_schema,
+            "get_next": self._get_next,
+            "get_last_error": lambda pointer: self.message,
+            "release": self._release,
         }
         for name, callback in callbacks.items():
-            setattr(self.struct, name, ctypes.cast(keep(callback), c_void_p))
+            setattr(self.struct, name, ctypes.cast(keep(CALLBACKS[name](callback)), c_void_p))
         self.is_device = device_type is not None
         if self.is_device:
             self.__arrow_c_device_stream__ = self._export

@@ -5,6 +5,7 @@ from the installed header, so that what is new there fails here. The compiler
 then compares sizes and offsets, and the text of each member its type.
 """
 
+import ctypes
 import importlib.util
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import compiler
+from arrowdev.testing import _abi
 
 ARROW = compiler.CSRC / "abi" / "arrow_c.h"
 DLPACK = compiler.CSRC / "abi" / "dlpack.h"
@@ -202,6 +204,59 @@ class TestArrow:
             lines += [block[0]]
         lines += [f'#include "{ARROW}"', "struct ArrowAsyncDeviceStreamHandler handler;"]
         compiler.check("\n".join(lines))
+
+
+# How C's types are written in ctypes; a pointer of any kind is an address.
+IN_CTYPES = {
+    "int64_t": ctypes.c_int64,
+    "ArrowDeviceType": ctypes.c_int32,
+    "struct ArrowArray": _abi.ArrowArray,
+    "int64_t[3]": ctypes.c_int64 * 3,
+}
+
+
+def in_ctypes(type):
+    """The type of a member, parameter or result as _abi has it."""
+    return ctypes.c_void_p if type.endswith(("*", ")")) else IN_CTYPES[type]
+
+
+class TestCtypes:
+    """arrowdev.testing._abi against csrc/abi/arrow_c.h."""
+
+    def test_members(self):
+        ours = structs_of(compiler.preprocess(ARROW))
+        assert {struct.__name__ for struct in _abi.STRUCTS} == set(ours)
+        for struct in _abi.STRUCTS:
+            members = {name: in_ctypes(type) for name, type in ours[struct.__name__].items()}
+            assert dict(struct._fields_) == members
+
+    def test_layout(self):
+        lines = ["#include <stddef.h>", f'#include "{ARROW}"']
+        for struct in _abi.STRUCTS:
+            name = f"struct {struct.__name__}"
+            lines += [f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, "{name}");']
+            for member, _ in struct._fields_:
+                offset = getattr(struct, member).offset
+                lines += [
+                    f'_Static_assert(offsetof({name}, {member}) == {offset}, "{name}.{member}");'
+                ]
+        compiler.check("\n".join(lines))
+
+    def test_callbacks(self):
+        numbers = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "void": None}
+        seen = set()
+        for members in structs_of(compiler.preprocess(ARROW)).values():
+            for name, type in members.items():
+                function = re.fullmatch(r"(.*?)\((.*)\)", type)
+                if function:
+                    kinds = [function[1], *function[2].split(", ")]
+                    found = [
+                        ctypes.c_void_p if kind.endswith("*") else numbers[kind] for kind in kinds
+                    ]
+                    declared = _abi.CALLBACKS[name]
+                    assert [declared._restype_, *declared._argtypes_] == found, name
+                    seen.add(name)
+        assert seen == set(_abi.CALLBACKS)
 
 
 DLPACK_HEADERS = {

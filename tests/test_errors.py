@@ -75,7 +75,7 @@ frozen = ad.Tensor.from_pointer(NOWHERE, (4,), "int8", "cuda:0", readonly=True)
 
 # (reason, what provokes it, .device, .dtype, words of the message)
 EXCHANGE = [
-    ("byteorder", lambda: ad.array(np.arange(3, dtype=">i4")), None, None, "byte order"),
+    ("byteorder", lambda: ad.array(np.arange(3, dtype=">i4"), copy=False), None, None, "order"),
     ("chunks", lambda: ad.array(chunks(), copy=False), None, None, "chunk"),
     (
         "schema",
@@ -130,7 +130,8 @@ EXCHANGE = [
     ("runtime", lambda: ad.array(on(), copy=True), "cuda:1", None, "memory on cuda:1"),
     ("dtype", lambda: ad.array(b"abc", "int32"), None, "uint8|int8", "not int32"),
     ("dtype", lambda: ad.tensor(pa.array(["a"])), "cpu", "string", "buffers"),
-    ("dtype", lambda: ad.tensor(pa.array([{"a": 1}])), "cpu", "struct<a: int64>", "field"),
+    ("dtype", lambda: ad.tensor(pa.array([{"a": 1, "b": 1.0}])), "cpu", "struct<.*>", "field"),
+    ("dtype", lambda: ad.tensor(pa.array([[1], [2, 3]])), "cpu", "list<item: int64>", "children"),
     ("dtype", lambda: ad.tensor(pa.array([1], pa.timestamp("s"))), "cpu", "timestamp.s.", "view"),
     ("dtype", lambda: ad.array(with_null).view("int8"), None, "int64", "same width"),
     ("dtype", lambda: ad.array(np.array(["a"])), None, "<U1", "fixed-width text"),

@@ -38,11 +38,9 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
     return AD_ERR_EXCHANGE;
 }
 
-/* Drop the bitmaps of levels that have no null after all. Where there are
- * nulls, refuse or leave them to be filled. */
-static ad_status
-settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
-             bool *has_nulls, ad_error *err)
+ad_status
+ad_walk_settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
+                     bool *has_nulls, ad_error *err)
 {
     bool can_count = ad_host_accessible(array->device) ||
                      ad_backend_is_there(array->device.type);
@@ -282,11 +280,14 @@ ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
         share_memory(array, &out->tensor);
         return AD_OK;
     }
+    if (strcmp(array->schema.node->format, "+s") == 0) {
+        return ad_matrix_from_batch(array, options, out, err);
+    }
     ad_walk walk;
     bool has_nulls;
-    AD_RETURN_IF_ERR(ad_walk_array(array, &walk, err));
+    AD_RETURN_IF_ERR(ad_walk_array(array, true, &walk, err));
     AD_RETURN_IF_ERR(
-        settle_nulls(array, options->nulls, &walk, &has_nulls, err));
+        ad_walk_settle_nulls(array, options->nulls, &walk, &has_nulls, err));
     AD_RETURN_IF_ERR(check_walked(array, &walk, out, err));
     if (options->copy == AD_COPY_ALWAYS || walk.is_bits || has_nulls) {
         return copy_values(array, options, &walk, has_nulls, &out->tensor,
@@ -300,7 +301,13 @@ bool
 ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
 {
     ad_walk walk;
-    if (ad_walk_array(array, &walk, NULL) != AD_OK) {
+    ad_array column;
+    if (strcmp(array->schema.node->format, "+s") == 0 &&
+        array->node->n_children > 0) {
+        column = ad_batch_column_borrow(array, 0);
+        array = &column;
+    }
+    if (ad_walk_array(array, false, &walk, NULL) != AD_OK) {
         return false;
     }
     *out = walk.dtype;

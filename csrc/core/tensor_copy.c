@@ -228,3 +228,41 @@ ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
     ad_tensor_compact_strides(&out->tensor, order);
     return AD_OK;
 }
+
+/* --- the other byte order ------------------------------------------------- */
+
+#define SWAP_ALL(TYPE, SWAP)                                                  \
+    for (int64_t i = 0; i < nbytes; i += (int64_t)sizeof(TYPE)) {             \
+        TYPE value;                                                           \
+        memcpy(&value, bytes + i, sizeof(value));                             \
+        value = SWAP(value);                                                  \
+        memcpy(bytes + i, &value, sizeof(value));                             \
+    }                                                                         \
+    break
+
+static void
+swap_bytes(char *bytes, int64_t nbytes, uint32_t width)
+{
+    switch (width) {
+        case 2:
+            SWAP_ALL(uint16_t, __builtin_bswap16);
+        case 4:
+            SWAP_ALL(uint32_t, __builtin_bswap32);
+        case 8:
+            SWAP_ALL(uint64_t, __builtin_bswap64);
+        default: /* single bytes have no order */
+            break;
+    }
+}
+
+ad_status
+ad_tensor_copy_swapped(const ad_tensor *tensor, char order,
+                       ad_tensor_value *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_tensor_copy(tensor, order, out, err));
+    /* Of a complex number each half is turned round. */
+    uint32_t parts = tensor->dtype.code == AD_DL_COMPLEX ? 2 : 1;
+    swap_bytes(out->tensor.data, ad_tensor_nbytes(tensor),
+               ad_dtype_bits(tensor->dtype) / 8 / parts);
+    return AD_OK;
+}

@@ -8,6 +8,7 @@ static const ad_interface_rules rules = {
     .max_version = 3,
     .shows_byte_order = true,
     .shows_address_always = true,
+    .is_host = true,
 };
 
 static ad_import_result
@@ -26,7 +27,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    return ad_finish_tensor(state, request, &out->tensor);
+    return ad_finish_elements(state, request, &in.element, out);
 }
 
 static PyObject *

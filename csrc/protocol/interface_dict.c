@@ -141,7 +141,7 @@ read_version(ad_state *state, ad_interface *in,
 /* `value` is a str that names an element type. */
 static int
 parse_typestr(ad_state *state, const char *origin, const char *field,
-              PyObject *value, ad_dl_dtype *out)
+              PyObject *value, ad_element *out)
 {
     Py_ssize_t length;
     const char *text = NULL;
@@ -177,9 +177,16 @@ is_plain_descr(PyObject *descr)
            PyUnicode_Check(PyTuple_GET_ITEM(item, 1));
 }
 
+static bool
+same_element(const ad_element *a, const ad_element *b)
+{
+    return ad_dtype_equal(a->dtype, b->dtype) &&
+           a->is_swapped == b->is_swapped && a->time == b->time;
+}
+
 static int
 check_descr(ad_state *state, const char *origin, PyObject *descr,
-            ad_dl_dtype dtype)
+            const ad_element *element)
 {
     if (!is_plain_descr(descr)) {
         ad_raise_exchange(state, "dtype",
@@ -189,11 +196,11 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
                           origin);
         return -1;
     }
-    ad_dl_dtype other;
+    ad_element other;
     PyObject *item = Py_NewRef(PyList_GET_ITEM(descr, 0));
     PyObject *text = PyTuple_GET_ITEM(item, 1);
     int result = parse_typestr(state, origin, "descr", text, &other);
-    if (result == 0 && !ad_dtype_equal(dtype, other)) {
+    if (result == 0 && !same_element(element, &other)) {
         ad_interface_wrong(state, origin, "the type in descr", text,
                            "the same as typestr");
         result = -1;
@@ -210,14 +217,15 @@ read_dtype(ad_state *state, ad_interface *in)
         return -1;
     }
     int result =
-        parse_typestr(state, in->origin, "typestr", typestr, &in->claim.dtype);
+        parse_typestr(state, in->origin, "typestr", typestr, &in->element);
     Py_XDECREF(typestr);
+    in->claim.dtype = in->element.dtype;
     if (result < 0 ||
         ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
         return -1;
     }
     if (descr != NULL) {
-        result = check_descr(state, in->origin, descr, in->claim.dtype);
+        result = check_descr(state, in->origin, descr, &in->element);
         Py_DECREF(descr);
     }
     return result;
@@ -462,7 +470,17 @@ read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (read_dtype(state, in) < 0 || read_shape(state, in) < 0 ||
+    ad_error err;
+    if (read_dtype(state, in) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (!rules->is_host &&
+        ad_element_require_plain(&in->element, "they may lie on a device",
+                                 &err) != AD_OK) {
+        prefix_error(&err, in->origin, "typestr");
+        return ad_import_error(state, &err);
+    }
+    if (read_shape(state, in) < 0 ||
         read_strides(state, in, rules->counts_elements) < 0 ||
         read_data(state, in) < 0 ||
         read_offset(state, in, rules->counts_elements) < 0 ||
@@ -478,6 +496,7 @@ ad_interface_read(ad_state *state, PyObject *object,
 {
     out->n_known = 0;
     out->version = 0;
+    out->element = (ad_element){0};
     out->claim = (ad_tensor_claim){0};
     out->dict = PyObject_GetAttr(object, state->strings[rules->attribute]);
     if (out->dict == NULL) {

@@ -23,6 +23,9 @@ typedef struct ad_interface_rules {
      * Both are read. */
     bool shows_byte_order;
     bool shows_address_always; /* of nothing too: NumPy before 2.3 wants one */
+    /* Host memory: elements can be looked at, so that those in the other byte
+     * order and times with NaT are read. */
+    bool is_host;
     /* Device memory alone: the type that is meant where nobody says it, which
      * types are taken, and what those are called in messages. */
     int32_t device_type;
@@ -35,6 +38,7 @@ typedef struct ad_interface {
     PyObject *dict;     /* strong; NULL: empty */
     Py_ssize_t n_known; /* fields of it that have been looked at */
     int64_t version;
+    ad_element element;
     ad_tensor_claim claim; /* all but the device; points at dims */
     int64_t dims[2 * AD_MAX_NDIM];
     char origin[AD_ORIGIN_SIZE];
