@@ -10,7 +10,7 @@ from arrowdev.typing import ArrayLike, DeviceLike, SupportsDLPack, TypeLike
 _T = TypeVar("_T")
 _Nulls = Literal["raise", "ignore", "fill"]
 _Order = Literal["C", "F"]
-_Level = Literal["structure"]
+_Level = Literal["structure", "full"]
 
 # An int with DLPack's meaning for the device, or a stream or queue object.
 _Stream = object
@@ -316,6 +316,7 @@ def record_batch(
     /,
     *,
     names: Sequence[str] | None = None,
+    copy: bool | None = None,
 ) -> Array: ...
 def schema(obj: TypeLike, /) -> Schema: ...
 def device(spec: DeviceLike, /) -> Device: ...

@@ -36,7 +36,7 @@ SIGNATURES = {
     ad.tensor: "(obj, /, *, stream=None, copy=None, nulls='raise', fill_value=None, order=None, "
     "readonly=None)",
     ad.from_dlpack: "(x, /, *, device=None, copy=None)",
-    ad.record_batch: "(columns, /, *, names=None)",
+    ad.record_batch: "(columns, /, *, names=None, copy=None)",
     ad.schema: "(obj, /)",
     ad.device: "(spec, /)",
     ad.devices: "()",

@@ -53,6 +53,17 @@ AD_MUST_CHECK ad_status ad_array_from_times(const ad_tensor *tensor,
                                             const char *format, ad_copy copy,
                                             ad_array *out, ad_error *err);
 
+/* *out is a 2-D tensor each of whose columns is one run of memory: the same one
+ * where that is so, else a copy of it, in the order 'F', where it is.
+ * AD_ERR_VALUE for any other number of dimensions. */
+AD_MUST_CHECK ad_status ad_matrix_lay_out(const ad_tensor *matrix,
+                                          ad_copy copy, ad_tensor_value *out,
+                                          ad_error *err);
+
+/* Column `i` of such a tensor. */
+AD_MUST_CHECK ad_status ad_matrix_column(const ad_tensor *matrix, int64_t i,
+                                         ad_array *out, ad_error *err);
+
 /* Numbers, bool8, fixed-size lists, arrow.fixed_shape_tensor, arrowdev.dlpack
  * without a copy, and fixed-size binary as a dimension of uint8; lists whose
  * offsets (which are read) say that they are of one length; bit bools with a

@@ -262,13 +262,21 @@ PyMethodDef ad_module_functions[] = {
      "Source: Python array API standard, from_dlpack."},
     {"record_batch", AD_FASTCALL(ad_function_record_batch),
      METH_FASTCALL | METH_KEYWORDS,
-     "record_batch(columns, /, *, names=None)\n--\n\n"
+     "record_batch(columns, /, *, names=None, copy=None)\n--\n\n"
      "A struct Array from a mapping of names to columns, a sequence of "
-     "columns\nwith names=, or an object that is already a batch.\n\n"
+     "columns\nwith names=, a matrix (a tensor of two dimensions) with "
+     "names=, or an\nobject that is already a batch.\n\n"
+     "Columns of a matrix share its memory where each of them is one run, "
+     "as in\nthe order \"F\"; others are copied, at once. tensor(batch) is "
+     "the way back.\n\n"
+     "Parameters\n----------\n"
+     "columns : object\n"
+     "names : sequence of str, optional\n"
+     "copy : bool, optional\n    As for array().\n\n"
      "Raises\n------\n"
      "ValueError\n    Columns of different lengths; names that do not fit.\n"
      "ExchangeError\n    Columns on different devices, or with different "
-     "events."},
+     "events; a\n    matrix that needs a copy, with copy=False."},
     {"schema", function_schema, METH_O,
      "schema(obj, /)\n--\n\n"
      "A Schema from a format string, a name such as \"timestamp[us, UTC]\", "

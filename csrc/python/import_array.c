@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/nulls.h"
+#include "core/relabel.h"
 #include "core/type.h"
 #include "python/array_methods.h"
 #include "python/functions.h"
@@ -86,10 +87,16 @@ ad_settle_array(ad_state *state, const ad_request *request, ad_array *array)
 PyObject *
 ad_as_array_object(ad_state *state, PyObject *value)
 {
-    if (ad_is_array(state, value)) {
+    return ad_as_array_object_copy(state, value, AD_COPY_IF_NEEDED);
+}
+
+PyObject *
+ad_as_array_object_copy(ad_state *state, PyObject *value, ad_copy copy)
+{
+    if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
         return Py_NewRef(value);
     }
-    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    const ad_request request = {.copy = copy};
     ad_imported imported;
     ad_array array;
     if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
@@ -117,24 +124,44 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
     return AD_OK;
 }
 
-/* Would a child (or dictionary) that has, or may have, nulls be relabelled as
- * not nullable? The layouts are the same. */
-static bool
-child_loses_nulls(const struct ArrowArray *node,
-                  const struct ArrowSchema *from, const struct ArrowSchema *to)
+static ad_status
+fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
+             ad_error *err)
 {
-    for (int64_t i = 0; i < node->n_children; i++) {
-        const struct ArrowArray *child = node->children[i];
-        bool may_have_nulls = child->null_count != 0 && child->n_buffers > 0 &&
-                              child->buffers[0] != NULL;
-        bool is_narrowed = (from->children[i]->flags & ARROW_FLAG_NULLABLE) &&
-                           !(to->children[i]->flags & ARROW_FLAG_NULLABLE);
-        if ((may_have_nulls && is_narrowed) ||
-            child_loses_nulls(child, from->children[i], to->children[i])) {
-            return true;
-        }
+    ad_text from = {0};
+    ad_text to = {0};
+    ad_status status = ad_type_print(array->schema.node, &from, err);
+    if (status == AD_OK) {
+        status = ad_type_print(wanted.node, &to, err);
     }
-    return false;
+    if (status != AD_OK) {
+        goto done;
+    }
+    status = AD_ERR_EXCHANGE;
+    if (why == AD_RELABEL_LOSES_NULLS) {
+        ad_fail(err, status, "nulls",
+                "ask for a nullable type, or fill the nulls first",
+                "the data have (or may have) nulls, and the type that was "
+                "asked for is not nullable");
+    } else if (why == AD_RELABEL_MOVES_FIELDS) {
+        ad_fail(err, status, "dtype",
+                "take the columns with .field(...), and put them together "
+                "anew with arrowdev.record_batch()",
+                "the type that was asked for has fields of %s in another "
+                "order",
+                ad_text_string(&from));
+    } else {
+        ad_fail(err, status, "dtype",
+                "leave the type out and use .view(type) for the same bytes, "
+                "or convert in the producing library",
+                "the data are %s, not %s", ad_text_string(&from),
+                ad_text_string(&to));
+    }
+    ad_error_dtype(err, ad_text_string(&from));
+done:
+    ad_text_clear(&from);
+    ad_text_clear(&to);
+    return status;
 }
 
 /* Give the array the asked-for type: names, nullability, metadata and
@@ -145,40 +172,17 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
 {
     ad_error err;
     ad_status status = pack_if_bools(array, wanted, copy, &err);
-    bool same = ad_schema_same_layout(array->schema.node, wanted.node);
-    bool loses_nulls =
-        same &&
-        ((!(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
-          ad_array_known_null_count(array) != 0) ||
-         child_loses_nulls(array->node, array->schema.node, wanted.node));
-    if (status == AD_OK && same && !loses_nulls) {
-        ad_schema_unref(array->schema);
-        array->schema = ad_schema_ref(wanted);
-        return 0;
-    }
-    ad_text from = {0};
-    ad_text to = {0};
     if (status == AD_OK) {
-        status = ad_type_print(array->schema.node, &from, &err);
+        ad_relabel_result found =
+            ad_relabel_check(array, ad_array_known_null_count(array),
+                             wanted.node, AD_RELABEL_LAYOUT);
+        if (found == AD_RELABEL_FITS) {
+            ad_schema_unref(array->schema);
+            array->schema = ad_schema_ref(wanted);
+            return 0;
+        }
+        status = fail_relabel(array, wanted, found, &err);
     }
-    if (status == AD_OK) {
-        status = ad_type_print(wanted.node, &to, &err);
-    }
-    if (status == AD_OK && same) {
-        ad_fail(&err, AD_ERR_EXCHANGE, "nulls",
-                "ask for a nullable type, or fill the nulls first",
-                "the data have (or may have) nulls, and the type that was "
-                "asked for is not nullable");
-    } else if (status == AD_OK) {
-        ad_fail(&err, AD_ERR_EXCHANGE, "dtype",
-                "leave the type out and use .view(type) for the same bytes, "
-                "or convert in the producing library",
-                "the data are %s, not %s", ad_text_string(&from),
-                ad_text_string(&to));
-        ad_error_dtype(&err, ad_text_string(&from));
-    }
-    ad_text_clear(&from);
-    ad_text_clear(&to);
     ad_raise(state, &err);
     return -1;
 }
