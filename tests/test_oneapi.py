@@ -13,10 +13,12 @@ import time
 import weakref
 
 import c_library
+import concat_checks
 import null_checks
 import numpy as np
 import peer_oneapi as peer
 import pytest
+from arrow_samples import SAMPLES
 from peer import Peer
 from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
 from test_isolated import run
@@ -731,3 +733,8 @@ def test_the_device_waits_for_our_own_queue(queue):
 @pytest.mark.parametrize("check", null_checks.DEVICE)
 def test_nulls(check):
     check(peer.NAME)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_concat(name):
+    concat_checks.check_on_device(name, peer.NAME)

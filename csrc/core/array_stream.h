@@ -58,6 +58,14 @@ AD_MUST_CHECK ad_status ad_array_stream_from_source(ad_batch_source *source,
                                                     ad_array_stream **out,
                                                     ad_error *err);
 
+/* What gives batches to one stream has one type: formats, names, nullability
+ * and extensions; other metadata may differ, since pandas writes row numbers
+ * there. Else AD_ERR_EXCHANGE, "schema": "`what` is utf8, but `whole` is
+ * int64". */
+AD_MUST_CHECK ad_status ad_array_stream_require_schema(
+    const struct ArrowSchema *found, const struct ArrowSchema *wanted,
+    const char *what, const char *whole, const char *hint, ad_error *err);
+
 /* A stream that gives `array` once. */
 AD_MUST_CHECK ad_status ad_array_stream_from_array(const ad_array *array,
                                                    ad_array_stream **out,

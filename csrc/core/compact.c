@@ -5,10 +5,9 @@
 
 #include "core/concat.h"
 #include "core/device_owner.h"
-#include "core/memory.h"
+#include "core/making.h"
 #include "core/owner_group.h"
 #include "core/transfer.h"
-#include "core/transfer_route.h"
 
 static const char consumer[] = "making an array compact";
 
@@ -72,11 +71,7 @@ ad_array_is_compact(const ad_array *array)
 typedef struct job {
     const ad_array *root;
     const ad_stream_choice *stream;
-    ad_route route;
-    bool is_open;
-    ad_owner **made; /* memory of bitmaps and of moved buffers */
-    size_t n_made;
-    size_t capacity;
+    ad_making making;
 } job;
 
 static ad_status make_compact(job *self, const ad_array *view, bool is_root,
@@ -95,41 +90,16 @@ open_route(job *self, const void *data, ad_error *err)
         .stream = self->stream,
         .consumer = consumer,
     };
-    if (self->is_open) {
+    if (self->making.is_open) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_route_open(&request, &self->route, err));
-    self->is_open = true;
-    return self->route.backend == NULL
+    AD_RETURN_IF_ERR(ad_route_open(&request, &self->making.route, err));
+    self->making.is_open = true;
+    return self->making.route.backend == NULL
                ? AD_OK
-               : ad_owner_note_use(root->owner, self->route.place,
-                                   self->route.stream, self->route.keep, err);
-}
-
-static ad_status
-keep(job *self, ad_owner *owner, ad_error *err)
-{
-    if (self->n_made == self->capacity) {
-        size_t capacity = 2 * self->capacity + 4;
-        ad_owner **made = realloc(self->made, capacity * sizeof(*made));
-        if (made == NULL) {
-            ad_owner_unref(owner);
-            return ad_fail_memory(err, capacity * sizeof(*made));
-        }
-        self->made = made;
-        self->capacity = capacity;
-    }
-    self->made[self->n_made++] = owner;
-    return AD_OK;
-}
-
-static ad_status
-allocate(job *self, int64_t nbytes, void **out, ad_error *err)
-{
-    ad_owner *owner;
-    AD_RETURN_IF_ERR(
-        ad_route_allocate(&self->route, nbytes, out, &owner, err));
-    return keep(self, owner, err);
+               : ad_owner_note_use(root->owner, self->making.route.place,
+                                   self->making.route.stream,
+                                   self->making.route.keep, err);
 }
 
 /* --- buffers ----------------------------------------------------------------- */
@@ -139,24 +109,13 @@ static ad_status
 take_bits(job *self, const void **buffer, int64_t first, int64_t length,
           ad_error *err)
 {
-    int64_t nbytes =
-        ((length + 7) / 8 + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
     const void *bits = *buffer;
     void *target;
-    ad_launch launch = {
-        .kernel = AD_KERNEL_COPY_BITS,
-        .bit_offset = first,
-        .length = length,
-        .numbers = {0, AD_BITS_COPY},
-    };
     AD_RETURN_IF_ERR(open_route(self, bits, err));
-    AD_RETURN_IF_ERR(allocate(self, nbytes, &target, err));
+    AD_RETURN_IF_ERR(ad_making_bitmap(&self->making, length, &target, err));
     *buffer = target;
-    AD_RETURN_IF_ERR(ad_route_kernel(&self->route, bits, target, launch, err));
-    launch.length = nbytes * 8 - length;
-    launch.numbers[0] = length;
-    launch.numbers[1] = AD_BITS_ZEROS;
-    return ad_route_kernel(&self->route, target, target, launch, err);
+    return ad_making_bits(&self->making, bits, first, target, 0, length,
+                          AD_BITS_COPY, err);
 }
 
 /* The bytes [first, first + nbytes): a handle cannot be moved. */
@@ -174,15 +133,9 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
         return AD_OK;
     }
     AD_RETURN_IF_ERR(open_route(self, data, err));
-    AD_RETURN_IF_ERR(allocate(self, nbytes, &target, err));
+    AD_RETURN_IF_ERR(ad_making_allocate(&self->making, nbytes, &target, err));
     *buffer = target;
-    const ad_block_copy copy = {
-        .target = ad_span_at(self->route.target, target, 0),
-        .source = ad_span_at(self->route.source, data, first),
-        .width = (size_t)nbytes,
-        .height = 1,
-    };
-    return ad_route_copy(&self->route, &copy, err);
+    return ad_making_bytes(&self->making, data, first, target, 0, nbytes, err);
 }
 
 /* `n` rows of `size` bytes. */
@@ -292,30 +245,6 @@ take_runs(job *self, const ad_array *view, bool is_root, ad_array *out,
     return status;
 }
 
-/* The memory that is made here is kept by the root alone, which comes last. */
-static ad_status
-own(job *self, const ad_array *view, bool is_root, ad_owner **out,
-    ad_error *err)
-{
-    if (!is_root) {
-        *out = ad_owner_ref(view->owner);
-        return AD_OK;
-    }
-    size_t n = self->n_made;
-    ad_owner **owners = malloc((n + 2) * sizeof(*owners));
-    if (owners == NULL) {
-        return ad_fail_memory(err, (n + 2) * sizeof(*owners));
-    }
-    owners[0] = &mark;
-    owners[1] = view->owner;
-    if (n > 0) {
-        memcpy(owners + 2, self->made, n * sizeof(*owners));
-    }
-    ad_status status = ad_owner_group_new(owners, n + 2, out, err);
-    free(owners);
-    return status;
-}
-
 static ad_status
 build(job *self, const ad_array *view, const ad_type *type, bool is_root,
       const void **buffers, ad_array *below, ad_array *out, ad_error *err)
@@ -333,7 +262,13 @@ build(job *self, const ad_array *view, const ad_type *type, bool is_root,
     }
     AD_RETURN_IF_ERR(take_buffers(self, view, type, buffers, err));
     AD_RETURN_IF_ERR(take_below(self, view, type, below, err));
-    AD_RETURN_IF_ERR(own(self, view, is_root, &owner, err));
+    /* What is made here is kept by the root alone, which comes last. */
+    if (is_root) {
+        AD_RETURN_IF_ERR(
+            ad_making_owner(&self->making, &mark, view->owner, &owner, err));
+    } else {
+        owner = ad_owner_ref(view->owner);
+    }
     const ad_array_spec spec = {
         .schema = view->schema,
         .device = view->device,
@@ -388,8 +323,8 @@ ad_array_compact(const ad_array *array, const ad_stream_choice *stream,
     job self = {.root = array, .stream = stream};
     ad_sync *sync = NULL;
     ad_status status = make_compact(&self, array, true, out, err);
-    if (status == AD_OK && self.is_open) {
-        status = ad_route_finish(&self.route, NULL, &sync, err);
+    if (status == AD_OK) {
+        status = ad_making_finish(&self.making, &sync, err);
         if (status != AD_OK) {
             ad_array_clear(out);
         }
@@ -397,12 +332,6 @@ ad_array_compact(const ad_array *array, const ad_stream_choice *stream,
     if (status == AD_OK) {
         out->sync = sync != NULL ? sync : ad_sync_ref(array->sync);
     }
-    for (size_t i = 0; i < self.n_made; i++) {
-        if (status != AD_OK && self.is_open) {
-            ad_route_abandon(&self.route, array->owner, NULL, self.made[i]);
-        }
-        ad_owner_unref(self.made[i]);
-    }
-    free(self.made);
+    ad_making_clear(&self.making, status != AD_OK, array->owner);
     return status;
 }

@@ -291,23 +291,12 @@ write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
     return merge(route, NULL, 0, target, 0, first, AD_BITS_ONES, err);
 }
 
-/* The first buffer there is, to ask the runtime where the array lies. */
-static const void *
-some_buffer(const ad_array *array)
-{
-    const void *found = NULL;
-    for (int64_t i = 0; i < array->node->n_buffers && found == NULL; i++) {
-        found = array->node->buffers[i];
-    }
-    return found;
-}
-
 static ad_status
 fill_bitmap(ad_route *route, const ad_array *array, const ad_mask *mask,
             const void *old, void *target, ad_error *err)
 {
     const ad_route_request also =
-        request_for(array, some_buffer(array), array->sync, NULL);
+        request_for(array, ad_array_some_buffer(array), array->sync, NULL);
     if (route->backend != NULL) {
         AD_RETURN_IF_ERR(ad_owner_note_use(mask->owner, route->place,
                                            route->stream, route->keep, err));

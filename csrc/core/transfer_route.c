@@ -15,6 +15,27 @@ ad_is_host_memory(ad_device device)
     return (ad_device_traits(device.type) & wanted) == wanted;
 }
 
+static const void *
+some_buffer(const struct ArrowArray *node)
+{
+    const void *found = NULL;
+    for (int64_t i = 0; i < node->n_buffers && found == NULL; i++) {
+        found = node->buffers[i];
+    }
+    for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
+        found = some_buffer(node->children[i]);
+    }
+    return found == NULL && node->dictionary != NULL
+               ? some_buffer(node->dictionary)
+               : found;
+}
+
+const void *
+ad_array_some_buffer(const ad_array *array)
+{
+    return some_buffer(array->node);
+}
+
 static bool
 is_cpu(ad_device device)
 {

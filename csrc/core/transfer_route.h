@@ -4,6 +4,7 @@
 #ifndef AD_CORE_TRANSFER_ROUTE_H
 #define AD_CORE_TRANSFER_ROUTE_H
 
+#include "core/array.h"
 #include "core/owner.h"
 #include "core/stream.h"
 #include "core/sync.h"
@@ -35,6 +36,9 @@ typedef struct ad_route {
 
 /* Host memory of any kind, which no device can move away. */
 bool ad_is_host_memory(ad_device device);
+
+/* Any buffer of the tree, to ask the runtime where it lies; or NULL. */
+const void *ad_array_some_buffer(const ad_array *array);
 
 /* Two runtimes have to meet in host memory. */
 bool ad_route_is_staged(ad_device source, ad_device target);

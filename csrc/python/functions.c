@@ -277,6 +277,23 @@ PyMethodDef ad_module_functions[] = {
      "ValueError\n    Columns of different lengths; names that do not fit.\n"
      "ExchangeError\n    Columns on different devices, or with different "
      "events; a\n    matrix that needs a copy, with copy=False."},
+    {"concat", AD_FASTCALL(ad_function_concat), METH_FASTCALL | METH_KEYWORDS,
+     "concat(arrays, /, *, stream=None)\n--\n\n"
+     "The rows of several arrays of one type, one after the other.\n\n"
+     "In new memory, where the arrays are: what the host can read is joined\n"
+     "in host memory; on a device the runtime copies bytes, kernels copy\n"
+     "bits and move offsets, all after the events of all arrays, and the\n"
+     "result carries one event. The host waits there for strings and lists\n"
+     "alone, to read where their offsets begin and end. Dictionaries that\n"
+     "differ are put behind one another. One array is returned as it is.\n\n"
+     "Parameters\n----------\n"
+     "arrays : sequence\n    Anything that array() takes, all on one device.\n"
+     "stream : int or stream object, optional\n"
+     "    On which the work is done.\n\n"
+     "Raises\n------\n"
+     "ValueError\n    No arrays.\n"
+     "ExchangeError\n    Types or devices differ; offsets or indices do not fit "
+     "their type; views,\n    dense unions and run-end arrays on a device."},
     {"schema", function_schema, METH_O,
      "schema(obj, /)\n--\n\n"
      "A Schema from a format string, a name such as \"timestamp[us, UTC]\", "

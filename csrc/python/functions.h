@@ -55,4 +55,8 @@ PyObject *ad_function_use_stream(PyObject *module, PyObject *const *args,
 /* The PyMethodDef table of the module, NULL entry last. */
 extern PyMethodDef ad_module_functions[];
 
+/* arrowdev.concat() (concat_function.c). */
+PyObject *ad_function_concat(PyObject *module, PyObject *const *args,
+                             Py_ssize_t n_args, PyObject *kwnames);
+
 #endif /* AD_PYTHON_FUNCTIONS_H */
