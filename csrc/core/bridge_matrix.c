@@ -117,10 +117,25 @@ needs_copy(matrix *self, const char *why)
     self->why = self->why != NULL ? self->why : why;
 }
 
-/* Two columns lie at some pitch wherever they lie. Only the page or two
- * between them is known to be memory, and consumers may look at all of what a
- * tensor spans. */
-#define LARGEST_GAP 4096
+/* Columns of several allocations may lie at one pitch, too: two of them always
+ * do. A tensor over all of them would span what is nobody's memory, and who
+ * copies it in one piece fails, or worse. So the gap between two columns may be
+ * what is left of a page, which is there on the host; three columns at one
+ * pitch are no chance there. On a device the gap may be padding. Within one
+ * handle any gap is the handle's own. */
+#define HOST_GAP 4096
+#define DEVICE_GAP 63
+
+static int64_t
+largest_gap(const matrix *self)
+{
+    ad_device device = self->batch->device;
+    if (ad_device_uses_handles(device.type) ||
+        (ad_host_accessible(device) && self->n_columns > 2)) {
+        return INT64_MAX;
+    }
+    return ad_host_accessible(device) ? HOST_GAP : DEVICE_GAP;
+}
 
 /* Where the rows of column `i` lie, relative to those of the first. */
 static void
@@ -146,13 +161,13 @@ note_place(matrix *self, int64_t i, const ad_array *column,
     step = (int64_t)((uintptr_t)walk->data - (uintptr_t)self->data);
     step += start - self->start;
     if (i == 1) {
-        int64_t rest =
-            column->node->offset + column->node->length - column->offset;
         self->pitch = step;
+        /* The child is known to have rows up to its own end. */
+        int64_t rows = column->node->offset + column->node->length;
+        int64_t gap = step / self->size - (rows - column->offset);
         if (step < self->run || step % self->size != 0) {
             needs_copy(self, "they do not lie one behind the other");
-        } else if (self->n_columns == 2 &&
-                   step / self->size - rest > LARGEST_GAP / self->size) {
+        } else if (gap > largest_gap(self) / self->size) {
             needs_copy(self, "they lie far apart");
         }
     } else if (step / i != self->pitch || step % i != 0) {
