@@ -5,6 +5,7 @@
 #include "core/bridge.h"
 #include "core/bridge_internal.h"
 #include "core/bridge_walk.h"
+#include "core/memory.h"
 #include "core/nulls.h"
 #include "core/transfer.h"
 #include "device/backend.h"
@@ -162,6 +163,37 @@ duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
     return AD_OK;
 }
 
+/* The nulls of a plain column of host memory, which are those of its only
+ * level. */
+static bool
+is_plain_fill(const ad_array *array, const ad_walk *walk,
+              const ad_tensor *tensor)
+{
+    return ad_host_accessible(array->device) && walk->n_levels == 1 &&
+           !walk->is_bits && walk->levels[0].length == ad_tensor_size(tensor);
+}
+
+static ad_status
+copy_filled(const ad_array *array, const ad_walk *walk, const void *value,
+            ad_tensor *tensor, ad_error *err)
+{
+    const ad_level *level = &walk->levels[0];
+    const ad_fill fill = {level->validity, level->offset, level->length,
+                          level->length};
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_nulls_copy_filled(
+        array, &fill, value,
+        (size_t)(ad_tensor_nbytes(tensor) / level->length),
+        ad_tensor_address(tensor), &memory, err));
+    tensor->data = memory->data;
+    tensor->byte_offset = 0;
+    tensor->device = AD_CPU;
+    tensor->owner = &memory->base;
+    tensor->sync = NULL;
+    tensor->flags = AD_TENSOR_COPIED;
+    return AD_OK;
+}
+
 /* Replace what *tensor looks at by a copy that lies in the same order. */
 static ad_status
 copy_values(const ad_array *array, const ad_bridge_options *options,
@@ -169,6 +201,9 @@ copy_values(const ad_array *array, const ad_bridge_options *options,
             ad_error *err)
 {
     AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
+    if (has_nulls && is_plain_fill(array, walk, tensor)) {
+        return copy_filled(array, walk, options->fill, tensor, err);
+    }
     AD_RETURN_IF_ERR(walk->is_bits ? unpack_values(array, walk, tensor, err)
                                    : duplicate_values(array, tensor, err));
     tensor->flags = AD_TENSOR_COPIED;

@@ -572,3 +572,30 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     }
     return AD_OK;
 }
+
+/* Rows that stay in the nearest cache: they are copied, and then filled. */
+#define BLOCK 4096
+
+ad_status
+ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
+                     const void *value, size_t size, const void *source,
+                     ad_memory **out, ad_error *err)
+{
+    ad_launch launch = fill_launch(fill, value, size);
+    int64_t n = fill->n_rows;
+    int64_t width = (int64_t)size;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
+    AD_RETURN_IF_ERR(ad_memory_new(n * width, out, err));
+    launch.source.data = (void *)fill->validity;
+    launch.n_items = 1;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        char *to = (char *)(*out)->data + first * width;
+        launch.length = n - first < BLOCK ? n - first : BLOCK;
+        launch.bit_offset = fill->offset + first;
+        launch.target.data = to;
+        memcpy(to, (const char *)source + first * width,
+               (size_t)(launch.length * width));
+        ad_kernel_run_on_host(&launch);
+    }
+    return AD_OK;
+}

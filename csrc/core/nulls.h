@@ -8,6 +8,7 @@
 #define AD_CORE_NULLS_H
 
 #include "core/array.h"
+#include "core/memory.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 
@@ -76,5 +77,14 @@ AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
                                       const ad_fill *fills, size_t n,
                                       const void *value, size_t size,
                                       ad_tensor *target, ad_error *err);
+
+/* The same on the host with values that are copied on the way: block by block,
+ * so that memory is gone through once. `source` are the elements in one run,
+ * of as many bytes as `out` gets; there are as many of them as rows. */
+AD_MUST_CHECK ad_status ad_nulls_copy_filled(const ad_array *array,
+                                             const ad_fill *fill,
+                                             const void *value, size_t size,
+                                             const void *source,
+                                             ad_memory **out, ad_error *err);
 
 #endif /* AD_CORE_NULLS_H */

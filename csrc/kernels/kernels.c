@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "device/cpu_x86.h"
 #include "kernels/kernels_ptx.h"
 
 /* --- the text for others --------------------------------------------------- */
@@ -197,7 +198,8 @@ ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 {
     ad_i64 total = 0;
     if (step == 1) {
-        return popcount_run(words + first, n - first);
+        return ad_x86_has_avx2() ? ad_x86_popcount(words + first, n - first)
+                                 : popcount_run(words + first, n - first);
     }
     for (ad_i64 i = first; i < n; i += step) {
         total += __builtin_popcountll(words[i]);
@@ -290,8 +292,8 @@ ad_launch_target_size(const ad_launch *launch)
     }
 }
 
-void
-ad_kernel_run_on_host(const ad_launch *launch)
+static void
+run_text(const ad_launch *launch)
 {
     const int64_t *p = launch->numbers;
     for (int64_t item = 0; item < launch->n_items; item++) {
@@ -300,5 +302,93 @@ ad_kernel_run_on_host(const ad_launch *launch)
             launch->target.data, (int64_t)launch->target.offset,
             launch->bit_offset, launch->length, p[0], p[1], p[2], p[3], item,
             launch->n_items);
+    }
+}
+
+/* The first `n` bits, rows or elements are done. */
+static void
+advance(ad_launch *self, int64_t n)
+{
+    self->length -= n;
+    self->bit_offset += n;
+    switch (self->kernel) {
+        case AD_KERNEL_UNPACK_BITS:
+            self->target.offset += (uint64_t)n;
+            break;
+        case AD_KERNEL_PACK_BITS:
+            self->source.offset += (uint64_t)n;
+            break;
+        case AD_KERNEL_COPY_BITS:
+            self->numbers[0] += n;
+            break;
+        case AD_KERNEL_FILL_NULLS:
+            self->target.offset += (uint64_t)(n * self->numbers[0]);
+            break;
+        default:
+            break;
+    }
+}
+
+/* Up to a whole byte of the target's bits. */
+static void
+run_head(ad_launch *self, int64_t target_bit)
+{
+    ad_launch head = *self;
+    head.length = (8 - target_bit % 8) % 8;
+    head.length = head.length < self->length ? head.length : self->length;
+    if (head.length > 0) {
+        run_text(&head);
+        advance(self, head.length);
+    }
+}
+
+/* As much as there are instructions for. */
+static void
+run_fast(ad_launch *self)
+{
+    const ad_byte *source = (ad_byte *)self->source.data + self->source.offset;
+    ad_byte *target = (ad_byte *)self->target.data + self->target.offset;
+    const int64_t *p = self->numbers;
+    int64_t bit = self->bit_offset;
+    int64_t n = self->length;
+    switch (self->kernel) {
+        case AD_KERNEL_UNPACK_BITS:
+            advance(self, ad_x86_unpack(source, bit, target, n));
+            break;
+        case AD_KERNEL_PACK_BITS:
+            advance(self, ad_x86_pack(source, target + bit / 8, n, p[0] != 0));
+            break;
+        case AD_KERNEL_COPY_BITS:
+            advance(self, ad_x86_copy_bits(source, bit, target + p[0] / 8, n));
+            break;
+        case AD_KERNEL_FILL_NULLS:
+            advance(self,
+                    ad_x86_fill(source, bit, target, n, p[0], (uint64_t)p[2]));
+            break;
+        default:
+            break;
+    }
+}
+
+void
+ad_kernel_run_on_host(const ad_launch *launch)
+{
+    ad_launch rest = *launch;
+    bool is_whole = launch->n_items == 1 && ad_x86_has_avx2();
+    if (is_whole && rest.kernel == AD_KERNEL_PACK_BITS) {
+        run_head(&rest, rest.bit_offset);
+    } else if (is_whole && rest.kernel == AD_KERNEL_COPY_BITS) {
+        is_whole = rest.numbers[1] == AD_BITS_COPY;
+        if (is_whole) {
+            run_head(&rest, rest.numbers[0]);
+        }
+    } else if (rest.kernel == AD_KERNEL_FILL_NULLS) {
+        is_whole = is_whole && rest.numbers[1] == 1;
+    }
+    if (is_whole) {
+        run_fast(&rest);
+    }
+    if (rest.length > 0) {
+        run_text(&rest);
     }
 }
