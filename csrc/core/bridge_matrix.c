@@ -338,50 +338,69 @@ take_columns(const matrix *self, ad_tensor *columns, ad_error *err)
     return AD_OK;
 }
 
-#define SCATTER(NBYTES)                                                       \
-    for (int64_t i = 0; i < n; i++) {                                         \
-        memcpy(target + i * pitch, source + i * (NBYTES), NBYTES);            \
+/* Columns that are read side by side: a line of the result is written at once,
+ * and not as often as it has columns. */
+#define SIDE_BY_SIDE 16
+
+/* So few are quicker one by one. */
+#define FEW_COLUMNS 4
+
+/* Rows of the result that stay in the nearest caches meanwhile. */
+#define TILE_ROWS 256
+
+#define GATHER(NBYTES)                                                        \
+    for (int64_t i = 0; n == 1 && i < n_rows; i++) {                          \
+        memcpy(target + i * pitch, sources[0] + i * (NBYTES), NBYTES);        \
+    }                                                                         \
+    for (int64_t i = 0; n > 1 && i < n_rows; i++) {                           \
+        for (int64_t k = 0; k < n; k++) {                                     \
+            memcpy(target + i * pitch + k * (NBYTES),                         \
+                   sources[k] + i * (NBYTES), NBYTES);                        \
+        }                                                                     \
     }                                                                         \
     break
 
 /* With the size as a constant memcpy is a load and a store. */
 static void
-scatter(char *target, int64_t pitch, const char *source, int64_t n,
-        int64_t size)
+gather(char *target, int64_t pitch, const char *const *sources, int64_t n,
+       int64_t n_rows, int64_t size)
 {
     switch (size) {
         case 1:
-            SCATTER(1);
+            GATHER(1);
         case 2:
-            SCATTER(2);
+            GATHER(2);
         case 4:
-            SCATTER(4);
+            GATHER(4);
         case 8:
-            SCATTER(8);
+            GATHER(8);
         case 16:
-            SCATTER(16);
+            GATHER(16);
         default:
-            SCATTER((size_t)size);
+            GATHER((size_t)size);
     }
 }
 
-/* What of the result is written at a time, to stay in the nearest cache. */
-#define TILE_NBYTES 16384
-
-/* Row by row of the result, in tiles of several rows. */
+/* Row by row of the result. */
 static void
 interleave(const matrix *self, const ad_tensor *columns, char *target)
 {
-    int64_t pitch = self->n_columns * self->size;
-    int64_t most = TILE_NBYTES / pitch;
-    int64_t tile = most < 16 ? 16 : most;
-    for (int64_t row = 0; row < self->n_rows; row += tile) {
-        int64_t left = self->n_rows - row;
-        for (int64_t k = 0; k < self->n_columns; k++) {
-            const char *source = ad_tensor_address(&columns[k]);
-            scatter(target + row * pitch + k * self->size, pitch,
-                    source + row * self->size, left < tile ? left : tile,
-                    self->size);
+    const char *sources[SIDE_BY_SIDE];
+    int64_t size = self->size;
+    int64_t pitch = self->n_columns * size;
+    int64_t step = self->n_columns < FEW_COLUMNS ? 1 : SIDE_BY_SIDE;
+    for (int64_t row = 0; row < self->n_rows; row += TILE_ROWS) {
+        int64_t rest = self->n_rows - row;
+        int64_t n_rows = rest < TILE_ROWS ? rest : TILE_ROWS;
+        for (int64_t k = 0; k < self->n_columns; k += step) {
+            int64_t left = self->n_columns - k;
+            int64_t n = left < step ? left : step;
+            for (int64_t i = 0; i < n; i++) {
+                sources[i] = (const char *)ad_tensor_address(&columns[k + i]) +
+                             row * size;
+            }
+            gather(target + row * pitch + k * size, pitch, sources, n, n_rows,
+                   size);
         }
     }
 }
