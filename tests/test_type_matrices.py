@@ -393,3 +393,20 @@ def test_lists_on_a_device(device):
         assert not hasattr(column, "__dlpack__")  # the offsets would have to be read
         unequal = ad.array(pa.array([[1], [2, 3]], make(pa.int64()))).to(device)
         assert "list 1 has 2" in str(refused(ad.tensor, unequal))
+
+
+@pytest.mark.parametrize("order", [None, "C", "F"])
+def test_nulls_on_a_device(device, order):
+    fields = [pa.array([1, 2, None]), pa.array([4, 5, 6])]
+    column = pa.StructArray.from_arrays(fields, ["a", "b"], mask=pa.array([False, True, False]))
+    for source, expected in (
+        (column, [[1, 4], [-1, -1], [-1, 6]]),
+        (column[1:], [[-1, -1], [-1, 6]]),
+        (pa.RecordBatch.from_arrays(fields, ["a", "b"]), [[1, 4], [2, 5], [-1, 6]]),
+        (pa.table({"a": [True, None], "b": [False, True]}), [[True, False], [True, True]]),
+    ):
+        moved = ad.array(source).to(device)
+        assert refused(ad.tensor, moved, order=order).reason == "nulls"
+        value = expected[-1][0] if expected[-1][0] is True else -1
+        tensor = ad.tensor(moved, nulls="fill", fill_value=value, order=order)
+        assert tensor.device == device and as_list(tensor.to("cpu")) == expected

@@ -8,6 +8,7 @@
 #include "core/device_owner.h"
 #include "core/extension.h"
 #include "core/memory.h"
+#include "core/nulls.h"
 #include "core/transfer.h"
 #include "core/transfer_route.h"
 
@@ -289,92 +290,117 @@ claim_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
 
 /* --- copies --------------------------------------------------------------- */
 
-/* Columns as they are copied from: those with bits or nulls are copies. */
+/* A column to copy from: a copy itself where bits become bytes, or nulls are
+ * filled. */
 static ad_status
-take_columns(const matrix *self, ad_tensor_value *value, ad_tensor *columns,
-             ad_error *err)
+take_column(const matrix *self, int64_t i, const ad_bridge_options *options,
+            ad_tensor_value *value, ad_error *err)
 {
+    const ad_array *batch = self->batch;
+    ad_array column = ad_batch_column_borrow(batch, i);
+    AD_RETURN_IF_ERR(ad_tensor_from_array(&column, options, value, err));
+    if (!self->has_null_rows) {
+        return AD_OK;
+    }
+    const ad_fill fill = {
+        .validity = ad_array_validity(batch),
+        .offset = batch->offset,
+        .n_rows = self->n_rows,
+        .n_elements = self->n_rows,
+    };
+    ad_status status = ad_nulls_fill(batch, &fill, 1, self->options->fill,
+                                     (size_t)self->size, &value->tensor, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(&value->tensor);
+    }
+    return status;
+}
+
+static ad_status
+take_columns(const matrix *self, ad_tensor *columns, ad_error *err)
+{
+    ad_tensor_value value;
     ad_bridge_options options = *self->options;
-    options.copy = AD_COPY_IF_NEEDED;
+    options.copy = self->has_null_rows ? AD_COPY_ALWAYS : AD_COPY_IF_NEEDED;
     if (options.nulls == AD_NULLS_RAISE) {
         options.nulls = AD_NULLS_IGNORE; /* there are none, it turned out */
     }
     for (int64_t i = 0; i < self->n_columns; i++) {
-        ad_array column = ad_batch_column_borrow(self->batch, i);
-        ad_status status = ad_tensor_from_array(&column, &options, value, err);
+        ad_status status = take_column(self, i, &options, &value, err);
         if (status != AD_OK) {
             ad_error_prefix(err, "column \"%.80s\": ", name_of(self, i));
             return status;
         }
-        columns[i] = value->tensor;
+        columns[i] = value.tensor;
         columns[i].shape = NULL; /* of the value, which is used again */
         columns[i].strides = NULL;
     }
     return AD_OK;
 }
 
-#define SCATTER(NBYTES)                                                       \
-    for (int64_t i = 0; i < n; i++) {                                         \
-        memcpy(target + i * pitch, source + i * (NBYTES), NBYTES);            \
+/* Columns that are read side by side: a line of the result is written at once,
+ * and not as often as it has columns. */
+#define SIDE_BY_SIDE 16
+
+/* So few are quicker one by one. */
+#define FEW_COLUMNS 4
+
+/* Rows of the result that stay in the nearest caches meanwhile. */
+#define TILE_ROWS 256
+
+#define GATHER(NBYTES)                                                        \
+    for (int64_t i = 0; n == 1 && i < n_rows; i++) {                          \
+        memcpy(target + i * pitch, sources[0] + i * (NBYTES), NBYTES);        \
+    }                                                                         \
+    for (int64_t i = 0; n > 1 && i < n_rows; i++) {                           \
+        for (int64_t k = 0; k < n; k++) {                                     \
+            memcpy(target + i * pitch + k * (NBYTES),                         \
+                   sources[k] + i * (NBYTES), NBYTES);                        \
+        }                                                                     \
     }                                                                         \
     break
 
 /* With the size as a constant memcpy is a load and a store. */
 static void
-scatter(char *target, int64_t pitch, const char *source, int64_t n,
-        int64_t size)
+gather(char *target, int64_t pitch, const char *const *sources, int64_t n,
+       int64_t n_rows, int64_t size)
 {
     switch (size) {
         case 1:
-            SCATTER(1);
+            GATHER(1);
         case 2:
-            SCATTER(2);
+            GATHER(2);
         case 4:
-            SCATTER(4);
+            GATHER(4);
         case 8:
-            SCATTER(8);
+            GATHER(8);
         case 16:
-            SCATTER(16);
+            GATHER(16);
         default:
-            SCATTER((size_t)size);
+            GATHER((size_t)size);
     }
 }
 
-/* What of the result is written at a time, to stay in the nearest cache. */
-#define TILE_NBYTES 16384
-
-/* Row by row of the result, in tiles of several rows. */
+/* Row by row of the result. */
 static void
 interleave(const matrix *self, const ad_tensor *columns, char *target)
 {
-    int64_t pitch = self->n_columns * self->size;
-    int64_t most = TILE_NBYTES / pitch;
-    int64_t tile = most < 16 ? 16 : most;
-    for (int64_t row = 0; row < self->n_rows; row += tile) {
-        int64_t left = self->n_rows - row;
-        for (int64_t k = 0; k < self->n_columns; k++) {
-            const char *source = ad_tensor_address(&columns[k]);
-            scatter(target + row * pitch + k * self->size, pitch,
-                    source + row * self->size, left < tile ? left : tile,
-                    self->size);
-        }
-    }
-}
-
-/* Rows that are null as a whole, whatever their columns say. */
-static void
-fill_rows(const matrix *self, char order, char *target)
-{
-    const ad_array *batch = self->batch;
-    const void *validity = ad_array_validity(batch);
-    int64_t across = order == 'C' ? self->size : self->run;
-    int64_t down = order == 'C' ? self->n_columns * self->size : self->size;
-    for (int64_t i = 0; i < self->n_rows; i++) {
-        if (!ad_bitmap_get(validity, batch->offset + i)) {
-            for (int64_t k = 0; k < self->n_columns; k++) {
-                memcpy(target + i * down + k * across, self->options->fill,
-                       (size_t)self->size);
+    const char *sources[SIDE_BY_SIDE];
+    int64_t size = self->size;
+    int64_t pitch = self->n_columns * size;
+    int64_t step = self->n_columns < FEW_COLUMNS ? 1 : SIDE_BY_SIDE;
+    for (int64_t row = 0; row < self->n_rows; row += TILE_ROWS) {
+        int64_t rest = self->n_rows - row;
+        int64_t n_rows = rest < TILE_ROWS ? rest : TILE_ROWS;
+        for (int64_t k = 0; k < self->n_columns; k += step) {
+            int64_t left = self->n_columns - k;
+            int64_t n = left < step ? left : step;
+            for (int64_t i = 0; i < n; i++) {
+                sources[i] = (const char *)ad_tensor_address(&columns[k + i]) +
+                             row * size;
             }
+            gather(target + row * pitch + k * size, pitch, sources, n, n_rows,
+                   size);
         }
     }
 }
@@ -396,9 +422,6 @@ join_on_host(const matrix *self, const ad_tensor *columns, char order,
             memcpy(target + k * run, ad_tensor_address(&columns[k]),
                    (size_t)run);
         }
-    }
-    if (self->has_null_rows) {
-        fill_rows(self, order, target);
     }
     *out = (ad_tensor){
         .data = target,
@@ -476,13 +499,12 @@ join_on_device(const matrix *self, const ad_tensor *columns, ad_tensor *out,
 static ad_status
 join(const matrix *self, char order, ad_tensor *out, ad_error *err)
 {
-    ad_tensor_value value;
     size_t nbytes = (size_t)self->n_columns * sizeof(ad_tensor);
     ad_tensor *columns = calloc(1, nbytes);
     if (columns == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    ad_status status = take_columns(self, &value, columns, err);
+    ad_status status = take_columns(self, columns, err);
     if (status == AD_OK) {
         status = ad_host_accessible(self->batch->device)
                      ? join_on_host(self, columns, order, out, err)
@@ -510,14 +532,6 @@ check_copy(const matrix *self, const char *why, ad_error *err)
     if (self->options->nulls == AD_NULLS_FILL && self->options->fill == NULL) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "nulls are to be filled, but no fill value was given");
-    }
-    if (self->has_null_rows && !ad_host_accessible(self->batch->device)) {
-        ad_fail(err, AD_ERR_EXCHANGE, "nulls",
-                "bring the batch to the host with .to(\"cpu\"), or fill "
-                "them in the producing library",
-                "null rows of a batch can be filled in host memory only in "
-                "this version");
-        return fail_columns(self, err);
     }
     return AD_OK;
 }

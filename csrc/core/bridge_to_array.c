@@ -222,9 +222,9 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     AD_RETURN_IF_ERR(ad_memory_new((spec->length + 7) / 8, &bitmap, err));
     mark_valid(values, spec->length, bitmap->data);
     ad_owner *const owners[] = {&bitmap->base, spec->owner};
+    buffers[0] = bitmap->data;
     ad_status status = ad_owner_group_new(owners, 2, made, err);
     ad_owner_unref(&bitmap->base);
-    buffers[0] = bitmap->data;
     spec->owner = *made;
     return status;
 }
