@@ -202,3 +202,41 @@ HOST = [
     check_bad_masks,
 ]
 DEVICE = [*HOST, check_masks_elsewhere]
+
+
+def strided_views(whole):
+    yield "every other column", whole[:, ::2]
+    yield "backwards", whole[::-1, ::-3]
+    yield "transposed", whole.swapaxes(0, 1)
+    yield "one of each row", whole[:, 5:6]
+    if whole.ndim == 3:
+        yield "inner", whole[..., 1]
+        yield "all ways", whole[1::2, 3::5, ::-2]
+
+
+def check_gather(device):
+    """Copies of strided tensors where they are: many short rows, by a kernel."""
+    for dtype in ("i1", "u2", "f4", "i8", "c16"):
+        for shape in ((400, 31), (90, 31, 7)):
+            whole = random(1).integers(0, 100, shape).astype(dtype)
+            there = ad.tensor(whole).to(device)
+            for name, view in strided_views(whole):
+                offset = view.__array_interface__["data"][0] - whole.ctypes.data
+                shown = ad.Tensor.from_pointer(
+                    there.data_ptr,
+                    view.shape,
+                    there.dtype,
+                    device,
+                    strides=[stride // whole.itemsize for stride in view.strides],
+                    byte_offset=there.byte_offset + offset,
+                    owner=there,
+                )
+                for order in "CF":
+                    found = ad.tensor(shown, copy=True, order=order)
+                    assert str(found.device) == device
+                    host = np.asarray(found.to("cpu"))
+                    assert np.array_equal(host, view), (name, dtype, order)
+                    assert host.flags[f"{order}_CONTIGUOUS"]
+
+
+DEVICE.append(check_gather)

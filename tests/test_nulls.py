@@ -220,3 +220,16 @@ def test_calls_that_fail(software, call):
     gc.collect()
     software.synchronize()
     assert software.live().allocations == before.allocations
+
+
+def test_scattered_elements_are_gathered_by_a_kernel(software):
+    whole = np.arange(300 * 700.0).reshape(300, 700)
+    there = ad.tensor(whole).to("ext_dev:0")
+    shown = ad.Tensor.from_pointer(
+        there.data_ptr, (300, 300), "float64", "ext_dev:0", strides=(700, 2), owner=there
+    )
+    before = software.n_calls
+    found = ad.tensor(shown, copy=True)
+    made = software.calls[-(software.n_calls - before) :]
+    assert made.count("launch") == 1 and "copy" not in made
+    assert np.array_equal(np.asarray(found.to("cpu")), whole[:, :600:2])
