@@ -12,6 +12,8 @@ from concat_checks import expected, pieces
 import arrowdev as ad
 from arrowdev import testing
 
+LISTS = ad.array(pa.array([[1]])).schema
+
 
 @pytest.fixture
 def software():
@@ -173,3 +175,25 @@ def test_calls_that_fail(software, call):
     gc.collect()
     software.synchronize()
     assert software.live().allocations == before
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+@pytest.mark.parametrize(
+    ("type", "children", "offsets"),
+    [
+        ("string", [], [0, 2, 1, 3]),
+        ("large_string", [], [0, -5, 1, 3]),
+        ("string", [], [5, 2, 1, 3]),
+        ("+l", [np.arange(3)], [0, 3, 2, 3]),
+        ("+l", [np.arange(3)], [0, 1, 2, 4]),
+    ],
+)
+def test_offsets_that_make_no_sense(software, device, type, children, offsets):
+    width = "i8" if type == "large_string" else "i4"
+    schema = LISTS if type == "+l" else type
+    there = ad.tensor(np.array(offsets, width)).to(device)
+    data = [] if children else [ad.tensor(np.zeros(8, "u1")).to(device)]
+    below = [ad.array(child).to(device) for child in children]
+    bad = ad.Array.from_buffers(schema, 3, [None, there, *data], children=below)
+    with pytest.raises(ad.InvalidArrowError, match="offset"):
+        ad.concat([bad[:2], bad])

@@ -14,9 +14,9 @@
  *
  * What the host reads is joined on the host, which waits for the events. On a
  * device the work is done on `stream` (NULL: none was given), after all events,
- * and the result carries one; the host reads where offsets begin and end, and
- * waits for that. Offsets are not looked at there, nor are dictionaries
- * compared but by their address.
+ * and the result carries one; the host reads where offsets begin and end, a
+ * kernel checks those between, and the host waits for that. Dictionaries are
+ * compared by their address only, and indices are not looked at.
  *
  * AD_ERR_EXCHANGE: "device" where they are on several devices, "dtype" for
  * views, dense unions and run ends on a device, "size" where offsets, indices

@@ -142,6 +142,27 @@ add(job *self, const void *source, int64_t from, void *target, int64_t to,
 
 /* --- offsets ------------------------------------------------------------------- */
 
+/* Those between the first and the last, and what they point to; blocks. */
+static ad_status
+check_offsets(const node *at, const ad_array *view, int64_t last,
+              ad_error *err)
+{
+    int64_t bad;
+    bool is_list = at->type.layout == AD_LAYOUT_LIST;
+    if (is_list && last > view->node->children[0]->length) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "offsets end at %" PRId64 ", but there are %" PRId64
+                       " values",
+                       last, view->node->children[0]->length);
+    }
+    AD_RETURN_IF_ERR(ad_find_bad_offset(view, view->node->buffers[1],
+                                        at->type.wide_offsets ? 8 : 4, last,
+                                        &bad, err));
+    return bad < 0 ? AD_OK
+                   : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                             "the offsets decrease at row %" PRId64, bad);
+}
+
 /* Where the data of a view's rows begin and end; blocks. */
 static ad_status
 read_range(const node *at, const ad_array *view, int64_t *first, int64_t *last,
@@ -168,7 +189,7 @@ read_range(const node *at, const ad_array *view, int64_t *first, int64_t *last,
     }
     *first = numbers[0];
     *last = numbers[1];
-    return AD_OK;
+    return check_offsets(at, view, numbers[1], err);
 }
 
 /* The views' ranges of data follow one another: 2 * n numbers. */

@@ -51,4 +51,12 @@ AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
                                              const ad_stream_choice *stream,
                                              int64_t *out, ad_error *err);
 
+/* Where the offsets of the array's rows, `width` bytes each, are negative,
+ * decrease or exceed `limit`: *out is the first such row, or -1. Done where
+ * they lie; blocks. */
+AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
+                                           const void *offsets, int64_t width,
+                                           int64_t limit, int64_t *out,
+                                           ad_error *err);
+
 #endif /* AD_CORE_TRANSFER_H */

@@ -131,18 +131,9 @@ ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
  * takes longer than the bytes do. */
 #define SMALL_BITMAP 4096
 
-typedef struct bitmap {
-    ad_device device;
-    const void *data;
-    ad_owner *owner;
-    ad_sync *sync;
-    int64_t offset;
-    int64_t length;
-} bitmap;
-
 static ad_status
-count_small(const bitmap *self, const ad_stream_choice *stream, int64_t *zeros,
-            ad_error *err)
+count_small(const ad_bits *self, const ad_stream_choice *stream,
+            int64_t *zeros, ad_error *err)
 {
     uint8_t bytes[SMALL_BITMAP + 8];
     int64_t first = self->offset / 8;
@@ -155,59 +146,72 @@ count_small(const bitmap *self, const ad_stream_choice *stream, int64_t *zeros,
     return AD_OK;
 }
 
+/* One number of each work item: launch.n_items in new host memory. `from` says
+ * where the kernel reads. */
 static ad_status
-count_by_kernel(const bitmap *self, const ad_stream_choice *stream,
-                int64_t *zeros, ad_error *err)
+launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
+                const ad_stream_choice *stream, ad_memory **out, ad_error *err)
 {
     const ad_route_request request = {
-        .source = self->device,
-        .data = self->data,
-        .sync = self->sync,
-        .target = self->device,
+        .source = from->device,
+        .data = from->data,
+        .sync = from->sync,
+        .target = from->device,
         .stream = stream,
-        .consumer = "counting nulls",
+        .consumer = consumer,
     };
+    int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
+    void *partial;
+    ad_owner *owner;
+    ad_sync *sync = NULL;
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
+    ad_status status = ad_route_open(&request, &route, err);
+    if (status == AD_OK) {
+        status = launch_on_bits(&route, from->data, from->owner, launch,
+                                nbytes, &partial, &owner, err);
+    }
+    if (status != AD_OK) {
+        goto failed;
+    }
+    status = ad_route_finish(&route, NULL, &sync, err);
+    if (status == AD_OK) {
+        const ad_stream_choice same = {true, route.stream, route.keep};
+        status = read_bytes(route.place.device, partial, owner, 0,
+                            (size_t)nbytes, sync, &same, (*out)->data, err);
+    } else {
+        ad_route_abandon(&route, from->owner, NULL, owner);
+    }
+    ad_sync_unref(sync);
+    ad_owner_unref(owner);
+    if (status == AD_OK) {
+        return AD_OK;
+    }
+
+failed:
+    ad_owner_unref(&(*out)->base);
+    return status;
+}
+
+static ad_status
+count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
+                int64_t *zeros, ad_error *err)
+{
     const ad_launch launch = {
         .kernel = AD_KERNEL_COUNT_BITS,
         .bit_offset = self->offset,
         .length = self->length,
         .n_items = ad_kernel_items(AD_KERNEL_COUNT_BITS, self->length),
     };
-    int64_t *sums;
-    void *partial;
-    ad_memory *memory;
-    ad_owner *owner;
-    ad_sync *sync = NULL;
-    ad_route route;
-    int64_t nbytes = launch.n_items * (int64_t)sizeof(*sums);
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    sums = memory->data;
-    ad_status status = ad_route_open(&request, &route, err);
-    if (status == AD_OK) {
-        status = launch_on_bits(&route, self->data, self->owner, launch,
-                                nbytes, &partial, &owner, err);
-    }
-    if (status != AD_OK) {
-        goto done;
-    }
-    status = ad_route_finish(&route, NULL, &sync, err);
-    if (status == AD_OK) {
-        const ad_stream_choice same = {true, route.stream, route.keep};
-        status = read_bytes(route.place.device, partial, owner, 0,
-                            (size_t)nbytes, sync, &same, sums, err);
-    } else {
-        ad_route_abandon(&route, self->owner, NULL, owner);
-    }
-    ad_sync_unref(sync);
-    ad_owner_unref(owner);
+    ad_memory *sums;
+    AD_RETURN_IF_ERR(
+        launch_and_read(self, launch, "counting nulls", stream, &sums, err));
     *zeros = self->length;
-    for (int64_t i = 0; status == AD_OK && i < launch.n_items; i++) {
-        *zeros -= sums[i];
+    for (int64_t i = 0; i < launch.n_items; i++) {
+        *zeros -= ((const int64_t *)sums->data)[i];
     }
-
-done:
-    ad_owner_unref(&memory->base);
-    return status;
+    ad_owner_unref(&sums->base);
+    return AD_OK;
 }
 
 ad_status
@@ -216,7 +220,7 @@ ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
                          const ad_stream_choice *stream, int64_t *out,
                          ad_error *err)
 {
-    const bitmap self = {
+    const ad_bits self = {
         .device = array->device,
         .data = data,
         .owner = array->owner,
@@ -249,4 +253,51 @@ ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
     }
     return ad_bitmap_count_zeros_of(array, validity, array->offset,
                                     array->length, stream, out, err);
+}
+
+/* --- offsets --------------------------------------------------------------- */
+
+ad_status
+ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
+                   int64_t limit, int64_t *out, ad_error *err)
+{
+    static const char consumer[] = "checking offsets";
+    const ad_bits from = {
+        .device = array->device,
+        .data = offsets,
+        .owner = array->owner,
+        .sync = array->sync,
+    };
+    bool is_host = ad_host_accessible(array->device);
+    int64_t first = array->length + 1;
+    ad_launch launch = {
+        .kernel = AD_KERNEL_CHECK_OFFSETS,
+        .source = {.data = (void *)offsets,
+                   .offset = (uint64_t)(array->offset * width)},
+        .length = array->length,
+        .numbers = {width, limit},
+        .n_items =
+            is_host ? 1
+                    : ad_kernel_items(AD_KERNEL_CHECK_OFFSETS, array->length),
+    };
+    *out = -1;
+    if (array->length == 0) {
+        return AD_OK;
+    }
+    if (is_host) {
+        launch.target.data = &first;
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        ad_kernel_run_on_host(&launch);
+    } else {
+        ad_memory *found;
+        AD_RETURN_IF_ERR(
+            launch_and_read(&from, launch, consumer, NULL, &found, err));
+        for (int64_t i = 0; i < launch.n_items; i++) {
+            int64_t row = ((const int64_t *)found->data)[i];
+            first = row < first ? row : first;
+        }
+        ad_owner_unref(&found->base);
+    }
+    *out = first < array->length ? first : -1;
+    return AD_OK;
 }
