@@ -4,9 +4,11 @@ gives what is stored. And .view(), extension metadata that lie, dictionaries."""
 import decimal
 import json
 import re
+import weakref
 
 import pytest
 from arrow_samples import SAMPLES
+from lifetimes import is_gone
 from peer import Peer
 
 import arrowdev as ad
@@ -203,6 +205,63 @@ def test_dictionaries(index):
     lists = pa.FixedSizeListArray.from_arrays(numbers[:2], 2)
     assert refused(ad.tensor, lists).reason == "dtype"
     assert refused(ad.tensor, pa.record_batch({"a": numbers})).reason == "dtype"
+
+
+# --- nothing leaked -----------------------------------------------------------------------------
+
+
+class Owner:
+    pass
+
+
+def block(owner, dtype="int64", shape=(4, 3)):
+    memory = np.zeros(shape, dtype)
+    owner.memory = memory
+    return ad.Tensor.from_pointer(memory.ctypes.data, shape, dtype, "cpu", owner=owner)
+
+
+def lists_over(tensor, *offsets):
+    child = ad.Array.from_buffers("int64", 12, [None, tensor.into(np.ndarray).ravel()])
+    return ad.Array.from_buffers(
+        pa.list_(pa.int64()), 2, [None, np.array(offsets, "i4")], children=[child]
+    )
+
+
+FAILURES = {
+    "names": lambda t: ad.record_batch(t, names=["a"]),
+    "names that are none": lambda t: ad.record_batch(t, names=["a", "b", 3]),
+    "rows without a copy": lambda t: ad.record_batch(t, names=["a", "b", "c"], copy=False),
+    "one dimension": lambda t: ad.record_batch(ad.tensor(ad.array(t).children[0]), names=["a"]),
+    "two types": lambda t: ad.tensor(ad.record_batch({"a": ad.array(t), "b": np.zeros(4)})),
+    "unequal lists": lambda t: ad.tensor(lists_over(t, 0, 2, 3)),
+    "offsets": lambda t: ad.tensor(lists_over(t, 0, 9, 18)),
+    "order": lambda t: ad.tensor(ad.record_batch(t, names=["a", "b", "c"]), order="C", copy=False),
+    "type": lambda t: ad.array(t, "int64"),
+    "requested": lambda t: t.__arrow_c_device_array__(pa.string().__arrow_c_schema__()),
+    "view": lambda t: ad.array(t).view("int64"),
+    "validity": lambda t: ad.array(t, validity=[True]),
+}
+
+
+@pytest.mark.parametrize("fail", FAILURES.values(), ids=FAILURES)
+def test_what_fails_keeps_nothing(fail):
+    owner = Owner()
+    alive = weakref.ref(owner)
+    tensor = block(owner)
+    with pytest.raises((ad.ExchangeError, ad.InvalidArrowError, ValueError, TypeError)):
+        fail(tensor)
+    del owner, tensor
+    assert is_gone(alive)
+
+
+@pytest.mark.parametrize("dtype", ["M8[D]", "M8[us]", ">i4", "S3", "i4,f4"])
+def test_what_is_refused_keeps_nothing(dtype):
+    data = np.zeros(4, dtype)
+    alive = weakref.ref(data)
+    refused(ad.tensor, data, copy=False)
+    refused(ad.array, data, "utf8")
+    del data
+    assert is_gone(alive)
 
 
 # --- metadata that are not what they say ------------------------------------------------------

@@ -502,3 +502,17 @@ def test_offsets_that_wrap():
     )
     with pytest.raises(ad.InvalidArrowError, match="offsets"):
         ad.tensor(array)
+
+
+# --- pinned and managed memory ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "code"), [("cuda_host:2", 3), ("cuda_managed:1", 13)])
+def test_ordinal_of_pinned_and_managed_memory(name, code):
+    """Arrow keeps it, DLPack has 0 for it."""
+    memory = np.arange(4)
+    tensor = ad.Tensor.from_pointer(memory.ctypes.data, (4,), "int64", name, owner=memory)
+    array = ad.array(ad.array(tensor).__arrow_c_device_array__())
+    assert array.device == ad.device(name)
+    assert tensor.__dlpack_device__() == array.__dlpack_device__() == (code, 0)
+    assert is_at(ad.tensor(array, copy=False), memory)
