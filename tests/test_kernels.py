@@ -80,7 +80,7 @@ def random_bits(bit_offset, length):
 # --- on the host --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_items", [1, 3, 256])
+@pytest.mark.parametrize("n_items", [1, -1, 3, 256])
 @pytest.mark.parametrize("bit_offset", range(64))
 def test_unpack_on_the_host(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
@@ -134,6 +134,14 @@ def test_count_of_all_and_none(library, value):
         assert target[0] == (length if value else 0)
 
 
+def test_count_without_an_instruction(library):
+    library.helper_popcount.restype = c_int64
+    words = np.random.default_rng(5).integers(0, 2**63, 500, np.uint64)
+    for n in range(500):
+        expected = np.unpackbits(words[:n].view(np.uint8)).sum()
+        assert library.helper_popcount(c_void_p(words.ctypes.data), c_int64(n)) == expected
+
+
 def test_source_offset(library):
     bitmap, bits = random_bits(24, 999)
     target = np.zeros(999, np.uint8)
@@ -149,7 +157,7 @@ def bits_of(data):
     return np.unpackbits(data, bitorder="little")
 
 
-@pytest.mark.parametrize("n_items", [1, 3, 256])
+@pytest.mark.parametrize("n_items", [1, -1, 3, 256])
 @pytest.mark.parametrize("bit_offset", range(64))
 def test_pack_on_the_host(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
@@ -189,7 +197,7 @@ def merged(old, new, at, operation):
     return result
 
 
-@pytest.mark.parametrize("n_items", [1, 3])
+@pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("operation", [BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS])
 @pytest.mark.parametrize("bit_offset", range(64))
 def test_copy_of_bits_on_the_host(library, guarded, bit_offset, operation, n_items):
@@ -224,7 +232,7 @@ def two_words(value):
     return int(repeated[0]), int(repeated[1])
 
 
-@pytest.mark.parametrize("n_items", [1, 3])
+@pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("bit_offset", range(64))
 def test_fill_on_the_host(library, guarded, bit_offset, size, n_items):

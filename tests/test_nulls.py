@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_samples import ROWS, SAMPLES
+from hypothesis import given
+from hypothesis import strategies as st
 
 import arrowdev as ad
 from arrowdev import testing
@@ -233,3 +235,46 @@ def test_scattered_elements_are_gathered_by_a_kernel(software):
     made = software.calls[-(software.n_calls - before) :]
     assert made.count("launch") == 1 and "copy" not in made
     assert np.array_equal(np.asarray(found.to("cpu")), whole[:, :600:2])
+
+
+# --- by chance ----------------------------------------------------------------------------------
+
+DTYPES = ["i1", "u2", "i4", "f4", "i8", "f8"]
+
+
+@given(data=st.data())
+def test_like_numpy_and_pyarrow(data):
+    """Any type, length, offset, nulls, stride and form of mask."""
+    dtype = data.draw(st.sampled_from(DTYPES))
+    n = data.draw(st.integers(0, 300))
+    offset = data.draw(st.integers(0, 70))
+    step = data.draw(st.sampled_from([1, 2, -1]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    values = rng.integers(0, 100, (offset + n) * abs(step)).astype(dtype)[::step]
+    old, new = rng.integers(0, 2, (2, offset + n)).astype(bool)
+    has_nulls = data.draw(st.booleans())
+    column = pa.array(np.ascontiguousarray(values), mask=~old if has_nulls else None)[offset:]
+    array = (
+        ad.array(column) if data.draw(st.booleans()) else ad.array(values, validity=old)[offset:]
+    )
+    if not has_nulls:
+        old = old | True
+        array = ad.array(values)[offset:]
+    mask = new[offset:]
+    form = data.draw(st.sampled_from(["bytes", "strided", "bits", "pyarrow"]))
+    made = {
+        "bytes": lambda: mask.astype("u1") * 3,
+        "strided": lambda: np.repeat(mask, 3)[::3],
+        "bits": lambda: ad.array(new, "bool")[offset:],
+        "pyarrow": lambda: pa.array(mask),
+    }[form]()
+    valid = old[offset:] & mask
+    expected = pa.array(np.ascontiguousarray(values[offset:]), mask=~valid)
+    found = ad.array(array, validity=made)
+    assert pa.array(found).equals(expected) and found.null_count == expected.null_count
+    assert pa.array(found.compact()).equals(expected)
+    before = pa.array(np.ascontiguousarray(values[offset:]), mask=~old[offset:])
+    joined = pa.concat_arrays([expected, before, expected])
+    assert pa.array(ad.concat([found, array, found])).equals(joined)
+    filled = np.asarray(ad.tensor(found, nulls="fill", fill_value=7))
+    assert np.array_equal(filled, np.where(valid, values[offset:], np.array(7, dtype)))

@@ -116,10 +116,12 @@ ad_kernels_ptx(void)
 #define AD_GLOBAL
 #define AD_ITEM item
 #define AD_ITEMS n_items
+/* No kernel needs all of them. */
+#define NUMBER __attribute__((unused)) ad_i64
 #define AD_PARAMETERS                                                         \
     const ad_byte *source, ad_i64 source_offset, ad_byte *target,             \
-        ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, ad_i64 p0,    \
-        ad_i64 p1, ad_i64 p2, ad_i64 p3, ad_i64 item, ad_i64 n_items
+        ad_i64 target_offset, NUMBER bit_offset, ad_i64 length, NUMBER p0,    \
+        NUMBER p1, NUMBER p2, NUMBER p3, ad_i64 item, ad_i64 n_items
 
 typedef unsigned char ad_byte;
 typedef int64_t ad_i64;

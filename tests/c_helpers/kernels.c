@@ -1,4 +1,5 @@
-/* The kernels on the host, and the texts of the others, for ctypes. */
+/* The kernels on the host, and the texts of the others, for ctypes. A negative
+ * number of items: so many, by the text alone. */
 #include "kernels/kernels.c"
 
 void
@@ -17,6 +18,11 @@ helper_run(int kernel, void *source, int64_t source_offset, void *target,
     for (int i = 0; i < AD_N_NUMBERS; i++) {
         launch.numbers[i] = numbers[i];
     }
+    if (n_items < 0) {
+        launch.n_items = -n_items;
+        run_text(&launch);
+        return;
+    }
     ad_kernel_run_on_host(&launch);
 }
 
@@ -32,4 +38,11 @@ const char *
 helper_name(int kernel)
 {
     return kernel < AD_N_KERNELS ? ad_kernel_name((ad_kernel)kernel) : NULL;
+}
+
+/* What processors without an instruction for it do. */
+int64_t
+helper_popcount(const uint64_t *words, int64_t n)
+{
+    return popcount_run(words, n);
 }
