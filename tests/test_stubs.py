@@ -45,8 +45,9 @@ def test_stubtest(run):
 @pytest.mark.timeout(110)
 def test_strict(run):
     # By name: mypy takes the folder of a file for the root of its modules.
-    testing = (".testing", ".testing._arrays", ".testing._engine", ".testing._software")
-    names = ("", "._core", "._wrappers", "._errors", ".typing", *testing)
+    files = (PACKAGE / "testing").glob("*.py")
+    testing = sorted(f".testing.{path.stem}" for path in files if path.stem != "__init__")
+    names = ("", "._core", "._wrappers", "._errors", ".typing", ".testing", *testing)
     modules = [part for name in names for part in ("-m", f"arrowdev{name}")]
     run("mypy", "--strict", "--follow-imports=silent", *modules)
     run("mypy", "--strict", str(TESTS / "typed_user.py"))

@@ -9,6 +9,8 @@ The guide is docs/testing.md.
 """
 
 from arrowdev.testing._arrays import ArrayProducer
+from arrowdev.testing._conformance import check_consumer, check_producer
+from arrowdev.testing._conformance_rules import ConformanceError, Finding, Report, Rule
 from arrowdev.testing._software import (
     EXT_DEV,
     DeviceMemory,
@@ -22,10 +24,16 @@ from arrowdev.testing._software import (
 __all__ = [
     "EXT_DEV",
     "ArrayProducer",
+    "ConformanceError",
     "DeviceMemory",
     "Event",
+    "Finding",
     "Live",
     "Queue",
+    "Report",
+    "Rule",
     "SoftwareDevice",
+    "check_consumer",
+    "check_producer",
     "software_device",
 ]

@@ -162,6 +162,17 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
     bool are_alike =
         (theirs.id == AD_TYPE_BOOL && is_bool8(schema.node)) ||
         ad_relabel_fits_type(schema.node, wanted, AD_RELABEL_STORAGE);
+    int64_t n_fields = values_of(schema.node)->n_children;
+    int64_t n_wanted = values_of(wanted)->n_children;
+    if (ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT &&
+        n_fields != n_wanted) {
+        ad_raise_exchange(state, "requested_schema",
+                          "leave requested_schema out and select afterwards",
+                          "requested_schema has %lld fields, but the data "
+                          "have %lld",
+                          (long long)n_wanted, (long long)n_fields);
+        return -1;
+    }
     if (!are_alike && family_of(ours.id) != family_of(theirs.id)) {
         ad_raise_exchange(state, "requested_schema",
                           "leave requested_schema out and convert afterwards",

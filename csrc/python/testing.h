@@ -22,6 +22,9 @@ PyObject *ad_testing_live(PyObject *module, PyObject *ignored);
 PyObject *ad_testing_produce(PyObject *module, PyObject *args);
 PyObject *ad_testing_consume(PyObject *module, PyObject *args);
 
+/* testing_given.c */
+PyObject *ad_testing_givers(PyObject *module, PyObject *ignored);
+
 /* Entries of the module's table of functions. */
 #define AD_TESTING_FUNCTIONS                                                  \
     {"_testing_start", ad_testing_start, METH_VARARGS, NULL},                 \
@@ -34,6 +37,7 @@ PyObject *ad_testing_consume(PyObject *module, PyObject *args);
         {"_testing_fail_at", ad_testing_fail_at, METH_VARARGS, NULL},         \
         {"_testing_calls", ad_testing_calls, METH_NOARGS, NULL},              \
         {"_testing_live", ad_testing_live, METH_NOARGS, NULL},                \
+        {"_testing_givers", ad_testing_givers, METH_NOARGS, NULL},            \
         {"_testing_produce", ad_testing_produce, METH_VARARGS, NULL},         \
     {                                                                         \
         "_testing_consume", ad_testing_consume, METH_VARARGS, NULL            \
