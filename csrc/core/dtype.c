@@ -411,8 +411,9 @@ ad_dtype_from_buffer(const char *format, int64_t itemsize, ad_element *out,
     const char *text = format != NULL ? format : "B";
     if (text[0] != '\0' && text[1] == '\0') {
         int row = row_of_code(standard_code(text[0]));
-        if (row >= 0) {
-            return take_row(row, text, itemsize, false, out, err);
+        if (row >= 0 && itemsize == rows[row].dtype.bits / 8) {
+            *out = (ad_element){.dtype = rows[row].dtype};
+            return AD_OK;
         }
     }
     return parse_buffer(text, itemsize, out, err);

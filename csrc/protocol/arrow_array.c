@@ -182,6 +182,9 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
 {
     ad_array answer;
     PyObject *unkept = NULL;
+    if (requested == NULL) {
+        return export_pair(state, array, kind, cache);
+    }
     int is_other = ad_arrow_answer(state, array, requested, &answer);
     if (is_other == 0) {
         return export_pair(state, array, kind, cache);
