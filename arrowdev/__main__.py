@@ -5,12 +5,14 @@ import faulthandler
 import sys
 
 import arrowdev
-from arrowdev import _doctor, _matrix
+from arrowdev import _check, _doctor, _inspect, _matrix
 
 # A command is a module with DESCRIPTION, add_arguments(parser) and
 # run(arguments), which returns the exit status.
 COMMANDS = {
+    "check": _check,
     "doctor": _doctor,
+    "inspect": _inspect,
     "matrix": _matrix,
 }
 

@@ -8,6 +8,7 @@ row can be repeated by hand, from this folder:
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 
 class DeviceOnly:
@@ -291,6 +292,62 @@ def single_steps():
     )
 
 
+MILLION = 10**6
+
+
+@cache
+def columns_to_validate():
+    """One sound column of a million rows per rule that reads them."""
+    import numpy as np
+    import pyarrow as pa
+
+    chance = np.random.default_rng(0)
+    ends = np.cumsum(chance.integers(0, 4, MILLION))
+    offsets = np.concatenate([[0], ends]).astype("int32")
+    items = pa.array(np.arange(offsets[-1]))
+    indices = chance.integers(0, 100, MILLION).astype("int32")
+    values = pa.array([f"value {i}" for i in range(100)])
+    ids = (indices % 2).astype("int8")
+    positions = np.where(ids, np.cumsum(ids) - 1, np.cumsum(1 - ids) - 1).astype("int32")
+    words = ["", "word", "two words", "a sentence of several words"]
+    letters = ["äöü", "日本語", "plain", "ß"]
+    whole = pa.array(np.arange(MILLION))
+    return {
+        "int64 with nulls": pa.array(np.arange(MILLION), mask=chance.random(MILLION) < 0.1),
+        "utf8, ASCII": pa.array(words * (MILLION // 4)),
+        "utf8, other letters": pa.array(letters * (MILLION // 4)),
+        "large_utf8": pa.array(words * (MILLION // 4), pa.large_string()),
+        "utf8_view": pa.array(words * (MILLION // 4), pa.string_view()),
+        "binary": pa.array(words * (MILLION // 4), pa.binary()),
+        "list": pa.ListArray.from_arrays(offsets, items),
+        "list_view": pa.ListViewArray.from_arrays(offsets[:-1], np.diff(offsets), items),
+        "dictionary, int32": pa.DictionaryArray.from_arrays(indices, values),
+        "dense_union": pa.UnionArray.from_dense(pa.array(ids), pa.array(positions), [whole] * 2),
+        "run_end_encoded": pa.RunEndEncodedArray.from_arrays(
+            pa.array(np.arange(1, MILLION + 1).astype("int32")), whole
+        ),
+        "decimal128": whole.cast(pa.decimal128(20, 0)),
+        "date64": pa.array(indices.astype("int64") * 86_400_000).view(pa.date64()),
+        "time32[s]": pa.array(indices).view(pa.time32("s")),
+    }
+
+
+def validation():
+    for name in (
+        "int64 with nulls", "utf8, ASCII", "utf8, other letters", "large_utf8", "utf8_view",
+        "binary", "list", "list_view", "dictionary, int32", "dense_union", "run_end_encoded",
+        "decimal128", "date64", "time32[s]",
+    ):  # fmt: skip
+        yield Path(
+            f"every row of 10^6 validated, {name}",
+            MORE,
+            Case("arrowdev", 'array.validate("full")', "array = ad.array(column)"),
+            (Case("pyarrow", "column.validate(full=True)"),),
+            f"{AD}; from paths import columns_to_validate as made; column = made()[{name!r}]",
+            Goal(factor=1),
+        )
+
+
 def all_paths(only=""):
     makers = (
         numpy_to_capsules,
@@ -301,6 +358,7 @@ def all_paths(only=""):
         tensor_to_tvm,
         per_column,
         single_steps,
+        validation,
     )
     paths = (path for maker in makers for path in maker())
     return [path for path in paths if re.search(only, path.name)]

@@ -13,60 +13,24 @@ from ctypes import (
     c_int,
     c_int32,
     c_int64,
-    c_uint8,
-    c_uint16,
-    c_uint32,
-    c_uint64,
     c_void_p,
     py_object,
 )
 
+from arrowdev.testing._dlpack import DELETER, DLTensor, extents
+from arrowdev.testing._dlpack import IS_COPIED as IS_COPIED
+from arrowdev.testing._dlpack import READ_ONLY as READ_ONLY
+from arrowdev.testing._dlpack import SUBBYTE_PADDED as SUBBYTE_PADDED
+from arrowdev.testing._dlpack import DLDataType as DType
+from arrowdev.testing._dlpack import DLDevice as Device
+from arrowdev.testing._dlpack import DLManagedTensor as Legacy
+from arrowdev.testing._dlpack import DLManagedTensorVersioned as Versioned
+from arrowdev.testing._dlpack import DLPackVersion as Version
+
 CPU, CUDA, CUDA_HOST, OPENCL, VULKAN, METAL, ROCM, ROCM_HOST = 1, 2, 3, 4, 7, 8, 10, 11
 EXT_DEV, CUDA_MANAGED, ONEAPI, UNKNOWN = 12, 13, 14, 99
-READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
 INT, UINT, FLOAT, OPAQUE, BFLOAT, COMPLEX, BOOL = range(7)
 FLOAT32 = (FLOAT, 32, 1)
-
-
-class Version(Structure):
-    _fields_ = [("major", c_uint32), ("minor", c_uint32)]
-
-
-class Device(Structure):
-    _fields_ = [("type", c_int32), ("id", c_int32)]
-
-
-class DType(Structure):
-    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
-
-
-class DLTensor(Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("device", Device),
-        ("ndim", c_int32),
-        ("dtype", DType),
-        ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)),
-        ("byte_offset", c_uint64),
-    ]
-
-
-DELETER = CFUNCTYPE(None, c_void_p)
-
-
-class Legacy(Structure):
-    _fields_ = [("tensor", DLTensor), ("manager_ctx", c_void_p), ("deleter", c_void_p)]
-
-
-class Versioned(Structure):
-    _fields_ = [
-        ("version", Version),
-        ("manager_ctx", c_void_p),
-        ("deleter", c_void_p),
-        ("flags", c_uint64),
-        ("tensor", DLTensor),
-    ]
 
 
 SET_ERROR = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
@@ -162,7 +126,7 @@ class Managed:
         tensor.byte_offset = byte_offset
         for field in ("shape", "strides"):
             if getattr(self, field) is not None:
-                setattr(tensor, field, ctypes.cast(getattr(self, field), POINTER(c_int64)))
+                setattr(tensor, field, ctypes.addressof(getattr(self, field)))
         _forever.append(self)
 
     def _delete(self, pointer):
@@ -264,8 +228,8 @@ class Received:
         self.device = (tensor.device.type, tensor.device.id)
         self.dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
         self.ndim = tensor.ndim
-        self.shape = tuple(tensor.shape[: tensor.ndim]) if tensor.shape else None
-        self.strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
+        self.shape = extents(tensor, "shape")
+        self.strides = extents(tensor, "strides")
         self.byte_offset = tensor.byte_offset
 
     def delete(self):

@@ -355,13 +355,6 @@ def test_unknown_nulls_of_a_device_are_counted(device):
     assert info.value.reason == "nulls"
 
 
-def test_nulls_of_a_device_are_not_filled(device):
-    there = ad.array(pa.array([1, None, 3])).to(HERE)
-    with pytest.raises(ad.ExchangeError, match=r"\.to") as info:
-        ad.tensor(there, nulls="fill", fill_value=0)
-    assert info.value.reason == "nulls"
-
-
 # --- faults -------------------------------------------------------------------------------------
 
 

@@ -5,11 +5,13 @@ import sys
 import weakref
 
 import interface_dicts as dicts
+import numpy as np
 import pytest
 
 import arrowdev as ad
 
 NAME = "__cuda_array_interface__"
+LISTS = ad.array(np.zeros((1, 3), "i4")).schema
 ADDRESS = 0x7F0000001000
 GOOD = {"shape": (4,), "typestr": "<i4", "data": (ADDRESS, False), "version": 3}
 
@@ -43,17 +45,17 @@ def test_wrong_field(changes, error, text):
     assert f"{NAME} of Showing" in dicts.all_texts(raised)
 
 
+@dicts.wrong_on_devices
+def test_elements_that_have_to_be_looked_at(typestr, reason, text):
+    raised = dicts.refusal(ad.array, showing({"typestr": typestr}))
+    assert raised.reason == reason and raised.hint
+    assert re.search(text, dicts.all_texts(raised))
+
+
 @dicts.NOT_DICTS
 def test_not_a_dict(value):
     with pytest.raises(ad.ExchangeError, match=r"the value is .*expected a dict"):
         ad.tensor(dicts.Showing(NAME, value))
-
-
-def test_mask_is_never_dropped():
-    mask = showing({"typestr": "|b1"})
-    with pytest.raises(ad.ExchangeError, match="validity=") as info:
-        ad.array(showing({"mask": mask}))
-    assert info.value.reason == "nulls"
 
 
 def test_attribute_error_means_not_offered():
@@ -259,3 +261,155 @@ def test_a_refusal_keeps_nothing(changes):
         ad.tensor(source)
     assert sys.getrefcount(source) == before
     assert sys.getrefcount(shown) == shown_before
+
+
+# --- masks -------------------------------------------------------------------
+
+MASK_ADDRESS = 0x7F0000002000
+BITS = {"shape": (4,), "typestr": "|t1", "data": (MASK_ADDRESS, True), "version": 3}
+
+
+def with_mask(changes=None, **data):
+    return showing({"mask": dicts.Showing(NAME, dicts.changed(BITS, changes or {})), **data})
+
+
+@pytest.mark.parametrize("typestr", ["|t1", "<t1", "t1"])
+def test_bits_become_the_bitmap(typestr):
+    array = ad.array(with_mask({"typestr": typestr}))
+    assert (len(array), array.null_count) == (4, None)
+    assert array.buffers[0].data_ptr == MASK_ADDRESS
+    assert array.buffers[1].data_ptr == ADDRESS
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_masks_of_older_versions(version):
+    array = ad.array(with_mask({"version": version}, version=version))
+    assert array.buffers[0].data_ptr == MASK_ADDRESS
+    with pytest.raises(ad.ExchangeError, match="an event"):
+        array.synchronize()  # before version 3 the legacy stream is meant
+
+
+def test_mask_is_kept():
+    mask = dicts.Showing(NAME, BITS)
+    alive = weakref.ref(mask)
+    array = ad.array(showing({"mask": mask}))
+    del mask
+    assert alive() is not None
+    del array
+    assert alive() is None
+
+
+def test_a_tensor_has_no_nulls():
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.tensor(with_mask())
+    assert info.value.reason == "nulls"
+    assert ad.tensor(with_mask(), nulls="ignore").data_ptr == ADDRESS
+
+
+def test_no_elements():
+    array = ad.array(with_mask({"shape": (0,), "data": (0, True)}, shape=(0,), data=(0, False)))
+    assert (len(array), array.null_count) == (0, 0)
+
+
+def test_bytes_need_a_runtime():
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.array(with_mask({"typestr": "|b1"}))
+    assert info.value.reason == "runtime"
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "text"),
+    [
+        ({"shape": (5,)}, {}, "mask has 5 elements, expected one for each of 4"),
+        ({"shape": (3,), "typestr": "|b1"}, {}, "mask has 3 elements"),
+        ({"typestr": "<i4"}, {}, "elements of the mask are int32, expected bools"),
+        ({"typestr": "<f8"}, {}, "float64"),
+        ({"strides": (1,)}, {}, "with strides, expected one, and no strides"),
+        ({"shape": (2, 2)}, {}, "bits lie in 2 dimensions"),
+        ({"shape": (2, 2), "typestr": "|b1"}, {"shape": (2, 2)}, "validity bit per row"),
+        ({"descr": [("", "<i4")]}, {}, "descr is of type list"),
+        ({"data": (0, True)}, {}, "no data"),
+        ({"mask": object()}, {}, "mask is set, in a mask"),
+        ({"version": 4}, {}, "version is 4"),
+        ({"stream": 0}, {}, "stream is 0"),
+        ({"shape": ...}, {}, "shape is missing"),
+    ],
+)
+def test_masks_that_are_refused(changes, data, text):
+    raised = dicts.refusal(ad.array, with_mask(changes, **data))
+    assert isinstance(raised, ad.ExchangeError)
+    assert re.search(text, dicts.all_texts(raised), re.S)
+
+
+def test_masks_on_two_devices():
+    mask = dicts.Showing(NAME, BITS, **on_device(ad.DeviceType.CUDA, 1))
+    with pytest.raises(ad.ExchangeError, match="data are on cuda:0, but their mask is on cuda:1"):
+        ad.array(showing({"mask": mask}, **on_device(ad.DeviceType.CUDA, 0)))
+
+
+def test_a_failing_mask_is_final():
+    class Failing:
+        @property
+        def __cuda_array_interface__(self):
+            raise RuntimeError("no mask today")
+
+    raised = dicts.refusal(ad.array, showing({"mask": Failing()}, __array__=lambda: 1 / 0))
+    assert "no mask today" in dicts.all_texts(raised)
+
+
+def nullable(offset=0, length=8, null_count=-1, type="int32"):
+    buffers = [
+        ad.Tensor.from_pointer(address, (1024,), "uint8", "cuda:0")
+        for address in (MASK_ADDRESS, ADDRESS)
+    ]
+    return ad.Array.from_buffers(type, length, buffers, offset=offset, null_count=null_count)
+
+
+@pytest.mark.parametrize("offset", [0, 8, 64])
+def test_nulls_go_out_as_a_mask(offset):
+    array = nullable(offset)
+    shown = array.__cuda_array_interface__
+    assert shown["data"] == (ADDRESS + 4 * offset, True)
+    assert shown["shape"] == (8,) and shown["stream"] is None
+    mask = shown["mask"].__cuda_array_interface__
+    assert mask == {
+        "shape": (8,),
+        "typestr": "|t1",
+        "data": (MASK_ADDRESS + offset // 8, True),
+        "strides": None,
+        "version": 3,
+        "stream": None,
+    }
+    back = ad.array(dicts.Showing(NAME, shown))
+    assert back.buffers[0].data_ptr == MASK_ADDRESS + offset // 8
+    assert back.buffers[1].data_ptr == ADDRESS + 4 * offset
+
+
+def test_no_mask_where_there_are_no_nulls():
+    assert "mask" not in nullable(null_count=0).__cuda_array_interface__
+    assert "mask" in nullable(null_count=3).__cuda_array_interface__
+
+
+def test_bits_within_a_byte_are_not_shown():
+    assert not hasattr(nullable(3), NAME)
+    with pytest.raises(AttributeError, match=r"compact\(\)"):
+        nullable(3).__cuda_array_interface__
+
+
+def test_the_mask_keeps_the_memory():
+    owner = dicts.Showing(NAME, BITS)
+    alive = weakref.ref(owner)
+    array = ad.array(showing({"mask": owner}))
+    mask = array.__cuda_array_interface__["mask"]
+    del owner, array
+    assert alive() is not None
+    del mask
+    assert alive() is None
+
+
+def test_rows_of_several_dimensions_show_no_mask():
+    bitmap = ad.Tensor.from_pointer(MASK_ADDRESS, (64,), "uint8", "cuda:0")
+    values = ad.array(ad.Tensor.from_pointer(ADDRESS, (12,), "int32", "cuda:0"))
+    rows = ad.Array.from_buffers(LISTS, 4, [bitmap], children=[values])
+    with pytest.raises(AttributeError, match="several dimensions"):
+        rows.__cuda_array_interface__

@@ -70,11 +70,12 @@ class Rubbish:
 
 
 with_null = pa.array([1, None])
+bools = pa.array([True, None])
 frozen = ad.Tensor.from_pointer(NOWHERE, (4,), "int8", "cuda:0", readonly=True)
 
 # (reason, what provokes it, .device, .dtype, words of the message)
 EXCHANGE = [
-    ("byteorder", lambda: ad.array(np.arange(3, dtype=">i4")), None, None, "byte order"),
+    ("byteorder", lambda: ad.array(np.arange(3, dtype=">i4"), copy=False), None, None, "order"),
     ("chunks", lambda: ad.array(chunks(), copy=False), None, None, "chunk"),
     (
         "schema",
@@ -129,7 +130,8 @@ EXCHANGE = [
     ("runtime", lambda: ad.array(on(), copy=True), "cuda:1", None, "memory on cuda:1"),
     ("dtype", lambda: ad.array(b"abc", "int32"), None, "uint8|int8", "not int32"),
     ("dtype", lambda: ad.tensor(pa.array(["a"])), "cpu", "string", "buffers"),
-    ("dtype", lambda: ad.tensor(pa.array([{"a": 1}])), "cpu", "struct<a: int64>", "field"),
+    ("dtype", lambda: ad.tensor(pa.array([{"a": 1, "b": 1.0}])), "cpu", "struct<.*>", "field"),
+    ("dtype", lambda: ad.tensor(pa.array([[1], [2, 3]])), "cpu", "list<item: int64>", "children"),
     ("dtype", lambda: ad.tensor(pa.array([1], pa.timestamp("s"))), "cpu", "timestamp.s.", "view"),
     ("dtype", lambda: ad.array(with_null).view("int8"), None, "int64", "same width"),
     ("dtype", lambda: ad.array(np.array(["a"])), None, "<U1", "fixed-width text"),
@@ -156,7 +158,7 @@ EXCHANGE = [
     ),
     ("nulls", lambda: ad.tensor(with_null), "cpu", "int64", "1 nulls among 2.*fill_value"),
     ("nulls", lambda: ad.array(pa.array([{"a": 1}, None]))["a"], "cpu", "struct", "lose"),
-    ("nulls", lambda: ad.array(with_null, validity=b"\1\1"), None, None, "nulls already"),
+    ("nulls", lambda: ad.array(b"\1\1", validity=bools), None, None, "mask itself has 1 nulls"),
     ("nulls", lambda: ad.record_batch(pa.array([{"a": 1}, None])), None, None, "top level"),
     ("protocol", lambda: ad.array(Rubbish()), None, None, "found int, expected a tuple"),
     ("readonly", lambda: frozen.__dlpack__(), None, None, "read-only"),

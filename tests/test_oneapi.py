@@ -13,9 +13,12 @@ import time
 import weakref
 
 import c_library
+import concat_checks
+import null_checks
 import numpy as np
 import peer_oneapi as peer
 import pytest
+from arrow_samples import SAMPLES
 from peer import Peer
 from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
 from test_isolated import run
@@ -725,3 +728,13 @@ def test_the_device_waits_for_our_own_queue(queue):
         device.synchronize()
         assert copied.is_ready()
         opener.join()
+
+
+@pytest.mark.parametrize("check", null_checks.DEVICE)
+def test_nulls(check):
+    check(peer.NAME)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_concat(name):
+    concat_checks.check_on_device(name, peer.NAME)

@@ -18,11 +18,14 @@ from ctypes.util import find_library
 from pathlib import Path
 
 import arrow_ctypes as ac
+import concat_checks
 import dlpack_ctypes as dl
 import failing_opencl
+import null_checks
 import numpy as np
 import peer_opencl as peer
 import pytest
+from arrow_samples import SAMPLES
 from peer import Peer
 from peer_opencl import Gate, cl
 from test_isolated import run
@@ -636,3 +639,13 @@ class TestFaults:
 def test_import_calls_no_opencl():
     code = "import arrowdev, sys; sys.exit('libOpenCL' in open('/proc/self/maps').read())"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("check", null_checks.DEVICE)
+def test_nulls(check):
+    check(peer.name())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_concat(name):
+    concat_checks.check_on_device(name, peer.name())

@@ -36,7 +36,7 @@ def broken_by(end, **options):
         end.check(**options)
     for one in info.value.broken:
         assert one.what in str(info.value)
-        assert RULES[one.rule].paragraph in str(info.value)
+        assert RULES[one.rule].source in str(info.value)
     return [one.rule for one in info.value.broken]
 
 

@@ -38,8 +38,9 @@ def name(path):
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=name)
 def test_file_is_short(path):
-    length = len(path.read_text(encoding="utf-8").splitlines())
-    assert length <= MAX_FILE
+    text = path.read_text(encoding="utf-8")
+    is_made = text.startswith("/* Made by tools/")
+    assert is_made or len(text.splitlines()) <= MAX_FILE
 
 
 def test_functions_are_found():

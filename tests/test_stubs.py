@@ -45,10 +45,9 @@ def test_stubtest(run):
 @pytest.mark.timeout(110)
 def test_strict(run):
     # By name: mypy takes the folder of a file for the root of its modules.
-    modules = ("_abi", "_arrays", "_async_streams", "_engine", "_recording", "_rules")
-    modules += ("_software", "_streams", "step")
-    testing = (".testing", *(f".testing.{module}" for module in modules))
-    names = ("", "._core", ".aio", "._wrappers", "._errors", ".typing", *testing)
+    files = (PACKAGE / "testing").glob("*.py")
+    testing = sorted(f".testing.{path.stem}" for path in files if path.stem != "__init__")
+    names = ("", "._core", ".aio", "._wrappers", "._errors", ".typing", ".testing", *testing)
     modules = [part for name in names for part in ("-m", f"arrowdev{name}")]
     run("mypy", "--strict", "--follow-imports=silent", *modules)
     run("mypy", "--strict", str(TESTS / "typed_user.py"))

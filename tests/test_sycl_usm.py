@@ -57,6 +57,13 @@ def test_wrong_field(changes, error, text):
     assert f"{NAME} of Showing" in dicts.all_texts(raised)
 
 
+@dicts.wrong_on_devices
+def test_elements_that_have_to_be_looked_at(typestr, reason, text):
+    raised = dicts.refusal(ad.array, showing({"typestr": typestr}))
+    assert raised.reason == reason and raised.hint
+    assert re.search(text, dicts.all_texts(raised))
+
+
 @dicts.NOT_DICTS
 def test_not_a_dict(value):
     with pytest.raises(ad.ExchangeError, match=r"the value is .*expected a dict"):

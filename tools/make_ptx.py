@@ -27,6 +27,8 @@ PRELUDE = """\
 typedef uchar ad_byte;
 typedef long ad_i64;
 typedef ulong ad_u64;
+typedef uint ad_u32;
+typedef ushort ad_u16;
 #define AD_TEXT(...) __VA_ARGS__
 #define AD_KERNEL __kernel
 #define AD_FUNCTION static
@@ -35,19 +37,35 @@ typedef ulong ad_u64;
 #define AD_ITEM (REGISTER(ctaid) * REGISTER(ntid) + REGISTER(tid))
 #define AD_ITEMS (REGISTER(nctaid) * REGISTER(ntid))
 #define AD_PARAMETERS AD_GLOBAL const ad_byte *source, ad_i64 source_offset, \\
-    AD_GLOBAL ad_byte *target, ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length
+    AD_GLOBAL ad_byte *target, ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, \\
+    ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3
 
-AD_FUNCTION void
-ad_store_8(AD_GLOBAL ad_byte *to, ad_u64 value)
-{
-    if (((ad_u64)to & 7) == 0) {
-        *(AD_GLOBAL ad_u64 *)to = value;
-        return;
+#define ACCESS(SIZE, TYPE) \\
+    AD_FUNCTION ad_u64 ad_load_##SIZE(AD_GLOBAL const ad_byte *from) \\
+    { \\
+        ad_u64 value = 0; \\
+        if (((ad_u64)from & (SIZE - 1)) == 0) { \\
+            return *(AD_GLOBAL const TYPE *)from; \\
+        } \\
+        for (int i = 0; i < SIZE; i++) { \\
+            value |= (ad_u64)from[i] << (8 * i); \\
+        } \\
+        return value; \\
+    } \\
+    AD_FUNCTION void ad_store_##SIZE(AD_GLOBAL ad_byte *to, ad_u64 value) \\
+    { \\
+        if (((ad_u64)to & (SIZE - 1)) == 0) { \\
+            *(AD_GLOBAL TYPE *)to = (TYPE)value; \\
+            return; \\
+        } \\
+        for (int i = 0; i < SIZE; i++) { \\
+            to[i] = (ad_byte)(value >> (8 * i)); \\
+        } \\
     }
-    for (int i = 0; i < 8; i++) {
-        to[i] = (ad_byte)(value >> (8 * i));
-    }
-}
+
+ACCESS(2, ad_u16)
+ACCESS(4, ad_u32)
+ACCESS(8, ad_u64)
 
 AD_FUNCTION ad_i64
 ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
@@ -63,6 +81,8 @@ ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 
 FLAGS = [
     *("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-nogpulib"),
     *("--target=nvptx64-nvidia-cuda", "-march=sm_50", "-O2", "-S"),
+    # What is not aligned goes byte by byte; that shall not be written out.
+    *("-fno-unroll-loops", "-mllvm", "-unroll-threshold=0"),
 ]
 
 
@@ -82,7 +102,8 @@ def tidy(ptx):
 
 
 def header(lines):
-    body = "\n".join(f'    "{line}\\n"'.replace("\t", "\\t") for line in lines)
+    quoted = (line.replace('"', '\\"').replace("\t", "\\t") for line in lines)
+    body = "\n".join(f'    "{line}\\n"' for line in quoted)
     return (
         "/* Made by tools/make_ptx.py from kernels.inc; not to be edited.\n */\n"
         "#ifndef AD_KERNELS_KERNELS_PTX_H\n#define AD_KERNELS_KERNELS_PTX_H\n\n"

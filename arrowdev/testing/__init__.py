@@ -15,8 +15,10 @@ The guide is docs/testing.md.
 from arrowdev.testing import step
 from arrowdev.testing._arrays import ArrayProducer
 from arrowdev.testing._async_streams import ScriptedAsyncHandler, ScriptedAsyncProducer
+from arrowdev.testing._conformance import check_consumer, check_producer
+from arrowdev.testing._conformance_rules import ConformanceError, Finding, Report, Rule
 from arrowdev.testing._recording import Call
-from arrowdev.testing._rules import RULES, Broken, BrokenRule, Rule
+from arrowdev.testing._rules import RULES, Broken, BrokenRule
 from arrowdev.testing._software import (
     EXT_DEV,
     DeviceMemory,
@@ -35,16 +37,21 @@ __all__ = [
     "Broken",
     "BrokenRule",
     "Call",
+    "ConformanceError",
     "DeviceMemory",
     "Event",
+    "Finding",
     "Live",
     "Queue",
-    "Rule",
     "ScriptedAsyncHandler",
     "ScriptedAsyncProducer",
     "ScriptedReader",
     "ScriptedStream",
+    "Report",
+    "Rule",
     "SoftwareDevice",
+    "check_consumer",
+    "check_producer",
     "software_device",
     "step",
 ]

@@ -124,6 +124,8 @@ import_finish(const preparation *p, ad_schema schema,
     out->sync = p->sync;
     out->device = (ad_device){array->device_type, array->device_id};
     out->readonly = false;
+    out->has_reserved =
+        (array->reserved[0] | array->reserved[1] | array->reserved[2]) != 0;
     view_node(out, &p->tree->array.array);
 }
 

@@ -29,6 +29,7 @@ typedef struct ad_array {
     int64_t length;
     int64_t null_count; /* -1: not known */
     bool readonly;      /* the producer flagged the memory read-only */
+    bool has_reserved;  /* `reserved` was not all zero */
 } ad_array;
 
 /* --- structure ---------------------------------------------------------- */
@@ -54,7 +55,7 @@ ad_array_validate_known(const struct ArrowSchema *schema,
 
 /* Validate, then move both structs into owners. On success both `release`
  * members are NULL; on failure both structs are untouched. The device array's
- * event, device type and id are kept; `reserved` is ignored. */
+ * event, device type and id are kept; of `reserved` only whether it is zero. */
 AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
                                         struct ArrowDeviceArray *array,
                                         ad_array *out, ad_error *err);

@@ -26,6 +26,8 @@ typedef enum ad_nulls {
 typedef struct ad_bridge_options {
     ad_copy copy;
     ad_nulls nulls;
+    char order;       /* of a batch as a matrix: 'F' (each column in one run),
+                         'C' (each row), or 0: 'F', as columns lie */
     const void *fill; /* AD_NULLS_FILL: one element of the tensor's type */
 } ad_bridge_options;
 
@@ -44,34 +46,44 @@ AD_MUST_CHECK ad_status ad_array_from_tensor_steal(ad_tensor *tensor,
                                                    ad_copy copy, ad_array *out,
                                                    ad_error *err);
 
+/* A host tensor of int64 that counts time as a column of `format` (a timestamp
+ * or a duration), as above but for 0-d, which is refused. INT64_MIN is NaT, and
+ * null: where there is one, a bitmap is built, with any `copy`. */
+AD_MUST_CHECK ad_status ad_array_from_times(const ad_tensor *tensor,
+                                            const char *format, ad_copy copy,
+                                            ad_array *out, ad_error *err);
+
+/* *out is a 2-D tensor each of whose columns is one run of memory: the same one
+ * where that is so, else a copy of it, in the order 'F', where it is.
+ * AD_ERR_VALUE for any other number of dimensions. */
+AD_MUST_CHECK ad_status ad_matrix_lay_out(const ad_tensor *matrix,
+                                          ad_copy copy, ad_tensor_value *out,
+                                          ad_error *err);
+
+/* Column `i` of such a tensor. */
+AD_MUST_CHECK ad_status ad_matrix_column(const ad_tensor *matrix, int64_t i,
+                                         ad_array *out, ad_error *err);
+
 /* Numbers, bool8, fixed-size lists, arrow.fixed_shape_tensor, arrowdev.dlpack
- * without a copy, and fixed-size binary as a dimension of uint8; bit bools
- * with one. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE
+ * without a copy, and fixed-size binary as a dimension of uint8; lists whose
+ * offsets (which are read) say that they are of one length; bit bools with a
+ * copy. A struct whose columns have one element type is a matrix of the shape
+ * (rows, columns): without a copy where the order allows it and the columns lie
+ * at one pitch; there `options->order` holds, elsewhere it is left to the
+ * caller. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE
  * and the hint that helps; nulls likewise, unless the options say
  * otherwise. Nulls of a number that is not known are counted, which blocks on a
- * device; there they cannot be filled. */
+ * device. */
 AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              const ad_bridge_options *options,
                                              ad_tensor_value *out,
                                              ad_error *err);
 
-/* The rows of `array`, which must have no nulls, with a validity bitmap made
- * from a host tensor of bool or uint8 elements, 1-D and of the same length;
- * `valid_value` (0 or 1) is what marks a valid row. The bitmap and the null
- * count are new, everything else is shared. An array of N-d tensors takes one
- * mask element per row. */
-AD_MUST_CHECK ad_status ad_array_with_validity(const ad_array *array,
-                                               const ad_tensor *mask,
-                                               int valid_value, ad_array *out,
-                                               ad_error *err);
-
-/* arrow.bool8 rows of a host array as bits (nullable bool, without a name),
- * which takes a copy; offset and nulls stay as they are. */
-AD_MUST_CHECK ad_status ad_array_pack_bools(const ad_array *array,
-                                            ad_array *out, ad_error *err);
-
 /* Nulls among the rows, counted from the bitmap of a host array. */
 int64_t ad_array_count_nulls_host(const ad_array *array);
+
+/* ad_tensor_from_array has to read offsets of lists: it may wait. */
+bool ad_array_reads_offsets(const ad_array *array);
 
 /* The element type that ad_tensor_from_array would give, without looking at
  * nulls, events or strides. Cheap; for attribute look-ups. Returns false for

@@ -4,6 +4,8 @@
 
 #include "core/bridge.h"
 #include "core/extension.h"
+#include "core/memory.h"
+#include "core/owner_group.h"
 #include "core/transfer.h"
 #include "device/backend.h"
 
@@ -16,6 +18,7 @@ typedef struct storage {
     int64_t n_leaves; /* 2 for complex numbers, else 1 */
     int64_t leaf_nbytes;
     ad_extension_kind kind;
+    bool has_nat; /* INT64_MIN is a null */
 } storage;
 
 /* The widest fixed-size binary: its size in bits is an int32. */
@@ -42,6 +45,7 @@ set_storage(storage *out, const char *format, int64_t n_leaves,
     out->n_leaves = n_leaves;
     out->leaf_nbytes = leaf_nbytes;
     out->kind = kind;
+    out->has_nat = false;
 }
 
 static const ad_extension_kind extension_kinds[] = {
@@ -175,6 +179,84 @@ leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
     return AD_OK;
 }
 
+/* --- NaT ---------------------------------------------------------------- */
+
+/* Values may lie at any address. */
+typedef int64_t loose_time __attribute__((aligned(1), may_alias));
+
+static int64_t
+count_nat(const loose_time *values, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        count += values[i] == INT64_MIN;
+    }
+    return count;
+}
+
+static void
+mark_valid(const loose_time *values, int64_t n, uint8_t *bitmap)
+{
+    for (int64_t i = 0; i < n; i += 8) {
+        int64_t left = n - i < 8 ? n - i : 8;
+        uint8_t byte = 0;
+        for (int64_t k = 0; k < left; k++) {
+            byte |= (uint8_t)((values[i + k] != INT64_MIN) << k);
+        }
+        bitmap[i / 8] = byte;
+    }
+}
+
+/* A bitmap for what `spec` says, if there is a NaT. spec->owner is replaced by
+ * one that has to be dropped then, and keeps the bitmap as well. */
+static ad_status
+add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
+               ad_error *err)
+{
+    ad_memory *bitmap;
+    const loose_time *values = buffers[1];
+    spec->null_count = count_nat(values, spec->length);
+    if (spec->null_count == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_memory_new((spec->length + 7) / 8, &bitmap, err));
+    mark_valid(values, spec->length, bitmap->data);
+    ad_owner *const owners[] = {&bitmap->base, spec->owner};
+    buffers[0] = bitmap->data;
+    ad_status status = ad_owner_group_new(owners, 2, made, err);
+    ad_owner_unref(&bitmap->base);
+    spec->owner = *made;
+    return status;
+}
+
+/* Host memory, compact in some order. `schema` is borrowed. */
+static ad_status
+build_times(const ad_tensor *tensor, ad_schema schema, int64_t length,
+            ad_array *out, ad_error *err)
+{
+    const void *buffers[] = {NULL, ad_tensor_address(tensor)};
+    ad_owner *made = NULL;
+    ad_array_spec spec = {
+        .schema = schema,
+        .device = tensor->device,
+        .length = length,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = tensor->owner,
+        .sync = tensor->sync,
+        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
+    };
+    AD_RETURN_IF_ERR(ad_sync_wait(tensor->sync, "looking for NaT", err));
+    ad_status status = add_nat_bitmap(&spec, buffers, &made, err);
+    if (status == AD_OK) {
+        status = ad_array_build(&spec, out, err);
+    }
+    ad_owner_unref(made);
+    return status;
+}
+
+/* --- values --------------------------------------------------------------- */
+
 /* The values themselves; `schema` is borrowed. */
 static ad_status
 build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
@@ -203,7 +285,7 @@ static ad_status
 leaf_schema(const storage *how, const char *metadata, ad_schema *out,
             ad_error *err)
 {
-    if (metadata == NULL) {
+    if (metadata == NULL && !how->has_nat) {
         *out = ad_schema_primitive(how->format);
         return AD_OK;
     }
@@ -229,8 +311,10 @@ build_elements(const ad_tensor *tensor, const storage *how,
     AD_RETURN_IF_ERR(
         leaf_schema(how, is_pair ? NULL : metadata, &schema, err));
     ad_status status =
-        build_leaf(tensor, schema, offset, length * how->n_leaves, false,
-                   is_pair ? &leaf : out, err);
+        how->has_nat
+            ? build_times(tensor, schema, length, out, err)
+            : build_leaf(tensor, schema, offset, length * how->n_leaves, false,
+                         is_pair ? &leaf : out, err);
     ad_schema_unref(schema);
     if (status == AD_OK && is_pair) {
         status = wrap_list(&leaf, how->n_leaves, length, metadata, out, err);
@@ -321,29 +405,31 @@ fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
     return AD_ERR_EXCHANGE;
 }
 
+static ad_status from_lying(const ad_tensor *tensor, const storage *how,
+                            ad_array *out, ad_error *err);
+
 /* On the device where it is. What the host reaches is copied by the host. */
 static ad_status
-copy_first(const ad_tensor *tensor, ad_array *out, ad_error *err)
+copy_first(const ad_tensor *tensor, const storage *how, ad_array *out,
+           ad_error *err)
 {
     ad_tensor_value copy;
     bool is_host = ad_host_accessible(tensor->device);
     AD_RETURN_IF_ERR(ad_tensor_copy_to(
         tensor, is_host ? AD_CPU : tensor->device, NULL, 'C', &copy, err));
-    ad_status status =
-        ad_array_from_tensor(&copy.tensor, AD_COPY_NEVER, out, err);
+    ad_status status = from_lying(&copy.tensor, how, out, err);
     ad_tensor_clear(&copy.tensor);
     return status;
 }
 
 /* Elements of whole bytes. */
 static ad_status
-from_bytes(const ad_tensor *tensor, ad_copy copy, ad_array *out, ad_error *err)
+from_bytes(const ad_tensor *tensor, const storage *how, ad_copy copy,
+           ad_array *out, ad_error *err)
 {
     int32_t order[AD_MAX_NDIM];
     if (find_order(tensor, order)) {
-        storage how;
-        find_storage(tensor->dtype, &how);
-        return build_rows(tensor, &how, order, out, err);
+        return build_rows(tensor, how, order, out, err);
     }
     if (copy == AD_COPY_NEVER) {
         return fail_strides(tensor, "a copy was ruled out",
@@ -357,7 +443,7 @@ from_bytes(const ad_tensor *tensor, ad_copy copy, ad_array *out, ad_error *err)
                             "make it contiguous in the producing library",
                             err);
     }
-    return copy_first(tensor, out, err);
+    return copy_first(tensor, how, out, err);
 }
 
 /* Elements of less than a byte, packed: the innermost dimension becomes one
@@ -393,11 +479,20 @@ from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
     for (int32_t i = 0; i < rows.ndim; i++) {
         order[i] = i;
     }
-    how.n_leaves = 1;
-    how.leaf_nbytes = nbytes;
-    how.kind = AD_EXTENSION_DLPACK;
-    snprintf(how.format, sizeof(how.format), "w:%" PRId64, nbytes);
+    char format[24];
+    snprintf(format, sizeof(format), "w:%" PRId64, nbytes);
+    set_storage(&how, format, 1, nbytes, AD_EXTENSION_DLPACK);
     return build_rows(&rows, &how, order, out, err);
+}
+
+/* No copy. */
+static ad_status
+from_lying(const ad_tensor *tensor, const storage *how, ad_array *out,
+           ad_error *err)
+{
+    return ad_dtype_bits(tensor->dtype) % 8 == 0
+               ? from_bytes(tensor, how, AD_COPY_NEVER, out, err)
+               : from_packed(tensor, out, err);
 }
 
 /* A column of plain numbers that can be taken as it lies. */
@@ -434,12 +529,32 @@ ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
                           "in Arrow in this version",
                           err);
     }
+    storage how;
+    find_storage(tensor->dtype, &how);
     if (copy == AD_COPY_ALWAYS) {
-        return copy_first(tensor, out, err);
+        return copy_first(tensor, &how, out, err);
     }
     return ad_dtype_bits(tensor->dtype) % 8 == 0
-               ? from_bytes(tensor, copy, out, err)
+               ? from_bytes(tensor, &how, copy, out, err)
                : from_packed(tensor, out, err);
+}
+
+ad_status
+ad_array_from_times(const ad_tensor *tensor, const char *format, ad_copy copy,
+                    ad_array *out, ad_error *err)
+{
+    storage how;
+    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
+    if (tensor->ndim == 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "ndim",
+                       "pass .reshape(1) for a column of one row",
+                       "a datetime64 or timedelta64 without dimensions has "
+                       "no equivalent in Arrow");
+    }
+    set_storage(&how, format, 1, 8, AD_EXTENSION_NONE);
+    how.has_nat = true;
+    return copy == AD_COPY_ALWAYS ? copy_first(tensor, &how, out, err)
+                                  : from_bytes(tensor, &how, copy, out, err);
 }
 
 ad_status

@@ -1,9 +1,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/bridge.h"
 #include "core/bridge_internal.h"
 #include "core/bridge_walk.h"
+#include "core/memory.h"
+#include "core/nulls.h"
 #include "core/transfer.h"
 #include "device/backend.h"
 
@@ -36,11 +39,9 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
     return AD_ERR_EXCHANGE;
 }
 
-/* Drop the bitmaps of levels that have no null after all. Where there are
- * nulls, refuse or leave them to be filled. */
-static ad_status
-settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
-             bool *has_nulls, ad_error *err)
+ad_status
+ad_walk_settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
+                     bool *has_nulls, ad_error *err)
 {
     bool can_count = ad_host_accessible(array->device) ||
                      ad_backend_is_there(array->device.type);
@@ -68,33 +69,32 @@ settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
     return AD_OK;
 }
 
-/* Put the fill value where a level is null. A row of a level is several
- * elements (a list), or a part of one (half of a complex number). */
-static void
-fill_level(const ad_level *level, int64_t n_elements, const void *fill,
-           size_t size, char *target)
+/* A row of a level is several elements (a list), or a part of one (half of a
+ * complex number). */
+static ad_status
+fill_levels(const ad_array *array, const ad_walk *walk, const void *value,
+            ad_tensor *tensor, ad_error *err)
 {
-    int64_t span = 1, parts = 1;
-    if (level->length > n_elements) {
-        parts = level->length / n_elements;
-    } else {
-        span = n_elements / level->length;
-    }
-    for (int64_t row = 0; row < level->length; row++) {
-        if (!ad_bitmap_get(level->validity, level->offset + row)) {
-            char *at = target + row / parts * span * (int64_t)size;
-            for (int64_t k = 0; k < span; k++) {
-                memcpy(at + k * (int64_t)size, fill, size);
-            }
+    ad_fill fills[AD_MAX_DEPTH + 1];
+    size_t n = 0;
+    int64_t n_elements = ad_tensor_size(tensor);
+    for (int32_t i = 0; i < walk->n_levels; i++) {
+        const ad_level *level = &walk->levels[i];
+        if (level->n_nulls != 0) {
+            fills[n++] = (ad_fill){level->validity, level->offset,
+                                   level->length, n_elements};
         }
     }
+    return ad_nulls_fill(array, fills, n, value,
+                         (size_t)(ad_tensor_nbytes(tensor) / n_elements),
+                         tensor, err);
 }
 
 /* --- copies ------------------------------------------------------------- */
 
 static ad_status
 check_copy(const ad_array *array, const ad_bridge_options *options,
-           const ad_walk *walk, bool has_nulls, ad_error *err)
+           const ad_walk *walk, ad_error *err)
 {
     if (options->copy == AD_COPY_NEVER) {
         ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow a copy (copy=None)",
@@ -109,15 +109,6 @@ check_copy(const ad_array *array, const ad_bridge_options *options,
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "nulls are to be filled, but no fill value was given");
     }
-    if (has_nulls && !ad_host_accessible(array->device)) {
-        ad_fail(err, AD_ERR_EXCHANGE, "nulls",
-                "fill them in the producing library, bring the array to the "
-                "host with .to(\"cpu\"), or take .validity and pass "
-                "nulls=\"ignore\"",
-                "nulls can be filled in host memory only in this version");
-        ad_error_device(err, array->device);
-        return AD_ERR_EXCHANGE;
-    }
     return AD_OK;
 }
 
@@ -131,10 +122,19 @@ unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
     if (is_host) {
         AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
     }
-    AD_RETURN_IF_ERR(ad_unpack_bits(
-        device, walk->data, array->owner, is_host ? NULL : array->sync,
-        walk->offset, ad_tensor_size(tensor), NULL, &tensor->data,
-        &tensor->owner, &tensor->sync, err));
+    const ad_bits bits = {
+        .device = device,
+        .data = walk->data,
+        .offset = walk->offset,
+        .length = ad_tensor_size(tensor),
+        .owner = array->owner,
+        .sync = is_host ? NULL : array->sync,
+    };
+    ad_made bytes;
+    AD_RETURN_IF_ERR(ad_unpack_bits(&bits, NULL, &bytes, err));
+    tensor->data = bytes.data;
+    tensor->owner = bytes.owner;
+    tensor->sync = bytes.sync;
     tensor->byte_offset = 0;
     tensor->device = device;
     return AD_OK;
@@ -163,24 +163,58 @@ duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
     return AD_OK;
 }
 
+/* The nulls of a plain column of host memory, which are those of its only
+ * level. */
+static bool
+is_plain_fill(const ad_array *array, const ad_walk *walk,
+              const ad_tensor *tensor)
+{
+    return ad_host_accessible(array->device) && walk->n_levels == 1 &&
+           !walk->is_bits && walk->levels[0].length == ad_tensor_size(tensor);
+}
+
+static ad_status
+copy_filled(const ad_array *array, const ad_walk *walk, const void *value,
+            ad_tensor *tensor, ad_error *err)
+{
+    const ad_level *level = &walk->levels[0];
+    const ad_fill fill = {level->validity, level->offset, level->length,
+                          level->length};
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_nulls_copy_filled(
+        array, &fill, value,
+        (size_t)(ad_tensor_nbytes(tensor) / level->length),
+        ad_tensor_address(tensor), &memory, err));
+    tensor->data = memory->data;
+    tensor->byte_offset = 0;
+    tensor->device = AD_CPU;
+    tensor->owner = &memory->base;
+    tensor->sync = NULL;
+    tensor->flags = AD_TENSOR_COPIED;
+    return AD_OK;
+}
+
 /* Replace what *tensor looks at by a copy that lies in the same order. */
 static ad_status
 copy_values(const ad_array *array, const ad_bridge_options *options,
             const ad_walk *walk, bool has_nulls, ad_tensor *tensor,
             ad_error *err)
 {
-    int64_t n = ad_tensor_size(tensor);
-    AD_RETURN_IF_ERR(check_copy(array, options, walk, has_nulls, err));
+    AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
+    if (has_nulls && is_plain_fill(array, walk, tensor)) {
+        return copy_filled(array, walk, options->fill, tensor, err);
+    }
     AD_RETURN_IF_ERR(walk->is_bits ? unpack_values(array, walk, tensor, err)
                                    : duplicate_values(array, tensor, err));
     tensor->flags = AD_TENSOR_COPIED;
-    for (int32_t i = 0; n > 0 && has_nulls && i < walk->n_levels; i++) {
-        if (walk->levels[i].n_nulls != 0) {
-            fill_level(&walk->levels[i], n, options->fill,
-                       (size_t)(ad_tensor_nbytes(tensor) / n), tensor->data);
-        }
+    if (!has_nulls || ad_tensor_size(tensor) == 0) {
+        return AD_OK;
     }
-    return AD_OK;
+    ad_status status = fill_levels(array, walk, options->fill, tensor, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(tensor);
+    }
+    return status;
 }
 
 /* --- entry -------------------------------------------------------------- */
@@ -281,11 +315,14 @@ ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
         share_memory(array, &out->tensor);
         return AD_OK;
     }
+    if (strcmp(array->schema.node->format, "+s") == 0) {
+        return ad_matrix_from_batch(array, options, out, err);
+    }
     ad_walk walk;
     bool has_nulls;
-    AD_RETURN_IF_ERR(ad_walk_array(array, &walk, err));
+    AD_RETURN_IF_ERR(ad_walk_array(array, true, &walk, err));
     AD_RETURN_IF_ERR(
-        settle_nulls(array, options->nulls, &walk, &has_nulls, err));
+        ad_walk_settle_nulls(array, options->nulls, &walk, &has_nulls, err));
     AD_RETURN_IF_ERR(check_walked(array, &walk, out, err));
     if (options->copy == AD_COPY_ALWAYS || walk.is_bits || has_nulls) {
         return copy_values(array, options, &walk, has_nulls, &out->tensor,
@@ -299,7 +336,13 @@ bool
 ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
 {
     ad_walk walk;
-    if (ad_walk_array(array, &walk, NULL) != AD_OK) {
+    ad_array column;
+    if (strcmp(array->schema.node->format, "+s") == 0 &&
+        array->node->n_children > 0) {
+        column = ad_batch_column_borrow(array, 0);
+        array = &column;
+    }
+    if (ad_walk_array(array, false, &walk, NULL) != AD_OK) {
         return false;
     }
     *out = walk.dtype;

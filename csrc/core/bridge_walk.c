@@ -52,9 +52,7 @@ hint_nested(const ad_type *type, ad_error *err)
             ad_error_hint(err, "there are no values behind the type null");
             break;
         case AD_TYPE_STRUCT:
-            ad_error_hint(err,
-                          "take one column with .field(...); a batch as a "
-                          "matrix comes with a later version");
+            ad_error_hint(err, "take the columns with .children");
             break;
         case AD_TYPE_RUN_END:
             ad_error_hint(err, "take the run ends and the values apart with "
@@ -181,23 +179,47 @@ add_level(ad_walk *self, const place *at, const ad_type *type)
     };
 }
 
+/* On to the values [first, first + length) of the only child. */
 static ad_status
-descend(place *at, int64_t list_size, ad_error *err)
+descend(place *at, int64_t first, int64_t length, ad_error *err)
 {
     const struct ArrowArray *child = at->node->children[0];
-    int64_t offset, length;
-    if (__builtin_mul_overflow(at->offset, list_size, &offset) ||
-        __builtin_add_overflow(offset, child->offset, &offset) ||
-        __builtin_mul_overflow(at->length, list_size, &length)) {
+    if (__builtin_add_overflow(first, child->offset, &first)) {
         return fail_overflow(err);
     }
-    bool is_whole = offset == child->offset && length == child->length;
+    bool is_whole = first == child->offset && length == child->length;
     at->schema = at->schema->children[0];
     at->node = child;
-    at->offset = offset;
+    at->offset = first;
     at->length = length;
     at->n_nulls = is_whole || child->null_count == 0 ? child->null_count : -1;
     return AD_OK;
+}
+
+static ad_status
+descend_fixed(place *at, int64_t list_size, ad_error *err)
+{
+    int64_t first, length;
+    if (__builtin_mul_overflow(at->offset, list_size, &first) ||
+        __builtin_mul_overflow(at->length, list_size, &length)) {
+        return fail_overflow(err);
+    }
+    return descend(at, first, length, err);
+}
+
+/* Lists of one length are a dimension like those of a fixed size. */
+static ad_status
+descend_lists(ad_walk *self, place *at, const ad_array *array,
+              const ad_type *type, bool reads, ad_error *err)
+{
+    int64_t first = 0, row_size = 0;
+    if (reads) {
+        AD_RETURN_IF_ERR(ad_lists_as_rows(array, at->node, type, at->offset,
+                                          at->length, &first, &row_size, err));
+    }
+    AD_RETURN_IF_ERR(add_extent(self, row_size, err));
+    /* No overflow: the child has as many values. */
+    return descend(at, first, at->length * row_size, err);
 }
 
 /* Take the extension of a node into account. *has_rows: it says itself which
@@ -274,7 +296,7 @@ drop_scalar_row(ad_walk *self, const place *at)
 }
 
 ad_status
-ad_walk_array(const ad_array *array, ad_walk *out, ad_error *err)
+ad_walk_array(const ad_array *array, bool reads, ad_walk *out, ad_error *err)
 {
     ad_type type;
     bool has_rows;
@@ -302,12 +324,17 @@ ad_walk_array(const ad_array *array, ad_walk *out, ad_error *err)
             drop_scalar_row(out, &at);
             return AD_OK;
         }
+        if (type.layout == AD_LAYOUT_LIST && type.id != AD_TYPE_MAP) {
+            AD_RETURN_IF_ERR(
+                descend_lists(out, &at, array, &type, reads, err));
+            continue;
+        }
         if (type.id != AD_TYPE_FIXED_LIST) {
             return refuse(array, at.schema, &type, err);
         }
         if (!has_rows && !at.in_element) {
             AD_RETURN_IF_ERR(add_extent(out, type.list_size, err));
         }
-        AD_RETURN_IF_ERR(descend(&at, type.list_size, err));
+        AD_RETURN_IF_ERR(descend_fixed(&at, type.list_size, err));
     }
 }

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/owner_group.h"
 #include "device/backend.h"
+#include "kernels/kernels.h"
 
 static ad_status concat_views(ad_schema schema, const ad_array *views,
                               size_t n, ad_array *out, ad_error *err);
@@ -58,13 +59,6 @@ ad_join_max(int width, bool is_unsigned)
 
 /* --- bits ------------------------------------------------------------------ */
 
-static inline void
-put_bit(uint8_t *bits, int64_t i, bool value)
-{
-    uint8_t mask = (uint8_t)(1 << (i % 8));
-    bits[i / 8] = (uint8_t)(value ? bits[i / 8] | mask : bits[i / 8] & ~mask);
-}
-
 static inline bool
 get_bit(const uint8_t *bits, int64_t i)
 {
@@ -76,23 +70,17 @@ static void
 copy_bits(uint8_t *to, int64_t at, const uint8_t *source, int64_t from,
           int64_t n)
 {
-    int64_t i = 0;
-    for (; i < n && (at + i) % 8 != 0; i++) {
-        put_bit(to, at + i, source == NULL || get_bit(source, from + i));
-    }
-    for (; i + 8 <= n; i += 8) {
-        unsigned int byte = 0xff;
-        if (source != NULL) {
-            int shift = (int)((from + i) % 8);
-            const uint8_t *p = source + (from + i) / 8;
-            byte = shift == 0
-                       ? p[0]
-                       : (unsigned int)p[0] >> shift | p[1] << (8 - shift);
-        }
-        to[(at + i) / 8] = (uint8_t)byte;
-    }
-    for (; i < n; i++) {
-        put_bit(to, at + i, source == NULL || get_bit(source, from + i));
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .source.data = (void *)source,
+        .target.data = to,
+        .bit_offset = from,
+        .length = n,
+        .numbers = {at, source == NULL ? AD_BITS_ONES : AD_BITS_COPY},
+        .n_items = 1,
+    };
+    if (n > 0) {
+        ad_kernel_run_on_host(&launch);
     }
 }
 
@@ -559,24 +547,19 @@ concat_views(ad_schema schema, const ad_array *views, size_t n, ad_array *out,
 }
 
 ad_status
-ad_concat(ad_schema schema, const ad_array *arrays, size_t n, ad_array *out,
-          ad_error *err)
+ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
+             const ad_stream_choice *stream, ad_array *out, ad_error *err)
 {
+    bool is_host = true;
     for (size_t i = 0; i < n; i++) {
-        if (!ad_host_accessible(arrays[i].device)) {
-            char name[AD_DEVICE_NAME_SIZE];
-            ad_fail(err, AD_ERR_EXCHANGE, "device",
-                    "read the batches one by one with "
-                    "arrowdev.array_stream(), or bring each to the host with "
-                    ".to(\"cpu\") first",
-                    "%zu batches on %s cannot be put together, which is done "
-                    "on the host only",
-                    n, ad_device_format(arrays[i].device, name));
-            ad_error_device(err, arrays[i].device);
-            return AD_ERR_EXCHANGE;
-        }
+        is_host &= ad_host_accessible(arrays[i].device);
+    }
+    if (!is_host) {
+        return ad_concat_on_device(schema, arrays, n, stream, out, err);
+    }
+    for (size_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(
-            ad_sync_wait(arrays[i].sync, "putting batches together", err));
+            ad_sync_wait(arrays[i].sync, "putting arrays together", err));
     }
     return concat_views(schema, arrays, n, out, err);
 }

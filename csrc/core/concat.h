@@ -1,20 +1,36 @@
-/* Several arrays of one layout as one, in host memory.
+/* Several arrays of one layout as one, where they are.
  */
 #ifndef AD_CORE_CONCAT_H
 #define AD_CORE_CONCAT_H
 
 #include "core/array.h"
+#include "core/stream.h"
 
-/* The rows of all `n` arrays (at least one), one after the other, in new host
+/* The rows of all `n` arrays (at least one), one after the other, in new
  * memory; only the data of views (string_view, ...) are shared. All must have
- * the layout of `schema`, which becomes the type. Waits for their events.
- * Dictionaries that differ are put behind one another, so that a value may
- * stand in the result's dictionary more than once.
+ * the layout of `schema`, which becomes the type. Dictionaries that differ are
+ * put behind one another, so that a value may stand in the result's dictionary
+ * more than once.
  *
- * AD_ERR_EXCHANGE: "device" where the host cannot read the memory, "size"
- * where offsets, indices or run ends would not fit their type. AD_ERR_ARROW:
- * offsets that make no sense. */
-AD_MUST_CHECK ad_status ad_concat(ad_schema schema, const ad_array *arrays,
-                                  size_t n, ad_array *out, ad_error *err);
+ * What the host reads is joined on the host, which waits for the events. On a
+ * device the work is done on `stream` (NULL: none was given), after all events,
+ * and the result carries one; the host reads where offsets begin and end, a
+ * kernel checks those between, and the host waits for that. Dictionaries are
+ * compared by their address only, and indices are not looked at.
+ *
+ * AD_ERR_EXCHANGE: "device" where they are on several devices, "dtype" for
+ * views, dense unions and run ends on a device, "size" where offsets, indices
+ * or run ends would not fit their type. AD_ERR_ARROW: offsets that make no
+ * sense. */
+AD_MUST_CHECK ad_status ad_concat_on(ad_schema schema, const ad_array *arrays,
+                                     size_t n, const ad_stream_choice *stream,
+                                     ad_array *out, ad_error *err);
+
+static inline ad_status
+ad_concat(ad_schema schema, const ad_array *arrays, size_t n, ad_array *out,
+          ad_error *err)
+{
+    return ad_concat_on(schema, arrays, n, NULL, out, err);
+}
 
 #endif /* AD_CORE_CONCAT_H */

@@ -4,6 +4,7 @@
 #define AD_CORE_CONCAT_JOIN_H
 
 #include "core/array.h"
+#include "core/stream.h"
 #include "core/type.h"
 
 /* One node of the result while it is made. */
@@ -67,5 +68,11 @@ AD_MUST_CHECK ad_status ad_join_list_views(ad_join *j, ad_array *parts,
                                            ad_error *err);
 AD_MUST_CHECK ad_status ad_join_runs(ad_join *j, ad_array *parts,
                                      ad_error *err);
+
+/* ad_concat_on where the host cannot read (concat_device.c). */
+AD_MUST_CHECK ad_status ad_concat_on_device(ad_schema schema,
+                                            const ad_array *arrays, size_t n,
+                                            const ad_stream_choice *stream,
+                                            ad_array *out, ad_error *err);
 
 #endif /* AD_CORE_CONCAT_JOIN_H */

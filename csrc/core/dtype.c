@@ -98,16 +98,30 @@ no_dtype(ad_error *err, const char *text, const char *what, const char *hint)
     return AD_ERR_EXCHANGE;
 }
 
-static ad_status
-foreign_order(ad_error *err, const char *text)
+ad_status
+ad_element_require_plain(const ad_element *element, const char *why,
+                         ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "byteorder",
-            "convert it first, with "
-            ".astype(x.dtype.newbyteorder(\"=\")) for example",
-            "elements of type \"%.80s\" are not in the byte order of this "
-            "machine",
-            text);
-    ad_error_dtype(err, text);
+    char name[AD_DTYPE_NAME_SIZE];
+    if (!element->is_swapped && element->time == NULL) {
+        return AD_OK;
+    }
+    ad_dtype_format(element->dtype, name);
+    if (element->is_swapped) {
+        ad_fail(err, AD_ERR_EXCHANGE, "byteorder",
+                "convert it first, with "
+                ".astype(x.dtype.newbyteorder(\"=\")) for example",
+                "elements of %s are not in the byte order of this machine, "
+                "and are not swapped, as %s",
+                name, why);
+    } else {
+        ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+                "pass .view(\"int64\") for the plain numbers",
+                "datetime64 or timedelta64 elements are not looked through "
+                "for NaT, as %s",
+                why);
+    }
+    ad_error_dtype(err, name);
     return AD_ERR_EXCHANGE;
 }
 
@@ -164,11 +178,11 @@ refuse_typestr(const typestr *type, ad_error *err)
 {
     switch (type->kind) {
         case 'M':
-            return no_dtype(err, type->text, "datetime64",
-                            "pass .view(\"int64\") for the plain numbers");
         case 'm':
-            return no_dtype(err, type->text, "timedelta64",
-                            "pass .view(\"int64\") for the plain numbers");
+            return no_dtype(err, type->text, "a unit of time Arrow has not",
+                            "convert it to s, ms, us or ns first, with "
+                            ".astype(\"datetime64[s]\") or "
+                            ".astype(\"timedelta64[s]\")");
         case 'O':
             return no_dtype(err, type->text, "Python objects", NULL);
         case 'S':
@@ -188,6 +202,28 @@ refuse_typestr(const typestr *type, ad_error *err)
     }
 }
 
+/* Arrow's format for datetime64 or timedelta64, or NULL: for those of other
+ * units, and of multiples of one ("[25us]"), too. */
+static const char *
+find_time(const typestr *type)
+{
+    static const struct {
+        const char *unit, *timestamp, *duration;
+    } units[] = {
+        {"[s]", "tss:", "tDs"},
+        {"[ms]", "tsm:", "tDm"},
+        {"[us]", "tsu:", "tDu"},
+        {"[ns]", "tsn:", "tDn"},
+    };
+    bool is_moment = type->kind == 'M';
+    for (int i = 0; i < 4 && (is_moment || type->kind == 'm'); i++) {
+        if (type->size == 8 && strcmp(type->rest, units[i].unit) == 0) {
+            return is_moment ? units[i].timestamp : units[i].duration;
+        }
+    }
+    return NULL;
+}
+
 /* Kind and size name a row: it is what typestr in the table consists of. */
 static const ad_dtype_info *
 find_typestr(const typestr *type)
@@ -205,20 +241,23 @@ find_typestr(const typestr *type)
 }
 
 ad_status
-ad_dtype_from_typestr(const char *text, ad_dl_dtype *out, ad_error *err)
+ad_dtype_from_typestr(const char *text, ad_element *out, ad_error *err)
 {
     typestr type;
     if (!split_typestr(text, &type)) {
         return bad_typestr(err, text);
     }
-    const ad_dtype_info *row = find_typestr(&type);
+    const char *time = find_time(&type);
+    const ad_dtype_info *row =
+        time != NULL ? &rows[ROW_INT64] : find_typestr(&type);
     if (row == NULL) {
         return refuse_typestr(&type, err);
     }
-    if (type.size > 1 && is_foreign(type.order)) {
-        return foreign_order(err, text);
-    }
-    *out = row->dtype;
+    *out = (ad_element){
+        .dtype = row->dtype,
+        .is_swapped = type.size > 1 && is_foreign(type.order),
+        .time = time,
+    };
     return AD_OK;
 }
 
@@ -320,8 +359,8 @@ refuse_buffer(const char *text, const char *code, ad_error *err)
 }
 
 static ad_status
-take_row(int row, const char *text, int64_t itemsize, ad_dl_dtype *out,
-         ad_error *err)
+take_row(int row, const char *text, int64_t itemsize, bool is_swapped,
+         ad_element *out, ad_error *err)
 {
     if (itemsize != rows[row].dtype.bits / 8) {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
@@ -331,13 +370,15 @@ take_row(int row, const char *text, int64_t itemsize, ad_dl_dtype *out,
         ad_error_dtype(err, text);
         return AD_ERR_EXCHANGE;
     }
-    *out = rows[row].dtype;
+    out->dtype = rows[row].dtype;
+    out->is_swapped = is_swapped;
+    out->time = NULL; /* PEP 3118 has no code for times */
     return AD_OK;
 }
 
 /* Formats with a byte order, with a letter before the code, or wrong. */
 static ad_status
-parse_buffer(const char *text, int64_t itemsize, ad_dl_dtype *out,
+parse_buffer(const char *text, int64_t itemsize, ad_element *out,
              ad_error *err)
 {
     const char *code = text;
@@ -359,21 +400,20 @@ parse_buffer(const char *text, int64_t itemsize, ad_dl_dtype *out,
     if (row < 0 || code[length] != '\0') {
         return refuse_buffer(text, code, err);
     }
-    if (rows[row].dtype.bits > 8 && is_foreign(order)) {
-        return foreign_order(err, text);
-    }
-    return take_row(row, text, itemsize, out, err);
+    return take_row(row, text, itemsize,
+                    rows[row].dtype.bits > 8 && is_foreign(order), out, err);
 }
 
 ad_status
-ad_dtype_from_buffer(const char *format, int64_t itemsize, ad_dl_dtype *out,
+ad_dtype_from_buffer(const char *format, int64_t itemsize, ad_element *out,
                      ad_error *err)
 {
     const char *text = format != NULL ? format : "B";
     if (text[0] != '\0' && text[1] == '\0') {
         int row = row_of_code(standard_code(text[0]));
-        if (row >= 0) {
-            return take_row(row, text, itemsize, out, err);
+        if (row >= 0 && itemsize == rows[row].dtype.bits / 8) {
+            *out = (ad_element){.dtype = rows[row].dtype};
+            return AD_OK;
         }
     }
     return parse_buffer(text, itemsize, out, err);

@@ -35,15 +35,31 @@ const ad_dtype_info *ad_dtype_by_name(const char *name);
 /* Row whose storage in Arrow is `format` with no extension; or NULL. */
 const ad_dtype_info *ad_dtype_by_format(const char *format);
 
+/* What an array interface or a buffer says of its elements. */
+typedef struct ad_element {
+    ad_dl_dtype dtype;
+    bool is_swapped;  /* bytes are in the other order than this machine's */
+    const char *time; /* datetime64, timedelta64: Arrow's format for them, of
+                         which NaT is a null; the dtype is int64. Or NULL */
+} ad_element;
+
 /* Read an array interface's typestr ("<f4") or a buffer format ("<f", "l",
- * NULL = "B"). Types that have no equivalent, foreign byte order, structured
- * and object types fail with AD_ERR_EXCHANGE, text that is no such string
- * with AD_ERR_VALUE. `itemsize` is the producer's and must agree. */
+ * NULL = "B"). Types that have no equivalent, units of time that Arrow has
+ * not, structured and object types fail with AD_ERR_EXCHANGE, text that is no
+ * such string with AD_ERR_VALUE. `itemsize` is the producer's and must
+ * agree. */
 AD_MUST_CHECK ad_status ad_dtype_from_typestr(const char *typestr,
-                                              ad_dl_dtype *out, ad_error *err);
+                                              ad_element *out, ad_error *err);
 AD_MUST_CHECK ad_status ad_dtype_from_buffer(const char *format,
-                                             int64_t itemsize,
-                                             ad_dl_dtype *out, ad_error *err);
+                                             int64_t itemsize, ad_element *out,
+                                             ad_error *err);
+
+/* AD_ERR_EXCHANGE for elements that have to be looked at one by one, to be
+ * swapped or for NaT, by who does not; `why` ends the message: "they may lie
+ * on a device". */
+AD_MUST_CHECK ad_status ad_element_require_plain(const ad_element *element,
+                                                 const char *why,
+                                                 ad_error *err);
 
 #define AD_DTYPE_NAME_SIZE 40
 

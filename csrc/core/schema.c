@@ -352,6 +352,40 @@ ad_schema_build(const ad_schema_spec *spec, ad_schema *out, ad_error *err)
     return AD_OK;
 }
 
+ad_status
+ad_schema_copy(const struct ArrowSchema *node, ad_schema *out, ad_error *err)
+{
+    size_t n = (size_t)node->n_children + (node->dictionary != NULL);
+    ad_schema *below = calloc(n + 1, sizeof(*below));
+    ad_status status = AD_OK;
+    if (below == NULL) {
+        return ad_fail_memory(err, (n + 1) * sizeof(*below));
+    }
+    for (int64_t i = 0; i < node->n_children && status == AD_OK; i++) {
+        status = ad_schema_copy(node->children[i], &below[i], err);
+    }
+    if (status == AD_OK && node->dictionary != NULL) {
+        status = ad_schema_copy(node->dictionary, &below[n - 1], err);
+    }
+    if (status == AD_OK) {
+        const ad_schema_spec spec = {
+            .format = node->format,
+            .name = node->name,
+            .metadata = node->metadata,
+            .flags = node->flags,
+            .n_children = node->n_children,
+            .children = below,
+            .dictionary = node->dictionary != NULL ? &below[n - 1] : NULL,
+        };
+        status = ad_schema_build(&spec, out, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_schema_unref(below[i]);
+    }
+    free(below);
+    return status;
+}
+
 /* --- comparison --------------------------------------------------------- */
 
 static bool

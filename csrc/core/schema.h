@@ -79,6 +79,11 @@ typedef struct ad_schema_spec {
 AD_MUST_CHECK ad_status ad_schema_build(const ad_schema_spec *spec,
                                         ad_schema *out, ad_error *err);
 
+/* A tree of our own that is equal to `node`, which has been validated and stays
+ * whose it is. */
+AD_MUST_CHECK ad_status ad_schema_copy(const struct ArrowSchema *node,
+                                       ad_schema *out, ad_error *err);
+
 /* Export a tree into one arena that shares all strings with `schema`. The
  * result lives in a box: a consumer moves the struct out (setting release to
  * NULL) or leaves it; ad_schema_box_free must then be called on the same

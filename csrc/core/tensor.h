@@ -120,4 +120,11 @@ AD_MUST_CHECK ad_status ad_tensor_copy_compact(const ad_tensor *tensor,
 AD_MUST_CHECK ad_status ad_tensor_copy(const ad_tensor *tensor, char order,
                                        ad_tensor_value *out, ad_error *err);
 
+/* The same of a host tensor whose elements have their bytes in the other order
+ * than this machine's, turned round. Types of a typestr only. */
+AD_MUST_CHECK ad_status ad_tensor_copy_swapped(const ad_tensor *tensor,
+                                               char order,
+                                               ad_tensor_value *out,
+                                               ad_error *err);
+
 #endif /* AD_CORE_TENSOR_H */

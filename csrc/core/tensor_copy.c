@@ -199,19 +199,11 @@ ad_tensor_compact_strides(ad_tensor *tensor, char order)
     }
 }
 
-ad_status
-ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
-               ad_error *err)
+/* A tensor over the memory, which it takes over. */
+static void
+wrap_copy(const ad_tensor *tensor, char order, ad_memory *memory,
+          ad_tensor_value *out)
 {
-    ad_memory *memory = NULL;
-    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
-    AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
-    ad_status status =
-        ad_tensor_copy_compact(tensor, order, memory->data, err);
-    if (status != AD_OK) {
-        ad_owner_unref(&memory->base);
-        return status;
-    }
     out->tensor = (ad_tensor){
         .data = memory->data,
         .dtype = tensor->dtype,
@@ -226,5 +218,87 @@ ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
         out->dims[i] = tensor->shape[i];
     }
     ad_tensor_compact_strides(&out->tensor, order);
+}
+
+ad_status
+ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
+               ad_error *err)
+{
+    ad_memory *memory = NULL;
+    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
+    AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
+    ad_status status =
+        ad_tensor_copy_compact(tensor, order, memory->data, err);
+    if (status != AD_OK) {
+        ad_owner_unref(&memory->base);
+        return status;
+    }
+    wrap_copy(tensor, order, memory, out);
+    return AD_OK;
+}
+
+/* --- the other byte order ------------------------------------------------- */
+
+#define SWAP_ALL(TYPE, SWAP)                                                  \
+    for (int64_t i = 0; i < nbytes; i += (int64_t)sizeof(TYPE)) {             \
+        TYPE value;                                                           \
+        memcpy(&value, source + i, sizeof(value));                            \
+        value = SWAP(value);                                                  \
+        memcpy(target + i, &value, sizeof(value));                            \
+    }                                                                         \
+    break
+
+/* Where both are the same memory, it is turned round in place. */
+static void
+swap_bytes(char *target, const char *source, int64_t nbytes, uint32_t width)
+{
+    switch (width) {
+        case 2:
+            SWAP_ALL(uint16_t, __builtin_bswap16);
+        case 4:
+            SWAP_ALL(uint32_t, __builtin_bswap32);
+        case 8:
+            SWAP_ALL(uint64_t, __builtin_bswap64);
+        default: /* single bytes have no order */
+            if (target != source) {
+                memcpy(target, source, (size_t)nbytes);
+            }
+    }
+}
+
+/* In one pass where the elements lie as they are to lie. */
+static ad_status
+copy_swapped(const ad_tensor *tensor, char order, uint32_t width, char *target,
+             ad_error *err)
+{
+    int64_t nbytes = ad_tensor_nbytes(tensor);
+    if (ad_tensor_is_compact(tensor, order)) {
+        AD_RETURN_IF_ERR(
+            ad_sync_wait(tensor->sync, "a copy on the host", err));
+        swap_bytes(target, ad_tensor_address(tensor), nbytes, width);
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_tensor_copy_compact(tensor, order, target, err));
+    swap_bytes(target, target, nbytes, width);
+    return AD_OK;
+}
+
+ad_status
+ad_tensor_copy_swapped(const ad_tensor *tensor, char order,
+                       ad_tensor_value *out, ad_error *err)
+{
+    ad_memory *memory;
+    /* Of a complex number each half is turned round. */
+    uint32_t parts = tensor->dtype.code == AD_DL_COMPLEX ? 2 : 1;
+    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
+    AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
+    ad_status status =
+        copy_swapped(tensor, order, ad_dtype_bits(tensor->dtype) / 8 / parts,
+                     memory->data, err);
+    if (status != AD_OK) {
+        ad_owner_unref(&memory->base);
+        return status;
+    }
+    wrap_copy(tensor, order, memory, out);
     return AD_OK;
 }

@@ -91,6 +91,7 @@ plan_blocks(const ad_tensor *tensor, char order, blocks *out, ad_error *err)
 
 typedef enum way {
     WAY_BLOCKS, /* block by block, by the runtime */
+    WAY_KERNEL, /* element by element, on the device where it stays */
     WAY_HOST    /* made compact in host memory, on the way */
 } way;
 
@@ -118,10 +119,23 @@ count_pieces(const ad_tensor *tensor, ad_device target, const blocks *plan)
     return by_row ? plan->n * plan->rows.extent : plan->n;
 }
 
-static ad_status
-choose_way(const ad_tensor *tensor, ad_device target, const blocks *plan,
-           way *out, ad_error *err)
+/* A kernel goes through the two innermost loops; those around it are launches. */
+static int64_t
+count_launches(const ad_loops *loops)
 {
+    int64_t n = 1;
+    for (int32_t k = 0; k < loops->n - 2; k++) {
+        n *= loops->at[k].extent;
+    }
+    return n;
+}
+
+/* `kernels`: they can be had, as far as is known. */
+static ad_status
+choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
+           const blocks *plan, way *out, ad_error *err)
+{
+    ad_loops elements;
     bool from_host = ad_host_accessible(tensor->device);
     bool is_bus = from_host || ad_host_accessible(target);
     int64_t n = count_pieces(tensor, target, plan);
@@ -129,6 +143,12 @@ choose_way(const ad_tensor *tensor, ad_device target, const blocks *plan,
     *out = WAY_BLOCKS;
     if ((plan->n == 1 && plan->rows.extent == 1) ||
         (n <= FEW_PIECES && !(is_bus && plan->width < SHORT_ROW))) {
+        return AD_OK;
+    }
+    if (kernels && ad_device_equal(tensor->device, target) && !is_bus &&
+        ad_loops_plan(tensor, order, &elements, NULL) == AD_OK &&
+        count_launches(&elements) <= FEW_PIECES) {
+        *out = WAY_KERNEL;
         return AD_OK;
     }
     ad_tensor_extent(tensor, &low, &high);
@@ -195,6 +215,37 @@ run_blocks(ad_route *route, const blocks *plan, ad_span source, ad_span target,
     }
 }
 
+/* --- element by element --------------------------------------------------- */
+
+static ad_status
+run_gather(ad_route *route, const ad_loops *loops, ad_span source,
+           void *target, ad_error *err)
+{
+    const ad_loop *rows = &loops->at[loops->n - 2];
+    const ad_loop *columns = &loops->at[loops->n - 1];
+    int64_t n = count_launches(loops);
+    int64_t plane = rows->extent * columns->extent;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t offset = (int64_t)source.offset;
+        int64_t rest = i;
+        for (int32_t k = loops->n - 3; k >= 0; k--) {
+            offset += rest % loops->at[k].extent * loops->at[k].stride;
+            rest /= loops->at[k].extent;
+        }
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_GATHER,
+            .source.offset = (uint64_t)offset,
+            .target.offset = (uint64_t)(i * plane) * loops->size,
+            .length = plane,
+            .numbers = {columns->extent, rows->stride, columns->stride,
+                        (int64_t)loops->size},
+        };
+        AD_RETURN_IF_ERR(
+            ad_route_kernel(route, source.data, target, launch, err));
+    }
+    return AD_OK;
+}
+
 /* The first element, named so that no offset is negative. */
 static ad_span
 first_element(const ad_tensor *tensor, ad_place place)
@@ -234,10 +285,25 @@ copy_staged(const ad_tensor *tensor, ad_device target,
     return send_on(&on_host, target, stream, order, out, err);
 }
 
+/* By the runtime or by a kernel. */
 static ad_status
-copy_blocks(const ad_tensor *tensor, ad_device target,
-            const ad_stream_choice *stream, char order, const blocks *plan,
-            ad_tensor_value *out, ad_error *err)
+run_work(ad_route *route, const ad_tensor *tensor, char order,
+         const blocks *plan, way how, void *target, ad_error *err)
+{
+    ad_loops elements;
+    ad_span first = first_element(tensor, route->source);
+    if (how == WAY_BLOCKS) {
+        return run_blocks(route, plan, first,
+                          ad_span_at(route->target, target, 0), err);
+    }
+    AD_RETURN_IF_ERR(ad_loops_plan(tensor, order, &elements, err));
+    return run_gather(route, &elements, first, target, err);
+}
+
+static ad_status
+copy_there(const ad_tensor *tensor, ad_device target,
+           const ad_stream_choice *stream, char order, const blocks *plan,
+           way how, ad_tensor_value *out, ad_error *err)
 {
     const ad_route_request request = {
         .source = tensor->device,
@@ -264,8 +330,7 @@ copy_blocks(const ad_tensor *tensor, ad_device target,
                                    route.keep, err);
     }
     if (status == AD_OK) {
-        status = run_blocks(&route, plan, first_element(tensor, route.source),
-                            ad_span_at(route.target, data, 0), err);
+        status = run_work(&route, tensor, order, plan, how, data, err);
     }
     if (status == AD_OK) {
         status = ad_route_finish(&route, from_host ? tensor->owner : NULL,
@@ -359,6 +424,13 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
     return AD_OK;
 }
 
+/* There is no compiler, or the driver is too old: the slower ways are left. */
+static bool
+is_about_kernels(const ad_error *err)
+{
+    return err->reason != NULL && strcmp(err->reason, "kernel") == 0;
+}
+
 ad_status
 ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
                   const ad_stream_choice *stream, char order,
@@ -384,8 +456,20 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
         return copy_staged(tensor, target, stream, order, out, err);
     }
     AD_RETURN_IF_ERR(plan_blocks(tensor, order, &plan, err));
-    AD_RETURN_IF_ERR(choose_way(tensor, target, &plan, &how, err));
+    AD_RETURN_IF_ERR(
+        choose_way(tensor, target, order, true, &plan, &how, err));
+    if (how == WAY_KERNEL) {
+        ad_error why;
+        ad_status status = copy_there(tensor, target, stream, order, &plan,
+                                      how, out, err != NULL ? err : &why);
+        if (status == AD_OK || !is_about_kernels(err != NULL ? err : &why)) {
+            return status;
+        }
+        AD_RETURN_IF_ERR(
+            choose_way(tensor, target, order, false, &plan, &how, err));
+    }
     return how == WAY_BLOCKS
-               ? copy_blocks(tensor, target, stream, order, &plan, out, err)
+               ? copy_there(tensor, target, stream, order, &plan, how, out,
+                            err)
                : copy_through_host(tensor, target, stream, order, out, err);
 }

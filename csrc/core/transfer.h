@@ -84,13 +84,12 @@ AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
                                              const ad_stream_choice *stream,
                                              int64_t *out, ad_error *err);
 
-/* Bits [bit_offset, bit_offset + length) of a bitmap on a device as bytes in
- * new memory there, with the event to wait for. */
-AD_MUST_CHECK ad_status ad_unpack_bits(ad_device device, const void *bits,
-                                       ad_owner *owner, ad_sync *sync,
-                                       int64_t bit_offset, int64_t length,
-                                       const ad_stream_choice *stream,
-                                       void **out, ad_owner **out_owner,
-                                       ad_sync **out_sync, ad_error *err);
+/* Where the offsets of the array's rows, `width` bytes each, are negative,
+ * decrease or exceed `limit`: *out is the first such row, or -1. Done where
+ * they lie; blocks. */
+AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
+                                           const void *offsets, int64_t width,
+                                           int64_t limit, int64_t *out,
+                                           ad_error *err);
 
 #endif /* AD_CORE_TRANSFER_H */

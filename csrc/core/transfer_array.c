@@ -308,22 +308,6 @@ job_clear(job *self)
     ad_plan_clear(&self->plan);
 }
 
-/* Any buffer of the tree, to ask the runtime where it lies. */
-static const void *
-any_buffer(const struct ArrowArray *node)
-{
-    const void *found = NULL;
-    for (int64_t i = 0; i < node->n_buffers && found == NULL; i++) {
-        found = node->buffers[i];
-    }
-    for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
-        found = any_buffer(node->children[i]);
-    }
-    return found == NULL && node->dictionary != NULL
-               ? any_buffer(node->dictionary)
-               : found;
-}
-
 /* Two runtimes, or two contexts that do not meet: the one brings it to the host,
  * the other one takes it. */
 static ad_status
@@ -343,7 +327,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
 {
     const ad_route_request request = {
         .source = array->device,
-        .data = any_buffer(array->node),
+        .data = ad_array_some_buffer(array),
         .sync = array->sync,
         .target = target,
         .stream = stream,

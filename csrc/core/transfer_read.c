@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/blocking.h"
 #include "core/bridge_internal.h"
 #include "core/device_owner.h"
@@ -62,14 +63,6 @@ ad_read_device(ad_device device, const void *data, ad_owner *owner,
 
 /* --- kernels -------------------------------------------------------------- */
 
-static int64_t
-items_for(int64_t n, int64_t most)
-{
-    int64_t rounded =
-        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
-    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
-}
-
 /* A kernel from `bits` to `nbytes` of new memory on the same device. On
  * success the route has begun and is yet to be finished; on failure it has
  * been abandoned. */
@@ -85,10 +78,7 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
                                    route->keep, err);
     }
     if (status == AD_OK) {
-        launch.source = ad_span_at(route->source, bits, 0);
-        launch.target = ad_span_at(route->target, *out, 0);
-        launch.n_items = route->backend == NULL ? 1 : launch.n_items;
-        status = ad_route_launch(route, &launch, err);
+        status = ad_route_kernel(route, bits, *out, launch, err);
     }
     if (status != AD_OK) {
         ad_route_abandon(route, bits_owner, NULL, *owner);
@@ -100,69 +90,50 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
 
 /* --- bits as bytes -------------------------------------------------------- */
 
-#define MAX_UNPACK_ITEMS (1 << 20)
-
 ad_status
-ad_unpack_bits(ad_device device, const void *bits, ad_owner *owner,
-               ad_sync *sync, int64_t bit_offset, int64_t length,
-               const ad_stream_choice *stream, void **out,
-               ad_owner **out_owner, ad_sync **out_sync, ad_error *err)
+ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
+               ad_made *out, ad_error *err)
 {
     const ad_route_request request = {
-        .source = device,
-        .data = bits,
-        .sync = sync,
-        .target = device,
+        .source = bits->device,
+        .data = bits->data,
+        .sync = bits->sync,
+        .target = bits->device,
         .stream = stream,
         .consumer = "making bytes of bits",
     };
     const ad_launch launch = {
         .kernel = AD_KERNEL_UNPACK_BITS,
-        .bit_offset = bit_offset,
-        .length = length,
-        .n_items = items_for((length + 7) / 8, MAX_UNPACK_ITEMS),
+        .bit_offset = bits->offset,
+        .length = bits->length,
     };
     ad_route route;
-    *out = NULL;
-    *out_owner = NULL;
-    *out_sync = NULL;
-    if (length == 0) {
+    *out = (ad_made){0};
+    if (bits->length == 0) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    AD_RETURN_IF_ERR(launch_on_bits(&route, bits, owner, launch, length, out,
-                                    out_owner, err));
-    ad_status status = ad_route_finish(&route, NULL, out_sync, err);
+    AD_RETURN_IF_ERR(launch_on_bits(&route, bits->data, bits->owner, launch,
+                                    bits->length, &out->data, &out->owner,
+                                    err));
+    ad_status status = ad_route_finish(&route, NULL, &out->sync, err);
     if (status != AD_OK) {
-        ad_route_abandon(&route, owner, NULL, *out_owner);
-        ad_owner_unref(*out_owner);
-        *out_owner = NULL;
+        ad_route_abandon(&route, bits->owner, NULL, out->owner);
+        ad_owner_unref(out->owner);
+        *out = (ad_made){0};
     }
     return status;
 }
 
 /* --- counting ------------------------------------------------------------- */
 
-/* Partial sums that the host adds up. */
-#define MAX_COUNT_ITEMS (1 << 14)
-#define WORDS_PER_ITEM 8
-
 /* Bitmaps of this size are read rather than counted where they lie: a kernel
  * takes longer than the bytes do. */
 #define SMALL_BITMAP 4096
 
-typedef struct bitmap {
-    ad_device device;
-    const void *data;
-    ad_owner *owner;
-    ad_sync *sync;
-    int64_t offset;
-    int64_t length;
-} bitmap;
-
 static ad_status
-count_small(const bitmap *self, const ad_stream_choice *stream, int64_t *zeros,
-            ad_error *err)
+count_small(const ad_bits *self, const ad_stream_choice *stream,
+            int64_t *zeros, ad_error *err)
 {
     uint8_t bytes[SMALL_BITMAP + 8];
     int64_t first = self->offset / 8;
@@ -175,60 +146,72 @@ count_small(const bitmap *self, const ad_stream_choice *stream, int64_t *zeros,
     return AD_OK;
 }
 
+/* One number of each work item: launch.n_items in new host memory. `from` says
+ * where the kernel reads. */
 static ad_status
-count_by_kernel(const bitmap *self, const ad_stream_choice *stream,
-                int64_t *zeros, ad_error *err)
+launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
+                const ad_stream_choice *stream, ad_memory **out, ad_error *err)
 {
     const ad_route_request request = {
-        .source = self->device,
-        .data = self->data,
-        .sync = self->sync,
-        .target = self->device,
+        .source = from->device,
+        .data = from->data,
+        .sync = from->sync,
+        .target = from->device,
         .stream = stream,
-        .consumer = "counting nulls",
+        .consumer = consumer,
     };
-    const ad_launch launch = {
-        .kernel = AD_KERNEL_COUNT_BITS,
-        .bit_offset = self->offset,
-        .length = self->length,
-        .n_items = items_for(self->length / (64 * WORDS_PER_ITEM) + 1,
-                             MAX_COUNT_ITEMS),
-    };
-    int64_t *sums;
+    int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
     void *partial;
-    ad_memory *memory;
     ad_owner *owner;
     ad_sync *sync = NULL;
     ad_route route;
-    int64_t nbytes = launch.n_items * (int64_t)sizeof(*sums);
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    sums = memory->data;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
     ad_status status = ad_route_open(&request, &route, err);
     if (status == AD_OK) {
-        status = launch_on_bits(&route, self->data, self->owner, launch,
+        status = launch_on_bits(&route, from->data, from->owner, launch,
                                 nbytes, &partial, &owner, err);
     }
     if (status != AD_OK) {
-        goto done;
+        goto failed;
     }
     status = ad_route_finish(&route, NULL, &sync, err);
     if (status == AD_OK) {
         const ad_stream_choice same = {true, route.stream, route.keep};
         status = read_bytes(route.place.device, partial, owner, 0,
-                            (size_t)nbytes, sync, &same, sums, err);
+                            (size_t)nbytes, sync, &same, (*out)->data, err);
     } else {
-        ad_route_abandon(&route, self->owner, NULL, owner);
+        ad_route_abandon(&route, from->owner, NULL, owner);
     }
     ad_sync_unref(sync);
     ad_owner_unref(owner);
-    *zeros = self->length;
-    for (int64_t i = 0; status == AD_OK && i < launch.n_items; i++) {
-        *zeros -= sums[i];
+    if (status == AD_OK) {
+        return AD_OK;
     }
 
-done:
-    ad_owner_unref(&memory->base);
+failed:
+    ad_owner_unref(&(*out)->base);
     return status;
+}
+
+static ad_status
+count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
+                int64_t *zeros, ad_error *err)
+{
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .bit_offset = self->offset,
+        .length = self->length,
+        .n_items = ad_kernel_items(AD_KERNEL_COUNT_BITS, self->length),
+    };
+    ad_memory *sums;
+    AD_RETURN_IF_ERR(
+        launch_and_read(self, launch, "counting nulls", stream, &sums, err));
+    *zeros = self->length;
+    for (int64_t i = 0; i < launch.n_items; i++) {
+        *zeros -= ((const int64_t *)sums->data)[i];
+    }
+    ad_owner_unref(&sums->base);
+    return AD_OK;
 }
 
 ad_status
@@ -237,7 +220,7 @@ ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
                          const ad_stream_choice *stream, int64_t *out,
                          ad_error *err)
 {
-    const bitmap self = {
+    const ad_bits self = {
         .device = array->device,
         .data = data,
         .owner = array->owner,
@@ -270,4 +253,51 @@ ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
     }
     return ad_bitmap_count_zeros_of(array, validity, array->offset,
                                     array->length, stream, out, err);
+}
+
+/* --- offsets --------------------------------------------------------------- */
+
+ad_status
+ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
+                   int64_t limit, int64_t *out, ad_error *err)
+{
+    static const char consumer[] = "checking offsets";
+    const ad_bits from = {
+        .device = array->device,
+        .data = offsets,
+        .owner = array->owner,
+        .sync = array->sync,
+    };
+    bool is_host = ad_host_accessible(array->device);
+    int64_t first = array->length + 1;
+    ad_launch launch = {
+        .kernel = AD_KERNEL_CHECK_OFFSETS,
+        .source = {.data = (void *)offsets,
+                   .offset = (uint64_t)(array->offset * width)},
+        .length = array->length,
+        .numbers = {width, limit},
+        .n_items =
+            is_host ? 1
+                    : ad_kernel_items(AD_KERNEL_CHECK_OFFSETS, array->length),
+    };
+    *out = -1;
+    if (array->length == 0) {
+        return AD_OK;
+    }
+    if (is_host) {
+        launch.target.data = &first;
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        ad_kernel_run_on_host(&launch);
+    } else {
+        ad_memory *found;
+        AD_RETURN_IF_ERR(
+            launch_and_read(&from, launch, consumer, NULL, &found, err));
+        for (int64_t i = 0; i < launch.n_items; i++) {
+            int64_t row = ((const int64_t *)found->data)[i];
+            first = row < first ? row : first;
+        }
+        ad_owner_unref(&found->base);
+    }
+    *out = first < array->length ? first : -1;
+    return AD_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "core/blocking.h"
 #include "core/device_memory.h"
+#include "core/device_owner.h"
 #include "core/memory.h"
 #include "core/parked.h"
 
@@ -12,6 +13,27 @@ ad_is_host_memory(ad_device device)
 {
     uint32_t wanted = AD_HOST_READS | AD_NO_STREAMS;
     return (ad_device_traits(device.type) & wanted) == wanted;
+}
+
+static const void *
+some_buffer(const struct ArrowArray *node)
+{
+    const void *found = NULL;
+    for (int64_t i = 0; i < node->n_buffers && found == NULL; i++) {
+        found = node->buffers[i];
+    }
+    for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
+        found = some_buffer(node->children[i]);
+    }
+    return found == NULL && node->dictionary != NULL
+               ? some_buffer(node->dictionary)
+               : found;
+}
+
+const void *
+ad_array_some_buffer(const ad_array *array)
+{
+    return some_buffer(array->node);
 }
 
 static bool
@@ -201,6 +223,41 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
                : order_after(out, request->sync, request->consumer, err);
 }
 
+static ad_status
+fail_context(const ad_route_request *memory, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "bring one of them to the other's context in the producing "
+            "library",
+            "two memories of one device are of two contexts, and %s needs "
+            "both",
+            memory->consumer);
+    ad_error_device(err, memory->source);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_route_use(ad_route *self, const ad_route_request *memory, ad_owner *owner,
+             ad_error *err)
+{
+    ad_place place;
+    if (self->backend == NULL) {
+        return ad_sync_wait(memory->sync, memory->consumer, err);
+    }
+    if (memory->data != NULL &&
+        (ad_device_traits(memory->source.type) & AD_QUEUES) != 0) {
+        AD_RETURN_IF_ERR(source_place(self->backend, memory, &place, err));
+        if (place.context != self->place.context) {
+            return fail_context(memory, err);
+        }
+    }
+    AD_RETURN_IF_ERR(
+        ad_sync_require_no_capture(memory->sync, memory->consumer, err));
+    AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->consumer, err));
+    return ad_owner_note_use(owner, self->place, self->stream, self->keep,
+                             err);
+}
+
 /* --- the work ----------------------------------------------------------- */
 
 ad_status
@@ -293,13 +350,35 @@ ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
     return status;
 }
 
-ad_status
-ad_route_launch(ad_route *self, const ad_launch *launch, ad_error *err)
+/* What one step of a work item does, and how many items there are at most:
+ * those whose results the host reads are few. */
+static const struct {
+    int64_t per_item;
+    int64_t most;
+} work[AD_N_KERNELS] = {
+    [AD_KERNEL_UNPACK_BITS] = {8, 1 << 20},
+    [AD_KERNEL_COUNT_BITS] = {64 * 8, 1 << 14},
+    [AD_KERNEL_PACK_BITS] = {8, 1 << 20},
+    [AD_KERNEL_COPY_BITS] = {64, 1 << 20},
+    [AD_KERNEL_FILL_NULLS] = {64, 1 << 20},
+    [AD_KERNEL_GATHER] = {1, 1 << 20},
+    [AD_KERNEL_CHECK_OFFSETS] = {8, 1 << 14},
+    [AD_KERNEL_ADD] = {1, 1 << 20},
+};
+
+int64_t
+ad_kernel_items(ad_kernel kernel, int64_t length)
 {
-    if (self->backend == NULL) {
-        ad_kernel_run_on_host(launch);
-        return AD_OK;
-    }
+    int64_t most = work[kernel].most;
+    int64_t n = length / work[kernel].per_item + 1;
+    int64_t rounded =
+        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
+    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
+}
+
+static ad_status
+launch_on_device(ad_route *self, const ad_launch *launch, ad_error *err)
+{
     self->has_begun = true;
     forget_last(self);
     /* The first one may have to be built. */
@@ -308,6 +387,28 @@ ad_route_launch(ad_route *self, const ad_launch *launch, ad_error *err)
         self->backend->launch(self->place, self->stream, launch, err);
     ad_blocking_end(ticket);
     return status;
+}
+
+ad_status
+ad_route_kernel(ad_route *self, const void *source, void *target,
+                ad_launch launch, ad_error *err)
+{
+    if (launch.length == 0) {
+        return AD_OK;
+    }
+    launch.source =
+        ad_span_at(self->source, source, (int64_t)launch.source.offset);
+    launch.target =
+        ad_span_at(self->target, target, (int64_t)launch.target.offset);
+    if (self->backend == NULL) {
+        launch.n_items = 1;
+        ad_kernel_run_on_host(&launch);
+        return AD_OK;
+    }
+    if (launch.n_items == 0) {
+        launch.n_items = ad_kernel_items(launch.kernel, launch.length);
+    }
+    return launch_on_device(self, &launch, err);
 }
 
 /* --- the end ------------------------------------------------------------ */

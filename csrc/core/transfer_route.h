@@ -41,6 +41,9 @@ typedef struct ad_route {
 /* Host memory of any kind, which no device can move away. */
 bool ad_is_host_memory(ad_device device);
 
+/* Any buffer of the tree, to ask the runtime where it lies; or NULL. */
+const void *ad_array_some_buffer(const ad_array *array);
+
 /* Two runtimes have to meet in host memory. */
 bool ad_route_is_staged(ad_device source, ad_device target);
 
@@ -59,9 +62,22 @@ AD_MUST_CHECK ad_status ad_route_copy(ad_route *route,
                                       const ad_block_copy *copy,
                                       ad_error *err);
 
-AD_MUST_CHECK ad_status ad_route_launch(ad_route *route,
-                                        const ad_launch *launch,
+/* The work to come reads or writes this memory of the request's source device,
+ * too: it is done after `sync`, and `owner` notes the use. `data` may be NULL.
+ * AD_ERR_EXCHANGE, "stream", for memory of another context. */
+AD_MUST_CHECK ad_status ad_route_use(ad_route *route,
+                                     const ad_route_request *memory,
+                                     ad_owner *owner, ad_error *err);
+
+/* A kernel from `source` to `target`; the launch's spans say the offsets only,
+ * its number of work items may be 0: as many as are good. No launch where
+ * there is nothing to do. */
+AD_MUST_CHECK ad_status ad_route_kernel(ad_route *route, const void *source,
+                                        void *target, ad_launch launch,
                                         ad_error *err);
+
+/* As many work items as are good for `length` bits, rows or elements. */
+int64_t ad_kernel_items(ad_kernel kernel, int64_t length);
 
 /* After the last copy. *out is what to wait for; NULL where the result is in
  * host memory, for which the host waited. `host` keeps host memory that was

@@ -161,10 +161,9 @@ set_bits(ad_piece *piece, const ad_array *view)
     set_bytes(piece, view->offset / 8, (view->offset + view->length + 7) / 8);
 }
 
-/* Producers disagree on where the sizes of a view's buffers are: what the
- * device's runtime does not know is host memory. */
-static ad_status
-is_on_host(const ad_array *view, const void *data, bool *out, ad_error *err)
+ad_status
+ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
+                     ad_error *err)
 {
     const struct ad_backend *backend;
     ad_memory_info info;
@@ -195,7 +194,8 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
     if (sizes_piece->source == NULL || n_data <= 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(is_on_host(view, sizes_piece->source, &on_host, err));
+    AD_RETURN_IF_ERR(
+        ad_sizes_are_on_host(view, sizes_piece->source, &on_host, err));
     AD_RETURN_IF_ERR(make_host(plan, n_data * 8, &sizes, err));
     if (on_host) {
         AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "a copy", err));

@@ -41,4 +41,10 @@ AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array, ad_plan *out,
                                      ad_error *err);
 void ad_plan_clear(ad_plan *plan);
 
+/* Producers disagree on where the sizes of a view's buffers are: what the
+ * device's runtime does not know is host memory. */
+AD_MUST_CHECK ad_status ad_sizes_are_on_host(const ad_array *view,
+                                             const void *data, bool *out,
+                                             ad_error *err);
+
 #endif /* AD_CORE_TRANSFER_TREE_H */

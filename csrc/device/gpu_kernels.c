@@ -118,6 +118,8 @@ launch_inside(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
     void *parameters[] = {
         &copy.source.data,   &copy.source.offset, &copy.target.data,
         &copy.target.offset, &copy.bit_offset,    &copy.length,
+        &copy.numbers[0],    &copy.numbers[1],    &copy.numbers[2],
+        &copy.numbers[3],
     };
     /* n_items is at most AD_KERNEL_GROUP, or a multiple of it. */
     int64_t block =

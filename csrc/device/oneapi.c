@@ -470,17 +470,26 @@ oneapi_launch(ad_place place, ad_stream stream, const ad_launch *launch,
     AD_RETURN_IF_ERR(find_kernel(space, launch->kernel, &kernel, err));
     AD_RETURN_IF_ERR(keep_order(place, queue_of(stream), err));
 
-    int64_t source_offset = (int64_t)launch->source.offset;
-    int64_t target_offset = (int64_t)launch->target.offset;
-    int64_t bit_offset = launch->bit_offset;
-    int64_t length = launch->length;
+    ad_launch copy = *launch;
+    int64_t *p = copy.numbers;
     /* Pointers are passed as such, numbers by their address. */
-    void *arguments[] = {launch->source.data, &source_offset,
-                         launch->target.data, &target_offset,
-                         &bit_offset,         &length};
+    void *arguments[] = {
+        copy.source.data,
+        &copy.source.offset,
+        copy.target.data,
+        &copy.target.offset,
+        &copy.bit_offset,
+        &copy.length,
+        &p[0],
+        &p[1],
+        &p[2],
+        &p[3],
+    };
     static const ad_sycl_arg_type types[] = {
         AD_SYCL_ARG_POINTER, AD_SYCL_ARG_INT64, AD_SYCL_ARG_POINTER,
-        AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64, AD_SYCL_ARG_INT64};
+        AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64, AD_SYCL_ARG_INT64,
+        AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64, AD_SYCL_ARG_INT64,
+        AD_SYCL_ARG_INT64};
     size_t range[3] = {(size_t)launch->n_items, 1, 1};
     ad_sycl_event done = ad_sycl.Queue_SubmitRange(
         kernel, queue_of(stream), arguments, types,

@@ -360,10 +360,15 @@ set_arguments(ad_cl_kernel kernel, const ad_launch *launch, const view *target,
         {sizeof(launch->bit_offset), &launch->bit_offset},
         {sizeof(launch->length), &launch->length},
     };
+    const uint32_t n = sizeof(arguments) / sizeof(arguments[0]);
     int32_t code = AD_CL_SUCCESS;
-    for (uint32_t i = 0; i < 6 && code == AD_CL_SUCCESS; i++) {
+    for (uint32_t i = 0; i < n && code == AD_CL_SUCCESS; i++) {
         code = ad_cl.SetKernelArg(kernel, i, arguments[i].size,
                                   arguments[i].value);
+    }
+    for (uint32_t i = 0; i < AD_N_NUMBERS && code == AD_CL_SUCCESS; i++) {
+        code = ad_cl.SetKernelArg(kernel, n + i, sizeof(launch->numbers[i]),
+                                  &launch->numbers[i]);
     }
     return code;
 }
@@ -400,21 +405,6 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
     return AD_OK;
 }
 
-/* Bytes of a span that a kernel reads or writes, at most. */
-static size_t
-source_size(const ad_launch *launch)
-{
-    return (size_t)(launch->bit_offset + launch->length + 7) / 8;
-}
-
-static size_t
-target_size(const ad_launch *launch)
-{
-    return launch->kernel == AD_KERNEL_UNPACK_BITS
-               ? (size_t)launch->length
-               : (size_t)launch->n_items * sizeof(int64_t);
-}
-
 ad_status
 ad_opencl_launch(ad_place place, ad_stream stream, const ad_launch *launch,
                  ad_error *err)
@@ -423,10 +413,10 @@ ad_opencl_launch(ad_place place, ad_stream stream, const ad_launch *launch,
     view target, source;
     (void)place;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
-    AD_RETURN_IF_ERR(
-        open_view(&queue, &launch->target, target_size(launch), &target, err));
-    ad_status status =
-        open_view(&queue, &launch->source, source_size(launch), &source, err);
+    AD_RETURN_IF_ERR(open_view(&queue, &launch->target,
+                               ad_launch_target_size(launch), &target, err));
+    ad_status status = open_view(&queue, &launch->source,
+                                 ad_launch_source_size(launch), &source, err);
     if (status == AD_OK) {
         status = run_kernel(&queue, launch, &target, &source, err);
         close_view(&source);

@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "device/cpu_x86.h"
 #include "kernels/kernels_ptx.h"
 
 /* --- the text for others --------------------------------------------------- */
@@ -12,22 +13,40 @@
 #define PARAMETERS                                                            \
     "#define AD_PARAMETERS AD_GLOBAL const ad_byte *source, "                 \
     "ad_i64 source_offset, AD_GLOBAL ad_byte *target, "                       \
-    "ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length\n"
+    "ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, "                \
+    "ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3\n"
 
-/* What devices do alike: stores that are not aligned are done in bytes, and
- * popcount is an instruction. */
-#define DEVICE_HELPERS                                                        \
-    "AD_FUNCTION void\n"                                                      \
-    "ad_store_8(AD_GLOBAL ad_byte *to, ad_u64 value)\n"                       \
+/* What devices do alike: what is not aligned is done in bytes, and popcount is
+ * an instruction. */
+#define DEVICE_ACCESS(SIZE, TYPE)                                             \
+    "AD_FUNCTION ad_u64\n"                                                    \
+    "ad_load_" SIZE "(AD_GLOBAL const ad_byte *from)\n"                       \
     "{\n"                                                                     \
-    "    if (((ad_u64)to & 7) == 0) {\n"                                      \
-    "        *(AD_GLOBAL ad_u64 *)to = value;\n"                              \
+    "    ad_u64 value = 0;\n"                                                 \
+    "    if (((ad_u64)from & (" SIZE " - 1)) == 0) {\n"                       \
+    "        return *(AD_GLOBAL const " TYPE " *)from;\n"                     \
+    "    }\n"                                                                 \
+    "    for (int i = 0; i < " SIZE "; i++) {\n"                              \
+    "        value |= (ad_u64)from[i] << (8 * i);\n"                          \
+    "    }\n"                                                                 \
+    "    return value;\n"                                                     \
+    "}\n"                                                                     \
+    "AD_FUNCTION void\n"                                                      \
+    "ad_store_" SIZE "(AD_GLOBAL ad_byte *to, ad_u64 value)\n"                \
+    "{\n"                                                                     \
+    "    if (((ad_u64)to & (" SIZE " - 1)) == 0) {\n"                         \
+    "        *(AD_GLOBAL " TYPE " *)to = (" TYPE ")value;\n"                  \
     "        return;\n"                                                       \
     "    }\n"                                                                 \
-    "    for (int i = 0; i < 8; i++) {\n"                                     \
+    "    for (int i = 0; i < " SIZE "; i++) {\n"                              \
     "        to[i] = (ad_byte)(value >> (8 * i));\n"                          \
     "    }\n"                                                                 \
-    "}\n"                                                                     \
+    "}\n"
+
+#define DEVICE_HELPERS                                                        \
+    DEVICE_ACCESS("2", "ad_u16")                                              \
+    DEVICE_ACCESS("4", "ad_u32")                                              \
+    DEVICE_ACCESS("8", "ad_u64")                                              \
     "AD_FUNCTION ad_i64\n"                                                    \
     "ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first,\n"        \
     "                  ad_i64 n, ad_i64 step)\n"                              \
@@ -43,6 +62,8 @@ static const char opencl_text[] =
     "typedef uchar ad_byte;\n"
     "typedef long ad_i64;\n"
     "typedef ulong ad_u64;\n"
+    "typedef uint ad_u32;\n"
+    "typedef ushort ad_u16;\n"
     "#define AD_KERNEL __kernel\n"
     "#define AD_FUNCTION static\n"
     "#define AD_GLOBAL __global\n"
@@ -56,6 +77,8 @@ static const char hip_text[] =
     "typedef unsigned char ad_byte;\n"
     "typedef long long ad_i64;\n"
     "typedef unsigned long long ad_u64;\n"
+    "typedef unsigned int ad_u32;\n"
+    "typedef unsigned short ad_u16;\n"
     "#define AD_KERNEL extern \"C\" __global__\n"
     "#define AD_FUNCTION static __device__\n"
     "#define AD_GLOBAL\n"
@@ -93,21 +116,33 @@ ad_kernels_ptx(void)
 #define AD_GLOBAL
 #define AD_ITEM item
 #define AD_ITEMS n_items
+/* No kernel needs all of them. */
+#define NUMBER __attribute__((unused)) ad_i64
 #define AD_PARAMETERS                                                         \
     const ad_byte *source, ad_i64 source_offset, ad_byte *target,             \
-        ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, ad_i64 item,  \
-        ad_i64 n_items
+        ad_i64 target_offset, NUMBER bit_offset, ad_i64 length, NUMBER p0,    \
+        NUMBER p1, NUMBER p2, NUMBER p3, ad_i64 item, ad_i64 n_items
 
 typedef unsigned char ad_byte;
 typedef int64_t ad_i64;
 typedef uint64_t ad_u64;
 
-static inline void
-ad_store_8(ad_byte *to, ad_u64 value)
-{
-    value = htole64(value);
-    memcpy(to, &value, 8);
-}
+#define ACCESS(SIZE, TYPE, TO_HOST, TO_LITTLE)                                \
+    static inline ad_u64 ad_load_##SIZE(const ad_byte *from)                  \
+    {                                                                         \
+        TYPE value;                                                           \
+        memcpy(&value, from, SIZE);                                           \
+        return TO_HOST(value);                                                \
+    }                                                                         \
+    static inline void ad_store_##SIZE(ad_byte *to, ad_u64 wide)              \
+    {                                                                         \
+        TYPE value = TO_LITTLE((TYPE)wide);                                   \
+        memcpy(to, &value, SIZE);                                             \
+    }
+
+ACCESS(2, uint16_t, le16toh, htole16)
+ACCESS(4, uint32_t, le32toh, htole32)
+ACCESS(8, uint64_t, le64toh, htole64)
 
 /* Not every processor that this may run on has an instruction for it, so the
  * words are first added up, bit by bit, four to a step; as vectors, for which
@@ -165,7 +200,8 @@ ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 {
     ad_i64 total = 0;
     if (step == 1) {
-        return popcount_run(words + first, n - first);
+        return ad_x86_has_avx2() ? ad_x86_popcount(words + first, n - first)
+                                 : popcount_run(words + first, n - first);
     }
     for (ad_i64 i = first; i < n; i += step) {
         total += __builtin_popcountll(words[i]);
@@ -183,6 +219,12 @@ static const struct {
 } kernels[AD_N_KERNELS] = {
     [AD_KERNEL_UNPACK_BITS] = {"ad_unpack_bits", ad_unpack_bits},
     [AD_KERNEL_COUNT_BITS] = {"ad_count_bits", ad_count_bits},
+    [AD_KERNEL_PACK_BITS] = {"ad_pack_bits", ad_pack_bits},
+    [AD_KERNEL_COPY_BITS] = {"ad_copy_bits", ad_copy_bits},
+    [AD_KERNEL_FILL_NULLS] = {"ad_fill_nulls", ad_fill_nulls},
+    [AD_KERNEL_GATHER] = {"ad_gather", ad_gather},
+    [AD_KERNEL_CHECK_OFFSETS] = {"ad_check_offsets", ad_check_offsets},
+    [AD_KERNEL_ADD] = {"ad_add", ad_add},
 };
 
 const char *
@@ -191,13 +233,164 @@ ad_kernel_name(ad_kernel kernel)
     return kernels[kernel].name;
 }
 
-void
-ad_kernel_run_on_host(const ad_launch *launch)
+static int64_t
+bytes_of_bits(int64_t n)
 {
+    return (n + 7) / 8;
+}
+
+/* From the first of a matrix' elements to behind the last one of them. */
+static int64_t
+gathered_size(const ad_launch *launch)
+{
+    const int64_t *p = launch->numbers;
+    int64_t n_rows = (launch->length + p[0] - 1) / p[0];
+    int64_t n_columns = launch->length < p[0] ? launch->length : p[0];
+    int64_t size = p[3];
+    size += p[1] > 0 ? (n_rows - 1) * p[1] : 0;
+    size += p[2] > 0 ? (n_columns - 1) * p[2] : 0;
+    return size;
+}
+
+size_t
+ad_launch_source_size(const ad_launch *launch)
+{
+    const int64_t *p = launch->numbers;
+    int64_t n = launch->length;
+    switch (launch->kernel) {
+        case AD_KERNEL_PACK_BITS:
+            return (size_t)n;
+        case AD_KERNEL_GATHER:
+            return (size_t)gathered_size(launch);
+        case AD_KERNEL_CHECK_OFFSETS:
+            return (size_t)((n + 1) * p[0]);
+        case AD_KERNEL_ADD:
+            return (size_t)(n * p[0]);
+        default:
+            return (size_t)bytes_of_bits(launch->bit_offset + n);
+    }
+}
+
+size_t
+ad_launch_target_size(const ad_launch *launch)
+{
+    const int64_t *p = launch->numbers;
+    int64_t n = launch->length;
+    switch (launch->kernel) {
+        case AD_KERNEL_UNPACK_BITS:
+            return (size_t)n;
+        case AD_KERNEL_PACK_BITS:
+            return (size_t)bytes_of_bits(launch->bit_offset + n);
+        case AD_KERNEL_COPY_BITS:
+            return (size_t)bytes_of_bits(p[0] + n);
+        case AD_KERNEL_FILL_NULLS:
+            return (size_t)((p[1] > 0 ? n * p[1] : n / -p[1]) * p[0]);
+        case AD_KERNEL_GATHER:
+            return (size_t)(n * p[3]);
+        case AD_KERNEL_ADD:
+            return (size_t)(n * p[0]);
+        default: /* a number of each work item */
+            return (size_t)launch->n_items * sizeof(int64_t);
+    }
+}
+
+static void
+run_text(const ad_launch *launch)
+{
+    const int64_t *p = launch->numbers;
     for (int64_t item = 0; item < launch->n_items; item++) {
         kernels[launch->kernel].run(
             launch->source.data, (int64_t)launch->source.offset,
             launch->target.data, (int64_t)launch->target.offset,
-            launch->bit_offset, launch->length, item, launch->n_items);
+            launch->bit_offset, launch->length, p[0], p[1], p[2], p[3], item,
+            launch->n_items);
+    }
+}
+
+/* The first `n` bits, rows or elements are done. */
+static void
+advance(ad_launch *self, int64_t n)
+{
+    self->length -= n;
+    self->bit_offset += n;
+    switch (self->kernel) {
+        case AD_KERNEL_UNPACK_BITS:
+            self->target.offset += (uint64_t)n;
+            break;
+        case AD_KERNEL_PACK_BITS:
+            self->source.offset += (uint64_t)n;
+            break;
+        case AD_KERNEL_COPY_BITS:
+            self->numbers[0] += n;
+            break;
+        case AD_KERNEL_FILL_NULLS:
+            self->target.offset += (uint64_t)(n * self->numbers[0]);
+            break;
+        default:
+            break;
+    }
+}
+
+/* Up to a whole byte of the target's bits. */
+static void
+run_head(ad_launch *self, int64_t target_bit)
+{
+    ad_launch head = *self;
+    head.length = (8 - target_bit % 8) % 8;
+    head.length = head.length < self->length ? head.length : self->length;
+    if (head.length > 0) {
+        run_text(&head);
+        advance(self, head.length);
+    }
+}
+
+/* As much as there are instructions for. */
+static void
+run_fast(ad_launch *self)
+{
+    const ad_byte *source = (ad_byte *)self->source.data + self->source.offset;
+    ad_byte *target = (ad_byte *)self->target.data + self->target.offset;
+    const int64_t *p = self->numbers;
+    int64_t bit = self->bit_offset;
+    int64_t n = self->length;
+    switch (self->kernel) {
+        case AD_KERNEL_UNPACK_BITS:
+            advance(self, ad_x86_unpack(source, bit, target, n));
+            break;
+        case AD_KERNEL_PACK_BITS:
+            advance(self, ad_x86_pack(source, target + bit / 8, n, p[0] != 0));
+            break;
+        case AD_KERNEL_COPY_BITS:
+            advance(self, ad_x86_copy_bits(source, bit, target + p[0] / 8, n));
+            break;
+        case AD_KERNEL_FILL_NULLS:
+            advance(self,
+                    ad_x86_fill(source, bit, target, n, p[0], (uint64_t)p[2]));
+            break;
+        default:
+            break;
+    }
+}
+
+void
+ad_kernel_run_on_host(const ad_launch *launch)
+{
+    ad_launch rest = *launch;
+    bool is_whole = launch->n_items == 1 && ad_x86_has_avx2();
+    if (is_whole && rest.kernel == AD_KERNEL_PACK_BITS) {
+        run_head(&rest, rest.bit_offset);
+    } else if (is_whole && rest.kernel == AD_KERNEL_COPY_BITS) {
+        is_whole = rest.numbers[1] == AD_BITS_COPY;
+        if (is_whole) {
+            run_head(&rest, rest.numbers[0]);
+        }
+    } else if (rest.kernel == AD_KERNEL_FILL_NULLS) {
+        is_whole = is_whole && rest.numbers[1] == 1;
+    }
+    if (is_whole) {
+        run_fast(&rest);
+    }
+    if (rest.length > 0) {
+        run_text(&rest);
     }
 }

@@ -13,7 +13,8 @@
 
 /* All kernels have the parameters of ad_launch:
  *   (const uchar *source, long source_offset, uchar *target,
- *    long target_offset, long bit_offset, long length)
+ *    long target_offset, long bit_offset, long length,
+ *    long p0, long p1, long p2, long p3)
  * with the offsets in bytes. */
 typedef enum ad_kernel {
     /* target[i] = bit (bit_offset + i) of source, as a byte of 0 or 1. */
@@ -22,19 +23,56 @@ typedef enum ad_kernel {
      * bit_offset + length) and writes an int64 to target[w], which is aligned
      * to 8 bytes. */
     AD_KERNEL_COUNT_BITS,
+    /* Bit (bit_offset + i) of target = source[i] != 0, or with p0 not 0 its
+     * opposite. The other bits of the first and of the last byte become 0. */
+    AD_KERNEL_PACK_BITS,
+    /* Bits [bit_offset, bit_offset + length) of source go to [p0, p0 + length)
+     * of target; p1 says how (ad_bits_operation). All others stay. */
+    AD_KERNEL_COPY_BITS,
+    /* Put the value p2, p3 into target where bit (bit_offset + row) of source
+     * is 0. p0: bytes per element: 1, 2, 4, 8 or 16. p1: elements per row, or,
+     * negative, rows per element. p2: the first 8 bytes of the value, which a
+     * shorter one is repeated in; p3: the next. `length` counts rows. */
+    AD_KERNEL_FILL_NULLS,
+    /* target[i] = the element of source at row i / p0, column i % p0, of p3
+     * bytes; from row to row there are p1 bytes, from column to column p2. */
+    AD_KERNEL_GATHER,
+    /* Source has length + 1 offsets of p0 (4 or 8) bytes, none of which may be
+     * negative, smaller than the one before, or larger than p1. Each work item
+     * w writes an int64 to target[w], aligned to 8 bytes: the first of its
+     * rows that this is not true of, else length + 1. */
+    AD_KERNEL_CHECK_OFFSETS,
+    /* target[i] = source[i] + p1, integers of p0 (1, 2, 4 or 8) bytes that
+     * wrap. Source and target may be the same. */
+    AD_KERNEL_ADD,
     AD_N_KERNELS
 } ad_kernel;
+
+typedef enum ad_bits_operation {
+    AD_BITS_COPY,
+    AD_BITS_AND,  /* with what is there */
+    AD_BITS_ONES, /* source is not looked at */
+    AD_BITS_ZEROS /* nor here */
+} ad_bits_operation;
+
+#define AD_N_NUMBERS 4
 
 typedef struct ad_launch {
     ad_kernel kernel;
     ad_span source;
     ad_span target;
     int64_t bit_offset;
-    int64_t length;  /* > 0 */
+    int64_t length;                /* > 0 */
+    int64_t numbers[AD_N_NUMBERS]; /* p0 to p3 */
     int64_t n_items; /* work items; the kernel loops with their number as
                         stride. At most AD_KERNEL_GROUP, or a multiple of it:
                         exactly so many run, with no test in the kernel */
 } ad_launch;
+
+/* Bytes behind the offset of each span that the kernel reads and writes, at
+ * most; a gather with negative strides reads bytes before it, too. */
+size_t ad_launch_source_size(const ad_launch *launch);
+size_t ad_launch_target_size(const ad_launch *launch);
 
 /* Work items of one group (CUDA: block) at most. */
 #define AD_KERNEL_GROUP 256

@@ -8,7 +8,17 @@ static const ad_interface_rules rules = {
     .max_version = 3,
     .shows_byte_order = true,
     .shows_address_always = true,
+    .is_host = true,
+    .has_mask = true,
 };
+
+static ad_import_result
+make_tensor(ad_state *state, PyObject *object, const ad_request *request,
+            ad_interface *in, ad_tensor_value *out)
+{
+    (void)request;
+    return ad_interface_tensor(state, object, in, AD_CPU, out);
+}
 
 static ad_import_result
 import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
@@ -21,12 +31,16 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
         return result;
     }
     out->is_array = false;
-    result = ad_interface_tensor(state, object, &in, AD_CPU, &out->tensor);
-    ad_interface_clear(&in);
-    if (result != AD_IMPORT_DONE) {
-        return result;
+    result = make_tensor(state, object, request, &in, &out->tensor);
+    if (result == AD_IMPORT_DONE) {
+        result = ad_finish_elements(state, request, &in.element, out);
     }
-    return ad_finish_tensor(state, request, &out->tensor);
+    if (result == AD_IMPORT_DONE) {
+        result = ad_interface_add_mask(state, request, &rules, &in,
+                                       make_tensor, out);
+    }
+    ad_interface_clear(&in);
+    return result;
 }
 
 static PyObject *

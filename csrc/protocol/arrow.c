@@ -1,6 +1,7 @@
 #include "protocol/arrow.h"
 
 #include "core/extension.h"
+#include "core/relabel.h"
 
 /* --- as a consumer --------------------------------------------------------- */
 
@@ -158,8 +159,21 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
         ad_raise(state, &err);
         return -1;
     }
-    bool are_bools = theirs.id == AD_TYPE_BOOL && is_bool8(schema.node);
-    if (!are_bools && family_of(ours.id) != family_of(theirs.id)) {
+    bool are_alike =
+        (theirs.id == AD_TYPE_BOOL && is_bool8(schema.node)) ||
+        ad_relabel_fits_type(schema.node, wanted, AD_RELABEL_STORAGE);
+    int64_t n_fields = values_of(schema.node)->n_children;
+    int64_t n_wanted = values_of(wanted)->n_children;
+    if (ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT &&
+        n_fields != n_wanted) {
+        ad_raise_exchange(state, "requested_schema",
+                          "leave requested_schema out and select afterwards",
+                          "requested_schema has %lld fields, but the data "
+                          "have %lld",
+                          (long long)n_wanted, (long long)n_fields);
+        return -1;
+    }
+    if (!are_alike && family_of(ours.id) != family_of(theirs.id)) {
         ad_raise_exchange(state, "requested_schema",
                           "leave requested_schema out and convert afterwards",
                           "requested_schema has the format \"%s\", which is "
@@ -168,6 +182,43 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
         return -1;
     }
     return 0;
+}
+
+int
+ad_arrow_answer(ad_state *state, const ad_array *array, PyObject *requested,
+                ad_array *out)
+{
+    const struct ArrowSchema *wanted;
+    ad_schema schema;
+    ad_error err;
+    bool is_same;
+    if (requested == NULL) {
+        return 0;
+    }
+    if (ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        return -1;
+    }
+    wanted = ad_capsule_get(state, requested, AD_CAPSULE_SCHEMA,
+                            "requested_schema");
+    ad_status status = ad_schema_equal(array->schema.node, wanted, true, true,
+                                       &is_same, &err);
+    int64_t null_count = ad_array_has_no_nulls(array) ? 0 : array->null_count;
+    if (status == AD_OK &&
+        (is_same || ad_relabel_check(array, null_count, wanted,
+                                     AD_RELABEL_STORAGE) != AD_RELABEL_FITS)) {
+        return 0;
+    }
+    if (status == AD_OK) {
+        status = ad_schema_copy(wanted, &schema, &err);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    ad_array_share(array, out);
+    ad_schema_unref(out->schema);
+    out->schema = schema;
+    return 1;
 }
 
 int

@@ -26,6 +26,13 @@ int ad_arrow_parse(ad_state *state, const ad_signature *signature,
 int ad_arrow_check_requested(ad_state *state, ad_schema schema,
                              PyObject *requested);
 
+/* The same for an array, which is relabelled where that is all it takes: 1 with
+ * the answer in *out, which has references of its own; 0 where the array
+ * itself is the answer (the best that can be done, or what was asked for);
+ * -1 with an exception. No data are touched. */
+int ad_arrow_answer(ad_state *state, const ad_array *array,
+                    PyObject *requested, ad_array *out);
+
 /* The host waits for the data of a struct that cannot say that it would have
  * to; `method` is for the message. 0, or -1 with an exception. */
 int ad_arrow_wait(ad_state *state, const ad_array *array, const char *method);

@@ -175,6 +175,29 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
     return pair;
 }
 
+/* The answer to who asks for a schema, or for none. */
+static PyObject *
+export_requested(ad_state *state, const ad_array *array, PyObject *requested,
+                 ad_capsule_kind kind, PyObject **cache)
+{
+    ad_array answer;
+    PyObject *unkept = NULL;
+    if (requested == NULL) {
+        return export_pair(state, array, kind, cache);
+    }
+    int is_other = ad_arrow_answer(state, array, requested, &answer);
+    if (is_other == 0) {
+        return export_pair(state, array, kind, cache);
+    }
+    if (is_other < 0) {
+        return NULL;
+    }
+    PyObject *pair = export_pair(state, &answer, kind, &unkept);
+    Py_XDECREF(unkept);
+    ad_array_clear(&answer);
+    return pair;
+}
+
 static const ad_signature device_array_signature = {
     .function = "__arrow_c_device_array__()",
     .n_positional = 1,
@@ -198,12 +221,11 @@ array_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
     if (ad_arrow_parse(state, &device_array_signature, args, n_args, kwnames,
-                       &requested) < 0 ||
-        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+                       &requested) < 0) {
         return NULL;
     }
-    return export_pair(state, array, AD_CAPSULE_DEVICE_ARRAY,
-                       &((ad_array_object *)self)->schema_capsule);
+    return export_requested(state, array, requested, AD_CAPSULE_DEVICE_ARRAY,
+                            &((ad_array_object *)self)->schema_capsule);
 }
 
 static PyObject *
@@ -215,12 +237,11 @@ array_host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     PyObject *requested;
     if (ad_arrow_parse(state, &array_signature, args, n_args, kwnames,
                        &requested) < 0 ||
-        ad_arrow_check_requested(state, array->schema, requested) < 0 ||
         ad_arrow_wait(state, array, "__arrow_c_array__()") < 0) {
         return NULL;
     }
-    return export_pair(state, array, AD_CAPSULE_ARRAY,
-                       &((ad_array_object *)self)->schema_capsule);
+    return export_requested(state, array, requested, AD_CAPSULE_ARRAY,
+                            &((ad_array_object *)self)->schema_capsule);
 }
 
 static PyObject *
@@ -241,11 +262,9 @@ tensor_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         ad_self_as_array(state, self, &array) < 0) {
         return NULL;
     }
-    PyObject *result = NULL;
     PyObject *unkept = NULL;
-    if (ad_arrow_check_requested(state, array.schema, requested) == 0) {
-        result = export_pair(state, &array, AD_CAPSULE_DEVICE_ARRAY, &unkept);
-    }
+    PyObject *result = export_requested(state, &array, requested,
+                                        AD_CAPSULE_DEVICE_ARRAY, &unkept);
     Py_XDECREF(unkept);
     ad_array_clear(&array);
     return result;

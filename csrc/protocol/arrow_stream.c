@@ -117,6 +117,30 @@ static const ad_signature stream_signature = {
     .names = {AD_STR_requested_schema},
 };
 
+/* A stream of this array alone, with the schema that was asked for as far as
+ * that is a label. -1 with an exception. */
+static int
+stream_requested(ad_state *state, const ad_array *array, PyObject *requested,
+                 ad_array_stream **out)
+{
+    ad_array answer;
+    ad_error err;
+    int is_other = ad_arrow_answer(state, array, requested, &answer);
+    if (is_other < 0) {
+        return -1;
+    }
+    ad_status status =
+        ad_array_stream_from_array(is_other ? &answer : array, out, &err);
+    if (is_other) {
+        ad_array_clear(&answer);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                     PyObject *kwnames)
@@ -129,14 +153,11 @@ array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_error err;
     if (ad_arrow_parse(state, &device_stream_signature, args, n_args, kwnames,
                        &requested) < 0 ||
-        ad_arrow_check_requested(state, array->schema, requested) < 0) {
+        stream_requested(state, array, requested, &stream) < 0) {
         return NULL;
     }
-    ad_status status = ad_array_stream_from_array(array, &stream, &err);
-    if (status == AD_OK) {
-        status = ad_array_stream_export_device(stream, &box, &err);
-        ad_array_stream_unref(stream);
-    }
+    ad_status status = ad_array_stream_export_device(stream, &box, &err);
+    ad_array_stream_unref(stream);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
@@ -155,15 +176,12 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_error err;
     if (ad_arrow_parse(state, &stream_signature, args, n_args, kwnames,
                        &requested) < 0 ||
-        ad_arrow_check_requested(state, array->schema, requested) < 0 ||
-        ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0) {
+        ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0 ||
+        stream_requested(state, array, requested, &stream) < 0) {
         return NULL;
     }
-    ad_status status = ad_array_stream_from_array(array, &stream, &err);
-    if (status == AD_OK) {
-        status = ad_array_stream_export_host(stream, &box, &err);
-        ad_array_stream_unref(stream);
-    }
+    ad_status status = ad_array_stream_export_host(stream, &box, &err);
+    ad_array_stream_unref(stream);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }

@@ -97,12 +97,13 @@ check_dimensions(const Py_buffer *view, ad_error *err)
 }
 
 static ad_status
-read_view(const Py_buffer *view, ad_tensor_value *out, ad_error *err)
+read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
+          ad_error *err)
 {
     int64_t strides[AD_MAX_NDIM];
     ad_tensor_claim claim;
     AD_RETURN_IF_ERR(
-        ad_dtype_from_buffer(view->format, view->itemsize, &claim.dtype, err));
+        ad_dtype_from_buffer(view->format, view->itemsize, element, err));
     AD_RETURN_IF_ERR(check_dimensions(view, err));
     if (view->suboffsets != NULL) {
         AD_RETURN_IF_ERR(check_suboffsets(view, err));
@@ -110,6 +111,7 @@ read_view(const Py_buffer *view, ad_tensor_value *out, ad_error *err)
     if (view->strides != NULL) {
         AD_RETURN_IF_ERR(read_strides(view, strides, err));
     }
+    claim.dtype = element->dtype;
     claim.data = view->buf;
     claim.byte_offset = 0;
     claim.ndim = view->ndim;
@@ -125,12 +127,13 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
               const ad_request *request, ad_imported *out)
 {
     Py_buffer view;
+    ad_element element;
     ad_error err;
     (void)slot;
     if (PyObject_GetBuffer(object, &view, PyBUF_RECORDS_RO) < 0) {
         return ad_import_exception(state);
     }
-    if (read_view(&view, &out->tensor, &err) != AD_OK) {
+    if (read_view(&view, &element, &out->tensor, &err) != AD_OK) {
         PyBuffer_Release(&view); /* may run Python code: raise afterwards */
         ad_raise(state, &err);
         return AD_IMPORT_REFUSED;
@@ -141,7 +144,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
         PyBuffer_Release(&view);
         return AD_IMPORT_FAILED;
     }
-    return ad_finish_tensor(state, request, &out->tensor);
+    return ad_finish_elements(state, request, &element, out);
 }
 
 /* --- export ------------------------------------------------------------- */

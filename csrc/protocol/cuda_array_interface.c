@@ -7,6 +7,7 @@
 #include "abi/arrow_c.h"
 #include "core/device_owner.h"
 #include "device/backend.h"
+#include "python/functions.h"
 
 /* torch says "cuda" on ROCm too, and offers this interface there. */
 static bool
@@ -23,6 +24,7 @@ static const ad_interface_rules rules = {
     .shows_byte_order = true,
     .device_type = ARROW_DEVICE_CUDA,
     .takes = is_taken,
+    .has_mask = true,
     .devices = "CUDA or ROCm",
 };
 
@@ -178,11 +180,14 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     }
     out->is_array = false;
     result = make_tensor(state, object, request, &in, &out->tensor);
-    ad_interface_clear(&in);
-    if (result != AD_IMPORT_DONE) {
-        return result;
+    if (result == AD_IMPORT_DONE) {
+        result = in.mask == NULL
+                     ? ad_finish_tensor(state, request, &out->tensor)
+                     : ad_interface_add_mask(state, request, &rules, &in,
+                                             make_tensor, out);
     }
-    return ad_finish_tensor(state, request, &out->tensor);
+    ad_interface_clear(&in);
+    return result;
 }
 
 /* A stream that waits for the data, or on which the work itself is. */
@@ -240,16 +245,87 @@ show(ad_state *state, const ad_tensor *tensor)
     return dict;
 }
 
+/* --- nulls --------------------------------------------------------------- */
+
+/* Nulls that the producer counted, or that nobody has. */
+static bool
+may_have_nulls(ad_state *state, PyObject *self)
+{
+    return ad_is_array(state, self) &&
+           !ad_array_has_no_nulls(ad_array_of(self)) &&
+           ad_array_validity(ad_array_of(self)) != NULL;
+}
+
+/* The bits of the rows, from a whole byte on. */
+static PyObject *
+build_mask(ad_state *state, PyObject *self, PyObject *stream)
+{
+    const ad_array *array = ad_array_of(self);
+    const char *bits = ad_array_validity(array);
+    if (array->offset % 8 != 0) {
+        return ad_interface_unavailable(
+            &rules,
+            "the validity bits begin within a byte, which the mask cannot "
+            "say; .compact() makes an array whose bits do not");
+    }
+    PyObject *dict = Py_BuildValue(
+        "{s(L)sss(NO)sOsisO}", "shape", (long long)array->length, "typestr",
+        "|t1", "data", PyLong_FromVoidPtr((void *)(bits + array->offset / 8)),
+        Py_True, "strides", Py_None, "version", 3, "stream", stream);
+    if (dict == NULL) {
+        return NULL;
+    }
+    PyObject *args[] = {self, dict};
+    PyObject *mask = ad_call_helper("_cuda_mask", "CudaMask", args, 2);
+    Py_DECREF(dict);
+    return mask;
+}
+
+/* The data as if there were no nulls among the rows; others still count. */
+static PyObject *
+show_with_mask(ad_state *state, PyObject *self)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER};
+    ad_array rows = *ad_array_of(self);
+    ad_tensor_value value;
+    ad_error err;
+    rows.null_count = 0;
+    if (ad_tensor_from_array(&rows, &options, &value, &err) != AD_OK) {
+        return ad_interface_failed(state, &rules, &err);
+    }
+    PyObject *dict =
+        value.tensor.ndim == 1
+            ? show(state, &value.tensor)
+            : ad_interface_unavailable(
+                  &rules, "%s",
+                  "it has nulls, and the mask of several dimensions has an "
+                  "element for each of the data, not one per row");
+    ad_tensor_clear(&value.tensor);
+    if (dict == NULL) {
+        return NULL;
+    }
+    PyObject *stream = PyDict_GetItem(dict, AD_STR(state, stream));
+    PyObject *mask = build_mask(state, self, stream);
+    if (mask == NULL || PyDict_SetItem(dict, AD_STR(state, mask), mask) < 0) {
+        Py_CLEAR(dict);
+    }
+    Py_XDECREF(mask);
+    return dict;
+}
+
 static PyObject *
 get_interface(PyObject *self, void *closure)
 {
+    ad_state *state = ad_state_of(self);
     (void)closure;
-    return ad_interface_show(self, &rules, show);
+    return may_have_nulls(state, self) ? show_with_mask(state, self)
+                                       : ad_interface_show(self, &rules, show);
 }
 
 static const PyGetSetDef getset[] = {
     {"__cuda_array_interface__", get_interface, NULL,
-     PyDoc_STR("CUDA Array Interface, version 3 (CUDA, pinned, managed)."),
+     PyDoc_STR("CUDA Array Interface, version 3 (CUDA, pinned, managed). A\n"
+               "column with nulls comes with its bits as the mask."),
      NULL},
     {0},
 };

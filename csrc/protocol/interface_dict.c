@@ -141,7 +141,7 @@ read_version(ad_state *state, ad_interface *in,
 /* `value` is a str that names an element type. */
 static int
 parse_typestr(ad_state *state, const char *origin, const char *field,
-              PyObject *value, ad_dl_dtype *out)
+              PyObject *value, ad_element *out)
 {
     Py_ssize_t length;
     const char *text = NULL;
@@ -177,9 +177,16 @@ is_plain_descr(PyObject *descr)
            PyUnicode_Check(PyTuple_GET_ITEM(item, 1));
 }
 
+static bool
+same_element(const ad_element *a, const ad_element *b)
+{
+    return ad_dtype_equal(a->dtype, b->dtype) &&
+           a->is_swapped == b->is_swapped && a->time == b->time;
+}
+
 static int
 check_descr(ad_state *state, const char *origin, PyObject *descr,
-            ad_dl_dtype dtype)
+            const ad_element *element)
 {
     if (!is_plain_descr(descr)) {
         ad_raise_exchange(state, "dtype",
@@ -189,11 +196,11 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
                           origin);
         return -1;
     }
-    ad_dl_dtype other;
+    ad_element other;
     PyObject *item = Py_NewRef(PyList_GET_ITEM(descr, 0));
     PyObject *text = PyTuple_GET_ITEM(item, 1);
     int result = parse_typestr(state, origin, "descr", text, &other);
-    if (result == 0 && !ad_dtype_equal(dtype, other)) {
+    if (result == 0 && !same_element(element, &other)) {
         ad_interface_wrong(state, origin, "the type in descr", text,
                            "the same as typestr");
         result = -1;
@@ -202,22 +209,63 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
     return result;
 }
 
+/* 't1' and what may stand before it: a field of bits, of which a mask may be
+ * made. */
+static bool
+is_bit_field(PyObject *typestr)
+{
+    static const char *const names[] = {"|t1", "<t1", ">t1", "=t1", "t1"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !found; i++) {
+        found = typestr != NULL && PyUnicode_Check(typestr) &&
+                PyUnicode_CompareWithASCIIString(typestr, names[i]) == 0;
+    }
+    return found;
+}
+
+/* Nothing but the typestr says that elements are bits. */
 static int
-read_dtype(ad_state *state, ad_interface *in)
+read_bits(ad_state *state, ad_interface *in)
+{
+    PyObject *descr;
+    if (ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
+        return -1;
+    }
+    bool fits = descr == NULL ||
+                (is_plain_descr(descr) &&
+                 is_bit_field(PyTuple_GET_ITEM(PyList_GET_ITEM(descr, 0), 1)));
+    if (!fits) {
+        ad_interface_wrong(state, in->origin, "descr", descr,
+                           "[('', '|t1')], as typestr has it");
+    }
+    Py_XDECREF(descr);
+    in->is_bits = true;
+    in->element = (ad_element){.dtype = {AD_DL_UINT, 8, 1}};
+    in->claim.dtype = in->element.dtype;
+    return fits ? 0 : -1;
+}
+
+static int
+read_dtype(ad_state *state, ad_interface *in, bool is_mask)
 {
     PyObject *typestr, *descr;
     if (get_field(state, in, AD_STR_typestr, &typestr) < 0) {
         return -1;
     }
+    if (is_mask && is_bit_field(typestr)) {
+        Py_DECREF(typestr);
+        return read_bits(state, in);
+    }
     int result =
-        parse_typestr(state, in->origin, "typestr", typestr, &in->claim.dtype);
+        parse_typestr(state, in->origin, "typestr", typestr, &in->element);
     Py_XDECREF(typestr);
+    in->claim.dtype = in->element.dtype;
     if (result < 0 ||
         ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
         return -1;
     }
     if (descr != NULL) {
-        result = check_descr(state, in->origin, descr, in->claim.dtype);
+        result = check_descr(state, in->origin, descr, &in->element);
         Py_DECREF(descr);
     }
     return result;
@@ -435,22 +483,41 @@ read_offset(ad_state *state, ad_interface *in, bool counts_elements)
     return result;
 }
 
+/* What is claimed of bits are the bytes that hold them. */
 static int
-refuse_mask(ad_state *state, ad_interface *in)
+claim_bytes(ad_state *state, ad_interface *in)
+{
+    if (in->claim.ndim != 1 || in->claim.strides != NULL) {
+        ad_raise_exchange(state, "strides", "make a contiguous copy first",
+                          "%s: bits lie in %d dimensions%s, expected one, "
+                          "and no strides",
+                          in->origin, (int)in->claim.ndim,
+                          in->claim.strides != NULL ? " with strides" : "");
+        return -1;
+    }
+    in->n_bits = in->dims[0];
+    in->dims[0] = in->n_bits / 8 + (in->n_bits % 8 != 0);
+    return 0;
+}
+
+static int
+read_mask(ad_state *state, ad_interface *in, const ad_interface_rules *rules)
 {
     PyObject *mask;
     if (ad_interface_field(state, in, AD_STR_mask, &mask) < 0) {
         return -1;
     }
-    if (mask == NULL) {
+    if (mask == NULL || (rules->has_mask && !rules->is_mask)) {
+        in->mask = mask;
         return 0;
     }
     Py_DECREF(mask);
     ad_raise_exchange(state, "nulls",
                       "pass the data without the mask, and the mask as "
                       "validity= (true where valid)",
-                      "%s: mask is set, and a mask in this dict cannot be "
-                      "carried over",
+                      rules->is_mask ? "%s: mask is set, in a mask"
+                                     : "%s: mask is set, which this "
+                                       "interface does not know",
                       in->origin);
     return -1;
 }
@@ -462,11 +529,22 @@ read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (read_dtype(state, in) < 0 || read_shape(state, in) < 0 ||
+    ad_error err;
+    if (read_dtype(state, in, rules->is_mask) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (!rules->is_host &&
+        ad_element_require_plain(&in->element, "they may lie on a device",
+                                 &err) != AD_OK) {
+        prefix_error(&err, in->origin, "typestr");
+        return ad_import_error(state, &err);
+    }
+    if (read_shape(state, in) < 0 ||
         read_strides(state, in, rules->counts_elements) < 0 ||
         read_data(state, in) < 0 ||
         read_offset(state, in, rules->counts_elements) < 0 ||
-        refuse_mask(state, in) < 0) {
+        (in->is_bits && claim_bytes(state, in) < 0) ||
+        read_mask(state, in, rules) < 0) {
         return AD_IMPORT_FAILED;
     }
     return AD_IMPORT_DONE;
@@ -478,6 +556,10 @@ ad_interface_read(ad_state *state, PyObject *object,
 {
     out->n_known = 0;
     out->version = 0;
+    out->is_bits = false;
+    out->n_bits = 0;
+    out->mask = NULL;
+    out->element = (ad_element){0};
     out->claim = (ad_tensor_claim){0};
     out->dict = PyObject_GetAttr(object, state->strings[rules->attribute]);
     if (out->dict == NULL) {
@@ -492,7 +574,7 @@ ad_interface_read(ad_state *state, PyObject *object,
                            "a dict");
     }
     if (result != AD_IMPORT_DONE) {
-        Py_CLEAR(out->dict);
+        ad_interface_clear(out);
     }
     return result;
 }
@@ -500,6 +582,7 @@ ad_interface_read(ad_state *state, PyObject *object,
 void
 ad_interface_clear(ad_interface *in)
 {
+    Py_CLEAR(in->mask);
     Py_CLEAR(in->dict);
 }
 

@@ -23,6 +23,13 @@ typedef struct ad_interface_rules {
      * Both are read. */
     bool shows_byte_order;
     bool shows_address_always; /* of nothing too: NumPy before 2.3 wants one */
+    /* Host memory: elements can be looked at, so that those in the other byte
+     * order and times with NaT are read. */
+    bool is_host;
+    /* A field `mask` is read, see ad_interface_add_mask. */
+    bool has_mask;
+    /* The dict is that of a mask: its elements may be bits. */
+    bool is_mask;
     /* Device memory alone: the type that is meant where nobody says it, which
      * types are taken, and what those are called in messages. */
     int32_t device_type;
@@ -35,7 +42,11 @@ typedef struct ad_interface {
     PyObject *dict;     /* strong; NULL: empty */
     Py_ssize_t n_known; /* fields of it that have been looked at */
     int64_t version;
+    ad_element element;
     ad_tensor_claim claim; /* all but the device; points at dims */
+    bool is_bits;          /* of a mask: what is claimed are the bytes ... */
+    int64_t n_bits;        /* ... of so many */
+    PyObject *mask;        /* strong, or NULL */
     int64_t dims[2 * AD_MAX_NDIM];
     char origin[AD_ORIGIN_SIZE];
 } ad_interface;
@@ -81,6 +92,23 @@ ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
                                              const char *origin,
                                              const ad_interface_rules *rules,
                                              ad_device *out);
+
+/* --- masks (interface_mask.c) -------------------------------------------- */
+
+/* The tensor of a dict that has been read, with its sync. */
+typedef ad_import_result (*ad_interface_tensor_fn)(ad_state *state,
+                                                   PyObject *object,
+                                                   const ad_request *request,
+                                                   ad_interface *in,
+                                                   ad_tensor_value *out);
+
+/* The last step of an import: where the dict `in` has a mask, *out becomes an
+ * array with those nulls, which waits for both. `make` is given the mask's own
+ * dict. On failure, which is final, *out is cleared. */
+ad_import_result
+ad_interface_add_mask(ad_state *state, const ad_request *request,
+                      const ad_interface_rules *rules, const ad_interface *in,
+                      ad_interface_tensor_fn make, ad_imported *out);
 
 /* --- export (interface_show.c) ------------------------------------------ */
 

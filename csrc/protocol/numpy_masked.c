@@ -2,11 +2,13 @@
  *
  * Whatever fails here is final: the protocols that follow would show the data
  * alone and lose the mask. NumPy is never imported; the class is known by its
- * name, data and mask come through the buffer protocol.
+ * name, data and mask come through the buffer protocol, and times, of which
+ * that has none, by __array_interface__.
  *
  * copy=False is about the data: the bitmap is built in any case, since Arrow
  * has no other form for it.
  */
+#include "core/nulls.h"
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -59,6 +61,12 @@ import_attribute(ad_state *state, PyObject *object, PyObject *name,
     }
     ad_import_result result =
         ad_protocol_buffer.import(state, value, NULL, request, out);
+    if (result == AD_IMPORT_REFUSED &&
+        PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
+        result = ad_protocol_array_interface.import(state, value, NULL,
+                                                    request, out);
+    }
     Py_DECREF(value);
     if (result == AD_IMPORT_DONE) {
         return 0;
@@ -131,32 +139,34 @@ reduce_rows(const uint8_t *bytes, int64_t n_rows, int64_t row_size,
 }
 
 static ad_status
-attach_rows(const ad_tensor *data, uint8_t *rows, int64_t n_rows, ad_copy copy,
-            ad_array *out, ad_error *err)
+attach_rows(const ad_imported *data, uint8_t *rows, int64_t n_rows,
+            ad_copy copy, ad_array *out, ad_error *err)
 {
-    int64_t stride = 1;
     ad_array plain;
-    ad_tensor mask = {
-        .data = rows,
-        .dtype = {AD_DL_UINT, 8, 1},
-        .ndim = 1,
+    const ad_mask mask = {
         .device = AD_CPU,
-        .shape = &n_rows,
-        .strides = &stride,
+        .data = rows,
+        .length = n_rows,
+        .marks_nulls = true,
     };
     /* copy=True was served when the data came in. */
     if (copy == AD_COPY_ALWAYS) {
         copy = AD_COPY_IF_NEEDED;
     }
-    AD_RETURN_IF_ERR(ad_array_from_tensor(data, copy, &plain, err));
-    ad_status status = ad_array_with_validity(&plain, &mask, 0, out, err);
+    if (data->is_array) {
+        ad_array_share(&data->array, &plain);
+    } else {
+        AD_RETURN_IF_ERR(
+            ad_array_from_tensor(&data->tensor.tensor, copy, &plain, err));
+    }
+    ad_status status = ad_array_apply_mask(&plain, &mask, NULL, out, err);
     ad_array_clear(&plain);
     return status;
 }
 
 /* `mask` is compact and has the shape of the data. */
 static ad_status
-apply_mask(const ad_tensor *data, const ad_tensor *mask, ad_copy copy,
+apply_mask(const ad_imported *data, const ad_tensor *mask, ad_copy copy,
            ad_array *out, ad_error *err)
 {
     int64_t n_rows = mask->ndim == 0 ? 1 : mask->shape[0];
@@ -179,13 +189,14 @@ apply_mask(const ad_tensor *data, const ad_tensor *mask, ad_copy copy,
 
 /* --- import ------------------------------------------------------------- */
 
-/* *out is the tensor in it as it is, or becomes an array where some elements
- * are masked. */
+/* *out is what is in it, or becomes another array where some elements are
+ * masked. The shape of its tensor is there for an array, too. */
 static ad_status
 add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
              ad_error *err)
 {
     const ad_tensor *data = &out->tensor.tensor;
+    ad_array masked;
     if (is_nomask(mask, data)) {
         return AD_OK;
     }
@@ -203,7 +214,9 @@ add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
     if (!any_set(ad_tensor_address(mask), ad_tensor_size(mask))) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(apply_mask(data, mask, copy, &out->array, err));
+    AD_RETURN_IF_ERR(apply_mask(out, mask, copy, &masked, err));
+    ad_imported_clear(out);
+    out->array = masked;
     out->is_array = true;
     return AD_OK;
 }
@@ -222,16 +235,17 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     }
     if (import_attribute(state, object, AD_STR(state, mask), &plain, &mask) <
         0) {
-        ad_tensor_clear(&out->tensor.tensor);
+        ad_imported_clear(out);
         return AD_IMPORT_FAILED;
     }
     ad_status status =
         add_validity(&mask.tensor.tensor, request->copy, out, &err);
     ad_tensor_clear(&mask.tensor.tensor);
-    if (status != AD_OK || out->is_array) {
-        ad_tensor_clear(&out->tensor.tensor);
+    if (status == AD_OK) {
+        return AD_IMPORT_DONE;
     }
-    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+    ad_imported_clear(out);
+    return ad_import_error(state, &err);
 }
 
 const ad_protocol ad_protocol_masked_array = {

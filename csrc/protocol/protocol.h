@@ -135,7 +135,7 @@ int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
                                          ad_type_slot *scratch);
 
-/* --- what protocol files share (protocol.c) ------------------------------ */
+/* --- what protocol files share (protocol.c, elements.c) ------------------------------ */
 
 /* AD_IMPORT_REFUSED or AD_IMPORT_FAILED for the exception that is set. */
 ad_import_result ad_import_exception(ad_state *state);
@@ -153,6 +153,23 @@ const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
  * case. On failure *value is cleared. */
 ad_import_result ad_finish_tensor(ad_state *state, const ad_request *request,
                                   ad_tensor_value *value);
+
+/* The same for host memory whose elements may be in the other byte order, or
+ * be times: those are swapped, which takes a copy, and become an array, in
+ * *out, which holds the tensor as it was read. */
+ad_import_result ad_finish_strange_elements(ad_state *state,
+                                            const ad_request *request,
+                                            const ad_element *element,
+                                            ad_imported *out);
+
+static inline ad_import_result
+ad_finish_elements(ad_state *state, const ad_request *request,
+                   const ad_element *element, ad_imported *out)
+{
+    return element->is_swapped || element->time != NULL
+               ? ad_finish_strange_elements(state, request, element, out)
+               : ad_finish_tensor(state, request, &out->tensor);
+}
 
 /* --- streams that a caller names (stream_argument.c) --------------------- */
 

@@ -2,8 +2,10 @@
 
 #include <string.h>
 
+#include "core/compact.h"
 #include "core/transfer.h"
 #include "core/type.h"
+#include "core/validate_full.h"
 #include "protocol/protocol.h"
 #include "python/args.h"
 #include "python/common_getters.h"
@@ -241,6 +243,42 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return PyLong_FromLongLong(count);
 }
 
+static const ad_signature compact_signature = {
+    .function = "Array.compact()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_stream},
+};
+
+static PyObject *
+array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+              PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    ad_array *array = ad_array_of(self);
+    PyObject *values[1];
+    ad_stream_choice choice;
+    ad_array compact;
+    ad_error err;
+    if (ad_parse_args(state, &compact_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        (!ad_is_none(values[0]) && ad_stream_check(state, values[0]) < 0)) {
+        return NULL;
+    }
+    if (ad_array_is_compact(array)) {
+        return Py_NewRef(self);
+    }
+    if (ad_read_choice(
+            state, ad_device_equal(array->device, AD_CPU) ? NULL : values[0],
+            array->device, NULL, &choice) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_compact(array, &choice, &compact, &err);
+    ad_choice_clear(&choice);
+    return status == AD_OK ? ad_array_object_new(state, &compact)
+                           : ad_raise(state, &err);
+}
+
 static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 1,
@@ -248,6 +286,7 @@ static const ad_signature validate_signature = {
     .names = {AD_STR_level},
 };
 
+/* 0: "structure", 1: "full", -1: an exception. */
 static int
 parse_level(PyObject *level)
 {
@@ -259,24 +298,33 @@ parse_level(PyObject *level)
                      Py_TYPE(level)->tp_name);
         return -1;
     }
-    if (PyUnicode_CompareWithASCIIString(level, "structure") != 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "unknown level %R; this version has \"structure\"",
-                     level);
-        return -1;
-    }
-    return 0;
-}
-
-static int
-add_note(PyObject *notes, bool applies, const char *text)
-{
-    if (!applies) {
+    if (PyUnicode_CompareWithASCIIString(level, "structure") == 0) {
         return 0;
     }
-    PyObject *note = PyUnicode_FromString(text);
-    int result = note != NULL ? PyList_Append(notes, note) : -1;
-    Py_XDECREF(note);
+    if (PyUnicode_CompareWithASCIIString(level, "full") == 0) {
+        return 1;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "unknown level %R; there are \"structure\" and \"full\"",
+                 level);
+    return -1;
+}
+
+/* A tuple of the lines. */
+static PyObject *
+tuple_of_lines(const ad_text *text)
+{
+    if (text->length == 0) {
+        return PyTuple_New(0);
+    }
+    PyObject *whole = PyUnicode_FromString(ad_text_string(text));
+    PyObject *lines = whole != NULL ? PyUnicode_Splitlines(whole, 0) : NULL;
+    Py_XDECREF(whole);
+    if (lines == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyList_AsTuple(lines);
+    Py_DECREF(lines);
     return result;
 }
 
@@ -287,30 +335,25 @@ array_validate(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
     PyObject *values[1];
+    ad_text notes = {0};
     ad_error err;
     if (ad_parse_args(state, &validate_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        parse_level(values[0]) < 0) {
+                      values) < 0) {
         return NULL;
     }
-    if (ad_array_validate(array->schema.node, array->node, &err) != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    bool is_cpu = array->device.type == ARROW_DEVICE_CPU;
-    PyObject *notes = PyList_New(0);
-    if (notes == NULL ||
-        add_note(notes, is_cpu && array->sync != NULL,
-                 "a CPU array should have no sync_event; it is carried and "
-                 "not interpreted (specification, \"Synchronization event "
-                 "types\")") < 0 ||
-        add_note(notes, is_cpu && array->device.id != -1,
-                 "a CPU array should have device_id -1 (specification, "
-                 "\"ArrowDeviceArray.device_id\")") < 0) {
-        Py_XDECREF(notes);
+    int full = parse_level(values[0]);
+    if (full < 0) {
         return NULL;
     }
-    PyObject *result = PyList_AsTuple(notes);
-    Py_DECREF(notes);
+    ad_status status =
+        full ? ad_array_validate_full(array, &err)
+             : ad_array_validate(array->schema.node, array->node, &err);
+    if (status == AD_OK) {
+        status = ad_array_notes(array, &notes, &err);
+    }
+    PyObject *result = status == AD_OK ? tuple_of_lines(&notes)
+                                       : ad_raise(state, &err);
+    ad_text_clear(&notes);
     return result;
 }
 
@@ -363,11 +406,39 @@ PyMethodDef ad_array_methods[] = {
      "Number of nulls, counted if need be and remembered.\n\n"
      "Raises ExchangeError where the bitmap is on a device whose runtime is\n"
      "not supported."},
+    {"compact", AD_FASTCALL(array_compact), METH_FASTCALL | METH_KEYWORDS,
+     "compact($self, stream=None)\n--\n\n"
+     "The same rows as cuDF and other strict consumers want them: every node\n"
+     "begins at row 0 and says how many nulls it has, bitmaps are there only\n"
+     "where there are nulls, aligned to 64 bytes and padded with zeros.\n\n"
+     "Bitmaps and the bits of bools are copied, where they lie, since nobody\n"
+     "knows what is behind foreign ones; of other buffers only the address\n"
+     "changes (on OpenCL, whose memory is named by handles, the bytes that\n"
+     "are meant are copied). An array that is compact already is returned\n"
+     "itself.\n\n"
+     "Parameters\n----------\n"
+     "stream : int or stream object, optional\n"
+     "    On which the work is done. Nulls that nobody has counted are\n"
+     "    counted, for which the host waits.\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n    A runtime is not there; or a run-end encoded array "
+     "on a device begins\n    within its runs."},
     {"validate", AD_FASTCALL(array_validate), METH_FASTCALL | METH_KEYWORDS,
      "validate($self, level=\"structure\")\n--\n\n"
-     "Check the structs once more; returns notes on what is unusual but "
-     "legal,\nas a tuple of str. Never reads device memory.\n\n"
-     "Raises InvalidArrowError with the path to the bad node."},
+     "Check that this is an Arrow array; returns notes on what is unusual but\n"
+     "legal, as a tuple of str.\n\n"
+     "Parameters\n----------\n"
+     "level : {\"structure\", \"full\"}\n"
+     "    \"structure\" checks the structs once more and reads no buffer.\n"
+     "    \"full\" checks every row too: null counts, offsets, sizes, type\n"
+     "    ids, run ends, dictionary indices, views, UTF-8, decimals, dates\n"
+     "    and times. It waits for the event, and blocks. What the host cannot\n"
+     "    reach of a device's memory is read back in pieces of 1 MiB.\n\n"
+     "Raises\n------\n"
+     "InvalidArrowError\n    With the path of the node; the message has the "
+     "row and the value of\n    the first fault.\n"
+     "ExchangeError\n    The device has no runtime to read from it, or a "
+     "graph is being captured.\n"},
     {"to_pylist", array_to_pylist, METH_NOARGS,
      "to_pylist($self)\n--\n\n"
      "The values as Python objects, for people at a prompt.\n\n"

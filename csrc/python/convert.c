@@ -20,7 +20,7 @@ avoid_negative_strides(ad_state *state, ad_tensor_options *options,
         return -1;
     }
     if (is_negative) {
-        options->order = 'C';
+        options->bridge.order = 'C';
     }
     return ad_apply_layout(state, options, value);
 }

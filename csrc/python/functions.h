@@ -20,6 +20,10 @@ int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
  * reference. */
 PyObject *ad_as_array_object(ad_state *state, PyObject *value);
 
+/* The same with array()'s copy=. */
+PyObject *ad_as_array_object_copy(ad_state *state, PyObject *value,
+                                  ad_copy copy);
+
 /* The same as a core value of the asked-for type, which is borrowed; a `wanted`
  * without a node asks for none. -1 with an exception. */
 int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
@@ -54,5 +58,9 @@ PyObject *ad_function_use_stream(PyObject *module, PyObject *const *args,
 
 /* The PyMethodDef table of the module, NULL entry last. */
 extern PyMethodDef ad_module_functions[];
+
+/* arrowdev.concat() (concat_function.c). */
+PyObject *ad_function_concat(PyObject *module, PyObject *const *args,
+                             Py_ssize_t n_args, PyObject *kwnames);
 
 #endif /* AD_PYTHON_FUNCTIONS_H */

@@ -1,6 +1,8 @@
 /* arrowdev.array(): any object as an Array. */
 #include <string.h>
 
+#include "core/nulls.h"
+#include "core/relabel.h"
 #include "core/type.h"
 #include "python/array_methods.h"
 #include "python/functions.h"
@@ -85,10 +87,16 @@ ad_settle_array(ad_state *state, const ad_request *request, ad_array *array)
 PyObject *
 ad_as_array_object(ad_state *state, PyObject *value)
 {
-    if (ad_is_array(state, value)) {
+    return ad_as_array_object_copy(state, value, AD_COPY_IF_NEEDED);
+}
+
+PyObject *
+ad_as_array_object_copy(ad_state *state, PyObject *value, ad_copy copy)
+{
+    if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
         return Py_NewRef(value);
     }
-    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    const ad_request request = {.copy = copy};
     ad_imported imported;
     ad_array array;
     if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
@@ -110,30 +118,50 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
         return AD_OK;
     }
     ad_array bits;
-    AD_RETURN_IF_ERR(ad_array_pack_bools(array, &bits, err));
+    AD_RETURN_IF_ERR(ad_array_pack_bools(array, NULL, &bits, err));
     ad_array_clear(array);
     *array = bits;
     return AD_OK;
 }
 
-/* Would a child (or dictionary) that has, or may have, nulls be relabelled as
- * not nullable? The layouts are the same. */
-static bool
-child_loses_nulls(const struct ArrowArray *node,
-                  const struct ArrowSchema *from, const struct ArrowSchema *to)
+static ad_status
+fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
+             ad_error *err)
 {
-    for (int64_t i = 0; i < node->n_children; i++) {
-        const struct ArrowArray *child = node->children[i];
-        bool may_have_nulls = child->null_count != 0 && child->n_buffers > 0 &&
-                              child->buffers[0] != NULL;
-        bool is_narrowed = (from->children[i]->flags & ARROW_FLAG_NULLABLE) &&
-                           !(to->children[i]->flags & ARROW_FLAG_NULLABLE);
-        if ((may_have_nulls && is_narrowed) ||
-            child_loses_nulls(child, from->children[i], to->children[i])) {
-            return true;
-        }
+    ad_text from = {0};
+    ad_text to = {0};
+    ad_status status = ad_type_print(array->schema.node, &from, err);
+    if (status == AD_OK) {
+        status = ad_type_print(wanted.node, &to, err);
     }
-    return false;
+    if (status != AD_OK) {
+        goto done;
+    }
+    status = AD_ERR_EXCHANGE;
+    if (why == AD_RELABEL_LOSES_NULLS) {
+        ad_fail(err, status, "nulls",
+                "ask for a nullable type, or fill the nulls first",
+                "the data have (or may have) nulls, and the type that was "
+                "asked for is not nullable");
+    } else if (why == AD_RELABEL_MOVES_FIELDS) {
+        ad_fail(err, status, "dtype",
+                "take the columns with .field(...), and put them together "
+                "anew with arrowdev.record_batch()",
+                "the type that was asked for has fields of %s in another "
+                "order",
+                ad_text_string(&from));
+    } else {
+        ad_fail(err, status, "dtype",
+                "leave the type out and use .view(type) for the same bytes, "
+                "or convert in the producing library",
+                "the data are %s, not %s", ad_text_string(&from),
+                ad_text_string(&to));
+    }
+    ad_error_dtype(err, ad_text_string(&from));
+done:
+    ad_text_clear(&from);
+    ad_text_clear(&to);
+    return status;
 }
 
 /* Give the array the asked-for type: names, nullability, metadata and
@@ -144,75 +172,106 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
 {
     ad_error err;
     ad_status status = pack_if_bools(array, wanted, copy, &err);
-    bool same = ad_schema_same_layout(array->schema.node, wanted.node);
-    bool loses_nulls =
-        same &&
-        ((!(wanted.node->flags & ARROW_FLAG_NULLABLE) &&
-          ad_array_known_null_count(array) != 0) ||
-         child_loses_nulls(array->node, array->schema.node, wanted.node));
-    if (status == AD_OK && same && !loses_nulls) {
-        ad_schema_unref(array->schema);
-        array->schema = ad_schema_ref(wanted);
-        return 0;
-    }
-    ad_text from = {0};
-    ad_text to = {0};
     if (status == AD_OK) {
-        status = ad_type_print(array->schema.node, &from, &err);
+        ad_relabel_result found =
+            ad_relabel_check(array, ad_array_known_null_count(array),
+                             wanted.node, AD_RELABEL_LAYOUT);
+        if (found == AD_RELABEL_FITS) {
+            ad_schema_unref(array->schema);
+            array->schema = ad_schema_ref(wanted);
+            return 0;
+        }
+        status = fail_relabel(array, wanted, found, &err);
     }
-    if (status == AD_OK) {
-        status = ad_type_print(wanted.node, &to, &err);
-    }
-    if (status == AD_OK && same) {
-        ad_fail(&err, AD_ERR_EXCHANGE, "nulls",
-                "ask for a nullable type, or fill the nulls first",
-                "the data have (or may have) nulls, and the type that was "
-                "asked for is not nullable");
-    } else if (status == AD_OK) {
-        ad_fail(&err, AD_ERR_EXCHANGE, "dtype",
-                "leave the type out and use .view(type) for the same bytes, "
-                "or convert in the producing library",
-                "the data are %s, not %s", ad_text_string(&from),
-                ad_text_string(&to));
-        ad_error_dtype(&err, ad_text_string(&from));
-    }
-    ad_text_clear(&from);
-    ad_text_clear(&to);
     ad_raise(state, &err);
     return -1;
 }
 
-/* Combine with validity=, which is anything boolean. */
+/* --- validity= ----------------------------------------------------------------- */
+
+/* Anything boolean, true where valid. -1 with an exception. */
 static int
-apply_validity(ad_state *state, ad_array *array, PyObject *validity)
+import_mask(ad_state *state, PyObject *validity,
+            const ad_stream_choice *stream, ad_mask *out)
 {
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    const ad_bridge_options options = {.copy = AD_COPY_IF_NEEDED};
     ad_imported imported;
     ad_error err;
     if (ad_import(state, validity, &request, AD_ALL_PROTOCOLS, &imported) <
         0) {
         return -1;
     }
-    ad_status status = AD_OK;
-    if (imported.is_array) {
-        ad_array bits = imported.array;
-        status = ad_tensor_from_array(&bits, &options, &imported.tensor, &err);
-        ad_array_clear(&bits);
+    ad_status status =
+        imported.is_array
+            ? ad_mask_from_array(&imported.array, stream, out, &err)
+            : ad_mask_from_tensor(&imported.tensor.tensor, false, stream, out,
+                                  &err);
+    PyObject *saved = ad_py_save_exception();
+    ad_imported_clear(&imported);
+    ad_py_reset_exception(saved);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
     }
-    if (status == AD_OK) {
-        ad_array combined;
-        status = ad_array_with_validity(array, &imported.tensor.tensor, 1,
-                                        &combined, &err);
-        ad_tensor_clear(&imported.tensor.tensor);
-        if (status == AD_OK) {
-            ad_array_clear(array);
-            *array = combined;
-            return 0;
+    return 0;
+}
+
+/* Where the mask lies beside the data, the two are put together before they
+ * move; else they have to meet where the data go. */
+static int
+apply_mask(ad_state *state, const ad_request *request,
+           const ad_stream_choice *stream, const ad_mask *mask,
+           ad_array *array)
+{
+    ad_array masked;
+    ad_error err;
+    bool is_there = ad_device_equal(array->device, mask->device);
+    bool moves = request->has_device || request->copy == AD_COPY_ALWAYS;
+    ad_device target = request->has_device ? request->device : array->device;
+    PyObject *work = ad_request_copy_stream(request);
+    if (moves && !is_there &&
+        ad_move_array(state, array, target, work, request->copy) < 0) {
+        return -1;
+    }
+    if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
+                            &masked, &err) != AD_OK) {
+        PyObject *saved = ad_py_save_exception();
+        ad_array_clear(array);
+        ad_py_reset_exception(saved);
+        ad_raise(state, &err);
+        return -1;
+    }
+    ad_array_clear(array);
+    *array = masked;
+    return moves && is_there
+               ? ad_move_array(state, array, target, work, request->copy)
+               : 0;
+}
+
+/* Combine with validity=, and bring both to where they were asked for. On
+ * failure *array is cleared. */
+static int
+apply_validity(ad_state *state, ad_array *array, PyObject *validity,
+               const ad_request *request)
+{
+    ad_stream_choice choice;
+    ad_mask mask;
+    ad_device working = request->has_device ? request->device : array->device;
+    PyObject *stream = ad_device_equal(working, AD_CPU)
+                           ? NULL
+                           : ad_request_copy_stream(request);
+    int result = ad_read_choice(state, stream, working, NULL, &choice);
+    if (result == 0) {
+        result = import_mask(state, validity, &choice, &mask);
+        if (result == 0) {
+            result = apply_mask(state, request, &choice, &mask, array);
+            PyObject *saved = ad_py_save_exception();
+            ad_mask_clear(&mask);
+            ad_py_reset_exception(saved);
         }
+        ad_choice_clear(&choice);
     }
-    ad_raise(state, &err);
-    return -1;
+    return result;
 }
 
 static const ad_signature array_signature = {
@@ -225,13 +284,42 @@ static const ad_signature array_signature = {
               AD_STR_copy, AD_STR_validity},
 };
 
+/* Everything but order: import, type, validity and place. On failure nothing
+ * is held. */
+static int
+import_with_options(ad_state *state, PyObject **values,
+                    const ad_request *request, ad_schema wanted, ad_array *out)
+{
+    bool has_validity = !ad_is_none(values[5]);
+    ad_request here = *request;
+    ad_imported imported;
+    if (has_validity) { /* it is to be moved with the mask, or before it */
+        here.has_device = false;
+        here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
+                                                    : request->copy;
+    }
+    if (ad_import(state, values[0], &here, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_array(state, &imported, &here, out) < 0) {
+        return -1;
+    }
+    if ((wanted.node == NULL ||
+         apply_type(state, out, wanted, here.copy) == 0) &&
+        (!has_validity ||
+         apply_validity(state, out, values[5], request) == 0)) {
+        return 0;
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_array_clear(out);
+    ad_py_reset_exception(saved);
+    return -1;
+}
+
 /* array() with anything but the object given. */
 static int
 array_with_options(ad_state *state, PyObject **values, ad_array *out)
 {
     ad_request request;
     ad_schema wanted = {0};
-    ad_imported imported;
     int result = -1;
     if (ad_parse_request(state, values[2], values[3], values[4], &request) <
         0) {
@@ -250,21 +338,10 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
             }
         }
     }
-    if (ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
-            0 ||
-        ad_imported_as_array(state, &imported, &request, out) < 0) {
-        goto done;
+    result = import_with_options(state, values, &request, wanted, out);
+    if (result == 0) {
+        result = ad_settle_array(state, &request, out);
     }
-    if ((wanted.node != NULL &&
-         apply_type(state, out, wanted, request.copy) < 0) ||
-        (!ad_is_none(values[5]) &&
-         apply_validity(state, out, values[5]) < 0)) {
-        PyObject *saved = ad_py_save_exception();
-        ad_array_clear(out);
-        ad_py_reset_exception(saved);
-        goto done;
-    }
-    result = ad_settle_array(state, &request, out);
 done:;
     PyObject *pending = ad_py_save_exception();
     Py_XDECREF(request.schema);

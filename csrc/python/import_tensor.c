@@ -1,4 +1,6 @@
 /* arrowdev.tensor() and from_dlpack(): any object as a Tensor. */
+#include <string.h>
+
 #include "core/transfer.h"
 #include "python/fill_value.h"
 #include "python/functions.h"
@@ -74,6 +76,9 @@ bridge_to_tensor(ad_state *state, const ad_array *array,
         ad_raise(state, &err);
         return -1;
     }
+    if (strcmp(array->schema.node->format, "+s") == 0) {
+        options->bridge.order = 0;
+    }
     return 0;
 }
 
@@ -105,7 +110,7 @@ copy_layout(ad_state *state, const ad_tensor_options *options,
     }
     ad_status status = ad_tensor_copy_to(
         tensor, tensor->device, &choice,
-        options->order != 0 ? options->order : 'C', out, &err);
+        options->bridge.order != 0 ? options->bridge.order : 'C', out, &err);
     ad_choice_clear(&choice);
     if (status != AD_OK) {
         ad_raise(state, &err);
@@ -120,7 +125,7 @@ ad_apply_layout(ad_state *state, const ad_tensor_options *options,
 {
     ad_copy copy = options->bridge.copy;
     bool is_copied = value->tensor.flags & AD_TENSOR_COPIED;
-    char order = options->order;
+    char order = options->bridge.order;
     bool fits = order == 0 || ad_tensor_is_compact(&value->tensor, order);
     if (fits && (copy != AD_COPY_ALWAYS || is_copied)) {
         return 0;
@@ -210,7 +215,7 @@ ad_function_tensor(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                       values) < 0 ||
         ad_parse_request(state, NULL, values[1], values[2], &request) < 0 ||
         parse_nulls(values[3], values[4], &options) < 0 ||
-        parse_order(values[5], &options.order) < 0 ||
+        parse_order(values[5], &options.bridge.order) < 0 ||
         ad_parse_optional_bool(values[6], "readonly", &options.readonly) < 0) {
         return NULL;
     }

@@ -21,12 +21,12 @@ int ad_imported_as_array(ad_state *state, ad_imported *imported,
 int ad_settle_array(ad_state *state, const ad_request *request,
                     ad_array *array);
 
-/* What tensor() was asked for, beyond the request. */
+/* What tensor() was asked for, beyond the request. bridge.order is 0 once it
+ * has been seen to. */
 typedef struct ad_tensor_options {
     ad_bridge_options bridge;
     PyObject *fill_value; /* borrowed, or NULL */
     PyObject *stream;     /* borrowed, or NULL: where copies are made */
-    char order;           /* 'C', 'F', or 0 */
     int readonly;         /* -1: as it is */
 } ad_tensor_options;
 

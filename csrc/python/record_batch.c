@@ -8,11 +8,13 @@
 #include "python/args.h"
 #include "python/errors.h"
 #include "python/functions.h"
+#include "python/importing.h"
 #include "protocol/protocol.h"
 
 /* Columns and their names, read; freed by columns_clear. */
 typedef struct columns {
     Py_ssize_t n;
+    int64_t length;         /* of every column */
     PyObject **arrays;      /* strong, arrowdev.Array */
     const char **names;     /* borrowed from name_objects */
     PyObject *name_objects; /* a list or tuple of str */
@@ -60,38 +62,124 @@ read_names(columns *c)
     return 0;
 }
 
-/* Take the columns from a sequence; names come from name_objects. */
+/* Room for `n` columns; names come from name_objects. */
 static int
-read_columns(ad_state *state, PyObject *sequence, columns *c)
+begin_columns(columns *c, int64_t n)
 {
-    PyObject *items = ad_as_tuple(
-        sequence, "columns must be a mapping, a sequence or a batch");
-    if (items == NULL) {
-        return -1;
-    }
-    Py_ssize_t n = PyTuple_GET_SIZE(items);
-    int result = -1;
     c->arrays = calloc((size_t)n + 1, sizeof(*c->arrays));
     c->names = calloc((size_t)n + 1, sizeof(*c->names));
     if (c->arrays == NULL || c->names == NULL) {
         PyErr_NoMemory();
-        goto done;
+        return -1;
     }
-    c->n = n;
-    if (read_names(c) < 0) {
-        goto done;
+    c->n = (Py_ssize_t)n;
+    return read_names(c);
+}
+
+static int
+read_columns(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
+{
+    PyObject *items = ad_as_tuple(
+        sequence,
+        "columns must be a mapping, a sequence, a matrix or a batch");
+    if (items == NULL) {
+        return -1;
     }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        c->arrays[i] = ad_as_array_object(state, PyTuple_GET_ITEM(items, i));
-        if (c->arrays[i] == NULL) {
-            goto done;
-        }
+    int result = begin_columns(c, PyTuple_GET_SIZE(items));
+    for (Py_ssize_t i = 0; result == 0 && i < c->n; i++) {
+        c->arrays[i] =
+            ad_as_array_object_copy(state, PyTuple_GET_ITEM(items, i), copy);
+        result = c->arrays[i] != NULL ? 0 : -1;
     }
-    result = 0;
-done:
+    if (result == 0 && c->n > 0) {
+        c->length = ad_array_of(c->arrays[0])->length;
+    }
     Py_DECREF(items);
     return result;
 }
+
+/* --- a matrix ---------------------------------------------------------------- */
+
+/* Protocols that show tensors, and those that show what may be a batch. */
+#define TENSOR_PROTOCOLS                                                      \
+    (AD_PROTOCOL_BIT(masked_array) | AD_PROTOCOL_BIT(dlpack_exchange) |       \
+     AD_PROTOCOL_BIT(dlpack) | AD_PROTOCOL_BIT(sycl_usm) |                    \
+     AD_PROTOCOL_BIT(cuda_array_interface) |                                  \
+     AD_PROTOCOL_BIT(array_interface) | AD_PROTOCOL_BIT(buffer))
+#define ARROW_PROTOCOLS                                                       \
+    (AD_PROTOCOL_BIT(arrow_device_array) | AD_PROTOCOL_BIT(arrow_array) |     \
+     AD_PROTOCOL_BIT(arrow_device_stream) | AD_PROTOCOL_BIT(arrow_stream))
+
+static int
+is_tensor(ad_state *state, PyObject *object)
+{
+    uint32_t offers;
+    if (ad_is_tensor(state, object)) {
+        return 1;
+    }
+    if (ad_is_array(state, object)) {
+        return strcmp(ad_array_of(object)->schema.node->format, "+s") != 0;
+    }
+    if (ad_offers(state, object, &offers) < 0) {
+        return -1;
+    }
+    return (offers & TENSOR_PROTOCOLS) != 0 && (offers & ARROW_PROTOCOLS) == 0;
+}
+
+/* The columns that lie in `matrix`, each of which keeps its memory. */
+static int
+take_columns(ad_state *state, const ad_tensor *matrix, columns *c)
+{
+    ad_array column;
+    ad_error err;
+    if (begin_columns(c, matrix->shape[1]) < 0) {
+        return -1;
+    }
+    c->length = matrix->shape[0];
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        if (ad_matrix_column(matrix, i, &column, &err) != AD_OK) {
+            ad_raise(state, &err);
+            return -1;
+        }
+        c->arrays[i] = ad_array_object_new(state, &column);
+        if (c->arrays[i] == NULL) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
+{
+    /* The copy is made here, of what lies row by row at once. */
+    const ad_request request = {
+        .copy = copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED};
+    ad_tensor_options options = {.bridge = {.copy = request.copy}};
+    ad_imported imported;
+    ad_tensor_value laid_out;
+    ad_error err;
+    if (ad_import(state, object, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_tensor(state, &imported, &options) < 0) {
+        return -1;
+    }
+    ad_tensor *matrix = &imported.tensor.tensor;
+    int result = -1;
+    if (ad_matrix_lay_out(matrix, copy, &laid_out, &err) != AD_OK) {
+        ad_raise(state, &err);
+    } else {
+        result = take_columns(state, &laid_out.tensor, c);
+        PyObject *saved = ad_py_save_exception();
+        ad_tensor_clear(&laid_out.tensor);
+        ad_py_reset_exception(saved);
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(matrix);
+    ad_py_reset_exception(saved);
+    return result;
+}
+
+/* --- the batch ---------------------------------------------------------------- */
 
 static ad_status
 check_column(const columns *c, Py_ssize_t i, ad_error *err)
@@ -149,7 +237,7 @@ build_batch(const columns *c, const ad_array *children,
     const ad_array_spec spec = {
         .schema = schema,
         .device = parts->device,
-        .length = c->n > 0 ? children[0].length : 0,
+        .length = c->length,
         .n_buffers = 1,
         .buffers = &no_validity,
         .n_children = c->n,
@@ -199,9 +287,9 @@ make_batch(ad_state *state, const columns *c)
 
 /* An object that is a batch already. */
 static PyObject *
-existing_batch(ad_state *state, PyObject *object)
+existing_batch(ad_state *state, PyObject *object, ad_copy copy)
 {
-    PyObject *array = ad_as_array_object(state, object);
+    PyObject *array = ad_as_array_object_copy(state, object, copy);
     if (array == NULL) {
         return NULL;
     }
@@ -210,7 +298,8 @@ existing_batch(ad_state *state, PyObject *object)
         Py_DECREF(array);
         PyErr_Format(PyExc_TypeError,
                      "%.200s is a column, not a batch; pass a mapping of "
-                     "names to columns, or a sequence with names=",
+                     "names to columns, or a sequence or a matrix with "
+                     "names=",
                      Py_TYPE(object)->tp_name);
         return NULL;
     }
@@ -258,51 +347,74 @@ static const ad_signature record_batch_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_columns, AD_STR_names},
+    .n_parameters = 3,
+    .names = {AD_STR_columns, AD_STR_names, AD_STR_copy},
 };
+
+/* What is named by names=. */
+static int
+read_named(ad_state *state, PyObject *object, PyObject *names, ad_copy copy,
+           columns *c)
+{
+    if (PyUnicode_Check(names) || PyDict_Check(object)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "names= is a sequence of str and goes with a "
+                        "sequence of columns or a matrix; a mapping has its "
+                        "own");
+        return -1;
+    }
+    c->name_objects = ad_as_tuple(names, "names must be a sequence of str");
+    if (c->name_objects == NULL) {
+        return -1;
+    }
+    int is_matrix = PyList_Check(object) || PyTuple_Check(object)
+                        ? 0
+                        : is_tensor(state, object);
+    return is_matrix < 0 ? -1
+           : is_matrix   ? read_matrix(state, object, copy, c)
+                         : read_columns(state, object, copy, c);
+}
+
+static int
+read_mapping(ad_state *state, PyObject *mapping, ad_copy copy, columns *c)
+{
+    c->name_objects = PyMapping_Keys(mapping);
+    PyObject *values =
+        c->name_objects != NULL ? PyMapping_Values(mapping) : NULL;
+    int result = values != NULL ? read_columns(state, values, copy, c) : -1;
+    Py_XDECREF(values);
+    return result;
+}
 
 PyObject *
 ad_function_record_batch(PyObject *module, PyObject *const *args,
                          Py_ssize_t n_args, PyObject *kwnames)
 {
     ad_state *state = ad_state_of_module(module);
-    PyObject *values[2];
+    PyObject *values[3];
+    int copy = AD_COPY_IF_NEEDED;
     if (ad_parse_args(state, &record_batch_signature, args, n_args, kwnames,
-                      values) < 0) {
+                      values) < 0 ||
+        (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
         return NULL;
     }
     columns c = {0};
-    int is_mapping;
-    PyObject *result = NULL;
-    PyObject *sequence = NULL;
+    int is_mapping = 0;
+    int is_read;
     if (!ad_is_none(values[1])) {
-        if (PyUnicode_Check(values[1]) || PyDict_Check(values[0])) {
-            PyErr_SetString(PyExc_TypeError,
-                            "names= is a sequence of str and goes with a "
-                            "sequence of columns; a mapping has its own");
-            return NULL;
-        }
-        c.name_objects =
-            ad_as_tuple(values[1], "names must be a sequence of str");
-        sequence = Py_NewRef(values[0]);
+        is_read = read_named(state, values[0], values[1], (ad_copy)copy, &c);
     } else if ((is_mapping = is_plain_mapping(state, values[0])) < 0) {
         return NULL;
     } else if (is_mapping) {
-        c.name_objects = PyMapping_Keys(values[0]);
-        sequence = PyMapping_Values(values[0]);
+        is_read = read_mapping(state, values[0], (ad_copy)copy, &c);
     } else if (is_plain_sequence(values[0])) {
         PyErr_SetString(PyExc_TypeError,
                         "a sequence of columns needs names=, one per column");
         return NULL;
     } else {
-        return existing_batch(state, values[0]);
+        return existing_batch(state, values[0], (ad_copy)copy);
     }
-    if (c.name_objects != NULL && sequence != NULL &&
-        read_columns(state, sequence, &c) == 0) {
-        result = make_batch(state, &c);
-    }
-    Py_XDECREF(sequence);
+    PyObject *result = is_read == 0 ? make_batch(state, &c) : NULL;
     columns_clear(&c);
     return result;
 }

@@ -24,6 +24,8 @@ PyObject *ad_testing_consume(PyObject *module, PyObject *args);
 
 /* testing_guards.c */
 PyObject *ad_testing_guards(PyObject *module, PyObject *ignored);
+/* testing_given.c */
+PyObject *ad_testing_givers(PyObject *module, PyObject *ignored);
 
 /* Entries of the module's table of functions. */
 #define AD_TESTING_FUNCTIONS                                                  \
@@ -38,6 +40,7 @@ PyObject *ad_testing_guards(PyObject *module, PyObject *ignored);
         {"_testing_calls", ad_testing_calls, METH_NOARGS, NULL},              \
         {"_testing_live", ad_testing_live, METH_NOARGS, NULL},                \
         {"_testing_guards", ad_testing_guards, METH_NOARGS, NULL},            \
+        {"_testing_givers", ad_testing_givers, METH_NOARGS, NULL},            \
         {"_testing_produce", ad_testing_produce, METH_VARARGS, NULL},         \
     {                                                                         \
         "_testing_consume", ad_testing_consume, METH_VARARGS, NULL            \

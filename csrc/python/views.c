@@ -77,6 +77,14 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
     const ad_bridge_options options = {.copy = AD_COPY_NEVER};
     ad_tensor_value value;
     ad_error err;
+    if (ad_array_reads_offsets(array) &&
+        !(ad_device_is_host(array->device) && ad_sync_is_done(array->sync))) {
+        ad_fail(&err, AD_ERR_EXCHANGE, "dtype",
+                "arrowdev.tensor() reads them",
+                "whether its lists are of one length stands in offsets that "
+                "would have to be waited for");
+        return not_offered(attribute, &err);
+    }
     if (ad_tensor_from_array(array, &options, &value, &err) != AD_OK) {
         return not_offered(attribute, &err);
     }

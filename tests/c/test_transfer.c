@@ -2,6 +2,7 @@
  * that fail on the way. Whole trees are in tests/test_copies.py. */
 #include <time.h>
 
+#include "core/bits.h"
 #include "core/bridge.h"
 #include "core/memory.h"
 #include "core/parked.h"
@@ -163,14 +164,14 @@ test_no_such_device(void)
 static void
 check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
 {
-    void *bytes;
-    ad_owner *owner;
-    ad_sync *sync;
+    ad_made bytes;
+    const ad_bits bits = {
+        here, memory->data, offset, length, memory->owner, memory->sync,
+    };
     unsigned char *found = malloc((size_t)length + 1);
-    ok(ad_unpack_bits(here, memory->data, memory->owner, memory->sync, offset,
-                      length, NULL, &bytes, &owner, &sync, &err));
-    ok(ad_read_device(here, bytes, NULL, 0, (size_t)length, sync, found,
-                      &err));
+    ok(ad_unpack_bits(&bits, NULL, &bytes, &err));
+    ok(ad_read_device(here, bytes.data, NULL, 0, (size_t)length, bytes.sync,
+                      found, &err));
     int64_t n_zeros = 0;
     for (int64_t i = 0; i < length; i++) {
         int bit = strided_memory[(offset + i) / 8] >> (offset + i) % 8 & 1;
@@ -197,8 +198,8 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
     int64_t n_nulls;
     ok(ad_array_count_nulls(&array, NULL, &n_nulls, &err));
     CHECK_INT(n_nulls, n_zeros);
-    ad_sync_unref(sync);
-    ad_owner_unref(owner);
+    ad_sync_unref(bytes.sync);
+    ad_owner_unref(bytes.owner);
     free(found);
 }
 

@@ -1,12 +1,13 @@
-/* The kernels on the host, and the texts of the others, for ctypes. */
+/* The kernels on the host, and the texts of the others, for ctypes. A negative
+ * number of items: so many, by the text alone. */
 #include "kernels/kernels.c"
 
 void
 helper_run(int kernel, void *source, int64_t source_offset, void *target,
            int64_t target_offset, int64_t bit_offset, int64_t length,
-           int64_t n_items)
+           int64_t n_items, const int64_t *numbers)
 {
-    const ad_launch launch = {
+    ad_launch launch = {
         .kernel = (ad_kernel)kernel,
         .source = {.data = source, .offset = (uint64_t)source_offset},
         .target = {.data = target, .offset = (uint64_t)target_offset},
@@ -14,6 +15,14 @@ helper_run(int kernel, void *source, int64_t source_offset, void *target,
         .length = length,
         .n_items = n_items,
     };
+    for (int i = 0; i < AD_N_NUMBERS; i++) {
+        launch.numbers[i] = numbers[i];
+    }
+    if (n_items < 0) {
+        launch.n_items = -n_items;
+        run_text(&launch);
+        return;
+    }
     ad_kernel_run_on_host(&launch);
 }
 
@@ -29,4 +38,11 @@ const char *
 helper_name(int kernel)
 {
     return kernel < AD_N_KERNELS ? ad_kernel_name((ad_kernel)kernel) : NULL;
+}
+
+/* What processors without an instruction for it do. */
+int64_t
+helper_popcount(const uint64_t *words, int64_t n)
+{
+    return popcount_run(words, n);
 }

@@ -130,6 +130,9 @@ unpack_arguments(ad_kernel kernel, int64_t n_items, void **arguments)
     memcpy(&target_offset, arguments[3], 8);
     memcpy(&launch.bit_offset, arguments[4], 8);
     memcpy(&launch.length, arguments[5], 8);
+    for (int i = 0; i < AD_N_NUMBERS; i++) {
+        memcpy(&launch.numbers[i], arguments[6 + i], 8);
+    }
     launch.source.offset = (uint64_t)source_offset;
     launch.target.offset = (uint64_t)target_offset;
     return launch;
@@ -165,15 +168,11 @@ fd_launch(const char *name, fd_function *function, int64_t n_items,
     ad_launch launch = unpack_arguments(function->kernel, n_items, arguments);
     char *source = (char *)launch.source.data + launch.source.offset;
     char *target = (char *)launch.target.data + launch.target.offset;
-    size_t n_bits = (size_t)(launch.bit_offset % 8 + launch.length);
-    size_t n_written = launch.kernel == AD_KERNEL_UNPACK_BITS
-                           ? (size_t)launch.length
-                           : (size_t)n_items * sizeof(int64_t);
     const fd_operation o = {
         .name = name,
         .run = run_launch,
-        .ranges = {{target, n_written, true},
-                   {source + launch.bit_offset / 8, (n_bits + 7) / 8, false}},
+        .ranges = {{target, ad_launch_target_size(&launch), true},
+                   {source, ad_launch_source_size(&launch), false}},
         .u.launch = launch,
     };
     return fd_submit(stream, &o);

@@ -132,6 +132,24 @@ def test_hint_says_where_captured_data_can_be_waited_for():
         assert "a stream of the same capture" in caught.value.hint
 
 
+def test_rows_are_not_validated_in_a_capture():
+    memory = Memory(NEW)
+    with Capture() as capture:
+        memory.stream = capture.stream.handle
+        array = ad.array(memory)
+        assert array.validate() == ()
+        with pytest.raises(ad.ExchangeError, match="captured into a graph") as caught:
+            array.validate("full")
+        assert caught.value.reason == "capture"
+
+
+def test_rows_are_validated_on_the_device():
+    indices = np.array([0, 1, 2], "i4")
+    array = ad.Array.from_buffers("date64", 3, [None, indices.astype("i8")]).to("cuda:0")
+    with pytest.raises(ad.InvalidArrowError, match="row 1: the date is 1 ms"):
+        array.validate("full")
+
+
 def test_copy_to_the_host_lets_others_go_on():
     """The producer needs the interpreter; pageable memory is copied by the call itself."""
     producer = Stream()

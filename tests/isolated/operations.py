@@ -56,8 +56,32 @@ class Capsules:
         return self.pair
 
 
+class Strange(common.Owner):
+    """Elements that are not what a tensor has, over the memory of a counted owner."""
+
+    def __init__(self, owner, typestr):
+        self.memory, self.typestr, self.keep = owner.memory, typestr, owner
+
+    @property
+    def __array_interface__(self):
+        return {**super().__array_interface__, "typestr": self.typestr}
+
+
+def matrix(owner):
+    address = ac.address(owner.memory)
+    return ad.Tensor.from_pointer(address, (2, 2), "int64", "cpu", owner=owner)
+
+
+def lists(owner):
+    offsets = ac.int64s(0, 2, 4)
+    return ad.Array.from_buffers(list_type, 2, [None, memoryview(offsets)], children=[owner])
+
+
 owner = common.Owner()
 start = sys.getrefcount(owner)
+list_type = ad.schema(
+    ac.capsule(ac.SchemaNode("+L", children=[ac.SchemaNode("l")]), "arrow_schema")
+)
 array = ad.array(owner)
 batch = ad.record_batch({"a": array, "b": array})
 tensor = ad.tensor(array)
@@ -118,6 +142,17 @@ OPERATIONS = {
     "validity": lambda c: ad.array(c.column_pair, validity=b"\1\0\1").validity,
     "slice": lambda c: (batch[1:], batch["a"], batch.children, batch.buffers),
     "view": lambda c: array.view("uint64"),
+    "matrix": lambda c: ad.tensor(batch, order="C"),
+    "matrix as it lies": lambda c: ad.tensor(
+        ad.record_batch(matrix(c.owner), names=names, copy=True), copy=False
+    ),
+    "batch of a matrix": lambda c: ad.record_batch(matrix(c.owner), names=names),
+    "lists": lambda c: ad.tensor(lists(c.owner)),
+    "times": lambda c: ad.array(Strange(c.owner, "<M8[us]")),
+    "other byte order": lambda c: ad.array(Strange(c.owner, ">i8")),
+    "requested schema": lambda c: array.__arrow_c_array__(
+        ad.schema("timestamp[us]").__arrow_c_schema__()
+    ),
     "repr": lambda c: (repr(array), repr(tensor), repr(array.device), array.device_type),
     "protocols": lambda c: ad.protocols(c.owner, probe=True),
     "validate": lambda c: ad.validate(c.column_pair),

@@ -1,0 +1,97 @@
+"""``python -m arrowdev check EXPR``: does a library do what the specification says?"""
+
+import json
+import sys
+import textwrap
+
+from arrowdev import _expression
+from arrowdev.testing import _conformance
+from arrowdev.testing._conformance_rules import CONSUMER_RULES, PRODUCER_RULES
+
+DESCRIPTION = """\
+Try every rule of Arrow's C interfaces and of DLPack that an object can break.
+
+EXPR is a Python expression for the object, evaluated anew for each rule; modules that it names
+are imported:
+
+  python -m arrowdev check "pyarrow.array([1, None])"
+  python -m arrowdev check --consumer "polars.DataFrame" --read "lambda df: df['a'].to_list()"
+
+The exit status is 1 where a rule is broken, 0 where none is. A library that crashes leaves a
+trace of where.
+"""
+
+WIDTH = 100
+
+
+def add_arguments(parser):
+    parser.add_argument("expression", metavar="EXPR")
+    parser.add_argument(
+        "--consumer",
+        action="store_true",
+        help="EXPR is a function that takes arrays of others, and the rules are those for it",
+    )
+    parser.add_argument(
+        "--read",
+        metavar="EXPR",
+        help="with --consumer: a function that makes a list of what the other returns",
+    )
+    parser.add_argument(
+        "--failing",
+        metavar="EXPR",
+        help="an object whose stream fails, for the rules about errors",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def examine(arguments):
+    make = _expression.compiled(arguments.expression)
+    if arguments.consumer:
+        read = _expression.compiled(arguments.read)() if arguments.read else None
+        return _conformance.consumer_report(make(), read=read), CONSUMER_RULES
+    failing = _expression.compiled(arguments.failing) if arguments.failing else None
+    return _conformance.producer_report(make, failing=failing), PRODUCER_RULES
+
+
+def as_json(report):
+    findings = [
+        {
+            "rule": finding.rule.id,
+            "level": finding.rule.level,
+            "source": finding.rule.source,
+            "text": finding.rule.text,
+            "found": finding.what,
+        }
+        for finding in report.findings.values()
+    ]
+    return {"subject": report.subject, "held": sorted(report.held), "findings": findings}
+
+
+def told(report, rules):
+    yield report.subject
+    for word, level in (("BROKEN", "must"), ("not followed", "should")):
+        for finding in report.findings.values():
+            if finding.rule.level == level:
+                yield ""
+                yield f"{word}: {finding.rule.id}"
+                text = f"{finding.rule.text} ({finding.rule.source})"
+                yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+                yield from textwrap.wrap(
+                    f"found: {finding.what}", WIDTH, initial_indent="  ", subsequent_indent="  "
+                )
+    yield ""
+    n = len(report.held) + len(report.findings)
+    yield f"{len(report.held)} of {n} rules held; {len(rules) - n} others do not apply"
+
+
+def run(arguments):
+    try:
+        report, rules = examine(arguments)
+    except (SyntaxError, ImportError, TypeError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    if arguments.json:
+        print(json.dumps(as_json(report), indent=2))
+    else:
+        print("\n".join(told(report, rules)))
+    return 1 if report.broken else 0

@@ -1,0 +1,529 @@
+"""The rules about schemas and arrays, and the capsules they come in."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+
+import arrowdev
+from arrowdev.testing import _reading
+from arrowdev.testing._abi import (
+    CALLBACKS,
+    CAPSULES,
+    ArrowArray,
+    ArrowSchema,
+    address_of,
+    call,
+    inside,
+    move,
+    new_capsule,
+    take,
+)
+from arrowdev.testing._dlpack import get_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from typing_extensions import CapsuleType
+
+    from arrowdev.testing._conformance_rules import Report
+
+# --- formats ------------------------------------------------------------------------------------
+
+# (buffers, children, places of the buffers that must be there when there are rows)
+_LAYOUTS: dict[str, tuple[int, int | None, tuple[int, ...]]] = {
+    "n": (0, 0, ()), "u": (3, 0, (1,)), "z": (3, 0, (1,)), "U": (3, 0, (1,)), "Z": (3, 0, (1,)),
+    "vu": (3, 0, (1,)), "vz": (3, 0, (1,)), "+l": (2, 1, (1,)), "+L": (2, 1, (1,)),
+    "+vl": (3, 1, (1, 2)), "+vL": (3, 1, (1, 2)), "+s": (1, None, ()), "+m": (2, 1, (1,)),
+    "+r": (0, 2, ()),
+}  # fmt: skip
+_LAYOUTS |= {"+w": (1, 1, ()), "+us": (1, None, (0,)), "+ud": (2, None, (0, 1))}
+_FIXED = (2, 0, (1,))
+_INTEGERS = frozenset("cCsSiIlL")
+
+
+def layout(format: str) -> tuple[int, int | None, tuple[int, ...]]:
+    return _LAYOUTS.get(format.partition(":")[0], _FIXED)
+
+
+def is_format(format: str | None) -> bool:
+    """Whether a leaf's or a nested type's format is one that is known."""
+    if format is None:
+        return False
+    if format.startswith("+"):
+        head, _, rest = format.partition(":")
+        if head == "+w":
+            return rest.isdigit()
+        if head in ("+us", "+ud"):
+            return all(part.isdigit() and int(part) < 128 for part in rest.split(",") if rest)
+        return head in _LAYOUTS and not rest
+    try:
+        arrowdev.schema(format)
+    except (ValueError, arrowdev.InvalidArrowError):
+        return False
+    return True
+
+
+# --- structs, without reading a buffer ----------------------------------------------------------
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
+
+
+def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
+    """All of a tree; False where it cannot be walked."""
+    at = _at(path)
+    format = _reading.text_at(node.format)
+    sound = report.hold("schema.format", is_format(format), f"format is {format!r}{at}")
+    if node.name:
+        raw = ctypes.string_at(node.name)
+        report.hold(
+            "schema.name", raw.decode(errors="replace").encode() == raw, f"name is {raw!r}{at}"
+        )
+    _hold_readable(report, "schema.metadata", lambda: _reading.metadata(node), at)
+    unknown = node.flags & ~sum(_reading.FLAGS)
+    report.hold("schema.flags", unknown == 0, f"flags are {node.flags:#x}{at}")
+    if not _hold_readable(report, "schema.children", lambda: _reading.children(node), at):
+        return False
+    expected = layout(format or "")[1]
+    sound &= report.hold(
+        "schema.children",
+        expected is None or node.n_children == expected,
+        f'format "{format}" has {expected} children, not {node.n_children}{at}',
+    )
+    for step, child in _reading.below(node):
+        rule = "schema.dictionary" if step == "dictionary" else "schema.children"
+        below = f"{path}.{step}" if path else step
+        if report.hold(rule, child is not None and child.release, f"{below} is NULL or released"):
+            sound &= check_schema(report, child, below)
+        else:
+            sound = False
+    if node.dictionary:
+        what = f"the format of the indices is {format!r}{at}"
+        report.hold("schema.dictionary", format in _INTEGERS, what)
+    return sound
+
+
+def _hold_readable(report: Report, rule: str, read: Callable[[], Any], at: str) -> bool:
+    try:
+        read()
+    except _reading.Malformed as error:
+        return report.hold(rule, False, f"{error}{at}")
+    return report.hold(rule, True, "")
+
+
+def check_array(report: Report, schema: ArrowSchema, node: ArrowArray, path: str = "") -> bool:
+    """All of a tree whose schema is sound; False where it cannot be walked."""
+    at = _at(path)
+    format = _reading.text_at(schema.format) or ""
+    sound = report.hold("array.length", node.length >= 0, f"length is {node.length}{at}")
+    sound &= report.hold("array.offset", node.offset >= 0, f"offset is {node.offset}{at}")
+    report.hold(
+        "array.null_count",
+        -1 <= node.null_count <= max(node.length, 0),
+        f"null_count is {node.null_count}, length {node.length}{at}",
+    )
+    nullable = schema.flags & 2 or format == "n"
+    report.hold(
+        "array.nullable", nullable or node.null_count <= 0, f"null_count is {node.null_count}{at}"
+    )
+    sound &= _check_buffers(report, format, node, at)
+    if not _hold_readable(report, "array.children", lambda: _reading.children(node), at):
+        return False
+    sound &= report.hold(
+        "array.children",
+        node.n_children == schema.n_children,
+        f"{node.n_children} children, but the schema has {schema.n_children}{at}",
+    )
+    report.hold(
+        "array.dictionary",
+        bool(node.dictionary) == bool(schema.dictionary),
+        f"dictionary is {'there' if node.dictionary else 'NULL'}, against the schema{at}",
+    )
+    if bool(node.dictionary) != bool(schema.dictionary):
+        sound = False
+    return sound and _check_below(report, schema, node, format, path)
+
+
+def _check_buffers(report: Report, format: str, node: ArrowArray, at: str) -> bool:
+    n, _, needed = layout(format)
+    is_view = format in ("vu", "vz")
+    sound = report.hold(
+        "array.n_buffers",
+        node.n_buffers >= n if is_view else node.n_buffers == n,
+        f'format "{format}" has {n} buffers, not {node.n_buffers}{at}',
+    )
+    if not sound or not _hold_readable(
+        report, "array.buffers", lambda: _reading.buffers(node), at
+    ):
+        return False
+    found = _reading.buffers(node)
+    has_rows = node.length > 0 and format != "w:0"
+    missing = [i for i in needed if has_rows and not found[i]]
+    has_bitmap = n > 0 and 0 not in needed
+    if has_bitmap and has_rows and node.null_count != 0 and not found[0]:
+        missing.append(0)
+    sound = report.hold(
+        "array.buffers", not missing, f"buffers {missing} are NULL, length {node.length}{at}"
+    )
+    crooked = [hex(address) for address in found if address and address % 8]
+    report.hold("array.alignment", not crooked, f"buffers at {', '.join(crooked)}{at}")
+    return sound
+
+
+def _check_below(
+    report: Report, schema: ArrowSchema, node: ArrowArray, format: str, path: str
+) -> bool:
+    sound = True
+    needed = 0
+    if format == "+s" or format.startswith("+us"):
+        needed = node.offset + node.length
+    elif format.startswith("+w:"):
+        needed = (node.offset + node.length) * int(format[3:])
+    pairs = zip(_reading.below(schema), _reading.below(node), strict=True)
+    for (step, child_schema), (_, child) in pairs:
+        below = f"{path}.{step}" if path else step
+        rule = "array.dictionary" if step == "dictionary" else "array.children"
+        is_live = child is not None and child.release
+        if not report.hold(rule, is_live, f"{below} is NULL or released"):
+            return False
+        if step != "dictionary":
+            is_long = child.length >= needed
+            sound &= report.hold(
+                "array.child_length", is_long, f"{below} has {child.length} rows, not {needed}"
+            )
+        sound &= check_array(report, child_schema, child, below)
+    return sound
+
+
+def check_device(report: Report, struct: Any) -> None:
+    """What a device array has beyond its array."""
+    type_ = struct.device_type
+    report.hold("device.type", type_ in _reading.DEVICE_TYPES, f"device_type is {type_}")
+    if type_ == 1:
+        report.hold("device.id", struct.device_id == -1, f"device_id is {struct.device_id}")
+    if type_ in _reading.WITHOUT_EVENTS:
+        event = struct.sync_event
+        report.hold("device.event", not event, f"sync_event is {event or 0:#x}, type {type_}")
+    reserved = list(struct.reserved)
+    report.hold("device.reserved", not any(reserved), f"reserved is {reserved}")
+
+
+# --- capsules -----------------------------------------------------------------------------------
+
+# Callbacks of ours, which structs point to until they are released.
+_kept: list[Any] = []
+
+
+class Watched:
+    """Stands in for the release callback of a struct, calls it and looks at what it does."""
+
+    def __init__(self, struct: Any) -> None:
+        self.calls = 0
+        self.marked = True
+        self.node = getattr(struct, "array", struct)
+        self.original = self.node.release
+        self.callback = CALLBACKS["release"](self._called)
+        self.node.release = address_of(self.callback)
+        _kept.append(self)
+
+    def _called(self, pointer: int) -> None:
+        self.calls += 1
+        node = type(self.node).from_address(pointer)
+        node.release = self.original
+        CALLBACKS["release"](self.original)(pointer)
+        self.marked &= not node.release
+
+
+def dirty_the_heap() -> None:
+    """Leave no zeros where a producer is about to allocate: what it forgets to set then shows."""
+    libc = ctypes.CDLL(None)
+    malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("malloc", libc))
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", libc))
+    blocks = [(malloc(size), size) for size in range(64, 192, 8) for _ in range(8)]
+    for address, size in blocks:
+        ctypes.memset(address, 0xA5, size)
+    for address, _ in blocks:
+        free(address)
+
+
+NAMES = {
+    "__arrow_c_schema__": ("arrow_schema",),
+    "__arrow_c_array__": ("arrow_schema", "arrow_array"),
+    "__arrow_c_device_array__": ("arrow_schema", "arrow_device_array"),
+    "__arrow_c_stream__": ("arrow_array_stream",),
+    "__arrow_c_device_stream__": ("arrow_device_array_stream",),
+}
+
+
+def capsules_of(report: Report, method: str, result: Any) -> tuple[CapsuleType, ...] | None:
+    """The capsules that a method gave; None, with a finding, for anything else."""
+    names = NAMES[method]
+    capsules = result if len(names) > 1 else (result,)
+    is_right = isinstance(capsules, tuple) and len(capsules) == len(names)
+    is_right = is_right and all(type(c).__name__ == "PyCapsule" for c in capsules)
+    if not report.hold("capsule.result", is_right, f"{method} returned {result!r}"):
+        return None
+    for capsule, name in zip(capsules, names, strict=True):
+        found = get_name(capsule)
+        if not report.hold("capsule.name", found == name.encode(), f"{found!r}, not {name!r}"):
+            return None
+        node = inside(capsule, name)
+        node = getattr(node, "array", node)
+        if not report.hold("capsule.live", node.release, f"the {name} of {method} is released"):
+            return None
+    return tuple(capsules)
+
+
+def exported(
+    report: Report, method: str, obj: object, **keywords: Any
+) -> tuple[CapsuleType, ...] | None:
+    """The capsules; None where the object refuses, which is no finding at the first time."""
+    try:
+        result = getattr(obj, method)(**keywords)
+    except Exception as error:
+        if "capsule.live" in report.held:
+            report.hold("capsule.result", False, f"{method}: {type(error).__name__}: {error}")
+        return None
+    return capsules_of(report, method, result)
+
+
+def check_capsule_life(report: Report, method: str, make: Callable[[], object]) -> None:
+    """What becomes of structs that nobody consumes, and of those that somebody does."""
+    for consume in (False, True):
+        obj = make()
+        capsules = exported(report, method, obj)
+        if capsules is None:
+            return
+        names = NAMES[method]
+        watched = [Watched(inside(c, name)) for c, name in zip(capsules, names, strict=True)]
+        structs = [take(c, n) for c, n in zip(capsules, names, strict=True)] if consume else []
+        del capsules, obj
+        gc.collect()
+        counts = {name: w.calls for name, w in zip(names, watched, strict=True)}
+        if consume:
+            report.hold("capsule.consumed", not any(counts.values()), f"released: {counts}")
+            for struct in structs:
+                node = getattr(struct, "array", struct)
+                if node.release:
+                    call(node, "release")
+        else:
+            # A producer may know its own schemas, and free them without a look at the struct.
+            once = all(
+                count == 1 or (count == 0 and name == "arrow_schema")
+                for name, count in counts.items()
+            )
+            report.hold("capsule.unconsumed", once, f"times that each was released: {counts}")
+        marked = all(w.marked for w in watched)
+        report.hold("release.marked", marked, f"release is not NULL after a call ({method})")
+
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+def snapshot(array: arrowdev.Array) -> Any:
+    """All bytes of all buffers on the host; None of what the host cannot read."""
+    if array.device_type != arrowdev.DeviceType.CPU:
+        return None
+    own = [None if b is None else bytes(memoryview(b)) for b in array.buffers]
+    return own, [snapshot(child) for child in array.children]
+
+
+def array_of(capsules: tuple[CapsuleType, ...]) -> arrowdev.Array:
+    schema, array = capsules
+    return arrowdev.array((schema, array))
+
+
+def imported(report: Report, capsules: tuple[CapsuleType, ...]) -> arrowdev.Array | None:
+    """As an Array whose every row was checked."""
+    array = report.attempt("array.contents", array_of, capsules)
+    if array is not None and report.attempt("array.contents", array.validate, "full") is not None:
+        report.hold("array.contents", True, "")
+        return array  # type: ignore[no-any-return]
+    return None
+
+
+def boxed(struct: Any) -> CapsuleType:
+    """A capsule over a struct of ours, to be consumed at once."""
+    name = next(name for name, kind in CAPSULES.items() if kind is type(struct))
+    text = name.encode()
+    _kept.append((struct, text))
+    return new_capsule(ctypes.addressof(struct), text, None)
+
+
+def check_children(report: Report, method: str, make: Callable[[], object]) -> None:
+    """Move the first child out, release the parent, and look at the child."""
+    obj = make()
+    whole = exported(report, method, obj)
+    expected = array_of(whole) if whole is not None else None
+    capsules = exported(report, method, make())
+    if expected is None or capsules is None or not expected.children:
+        return
+    schema, array = (take(c, n) for c, n in zip(capsules, NAMES[method], strict=True))
+    parts: list[Any] = []
+    for parent in (schema, getattr(array, "array", array)):
+        child = _reading.children(parent)[0]
+        parts.append(type(child)())
+        move(child, ctypes.addressof(parts[-1]))
+        call(parent, "release")
+    gc.collect()
+    dirty_the_heap()
+    if hasattr(array, "device_type"):
+        array.array = parts[1]
+        parts[1] = array
+    found = report.attempt("release.children", arrowdev.array, tuple(map(boxed, parts)))
+    if found is not None:
+        same = snapshot(found) == snapshot(expected.children[0])
+        report.hold("release.children", same, "other data after the release of the parent")
+
+
+def check_lifetime(report: Report, method: str, make: Callable[[], object]) -> None:
+    obj = make()
+    first = exported(report, method, obj)
+    if first is None:
+        return
+    first_array = imported(report, first)
+    if first_array is None:
+        return
+    before = snapshot(first_array)
+    del first
+    gc.collect()
+    dirty_the_heap()
+    same = snapshot(first_array) == before
+    report.hold("capsule.consumed", same, "other data after the capsule was gone")
+    second = None
+    try:
+        second = capsules_of(report, method, getattr(obj, method)())
+        report.hold("capsule.again", True, "")
+    except Exception as error:
+        report.hold("capsule.again", False, f"{type(error).__name__}: {error}")
+    if second is not None:
+        second_array = array_of(second)
+        del first_array
+        gc.collect()
+        dirty_the_heap()
+        same = snapshot(second_array) == before
+        report.hold("release.independent", same, "other data after the release of the first")
+        first_array = second_array
+    del obj, second
+    gc.collect()
+    dirty_the_heap()
+    same = snapshot(first_array) == before
+    report.hold("release.lifetime", same, "other data after the object was gone")
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def _type_of(report: Report, method: str, capsules: tuple[CapsuleType, ...]) -> Any:
+    if len(NAMES[method]) == 2:
+        return array_of(capsules).schema
+    return arrowdev.array_stream(capsules[0]).schema
+
+
+def check_arguments(report: Report, method: str, make: Callable[[], object]) -> None:
+    obj = make()
+    plain = exported(report, method, obj)
+    if plain is None:
+        return
+    own = report.attempt("array.contents", _type_of, report, method, plain)
+    if own is None:
+        return
+    if hasattr(obj, "__arrow_c_schema__"):
+        shown = report.attempt("capsule.schema", arrowdev.schema, obj)
+        if shown is not None:
+            report.hold("capsule.schema", shown.equals(own), f"{shown}, but the data are {own}")
+    del plain
+    _check_requests(report, method, make, own)
+    if "device" in method:
+        _check_keywords(report, method, make)
+
+
+def _check_requests(report: Report, method: str, make: Callable[[], object], own: Any) -> None:
+    try:
+        given = capsules_of(
+            report, method, getattr(make(), method)(requested_schema=own.__arrow_c_schema__())
+        )
+        found = None if given is None else _type_of(report, method, given)
+        same = found is not None and found.equals(own)
+        report.hold("capsule.requested", same, f"asked for {own}, got {found}")
+    except Exception as error:
+        report.hold("capsule.requested", False, f"{type(error).__name__}: {error}")
+    other = _other_fields(own)
+    try:
+        capsules = getattr(make(), method)(requested_schema=other.__arrow_c_schema__())
+    except Exception:
+        report.hold("capsule.incompatible", True, "")
+    else:
+        del capsules
+        report.hold("capsule.incompatible", False, f"asked for {other} of {own}, no error")
+
+
+def _other_fields(own: Any) -> Any:
+    """A struct of one field more than there are."""
+    n = len(own.children) if own.format == "+s" else 0
+    column = arrowdev.Array.from_buffers("int8", 0, [None, None])
+    columns = {f"no such field {i}": column for i in range(n + 1)}
+    return arrowdev.record_batch(columns).schema
+
+
+def _check_keywords(report: Report, method: str, make: Callable[[], object]) -> None:
+    try:
+        getattr(make(), method)(arrowdev_unknown_keyword=None)
+        report.hold("capsule.keyword_none", True, "")
+    except Exception as error:
+        report.hold("capsule.keyword_none", False, f"{type(error).__name__}: {error}")
+    try:
+        getattr(make(), method)(arrowdev_unknown_keyword=1)
+        report.hold("capsule.keyword", False, "it is accepted")
+    except NotImplementedError:
+        report.hold("capsule.keyword", True, "")
+    except Exception as error:
+        report.hold("capsule.keyword", False, f"{type(error).__name__}: {error}")
+
+
+# --- all ----------------------------------------------------------------------------------------
+
+
+def check_structs(report: Report, method: str, make: Callable[[], object]) -> bool:
+    """The structs as they lie in their capsules; nothing is consumed."""
+    obj = make()
+    dirty_the_heap()
+    capsules = exported(report, method, obj)
+    if capsules is None:
+        return False
+    schema, array = (inside(c, n) for c, n in zip(capsules, NAMES[method], strict=True))
+    node = array
+    if hasattr(array, "device_type"):
+        check_device(report, array)
+        node = array.array
+    return check_schema(report, schema) and check_array(report, schema, node)
+
+
+def check_export(report: Report, method: str, make: Callable[[], object]) -> None:
+    """One of the two methods that give an array. What is malformed is not used any further."""
+    sound = check_structs(report, method, make)
+    if "capsule.live" not in report.held:
+        return
+    if "capsule.result" in report.findings or "capsule.live" in report.findings:
+        return
+    check_capsule_life(report, method, make)
+    if not sound or "release.marked" in report.findings:
+        return
+    check_lifetime(report, method, make)
+    if "array.contents" in report.findings:
+        return
+    check_children(report, method, make)
+    check_arguments(report, method, make)
+
+
+def check_schema_method(report: Report, make: Callable[[], object]) -> None:
+    obj = make()
+    capsules = exported(report, "__arrow_c_schema__", obj)
+    if capsules is not None:
+        check_schema(report, inside(capsules[0], "arrow_schema"))
+        del capsules
+        check_capsule_life(report, "__arrow_c_schema__", make)

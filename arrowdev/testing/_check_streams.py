@@ -1,0 +1,161 @@
+"""The rules about pull streams."""
+
+from __future__ import annotations
+
+import ctypes
+
+import arrowdev
+from arrowdev.testing._abi import ArrowArray, ArrowDeviceArray, ArrowSchema, call, inside, take
+from arrowdev.testing._check_arrays import (
+    NAMES,
+    boxed,
+    check_arguments,
+    check_array,
+    check_capsule_life,
+    check_device,
+    check_schema,
+    dirty_the_heap,
+    exported,
+    snapshot,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from arrowdev.testing._conformance_rules import Report
+
+# So many arrays are read at the most.
+MAX_ARRAYS = 64
+
+
+def _open(report: Report, method: str, make: Callable[[], object]) -> Any:
+    """The stream's struct, moved out of its capsule."""
+    capsules = exported(report, method, make())
+    if capsules is None:
+        return None
+    struct = inside(capsules[0], NAMES[method][0])
+    members = ("get_schema", "get_next", "get_last_error", "release")
+    missing = [member for member in members if not getattr(struct, member)]
+    if not report.hold("stream.callbacks", not missing, f"NULL: {', '.join(missing)}"):
+        return None
+    return take(capsules[0], NAMES[method][0])
+
+
+def _get_schema(report: Report, stream: Any) -> ArrowSchema | None:
+    schema = ArrowSchema()
+    code = call(stream, "get_schema", ctypes.addressof(schema))
+    if not report.hold("stream.schema", code == 0 and schema.release, f"get_schema gave {code}"):
+        return None
+    return schema
+
+
+def _get_next(report: Report, stream: Any, i: int) -> Any:
+    """An array; None at the end, and after a finding."""
+    is_device = hasattr(stream, "device_type")
+    array = ArrowDeviceArray() if is_device else ArrowArray()
+    code = call(stream, "get_next", ctypes.addressof(array))
+    if not report.hold("stream.next", code == 0, f"get_next gave {code} for array {i}"):
+        return None
+    if not getattr(array, "array", array).release:
+        return None
+    if is_device:
+        check_device(report, array)
+        report.hold(
+            "stream.device_type",
+            array.device_type == stream.device_type,
+            f"array {i} has {array.device_type}, the stream {stream.device_type}",
+        )
+    return array
+
+
+def _matches(report: Report, schema: ArrowSchema, array: Any, i: int) -> bool:
+    """The findings about one array's structs, under the stream's own rule as well."""
+    before = set(report.findings)
+    node = getattr(array, "array", array)
+    sound = check_array(report, schema, node, f"array {i}")
+    broken = sorted(set(report.findings) - before)
+    report.hold("stream.same_schema", sound or not broken, f"array {i}: {', '.join(broken)}")
+    return sound
+
+
+def check_reading(report: Report, method: str, make: Callable[[], object]) -> None:
+    """Read it, release it, and look at the arrays once more."""
+    stream = _open(report, method, make)
+    if stream is None:
+        return
+    schema = _get_schema(report, stream)
+    arrays: list[arrowdev.Array] = []
+    first = None
+    if schema is not None and check_schema(report, schema):
+        while len(arrays) < MAX_ARRAYS:
+            array = _get_next(report, stream, len(arrays))
+            if array is None or not _matches(report, schema, array, len(arrays)):
+                break
+            own = _get_schema(report, stream)
+            if own is None:
+                break
+            found = report.attempt("array.contents", _imported, own, array)
+            if found is None:
+                break
+            arrays.append(found)
+        report.hold("array.contents", True, "")
+        first = arrowdev.schema(_Shown(schema))
+    before = [snapshot(array) for array in arrays]
+    call(stream, "release")
+    report.hold("release.marked", not stream.release, "the stream's release is not NULL")
+    dirty_the_heap()
+    same = before == [snapshot(array) for array in arrays]
+    report.hold("stream.lifetime", same, "other data after the release of the stream")
+    later = [array.schema for array in arrays if array.schema != first]
+    report.hold("stream.schema", not later, f"first {first}, then {later}")
+
+
+def _imported(schema: ArrowSchema, array: Any) -> arrowdev.Array:
+    found = arrowdev.array((boxed(schema), boxed(array)))
+    found.validate("full")
+    return found
+
+
+class _Shown:
+    """Shows a schema that we own, once."""
+
+    def __init__(self, schema: ArrowSchema) -> None:
+        self.schema = schema
+
+    def __arrow_c_schema__(self) -> Any:
+        return boxed(self.schema)
+
+
+def check_failing(report: Report, method: str, make: Callable[[], object]) -> None:
+    """A stream that is to fail: its code, its message, its release."""
+    stream = _open(report, method, make)
+    if stream is None:
+        return
+    array = ArrowDeviceArray() if hasattr(stream, "device_type") else ArrowArray()
+    node = getattr(array, "array", array)
+    code = 0
+    for _ in range(MAX_ARRAYS):
+        code = call(stream, "get_next", ctypes.addressof(array))
+        if code != 0 or not node.release:
+            break
+        call(node, "release")
+    if report.hold("stream.error", code != 0, "it was to fail, and did not"):
+        message = call(stream, "get_last_error")
+        text = ctypes.string_at(message) if message else b""
+        is_text = text.decode(errors="replace").encode() == text
+        report.hold("stream.error", is_text, f"the message is {text!r}")
+        report.hold("stream.error", not node.release, "there is an array besides the error")
+    call(stream, "release")
+    report.hold("stream.after_error", not stream.release, "release is not NULL after it")
+
+
+def check_stream(report: Report, method: str, make: Callable[[], object]) -> None:
+    """One of the two methods that give a stream; `make` makes a new one each time."""
+    check_reading(report, method, make)
+    if {"capsule.result", "capsule.live", "stream.callbacks"} & set(report.findings):
+        return
+    check_capsule_life(report, method, make)
+    if not {"schema.format", "schema.children", "stream.schema"} & set(report.findings):
+        check_arguments(report, method, make)

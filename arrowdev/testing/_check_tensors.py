@@ -1,0 +1,325 @@
+"""The rules about DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+
+from arrowdev.testing import _dlpack
+from arrowdev.testing._check_arrays import dirty_the_heap
+from arrowdev.testing._dlpack import DELETER, DLManagedTensorVersioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from arrowdev.testing._conformance_rules import Report
+
+VERSION = (1, 3)
+_kept: list[Any] = []
+
+
+def export(obj: Any, **keywords: Any) -> Any:
+    return obj.__dlpack__(**keywords)
+
+
+# --- structs -----------------------------------------------------------------------------------
+
+
+def n_elements(tensor: Any) -> int:
+    n = 1
+    for extent in _dlpack.extents(tensor, "shape") or ():
+        n *= extent
+    return n
+
+
+def nbytes_compact(tensor: Any) -> int | None:
+    """Bytes of a host tensor that is compact in either order; None of any other."""
+    if tensor.device.type != 1:
+        return None
+    expected: list[int] = []
+    step = 1
+    shape = _dlpack.extents(tensor, "shape") or ()
+    for extent in reversed(shape):
+        expected.insert(0, step)
+        step *= extent
+    strides = _dlpack.extents(tensor, "strides")
+    is_compact = strides is None or all(
+        n <= 1 or a == b for n, a, b in zip(shape, strides, expected, strict=True)
+    )
+    bits = tensor.dtype.bits * tensor.dtype.lanes
+    return (step * bits + 7) // 8 if is_compact else None
+
+
+def contents(struct: Any) -> bytes | None:
+    """The bytes of a compact tensor on the host."""
+    tensor = struct.tensor
+    size = nbytes_compact(tensor)
+    if not size or not tensor.data:
+        return None
+    return ctypes.string_at(tensor.data + tensor.byte_offset, size)
+
+
+def check_struct(report: Report, struct: Any) -> bool:
+    tensor = struct.tensor
+    if isinstance(struct, DLManagedTensorVersioned):
+        version = (struct.version.major, struct.version.minor)
+        if not report.hold("dlpack.version", version[0] == 1, f"the version is {version}"):
+            return False
+        report.hold("dlpack.flags", struct.flags < 8, f"flags are {struct.flags:#x}")
+    is_there = tensor.ndim == 0 or (tensor.ndim > 0 and tensor.shape)
+    if not report.hold("dlpack.shape", is_there, f"ndim is {tensor.ndim}, shape NULL"):
+        return False
+    shape = _dlpack.extents(tensor, "shape") or ()
+    sound = report.hold("dlpack.shape", all(n >= 0 for n in shape), f"the shape is {shape}")
+    has_strides = tensor.ndim == 0 or tensor.strides
+    report.hold("dlpack.strides", has_strides, f"strides are NULL, ndim is {tensor.ndim}")
+    n = n_elements(tensor)
+    report.hold("dlpack.data", tensor.data or n == 0, f"data is NULL, the shape {shape}")
+    dtype = tensor.dtype
+    is_type = dtype.bits > 0 and dtype.lanes > 0 and (dtype.code != 6 or dtype.bits == 8)
+    what = f"code {dtype.code}, bits {dtype.bits}, lanes {dtype.lanes}"
+    report.hold("dlpack.dtype", is_type, what)
+    return sound
+
+
+# --- capsules ----------------------------------------------------------------------------------
+
+
+class Watched:
+    """Stands in for the deleter, and counts."""
+
+    def __init__(self, struct: Any) -> None:
+        self.calls = 0
+        self.struct = struct
+        self.original = struct.deleter
+        self.callback = DELETER(self._called)
+        struct.deleter = ctypes.cast(self.callback, ctypes.c_void_p)
+        _kept.append(self)
+
+    def _called(self, pointer: int) -> None:
+        self.calls += 1
+        type(self.struct).from_address(pointer).deleter = self.original
+        if self.original:
+            DELETER(self.original)(pointer)
+
+
+def opened(report: Report, capsule: Any) -> Any:
+    """The struct of a capsule, where it lies; None, with a finding."""
+    return report.attempt("dlpack.name", _dlpack.inside, capsule)
+
+
+def is_gone(reference: Any) -> bool:
+    """Whether an object died, which shows that nothing keeps its memory; its capsules are gone."""
+    return reference is not None and reference() is None
+
+
+def reference_to(obj: Any) -> Any:
+    try:
+        return weakref.ref(obj)
+    except TypeError:
+        return None
+
+
+def check_life(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
+    for consume in (False, True):
+        obj = make()
+        reference = reference_to(obj)
+        capsule = export(obj, **keywords)
+        del obj
+        struct = opened(report, capsule)
+        if struct is None:
+            return
+        watched = Watched(struct)
+        if consume:
+            _dlpack.take(capsule)
+        del capsule
+        gc.collect()
+        if consume:
+            report.hold("dlpack.consumed", watched.calls == 0, f"{watched.calls} times")
+            if watched.calls == 0:
+                _dlpack.delete(struct)
+        else:
+            # A producer may know its own deleter, and call it without a look at the struct.
+            once = watched.calls == 1 or (watched.calls == 0 and is_gone(reference))
+            report.hold("dlpack.unconsumed", once, f"{watched.calls} times")
+
+
+def check_lifetime(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
+    obj = make()
+    capsule = obj.__dlpack__(**keywords)
+    struct = _dlpack.take(capsule)
+    before = contents(struct)
+    del obj, capsule
+    gc.collect()
+    dirty_the_heap()
+    same = contents(struct) == before
+    report.hold("dlpack.lifetime", same, "other data after the object was gone")
+    _dlpack.delete(struct)
+
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+def pair_of(value: Any) -> tuple[int, int] | None:
+    try:
+        type_, id_ = value
+        return int(type_), int(id_)
+    except (TypeError, ValueError):
+        return None
+
+
+def check_device(report: Report, obj: Any, tensor: Any) -> None:
+    advertised = pair_of(obj.__dlpack_device__())
+    found = (tensor.device.type, tensor.device.id)
+    report.hold("dlpack.device", advertised == found, f"{advertised}, but the tensor has {found}")
+
+
+def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
+    """A capsule; None, with a finding, where the keywords are not understood."""
+    try:
+        capsule = export(obj, **keywords)
+    except BufferError:
+        raise
+    except Exception as error:
+        shown = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
+        report.hold(rule, False, f"{shown}: {type(error).__name__}: {error}")
+        return None
+    report.hold(rule, True, "")
+    return capsule
+
+
+def check_versions(report: Report, make: Callable[[], Any]) -> dict[str, Any] | None:
+    """Both kinds of capsule; the keywords for the best one there is, None where there is none."""
+    obj = make()
+    try:
+        legacy = export(obj)
+    except BufferError:
+        report.hold("dlpack.refusal", True, "")  # read-only memory, say
+    except Exception as error:
+        report.hold("dlpack.refusal", False, f"{type(error).__name__}: {error}")
+        return None
+    else:
+        struct = opened(report, legacy)
+        if struct is not None:
+            is_legacy = not isinstance(struct, DLManagedTensorVersioned)
+            report.hold("dlpack.legacy", is_legacy, "the capsule is versioned")
+            check_struct(report, struct)
+            check_device(report, obj, struct.tensor)
+        del struct, legacy
+    try:
+        capsule = try_keywords(report, "dlpack.max_version", make(), max_version=VERSION)
+    except BufferError:
+        return {"max_version": VERSION}
+    if capsule is None:
+        return {}
+    struct = opened(report, capsule)
+    if struct is not None:
+        is_versioned = isinstance(struct, DLManagedTensorVersioned)
+        report.hold("dlpack.versioned", is_versioned, "the capsule is unversioned")
+        check_struct(report, struct)
+    return {"max_version": VERSION}
+
+
+def check_copies(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
+    obj = make()
+    plain = export(obj, **keywords)
+    own = _dlpack.inside(plain).tensor
+    has_elements = n_elements(own) > 0
+    try:
+        copied = try_keywords(report, "dlpack.copy_true", obj, copy=True, **keywords)
+        if copied is not None and has_elements:
+            struct = _dlpack.inside(copied)
+            apart = struct.tensor.data != own.data
+            report.hold("dlpack.copy_true", apart, "the memory is the object's own")
+            if isinstance(struct, DLManagedTensorVersioned):
+                flagged = struct.flags & _dlpack.IS_COPIED
+                report.hold("dlpack.copy_true", flagged, f"flags are {struct.flags:#x}")
+    except BufferError:
+        pass  # "cannot" is an answer
+    try:
+        shared = try_keywords(report, "dlpack.copy_false", obj, copy=False, **keywords)
+        if shared is not None and has_elements:
+            struct = _dlpack.inside(shared)
+            same = struct.tensor.data == own.data
+            report.hold("dlpack.copy_false", same, "the memory is another")
+    except BufferError:
+        report.hold("dlpack.copy_false", True, "")
+
+
+def is_readonly(obj: Any) -> bool:
+    """What the object says of its memory by another protocol."""
+    interface = getattr(obj, "__array_interface__", None)
+    if isinstance(interface, dict) and isinstance(interface.get("data"), tuple):
+        return bool(interface["data"][1])
+    try:
+        with memoryview(obj) as view:
+            return view.readonly
+    except (TypeError, BufferError, ValueError):
+        return False
+
+
+def check_readonly(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
+    obj = make()
+    if not is_readonly(obj):
+        return
+    struct_capsule = export(obj, **keywords)
+    struct = _dlpack.inside(struct_capsule)
+    if isinstance(struct, DLManagedTensorVersioned):
+        flagged = struct.flags & _dlpack.READ_ONLY
+        report.hold("dlpack.read_only", flagged, f"flags are {struct.flags:#x}")
+    try:
+        export(obj)
+        report.hold("dlpack.read_only_legacy", False, "a legacy capsule is given")
+    except BufferError:
+        report.hold("dlpack.read_only_legacy", True, "")
+
+
+def check_devices(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
+    obj = make()
+    device = pair_of(obj.__dlpack_device__())
+    try:
+        try_keywords(report, "dlpack.dl_device", obj, dl_device=device, **keywords)
+    except BufferError as error:
+        report.hold("dlpack.dl_device", False, f"BufferError: {error}")
+    try_keywords(report, "dlpack.stream", obj, stream=None, **keywords)
+
+
+def check_exchange(report: Report, kind: type) -> None:
+    capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return
+    table = report.attempt("dlpack.exchange", _dlpack.inside, capsule)
+    if table is None:
+        return
+    version = (table.version.major, table.version.minor)
+    mandatory = (
+        "managed_tensor_allocator",
+        "managed_tensor_from_py_object_no_sync",
+        "managed_tensor_to_py_object_no_sync",
+        "current_work_stream",
+    )
+    missing = [name for name in mandatory if not getattr(table, name)]
+    report.hold(
+        "dlpack.exchange", version[0] == 1 and not missing, f"version {version}, NULL: {missing}"
+    )
+
+
+def check_dlpack(report: Report, make: Callable[[], Any]) -> None:
+    """All of it; what is malformed is not used any further."""
+    try:
+        keywords = check_versions(report, make)
+        if keywords is None or {"dlpack.name", "dlpack.shape", "dlpack.version"} & set(
+            report.findings
+        ):
+            return
+        check_life(report, make, keywords)
+        check_lifetime(report, make, keywords)
+        check_copies(report, make, keywords)
+        check_readonly(report, make, keywords)
+        check_devices(report, make, keywords)
+    except BufferError:
+        return  # the standard's word for data that DLPack cannot express
+    check_exchange(report, type(make()))

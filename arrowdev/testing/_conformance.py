@@ -1,0 +1,160 @@
+"""Does a library do what the specification says? ``check_producer`` and ``check_consumer``."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+
+from arrowdev.testing._check_arrays import check_export, check_schema_method
+from arrowdev.testing._check_consumers import check_taken, check_tensors_taken
+from arrowdev.testing._check_streams import check_failing, check_stream
+from arrowdev.testing._check_tensors import check_dlpack
+from arrowdev.testing._conformance_rules import Report
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from typing import Any
+
+ARRAYS = ("__arrow_c_array__", "__arrow_c_device_array__")
+STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
+
+
+@contextmanager
+def _quick_collection() -> Iterator[None]:
+    """Many collections follow: set aside what is there already, unless somebody else has."""
+    is_ours = gc.get_freeze_count() == 0
+    if is_ours:
+        gc.collect()
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if is_ours:
+            gc.unfreeze()
+
+
+def _offers(obj: object, name: str) -> bool:
+    """Objects may offer a protocol in some of their states only."""
+    return callable(getattr(obj, name, None))
+
+
+def producer_report(
+    factory: Callable[[], Any], *, failing: Callable[[], Any] | None = None
+) -> Report:
+    """What ``check_producer`` finds, without an exception."""
+    obj = factory()
+    report = Report(f"{type(obj).__module__}.{type(obj).__qualname__}")
+    spoken = [name for name in (*ARRAYS, *STREAMS, "__dlpack__") if _offers(obj, name)]
+    if not spoken:
+        raise TypeError(f"{report.subject} offers neither Arrow capsules nor DLPack")
+    if _offers(obj, "__arrow_c_schema__"):
+        spoken.insert(0, "__arrow_c_schema__")
+    del obj
+    with _quick_collection():
+        for method in spoken:
+            _check_method(report, method, factory)
+        for method in STREAMS:
+            if failing is not None and _offers(failing(), method):
+                check_failing(report, method, failing)
+    return report
+
+
+def _check_method(report: Report, method: str, factory: Callable[[], Any]) -> None:
+    if method in ARRAYS:
+        check_export(report, method, factory)
+    elif method in STREAMS:
+        check_stream(report, method, factory)
+    elif method == "__dlpack__":
+        check_dlpack(report, factory)
+    else:
+        check_schema_method(report, factory)
+
+
+def check_producer(
+    factory: Callable[[], Any],
+    *,
+    failing: Callable[[], Any] | None = None,
+    ignore: Collection[str] = (),
+    recommended: bool = False,
+) -> Report:
+    """Try every rule that an object with Arrow or DLPack methods can break.
+
+    Every protocol that the object offers is used, in every way that the rules are about:
+    consumed and not, released early and late, with each keyword. Memory of the host is read;
+    memory of a device by ``validate(level="full")`` alone.
+
+    Parameters
+    ----------
+    factory : callable
+        Makes a new object at each call, always with the same data.
+    failing : callable, optional
+        Makes a stream whose reading fails, for the rules about errors.
+    ignore : collection of str
+        Ids of rules that are known to be broken.
+    recommended : bool
+        Rules that the specification only recommends count, too.
+
+    Returns
+    -------
+    Report
+        ``held``: ids of the rules that were looked at and held; ``findings``: the others.
+
+    Raises
+    ------
+    ConformanceError
+        An AssertionError that names each broken rule and its paragraph.
+    TypeError
+        The object offers none of the protocols.
+    """
+    report = producer_report(factory, failing=failing)
+    report.require(ignore, recommended)
+    return report
+
+
+def consumer_report(
+    consume: Callable[[Any], Any], *, read: Callable[[Any], Any] | None = None
+) -> Report:
+    """What ``check_consumer`` finds, without an exception."""
+    report = Report(getattr(consume, "__qualname__", repr(consume)))
+    with _quick_collection():
+        taken = check_taken(report, consume, read)
+        taken |= check_tensors_taken(report, consume, read)
+    if not taken:
+        raise TypeError(f"{report.subject} takes neither Arrow arrays, nor streams, nor DLPack")
+    return report
+
+
+def check_consumer(
+    consume: Callable[[Any], Any],
+    *,
+    read: Callable[[Any], Any] | None = None,
+    ignore: Collection[str] = (),
+    recommended: bool = False,
+) -> Report:
+    """Try every rule that a function which takes arrays of others can break.
+
+    It is called with scripted producers of int64: arrays, streams, tensors; sound ones and
+    malformed ones. What a producer does not offer must not be needed: an exception for all of one
+    kind means that the function does not take this kind.
+
+    Parameters
+    ----------
+    consume : callable
+        Takes an object with Arrow or DLPack methods; what it returns is dropped.
+    read : callable, optional
+        Makes a list, with None for nulls, of what ``consume`` returned. Without it nobody can
+        tell whether the values are right.
+    ignore, recommended
+        As in ``check_producer``.
+
+    Raises
+    ------
+    ConformanceError
+        An AssertionError that names each broken rule and its paragraph.
+    TypeError
+        Nothing at all is taken.
+    """
+    report = consumer_report(consume, read=read)
+    report.require(ignore, recommended)
+    return report

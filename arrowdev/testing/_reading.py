@@ -1,0 +1,102 @@
+"""What stands in the structs of the Arrow C interfaces. Reads no buffer."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from ctypes import c_void_p
+
+from arrowdev.testing._abi import ArrowArray, ArrowSchema
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+DEVICE_TYPES = {
+    1: "CPU", 2: "CUDA", 3: "CUDA_HOST", 4: "OPENCL", 7: "VULKAN", 8: "METAL", 9: "VPI",
+    10: "ROCM", 11: "ROCM_HOST", 12: "EXT_DEV", 13: "CUDA_MANAGED", 14: "ONEAPI",
+    15: "WEBGPU", 16: "HEXAGON",
+}  # fmt: skip
+
+# Device types whose `sync_event` should always be NULL.
+WITHOUT_EVENTS = frozenset({1, 9, 15, 16})
+
+FLAGS = {1: "DICTIONARY_ORDERED", 2: "NULLABLE", 4: "MAP_KEYS_SORTED"}
+
+# More than this is taken for a lie.
+MAX_CHILDREN = 1 << 20
+MAX_BUFFERS = 1 << 20
+MAX_METADATA = 1 << 26
+
+
+class Malformed(ValueError):
+    """A struct that cannot be read."""
+
+
+def text_at(address: int | None) -> str | None:
+    """A C string; None for NULL; bytes that are no UTF-8 as \\xNN."""
+    if not address:
+        return None
+    return ctypes.string_at(address).decode(errors="backslashreplace")
+
+
+def _pointers(address: int | None, n: int, limit: int, what: str) -> list[int | None]:
+    if n == 0:
+        return []
+    if not 0 <= n <= limit:
+        raise Malformed(f"n_{what} is {n}")
+    if not address:
+        raise Malformed(f"{what} is NULL, but n_{what} is {n}")
+    return list((c_void_p * n).from_address(address))
+
+
+def children(node: Any) -> list[Any]:
+    """The structs of the children, where they lie; None for NULL."""
+    found = _pointers(node.children, node.n_children, MAX_CHILDREN, "children")
+    return [type(node).from_address(address) if address else None for address in found]
+
+
+def buffers(node: ArrowArray) -> list[int | None]:
+    return _pointers(node.buffers, node.n_buffers, MAX_BUFFERS, "buffers")
+
+
+def dictionary(node: Any) -> Any:
+    return type(node).from_address(node.dictionary) if node.dictionary else None
+
+
+def below(node: Any) -> Iterator[tuple[str, Any]]:
+    """(step, struct or None) of every child, and of the dictionary where there is one."""
+    for i, child in enumerate(children(node)):
+        yield f"children[{i}]", child
+    if node.dictionary:
+        yield "dictionary", dictionary(node)
+
+
+def metadata(schema: ArrowSchema) -> list[tuple[bytes, bytes]]:
+    """The pairs: int32 count, then int32 length and bytes of each key and value."""
+    at: int = schema.metadata or 0
+    if not at:
+        return []
+
+    def number() -> int:
+        nonlocal at
+        (value,) = struct.unpack("=i", ctypes.string_at(at, 4))
+        at += 4
+        if not 0 <= value <= MAX_METADATA:
+            raise Malformed(f"metadata has the count or length {value}")
+        return int(value)
+
+    def piece() -> bytes:
+        nonlocal at
+        size = number()
+        at += size
+        return ctypes.string_at(at - size, size)
+
+    return [(piece(), piece()) for _ in range(number())]
+
+
+def flag_names(flags: int) -> list[str]:
+    names = [name for bit, name in FLAGS.items() if flags & bit]
+    unknown = flags & ~sum(FLAGS)
+    return [*names, hex(unknown)] if unknown else names

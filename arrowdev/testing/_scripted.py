@@ -1,0 +1,253 @@
+"""Arrays, streams and tensors of int64 that notice what a consumer does to them.
+
+They count their releases, and spoil their memory when they are released, so that nobody can go on
+reading it unnoticed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from ctypes import c_char_p, c_int64, c_void_p
+
+from arrowdev import _core
+from arrowdev.testing._abi import (
+    CALLBACKS,
+    ArrowArray,
+    ArrowArrayStream,
+    ArrowDeviceArray,
+    ArrowSchema,
+    address_of,
+    new_capsule,
+)
+from arrowdev.testing._dlpack import (
+    DLDataType,
+    DLDevice,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    DLPackVersion,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import CapsuleType
+
+NULLABLE = 2
+MESSAGE = "arrowdev planned this failure"
+_MESSAGE = ctypes.create_string_buffer(MESSAGE.encode())
+
+# What structs and capsules point to. Kept: nobody knows when the last pointer is gone.
+_kept: list[Any] = []
+
+# Callbacks in C: Python cannot run while an exception is on its way, which is when consumers let
+# go of much.
+_GIVERS = _core._testing_givers()
+
+
+class _Record(ctypes.Structure):
+    """What private_data points to: csrc/python/testing_given.c."""
+
+    _fields_ = [("released", c_int64), ("data", c_void_p), ("nbytes", c_int64)]
+
+
+def _capsule(struct: Any, name: str, giver: str) -> CapsuleType:
+    text = name.encode()
+    _kept.append((struct, text))
+    return new_capsule(ctypes.addressof(struct), text, _GIVERS[giver][1])
+
+
+def _pointers(addresses: list[int | None]) -> int:
+    array = (c_void_p * max(len(addresses), 1))(*addresses)
+    _kept.append(array)
+    return ctypes.addressof(array)
+
+
+class Part:
+    """A struct whose release callback counts. `parts` are released with it."""
+
+    def __init__(self, struct: Any, giver: str, parts: tuple[Part, ...] = ()) -> None:
+        self.struct = struct
+        self.giver = giver
+        self.parts = parts
+        self.record = _Record()
+        struct.private_data = ctypes.addressof(self.record)
+        struct.release = _GIVERS[giver][0]
+        if hasattr(struct, "n_children"):
+            struct.n_children = len(parts)
+            struct.children = _pointers([ctypes.addressof(p.struct) for p in parts])
+        _kept.append(self)
+
+    @property
+    def released(self) -> int:
+        return int(self.record.released)
+
+    def give(self, name: str, struct: Any = None) -> CapsuleType:
+        """A capsule over the struct, or over one that it stands in."""
+        return _capsule(self.struct if struct is None else struct, name, self.giver)
+
+
+def _schema(format: str, name: str, *children: Part) -> Part:
+    text = (format.encode(), name.encode())
+    _kept.append(text)
+    struct = ArrowSchema(flags=NULLABLE if format != "+s" else 0)
+    struct.format = ctypes.cast(c_char_p(text[0]), c_void_p)
+    struct.name = ctypes.cast(c_char_p(text[1]), c_void_p)
+    return Part(struct, "schema", children)
+
+
+class Column:
+    """An array of int64, `values` with None for null, behind one row that is not meant."""
+
+    def __init__(self, values: list[int | None], format: str = "l") -> None:
+        n = len(values) + 1
+        self.data = (c_int64 * n)(111, *(value or 0 for value in values))
+        self.bits = (ctypes.c_uint8 * 8)()
+        for i, value in enumerate(values, 1):
+            self.bits[i // 8] |= (value is not None) << i % 8
+        has_nulls = None in values
+        struct = ArrowArray(length=len(values), offset=1, n_buffers=2)
+        struct.null_count = -1 if has_nulls else 0
+        bitmap = ctypes.addressof(self.bits) if has_nulls else None
+        struct.buffers = _pointers([bitmap, ctypes.addressof(self.data)])
+        self.array = Part(struct, "array")
+        self.array.record.data = ctypes.addressof(self.data)
+        self.array.record.nbytes = ctypes.sizeof(self.data)
+        self.schema = _schema(format, "a")
+        _kept.append(self)
+
+
+class Batch(Column):
+    """The same as the only column "a" of a record batch."""
+
+    def __init__(self, values: list[int | None], format: str = "l") -> None:
+        super().__init__(values, format)
+        struct = ArrowArray(length=len(values), n_buffers=1, buffers=_pointers([None]))
+        self.array = Part(struct, "array", (self.array,))
+        self.schema = _schema("+s", "", self.schema)
+
+
+class HostArray:
+    """Shows ``__arrow_c_array__`` alone; `name` is that of the capsule."""
+
+    def __init__(self, column: Column, name: str = "arrow_array") -> None:
+        self.column, self.name = column, name
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
+        return self.column.schema.give("arrow_schema"), self.column.array.give(self.name)
+
+
+class DeviceArray:
+    """Shows ``__arrow_c_device_array__`` alone."""
+
+    def __init__(
+        self, column: Column, device: tuple[int, int] = (1, -1), reserved: int = 0
+    ) -> None:
+        self.column = column
+        self.struct = ArrowDeviceArray(device_type=device[0], device_id=device[1])
+        self.struct.reserved[:] = [reserved] * 3
+
+    def __arrow_c_device_array__(
+        self, requested_schema: object = None, **kwargs: object
+    ) -> tuple[Any, Any]:
+        if any(value is not None for value in kwargs.values()):
+            raise NotImplementedError(f"unknown keyword arguments: {sorted(kwargs)}")
+        self.struct.array = self.column.array.struct
+        array = self.column.array.give("arrow_device_array", self.struct)
+        return self.column.schema.give("arrow_schema"), array
+
+
+class _Stream(Part):
+    """One stream: one array after the other, then the end or an error."""
+
+    def __init__(self, giver: HostStream) -> None:
+        super().__init__(ArrowArrayStream(), "stream")
+        self.of = giver
+        self.n_calls = 0
+        self.callbacks = {
+            "get_schema": CALLBACKS["get_schema"](self._get_schema),
+            "get_next": CALLBACKS["get_next"](self._get_next),
+            "get_last_error": CALLBACKS["get_last_error"](self._get_last_error),
+        }
+        for member, callback in self.callbacks.items():
+            setattr(self.struct, member, address_of(callback))
+
+    def _put(self, part: Part, out: int) -> None:
+        self.of.given.append(part)
+        ctypes.memmove(out, ctypes.addressof(part.struct), ctypes.sizeof(part.struct))
+
+    def _get_schema(self, _: int, out: int) -> int:
+        self._put(self.of.kind([]).schema, out)
+        return 0
+
+    def _get_next(self, _: int, out: int) -> int:
+        i = self.n_calls
+        self.n_calls += 1
+        if i < len(self.of.chunks):
+            self._put(self.of.kind(self.of.chunks[i]).array, out)
+            return 0
+        self.of.calls_after_end += i > len(self.of.chunks)
+        if self.of.fails:
+            return errno.EIO
+        ctypes.memset(out, 0, ctypes.sizeof(ArrowArray))
+        return 0
+
+    def _get_last_error(self, _: int) -> int:
+        return ctypes.addressof(_MESSAGE)
+
+
+class HostStream:
+    """Shows ``__arrow_c_stream__`` alone, and gives a new stream at each call."""
+
+    def __init__(
+        self, kind: type[Column], chunks: list[list[int | None]], fails: bool = False
+    ) -> None:
+        self.kind, self.chunks, self.fails = kind, chunks, fails
+        self.streams: list[Part] = []
+        self.given: list[Part] = []
+        self.calls_after_end = 0
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType:
+        self.streams.append(_Stream(self))
+        return self.streams[-1].give("arrow_array_stream")
+
+
+class Tensor:
+    """Shows DLPack alone; `knows_versions`: whether max_version is a keyword of it."""
+
+    def __init__(self, values: list[int], knows_versions: bool = True, major: int = 1) -> None:
+        self.data = (c_int64 * len(values))(*values)
+        self.shape, self.strides = (c_int64 * 1)(len(values)), (c_int64 * 1)(1)
+        self.knows_versions, self.major = knows_versions, major
+        self.record = _Record(0, ctypes.addressof(self.data), ctypes.sizeof(self.data))
+        self.capsules: list[str] = []
+        _kept.append(self)
+
+    @property
+    def deleted(self) -> int:
+        return int(self.record.released)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, *, stream: object = None, **kwargs: Any) -> CapsuleType:
+        if kwargs and not self.knows_versions:
+            raise TypeError(f"__dlpack__() got an unexpected keyword argument {min(kwargs)!r}")
+        if stream is not None:
+            raise BufferError("the CPU has no streams")
+        is_versioned = (kwargs.get("max_version") or (0,))[0] >= 1
+        struct = DLManagedTensorVersioned() if is_versioned else DLManagedTensor()
+        if is_versioned:
+            struct.version = DLPackVersion(self.major, 0)
+        tensor = struct.tensor
+        tensor.data = ctypes.addressof(self.data)
+        tensor.device, tensor.dtype, tensor.ndim = DLDevice(1, 0), DLDataType(0, 64, 1), 1
+        tensor.shape = ctypes.addressof(self.shape)
+        tensor.strides = ctypes.addressof(self.strides)
+        giver = "versioned" if is_versioned else "legacy"
+        struct.manager_ctx = ctypes.addressof(self.record)
+        struct.deleter = _GIVERS[giver][0]
+        self.capsules.append("dltensor_versioned" if is_versioned else "dltensor")
+        self.capsule = _capsule(struct, self.capsules[-1], giver)
+        return self.capsule

@@ -1,0 +1,105 @@
+"""``pytest -p arrowdev.testing.pytest_plugin``: a test for each rule of the specification.
+
+A test with the mark ``arrow_producer(factory, ...)`` or ``arrow_consumer(consume, ...)``, whose
+arguments are those of ``check_producer`` and ``check_consumer``, and with the fixture
+``arrow_rule``, runs once per rule.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from arrowdev.testing import _conformance
+from arrowdev.testing._conformance_rules import (
+    CONSUMER_RULES,
+    PRODUCER_RULES,
+    ConformanceError,
+    Report,
+    Rule,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_MARKS = {
+    "arrow_producer": (_conformance.producer_report, PRODUCER_RULES),
+    "arrow_consumer": (_conformance.consumer_report, CONSUMER_RULES),
+}
+
+
+class _Examined:
+    """The report that all rules of one test share, made when the first is asked for."""
+
+    def __init__(self, make: Callable[[], Report], ignore: Any, recommended: bool) -> None:
+        self.make, self.ignore, self.recommended = make, frozenset(ignore), recommended
+        self.report: Report | None = None
+
+    def result(self) -> Report:
+        if self.report is None:
+            self.report = self.make()
+        return self.report
+
+
+class ArrowRule:
+    """What the fixture ``arrow_rule`` gives: one rule, and whether it is kept."""
+
+    def __init__(self, rule: Rule, examined: _Examined) -> None:
+        self.rule = rule
+        self._examined = examined
+
+    def __repr__(self) -> str:
+        return self.rule.id
+
+    def check(self) -> None:
+        """ConformanceError where the rule is broken; skips where it does not apply."""
+        report = self._examined.result()
+        finding = report.findings.get(self.rule.id)
+        if finding is None:
+            if self.rule.id not in report.held:
+                pytest.skip(f"{self.rule.id} does not apply to {report.subject}")
+            return
+        if self.rule.id in self._examined.ignore:
+            pytest.skip(f"ignored: {finding}")
+        if self.rule.level == "should" and not self._examined.recommended:
+            pytest.skip(f"recommended only: {finding}")
+        raise ConformanceError(f"{report.subject}: {finding}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in _MARKS:
+        config.addinivalue_line(
+            "markers", f"{name}(...): see arrowdev.testing.check_{name.partition('_')[2]}"
+        )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "arrow_rule" not in metafunc.fixturenames:
+        return
+    for name, (examine, rules) in _MARKS.items():
+        mark = metafunc.definition.get_closest_marker(name)
+        if mark is None:
+            continue
+        keywords = dict(mark.kwargs)
+        ignore = keywords.pop("ignore", ())
+        recommended = keywords.pop("recommended", False)
+        examined = _Examined(
+            lambda e=examine, a=mark.args, k=keywords: e(*a, **k),  # type: ignore[misc]
+            ignore,
+            recommended,
+        )
+        cases = [ArrowRule(rule, examined) for rule in rules.values()]
+        metafunc.parametrize("arrow_rule", cases, ids=list(rules), indirect=True)
+        return
+    raise pytest.UsageError(
+        f"{metafunc.definition.nodeid} uses arrow_rule, but has no mark "
+        "arrow_producer(factory) or arrow_consumer(consume)"
+    )
+
+
+@pytest.fixture
+def arrow_rule(request: pytest.FixtureRequest) -> ArrowRule:
+    """One rule of the specification; ``arrow_rule.check()`` tells whether it is kept."""
+    rule: ArrowRule = request.param
+    return rule

@@ -1,0 +1,55 @@
+/* Buffers that are made on one device, one after the other, for an array that
+ * will own them: what compact.c and concat_device.c share.
+ */
+#ifndef AD_CORE_MAKING_H
+#define AD_CORE_MAKING_H
+
+#include "core/transfer_route.h"
+
+typedef struct ad_making {
+    ad_route route;
+    bool is_open;
+    ad_owner **made; /* all memory that was made */
+    size_t n_made;
+    size_t capacity;
+} ad_making;
+
+/* Keep another owner until the end; takes it over, on failure too. */
+AD_MUST_CHECK ad_status ad_making_keep(ad_making *self, ad_owner *owner,
+                                       ad_error *err);
+
+/* New memory on the route's target; NULL for 0 bytes. */
+AD_MUST_CHECK ad_status ad_making_allocate(ad_making *self, int64_t nbytes,
+                                           void **out, ad_error *err);
+
+/* A new bitmap of `length` bits, padded to 64 bytes, of which those behind the
+ * last are 0 and the others are not set yet. */
+AD_MUST_CHECK ad_status ad_making_bitmap(ad_making *self, int64_t length,
+                                         void **out, ad_error *err);
+
+/* `n` bits from `source` to `target`. */
+AD_MUST_CHECK ad_status ad_making_bits(ad_making *self, const void *source,
+                                       int64_t from, void *target, int64_t to,
+                                       int64_t n, ad_bits_operation how,
+                                       ad_error *err);
+
+/* `nbytes` bytes, at these offsets. */
+AD_MUST_CHECK ad_status ad_making_bytes(ad_making *self, const void *source,
+                                        int64_t from, void *target, int64_t to,
+                                        int64_t nbytes, ad_error *err);
+
+/* An owner of all that was made, and of `first` and `second` (which may be
+ * NULL) in front of it. */
+AD_MUST_CHECK ad_status ad_making_owner(const ad_making *self, ad_owner *first,
+                                        ad_owner *second, ad_owner **out,
+                                        ad_error *err);
+
+/* After the last: *out is the event to wait for, or NULL. */
+AD_MUST_CHECK ad_status ad_making_finish(ad_making *self, ad_sync **out,
+                                         ad_error *err);
+
+/* Drop what is held. `failed`: work that was begun may still use it, and
+ * `source`. */
+void ad_making_clear(ad_making *self, bool failed, ad_owner *source);
+
+#endif /* AD_CORE_MAKING_H */

@@ -1,0 +1,601 @@
+#include "core/nulls.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bridge.h"
+#include "core/bridge_internal.h"
+#include "core/device_owner.h"
+#include "core/memory.h"
+#include "core/owner_group.h"
+#include "core/rebuild.h"
+#include "core/transfer.h"
+#include "core/transfer_route.h"
+
+static const char consumer[] = "making a validity bitmap";
+
+/* --- counting ----------------------------------------------------------- */
+
+int64_t
+ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
+{
+    int64_t n_set = 0;
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .source = {.place = {.device = AD_CPU}, .data = (void *)bitmap},
+        .target = {.place = {.device = AD_CPU}, .data = &n_set},
+        .bit_offset = offset,
+        .length = length,
+        .n_items = 1,
+    };
+    if (length > 0) {
+        ad_kernel_run_on_host(&launch);
+    }
+    return length - n_set;
+}
+
+int64_t
+ad_array_count_nulls_host(const ad_array *array)
+{
+    const void *validity = ad_array_validity(array);
+    if (ad_array_has_no_nulls(array)) {
+        return 0;
+    }
+    /* The type null has nulls without a bitmap. */
+    return validity == NULL
+               ? array->length
+               : ad_bitmap_count_zeros(validity, array->offset, array->length);
+}
+
+/* --- masks -------------------------------------------------------------- */
+
+#define PACKED_HINT                                                           \
+    "bits that are packed already are passed as an array of bools: "          \
+    "arrowdev.Array.from_buffers(\"bool\", n, [None, bits])"
+
+static ad_status
+check_mask(const ad_tensor *tensor, ad_error *err)
+{
+    ad_dl_dtype dtype = tensor->dtype;
+    if ((dtype.code != AD_DL_BOOL && dtype.code != AD_DL_UINT) ||
+        dtype.bits != 8 || dtype.lanes != 1) {
+        char name[AD_DTYPE_NAME_SIZE];
+        return ad_fail(err, AD_ERR_TYPE, NULL,
+                       "compare it with what marks a valid row first",
+                       "a mask must have elements of bool or uint8, not %s",
+                       ad_dtype_format(dtype, name));
+    }
+    if (tensor->ndim != 1) {
+        return ad_fail(
+            err, AD_ERR_VALUE, NULL, "Arrow has one validity bit per row",
+            "a mask must have one dimension, not %" PRId32, tensor->ndim);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
+                    const ad_stream_choice *stream, ad_mask *out,
+                    ad_error *err)
+{
+    ad_tensor_value compact;
+    AD_RETURN_IF_ERR(check_mask(tensor, err));
+    if (!ad_tensor_is_compact(tensor, 'C')) {
+        ad_device device =
+            ad_host_accessible(tensor->device) ? AD_CPU : tensor->device;
+        AD_RETURN_IF_ERR(
+            ad_tensor_copy_to(tensor, device, stream, 'C', &compact, err));
+        ad_status status = ad_mask_from_tensor(&compact.tensor, marks_nulls,
+                                               stream, out, err);
+        ad_tensor_clear(&compact.tensor);
+        return status;
+    }
+    *out = (ad_mask){
+        .device = tensor->device,
+        .data = tensor->data,
+        .offset = (int64_t)tensor->byte_offset,
+        .length = tensor->shape[0],
+        .marks_nulls = marks_nulls,
+        .owner = ad_owner_ref(tensor->owner),
+        .sync = ad_sync_ref(tensor->sync),
+    };
+    return AD_OK;
+}
+
+static ad_status
+check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
+               ad_error *err)
+{
+    int64_t n_nulls;
+    AD_RETURN_IF_ERR(ad_array_count_nulls(array, stream, &n_nulls, err));
+    if (n_nulls == 0) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                   "fill them first: what is unknown is neither valid nor "
+                   "null",
+                   "the mask itself has %" PRId64 " nulls among %" PRId64
+                   " values",
+                   n_nulls, array->length);
+}
+
+ad_status
+ad_mask_from_array(const ad_array *array, const ad_stream_choice *stream,
+                   ad_mask *out, ad_error *err)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
+                                       .nulls = AD_NULLS_IGNORE};
+    const struct ArrowSchema *schema = array->schema.node;
+    AD_RETURN_IF_ERR(check_no_nulls(array, stream, err));
+    if (strcmp(schema->format, "b") == 0 && schema->dictionary == NULL) {
+        *out = (ad_mask){
+            .device = array->device,
+            .data = array->node->buffers[1],
+            .offset = array->offset,
+            .length = array->length,
+            .is_bits = true,
+            .owner = ad_owner_ref(array->owner),
+            .sync = ad_sync_ref(array->sync),
+        };
+        return AD_OK;
+    }
+    ad_tensor_value bytes;
+    ad_status status = ad_tensor_from_array(array, &options, &bytes, err);
+    if (status == AD_OK) {
+        status = ad_mask_from_tensor(&bytes.tensor, false, stream, out, err);
+        ad_tensor_clear(&bytes.tensor);
+    }
+    return status;
+}
+
+void
+ad_mask_clear(ad_mask *mask)
+{
+    ad_sync_unref(mask->sync);
+    ad_owner_unref(mask->owner);
+    *mask = (ad_mask){0};
+}
+
+/* --- what fits together ---------------------------------------------------- */
+
+static ad_status
+check_length(const ad_array *array, const ad_mask *mask, ad_error *err)
+{
+    if (mask->length == array->length) {
+        return AD_OK;
+    }
+    bool is_packed = !mask->is_bits && mask->length == (array->length + 7) / 8;
+    return ad_fail(err, AD_ERR_VALUE, NULL, is_packed ? PACKED_HINT : NULL,
+                   "a mask must have one element per row: %" PRId64
+                   ", not %" PRId64,
+                   array->length, mask->length);
+}
+
+static ad_status
+check_device(const ad_array *array, const ad_mask *mask, ad_error *err)
+{
+    char data[AD_DEVICE_NAME_SIZE];
+    char flags[AD_DEVICE_NAME_SIZE];
+    if (ad_device_equal(array->device, mask->device) ||
+        (ad_device_equal(array->device, AD_CPU) &&
+         ad_host_accessible(mask->device))) {
+        return AD_OK;
+    }
+    ad_device_format(array->device, data);
+    ad_device_format(mask->device, flags);
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "bring one of them there with arrowdev.array(x, device=...)",
+            "the data are on %s, but their mask is on %s", data, flags);
+    ad_error_device(err, mask->device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+check_type(const ad_array *array, ad_error *err)
+{
+    const struct ArrowSchema *schema = array->schema.node;
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    if (type.has_validity) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_TYPE, NULL,
+                   "put the mask on its children, which have bitmaps",
+                   "arrays of format \"%.40s\" have no validity bitmap, "
+                   "so that no mask can be put on one",
+                   schema->format);
+}
+
+static ad_status
+check_nullable(const ad_array *array, int64_t n_nulls, ad_error *err)
+{
+    if (n_nulls == 0 || (array->schema.node->flags & ARROW_FLAG_NULLABLE)) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_VALUE, NULL,
+                   "ask for a nullable type: arrowdev.array(x, type)",
+                   "the array's schema says that it has no nulls, but "
+                   "the mask marks %" PRId64,
+                   n_nulls);
+}
+
+/* --- a mask as a bitmap ----------------------------------------------------- */
+
+typedef struct bitmap {
+    const void *data;
+    ad_owner *owner; /* of the bitmap and of the array */
+    ad_sync *sync;   /* of all */
+    int64_t n_nulls; /* -1: not known */
+} bitmap;
+
+static void
+bitmap_clear(bitmap *self)
+{
+    ad_sync_unref(self->sync);
+    ad_owner_unref(self->owner);
+}
+
+static ad_route_request
+request_for(const ad_array *array, const void *data, ad_sync *sync,
+            const ad_stream_choice *stream)
+{
+    return (ad_route_request){
+        .source = array->device,
+        .data = data,
+        .sync = sync,
+        .target = array->device,
+        .stream = stream,
+        .consumer = consumer,
+    };
+}
+
+static ad_status
+merge(ad_route *route, const void *source, int64_t from, void *target,
+      int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
+{
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .bit_offset = from,
+        .length = n,
+        .numbers = {to, how},
+    };
+    return ad_route_kernel(route, how < AD_BITS_ONES ? source : target, target,
+                           launch, err);
+}
+
+/* The flags as bits [array->offset, ...) of the target: those before are set,
+ * those behind, up to a whole byte, are not. */
+static ad_status
+write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
+            void *target, ad_error *err)
+{
+    int64_t first = array->offset;
+    int64_t end = first + array->length;
+    if (mask->is_bits) {
+        AD_RETURN_IF_ERR(merge(route, mask->data, mask->offset, target, first,
+                               mask->length, AD_BITS_COPY, err));
+        AD_RETURN_IF_ERR(merge(route, NULL, 0, target, end, (8 - end % 8) % 8,
+                               AD_BITS_ZEROS, err));
+    } else {
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_PACK_BITS,
+            .source.offset = (uint64_t)mask->offset,
+            .bit_offset = first,
+            .length = mask->length,
+            .numbers = {mask->marks_nulls},
+        };
+        AD_RETURN_IF_ERR(
+            ad_route_kernel(route, mask->data, target, launch, err));
+    }
+    return merge(route, NULL, 0, target, 0, first, AD_BITS_ONES, err);
+}
+
+static ad_status
+fill_bitmap(ad_route *route, const ad_array *array, const ad_mask *mask,
+            const void *old, void *target, ad_error *err)
+{
+    const ad_route_request also =
+        request_for(array, ad_array_some_buffer(array), array->sync, NULL);
+    if (route->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_owner_note_use(mask->owner, route->place,
+                                           route->stream, route->keep, err));
+    }
+    if (old != NULL || route->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+    }
+    AD_RETURN_IF_ERR(write_flags(route, array, mask, target, err));
+    return old == NULL ? AD_OK
+                       : merge(route, old, array->offset, target,
+                               array->offset, array->length, AD_BITS_AND, err);
+}
+
+static ad_status
+make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
+            const ad_stream_choice *stream, bitmap *out, ad_error *err)
+{
+    /* No overflow: a validated offset + length is below 2^63. */
+    int64_t nbytes = (array->offset + array->length + 7) / 8;
+    ad_route_request request =
+        request_for(array, mask->data, mask->sync, stream);
+    request.source = mask->device;
+    ad_owner *memory = NULL;
+    ad_sync *sync = NULL;
+    void *data;
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status = ad_route_allocate(&route, nbytes, &data, &memory, err);
+    if (status == AD_OK) {
+        status = fill_bitmap(&route, array, mask, old, data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, mask->owner, memory);
+        ad_owner_unref(memory);
+        return status;
+    }
+    ad_owner *const owners[] = {memory, array->owner};
+    *out = (bitmap){
+        .data = data,
+        .sync = sync != NULL ? sync : ad_sync_ref(array->sync),
+        .n_nulls =
+            route.backend != NULL
+                ? -1
+                : ad_bitmap_count_zeros(data, array->offset, array->length),
+    };
+    status = ad_owner_group_new(owners, 2, &out->owner, err);
+    ad_owner_unref(memory);
+    if (status != AD_OK) {
+        bitmap_clear(out);
+    }
+    return status;
+}
+
+/* The bits lie as the array needs them. Where memory is of a context, only
+ * work on both would tell whether it is the same one. */
+static bool
+can_share(const ad_array *array, const ad_mask *mask, const void *old)
+{
+    return mask->is_bits && mask->offset == array->offset && old == NULL &&
+           ad_device_equal(mask->device, array->device) &&
+           (ad_device_traits(array->device.type) & AD_QUEUES) == 0;
+}
+
+static ad_status
+share_bits(const ad_array *array, const ad_mask *mask, bitmap *out,
+           ad_error *err)
+{
+    ad_owner *const owners[] = {mask->owner, array->owner};
+    ad_sync *const syncs[] = {mask->sync, array->sync};
+    bool is_host = ad_device_equal(array->device, AD_CPU);
+    *out = (bitmap){.data = mask->data, .n_nulls = -1};
+    if (is_host) {
+        AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, consumer, err));
+        out->n_nulls =
+            ad_bitmap_count_zeros(mask->data, mask->offset, mask->length);
+    }
+    AD_RETURN_IF_ERR(ad_sync_join(syncs, 2, &out->sync, err));
+    ad_status status = ad_owner_group_new(owners, 2, &out->owner, err);
+    if (status != AD_OK) {
+        bitmap_clear(out);
+    }
+    return status;
+}
+
+/* --- the array with it ------------------------------------------------------- */
+
+/* The bitmap that has nulls, as far as is known; NULL for none. */
+static ad_status
+old_bitmap(const ad_array *array, const void **out, ad_error *err)
+{
+    int64_t n_nulls = 1;
+    *out = NULL;
+    if (ad_array_has_no_nulls(array)) {
+        return AD_OK;
+    }
+    if (ad_host_accessible(array->device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        n_nulls = ad_array_count_nulls_host(array);
+    }
+    *out = n_nulls != 0 ? ad_array_validity(array) : NULL;
+    return AD_OK;
+}
+
+static ad_status
+attach(const ad_array *array, const bitmap *made, ad_array *out, ad_error *err)
+{
+    const ad_rebuild change = {
+        .null_count = made->n_nulls,
+        .validity = made->n_nulls != 0 ? made->data : NULL,
+        .owner = made->n_nulls != 0 ? made->owner : array->owner,
+        .sync = made->sync,
+    };
+    return ad_array_rebuild(array, &change, out, err);
+}
+
+ad_status
+ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
+                    const ad_stream_choice *stream, ad_array *out,
+                    ad_error *err)
+{
+    const void *old;
+    bitmap made;
+    AD_RETURN_IF_ERR(check_length(array, mask, err));
+    AD_RETURN_IF_ERR(check_type(array, err));
+    AD_RETURN_IF_ERR(check_device(array, mask, err));
+    if (array->length == 0) {
+        ad_array_share(array, out);
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(old_bitmap(array, &old, err));
+    AD_RETURN_IF_ERR(can_share(array, mask, old)
+                         ? share_bits(array, mask, &made, err)
+                         : make_bitmap(array, mask, old, stream, &made, err));
+    ad_status status = attach(array, &made, out, err);
+    bitmap_clear(&made);
+    if (status != AD_OK) {
+        return status;
+    }
+    if (out->null_count < 0 &&
+        (array->schema.node->flags & ARROW_FLAG_NULLABLE) == 0) {
+        status = ad_array_count_nulls(out, stream, &out->null_count, err);
+    }
+    if (status == AD_OK) {
+        status = check_nullable(array, out->null_count, err);
+    }
+    if (status != AD_OK) {
+        ad_array_clear(out);
+    }
+    return status;
+}
+
+/* --- bools as bits ------------------------------------------------------------ */
+
+/* The bools as flags, where they lie. */
+static ad_status
+bools_as_mask(const ad_array *array, const ad_stream_choice *stream,
+              ad_mask *out, ad_error *err)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
+                                       .nulls = AD_NULLS_IGNORE};
+    ad_tensor_value bools;
+    AD_RETURN_IF_ERR(ad_tensor_from_array(array, &options, &bools, err));
+    ad_status status =
+        ad_mask_from_tensor(&bools.tensor, false, stream, out, err);
+    ad_tensor_clear(&bools.tensor);
+    return status;
+}
+
+static ad_status
+build_bits(const ad_array *array, const bitmap *made, ad_array *out,
+           ad_error *err)
+{
+    const ad_schema_spec bits = {.format = "b", .flags = ARROW_FLAG_NULLABLE};
+    const void *buffers[] = {ad_array_validity(array), made->data};
+    ad_array_spec spec = {
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .null_count = array->null_count,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = made->owner,
+        .sync = made->sync,
+    };
+    AD_RETURN_IF_ERR(ad_schema_build(&bits, &spec.schema, err));
+    ad_status status = ad_array_build(&spec, out, err);
+    ad_schema_unref(spec.schema);
+    return status;
+}
+
+ad_status
+ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
+                    ad_array *out, ad_error *err)
+{
+    ad_mask mask;
+    bitmap made;
+    AD_RETURN_IF_ERR(bools_as_mask(array, stream, &mask, err));
+    ad_status status = make_bitmap(array, &mask, NULL, stream, &made, err);
+    ad_mask_clear(&mask);
+    AD_RETURN_IF_ERR(status);
+    status = build_bits(array, &made, out, err);
+    bitmap_clear(&made);
+    return status;
+}
+
+/* --- filling ------------------------------------------------------------------ */
+
+static ad_launch
+fill_launch(const ad_fill *fill, const void *value, size_t size)
+{
+    unsigned char repeated[16];
+    ad_launch launch = {
+        .kernel = AD_KERNEL_FILL_NULLS,
+        .bit_offset = fill->offset,
+        .length = fill->n_rows,
+        .numbers = {(int64_t)size},
+    };
+    for (size_t i = 0; i < sizeof(repeated); i += size) {
+        memcpy(repeated + i, value, size);
+    }
+    launch.numbers[1] = fill->n_rows > fill->n_elements
+                            ? -(fill->n_rows / fill->n_elements)
+                            : fill->n_elements / fill->n_rows;
+    memcpy(&launch.numbers[2], repeated, sizeof(repeated));
+    return launch;
+}
+
+static ad_status
+run_fills(ad_route *route, const ad_array *array, const ad_fill *fills,
+          size_t n, const void *value, size_t size, void *target,
+          ad_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const ad_route_request also =
+            request_for(array, fills[i].validity, array->sync, NULL);
+        AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+        AD_RETURN_IF_ERR(ad_route_kernel(route, fills[i].validity, target,
+                                         fill_launch(&fills[i], value, size),
+                                         err));
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
+              const void *value, size_t size, ad_tensor *target, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = target->device,
+        .data = target->data,
+        .sync = target->sync,
+        .target = target->device,
+        .consumer = "filling nulls",
+    };
+    ad_route route;
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status =
+        run_fills(&route, array, fills, n, value, size, target->data, err);
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, NULL, target->owner);
+        return status;
+    }
+    if (sync != NULL) {
+        ad_sync_unref(target->sync);
+        target->sync = sync;
+    }
+    return AD_OK;
+}
+
+/* Rows that stay in the nearest cache: they are copied, and then filled. */
+#define BLOCK 4096
+
+ad_status
+ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
+                     const void *value, size_t size, const void *source,
+                     ad_memory **out, ad_error *err)
+{
+    ad_launch launch = fill_launch(fill, value, size);
+    int64_t n = fill->n_rows;
+    int64_t width = (int64_t)size;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
+    AD_RETURN_IF_ERR(ad_memory_new(n * width, out, err));
+    launch.source.data = (void *)fill->validity;
+    launch.n_items = 1;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        char *to = (char *)(*out)->data + first * width;
+        launch.length = n - first < BLOCK ? n - first : BLOCK;
+        launch.bit_offset = fill->offset + first;
+        launch.target.data = to;
+        memcpy(to, (const char *)source + first * width,
+               (size_t)(launch.length * width));
+        ad_kernel_run_on_host(&launch);
+    }
+    return AD_OK;
+}

@@ -1,0 +1,170 @@
+/* Masks in an interface's dict: an object with the same interface, of one bool
+ * per element ('|b1', or uint8) or of bits ('|t1'), true where valid. It has a
+ * pointer and, on a device, a stream of its own.
+ *
+ * Whatever fails here is final: the protocols that follow would show the data
+ * alone and lose the mask.
+ */
+#include "core/nulls.h"
+#include "protocol/interface_dict.h"
+
+#define HINT                                                                  \
+    "pass the data without the mask, and the mask as validity= (true where "  \
+    "valid)"
+
+static ad_import_result
+final(ad_import_result result)
+{
+    return result == AD_IMPORT_REFUSED ? AD_IMPORT_FAILED : result;
+}
+
+static ad_import_result
+fail_no_interface(ad_state *state, const char *origin,
+                  const ad_interface_rules *rules, PyObject *mask)
+{
+    PyErr_Clear();
+    ad_raise_exchange(state, "nulls", HINT,
+                      "%s: mask is of type %.80s, expected None or an object "
+                      "with %s",
+                      origin, Py_TYPE(mask)->tp_name, rules->name);
+    return AD_IMPORT_FAILED;
+}
+
+static ad_import_result
+check(ad_state *state, const ad_interface *data, const ad_interface *mask)
+{
+    ad_dl_dtype dtype = mask->claim.dtype;
+    int64_t n = mask->is_bits ? mask->n_bits : mask->dims[0];
+    char name[AD_DTYPE_NAME_SIZE];
+    if (data->claim.ndim != 1 || mask->claim.ndim != 1) {
+        ad_raise_exchange(state, "nulls", HINT,
+                          "%s: the mask has %d dimensions and the data have "
+                          "%d, expected one: Arrow has a validity bit per row",
+                          data->origin, (int)mask->claim.ndim,
+                          (int)data->claim.ndim);
+        return AD_IMPORT_FAILED;
+    }
+    if ((dtype.code != AD_DL_BOOL && dtype.code != AD_DL_UINT) ||
+        dtype.bits != 8) {
+        ad_raise_exchange(state, "dtype", HINT,
+                          "%s: elements of the mask are %s, expected bools "
+                          "('|b1') or bits ('|t1')",
+                          data->origin, ad_dtype_format(dtype, name));
+        return AD_IMPORT_FAILED;
+    }
+    if (n != data->dims[0]) {
+        ad_raise_exchange(state, "malformed", HINT,
+                          "%s: the mask has %lld elements, expected one for "
+                          "each of %lld",
+                          data->origin, (long long)n,
+                          (long long)data->dims[0]);
+        return AD_IMPORT_FAILED;
+    }
+    return AD_IMPORT_DONE;
+}
+
+/* The flags keep nothing of the tensor but references. */
+static ad_status
+as_flags(const ad_interface *in, const ad_tensor *tensor, ad_mask *out,
+         ad_error *err)
+{
+    if (!in->is_bits) {
+        return ad_mask_from_tensor(tensor, false, NULL, out, err);
+    }
+    *out = (ad_mask){
+        .device = tensor->device,
+        .data = tensor->data,
+        .length = in->n_bits,
+        .is_bits = true,
+        .owner = ad_owner_ref(tensor->owner),
+        .sync = ad_sync_ref(tensor->sync),
+    };
+    return AD_OK;
+}
+
+/* What was imported, as an array with the mask. */
+static ad_status
+put_on(const ad_mask *mask, ad_copy copy, ad_imported *out, ad_error *err)
+{
+    ad_array plain, masked;
+    if (out->is_array) {
+        ad_array_share(&out->array, &plain);
+    } else {
+        AD_RETURN_IF_ERR(ad_array_from_tensor(
+            &out->tensor.tensor,
+            copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED, &plain,
+            err));
+    }
+    ad_status status = ad_array_apply_mask(&plain, mask, NULL, &masked, err);
+    ad_array_clear(&plain);
+    if (status == AD_OK) {
+        ad_imported_clear(out);
+        out->is_array = true;
+        out->array = masked;
+    }
+    return status;
+}
+
+static ad_import_result
+apply(ad_state *state, const ad_request *request, const ad_interface *in,
+      const ad_tensor *tensor, ad_imported *out)
+{
+    ad_mask mask;
+    ad_error err;
+    if (as_flags(in, tensor, &mask, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    ad_status status = put_on(&mask, request->copy, out, &err);
+    ad_mask_clear(&mask);
+    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+}
+
+static ad_import_result
+import_mask(ad_state *state, const ad_request *request,
+            const ad_interface_rules *rules, const ad_interface *data,
+            ad_interface_tensor_fn make, ad_imported *out)
+{
+    ad_interface_rules of_mask = *rules;
+    ad_interface in;
+    ad_tensor_value value;
+    of_mask.is_mask = true;
+    ad_import_result result =
+        ad_interface_read(state, data->mask, &of_mask, &in);
+    if (result == AD_IMPORT_REFUSED &&
+        PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return fail_no_interface(state, data->origin, rules, data->mask);
+    }
+    if (result != AD_IMPORT_DONE) {
+        return result;
+    }
+    result = check(state, data, &in);
+    if (result == AD_IMPORT_DONE) {
+        result = make(state, data->mask, request, &in, &value);
+    }
+    if (result == AD_IMPORT_DONE) {
+        result = apply(state, request, &in, &value.tensor, out);
+        PyObject *saved = ad_py_save_exception();
+        ad_tensor_clear(&value.tensor);
+        ad_py_reset_exception(saved);
+    }
+    ad_interface_clear(&in);
+    return result;
+}
+
+ad_import_result
+ad_interface_add_mask(ad_state *state, const ad_request *request,
+                      const ad_interface_rules *rules, const ad_interface *in,
+                      ad_interface_tensor_fn make, ad_imported *out)
+{
+    if (in->mask == NULL) {
+        return AD_IMPORT_DONE;
+    }
+    ad_import_result result =
+        final(import_mask(state, request, rules, in, make, out));
+    if (result != AD_IMPORT_DONE) {
+        PyObject *saved = ad_py_save_exception();
+        ad_imported_clear(out);
+        ad_py_reset_exception(saved);
+    }
+    return result;
+}

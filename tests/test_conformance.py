@@ -1,0 +1,453 @@
+"""check_producer and check_consumer: they find a fault of every rule, and none where there is
+none; what they find in other libraries is what docs/conformance.md says."""
+
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+
+import broken_ends as broken
+import numpy as np
+import pytest
+from arrow_samples import SAMPLES
+from broken_ends import (
+    Consumer,
+    Host,
+    HostBatch,
+    OnDevice,
+    ReadOnly,
+    Stream,
+    Tensor,
+    set_array,
+    set_buffers,
+    set_device,
+    set_schema,
+    set_stream,
+    set_tensor,
+)
+
+import arrowdev as ad
+import compiler
+from arrowdev.testing import (
+    ConformanceError,
+    _conformance,
+    check_consumer,
+    check_producer,
+    software_device,
+)
+from arrowdev.testing._conformance_rules import CONSUMER_RULES, PRODUCER_RULES, RULES
+
+pa = pytest.importorskip("pyarrow")
+
+# Arrow's arrays are immutable, and NumPy's interface says so; DLPack's legacy consumers get them.
+ARRAYS = {"recommended": True, "ignore": ["dlpack.read_only_legacy"]}
+
+# --- sound ones -----------------------------------------------------------------------
+
+STANDING = {
+    "an array": Host,
+    "a batch": HostBatch,
+    "a device array": OnDevice,
+    "a stream": Stream,
+    "a tensor": Tensor,
+    "a read-only tensor": lambda: ReadOnly(broken.set_flags(1)),
+}
+
+
+@pytest.mark.parametrize("name", STANDING)
+def test_sound_producers(name):
+    report = check_producer(STANDING[name], recommended=True)
+    assert len(report.held) > 10 and not report.findings
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_arrays_of_ours(name):
+    """A copy: what pyarrow forgets to set is not ours to answer for."""
+    if name == "dense_union":
+        pytest.xfail("its offsets run backwards on purpose")
+    check_producer(lambda: ad.array(SAMPLES[name], copy=True), **ARRAYS)
+
+
+OURS = {
+    "slice": lambda: ad.array(np.arange(9))[3:7],
+    "batch": lambda: ad.record_batch({"a": np.arange(3), "b": np.arange(3.0)}),
+    "schema metadata": lambda: ad.array(
+        pa.record_batch({"a": [1, None]}).replace_schema_metadata({"k": "v"}), copy=True
+    ),
+    "tensor": lambda: ad.tensor(np.arange(6).reshape(2, 3)),
+    "strided tensor": lambda: ad.tensor(np.arange(24).reshape(2, 3, 4)[:, ::2, ::-1]),
+    "0-d tensor": lambda: ad.tensor(np.array(1.5)),
+    "empty tensor": lambda: ad.tensor(np.empty((3, 0))),
+    "read-only tensor": lambda: ad.tensor(np.frombuffer(b"12345678", "i4")),
+    "buffer": lambda: ad.array(np.arange(3)).buffers[1],
+    "stream": lambda: ad.array_stream([np.arange(2), np.arange(3)]),
+    "stream of batches": lambda: ad.array_stream(pa.table({"a": [1, 2], "b": ["x", None]})),
+    "as_host": lambda: ad.as_host(np.arange(3)),
+    "as_device": lambda: ad.as_device(np.arange(3)),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_other_objects_of_ours(name):
+    check_producer(OURS[name], **ARRAYS)
+
+
+def test_arrays_of_ours_on_a_device():
+    with software_device():
+        check_producer(lambda: ad.array(np.arange(5)).to("ext_dev:0"), recommended=True)
+        check_producer(lambda: ad.tensor(np.arange(5)).to("ext_dev:0"), recommended=True)
+
+
+@pytest.mark.parametrize(
+    ("consume", "read"),
+    [
+        (Consumer(), Consumer.read),
+        (ad.array, lambda array: array.to_pylist()),
+        (ad.array_stream, lambda stream: [v for array in stream for v in array.to_pylist()]),
+        (ad.tensor, lambda tensor: np.from_dlpack(tensor).tolist()),
+    ],
+)
+def test_sound_consumers(consume, read):
+    assert not check_consumer(consume, read=read, recommended=True).findings
+    assert not check_consumer(consume, recommended=True).findings
+
+
+# --- broken ones ----------------------------------------------------------------------
+
+
+def forgets(struct):
+    struct.deleter = None
+
+
+def other_memory(copy):
+    return copy is False or bool(copy)
+
+
+PRODUCERS = {
+    "capsule.result": broken.Returns,
+    "capsule.name": lambda: Host(name="arrow_arr"),
+    "capsule.live": lambda: Host(broken.released),
+    "capsule.unconsumed": broken.NoDestructor,
+    "capsule.consumed": broken.Careless,
+    "capsule.again": broken.Once,
+    "capsule.schema": broken.OtherSchema,
+    "capsule.requested": broken.NoRequests,
+    "capsule.incompatible": broken.AnyRequest,
+    "capsule.keyword_none": broken.NoKeywords,
+    "capsule.keyword": broken.AnyKeywords,
+    "schema.format": lambda: Host(set_schema(format=broken.text(b"no format"))),
+    "schema.name": lambda: Host(set_schema(name=broken.text(b"\xff"))),
+    "schema.metadata": lambda: Host(set_schema(metadata=broken.text(b"\xff" * 8))),
+    "schema.flags": lambda: Host(set_schema(flags=64)),
+    "schema.children": lambda: Host(set_schema(format=broken.text(b"+l"))),
+    "schema.dictionary": lambda: Host(broken.dictionary_of_floats),
+    "array.length": lambda: Host(set_array(length=-1)),
+    "array.null_count": lambda: Host(set_array(null_count=99)),
+    "array.nullable": lambda: Host(broken.nulls_against_the_schema),
+    "array.offset": lambda: Host(set_array(offset=-1)),
+    "array.n_buffers": lambda: Host(set_array(n_buffers=3)),
+    "array.buffers": lambda: Host(set_buffers(lambda found: [None, found[1]])),
+    "array.alignment": lambda: Host(set_buffers(broken.crooked)),
+    "array.children": lambda: HostBatch(broken.lost_child),
+    "array.child_length": lambda: HostBatch(broken.short_child),
+    "array.dictionary": lambda: Host(broken.extra_dictionary),
+    "array.contents": lambda: Host(set_array(null_count=2)),
+    "release.marked": lambda: Host(broken.unmarked),
+    "release.children": lambda: HostBatch(broken.spoils_its_child),
+    "release.independent": broken.Shared,
+    "release.lifetime": broken.Short,
+    "device.type": lambda: OnDevice(spoil_device=set_device(device_type=99)),
+    "device.id": lambda: OnDevice(spoil_device=set_device(device_id=5)),
+    "device.event": lambda: OnDevice(spoil_device=set_device(sync_event=64)),
+    "device.reserved": lambda: OnDevice(spoil_device=lambda s: s.reserved.__setitem__(2, 1)),
+    "stream.callbacks": lambda: Stream(broken.null_callback),
+    "stream.schema": lambda: Stream(set_stream(get_schema=broken.other_schemas)),
+    "stream.next": lambda: Stream(fails=True),
+    "stream.same_schema": lambda: Stream(
+        set_stream(get_next=broken.next_of(broken.unlike_schema))
+    ),
+    "stream.device_type": broken.DeviceStream,
+    "stream.lifetime": lambda: Stream(
+        set_stream(get_next=broken.next_of(broken.spoilt_by_release))
+    ),
+    "dlpack.name": broken.BadName,
+    "dlpack.refusal": broken.Refuses,
+    "dlpack.max_version": lambda: broken.Only(knows=("stream", "copy", "dl_device")),
+    "dlpack.versioned": lambda: Tensor(is_legacy=lambda max_version: True),
+    "dlpack.version": lambda: Tensor(major=2),
+    "dlpack.legacy": lambda: Tensor(is_legacy=lambda max_version: False),
+    "dlpack.unconsumed": lambda: broken.WithDestructor(destroy=lambda struct: None),
+    "dlpack.consumed": lambda: broken.WithDestructor(destroy=broken._dlpack.delete),
+    "dlpack.device": lambda: Tensor(device=(1, 7)),
+    "dlpack.dl_device": lambda: broken.Only(knows=("stream", "copy", "max_version")),
+    "dlpack.stream": lambda: broken.Only(knows=("dl_device", "copy", "max_version")),
+    "dlpack.copy_true": lambda: Tensor(is_flagged=False),
+    "dlpack.copy_false": lambda: Tensor(copies=other_memory),
+    "dlpack.read_only": ReadOnly,
+    "dlpack.read_only_legacy": lambda: ReadOnly(broken.set_flags(1), refuses=False),
+    "dlpack.flags": lambda: Tensor(broken.set_flags(64)),
+    "dlpack.shape": lambda: Tensor(set_tensor(shape=None)),
+    "dlpack.strides": lambda: Tensor(set_tensor(strides=None)),
+    "dlpack.data": lambda: Tensor(set_tensor(data=None)),
+    "dlpack.dtype": lambda: Tensor(set_tensor(dtype=broken._dlpack.DLDataType(0, 0, 1))),
+    "dlpack.lifetime": broken.ShortTensor,
+    "dlpack.exchange": broken.exchange_type(),
+}
+
+FAILING = {
+    "stream.error": Stream,  # it does not fail at all
+    "stream.after_error": broken.UnmarkedAfterError,
+}
+
+CONSUMERS = {
+    "consumer.release": "release",
+    "consumer.release_schema": "schema",
+    "consumer.values": "values",
+    "consumer.lifetime": "early",
+    "consumer.released": "released",
+    "consumer.name": "name",
+    "consumer.malformed": "malformed",
+    "consumer.device": "device",
+    "consumer.reserved": "reserved",
+    "consumer.stream": "stream",
+    "consumer.stream_chunks": "chunks",
+    "consumer.stream_end": "after",
+    "consumer.stream_error": "swallows",
+    "consumer.deleter": "deleter",
+    "consumer.renamed": "renamed",
+    "consumer.max_version": "max_version",
+    "consumer.major": "major",
+}
+
+
+def test_there_is_a_fault_of_every_rule():
+    assert set(PRODUCERS) | set(FAILING) == set(PRODUCER_RULES)
+    assert set(CONSUMERS) == set(CONSUMER_RULES)
+
+
+@pytest.mark.parametrize("rule", PRODUCERS)
+def test_producer_fault(rule):
+    report = _conformance.producer_report(PRODUCERS[rule])
+    assert rule in report.findings, report
+    with pytest.raises(ConformanceError, match=re.escape(RULES[rule].source)):
+        check_producer(PRODUCERS[rule], recommended=True)
+
+
+@pytest.mark.parametrize("rule", FAILING)
+def test_failing_producer_fault(rule):
+    sound = _conformance.producer_report(Stream, failing=lambda: Stream(fails=True))
+    assert not sound.findings and rule in sound.held
+    report = _conformance.producer_report(Stream, failing=FAILING[rule])
+    assert set(report.findings) == {rule}
+
+
+@pytest.mark.parametrize("rule", CONSUMERS)
+def test_consumer_fault(rule):
+    report = _conformance.consumer_report(Consumer(CONSUMERS[rule]), read=Consumer.read)
+    assert rule in report.findings, report
+
+
+def test_ignored_and_recommended():
+    def make():
+        return OnDevice(spoil_device=set_device(device_id=5, device_type=99))
+
+    with pytest.raises(ConformanceError, match=r"broken: device.type: .*\n?.*device_type is 99"):
+        check_producer(make)
+    check_producer(make, ignore=["device.type"])
+
+    def recommended():
+        return OnDevice(spoil_device=set_device(device_id=5))
+
+    check_producer(recommended)
+    with pytest.raises(ConformanceError, match=r"not followed: device\.id"):
+        check_producer(recommended, recommended=True)
+    with pytest.raises(ValueError, match="no such rules: nothing"):
+        check_producer(recommended, ignore=["nothing"])
+    with pytest.raises(TypeError, match="neither Arrow capsules nor DLPack"):
+        check_producer(object)
+    with pytest.raises(TypeError, match="takes neither"):
+        check_consumer(len)
+
+
+# --- the command ----------------------------------------------------------------------
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "arrowdev", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=compiler.ROOT / "tests",
+    )
+
+
+def test_command_on_a_producer():
+    done = command("check", "numpy.arange(3)")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d+ of \d+ rules held; \d+ others do not apply", done.stdout)
+    done = command(
+        "check", "broken_ends.OnDevice(spoil_device=broken_ends.set_device(device_type=99))"
+    )
+    assert done.returncode == 1
+    assert "BROKEN: device.type\n" in done.stdout
+    assert "C device data interface, ArrowDeviceType" in done.stdout
+
+
+def test_command_on_a_consumer():
+    consumer = "broken_ends.Consumer('deleter')"
+    done = command(
+        "check", "--consumer", consumer, "--read", "broken_ends.Consumer.read", "--json"
+    )
+    assert done.returncode == 1, done.stderr
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["rule"] == "consumer.deleter"
+
+
+@pytest.mark.parametrize("expression", ["1 +", "no_such_module.x", "object()"])
+def test_command_without_an_object(expression):
+    done = command("check", expression)
+    assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
+
+
+# --- other libraries ------------------------------------------------------------------
+
+PAGE = compiler.ROOT / "docs" / "conformance.md"
+DISTRIBUTIONS = {"arro3": "arro3-core", "tvm_ffi": "apache-tvm-ffi"}
+ROW = re.compile(r"^\| (\w+) ([\w.+]+) \| `([^`]+)` \| (?:`([^`]+)` \| )?(.*) \|$", re.M)
+
+
+def rows(heading):
+    """(library, version, expression, reader, rules) of a table of the page."""
+    return list(read_rows(heading))
+
+
+def read_rows(heading):
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    section = section.partition("\n## ")[0]
+    for match in ROW.finditer(section):
+        library, version, expression, read, rules = match.groups()
+        found = set(re.findall(r"`([a-z_.]+)`", rules))
+        yield pytest.param(
+            library, version, expression, read, found, id=f"{library}: {expression}"
+        )
+
+
+# One process per library: importing some of them takes seconds, and one may crash.
+CHECK = """
+import json, sys
+from arrowdev import __main__, _check
+parser = __main__.parser()
+for arguments in json.load(sys.stdin):
+    report, _ = _check.examine(parser.parse_args(["check", *arguments]))
+    print(json.dumps(list(report.findings)), flush=True)
+"""
+
+
+@functools.cache
+def findings_of(library):
+    """{(expression, read): ids of the rules that are broken}"""
+    table = [
+        (row.values[2], row.values[3])
+        for heading in ("Producers", "Consumers")
+        for row in rows(heading)
+        if row.values[0] == library
+    ]
+    jobs = [
+        [expression] if read is None else ["--consumer", expression, "--read", read]
+        for expression, read in table
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=compiler.ROOT / "tests",
+    )
+    assert done.returncode == 0, done.stderr
+    found = [set(json.loads(line)) for line in done.stdout.splitlines()]
+    return dict(zip(table, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("library", "version", "expression", "read", "rules"), rows("Producers") + rows("Consumers")
+)
+def test_peer(library, version, expression, read, rules):
+    pytest.importorskip(library)
+    found = findings_of(library)[expression, read]
+    installed = importlib.metadata.version(DISTRIBUTIONS.get(library, library))
+    if installed.partition("+")[0] == version:
+        assert found == rules
+    else:  # another version has other faults; the page is about this one
+        assert found <= set(RULES)
+
+
+def test_the_page_has_every_peer():
+    libraries = {row.values[0] for heading in ("Producers", "Consumers") for row in rows(heading)}
+    assert libraries >= {
+        "pyarrow", "nanoarrow", "polars", "arro3", "duckdb", "numpy", "torch", "jax", "tvm_ffi",
+    }  # fmt: skip
+
+
+def test_the_page_has_every_rule():
+    listed = dict(
+        re.findall(r"^\| `([a-z_.]+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
+    )
+    expected = {
+        rule.id: f"{rule.text}{'' if rule.level == 'must' else ' (recommended)'} | {rule.source}"
+        for rule in RULES.values()
+    }
+    assert listed == expected
+
+
+# --- the plug-in ----------------------------------------------------------------------
+
+
+def run_plugin(folder, text):
+    (folder / "test_it.py").write_text("import pytest\nimport broken_ends as b\n" + text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "arrowdev.testing.pytest_plugin", "-rA",
+         "--strict-markers", "-p", "no:cacheprovider", "test_it.py"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(
+            [str(compiler.ROOT / "tests"), os.environ.get("PYTHONPATH", "")])},
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_plugin(tmp_path):
+    text = """
+@pytest.mark.arrow_producer(lambda: b.OnDevice(spoil_device=b.set_device(device_type=99)))
+def test_broken(arrow_rule):
+    arrow_rule.check()
+
+@pytest.mark.arrow_producer(
+    lambda: b.OnDevice(spoil_device=b.set_device(device_type=99)), ignore=["device.type"]
+)
+def test_ignored(arrow_rule):
+    arrow_rule.check()
+
+@pytest.mark.arrow_consumer(b.Consumer("max_version"), read=b.Consumer.read, recommended=True)
+def test_consumer(arrow_rule):
+    arrow_rule.check()
+"""
+    output = run_plugin(tmp_path, text)
+    failed = re.findall(r"^FAILED (\S+)", output, re.M)
+    assert failed == [
+        "test_it.py::test_broken[device.type]",
+        "test_it.py::test_consumer[consumer.max_version]",
+    ], output
+    assert "PASSED test_it.py::test_broken[device.reserved]" in output
+    assert "PASSED test_it.py::test_consumer[consumer.release]" in output
+
+
+def test_plugin_without_a_mark(tmp_path):
+    output = run_plugin(tmp_path, "def test_it(arrow_rule):\n    arrow_rule.check()\n")
+    assert "has no mark arrow_producer(factory)" in output

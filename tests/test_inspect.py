@@ -1,0 +1,228 @@
+"""`python -m arrowdev inspect`: every protocol, every field, and what would be lost."""
+
+import json
+import subprocess
+import sys
+
+import broken_ends as broken
+import numpy as np
+import pytest
+
+import arrowdev as ad
+import compiler
+from arrowdev import _expression, _inspect
+from arrowdev.testing import software_device
+
+pa = pytest.importorskip("pyarrow")
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "arrowdev", "inspect", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=compiler.ROOT / "tests",
+    )
+
+
+def warnings_of(obj):
+    return [text for _, text in _inspect.examine(obj)["warnings"]]
+
+
+# --- fields ---------------------------------------------------------------------------
+
+
+def test_every_protocol_is_shown():
+    found = _inspect.examine(ad.array(np.arange(3)))
+    assert set(found["protocols"]) >= set(found["arrowdev takes"]) - {"arrowdev.Array"}
+    tensor = _inspect.examine(ad.tensor(np.arange(6).reshape(2, 3)))["protocols"]
+    assert {
+        "__dlpack__",
+        "__dlpack_c_exchange_api__",
+        "__array_interface__",
+        "buffer protocol",
+    } < (set(tensor))
+
+
+def test_array():
+    array = pa.array([["a"], None], pa.list_(pa.string()))
+    shown = _inspect.examine(array)["protocols"]["__arrow_c_device_array__"]
+    assert shown["schema"]["format"] == "+l"
+    assert shown["schema"]["children[0]"]["format"] == "u"
+    struct = shown["device array"]
+    assert struct["device"] == "1 (CPU), id -1" and struct["sync_event"] == "NULL"
+    node = struct["array"]
+    assert (node["length"], node["null_count"], node["offset"], node["n_buffers"]) == (2, 1, 0, 2)
+    assert node["buffers"] == [hex(buffer.address) for buffer in array.buffers()[:2]]
+    assert len(node["children[0]"]["buffers"]) == 3
+
+
+def test_dictionary_metadata_and_flags():
+    field = pa.field("d", pa.dictionary(pa.int8(), pa.string()), False, {"key": "value"})
+    column = pa.array(["a", "b"]).dictionary_encode().cast(field.type)
+    batch = pa.record_batch([column], schema=pa.schema([field]))
+    shown = _inspect.examine(batch)["protocols"]["__arrow_c_array__"]
+    child = shown["schema"]["children[0]"]
+    assert child["flags"] == "none" and child["metadata"] == {"key": "value"}
+    assert child["dictionary"]["format"] == "u"
+    assert shown["array"]["children[0]"]["dictionary"]["length"] == 2
+
+
+def test_many_children_are_cut():
+    batch = pa.record_batch({f"c{i}": [1] for i in range(40)})
+    shown = _inspect.examine(batch)["protocols"]["__arrow_c_array__"]["array"]
+    assert shown["..."] == "more children" and "children[32]" not in shown
+
+
+def test_stream_is_not_read():
+    taken = []
+
+    def batches():
+        taken.append(1)
+        yield pa.record_batch({"a": [1]})
+
+    schema = pa.schema([("a", pa.int64())])
+    shown = _inspect.examine(pa.RecordBatchReader.from_batches(schema, batches()))["protocols"]
+    assert shown["__arrow_c_stream__"]["schema"]["children[0]"]["format"] == "l"
+    assert taken == []
+
+
+def test_failing_stream():
+    def fails(stream, _, out):
+        return 5
+
+    stream = broken.Stream(broken.set_stream(get_schema=fails))
+    shown = _inspect.examine(stream)["protocols"]["__arrow_c_stream__"]
+    assert shown["schema"] == "error 5: arrowdev planned this failure"
+
+
+def test_tensor():
+    array = np.arange(6, dtype="f4").reshape(2, 3).T
+    shown = _inspect.examine(array)["protocols"]["__dlpack__"]
+    for kind in ("legacy", "versioned"):
+        assert shown[kind]["data"] == hex(array.ctypes.data)
+        assert shown[kind]["dtype"] == "code 2, bits 32, lanes 1 (float32)"
+        assert (shown[kind]["shape"], shown[kind]["strides"]) == ((3, 2), (1, 3))
+    assert shown["versioned"]["flags"] == "none"
+
+
+def test_refusals_are_shown():
+    shown = _inspect.examine(pa.array([1, None]))["protocols"]["__dlpack__"]
+    assert shown["legacy"].startswith("refused: ArrowTypeError: ")
+
+
+def test_device_memory_is_not_touched():
+    with software_device() as device:  # reading it would be the end of the process
+        array = device.array([1, None, 3])
+        found = _inspect.examine(ad.array(array))
+        struct = found["protocols"]["__arrow_c_device_array__"]["device array"]
+        assert struct["device"].startswith("12 (EXT_DEV)") and struct["sync_event"] != "NULL"
+        assert "consumers that take no notice of sync_event" in str(found["warnings"])
+
+
+# --- warnings -------------------------------------------------------------------------
+
+DLPACK = broken._dlpack
+
+
+class Cuda:
+    def __init__(self, **entries):
+        interface = {"shape": (0,), "typestr": "<f4", "data": (0, False), "version": 3}
+        self.__cuda_array_interface__ = interface | entries
+
+
+@pytest.mark.parametrize(
+    ("obj", "text"),
+    [
+        (
+            broken.ReadOnly(broken.set_flags(1), refuses=False),
+            "the read-only flag is lost to a legacy consumer",
+        ),
+        (broken.ReadOnly(), "the memory is read-only, but READ_ONLY is not set"),
+        (broken.Only(knows=("stream",)), "max_version is not understood"),
+        (broken.Tensor(broken.set_tensor(strides=None)), "strides are NULL (legacy)"),
+        (broken.Tensor(device=(2, 0)), "__dlpack_device__ says 2 (CUDA), id 0"),
+        (
+            broken.OnDevice(spoil_device=lambda struct: struct.reserved.__setitem__(0, 1)),
+            "reserved is not zero",
+        ),
+        (
+            broken.OnDevice(spoil_device=broken.set_device(device_id=3)),
+            "the CPU's device_id should be -1",
+        ),
+        (
+            broken.OnDevice(spoil_device=broken.set_device(sync_event=8)),
+            "this device type has no events",
+        ),
+        (broken.Host(broken.set_buffers(broken.crooked)), "buffers should be aligned"),
+        (
+            broken.Host(broken.nulls_against_the_schema),
+            "the schema says that there are none",
+        ),
+        (Cuda(mask=object()), "the mask is lost"),
+        (Cuda(stream=1), "consumers that take no notice of `stream`"),
+        (Cuda(version=2), "before version 3"),
+    ],
+)  # fmt: skip
+def test_warning(obj, text):
+    assert any(text in warning for warning in warnings_of(obj)), warnings_of(obj)
+
+
+def test_no_warning_without_reason():
+    for obj in (np.arange(3), ad.tensor(np.arange(3)), broken.Tensor(), broken.OnDevice()):
+        assert warnings_of(obj) == []
+
+
+def test_lost_nulls():
+    assert not any("lost" in text for text in warnings_of(pa.array([1, None])))  # DLPack refuses
+
+    class Both(broken.Host, broken.Tensor):
+        def __init__(self):
+            broken.Tensor.__init__(self)
+
+    assert "nulls are lost to consumers of __dlpack__" in warnings_of(Both())
+
+
+# --- the command ----------------------------------------------------------------------
+
+
+def test_command():
+    done = command("numpy.arange(3, dtype='i4')")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("numpy.ndarray\narrowdev takes: __dlpack__, ")
+    assert "\n__array_interface__\n  data " in done.stdout
+
+
+def test_command_as_json():
+    done = command("pyarrow.array([1])", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["type"] == "pyarrow.lib.Int64Array"
+    assert found["protocols"]["__arrow_c_array__"]["array"]["length"] == 1
+
+
+@pytest.mark.parametrize("expression", ["1 +", "no_such_module.x"])
+def test_command_without_an_object(expression):
+    done = command(expression)
+    assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
+
+
+def test_object_without_protocols():
+    found = _inspect.examine([1, 2])
+    assert found["protocols"] == {} and found["arrowdev takes"] == []
+    assert list(_inspect.report(found)) == ["builtins.list", "arrowdev takes: nothing of it"]
+
+
+# --- expressions ----------------------------------------------------------------------
+
+
+def test_expressions_import_what_they_name():
+    assert (
+        _expression.compiled("xml.dom.minidom.parseString('<a/>').documentElement.tagName")()
+        == "a"
+    )
+    assert _expression.compiled("[x + 1 for x in range(2)]")() == [1, 2]
+    assert _expression.compiled("(lambda y: y * 2)(3)")() == 6
+    fresh = _expression.compiled("object()")
+    assert fresh() is not fresh()

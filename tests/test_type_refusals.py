@@ -1,0 +1,395 @@
+"""Types that a tensor has no equivalent of: the error says what helps, and following the hint
+gives what is stored. And .view(), extension metadata that lie, dictionaries."""
+
+import decimal
+import json
+import re
+import weakref
+
+import pytest
+from arrow_samples import SAMPLES
+from lifetimes import is_gone
+from peer import Peer
+
+import arrowdev as ad
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+torch = Peer("torch")
+
+NAME, METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
+
+
+def refused(convert, *args, **kwargs):
+    with pytest.raises(ad.ExchangeError) as info:
+        convert(*args, **kwargs)
+    return info.value
+
+
+def values(array):
+    """As a tensor, the nulls' own bytes included."""
+    return np.asarray(ad.tensor(array, nulls="ignore"))
+
+
+# --- the hint, followed -------------------------------------------------------------------
+
+
+def follow_view(array, hint):
+    """.view("int64") gives what is stored: the very bytes."""
+    type = re.search(r'\.view\("([^"]+)"\)', hint)[1]
+    view = array.view(type)
+    assert view.buffers[1].data_ptr == array.buffers[1].data_ptr
+    width = array.buffers[1].nbytes // (array.offset + len(array))
+    stored = np.frombuffer(array.buffers[1], "u1")[array.offset * width :]
+    assert values(view).tobytes() == stored[: len(array) * width].tobytes()
+
+
+def follow_dictionary(array, hint):
+    type = re.search(r'\.view\("([^"]+)"\)', hint)[1]
+    indices = np.asarray(ad.tensor(array.view(type), nulls="fill", fill_value=-1)).tolist()
+    words = array.dictionary.to_pylist()
+    assert [None if i < 0 else words[i] for i in indices] == array.to_pylist()
+
+
+def follow_buffers(array, hint):
+    """The first of all is offsets, or views."""
+    width = {"u": 4, "z": 4, "U": 8, "Z": 8, "vu": 16, "vz": 16}[array.schema.format]
+    first = np.asarray(ad.tensor(array.buffers[1]))
+    assert first.size >= width * (array.offset + len(array))
+    if width < 16:
+        offsets = first.view(f"i{width}")[array.offset :][: len(array) + 1]
+        lengths = [0 if value is None else len(value) for value in array.to_pylist()]
+        if array.schema.format in "zZ":
+            assert np.diff(offsets).tolist() == lengths
+
+
+def follow_children(array, hint):
+    assert len(array.children) >= 1
+    assert all(len(child.to_pylist()) == len(child) for child in array.children)
+    if "[0]" in hint:
+        assert array.buffers[1].nbytes > 0
+
+
+def follow_nothing(array, hint):
+    assert "no values" in hint
+
+
+TIMES = [name for name in SAMPLES if name.split()[0] in ("timestamp", "duration")]
+TIMES += ["time32[s]", "time32[ms]", "time64[us]", "time64[ns]", "date32", "date64", "interval"]
+DECIMALS = [name for name in SAMPLES if name.startswith("decimal")]
+TEXTS = ["string", "large_string", "binary", "large_binary", "string_view", "binary_view"]
+NESTED = ["list_view", "large_list_view", "map", "sparse_union", "dense_union"]
+
+HINTS = (
+    dict.fromkeys(TIMES + DECIMALS, (".view(", follow_view))
+    | dict.fromkeys(TEXTS, (".buffers", follow_buffers))
+    | dict.fromkeys([*NESTED, "run_end_encoded"], (".children", follow_children))
+    | {"dictionary": (".dictionary", follow_dictionary), "null": ("no values", follow_nothing)}
+)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(3, 11)], ids=["whole", "sliced"])
+@pytest.mark.parametrize("name", HINTS)
+def test_refused_with_a_hint_that_helps(name, part):
+    word, follow = HINTS[name]
+    array = ad.array(SAMPLES[name][part])
+    for options in ({}, {"nulls": "ignore"}, {"copy": True}):
+        error = refused(ad.tensor, array, **options)
+        assert error.reason in ("dtype", "nulls")
+    error = refused(ad.tensor, array, nulls="ignore")
+    assert error.reason == "dtype" and word in error.hint
+    assert str(array.schema).startswith(error.dtype) and str(array.schema)[:100] in str(error)
+    follow(array, error.hint)
+    for attribute in ("__dlpack__", "__array_interface__", "__cuda_array_interface__"):
+        assert not hasattr(array, attribute)
+
+
+def test_every_sample_is_a_tensor_or_says_why():
+    """Nothing in between: no type is forgotten, and none becomes something else."""
+    tensors = {
+        name for name, column in SAMPLES.items() if is_tensor(ad.array(column), nulls="ignore")
+    }
+    assert tensors.isdisjoint(HINTS)
+    lists = {"list", "large_list", "list of list"}  # of several lengths here
+    structs = {"struct", "struct without fields"}  # of several types, and of none
+    assert set(SAMPLES) == tensors | set(HINTS) | lists | structs
+    assert {"bool", "bool8", "fixed_shape_tensor", "fixed_size_list", "int64"} <= tensors
+
+
+def is_tensor(array, **options):
+    try:
+        ad.tensor(array, **options)
+    except ad.ExchangeError:
+        return False
+    return True
+
+
+def test_decimals_keep_their_digits():
+    column = ad.array(pa.array([decimal.Decimal("1.25"), decimal.Decimal("-3.50")]))
+    low = values(column.view("fixed_size_binary[16]")).view("<i8")[:, 0]
+    assert low.tolist() == [125, -350]
+
+
+# --- .view() -------------------------------------------------------------------------------
+
+SAME_WIDTH = [
+    ("int64", "timestamp[us]"),
+    ("int64", "duration[ns]"),
+    ("int64", "date64"),
+    ("int64", "float64"),
+    ("int64", "uint64"),
+    ("timestamp[us, UTC]", "int64"),
+    ("int32", "date32"),
+    ("int32", "time32[ms]"),
+    ("float32", "int32"),
+    ("int16", "float16"),
+    ("int8", "uint8"),
+    ("uint64", "fixed_size_binary[8]"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_WIDTH)
+def test_view_is_the_same_memory(one, other):
+    memory = np.arange(24, dtype="u1")
+    array = ad.Array.from_buffers(one, 24 // 8, [None, memory])[1:]
+    view = array.view(other)
+    assert view.schema == ad.schema(other) and len(view) == 2 and view.offset == 1
+    assert view.buffers[1].data_ptr == memory.ctypes.data
+    assert view.view(one).schema == array.schema
+
+
+def test_view_keeps_nulls():
+    array = ad.array(pa.array([1, None, 3]))
+    view = array.view("timestamp[s]")
+    assert view.null_count == 1 and pa.array(view).null_count == 1
+    assert pa.array(view.view("int64")).equals(pa.array([1, None, 3]))
+    field = pa.field("x", pa.int64(), nullable=False)
+    assert refused(array.view, field).reason == "nulls"
+
+
+def test_view_as_an_extension():
+    data = torch.arange(4).bfloat16()
+    type = ad.array(data).schema
+    numbers = ad.array(data.view(torch.uint16).numpy())
+    assert ad.tensor(numbers.view(type)).into(torch.Tensor).equal(data)
+    bools = ad.array(np.array([1, 0], "i1")).view(ad.array(np.array([True])).schema)
+    assert bools.to_pylist() == [True, False]
+
+
+@pytest.mark.parametrize("other", ["int32", "string", "bool", "binary", "fixed_size_binary[9]"])
+def test_view_of_another_width(other):
+    error = refused(ad.array(np.arange(3)).view, other)
+    assert error.reason == "dtype" and "width" in error.hint
+
+
+@pytest.mark.parametrize("name", ["string", "list", "struct", "dense_union", "bool", "null"])
+def test_view_of_what_has_no_width(name):
+    assert refused(ad.array(SAMPLES[name]).view, "int64").reason == "dtype"
+
+
+# --- dictionaries -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", ["int8", "uint16", "int32", "uint64"])
+def test_dictionaries(index):
+    type = pa.dictionary(pa.type_for_alias(index), pa.string())
+    column = pa.array(["b", "a", None, "b"]).dictionary_encode().cast(type)
+    error = refused(ad.tensor, column, nulls="ignore")
+    assert ".dictionary" in error.hint and f'.view("{index}")' in error.hint
+    indices = ad.tensor(ad.array(column).view(index), nulls="fill", fill_value=9)
+    assert np.asarray(indices).tolist() == [0, 1, 9, 0]
+    numbers = pa.array([5, 7, 5]).dictionary_encode()
+    assert refused(ad.tensor, numbers).reason == "dtype"
+    assert np.asarray(ad.tensor(ad.array(numbers).dictionary)).tolist() == [5, 7]
+    # within lists and batches, too
+    lists = pa.FixedSizeListArray.from_arrays(numbers[:2], 2)
+    assert refused(ad.tensor, lists).reason == "dtype"
+    assert refused(ad.tensor, pa.record_batch({"a": numbers})).reason == "dtype"
+
+
+# --- nothing leaked -----------------------------------------------------------------------------
+
+
+class Owner:
+    pass
+
+
+def block(owner, dtype="int64", shape=(4, 3)):
+    memory = np.zeros(shape, dtype)
+    owner.memory = memory
+    return ad.Tensor.from_pointer(memory.ctypes.data, shape, dtype, "cpu", owner=owner)
+
+
+def lists_over(tensor, *offsets):
+    child = ad.Array.from_buffers("int64", 12, [None, tensor.into(np.ndarray).ravel()])
+    return ad.Array.from_buffers(
+        pa.list_(pa.int64()), 2, [None, np.array(offsets, "i4")], children=[child]
+    )
+
+
+FAILURES = {
+    "names": lambda t: ad.record_batch(t, names=["a"]),
+    "names that are none": lambda t: ad.record_batch(t, names=["a", "b", 3]),
+    "rows without a copy": lambda t: ad.record_batch(t, names=["a", "b", "c"], copy=False),
+    "one dimension": lambda t: ad.record_batch(ad.tensor(ad.array(t).children[0]), names=["a"]),
+    "two types": lambda t: ad.tensor(ad.record_batch({"a": ad.array(t), "b": np.zeros(4)})),
+    "unequal lists": lambda t: ad.tensor(lists_over(t, 0, 2, 3)),
+    "offsets": lambda t: ad.tensor(lists_over(t, 0, 9, 18)),
+    "order": lambda t: ad.tensor(ad.record_batch(t, names=["a", "b", "c"]), order="C", copy=False),
+    "type": lambda t: ad.array(t, "int64"),
+    "requested": lambda t: t.__arrow_c_device_array__(pa.string().__arrow_c_schema__()),
+    "view": lambda t: ad.array(t).view("int64"),
+    "validity": lambda t: ad.array(t, validity=[True]),
+}
+
+
+@pytest.mark.parametrize("fail", FAILURES.values(), ids=FAILURES)
+def test_what_fails_keeps_nothing(fail):
+    owner = Owner()
+    alive = weakref.ref(owner)
+    tensor = block(owner)
+    with pytest.raises((ad.ExchangeError, ad.InvalidArrowError, ValueError, TypeError)):
+        fail(tensor)
+    del owner, tensor
+    assert is_gone(alive)
+
+
+@pytest.mark.parametrize("dtype", ["M8[D]", "M8[us]", ">i4", "S3", "i4,f4"])
+def test_what_is_refused_keeps_nothing(dtype):
+    data = np.zeros(4, dtype)
+    alive = weakref.ref(data)
+    refused(ad.tensor, data, copy=False)
+    refused(ad.array, data, "utf8")
+    del data
+    assert is_gone(alive)
+
+
+# --- metadata that are not what they say ------------------------------------------------------
+
+
+def tensor_type(text, size=6, format="+w:{}", child="i", name=b"arrow.fixed_shape_tensor"):
+    """A column of two rows whose extension has these metadata."""
+    field = pa.field(
+        "x",
+        pa.list_(pa.int32(), size) if format == "+w:{}" else pa.int32(),
+        metadata={NAME: name, METADATA: text},
+    )
+    child = np.zeros(2 * size, "i4")
+    if format != "+w:{}":
+        return ad.Array.from_buffers(field, 2, [None, child])
+    return ad.Array.from_buffers(field, 2, [None], children=[child])
+
+
+GOOD = {"shape": [2, 3]}
+BAD = {
+    "no JSON": "shape 2 3",
+    "cut off": '{"shape": [2, 3]',
+    "cut off in a string": '{"shape": [2, 3], "dim_names": ["a',
+    "cut off in an escape": '{"shape": [2, 3], "x": "\\',
+    "text behind": '{"shape": [2, 3]} x',
+    "two objects": '{"shape": [2, 3]}{}',
+    "an array": "[2, 3]",
+    "nothing": "",
+    "null": "null",
+    "no shape": "{}",
+    "shape null": '{"shape": null}',
+    "shape a number": '{"shape": 6}',
+    "shape a text": '{"shape": "2,3"}',
+    "a fraction": '{"shape": [2.5, 3]}',
+    "an exponent": '{"shape": [2e0, 3]}',
+    "texts": '{"shape": ["2", "3"]}',
+    "negative": '{"shape": [-2, -3]}',
+    "another product": '{"shape": [2, 4]}',
+    "a product that wraps": json.dumps({"shape": [1 << 33, (1 << 31) + 3]}),
+    "a product of 2^64 + 6": json.dumps({"shape": [2, 3, 1 << 32, 1 << 32]}),
+    "an extent that wraps": json.dumps({"shape": [(1 << 64) + 2, 3]}),
+    "hidden by a zero": json.dumps({"shape": [0, 1 << 62, 1 << 62]}),
+    "too many": json.dumps({"shape": [1] * 65 + [6]}),
+    "trailing comma": '{"shape": [2, 3,]}',
+    "no permutation: short": '{"shape": [2, 3], "permutation": [0]}',
+    "no permutation: twice": '{"shape": [2, 3], "permutation": [1, 1]}',
+    "no permutation: beyond": '{"shape": [2, 3], "permutation": [0, 2]}',
+    "no permutation: negative": '{"shape": [2, 3], "permutation": [-1, 0]}',
+    "no permutation: long": '{"shape": [2, 3], "permutation": [0, 1, 2]}',
+    "no permutation: texts": '{"shape": [2, 3], "permutation": ["0", "1"]}',
+    "names: too few": '{"shape": [2, 3], "dim_names": ["a"]}',
+    "names: numbers": '{"shape": [2, 3], "dim_names": [1, 2]}',
+    "NUL": '{"shape": [2, 3]}\0',
+    "deep": '{"x": ' + "[" * 10_000 + "]" * 10_000 + ', "shape": [2, 3]}',
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_tensor_metadata_that_lie(text):
+    array = tensor_type(text)
+    with pytest.raises(ad.InvalidArrowError):
+        ad.tensor(array)
+    assert not hasattr(array, "__dlpack__")
+    assert "fixed_shape_tensor" in repr(array)
+    # what is stored is still there
+    assert ad.tensor(array.children[0]).shape == (12,)
+
+
+@pytest.mark.parametrize("form", ["wrong storage", "not a list"])
+def test_tensor_storage_that_does_not_fit(form):
+    text = json.dumps(GOOD)
+    array = tensor_type(text, size=5) if form == "wrong storage" else tensor_type(text, format="i")
+    with pytest.raises(ad.InvalidArrowError, match="fixed_shape_tensor"):
+        ad.tensor(array)
+
+
+def test_tensor_metadata_that_do_not():
+    for text in (
+        json.dumps(GOOD),
+        '  { "shape" : [ 2 , 3 ] } ',
+        '{"other": {"a": [1.5e3, null, true, "\\u00e9\\n"]}, "shape": [2, 3]}',
+        '{"shape": [2, 3], "permutation": [1, 0], "dim_names": ["\\u00e9", ""]}',
+    ):
+        array = tensor_type(text)
+        assert ad.tensor(array).shape == ((2, 3, 2) if "permutation" in text else (2, 2, 3))
+
+
+DLPACK = {
+    "no JSON": "bfloat16",
+    "nothing": "",
+    "no code": '{"bits": 32, "lanes": 1}',
+    "no bits": '{"code": 2, "lanes": 1}',
+    "no lanes": '{"code": 2, "bits": 32}',
+    "code": '{"code": 256, "bits": 32, "lanes": 1}',
+    "code negative": '{"code": -1, "bits": 32, "lanes": 1}',
+    "bits 0": '{"code": 2, "bits": 0, "lanes": 1}',
+    "bits 256": '{"code": 2, "bits": 256, "lanes": 1}',
+    "lanes 0": '{"code": 2, "bits": 32, "lanes": 0}',
+    "lanes 65536": '{"code": 2, "bits": 32, "lanes": 65536}',
+    "narrower": '{"code": 2, "bits": 16, "lanes": 1}',
+    "wider": '{"code": 2, "bits": 32, "lanes": 2}',
+    "text": '{"code": "2", "bits": 32, "lanes": 1}',
+}
+
+
+@pytest.mark.parametrize("text", DLPACK.values(), ids=DLPACK)
+def test_dlpack_metadata_that_lie(text):
+    array = tensor_type(text, format="i", name=b"arrowdev.dlpack")
+    with pytest.raises(ad.InvalidArrowError):
+        ad.tensor(array)
+    assert ad.tensor(array.view("int32")).dtype == "int32"
+
+
+def test_bool8_that_lies():
+    for text, format in (("x", "i"), ("", "i")):
+        array = tensor_type(text, format=format, name=b"arrow.bool8")
+        with pytest.raises(ad.InvalidArrowError):
+            ad.tensor(array)
+
+
+def test_both_lie():
+    """The rows are what they say, and their elements are not."""
+    inner = pa.field("item", pa.int32(), metadata={NAME: b"arrowdev.dlpack", METADATA: b"{}"})
+    field = pa.field(
+        "x",
+        pa.list_(inner, 6),
+        metadata={NAME: b"arrow.fixed_shape_tensor", METADATA: json.dumps(GOOD)},
+    )
+    array = ad.Array.from_buffers(field, 2, [None], children=[np.zeros(12, "i4")])
+    with pytest.raises(ad.InvalidArrowError, match=r"arrowdev\.dlpack"):
+        ad.tensor(array)

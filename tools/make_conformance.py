@@ -1,0 +1,64 @@
+"""Writes the tables of docs/conformance.md anew: python tools/make_conformance.py
+
+The objects and functions are those that the page has; versions and rules are what is found here.
+Lists of rules come from arrowdev.testing. tests/test_conformance.py compares the page with both.
+"""
+
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import test_conformance as suite  # noqa: E402
+
+from arrowdev.testing._conformance_rules import (  # noqa: E402
+    CONSUMER_RULES,
+    PRODUCER_RULES,
+)
+
+
+def row(library, expression, read):
+    name = suite.DISTRIBUTIONS.get(library, library)
+    version = importlib.metadata.version(name).partition("+")[0]
+    found = suite.findings_of(library)[expression, read]
+    broken = ", ".join(f"`{id}`" for id in suite.RULES if id in found) or "none"
+    cells = [f"{library} {version}", f"`{expression}`", *([f"`{read}`"] if read else []), broken]
+    return f"| {' | '.join(cells)} |"
+
+
+def peers(heading, head):
+    body = [row(v[0], v[2], v[3]) for v in (case.values for case in suite.rows(heading))]
+    return [head, "|---" * (head.count("|") - 1) + "|", *body]
+
+
+def rules(table):
+    yield "| rule | what it says | source |"
+    yield "|---|---|---|"
+    for rule in table.values():
+        level = "" if rule.level == "must" else " (recommended)"
+        yield f"| `{rule.id}` | {rule.text}{level} | {rule.source} |"
+
+
+def main():
+    tables = {
+        "producers": peers("Producers", "| library | object | rules that are not kept |"),
+        "consumers": peers(
+            "Consumers",
+            "| library | function | how its result is read | rules that are not kept |",
+        ),
+        "producer rules": rules(PRODUCER_RULES),
+        "consumer rules": rules(CONSUMER_RULES),
+    }
+    page = suite.PAGE.read_text(encoding="utf-8")
+    for mark, lines in tables.items():
+        text = "\n".join(lines)
+        pattern = rf"(<!-- {mark}: begin -->\n).*?(\n<!-- {mark}: end -->)"
+        page = re.sub(pattern, lambda match, t=text: match[1] + t + match[2], page, flags=re.S)
+    suite.PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
