@@ -197,7 +197,12 @@ EXCHANGE = [
 
 
 # Those that take a runtime which can do more, or less, than the software device.
-ELSEWHERE = {"capture": "gpu_cuda/test_release.py", "kernel": "isolated/opencl_faults.py"}
+ELSEWHERE = {
+    "capture": "gpu_cuda/test_release.py",
+    "kernel": "isolated/opencl_faults.py",
+    "metadata": "test_aio_bridges.py",
+    "offset": "test_nulls.py",
+}
 
 
 def ids(rows):
