@@ -351,8 +351,8 @@ array_validate(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     if (status == AD_OK) {
         status = ad_array_notes(array, &notes, &err);
     }
-    PyObject *result = status == AD_OK ? tuple_of_lines(&notes)
-                                       : ad_raise(state, &err);
+    PyObject *result =
+        status == AD_OK ? tuple_of_lines(&notes) : ad_raise(state, &err);
     ad_text_clear(&notes);
     return result;
 }

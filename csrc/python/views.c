@@ -79,8 +79,7 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
     ad_error err;
     if (ad_array_reads_offsets(array) &&
         !(ad_device_is_host(array->device) && ad_sync_is_done(array->sync))) {
-        ad_fail(&err, AD_ERR_EXCHANGE, "dtype",
-                "arrowdev.tensor() reads them",
+        ad_fail(&err, AD_ERR_EXCHANGE, "dtype", "arrowdev.tensor() reads them",
                 "whether its lists are of one length stands in offsets that "
                 "would have to be waited for");
         return not_offered(attribute, &err);
