@@ -1,6 +1,7 @@
 """Signals that come while the host waits."""
 
 import contextlib
+import faulthandler
 import signal
 
 import pytest
@@ -14,13 +15,17 @@ class Interrupted(Exception):
 def signals(action, every=0.1):
     """`action` is called in the main thread, now and then: however long it takes to get there,
     one signal comes during the wait."""
+    # pytest's timeout is a timer, too, and rests meanwhile.
+    faulthandler.dump_traceback_later(100, exit=True)
     before = signal.signal(signal.SIGALRM, lambda number, frame: action())
-    signal.setitimer(signal.ITIMER_REAL, every, every)
+    timer = signal.setitimer(signal.ITIMER_REAL, every, every)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        faulthandler.cancel_dump_traceback_later()
 
 
 def raise_once(is_waiting):
