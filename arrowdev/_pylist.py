@@ -5,18 +5,15 @@ Imported on first use.
 """
 
 import datetime
-import json
 import struct
 from decimal import Decimal
 
+from arrowdev._core import tensor
 from arrowdev._errors import require_host
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = _EPOCH.date()
 _PER_SECOND = {"s": 1, "m": 10**3, "u": 10**6, "n": 10**9}
-_COMPLEX, _BOOL = 5, 6  # DLPack's type codes
-_BFLOAT16 = (4, 16)
-_PLAIN_CODES = (0, 1, 2)
 _FIXED = {
     "c": "b",
     "C": "B",
@@ -29,6 +26,20 @@ _FIXED = {
     "e": "e",
     "f": "f",
     "g": "d",
+}
+_CODE_OF_DTYPE = {
+    "bool": "?",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
 }
 
 
@@ -65,7 +76,7 @@ def _decode(array):
     """Values without regard to nulls (those may hold anything)."""
     kind = array.schema.format
     if kind in _FIXED:
-        return _extension_values(array, _fixed(array, _FIXED[kind]))
+        return _numbers(array, _FIXED[kind])
     if kind == "n":
         return [None] * len(array)
     if kind == "b":
@@ -101,26 +112,26 @@ def _metadata(array, key):
 
 
 def _dlpack_dtype(array):
-    """(code, bits) of an arrowdev.dlpack array, else None."""
+    """What an arrowdev.dlpack array holds whatever its storage, else None."""
     if _metadata(array, b"ARROW:extension:name") != b"arrowdev.dlpack":
         return None
-    parameters = json.loads(_metadata(array, b"ARROW:extension:metadata"))
-    return parameters["code"], parameters["bits"]
+    return tensor(array, nulls="ignore").dtype
 
 
-def _extension_values(array, values):
+def _numbers(array, code):
+    """Numbers stored as `code`, as the extension type means them."""
     if _metadata(array, b"ARROW:extension:name") == b"arrow.bool8":
-        return [bool(value) for value in values]
+        return [bool(value) for value in _fixed(array, code)]
     dtype = _dlpack_dtype(array)
-    if dtype is not None and dtype[0] == _BOOL:
-        return [bool(value) for value in values]
-    if dtype == _BFLOAT16:
-        return [struct.unpack("<f", struct.pack("<I", value << 16))[0] for value in values]
-    if dtype is not None and dtype[0] not in _PLAIN_CODES:
-        raise NotImplementedError(
-            f"no Python value for DLPack type code {dtype[0]}; .view() shows what is stored"
-        )
-    return values
+    if dtype is None:
+        return _fixed(array, code)
+    if dtype == "bfloat16":
+        return [
+            struct.unpack("<f", struct.pack("<I", value << 16))[0] for value in _fixed(array, "H")
+        ]
+    if dtype not in _CODE_OF_DTYPE:
+        raise NotImplementedError(f"no Python value for {dtype}; .view() shows what is stored")
+    return _fixed(array, _CODE_OF_DTYPE[dtype])
 
 
 # --- binary ------------------------------------------------------------------
@@ -312,9 +323,11 @@ def _fixed_list(array, size):
     rows = range(array.offset, array.offset + len(array))
     values = [_child(array, i * n, (i + 1) * n) for i in rows]
     dtype = _dlpack_dtype(array)
-    if dtype is not None and dtype[0] == _COMPLEX:
-        return [complex(*pair) for pair in values]
-    return values
+    if dtype is None:
+        return values
+    if not dtype.startswith("complex"):  # several lanes
+        raise NotImplementedError(f"no Python value for {dtype}; .children[0] holds its numbers")
+    return [complex(*pair) for pair in values]
 
 
 def _struct(array, _):

@@ -96,6 +96,9 @@ class _AsyncioScope:
         self._cancelled = asyncio.CancelledError
         self._loop = asyncio.get_running_loop()
         self._task: Any = asyncio.current_task()
+        # Python 3.10 cannot tell whether somebody else cancels the task, too.
+        cancelling = getattr(self._task, "cancelling", None)
+        self._n_cancels: int | None = cancelling() if cancelling is not None else None
         self._sleep = asyncio.sleep
         self._loop.add_reader(self._producer.fileno(), self._on_bell)
         return self
@@ -130,8 +133,7 @@ class _AsyncioScope:
             self._loop.remove_reader(self._producer.fileno())
         if not self._is_left:
             return False
-        # Python 3.10 cannot tell whether somebody else cancelled the task, too.
-        is_ours_alone = not hasattr(self._task, "uncancel") or self._task.uncancel() == 0
+        is_ours_alone = self._n_cancels is None or self._task.uncancel() <= self._n_cancels
         return is_ours_alone and kind is not None and issubclass(kind, self._cancelled)
 
 
@@ -512,6 +514,8 @@ class _Iterated:
             return next(self._iterator)
         except StopIteration:
             raise StopAsyncIteration from None
+        except StopAsyncIteration as error:  # which would end the stream, as if all were there
+            raise RuntimeError("the iterator raised StopAsyncIteration") from error
 
     async def aclose(self) -> None:
         close = getattr(self._iterator, "close", None)

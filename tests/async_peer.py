@@ -17,6 +17,8 @@ _FUNCTIONS = {
     "wait_for_producer": (c_int, [c_void_p, c_int]),
     "n_sent": (c_long, [c_void_p]),
     "n_cancels": (c_long, [c_void_p]),
+    "hold_cancel": (None, [c_void_p]),
+    "let_cancel_go": (c_bool, [c_void_p]),
     "free_producer": (None, [c_void_p]),
     "read": (None, [c_void_p]),
     "consumer": (c_void_p, [c_int64, c_bool, c_long, c_long]),
@@ -83,6 +85,13 @@ class Producer:
     @property
     def n_cancels(self):
         return library().peer_n_cancels(self.pointer)
+
+    def hold_cancel(self):
+        """From now on its cancel() blocks until let_cancel_go(), which is True if in time."""
+        library().peer_hold_cancel(self.pointer)
+
+    def let_cancel_go(self):
+        return library().peer_let_cancel_go(self.pointer)
 
     def join(self):
         """Its thread ends, once the handler was released."""

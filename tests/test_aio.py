@@ -307,6 +307,27 @@ class TestErrors:
 
         run(main())
 
+    def test_iterator_that_raises_the_async_end(self):
+        def step():
+            if not left:
+                raise StopAsyncIteration
+            return np.array([left.pop()])
+
+        left = [1, 0]
+
+        async def main():
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, iter(step, None)))
+            batches = []
+            with pytest.raises(ad.ExchangeError, match="iterator raised StopAsyncIteration"):
+                async for batch in stream:
+                    batches.append(batch)
+            assert numbers(batches) == [0, 1]
+            with pytest.raises(RuntimeError, match="iterator raised StopAsyncIteration"):
+                await task
+
+        run(main())
+
     def test_passed_on_by_a_relay(self):
         producer = async_peer.Producer(-1, fail_at=4, metadata=blob(retry="no"))
 
@@ -456,6 +477,29 @@ class TestProduce:
             assert consumer.join() == (1, 1, 0, "")
             assert is_closed == [True]
             await asyncio.sleep(0)  # and this task was not cancelled
+
+        run(main())
+
+    def test_consumer_cancels_in_a_task_that_was_cancelled_before(self):
+        async def source():
+            yield np.array([0])
+            await asyncio.sleep(LIMIT)
+
+        async def produce(consumer):
+            asyncio.current_task().cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            await aio.produce(consumer.capsule, source())
+            await asyncio.sleep(0)
+            return "went on"
+
+        async def main():
+            consumer = async_peer.Consumer()
+            task = asyncio.create_task(produce(consumer))
+            await until(lambda: consumer.n_received() == 1)
+            threading.Thread(target=consumer.cancel).start()
+            assert await task == "went on"
+            assert consumer.join() == (1, 1, 0, "")
 
         run(main())
 

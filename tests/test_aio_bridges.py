@@ -246,6 +246,27 @@ class TestAsyncToPull:
         assert producer.join()[1] == 1
         assert async_peer.count_live_arrays() == 0
 
+    @pytest.mark.parametrize("way", ["drop", "close"])
+    def test_gil_is_free_while_the_producer_is_told(self, way):
+        producer = async_peer.Producer(-1)
+        pull = aio.connect(producer).to_stream()
+        next(pull)
+        producer.hold_cancel()
+        in_time = []
+
+        def let_go():
+            until(lambda: producer.n_cancels == 1)
+            in_time.append(producer.let_cancel_go())
+
+        thread = threading.Thread(target=let_go)
+        thread.start()
+        if way == "close":
+            pull.close()
+        del pull
+        thread.join()
+        assert in_time == [True]
+        producer.join()
+
     @pytest.mark.parametrize("at", [0, 3])
     def test_error(self, at):
         producer = async_peer.Producer(-1, fail_at=at)

@@ -469,3 +469,22 @@ def test_current_stream_waits_for_each_batch(software):
 
     run(main())
     assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1, 2]
+
+
+# --- calls of the extension's own objects out of order, which would be a mistake in aio.py ------
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_end_of_a_wait_that_did_not_begin(is_closed):
+    reader = aio.consumer()[0]._consumer
+    if is_closed:
+        reader.close()
+    with pytest.raises(RuntimeError, match=r"call begin_wait\(\) first"):
+        reader.end_wait()
+
+
+def test_end_of_a_thread_that_was_not_started():
+    _stream, handler = aio.consumer()
+    producer = aio._async_producer(handler)
+    with pytest.raises(RuntimeError, match=r"call feed\(\) first"):
+        producer.is_over()

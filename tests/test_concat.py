@@ -1,7 +1,9 @@
 """concat(): the rows of several arrays, on the host and on devices; pyarrow is the oracle."""
 
+import ctypes
 import gc
 
+import arrow_ctypes as ac
 import concat_checks
 import numpy as np
 import pyarrow as pa
@@ -197,3 +199,42 @@ def test_offsets_that_make_no_sense(software, device, type, children, offsets):
     bad = ad.Array.from_buffers(schema, 3, [None, there, *data], children=below)
     with pytest.raises(ad.InvalidArrowError, match="offset"):
         ad.concat([bad[:2], bad])
+
+
+def words(offsets, data):
+    """A column of one index into a made-up dictionary of strings."""
+    values = ac.ArrayNode(len(offsets) - 1, [None, ac.int32s(*offsets), data])
+    return ac.Host(
+        ac.Tree(
+            ac.SchemaNode("c", dictionary=ac.SchemaNode("u")),
+            ac.ArrayNode(1, [None, (ctypes.c_int8 * 1)(0)], dictionary=values),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets", "has_data"),
+    [
+        ([-(2**30), 4], True),
+        ([0, 2**30, 4], True),
+        ([4, -(2**31), 8], True),
+        ([4, 0, 2], True),
+        ([0, 4], False),
+    ],
+)
+def test_dictionaries_that_make_no_sense(offsets, has_data):
+    """Two of them with the same offsets: their strings are compared only if there are any."""
+    bad = [
+        ad.array(words(offsets, ctypes.create_string_buffer(8) if has_data else None))
+        for _ in range(2)
+    ]
+    with pytest.raises(ad.InvalidArrowError, match="offset"):
+        ad.concat(bad)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_strings_without_data(software, device):
+    offsets = ad.tensor(np.array([0, 2, 3], "i4")).to(device)
+    bad = ad.Array.from_buffers("string", 2, [None, offsets, None])
+    with pytest.raises(ad.InvalidArrowError, match=r"buffers\[2\] \(data\) is NULL"):
+        ad.concat([bad, bad])

@@ -84,6 +84,18 @@ def test_a_mask_that_is_not_ready_yet(software):
     assert null_checks.rows(found) == null_checks.expected(np.arange(100), valid)
 
 
+def test_a_mask_on_another_device(software):
+    """The error names the device that the host cannot reach, whichever of both is there."""
+    data, mask = np.arange(3), ad.tensor(np.ones(3, bool))
+    for array, other in (
+        (ad.array(data), mask.to("ext_dev:0")),
+        (ad.array(data).to("ext_dev:0"), mask),
+    ):
+        with pytest.raises(ad.ExchangeError, match="but their mask is on") as info:
+            ad.array(array, validity=other)
+        assert (info.value.reason, str(info.value.device)) == ("device", "ext_dev:0")
+
+
 def test_a_column_that_may_not_have_nulls(software):
     schema = ad.schema(pa.field("x", pa.int64(), nullable=False))
     for device in ("cpu", "ext_dev:0"):

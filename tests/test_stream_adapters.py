@@ -814,6 +814,21 @@ def test_function_raises():
         ad.array_stream(numbers(3)).map(lambda array: 1 // 0)
 
 
+@pytest.mark.parametrize("schema", [None, "int64"])
+def test_function_that_raises_stop_iteration_does_not_end_the_stream(schema):
+    results = iter([np.arange(2)])
+    stream = ad.array_stream(numbers(3)).map(lambda array: next(results), schema=schema)
+    assert next(stream).to_pylist() == [0, 1]
+    with pytest.raises(ad.ExchangeError, match="map function raised StopIteration") as info:
+        next(stream)
+    error = info.value.__cause__
+    assert isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration)
+    with pytest.raises(ad.ExchangeError):  # nor does it go on
+        next(stream)
+    with pytest.raises(RuntimeError, match="map function raised StopIteration"):
+        ad.array_stream(numbers(3)).map(lambda array: next(results))  # for the schema
+
+
 def test_result_that_does_not_fit():
     results = iter([np.arange(2), np.arange(2.0)])
     stream = ad.array_stream(numbers(3)).map(lambda array: next(results))

@@ -372,6 +372,8 @@ def test_dlpack_metadata_that_lie(text):
     array = tensor_type(text, format="i", name=b"arrowdev.dlpack")
     with pytest.raises(ad.InvalidArrowError):
         ad.tensor(array)
+    with pytest.raises(ad.InvalidArrowError):
+        array.to_pylist()
     assert ad.tensor(array.view("int32")).dtype == "int32"
 
 

@@ -328,6 +328,23 @@ def test_jax_types(dtype):
     assert bits(np.asarray(array.view(width))) == raw.tolist()
 
 
+def test_rows_mean_what_the_tensor_means():
+    """Whatever the storage is: that of a foreign producer may be a type of the same width."""
+    data = np.array([1.5, -2, 0.25], "f2")
+    for dtype, code, rows in (
+        ("float16", 2, [1.5, -2, 0.25]),
+        ("uint16", 1, data.view("u2").tolist()),
+        ("bfloat16", 4, (data.view("u2").astype("u4") << 16).view("f4").tolist()),
+    ):
+        text = f'{{"code": {code}, "bits": 16, "lanes": 1}}'
+        metadata = {EXTENSION: b"arrowdev.dlpack", b"ARROW:extension:metadata": text}
+        for storage in (pa.int16(), pa.uint16(), pa.float16()):
+            field = pa.field("x", storage, metadata=metadata)
+            array = ad.Array.from_buffers(field, 3, [None, data])
+            assert ad.tensor(array).dtype == dtype and array.to_pylist() == rows
+            assert array[1] == rows[1] and array[1:].to_pylist() == rows[1:]
+
+
 def over(memory, dtype, shape=None, **options):
     """A Tensor of any type over a NumPy array."""
     if shape is None:

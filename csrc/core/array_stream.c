@@ -17,6 +17,8 @@ ad_array_stream_errno(const ad_error *err)
             return ENOMEM;
         case AD_ERR_DEVICE:
             return EIO;
+        case AD_ERR_INTERRUPTED:
+            return EINTR;
         default:
             return EINVAL;
     }

@@ -242,6 +242,35 @@ ad_join_fixed(ad_join *j, int64_t buffer, int64_t bit_width, ad_error *err)
     return AD_OK;
 }
 
+/* Offsets that make no sense are never the same: whoever joins the values
+ * refuses them. */
+static bool
+same_strings(const ad_array *a, const ad_array *b, int width)
+{
+    const void *a_offsets = a->node->buffers[1];
+    const void *b_offsets = b->node->buffers[1];
+    int64_t a_first = ad_join_get_int(a_offsets, width, a->offset);
+    int64_t b_first = ad_join_get_int(b_offsets, width, b->offset);
+    int64_t nbytes = 0;
+    if (a_first < 0 || b_first < 0) {
+        return false;
+    }
+    for (int64_t i = 1; i <= a->length; i++) {
+        int64_t a_end = ad_join_get_int(a_offsets, width, a->offset + i);
+        int64_t b_end = ad_join_get_int(b_offsets, width, b->offset + i);
+        if (a_end < a_first || b_end < b_first || a_end - a_first < nbytes ||
+            a_end - a_first != b_end - b_first) {
+            return false;
+        }
+        nbytes = a_end - a_first;
+    }
+    const char *a_data = a->node->buffers[2];
+    const char *b_data = b->node->buffers[2];
+    return nbytes == 0 ||
+           (a_data != NULL && b_data != NULL &&
+            memcmp(a_data + a_first, b_data + b_first, (size_t)nbytes) == 0);
+}
+
 /* The values are the same for certain. */
 static bool
 same_values(const ad_array *a, const ad_array *b, const ad_type *type)
@@ -260,24 +289,8 @@ same_values(const ad_array *a, const ad_array *b, const ad_type *type)
                       (const char *)b->node->buffers[1] + b->offset * size,
                       (size_t)(a->length * size)) == 0;
     }
-    if (type->layout != AD_LAYOUT_OFFSETS) {
-        return false;
-    }
-    int width = type->wide_offsets ? 8 : 4;
-    int64_t a0 = ad_join_get_int(a->node->buffers[1], width, a->offset);
-    int64_t b0 = ad_join_get_int(b->node->buffers[1], width, b->offset);
-    for (int64_t i = 1; i <= a->length; i++) {
-        if (ad_join_get_int(a->node->buffers[1], width, a->offset + i) - a0 !=
-            ad_join_get_int(b->node->buffers[1], width, b->offset + i) - b0) {
-            return false;
-        }
-    }
-    int64_t nbytes =
-        ad_join_get_int(a->node->buffers[1], width, a->offset + a->length) -
-        a0;
-    return nbytes <= 0 ||
-           memcmp((const char *)a->node->buffers[2] + a0,
-                  (const char *)b->node->buffers[2] + b0, (size_t)nbytes) == 0;
+    return type->layout == AD_LAYOUT_OFFSETS &&
+           same_strings(a, b, type->wide_offsets ? 8 : 4);
 }
 
 /* Indices into dictionaries that now stand behind one another. */

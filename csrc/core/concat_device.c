@@ -251,6 +251,8 @@ join_data(job *self, node *at, const int64_t *ranges, int64_t total,
         ad_making_allocate(&self->making, total, &at->buffers[2], err));
     for (size_t v = 0; v < at->n; v++) {
         int64_t nbytes = ranges[2 * v + 1] - ranges[2 * v];
+        AD_RETURN_IF_ERR(ad_join_check_data(&at->views[v], ranges[2 * v],
+                                            ranges[2 * v + 1], err));
         AD_RETURN_IF_ERR(
             ad_making_bytes(&self->making, at->views[v].node->buffers[2],
                             ranges[2 * v], at->buffers[2], to, nbytes, err));

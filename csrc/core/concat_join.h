@@ -58,6 +58,10 @@ AD_MUST_CHECK ad_status ad_join_child(ad_join *j, int64_t i,
 AD_MUST_CHECK ad_status ad_join_fixed(ad_join *j, int64_t buffer,
                                       int64_t bit_width, ad_error *err);
 
+/* AD_ERR_ARROW if strings in [first, last) of the data have no data. */
+AD_MUST_CHECK ad_status ad_join_check_data(const ad_array *view, int64_t first,
+                                           int64_t last, ad_error *err);
+
 /* All but the validity of a node of these layouts (concat_offsets.c). `parts`
  * is room for one view per view. */
 AD_MUST_CHECK ad_status ad_join_strings(ad_join *j, ad_error *err);

@@ -67,6 +67,18 @@ join_offsets(ad_join *j, int64_t *total, ad_error *err)
 }
 
 ad_status
+ad_join_check_data(const ad_array *view, int64_t first, int64_t last,
+                   ad_error *err)
+{
+    if (first == last || view->node->buffers[2] != NULL) {
+        return AD_OK;
+    }
+    return ad_fail(
+        err, AD_ERR_ARROW, NULL, NULL,
+        "buffers[2] (data) is NULL, but the offsets end at %" PRId64, last);
+}
+
+ad_status
 ad_join_strings(ad_join *j, ad_error *err)
 {
     int64_t total;
@@ -77,14 +89,9 @@ ad_join_strings(ad_join *j, ad_error *err)
     for (size_t v = 0; v < j->n; v++) {
         int64_t first, last;
         AD_RETURN_IF_ERR(data_range(j, &j->views[v], &first, &last, err));
+        AD_RETURN_IF_ERR(ad_join_check_data(&j->views[v], first, last, err));
         if (last > first) {
             const char *source = j->views[v].node->buffers[2];
-            if (source == NULL) {
-                return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                               "buffers[2] (data) is NULL, but the offsets "
-                               "end at %" PRId64,
-                               last);
-            }
             memcpy((char *)data + at, source + first, (size_t)(last - first));
             at += last - first;
         }

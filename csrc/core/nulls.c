@@ -187,7 +187,10 @@ check_device(const ad_array *array, const ad_mask *mask, ad_error *err)
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "bring one of them there with arrowdev.array(x, device=...)",
             "the data are on %s, but their mask is on %s", data, flags);
-    ad_error_device(err, mask->device);
+    /* The one that the host cannot reach. */
+    ad_error_device(err, ad_device_equal(array->device, AD_CPU)
+                             ? mask->device
+                             : array->device);
     return AD_ERR_EXCHANGE;
 }
 

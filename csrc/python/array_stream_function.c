@@ -142,7 +142,7 @@ from_iterable(ad_state *state, PyObject *object, const wishes *wished)
         return NULL;
     }
     ad_array_stream *stream = ad_iterable_stream(
-        state, object, wished->schema,
+        state, object, NULL, wished->schema,
         wished->has_device_type ? &wished->device_type : NULL,
         ARROW_DEVICE_CPU);
     return stream != NULL ? ad_stream_object_new(state, stream) : NULL;

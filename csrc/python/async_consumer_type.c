@@ -24,6 +24,7 @@ typedef struct consumer_object {
     PyObject *metadata;
     bool is_busy;    /* somebody reads, or waits for the bell ... */
     bool is_closing; /* ... and is to close it afterwards */
+    bool is_waiting; /* between begin_wait() and end_wait() */
     bool is_handed_over;
     ad_async_burst ready;
 } consumer_object;
@@ -293,16 +294,25 @@ consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *
 consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
+    consumer_object *self = (consumer_object *)object;
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    return PyLong_FromLong(((consumer_object *)object)->inbox->bell->fd);
+    self->is_waiting = true;
+    return PyLong_FromLong(self->inbox->bell->fd);
 }
 
 static PyObject *
 consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     consumer_object *self = (consumer_object *)object;
+    if (!self->is_waiting) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "nobody waits for this async stream; call "
+                        "begin_wait() first");
+        return NULL;
+    }
+    self->is_waiting = false;
     (void)ad_bell_take(self->inbox->bell);
     end_reading(self);
     Py_RETURN_NONE;

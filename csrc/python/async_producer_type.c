@@ -433,6 +433,12 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
     producer_object *self = (producer_object *)object;
     ad_status status = AD_OK;
     ad_error err;
+    if (self->feed == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "no thread was started for this async stream; call "
+                        "feed() first");
+        return NULL;
+    }
     (void)ad_bell_take(self->done);
     if (!ad_async_feed_is_over(self->feed, &status, &err)) {
         Py_RETURN_FALSE;

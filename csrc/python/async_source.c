@@ -212,8 +212,11 @@ source_destroy(ad_batch_source *base)
 {
     async_source *self = (async_source *)base;
     ad_async_burst_clear(&self->ready);
+    /* Foreign code is told to stop; it may block, or want the GIL. */
+    void *ticket = ad_blocking_begin();
     ad_async_consumer_cancel(self->inbox->consumer);
     ad_async_inbox_unref(self->inbox);
+    ad_blocking_end(ticket);
     ad_kept_clear(&self->kept);
     ad_owner_unref(self->type);
     free(self);

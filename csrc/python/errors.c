@@ -192,10 +192,8 @@ make_message(const ad_error *err)
     return PyUnicode_DecodeUTF8(text, n, "replace");
 }
 
-/* Raise `exception` (stolen; may be NULL with an exception set) and make what
- * was raised before its cause. */
-static PyObject *
-raise_with_cause(PyObject *exception, PyObject *cause)
+PyObject *
+ad_raise_with_cause(PyObject *exception, PyObject *cause)
 {
     if (exception == NULL) {
         Py_XDECREF(cause);
@@ -231,7 +229,7 @@ ad_raise(ad_state *state, const ad_error *err)
         set_attributes(state, exception, err) < 0) {
         Py_CLEAR(exception);
     }
-    return raise_with_cause(exception, cause);
+    return ad_raise_with_cause(exception, cause);
 }
 
 PyObject *
@@ -257,7 +255,7 @@ ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
          (hint != NULL && set_string(exception, "hint", hint) < 0))) {
         Py_CLEAR(exception);
     }
-    return raise_with_cause(exception, cause);
+    return ad_raise_with_cause(exception, cause);
 }
 
 bool

@@ -19,6 +19,10 @@ PyObject *ad_raise(ad_state *state, const ad_error *err);
 PyObject *ad_raise_exchange(ad_state *state, const char *reason,
                             const char *hint, const char *format, ...);
 
+/* Raise `exception` (stolen; may be NULL with an exception set) because of
+ * `cause` (stolen, may be NULL). Returns NULL. */
+PyObject *ad_raise_with_cause(PyObject *exception, PyObject *cause);
+
 /* The raised exception must not be taken for a producer's refusal: it is a
  * MemoryError, a DeviceError, or no Exception at all (KeyboardInterrupt). */
 bool ad_exception_is_final(ad_state *state);

@@ -12,6 +12,7 @@ typedef struct iterable_source {
     ad_state *state;
     PyObject *type;     /* of Array: keeps the module, and so the state */
     PyObject *iterator; /* NULL: used up */
+    PyObject *function; /* for each element; NULL: none */
     ad_element_rules rules;
     ad_array first;
     bool has_first;
@@ -20,12 +21,33 @@ typedef struct iterable_source {
 
 /* --- elements ------------------------------------------------------------------ */
 
+/* The function's result for an element (stolen). A StopIteration of its own is
+ * no end of the stream, which would leave batches out (as PEP 479 has it). */
+static PyObject *
+apply(PyObject *function, PyObject *element)
+{
+    PyObject *result = PyObject_CallOneArg(function, element);
+    if (result == NULL && PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        PyObject *cause = ad_py_take_exception();
+        PyErr_SetString(PyExc_RuntimeError,
+                        "map function raised StopIteration");
+        ad_raise_with_cause(ad_py_take_exception(), cause);
+    }
+    PyObject *saved = ad_py_save_exception();
+    Py_DECREF(element);
+    ad_py_reset_exception(saved);
+    return result;
+}
+
 /* 1 with *out filled, 0 at the end, -1 with an exception. */
 static int
 take_element(iterable_source *self, ad_array *out)
 {
     PyObject *element =
         self->iterator != NULL ? PyIter_Next(self->iterator) : NULL;
+    if (element != NULL && self->function != NULL) {
+        element = apply(self->function, element);
+    }
     int result = 0;
     if (element != NULL) {
         result = ad_element_import(self->state, &self->rules, element, out) < 0
@@ -40,6 +62,7 @@ take_element(iterable_source *self, ad_array *out)
     if (result <= 0) {
         PyObject *saved = ad_py_save_exception();
         Py_CLEAR(self->iterator);
+        Py_CLEAR(self->function);
         ad_py_reset_exception(saved);
     }
     return result;
@@ -98,6 +121,7 @@ iterable_destroy(ad_batch_source *base)
     if (ad_py_enter(&gil)) {
         PyObject *saved = ad_py_save_exception();
         Py_CLEAR(self->iterator);
+        Py_CLEAR(self->function);
         Py_CLEAR(self->type);
         ad_py_reset_exception(saved);
         PyGILState_Release(gil);
@@ -135,8 +159,8 @@ learn(iterable_source *self, const int32_t *given, int32_t *device_type)
 }
 
 ad_array_stream *
-ad_iterable_stream(ad_state *state, PyObject *iterable, ad_schema wanted,
-                   const int32_t *given, int32_t device_type)
+ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
+                   ad_schema wanted, const int32_t *given, int32_t device_type)
 {
     PyObject *iterator = PyObject_GetIter(iterable);
     ad_array_stream *stream = NULL;
@@ -155,6 +179,7 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, ad_schema wanted,
     self->state = state;
     self->type = Py_NewRef(state->array_type);
     self->iterator = iterator;
+    self->function = Py_XNewRef(function);
     self->rules.schema = ad_schema_ref(wanted);
     self->rules.is_given = wanted.node != NULL;
     if (learn(self, given, &device_type) == 0) {
@@ -180,6 +205,7 @@ ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg)
 {
     if (source->next == iterable_next) {
         Py_VISIT(((iterable_source *)source)->iterator);
+        Py_VISIT(((iterable_source *)source)->function);
     }
     return 0;
 }

@@ -11,14 +11,15 @@
 #include "core/array_stream.h"
 #include "python/kept_exception.h"
 
-/* A stream over `iterable`. `wanted` (borrowed, may be without a node) is the
+/* A stream over `iterable`, or over what `function` (NULL: none) makes of each
+ * of its elements. `wanted` (borrowed, may be without a node) is the
  * type that all elements get; without it, it is the first one's. Without
  * `given` the device type is the first element's, or `device_type` where there
  * is none. The first element is taken now, unless both are given. NULL with an
  * exception. */
 ad_array_stream *ad_iterable_stream(ad_state *state, PyObject *iterable,
-                                    ad_schema wanted, const int32_t *given,
-                                    int32_t device_type);
+                                    PyObject *function, ad_schema wanted,
+                                    const int32_t *given, int32_t device_type);
 
 /* What ended the source; NULL for a source of another kind. */
 ad_kept_exception *ad_iterable_kept(ad_batch_source *source);

@@ -203,22 +203,6 @@ static const ad_signature map_signature = {
     .names = {AD_STR_function, AD_STR_schema},
 };
 
-/* map(function, stream), for a stream that nobody else knows. */
-static PyObject *
-iterate_mapped(ad_state *state, PyObject *function, PyObject *object)
-{
-    ad_array_stream *stream = ad_stream_hand_over(object);
-    PyObject *hidden =
-        stream != NULL ? ad_stream_object_new(state, stream) : NULL;
-    if (hidden == NULL) {
-        return NULL;
-    }
-    PyObject *result = PyObject_CallFunctionObjArgs((PyObject *)&PyMap_Type,
-                                                    function, hidden, NULL);
-    Py_DECREF(hidden);
-    return result;
-}
-
 PyObject *
 ad_array_stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
                     PyObject *kwnames)
@@ -239,14 +223,17 @@ ad_array_stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
         ad_parse_schema(state, values[1], &schema) < 0) {
         return NULL;
     }
-    ad_array_stream *stream = NULL;
-    PyObject *mapped = iterate_mapped(state, values[0], object);
-    if (mapped != NULL) {
-        stream = ad_iterable_stream(state, mapped, schema, NULL,
-                                    ((ad_stream_object *)object)->device_type);
-    }
+    ad_array_stream *stream = ad_stream_hand_over(object);
+    /* A stream that nobody else knows. */
+    PyObject *hidden =
+        stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+    stream =
+        hidden != NULL
+            ? ad_iterable_stream(state, hidden, values[0], schema, NULL,
+                                 ((ad_stream_object *)object)->device_type)
+            : NULL;
     PyObject *saved = ad_py_save_exception();
-    Py_XDECREF(mapped);
+    Py_XDECREF(hidden);
     ad_schema_unref(schema);
     ad_py_reset_exception(saved);
     return stream != NULL ? ad_stream_object_new(state, stream) : NULL;

@@ -643,6 +643,30 @@ test_source_fails_once_and_for_all(void)
     tree_check_all_gone();
 }
 
+static ad_status
+interrupted_next(ad_batch_source *base, ad_array *out, bool *is_end,
+                 ad_error *e)
+{
+    (void)base, (void)out, (void)is_end;
+    return ad_fail(e, AD_ERR_INTERRUPTED, NULL, NULL, "the wait was ended");
+}
+
+static void
+test_source_is_interrupted(void)
+{
+    own_source source = {
+        {interrupted_next, NULL, own_destroy, NULL}, 0, 0, {TYPE, 0}};
+    ad_array_stream *stream = open_own(&source);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    CHECK_INT(out.get_next(&out, &batch), EINTR);
+    CHECK_STR(out.get_last_error(&out), "the wait was ended");
+    out.release(&out);
+    CHECK_INT(source.n_destroyed, 1);
+    tree_check_all_gone();
+}
+
 static void
 test_source_on_other_device_type(void)
 {
@@ -788,6 +812,7 @@ main(void)
         CHECK_TEST(test_host_export),
         CHECK_TEST(test_one_array),
         CHECK_TEST(test_source_fails_once_and_for_all),
+        CHECK_TEST(test_source_is_interrupted),
         CHECK_TEST(test_source_on_other_device_type),
         CHECK_TEST(test_each_allocation_fails),
     };

@@ -255,7 +255,7 @@ test_rechunk_on_a_device(void)
     CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
               AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "device");
-    CHECK_HAS(err.hint, ".to(\"cpu\")");
+    CHECK_HAS(err.hint, "array_stream");
     ad_array_stream_unref(stream);
     CHECK_INT(source.n_destroyed, 1);
     tree_check_all_gone();

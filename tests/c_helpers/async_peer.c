@@ -75,6 +75,9 @@ typedef struct producer {
     bool is_cancelled;
     long n_sent;
     long n_cancels;
+    bool is_holding; /* cancel() blocks until ... */
+    bool may_cancel; /* ... peer_let_cancel_go(), or for too long */
+    bool is_held_for_long;
     bool is_over;
 } producer;
 
@@ -88,6 +91,20 @@ producer_request(struct ArrowAsyncProducer *shown, int64_t n)
     pthread_mutex_unlock(&self->mutex);
 }
 
+static int
+wait_for(pthread_mutex_t *mutex, pthread_cond_t *changed, const bool *what,
+         int timeout_ms)
+{
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += timeout_ms / 1000;
+    int result = 0;
+    while (!*what && result == 0) {
+        result = pthread_cond_timedwait(changed, mutex, &limit);
+    }
+    return result;
+}
+
 static void
 producer_cancel(struct ArrowAsyncProducer *shown)
 {
@@ -96,6 +113,10 @@ producer_cancel(struct ArrowAsyncProducer *shown)
     self->is_cancelled = true;
     self->n_cancels++;
     pthread_cond_broadcast(&self->changed);
+    if (self->is_holding) {
+        self->is_held_for_long = wait_for(&self->mutex, &self->changed,
+                                          &self->may_cancel, 30000) != 0;
+    }
     pthread_mutex_unlock(&self->mutex);
 }
 
@@ -193,14 +214,8 @@ static int
 wait_until(pthread_mutex_t *mutex, pthread_cond_t *changed, const bool *what,
            int timeout_ms)
 {
-    struct timespec limit;
-    clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += timeout_ms / 1000;
-    int result = 0;
     pthread_mutex_lock(mutex);
-    while (!*what && result == 0) {
-        result = pthread_cond_timedwait(changed, mutex, &limit);
-    }
+    int result = wait_for(mutex, changed, what, timeout_ms);
     pthread_mutex_unlock(mutex);
     return result;
 }
@@ -226,6 +241,27 @@ peer_n_cancels(producer *self)
     long n = self->n_cancels;
     pthread_mutex_unlock(&self->mutex);
     return n;
+}
+
+/* From now on cancel() blocks until peer_let_cancel_go(). */
+void
+peer_hold_cancel(producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->is_holding = true;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* False: it came too late. */
+bool
+peer_let_cancel_go(producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->may_cancel = true;
+    bool is_in_time = !self->is_held_for_long;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+    return is_in_time;
 }
 
 /* After peer_wait_for_producer(). */
