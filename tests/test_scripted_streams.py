@@ -376,6 +376,11 @@ def test_careless_async_consumer(name):
         assert producer.names[-2:] == ["on_error", "release"]
 
 
+def test_no_handler():
+    with pytest.raises(ValueError, match="NULL"):
+        ScriptedAsyncProducer.of([[1]]).connect_address(0)
+
+
 def test_call_of_the_producer_before_the_schema():
     handler = Handler()
     steps = [lambda _: handler.producer("cancel"), step.schema(), step.end(), step.release()]

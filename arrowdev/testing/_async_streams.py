@@ -290,6 +290,8 @@ class ScriptedAsyncProducer(Recorder):
         """Take over the ``struct ArrowAsyncDeviceStreamHandler`` at this address."""
         if self._handler:
             raise RuntimeError("this producer has a consumer already; make another one")
+        if handler == 0:
+            raise ValueError("the address of the handler is NULL")
         self._handler = handler
         struct = ArrowAsyncDeviceStreamHandler.from_address(handler)
         for member in ("on_schema", "on_next_task", "on_error", "release"):

@@ -56,7 +56,8 @@ exported_host_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
     return give_schema(self->private_data, out);
 }
 
-/* A host array has no event. */
+/* A host array has no event. No signal ends the wait (there is no error to tell
+ * it by): the event goes with the batch, and nobody may be left waiting. */
 static int
 wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
 {
@@ -65,9 +66,13 @@ wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
     ad_status status = ad_sync_new(AD_SYNC_EVENT, device, batch->sync_event,
                                    NULL, &sync, &self->error);
     if (status == AD_OK) {
-        status =
-            ad_sync_wait(sync, "a batch of __arrow_c_stream__", &self->error);
+        status = ad_sync_wait(sync, "a batch of __arrow_c_stream__", NULL);
         ad_sync_unref(sync);
+        if (status != AD_OK) {
+            ad_fail(&self->error, status, NULL, NULL,
+                    "the event of a batch of __arrow_c_stream__ cannot be "
+                    "waited for");
+        }
     }
     return status == AD_OK ? 0 : ad_array_stream_drop_batch(self, batch);
 }
