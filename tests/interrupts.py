@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import signal
+import sys
 
 import pytest
 
@@ -16,7 +17,7 @@ def signals(action, every=0.1):
     """`action` is called in the main thread, now and then: however long it takes to get there,
     one signal comes during the wait."""
     # pytest's timeout is a timer, too, and rests meanwhile.
-    faulthandler.dump_traceback_later(100, exit=True)
+    faulthandler.dump_traceback_later(100, file=sys.__stderr__, exit=True)
     before = signal.signal(signal.SIGALRM, lambda number, frame: action())
     timer = signal.setitimer(signal.ITIMER_REAL, every, every)
     try:
