@@ -252,8 +252,9 @@ build(job *self, const ad_array *view, const ad_type *type, bool is_root,
     ad_owner *owner = NULL;
     int64_t n_nulls;
     AD_RETURN_IF_ERR(ad_array_count_nulls(view, self->stream, &n_nulls, err));
-    memcpy(buffers, view->node->buffers,
-           (size_t)view->node->n_buffers * sizeof(*buffers));
+    for (int64_t i = 0; i < view->node->n_buffers; i++) {
+        buffers[i] = view->node->buffers[i];
+    }
     if (type->has_validity && n_nulls == 0) {
         buffers[0] = NULL;
     } else if (type->has_validity) {

@@ -285,7 +285,8 @@ same_values(const ad_array *a, const ad_array *b, const ad_type *type)
     }
     if (type->layout == AD_LAYOUT_FIXED && type->bit_width % 8 == 0) {
         int64_t size = type->bit_width / 8;
-        return memcmp((const char *)a->node->buffers[1] + a->offset * size,
+        return size == 0 ||
+               memcmp((const char *)a->node->buffers[1] + a->offset * size,
                       (const char *)b->node->buffers[1] + b->offset * size,
                       (size_t)(a->length * size)) == 0;
     }

@@ -179,7 +179,9 @@ set_result(const ad_tensor *tensor, ad_device target, char order, void *data,
         .owner = owner,
         .sync = sync,
     };
-    memcpy(out->dims, tensor->shape, (size_t)tensor->ndim * sizeof(int64_t));
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        out->dims[i] = tensor->shape[i];
+    }
     ad_tensor_compact_strides(&out->tensor, order);
 }
 
