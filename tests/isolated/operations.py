@@ -56,15 +56,21 @@ class Capsules:
         return self.pair
 
 
-class Strange(common.Owner):
-    """Elements that are not what a tensor has, over the memory of a counted owner."""
+class Strange:
+    """Elements that are not what a tensor has, over the memory of a counted owner.
+
+    With slots: CPython 3.13 loses what an instance's dictionary holds when it
+    is out of memory while it frees the instance.
+    """
+
+    __slots__ = ("owner", "typestr")
 
     def __init__(self, owner, typestr):
-        self.memory, self.typestr, self.keep = owner.memory, typestr, owner
+        self.owner, self.typestr = owner, typestr
 
     @property
     def __array_interface__(self):
-        return {**super().__array_interface__, "typestr": self.typestr}
+        return {**self.owner.__array_interface__, "typestr": self.typestr}
 
 
 def matrix(owner):
