@@ -1,7 +1,6 @@
 #include "core/parked.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "core/blocking.h"
 #include "core/place_record.h"
+#include "core/thread.h"
 #include "device/backend.h"
 
 /* After so many failures an entry is given up on: only who waits for its device
@@ -200,15 +200,13 @@ static ad_status
 wait_until_idle(const struct ad_backend *backend, ad_place place, mode how,
                 ad_error *err)
 {
-    if (how != WAIT_OR_BE_INTERRUPTED) {
+    place_owner *owner =
+        how == WAIT_OR_BE_INTERRUPTED ? malloc(sizeof(*owner)) : NULL;
+    if (owner == NULL) { /* a wait that cannot be ended needs no memory */
         void *ticket = ad_blocking_begin();
         ad_status status = backend->synchronize(place, err);
         ad_blocking_end(ticket);
         return status;
-    }
-    place_owner *owner = malloc(sizeof(*owner));
-    if (owner == NULL) {
-        return ad_fail_memory(err, sizeof(*owner));
     }
     *owner = (place_owner){.backend = backend, .place = place};
     ad_owner_init(&owner->base, place_destroy);
@@ -578,20 +576,14 @@ watch_forks(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* Signals are for the threads of the program. Without a thread, later calls
- * drain the list. */
+/* Without a thread, later calls drain the list. */
 static void
 start_thread_locked(void)
 {
-    sigset_t all;
-    sigset_t before;
     if (has_thread || is_forked || atomic_load(&is_stopping)) {
         return;
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    has_thread = pthread_create(&thread, NULL, drain_for_ever, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    has_thread = ad_thread_start(drain_for_ever, NULL, &thread) == 0;
 }
 
 void
