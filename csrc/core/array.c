@@ -1,6 +1,7 @@
 #include "core/array.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,7 @@ view_node(ad_array *out, const struct ArrowArray *node)
 /* What an import will move into. Nothing of the caller's is touched yet. */
 typedef struct preparation {
     imported *tree;
-    ad_owner *owner; /* the tree's, or the device owner around it */
+    ad_owner *owner; /* the tree, or the device owner around it */
     ad_sync *sync;
 } preparation;
 
@@ -76,40 +77,43 @@ prepared_drop(preparation *p)
     ad_owner_unref(p->owner);
 }
 
-/* The event lives as long as the tree, whatever becomes of the memory's
- * users. */
-static ad_status
-prepare_device(const struct ArrowDeviceArray *array, preparation *p,
-               ad_error *err)
-{
-    ad_device device = {array->device_type, array->device_id};
-    if (array->sync_event != NULL) {
-        AD_RETURN_IF_ERR(ad_sync_new(AD_SYNC_EVENT, device, array->sync_event,
-                                     &p->tree->base, &p->sync, err));
-    }
-    return ad_device_owner_new(&p->tree->base, (ad_place){.device = device},
-                               NULL, &p->owner, err);
-}
-
 static ad_status
 import_prepare(const struct ArrowDeviceArray *array, preparation *p,
                ad_error *err)
 {
-    imported *tree = malloc(sizeof(*tree));
-    if (tree == NULL) {
-        return ad_fail_memory(err, sizeof(*tree));
-    }
-    ad_owner_init(&tree->base, imported_destroy);
-    tree->array.array.release = NULL;
-    *p = (preparation){tree, &tree->base, NULL};
-    if (array->device_type == ARROW_DEVICE_CPU && array->sync_event == NULL) {
+    ad_device device = {array->device_type, array->device_id};
+    ad_owner *tree;
+    p->sync = NULL;
+    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(*p->tree), imported_destroy,
+                                           device, &tree, &p->owner, err));
+    p->tree = (imported *)tree;
+    p->tree->array.array.release = NULL;
+    if (array->sync_event == NULL) {
         return AD_OK;
     }
-    ad_status status = prepare_device(array, p, err);
+    /* The event lives as long as the tree, whatever becomes of the memory's
+     * users. */
+    ad_status status = ad_sync_new(AD_SYNC_EVENT, device, array->sync_event,
+                                   tree, &p->sync, err);
     if (status != AD_OK) {
         prepared_drop(p);
     }
     return status;
+}
+
+/* The array is in the tree. Takes over all references. */
+static void
+view_tree(const preparation *p, ad_schema schema, ad_array *out)
+{
+    const struct ArrowDeviceArray *array = &p->tree->array;
+    out->owner = p->owner;
+    out->schema = schema;
+    out->sync = p->sync;
+    out->device = (ad_device){array->device_type, array->device_id};
+    out->readonly = false;
+    out->has_reserved =
+        (array->reserved[0] | array->reserved[1] | array->reserved[2]) != 0;
+    view_node(out, &array->array);
 }
 
 /* Takes over all references and the array. */
@@ -119,14 +123,7 @@ import_finish(const preparation *p, ad_schema schema,
 {
     p->tree->array = *array;
     array->array.release = NULL;
-    out->owner = p->owner;
-    out->schema = schema;
-    out->sync = p->sync;
-    out->device = (ad_device){array->device_type, array->device_id};
-    out->readonly = false;
-    out->has_reserved =
-        (array->reserved[0] | array->reserved[1] | array->reserved[2]) != 0;
-    view_node(out, &p->tree->array.array);
+    view_tree(p, schema, out);
 }
 
 ad_status
@@ -162,6 +159,39 @@ ad_array_import_checked(ad_schema schema, struct ArrowDeviceArray *array,
     AD_RETURN_IF_ERR(import_prepare(array, &p, err));
     import_finish(&p, ad_schema_ref(schema), array, out);
     return AD_OK;
+}
+
+struct ArrowDeviceArray *
+ad_array_slot_new(ad_error *err)
+{
+    imported *tree = malloc(sizeof(*tree));
+    if (tree == NULL) {
+        (void)ad_fail_memory(err, sizeof(*tree));
+        return NULL;
+    }
+    ad_owner_init(&tree->base, imported_destroy);
+    return &tree->array;
+}
+
+static imported *
+tree_of(struct ArrowDeviceArray *slot)
+{
+    return (imported *)((char *)slot - offsetof(imported, array));
+}
+
+void
+ad_array_slot_import(struct ArrowDeviceArray *slot, ad_schema schema,
+                     ad_array *out)
+{
+    imported *tree = tree_of(slot);
+    const preparation p = {.tree = tree, .owner = &tree->base};
+    view_tree(&p, ad_schema_ref(schema), out);
+}
+
+void
+ad_array_slot_free(struct ArrowDeviceArray *slot)
+{
+    free(tree_of(slot));
 }
 
 void
@@ -206,6 +236,14 @@ ad_array_clear(ad_array *array)
     ad_sync_unref(sync);
     ad_owner_unref(schema);
     ad_owner_unref(owner);
+}
+
+void
+ad_array_drop(const ad_array *array)
+{
+    ad_sync_unref(array->sync);
+    ad_schema_unref(array->schema);
+    ad_owner_unref(array->owner);
 }
 
 /* Narrow *array, whose window is known to hold the new one. */

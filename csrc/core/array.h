@@ -71,6 +71,16 @@ AD_MUST_CHECK ad_status ad_array_import_checked(ad_schema schema,
                                                 struct ArrowDeviceArray *array,
                                                 ad_array *out, ad_error *err);
 
+/* An import without a move: a producer fills the struct where it is going to
+ * stay. NULL: no memory. */
+struct ArrowDeviceArray *ad_array_slot_new(ad_error *err);
+/* Take over the slot and what is in it: an array as above, in host memory and
+ * without an event. Cannot fail. */
+void ad_array_slot_import(struct ArrowDeviceArray *slot, ad_schema schema,
+                          ad_array *out);
+/* Only the slot. */
+void ad_array_slot_free(struct ArrowDeviceArray *slot);
+
 /* A plain ArrowArray as a device array: CPU, id -1, no event. Moves; cannot
  * fail. */
 void ad_device_array_from_host(struct ArrowArray *array,
@@ -83,6 +93,9 @@ void ad_array_share(const ad_array *src, ad_array *dst);
 
 /* Drop all references; *array is empty afterwards. */
 void ad_array_clear(ad_array *array);
+/* The same for a struct that is gone afterwards, so that nobody looks at it
+ * while an owner runs code. */
+void ad_array_drop(const ad_array *array);
 
 /* Rows [offset, offset + length) of src. AD_ERR_INDEX when out of range. */
 AD_MUST_CHECK ad_status ad_array_slice(const ad_array *src, int64_t offset,

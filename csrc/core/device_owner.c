@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "abi/arrow_c.h"
 #include "core/array.h"
 #include "core/owner_group.h"
 #include "core/parked.h"
@@ -27,6 +28,7 @@ typedef struct use {
 typedef struct device_owner {
     ad_owner base;
     ad_owner *inner;
+    bool is_behind_inner; /* in the allocation of `inner`, which frees it */
     ad_place place;
     bool has_producer;
     ad_stream producer;
@@ -59,7 +61,6 @@ drop_uses(device_owner *self)
             free(u);
         }
     }
-    ad_owner_unref(self->producer_keep);
 }
 
 /* Where the producer's stream runs; false: there is none that this thread could
@@ -207,40 +208,41 @@ release_after_uses(const device_owner *self)
     }
 }
 
+/* In a forked child the memory is the parent's to release: it stays. */
 static void
 device_owner_destroy(ad_owner *base)
 {
     device_owner *self = (device_owner *)base;
-    /* In a forked child the memory is the parent's to release: it stays. */
-    if (self->generation == ad_process_generation()) {
-        if (atomic_load(&self->uses) == NULL) {
-            ad_owner_unref(self->inner);
-        } else {
-            release_after_uses(self);
-        }
+    ad_owner *inner = self->inner;
+    ad_owner *keep = self->producer_keep;
+    bool is_here = self->generation == ad_process_generation();
+    bool is_used = is_here && atomic_load(&self->uses) != NULL;
+    bool is_behind = self->is_behind_inner;
+    if (is_used) {
+        /* What is parked may be released before this function ends. */
+        ad_owner_ref(is_behind ? inner : NULL);
+        release_after_uses(self);
         drop_uses(self);
     }
     pthread_mutex_destroy(&self->lock);
-    free(self);
+    if (!is_behind) {
+        free(self);
+    }
+    if (is_here) {
+        ad_owner_unref(is_used && !is_behind ? NULL : inner);
+        ad_owner_unref(keep);
+    }
 }
 
 /* --- making one ------------------------------------------------------------ */
 
-ad_status
-ad_device_owner_new(ad_owner *inner, ad_place place,
-                    const ad_stream_choice *producer, ad_owner **out,
-                    ad_error *err)
+static void
+init(device_owner *self, ad_owner *inner, ad_place place,
+     const ad_stream_choice *producer)
 {
-    if (inner == NULL || !ad_backend_has_events(place.device.type)) {
-        *out = inner;
-        return AD_OK;
-    }
-    device_owner *self = malloc(sizeof(*self));
-    if (self == NULL) {
-        return ad_fail_memory(err, sizeof(*self));
-    }
     ad_owner_init(&self->base, device_owner_destroy);
     self->inner = inner;
+    self->is_behind_inner = false;
     self->place = place;
     /* Where streams have no order, a wait on one orders nothing. */
     self->has_producer = producer != NULL && producer->is_given &&
@@ -258,7 +260,48 @@ ad_device_owner_new(ad_owner *inner, ad_place place,
     self->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_init(&self->uses, NULL);
     self->n_uses = 0;
+}
+
+ad_status
+ad_device_owner_new(ad_owner *inner, ad_place place,
+                    const ad_stream_choice *producer, ad_owner **out,
+                    ad_error *err)
+{
+    if (inner == NULL || !ad_backend_has_events(place.device.type)) {
+        *out = inner;
+        return AD_OK;
+    }
+    device_owner *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    init(self, inner, place, producer);
     *out = &self->base;
+    return AD_OK;
+}
+
+ad_status
+ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
+                      ad_device device, ad_owner **inner, ad_owner **out,
+                      ad_error *err)
+{
+    const size_t step = _Alignof(device_owner);
+    const size_t behind = (size + step - 1) / step * step;
+    bool is_wrapped =
+        device.type != ARROW_DEVICE_CPU && ad_backend_has_events(device.type);
+    size_t nbytes = is_wrapped ? behind + sizeof(device_owner) : size;
+    *inner = malloc(nbytes);
+    if (*inner == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    ad_owner_init(*inner, destroy);
+    *out = *inner;
+    if (is_wrapped) {
+        device_owner *self = (device_owner *)((char *)*inner + behind);
+        init(self, *inner, (ad_place){.device = device}, NULL);
+        self->is_behind_inner = true;
+        *out = &self->base;
+    }
     return AD_OK;
 }
 

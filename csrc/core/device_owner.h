@@ -31,6 +31,15 @@ AD_MUST_CHECK ad_status ad_device_owner_new(ad_owner *inner, ad_place place,
                                             const ad_stream_choice *producer,
                                             ad_owner **out, ad_error *err);
 
+/* The same in one allocation: *inner is an owner of `size` bytes, of which the
+ * caller sets all but the base, and `destroy` ends with free(); *out wraps it,
+ * or is *inner itself. The place's context and the producer are not known. */
+AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
+                                              void (*destroy)(ad_owner *self),
+                                              ad_device device,
+                                              ad_owner **inner, ad_owner **out,
+                                              ad_error *err);
+
 /* Work on `stream` in `place` uses the memory of `owner` from now on, until it
  * is released. Finds the device owners in a group too; a no-op for owners of
  * host memory and of memory that lives forever (NULL). Takes a reference on

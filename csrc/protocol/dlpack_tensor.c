@@ -94,43 +94,24 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     return ad_tensor_check(&claim, "DLTensor", out, err);
 }
 
-static ad_status
-wrap_owner(ad_tensor *tensor, ad_error *err)
-{
-    const ad_stream_choice unknown = {.is_given = false};
-    ad_place place = {tensor->device, NULL};
-    ad_status status = ad_device_owner_new(tensor->owner, place, &unknown,
-                                           &tensor->owner, err);
-    if (status != AD_OK) {
-        ad_tensor_clear(tensor);
-    }
-    return status;
-}
-
 ad_status
 ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
                ad_error *err)
 {
+    ad_owner *owner;
     ad_status status = check_managed(managed, is_versioned, out, err);
-    managed_owner *owner = NULL;
     if (status == AD_OK) {
-        owner = malloc(sizeof(*owner));
-        if (owner == NULL) {
-            status = ad_fail_memory(err, sizeof(*owner));
-        }
+        status = ad_device_owner_alloc(
+            sizeof(managed_owner),
+            is_versioned ? destroy_versioned : destroy_legacy,
+            out->tensor.device, &owner, &out->tensor.owner, err);
     }
     if (status != AD_OK) {
         delete_managed(managed, is_versioned);
         return status;
     }
-    ad_owner_init(&owner->base,
-                  is_versioned ? destroy_versioned : destroy_legacy);
-    owner->managed = managed;
-    out->tensor.owner = &owner->base;
-    if (out->tensor.device.type == ARROW_DEVICE_CPU) {
-        return AD_OK;
-    }
-    return wrap_owner(&out->tensor, err);
+    ((managed_owner *)owner)->managed = managed;
+    return AD_OK;
 }
 
 /* --- export -------------------------------------------------------------- */

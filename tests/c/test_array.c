@@ -108,7 +108,7 @@ test_import_without_memory(void)
         CHECK_INT(atomic_load(&live_schemas), 4);
     }
     check_fail_nth(0);
-    CHECK_INT(n, 5); /* owner, sync, device owner, schema's owner */
+    CHECK_INT(n, 4); /* both owners in one, sync, schema's owner */
     ad_array_clear(&out);
     tree_check_all_gone();
 }
@@ -128,7 +128,7 @@ test_import_as(void)
         check_fail_nth(0);
         if (status == AD_OK) {
             CHECK(array.array.release == NULL);
-            CHECK_INT(n, 4); /* owner, sync, device owner */
+            CHECK_INT(n, 3); /* both owners in one, sync */
             break;
         }
         CHECK_INT(status, AD_ERR_MEMORY);

@@ -136,6 +136,72 @@ test_unknown_producer_parks(void)
     CHECK_INT(mock_count().place_waits, 0);
 }
 
+/* An owner that lies before the device owner around it. */
+typedef struct in_front {
+    ad_owner base;
+    atomic_int *n_released;
+} in_front;
+
+static void
+in_front_destroy(ad_owner *base)
+{
+    atomic_fetch_add(((in_front *)base)->n_released, 1);
+    free(base);
+}
+
+static ad_owner *
+both_in_one(ad_device device, ad_owner **inner)
+{
+    ad_owner *owner;
+    atomic_store(&n_released, 0);
+    CHECK_INT(ad_device_owner_alloc(sizeof(in_front), in_front_destroy, device,
+                                    inner, &owner, NULL),
+              AD_OK);
+    ((in_front *)*inner)->n_released = &n_released;
+    return owner;
+}
+
+static void
+test_both_owners_in_one_allocation(void)
+{
+    ad_owner *inner;
+    mock_reset();
+    ad_owner *owner = both_in_one((ad_device){1, -1}, &inner);
+    CHECK(owner == inner);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+
+    owner = both_in_one((ad_device){IN_ORDER, 0}, &inner);
+    CHECK(owner != inner);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+
+    owner = both_in_one((ad_device){IN_ORDER, 0}, &inner);
+    ad_owner_ref(inner); /* an event that lives in it */
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 0);
+    ad_owner_unref(inner);
+    CHECK_INT(atomic_load(&n_released), 1);
+}
+
+static void
+test_parked_owner_outlives_the_one_behind_it(void)
+{
+    ad_owner *inner;
+    for (int instant = 0; instant < 2; instant++) {
+        mock_reset();
+        mock_set_instant(instant);
+        ad_owner *owner = both_in_one((ad_device){IN_ORDER, 0}, &inner);
+        for (uintptr_t i = 0; i < 4; i++) {
+            use_on(owner, IN_ORDER, (ad_stream){S.handle + i});
+        }
+        ad_owner_unref(owner);
+        CHECK_INT(atomic_load(&n_released), instant);
+        mock_finish();
+        expect_soon(&n_released, 1);
+    }
+}
+
 static void
 test_complete_work_needs_no_parking(void)
 {
@@ -637,6 +703,8 @@ main(void)
         CHECK_TEST(test_without_runtime_the_release_is_believed),
         CHECK_TEST(test_producers_stream_waits_for_the_others),
         CHECK_TEST(test_unknown_producer_parks),
+        CHECK_TEST(test_both_owners_in_one_allocation),
+        CHECK_TEST(test_parked_owner_outlives_the_one_behind_it),
         CHECK_TEST(test_complete_work_needs_no_parking),
         CHECK_TEST(test_streams_without_order_do_not_order_a_release),
         CHECK_TEST(test_dead_stream_waits_for_the_place),
