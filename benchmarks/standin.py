@@ -24,10 +24,10 @@ os.environ["ARROWDEV_CUDA_LIBRARY"] = DRIVER.path  # arrowdev's, not loaded yet
 
 # The parts of arrowdev's core that keep the order of streams, and CUDA alone.
 CORE = (
-    "core/sync", "core/stream", "core/place_record", "core/blocking", "core/status",
-    "core/device", "device/backend", "device/backend_defaults", "device/cpu", "device/cuda",
-    "device/hip", "device/hiprtc", "device/gpu", "device/gpu_kernels", "device/dynlib",
-    "kernels/kernels",
+    "core/sync", "core/stream", "core/place_record", "core/blocking", "core/thread",
+    "core/status", "core/device", "device/backend", "device/backend_defaults", "device/cpu",
+    "device/cpu_vectors", "device/cuda", "device/hip", "device/hiprtc", "device/gpu",
+    "device/gpu_kernels", "device/dynlib", "kernels/kernels",
 )  # fmt: skip
 
 

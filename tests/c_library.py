@@ -35,6 +35,7 @@ def build(name):
         str(source),
     ]
     read = [source, *sorted((ROOT / "csrc" / "kernels").iterdir())]
+    read += sorted((ROOT / "csrc" / "device").glob("cpu_vectors.*"))
     content = b"".join(path.read_bytes() for path in read)
     key = hashlib.sha256(repr(command).encode() + content).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"arrowdev-tests-{os.getuid()}"

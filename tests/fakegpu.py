@@ -72,7 +72,8 @@ def sources(face):
     others = tuple(f"{other}_" for other in SONAMES if other != face)
     own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
     device = sorted((compiler.CSRC / "device").glob("software_engine*.c"))
-    return [*own, *device, compiler.CSRC / "kernels" / "kernels.c"]
+    kernels = [compiler.CSRC / name for name in ("kernels/kernels.c", "device/cpu_vectors.c")]
+    return [*own, *device, *kernels]
 
 
 def build(face):

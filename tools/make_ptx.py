@@ -36,6 +36,9 @@ typedef ushort ad_u16;
 #define REGISTER(name) ((ad_i64)__nvvm_read_ptx_sreg_##name##_x())
 #define AD_ITEM (REGISTER(ctaid) * REGISTER(ntid) + REGISTER(tid))
 #define AD_ITEMS (REGISTER(nctaid) * REGISTER(ntid))
+#define AD_BEGIN(n) AD_ITEM
+#define AD_END(n) (n)
+#define AD_STEP AD_ITEMS
 #define AD_PARAMETERS AD_GLOBAL const ad_byte *source, ad_i64 source_offset, \\
     AD_GLOBAL ad_byte *target, ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, \\
     ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3

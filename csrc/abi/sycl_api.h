@@ -31,7 +31,8 @@ enum {
     AD_SYCL_USM_DEVICE = 1,
     AD_SYCL_USM_SHARED = 2,
     AD_SYCL_USM_HOST = 3,
-    AD_SYCL_HAS_USM_DEVICE = 12, /* aspects */
+    AD_SYCL_IS_CPU = 1, /* aspects */
+    AD_SYCL_HAS_USM_DEVICE = 12,
     AD_SYCL_ARG_INT64 = 6,
     AD_SYCL_ARG_POINTER = 10
 };

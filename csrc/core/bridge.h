@@ -79,9 +79,6 @@ AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              ad_tensor_value *out,
                                              ad_error *err);
 
-/* Nulls among the rows, counted from the bitmap of a host array. */
-int64_t ad_array_count_nulls_host(const ad_array *array);
-
 /* ad_tensor_from_array has to read offsets of lists: it may wait. */
 bool ad_array_reads_offsets(const ad_array *array);
 

@@ -64,9 +64,11 @@ ad_matrix_column(const ad_tensor *matrix, int64_t i, ad_array *out,
     ad_tensor column = *matrix;
     column.ndim = 1;
     column.strides = &stride;
-    /* No overflow, as the last element has an address. */
-    int64_t nbytes =
-        i * matrix->strides[1] * (int64_t)ad_dtype_bits(matrix->dtype) / 8;
+    int64_t nbytes = 0;
+    if (matrix->shape[0] > 0) { /* no overflow: the element has an address */
+        nbytes = i * matrix->strides[1] *
+                 (int64_t)(ad_dtype_bits(matrix->dtype) / 8);
+    }
     if (ad_device_uses_handles(matrix->device.type)) {
         column.byte_offset += (uint64_t)nbytes;
     } else if (matrix->data != NULL) {

@@ -2,10 +2,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/bridge_internal.h"
+#include "core/bits.h"
 #include "core/bridge_walk.h"
 #include "core/memory.h"
 #include "core/transfer.h"
+#include "core/unaligned.h"
 #include "device/backend.h"
 
 typedef struct lists {
@@ -22,14 +23,7 @@ typedef struct lists {
 static int64_t
 offset_at(const lists *self, int64_t i)
 {
-    int64_t wide;
-    int32_t narrow;
-    if (self->is_wide) {
-        memcpy(&wide, (const char *)self->offsets + 8 * i, 8);
-        return wide;
-    }
-    memcpy(&narrow, (const char *)self->offsets + 4 * i, 4);
-    return narrow;
+    return ad_offset_at(self->offsets, self->is_wide, i);
 }
 
 /* Bring the offsets to where the host can read them. *memory keeps a copy. */
@@ -53,21 +47,17 @@ read_offsets(lists *self, ad_memory **memory, ad_error *err)
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, memory, err));
     self->offsets = (*memory)->data;
     return ad_read_device(array->device, self->node->buffers[1], array->owner,
-                          (uint64_t)start, (size_t)nbytes, array->sync,
+                          (uint64_t)start, (size_t)nbytes, array->sync, NULL,
                           (*memory)->data, err);
 }
-
-/* Offsets may lie at any address. */
-typedef uint32_t loose_32 __attribute__((aligned(1), may_alias));
-typedef uint64_t loose_64 __attribute__((aligned(1), may_alias));
 
 /* Offsets that are looked at without a branch. */
 #define BLOCK 1024
 
 /* Differences modulo the width are enough: where one of them wraps, the last
  * offset is not where it should be. */
-#define FIND_OTHER(NAME, LOOSE, TYPE)                                         \
-    static int64_t NAME(const LOOSE *offsets, int64_t n, TYPE size)           \
+#define FIND_OTHER(NAME, AT_ANY, TYPE)                                        \
+    static int64_t NAME(const AT_ANY *offsets, int64_t n, TYPE size)          \
     {                                                                         \
         for (int64_t at = 0; at < n; at += BLOCK) {                           \
             int64_t end = n - at < BLOCK ? n : at + BLOCK;                    \
@@ -84,8 +74,8 @@ typedef uint64_t loose_64 __attribute__((aligned(1), may_alias));
         return n;                                                             \
     }
 
-FIND_OTHER(find_other_32, loose_32, uint32_t)
-FIND_OTHER(find_other_64, loose_64, uint64_t)
+FIND_OTHER(find_other_32, ad_at_any_u32, uint32_t)
+FIND_OTHER(find_other_64, ad_at_any_u64, uint64_t)
 
 /* The first list that has not `size` values; their number if there is none. */
 static int64_t

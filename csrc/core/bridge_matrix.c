@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bridge_internal.h"
+#include "core/bits.h"
 #include "core/bridge_walk.h"
 #include "core/device_owner.h"
 #include "core/extension.h"
@@ -11,6 +11,7 @@
 #include "core/nulls.h"
 #include "core/transfer.h"
 #include "core/transfer_route.h"
+#include "kernels/interleave.h"
 
 typedef struct matrix {
     const ad_array *batch;
@@ -338,71 +339,22 @@ take_columns(const matrix *self, ad_tensor *columns, ad_error *err)
     return AD_OK;
 }
 
-/* Columns that are read side by side: a line of the result is written at once,
- * and not as often as it has columns. */
-#define SIDE_BY_SIDE 16
-
-/* So few are quicker one by one. */
-#define FEW_COLUMNS 4
-
-/* Rows of the result that stay in the nearest caches meanwhile. */
-#define TILE_ROWS 256
-
-#define GATHER(NBYTES)                                                        \
-    for (int64_t i = 0; n == 1 && i < n_rows; i++) {                          \
-        memcpy(target + i * pitch, sources[0] + i * (NBYTES), NBYTES);        \
-    }                                                                         \
-    for (int64_t i = 0; n > 1 && i < n_rows; i++) {                           \
-        for (int64_t k = 0; k < n; k++) {                                     \
-            memcpy(target + i * pitch + k * (NBYTES),                         \
-                   sources[k] + i * (NBYTES), NBYTES);                        \
-        }                                                                     \
-    }                                                                         \
-    break
-
-/* With the size as a constant memcpy is a load and a store. */
-static void
-gather(char *target, int64_t pitch, const char *const *sources, int64_t n,
-       int64_t n_rows, int64_t size)
+static ad_status
+interleave(const matrix *self, const ad_tensor *columns, char *target,
+           ad_error *err)
 {
-    switch (size) {
-        case 1:
-            GATHER(1);
-        case 2:
-            GATHER(2);
-        case 4:
-            GATHER(4);
-        case 8:
-            GATHER(8);
-        case 16:
-            GATHER(16);
-        default:
-            GATHER((size_t)size);
+    size_t nbytes = (size_t)self->n_columns * sizeof(char *);
+    const char **sources = malloc(nbytes);
+    if (sources == NULL) {
+        return ad_fail_memory(err, nbytes);
     }
-}
-
-/* Row by row of the result. */
-static void
-interleave(const matrix *self, const ad_tensor *columns, char *target)
-{
-    const char *sources[SIDE_BY_SIDE];
-    int64_t size = self->size;
-    int64_t pitch = self->n_columns * size;
-    int64_t step = self->n_columns < FEW_COLUMNS ? 1 : SIDE_BY_SIDE;
-    for (int64_t row = 0; row < self->n_rows; row += TILE_ROWS) {
-        int64_t rest = self->n_rows - row;
-        int64_t n_rows = rest < TILE_ROWS ? rest : TILE_ROWS;
-        for (int64_t k = 0; k < self->n_columns; k += step) {
-            int64_t left = self->n_columns - k;
-            int64_t n = left < step ? left : step;
-            for (int64_t i = 0; i < n; i++) {
-                sources[i] = (const char *)ad_tensor_address(&columns[k + i]) +
-                             row * size;
-            }
-            gather(target + row * pitch + k * size, pitch, sources, n, n_rows,
-                   size);
-        }
+    for (int64_t k = 0; k < self->n_columns; k++) {
+        sources[k] = ad_tensor_address(&columns[k]);
     }
+    ad_interleave(sources, self->n_columns, self->n_rows, self->size, target,
+                  self->n_columns * self->size);
+    free(sources);
+    return AD_OK;
 }
 
 static ad_status
@@ -415,13 +367,14 @@ join_on_host(const matrix *self, const ad_tensor *columns, char order,
         ad_sync_wait(self->batch->sync, "a copy on the host", err));
     AD_RETURN_IF_ERR(ad_memory_new(run * self->n_columns, &memory, err));
     char *target = memory->data;
-    if (order == 'C') {
-        interleave(self, columns, target);
-    } else {
-        for (int64_t k = 0; k < self->n_columns; k++) {
-            memcpy(target + k * run, ad_tensor_address(&columns[k]),
-                   (size_t)run);
-        }
+    for (int64_t k = 0; order == 'F' && k < self->n_columns; k++) {
+        memcpy(target + k * run, ad_tensor_address(&columns[k]), (size_t)run);
+    }
+    ad_status status =
+        order == 'C' ? interleave(self, columns, target, err) : AD_OK;
+    if (status != AD_OK) {
+        ad_owner_unref(&memory->base);
+        return status;
     }
     *out = (ad_tensor){
         .data = target,

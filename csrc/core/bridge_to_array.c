@@ -1,12 +1,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/bridge.h"
 #include "core/extension.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
 #include "core/transfer.h"
+#include "core/unaligned.h"
 #include "device/backend.h"
 
 /* --- storage of one element --------------------------------------------- */
@@ -41,7 +43,8 @@ static void
 set_storage(storage *out, const char *format, int64_t n_leaves,
             int64_t leaf_nbytes, ad_extension_kind kind)
 {
-    snprintf(out->format, sizeof(out->format), "%s", format);
+    /* printf takes a thousand instructions once NumPy's libquadmath is there. */
+    memccpy(out->format, format, '\0', sizeof(out->format));
     out->n_leaves = n_leaves;
     out->leaf_nbytes = leaf_nbytes;
     out->kind = kind;
@@ -181,11 +184,8 @@ leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
 
 /* --- NaT ---------------------------------------------------------------- */
 
-/* Values may lie at any address. */
-typedef int64_t loose_time __attribute__((aligned(1), may_alias));
-
 static int64_t
-count_nat(const loose_time *values, int64_t n)
+count_nat(const ad_at_any_i64 *values, int64_t n)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -195,7 +195,7 @@ count_nat(const loose_time *values, int64_t n)
 }
 
 static void
-mark_valid(const loose_time *values, int64_t n, uint8_t *bitmap)
+mark_valid(const ad_at_any_i64 *values, int64_t n, uint8_t *bitmap)
 {
     for (int64_t i = 0; i < n; i += 8) {
         int64_t left = n - i < 8 ? n - i : 8;
@@ -214,7 +214,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
                ad_error *err)
 {
     ad_memory *bitmap;
-    const loose_time *values = buffers[1];
+    const ad_at_any_i64 *values = buffers[1];
     spec->null_count = count_nat(values, spec->length);
     if (spec->null_count == 0) {
         return AD_OK;

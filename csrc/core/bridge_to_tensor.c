@@ -3,7 +3,6 @@
 
 #include "core/bits.h"
 #include "core/bridge.h"
-#include "core/bridge_internal.h"
 #include "core/bridge_walk.h"
 #include "core/memory.h"
 #include "core/nulls.h"

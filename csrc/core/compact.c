@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/concat.h"
 #include "core/device_owner.h"
 #include "core/making.h"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/concat_join.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
@@ -14,27 +15,6 @@ static ad_status concat_views(ad_schema schema, const ad_array *views,
                               size_t n, ad_array *out, ad_error *err);
 
 /* --- numbers in buffers -------------------------------------------------- */
-
-int64_t
-ad_join_get_int(const void *data, int width, int64_t i)
-{
-    int64_t wide;
-    int32_t middle;
-    int16_t narrow;
-    switch (width) {
-        case 8:
-            memcpy(&wide, (const char *)data + i * 8, 8);
-            return wide;
-        case 4:
-            memcpy(&middle, (const char *)data + i * 4, 4);
-            return middle;
-        case 2:
-            memcpy(&narrow, (const char *)data + i * 2, 2);
-            return narrow;
-        default:
-            return ((const int8_t *)data)[i];
-    }
-}
 
 /* Of the low bytes, whichever end they are at. */
 void
@@ -58,12 +38,6 @@ ad_join_max(int width, bool is_unsigned)
 }
 
 /* --- bits ------------------------------------------------------------------ */
-
-static inline bool
-get_bit(const uint8_t *bits, int64_t i)
-{
-    return (bits[i / 8] >> (i % 8) & 1) != 0;
-}
 
 /* Source NULL: ones. */
 static void
@@ -125,14 +99,14 @@ ad_join_size_of_rows(int64_t rows, int64_t row_size, int64_t *out,
 }
 
 ad_status
-ad_join_fail_size(const ad_join *j, const char *what, ad_error *err)
+ad_join_fail_size(ad_schema schema, const char *what, ad_error *err)
 {
     return ad_fail(err, AD_ERR_EXCHANGE, "size",
                    "read the batches one by one with arrowdev.array_stream(), "
                    "or ask the producer for a wider type",
                    "%s of the batches together do not fit the type (format "
                    "\"%.40s\")",
-                   what, j->schema.node->format);
+                   what, schema.node->format);
 }
 
 /* Rows [first, first + length) of a child, as the parent counts them. */
@@ -158,19 +132,53 @@ ad_join_may_have_nulls(const ad_array *view)
            view->node->buffers[0] != NULL;
 }
 
+void
+ad_join_view_child(ad_schema schema, const ad_array *views, size_t n,
+                   int64_t i, int64_t size, ad_array *parts)
+{
+    for (size_t v = 0; v < n; v++) {
+        parts[v] = ad_join_view_below(
+            &views[v], views[v].node->children[i], schema.node->children[i],
+            views[v].offset * size, views[v].length * size);
+    }
+}
+
+ad_status
+ad_join_count_rows(ad_schema schema, const ad_array *views, size_t n,
+                   int64_t *rows, ad_error *err)
+{
+    *rows = 0;
+    for (size_t v = 0; v < n; v++) {
+        if (__builtin_add_overflow(*rows, views[v].length, rows)) {
+            return ad_join_fail_size(schema, "the rows", err);
+        }
+    }
+    return AD_OK;
+}
+
+bool
+ad_join_count_nulls(const ad_type *type, const ad_array *views, size_t n,
+                    int64_t rows, int64_t *nulls)
+{
+    bool has_nulls = false;
+    *nulls = type->id == AD_TYPE_NULL ? rows : 0;
+    for (size_t v = 0; v < n && type->has_validity; v++) {
+        if (ad_join_may_have_nulls(&views[v])) {
+            has_nulls = true;
+            *nulls = views[v].null_count < 0 || *nulls < 0
+                         ? -1
+                         : *nulls + views[v].null_count;
+        }
+    }
+    return has_nulls;
+}
+
 static ad_status
 join_validity(ad_join *j, ad_error *err)
 {
-    bool has_nulls = false;
     void *bits;
-    j->null_count = j->type.id == AD_TYPE_NULL ? j->length : 0;
-    if (!j->type.has_validity) {
-        return AD_OK;
-    }
-    for (size_t v = 0; v < j->n; v++) {
-        has_nulls |= ad_join_may_have_nulls(&j->views[v]);
-    }
-    if (!has_nulls) {
+    if (!ad_join_count_nulls(&j->type, j->views, j->n, j->length,
+                             &j->null_count)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(new_bits(j, 0, &bits, err));
@@ -181,11 +189,6 @@ join_validity(ad_join *j, ad_error *err)
             ad_join_may_have_nulls(view) ? view->node->buffers[0] : NULL;
         copy_bits(bits, at, source, view->offset, view->length);
         at += view->length;
-        if (source != NULL) {
-            j->null_count = view->null_count < 0 || j->null_count < 0
-                                ? -1
-                                : j->null_count + view->null_count;
-        }
     }
     return AD_OK;
 }
@@ -194,7 +197,7 @@ bool
 ad_join_is_valid_row(const ad_array *view, int64_t i)
 {
     return !ad_join_may_have_nulls(view) ||
-           get_bit(view->node->buffers[0], view->offset + i);
+           ad_bitmap_get(view->node->buffers[0], view->offset + i);
 }
 
 /* Child `i` of the result from `parts`, one per view. */
@@ -249,15 +252,15 @@ same_strings(const ad_array *a, const ad_array *b, int width)
 {
     const void *a_offsets = a->node->buffers[1];
     const void *b_offsets = b->node->buffers[1];
-    int64_t a_first = ad_join_get_int(a_offsets, width, a->offset);
-    int64_t b_first = ad_join_get_int(b_offsets, width, b->offset);
+    int64_t a_first = ad_int_at(a_offsets, width, a->offset);
+    int64_t b_first = ad_int_at(b_offsets, width, b->offset);
     int64_t nbytes = 0;
     if (a_first < 0 || b_first < 0) {
         return false;
     }
     for (int64_t i = 1; i <= a->length; i++) {
-        int64_t a_end = ad_join_get_int(a_offsets, width, a->offset + i);
-        int64_t b_end = ad_join_get_int(b_offsets, width, b->offset + i);
+        int64_t a_end = ad_int_at(a_offsets, width, a->offset + i);
+        int64_t b_end = ad_int_at(b_offsets, width, b->offset + i);
         if (a_end < a_first || b_end < b_first || a_end - a_first < nbytes ||
             a_end - a_first != b_end - b_first) {
             return false;
@@ -310,7 +313,7 @@ shift_indices(ad_join *j, const ad_array *dictionaries, ad_error *err)
     for (size_t v = 0; v < j->n; v++) {
         const ad_array *view = &j->views[v];
         for (int64_t i = 0; i < view->length; i++, at++) {
-            int64_t index = ad_join_get_int(data, width, at);
+            int64_t index = ad_int_at(data, width, at);
             index = is_unsigned ? index & mask : index;
             if (!ad_join_is_valid_row(view, i)) {
                 ad_join_put_int(data, width, at, 0);
@@ -323,7 +326,7 @@ shift_indices(ad_join *j, const ad_array *dictionaries, ad_error *err)
                                index, dictionaries[v].length);
             }
             if (base + index > max) {
-                return ad_join_fail_size(j, "the dictionaries", err);
+                return ad_join_fail_size(j->schema, "the dictionaries", err);
             }
             ad_join_put_int(data, width, at, base + index);
         }
@@ -363,12 +366,7 @@ static ad_status
 join_children(ad_join *j, int64_t size, ad_array *parts, ad_error *err)
 {
     for (int64_t i = 0; i < j->schema.node->n_children; i++) {
-        for (size_t v = 0; v < j->n; v++) {
-            const ad_array *view = &j->views[v];
-            parts[v] = ad_join_view_below(
-                view, view->node->children[i], j->schema.node->children[i],
-                view->offset * size, view->length * size);
-        }
+        ad_join_view_child(j->schema, j->views, j->n, i, size, parts);
         AD_RETURN_IF_ERR(ad_join_child(j, i, parts, err));
     }
     return AD_OK;
@@ -405,7 +403,7 @@ join_dense_union(ad_join *j, ad_array *parts, ad_error *err)
         for (int64_t i = 0; i < view->length; i++, at++) {
             int child = 0;
             int64_t offset =
-                ad_join_get_int(view->node->buffers[1], 4, view->offset + i);
+                ad_int_at(view->node->buffers[1], 4, view->offset + i);
             AD_RETURN_IF_ERR(find_child(j, ids, n_ids,
                                         ((const int8_t *)j->buffers[0])[at],
                                         &child, err));
@@ -416,7 +414,7 @@ join_dense_union(ad_join *j, ad_array *parts, ad_error *err)
                     offset, child, view->node->children[child]->length);
             }
             if (bases[child] + offset > INT32_MAX) {
-                return ad_join_fail_size(j, "the values", err);
+                return ad_join_fail_size(j->schema, "the values", err);
             }
             ad_join_put_int(data, 4, at, bases[child] + offset);
         }
@@ -471,22 +469,17 @@ join_layout(ad_join *j, ad_array *parts, ad_error *err)
     return AD_OK;
 }
 
+/* Those of views are all kept. */
 static ad_status
-count_rows(ad_join *j, ad_error *err)
+count_buffers(ad_join *j, ad_error *err)
 {
-    j->length = 0;
     j->n_buffers = j->type.n_buffers;
-    for (size_t v = 0; v < j->n; v++) {
-        if (__builtin_add_overflow(j->length, j->views[v].length,
-                                   &j->length)) {
-            return ad_join_fail_size(j, "the rows", err);
-        }
-        if (j->type.layout == AD_LAYOUT_VIEWS) {
-            j->n_buffers += j->views[v].node->n_buffers - 3;
-        }
+    for (size_t v = 0; v < j->n && j->type.layout == AD_LAYOUT_VIEWS; v++) {
+        j->n_buffers += j->views[v].node->n_buffers - 3;
     }
-    return j->n_buffers > INT32_MAX ? ad_join_fail_size(j, "the buffers", err)
-                                    : AD_OK;
+    return j->n_buffers > INT32_MAX
+               ? ad_join_fail_size(j->schema, "the buffers", err)
+               : AD_OK;
 }
 
 static ad_status
@@ -534,7 +527,8 @@ concat_views(ad_schema schema, const ad_array *views, size_t n, ad_array *out,
 {
     ad_join j = {.schema = schema, .views = views, .n = n};
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &j.type, err));
-    AD_RETURN_IF_ERR(count_rows(&j, err));
+    AD_RETURN_IF_ERR(ad_join_count_rows(schema, views, n, &j.length, err));
+    AD_RETURN_IF_ERR(count_buffers(&j, err));
     size_t n_below = (size_t)schema.node->n_children;
     /* Three buffers at the most are made anew. */
     ad_array *parts = malloc(n * sizeof(*parts));

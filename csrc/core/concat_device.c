@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/concat_join.h"
 #include "core/making.h"
 #include "core/transfer.h"
@@ -48,25 +49,14 @@ fail_type(const job *self, const node *at, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-static ad_status
-fail_size(const char *what, const node *at, ad_error *err)
-{
-    const ad_join as_join = {.schema = at->schema};
-    return ad_join_fail_size(&as_join, what, err);
-}
-
 /* --- buffers ------------------------------------------------------------------ */
 
 static ad_status
 join_validity(job *self, node *at, ad_error *err)
 {
-    bool has_nulls = false;
     int64_t to = 0;
-    at->null_count = at->type.id == AD_TYPE_NULL ? at->length : 0;
-    for (size_t v = 0; v < at->n && at->type.has_validity; v++) {
-        has_nulls |= ad_join_may_have_nulls(&at->views[v]);
-    }
-    if (!has_nulls) {
+    if (!ad_join_count_nulls(&at->type, at->views, at->n, at->length,
+                             &at->null_count)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(
@@ -79,11 +69,6 @@ join_validity(job *self, node *at, ad_error *err)
                            view->offset, at->buffers[0], to, view->length,
                            may ? AD_BITS_COPY : AD_BITS_ONES, err));
         to += view->length;
-        if (may) {
-            at->null_count = view->null_count < 0 || at->null_count < 0
-                                 ? -1
-                                 : at->null_count + view->null_count;
-        }
     }
     return AD_OK;
 }
@@ -178,9 +163,9 @@ read_range(const node *at, const ad_array *view, int64_t *first, int64_t *last,
         int64_t row = view->offset + (i == 0 ? 0 : view->length);
         AD_RETURN_IF_ERR(ad_read_device(view->device, view->node->buffers[1],
                                         view->owner, (uint64_t)(row * width),
-                                        (size_t)width, view->sync, &numbers[i],
-                                        err));
-        numbers[i] = ad_join_get_int(&numbers[i], width, 0);
+                                        (size_t)width, view->sync, NULL,
+                                        &numbers[i], err));
+        numbers[i] = ad_int_at(&numbers[i], width, 0);
     }
     if (numbers[0] < 0 || numbers[1] < numbers[0]) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -203,7 +188,7 @@ read_ranges(const node *at, int64_t *ranges, int64_t *total, ad_error *err)
         AD_RETURN_IF_ERR(
             read_range(at, &at->views[v], &range[0], &range[1], err));
         if (range[1] - range[0] > max - *total) {
-            return fail_size("the data", at, err);
+            return ad_join_fail_size(at->schema, "the data", err);
         }
         *total += range[1] - range[0];
     }
@@ -281,12 +266,7 @@ static ad_status
 join_children(job *self, node *at, int64_t size, ad_error *err)
 {
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
-        for (size_t v = 0; v < at->n; v++) {
-            const ad_array *view = &at->views[v];
-            at->parts[v] = ad_join_view_below(
-                view, view->node->children[i], at->schema.node->children[i],
-                view->offset * size, view->length * size);
-        }
+        ad_join_view_child(at->schema, at->views, at->n, i, size, at->parts);
         AD_RETURN_IF_ERR(join_child(self, at, i, err));
     }
     return AD_OK;
@@ -336,7 +316,7 @@ join_list_views(job *self, node *at, ad_error *err)
         const ad_array *view = &at->views[v];
         const struct ArrowArray *child = view->node->children[0];
         if (child->length > max - base) {
-            return fail_size("the values", at, err);
+            return ad_join_fail_size(at->schema, "the values", err);
         }
         AD_RETURN_IF_ERR(add(self, view->node->buffers[1], view->offset,
                              at->buffers[1], to, view->length, width, base,
@@ -395,7 +375,7 @@ join_dictionaries(job *self, node *at, ad_error *err)
     for (size_t v = 0; v < at->n; v++) {
         int64_t n = at->parts[v].length;
         if (n > 0 && base > max - (n - 1)) {
-            return fail_size("the dictionaries", at, err);
+            return ad_join_fail_size(at->schema, "the dictionaries", err);
         }
         if (base > 0) {
             AD_RETURN_IF_ERR(add(self, at->buffers[1], to, at->buffers[1], to,
@@ -478,25 +458,14 @@ build(job *self, const node *at, bool is_root, ad_array *out, ad_error *err)
 }
 
 static ad_status
-count_rows(node *at, ad_error *err)
-{
-    for (size_t v = 0; v < at->n; v++) {
-        if (__builtin_add_overflow(at->length, at->views[v].length,
-                                   &at->length)) {
-            return fail_size("the rows", at, err);
-        }
-    }
-    return AD_OK;
-}
-
-static ad_status
 join_views(job *self, ad_schema schema, const ad_array *views, bool is_root,
            ad_array *out, ad_error *err)
 {
     node at = {.schema = schema, .views = views, .n = self->n};
     size_t n_below = (size_t)schema.node->n_children + 1;
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &at.type, err));
-    AD_RETURN_IF_ERR(count_rows(&at, err));
+    AD_RETURN_IF_ERR(
+        ad_join_count_rows(schema, views, self->n, &at.length, err));
     at.parts = malloc(self->n * sizeof(*at.parts));
     at.below = calloc(n_below, sizeof(*at.below));
     ad_status status = at.parts == NULL || at.below == NULL

@@ -6,6 +6,7 @@
 #include "core/array.h"
 #include "core/stream.h"
 #include "core/type.h"
+#include "core/unaligned.h"
 
 /* One node of the result while it is made. */
 typedef struct ad_join {
@@ -24,8 +25,7 @@ typedef struct ad_join {
     int64_t null_count;
 } ad_join;
 
-/* Integers of 1, 2, 4 or 8 bytes, wherever they lie. */
-int64_t ad_join_get_int(const void *data, int width, int64_t i);
+/* What ad_int_at() reads. */
 void ad_join_put_int(void *data, int width, int64_t i, int64_t value);
 int64_t ad_join_max(int width, bool is_unsigned);
 
@@ -38,7 +38,7 @@ AD_MUST_CHECK ad_status ad_join_size_of_rows(int64_t rows, int64_t row_size,
                                              int64_t *out, ad_error *err);
 
 /* AD_ERR_EXCHANGE, "size": `what` does not fit the type. */
-ad_status ad_join_fail_size(const ad_join *j, const char *what, ad_error *err);
+ad_status ad_join_fail_size(ad_schema schema, const char *what, ad_error *err);
 
 /* Rows [first, first + length) of a child, as the parent counts them. */
 ad_array ad_join_view_below(const ad_array *view,
@@ -46,8 +46,23 @@ ad_array ad_join_view_below(const ad_array *view,
                             const struct ArrowSchema *schema, int64_t first,
                             int64_t length);
 
+/* parts[v] = the values of child `i` that belong to the rows of views[v]:
+ * `size` of them per row. */
+void ad_join_view_child(ad_schema schema, const ad_array *views, size_t n,
+                        int64_t i, int64_t size, ad_array *parts);
+
+/* The rows of all views. */
+AD_MUST_CHECK ad_status ad_join_count_rows(ad_schema schema,
+                                           const ad_array *views, size_t n,
+                                           int64_t *rows, ad_error *err);
+
 /* Of a type with a bitmap. */
 bool ad_join_may_have_nulls(const ad_array *view);
+
+/* The nulls of all views, -1 where some are not known. Does the result need a
+ * bitmap? */
+bool ad_join_count_nulls(const ad_type *type, const ad_array *views, size_t n,
+                         int64_t rows, int64_t *nulls);
 bool ad_join_is_valid_row(const ad_array *view, int64_t i);
 
 /* Child `i` of the result from `parts`, one per view. */

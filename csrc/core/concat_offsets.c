@@ -19,8 +19,8 @@ data_range(const ad_join *j, const ad_array *view, int64_t *first,
     if (view->length == 0) {
         return AD_OK;
     }
-    *first = ad_join_get_int(offsets, width, view->offset);
-    *last = ad_join_get_int(offsets, width, view->offset + view->length);
+    *first = ad_int_at(offsets, width, view->offset);
+    *last = ad_int_at(offsets, width, view->offset + view->length);
     if (*first < 0 || *last < *first) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "offsets run from %" PRId64 " to %" PRId64, *first,
@@ -47,12 +47,12 @@ join_offsets(ad_join *j, int64_t *total, ad_error *err)
         int64_t first, last;
         AD_RETURN_IF_ERR(data_range(j, view, &first, &last, err));
         if (last - first > max - *total) {
-            return ad_join_fail_size(j, "the data", err);
+            return ad_join_fail_size(j->schema, "the data", err);
         }
         int64_t before = first;
         for (int64_t i = 1; i <= view->length; i++) {
-            int64_t offset = ad_join_get_int(view->node->buffers[1], width,
-                                             view->offset + i);
+            int64_t offset =
+                ad_int_at(view->node->buffers[1], width, view->offset + i);
             if (offset < before || offset > last) {
                 return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                                "offset %" PRId64 " comes after %" PRId64,
@@ -142,11 +142,9 @@ ad_join_list_views(ad_join *j, ad_array *parts, ad_error *err)
             int64_t row = view->offset + i;
             bool is_valid = ad_join_is_valid_row(view, i);
             int64_t offset =
-                is_valid ? ad_join_get_int(view->node->buffers[1], width, row)
-                         : 0;
+                is_valid ? ad_int_at(view->node->buffers[1], width, row) : 0;
             int64_t size =
-                is_valid ? ad_join_get_int(view->node->buffers[2], width, row)
-                         : 0;
+                is_valid ? ad_int_at(view->node->buffers[2], width, row) : 0;
             if (offset < 0 || size < 0 || offset > child->length ||
                 size > child->length - offset) {
                 return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -155,7 +153,7 @@ ad_join_list_views(ad_join *j, ad_array *parts, ad_error *err)
                                size, offset, child->length);
             }
             if (offset > max - base) {
-                return ad_join_fail_size(j, "the values", err);
+                return ad_join_fail_size(j->schema, "the values", err);
             }
             ad_join_put_int(offsets, width, at, base + offset);
             ad_join_put_int(sizes, width, at, size);
@@ -208,8 +206,7 @@ ad_join_views(ad_join *j, ad_error *err)
         for (int64_t i = 0; i < n; i++, n_variadic++) {
             j->buffers[2 + n_variadic] = view->node->buffers[2 + i];
             /* Without rows there need not be any sizes. */
-            sizes[n_variadic] =
-                known != NULL ? ad_join_get_int(known, 8, i) : 0;
+            sizes[n_variadic] = known != NULL ? ad_int_at(known, 8, i) : 0;
         }
         j->owners[j->n_owners++] = ad_owner_ref(view->owner);
     }
@@ -232,8 +229,7 @@ find_runs(const ad_array *view, int width, int64_t *first, int64_t *end,
         return AD_OK;
     }
     for (*first = -1; i < ends->length; i++) {
-        int64_t run_end =
-            ad_join_get_int(ends->buffers[1], width, ends->offset + i);
+        int64_t run_end = ad_int_at(ends->buffers[1], width, ends->offset + i);
         if (run_end <= before) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "run end %" PRId64 " comes after %" PRId64, run_end,
@@ -268,11 +264,11 @@ write_run_ends(const ad_join *j, int width, ad_memory *memory, ad_error *err)
         AD_RETURN_IF_ERR(find_runs(view, width, &first, &end, err));
         for (int64_t i = first; i < end; i++) {
             int64_t run_end =
-                ad_join_get_int(ends->buffers[1], width, ends->offset + i) -
+                ad_int_at(ends->buffers[1], width, ends->offset + i) -
                 view->offset;
             run_end = run_end < view->length ? run_end : view->length;
             if (rows + run_end > max) {
-                return ad_join_fail_size(j, "the run ends", err);
+                return ad_join_fail_size(j->schema, "the run ends", err);
             }
             ad_join_put_int(memory->data, width, at++, rows + run_end);
         }

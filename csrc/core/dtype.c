@@ -35,17 +35,6 @@ ad_dtype_find(ad_dl_dtype dtype)
 }
 
 const ad_dtype_info *
-ad_dtype_by_name(const char *name)
-{
-    for (int i = 0; i < N_ROWS; i++) {
-        if (strcmp(rows[i].name, name) == 0) {
-            return &rows[i];
-        }
-    }
-    return NULL;
-}
-
-const ad_dtype_info *
 ad_dtype_by_format(const char *format)
 {
     for (int i = 0; i < N_ROWS; i++) {
@@ -72,6 +61,40 @@ ad_dtype_format(ad_dl_dtype dtype, char *buffer)
         snprintf(buffer, AD_DTYPE_NAME_SIZE, "%sx%d", row->name, dtype.lanes);
     }
     return buffer;
+}
+
+/* "float32x4": the row whose name it begins with, and lanes. */
+static bool
+scan_name(const char *name, ad_dl_dtype *out)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        size_t n = strlen(rows[i].name);
+        const char *rest = name + n;
+        unsigned int lanes = 1;
+        if (strncmp(rows[i].name, name, n) == 0 &&
+            (*rest == '\0' || sscanf(rest, "x%5u", &lanes) == 1)) {
+            *out = rows[i].dtype;
+            out->lanes = (uint16_t)lanes;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+ad_dtype_from_name(const char *name, ad_dl_dtype *out)
+{
+    char buffer[AD_DTYPE_NAME_SIZE];
+    unsigned int code, bits, lanes;
+    bool is_found = scan_name(name, out);
+    if (!is_found && sscanf(name, "dlpack(code=%3u, bits=%3u, lanes=%5u)",
+                            &code, &bits, &lanes) == 3) {
+        *out = (ad_dl_dtype){(uint8_t)code, (uint8_t)bits, (uint16_t)lanes};
+        is_found = true;
+    }
+    /* Nothing but what is written: numbers in range, nothing behind. */
+    return is_found && ad_dtype_bits(*out) != 0 &&
+           strcmp(ad_dtype_format(*out, buffer), name) == 0;
 }
 
 /* --- errors ------------------------------------------------------------- */
@@ -173,30 +196,66 @@ is_plausible(const typestr *type)
            size == 12 || size == 16;
 }
 
+/* Of a unit Arrow has not: a finer or coarser one, a multiple ("[25us]"), or
+ * none. The hint names the coarsest of Arrow's that holds the values. */
+static ad_status
+refuse_time(const typestr *type, ad_error *err)
+{
+    static const struct {
+        const char *unit, *into;
+    } units[] = {
+        {"as]", "ns"}, {"fs]", "ns"}, {"ps]", "ns"},
+        {"ns]", "ns"}, {"us]", "us"}, {"ms]", "ms"},
+    };
+    const char *plain = ".view(\"int64\") for the plain numbers";
+    const char *unit = type->rest + strspn(type->rest, "[0123456789");
+    const char *into = "s";
+    bool is_moment = type->kind == 'M';
+    no_dtype(err, type->text, "a unit of time Arrow has not", NULL);
+    /* How long a year or a month is, nobody can say. */
+    if (*unit == '\0' || (!is_moment && strchr("YM", *unit) != NULL)) {
+        ad_error_hint(err, "pass %s", plain);
+        return AD_ERR_EXCHANGE;
+    }
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        into = strcmp(unit, units[i].unit) == 0 ? units[i].into : into;
+    }
+    ad_error_hint(
+        err, "convert it first, with .astype(\"%s64[%s]\")%s, or pass %s",
+        is_moment ? "datetime" : "timedelta", into,
+        strchr("afp", *unit) != NULL ? ", which drops what is finer" : "",
+        plain);
+    return AD_ERR_EXCHANGE;
+}
+
 static ad_status
 refuse_typestr(const typestr *type, ad_error *err)
 {
     switch (type->kind) {
         case 'M':
         case 'm':
-            return no_dtype(err, type->text, "a unit of time Arrow has not",
-                            "convert it to s, ms, us or ns first, with "
-                            ".astype(\"datetime64[s]\") or "
-                            ".astype(\"timedelta64[s]\")");
+            return refuse_time(type, err);
         case 'O':
-            return no_dtype(err, type->text, "Python objects", NULL);
+            return no_dtype(err, type->text, "Python objects",
+                            "pyarrow.array(x) makes a column of them");
         case 'S':
         case 'a':
         case 'U':
-            return no_dtype(err, type->text, "fixed-width text", NULL);
+            return no_dtype(err, type->text, "fixed-width text",
+                            "pyarrow.array(x) makes a column of them");
         case 'V':
             return no_dtype(err, type->text, "structured or raw bytes",
-                            "pass one field, or a .view() of a number type");
+                            "pass one field, x[\"name\"].copy(), or a "
+                            ".view() of a number type");
         case 't':
             return no_dtype(err, type->text, "bit field", NULL);
         default:
             if (*type->rest == '\0' && is_plausible(type)) {
-                return no_dtype(err, type->text, "number of that size", NULL);
+                return no_dtype(
+                    err, type->text, "number of that size",
+                    type->kind == 'c'   ? ".astype(\"complex128\") rounds them"
+                    : type->kind == 'f' ? ".astype(\"float64\") rounds them"
+                                        : NULL);
             }
             return bad_typestr(err, type->text);
     }
@@ -335,7 +394,7 @@ refuse_buffer(const char *text, const char *code, ad_error *err)
         case 'T':
         case '(':
             return no_dtype(err, text, "structured elements",
-                            "pass one field of the elements");
+                            "pass one field, x[\"name\"].copy()");
         case 'P':
         case '&':
         case 'X':

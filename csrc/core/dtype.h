@@ -29,9 +29,6 @@ typedef struct ad_dtype_info {
  * does not have. */
 const ad_dtype_info *ad_dtype_find(ad_dl_dtype dtype);
 
-/* Row by name ("float32"); NULL if there is none. */
-const ad_dtype_info *ad_dtype_by_name(const char *name);
-
 /* Row whose storage in Arrow is `format` with no extension; or NULL. */
 const ad_dtype_info *ad_dtype_by_format(const char *format);
 
@@ -66,6 +63,9 @@ AD_MUST_CHECK ad_status ad_element_require_plain(const ad_element *element,
 /* Write "float32", "float32x4" or "dlpack(code=77, bits=3, lanes=1)" into
  * `buffer` (AD_DTYPE_NAME_SIZE bytes) and return it. */
 const char *ad_dtype_format(ad_dl_dtype dtype, char *buffer);
+
+/* Read what ad_dtype_format writes. False for any other text. */
+bool ad_dtype_from_name(const char *name, ad_dl_dtype *out);
 
 /* Bits of one element, lanes included; never 0 for a valid type. */
 static inline uint32_t

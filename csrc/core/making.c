@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
 
@@ -46,14 +47,7 @@ ad_status
 ad_making_bits(ad_making *self, const void *source, int64_t from, void *target,
                int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
 {
-    const ad_launch launch = {
-        .kernel = AD_KERNEL_COPY_BITS,
-        .bit_offset = from,
-        .length = n,
-        .numbers = {to, how},
-    };
-    return ad_route_kernel(&self->route, source != NULL ? source : target,
-                           target, launch, err);
+    return ad_copy_bits(&self->route, source, from, target, to, n, how, err);
 }
 
 ad_status

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/bridge.h"
-#include "core/bridge_internal.h"
+#include "core/bits.h"
 #include "core/device_owner.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
@@ -14,39 +14,6 @@
 #include "core/transfer_route.h"
 
 static const char consumer[] = "making a validity bitmap";
-
-/* --- counting ----------------------------------------------------------- */
-
-int64_t
-ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
-{
-    int64_t n_set = 0;
-    const ad_launch launch = {
-        .kernel = AD_KERNEL_COUNT_BITS,
-        .source = {.place = {.device = AD_CPU}, .data = (void *)bitmap},
-        .target = {.place = {.device = AD_CPU}, .data = &n_set},
-        .bit_offset = offset,
-        .length = length,
-        .n_items = 1,
-    };
-    if (length > 0) {
-        ad_kernel_run_on_host(&launch);
-    }
-    return length - n_set;
-}
-
-int64_t
-ad_array_count_nulls_host(const ad_array *array)
-{
-    const void *validity = ad_array_validity(array);
-    if (ad_array_has_no_nulls(array)) {
-        return 0;
-    }
-    /* The type null has nulls without a bitmap. */
-    return validity == NULL
-               ? array->length
-               : ad_bitmap_count_zeros(validity, array->offset, array->length);
-}
 
 /* --- masks -------------------------------------------------------------- */
 
@@ -103,6 +70,26 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
     return AD_OK;
 }
 
+/* What is no column of plain values is not one of flags; told here, where it
+ * is known that a mask was wanted. */
+static ad_status
+check_flat(const struct ArrowSchema *schema, ad_error *err)
+{
+    ad_type type;
+    ad_text text = {0};
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    if (type.layout == AD_LAYOUT_FIXED && schema->dictionary == NULL) {
+        return AD_OK;
+    }
+    bool is_printed = ad_type_print(schema, &text, NULL) == AD_OK;
+    ad_fail(err, AD_ERR_TYPE, NULL,
+            "make one flag per row first, true where the row is valid",
+            "a mask must be a column of bool or uint8, not %.120s",
+            is_printed ? ad_text_string(&text) : schema->format);
+    ad_text_clear(&text);
+    return AD_ERR_TYPE;
+}
+
 static ad_status
 check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
                ad_error *err)
@@ -127,6 +114,7 @@ ad_mask_from_array(const ad_array *array, const ad_stream_choice *stream,
     const ad_bridge_options options = {.copy = AD_COPY_NEVER,
                                        .nulls = AD_NULLS_IGNORE};
     const struct ArrowSchema *schema = array->schema.node;
+    AD_RETURN_IF_ERR(check_flat(schema, err));
     AD_RETURN_IF_ERR(check_no_nulls(array, stream, err));
     if (strcmp(schema->format, "b") == 0 && schema->dictionary == NULL) {
         *out = (ad_mask){
@@ -204,7 +192,9 @@ check_type(const ad_array *array, ad_error *err)
         return AD_OK;
     }
     return ad_fail(err, AD_ERR_TYPE, NULL,
-                   "put the mask on its children, which have bitmaps",
+                   type.id == AD_TYPE_NULL
+                       ? "leave the mask out: every row is null already"
+                       : "put the mask on its children, which have bitmaps",
                    "arrays of format \"%.40s\" have no validity bitmap, "
                    "so that no mask can be put on one",
                    schema->format);
@@ -229,7 +219,6 @@ typedef struct bitmap {
     const void *data;
     ad_owner *owner; /* of the bitmap and of the array */
     ad_sync *sync;   /* of all */
-    int64_t n_nulls; /* -1: not known */
 } bitmap;
 
 static void
@@ -253,20 +242,6 @@ request_for(const ad_array *array, const void *data, ad_sync *sync,
     };
 }
 
-static ad_status
-merge(ad_route *route, const void *source, int64_t from, void *target,
-      int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
-{
-    const ad_launch launch = {
-        .kernel = AD_KERNEL_COPY_BITS,
-        .bit_offset = from,
-        .length = n,
-        .numbers = {to, how},
-    };
-    return ad_route_kernel(route, how < AD_BITS_ONES ? source : target, target,
-                           launch, err);
-}
-
 /* The flags as bits [array->offset, ...) of the target: those before are set,
  * those behind, up to a whole byte, are not. */
 static ad_status
@@ -276,10 +251,10 @@ write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
     int64_t first = array->offset;
     int64_t end = first + array->length;
     if (mask->is_bits) {
-        AD_RETURN_IF_ERR(merge(route, mask->data, mask->offset, target, first,
-                               mask->length, AD_BITS_COPY, err));
-        AD_RETURN_IF_ERR(merge(route, NULL, 0, target, end, (8 - end % 8) % 8,
-                               AD_BITS_ZEROS, err));
+        AD_RETURN_IF_ERR(ad_copy_bits(route, mask->data, mask->offset, target,
+                                      first, mask->length, AD_BITS_COPY, err));
+        AD_RETURN_IF_ERR(ad_copy_bits(route, NULL, 0, target, end,
+                                      (8 - end % 8) % 8, AD_BITS_ZEROS, err));
     } else {
         const ad_launch launch = {
             .kernel = AD_KERNEL_PACK_BITS,
@@ -291,7 +266,7 @@ write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
         AD_RETURN_IF_ERR(
             ad_route_kernel(route, mask->data, target, launch, err));
     }
-    return merge(route, NULL, 0, target, 0, first, AD_BITS_ONES, err);
+    return ad_copy_bits(route, NULL, 0, target, 0, first, AD_BITS_ONES, err);
 }
 
 static ad_status
@@ -308,9 +283,10 @@ fill_bitmap(ad_route *route, const ad_array *array, const ad_mask *mask,
         AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
     }
     AD_RETURN_IF_ERR(write_flags(route, array, mask, target, err));
-    return old == NULL ? AD_OK
-                       : merge(route, old, array->offset, target,
-                               array->offset, array->length, AD_BITS_AND, err);
+    return old == NULL
+               ? AD_OK
+               : ad_copy_bits(route, old, array->offset, target, array->offset,
+                              array->length, AD_BITS_AND, err);
 }
 
 static ad_status
@@ -343,10 +319,6 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     *out = (bitmap){
         .data = data,
         .sync = sync != NULL ? sync : ad_sync_ref(array->sync),
-        .n_nulls =
-            route.backend != NULL
-                ? -1
-                : ad_bitmap_count_zeros(data, array->offset, array->length),
     };
     status = ad_owner_group_new(owners, 2, &out->owner, err);
     ad_owner_unref(memory);
@@ -372,13 +344,7 @@ share_bits(const ad_array *array, const ad_mask *mask, bitmap *out,
 {
     ad_owner *const owners[] = {mask->owner, array->owner};
     ad_sync *const syncs[] = {mask->sync, array->sync};
-    bool is_host = ad_device_equal(array->device, AD_CPU);
-    *out = (bitmap){.data = mask->data, .n_nulls = -1};
-    if (is_host) {
-        AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, consumer, err));
-        out->n_nulls =
-            ad_bitmap_count_zeros(mask->data, mask->offset, mask->length);
-    }
+    *out = (bitmap){.data = mask->data};
     AD_RETURN_IF_ERR(ad_sync_join(syncs, 2, &out->sync, err));
     ad_status status = ad_owner_group_new(owners, 2, &out->owner, err);
     if (status != AD_OK) {
@@ -406,13 +372,23 @@ old_bitmap(const ad_array *array, const void **out, ad_error *err)
     return AD_OK;
 }
 
+/* On the host the nulls are counted, and a bitmap without any is left out. */
 static ad_status
-attach(const ad_array *array, const bitmap *made, ad_array *out, ad_error *err)
+attach(const ad_array *array, const ad_mask *mask, const bitmap *made,
+       ad_array *out, ad_error *err)
 {
+    bool is_host = ad_device_equal(array->device, AD_CPU);
+    if (is_host) {
+        AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, consumer, err));
+    }
+    int64_t n_nulls =
+        is_host
+            ? ad_bitmap_count_zeros(made->data, array->offset, array->length)
+            : -1;
     const ad_rebuild change = {
-        .null_count = made->n_nulls,
-        .validity = made->n_nulls != 0 ? made->data : NULL,
-        .owner = made->n_nulls != 0 ? made->owner : array->owner,
+        .null_count = n_nulls,
+        .validity = n_nulls != 0 ? made->data : NULL,
+        .owner = n_nulls != 0 ? made->owner : array->owner,
         .sync = made->sync,
     };
     return ad_array_rebuild(array, &change, out, err);
@@ -436,7 +412,7 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
     AD_RETURN_IF_ERR(can_share(array, mask, old)
                          ? share_bits(array, mask, &made, err)
                          : make_bitmap(array, mask, old, stream, &made, err));
-    ad_status status = attach(array, &made, out, err);
+    ad_status status = attach(array, mask, &made, out, err);
     bitmap_clear(&made);
     if (status != AD_OK) {
         return status;
@@ -576,29 +552,18 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     return AD_OK;
 }
 
-/* Rows that stay in the nearest cache: they are copied, and then filled. */
-#define BLOCK 4096
-
 ad_status
 ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
                      const void *value, size_t size, const void *source,
                      ad_memory **out, ad_error *err)
 {
     ad_launch launch = fill_launch(fill, value, size);
-    int64_t n = fill->n_rows;
-    int64_t width = (int64_t)size;
+    int64_t nbytes = fill->n_rows * (int64_t)size;
     AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
-    AD_RETURN_IF_ERR(ad_memory_new(n * width, out, err));
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
     launch.source.data = (void *)fill->validity;
+    launch.target.data = (*out)->data;
     launch.n_items = 1;
-    for (int64_t first = 0; first < n; first += BLOCK) {
-        char *to = (char *)(*out)->data + first * width;
-        launch.length = n - first < BLOCK ? n - first : BLOCK;
-        launch.bit_offset = fill->offset + first;
-        launch.target.data = to;
-        memcpy(to, (const char *)source + first * width,
-               (size_t)(launch.length * width));
-        ad_kernel_run_on_host(&launch);
-    }
+    ad_kernel_fill_from(&launch, source);
     return AD_OK;
 }

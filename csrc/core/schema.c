@@ -222,7 +222,7 @@ never_released(struct ArrowSchema *node)
 static const struct ArrowSchema primitives[128] = {
     PRIMITIVE('c'), PRIMITIVE('C'), PRIMITIVE('s'), PRIMITIVE('S'),
     PRIMITIVE('i'), PRIMITIVE('I'), PRIMITIVE('l'), PRIMITIVE('L'),
-    PRIMITIVE('e'), PRIMITIVE('f'), PRIMITIVE('g'),
+    PRIMITIVE('e'), PRIMITIVE('f'), PRIMITIVE('g'), PRIMITIVE('b'),
 };
 
 ad_schema

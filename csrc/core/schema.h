@@ -57,8 +57,8 @@ AD_MUST_CHECK ad_status ad_schema_validate(const struct ArrowSchema *node,
 AD_MUST_CHECK ad_status ad_schema_move(struct ArrowSchema *src, ad_schema *out,
                                        ad_error *err);
 
-/* The static, immortal schema of a one-letter primitive format (numbers):
- * nullable, name "", no metadata. NULL node for any other format. */
+/* The static, immortal schema of a one-letter primitive format (numbers and
+ * bools): nullable, name "", no metadata. NULL node for any other format. */
 ad_schema ad_schema_primitive(const char *format);
 
 /* A new tree node that owns copies of the strings and takes references on the

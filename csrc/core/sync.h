@@ -69,7 +69,7 @@ AD_MUST_CHECK ad_status ad_sync_record(ad_place place, ad_stream stream,
                                        ad_sync **out, ad_error *err);
 
 /* The same with an event that the runtime gave for the last work on the stream
- * (AD_CAP_COPY_HAS_EVENT). It is taken over, on failure too. */
+ * (AD_CAP_WORK_HAS_EVENT). It is taken over, on failure too. */
 AD_MUST_CHECK ad_status ad_sync_adopt(ad_place place, ad_stream stream,
                                       ad_event event, ad_sync **out,
                                       ad_error *err);

@@ -3,6 +3,7 @@
 #include "core/memory.h"
 #include "core/tensor_loops.h"
 #include "device/backend.h"
+#include "kernels/interleave.h"
 
 static void
 add_loop(ad_loops *self, int64_t extent, int64_t stride)
@@ -92,40 +93,28 @@ pair_loops(ad_loops *self)
     }
 }
 
-#define COPY_LINE(NBYTES)                                                     \
-    for (int64_t i = 0; i < n; i++) {                                         \
-        memcpy(target + i * (NBYTES), source + i * stride, NBYTES);           \
-    }                                                                         \
-    break
-
-/* With the size as a constant memcpy is a load and a store. */
-static void
-copy_line(char *target, const char *source, int64_t n, int64_t stride,
-          size_t size)
-{
-    if (stride == (int64_t)size) {
-        memcpy(target, source, (size_t)n * size);
-        return;
-    }
-    switch (size) {
-        case 1:
-            COPY_LINE(1);
-        case 2:
-            COPY_LINE(2);
-        case 4:
-            COPY_LINE(4);
-        case 8:
-            COPY_LINE(8);
-        case 16:
-            COPY_LINE(16);
-        default:
-            COPY_LINE((int64_t)size);
-    }
-}
-
 /* Elements of the innermost loop that are done together: their cache lines
  * are still there when the loop around it comes to their neighbours. */
 #define TILE 64
+
+static void
+copy_tile(const ad_loop *outer, const ad_loop *inner, size_t size, int64_t n,
+          char *target, const char *source)
+{
+    const char *columns[TILE];
+    if (outer->stride == (int64_t)size && outer->extent >= TILE && n <= TILE) {
+        for (int64_t i = 0; i < n; i++) {
+            columns[i] = source + i * inner->stride;
+        }
+        ad_interleave(columns, n, outer->extent, outer->stride, target,
+                      outer->pitch);
+        return;
+    }
+    for (int64_t i = 0; i < outer->extent; i++) {
+        ad_move_elements(target + i * outer->pitch, inner->pitch,
+                         source + i * outer->stride, inner->stride, n, size);
+    }
+}
 
 static void
 copy_plane(const ad_loops *self, char *target, const char *source)
@@ -135,12 +124,9 @@ copy_plane(const ad_loops *self, char *target, const char *source)
     bool is_tiled = magnitude(outer->stride) < magnitude(inner->stride);
     int64_t tile = is_tiled ? TILE : inner->extent;
     for (int64_t k = 0; k < inner->extent; k += tile) {
-        int64_t n = inner->extent - k < tile ? inner->extent - k : tile;
-        for (int64_t i = 0; i < outer->extent; i++) {
-            copy_line(target + i * outer->pitch + k * inner->pitch,
-                      source + i * outer->stride + k * inner->stride, n,
-                      inner->stride, self->size);
-        }
+        int64_t rest = inner->extent - k;
+        copy_tile(outer, inner, self->size, rest < tile ? rest : tile,
+                  target + k * inner->pitch, source + k * inner->stride);
     }
 }
 

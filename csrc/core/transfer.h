@@ -72,24 +72,12 @@ AD_MUST_CHECK ad_status ad_array_move_end(ad_array_move *move, ad_array *out,
 void ad_array_move_drop(ad_array_move *move);
 
 /* Read a few bytes of device memory, once it is ready. Blocks; refused during
- * graph capture. `owner` of the memory may be NULL: where the read fails, it
- * is kept until the device is done. */
+ * graph capture. `owner` of the memory and `stream` may be NULL: where the read
+ * fails, the owner is kept until the device is done. */
 AD_MUST_CHECK ad_status ad_read_device(ad_device device, const void *data,
                                        ad_owner *owner, uint64_t offset,
-                                       size_t nbytes, ad_sync *sync, void *out,
-                                       ad_error *err);
-
-/* Nulls among the rows, counted where the bitmap lies. Blocks. */
-AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
-                                             const ad_stream_choice *stream,
-                                             int64_t *out, ad_error *err);
-
-/* Where the offsets of the array's rows, `width` bytes each, are negative,
- * decrease or exceed `limit`: *out is the first such row, or -1. Done where
- * they lie; blocks. */
-AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
-                                           const void *offsets, int64_t width,
-                                           int64_t limit, int64_t *out,
-                                           ad_error *err);
+                                       size_t nbytes, ad_sync *sync,
+                                       const ad_stream_choice *stream,
+                                       void *out, ad_error *err);
 
 #endif /* AD_CORE_TRANSFER_H */

@@ -300,7 +300,7 @@ enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
 {
     const struct ad_backend *backend = self->backend;
     forget_last(self);
-    return (backend->capabilities & AD_CAP_COPY_HAS_EVENT) != 0
+    return (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
                ? backend->copy_with_event(self->place, self->stream, copy,
                                           &self->last, err)
                : backend->copy(self->place, self->stream, copy, err);
@@ -379,12 +379,16 @@ ad_kernel_items(ad_kernel kernel, int64_t length)
 static ad_status
 launch_on_device(ad_route *self, const ad_launch *launch, ad_error *err)
 {
+    const struct ad_backend *backend = self->backend;
     self->has_begun = true;
     forget_last(self);
     /* The first one may have to be built. */
     void *ticket = ad_blocking_begin();
     ad_status status =
-        self->backend->launch(self->place, self->stream, launch, err);
+        (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
+            ? backend->launch_with_event(self->place, self->stream, launch,
+                                         &self->last, err)
+            : backend->launch(self->place, self->stream, launch, err);
     ad_blocking_end(ticket);
     return status;
 }

@@ -34,8 +34,8 @@ typedef struct ad_route {
                         is not open; the way leads through the host */
     bool has_begun;  /* the runtime was given work */
     bool has_waited; /* the host has, for what came before */
-    ad_event last;   /* of the last piece of work, which was a copy, where
-                        copies have events; else NULL */
+    ad_event last;   /* of the last piece of work, where work has events; else
+                        NULL */
 } ad_route;
 
 /* Host memory of any kind, which no device can move away. */

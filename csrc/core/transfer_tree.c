@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/transfer.h"
+#include "core/unaligned.h"
 #include "device/backend.h"
 
 static ad_status plan_node(ad_plan *plan, const ad_array *view,
@@ -37,20 +38,7 @@ read_source(const ad_array *view, const void *data, int64_t offset,
             int64_t nbytes, void *out, ad_error *err)
 {
     return ad_read_device(view->device, data, view->owner, (uint64_t)offset,
-                          (size_t)nbytes, view->sync, out, err);
-}
-
-static int64_t
-get_index(const void *indices, bool is_wide, int64_t i)
-{
-    int32_t narrow;
-    int64_t wide;
-    if (is_wide) {
-        memcpy(&wide, (const char *)indices + i * 8, sizeof(wide));
-        return wide;
-    }
-    memcpy(&narrow, (const char *)indices + i * 4, sizeof(narrow));
-    return narrow;
+                          (size_t)nbytes, view->sync, NULL, out, err);
 }
 
 static void
@@ -95,13 +83,13 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     AD_RETURN_IF_ERR(make_host(plan, piece->nbytes, &offsets, err));
     AD_RETURN_IF_ERR(read_source(view, piece->source, piece->offset,
                                  piece->nbytes, offsets, err));
-    data->first = get_index(offsets, is_wide, 0);
-    data->end = get_index(offsets, is_wide, n - 1);
+    data->first = ad_offset_at(offsets, is_wide, 0);
+    data->end = ad_offset_at(offsets, is_wide, n - 1);
     AD_RETURN_IF_ERR(check_range(data->first, data->end, err));
     for (int64_t i = 0; i < n; i++) {
         int64_t at;
-        if (__builtin_sub_overflow(get_index(offsets, is_wide, i), data->first,
-                                   &at)) {
+        if (__builtin_sub_overflow(ad_offset_at(offsets, is_wide, i),
+                                   data->first, &at)) {
             return check_range(1, 0, err);
         }
         put_index(offsets, is_wide, i, at);
@@ -134,7 +122,7 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     }
     AD_RETURN_IF_ERR(read_source(view, piece->source, view->length * width,
                                  width, &last, err));
-    data->end = get_index(&last, type->wide_offsets, 0);
+    data->end = ad_offset_at(&last, type->wide_offsets, 0);
     return check_range(0, data->end, err);
 }
 
@@ -206,7 +194,7 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
     }
     *sizes_piece = (ad_piece){sizes, 0, n_data * 8, true};
     for (int64_t i = 0; i < n_data; i++) {
-        pieces[2 + i].nbytes = get_index(sizes, true, i);
+        pieces[2 + i].nbytes = ad_offset_at(sizes, true, i);
         if (pieces[2 + i].nbytes < 0) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "size %" PRId64 " of the variadic buffers is "

@@ -51,7 +51,7 @@ ad_reader_fill(ad_reader *reader, int64_t offset, int64_t nbytes,
     reader->n = 0;
     AD_RETURN_IF_ERR(ad_read_device(array->device, reader->data, array->owner,
                                     (uint64_t)offset, (size_t)n, array->sync,
-                                    reader->piece, err));
+                                    NULL, reader->piece, err));
     reader->first = offset;
     reader->n = n;
     return AD_OK;

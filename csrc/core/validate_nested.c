@@ -255,13 +255,6 @@ ad_check_union(ad_check *check, ad_error *err)
 
 /* --- run ends ------------------------------------------------------------------ */
 
-static int64_t
-run_end_at(const void *ends, int width, int64_t i)
-{
-    return width == 2 ? ((const ad_at_any_i16 *)ends)[i]
-                      : ad_offset_at(ends, width == 8, i);
-}
-
 static bool
 do_increase(const void *ends, int width, int64_t n)
 {
@@ -276,8 +269,8 @@ fail_run_end(const void *ends, int width, int64_t row, int64_t n,
              ad_error *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t before = run_end_at(ends, width, i);
-        int64_t end = run_end_at(ends, width, i + 1);
+        int64_t before = ad_int_at(ends, width, i);
+        int64_t end = ad_int_at(ends, width, i + 1);
         if (end <= before) {
             return ad_fail_row(err, row + i + 1,
                                "the run ends at %" PRId64
@@ -299,10 +292,10 @@ check_ends(const ad_check *check, const ad_array *ends, ad_reader *reader,
     const void *data;
     int64_t n;
     AD_RETURN_IF_ERR(ad_reader_get(reader, first * width, width, &data, err));
-    if (run_end_at(data, width, 0) < 1) {
+    if (ad_int_at(data, width, 0) < 1) {
         return ad_fail_row(err, 0,
                            "the run ends at %" PRId64 ", expected more than 0",
-                           run_end_at(data, width, 0));
+                           ad_int_at(data, width, 0));
     }
     for (int64_t row = 0; row < last; row += n) {
         n = last - row < AD_BLOCK ? last - row : AD_BLOCK;
@@ -314,11 +307,11 @@ check_ends(const ad_check *check, const ad_array *ends, ad_reader *reader,
     }
     AD_RETURN_IF_ERR(
         ad_reader_get(reader, (first + last) * width, width, &data, err));
-    if (run_end_at(data, width, 0) < stop) {
+    if (ad_int_at(data, width, 0) < stop) {
         return ad_fail_row(err, last,
                            "the last run ends at %" PRId64
                            ", but the rows of the parent at %" PRId64,
-                           run_end_at(data, width, 0), stop);
+                           ad_int_at(data, width, 0), stop);
     }
     return AD_OK;
 }

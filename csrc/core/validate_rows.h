@@ -7,8 +7,9 @@
 #include <inttypes.h>
 
 #include "core/array.h"
-#include "core/bridge_internal.h"
+#include "core/bits.h"
 #include "core/type.h"
+#include "core/unaligned.h"
 
 /* --- reading -------------------------------------------------------------- */
 
@@ -52,16 +53,6 @@ ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
     *out = reader->piece + (offset - reader->first);
     return AD_OK;
 }
-
-/* Producers need not align their buffers. */
-typedef int8_t ad_at_any_i8 __attribute__((may_alias));
-typedef int16_t ad_at_any_i16 __attribute__((may_alias, aligned(1)));
-typedef int32_t ad_at_any_i32 __attribute__((may_alias, aligned(1)));
-typedef int64_t ad_at_any_i64 __attribute__((may_alias, aligned(1)));
-typedef uint8_t ad_at_any_u8 __attribute__((may_alias));
-typedef uint16_t ad_at_any_u16 __attribute__((may_alias, aligned(1)));
-typedef uint32_t ad_at_any_u32 __attribute__((may_alias, aligned(1)));
-typedef uint64_t ad_at_any_u64 __attribute__((may_alias, aligned(1)));
 
 /* --- one node ------------------------------------------------------------- */
 
@@ -115,14 +106,6 @@ ad_row_is_valid(ad_check *check, int64_t row, bool *out, ad_error *err)
 /* AD_ERR_ARROW: "row 5: " and what is wrong with it. */
 ad_status ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* The integer `i` of offsets or sizes. */
-static inline int64_t
-ad_offset_at(const void *offsets, bool is_wide, int64_t i)
-{
-    return is_wide ? ((const ad_at_any_i64 *)offsets)[i]
-                   : ((const ad_at_any_i32 *)offsets)[i];
-}
 
 /* --- the rules ------------------------------------------------------------ */
 

@@ -86,21 +86,6 @@ set_limit(rule *rule, int32_t bit_width, uint64_t limit)
                                    : hold_64;
 }
 
-static int64_t
-signed_value(int width, const void *value)
-{
-    switch (width) {
-        case 1:
-            return *(const ad_at_any_i8 *)value;
-        case 2:
-            return *(const ad_at_any_i16 *)value;
-        case 4:
-            return *(const ad_at_any_i32 *)value;
-        default:
-            return *(const ad_at_any_i64 *)value;
-    }
-}
-
 /* --- dictionary indices ----------------------------------------------------- */
 
 static bool
@@ -114,7 +99,7 @@ static ad_status
 fail_index(const rule *rule, const ad_check *check, int64_t row,
            const void *value, ad_error *err)
 {
-    int64_t found = signed_value(rule->width, value);
+    int64_t found = ad_int_at(value, rule->width, 0);
     int64_t n = check->array->node->dictionary->length;
     int unused = 64 - 8 * rule->width;
     if (is_signed(&check->type)) {
@@ -158,7 +143,7 @@ fail_time(const rule *rule, const ad_check *check, int64_t row,
     return ad_fail_row(err, row,
                        "the time is %" PRId64 ", expected 0 to %" PRIu64
                        ", the end of the day",
-                       signed_value(rule->width, value), rule->limit);
+                       ad_int_at(value, rule->width, 0), rule->limit);
 }
 
 static ad_status
@@ -194,7 +179,7 @@ fail_days(const rule *rule, const ad_check *check, int64_t row,
     return ad_fail_row(err, row,
                        "the date is %" PRId64
                        " ms, expected a multiple of %d, the length of a day",
-                       signed_value(8, value), MS_PER_DAY);
+                       ad_int_at(value, 8, 0), MS_PER_DAY);
 }
 
 /* --- decimals ---------------------------------------------------------------- */

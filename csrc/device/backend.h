@@ -58,9 +58,9 @@ typedef enum ad_backend_capability {
     AD_CAP_PLACE_IDLE = 1 << 7,
     /* A forked child can use what its parent loaded. */
     AD_CAP_SURVIVES_FORK = 1 << 8,
-    /* A copy has an event of its own, see copy_with_event; to record one
-     * behind it would be work of its own. */
-    AD_CAP_COPY_HAS_EVENT = 1 << 9,
+    /* Copies and kernels have events of their own, see copy_with_event; to
+     * record one behind them would be work of its own. */
+    AD_CAP_WORK_HAS_EVENT = 1 << 9,
     /* copy() from the device to pageable host memory blocks until the work
      * before it on the stream is done. */
     AD_CAP_STAGES = 1 << 10
@@ -164,7 +164,7 @@ struct ad_backend {
     ad_status (*copy)(ad_place place, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
 
-    /* The same, with AD_CAP_COPY_HAS_EVENT: *event, which the caller owns, is
+    /* The same, with AD_CAP_WORK_HAS_EVENT: *event, which the caller owns, is
      * done when the copy is, and all that was before it on the stream. NULL
      * where that takes a record after all: the stream has no order, or there
      * was nothing to copy. */
@@ -176,6 +176,11 @@ struct ad_backend {
      * cannot be had. The first call may block while it builds. */
     ad_status (*launch)(ad_place place, ad_stream stream,
                         const ad_launch *launch, ad_error *err);
+
+    /* The same, as copy_with_event is to copy. */
+    ad_status (*launch_with_event)(ad_place place, ad_stream stream,
+                                   const ad_launch *launch, ad_event *event,
+                                   ad_error *err);
 
     /* --- streams ---------------------------------------------------------- */
 

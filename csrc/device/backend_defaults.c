@@ -147,6 +147,14 @@ no_launch(ad_place place, ad_stream stream, const ad_launch *launch,
     return refuse_as(place.device, "kernel", "run kernels", err);
 }
 
+static ad_status
+no_launch_with_event(ad_place place, ad_stream stream, const ad_launch *launch,
+                     ad_event *event, ad_error *err)
+{
+    (void)event;
+    return no_launch(place, stream, launch, err);
+}
+
 /* --- streams --------------------------------------------------------------- */
 
 static ad_status
@@ -284,6 +292,7 @@ ad_backend_fill(struct ad_backend *backend)
         .copy = no_copy,
         .copy_with_event = no_copy_with_event,
         .launch = no_launch,
+        .launch_with_event = no_launch_with_event,
         .stream_place = no_stream_place,
         .likely_place = no_likely_place,
         .stream_create = no_stream_create,
@@ -315,6 +324,7 @@ ad_backend_fill(struct ad_backend *backend)
     FILL(copy);
     FILL(copy_with_event);
     FILL(launch);
+    FILL(launch_with_event);
     FILL(stream_place);
     FILL(likely_place);
     FILL(stream_create);

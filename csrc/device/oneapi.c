@@ -388,6 +388,17 @@ oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
     return status;
 }
 
+/* The last work's event, where all that was before it is done when that is. */
+static ad_sycl_event
+stands_for_all(ad_sycl_queue queue, bool is_complete, ad_sycl_event last)
+{
+    if (last != NULL && (!is_complete || !ad_sycl.Queue_IsInOrder(queue))) {
+        ad_sycl.Event_Delete(last);
+        return NULL;
+    }
+    return last;
+}
+
 static ad_status
 oneapi_copy_with_event(ad_place place, ad_stream stream,
                        const ad_block_copy *copy, ad_event *event,
@@ -396,11 +407,7 @@ oneapi_copy_with_event(ad_place place, ad_stream stream,
     ad_sycl_event last = NULL;
     ad_sycl_queue queue = queue_of(stream);
     ad_status status = copy_rows(place, queue, copy, &last, err);
-    if (last != NULL && (status != AD_OK || !ad_sycl.Queue_IsInOrder(queue))) {
-        ad_sycl.Event_Delete(last);
-        last = NULL;
-    }
-    event->handle = last;
+    event->handle = stands_for_all(queue, status == AD_OK, last);
     return status;
 }
 
@@ -428,7 +435,8 @@ build_kernels(struct ad_oneapi_space *space)
         return;
     }
     ad_sycl_bundle bundle = ad_sycl.KernelBundle_CreateFromOCLSource(
-        space->context, space->device, ad_kernels_opencl(), "");
+        space->context, space->device, ad_kernels_opencl(),
+        space->is_cpu ? AD_KERNELS_ON_PROCESSOR : "");
     for (int i = 0; i < AD_N_KERNELS && bundle != NULL; i++) {
         ad_sycl_kernel none = NULL;
         ad_sycl_kernel kernel = ad_sycl.KernelBundle_GetKernel(
@@ -461,8 +469,8 @@ find_kernel(struct ad_oneapi_space *space, ad_kernel which,
 }
 
 static ad_status
-oneapi_launch(ad_place place, ad_stream stream, const ad_launch *launch,
-              ad_error *err)
+run_kernel(ad_place place, ad_stream stream, const ad_launch *launch,
+           ad_sycl_event *done, ad_error *err)
 {
     struct ad_oneapi_space *space;
     ad_sycl_kernel kernel;
@@ -490,14 +498,41 @@ oneapi_launch(ad_place place, ad_stream stream, const ad_launch *launch,
         AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64, AD_SYCL_ARG_INT64,
         AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64, AD_SYCL_ARG_INT64,
         AD_SYCL_ARG_INT64};
-    size_t range[3] = {(size_t)launch->n_items, 1, 1};
-    ad_sycl_event done = ad_sycl.Queue_SubmitRange(
-        kernel, queue_of(stream), arguments, types,
-        sizeof(types) / sizeof(types[0]), range, 1, NULL, 0);
-    if (done == NULL) {
-        return ad_oneapi_fail_call(err, space->id, "DPCTLQueue_SubmitRange");
-    }
+    const size_t n = sizeof(types) / sizeof(types[0]);
+    const size_t range[3] = {(size_t)launch->n_items, 1, 1};
+    const size_t runs[3] = {(size_t)ad_launch_runs(launch), 1, 1};
+    static const size_t one[3] = {1, 1, 1};
+    *done =
+        space->is_cpu
+            ? ad_sycl.Queue_SubmitNDRange(kernel, queue_of(stream), arguments,
+                                          types, n, runs, one, 1, NULL, 0)
+            : ad_sycl.Queue_SubmitRange(kernel, queue_of(stream), arguments,
+                                        types, n, range, 1, NULL, 0);
+    return *done != NULL
+               ? AD_OK
+               : ad_oneapi_fail_call(err, space->id,
+                                     space->is_cpu ? "DPCTLQueue_SubmitNDRange"
+                                                   : "DPCTLQueue_SubmitRange");
+}
+
+static ad_status
+oneapi_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+              ad_error *err)
+{
+    ad_sycl_event done;
+    AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
     ad_sycl.Event_Delete(done);
+    return AD_OK;
+}
+
+static ad_status
+oneapi_launch_with_event(ad_place place, ad_stream stream,
+                         const ad_launch *launch, ad_event *event,
+                         ad_error *err)
+{
+    ad_sycl_event done;
+    AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
+    event->handle = stands_for_all(queue_of(stream), true, done);
     return AD_OK;
 }
 
@@ -569,7 +604,7 @@ const struct ad_backend ad_backend_oneapi = {
     .name = "oneapi",
     .device_types = device_types,
     .capabilities =
-        AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW | AD_CAP_COPY_HAS_EVENT,
+        AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW | AD_CAP_WORK_HAS_EVENT,
     .load = ad_oneapi_load,
     .describe = oneapi_describe,
     .count = oneapi_count,
@@ -583,6 +618,7 @@ const struct ad_backend ad_backend_oneapi = {
     .copy = oneapi_copy,
     .copy_with_event = oneapi_copy_with_event,
     .launch = oneapi_launch,
+    .launch_with_event = oneapi_launch_with_event,
     .stream_place = oneapi_stream_place,
     .stream_create = oneapi_stream_create,
     .stream_destroy = oneapi_stream_destroy,

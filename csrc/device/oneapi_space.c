@@ -31,6 +31,7 @@ static char library_path[AD_LIBRARY_PATH_SIZE];
 struct root {
     ad_sycl_device device;
     bool has_usm;
+    bool is_cpu;
     _Atomic(struct ad_oneapi_space *) home; /* in dpctl's default context */
 };
 
@@ -85,6 +86,8 @@ list_roots(ad_error *err)
         }
         roots[i].has_usm =
             ad_sycl.Device_HasAspect(roots[i].device, AD_SYCL_HAS_USM_DEVICE);
+        roots[i].is_cpu =
+            ad_sycl.Device_HasAspect(roots[i].device, AD_SYCL_IS_CPU);
         n_roots = i + 1;
     }
     ad_sycl.DeviceVector_Delete(all);
@@ -202,6 +205,8 @@ find_space(ad_sycl_context context, ad_sycl_device device, int64_t id,
         space->device = device;
         space->id = id;
         space->has_usm = roots[id].has_usm;
+        space->is_cpu =
+            roots[id].is_cpu && ad_sycl.Queue_SubmitNDRange != NULL;
     }
     while (found == NULL) {
         space->next = head;

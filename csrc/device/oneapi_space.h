@@ -28,6 +28,7 @@ struct ad_oneapi_space {
     ad_sycl_device device;
     int64_t id; /* of the device, or of the one it is a part of */
     bool has_usm;
+    bool is_cpu;
     atomic_bool kernels_failed;
     _Atomic(ad_sycl_kernel) kernels[AD_N_KERNELS];
 };

@@ -329,7 +329,9 @@ find_program(struct ad_opencl_space *space, ad_cl_program *out, ad_error *err)
         return ad_opencl_fail(err, space->id, "clCreateProgramWithSource",
                               code);
     }
-    code = ad_cl.BuildProgram(program, 1, &space->device, "", NULL, NULL);
+    code = ad_cl.BuildProgram(program, 1, &space->device,
+                              space->is_cpu ? AD_KERNELS_ON_PROCESSOR : "",
+                              NULL, NULL);
     if (code != AD_CL_SUCCESS) {
         ad_status status = fail_build(space, program, code, err);
         (void)ad_cl.ReleaseProgram(program);
@@ -378,6 +380,7 @@ static ad_status
 run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
            const view *target, const view *source, ad_error *err)
 {
+    static const size_t one = 1;
     ad_cl_program program;
     int32_t code;
     int64_t id = queue->space->id;
@@ -395,10 +398,13 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
     const char *call = "clSetKernelArg";
     code = set_arguments(kernel, launch, target, source);
     if (code == AD_CL_SUCCESS) {
-        size_t n_items = (size_t)launch->n_items;
+        bool is_cpu = queue->space->is_cpu;
+        size_t n_items =
+            (size_t)(is_cpu ? ad_launch_runs(launch) : launch->n_items);
         call = "clEnqueueNDRangeKernel";
         code = ad_cl.EnqueueNDRangeKernel(queue->handle, kernel, 1, NULL,
-                                          &n_items, NULL, 0, NULL, NULL);
+                                          &n_items, is_cpu ? &one : NULL, 0,
+                                          NULL, NULL);
     }
     (void)ad_cl.ReleaseKernel(kernel);
     AD_CL_RETURN_IF_ERR(err, id, call, code);

@@ -396,6 +396,11 @@ fill_space(struct ad_opencl_space *space, ad_cl_context context,
     AD_CL_RETURN_IF_ERR(err, space->id, "clGetDeviceInfo",
                         code != INVALID_VALUE ? code : AD_CL_SUCCESS);
     space->has_svm = code == AD_CL_SUCCESS && svm != 0;
+    uint64_t type = 0;
+    AD_CL_RETURN_IF_ERR(err, space->id, "clGetDeviceInfo",
+                        ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_TYPE,
+                                            sizeof(type), &type, NULL));
+    space->is_cpu = (type & AD_CL_DEVICE_TYPE_CPU) != 0;
     AD_CL_RETURN_IF_ERR(err, space->id, "clRetainContext",
                         ad_cl.RetainContext(context));
     space->context = context;

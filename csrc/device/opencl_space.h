@@ -66,6 +66,7 @@ struct ad_opencl_space {
     ad_cl_device device; /* may be a part of the device with this id */
     int64_t id;
     bool has_svm;
+    bool is_cpu;
     _Atomic(ad_cl_program) program; /* the kernels; NULL: not built yet */
 };
 

@@ -1,9 +1,10 @@
 #include "kernels/kernels.h"
 
 #include <endian.h>
+#include <stdbool.h>
 #include <string.h>
 
-#include "device/cpu_x86.h"
+#include "device/cpu_vectors.h"
 #include "kernels/kernels_ptx.h"
 
 /* --- the text for others --------------------------------------------------- */
@@ -16,8 +17,34 @@
     "ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, "                \
     "ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3\n"
 
-/* What devices do alike: what is not aligned is done in bytes, and popcount is
- * an instruction. */
+#define SHARE_OF_MANY                                                         \
+    "#define AD_BEGIN(n) AD_ITEM\n"                                           \
+    "#define AD_END(n) (n)\n"                                                 \
+    "#define AD_STEP AD_ITEMS\n"
+
+#define SHARE_OF_FEW                                                          \
+    "#define SHARE(n) (((n) + AD_ITEMS - 1) / AD_ITEMS)\n"                    \
+    "#define AD_BEGIN(n) (AD_ITEM * SHARE(n))\n"                              \
+    "#define AD_END(n) min(AD_BEGIN(n) + SHARE(n), (ad_i64)(n))\n"            \
+    "#define AD_STEP 1\n"
+
+/* Processors take a word from any address. */
+#define LOOSE_ACCESS(SIZE, TYPE)                                              \
+    "typedef struct __attribute__((packed)) {\n"                              \
+    "    " TYPE " value;\n"                                                   \
+    "} loose_" SIZE ";\n"                                                     \
+    "AD_FUNCTION ad_u64\n"                                                    \
+    "ad_load_" SIZE "(AD_GLOBAL const ad_byte *from)\n"                       \
+    "{\n"                                                                     \
+    "    return ((AD_GLOBAL const loose_" SIZE " *)from)->value;\n"           \
+    "}\n"                                                                     \
+    "AD_FUNCTION void\n"                                                      \
+    "ad_store_" SIZE "(AD_GLOBAL ad_byte *to, ad_u64 value)\n"                \
+    "{\n"                                                                     \
+    "    ((AD_GLOBAL loose_" SIZE " *)to)->value = (" TYPE ")value;\n"        \
+    "}\n"
+
+/* What other devices do alike: what is not aligned is done in bytes. */
 #define DEVICE_ACCESS(SIZE, TYPE)                                             \
     "AD_FUNCTION ad_u64\n"                                                    \
     "ad_load_" SIZE "(AD_GLOBAL const ad_byte *from)\n"                       \
@@ -43,10 +70,11 @@
     "    }\n"                                                                 \
     "}\n"
 
-#define DEVICE_HELPERS                                                        \
-    DEVICE_ACCESS("2", "ad_u16")                                              \
-    DEVICE_ACCESS("4", "ad_u32")                                              \
-    DEVICE_ACCESS("8", "ad_u64")                                              \
+#define FOR_EACH_SIZE(ACCESS)                                                 \
+    ACCESS("2", "ad_u16") ACCESS("4", "ad_u32") ACCESS("8", "ad_u64")
+
+/* Where popcount is an instruction. */
+#define POPCOUNT_WORDS                                                        \
     "AD_FUNCTION ad_i64\n"                                                    \
     "ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first,\n"        \
     "                  ad_i64 n, ad_i64 step)\n"                              \
@@ -69,7 +97,10 @@ static const char opencl_text[] =
     "#define AD_GLOBAL __global\n"
     "#define AD_ITEM ((ad_i64)get_global_id(0))\n"
     "#define AD_ITEMS ((ad_i64)get_global_size(0))\n"
-    "#define AD_POPCOUNT(word) popcount(word)\n" PARAMETERS DEVICE_HELPERS
+    "#define AD_POPCOUNT(word) popcount(word)\n" PARAMETERS
+    "#ifdef AD_ON_PROCESSOR\n" SHARE_OF_FEW
+        FOR_EACH_SIZE(LOOSE_ACCESS) "#else\n" SHARE_OF_MANY FOR_EACH_SIZE(
+            DEVICE_ACCESS) "#endif\n" POPCOUNT_WORDS
 #include "kernels/kernels.inc"
     ;
 
@@ -84,7 +115,8 @@ static const char hip_text[] =
     "#define AD_GLOBAL\n"
     "#define AD_ITEM ((ad_i64)blockIdx.x * blockDim.x + threadIdx.x)\n"
     "#define AD_ITEMS ((ad_i64)gridDim.x * blockDim.x)\n"
-    "#define AD_POPCOUNT(word) __popcll(word)\n" PARAMETERS DEVICE_HELPERS
+    "#define AD_POPCOUNT(word) __popcll(word)\n" PARAMETERS SHARE_OF_MANY
+        FOR_EACH_SIZE(DEVICE_ACCESS) POPCOUNT_WORDS
 #include "kernels/kernels.inc"
     ;
 
@@ -116,6 +148,9 @@ ad_kernels_ptx(void)
 #define AD_GLOBAL
 #define AD_ITEM item
 #define AD_ITEMS n_items
+#define AD_BEGIN(n) AD_ITEM
+#define AD_END(n) (n)
+#define AD_STEP AD_ITEMS
 /* No kernel needs all of them. */
 #define NUMBER __attribute__((unused)) ad_i64
 #define AD_PARAMETERS                                                         \
@@ -200,8 +235,8 @@ ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 {
     ad_i64 total = 0;
     if (step == 1) {
-        return ad_x86_has_avx2() ? ad_x86_popcount(words + first, n - first)
-                                 : popcount_run(words + first, n - first);
+        first += ad_vector_count_bits(words + first, n - first, &total);
+        return total + popcount_run(words + first, n - first);
     }
     for (ad_i64 i = first; i < n; i += step) {
         total += __builtin_popcountll(words[i]);
@@ -231,6 +266,21 @@ const char *
 ad_kernel_name(ad_kernel kernel)
 {
     return kernels[kernel].name;
+}
+
+/* More would only be more calls. */
+#define MOST_RUNS 256
+
+int64_t
+ad_launch_runs(const ad_launch *launch)
+{
+    bool has_results = launch->kernel == AD_KERNEL_COUNT_BITS ||
+                       launch->kernel == AD_KERNEL_CHECK_OFFSETS;
+    int64_t n = launch->n_items / AD_KERNEL_GROUP + 1;
+    if (has_results) {
+        return launch->n_items;
+    }
+    return n < MOST_RUNS ? n : MOST_RUNS;
 }
 
 static int64_t
@@ -355,20 +405,48 @@ run_fast(ad_launch *self)
     int64_t n = self->length;
     switch (self->kernel) {
         case AD_KERNEL_UNPACK_BITS:
-            advance(self, ad_x86_unpack(source, bit, target, n));
+            advance(self, ad_vector_unpack(source, bit, target, n));
             break;
         case AD_KERNEL_PACK_BITS:
-            advance(self, ad_x86_pack(source, target + bit / 8, n, p[0] != 0));
+            advance(self,
+                    ad_vector_pack(source, target + bit / 8, n, p[0] != 0));
             break;
         case AD_KERNEL_COPY_BITS:
-            advance(self, ad_x86_copy_bits(source, bit, target + p[0] / 8, n));
+            advance(self,
+                    ad_vector_copy_bits(source, bit, target + p[0] / 8, n));
             break;
         case AD_KERNEL_FILL_NULLS:
-            advance(self,
-                    ad_x86_fill(source, bit, target, n, p[0], (uint64_t)p[2]));
+            advance(self, ad_vector_fill(source, bit, target, target, n, p[0],
+                                         (uint64_t)p[2]));
             break;
         default:
             break;
+    }
+}
+
+/* Rows that stay in the nearest cache. */
+#define BLOCK 4096
+
+/* Where there are no instructions for both at once they are copied, and then
+ * filled. */
+void
+ad_kernel_fill_from(const ad_launch *launch, const void *from)
+{
+    ad_launch rest = *launch;
+    const ad_byte *bits = (ad_byte *)rest.source.data + rest.source.offset;
+    ad_byte *to = (ad_byte *)rest.target.data + rest.target.offset;
+    int64_t size = rest.numbers[0];
+    int64_t n = launch->length;
+    int64_t done = ad_vector_fill(bits, rest.bit_offset, from, to, n, size,
+                                  (uint64_t)rest.numbers[2]);
+    advance(&rest, done);
+    while (done < n) {
+        rest.length = n - done < BLOCK ? n - done : BLOCK;
+        memcpy(to + done * size, (const ad_byte *)from + done * size,
+               (size_t)(rest.length * size));
+        run_text(&rest);
+        done += rest.length;
+        advance(&rest, rest.length);
     }
 }
 
@@ -376,7 +454,7 @@ void
 ad_kernel_run_on_host(const ad_launch *launch)
 {
     ad_launch rest = *launch;
-    bool is_whole = launch->n_items == 1 && ad_x86_has_avx2();
+    bool is_whole = launch->n_items == 1;
     if (is_whole && rest.kernel == AD_KERNEL_PACK_BITS) {
         run_head(&rest, rest.bit_offset);
     } else if (is_whole && rest.kernel == AD_KERNEL_COPY_BITS) {

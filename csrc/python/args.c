@@ -128,6 +128,26 @@ ad_parse_optional_bool(PyObject *value, const char *name, int *out)
 }
 
 int
+ad_parse_count(PyObject *value, const char *name, int64_t *out)
+{
+    int overflow;
+    PyObject *number = PyBool_Check(value) ? NULL : PyNumber_Index(value);
+    if (number == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s must be an int, not %.200s", name,
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    *out = PyLong_AsLongLongAndOverflow(number, &overflow);
+    Py_DECREF(number);
+    if (overflow != 0) {
+        PyErr_Format(PyExc_ValueError, "%s is %R, which 64 bits cannot hold",
+                     name, value);
+        return -1;
+    }
+    return 0;
+}
+
+int
 ad_parse_copy(PyObject *value, int *out)
 {
     int flag;
@@ -149,6 +169,21 @@ ad_as_tuple(PyObject *sequence, const char *message)
     }
     PyObject *tuple = PySequence_Tuple(items);
     Py_DECREF(items);
+    return tuple;
+}
+
+PyObject *
+ad_int_tuple(const int64_t *values, int32_t n, int64_t factor)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int32_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromLongLong(values[i] * factor);
+        if (number == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, number);
+        }
+    }
     return tuple;
 }
 

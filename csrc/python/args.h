@@ -47,6 +47,13 @@ int ad_parse_copy(PyObject *value, int *out);
  * changes a list under our feet. NULL with TypeError(message). */
 PyObject *ad_as_tuple(PyObject *sequence, const char *message);
 
+/* A new tuple of values[0 .. n) times `factor`, or NULL. */
+PyObject *ad_int_tuple(const int64_t *values, int32_t n, int64_t factor);
+
+/* Read a number of things; -1 with TypeError, or ValueError where 64 bits cannot
+ * hold it. */
+int ad_parse_count(PyObject *value, const char *name, int64_t *out);
+
 /* Read None or a bool; *out is -1 for None. Returns -1 with TypeError. */
 int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
 

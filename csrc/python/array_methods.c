@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/bits.h"
 #include "core/compact.h"
 #include "core/transfer.h"
 #include "core/type.h"

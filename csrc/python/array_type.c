@@ -5,17 +5,41 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "core/bits.h"
 #include "core/array_buffers.h"
 #include "core/type.h"
 #include "protocol/protocol.h"
 #include "python/common_getters.h"
 #include "python/functions.h"
 
+/* The memory of one Array that is gone: a loop over a stream makes one after the
+ * other. The GIL protects it. */
+static PyObject *spare;
+
+static PyObject *
+allocate(ad_state *state)
+{
+    PyTypeObject *type = (PyTypeObject *)state->array_type;
+    PyObject *self = spare;
+    spare = NULL;
+    return self != NULL ? PyObject_Init(self, type)
+                        : (PyObject *)PyObject_New(ad_array_object, type);
+}
+
+static void
+deallocate(PyObject *self)
+{
+    if (spare == NULL) {
+        spare = self;
+    } else {
+        PyObject_Free(self);
+    }
+}
+
 PyObject *
 ad_array_object_new(ad_state *state, ad_array *steal)
 {
-    ad_array_object *self =
-        PyObject_New(ad_array_object, (PyTypeObject *)state->array_type);
+    ad_array_object *self = (ad_array_object *)allocate(state);
     if (self == NULL) {
         PyObject *saved = ad_py_save_exception();
         ad_array_clear(steal);
@@ -37,9 +61,9 @@ array_dealloc(PyObject *self)
     }
     PyObject *saved = ad_py_save_exception();
     Py_XDECREF(((ad_array_object *)self)->schema_capsule);
-    ad_array_clear(ad_array_of(self));
+    ad_array_drop(ad_array_of(self));
     ad_py_reset_exception(saved);
-    PyObject_Free(self);
+    deallocate(self);
     Py_DECREF(type);
 }
 

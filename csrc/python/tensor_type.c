@@ -95,30 +95,17 @@ tensor_dealloc(PyObject *self)
 /* --- members ---------------------------------------------------------------- */
 
 static PyObject *
-make_tuple(const int64_t *values, int32_t n)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (int32_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *number = PyLong_FromLongLong(values[i]);
-        if (number == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, number);
-    }
-    return tuple;
-}
-
-static PyObject *
 get_shape(PyObject *self, void *Py_UNUSED(closure))
 {
-    return make_tuple(ad_tensor_of(self)->shape, ad_tensor_of(self)->ndim);
+    return ad_int_tuple(ad_tensor_of(self)->shape, ad_tensor_of(self)->ndim,
+                        1);
 }
 
 static PyObject *
 get_strides(PyObject *self, void *Py_UNUSED(closure))
 {
-    return make_tuple(ad_tensor_of(self)->strides, ad_tensor_of(self)->ndim);
+    return ad_int_tuple(ad_tensor_of(self)->strides, ad_tensor_of(self)->ndim,
+                        1);
 }
 
 static PyObject *
@@ -284,12 +271,10 @@ parse_dtype(PyObject *value, ad_dl_dtype *out)
     if (name == NULL) {
         return -1;
     }
-    const ad_dtype_info *info = ad_dtype_by_name(name);
-    if (info == NULL) {
+    if (!ad_dtype_from_name(name, out)) {
         PyErr_Format(PyExc_ValueError, "unknown dtype %R", value);
         return -1;
     }
-    *out = info->dtype;
     return 0;
 }
 

@@ -1,3 +1,4 @@
+#include "core/bits.h"
 #include "core/bridge.h"
 #include "core/extension.h"
 #include "core/memory.h"

@@ -18,11 +18,13 @@ test_table(void)
 {
     char text[32];
     ad_element element;
+    ad_dl_dtype named;
     for (int i = 0; i < N_TABLE; i++) {
         const ad_dtype_info *row = ad_dtype_find(table[i].dtype);
         CHECK(row != NULL);
         CHECK_STR(row->name, table[i].name);
-        CHECK(ad_dtype_by_name(table[i].name) == row);
+        CHECK(ad_dtype_from_name(table[i].name, &named));
+        CHECK(ad_dtype_equal(named, table[i].dtype));
         if (table[i].extension == AD_DTYPE_NONE) {
             CHECK(ad_dtype_by_format(table[i].arrow) == row);
         }
@@ -50,7 +52,6 @@ test_unknown(void)
     CHECK(ad_dtype_find((ad_dl_dtype){77, 8, 1}) == NULL);
     CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_INT, 7, 1}) == NULL);
     CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_FLOAT, 32, 4}) != NULL);
-    CHECK(ad_dtype_by_name("float31") == NULL);
     CHECK(ad_dtype_by_format("") == NULL);
     CHECK(ad_dtype_by_format("b") == NULL);
     CHECK(ad_dtype_by_format("ix") == NULL);
@@ -68,6 +69,42 @@ test_format(void)
               "dlpack(code=77, bits=3, lanes=1)");
     CHECK_STR(ad_dtype_format((ad_dl_dtype){255, 255, 65535}, name),
               "dlpack(code=255, bits=255, lanes=65535)");
+}
+
+static void
+test_names(void)
+{
+    static const char *const names[] = {
+        "float32x4",
+        "float8_e4m3fnx16",
+        "boolx2",
+        "opaquex65535",
+        "dlpack(code=77, bits=3, lanes=1)",
+        "dlpack(code=255, bits=255, lanes=65535)"};
+    static const char *const others[] = {"",
+                                         "float31",
+                                         "float32x",
+                                         "float32x0",
+                                         "float32x1",
+                                         "float32x04",
+                                         "float32x65537",
+                                         "float32x4 ",
+                                         "float32 x4",
+                                         "float32x-4",
+                                         "dlpack(code=2, bits=32, lanes=1)",
+                                         "dlpack(code=77, bits=0, lanes=1)",
+                                         "dlpack(code=333, bits=3, lanes=1)",
+                                         "dlpack(code=77, bits=3, lanes=1",
+                                         "dlpack(code=77, bits=3, lanes=1)x"};
+    char name[AD_DTYPE_NAME_SIZE];
+    ad_dl_dtype found;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        CHECK(ad_dtype_from_name(names[i], &found));
+        CHECK_STR(ad_dtype_format(found, name), names[i]);
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        CHECK(!ad_dtype_from_name(others[i], &found));
+    }
 }
 
 /* --- errors -------------------------------------------------------------- */
@@ -172,11 +209,11 @@ static void
 test_typestr_refused(void)
 {
     static const refusal refusals[] = {
-        {"<M8", AD_ERR_EXCHANGE, "dtype", "datetime64[s]"},
+        {"<M8", AD_ERR_EXCHANGE, "dtype", "view(\"int64\")"},
         {"<M8[D]", AD_ERR_EXCHANGE, "dtype", "datetime64[s]"},
-        {"<M8[25us]", AD_ERR_EXCHANGE, "dtype", "datetime64[s]"},
+        {"<M8[25us]", AD_ERR_EXCHANGE, "dtype", "datetime64[us]"},
         {"<m8[us", AD_ERR_EXCHANGE, "dtype", "timedelta64[s]"},
-        {"<m4[us]", AD_ERR_EXCHANGE, "dtype", "timedelta64[s]"},
+        {"<m4[us]", AD_ERR_EXCHANGE, "dtype", "timedelta64[us]"},
         {"|V8", AD_ERR_EXCHANGE, "dtype", ""},
         {"|O8", AD_ERR_EXCHANGE, "dtype", ""},
         {"|O", AD_ERR_EXCHANGE, "dtype", ""},
@@ -290,15 +327,11 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_table),
-        CHECK_TEST(test_unknown),
-        CHECK_TEST(test_format),
-        CHECK_TEST(test_typestr),
-        CHECK_TEST(test_typestr_refused),
-        CHECK_TEST(test_buffer),
-        CHECK_TEST(test_other_byte_order),
-        CHECK_TEST(test_times),
-        CHECK_TEST(test_buffer_refused),
+        CHECK_TEST(test_table),           CHECK_TEST(test_unknown),
+        CHECK_TEST(test_format),          CHECK_TEST(test_names),
+        CHECK_TEST(test_typestr),         CHECK_TEST(test_typestr_refused),
+        CHECK_TEST(test_buffer),          CHECK_TEST(test_other_byte_order),
+        CHECK_TEST(test_times),           CHECK_TEST(test_buffer_refused),
         CHECK_TEST(test_buffer_itemsize),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

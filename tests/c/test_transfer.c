@@ -134,7 +134,7 @@ test_packed_elements(void)
     ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', &copy, &err));
     unsigned char bytes[5];
     ok(ad_read_device(here, copy.tensor.data, NULL, 0, 5, copy.tensor.sync,
-                      bytes, &err));
+                      NULL, bytes, &err));
     CHECK(memcmp(bytes, STRIDED_BASE, 5) == 0);
     ad_tensor_value again;
     CHECK_INT(ad_tensor_copy_to(&copy.tensor, there, NULL, 'F', &again, &err),
@@ -171,7 +171,7 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
     unsigned char *found = malloc((size_t)length + 1);
     ok(ad_unpack_bits(&bits, NULL, &bytes, &err));
     ok(ad_read_device(here, bytes.data, NULL, 0, (size_t)length, bytes.sync,
-                      found, &err));
+                      NULL, found, &err));
     int64_t n_zeros = 0;
     for (int64_t i = 0; i < length; i++) {
         int bit = strided_memory[(offset + i) / 8] >> (offset + i) % 8 & 1;
