@@ -1,5 +1,6 @@
 """``python -m arrowdev inspect EXPR``: every protocol of an object, field by field."""
 
+import ctypes
 import json
 import sys
 
@@ -112,7 +113,7 @@ def stream_fields(struct):
     if hasattr(struct, "device_type"):
         fields = {"device_type": device(struct.device_type, "of each array")} | fields
     schema = _abi.ArrowSchema()
-    code = _abi.call(struct, "get_schema", _abi.ctypes.addressof(schema))
+    code = _abi.call(struct, "get_schema", ctypes.addressof(schema))
     if code != 0:
         message = _reading.text_at(_abi.call(struct, "get_last_error"))
         return fields | {"schema": f"error {code}: {message}"}
@@ -212,7 +213,10 @@ def show_exchange_api(obj):
 
 def dictionary(name):
     def show(obj):
-        return {key: plain(value) for key, value in getattr(obj, name).items()}
+        return {
+            key: show(value) if key == "mask" and hasattr(value, name) else plain(value)
+            for key, value in getattr(obj, name).items()
+        }
 
     return show
 
@@ -232,7 +236,7 @@ def show_buffer(obj):
 
 
 def plain(value):
-    """Of a dict interface: an object that is a mask, a queue, is shown by its name."""
+    """Of a dict interface: an object, such as a queue, is shown by its name."""
     if isinstance(value, (type(None), bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
@@ -377,18 +381,34 @@ def warnings_of(found):
             yield from ((name, text) for text in maker)
 
 
+def look_again(name, error, again):
+    """What was refused with `error`, as another object shows it."""
+    if again is None:
+        return refusal(error)
+    try:
+        return PROTOCOLS[name](again())
+    except Exception as own:
+        return refusal(own)
+
+
 # --- telling it --------------------------------------------------------------------------------
 
 
-def examine(obj):
-    """{"type", "protocols": {name: fields, or why not}, "warnings": [[name, text]]}"""
+def examine(obj, again=None):
+    """{"type", "protocols": {name: fields, or why not}, "warnings": [[name, text]]}
+
+    Some streams are handed over once: `again` makes another `obj` where a look at one protocol
+    leaves nothing to show by the next.
+    """
     found = {}
+    is_taken = False
     for name, show in PROTOCOLS.items():
         if is_offered(obj, name):
             try:
                 found[name] = show(obj)
             except Exception as error:
-                found[name] = refusal(error)
+                found[name] = look_again(name, error, again if is_taken else None)
+            is_taken |= name.endswith("stream__")
     if has_buffer(obj):
         found["buffer protocol"] = show_buffer(obj)
     kind = type(obj)
@@ -437,10 +457,11 @@ def report(examined):
 
 def run(arguments):
     try:
-        obj = _expression.compiled(arguments.expression)()
+        make = _expression.compiled(arguments.expression)
+        obj = make()
     except (SyntaxError, ImportError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    examined = examine(obj)
+    examined = examine(obj, again=make)
     print(json.dumps(examined, indent=2) if arguments.json else "\n".join(report(examined)))
     return 0

@@ -8,7 +8,7 @@ import datetime
 import struct
 from decimal import Decimal
 
-from arrowdev._core import tensor
+from arrowdev import _core
 from arrowdev._errors import require_host
 
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -107,22 +107,9 @@ def _bits(array):
     return [bool(data[i >> 3] >> (i & 7) & 1) for i in rows]
 
 
-def _metadata(array, key):
-    return (array.schema.metadata or {}).get(key)
-
-
-def _dlpack_dtype(array):
-    """What an arrowdev.dlpack array holds whatever its storage, else None."""
-    if _metadata(array, b"ARROW:extension:name") != b"arrowdev.dlpack":
-        return None
-    return tensor(array, nulls="ignore").dtype
-
-
 def _numbers(array, code):
     """Numbers stored as `code`, as the extension type means them."""
-    if _metadata(array, b"ARROW:extension:name") == b"arrow.bool8":
-        return [bool(value) for value in _fixed(array, code)]
-    dtype = _dlpack_dtype(array)
+    dtype, _, _ = _core._extension(array.schema)
     if dtype is None:
         return _fixed(array, code)
     if dtype == "bfloat16":
@@ -186,6 +173,9 @@ def _one_view(array, view):
 
 
 def _fixed_binary(array, width):
+    dtype, _, _ = _core._extension(array.schema)
+    if dtype is not None:
+        raise NotImplementedError(f"no Python value for {dtype}; .buffers holds what is stored")
     size = int(width)
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
@@ -322,12 +312,19 @@ def _fixed_list(array, size):
     n = int(size)
     rows = range(array.offset, array.offset + len(array))
     values = [_child(array, i * n, (i + 1) * n) for i in rows]
-    dtype = _dlpack_dtype(array)
+    dtype, shape, strides = _core._extension(array.schema)
     if dtype is None:
-        return values
-    if not dtype.startswith("complex"):  # several lanes
+        return values if shape is None else [_nested(row, shape, strides, 0) for row in values]
+    if dtype not in ("complex64", "complex128"):  # several lanes
         raise NotImplementedError(f"no Python value for {dtype}; .children[0] holds its numbers")
     return [complex(*pair) for pair in values]
+
+
+def _nested(row, shape, strides, start):
+    """A row as lists of lists, each index in its dimension; strides count values."""
+    if not shape:
+        return row[start]
+    return [_nested(row, shape[1:], strides[1:], start + i * strides[0]) for i in range(shape[0])]
 
 
 def _struct(array, _):

@@ -59,7 +59,7 @@ WRONG_FIELDS = [
     ("typestr object", {"typestr": "|O8"}, ad.ExchangeError, "Python objects"),
     ("typestr text", {"typestr": "<U3"}, ad.ExchangeError, "text"),
     ("typestr struct", {"typestr": "|V8"}, ad.ExchangeError, "structured"),
-    ("typestr bit field", {"typestr": "|t1"}, ad.ExchangeError, "bit field"),
+    ("typestr bit field", {"typestr": "|t8"}, ad.ExchangeError, "bit field"),
     (
         "descr struct",
         {"descr": [("x", "<i2"), ("y", "<i2")]},

@@ -380,13 +380,14 @@ class Masked:
 
 
 class Bits:
-    def __init__(self, valid):
+    def __init__(self, valid, **changes):
         self.bits = np.packbits(valid, bitorder="little")
         shown = self.bits.__array_interface__
         self.__array_interface__ = shown | {
             "typestr": "|t1",
             "shape": (len(valid),),
             "descr": None,
+            **changes,
         }
 
 
@@ -401,6 +402,42 @@ def test_masks(make, dtype):
         x if good else None for x, good in zip(expected, valid, strict=True)
     ]
     assert array.null_count == 33
+
+
+@pytest.mark.parametrize("n", [0, 1, 8, 100])
+def test_bits_are_a_column_of_bools(n):
+    data = np.arange(n) % 3 == 1
+    source = Bits(data)
+    array = ad.array(source, copy=False)
+    assert array.schema == ad.schema("bool") and array.to_pylist() == data.tolist()
+    assert n == 0 or array.buffers[1].data_ptr == source.bits.ctypes.data
+    assert n == 0 or ad.array(source, copy=True).buffers[1].data_ptr != source.bits.ctypes.data
+    assert np.asarray(ad.tensor(source)).tolist() == data.tolist()
+    masked = ad.array(np.arange(n), validity=source)
+    assert masked.to_pylist() == [i if good else None for i, good in enumerate(data)]
+    assert ad.array(Masked(source, Bits(~data))).to_pylist() == [
+        None if good else False for good in data.tolist()
+    ]
+    alive = weakref.ref(source.bits)
+    del source
+    assert alive() is not None
+    del array, masked
+    assert alive() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"shape": (4, 5)}, "bits lie in 2 dimensions"),
+        ({"strides": (1,)}, "no strides"),
+        ({"descr": [("", "|b1")]}, "descr"),
+        ({"data": (0, True)}, "no data"),
+        ({"mask": np.ones(19, bool)}, "mask has 19 elements, expected one for each of 20"),
+    ],
+)
+def test_bits_that_are_refused(changes, text):
+    with pytest.raises(ad.ExchangeError, match=text):
+        ad.array(Bits(np.ones(20, bool), **changes))
 
 
 def test_mask_of_another_length():

@@ -99,6 +99,14 @@ def test_anything_that_array_takes(software):
     assert ad.tensor(matrix).shape == (3, 3)
 
 
+def test_sequences_of_every_kind():
+    arrays = [np.arange(2), np.arange(3)]
+    for sequence in (tuple(arrays), iter(arrays), dict(enumerate(arrays)).values()):
+        assert ad.concat(sequence).to_pylist() == [0, 1, 0, 1, 2]
+    assert ad.concat(ad.array_stream(arrays)).to_pylist() == [0, 1, 0, 1, 2]
+    assert ad.concat(pa.table({"a": [1], "b": [2]}).columns).to_pylist() == [1, 2]
+
+
 def test_one_is_returned_itself():
     array = ad.array(np.arange(3))
     assert ad.concat([array]) is array
@@ -113,6 +121,12 @@ def test_one_is_returned_itself():
         ([np.zeros(2, bool), np.zeros(2, "i1")], ad.ExchangeError, "array 1"),
         ([np.zeros((2, 3)), np.zeros((2, 2))], ad.ExchangeError, "array 1"),
         ([object()], TypeError, "speaks none"),
+        ({"a": 1}, TypeError, "not one dict"),
+        ("abc", TypeError, "not one str"),
+        (b"abc", TypeError, "not one bytes"),
+        (np.arange(3), TypeError, r"not one numpy.ndarray; arrowdev.array\(\)"),
+        (pa.chunked_array([[1], [2]]), TypeError, "not one pyarrow.*ChunkedArray"),
+        (pa.table({"a": [1], "b": [2]}), TypeError, "not one pyarrow.*Table"),
     ],
 )
 def test_refused(arrays, error, text):

@@ -281,6 +281,14 @@ def test_bits_become_the_bitmap(typestr):
     assert array.buffers[1].data_ptr == ADDRESS
 
 
+def test_bits_are_a_column_of_bools():
+    array = ad.array(dicts.Showing(NAME, BITS))
+    assert array.schema == ad.schema("bool") and (len(array), array.null_count) == (4, 0)
+    assert array.buffers[1].data_ptr == MASK_ADDRESS
+    assert ad.array(showing(), validity=array).buffers[0].data_ptr == MASK_ADDRESS
+    assert ad.array(showing(), validity=dicts.Showing(NAME, BITS)).null_count is None
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_masks_of_older_versions(version):
     array = ad.array(with_mask({"version": version}, version=version))

@@ -111,6 +111,15 @@ def test_backend_of_the_walk_through_compiles():
     compiler.check(code, *compiler.STRICT)
 
 
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
+def test_protocol_of_the_walk_through_compiles():
+    page = ROOT / "docs/internals/add_a_protocol.md"
+    blocks = re.findall(r"^```c\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    name = "-DAD_STR_foo_memory=AD_STR_mask"  # what the line in strings.def makes
+    include = (compiler.CSRC, compiler.PYTHON_INCLUDE)
+    compiler.check(blocks[-1], name, *compiler.STRICT, include=include)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)

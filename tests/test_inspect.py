@@ -11,7 +11,7 @@ import pytest
 import arrowdev as ad
 import compiler
 from arrowdev import _expression, _inspect
-from arrowdev.testing import software_device
+from arrowdev.testing import ScriptedStream, software_device, step
 
 pa = pytest.importorskip("pyarrow")
 
@@ -88,11 +88,21 @@ def test_stream_is_not_read():
     assert taken == []
 
 
-def test_failing_stream():
-    def fails(stream, _, out):
-        return 5
+def test_a_stream_that_is_handed_over_once():
+    """What a look took away is no refusal of the object's."""
 
-    stream = broken.Stream(broken.set_stream(get_schema=fails))
+    def stream():
+        return ad.array_stream(iter([np.arange(3)]))
+
+    shown = _inspect.examine(stream(), again=stream)["protocols"]
+    assert shown["__arrow_c_stream__"]["schema"]["format"] == "l"
+    assert shown["__arrow_c_device_stream__"]["schema"]["format"] == "l"
+    assert "handed over" in _inspect.examine(stream())["protocols"]["__arrow_c_device_stream__"]
+
+
+def test_failing_stream():
+    error = step.error(5, "arrowdev planned this failure")
+    stream = ScriptedStream([], type="int64", schema_error=error, device=False)
     shown = _inspect.examine(stream)["protocols"]["__arrow_c_stream__"]
     assert shown["schema"] == "error 5: arrowdev planned this failure"
 
@@ -132,6 +142,14 @@ class Cuda:
     def __init__(self, **entries):
         interface = {"shape": (0,), "typestr": "<f4", "data": (0, False), "version": 3}
         self.__cuda_array_interface__ = interface | entries
+
+
+def test_a_mask_is_shown_with_its_fields():
+    masked = Cuda(mask=Cuda(typestr="|t1", stream=7))
+    shown = _inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
+    assert shown["mask"]["typestr"] == "|t1" and shown["mask"]["stream"] == 7
+    assert "    typestr  |t1" in "\n".join(_inspect.report(_inspect.examine(masked)))
+    assert "object object" in str(_inspect.examine(Cuda(mask=object())))
 
 
 @pytest.mark.parametrize(

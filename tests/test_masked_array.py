@@ -129,6 +129,19 @@ def test_rows_masked_in_part():
         assert "filled" in info.value.hint
 
 
+def test_a_mask_that_is_none():
+    class Odd(np.ma.MaskedArray):
+        mask = times = np.zeros(2, "M8[s]")
+
+    source = np.zeros(2).view(Odd)
+    alive = weakref.ref(Odd.times)
+    with pytest.raises(ad.ExchangeError, match="does not fit"):
+        ad.array(source)
+    Odd.mask = Odd.times = None
+    gc.collect()
+    assert alive() is None
+
+
 def test_types_without_equivalent_are_final():
     for dtype in ["M8[D]", "m8[h]", "S3", "O", "g", [("a", "i4"), ("b", "f4")]]:
         source = np.ma.masked_all(3, dtype)

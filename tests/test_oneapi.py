@@ -18,6 +18,7 @@ import null_checks
 import numpy as np
 import peer_oneapi as peer
 import pytest
+import type_checks
 from arrow_samples import SAMPLES
 from peer import Peer
 from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
@@ -676,6 +677,7 @@ _Static_assert(AD_SYCL_USM_UNKNOWN == DPCTL_USM_UNKNOWN, "");
 _Static_assert(AD_SYCL_USM_DEVICE == DPCTL_USM_DEVICE, "");
 _Static_assert(AD_SYCL_USM_SHARED == DPCTL_USM_SHARED, "");
 _Static_assert(AD_SYCL_USM_HOST == DPCTL_USM_HOST, "");
+_Static_assert(AD_SYCL_IS_CPU == cpu, "");
 _Static_assert(AD_SYCL_HAS_USM_DEVICE == usm_device_allocations, "");
 _Static_assert(AD_SYCL_ARG_INT64 == DPCTL_INT64_T, "");
 _Static_assert(AD_SYCL_ARG_POINTER == DPCTL_VOID_PTR, "");
@@ -739,3 +741,8 @@ def test_nulls(check):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_concat(name):
     concat_checks.check_on_device(name, peer.NAME)
+
+
+@pytest.mark.parametrize("check", type_checks.ALL)
+def test_types(check):
+    check(peer.NAME)

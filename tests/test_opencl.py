@@ -25,6 +25,7 @@ import null_checks
 import numpy as np
 import peer_opencl as peer
 import pytest
+import type_checks
 from arrow_samples import SAMPLES
 from peer import Peer
 from peer_opencl import Gate, cl
@@ -649,3 +650,8 @@ def test_nulls(check):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_concat(name):
     concat_checks.check_on_device(name, peer.name())
+
+
+@pytest.mark.parametrize("check", type_checks.ALL)
+def test_types(check):
+    check(peer.name())

@@ -11,6 +11,7 @@ import arrowdev as ad
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 ml_dtypes = Peer("ml_dtypes")
+torch = Peer("torch")
 
 NOWHERE = 0x7FFF00001000
 
@@ -413,6 +414,7 @@ def test_fill(type, value, expected):
         ("uint8", 256, OverflowError),
         ("uint8", -1, OverflowError),
         ("int64", 1 << 63, OverflowError),
+        ("uint64", 1 << 64, OverflowError),
         ("int64", 1.5, TypeError),
         ("uint64", 1.5, TypeError),
         ("int64", "1", TypeError),
@@ -422,8 +424,38 @@ def test_fill(type, value, expected):
     ],
 )
 def test_fill_value_that_does_not_fit(type, value, error):
-    with pytest.raises(error):
+    text = f"does not fit into {type}" if error is OverflowError else f"for {type} must be a"
+    with pytest.raises(error, match=text):
         ad.tensor(column(type), nulls="fill", fill_value=value)
+
+
+def with_null(dtype):
+    column = torch.ones(2, dtype=getattr(torch, dtype))
+    return ad.array(column, validity=np.array([True, False]))
+
+
+@pytest.mark.parametrize("value", [-2.5, 0.1, 1e-40, 3.3895e38, -0.0, float("inf"), 257, 258.9])
+def test_fill_value_is_rounded_as_torch_does(value):
+    for dtype in ("bfloat16", "complex64", "complex128"):
+        expected = torch.tensor([1, value], dtype=getattr(torch, dtype))
+        filled = ad.tensor(with_null(dtype), nulls="fill", fill_value=value)
+        assert filled.into(torch.Tensor).view(torch.uint8).equal(expected.view(torch.uint8))
+    filled = ad.tensor(with_null("bfloat16"), nulls="fill", fill_value=float("nan"))
+    assert filled.into(torch.Tensor).isnan().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "error"),
+    [
+        ("bfloat16", 3.4e38, OverflowError),
+        ("complex64", 1e39j, OverflowError),
+        ("complex64", "1", TypeError),
+        ("float8_e5m2", 1, ValueError),
+    ],
+)
+def test_fill_value_of_other_types_that_does_not_fit(dtype, value, error):
+    with pytest.raises(error, match=dtype):
+        ad.tensor(with_null(dtype), nulls="fill", fill_value=value)
 
 
 def test_fill_bits():

@@ -131,6 +131,11 @@ def test_matrices_that_are_none(columns, given, error, text):
         ad.record_batch(columns(), names=given)
 
 
+def test_strides_of_no_rows_do_not_count():
+    far = ad.Tensor.from_pointer(64, (0, 3), "int64", "cpu", strides=(1, 2**62))
+    assert len(ad.record_batch(far, names=["a", "b", "c"])) == 0
+
+
 def test_elements_that_share_bytes():
     memory = np.zeros(8, "u1")
     packed = ad.Tensor.from_pointer(

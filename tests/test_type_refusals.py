@@ -182,6 +182,19 @@ def test_view_of_another_width(other):
     assert error.reason == "dtype" and "width" in error.hint
 
 
+@pytest.mark.parametrize("wanted", ["float64", "duration[s]", "int32", "string"])
+def test_view_is_hinted_at_where_it_helps(wanted):
+    array = ad.array(np.arange(3, dtype="u8"))
+    error = refused(ad.array, array, wanted)
+    helps = wanted in ("float64", "duration[s]")
+    assert error.reason == "dtype" and ("use .view(type)" in error.hint) is helps
+    if helps:
+        assert array.view(wanted).schema == ad.schema(wanted)
+    else:
+        assert "convert in the producing library" in error.hint
+        assert refused(array.view, wanted).reason == "dtype"
+
+
 @pytest.mark.parametrize("name", ["string", "list", "struct", "dense_union", "bool", "null"])
 def test_view_of_what_has_no_width(name):
     assert refused(ad.array(SAMPLES[name]).view, "int64").reason == "dtype"
@@ -205,6 +218,50 @@ def test_dictionaries(index):
     lists = pa.FixedSizeListArray.from_arrays(numbers[:2], 2)
     assert refused(ad.tensor, lists).reason == "dtype"
     assert refused(ad.tensor, pa.record_batch({"a": numbers})).reason == "dtype"
+
+
+# --- elements that Arrow has not ---------------------------------------------------------------
+
+ELEMENTS = {
+    "text": np.array(["a", "bc"]),
+    "bytes": np.array([b"a", b"bc"]),
+    "objects": np.array([1, None], object),
+    "long double": np.ones(2, "g"),
+    "complex of them": np.ones(2, "G"),
+    "days": np.array([1, 2], "M8[D]"),
+    "picoseconds": np.array([1, 2], "m8[ps]"),
+    "several": np.zeros(2, "i4,f8"),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements_are_refused_with_a_hint_that_helps(name):
+    x = ELEMENTS[name]
+    for convert in (ad.array, ad.tensor):
+        error = refused(convert, x)
+        assert error.reason == "dtype"
+    hint = error.hint.replace('x["name"]', '["f1"]')
+    ways = re.findall(r'(?:pyarrow\.array|\.astype|\.view|\["f1"\]\.copy)\([^)]*\)', hint)
+    assert ways
+    for way in set(ways) - {".view()"}:  # that one is of whatever type fits
+        way = way if way.startswith("pyarrow") else f"x{way}"
+        assert len(ad.array(eval(way, {"x": x, "pyarrow": pa}))) == 2
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [(np.arange(6).reshape(2, 3).T, "strides"), (np.arange(4, dtype=">i4"), "byteorder")],
+    ids=["strides", "byteorder"],
+)
+def test_copies_that_are_ruled_out(x, reason):
+    error = refused(ad.array, x, copy=False)
+    assert error.reason == reason and error.hint
+    assert ad.array(x).to_pylist() == x.tolist()
+    if reason == "byteorder":
+        way = re.search(r"\.astype\(.*\)", error.hint)[0].partition(" for ")[0]
+        assert ad.array(eval(f"x{way}"), copy=False).to_pylist() == x.tolist()
+    else:
+        assert "copy=None" in error.hint
 
 
 # --- nothing leaked -----------------------------------------------------------------------------

@@ -5,10 +5,12 @@ import contextlib
 import json
 
 import pytest
+import type_checks
 from dlpack_ctypes import Producer
 from peer import Peer
 
 import arrowdev as ad
+from arrowdev.testing import software_device
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
@@ -216,8 +218,27 @@ def test_permutation_and_names(axes, names):
     assert tensor.shape == column.to_numpy_ndarray().shape
     assert np.asarray(tensor).tolist() == column.to_numpy_ndarray().tolist()
     assert pa.array(ad.array(column)).type == type  # names come back, too
+    assert ad.array(column).to_pylist() == np.asarray(tensor).tolist()
+    assert ad.array(column)[1] == np.asarray(tensor)[1].tolist()
     back = pa.array(ad.array(tensor, copy=False))
     assert back.to_numpy_ndarray().tolist() == column.to_numpy_ndarray().tolist()
+
+
+def test_rows_of_bools_through_pyarrow():
+    data = np.resize(FLAGS, (3, 2, 5))
+    for source in (data, torch.from_numpy(data), data.transpose(0, 2, 1)):
+        expected = np.asarray(source)
+        column = pa.array(ad.array(source, copy=False))
+        assert column.type.value_type == pa.bool8()
+        back = ad.tensor(column, copy=False)
+        assert back.dtype == "bool" and np.asarray(back).tolist() == expected.tolist()
+        assert is_at(back, data) and ad.array(column).to_pylist() == expected.tolist()
+    bits_ = pa.array(data.reshape(3, 10).tolist(), pa.list_(pa.bool_(), 10))
+    type = pa.fixed_shape_tensor(pa.bool_(), [2, 5])
+    for source in (bits_, pa.ExtensionArray.from_storage(type, bits_)):
+        shape = (3, 2, 5) if source is not bits_ else (3, 10)
+        assert np.asarray(ad.tensor(source)).tolist() == data.reshape(shape).tolist()
+        assert refused(ad.tensor, source, copy=False).reason == "copy"
 
 
 def test_channels_last():
@@ -415,6 +436,7 @@ def test_lanes_and_unknown_types(code, bits_, lanes, format):
     batch = pa.record_batch(ad.record_batch({"x": array}))
     back = ad.tensor(ad.record_batch(batch)["x"], copy=False)
     assert back.dtype == ad.tensor(source).dtype and is_at(back, memory)
+    assert ad.array(over(memory, back.dtype, (4,))).schema == array.schema  # by its name
 
 
 # --- lists of one length --------------------------------------------------------------------
@@ -533,3 +555,16 @@ def test_ordinal_of_pinned_and_managed_memory(name, code):
     assert array.device == ad.device(name)
     assert tensor.__dlpack_device__() == array.__dlpack_device__() == (code, 0)
     assert is_at(ad.tensor(array, copy=False), memory)
+    # for consumers that know CUDA alone
+    as_cuda = ad.array(array, device=f"cuda:{name[-1]}", copy=False)
+    assert ad.tensor(as_cuda).__dlpack_device__() == (2, int(name[-1]))
+    assert as_cuda.buffers[1].data_ptr == memory.ctypes.data
+    elsewhere = f"cuda:{int(name[-1]) + 1}"
+    assert refused(ad.array, array, device=elsewhere, copy=False).reason == "copy"
+
+
+@pytest.mark.parametrize("check", type_checks.ALL)
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_on_a_device(device, check):
+    with software_device(timeout=20):
+        check(device)

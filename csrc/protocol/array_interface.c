@@ -33,7 +33,9 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     out->is_array = false;
     result = make_tensor(state, object, request, &in, &out->tensor);
     if (result == AD_IMPORT_DONE) {
-        result = ad_finish_elements(state, request, &in.element, out);
+        result = in.is_bits
+                     ? ad_interface_take_bits(state, &in, out)
+                     : ad_finish_elements(state, request, &in.element, out);
     }
     if (result == AD_IMPORT_DONE) {
         result = ad_interface_add_mask(state, request, &rules, &in,

@@ -180,11 +180,14 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     }
     out->is_array = false;
     result = make_tensor(state, object, request, &in, &out->tensor);
+    if (result == AD_IMPORT_DONE && in.is_bits) {
+        result = ad_interface_take_bits(state, &in, out);
+    } else if (result == AD_IMPORT_DONE && in.mask == NULL) {
+        result = ad_finish_tensor(state, request, &out->tensor);
+    }
     if (result == AD_IMPORT_DONE) {
-        result = in.mask == NULL
-                     ? ad_finish_tensor(state, request, &out->tensor)
-                     : ad_interface_add_mask(state, request, &rules, &in,
-                                             make_tensor, out);
+        result = ad_interface_add_mask(state, request, &rules, &in,
+                                       make_tensor, out);
     }
     ad_interface_clear(&in);
     return result;

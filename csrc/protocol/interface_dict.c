@@ -190,7 +190,8 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
 {
     if (!is_plain_descr(descr)) {
         ad_raise_exchange(state, "dtype",
-                          "pass one field, or a .view() of a number type",
+                          "pass one field, x[\"name\"].copy(), or a .view() "
+                          "of a number type",
                           "%s: descr describes structured elements, expected "
                           "[('', typestr)]",
                           origin);
@@ -246,13 +247,13 @@ read_bits(ad_state *state, ad_interface *in)
 }
 
 static int
-read_dtype(ad_state *state, ad_interface *in, bool is_mask)
+read_dtype(ad_state *state, ad_interface *in, bool may_be_bits)
 {
     PyObject *typestr, *descr;
     if (get_field(state, in, AD_STR_typestr, &typestr) < 0) {
         return -1;
     }
-    if (is_mask && is_bit_field(typestr)) {
+    if (may_be_bits && is_bit_field(typestr)) {
         Py_DECREF(typestr);
         return read_bits(state, in);
     }
@@ -530,7 +531,7 @@ read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
         return result;
     }
     ad_error err;
-    if (read_dtype(state, in, rules->is_mask) < 0) {
+    if (read_dtype(state, in, rules->has_mask) < 0) {
         return AD_IMPORT_FAILED;
     }
     if (!rules->is_host &&

@@ -26,9 +26,10 @@ typedef struct ad_interface_rules {
     /* Host memory: elements can be looked at, so that those in the other byte
      * order and times with NaT are read. */
     bool is_host;
-    /* A field `mask` is read, see ad_interface_add_mask. */
+    /* A field `mask` is read, see ad_interface_add_mask, and so are elements
+     * that are bits, as those of a mask may be. */
     bool has_mask;
-    /* The dict is that of a mask: its elements may be bits. */
+    /* The dict is that of a mask, which has none itself. */
     bool is_mask;
     /* Device memory alone: the type that is meant where nobody says it, which
      * types are taken, and what those are called in messages. */
@@ -44,7 +45,7 @@ typedef struct ad_interface {
     int64_t version;
     ad_element element;
     ad_tensor_claim claim; /* all but the device; points at dims */
-    bool is_bits;          /* of a mask: what is claimed are the bytes ... */
+    bool is_bits;          /* what is claimed are the bytes ... */
     int64_t n_bits;        /* ... of so many */
     PyObject *mask;        /* strong, or NULL */
     int64_t dims[2 * AD_MAX_NDIM];
@@ -93,7 +94,13 @@ ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
                                              const ad_interface_rules *rules,
                                              ad_device *out);
 
-/* --- masks (interface_mask.c) -------------------------------------------- */
+/* --- bits and masks (interface_mask.c) ------------------------------------ */
+
+/* Where the dict says that its elements are bits, *out becomes a column of
+ * bools over the bytes that were claimed. On failure *out is cleared. */
+ad_import_result ad_interface_take_bits(ad_state *state,
+                                        const ad_interface *in,
+                                        ad_imported *out);
 
 /* The tensor of a dict that has been read, with its sync. */
 typedef ad_import_result (*ad_interface_tensor_fn)(ad_state *state,

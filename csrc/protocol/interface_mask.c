@@ -1,4 +1,4 @@
-/* Masks in an interface's dict: an object with the same interface, of one bool
+/* Bits, and masks in an interface's dict: an object with the same interface, of one bool
  * per element ('|b1', or uint8) or of bits ('|t1'), true where valid. It has a
  * pointer and, on a device, a stream of its own.
  *
@@ -30,14 +30,23 @@ fail_no_interface(ad_state *state, const char *origin,
     return AD_IMPORT_FAILED;
 }
 
+/* Of one dimension. */
+static int64_t
+length_of(const ad_interface *in)
+{
+    return in->is_bits ? in->n_bits : in->dims[0];
+}
+
 static ad_import_result
 check(ad_state *state, const ad_interface *data, const ad_interface *mask)
 {
     ad_dl_dtype dtype = mask->claim.dtype;
-    int64_t n = mask->is_bits ? mask->n_bits : mask->dims[0];
+    int64_t n = length_of(mask);
     char name[AD_DTYPE_NAME_SIZE];
     if (data->claim.ndim != 1 || mask->claim.ndim != 1) {
-        ad_raise_exchange(state, "nulls", HINT,
+        ad_raise_exchange(state, "nulls",
+                          "pass the data without the mask, and as validity= "
+                          "one flag per row (true where valid)",
                           "%s: the mask has %d dimensions and the data have "
                           "%d, expected one: Arrow has a validity bit per row",
                           data->origin, (int)mask->claim.ndim,
@@ -52,12 +61,12 @@ check(ad_state *state, const ad_interface *data, const ad_interface *mask)
                           data->origin, ad_dtype_format(dtype, name));
         return AD_IMPORT_FAILED;
     }
-    if (n != data->dims[0]) {
+    if (n != length_of(data)) {
         ad_raise_exchange(state, "malformed", HINT,
                           "%s: the mask has %lld elements, expected one for "
                           "each of %lld",
                           data->origin, (long long)n,
-                          (long long)data->dims[0]);
+                          (long long)length_of(data));
         return AD_IMPORT_FAILED;
     }
     return AD_IMPORT_DONE;
@@ -149,6 +158,29 @@ import_mask(ad_state *state, const ad_request *request,
     }
     ad_interface_clear(&in);
     return result;
+}
+
+ad_import_result
+ad_interface_take_bits(ad_state *state, const ad_interface *in,
+                       ad_imported *out)
+{
+    ad_tensor *tensor = &out->tensor.tensor;
+    const void *buffers[] = {NULL, tensor->data};
+    const ad_array_spec spec = {
+        .schema = ad_schema_primitive("b"),
+        .device = tensor->device,
+        .length = in->n_bits,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = tensor->owner,
+        .sync = tensor->sync,
+        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
+    };
+    ad_error err;
+    ad_status status = ad_array_build(&spec, &out->array, &err);
+    out->is_array = status == AD_OK;
+    ad_tensor_clear(tensor); /* may run Python code: raise afterwards */
+    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }
 
 ad_import_result

@@ -72,21 +72,6 @@ ad_interface_show(PyObject *self, const ad_interface_rules *rules,
 }
 
 static PyObject *
-int_tuple(int32_t n, const int64_t *values, int64_t factor)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (int32_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *item = PyLong_FromLongLong(values[i] * factor);
-        if (item == NULL) {
-            Py_CLEAR(tuple);
-        } else {
-            PyTuple_SET_ITEM(tuple, i, item);
-        }
-    }
-    return tuple;
-}
-
-static PyObject *
 show_typestr(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
     const ad_dtype_info *row = ad_dtype_find(tensor->dtype);
@@ -110,8 +95,8 @@ show_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
         return Py_NewRef(Py_None);
     }
     int64_t itemsize = ad_dtype_bits(tensor->dtype) / 8;
-    return int_tuple(tensor->ndim, tensor->strides,
-                     rules->counts_elements ? 1 : itemsize);
+    return ad_int_tuple(tensor->strides, tensor->ndim,
+                        rules->counts_elements ? 1 : itemsize);
 }
 
 /* Where a tensor without elements lies, for those who ask. */
@@ -161,7 +146,7 @@ ad_interface_build(ad_state *state, const ad_tensor *tensor,
     }
     if (set_field(dict, AD_STR(state, typestr), typestr) < 0 ||
         set_field(dict, AD_STR(state, shape),
-                  int_tuple(tensor->ndim, tensor->shape, 1)) < 0 ||
+                  ad_int_tuple(tensor->shape, tensor->ndim, 1)) < 0 ||
         set_field(dict, AD_STR(state, strides), show_strides(tensor, rules)) <
             0 ||
         set_field(dict, AD_STR(state, data), show_data(tensor, rules)) < 0 ||

@@ -240,7 +240,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     }
     ad_status status =
         add_validity(&mask.tensor.tensor, request->copy, out, &err);
-    ad_tensor_clear(&mask.tensor.tensor);
+    ad_imported_clear(&mask);
     if (status == AD_OK) {
         return AD_IMPORT_DONE;
     }

@@ -5,6 +5,7 @@
 #include "core/concat.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
+#include "python/stream_object.h"
 
 /* What is put together: Arrays, and what core sees of them (borrowed). */
 typedef struct parts {
@@ -33,14 +34,45 @@ check_schema(const parts *self, size_t i, ad_error *err)
         err);
 }
 
+/* An array, a table, a dict or a text can be iterated, too: over scalars,
+ * columns, keys or characters, which was never meant. -1 with an exception. */
+static int
+is_of_arrays(ad_state *state, PyObject *object)
+{
+    uint32_t offers;
+    if (PyList_CheckExact(object) || ad_is_array_stream(state, object)) {
+        return 1;
+    }
+    if (PyUnicode_Check(object) || PyDict_Check(object)) {
+        return 0;
+    }
+    return ad_offers(state, object, &offers) < 0 ? -1 : offers == 0;
+}
+
+/* What is to be joined as a tuple, or NULL with an exception. */
+static PyObject *
+read_items(ad_state *state, PyObject *object)
+{
+    int found = is_of_arrays(state, object);
+    if (found == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "concat() takes a sequence of arrays, not one %.200s; "
+                     "arrowdev.array() joins the chunks of a stream or table",
+                     Py_TYPE(object)->tp_name);
+    }
+    return found == 1
+               ? ad_as_tuple(object,
+                             "concat() takes a sequence of arrays, not one")
+               : NULL;
+}
+
 /* -1 with an exception; to be cleared in any case. */
 static int
 read_parts(ad_state *state, PyObject *sequence, parts *out)
 {
     ad_error err;
     *out = (parts){0};
-    PyObject *items =
-        ad_as_tuple(sequence, "concat() takes a sequence of arrays, not one");
+    PyObject *items = read_items(state, sequence);
     if (items == NULL) {
         return -1;
     }

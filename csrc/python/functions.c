@@ -1,6 +1,7 @@
 /* The module's functions: the table, and those that are short. */
 #include "python/functions.h"
 
+#include "core/extension.h"
 #include "python/async_types.h"
 #include "python/device_methods.h"
 #include "python/importing.h"
@@ -49,6 +50,53 @@ function_schema(PyObject *module, PyObject *value)
         return NULL;
     }
     return ad_schema_object_new(state, schema);
+}
+
+/* Logical extents, and how far apart they lie in a row as it is stored. */
+static PyObject *
+describe_rows(const ad_extension *tensor)
+{
+    int64_t physical[AD_MAX_NDIM], shape[AD_MAX_NDIM], strides[AD_MAX_NDIM];
+    int64_t stride = 1;
+    for (int32_t i = tensor->ndim; i-- > 0;) {
+        physical[i] = stride;
+        stride *= tensor->shape[i];
+    }
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        shape[i] = tensor->shape[tensor->permutation[i]];
+        strides[i] = physical[tensor->permutation[i]];
+    }
+    return Py_BuildValue("sNN", NULL, ad_int_tuple(shape, tensor->ndim, 1),
+                         ad_int_tuple(strides, tensor->ndim, 1));
+}
+
+static PyObject *
+function_extension(PyObject *module, PyObject *value)
+{
+    ad_state *state = ad_state_of_module(module);
+    char name[AD_DTYPE_NAME_SIZE];
+    ad_extension extension;
+    ad_schema schema;
+    ad_error err;
+    if (ad_parse_schema(state, value, &schema) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_extension_read(schema.node, &extension, &err);
+    ad_schema_unref(schema);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    switch (extension.kind) {
+        case AD_EXTENSION_BOOL8:
+            return Py_BuildValue("sOO", "bool", Py_None, Py_None);
+        case AD_EXTENSION_DLPACK:
+            return Py_BuildValue("sOO", ad_dtype_format(extension.dtype, name),
+                                 Py_None, Py_None);
+        case AD_EXTENSION_FIXED_SHAPE_TENSOR:
+            return describe_rows(&extension);
+        default:
+            return Py_BuildValue("OOO", Py_None, Py_None, Py_None);
+    }
 }
 
 static const ad_signature validate_signature = {
@@ -319,6 +367,10 @@ PyMethodDef ad_module_functions[] = {
      "A Schema from a format string, a name such as \"timestamp[us, UTC]\", "
      "or\nany object with __arrow_c_schema__.\n\n"
      "Raises TypeError, ValueError for unknown names, InvalidArrowError."},
+    {"_extension", function_extension, METH_O,
+     "(type of the elements, shape of a row, strides of a row) as an extension "
+     "type\nsays it; each None where it does not. For to_pylist().\n\n"
+     "Raises InvalidArrowError where the metadata make no sense."},
     {"device", ad_function_device, METH_O,
      "device(spec, /)\n--\n\n"
      "A Device from \"cuda:0\", \"cpu\", (type, id), or a Device."},

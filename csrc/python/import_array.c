@@ -124,6 +124,16 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
     return AD_OK;
 }
 
+/* Would .view(wanted) do? */
+static bool
+is_viewable(const struct ArrowSchema *node, const struct ArrowSchema *wanted)
+{
+    ad_type from, to;
+    return ad_type_parse(node->format, &from, NULL) == AD_OK &&
+           ad_type_parse(wanted->format, &to, NULL) == AD_OK &&
+           ad_type_same_width(&from, &to) && wanted->dictionary == NULL;
+}
+
 static ad_status
 fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
              ad_error *err)
@@ -152,8 +162,10 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
                 ad_text_string(&from));
     } else {
         ad_fail(err, status, "dtype",
-                "leave the type out and use .view(type) for the same bytes, "
-                "or convert in the producing library",
+                is_viewable(array->schema.node, wanted.node)
+                    ? "leave the type out and use .view(type) for the same "
+                      "bytes, or convert in the producing library"
+                    : "convert in the producing library",
                 "the data are %s, not %s", ad_text_string(&from),
                 ad_text_string(&to));
     }

@@ -1,7 +1,6 @@
-/* Owners that hold Python things. Together they are the only place that takes
- * the GIL to release something: they check for finalization, preserve a
- * pending exception, and leak on purpose rather than call into an interpreter
- * that is gone.
+/* Owners that hold Python things. Like every release that takes the GIL (see
+ * ad_py_enter) they check for finalization, preserve a pending exception, and
+ * leak on purpose rather than call into an interpreter that is gone.
  */
 #ifndef AD_PYTHON_PY_OWNER_H
 #define AD_PYTHON_PY_OWNER_H

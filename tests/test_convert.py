@@ -1,0 +1,208 @@
+"""convert() and .into(): other libraries' classes over the same memory."""
+
+import builtins
+import weakref
+
+import pytest
+from dlpack_ctypes import Producer
+from lifetimes import is_gone
+from peer import Peer
+from places import pointer
+
+import arrowdev as ad
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+arro3 = Peer("arro3.core")
+jax = Peer("jax")
+nanoarrow = Peer("nanoarrow")
+pd = Peer("pandas", "3.0")  # the first with an Arrow interface on Series
+pl = Peer("polars")
+torch = Peer("torch")
+tvm_ffi = Peer("tvm_ffi")
+
+
+# Class: address of the first value; None where the library decides whether to copy.
+COLUMNS = {
+    "builtins.memoryview": lambda x: np.asarray(x).ctypes.data,
+    "np.ndarray": lambda x: x.ctypes.data,
+    "torch.Tensor": lambda x: x.data_ptr(),
+    "jax.Array": lambda x: x.unsafe_buffer_pointer(),
+    "tvm_ffi.Tensor": lambda x: np.from_dlpack(x).ctypes.data,
+    "pa.Array": lambda x: x.buffers()[1].address + x.offset * 4,
+    "pa.FloatArray": lambda x: x.buffers()[1].address + x.offset * 4,
+    "pa.ChunkedArray": lambda x: x.chunk(0).buffers()[1].address,
+    "nanoarrow.Array": lambda x: np.asarray(x.buffers[1]).ctypes.data,
+    "arro3.Array": lambda x: ad.array(x).buffers[1].data_ptr,
+    "pl.Series": None,
+    "pd.Series": lambda x: x.to_numpy().ctypes.data,
+    "ad.Tensor": pointer,
+    "ad.Array": pointer,
+}
+
+BATCHES = {
+    "pa.RecordBatch": lambda x: x.column(0).buffers()[1].address,
+    "pa.Table": lambda x: x.column(0).chunk(0).buffers()[1].address,
+    "arro3.RecordBatch": lambda x: ad.record_batch(x).children[0].buffers[1].data_ptr,
+    "pl.DataFrame": None,
+    "pd.DataFrame": None,
+}
+
+
+def values(found):
+    if isinstance(found, (ad.Tensor, memoryview)):
+        return np.asarray(found).tolist()
+    for name in ("to_pylist", "to_list", "tolist"):
+        if hasattr(found, name):
+            return getattr(found, name)()
+    return np.from_dlpack(found).tolist()
+
+
+def aligned(n=4):
+    """jax copies what does not lie at a multiple of 64."""
+    raw = np.zeros(n + 16, "f4")
+    start = -raw.ctypes.data % 64 // 4
+    data = raw[start : start + n]
+    data[:] = np.arange(n) / 2
+    return data
+
+
+def the_class(name):
+    library, _, cls = name.partition(".")
+    return getattr(globals().get(library, builtins), cls)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("copy", [None, False, True])
+@pytest.mark.parametrize("source", [ad.array, ad.tensor, pa.array, np.asarray])
+def test_convert_a_column(name, copy, source):
+    cls, where = the_class(name), COLUMNS[name]
+    data = aligned()
+    given = source(data)
+    ways = [lambda: ad.convert(given, cls, copy=copy)]
+    if source in (ad.array, ad.tensor):
+        ways.append(lambda: given.into(cls, copy=copy))
+    for way in ways:
+        if where is None and copy is False:
+            with pytest.raises(
+                ad.ExchangeError, match="decides by itself whether to copy"
+            ) as info:
+                way()
+            assert info.value.reason == "copy" and info.value.hint
+            continue
+        found = way()
+        assert isinstance(found, cls)
+        assert values(found) == [0, 0.5, 1, 1.5]
+        if where is not None:
+            assert (where(found) == data.ctypes.data) is (copy is not True)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("copy", [None, False, True])
+def test_convert_a_batch(name, copy):
+    cls, where = the_class(name), BATCHES[name]
+    data = aligned()
+    batch = ad.record_batch({"a": data})
+    if where is None and copy is False:
+        with pytest.raises(ad.ExchangeError) as info:
+            batch.into(cls, copy=copy)
+        assert info.value.reason == "copy"
+        return
+    found = batch.into(cls, copy=copy)
+    assert isinstance(found, cls)
+    assert pa.table(found if hasattr(found, "__arrow_c_stream__") else batch).to_pydict() == {
+        "a": [0, 0.5, 1, 1.5]
+    }
+    if where is not None:
+        assert (where(found) == data.ctypes.data) is (copy is not True)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_converted_memory_stays(name):
+    cls = the_class(name)
+
+    class Owned(np.ndarray):
+        pass
+
+    owner = aligned().view(Owned)
+    alive = weakref.ref(owner)
+    found = ad.convert(owner, cls)
+    del owner
+    assert values(found) == [0, 0.5, 1, 1.5]
+    del found
+    assert is_gone(alive)
+
+
+@pytest.mark.parametrize(
+    "name", ["pa.Array", "pa.ChunkedArray", "nanoarrow.Array", "pl.Series", "pd.Series"]
+)
+def test_convert_with_nulls(name):
+    cls = the_class(name)
+    found = ad.array(pa.array([1, None, 3])).into(cls)
+    assert [value if value == value else None for value in values(ad.array(found))] == [1, None, 3]
+
+
+@pytest.mark.parametrize(
+    "name", ["np.ndarray", "torch.Tensor", "jax.Array", "tvm_ffi.Tensor", "builtins.memoryview"]
+)
+def test_convert_refuses_nulls(name):
+    cls = the_class(name)
+    with pytest.raises(ad.ExchangeError, match="nulls") as info:
+        ad.array(pa.array([1, None, 3])).into(cls)
+    assert info.value.reason == "nulls"
+
+
+@pytest.mark.parametrize(
+    ("cls", "text"),
+    [
+        (int, "how to make a builtins.int"),
+        (ad.Buffer, "how to make a arrowdev.Buffer"),
+        (np.ma.MaskedArray, "numpy.ndarray, not a numpy.ma.MaskedArray"),
+        (pa.Int8Array, "FloatArray, not a pyarrow.lib.Int8Array"),
+        (5, "must be a class such as torch.Tensor, not int"),
+        ("torch.Tensor", "not str"),
+        (np, "not module"),
+    ],
+)
+def test_convert_to_something_else(cls, text):
+    with pytest.raises(TypeError, match=text):
+        ad.array(aligned()).into(cls)
+    with pytest.raises(TypeError, match=text):
+        ad.convert(aligned(), cls)
+
+
+def test_convert_copies_once():
+    producer = Producer()
+    copied = ad.convert(producer, np.ndarray, copy=True)
+    assert copied.ctypes.data != producer.managed.data
+    assert producer.deleted == 1
+
+
+def test_negative_strides_into_torch():
+    data = np.arange(3.0)[::-1]
+    assert ad.convert(data, torch.Tensor).tolist() == [2.0, 1.0, 0.0]
+    with pytest.raises(ad.ExchangeError, match="negative stride"):
+        ad.convert(data, torch.Tensor, copy=False)
+
+
+def test_jax_may_not_copy_unseen():
+    shifted = np.arange(1001, dtype="float32")[1:]
+    if shifted.ctypes.data % 64 == 0:
+        shifted = shifted[1:]
+    assert ad.convert(shifted, jax.Array).tolist() == shifted.tolist()
+    with pytest.raises(ad.ExchangeError, match="jax copied"):
+        ad.convert(shifted, jax.Array, copy=False)
+
+
+def test_strided_memory_into_jax():
+    data = np.arange(10, dtype="f4")
+    for part in (data[::2], data[::-1], data.reshape(2, 5)[:, 1:3]):
+        assert ad.convert(part, jax.Array).tolist() == part.tolist()
+        with pytest.raises(ad.ExchangeError, match="strided"):
+            ad.convert(part, jax.Array, copy=False)
+
+
+def test_types_that_numpy_has_not():
+    halves = ad.tensor(torch.zeros(2, dtype=torch.bfloat16))
+    with pytest.raises(ad.ExchangeError, match="no equivalent of bfloat16"):
+        halves.into(np.ndarray)
