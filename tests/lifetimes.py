@@ -4,6 +4,8 @@ import gc
 
 import pytest
 
+import arrowdev as ad
+
 
 def is_gone(reference):
     """The object of a weak reference; cycles are collected where that is not clear."""
@@ -17,3 +19,12 @@ def skip_if_sanitized():
     with open("/proc/self/maps", encoding="utf-8") as file:
         if "libasan" in file.read():
             pytest.skip("not measured under a sanitizer")
+
+
+def settled(device):
+    """live(), once what was released or parked is gone and nothing is pending."""
+    gc.collect()
+    for index in range(device.n_devices):
+        ad.device(f"ext_dev:{index}").synchronize()
+    device.synchronize(timeout=20)
+    return device.live()

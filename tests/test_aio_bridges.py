@@ -11,19 +11,11 @@ import time
 import async_peer
 import numpy as np
 import pytest
+from aio_samples import LIMIT, numbers, run
+from interrupts import interrupt
 
 import arrowdev as ad
 from arrowdev import aio
-
-LIMIT = 60
-
-
-def run(main):
-    return asyncio.run(asyncio.wait_for(main, LIMIT))
-
-
-def numbers(arrays):
-    return [array.to_pylist()[0] for array in arrays]
 
 
 def ints(n):
@@ -293,6 +285,16 @@ class TestAsyncToPull:
         with pytest.raises(ad.ExchangeError, match="ended before its schema came"):
             stream.to_stream()
 
+    def test_closed_while_the_schema_is_waited_for(self):
+        stream, _handler = aio.consumer()
+        timer = threading.Timer(0.2, lambda: asyncio.run(stream.aclose()))
+        timer.start()
+        with pytest.raises(ad.ExchangeError, match="closed while its schema was waited for"):
+            stream.to_stream()
+        timer.join()
+        with pytest.raises(ad.ExchangeError, match="is closed"):
+            stream.to_stream()
+
     def test_metadata_is_not_lost_unseen(self):
         metadata = b"\1\0\0\0\1\0\0\0k\1\0\0\0v"
         producer = async_peer.Producer(3, metadata=metadata)
@@ -308,23 +310,15 @@ class TestAsyncToPull:
 
 class TestInterrupts:
     @pytest.mark.parametrize("what", ["next", "read_all", "schema"])
-    def test_ctrl_c(self, what):
+    def test_a_signal_ends_the_wait(self, what):
         producer = async_peer.Producer(-1, delay_us=LIMIT * 10_000)
         stream, handler = aio.consumer()
         pull = None
         if what != "schema":
             producer.__arrowdev_async_device_stream__(handler)
             pull = stream.to_stream()
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            if what == "schema":
-                stream.to_stream()
-            elif what == "next":
-                next(pull)
-            else:
-                pull.read_all()
-        timer.join()
+        wait = {"next": lambda: next(pull), "read_all": lambda: pull.read_all()}
+        interrupt(wait.get(what, stream.to_stream))
         if pull is not None:
             pull.close()
             stream.cancel()

@@ -2,6 +2,7 @@
 is kept until it is done."""
 
 import contextlib
+import errno
 import gc
 import signal
 import subprocess
@@ -65,6 +66,10 @@ WAITS = {
     ),
     "nulls": lambda array: array.count_nulls(),
     "device": lambda array: ad.device(HERE).synchronize(),
+    # Here the GIL was given up further out.
+    "stream to host": lambda array: next(ad.array_stream([array]).to("cpu", prefetch=0)),
+    "prefetched": lambda array: next(ad.array_stream([array, array]).to("cpu", prefetch=1)),
+    "read_all": lambda array: ad.array_stream([array]).to("cpu").rechunk(2).read_all(),
 }
 
 
@@ -245,6 +250,42 @@ def test_control_c_ends_the_program(wait):
     _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_stream_that_was_interrupted_has_lost_a_batch(device):
+    with pending(device) as array:
+        stream = ad.array_stream([array, array]).to("cpu")
+        interrupt(partial(next, stream))
+        with pytest.raises(ad.ExchangeError, match="a signal ended a wait of this stream") as info:
+            next(stream)
+        assert info.value.code == errno.EINTR
+
+
+def test_a_consumer_that_has_only_an_errno(device):
+    """What the handler raised is raised behind the consumer's own error."""
+    reader = Peer("pyarrow").RecordBatchReader
+
+    def read(array):
+        stream = ad.array_stream([ad.record_batch({"a": array})]).to("cpu")
+        try:
+            reader.from_stream(stream).read_next_batch()
+        finally:
+            for _ in range(1000):  # the interpreter looks now and then
+                pass
+
+    with pending(device) as array:
+        interrupt(partial(read, array))
+
+
+@pytest.mark.parametrize("timeout", [None, 50])
+def test_waits_of_the_software_device(device, timeout):
+    queue = device.queue()
+    with queue.held():
+        event = queue.record()
+        for wait in (queue.synchronize, event.synchronize, device.synchronize):
+            interrupt(partial(wait, timeout=timeout))
+        with pytest.raises(ad.DeviceError, match="TIMEOUT"):
+            queue.synchronize(timeout=0.12)
 
 
 class TestOpenCL:

@@ -6,6 +6,7 @@
 
 #include "core/array_stream_internal.h"
 #include "core/batch_shape.h"
+#include "core/blocking.h"
 
 /* --- failures --------------------------------------------------------------- */
 
@@ -89,7 +90,17 @@ static int
 not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     out->array.release = NULL;
-    return self->condition == AD_STREAM_FAILED ? self->code : 0;
+    if (self->condition != AD_STREAM_FAILED) {
+        return 0;
+    }
+    if (self->error.status == AD_ERR_INTERRUPTED) { /* that was raised once */
+        (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "stream",
+                      "make another one",
+                      "a signal ended a wait of this stream before, so that "
+                      "a batch is lost");
+        self->error.code = self->code;
+    }
+    return self->code;
 }
 
 int
@@ -228,6 +239,9 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     }
     out->array.release = NULL;
     int code = source_next(self, &array, &is_end);
+    if (code != 0 && self->error.status == AD_ERR_INTERRUPTED) {
+        ad_blocking_pass_on(); /* whoever reads the struct sees the errno only */
+    }
     if (code != 0 || is_end) {
         return code;
     }
@@ -519,6 +533,42 @@ hand_error(const ad_array_stream *self, ad_error *err)
     return self->error.status;
 }
 
+static ad_status
+import_batch(ad_array_stream *self, struct ArrowDeviceArray *batch,
+             ad_array *out, ad_error *err)
+{
+    if (ad_array_import_checked(self->schema, batch, out, &self->error) !=
+        AD_OK) {
+        (void)ad_array_stream_drop_batch(self, batch);
+        return hand_error(self, err);
+    }
+    return AD_OK;
+}
+
+/* A batch of host memory is pulled to where it stays. Copying a struct that was
+ * written a moment ago, by narrower stores, makes the processor wait for them,
+ * longer than all the rest of an import takes. */
+static ad_status
+next_on_host(ad_array_stream *self, ad_array *out, bool *is_end, ad_error *err)
+{
+    struct ArrowDeviceArray *slot = ad_array_slot_new(err);
+    if (slot == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    int code = self->pull(self, slot);
+    if (code == 0 && slot->array.release != NULL && slot->sync_event == NULL) {
+        ad_array_slot_import(slot, self->schema, out);
+        return AD_OK;
+    }
+    struct ArrowDeviceArray batch = *slot;
+    ad_array_slot_free(slot);
+    if (code != 0) {
+        return hand_error(self, err);
+    }
+    *is_end = batch.array.release == NULL;
+    return *is_end ? AD_OK : import_batch(self, &batch, out, err);
+}
+
 ad_status
 ad_array_stream_next(ad_array_stream *self, ad_array *out, bool *is_end,
                      ad_error *err)
@@ -529,19 +579,14 @@ ad_array_stream_next(ad_array_stream *self, ad_array *out, bool *is_end,
         return source_next(self, out, is_end) == 0 ? AD_OK
                                                    : hand_error(self, err);
     }
+    if (self->device_type == ARROW_DEVICE_CPU) {
+        return next_on_host(self, out, is_end, err);
+    }
     if (self->pull(self, &batch) != 0) {
         return hand_error(self, err);
     }
     *is_end = batch.array.release == NULL;
-    if (*is_end) {
-        return AD_OK;
-    }
-    if (ad_array_import_checked(self->schema, &batch, out, &self->error) !=
-        AD_OK) {
-        (void)ad_array_stream_drop_batch(self, &batch);
-        return hand_error(self, err);
-    }
-    return AD_OK;
+    return *is_end ? AD_OK : import_batch(self, &batch, out, err);
 }
 
 void

@@ -94,6 +94,9 @@ AD_MUST_CHECK ad_status ad_array_stream_next(ad_array_stream *stream,
                                              ad_array *out, bool *is_end,
                                              ad_error *err);
 
+/* The errno by which others are told of an error that has none. */
+int ad_array_stream_errno(const ad_error *err);
+
 /* The text of the last failure, complete; valid until the next call. NULL
  * where there is none. */
 const char *ad_array_stream_last_error(ad_array_stream *stream);

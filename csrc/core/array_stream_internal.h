@@ -32,9 +32,6 @@ struct ad_array_stream {
     ad_error error;
 };
 
-/* The errno by which a struct tells of an error. */
-int ad_array_stream_errno(const ad_error *err);
-
 /* A batch cannot be handed out, as self->error says: release it, and stay
  * failed. Returns the errno. */
 int ad_array_stream_drop_batch(ad_array_stream *self,

@@ -28,7 +28,7 @@ ad_bell_new(ad_bell **out, ad_error *err)
         int code = errno;
         free(self);
         (void)ad_fail(err, AD_ERR_EXCHANGE, "stream",
-                      "Close files, or raise the limit (ulimit -n).",
+                      "close files, or raise the limit (ulimit -n)",
                       "no file descriptor for an async stream: %s",
                       strerror(code));
         if (err != NULL) {

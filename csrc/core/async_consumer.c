@@ -26,7 +26,7 @@ ad_async_consumer_new(const ad_async_consumer_options *options,
     int64_t n = options->queue_size;
     if (n < 1 || n > AD_ASYNC_MAX_QUEUE) {
         return ad_fail(err, AD_ERR_VALUE, NULL,
-                       "A few batches keep the producer busy: 5, say.",
+                       "a few batches keep the producer busy: 5, say",
                        "queue_size is %lld, expected 1 to %d", (long long)n,
                        AD_ASYNC_MAX_QUEUE);
     }

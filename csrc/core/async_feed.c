@@ -2,11 +2,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "core/thread.h"
 
 #define PATIENCE_S 5
 
@@ -86,9 +87,10 @@ static void
 tell_failure(ad_async_feed *self, const ad_error *err)
 {
     const char *text = ad_array_stream_last_error(self->stream);
-    int code = err->code != 0                 ? err->code
-               : err->status == AD_ERR_MEMORY ? ENOMEM
-                                              : EINVAL;
+    /* The code of a device's error is its driver's. */
+    int code = err->status == AD_ERR_EXCHANGE && err->code != 0
+                   ? err->code
+                   : ad_array_stream_errno(err);
     fail(self, code, text != NULL ? text : err->message);
 }
 
@@ -164,31 +166,13 @@ watch_forks(void)
     (void)pthread_atfork(NULL, NULL, after_fork);
 }
 
-static int
-start_thread(ad_async_feed *self)
-{
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    /* Signals are for the threads of the program. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&thread, &detached, run, self);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return code;
-}
-
 static ad_status
 enter_running(ad_async_feed *self, ad_error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
-    int code = has_ended ? ECANCELED : start_thread(self);
+    int code = has_ended ? ECANCELED : ad_thread_start(run, self, NULL);
     if (code == 0) {
         self->next = running;
         running = self;

@@ -93,7 +93,7 @@ break_rule(ad_async_consumer *self, const char *found, const char *rule)
 {
     ad_error err;
     (void)ad_fail(&err, AD_ERR_EXCHANGE, "stream",
-                  "This is a mistake of the library that produces the stream.",
+                  "this is a mistake of the library that produces the stream",
                   "the producer of the async stream broke a rule: %s; %s",
                   found, rule);
     ad_async_note_fault(self, &err);

@@ -50,6 +50,34 @@ ad_async_inbox_unref(ad_async_inbox *self)
     }
 }
 
+ad_status
+ad_async_inbox_check(const ad_async_inbox *self, ad_error *err)
+{
+    return self->generation == ad_process_generation()
+               ? AD_OK
+               : ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                         "read it in the process that made it, or make "
+                         "another one here",
+                         "this async stream was made before this process was "
+                         "forked off, and its producer is not in the child");
+}
+
+void
+ad_async_inbox_cancel(ad_async_inbox *self)
+{
+    if (self->generation == ad_process_generation()) {
+        ad_async_consumer_cancel(self->consumer);
+    }
+}
+
+ad_status
+ad_async_inbox_schema(ad_async_inbox *self, ad_schema *out,
+                      ad_async_poll *poll, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_async_inbox_check(self, err));
+    return ad_async_consumer_schema(self->consumer, out, poll, err);
+}
+
 /* --- bursts --------------------------------------------------------------------- */
 
 ad_status
@@ -84,6 +112,7 @@ ad_status
 ad_async_inbox_fill(ad_async_inbox *self, ad_async_burst *burst,
                     ad_async_poll *poll, ad_error *err)
 {
+    AD_RETURN_IF_ERR(ad_async_inbox_check(self, err));
     burst->next = 0;
     while (burst->n < burst->size) {
         ad_async_batch *batch = &burst->batches[burst->n];

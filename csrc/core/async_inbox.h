@@ -4,6 +4,8 @@
 #ifndef AD_CORE_ASYNC_INBOX_H
 #define AD_CORE_ASYNC_INBOX_H
 
+#include <stdatomic.h>
+
 #include "core/async_bell.h"
 #include "core/async_stream.h"
 
@@ -14,7 +16,8 @@ typedef struct ad_async_inbox {
     ad_owner base;
     ad_async_consumer *consumer;
     ad_bell *bell;
-    unsigned generation; /* of the process */
+    atomic_bool is_closing; /* who waits for something is to stop */
+    unsigned generation;    /* of the process */
 } ad_async_inbox;
 
 /* `outlives`: as ad_async_consumer_options.producer_outlives_tasks. */
@@ -22,6 +25,20 @@ AD_MUST_CHECK ad_status ad_async_inbox_new(int64_t queue_size, bool outlives,
                                            ad_async_inbox **out,
                                            ad_error *err);
 void ad_async_inbox_unref(ad_async_inbox *inbox); /* NULL allowed */
+
+/* AD_ERR_EXCHANGE, "stream", in a child that was forked, where nothing comes
+ * any more; nor may the bell be touched there, which is the parent's, too. */
+AD_MUST_CHECK ad_status ad_async_inbox_check(const ad_async_inbox *inbox,
+                                             ad_error *err);
+
+/* Cancel the consumer; not in such a child. */
+void ad_async_inbox_cancel(ad_async_inbox *inbox);
+
+/* As ad_async_consumer_schema. */
+AD_MUST_CHECK ad_status ad_async_inbox_schema(ad_async_inbox *inbox,
+                                              ad_schema *out,
+                                              ad_async_poll *poll,
+                                              ad_error *err);
 
 /* Batches that were taken out at one go: `n` of them, from `next` on. */
 typedef struct ad_async_burst {

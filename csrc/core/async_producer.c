@@ -185,7 +185,7 @@ check_handler(const struct ArrowAsyncDeviceStreamHandler *handler,
         return AD_OK;
     }
     return ad_fail(err, AD_ERR_ARROW, NULL,
-                   "A handler serves one producer; make another one.",
+                   "a handler serves one producer; make another one",
                    "%s of the async stream handler is NULL, expected a "
                    "callback of a handler that was not released",
                    missing);
@@ -250,7 +250,7 @@ begin_call(ad_async_producer *self, const char *what, ad_error *err)
         return AD_OK;
     }
     return ad_fail(err, AD_ERR_VALUE, NULL,
-                   "Do it later, or on the thread that makes the other call.",
+                   "do it later, or on the thread that makes the other call",
                    "%s while another call of the async stream's consumer is "
                    "running: such calls must be serialized",
                    what);
@@ -459,7 +459,7 @@ end_with_bad_request(ad_async_producer *self, ad_error *err)
 {
     ad_status status = ad_fail(
         err, AD_ERR_EXCHANGE, "stream",
-        "This is a mistake of the library that consumes the stream.",
+        "this is a mistake of the library that consumes the stream",
         "the consumer of the async stream broke a rule: request was called "
         "with n = %lld, which must be 1 or more",
         (long long)self->bad_request);

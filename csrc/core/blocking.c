@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/thread.h"
 #include "device/backend.h"
 
 /* Most work is done by then, and a thread is not worth its while. */
@@ -78,14 +78,10 @@ run(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program. NULL: there is no memory or no
- * thread to be had. */
+/* NULL: there is no memory or no thread to be had. */
 static job *
 start(const ad_wait *wait)
 {
-    pthread_t thread;
-    sigset_t all;
-    sigset_t before;
     job *self = malloc(sizeof(*self));
     if (self == NULL) {
         return NULL;
@@ -96,17 +92,12 @@ start(const ad_wait *wait)
     pthread_cond_init(&self->done, NULL);
     ad_owner_ref(&self->base);
     ad_owner_ref(wait->subject);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool has_thread = pthread_create(&thread, NULL, run, self) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!has_thread) {
+    if (ad_thread_start(run, self, NULL) != 0) {
         ad_owner_unref(wait->subject);
         ad_owner_unref(&self->base);
         ad_owner_unref(&self->base);
         return NULL;
     }
-    pthread_detach(thread);
     return self;
 }
 
@@ -193,4 +184,12 @@ ad_blocking_wait(const ad_wait *wait, ad_error *err)
                            : wait->wait(wait->subject, err);
     ad_blocking_end(ticket);
     return status;
+}
+
+void
+ad_blocking_pass_on(void)
+{
+    if (hooks.pass_on != NULL) {
+        hooks.pass_on();
+    }
 }

@@ -22,6 +22,8 @@ typedef struct ad_blocking_hooks {
     /* Asked now and then between begin() and end(), on such a thread: has
      * something come that ends the wait? May run anything, a fork too. */
     bool (*is_interrupted)(void *ticket);
+    /* See ad_blocking_pass_on(). */
+    void (*pass_on)(void);
 } ad_blocking_hooks;
 
 /* Set once, before any device is used. Default: do nothing. */
@@ -46,5 +48,9 @@ typedef struct ad_wait {
  * waited has to treat its memory as in use. With err NULL nobody could be told,
  * and the wait is not ended. */
 AD_MUST_CHECK ad_status ad_blocking_wait(const ad_wait *wait, ad_error *err);
+
+/* AD_ERR_INTERRUPTED leaves by an interface that has only an errno for it: what
+ * ended the wait is to happen somewhere else. On any thread. */
+void ad_blocking_pass_on(void);
 
 #endif /* AD_CORE_BLOCKING_H */

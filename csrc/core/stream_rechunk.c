@@ -120,6 +120,9 @@ rechunk_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     while (self->n_rows < self->rows && take_rest(self)) {
         AD_RETURN_IF_ERR(place_rest(self, err));
     }
+    if (ad_upstream_is_interrupted(&self->upstream)) {
+        return ad_upstream_finish(&self->upstream, err);
+    }
     if (self->n_parts > 0) {
         return join(self, out, err);
     }

@@ -64,7 +64,7 @@ transfer_next(ad_batch_source *base, ad_array *out, bool *is_end,
     transfer *self = (transfer *)base;
     run_ahead(self);
     *is_end = false;
-    if (self->n == 0) {
+    if (self->n == 0 || ad_upstream_is_interrupted(&self->upstream)) {
         ad_status status = ad_upstream_finish(&self->upstream, err);
         *is_end = status == AD_OK;
         return status;

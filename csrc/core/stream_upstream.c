@@ -6,6 +6,7 @@ ad_upstream_init(ad_upstream *self, ad_array_stream *stream)
     self->stream = ad_array_stream_ref(stream);
     self->is_over = false;
     self->is_foreign = false;
+    self->is_told = false;
 }
 
 void
@@ -45,9 +46,16 @@ ad_upstream_fail(ad_upstream *self, const ad_error *err)
     self->error = *err;
 }
 
-ad_status
-ad_upstream_finish(const ad_upstream *self, ad_error *err)
+bool
+ad_upstream_is_interrupted(const ad_upstream *self)
 {
+    return self->is_over && self->error.status == AD_ERR_INTERRUPTED;
+}
+
+ad_status
+ad_upstream_finish(ad_upstream *self, ad_error *err)
+{
+    self->is_told = true;
     if (self->error.status != AD_OK && err != NULL) {
         *err = self->error;
     }
@@ -57,7 +65,7 @@ ad_upstream_finish(const ad_upstream *self, ad_error *err)
 const char *
 ad_upstream_last_error(const ad_upstream *self, int *code)
 {
-    if (!self->is_over || !self->is_foreign) {
+    if (!self->is_told || !self->is_foreign) {
         return NULL;
     }
     *code = self->error.code;

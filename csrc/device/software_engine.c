@@ -219,6 +219,17 @@ ad_engine_set_patience(int64_t milliseconds)
     }
 }
 
+int64_t
+ad_engine_patience(void)
+{
+    int64_t patience = -1;
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        patience = ad_engine_.patience;
+        ad_engine_unlock();
+    }
+    return patience;
+}
+
 void
 ad_engine_reset(void)
 {

@@ -272,6 +272,7 @@ void ad_engine_count(const void *tag, ad_engine_counts *out);
 
 /* An endless host wait gives up with TIMEOUT after this long; < 0: never. */
 void ad_engine_set_patience(int64_t milliseconds);
+int64_t ad_engine_patience(void);
 
 /* Open all gates, fire what was armed, remove delays, limits, patience,
  * planned failures and remembered errors. Handles and memory stay. */

@@ -24,32 +24,25 @@ ad_stream_drop(ad_array_stream *stream)
     ad_py_reset_exception(saved);
 }
 
-/* KeyboardInterrupt and the like are not for a library to wrap. */
-static bool
-is_final(ad_state *state, PyObject *exception)
-{
-    return !PyErr_GivenExceptionMatches(exception, PyExc_Exception) ||
-           PyErr_GivenExceptionMatches(exception, PyExc_MemoryError) ||
-           PyErr_GivenExceptionMatches(exception, state->device_error);
-}
-
-/* The message with all of the text that the producer gave, which an ad_error
- * has no room for. */
+/* The message with all of the text that the producer gave, of which an ad_error
+ * has room for the beginning only: that is what the message ends with. */
 static void
 raise_in_full(ad_state *state, const ad_error *err, const char *text)
 {
-    const char *at = strchr(err->message, '(');
-    int n = at != NULL ? (int)(at - err->message) : 0;
-    PyObject *all = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
-                                         "backslashreplace");
-    if (all == NULL) {
-        return;
+    const char *cut = err->message;
+    while (strncmp(cut, text, strlen(cut)) != 0) {
+        cut++;
     }
-    char head[128];
-    PyOS_snprintf(head, sizeof(head), "%.*s(%s)", n, err->message,
-                  strerror(err->code));
-    ad_raise_exchange(state, "stream", NULL, "%s: %U", head, all);
-    Py_DECREF(all);
+    PyObject *head = PyUnicode_DecodeUTF8(err->message, cut - err->message,
+                                          "backslashreplace");
+    size_t n = *cut != '\0' ? strlen(text) : 0;
+    PyObject *all =
+        PyUnicode_DecodeUTF8(text, (Py_ssize_t)n, "backslashreplace");
+    if (head != NULL && all != NULL) {
+        ad_raise_exchange(state, "stream", NULL, "%U%U", head, all);
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(all);
 }
 
 /* The errno as an attribute, once the exception is raised. */
@@ -70,12 +63,11 @@ PyObject *
 ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
 {
     PyObject *cause = stream != NULL ? ad_stream_take_exception(stream) : NULL;
-    if (cause != NULL && is_final(state, cause)) {
-        ad_py_restore_exception(cause);
-        return NULL;
-    }
     if (cause != NULL) {
         ad_py_restore_exception(cause);
+        if (ad_exception_is_final(state)) { /* not for a library to wrap */
+            return NULL;
+        }
     }
     const char *text = stream != NULL && err->code != 0 && cause == NULL
                            ? ad_array_stream_last_error(stream)
@@ -122,6 +114,8 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
         return NULL;
     }
     self->stream = steal;
+    self->state = state;
+    self->is_python = ad_stream_is_python(steal);
     self->schema = ad_schema_ref(ad_array_stream_schema(steal));
     self->device_type = ad_array_stream_device_type(steal);
     self->is_busy = self->is_closing = self->is_closed = false;
@@ -169,12 +163,22 @@ stream_dealloc(PyObject *object)
 /* --- one reader at a time ----------------------------------------------------------- */
 
 static int
-fail_busy(void)
+fail_to_begin(const ad_stream_object *self)
 {
-    PyErr_SetString(PyExc_RuntimeError,
-                    "this ArrayStream is being read already, by another "
-                    "thread or by the iterable that feeds it; a stream has "
-                    "one reader at a time");
+    if (self->is_busy) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this ArrayStream is being read already, by another "
+                        "thread or by the iterable that feeds it; a stream "
+                        "has one reader at a time");
+        return -1;
+    }
+    ad_raise_exchange(
+        self->state, "consumed",
+        self->is_closed ? "make another one"
+                        : "a stream has one reader; make another one",
+        self->is_closed ? "this ArrayStream is closed"
+                        : "this ArrayStream was handed over, by its "
+                          "capsule or to an adapter");
     return -1;
 }
 
@@ -182,18 +186,8 @@ int
 ad_stream_begin_reading(PyObject *object)
 {
     ad_stream_object *self = (ad_stream_object *)object;
-    if (self->is_busy) {
-        return fail_busy();
-    }
-    if (self->stream == NULL) {
-        ad_raise_exchange(
-            ad_state_of(object), "consumed",
-            self->is_closed ? "make another one"
-                            : "a stream has one reader; make another one",
-            self->is_closed ? "this ArrayStream is closed"
-                            : "this ArrayStream was handed over, by its "
-                              "capsule or to an adapter");
-        return -1;
+    if (self->is_busy || self->stream == NULL) {
+        return fail_to_begin(self);
     }
     self->is_busy = true;
     return 0;
@@ -227,10 +221,12 @@ ad_stream_hand_over(PyObject *object)
 /* Foreign code may block, and may want the GIL; sources of ours take it where
  * they need it. */
 static ad_status
-next_batch(ad_array_stream *stream, ad_array *out, bool *is_end, ad_error *err)
+next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
+           ad_error *err)
 {
+    ad_array_stream *stream = self->stream;
     ad_status status;
-    if (ad_stream_is_python(stream)) {
+    if (self->is_python) {
         return ad_array_stream_next(stream, out, is_end, err);
     }
     Py_BEGIN_ALLOW_THREADS
@@ -240,10 +236,13 @@ next_batch(ad_array_stream *stream, ad_array *out, bool *is_end, ad_error *err)
 }
 
 /* The caller is going to use the data: as with array(), this thread's current
- * stream waits for them. */
+ * stream waits for them. There is none for host memory. */
 static PyObject *
 hand_out(ad_state *state, ad_array *steal)
 {
+    if (steal->device.type == AD_CPU.type) {
+        return ad_array_object_new(state, steal);
+    }
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
     return ad_settle_array(state, &request, steal) == 0
                ? ad_array_object_new(state, steal)
@@ -254,14 +253,14 @@ static PyObject *
 stream_iternext(PyObject *object)
 {
     ad_stream_object *self = (ad_stream_object *)object;
-    ad_state *state = ad_state_of(object);
+    ad_state *state = self->state;
     ad_array array;
     bool is_end;
     ad_error err;
     if (ad_stream_begin_reading(object) < 0) {
         return NULL;
     }
-    ad_status status = next_batch(self->stream, &array, &is_end, &err);
+    ad_status status = next_batch(self, &array, &is_end, &err);
     if (status != AD_OK) {
         ad_stream_raise(state, self->stream, &err);
     } else if (is_end) {
@@ -505,9 +504,9 @@ static PyMethodDef stream_methods[] = {
      "rechunk($self, rows, /)\n--\n\n"
      "A stream of batches of `rows` rows each, the last one of what is left;\n"
      "this one is handed over to it.\n\n"
-     "What is cut is shared. What has to be put together is copied, on the\n"
-     "host; ExchangeError where the host cannot read it. Batches without\n"
-     "rows are left out, but for one where there are no others."},
+     "What is cut is shared. What has to be put together is copied, where it\n"
+     "is; ExchangeError where a device cannot do that. Batches without rows\n"
+     "are left out, but for one where there are no others."},
     {"map", (PyCFunction)(void (*)(void))ad_array_stream_map,
      METH_FASTCALL | METH_KEYWORDS,
      "map($self, function, *, schema=None)\n--\n\n"

@@ -107,9 +107,11 @@ PyObject *
 ad_function_async_consumer(PyObject *module, PyObject *args)
 {
     ad_state *state = ad_state_of_module(module);
-    long long queue_size;
+    PyObject *number;
+    int64_t queue_size;
     int outlives;
-    if (!PyArg_ParseTuple(args, "Lp", &queue_size, &outlives)) {
+    if (!PyArg_ParseTuple(args, "Op", &number, &outlives) ||
+        ad_parse_count(number, "queue_size", &queue_size) < 0) {
         return NULL;
     }
     PyObject *self = consumer_new(state, queue_size, outlives);
@@ -261,8 +263,7 @@ know_schema(PyObject *object)
     if (self->inbox == NULL) {
         return fail_gone(self, state);
     }
-    if (ad_async_consumer_schema(self->inbox->consumer, &schema, &poll,
-                                 &err) != AD_OK) {
+    if (ad_async_inbox_schema(self->inbox, &schema, &poll, &err) != AD_OK) {
         fail(state, self->inbox, &err);
         return -1;
     }
@@ -295,8 +296,13 @@ static PyObject *
 consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     consumer_object *self = (consumer_object *)object;
+    ad_error err;
     if (begin_reading(object) < 0) {
         return NULL;
+    }
+    if (ad_async_inbox_check(self->inbox, &err) != AD_OK) {
+        end_reading(self);
+        return ad_raise(ad_state_of(object), &err);
     }
     self->is_waiting = true;
     return PyLong_FromLong(self->inbox->bell->fd);
@@ -313,7 +319,9 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     self->is_waiting = false;
-    (void)ad_bell_take(self->inbox->bell);
+    if (ad_async_inbox_check(self->inbox, NULL) == AD_OK) {
+        (void)ad_bell_take(self->inbox->bell);
+    }
     end_reading(self);
     Py_RETURN_NONE;
 }
@@ -327,7 +335,7 @@ consumer_cancel(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (inbox != NULL) {
         ad_owner_ref(&inbox->base);
         Py_BEGIN_ALLOW_THREADS
-        ad_async_consumer_cancel(inbox->consumer);
+        ad_async_inbox_cancel(inbox);
         ad_async_inbox_unref(inbox);
         Py_END_ALLOW_THREADS
     }
@@ -343,6 +351,7 @@ consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
         close_now(self);
     } else if (!self->is_closing) {
         self->is_closing = true;
+        atomic_store(&self->inbox->is_closing, true);
         ad_bell_ring(self->inbox->bell);
     }
     Py_RETURN_NONE;
@@ -357,24 +366,18 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
     ad_state *state = ad_state_of(object);
     ad_array_stream *stream;
     PyObject *result = NULL;
-    ad_kept_exception kept = {0};
     ad_error err;
     if (begin_reading(object) < 0) {
         return NULL;
     }
     if (ad_async_source_stream(state, self->inbox, &self->ready,
-                               drops_metadata == Py_True, &stream, &kept,
+                               drops_metadata == Py_True, &stream,
                                &err) == AD_OK) {
         self->is_handed_over = true;
         result = ad_stream_object_new(state, stream);
-    } else if (kept.exception != NULL) {
-        ad_py_restore_exception(Py_NewRef(kept.exception));
     } else {
         fail(state, self->inbox, &err);
     }
-    PyObject *saved = ad_py_save_exception();
-    ad_kept_clear(&kept);
-    ad_py_reset_exception(saved);
     end_reading(self);
     return result;
 }

@@ -29,6 +29,17 @@ typedef struct producer_object {
 
 /* --- taking a handler ------------------------------------------------------------ */
 
+/* Foreign code is told that nothing comes; it may block, or want the GIL. */
+static void
+close_producer(ad_async_producer *producer)
+{
+    PyObject *saved = ad_py_save_exception();
+    Py_BEGIN_ALLOW_THREADS
+    ad_async_producer_close(producer);
+    Py_END_ALLOW_THREADS
+    ad_py_reset_exception(saved);
+}
+
 /* From a capsule that names what it holds no more; a failure releases it. */
 static int
 take_handler(ad_state *state, PyObject *capsule, ad_bell **bell,
@@ -51,7 +62,9 @@ take_handler(ad_state *state, PyObject *capsule, ad_bell **bell,
         ad_bell_unref(*bell);
         *bell = NULL;
     }
+    Py_BEGIN_ALLOW_THREADS
     handler->release(handler);
+    Py_END_ALLOW_THREADS
     ad_raise(state, &err);
     return -1;
 }
@@ -81,7 +94,7 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
     if (status == AD_OK) {
         ad_async_feed_unref(feed);
     } else {
-        ad_async_producer_close(producer);
+        close_producer(producer);
         ad_stream_drop(stream);
     }
     ad_bell_unref(bell);
@@ -115,11 +128,7 @@ give_up(producer_object *self)
     self->producer = NULL;
     drop_batch(self);
     if (producer != NULL && self->generation == ad_process_generation()) {
-        PyObject *saved = ad_py_save_exception();
-        Py_BEGIN_ALLOW_THREADS
-        ad_async_producer_close(producer);
-        Py_END_ALLOW_THREADS
-        ad_py_reset_exception(saved);
+        close_producer(producer);
     }
     if (self->feed != NULL) {
         ad_async_feed_stop(self->feed);
@@ -170,10 +179,28 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
 
 /* --- calls of the handler --------------------------------------------------------------- */
 
+/* Raise where this is a child that was forked: the consumer is the parent's, and
+ * so are the bells. */
+static int
+check_process(const producer_object *self)
+{
+    if (self->generation == ad_process_generation()) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError,
+                    "this async stream was begun before this process was "
+                    "forked off; go on with it in the parent, or begin "
+                    "another one here");
+    return -1;
+}
+
 /* They call foreign code, without the GIL. 0, or -1 with an exception. */
 static int
 begin_call(producer_object *self)
 {
+    if (check_process(self) < 0) {
+        return -1;
+    }
     if (self->is_busy || self->producer == NULL) {
         PyErr_SetString(PyExc_RuntimeError,
                         self->is_busy
@@ -413,6 +440,8 @@ producer_feed(PyObject *object, PyObject *stream)
     if (source == NULL) {
         return NULL;
     }
+    ad_bell_unref(self->done); /* of a feed that did not start */
+    self->done = NULL;
     ad_status status = ad_bell_new(&self->done, &err);
     if (status == AD_OK) {
         status = ad_async_feed_start(self->producer, self->bell, source,
@@ -437,6 +466,9 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
         PyErr_SetString(PyExc_RuntimeError,
                         "no thread was started for this async stream; call "
                         "feed() first");
+        return NULL;
+    }
+    if (check_process(self) < 0) {
         return NULL;
     }
     (void)ad_bell_take(self->done);

@@ -8,12 +8,11 @@
 #include "python/metadata_dict.h"
 #include "python/py_call.h"
 #include "python/py_owner.h"
+#include "python/waiting.h"
 
 /* A signal that another thread of the program receives does not end the wait
  * of this one. */
 #define SLICE_MS 100
-
-static const char who[] = "a signal handler, while an async stream was read,";
 
 typedef struct async_source {
     ad_batch_source base;
@@ -89,43 +88,48 @@ keep_reported(ad_state *state, const ad_async_error *said,
 /* --- waiting ------------------------------------------------------------------- */
 
 static ad_status
-run_signal_handlers(ad_state *state, ad_kept_exception *kept, ad_error *err)
+run_signal_handlers(ad_kept_exception *kept, ad_error *err)
 {
     PyGILState_STATE gil;
-    ad_status status = AD_OK;
     if (!ad_py_call_begin(&gil)) {
         return ad_keep_exit(kept, "an async stream", err);
     }
-    if (PyErr_CheckSignals() < 0) {
-        status = ad_keep_exception(state, kept, who, err);
-    }
+    bool is_interrupted = ad_run_signal_handlers();
     ad_py_call_end(gil);
-    return status;
+    return is_interrupted
+               ? ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                         "the wait for an async stream was interrupted")
+               : AD_OK;
 }
 
-/* Without the GIL. */
+/* Without the GIL. A handler may fork. */
 static ad_status
-wait_for_bell(ad_state *state, ad_bell *bell, ad_kept_exception *kept,
-              ad_error *err)
+wait_for_bell(ad_async_inbox *inbox, ad_kept_exception *kept, ad_error *err)
 {
-    while (!ad_bell_take(bell)) {
-        ad_bell_wait(bell, SLICE_MS);
-        if (ad_bell_take(bell)) {
+    while (!ad_bell_take(inbox->bell)) {
+        ad_bell_wait(inbox->bell, SLICE_MS);
+        if (ad_bell_take(inbox->bell)) {
             return AD_OK;
         }
-        AD_RETURN_IF_ERR(run_signal_handlers(state, kept, err));
+        AD_RETURN_IF_ERR(run_signal_handlers(kept, err));
+        AD_RETURN_IF_ERR(ad_async_inbox_check(inbox, err));
     }
     return AD_OK;
 }
 
 static ad_status
-wait_for_schema(ad_state *state, ad_async_inbox *inbox,
-                ad_kept_exception *kept, ad_schema *out, ad_error *err)
+wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
 {
     ad_async_poll poll;
+    ad_kept_exception exit = {0};
     while (true) {
-        AD_RETURN_IF_ERR(
-            ad_async_consumer_schema(inbox->consumer, out, &poll, err));
+        if (atomic_load(&inbox->is_closing)) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "consumed",
+                           "make another one",
+                           "this AsyncArrayStream was closed while its schema "
+                           "was waited for");
+        }
+        AD_RETURN_IF_ERR(ad_async_inbox_schema(inbox, out, &poll, err));
         if (poll == AD_ASYNC_READY) {
             return AD_OK;
         }
@@ -133,7 +137,7 @@ wait_for_schema(ad_state *state, ad_async_inbox *inbox,
             return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
                            "the async stream ended before its schema came");
         }
-        AD_RETURN_IF_ERR(wait_for_bell(state, inbox->bell, kept, err));
+        AD_RETURN_IF_ERR(wait_for_bell(inbox, &exit, err));
     }
 }
 
@@ -150,8 +154,7 @@ wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
             return AD_OK;
         }
         if (poll == AD_ASYNC_PENDING) {
-            AD_RETURN_IF_ERR(wait_for_bell(self->state, self->inbox->bell,
-                                           &self->kept, err));
+            AD_RETURN_IF_ERR(wait_for_bell(self->inbox, &self->kept, err));
         }
     }
     *is_end = false;
@@ -183,8 +186,8 @@ source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     if (batch.metadata != NULL && !self->drops_metadata) {
         ad_async_batch_clear(&batch);
         return ad_fail(err, AD_ERR_EXCHANGE, "metadata",
-                       "Read the AsyncArrayStream itself, or drop it with "
-                       "drop_metadata=True.",
+                       "read the AsyncArrayStream itself, or drop it with "
+                       "drop_metadata=True",
                        "a batch of the async stream has metadata of its own, "
                        "which a pull stream cannot pass on");
     }
@@ -214,7 +217,7 @@ source_destroy(ad_batch_source *base)
     ad_async_burst_clear(&self->ready);
     /* Foreign code is told to stop; it may block, or want the GIL. */
     void *ticket = ad_blocking_begin();
-    ad_async_consumer_cancel(self->inbox->consumer);
+    ad_async_inbox_cancel(self->inbox);
     ad_async_inbox_unref(self->inbox);
     ad_blocking_end(ticket);
     ad_kept_clear(&self->kept);
@@ -261,12 +264,11 @@ make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
 ad_status
 ad_async_source_stream(ad_state *state, ad_async_inbox *inbox,
                        ad_async_burst *ready, bool drops_metadata,
-                       ad_array_stream **out, ad_kept_exception *kept,
-                       ad_error *err)
+                       ad_array_stream **out, ad_error *err)
 {
     ad_schema schema;
     void *ticket = ad_blocking_begin();
-    ad_status status = wait_for_schema(state, inbox, kept, &schema, err);
+    ad_status status = wait_for_schema(inbox, &schema, err);
     ad_blocking_end(ticket);
     if (status == AD_OK) {
         status =

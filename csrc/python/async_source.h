@@ -21,16 +21,15 @@ bool ad_async_is_reported(ad_async_inbox *inbox, int code,
 PyObject *ad_async_raise_reported(ad_state *state, const ad_async_error *said);
 
 /* A stream that reads the inbox from then on, behind what was taken out of it
- * already (moved on success), and cancels it when it is closed. Blocks until the schema is there. A batch with metadata, which a pull stream
- * cannot pass on, is an error, unless `drops_metadata`. What a signal handler
- * raised is left in *kept, of a failure of this call. */
+ * already (moved on success), and cancels it when it is closed. Blocks until
+ * the schema is there. A batch with metadata, which a pull stream cannot pass
+ * on, is an error, unless `drops_metadata`. */
 AD_MUST_CHECK ad_status ad_async_source_stream(
     ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
-    bool drops_metadata, ad_array_stream **out, ad_kept_exception *kept,
-    ad_error *err);
+    bool drops_metadata, ad_array_stream **out, ad_error *err);
 
-/* What a signal handler raised, which ended the source; NULL for a source of
- * another kind. */
+/* The producer's error with its metadata, which ended the source; NULL for a
+ * source of another kind. */
 ad_kept_exception *ad_async_source_kept(ad_batch_source *source);
 
 #endif /* AD_PYTHON_ASYNC_SOURCE_H */

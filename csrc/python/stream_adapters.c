@@ -3,6 +3,7 @@
 #include "core/stream_adapters.h"
 #include "core/transfer.h"
 #include "protocol/protocol.h"
+#include "python/args.h"
 #include "python/array_stream_type.h"
 #include "python/async_source.h"
 #include "python/functions.h"
@@ -29,23 +30,32 @@ kept_by(ad_batch_source *source)
     return kept != NULL ? kept : ad_async_source_kept(source);
 }
 
+/* Is what `source` failed with a failure of its upstream? That may have failed
+ * ahead, when nobody was told of it yet. */
+static bool
+is_upstream_s(ad_batch_source *source)
+{
+    int code = 0;
+    if (source->last_error != NULL) {
+        (void)source->last_error(source, &code);
+    }
+    return code != 0;
+}
+
 PyObject *
 ad_stream_take_exception(ad_array_stream *stream)
 {
-    PyObject *exception = NULL;
-    while (stream != NULL && exception == NULL) {
+    while (stream != NULL && ad_array_stream_source(stream) != NULL) {
         ad_batch_source *source = ad_array_stream_source(stream);
-        if (source == NULL) {
-            break;
-        }
         ad_kept_exception *kept = kept_by(source);
-        if (kept != NULL) {
-            exception = kept->exception;
+        if (kept != NULL && kept->exception != NULL) {
+            PyObject *exception = kept->exception;
             kept->exception = NULL;
+            return exception;
         }
-        stream = upstream_of(source);
+        stream = is_upstream_s(source) ? upstream_of(source) : NULL;
     }
-    return exception;
+    return NULL;
 }
 
 int
@@ -95,27 +105,6 @@ end_adapting(PyObject *object, ad_status status, ad_array_stream *adapter,
     return ad_stream_object_new(state, adapter);
 }
 
-/* An int that fits; -1 with an exception where it is none. */
-static int
-read_count(PyObject *value, const char *name, int64_t *out)
-{
-    int overflow;
-    PyObject *number = PyBool_Check(value) ? NULL : PyNumber_Index(value);
-    if (number == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s must be an int, not %.200s", name,
-                     Py_TYPE(value)->tp_name);
-        return -1;
-    }
-    *out = PyLong_AsLongLongAndOverflow(number, &overflow);
-    Py_DECREF(number);
-    if (overflow != 0) {
-        PyErr_Format(PyExc_ValueError, "%s is %R, which 64 bits cannot hold",
-                     name, value);
-        return -1;
-    }
-    return 0;
-}
-
 /* --- to() ------------------------------------------------------------------------ */
 
 static const ad_signature to_signature = {
@@ -161,7 +150,7 @@ ad_array_stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
             0 ||
         ad_parse_device(state, values[0], &target) < 0 ||
         (values[1] != NULL &&
-         read_count(values[1], "prefetch", &prefetch) < 0) ||
+         ad_parse_count(values[1], "prefetch", &prefetch) < 0) ||
         read_stream(state, values[2], self->device_type, target, &choice) <
             0) {
         return NULL;
@@ -184,7 +173,7 @@ ad_array_stream_rechunk(PyObject *object, PyObject *rows)
     int64_t n;
     ad_array_stream *adapter;
     ad_error err;
-    if (read_count(rows, "rows", &n) < 0 ||
+    if (ad_parse_count(rows, "rows", &n) < 0 ||
         ad_stream_begin_reading(object) < 0) {
         return NULL;
     }

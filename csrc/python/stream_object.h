@@ -9,8 +9,10 @@
 typedef struct ad_stream_object {
     PyObject_HEAD
     ad_array_stream *stream; /* NULL: closed, or handed over */
+    ad_state *state; /* looked up once: a loop needs it for each batch */
     ad_schema schema;
     int32_t device_type;
+    bool is_python;  /* as ad_stream_is_python() */
     bool is_busy;    /* somebody reads it, perhaps without the GIL */
     bool is_closing; /* ... and is to close it afterwards */
     bool is_closed;

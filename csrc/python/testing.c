@@ -11,6 +11,7 @@
 #include "device/software_engine.h"
 #include "python/errors.h"
 #include "python/objects.h"
+#include "python/waiting.h"
 
 /* The device is not known here; the message says what was called. */
 static PyObject *
@@ -267,12 +268,12 @@ static const struct {
     const char *name;
     int n_args;
     engine_call function;
+    bool waits;
 } engine_calls[] = {
-#define X(name, n_args)                                                       \
-    {                                                                         \
-#name, n_args, call_##name                                            \
-    }
-    X(synchronize, 2),
+/* clang-format off */
+#define X(name, n_args) {#name, n_args, call_##name, false}
+#define WAIT(name) {#name, 2, call_##name, true}
+    WAIT(synchronize),
     X(set_memory_limit, 2),
     X(memory_left, 1),
     X(allocate, 3),
@@ -284,7 +285,7 @@ static const struct {
     X(queue_release, 1),
     X(queue_set_delay, 2),
     X(queue_delay, 1),
-    X(queue_synchronize, 2),
+    WAIT(queue_synchronize),
     X(queue_query, 1),
     X(queue_wait, 2),
     X(queue_wait_queue, 2),
@@ -296,16 +297,56 @@ static const struct {
     X(event_address, 1),
     X(event_record, 2),
     X(event_query, 1),
-    X(event_synchronize, 2),
+    WAIT(event_synchronize),
     X(event_arm, 1),
     X(event_fire, 1),
     X(n_calls, 0),
+#undef WAIT
 #undef X
+    /* clang-format on */
 };
 
 enum {
     N_ENGINE_CALLS = sizeof(engine_calls) / sizeof(engine_calls[0])
 };
+
+/* How often a wait looks for signals. */
+#define SLICE_MS 50
+
+/* The engine's own wait cannot be ended: wait in slices (a[1]: how long all of
+ * them may take), with the GIL in between. */
+static int
+wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
+{
+    int64_t given = (int64_t)a[1];
+    int64_t left = given < 0 ? ad_engine_patience() : given;
+    int code;
+    do {
+        int64_t slice = left < 0 || left > SLICE_MS ? SLICE_MS : left;
+        a[1] = (uint64_t)slice;
+        left -= left < 0 ? 0 : slice;
+        Py_BEGIN_ALLOW_THREADS
+        code = wait(a, NULL);
+        Py_END_ALLOW_THREADS
+        *is_interrupted =
+            code == AD_ENGINE_TIMEOUT && ad_run_signal_handlers();
+    } while (code == AD_ENGINE_TIMEOUT && left != 0 && !*is_interrupted);
+    return code;
+}
+
+static int
+make_call(int i, uint64_t *a, int64_t *out, bool *is_interrupted)
+{
+    int code;
+    *is_interrupted = false;
+    if (engine_calls[i].waits) {
+        return wait_in_slices(engine_calls[i].function, a, is_interrupted);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    code = engine_calls[i].function(a, out);
+    Py_END_ALLOW_THREADS
+    return code;
+}
 
 /* _testing_call(name, *integers): one function of the engine. */
 PyObject *
@@ -332,10 +373,12 @@ ad_testing_call(PyObject *module, PyObject *args)
         integers[k] = (uint64_t)values[k];
     }
     int64_t out = 0;
-    int code;
-    Py_BEGIN_ALLOW_THREADS
-    code = engine_calls[i].function(integers, &out);
-    Py_END_ALLOW_THREADS
+    bool is_interrupted;
+    int code = make_call(i, integers, &out, &is_interrupted);
+    if (is_interrupted) {
+        ad_raise_interruption();
+        return NULL;
+    }
     if (code != AD_ENGINE_OK) {
         return raise_code(module, engine_calls[i].name, code);
     }

@@ -9,7 +9,7 @@
 #include "abi/dlpack.h"
 #include "python/testing.h"
 
-/* What `private_data` points to, or `manager_ctx`; arrowdev/testing/_scripted.py
+/* What `private_data` points to, or `manager_ctx`; arrowdev/testing/_spoiling.py
  * has it in ctypes. */
 typedef struct record {
     int64_t released;
@@ -46,13 +46,6 @@ release_array(struct ArrowArray *self)
             self->children[i]->release(self->children[i]);
         }
     }
-    note_release(self->private_data);
-    self->release = NULL;
-}
-
-static void
-release_stream(struct ArrowArrayStream *self)
-{
     note_release(self->private_data);
     self->release = NULL;
 }
@@ -97,19 +90,11 @@ destroy_array(PyObject *capsule)
 }
 
 static void
-destroy_stream(PyObject *capsule)
-{
-    struct ArrowArrayStream *self = content(capsule);
-    if (self->release != NULL) {
-        self->release(self);
-    }
-}
-
-static void
 destroy_legacy(PyObject *capsule)
 {
     if (strcmp(PyCapsule_GetName(capsule), "dltensor") == 0) {
-        delete_legacy(content(capsule));
+        ad_dl_managed *self = content(capsule);
+        self->deleter(self);
     }
 }
 
@@ -117,7 +102,8 @@ static void
 destroy_versioned(PyObject *capsule)
 {
     if (strcmp(PyCapsule_GetName(capsule), "dltensor_versioned") == 0) {
-        delete_versioned(content(capsule));
+        ad_dl_managed_versioned *self = content(capsule);
+        self->deleter(self);
     }
 }
 
@@ -134,7 +120,6 @@ static const struct {
     }
     GIVER("schema", release_schema, destroy_schema),
     GIVER("array", release_array, destroy_array),
-    GIVER("stream", release_stream, destroy_stream),
     GIVER("legacy", delete_legacy, destroy_legacy),
     GIVER("versioned", delete_versioned, destroy_versioned),
 #undef GIVER

@@ -1,7 +1,10 @@
 #include "python/waiting.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "core/blocking.h"
-#include "python/compat.h"
+#include "python/py_call.h"
 
 /* What a handler raised during a wait. Core unwinds and releases without an
  * exception set. Only the main thread runs handlers, so one is enough. */
@@ -30,6 +33,9 @@ end(void *ticket)
 static bool
 is_main_thread(void)
 {
+    if (PyErr_Occurred()) {
+        return false; /* a destructor's wait: handlers have to wait, too */
+    }
     PyObject *threading = PyImport_ImportModule("threading");
     PyObject *thread =
         threading != NULL ? PyObject_CallMethod(threading, "main_thread", NULL)
@@ -45,24 +51,48 @@ is_main_thread(void)
     return result;
 }
 
-/* Handlers run in the main thread only, and not while an exception is on its
- * way: that is a destructor's wait. */
+/* The same, as far as can be told without the GIL, which is not taken for it: a
+ * thread that computes keeps it for 5 ms. In a program whose main thread is
+ * another one than Python's, no such wait is ended. */
+static bool
+is_first_thread(void)
+{
+    return syscall(SYS_gettid) == getpid();
+}
+
+/* Handlers run in the main thread only. */
 static bool
 can_be_interrupted(void)
 {
-    return Py_IsInitialized() && PyGILState_Check() && !PyErr_Occurred() &&
-           is_main_thread();
+    return Py_IsInitialized() &&
+           (PyGILState_Check() ? is_main_thread() : is_first_thread());
 }
 
+/* Not while an exception is on its way: that is a destructor's wait. */
+bool
+ad_run_signal_handlers(void)
+{
+    if (PyErr_Occurred() || PyErr_CheckSignals() == 0) {
+        return false;
+    }
+    Py_XSETREF(interruption, ad_py_take_exception());
+    return true;
+}
+
+/* Without a ticket the GIL was given up further out, or never had. */
 static bool
 is_interrupted(void *ticket)
 {
-    PyEval_RestoreThread(ticket);
-    bool result = PyErr_CheckSignals() < 0;
-    if (result) {
-        Py_XSETREF(interruption, ad_py_take_exception());
+    PyGILState_STATE gil;
+    bool result = false;
+    if (ticket != NULL) {
+        PyEval_RestoreThread(ticket);
+        result = ad_run_signal_handlers();
+        (void)PyEval_SaveThread();
+    } else if (ad_py_call_begin(&gil)) {
+        result = ad_run_signal_handlers();
+        ad_py_call_end(gil);
     }
-    (void)PyEval_SaveThread();
     return result;
 }
 
@@ -79,6 +109,26 @@ ad_raise_interruption(void)
     Py_DECREF(exception);
 }
 
+static int
+raise_now(void *unused)
+{
+    (void)unused;
+    if (interruption == NULL) {
+        return 0; /* somebody has raised it */
+    }
+    ad_raise_interruption();
+    return -1;
+}
+
+/* The main thread raises it as soon as it is back in Python. */
+static void
+pass_on(void)
+{
+    if (Py_AddPendingCall(raise_now, NULL) < 0) {
+        PyErr_SetInterrupt(); /* the list is full */
+    }
+}
+
 void
 ad_waiting_init(void)
 {
@@ -87,5 +137,6 @@ ad_waiting_init(void)
         .end = end,
         .can_be_interrupted = can_be_interrupted,
         .is_interrupted = is_interrupted,
+        .pass_on = pass_on,
     });
 }

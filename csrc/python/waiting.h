@@ -4,8 +4,15 @@
 #ifndef AD_PYTHON_WAITING_H
 #define AD_PYTHON_WAITING_H
 
+#include <stdbool.h>
+
 /* Before the first wait. */
 void ad_waiting_init(void);
+
+/* With the GIL, during a wait: run the handlers of the signals that came, if
+ * this is the main thread. True: one raised, which ends the wait with
+ * AD_ERR_INTERRUPTED. */
+bool ad_run_signal_handlers(void);
 
 /* Raise what ended the last wait with AD_ERR_INTERRUPTED: KeyboardInterrupt,
  * or what another handler raised. */

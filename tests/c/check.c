@@ -1,7 +1,10 @@
 #include "check.h"
 
-static long countdown;
-static bool has_failed;
+#include <stdatomic.h>
+
+/* Threads of a test allocate, too. */
+static atomic_long countdown;
+static atomic_bool has_failed;
 
 void
 check_fail_nth(long n)
@@ -19,7 +22,7 @@ check_failed_once(void)
 static bool
 fails_now(void)
 {
-    if (countdown > 0 && --countdown == 0) {
+    if (countdown > 0 && atomic_fetch_sub(&countdown, 1) == 1) {
         has_failed = true;
         return true;
     }

@@ -1,108 +1,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "core/array_stream.h"
-#include "trees.h"
-
-#define TYPE ARROW_DEVICE_EXT_DEV /* no runtime is loaded for it */
-
-static ad_error err;
-static int event;
-
-/* A producer in C of `n_batches` batches of int64, with whatever is wrong. */
-typedef struct producer {
-    int32_t device_type;
-    int n_batches;
-    int n_given;
-    int n_released;
-    int n_calls; /* of get_next */
-    int n_asked; /* for the schema */
-    int schema_code;
-    int fail_at; /* this call of get_next returns next_code; -1: none */
-    int next_code;
-    int other_type_at;   /* this batch is on another device type; -1: none */
-    int other_schema_at; /* this batch has another schema; -1: none */
-    int n_columns;       /* 0: a plain int64 */
-    const char *message;
-} producer;
-
-static int
-get_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
-{
-    producer *p = self->private_data;
-    p->n_asked++;
-    if (p->schema_code == 0) {
-        *out =
-            tree_take_schema(p->n_columns > 0 ? tree_wide_schema(p->n_columns)
-                                              : tree_schema("l", "", 0));
-    }
-    return p->schema_code;
-}
-
-static int
-get_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
-{
-    producer *p = self->private_data;
-    if (p->n_calls++ == p->fail_at) {
-        return p->next_code;
-    }
-    if (p->n_given == p->n_batches) {
-        out->array.release = NULL;
-        return 0;
-    }
-    struct ArrowArray *array =
-        p->n_given == p->other_schema_at ? tree_array(2, false, 3, 0)
-        : p->n_columns > 0               ? tree_wide_array(p->n_columns, 2)
-                                         : tree_ints(2);
-    *out = tree_take_array(array, &event);
-    out->device_type =
-        p->n_given == p->other_type_at ? ARROW_DEVICE_VPI : p->device_type;
-    out->device_id = p->n_given;
-    p->n_given++;
-    return 0;
-}
-
-static const char *
-get_last_error(struct ArrowDeviceArrayStream *self)
-{
-    return ((producer *)self->private_data)->message;
-}
-
-static void
-release(struct ArrowDeviceArrayStream *self)
-{
-    producer *p = self->private_data;
-    CHECK_INT(p->n_released, 0);
-    p->n_released++;
-    self->release = NULL;
-}
-
-static producer
-sound(int n_batches)
-{
-    return (producer){.device_type = TYPE,
-                      .n_batches = n_batches,
-                      .fail_at = -1,
-                      .other_type_at = -1,
-                      .other_schema_at = -1};
-}
-
-static struct ArrowDeviceArrayStream
-struct_of(producer *p)
-{
-    return (struct ArrowDeviceArrayStream){
-        p->device_type, get_schema, get_next, get_last_error, release, p};
-}
-
-static ad_array_stream *
-open_stream(producer *p)
-{
-    struct ArrowDeviceArrayStream foreign = struct_of(p);
-    ad_array_stream *stream;
-    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
-    CHECK(foreign.release == NULL);
-    return stream;
-}
+#include "pull_producer.h"
 
 static void
 check_end(ad_array_stream *stream)
@@ -147,6 +46,55 @@ test_batches_keep_id_and_event(void)
     CHECK_INT(p.n_released, 0);
     ad_array_stream_unref(stream);
     CHECK_INT(p.n_released, 1);
+    tree_check_all_gone();
+}
+
+/* Without an event they are pulled to where they stay. */
+static void
+test_batches_of_host_memory(void)
+{
+    for (int has_events = 0; has_events < 2; has_events++) {
+        ad_array found[2];
+        producer p = sound(2);
+        p.device_type = ARROW_DEVICE_CPU;
+        p.has_no_events = !has_events;
+        ad_array_stream *stream = open_stream(&p);
+        for (int i = 0; i < 2; i++) {
+            read_one(stream, &found[i]);
+            CHECK_INT(found[i].device.type, ARROW_DEVICE_CPU);
+            CHECK_INT(found[i].device.id, i);
+            CHECK_INT(found[i].length, 2);
+            CHECK((found[i].sync != NULL) == has_events);
+        }
+        check_end(stream);
+        ad_array_stream_unref(stream);
+        CHECK_INT(p.n_released, 1);
+        ad_array_clear(&found[0]);
+        CHECK(found[1].node->release == tree_release_array);
+        ad_array_clear(&found[1]);
+        tree_check_all_gone();
+    }
+}
+
+/* The producer is not asked for what there is no place for. */
+static void
+test_no_memory_for_a_batch_of_host_memory(void)
+{
+    ad_array array;
+    bool is_end;
+    producer p = sound(1);
+    p.device_type = ARROW_DEVICE_CPU;
+    p.has_no_events = true;
+    ad_array_stream *stream = open_stream(&p);
+    check_fail_nth(1);
+    CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
+              AD_ERR_MEMORY);
+    check_fail_nth(0);
+    CHECK(!is_end);
+    CHECK_INT(p.n_calls, 0);
+    read_one(stream, &array);
+    ad_array_clear(&array);
+    ad_array_stream_unref(stream);
     tree_check_all_gone();
 }
 
@@ -794,6 +742,8 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_batches_keep_id_and_event),
+        CHECK_TEST(test_batches_of_host_memory),
+        CHECK_TEST(test_no_memory_for_a_batch_of_host_memory),
         CHECK_TEST(test_batch_and_schema_outlive_stream),
         CHECK_TEST(test_close_releases_at_once),
         CHECK_TEST(test_collect),

@@ -12,6 +12,7 @@ import pyarrow
 
 import arrowdev as ad
 from arrowdev import aio
+from arrowdev.testing import ScriptedAsyncHandler, ScriptedAsyncProducer
 
 arrow = ctypes.CDLL(sys.argv[1])
 scenario = sys.argv[2]
@@ -172,6 +173,18 @@ async def import_pull():
         producer.join()
 
 
+async def import_scripted():
+    """arrowdev.testing's consumer finds nothing to blame."""
+    for n in (0, 3):
+        producer = Producer(n)
+        handler = ScriptedAsyncHandler(timeout=LIMIT).connect(producer)
+        handler.wait_for_release()
+        assert first_values(handler.batches) == list(range(n)) and handler.is_ended
+        producer.join()
+        handler.batches.clear()
+        handler.check()
+
+
 # --- Arrow C++ consumes ---------------------------------------------------------------
 
 
@@ -213,6 +226,18 @@ async def export_error():
 
     n, text = await export(broken())
     assert n <= 3 and text == "LookupError: no such table", (n, text)
+
+
+async def export_scripted():
+    """Its producer sees that Arrow C++ asks for more with each batch, after the release too."""
+    for n in (0, 3):
+        producer = ScriptedAsyncProducer.of([batch(i) for i in range(n)], type=schema())
+        consumer = Consumer(5)
+        producer.connect(consumer.capsule)
+        assert await consumer.read_on_a_thread() == (n, "")
+        producer.wait()
+        consumer.drop()
+        producer.check(ignore={"consumer.async_alive"})
 
 
 async def export_cancelled_task():

@@ -5,6 +5,7 @@ Outside of the event loop: a child shares its parent's epoll.
 
 import asyncio
 import os
+import signal
 import sys
 import warnings
 
@@ -28,19 +29,44 @@ async def read_one(stream):
     return await anext(stream)
 
 
+def refusal(read):
+    try:
+        read()
+    except (ad.ExchangeError, RuntimeError) as error:
+        return str(error)
+    return "it was not refused"
+
+
+def check_child():
+    """Nothing comes here any more, and nobody waits for it."""
+    signal.alarm(60)
+    for read in (lambda: next(pull), lambda: asyncio.run(read_one(streams[0])), waiting.to_stream):
+        assert "before this process was forked off" in refusal(read), refusal(read)
+    assert "before this process was forked off" in refusal(lambda: mine.put([1], None))
+    waiting.cancel()
+    pull.close()
+
+
 producer = async_peer.Producer(-1)
+pull = aio.connect(ad.array_stream(for_ever())).to_stream()
+assert len(next(pull)) > 0
+waiting, handler = aio.consumer()
+mine = aio._async_producer(aio.consumer()[1])
 streams = [aio.connect(producer), aio.connect(ad.array_stream(for_ever()))]
 for _ in range(20):
     for stream in streams:
         assert len(asyncio.run(read_one(stream))) > 0
     child = os.fork()
     if child == 0:
+        check_child()
         if way == "os._exit":
             os._exit(7)
         sys.exit(7)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7, status
+    assert len(next(pull)) > 0
 for stream in streams:
     asyncio.run(stream.aclose())
+pull.close()
 producer.join()
 common.end()

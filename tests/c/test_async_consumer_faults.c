@@ -1,0 +1,469 @@
+/* The consumer of an async stream against a foreign producer that breaks a
+ * rule, or gives batches that are none. */
+
+#include "async_reading.h"
+
+/* --- broken rules -------------------------------------------------------------- */
+
+static void
+test_task_before_the_schema(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_batch(&producer, 1), EINVAL);
+    expect_fault(consumer, "on_next_task was called; before on_schema");
+    CHECK_INT(say_schema(&producer, "l"), EINVAL);
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_end_before_the_schema(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_end(&producer), EINVAL);
+    expect_fault(consumer, "on_next_task was called; before on_schema");
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+}
+
+static void
+test_two_schemas(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    CHECK_INT(say_schema(&producer, "l"), EINVAL);
+    CHECK_INT(say_batch(&producer, 1), EINVAL);
+    say_release(&producer);
+    expect_batch(consumer, 1);
+    expect_fault(consumer, "on_schema was called; twice");
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_producer_that_is_not_populated(void)
+{
+    for (int i = 0; i < 3; i++) {
+        ad_async_consumer *consumer = consumer_of(4);
+        fake_producer producer;
+        fake_producer_init(&producer, consumer);
+        if (i == 0) {
+            producer.handler->producer = NULL;
+        } else if (i == 1) {
+            producer.shown.request = NULL;
+        } else {
+            producer.shown.cancel = NULL;
+        }
+        CHECK_INT(say_schema(&producer, "l"), EINVAL);
+        expect_fault(consumer, i == 0 ? "NULL producer" : "is NULL");
+        ad_async_consumer_cancel(consumer);
+        say_release(&producer);
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+static void
+test_bad_schema(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "?"), EINVAL);
+    CHECK_INT(producer.n_requests, 0);
+    expect_failure(consumer, AD_ERR_ARROW, "on_schema of the async stream");
+    /* Arrow C++ goes on with on_error, or a NULL task. */
+    CHECK_INT(say_end(&producer), 0);
+    say_error(&producer, EINVAL, "refused");
+    say_release(&producer);
+    expect_failure(consumer, AD_ERR_ARROW, "on_schema of the async stream");
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_null_and_released_schemas(void)
+{
+    for (int i = 0; i < 2; i++) {
+        ad_async_consumer *consumer = consumer_of(4);
+        fake_producer producer;
+        struct ArrowSchema released = {.format = "l"};
+        fake_producer_init(&producer, consumer);
+        CHECK_INT(producer.handler->on_schema(producer.handler,
+                                              i == 0 ? NULL : &released),
+                  EINVAL);
+        expect_failure(consumer, i == 0 ? AD_ERR_EXCHANGE : AD_ERR_ARROW,
+                       "on_schema");
+        say_release(&producer);
+        ad_async_consumer_close(consumer);
+    }
+}
+
+static void
+test_more_tasks_than_requested(void)
+{
+    ad_async_consumer *consumer = consumer_of(2);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    CHECK_INT(say_batch(&producer, 2), 0);
+    CHECK_INT(say_batch(&producer, 3), EINVAL);
+    say_release(&producer);
+    expect_batch(consumer, 1);
+    expect_batch(consumer, 2);
+    expect_fault(consumer, "for batch 3, but only 2 were requested");
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_task_without_a_function(void)
+{
+    ad_async_consumer *consumer = consumer_of(2);
+    fake_producer producer;
+    struct ArrowAsyncTask task = {0};
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK_INT(producer.handler->on_next_task(producer.handler, &task, NULL),
+              EINVAL);
+    expect_fault(consumer, "extract_data is NULL");
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_calls_after_the_end(void)
+{
+    for (int i = 0; i < 4; i++) {
+        ad_async_consumer *consumer = consumer_of(2);
+        fake_producer producer;
+        fake_producer_init(&producer, consumer);
+        CHECK_INT(say_schema(&producer, "l"), 0);
+        CHECK_INT(say_end(&producer), 0);
+        expect_poll(consumer, AD_ASYNC_END);
+        if (i == 0) {
+            CHECK_INT(say_batch(&producer, 1), EINVAL);
+        } else if (i == 1) {
+            CHECK_INT(say_end(&producer), EINVAL);
+        } else if (i == 2) {
+            CHECK_INT(say_schema(&producer, "l"), EINVAL);
+        } else {
+            say_error(&producer, EIO, "late");
+        }
+        expect_fault(consumer, "after the end of the stream");
+        say_release(&producer);
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+static void
+test_calls_after_an_error(void)
+{
+    for (int i = 0; i < 4; i++) {
+        ad_async_consumer *consumer = consumer_of(2);
+        fake_producer producer;
+        ad_error err;
+        fake_producer_init(&producer, consumer);
+        CHECK_INT(say_schema(&producer, "l"), 0);
+        say_error(&producer, EIO, "the first");
+        if (i == 0) {
+            CHECK_INT(say_batch(&producer, 1), EINVAL);
+        } else if (i == 1) {
+            CHECK_INT(say_end(&producer), EINVAL);
+        } else if (i == 2) {
+            CHECK_INT(say_schema(&producer, "l"), EINVAL);
+        } else {
+            say_error(&producer, EIO, "late");
+        }
+        expect_failure(consumer, AD_ERR_EXCHANGE, "the first");
+        CHECK(ad_async_consumer_fault(consumer, &err));
+        CHECK_HAS(err.message, "after on_error");
+        say_release(&producer);
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+static void
+test_calls_after_release(void)
+{
+    for (int i = 0; i < 5; i++) {
+        ad_async_consumer *consumer = consumer_of(2);
+        fake_producer producer;
+        fake_producer_init(&producer, consumer);
+        struct ArrowAsyncDeviceStreamHandler kept = *producer.handler;
+        CHECK_INT(say_schema(&producer, "l"), 0);
+        CHECK_INT(say_end(&producer), 0);
+        say_release(&producer);
+        producer.handler = ad_async_consumer_handler(consumer);
+        if (i == 0) {
+            CHECK_INT(say_batch(&producer, 1), EINVAL);
+        } else if (i == 1) {
+            CHECK_INT(say_end(&producer), EINVAL);
+        } else if (i == 2) {
+            CHECK_INT(say_schema(&producer, "l"), EINVAL);
+        } else if (i == 3) {
+            say_error(&producer, EIO, "late");
+        } else {
+            kept.release(producer.handler);
+        }
+        expect_fault(consumer, i < 4 ? "after release, which must be the last"
+                                     : "release was called twice");
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+static void
+test_release_without_an_end(void)
+{
+    for (int i = 0; i < 3; i++) {
+        ad_async_consumer *consumer = consumer_of(2);
+        fake_producer producer;
+        fake_producer_init(&producer, consumer);
+        if (i > 0) {
+            CHECK_INT(say_schema(&producer, "l"), 0);
+        }
+        if (i > 1) {
+            CHECK_INT(say_batch(&producer, 1), 0);
+        }
+        say_release(&producer);
+        if (i > 1) {
+            expect_batch(consumer, 1);
+        }
+        expect_fault(consumer, "release was called without an end");
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+static void
+call_from_inside(fake_producer *self)
+{
+    self->on_request = NULL;
+    CHECK_INT(say_batch(self, 1), EINVAL);
+}
+
+static void
+test_request_that_calls_back(void)
+{
+    ad_async_consumer *consumer = consumer_of(1);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    producer.on_request = call_from_inside;
+    expect_batch(consumer, 1);
+    expect_fault(consumer, "on_next_task was called; from inside request()");
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+error_from_inside(fake_producer *self)
+{
+    say_error(self, EIO, "cannot cancel");
+}
+
+static void
+test_cancel_that_reports_an_error(void)
+{
+    ad_async_consumer *consumer = consumer_of(1);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    producer.on_cancel = error_from_inside;
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer_cancel(consumer);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    expect_batch(consumer, 1);
+    expect_poll(consumer, AD_ASYNC_END);
+    ad_async_error error;
+    CHECK(ad_async_consumer_error(consumer, &error));
+    CHECK_STR(error.message, "cannot cancel");
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+release_from_inside(fake_producer *self)
+{
+    self->handler->release(self->handler);
+}
+
+static void
+test_release_from_inside_another_call(void)
+{
+    ad_async_consumer *consumer = consumer_of(1);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    producer.on_request = release_from_inside;
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK(ad_async_consumer_is_released(consumer));
+    expect_fault(consumer, "release was called while another call");
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+/* --- bad batches ------------------------------------------------------------------ */
+
+static void
+test_batch_of_another_device_type(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    struct ArrowDeviceArray batch = batch_of(2);
+    batch.device_type = ARROW_DEVICE_EXT_DEV;
+    CHECK_INT(say_task(&producer, batch, NULL), 0);
+    CHECK_INT(say_batch(&producer, 3), 0);
+    expect_batch(consumer, 1);
+    expect_failure(consumer, AD_ERR_ARROW, "batch 2 of the async stream");
+    CHECK_INT(producer.n_cancels, 1);
+    CHECK_INT(live_tasks, 0);
+    CHECK_INT(say_batch(&producer, 4), 0);
+    CHECK_INT(live_tasks, 0);
+    CHECK_INT(say_end(&producer), 0);
+    say_release(&producer);
+    expect_failure(consumer, AD_ERR_ARROW, "is of device type 12");
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_batch_of_another_schema(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    struct ArrowDeviceArray batch =
+        tree_take_array(tree_array(2, false, 3, 0), NULL);
+    batch.device_type = ARROW_DEVICE_CPU;
+    CHECK_INT(say_task(&producer, batch, NULL), 0);
+    expect_failure(consumer, AD_ERR_ARROW, "batch 1 of the async stream");
+    say_release(&producer); /* a cancel was wanted, so this is an end */
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_extraction_that_gives_nothing(void)
+{
+    ad_async_consumer *consumer = consumer_of(4);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    struct ArrowAsyncTask task = fake_task_of(batch_of(1));
+    ((fake_task *)task.private_data)->is_void = true;
+    CHECK_INT(producer.handler->on_next_task(producer.handler, &task, NULL),
+              0);
+    expect_failure(consumer, AD_ERR_EXCHANGE, "returned 0 without an array");
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
+test_extraction_that_fails(void)
+{
+    for (int i = 0; i < 3; i++) {
+        ad_async_consumer *consumer = consumer_of(4);
+        fake_producer producer;
+        fake_producer_init(&producer, consumer);
+        CHECK_INT(say_schema(&producer, "l"), 0);
+        struct ArrowAsyncTask task = fake_task_of(batch_of(1));
+        ((fake_task *)task.private_data)->code = EIO;
+        CHECK_INT(
+            producer.handler->on_next_task(producer.handler, &task, NULL), 0);
+        CHECK_INT(say_batch(&producer, 2), 0);
+        expect_poll(consumer, AD_ASYNC_PENDING); /* for on_error */
+        CHECK_INT(live_tasks, 0);
+        CHECK_INT(producer.n_cancels, 1);
+        if (i == 0) {
+            say_error(&producer, EIO, "the disk is gone");
+        } else if (i == 1) {
+            CHECK_INT(say_end(&producer), 0);
+        }
+        say_release(&producer);
+        expect_failure(consumer, AD_ERR_EXCHANGE,
+                       i == 0 ? "the disk is gone"
+                              : "extract_data of batch 1 of the async stream "
+                                "failed with error 5");
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+static void
+test_bad_metadata(void)
+{
+    int32_t bad[2] = {-5, 0};
+    for (int i = 0; i < 3; i++) {
+        ad_async_consumer *consumer = consumer_of(4);
+        fake_producer producer;
+        ad_error err;
+        fake_producer_init(&producer, consumer);
+        if (i == 0) {
+            producer.shown.additional_metadata = (const char *)bad;
+            CHECK_INT(say_schema(&producer, "l"), EINVAL);
+            expect_failure(consumer, AD_ERR_ARROW, "on_schema");
+        } else if (i == 1) {
+            CHECK_INT(say_schema(&producer, "l"), 0);
+            CHECK_INT(say_task(&producer, batch_of(1), (const char *)bad),
+                      EINVAL);
+            expect_failure(consumer, AD_ERR_ARROW, "metadata of on_next_task");
+        } else {
+            producer.handler->on_error(producer.handler, EIO, "lost",
+                                       (const char *)bad);
+            expect_failure(consumer, AD_ERR_EXCHANGE, "lost");
+            CHECK(ad_async_consumer_fault(consumer, &err));
+            CHECK_HAS(err.message, "metadata of on_error");
+        }
+        say_release(&producer);
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_task_before_the_schema),
+        CHECK_TEST(test_end_before_the_schema),
+        CHECK_TEST(test_two_schemas),
+        CHECK_TEST(test_producer_that_is_not_populated),
+        CHECK_TEST(test_bad_schema),
+        CHECK_TEST(test_null_and_released_schemas),
+        CHECK_TEST(test_more_tasks_than_requested),
+        CHECK_TEST(test_task_without_a_function),
+        CHECK_TEST(test_calls_after_the_end),
+        CHECK_TEST(test_calls_after_an_error),
+        CHECK_TEST(test_calls_after_release),
+        CHECK_TEST(test_release_without_an_end),
+        CHECK_TEST(test_request_that_calls_back),
+        CHECK_TEST(test_cancel_that_reports_an_error),
+        CHECK_TEST(test_release_from_inside_another_call),
+        CHECK_TEST(test_batch_of_another_device_type),
+        CHECK_TEST(test_batch_of_another_schema),
+        CHECK_TEST(test_extraction_that_gives_nothing),
+        CHECK_TEST(test_extraction_that_fails),
+        CHECK_TEST(test_bad_metadata),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,88 @@
+"""What the tests of streams of streams read, and threads that end."""
+
+import threading
+
+import arrow_ctypes as ac
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import arrowdev as ad
+
+HERE = "ext_dev:0"
+LIMIT = 20  # seconds that any wait of these tests may take
+TABLE = pa.concat_tables([pa.table({"a": [1, 2, 3], "s": ["x", None, "yz"]}) for _ in range(3)])
+TYPES = {
+    "int": pa.array([1, None, 3, 4, 5] * 2),
+    "bool": pa.array([True, None, False] * 3),
+    "utf8": pa.array(["a", None, "bc", ""] * 3),
+    "list": pa.array([[1, 2], None, [], [3]] * 3),
+    "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}] * 3),
+    "dictionary": pa.array(["a", "b", None, "a", "c"] * 2).dictionary_encode(),
+    "string view": pa.array(["short", None, "longer than twelve bytes"] * 3, pa.string_view()),
+}
+
+
+def numbers(count, rows=2):
+    for i in range(count):
+        yield np.arange(i * rows, (i + 1) * rows)
+
+
+def counted(taken, arrays):
+    """The same arrays; those that were asked for are in `taken`."""
+    for array in arrays:
+        taken.append(array)
+        yield array
+
+
+def values(stream):
+    return [array.to("cpu").to_pylist() for array in stream]
+
+
+def foreign(*trees, device_type=None, **options):
+    for tree in trees:
+        tree.device_type = device_type or ac.CPU
+    return ac.Stream(ac.SchemaNode("l"), trees, device_type=device_type, **options)
+
+
+def numbers_there(count):
+    return (ad.array(x).to(HERE) for x in numbers(count))
+
+
+def on_device(device, queues):
+    for i, queue in enumerate(queues):
+        yield device.array([i, i + 1], queue=queue)
+
+
+class Call:
+    """A function on a thread of its own, whose end can be waited for."""
+
+    def __init__(self, function):
+        self._function = function
+        self._result = self._error = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def is_running(self):
+        return self._thread.is_alive()
+
+    def result(self):
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def wait_until(condition):
+    for _ in range(LIMIT * 100):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("it never came true")
