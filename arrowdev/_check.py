@@ -6,10 +6,10 @@ import textwrap
 
 from arrowdev import _expression
 from arrowdev.testing import _conformance
-from arrowdev.testing._conformance_rules import CONSUMER_RULES, PRODUCER_RULES
+from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES
 
 DESCRIPTION = """\
-Try every rule of Arrow's C interfaces and of DLPack that an object can break.
+Try every rule that an object can break: of Arrow's C interfaces, DLPack, array interfaces.
 
 EXPR is a Python expression for the object, evaluated anew for each rule; modules that it names
 are imported:

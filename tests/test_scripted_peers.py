@@ -503,6 +503,7 @@ def test_pull_stream_is_pushed():
     handler.check()
     handler.batches.clear()
     handler.schema = None
+    source._wait(lambda: source.is_all_released, "the end of the thread")
     source.check()
 
 

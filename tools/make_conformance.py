@@ -14,10 +14,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import test_conformance as suite  # noqa: E402
 
-from arrowdev.testing._conformance_rules import (  # noqa: E402
-    CONSUMER_RULES,
-    PRODUCER_RULES,
-)
+from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES  # noqa: E402
 
 
 def row(library, expression, read):

@@ -165,27 +165,6 @@ def encode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
     return blob
 
 
-def decode_metadata(address: int | None) -> dict[bytes, bytes] | None:
-    """What a blob says; None for NULL."""
-    if not address:
-        return None
-
-    def number() -> int:
-        nonlocal address
-        value = c_int32.from_address(address).value
-        address += 4
-        return value
-
-    def part() -> bytes:
-        nonlocal address
-        n = number()
-        value = ctypes.string_at(address, n)
-        address += n
-        return value
-
-    return {part(): part() for _ in range(number())}
-
-
 # --- capsules -----------------------------------------------------------------------------------
 
 CAPSULES: dict[str, type[Structure]] = {
@@ -207,9 +186,23 @@ get_pointer: Callable[[CapsuleType, bytes | None], int] = PYFUNCTYPE(
     c_void_p, ctypes.py_object, c_char_p
 )(("PyCapsule_GetPointer", ctypes.pythonapi))
 
-rename_capsule: Callable[[CapsuleType, bytes], int] = PYFUNCTYPE(
-    c_int, ctypes.py_object, c_char_p
-)(("PyCapsule_SetName", ctypes.pythonapi))
+get_name: Callable[[CapsuleType], bytes | None] = PYFUNCTYPE(c_char_p, ctypes.py_object)(
+    ("PyCapsule_GetName", ctypes.pythonapi)
+)
+
+# By address: a capsule keeps the address of its name, not the name.
+set_name: Callable[[CapsuleType, int], int] = PYFUNCTYPE(c_int, ctypes.py_object, c_void_p)(
+    ("PyCapsule_SetName", ctypes.pythonapi)
+)
+
+_used: dict[bytes, Any] = {}
+
+
+def mark_used(capsule: CapsuleType) -> None:
+    """Put "used_" before the capsule's name: who made it is to leave its struct alone."""
+    name = b"used_" + (get_name(capsule) or b"")
+    text = _used.setdefault(name, ctypes.create_string_buffer(name))
+    set_name(capsule, ctypes.addressof(text))
 
 
 def inside(capsule: CapsuleType, name: str) -> Any:

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import gc
+from errno import EIO
+from functools import partial
 
-from arrowdev.testing._dlpack import get_name
-from arrowdev.testing._scripted import (
-    MESSAGE,
-    Batch,
-    Column,
-    DeviceArray,
-    HostArray,
-    HostStream,
-    Tensor,
-)
+import arrowdev
+from arrowdev.testing import _check_async, step
+from arrowdev.testing._abi import get_name
+from arrowdev.testing._async_producer import ScriptedAsyncProducer
+from arrowdev.testing._rules import BrokenRule
+from arrowdev.testing._spoiling import Batch, Column, DeviceArray, HostArray, Tensor
+from arrowdev.testing._streams import ScriptedStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from arrowdev.testing._conformance_rules import Report
+    from arrowdev.testing._report import Report
 
 VALUES: list[int | None] = [7, None, -9, 12]
 CHUNKS: list[list[int | None]] = [[7, None], [], [-9, 12]]
 NUMBERS = [3, -1, 4]
 KINDS = (Column, Batch)
 EXT_DEV = 12
+MESSAGE = "arrowdev planned this failure"
 
 
 def plain(value: Any) -> Any:
@@ -47,7 +47,7 @@ class Consumer:
     def take(self, obj: Any) -> bool:
         self.result, self.error = None, None
         try:
-            self.result = self.function(obj)
+            self.result = _check_async.run_to_the_end(self.function(obj))
         except BaseException as error:  # a panic of Rust's is no Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
@@ -58,9 +58,13 @@ class Consumer:
     def values(self) -> Any:
         """As a list; an exception of the reader is one of the values, and wrong."""
         try:
-            return None if self.read is None else [plain(v) for v in self.read(self.result)]
+            return None if self.read is None else [plain(v) for v in self.read_all()]
         except Exception as error:
             return [error]
+
+    def read_all(self) -> Any:
+        assert self.read is not None
+        return _check_async.run_to_the_end(self.read(self.result))
 
     @property
     def has_values(self) -> bool:
@@ -151,42 +155,134 @@ def check_taken(report: Report, function: Any, read: Any) -> bool:
             else:
                 _check_device(report, consumer, kind)
         taken |= _check_stream(report, consumer, kind)
+        taken |= _check_push(report, consumer, kind)
     return taken
 
 
 # --- streams -----------------------------------------------------------------------------------
 
 
-def _check_stream(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
-    stream = HostStream(kind, CHUNKS)
-    if not consumer.take(stream):
-        consumer.drop()
-        return False
+def _batches(kind: type[Column]) -> list[Any]:
+    """A step for each chunk; the memory of a batch that was released is spoilt."""
+    return [step.batch(partial(_fresh, kind, chunk)) for chunk in CHUNKS]
+
+
+def _tarry(stream: ScriptedStream) -> None:
+    """In get_next: what another thread must not do in the meantime would now be done."""
+    n = len(stream.calls)
+    with stream._changed:
+        stream._changed.wait_for(lambda: len(stream.calls) > n, _check_async.PATIENCE)
+
+
+def _fresh(kind: type[Column], chunk: list[int | None]) -> arrowdev.Array:
+    return arrowdev.array(HostArray(kind(chunk)))
+
+
+def _judge(report: Report, end: ScriptedStream | ScriptedAsyncProducer, *rules: str) -> None:
+    """What a scripted end found, when all should be over; `rules` were looked at."""
+    with end._changed:
+        end._changed.wait_for(lambda: end.is_all_released, _check_async.LINGER)
+    try:
+        end.check()
+    except BrokenRule as error:
+        for rule, what in error.broken:
+            report.hold(rule, False, what)
+    for rule in ("consumer.release", "consumer.release_schema", *rules):
+        report.hold(rule, True, "")
+
+
+def _check_values(report: Report, consumer: Consumer) -> None:
     if consumer.read is not None:
         found = consumer.values()
         report.hold("consumer.values", found == VALUES, f"{found}, not {VALUES}")
-    _check_end(report, consumer, stream)
-    failing = HostStream(kind, CHUNKS, fails=True)
-    if consumer.take(failing) and consumer.read is not None:
+
+
+def _check_error(report: Report, rule: str, consumer: Consumer) -> None:
+    """The producer failed: the function raises, or the reader where that is lazy."""
+    if consumer.error is None and consumer.read is not None:
         try:
-            consumer.read(consumer.result)  # readers that are lazy find out now
+            consumer.read_all()
         except Exception as error:
             consumer.error = error.with_traceback(None)
     said = str(consumer.error)
     if consumer.error is not None or consumer.read is not None:
-        report.hold("consumer.stream_error", MESSAGE in said, f"the exception is {said!r}")
+        report.hold(rule, MESSAGE in said, f"the exception is {said!r}")
+
+
+def _check_stream(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
+    sound = ScriptedStream([_tarry, *_batches(kind)], device=False)
+    if not consumer.take(sound):
+        consumer.drop()
+        return False
+    _check_values(report, consumer)
+    _check_end(report, consumer, sound)
+    failing = ScriptedStream([*_batches(kind), step.error(EIO, MESSAGE)], device=False)
+    consumer.take(failing)
+    _check_error(report, "consumer.stream_error", consumer)
     _check_end(report, consumer, failing)
     return True
 
 
-def _check_end(report: Report, consumer: Consumer, stream: HostStream) -> None:
+def _check_end(report: Report, consumer: Consumer, stream: ScriptedStream) -> None:
     consumer.drop()
-    counts = [part.released for part in stream.streams]
-    report.hold("consumer.stream", set(counts) <= {1}, f"released {counts} times")
-    counts = [part.released for part in stream.given]
-    report.hold("consumer.stream_chunks", set(counts) <= {1}, f"released {counts} times")
-    n = stream.calls_after_end
+    n = stream.n_after_end
     report.hold("consumer.stream_end", n == 0, f"{n} calls after it")
+    _judge(
+        report,
+        stream,
+        "consumer.stream",
+        "consumer.stream_released",
+        "consumer.stream_out",
+        "consumer.stream_threads",
+        "consumer.stream_last_error",
+    )
+
+
+# --- async streams -----------------------------------------------------------------------------
+
+_ASYNC = (
+    "consumer.async_handler", "consumer.async_schema", "consumer.async_request",
+    "consumer.async_alive", "consumer.async_quiet", "consumer.async_task",
+    "consumer.async_extract",
+)  # fmt: skip
+
+
+def _check_pushed(report: Report, consumer: Consumer, producer: Any) -> None:
+    consumer.drop()
+    try:
+        producer.wait()
+    except TimeoutError as error:
+        report.hold("consumer.async_request", False, str(error))
+        return
+    _judge(report, producer, *_ASYNC)
+
+
+def _check_push(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
+    """Pushed by a thread; by the caller, before the function has got its handler back; errors."""
+    batches = [one for batch in _batches(kind) for one in (step.wait_for_request(), batch)]
+    start, over = [step.schema(), *batches], [step.end(), step.release()]
+    sound = ScriptedAsyncProducer([*start, *over])
+    taken = consumer.take(sound)
+    if not sound.is_connected:
+        consumer.drop()
+        return False
+    if taken:
+        _check_values(report, consumer)
+    _check_pushed(report, consumer, sound)
+    if not taken or "consumer.async_handler" in report.findings:
+        return taken
+    at_once = ScriptedAsyncProducer([step.schema(), *over], type=sound.schema, on_thread=False)
+    taken = consumer.take(at_once)
+    found = [] if consumer.read is None or not taken else consumer.values()
+    report.hold("consumer.async_ready", taken and found == [], f"{consumer.error or found}")
+    _check_pushed(report, consumer, at_once)
+    failure = [step.error(EIO, MESSAGE, {"key": "value"}), step.release()]
+    for steps in ([*start, *failure], failure):
+        failing = ScriptedAsyncProducer(steps, type=sound.schema)
+        consumer.take(failing)
+        _check_error(report, "consumer.async_error", consumer)
+        _check_pushed(report, consumer, failing)
+    return True
 
 
 # --- tensors -----------------------------------------------------------------------------------

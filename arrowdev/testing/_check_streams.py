@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from arrowdev.testing._conformance_rules import Report
+    from arrowdev.testing._report import Report
 
 # So many arrays are read at the most.
 MAX_ARRAYS = 64
@@ -43,6 +43,10 @@ def _open(report: Report, method: str, make: Callable[[], object]) -> Any:
     return take(capsules[0], NAMES[method][0])
 
 
+def _empty(stream: Any) -> Any:
+    return ArrowDeviceArray() if hasattr(stream, "device_type") else ArrowArray()
+
+
 def _get_schema(report: Report, stream: Any) -> ArrowSchema | None:
     schema = ArrowSchema()
     code = call(stream, "get_schema", ctypes.addressof(schema))
@@ -54,7 +58,7 @@ def _get_schema(report: Report, stream: Any) -> ArrowSchema | None:
 def _get_next(report: Report, stream: Any, i: int) -> Any:
     """An array; None at the end, and after a finding."""
     is_device = hasattr(stream, "device_type")
-    array = ArrowDeviceArray() if is_device else ArrowArray()
+    array = _empty(stream)
     code = call(stream, "get_next", ctypes.addressof(array))
     if not report.hold("stream.next", code == 0, f"get_next gave {code} for array {i}"):
         return None
@@ -89,17 +93,7 @@ def check_reading(report: Report, method: str, make: Callable[[], object]) -> No
     arrays: list[arrowdev.Array] = []
     first = None
     if schema is not None and check_schema(report, schema):
-        while len(arrays) < MAX_ARRAYS:
-            array = _get_next(report, stream, len(arrays))
-            if array is None or not _matches(report, schema, array, len(arrays)):
-                break
-            own = _get_schema(report, stream)
-            if own is None:
-                break
-            found = report.attempt("array.contents", _imported, own, array)
-            if found is None:
-                break
-            arrays.append(found)
+        _read_all(report, stream, schema, arrays)
         report.hold("array.contents", True, "")
         first = arrowdev.schema(_Shown(schema))
     before = [snapshot(array) for array in arrays]
@@ -110,6 +104,35 @@ def check_reading(report: Report, method: str, make: Callable[[], object]) -> No
     report.hold("stream.lifetime", same, "other data after the release of the stream")
     later = [array.schema for array in arrays if array.schema != first]
     report.hold("stream.schema", not later, f"first {first}, then {later}")
+
+
+def _read_all(
+    report: Report, stream: Any, schema: ArrowSchema, arrays: list[arrowdev.Array]
+) -> None:
+    while len(arrays) < MAX_ARRAYS:
+        array = _get_next(report, stream, len(arrays))
+        if array is None and "stream.next" in report.held:
+            _check_end(report, stream)
+        if array is None or not _matches(report, schema, array, len(arrays)):
+            return
+        own = _get_schema(report, stream)
+        if own is None:
+            return
+        found = report.attempt("array.contents", _imported, own, array)
+        if found is None:
+            return
+        arrays.append(found)
+
+
+def _check_end(report: Report, stream: Any) -> None:
+    """Once more: an error would do, too."""
+    array = _empty(stream)
+    node = getattr(array, "array", array)
+    code = call(stream, "get_next", ctypes.addressof(array))
+    is_array = code == 0 and bool(node.release)
+    if is_array:
+        call(node, "release")
+    report.hold("stream.end", not is_array, "an array follows the end")
 
 
 def _imported(schema: ArrowSchema, array: Any) -> arrowdev.Array:
@@ -133,7 +156,7 @@ def check_failing(report: Report, method: str, make: Callable[[], object]) -> No
     stream = _open(report, method, make)
     if stream is None:
         return
-    array = ArrowDeviceArray() if hasattr(stream, "device_type") else ArrowArray()
+    array = _empty(stream)
     node = getattr(array, "array", array)
     code = 0
     for _ in range(MAX_ARRAYS):

@@ -6,16 +6,20 @@ import gc
 from contextlib import contextmanager
 
 from arrowdev.testing._check_arrays import check_export, check_schema_method
+from arrowdev.testing._check_async import METHOD as ASYNC
+from arrowdev.testing._check_async import check_async, check_async_failing
 from arrowdev.testing._check_consumers import check_taken, check_tensors_taken
+from arrowdev.testing._check_interfaces import CUDA, HOST, SYCL, check_interface, is_shown
 from arrowdev.testing._check_streams import check_failing, check_stream
 from arrowdev.testing._check_tensors import check_dlpack
-from arrowdev.testing._conformance_rules import Report
+from arrowdev.testing._report import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
+INTERFACES = (HOST, CUDA, SYCL)
 ARRAYS = ("__arrow_c_array__", "__arrow_c_device_array__")
 STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
 
@@ -45,9 +49,12 @@ def producer_report(
     """What ``check_producer`` finds, without an exception."""
     obj = factory()
     report = Report(f"{type(obj).__module__}.{type(obj).__qualname__}")
-    spoken = [name for name in (*ARRAYS, *STREAMS, "__dlpack__") if _offers(obj, name)]
+    spoken = [name for name in (*ARRAYS, *STREAMS, ASYNC, "__dlpack__") if _offers(obj, name)]
+    spoken += [name for name in INTERFACES if is_shown(obj, name)]
+    if not spoken and callable(obj):
+        spoken = [ASYNC]  # a function that takes a handler
     if not spoken:
-        raise TypeError(f"{report.subject} offers neither Arrow capsules nor DLPack")
+        raise TypeError(f"{report.subject} offers neither Arrow capsules nor DLPack nor a dict")
     if _offers(obj, "__arrow_c_schema__"):
         spoken.insert(0, "__arrow_c_schema__")
     del obj
@@ -57,6 +64,8 @@ def producer_report(
         for method in STREAMS:
             if failing is not None and _offers(failing(), method):
                 check_failing(report, method, failing)
+        if failing is not None and ASYNC in spoken:
+            check_async_failing(report, failing)
     return report
 
 
@@ -65,6 +74,10 @@ def _check_method(report: Report, method: str, factory: Callable[[], Any]) -> No
         check_export(report, method, factory)
     elif method in STREAMS:
         check_stream(report, method, factory)
+    elif method in INTERFACES:
+        check_interface(report, method, factory)
+    elif method == ASYNC:
+        check_async(report, factory)
     elif method == "__dlpack__":
         check_dlpack(report, factory)
     else:
@@ -78,16 +91,20 @@ def check_producer(
     ignore: Collection[str] = (),
     recommended: bool = False,
 ) -> Report:
-    """Try every rule that an object with Arrow or DLPack methods can break.
+    """Try every rule that an object with Arrow or DLPack methods, or an interface dict, can break.
 
     Every protocol that the object offers is used, in every way that the rules are about:
     consumed and not, released early and late, with each keyword. Memory of the host is read;
     memory of a device by ``validate(level="full")`` alone.
 
+    An async stream is an object with ``__arrowdev_async_device_stream__``, or a function that
+    takes the capsule of a handler; either may return a coroutine. Where it does nothing, each
+    wait ends after 20 seconds.
+
     Parameters
     ----------
     factory : callable
-        Makes a new object at each call, always with the same data.
+        Makes a new object (or function) at each call, always with the same data.
     failing : callable, optional
         Makes a stream whose reading fails, for the rules about errors.
     ignore : collection of str
@@ -141,7 +158,8 @@ def check_consumer(
     Parameters
     ----------
     consume : callable
-        Takes an object with Arrow or DLPack methods; what it returns is dropped.
+        Takes an object with Arrow or DLPack methods, or a ScriptedAsyncProducer; what it returns
+        is dropped. It may be a coroutine function, as `read` may.
     read : callable, optional
         Makes a list, with None for nulls, of what ``consume`` returned. Without it nobody can
         tell whether the values are right.

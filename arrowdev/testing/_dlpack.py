@@ -8,10 +8,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import (
     CFUNCTYPE,
-    PYFUNCTYPE,
     Structure,
-    c_char_p,
-    c_int,
     c_int32,
     c_int64,
     c_uint8,
@@ -19,12 +16,12 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
-    py_object,
 )
+
+from arrowdev.testing._abi import get_name, get_pointer, mark_used
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from typing_extensions import CapsuleType
@@ -95,34 +92,19 @@ CAPSULES: dict[str, type[Structure]] = {
     "dlpack_exchange_api": DLPackExchangeAPI,
 }
 
-# Prototypes of our own: restype and argtypes of ctypes.pythonapi belong to everybody.
-get_name: Callable[[CapsuleType], bytes | None] = PYFUNCTYPE(c_char_p, py_object)(
-    ("PyCapsule_GetName", ctypes.pythonapi)
-)
-set_name: Callable[[CapsuleType, int], int] = PYFUNCTYPE(c_int, py_object, c_void_p)(
-    ("PyCapsule_SetName", ctypes.pythonapi)
-)
-_get_pointer: Callable[[CapsuleType, bytes | None], int] = PYFUNCTYPE(
-    c_void_p, py_object, c_char_p
-)(("PyCapsule_GetPointer", ctypes.pythonapi))
-
-# A capsule keeps the address of its name, not the name.
-_USED = {name: ctypes.create_string_buffer(b"used_" + name.encode()) for name in CAPSULES}
-
 
 def inside(capsule: CapsuleType) -> Any:
     """The struct in a capsule, where it lies; ValueError for a capsule of another name."""
     name = (get_name(capsule) or b"").decode(errors="replace")
     if name not in CAPSULES:
         raise ValueError(f"a capsule named {name!r}; expected one of {', '.join(CAPSULES)}")
-    return CAPSULES[name].from_address(_get_pointer(capsule, name.encode()))
+    return CAPSULES[name].from_address(get_pointer(capsule, name.encode()))
 
 
 def take(capsule: CapsuleType) -> Any:
     """Consume a capsule: it is renamed, and the struct is the caller's to delete."""
     struct = inside(capsule)
-    name = (get_name(capsule) or b"").decode()
-    set_name(capsule, ctypes.addressof(_USED[name]))
+    mark_used(capsule)
     return struct
 
 

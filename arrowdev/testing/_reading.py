@@ -73,11 +73,11 @@ def below(node: Any) -> Iterator[tuple[str, Any]]:
         yield "dictionary", dictionary(node)
 
 
-def metadata(schema: ArrowSchema) -> list[tuple[bytes, bytes]]:
-    """The pairs: int32 count, then int32 length and bytes of each key and value."""
-    at: int = schema.metadata or 0
-    if not at:
-        return []
+def metadata_at(address: int | None) -> list[tuple[bytes, bytes]] | None:
+    """The pairs: int32 count, then int32 length and bytes of each key and value. None for NULL."""
+    if not address:
+        return None
+    at: int = address
 
     def number() -> int:
         nonlocal at
@@ -94,6 +94,10 @@ def metadata(schema: ArrowSchema) -> list[tuple[bytes, bytes]]:
         return ctypes.string_at(at - size, size)
 
     return [(piece(), piece()) for _ in range(number())]
+
+
+def metadata(schema: ArrowSchema) -> list[tuple[bytes, bytes]]:
+    return metadata_at(schema.metadata) or []
 
 
 def flag_names(flags: int) -> list[str]:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from weakref import WeakValueDictionary
 
 from arrowdev import _core
-from arrowdev.testing._abi import CALLBACKS, address_of, call
+from arrowdev.testing._abi import CALLBACKS, ArrowSchema, address_of, call
 from arrowdev.testing._rules import RULES, Broken, BrokenRule
 from arrowdev.testing.step import Step
 
@@ -47,6 +47,27 @@ class Call:
     def __repr__(self) -> str:
         result = "" if self.result is None else f" -> {self.result}"
         return f"{self.name}({self.about}){result}"
+
+
+class Spans:
+    """Which calls of the peer each thread is inside of."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, list[str]] = {}
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        stack = self._names.setdefault(threading.get_ident(), [])
+        stack.append(name)
+        try:
+            yield
+        finally:
+            stack.pop()
+
+    def now(self) -> str | None:
+        """The innermost call of this thread."""
+        stack = self._names.get(threading.get_ident())
+        return stack[-1] if stack else None
 
 
 class Recorder:
@@ -105,7 +126,7 @@ class Recorder:
     def _leaks(self) -> Iterator[Broken]:
         for output in self._outputs:
             if output.n_released == 0:
-                yield Broken("released-once", f"{output.about} was never released")
+                yield Broken(output.rule, f"{output.about} was never released")
 
     # --- for the ends ------------------------------------------------------------------------
 
@@ -277,6 +298,8 @@ class Output(Given):
 
     def __init__(self, recorder: Recorder, struct: Structure, about: str) -> None:
         self.struct = struct
+        is_schema = isinstance(struct, ArrowSchema)
+        self.rule = "consumer.release_schema" if is_schema else "consumer.release"
         self.base: Structure = getattr(struct, "array", struct)
         self.n_released = 0
         super().__init__(recorder, type(self.base), about)
@@ -299,8 +322,9 @@ class Output(Given):
         with self.recorder._changed:
             self.n_released += 1
             is_first = self.n_released == 1
+            self.recorder._changed.notify_all()
         if is_first:
             self.close()
             call(self.base, "release")
         else:
-            self.recorder._broke("released-once", f"{self.about} was released again")
+            self.recorder._broke(self.rule, f"{self.about} was released again")

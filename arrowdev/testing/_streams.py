@@ -43,11 +43,16 @@ _UNTOUCHED = 0xA5  # what a consumer's memory is full of: nothing that a produce
 
 def as_batches(steps: Iterable[Any]) -> list[Step | Callable[[Any], object]]:
     """The steps, with every bare array made a batch and every batch an Array."""
-    made = [one if isinstance(one, Step) or callable(one) else batch(one) for one in steps]
-    for one in made:
-        if isinstance(one, Step) and one.name == "batch":
+    found = [one if isinstance(one, Step) or callable(one) else batch(one) for one in steps]
+    for one in found:
+        if isinstance(one, Step) and one.name == "batch" and not callable(one.options["values"]):
             one.options["values"] = host_array(one.options["values"])
-    return made
+    return found
+
+
+def made(values: Any) -> Array:
+    """A batch's array, made now where it is to be made anew each time."""
+    return host_array(values()) if callable(values) else values
 
 
 class Announced:
@@ -60,7 +65,7 @@ class Announced:
         device_type: int | None,
     ) -> None:
         batches = [one for one in steps if isinstance(one, Step) and one.name == "batch"]
-        self.arrays: list[Array] = [one.options["values"] for one in batches]
+        self.arrays = [made(one.options["values"]) for one in batches]
         if type is None and not self.arrays:
             raise ValueError("a script without a batch has no schema; pass type=")
         self.schema: Schema = self.arrays[0].schema if type is None else arrowdev.schema(type)
@@ -136,18 +141,20 @@ class _Export(Given):
         self.n_released = 0
         self.has_failed = False
         self.has_text = False
+        self.is_over = False
+        self.n_after_end = 0
         self.texts: list[ctypes.Array[ctypes.c_char]] = []
 
     def _may(self, name: str, out: int | None = 1) -> bool:
         """Begin a call; False where the consumer must not make it."""
         if self.n_released:
-            self.recorder._broke("not-after-release", f"{name} was called after release")
+            self.recorder._broke("consumer.stream_released", f"{name} was called after release")
         elif name == "get_last_error" and not self.has_failed:
             self.recorder._broke(
-                "error-before-last-error", "get_last_error was called, but nothing had failed"
+                "consumer.stream_last_error", "get_last_error was called, but nothing had failed"
             )
         elif not out:
-            self.recorder._broke("mandatory", f"{name} was called with NULL to write to")
+            self.recorder._broke("consumer.stream_out", f"{name} was called with NULL to write to")
         if name != "get_last_error":
             self.has_failed = False
             for text in self.texts[-1:]:  # who kept it shall see that it is no longer valid
@@ -163,7 +170,7 @@ class _Export(Given):
 
     def get_schema(self, _: int, out: int | None) -> int:
         one = self.recorder._note("get_schema")
-        with self.recorder._alone("get_schema", "one-at-a-time"):
+        with self.recorder._alone("get_schema", "consumer.stream_threads"):
             if not self._may("get_schema", out):
                 return errno.EINVAL
             assert out is not None
@@ -177,11 +184,13 @@ class _Export(Given):
 
     def get_next(self, _: int, out: int | None) -> int:
         one = self.recorder._note("get_next")
-        with self.recorder._alone("get_next", "one-at-a-time"):
+        with self.recorder._alone("get_next", "consumer.stream_threads"):
             if not self._may("get_next", out):
                 return errno.EINVAL
             assert out is not None
+            self.n_after_end += self.is_over
             result = next(self._results(), Step("end", {}))
+            self.is_over = result.name != "batch"
             one.about, one.result = self._give(result, out)
             return one.result
 
@@ -203,7 +212,7 @@ class _Export(Given):
         about = f"batch {self.n_batches}"
         output = array_output(
             self.recorder,
-            options["values"],
+            made(options["values"]),
             f"{about} of {self.about}",
             host=self.host,
             type=options["device_type"],
@@ -214,17 +223,19 @@ class _Export(Given):
 
     def get_last_error(self, _: int) -> int | None:
         self.recorder._note("get_last_error")
-        with self.recorder._alone("get_last_error", "one-at-a-time"):
+        with self.recorder._alone("get_last_error", "consumer.stream_threads"):
             if not self._may("get_last_error") or not self.has_text:
                 return None
             return ctypes.addressof(self.texts[-1])
 
     def release(self, address: int) -> None:
         self.recorder._note("release", self.about)
-        with self.recorder._alone("release", "one-at-a-time"):
-            self.n_released += 1
+        with self.recorder._alone("release", "consumer.stream_threads"):
+            with self.recorder._changed:
+                self.n_released += 1
+                self.recorder._changed.notify_all()
             if self.n_released > 1:
-                self.recorder._broke("released-once", f"{self.about} was released again")
+                self.recorder._broke("consumer.stream", f"{self.about} was released again")
         self.struct_type.from_address(address).release = None
         self.close()
 
@@ -295,6 +306,11 @@ class ScriptedStream(Recorder):
         return len(self._exports)
 
     @property
+    def n_after_end(self) -> int:
+        """How often a consumer went on to read after the end, or an error."""
+        return sum(export.n_after_end for export in self._exports)
+
+    @property
     def is_all_released(self) -> bool:
         """Whether every stream, schema and batch that was given out has been released."""
         return super().is_all_released and all(export.n_released for export in self._exports)
@@ -327,7 +343,7 @@ class ScriptedStream(Recorder):
     def _leaks(self) -> Iterator[Broken]:
         for export in self._exports:
             if not export.n_released:
-                yield Broken("released-once", f"{export.about} was never released")
+                yield Broken("consumer.stream", f"{export.about} was never released")
         yield from super()._leaks()
 
 
@@ -372,7 +388,7 @@ class ScriptedReader(Recorder):
         self._struct = self._taken(source)
         for member, _ in self._struct._fields_:
             if member not in ("device_type", "private_data") and not getattr(self._struct, member):
-                self._broke("mandatory", f"{member} of the stream is NULL")
+                self._broke("stream.callbacks", f"{member} of the stream is NULL")
         if not self._broken:
             self.run(*self.steps)
         return self
@@ -421,7 +437,7 @@ class ScriptedReader(Recorder):
         try:
             return text.decode()
         except UnicodeDecodeError:
-            self._broke("error-text", f"get_last_error gave {text!r}, which is not UTF-8")
+            self._broke("stream.error", f"get_last_error gave {text!r}, which is not UTF-8")
             return text.decode(errors="replace")
 
     def _do_get_schema(self) -> None:
@@ -429,11 +445,11 @@ class ScriptedReader(Recorder):
         if self._call("get_schema", out):
             return
         if is_untouched(out) or not out.release:
-            self._broke("mandatory", "get_schema returned 0 and gave no schema")
+            self._broke("stream.schema", "get_schema returned 0 and gave no schema")
             return
         schema = import_schema(out)
         if self.schema is not None and schema != self.schema:
-            self._broke("one-schema", f"get_schema gave {self.schema}, and then {schema}")
+            self._broke("stream.schema", f"get_schema gave {self.schema}, and then {schema}")
         self.schema = self.schema or schema
 
     def _do_get_next(self, n: int = 1) -> None:
@@ -456,26 +472,27 @@ class ScriptedReader(Recorder):
             return False
         about = f"batch {len(self.batches)}"
         if is_untouched(out):
-            self._broke("valid-array", f"get_next returned 0 for {about} and wrote nothing")
+            self._broke("stream.next", f"get_next returned 0 for {about} and wrote nothing")
             return False
         self.calls[-1].about = about if (out.array if is_device else out).release else "end"
         if self.calls[-1].about == "end":
             self.is_at_end = True
             return False
         if self.is_at_end:
-            self._broke("end-stays", f"get_next gave {about} after the end")
+            self._broke("stream.end", f"get_next gave {about} after the end")
         return self._keep(out, about, self._struct.device_type if is_device else _CPU)
 
     def _keep(self, out: Any, about: str, device_type: int) -> bool:
         if isinstance(out, ArrowDeviceArray) and out.device_type != device_type:
             self._broke(
-                "device-type", f"{about} has device type {out.device_type}, not {device_type}"
+                "stream.device_type",
+                f"{about} has device type {out.device_type}, not {device_type}",
             )
         assert self.schema is not None
         try:
             self.batches.append(import_batch(out, self.schema))
         except (ValueError, BufferError) as error:
-            self._broke("valid-array", f"{about}: {error}")
+            self._broke("stream.same_schema", f"{about}: {error}")
             return False
         return True
 
@@ -489,7 +506,7 @@ class ScriptedReader(Recorder):
         self._note("release")
         call(self._struct, "release")
         if self._struct.release:
-            self._broke("release-marks", "release did not set the stream's release to NULL")
+            self._broke("release.marked", "release did not set the stream's release to NULL")
             self._struct.release = None
 
     def _do_on_thread(self, steps: tuple[Any, ...]) -> None:

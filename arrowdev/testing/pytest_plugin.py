@@ -10,13 +10,8 @@ from __future__ import annotations
 import pytest
 
 from arrowdev.testing import _conformance
-from arrowdev.testing._conformance_rules import (
-    CONSUMER_RULES,
-    PRODUCER_RULES,
-    ConformanceError,
-    Report,
-    Rule,
-)
+from arrowdev.testing._report import ConformanceError, Report
+from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, Rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -54,7 +54,8 @@ def batch(
     """Give a batch: at the next ``get_next``, or by ``on_next_task``.
 
     values
-        Anything that ``arrowdev.array`` takes, a list of plain values, or a dict of such columns.
+        Anything that ``arrowdev.array`` takes, a list of plain values, or a dict of such columns;
+        or a function that makes one of these anew for each time that the batch is given out.
     metadata
         Async: of the task.
     device_type

@@ -1,4 +1,4 @@
-"""Arrays, streams and tensors of int64 that notice what a consumer does to them.
+"""Arrays and tensors of int64 that notice what a consumer does to them.
 
 They count their releases, and spoil their memory when they are released, so that nobody can go on
 reading it unnoticed.
@@ -7,17 +7,13 @@ reading it unnoticed.
 from __future__ import annotations
 
 import ctypes
-import errno
 from ctypes import c_char_p, c_int64, c_void_p
 
 from arrowdev import _core
 from arrowdev.testing._abi import (
-    CALLBACKS,
     ArrowArray,
-    ArrowArrayStream,
     ArrowDeviceArray,
     ArrowSchema,
-    address_of,
     new_capsule,
 )
 from arrowdev.testing._dlpack import (
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import CapsuleType
 
 NULLABLE = 2
-MESSAGE = "arrowdev planned this failure"
-_MESSAGE = ctypes.create_string_buffer(MESSAGE.encode())
 
 # What structs and capsules point to. Kept: nobody knows when the last pointer is gone.
 _kept: list[Any] = []
@@ -156,61 +150,6 @@ class DeviceArray:
         self.struct.array = self.column.array.struct
         array = self.column.array.give("arrow_device_array", self.struct)
         return self.column.schema.give("arrow_schema"), array
-
-
-class _Stream(Part):
-    """One stream: one array after the other, then the end or an error."""
-
-    def __init__(self, giver: HostStream) -> None:
-        super().__init__(ArrowArrayStream(), "stream")
-        self.of = giver
-        self.n_calls = 0
-        self.callbacks = {
-            "get_schema": CALLBACKS["get_schema"](self._get_schema),
-            "get_next": CALLBACKS["get_next"](self._get_next),
-            "get_last_error": CALLBACKS["get_last_error"](self._get_last_error),
-        }
-        for member, callback in self.callbacks.items():
-            setattr(self.struct, member, address_of(callback))
-
-    def _put(self, part: Part, out: int) -> None:
-        self.of.given.append(part)
-        ctypes.memmove(out, ctypes.addressof(part.struct), ctypes.sizeof(part.struct))
-
-    def _get_schema(self, _: int, out: int) -> int:
-        self._put(self.of.kind([]).schema, out)
-        return 0
-
-    def _get_next(self, _: int, out: int) -> int:
-        i = self.n_calls
-        self.n_calls += 1
-        if i < len(self.of.chunks):
-            self._put(self.of.kind(self.of.chunks[i]).array, out)
-            return 0
-        self.of.calls_after_end += i > len(self.of.chunks)
-        if self.of.fails:
-            return errno.EIO
-        ctypes.memset(out, 0, ctypes.sizeof(ArrowArray))
-        return 0
-
-    def _get_last_error(self, _: int) -> int:
-        return ctypes.addressof(_MESSAGE)
-
-
-class HostStream:
-    """Shows ``__arrow_c_stream__`` alone, and gives a new stream at each call."""
-
-    def __init__(
-        self, kind: type[Column], chunks: list[list[int | None]], fails: bool = False
-    ) -> None:
-        self.kind, self.chunks, self.fails = kind, chunks, fails
-        self.streams: list[Part] = []
-        self.given: list[Part] = []
-        self.calls_after_end = 0
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType:
-        self.streams.append(_Stream(self))
-        return self.streams[-1].give("arrow_array_stream")
 
 
 class Tensor:

@@ -1,0 +1,236 @@
+"""The rules about producers of async streams."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import inspect
+import threading
+
+from arrowdev.testing._abi import inside
+from arrowdev.testing._async_handler import ScriptedAsyncHandler
+from arrowdev.testing._check_arrays import (
+    check_array,
+    check_device,
+    check_schema,
+    dirty_the_heap,
+    snapshot,
+)
+from arrowdev.testing._recording import TIMEOUT
+from arrowdev.testing.step import at, cancel, discard, extract, refuse, request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from arrowdev.testing._report import Report
+
+METHOD = "__arrowdev_async_device_stream__"
+
+# How long an end is watched for what it must not do, in seconds.
+PATIENCE = 0.1
+
+# What is let go of by another thread may come so much later, in seconds.
+LINGER = 1.0
+
+# A longer stream is cancelled.
+MAX_TASKS = 64
+
+# What every call of a handler can break, and what reading all of a stream can.
+_CALLS = (
+    "async.schema_first", "async.schema", "async.metadata", "async.producer",
+    "async.producer_alive", "async.serialized", "async.not_reentrant", "async.over",
+    "async.release",
+)  # fmt: skip
+_READING = ("async.task", "async.array", "async.device_type", "async.requested", "async.end")
+_CANCEL = ("async.cancel_quiet", "async.cancel_no_error", "async.after_cancel")
+
+
+def run_to_the_end(result: Any) -> Any:
+    """What a coroutine returns; anything else as it is."""
+    if not inspect.iscoroutine(result):
+        return result
+    import asyncio
+
+    return asyncio.run(result)
+
+
+class _Handler(ScriptedAsyncHandler):
+    """Looks at each struct, as at one that came in a capsule."""
+
+    def __init__(self, report: Report, on_schema: Any, on_task: Any) -> None:
+        super().__init__(on_schema, on_task, timeout=TIMEOUT)
+        self.report = report
+
+    def _look_at_schema(self, struct: Any) -> None:
+        check_schema(self.report, struct)
+
+    def _look_at_array(self, struct: Any, about: str) -> None:
+        check_device(self.report, struct)
+        if self.schema is not None:
+            schema = self.schema.__arrow_c_schema__()
+            check_array(self.report, inside(schema, "arrow_schema"), struct.array, about)
+
+
+class _Run:
+    """One handler, handed to a new producer; what was done to it becomes findings."""
+
+    def __init__(
+        self, report: Report, make: Callable[[], Any], on_schema: Any, on_task: Any
+    ) -> None:
+        self.report = report
+        self.handler = _Handler(report, on_schema, on_task)
+        self.error: BaseException | None = None
+        # A producer may do all of its work before it returns.
+        self.thread = threading.Thread(target=self._push, args=(make(),), daemon=True)
+        self.thread.start()
+
+    def _push(self, producer: Any) -> None:
+        try:
+            run_to_the_end(getattr(producer, METHOD, producer)(self.handler.capsule))
+        except BaseException as error:
+            with self.handler._changed:
+                self.error = error.with_traceback(None)
+                self.handler._changed.notify_all()
+
+    def happens(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Whether it does within this time."""
+        with self.handler._changed:
+            return bool(self.handler._changed.wait_for(condition, seconds))
+
+    def until(self, condition: Callable[[], object]) -> bool:
+        """Wait for what a sound producer brings about, also where the handler was released."""
+        handler = self.handler
+        self.happens(lambda: condition() or handler.is_released or self.error, TIMEOUT)
+        return bool(condition())
+
+    def over(self, *rules: str) -> bool:
+        """Wait for the release; `rules` were looked at, besides those that always are."""
+        handler = self.handler
+        if not self.until(lambda: handler.is_released):
+            self.happens(lambda: handler.is_released, PATIENCE)
+        self.thread.join(PATIENCE if not handler.is_released else TIMEOUT)
+        if handler._failure is not None:
+            raise handler._failure
+        with handler._changed:
+            broken = [*handler._broken, *handler._leaks()]
+        for one in broken:
+            because = f"; it raised {self.error!r}" if self.error and not handler.calls else ""
+            self.report.hold(one.rule, False, one.what + because)
+        if handler.calls:
+            for rule in (*_CALLS, *rules):
+                self.report.hold(rule, True, "")
+        return "async.release" not in self.report.findings
+
+
+# --- what is tried ------------------------------------------------------------------------------
+
+_LIMIT = at(MAX_TASKS - 1, cancel())
+
+
+def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
+    """All batches, as in the specification's diagram; what they hold, where all is well."""
+    early: list[Any] = []
+
+    def look(handler: ScriptedAsyncHandler) -> None:
+        if len(handler.batches) > len(early):
+            early.append(snapshot(handler.batches[-1]))
+
+    run = _Run(report, make, [request(5)], [request(1), extract(), look, _LIMIT])
+    is_over = run.over(*_READING)
+    arrays = run.handler.batches
+    for array in arrays:
+        report.attempt("array.contents", array.validate, "full")
+    schema = run.handler.schema
+    report.hold("async.end", not run.handler.error, f"it failed: {run.handler.error}")
+    del run
+    gc.collect()
+    dirty_the_heap()
+    same = early == [snapshot(array) for array in arrays]
+    report.hold("async.lifetime", same, "other data after the release of the handler")
+    same = all(array.schema == schema for array in arrays)
+    report.hold("async.lifetime", same, "another schema after the release of the handler")
+    is_sound = not any(id.startswith(("async.", "schema.", "array.")) for id in report.findings)
+    return early if is_over and is_sound else None
+
+
+def _check_elsewhere(report: Report, make: Callable[[], Any], expected: list[Any]) -> bool:
+    """Tasks that are extracted by another thread, when a later call shows that theirs is over."""
+    run = _Run(report, make, [request(MAX_TASKS)], [_LIMIT])
+    handler = run.handler
+    while run.until(lambda: len(handler._kept) > 1 or handler.is_ended) and handler._kept:
+        handler.extract()
+    is_over = run.over("async.task_copied")
+    while handler._kept:  # it was cancelled
+        handler.extract()
+    found = [snapshot(array) for array in handler.batches]
+    report.hold(
+        "async.task_copied",
+        found == expected,
+        f"{len(found)} of {len(expected)} batches, or other data",
+    )
+    return is_over
+
+
+def _check_discarding(report: Report, make: Callable[[], Any]) -> bool:
+    run = _Run(report, make, [request(5)], [request(1), discard(), _LIMIT])
+    is_over = run.over("async.discard")
+    failed = run.handler._failed_extract or run.handler.error
+    report.hold("async.discard", not failed, f"it failed: {failed}")
+    return is_over
+
+
+def _check_waiting(report: Report, make: Callable[[], Any]) -> bool:
+    """Nothing is requested; then the stream is cancelled by another thread."""
+    run = _Run(report, make, [], [discard()])
+    handler = run.handler
+    if run.until(lambda: handler._is_open) and not run.happens(
+        lambda: handler.n_tasks or handler.is_ended or handler.is_released, PATIENCE
+    ):
+        handler.cancel()
+    return run.over("async.requested", *_CANCEL)
+
+
+def _check_cancels(report: Report, make: Callable[[], Any]) -> bool:
+    again = [cancel(), cancel(), request(3), cancel()]
+    if not _Run(report, make, again, [discard()]).over(*_CANCEL):
+        return False
+    steps = [discard(), at(0, *again)]
+    return _Run(report, make, [request(1)], steps).over(*_CANCEL)
+
+
+def _check_refusals(report: Report, make: Callable[[], Any]) -> bool:
+    if not _Run(report, make, [refuse(errno.EINVAL)], []).over():
+        return False
+    return _Run(report, make, [request(5)], [refuse(errno.EINVAL)]).over()
+
+
+def _check_bad_requests(report: Report, make: Callable[[], Any]) -> bool:
+    for n in (0, -1):
+        # Who takes no notice goes on, and is stopped.
+        run = _Run(report, make, [request(n), request(1)], [discard(), at(0, cancel())])
+        if not run.over("async.request_refused"):
+            return False
+    return True
+
+
+def check_async(report: Report, make: Callable[[], Any]) -> None:
+    """An object with METHOD, or a function that takes the handler; new at each call of `make`."""
+    expected = _check_reading(report, make)
+    if expected is None:
+        return
+    if not _check_elsewhere(report, make, expected) or not _check_discarding(report, make):
+        return
+    if not _check_cancels(report, make) or not _check_refusals(report, make):
+        return
+    if expected and not _check_waiting(report, make):  # an empty stream may end by itself
+        return
+    _check_bad_requests(report, make)
+
+
+def check_async_failing(report: Report, make: Callable[[], Any]) -> None:
+    """A stream that is to fail: by on_error, with a message that can be read."""
+    run = _Run(report, make, [request(5)], [request(1), extract(), _LIMIT])
+    run.over("async.error", "async.extract_error")
+    report.hold("async.error", run.handler.error, "it was to fail, and did not")

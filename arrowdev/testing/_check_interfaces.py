@@ -1,0 +1,241 @@
+"""The rules about the three protocols that are a dict of shape, typestr and data."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+from math import prod
+from operator import index
+
+from arrowdev.testing import _dlpack
+from arrowdev.testing._check_arrays import dirty_the_heap
+from arrowdev.testing._check_tensors import export, is_buffer_readonly
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from arrowdev.testing._report import Report
+
+HOST = "__array_interface__"
+CUDA = "__cuda_array_interface__"
+SYCL = "__sycl_usm_array_interface__"
+VERSIONS = {HOST: (3,), CUDA: (0, 1, 2, 3), SYCL: (1,)}
+
+# "t" counts bits, "U" characters of 4 bytes, "O" needs no number; a unit is that of times.
+_TYPESTR = re.compile(r"[<>|]([tbiufcmMOSUV])(\d*)(\[\w+\])?")
+_MASKS = ("b", "t")
+
+# Of a longer array the contents are not compared.
+MAX_BYTES = 1 << 24
+
+
+def is_shown(obj: object, name: str) -> bool:
+    """Objects may show a protocol in some of their states only, and raise anything in others."""
+    try:
+        getattr(obj, name)
+    except Exception:
+        return False
+    return True
+
+
+# --- fields -------------------------------------------------------------------------------------
+
+
+def _integers(value: Any) -> tuple[int, ...] | None:
+    """A tuple of ints; None for anything else."""
+    if not isinstance(value, tuple) or any(isinstance(item, bool) for item in value):
+        return None
+    try:
+        return tuple(index(item) for item in value)
+    except TypeError:
+        return None
+
+
+def _kind(typestr: Any) -> tuple[str, int] | None:
+    """The kind, and the number of bits of an element."""
+    match = _TYPESTR.fullmatch(typestr) if isinstance(typestr, str) else None
+    if match is None or (match[3] and match[1] not in "mM"):
+        return None
+    if match[1] == "O":
+        return "O", 8 * ctypes.sizeof(ctypes.c_void_p)
+    unit = {"t": 1, "U": 32}.get(match[1], 8)
+    return (match[1], unit * int(match[2])) if match[2] else None
+
+
+def _descr_bits(descr: Any) -> int | None:
+    """What a list of fields takes up in all; None where it is none."""
+    if not isinstance(descr, list):
+        return None
+    total = 0
+    for field in descr:
+        if not isinstance(field, tuple) or len(field) not in (2, 3):
+            return None
+        kind = _kind(field[1])
+        bits = _descr_bits(field[1]) if kind is None else kind[1]
+        shape = _integers(field[2]) if len(field) == 3 else ()
+        if bits is None or shape is None:
+            return None
+        total += bits * prod(shape)
+    return total
+
+
+def _check_data(report: Report, name: str, found: dict[str, Any], n: int) -> None:
+    """`n` elements."""
+    data = found.get("data")
+    if name == HOST and not isinstance(data, tuple):
+        if data is not None:  # NumPy's may be a buffer, or the object itself is one
+            report.attempt("interface.data", memoryview, data)
+        return
+    address, flag = data if isinstance(data, tuple) and len(data) == 2 else (None, None)
+    numbers = _integers((address,))
+    is_right = numbers is not None and numbers[0] >= 0 and flag in (0, 1)
+    if not report.hold("interface.data", is_right, f"data is {data!r} ({name})"):
+        return
+    assert numbers is not None
+    address = numbers[0]
+    what = f"the address is {address:#x}, the shape {found['shape']}"
+    report.hold("interface.data", address or n == 0, what)
+    if n == 0 and name == CUDA:
+        report.hold("cuda.zero_size", address == 0, what)
+
+
+def _check_strides(report: Report, found: dict[str, Any]) -> None:
+    value = found.get("strides")
+    strides = None if value is None else _integers(value)
+    n_dimensions = len(found["shape"])
+    is_right = value is None or (strides is not None and len(strides) == n_dimensions)
+    report.hold("interface.strides", is_right, f"strides are {value!r}, shape {found['shape']}")
+
+
+def _check_mask(report: Report, name: str, found: dict[str, Any]) -> None:
+    mask = found.get("mask")
+    if mask is None:
+        return
+    if not report.hold("interface.mask", is_shown(mask, name), f"the mask has no {name}"):
+        return
+    own = getattr(mask, name)
+    if not check_dict(report, name, own):
+        report.hold("interface.mask", False, "the mask's own interface breaks rules")
+        return
+    kind = _kind(own["typestr"])
+    is_flags = kind is not None and kind[0] in _MASKS
+    report.hold("interface.mask", is_flags, f"the mask's typestr is {own['typestr']!r}")
+    pairs = zip(reversed(own["shape"]), reversed(found["shape"]), strict=False)
+    fits = len(own["shape"]) <= len(found["shape"]) and all(a in (1, b) for a, b in pairs)
+    what = f"a mask of shape {own['shape']} for {found['shape']}"
+    report.hold("interface.mask", fits, what)
+
+
+def _check_offset(report: Report, name: str, found: dict[str, Any]) -> None:
+    offset = found.get("offset")
+    if offset is None:
+        return
+    is_right = _integers((offset,)) is not None
+    if name == HOST:
+        is_right = is_right and (offset == 0 or not isinstance(found.get("data"), tuple))
+    report.hold("interface.offset", is_right, f"offset is {offset!r}, data {found.get('data')!r}")
+
+
+def check_dict(report: Report, name: str, found: Any) -> bool:
+    """All of its fields; False where shape or typestr cannot be used."""
+    if not report.hold("interface.dict", isinstance(found, dict), f"{name} is {found!r}"):
+        return False
+    version = found.get("version")
+    is_known = not isinstance(version, bool) and version in VERSIONS[name]
+    report.hold("interface.version", is_known, f"version is {version!r} ({name})")
+    shape = _integers(found.get("shape"))
+    is_shape = shape is not None and all(n >= 0 for n in shape)
+    report.hold("interface.shape", is_shape, f"shape is {found.get('shape')!r}")
+    kind = _kind(found.get("typestr"))
+    report.hold("interface.typestr", kind, f"typestr is {found.get('typestr')!r}")
+    if not is_shape or kind is None:
+        return False
+    assert shape is not None
+    if found.get("descr") is not None:
+        bits = _descr_bits(found["descr"])
+        what = f"descr is {found['descr']!r}, typestr {found['typestr']!r}"
+        report.hold("interface.descr", bits == kind[1], what)
+    _check_data(report, name, found, prod(shape))
+    _check_strides(report, found)
+    _check_offset(report, name, found)
+    if name != SYCL:
+        _check_mask(report, name, found)
+    if name == CUDA:
+        stream = found.get("stream")
+        is_stream = stream is None or (_integers((stream,)) or (0,))[0] > 0
+        report.hold("cuda.stream", is_stream, f"stream is {stream!r}")
+    if name == SYCL:
+        report.hold("sycl.syclobj", found.get("syclobj") is not None, "syclobj is missing")
+    return True
+
+
+# --- what stays ---------------------------------------------------------------------------------
+
+
+def _said(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """What is to be the same each time: not the stream, and of a mask what it says itself."""
+    said = {key: value for key, value in found.items() if key not in ("stream", "mask", "syclobj")}
+    mask = found.get("mask")
+    return said if mask is None else said | {"mask": _said(name, getattr(mask, name))}
+
+
+def _contents(found: dict[str, Any]) -> bytes | None:
+    """The bytes from the first to the last element on the host."""
+    data, kind = found.get("data"), _kind(found["typestr"])
+    if not isinstance(data, tuple) or kind is None or 0 in found["shape"] or kind[0] == "t":
+        return None
+    size = kind[1] // 8
+    strides = found.get("strides")
+    if strides is None:
+        first, last = 0, (prod(found["shape"]) - 1) * size
+    else:
+        steps = [(n - 1) * step for n, step in zip(found["shape"], strides, strict=True)]
+        first = sum(step for step in steps if step < 0)
+        last = sum(step for step in steps if step > 0)
+    n_bytes = last - first + size
+    return ctypes.string_at(data[0] + first, n_bytes) if n_bytes <= MAX_BYTES else None
+
+
+def _check_again(report: Report, name: str, obj: object) -> None:
+    """Read it, let go of it, and read it again."""
+    found = getattr(obj, name)
+    before = _said(name, found)
+    contents = _contents(found) if name == HOST else None
+    del found
+    gc.collect()
+    dirty_the_heap()
+    if contents is not None:
+        same = _contents(before) == contents
+        report.hold("interface.lifetime", same, "other data when the dict was gone")
+    after = getattr(obj, name)
+    if report.hold("interface.again", isinstance(after, dict), f"then {after!r}"):
+        said = _said(name, after)
+        changed = [key for key, value in before.items() if said.get(key) != value]
+        report.hold("interface.again", not changed, f"{', '.join(changed)}: another value")
+
+
+def _is_readonly(obj: Any) -> bool:
+    """What the object says of its memory by another protocol."""
+    try:
+        struct = _dlpack.inside(export(obj, max_version=(1, 3)))
+        return bool(getattr(struct, "flags", 0) & _dlpack.READ_ONLY)
+    except Exception:
+        return is_buffer_readonly(obj)
+
+
+def check_interface(report: Report, name: str, make: Callable[[], object]) -> None:
+    """One of the three attributes; what is malformed is not used any further."""
+    obj = make()
+    found = getattr(obj, name)
+    broken = set(report.findings)
+    if not check_dict(report, name, found):
+        return
+    if isinstance(found.get("data"), tuple) and _is_readonly(obj):
+        flag = found["data"][1]
+        report.hold("interface.read_only", flag, f"the flag is {flag!r}, the memory read-only")
+    if set(report.findings) == broken:
+        del found
+        _check_again(report, name, obj)

@@ -1,0 +1,77 @@
+"""What a check found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from arrowdev.testing._rules import RULES, Rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that is broken, and what was found."""
+
+    rule: Rule
+    what: str
+
+    def __str__(self) -> str:
+        word = "broken" if self.rule.level == "must" else "not followed"
+        return f"{word}: {self.rule}: {self.what}"
+
+
+class ConformanceError(AssertionError):
+    """A library does not do what the specification says."""
+
+
+@dataclass
+class Report:
+    """What a check found. Rules that are neither held nor broken did not apply."""
+
+    subject: str
+    held: set[str] = field(default_factory=set)
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    def hold(self, id: str, is_held: object, what: str) -> bool:
+        """Note that a rule was looked at; `what` was found where it was not held."""
+        if is_held:
+            if id not in self.findings:
+                self.held.add(id)
+        else:
+            self.held.discard(id)
+            self.findings.setdefault(id, Finding(RULES[id], what))
+        return bool(is_held)
+
+    def attempt(self, id: str, call: Any, *arguments: Any, **keywords: Any) -> Any:
+        """What the call returns; None, and a finding, where it raises."""
+        try:
+            return call(*arguments, **keywords)
+        except Exception as error:
+            self.hold(id, False, f"{type(error).__name__}: {error}")
+            return None
+
+    @property
+    def broken(self) -> list[Finding]:
+        """Findings of the level "must"."""
+        return [f for f in self.findings.values() if f.rule.level == "must"]
+
+    def require(self, ignore: Collection[str] = (), recommended: bool = False) -> None:
+        """ConformanceError, unless nothing is broken but what is to be ignored."""
+        unknown = set(ignore) - set(RULES)
+        if unknown:
+            raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")
+        found = [
+            finding
+            for finding in self.findings.values()
+            if finding.rule.id not in ignore and (recommended or finding.rule.level == "must")
+        ]
+        if found:
+            raise ConformanceError("\n".join([f"{self.subject}:", *lines(found)]))
+
+
+def lines(findings: Iterable[Finding]) -> list[str]:
+    return [f"  {finding}" for finding in findings]
