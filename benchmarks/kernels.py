@@ -1,6 +1,7 @@
 """Bits, nulls and strides: arrowdev beside NumPy, pyarrow and a plain copy.
 
     python benchmarks/kernels.py                    # on the host: about two minutes
+    python benchmarks/run.py --kernels              # the same by medians, and validation
     python benchmarks/kernels.py --sizes 1e3 1e6    # quicker
     python benchmarks/kernels.py --device opencl    # kernels beside the runtime's own copy
 
@@ -9,15 +10,21 @@ smallest time of each counts. "copy" is the copy of as many bytes as the larger 
 statement reads and writes, into new memory, as the result is: numpy.ndarray.copy() on the
 host, and on a device arrowdev's copy, which is one call of the runtime (copies.py shows
 what it adds). Nothing is asserted: the table says how many times as long as each peer
-arrowdev takes, so that below 1 it is faster.
+arrowdev takes, so that below 1 it is faster. run.py writes the ratio the other way round.
 """
 
 import argparse
+import gc
+import json
+import re
 import sys
 import time
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path as FilePath
 
 import numpy as np
+from paths import KERNELS, Case, Goal, Path, validation
+from run import measure_path
 
 import arrowdev as ad
 
@@ -140,6 +147,9 @@ def join(n, pa):
     ours = [ad.array(part) for part in parts]
     yield "arrowdev", lambda: ad.concat(ours)
     yield "pyarrow", lambda: pa.concat_arrays(parts)
+    # pyarrow's own pool has the memory of the turn before; this one asks the system.
+    fresh = pa.system_memory_pool()
+    yield "pyarrow, new memory", lambda: pa.concat_arrays(parts, memory_pool=fresh)
     yield "copy", np.zeros(n, np.int32).copy
 
 
@@ -191,6 +201,45 @@ def copied(name, nbytes):
     return lambda: done(ad.tensor(there, copy=True))
 
 
+# --- rows for run.py ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def prepared(title, n):
+    import pyarrow
+
+    return dict(HOST[title](n, pyarrow))
+
+
+def row(title, n):
+    """The first peer is one that does the same, where there is one: that is the goal."""
+    cases = [
+        Case(label, "run()", f"import kernels; run = kernels.prepared({title!r}, {n})[{label!r}]")
+        for label in prepared(title, n)
+    ]
+    ours, *peers = cases
+    goal = Goal(factor=1) if peers[0].label != "copy" else None
+    return Path(f"{title}, {n:,}", KERNELS, ours, tuple(peers), goal=goal)
+
+
+def rows_of(n, arguments):
+    found = (row(title, n) for title in HOST if re.search(arguments.only, f"{title}, {n:,}"))
+    # Where one execution takes up to seconds, a few are enough.
+    repeats = min(arguments.repeats, 21) if n > 10**6 else arguments.repeats
+    for path in found:
+        yield measure_path(path, repeats, arguments.seconds)
+
+
+def rows_of_validation(arguments):
+    for path in validation():
+        if re.search(arguments.only, path.name):
+            yield measure_path(path, arguments.repeats, arguments.seconds)
+
+
+PARTS = {"validation": rows_of_validation}
+PARTS |= {str(n): lambda arguments, n=n: rows_of(n, arguments) for n in SIZES}
+
+
 # --- the table ----------------------------------------------------------------------------------
 
 
@@ -201,7 +250,7 @@ def print_row(title, n, best):
 
 
 def device_name(kind):
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    sys.path.insert(0, str(FilePath(__file__).resolve().parent.parent / "tests"))
     peer = __import__(f"peer_{kind}")
     return peer.name() if kind == "opencl" else peer.NAME
 
@@ -211,7 +260,14 @@ def main():
     parser.add_argument("--sizes", nargs="+", type=float, default=SIZES)
     parser.add_argument("--only", default="")
     parser.add_argument("--device", choices=["opencl", "oneapi"])
+    parser.add_argument("part", nargs="?", choices=PARTS, help="for run.py: its rows as JSON")
+    parser.add_argument("--repeats", type=int, default=101)
+    parser.add_argument("--seconds", type=float, default=0.0005)
     arguments = parser.parse_args()
+    if arguments.part:
+        gc.disable()
+        print(json.dumps(list(PARTS[arguments.part](arguments))))
+        return
     print("how many times as long as each peer arrowdev takes")
     for n in map(int, arguments.sizes):
         if arguments.device:

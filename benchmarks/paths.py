@@ -111,6 +111,7 @@ OBJ = f"{COLUMN}; obj = DeviceOnly(array)"
 PAIR = ".__arrow_c_device_array__()"
 GOALS = "goals"
 MORE = "more"
+KERNELS = "kernels"  # kernels.py has their rows
 SCALE = "per column"
 
 
@@ -340,7 +341,7 @@ def validation():
     ):  # fmt: skip
         yield Path(
             f"every row of 10^6 validated, {name}",
-            MORE,
+            KERNELS,
             Case("arrowdev", 'array.validate("full")', "array = ad.array(column)"),
             (Case("pyarrow", "column.validate(full=True)"),),
             f"{AD}; from paths import columns_to_validate as made; column = made()[{name!r}]",
@@ -358,7 +359,6 @@ def all_paths(only=""):
         tensor_to_tvm,
         per_column,
         single_steps,
-        validation,
     )
     paths = (path for maker in makers for path in maker())
     return [path for path in paths if re.search(only, path.name)]

@@ -36,7 +36,9 @@ MEMORY_GOAL = Goal(at_most=64)
 MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
 DEVICE_MARKERS = ("<!-- devices: begin -->", "<!-- devices: end -->")
 STREAM_MARKERS = ("<!-- streams: begin -->", "<!-- streams: end -->")
+KERNEL_MARKERS = ("<!-- kernels: begin -->", "<!-- kernels: end -->")
 PLACES = {
+    "kernels": KERNEL_MARKERS,
     "devices": DEVICE_MARKERS,
     "copies": DEVICE_MARKERS,
     "gpu": DEVICE_MARKERS,
@@ -194,7 +196,7 @@ def measure_memory():
 
 
 def measure_elsewhere(module, only, repeats, seconds):
-    """The rows of devices.py or streams.py; each part has a process of its own."""
+    """The rows of one of the other files; each part has a process of its own."""
     for part in importlib.import_module(module).PARTS:
         progress(f"{module}: {part}")
         done = subprocess.run(
@@ -243,7 +245,8 @@ def measure_all(arguments):
     repeats = arguments.repeats or (3 if arguments.quick else 101)
     seconds = 0.0002 if arguments.quick else 0.0005
     report = {"conditions": conditions(repeats, seconds), "paths": []}
-    elsewhere = "devices" if arguments.devices else "streams" if arguments.streams else None
+    others = [name for name in ("devices", "kernels", "streams") if getattr(arguments, name)]
+    elsewhere = others[0] if others else None
     paths = [] if elsewhere else all_paths(arguments.only)
     gc.disable()  # between the statements too; timeit turns it off inside
     for index, path in enumerate(paths, 1):
@@ -334,8 +337,8 @@ def markdown_table(report):
 
 
 def write_markdown(file, report):
-    """The rows of the host, of devices and of streams, each to its place."""
-    for markers in (MARKERS, DEVICE_MARKERS, STREAM_MARKERS):
+    """The rows of exchange, kernels, devices and streams, each to its place."""
+    for markers in (MARKERS, KERNEL_MARKERS, DEVICE_MARKERS, STREAM_MARKERS):
         rows = [row for row in report["paths"] if PLACES.get(row["group"], MARKERS) == markers]
         if rows:
             write_table(file, markdown_table(report | {"paths": rows}), markers)
@@ -362,6 +365,7 @@ def parse(arguments=None):
     add("--quick", action="store_true", help="does it run? the figures mean little")
     add("--repeats", type=int, default=0, help="turns per row (default 101)")
     add("--devices", action="store_true", help="device memory instead (needs a C compiler)")
+    add("--kernels", action="store_true", help="bits, nulls, strides, validation: 15 minutes")
     add("--streams", action="store_true", help="streams instead (needs a C compiler)")
     add("--json", metavar="FILE", help="write everything that was measured")
     add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
