@@ -215,11 +215,16 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
 static bool
 is_bit_field(PyObject *typestr)
 {
-    static const char *const names[] = {"|t1", "<t1", ">t1", "=t1", "t1"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !found; i++) {
-        found = typestr != NULL && PyUnicode_Check(typestr) &&
-                PyUnicode_CompareWithASCIIString(typestr, names[i]) == 0;
+    static const char *const names[] = {"t1", "|t1", "<t1", ">t1", "=t1"};
+    if (typestr == NULL || !PyUnicode_Check(typestr)) {
+        return false;
+    }
+    Py_ssize_t n = PyUnicode_GET_LENGTH(typestr);
+    bool found = false; /* most are told apart by one letter */
+    if ((n == 2 || n == 3) && PyUnicode_READ_CHAR(typestr, n - 2) == 't') {
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+            found |= PyUnicode_CompareWithASCIIString(typestr, names[i]) == 0;
+        }
     }
     return found;
 }

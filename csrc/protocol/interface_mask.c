@@ -1,6 +1,7 @@
-/* Bits, and masks in an interface's dict: an object with the same interface, of one bool
- * per element ('|b1', or uint8) or of bits ('|t1'), true where valid. It has a
- * pointer and, on a device, a stream of its own.
+/* Bits ('|t1') as the elements of an interface's dict, and its mask: an object
+ * with the same interface, of one bool per element ('|b1', or uint8) or of
+ * bits, true where valid. It has a pointer and, on a device, a stream of its
+ * own.
  *
  * Whatever fails here is final: the protocols that follow would show the data
  * alone and lose the mask.
