@@ -1,4 +1,5 @@
-"""What every test shares: the rule that, in CI, nothing is skipped unnoticed.
+"""What every test shares: the software device, and the rule that, in CI, nothing is skipped
+unnoticed.
 
 A test may skip where a peer library, a tool or a device is missing, so that
 `pytest` is useful on any machine. With ARROWDEV_NO_SKIPS=1 a skip is a
@@ -8,6 +9,7 @@ can only have in an old version. ARROWDEV_HIDDEN does the same for packages that
 are installed and must not be imported.
 """
 
+import contextlib
 import gc
 import os
 import re
@@ -71,3 +73,30 @@ def pytest_collection_finish(session):
     that collect would spend their time on torch and jax."""
     gc.collect()
     gc.freeze()
+
+
+# arrowdev is imported late: a suite says before which drivers it finds.
+
+
+@pytest.fixture
+def software():
+    """The software device, with ext_dev:0 and ext_dev:1."""
+    from arrowdev.testing import software_device
+
+    with software_device() as device:
+        yield device
+
+
+@pytest.fixture
+def device(software):
+    """The same, where no test has the name of a device as a parameter."""
+    return software
+
+
+@pytest.fixture
+def world(software):
+    """Data that are pending on a queue of it."""
+    from order_world import World
+
+    with contextlib.closing(World(software)) as world:
+        yield world

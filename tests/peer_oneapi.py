@@ -161,6 +161,12 @@ def add_later(array, value, *, after=()):
         queue.submit_barrier()
 
 
+def host_task(queue, after):
+    """Its event: what depends on it does not reach the driver before it ran,
+    and dpctl puts one behind each of its kernels."""
+    return queue._submit_keep_args_alive([], list(after))
+
+
 def read(array, stream=None):
     """The values of a dpnp array, copied by a queue of its context that waits
     for nothing else."""

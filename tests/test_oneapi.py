@@ -424,7 +424,7 @@ def test_a_copy_on_the_device(queue):
     source = numbers(queue)
     with Gate(queue) as gate:
         peer.add_later(source, 5)
-        copied = ad.tensor(ad.tensor(source), copy=True)  # dpnp's own copy would wait
+        copied = ad.tensor(ad.tensor(source), copy=True)
         assert copied.data_ptr != peer.memory_of(source)._pointer
         assert not copied.is_ready()
         assert gate.is_closed
@@ -443,6 +443,54 @@ def test_a_copy_on_the_queue_of_the_caller(queue, in_order):
         assert gate.is_closed
         gate.open()
         assert (later.wait() == np.arange(N) + 5).all()
+
+
+@pytest.mark.parametrize("stream", ["none", "its own", "another"])
+@pytest.mark.parametrize("read", [ad.array, ad.tensor])
+def test_copy_true_comes_after_pending_work(read, stream):
+    """dpnp's own copy, which __dlpack__(copy=True) would give, does not."""
+    mine = peer.queue()
+    peer.kernel(mine, "gate")
+    source = numbers(mine)
+    stream = {"none": None, "its own": mine, "another": peer.queue()}[stream]
+    with Gate(mine, barrier=False) as gate:
+        peer.add_later(source, 5, after=[gate.event])
+        copied = read(source, copy=True, stream=stream)
+        peer.lend_a_hand()
+        assert gate.is_closed
+        gate.open()
+        assert (np.asarray(copied.to("cpu")) == np.arange(N) + 5).all()
+
+
+@pytest.mark.parametrize(
+    ("work", "step", "blocks"),
+    [
+        (lambda t, queue: ad.tensor(t, copy=True, stream=queue), 1, False),
+        (lambda t, queue: ad.tensor(t, copy=True, stream=queue), 3, False),
+        (lambda t, queue: t.to("cpu", stream=queue), 1, True),
+    ],
+    ids=["copy", "kernel", "to the host"],
+)
+@pytest.mark.parametrize("is_its_own", [True, False], ids=["its own queue", "another queue"])
+def test_commands_of_ours_come_after_host_tasks(work, step, blocks, is_its_own):
+    """What is behind a host task is not in the driver's queue yet, and neither
+    is a barrier that waits for it."""
+    mine = peer.queue()
+    peer.kernel(mine, "gate")
+    source = numbers(mine)
+    view = source[::step]
+    with Gate(mine, barrier=False) as gate:
+        task = peer.host_task(mine, after=[gate.event])
+        peer.add_later(source, 5, after=[task])
+        tensor = ad.tensor(view)
+        opener = threading.Timer(0.1, gate.open)
+        if blocks:
+            opener.start()
+        result = work(tensor, mine if is_its_own else peer.queue())
+        peer.lend_a_hand()
+        opener.cancel()
+        gate.open()
+        assert (np.asarray(result.to("cpu")) == np.arange(N)[::step] + 5).all()
 
 
 def test_rows_of_a_matrix(queue):

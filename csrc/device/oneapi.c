@@ -324,32 +324,42 @@ oneapi_deallocate(ad_place place, ad_stream stream, void *data)
     }
 }
 
-/* What we submit next comes after all that is on the queue. */
+/* What we submit next comes after all that is on the queue: where that takes
+ * more than the queue's own order, it is to depend on this event; else NULL.
+ * SYCL does not hold a copy that names no event up while the barrier itself
+ * waits for a host task, as dpctl's are. */
 static ad_status
-keep_order(ad_place place, ad_sycl_queue queue, ad_error *err)
+keep_order(ad_place place, ad_sycl_queue queue, ad_sycl_event *after,
+           ad_error *err)
 {
-    ad_sycl_event barrier;
-    if (ad_sycl.Queue_IsInOrder(queue)) {
-        return AD_OK;
+    *after = NULL;
+    return ad_sycl.Queue_IsInOrder(queue)
+               ? AD_OK
+               : submit_barrier(place, queue, after, err);
+}
+
+static void
+forget(ad_sycl_event event)
+{
+    if (event != NULL) {
+        ad_sycl.Event_Delete(event);
     }
-    AD_RETURN_IF_ERR(submit_barrier(place, queue, &barrier, err));
-    ad_sycl.Event_Delete(barrier);
-    return AD_OK;
 }
 
 /* `last` is the event of the copy before it, or NULL, and then that of this
- * one. */
+ * one. `after`: see keep_order(). */
 static ad_status
 copy_run(ad_place place, ad_sycl_queue queue, char *target, const char *source,
-         size_t nbytes, ad_sycl_event *last, ad_error *err)
+         size_t nbytes, ad_sycl_event after, ad_sycl_event *last,
+         ad_error *err)
 {
-    ad_sycl_event done = ad_sycl.Queue_Memcpy(queue, target, source, nbytes);
+    ad_sycl_event done = ad_sycl.Queue_MemcpyWithEvents(
+        queue, target, source, nbytes, &after, after != NULL);
     if (done == NULL) {
-        return ad_oneapi_fail_call(err, place.device.id, "DPCTLQueue_Memcpy");
+        return ad_oneapi_fail_call(err, place.device.id,
+                                   "DPCTLQueue_MemcpyWithEvents");
     }
-    if (*last != NULL) {
-        ad_sycl.Event_Delete(*last);
-    }
+    forget(*last);
     *last = done;
     return AD_OK;
 }
@@ -363,17 +373,20 @@ copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
     const char *source = (const char *)copy->source.data + copy->source.offset;
     size_t width = copy->width;
     size_t height = copy->height;
+    ad_sycl_event after;
     if (copy->target_pitch == width && copy->source_pitch == width) {
         width *= height;
         height = height > 0;
     }
-    AD_RETURN_IF_ERR(keep_order(place, queue, err));
-    for (size_t row = 0; row < height && width > 0; row++) {
-        AD_RETURN_IF_ERR(
-            copy_run(place, queue, target + row * copy->target_pitch,
-                     source + row * copy->source_pitch, width, last, err));
+    AD_RETURN_IF_ERR(keep_order(place, queue, &after, err));
+    ad_status status = AD_OK;
+    for (size_t row = 0; row < height && width > 0 && status == AD_OK; row++) {
+        status = copy_run(place, queue, target + row * copy->target_pitch,
+                          source + row * copy->source_pitch, width, after,
+                          last, err);
     }
-    return AD_OK;
+    forget(after);
+    return status;
 }
 
 static ad_status
@@ -382,18 +395,17 @@ oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
 {
     ad_sycl_event last = NULL;
     ad_status status = copy_rows(place, queue_of(stream), copy, &last, err);
-    if (last != NULL) {
-        ad_sycl.Event_Delete(last);
-    }
+    forget(last);
     return status;
 }
 
-/* The last work's event, where all that was before it is done when that is. */
+/* The last work's event, which is used up: kept where all that was before it
+ * is done when that is. */
 static ad_sycl_event
-stands_for_all(ad_sycl_queue queue, bool is_complete, ad_sycl_event last)
+keep_if_last_of_all(ad_sycl_queue queue, ad_sycl_event last)
 {
-    if (last != NULL && (!is_complete || !ad_sycl.Queue_IsInOrder(queue))) {
-        ad_sycl.Event_Delete(last);
+    if (last != NULL && !ad_sycl.Queue_IsInOrder(queue)) {
+        forget(last);
         return NULL;
     }
     return last;
@@ -407,7 +419,11 @@ oneapi_copy_with_event(ad_place place, ad_stream stream,
     ad_sycl_event last = NULL;
     ad_sycl_queue queue = queue_of(stream);
     ad_status status = copy_rows(place, queue, copy, &last, err);
-    event->handle = stands_for_all(queue, status == AD_OK, last);
+    if (status != AD_OK) {
+        forget(last);
+        last = NULL;
+    }
+    event->handle = keep_if_last_of_all(queue, last);
     return status;
 }
 
@@ -474,9 +490,10 @@ run_kernel(ad_place place, ad_stream stream, const ad_launch *launch,
 {
     struct ad_oneapi_space *space;
     ad_sycl_kernel kernel;
+    ad_sycl_event after;
     AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
     AD_RETURN_IF_ERR(find_kernel(space, launch->kernel, &kernel, err));
-    AD_RETURN_IF_ERR(keep_order(place, queue_of(stream), err));
+    AD_RETURN_IF_ERR(keep_order(place, queue_of(stream), &after, err));
 
     ad_launch copy = *launch;
     int64_t *p = copy.numbers;
@@ -502,12 +519,15 @@ run_kernel(ad_place place, ad_stream stream, const ad_launch *launch,
     const size_t range[3] = {(size_t)launch->n_items, 1, 1};
     const size_t runs[3] = {(size_t)ad_launch_runs(launch), 1, 1};
     static const size_t one[3] = {1, 1, 1};
+    const size_t n_after = after != NULL;
     *done =
         space->is_cpu
             ? ad_sycl.Queue_SubmitNDRange(kernel, queue_of(stream), arguments,
-                                          types, n, runs, one, 1, NULL, 0)
+                                          types, n, runs, one, 1, &after,
+                                          n_after)
             : ad_sycl.Queue_SubmitRange(kernel, queue_of(stream), arguments,
-                                        types, n, range, 1, NULL, 0);
+                                        types, n, range, 1, &after, n_after);
+    forget(after);
     return *done != NULL
                ? AD_OK
                : ad_oneapi_fail_call(err, space->id,
@@ -532,7 +552,7 @@ oneapi_launch_with_event(ad_place place, ad_stream stream,
 {
     ad_sycl_event done;
     AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
-    event->handle = stands_for_all(queue_of(stream), true, done);
+    event->handle = keep_if_last_of_all(queue_of(stream), done);
     return AD_OK;
 }
 

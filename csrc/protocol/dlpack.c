@@ -271,6 +271,20 @@ chain(PyObject *first)
     ad_py_restore_exception(second);
 }
 
+/* A copy is made here, behind what is pending, wherever it can be: producers
+ * make theirs out of order (dpnp does not wait for its own queue, torch lets
+ * the stream wait for what came before the copy). Without a runtime the
+ * producer is asked, unless work is known to be pending on a queue. */
+static ad_copy
+copy_to_ask_for(ad_copy wanted, ad_device said, const order *order)
+{
+    uint32_t traits = ad_device_traits(said.type);
+    bool is_ours = !(traits & AD_NO_STREAMS) &&
+                   (((traits & AD_QUEUES) && order->on.is_given) ||
+                    ad_backend_is_there(said.type));
+    return wanted == AD_COPY_ALWAYS && is_ours ? AD_COPY_IF_NEEDED : wanted;
+}
+
 /* Ask for all that is wanted, and once more for less where the producer does
  * not know the keywords. What `copy` asks for is checked afterwards. */
 static PyObject *
@@ -364,8 +378,8 @@ dlpack_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
         result = plan_order(state, object, request, said, &order);
     }
     if (result == AD_IMPORT_DONE) {
-        result =
-            fetch(state, object, request->copy, order.passed, &out->tensor);
+        ad_copy copy = copy_to_ask_for(request->copy, said, &order);
+        result = fetch(state, object, copy, order.passed, &out->tensor);
     }
     if (result == AD_IMPORT_DONE) {
         result = settle_order(state, &order, said, &out->tensor.tensor);

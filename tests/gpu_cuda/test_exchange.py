@@ -1,12 +1,16 @@
 """Who waits for whom: arrowdev between a producer that is held and a consumer."""
 
+import threading
+
 import arrow_ctypes as ac
 import gpu
 import pytest
 from gpu import NEW, OLD, Gate, Held, Memory, Reader, Stream, ask, cu
+from peer import Peer
 
 import arrowdev as ad
 
+pa = Peer("pyarrow")
 core = pytest.importorskip("cuda.core")
 
 
@@ -352,6 +356,33 @@ def test_no_context_is_made_on_an_untouched_device(standin):
     assert ask(cu.cuDevicePrimaryCtxGetState, 1)[1] == before
 
 
+class Asked:
+    """Only the __dlpack__ of a tensor, and what it was asked for."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **kwargs):
+        self.kwargs = kwargs
+        return self.tensor.__dlpack__(**kwargs)
+
+
+@pytest.mark.parametrize("make", [ad.array, ad.tensor])
+def test_a_copy_is_not_left_to_the_producer(make):
+    """torch (2.13) lets the stream wait for what came before its copy only."""
+    stream = Stream()
+    with Held() as held:
+        source = Asked(ad.tensor(held.memory))
+        copied = make(source, copy=True, stream=stream)
+        assert source.kwargs.get("copy") is None and source.kwargs["stream"] == stream.handle
+        assert ad.tensor(copied).data_ptr != held.memory.pointer
+        held.gate.open()
+        assert ad.array(copied.to("cpu")).to_pylist() == NEW.tolist()
+
+
 # --- pinned and managed memory ---------------------------------------------------------------
 
 
@@ -379,6 +410,50 @@ def test_memory_of_both_sides(allocate, free, device_type):
     del array, as_cuda
     ask(free, pointer)
     shown.pointer = 0
+
+
+@pytest.mark.parametrize("make", [ad.array, ad.tensor])
+@pytest.mark.parametrize("has_stream", [False, True])
+@pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
+def test_memory_of_both_sides_is_copied_where_it_is(device, has_stream, make):
+    stream = Stream() if has_stream else None
+    source = make(NEW).to(device)
+    copied = make(source, copy=True, stream=stream)
+    assert copied.device == ad.device(device)
+    assert ad.tensor(copied).data_ptr != ad.tensor(source).data_ptr
+    assert ad.array(copied.to("cpu")).to_pylist() == NEW.tolist()
+
+
+def test_pinned_memory_is_copied_when_it_is_written():
+    """By the host, which waits."""
+    stream, source, pinned = Stream(), Memory(NEW), gpu.Pinned(OLD)
+    with Gate(stream.handle) as gate:
+        ask(cu.cuMemcpyAsync, int(pinned.pointer), source.pointer, NEW.nbytes, stream.handle)
+        tensor = ad.Tensor.from_pointer(
+            int(pinned.pointer), (64,), "int64", "cuda_host:0", owner=pinned, stream=stream
+        )
+        opener = threading.Timer(0.1, gate.open)
+        opener.start()
+        copied = ad.tensor(tensor, copy=True)
+        opener.join()
+    assert copied.device == ad.device("cuda_host:0")
+    assert ad.array(copied).to_pylist() == NEW.tolist()
+
+
+@pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_memory_of_both_sides_is_joined_where_it_is(device, nested):
+    values = [{"a": i, "b": None if i == 1 else "b" * i} for i in range(5)] if nested else NEW[:5]
+    rows = list(values)
+    batch = ad.array(pa.array(values)).to(device)
+    joined = ad.concat([batch, batch])
+    read = ad.array_stream([batch, batch]).read_all()
+    for found in (joined, read):
+        assert found.device == ad.device(device) and not found.validate(level="full")
+        assert found.to_pylist() == rows * 2
+    pieces = list(ad.array_stream([batch, batch, batch]).rechunk(4))
+    assert [piece.device for piece in pieces] == [ad.device(device)] * 4
+    assert [row for piece in pieces for row in piece.to_pylist()] == rows * 3
 
 
 def test_host_memory_is_refused_as_cuda():

@@ -83,8 +83,8 @@ with failing("Event_GetCommandExecutionStatus"):
     refused(ad.DeviceError, "DPCTLEvent_GetCommandExecutionStatus", tensor.is_ready)
     refused(ad.DeviceError, "DPCTLEvent_GetCommandExecutionStatus", tensor.synchronize)
 tensor.synchronize()
-with failing("Queue_Memcpy"):
-    refused(ad.DeviceError, "DPCTLQueue_Memcpy", lambda: ad.tensor(source).to("cpu"))
+with failing("Queue_MemcpyWithEvents"):
+    refused(ad.DeviceError, "DPCTLQueue_MemcpyWithEvents", lambda: ad.tensor(source).to("cpu"))
 works(source)
 with failing("aligned_alloc_device"):
     refused(MemoryError, "", lambda: ad.device(peer.NAME).empty(8))
