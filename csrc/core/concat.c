@@ -6,13 +6,15 @@
 
 #include "core/bits.h"
 #include "core/concat_join.h"
+#include "core/device_memory.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
 #include "device/backend.h"
 #include "kernels/kernels.h"
 
 static ad_status concat_views(ad_schema schema, const ad_array *views,
-                              size_t n, ad_array *out, ad_error *err);
+                              size_t n, ad_device device, ad_array *out,
+                              ad_error *err);
 
 /* --- numbers in buffers -------------------------------------------------- */
 
@@ -60,17 +62,54 @@ copy_bits(uint8_t *to, int64_t at, const uint8_t *source, int64_t from,
 
 /* --- helpers ---------------------------------------------------------------- */
 
+/* Pinned and managed memory are made by the runtime, and written by the host,
+ * which needs no stream for it. */
+static ad_status
+allocate_by_runtime(ad_device device, int64_t nbytes, void **out,
+                    ad_owner **owner, ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_place home;
+    ad_stream stream;
+    AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
+    AD_RETURN_IF_ERR(backend->home(device, &home, err));
+    AD_RETURN_IF_ERR(ad_stream_own(home, &stream, err));
+    return ad_device_memory_new(home, stream, NULL, nbytes, out, owner, err);
+}
+
+ad_status
+ad_join_allocate(const ad_join *j, int64_t nbytes, void **out,
+                 ad_owner **owner, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_memory *memory;
+    if (j->device.type == ARROW_DEVICE_CPU) {
+        AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+        *out = memory->data;
+        *owner = &memory->base;
+        return AD_OK;
+    }
+    ad_status status = allocate_by_runtime(j->device, nbytes, out, owner, err);
+    if (status != AD_OK) {
+        ad_error_prefix(err, "arrays on %s cannot be put together there: ",
+                        ad_device_format(j->device, name));
+        ad_error_device(err, j->device);
+    }
+    return status;
+}
+
 /* Buffer `i` of the result: new memory, which the join owns. */
 ad_status
 ad_join_new_buffer(ad_join *j, int64_t i, int64_t nbytes, void **out,
                    ad_error *err)
 {
     static const _Alignas(64) unsigned char nothing[64];
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    j->owners[j->n_owners++] = &memory->base;
-    j->buffers[i] = memory->data != NULL ? memory->data : nothing;
-    *out = memory->data;
+    ad_owner *owner;
+    AD_RETURN_IF_ERR(ad_join_allocate(j, nbytes, out, &owner, err));
+    if (owner != NULL) {
+        j->owners[j->n_owners++] = owner;
+    }
+    j->buffers[i] = *out != NULL ? *out : nothing;
     return AD_OK;
 }
 
@@ -205,7 +244,8 @@ ad_status
 ad_join_child(ad_join *j, int64_t i, const ad_array *parts, ad_error *err)
 {
     ad_schema schema = {j->schema.node->children[i], j->schema.owner};
-    ad_status status = concat_views(schema, parts, j->n, &j->children[i], err);
+    ad_status status =
+        concat_views(schema, parts, j->n, j->device, &j->children[i], err);
     if (status != AD_OK) {
         ad_error_path_prepend(err, "children[%" PRId64 "]", i);
         return status;
@@ -349,8 +389,8 @@ join_dictionaries(ad_join *j, ad_array *parts, ad_error *err)
         parts[v] = ad_join_view_below(view, node, schema, 0, node->length);
         are_same &= same_values(&parts[0], &parts[v], &type);
     }
-    ad_status status =
-        concat_views(values, parts, are_same ? 1 : j->n, &j->dictionary, err);
+    ad_status status = concat_views(values, parts, are_same ? 1 : j->n,
+                                    j->device, &j->dictionary, err);
     if (status != AD_OK) {
         ad_error_path_prepend(err, "dictionary");
         return status;
@@ -489,7 +529,7 @@ build(ad_join *j, ad_array *out, ad_error *err)
     AD_RETURN_IF_ERR(ad_owner_group_new(j->owners, j->n_owners, &owner, err));
     const ad_array_spec spec = {
         .schema = j->schema,
-        .device = AD_CPU,
+        .device = j->device,
         .length = j->length,
         .null_count = j->null_count,
         .n_buffers = j->n_buffers,
@@ -522,10 +562,10 @@ join_clear(ad_join *j)
 /* All nodes below are joined the same way; the depth is the schema's, which
  * has been validated. */
 static ad_status
-concat_views(ad_schema schema, const ad_array *views, size_t n, ad_array *out,
-             ad_error *err)
+concat_views(ad_schema schema, const ad_array *views, size_t n,
+             ad_device device, ad_array *out, ad_error *err)
 {
-    ad_join j = {.schema = schema, .views = views, .n = n};
+    ad_join j = {.schema = schema, .views = views, .n = n, .device = device};
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &j.type, err));
     AD_RETURN_IF_ERR(ad_join_count_rows(schema, views, n, &j.length, err));
     AD_RETURN_IF_ERR(count_buffers(&j, err));
@@ -559,8 +599,12 @@ ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
              const ad_stream_choice *stream, ad_array *out, ad_error *err)
 {
     bool is_host = true;
+    ad_device device = arrays[0].device;
     for (size_t i = 0; i < n; i++) {
         is_host &= ad_host_accessible(arrays[i].device);
+        if (arrays[i].device.type != device.type) {
+            device.type = ARROW_DEVICE_CPU;
+        }
     }
     if (!is_host) {
         return ad_concat_on_device(schema, arrays, n, stream, out, err);
@@ -569,5 +613,8 @@ ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
         AD_RETURN_IF_ERR(
             ad_sync_wait(arrays[i].sync, "putting arrays together", err));
     }
-    return concat_views(schema, arrays, n, out, err);
+    if (device.type == ARROW_DEVICE_CPU) {
+        device = AD_CPU;
+    }
+    return concat_views(schema, arrays, n, device, out, err);
 }

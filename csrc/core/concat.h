@@ -12,11 +12,13 @@
  * put behind one another, so that a value may stand in the result's dictionary
  * more than once.
  *
- * What the host reads is joined on the host, which waits for the events. On a
- * device the work is done on `stream` (NULL: none was given), after all events,
- * and the result carries one; the host reads where offsets begin and end, a
- * kernel checks those between, and the host waits for that. Dictionaries are
- * compared by their address only, and indices are not looked at.
+ * What the host reads is joined on the host, which waits for the events, in
+ * memory of its own kind: pinned memory stays pinned, for which its runtime has
+ * to be there. Of several kinds the CPU's is taken. On a device the work is done
+ * on `stream` (NULL: none was given), after all events, and the result carries
+ * one; the host reads where offsets begin and end, a kernel checks those
+ * between, and the host waits for that. Dictionaries are compared by their
+ * address only, and indices are not looked at.
  *
  * AD_ERR_EXCHANGE: "device" where they are on several devices, "dtype" for
  * views, dense unions and run ends on a device, "size" where offsets, indices

@@ -13,6 +13,7 @@ typedef struct ad_join {
     ad_schema schema;      /* borrowed */
     const ad_array *views; /* the rows to be joined; nothing is owned */
     size_t n;
+    ad_device device; /* of the result: memory that the host writes */
     ad_type type;
     int64_t length;
     const void **buffers;
@@ -28,6 +29,11 @@ typedef struct ad_join {
 /* What ad_int_at() reads. */
 void ad_join_put_int(void *data, int width, int64_t i, int64_t value);
 int64_t ad_join_max(int width, bool is_unsigned);
+
+/* Memory for the result, its own or its runtime's; 0 bytes: both may be NULL. */
+AD_MUST_CHECK ad_status ad_join_allocate(const ad_join *j, int64_t nbytes,
+                                         void **out, ad_owner **owner,
+                                         ad_error *err);
 
 /* Buffer `i` of the result: new memory, which the join owns. */
 AD_MUST_CHECK ad_status ad_join_new_buffer(ad_join *j, int64_t i,

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/concat_join.h"
-#include "core/memory.h"
 
 /* --- offsets ------------------------------------------------------------------ */
 
@@ -252,7 +251,7 @@ find_runs(const ad_array *view, int width, int64_t *first, int64_t *end,
 
 /* The run ends of all views, counted from the first row of the result. */
 static ad_status
-write_run_ends(const ad_join *j, int width, ad_memory *memory, ad_error *err)
+write_run_ends(const ad_join *j, int width, void *out, ad_error *err)
 {
     int64_t max = ad_join_max(width, false);
     int64_t at = 0;
@@ -270,7 +269,7 @@ write_run_ends(const ad_join *j, int width, ad_memory *memory, ad_error *err)
             if (rows + run_end > max) {
                 return ad_join_fail_size(j->schema, "the run ends", err);
             }
-            ad_join_put_int(memory->data, width, at++, rows + run_end);
+            ad_join_put_int(out, width, at++, rows + run_end);
         }
         rows += view->length;
     }
@@ -282,7 +281,8 @@ ad_join_runs(ad_join *j, ad_array *parts, ad_error *err)
 {
     ad_type type;
     int64_t n_runs = 0;
-    ad_memory *memory;
+    void *ends;
+    ad_owner *owner;
     ad_schema schema = {j->schema.node->children[0], j->schema.owner};
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &type, err));
     int width = type.bit_width / 8;
@@ -294,19 +294,19 @@ ad_join_runs(ad_join *j, ad_array *parts, ad_error *err)
             j->schema.node->children[1], first, end - first);
         n_runs += end - first;
     }
-    AD_RETURN_IF_ERR(ad_memory_new(n_runs * width, &memory, err));
-    ad_status status = write_run_ends(j, width, memory, err);
+    AD_RETURN_IF_ERR(ad_join_allocate(j, n_runs * width, &ends, &owner, err));
+    ad_status status = write_run_ends(j, width, ends, err);
     if (status == AD_OK) {
-        const void *buffers[] = {NULL, memory->data};
+        const void *buffers[] = {NULL, ends};
         const ad_array_spec spec = {.schema = schema,
-                                    .device = AD_CPU,
+                                    .device = j->device,
                                     .length = n_runs,
                                     .n_buffers = 2,
                                     .buffers = buffers,
-                                    .owner = &memory->base};
+                                    .owner = owner};
         status = ad_array_build(&spec, &j->children[0], err);
     }
-    ad_owner_unref(&memory->base);
+    ad_owner_unref(owner);
     if (status != AD_OK) {
         return status;
     }

@@ -97,7 +97,8 @@ find_places(ad_route *self, const ad_route_request *request,
             source_place(self->backend, request, &self->source, err));
     }
     if (is_cpu(request->target) ||
-        ad_device_equal(request->source, request->target)) {
+        (ad_device_equal(request->source, request->target) &&
+         !ad_is_host_memory(request->source))) {
         *expected = self->source;
         return AD_OK;
     }
@@ -217,6 +218,11 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
     if (!is_cpu(request->target)) {
         out->memory.device = request->target;
         out->memory.context = out->place.context;
+    }
+    if (ad_is_host_memory(request->source) &&
+        ad_is_host_memory(request->target)) {
+        /* It is the host that copies. */
+        return ad_sync_wait(request->sync, request->consumer, err);
     }
     return out->is_split
                ? AD_OK

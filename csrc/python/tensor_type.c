@@ -378,7 +378,7 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
                            ? check_pointer(tensor, &err)
                            : ad_fail_memory(&err, sizeof(ad_owner));
     if (status == AD_OK && producer.is_given &&
-        !(ad_device_traits(tensor->device.type) & AD_NO_STREAMS)) {
+        tensor->device.type != ARROW_DEVICE_CPU) {
         status = ad_sync_pending(place, producer.stream, producer.keep,
                                  &tensor->sync, &err);
     }

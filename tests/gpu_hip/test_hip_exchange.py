@@ -159,6 +159,16 @@ def test_pinned_memory():
     ask(hip.hipHostFree, pointer)
 
 
+def test_pinned_memory_is_copied_and_joined_where_it_is():
+    source = ad.array(NEW).to("rocm_host:0")
+    copied = ad.array(source, copy=True)
+    joined = ad.concat([source, copied])
+    (piece,) = ad.array_stream([source, copied]).rechunk(128)
+    assert copied.device == joined.device == piece.device == ad.device("rocm_host:0")
+    assert copied.to_pylist() == NEW.tolist()
+    assert joined.to_pylist() == piece.to_pylist() == NEW.tolist() * 2
+
+
 def exchange(memory, stream):
     array = ad.array(tensor_of(memory, stream.handle))
     capsule = ad.tensor(array).__dlpack__(stream=stream.handle)
