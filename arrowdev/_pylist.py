@@ -27,6 +27,8 @@ _FIXED = {
     "f": "f",
     "g": "d",
 }
+# Ends a hint: in nested data it is not this array that has what helps.
+_WHERE = ", or that of the .children or the .dictionary which holds the values"
 _CODE_OF_DTYPE = {
     "bool": "?",
     "int8": "b",
@@ -48,20 +50,27 @@ def to_pylist(array, what="to_pylist()"):
     require_host(array, what)
     if array.schema.dictionary is not None:
         values = to_pylist(array.dictionary)
-        indices = _fixed(array, _FIXED[array.schema.format])
-        return [None if i is None else _at(values, i) for i in _with_nulls(array, indices)]
+        indices = _with_nulls(array, _fixed(array, _FIXED[array.schema.format]))
+        for row, index in enumerate(indices):
+            if index is not None and not 0 <= index < len(values):
+                raise _malformed(
+                    array, row, f"index {index} into a dictionary of {len(values)} values"
+                )
+        return [None if index is None else values[index] for index in indices]
     return _with_nulls(array, _decode(array))
-
-
-def _at(values, index):
-    if not 0 <= index < len(values):
-        raise IndexError(f"dictionary index {index} is not among {len(values)} values")
-    return values[index]
 
 
 def scalar(array, index):
     """Row `index` (already checked) as a Python object."""
     return to_pylist(array.slice(index, 1), "a value of an Array")[0]
+
+
+def _malformed(array, row, problem):
+    """An InvalidArrowError: arrays are checked as far as their structure goes, not row by row."""
+    stored = f" ({array.offset + row} in its buffers)" if array.offset else ""
+    error = _core.InvalidArrowError(f"row {row}{stored}: {problem}")
+    error.path = ""
+    return error
 
 
 def _with_nulls(array, values):
@@ -117,21 +126,39 @@ def _numbers(array, code):
             struct.unpack("<f", struct.pack("<I", value << 16))[0] for value in _fixed(array, "H")
         ]
     if dtype not in _CODE_OF_DTYPE:
-        raise NotImplementedError(f"no Python value for {dtype}; .view() shows what is stored")
+        raise NotImplementedError(f"no Python value for {dtype}; use .view(){_WHERE}")
     return _fixed(array, _CODE_OF_DTYPE[dtype])
 
 
 # --- binary ------------------------------------------------------------------
 
 
-def _slices(array, offsets, decode):
-    data = _view(array, 2)
-    pairs = zip(offsets, offsets[1:], strict=False)
-    valid = _validity_of(array)
-    return [
-        decode(bytes(data[start:stop])) if ok else None
-        for (start, stop), ok in zip(pairs, valid, strict=True)
-    ]
+def _ranges(array, starts, stops, size):
+    """(start, stop) of every row, all within `size` values; None where it is null."""
+    result = []
+    for row, (start, stop, ok) in enumerate(zip(starts, stops, _validity_of(array), strict=True)):
+        if ok and not 0 <= start <= stop <= size:
+            raise _malformed(
+                array, row, f"its values run from {start} to {stop}, expected from 0 to {size}"
+            )
+        result.append((start, stop) if ok else None)
+    return result
+
+
+def _ranges_of_offsets(array, code, size):
+    offsets = _fixed(array, code, extra=1)
+    return _ranges(array, offsets[:-1], offsets[1:], size)
+
+
+def _decoded(array, rows, decode):
+    """`decode` of the bytes of every row; None where there are none."""
+    result = []
+    for row, data in enumerate(rows):
+        try:
+            result.append(None if data is None else decode(data))
+        except UnicodeDecodeError as error:
+            raise _malformed(array, row, str(error)) from None
+    return result
 
 
 def _validity_of(array):
@@ -145,37 +172,44 @@ def _text(data):
 
 def _variable(code, decode):
     def decoder(array, _):
-        return _slices(array, _fixed(array, code, extra=1), decode)
+        data = _view(array, 2)
+        pairs = _ranges_of_offsets(array, code, len(data))
+        return _decoded(array, [pair and bytes(data[slice(*pair)]) for pair in pairs], decode)
 
     return decoder
 
 
 def _views(decode):
     def decoder(array, _):
-        data = _view(array, 1)
-        rows = range(array.offset, array.offset + len(array))
-        valid = _validity_of(array)
-        return [
-            decode(_one_view(array, data[16 * i : 16 * i + 16])) if ok else None
-            for i, ok in zip(rows, valid, strict=True)
-        ]
+        data = _view(array, 1)[16 * array.offset :]
+        rows = enumerate(_validity_of(array))
+        views = [_one_view(array, row, data) if ok else None for row, ok in rows]
+        return _decoded(array, views, decode)
 
     return decoder
 
 
-def _one_view(array, view):
-    """One 16-byte view: up to 12 bytes in line, else (buffer, offset)."""
-    (length,) = struct.unpack_from("=i", view)
+def _one_view(array, row, data):
+    """The bytes of a row's 16-byte view: up to 12 in line, else (buffer, offset)."""
+    length, _, index, start = struct.unpack_from("=iiii", data, 16 * row)
+    if length < 0:
+        raise _malformed(array, row, f"its size is {length}, expected at least 0")
     if length <= 12:
-        return bytes(view[4 : 4 + length])
-    index, start = struct.unpack_from("=ii", view, 8)
-    return bytes(_view(array, 2 + index)[start : start + length])
+        return bytes(data[16 * row + 4 : 16 * row + 4 + length])
+    n = len(array.buffers) - 3  # behind validity and views, before the sizes
+    if not 0 <= index < n:
+        raise _malformed(array, row, f"its buffer is {index}, but there are {n} of them")
+    buffer = _view(array, 2 + index)
+    if not 0 <= start <= len(buffer) - length:
+        problem = f"its {length} bytes from {start} on are not within the {len(buffer)}"
+        raise _malformed(array, row, f"{problem} of buffer {index}")
+    return bytes(buffer[start : start + length])
 
 
 def _fixed_binary(array, width):
     dtype, _, _ = _core._extension(array.schema)
     if dtype is not None:
-        raise NotImplementedError(f"no Python value for {dtype}; .buffers holds what is stored")
+        raise NotImplementedError(f"no Python value for {dtype}; use .buffers{_WHERE}")
     size = int(width)
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
@@ -225,16 +259,21 @@ def _delta(number, unit):
     """A timedelta, which has no nanoseconds: those are refused, not cut."""
     microseconds, rest = divmod(number * 10**6, _PER_SECOND[unit])
     if rest:
-        raise ValueError(f"{number} ns is no whole number of microseconds; use .view('int64')")
+        raise ValueError(
+            f"{number} ns is no whole number of microseconds; use .view('int64'){_WHERE}"
+        )
     return datetime.timedelta(microseconds=microseconds)
 
 
 def _time(array, unit):
     code = "i" if unit in "sm" else "q"
-    return [
-        _if_valid(ok, lambda n: (_EPOCH + _delta(n, unit)).time(), n)
-        for n, ok in _rows(array, code)
-    ]
+    result = []
+    end = 86400 * _PER_SECOND[unit]
+    for row, (number, ok) in enumerate(_rows(array, code)):
+        if ok and not 0 <= number < end:
+            raise _malformed(array, row, f"the time is {number}, expected 0 to {end - 1}")
+        result.append((_EPOCH + _delta(number, unit)).time() if ok else None)
+    return result
 
 
 def _duration(array, unit):
@@ -285,12 +324,8 @@ def _child(array, start, stop):
 
 def _list(code):
     def decoder(array, _):
-        offsets = _fixed(array, code, extra=1)
-        pairs = zip(offsets, offsets[1:], strict=False)
-        valid = _validity_of(array)
-        return [
-            _child(array, *pair) if ok else None for pair, ok in zip(pairs, valid, strict=True)
-        ]
+        pairs = _ranges_of_offsets(array, code, len(array.children[0]))
+        return [pair and _child(array, *pair) for pair in pairs]
 
     return decoder
 
@@ -299,11 +334,9 @@ def _list_view(code):
     def decoder(array, _):
         starts = _fixed(array, code)
         sizes = _fixed(array, code, buffer=2)
-        valid = _validity_of(array)
-        return [
-            _child(array, start, start + size) if ok else None
-            for start, size, ok in zip(starts, sizes, valid, strict=True)
-        ]
+        stops = [start + size for start, size in zip(starts, sizes, strict=True)]
+        pairs = _ranges(array, starts, stops, len(array.children[0]))
+        return [pair and _child(array, *pair) for pair in pairs]
 
     return decoder
 
@@ -316,7 +349,7 @@ def _fixed_list(array, size):
     if dtype is None:
         return values if shape is None else [_nested(row, shape, strides, 0) for row in values]
     if dtype not in ("complex64", "complex128"):  # several lanes
-        raise NotImplementedError(f"no Python value for {dtype}; .children[0] holds its numbers")
+        raise NotImplementedError(f"no Python value for {dtype}; use .children[0]{_WHERE}")
     return [complex(*pair) for pair in values]
 
 
@@ -343,11 +376,8 @@ def _map(array, _):
         strict=True,
     )
     pairs = list(pairs)
-    offsets = _fixed(array, "i", extra=1)
-    return [
-        pairs[start:stop] if ok else None
-        for start, stop, ok in zip(offsets, offsets[1:], _validity_of(array), strict=False)
-    ]
+    ranges = _ranges_of_offsets(array, "i", len(pairs))
+    return [pair and pairs[slice(*pair)] for pair in ranges]
 
 
 def _union(is_dense):
@@ -356,10 +386,20 @@ def _union(is_dense):
         ids = _fixed(array, "b", buffer=0)
         rows = range(array.offset, array.offset + len(array))
         positions = _fixed(array, "i", buffer=1) if is_dense else rows
-        return [
-            scalar(array.children[child_of[i]], position)
-            for i, position in zip(ids, positions, strict=True)
-        ]
+        result = []
+        for row, (i, position) in enumerate(zip(ids, positions, strict=True)):
+            if i not in child_of:
+                raise _malformed(array, row, f"its type id is {i}, expected one of {suffix}")
+            child = array.children[child_of[i]]
+            if not 0 <= position < len(child):
+                raise _malformed(
+                    array,
+                    row,
+                    f"its offset is {position}, but the child of type id {i} has {len(child)} "
+                    "values",
+                )
+            result.append(scalar(child, position))
+        return result
 
     return decoder
 
@@ -367,12 +407,17 @@ def _union(is_dense):
 def _run_end(array, _):
     ends = to_pylist(array.children[0])
     values = to_pylist(array.children[1])
+    first, last = array.offset, array.offset + len(array)
     result = []
-    run = 0
-    for row in range(array.offset, array.offset + len(array)):
-        while ends[run] <= row:
-            run += 1
-        result.append(values[run])
+    begin = 0
+    for run, end in enumerate(ends):
+        if end is None or end <= begin:
+            raise _malformed(array.children[0], run, f"the run ends at {end}, after {begin}")
+        result += [values[run]] * (min(end, last) - max(begin, first))
+        begin = end
+    if begin < last:
+        row = max(begin, first) - first
+        raise _malformed(array, row, f"the last run ends before it, at {begin}")
     return result
 
 

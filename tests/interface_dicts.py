@@ -3,6 +3,8 @@
 The pointers for devices are never dereferenced.
 """
 
+import re
+
 import pytest
 
 import arrowdev as ad
@@ -16,6 +18,17 @@ class Showing:
     def __init__(self, name, value, **attributes):
         self.__dict__.update(attributes)
         self.__dict__[name] = value
+
+
+class OnlyInterface:
+    """Shows nothing of an ndarray but its dict."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __array_interface__(self):
+        return self.array.__array_interface__
 
 
 class HasIndex:
@@ -148,3 +161,23 @@ def refusal(get, *args, **kwargs):
     with pytest.raises(Exception) as info:
         get(*args, **kwargs)
     return info.value
+
+
+def check_wrong_field(source, name, error, text):
+    """Refused with this error, whose text names the attribute."""
+    raised = refusal(ad.tensor, source)
+    assert isinstance(raised, error)
+    assert re.search(text, all_texts(raised), re.S)
+    assert f"{name} of Showing" in all_texts(raised)
+
+
+def check_not_a_dict(name, value):
+    with pytest.raises(ad.ExchangeError, match=r"the value is .*expected a dict"):
+        ad.tensor(Showing(name, value))
+
+
+def check_elements(source, reason, text):
+    """Elements that Arrow has in another form, on a device where none is looked at."""
+    raised = refusal(ad.array, source)
+    assert raised.reason == reason and raised.hint
+    assert re.search(text, all_texts(raised))

@@ -12,15 +12,8 @@ from arrow_samples import SAMPLES
 from concat_checks import expected, pieces
 
 import arrowdev as ad
-from arrowdev import testing
 
 LISTS = ad.array(pa.array([[1]])).schema
-
-
-@pytest.fixture
-def software():
-    with testing.software_device(timeout=20) as device:
-        yield device
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -66,6 +59,13 @@ def test_some_have_nulls(software, device):
     assert joined.null_count == 2
     assert joined.to("cpu").to_pylist() == [1, 2, 3, 4, None, *[5] * 70, None, 6]
     assert ad.concat(arrays[::2]).buffers[0] is None
+
+
+def test_where_a_part_has_no_bitmap_nothing_is_read(software):
+    """The device looks at all that a kernel may read: 500 bytes would be too many."""
+    late = ad.array(np.arange(4000)).to("ext_dev:0")[3998:]
+    joined = ad.concat([late, ad.array(pa.array([None, 2])).to("ext_dev:0")])
+    assert joined.to("cpu").to_pylist() == [3998, 3999, None, 2]
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
@@ -252,3 +252,18 @@ def test_strings_without_data(software, device):
     bad = ad.Array.from_buffers("string", 2, [None, offsets, None])
     with pytest.raises(ad.InvalidArrowError, match=r"buffers\[2\] \(data\) is NULL"):
         ad.concat([bad, bad])
+
+
+def test_types_that_are_written_alike():
+    """What differs is said."""
+    batch, struct = pa.record_batch({"a": [1]}), pa.array([{"a": 1}])
+    with pytest.raises(ad.ExchangeError, match=r"1 is .*\(nullable\), .*0 is .*\(not nullable\)"):
+        ad.concat([batch, struct])
+    assert ad.concat([batch, ad.array(struct, batch.schema)]).to_pylist() == [{"a": 1}] * 2
+    name = {"ARROW:extension:name": "mine"}
+    fields = [
+        pa.field("x", pa.int64(), metadata=name | {"ARROW:extension:metadata": text})
+        for text in ("a", "b")
+    ]
+    with pytest.raises(ad.ExchangeError, match=r"mine.*, with other extension metadata"):
+        ad.concat([ad.array(np.arange(3), field) for field in fields])

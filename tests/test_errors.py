@@ -135,6 +135,13 @@ EXCHANGE = [
     ("dtype", lambda: ad.tensor(pa.array([1], pa.timestamp("s"))), "cpu", "timestamp.s.", "view"),
     ("dtype", lambda: ad.array(with_null).view("int8"), None, "int64", "same width"),
     ("dtype", lambda: ad.array(np.array(["a"])), None, "<U1", "fixed-width text"),
+    (
+        "dtype",
+        lambda: ad.array(shown(typestr="StringDType()")),
+        None,
+        r"StringDType\(\)",
+        r"any length.*pyarrow\.array",
+    ),
     ("event", lambda: on(stream=5).synchronize(), "cuda:1", None, "ready|pending"),
     (
         "event",

@@ -106,6 +106,17 @@ def test_tensor_refuses_nulls():
     assert memoryview(filled).tolist() == [1, 9, 3]
 
 
+def test_dlpack_has_no_masks():
+    source = masked([1, 2, 3], [False, True, False])
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.from_dlpack(source)
+    assert info.value.reason == "nulls"
+    for plain in (np.ma.masked_array([1, 2, 3]), masked([1, 2, 3], [False] * 3)):
+        tensor = ad.from_dlpack(plain, copy=False)
+        assert tensor.data_ptr == plain.ctypes.data and tensor.shape == (3,)
+        assert ad.from_dlpack(plain, copy=True).data_ptr != plain.ctypes.data
+
+
 def test_nothing_is_masked_in_the_matrix():
     source = masked(np.arange(6).reshape(2, 3), np.zeros((2, 3), bool))
     assert ad.tensor(source).shape == (2, 3)

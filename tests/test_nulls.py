@@ -13,13 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrowdev as ad
-from arrowdev import testing
-
-
-@pytest.fixture
-def software():
-    with testing.software_device(timeout=20) as device:
-        yield device
 
 
 @pytest.mark.parametrize("check", null_checks.HOST)

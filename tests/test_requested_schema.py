@@ -147,6 +147,9 @@ def test_extensions():
     assert answer(bools, pa.int8()).schema.metadata is None
     assert pa.array(answer(ad.array(np.array([1, 0], "i1")), bools.schema)).type == pa.bool8()
     assert answer(bools, pa.bool_()).schema == bools.schema  # bits would be a copy
+    rows = ad.array(np.arange(12.0).reshape(2, 3, 2))
+    other = pa.fixed_shape_tensor(pa.float64(), [2, 3])
+    assert answer(rows, other).schema == rows.schema  # the elements would change places
 
 
 @pytest.mark.parametrize("method", ARRAYS + STREAMS)

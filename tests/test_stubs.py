@@ -1,5 +1,6 @@
 """The stubs say what the extension does, and help who uses them."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -51,6 +52,13 @@ def test_strict(run):
     modules = [part for name in names for part in ("-m", f"arrowdev{name}")]
     run("mypy", "--strict", "--follow-imports=silent", *modules)
     run("mypy", "--strict", str(TESTS / "typed_user.py"))
+
+
+def test_private_names_have_stubs():
+    """Which stubtest does not ask for."""
+    stub = ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8"))
+    known = {getattr(node, "name", None) for node in stub.body}
+    assert {name for name in dir(ad._core) if not name.startswith("__")} <= known
 
 
 def test_every_exception_to_the_rule_has_a_reason():

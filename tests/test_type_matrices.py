@@ -2,6 +2,7 @@
 
 import pytest
 from peer import Peer
+from type_checks import refused
 
 import arrowdev as ad
 from arrowdev.testing import software_device
@@ -39,12 +40,6 @@ def scattered(data):
 
 def as_list(tensor):
     return np.asarray(tensor).tolist()
-
-
-def refused(convert, *args, **kwargs):
-    with pytest.raises(ad.ExchangeError) as info:
-        convert(*args, **kwargs)
-    return info.value
 
 
 # --- out of a matrix ---------------------------------------------------------------------
@@ -403,6 +398,10 @@ def test_lists_on_a_device(device):
         assert not hasattr(column, "__dlpack__")  # the offsets would have to be read
         unequal = ad.array(pa.array([[1], [2, 3]], make(pa.int64()))).to(device)
         assert "list 1 has 2" in str(refused(ad.tensor, unequal))
+        for row, values in enumerate([[None, [1, 2], [3, 4]], [[1, 2], None, [3, 4]]]):
+            column = ad.array(pa.array([[0, 0], *values], make(pa.int64())))[1:].to(device)
+            error = refused(ad.tensor, column, nulls="fill", fill_value=0)
+            assert error.reason == "nulls" and f"list {row} is null" in str(error)
 
 
 @pytest.mark.parametrize("order", [None, "C", "F"])

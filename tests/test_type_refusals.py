@@ -10,6 +10,7 @@ import pytest
 from arrow_samples import SAMPLES
 from lifetimes import is_gone
 from peer import Peer
+from type_checks import refused
 
 import arrowdev as ad
 
@@ -18,12 +19,6 @@ pa = pytest.importorskip("pyarrow")
 torch = Peer("torch")
 
 NAME, METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
-
-
-def refused(convert, *args, **kwargs):
-    with pytest.raises(ad.ExchangeError) as info:
-        convert(*args, **kwargs)
-    return info.value
 
 
 def values(array):
@@ -128,6 +123,111 @@ def test_decimals_keep_their_digits():
     column = ad.array(pa.array([decimal.Decimal("1.25"), decimal.Decimal("-3.50")]))
     low = values(column.view("fixed_size_binary[16]")).view("<i8")[:, 0]
     assert low.tolist() == [125, -350]
+
+
+WAY = re.compile(r'arrowdev\.\w+\([^()]*\)(?:\.\w+(?:\[\d\])?(?:\("[^"]*"\))?)*')
+
+
+def follow(hint, x):
+    """What each expression of the hint gives."""
+    names = {"arrowdev": ad, "x": x, "batch": x}
+    column = re.match(r"take x = ([^;]*); ", hint)
+    if column:
+        names["x"] = eval(column[1], names)
+        hint = hint[column.end() :]
+    return [eval(way.replace("...", "0"), names) for way in WAY.findall(hint)]
+
+
+def unknown(storage, buffers, *children):
+    """One row of an extension type that nobody knows."""
+    field = pa.field("x", storage, metadata={NAME: b"some.thing"})
+    return ad.Array.from_buffers(field, 1, [None, *buffers], children=children)
+
+
+TWO_TIMES = pa.array([[1, 2]], pa.list_(pa.timestamp("s"), 2))
+WORDS = pa.array(["a", "b", "a"]).dictionary_encode()
+
+# What is refused, and what each expression of the hint is to give.
+INNER = {
+    "times": (TWO_TIMES, [[1, 2]]),
+    "times of NumPy": (np.array([["1970-01-01", "1970-01-02"]], "M8[s]"), [[0, 86400]]),
+    "decimals": (pa.array([[decimal.Decimal("1.5")]]), [[(15).to_bytes(16, "little")]]),
+    "texts": (pa.array([[["ab"], ["c"]]]), [b"abc"]),
+    "dictionaries": (pa.ListArray.from_arrays([0, 3], WORDS), [["a", "b"], [0, 1, 0]]),
+    "structs": (pa.array([[{"a": 1}, {"a": 2}]]), [[1, 2]]),
+    "maps": (
+        pa.array([[[("a", 1)]]], pa.list_(pa.map_("utf8", "i4"))),
+        [[{"key": "a", "value": 1}], np.array([0, 1], "i4").tobytes()],
+    ),
+    "a list of an unknown type": (unknown(pa.list_(pa.int64(), 2), [], np.arange(2)), [[0, 1]]),
+    "bits of an unknown type": (unknown(pa.bool_(), [np.array([5], "u1")]), [b"\x05"]),
+    "a column": (pa.record_batch({"t": TWO_TIMES, "u": TWO_TIMES}), [[1, 2]]),
+}
+
+
+def shown(found):
+    """Of columns or buffers the last one."""
+    last = found[-1] if isinstance(found, tuple) else found
+    return last.to_pylist() if isinstance(last, ad.Array) else bytes(last)
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_hint_about_what_is_inside(name):
+    x, expected = INNER[name]
+    error = refused(ad.tensor, x)
+    assert error.reason == "dtype"
+    assert [shown(found) for found in follow(error.hint, x)] == expected
+
+
+MASKED = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[1, 1], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("x", "take"),
+    [
+        (pa.array([None, 4]), ad.tensor),
+        (pa.array([None, 4]), lambda x: ad.convert(x, np.ndarray)),
+        (MASKED, lambda x: ad.record_batch(x, names=["a", "b"])),
+    ],
+    ids=["tensor", "convert", "record_batch"],
+)
+def test_a_hint_about_nulls(x, take):
+    error = refused(take, x)
+    assert error.reason == "nulls"
+    (filled,) = follow(error.hint, x)
+    assert set(np.asarray(filled).ravel()) >= {0, 4}
+    assert len(take(filled)) == 2
+
+
+@pytest.mark.parametrize(
+    ("x", "where"),
+    [
+        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), lambda array: array.children[0]),
+        (pa.array([1], pa.timestamp("ns")).dictionary_encode(), lambda array: array.dictionary),
+    ],
+    ids=["children", "dictionary"],
+)
+def test_a_hint_about_nanoseconds_inside(x, where):
+    array = ad.array(x)
+    with pytest.raises(ValueError, match=r"1 ns .*\.view\('int64'\).* \.children .* \.dictionary"):
+        array.to_pylist()
+    assert where(array).view("int64").to_pylist() == [1]
+
+
+def test_a_hint_about_several_types():
+    first = ad.array(np.ones(1))
+    field = pa.field("", pa.float64(), nullable=False)
+    alike = ad.Array.from_buffers(field, 1, [None, np.ones(1)])
+    assert refused(ad.concat, [first, alike]).hint.endswith("arrowdev.array(x, type)")
+    assert ad.concat([first, ad.array(alike, first.schema)]).to_pylist() == [1.0, 1.0]
+
+    longs = ad.array(np.ones(1, "i8"))
+    assert "arrowdev.array(x).view(type)" in refused(ad.concat, [first, longs]).hint
+    assert ad.concat([longs, first.view(longs.schema)]).to_pylist()[0] == 1
+
+    ints = ad.array(np.ones(1, "i4"))
+    assert refused(ad.concat, [first, ints]).hint.endswith("in the producing library")
+    assert refused(ad.array, ints, first.schema) and refused(ints.view, first.schema)
 
 
 # --- .view() -------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from peer import Peer
+from type_checks import refused
 
 import arrowdev as ad
 
@@ -28,12 +29,6 @@ def times(dtype, *values):
 
 def type_of(dtype):
     return KINDS[dtype[0]](dtype[3:-1])
-
-
-def refused(convert, *args, **kwargs):
-    with pytest.raises(ad.ExchangeError) as info:
-        convert(*args, **kwargs)
-    return info.value
 
 
 # --- datetime64, timedelta64 -------------------------------------------------------------

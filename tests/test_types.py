@@ -8,6 +8,7 @@ import pytest
 import type_checks
 from dlpack_ctypes import Producer
 from peer import Peer
+from type_checks import refused
 
 import arrowdev as ad
 from arrowdev.testing import software_device
@@ -52,12 +53,6 @@ def bits(array):
 
 def is_at(tensor, array):
     return tensor.data_ptr == array.ctypes.data
-
-
-def refused(convert, *args, **kwargs):
-    with pytest.raises(ad.ExchangeError) as info:
-        convert(*args, **kwargs)
-    return info.value
 
 
 @contextlib.contextmanager
@@ -222,6 +217,57 @@ def test_permutation_and_names(axes, names):
     assert ad.array(column)[1] == np.asarray(tensor)[1].tolist()
     back = pa.array(ad.array(tensor, copy=False))
     assert back.to_numpy_ndarray().tolist() == column.to_numpy_ndarray().tolist()
+
+
+def test_another_shape_or_permutation_is_no_label():
+    """Which element is which would change without a word."""
+    data = np.arange(12.0).reshape(2, 2, 3)
+    turned = np.arange(12.0).reshape(2, 3, 2).transpose(0, 2, 1)  # the same shape
+    column, other = ad.array(data), ad.array(turned)
+    for source, type in (
+        (turned, column.schema),
+        (data, other.schema),
+        (data, pa.fixed_shape_tensor(pa.float64(), [3, 2])),
+        (data, pa.fixed_shape_tensor(pa.float64(), [6])),
+        (ad.record_batch({"x": other}), ad.record_batch({"x": column}).schema),
+    ):
+        error = refused(ad.array, source, type)
+        assert error.reason == "dtype" and "other indices" in str(error)
+    stream = ad.array_stream([data, turned], schema=column.schema)
+    assert refused(stream.read_all).reason == "stream"
+    batch = ad.record_batch({"x": other}).schema
+    with pytest.raises(ad.InvalidArrowError, match="other indices"):
+        ad.Array.from_buffers(batch, 2, [None], children=[column])
+    # the hint, followed
+    joined = ad.concat([column, ad.array(ad.tensor(turned, order="C"), column.schema)])
+    assert np.asarray(ad.tensor(joined)).tolist() == np.concatenate([data, turned]).tolist()
+
+
+def test_labels_of_tensors():
+    """Names, no extension at all, and axes of one element leave every element where it is."""
+    data = np.arange(12.0).reshape(2, 2, 3)
+    named = pa.fixed_shape_tensor(pa.float64(), [2, 3], dim_names=["a", "b"])
+    assert pa.array(ad.array(data, named)).type == named
+    plain = ad.array(data, pa.list_(pa.float64(), 6))
+    assert plain.schema.metadata is None
+    assert ad.array(plain, pa.fixed_shape_tensor(pa.float64(), [3, 2])).to_pylist() == (
+        data.reshape(2, 3, 2).tolist()
+    )
+    column = np.arange(6.0).reshape(2, 3, 1)
+    turned = pa.fixed_shape_tensor(pa.float64(), [1, 3], permutation=[1, 0])
+    assert np.asarray(ad.tensor(ad.array(column, turned))).tolist() == column.tolist()
+
+
+def test_other_elements_are_no_label():
+    """The same bits as numbers of another type."""
+    source = over(np.zeros(4, "u2"), "bfloat16", (4,))
+    brain = ad.array(source)
+    half = brain.schema.metadata | {b"ARROW:extension:metadata": b'{"code":2,"bits":16,"lanes":1}'}
+    error = refused(ad.array, brain, pa.field("x", pa.uint16(), metadata=half))
+    assert error.reason == "dtype" and error.hint
+    field = pa.field("x", pa.uint16(), metadata=brain.schema.metadata | {b"k": b"v"})
+    assert ad.tensor(ad.array(brain, field)).dtype == "bfloat16"
+    assert ad.tensor(ad.array(brain, "uint16")).dtype == "uint16"
 
 
 def test_rows_of_bools_through_pyarrow():

@@ -29,6 +29,13 @@ TENSORS = {
 SHAPES = [(8,), (3, 8), (2, 3, 4), ()]
 
 
+def refused(convert, *args, **kwargs):
+    """The ExchangeError that it raises."""
+    with pytest.raises(ad.ExchangeError) as info:
+        convert(*args, **kwargs)
+    return info.value
+
+
 def over(memory, dtype, shape):
     return ad.Tensor.from_pointer(memory.ctypes.data, shape, dtype, "cpu", owner=memory)
 

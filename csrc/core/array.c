@@ -382,7 +382,9 @@ ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
 const void *
 ad_array_validity(const ad_array *array)
 {
-    if (!has_bitmap(array->schema.node)) {
+    /* An array that a user described may lack all buffers; it is built first,
+     * and validated then. */
+    if (!has_bitmap(array->schema.node) || array->node->n_buffers == 0) {
         return NULL;
     }
     return array->node->buffers[0];

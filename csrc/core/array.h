@@ -72,10 +72,11 @@ AD_MUST_CHECK ad_status ad_array_import_checked(ad_schema schema,
                                                 ad_array *out, ad_error *err);
 
 /* An import without a move: a producer fills the struct where it is going to
- * stay. NULL: no memory. */
+ * stay. What is in it is not set. NULL: no memory. */
 struct ArrowDeviceArray *ad_array_slot_new(ad_error *err);
-/* Take over the slot and what is in it: an array as above, in host memory and
- * without an event. Cannot fail. */
+/* Take over the slot and what is in it: an array that
+ * ad_array_validate_known has passed, in host memory and without an event.
+ * `schema` is borrowed and gains a reference. Cannot fail. */
 void ad_array_slot_import(struct ArrowDeviceArray *slot, ad_schema schema,
                           ad_array *out);
 /* Only the slot. */
@@ -93,8 +94,8 @@ void ad_array_share(const ad_array *src, ad_array *dst);
 
 /* Drop all references; *array is empty afterwards. */
 void ad_array_clear(ad_array *array);
-/* The same for a struct that is gone afterwards, so that nobody looks at it
- * while an owner runs code. */
+/* The same, but *array is left dangling: for memory that is freed next, and
+ * that nobody looks at while an owner runs code. Saves writing it. */
 void ad_array_drop(const ad_array *array);
 
 /* Rows [offset, offset + length) of src. AD_ERR_INDEX when out of range. */

@@ -1,6 +1,5 @@
 #include "core/bits.h"
 
-#include "core/blocking.h"
 #include "core/device_owner.h"
 #include "core/memory.h"
 #include "core/transfer.h"
@@ -38,14 +37,16 @@ ad_status
 ad_copy_bits(ad_route *route, const void *source, int64_t from, void *target,
              int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
 {
+    /* Where there is no source, what is written stands in. */
+    bool has_source = how < AD_BITS_ONES;
     const ad_launch launch = {
         .kernel = AD_KERNEL_COPY_BITS,
-        .bit_offset = from,
+        .bit_offset = has_source ? from : to,
         .length = n,
         .numbers = {to, how},
     };
-    return ad_route_kernel(route, how < AD_BITS_ONES ? source : target, target,
-                           launch, err);
+    return ad_route_kernel(route, has_source ? source : target, target, launch,
+                           err);
 }
 
 /* --- bits as bytes -------------------------------------------------------- */

@@ -101,27 +101,42 @@ fail_offsets(const lists *self, int64_t row, ad_error *err)
     return status;
 }
 
-/* Host memory, where the bitmap can be looked at. */
-static bool
-is_null(const lists *self, int64_t row)
+static ad_status
+read_null(const lists *self, int64_t row, bool *is_null, ad_error *err)
 {
-    const void *validity = self->node->buffers[0];
-    return validity != NULL && self->node->null_count != 0 &&
-           ad_host_accessible(self->array->device) &&
-           !ad_bitmap_get(validity, self->offset + row);
+    const ad_array *array = self->array;
+    const uint8_t *validity = self->node->buffers[0];
+    uint64_t bit = (uint64_t)self->offset + (uint64_t)row;
+    uint8_t byte;
+    *is_null = false;
+    if (validity == NULL || self->node->null_count == 0) {
+        return AD_OK;
+    }
+    if (ad_host_accessible(array->device)) {
+        byte = validity[bit / 8];
+    } else {
+        AD_RETURN_IF_ERR(ad_read_device(array->device, validity, array->owner,
+                                        bit / 8, 1, array->sync, NULL, &byte,
+                                        err));
+    }
+    *is_null = !ad_bitmap_get(&byte, (int64_t)(bit % 8));
+    return AD_OK;
 }
 
 static ad_status
 fail_unequal(const lists *self, int64_t row, int64_t size, ad_error *err)
 {
     int64_t other = offset_at(self, row + 1) - offset_at(self, row);
-    if (is_null(self, row) || is_null(self, 0)) {
+    bool is_null, is_first_null;
+    AD_RETURN_IF_ERR(read_null(self, row, &is_null, err));
+    AD_RETURN_IF_ERR(read_null(self, 0, &is_first_null, err));
+    if (is_null || is_first_null) {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls",
                 "drop or fill the null lists in the producing library, or "
                 "take .children[0], .validity and the offsets, .buffers[1]",
                 "list %" PRId64 " is null and not as long as the others, and "
                 "a tensor's rows are all there, and of one length",
-                is_null(self, row) ? row : 0);
+                is_null ? row : 0);
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype",
                 "take the values with .children[0] and the offsets with "

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bits.h"
 #include "core/bridge_walk.h"
 #include "core/device_owner.h"
 #include "core/extension.h"
@@ -177,6 +176,19 @@ note_place(matrix *self, int64_t i, const ad_array *column,
     }
 }
 
+/* A hint speaks of x, which here is a column. */
+static void
+hint_at_column(int64_t i, ad_error *err)
+{
+    if (err != NULL) {
+        char hint[sizeof(err->hint)];
+        memcpy(hint, err->hint, sizeof(hint));
+        ad_error_hint(err,
+                      "take x = arrowdev.array(batch).field(%" PRId64 "); %s",
+                      i, hint);
+    }
+}
+
 static ad_status
 look_at_column(matrix *self, int64_t i, ad_error *err)
 {
@@ -184,6 +196,9 @@ look_at_column(matrix *self, int64_t i, ad_error *err)
     bool has_nulls;
     ad_array column = ad_batch_column_borrow(self->batch, i);
     ad_status status = ad_walk_array(&column, false, &walk, err);
+    if (status == AD_ERR_EXCHANGE) {
+        hint_at_column(i, err);
+    }
     if (status == AD_OK) {
         status = check_type(self, i, &walk, err);
         if (status != AD_OK) {

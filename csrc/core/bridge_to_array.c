@@ -43,8 +43,10 @@ static void
 set_storage(storage *out, const char *format, int64_t n_leaves,
             int64_t leaf_nbytes, ad_extension_kind kind)
 {
-    /* printf takes a thousand instructions once NumPy's libquadmath is there. */
-    memccpy(out->format, format, '\0', sizeof(out->format));
+    /* printf takes a thousand instructions once NumPy's libquadmath is
+     * there. */
+    memccpy(out->format, format, '\0', sizeof(out->format) - 1);
+    out->format[sizeof(out->format) - 1] = '\0';
     out->n_leaves = n_leaves;
     out->leaf_nbytes = leaf_nbytes;
     out->kind = kind;

@@ -12,7 +12,8 @@
 /* --- nulls -------------------------------------------------------------- */
 
 #define NULLS_HINT                                                            \
-    "pass nulls=\"ignore\" or nulls=\"fill\" with fill_value=..."
+    "use arrowdev.tensor(x, nulls=\"fill\", fill_value=...), or "             \
+    "nulls=\"ignore\""
 
 static ad_status
 fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
@@ -26,8 +27,8 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
                 what, n_nulls, level->length);
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls",
-                "pass nulls=\"ignore\" when you know that there are none, or "
-                "that their values do no harm",
+                "use arrowdev.tensor(x, nulls=\"ignore\") when you know that "
+                "there are none, or that their values do no harm",
                 "%s has a validity bitmap and may have nulls: its null count "
                 "is not known, and no runtime is there that could count them "
                 "on this device",

@@ -29,7 +29,23 @@ ad_walk_strides(const ad_walk *walk, int64_t *strides)
     }
 }
 
+/* Where the walk stands. */
+typedef struct place {
+    const struct ArrowSchema *schema;
+    const struct ArrowArray *node;
+    int64_t offset; /* rows of the node that the column consists of */
+    int64_t length;
+    int64_t n_nulls; /* among these rows; -1: not known */
+    int32_t depth;   /* levels below the column */
+    bool in_element; /* an extension already said what an element is */
+    bool is_scalar;
+} place;
+
 /* --- refusals ----------------------------------------------------------- */
+
+/* A hint has room for two paths. */
+#define MAX_STEPS 6
+#define PATH_SIZE 100
 
 /* What .view() takes to look at a width as plain numbers. */
 static const char *
@@ -44,71 +60,102 @@ view_name(const ad_type *type, char *buffer, size_t size)
     return buffer;
 }
 
+/* "arrowdev.array(x)", and a step for each level down to the node. */
+static const char *
+path_to(const place *at, char *buffer, size_t size)
+{
+    int n = snprintf(buffer, size, "arrowdev.array(x)");
+    if (at->depth > MAX_STEPS) {
+        snprintf(buffer + n, size - (size_t)n,
+                 ".children[0] (%" PRId32 " times)", at->depth);
+        return buffer;
+    }
+    for (int32_t i = 0; i < at->depth; i++) {
+        n += snprintf(buffer + n, size - (size_t)n, ".children[0]");
+    }
+    return buffer;
+}
+
 static void
-hint_nested(const ad_type *type, ad_error *err)
+hint_nested(const ad_type *type, const char *path, ad_error *err)
 {
     switch (type->id) {
         case AD_TYPE_NULL:
             ad_error_hint(err, "there are no values behind the type null");
             break;
         case AD_TYPE_STRUCT:
-            ad_error_hint(err, "take the columns with .children");
+            ad_error_hint(err, "take the columns with %s.children", path);
             break;
         case AD_TYPE_RUN_END:
-            ad_error_hint(err, "take the run ends and the values apart with "
-                               ".children");
+            ad_error_hint(err,
+                          "take the run ends and the values apart with "
+                          "%s.children",
+                          path);
             break;
         case AD_TYPE_SPARSE_UNION:
         case AD_TYPE_DENSE_UNION:
-            ad_error_hint(err, "take one member with .children, and the type "
-                               "ids with .buffers");
+            ad_error_hint(err,
+                          "take one member with %s.children, and the type "
+                          "ids with %s.buffers",
+                          path, path);
+            break;
+        case AD_TYPE_FIXED_LIST:
+            ad_error_hint(err, "take the values with %s.children[0]", path);
             break;
         default:
             if (type->n_children > 0) {
-                ad_error_hint(err, "take the values with .children[0] and "
-                                   "the offsets with .buffers");
+                ad_error_hint(err,
+                              "take the values with %s.children[0] and the "
+                              "offsets with %s.buffers",
+                              path, path);
             } else {
-                ad_error_hint(err, "take the offsets or views, and the "
-                                   "bytes, with .buffers");
+                ad_error_hint(err,
+                              "take the offsets or views, and the bytes, "
+                              "with %s.buffers",
+                              path);
             }
     }
 }
 
 static void
-hint_type(const struct ArrowSchema *schema, const ad_type *type, ad_error *err)
+hint_type(const place *at, const ad_type *type, ad_error *err)
 {
-    char buffer[40];
-    const ad_dtype_info *plain = ad_dtype_by_format(schema->format);
+    char buffer[40], steps[PATH_SIZE];
+    const char *path = path_to(at, steps, sizeof(steps));
+    const ad_dtype_info *plain = ad_dtype_by_format(at->schema->format);
     const char *name =
         plain != NULL ? plain->name : view_name(type, buffer, sizeof(buffer));
-    if (schema->dictionary != NULL) {
+    if (at->schema->dictionary != NULL) {
         ad_error_hint(err,
-                      "take .dictionary for the values and .view(\"%s\") for "
-                      "the indices, or decode it in the producing library",
-                      name);
+                      "take %s.dictionary for the values and %s.view(\"%s\") "
+                      "for the indices, or decode it in the producing library",
+                      path, path, name);
+    } else if (type->id == AD_TYPE_BOOL) {
+        ad_error_hint(err, "take the bits with %s.buffers[1]", path);
     } else if (type->layout == AD_LAYOUT_FIXED) {
-        ad_error_hint(err, ".view(\"%s\") gives what is stored", name);
+        ad_error_hint(err, "%s.view(\"%s\") gives what is stored", path, name);
     } else {
-        hint_nested(type, err);
+        hint_nested(type, path, err);
     }
 }
 
 static ad_status
-refuse(const ad_array *array, const struct ArrowSchema *schema,
-       const ad_type *type, ad_error *err)
+refuse(const ad_array *array, const place *at, const ad_type *type,
+       ad_error *err)
 {
     ad_text text = {0};
     if (err == NULL) {
         return AD_ERR_EXCHANGE;
     }
     bool is_printed = ad_type_print(array->schema.node, &text, NULL) == AD_OK;
+    const char *name = is_printed ? ad_text_string(&text) : at->schema->format;
     ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
             "an array of type %.120s has no equivalent as a tensor, which "
             "would lose what the values mean",
-            is_printed ? ad_text_string(&text) : schema->format);
-    ad_error_dtype(err, is_printed ? ad_text_string(&text) : schema->format);
+            name);
+    ad_error_dtype(err, name);
     ad_error_device(err, array->device);
-    hint_type(schema, type, err);
+    hint_type(at, type, err);
     ad_text_clear(&text);
     return AD_ERR_EXCHANGE;
 }
@@ -129,17 +176,6 @@ fail_overflow(ad_error *err)
 }
 
 /* --- the walk ----------------------------------------------------------- */
-
-/* Where the walk stands. */
-typedef struct place {
-    const struct ArrowSchema *schema;
-    const struct ArrowArray *node;
-    int64_t offset; /* rows of the node that the column consists of */
-    int64_t length;
-    int64_t n_nulls; /* among these rows; -1: not known */
-    bool in_element; /* an extension already said what an element is */
-    bool is_scalar;
-} place;
 
 static ad_status
 add_extent(ad_walk *self, int64_t extent, ad_error *err)
@@ -189,6 +225,7 @@ descend(place *at, int64_t first, int64_t length, ad_error *err)
     }
     bool is_whole = first == child->offset && length == child->length;
     at->schema = at->schema->children[0];
+    at->depth++;
     at->node = child;
     at->offset = first;
     at->length = length;
@@ -250,7 +287,7 @@ apply_extension(ad_walk *self, place *at, const ad_array *array,
             *has_rows = true;
             return add_rows_of(self, &extension, err);
         default:
-            return refuse(array, at->schema, type, err);
+            return refuse(array, at, type, err);
     }
     return AD_OK;
 }
@@ -280,7 +317,7 @@ take_leaf(ad_walk *self, const place *at, const ad_array *array,
     }
     const ad_dtype_info *plain = ad_dtype_by_format(at->schema->format);
     if (plain == NULL) {
-        return refuse(array, at->schema, type, err);
+        return refuse(array, at, type, err);
     }
     self->dtype = plain->dtype;
     return AD_OK;
@@ -314,7 +351,7 @@ ad_walk_array(const ad_array *array, bool reads, ad_walk *out, ad_error *err)
     for (;;) {
         AD_RETURN_IF_ERR(ad_type_parse(at.schema->format, &type, err));
         if (at.schema->dictionary != NULL || out->n_levels > AD_MAX_DEPTH) {
-            return refuse(array, at.schema, &type, err);
+            return refuse(array, &at, &type, err);
         }
         AD_RETURN_IF_ERR(
             apply_extension(out, &at, array, &type, &has_rows, err));
@@ -330,7 +367,7 @@ ad_walk_array(const ad_array *array, bool reads, ad_walk *out, ad_error *err)
             continue;
         }
         if (type.id != AD_TYPE_FIXED_LIST) {
-            return refuse(array, at.schema, &type, err);
+            return refuse(array, &at, &type, err);
         }
         if (!has_rows && !at.in_element) {
             AD_RETURN_IF_ERR(add_extent(out, type.list_size, err));

@@ -304,7 +304,11 @@ ad_dtype_from_typestr(const char *text, ad_element *out, ad_error *err)
 {
     typestr type;
     if (!split_typestr(text, &type)) {
-        return bad_typestr(err, text);
+        /* NumPy's text of any length puts its own name there. */
+        return strncmp(text, "StringDType(", 12) == 0
+                   ? no_dtype(err, text, "text of any length",
+                              "pyarrow.array(x) makes a column of them")
+                   : bad_typestr(err, text);
     }
     const char *time = find_time(&type);
     const ad_dtype_info *row =

@@ -315,6 +315,102 @@ ad_extension_read(const struct ArrowSchema *node, ad_extension *out,
                : bad(out->kind, "has metadata, which must be empty", err);
 }
 
+/* The nodes say the same under this key, or nothing. */
+static bool
+same_entry(const struct ArrowSchema *a, const struct ArrowSchema *b,
+           const char *key)
+{
+    ad_metadata_pair in_a, in_b;
+    bool has_a, has_b;
+    if (ad_metadata_find(a->metadata, key, &in_a, &has_a, NULL) != AD_OK ||
+        ad_metadata_find(b->metadata, key, &in_b, &has_b, NULL) != AD_OK) {
+        return false;
+    }
+    return has_a == has_b &&
+           (!has_a ||
+            (in_a.value_length == in_b.value_length &&
+             memcmp(in_a.value, in_b.value, (size_t)in_a.value_length) == 0));
+}
+
+bool
+ad_extension_equal(const struct ArrowSchema *a, const struct ArrowSchema *b)
+{
+    return same_entry(a, b, AD_EXTENSION_NAME_KEY) &&
+           same_entry(a, b, AD_EXTENSION_METADATA_KEY);
+}
+
+void
+ad_extension_row(const ad_extension *tensor, int64_t *shape, int64_t *strides)
+{
+    int64_t physical[AD_MAX_NDIM];
+    int64_t stride = 1;
+    for (int32_t i = tensor->ndim; i-- > 0;) {
+        physical[i] = stride;
+        stride *= tensor->shape[i];
+    }
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        shape[i] = tensor->shape[tensor->permutation[i]];
+        strides[i] = physical[tensor->permutation[i]];
+    }
+}
+
+static bool
+same_rows(const ad_extension *a, const ad_extension *b)
+{
+    int64_t a_shape[AD_MAX_NDIM], a_strides[AD_MAX_NDIM];
+    int64_t b_shape[AD_MAX_NDIM], b_strides[AD_MAX_NDIM];
+    if (a->ndim != b->ndim) {
+        return false;
+    }
+    ad_extension_row(a, a_shape, a_strides);
+    ad_extension_row(b, b_shape, b_strides);
+    for (int32_t i = 0; i < a->ndim; i++) {
+        if (a_shape[i] != b_shape[i] ||
+            (a_shape[i] > 1 && a_strides[i] != b_strides[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static ad_dl_dtype
+element_of(const ad_extension *extension)
+{
+    return extension->kind == AD_EXTENSION_BOOL8
+               ? (ad_dl_dtype){AD_DL_BOOL, 8, 1}
+               : extension->dtype;
+}
+
+static bool
+is_interpreted(const ad_extension *extension)
+{
+    return extension->kind != AD_EXTENSION_NONE &&
+           extension->kind != AD_EXTENSION_OTHER;
+}
+
+bool
+ad_extension_same_elements(const struct ArrowSchema *a,
+                           const struct ArrowSchema *b)
+{
+    ad_extension left, right;
+    if (a->metadata == NULL || b->metadata == NULL ||
+        a->metadata == b->metadata || ad_extension_equal(a, b)) {
+        return true;
+    }
+    if (ad_extension_read(a, &left, NULL) != AD_OK ||
+        ad_extension_read(b, &right, NULL) != AD_OK) {
+        return false;
+    }
+    if (!is_interpreted(&left) || !is_interpreted(&right)) {
+        return true;
+    }
+    if (left.kind == AD_EXTENSION_FIXED_SHAPE_TENSOR &&
+        right.kind == AD_EXTENSION_FIXED_SHAPE_TENSOR) {
+        return same_rows(&left, &right);
+    }
+    return ad_dtype_equal(element_of(&left), element_of(&right));
+}
+
 static bool
 is_identity(const ad_extension *tensor)
 {

@@ -50,6 +50,21 @@ typedef struct ad_extension {
 AD_MUST_CHECK ad_status ad_extension_read(const struct ArrowSchema *node,
                                           ad_extension *out, ad_error *err);
 
+/* The same extension in the very same words, or none in both. */
+bool ad_extension_equal(const struct ArrowSchema *a,
+                        const struct ArrowSchema *b);
+
+/* Extents of a row of a FIXED_SHAPE_TENSOR as they are meant, and how many
+ * values lie between neighbours in storage; ndim of each. */
+void ad_extension_row(const ad_extension *tensor, int64_t *shape,
+                      int64_t *strides);
+
+/* Do both nodes mean the same elements at the same indices by their storage?
+ * One without an extension, or with one that arrowdev does not interpret, says
+ * nothing of that; metadata that make no sense mean nothing. */
+bool ad_extension_same_elements(const struct ArrowSchema *a,
+                                const struct ArrowSchema *b);
+
 /* A malloc'ed metadata blob that holds just this extension. AD_ERR_VALUE for
  * AD_EXTENSION_NONE and AD_EXTENSION_OTHER. */
 AD_MUST_CHECK ad_status ad_extension_metadata(const ad_extension *extension,

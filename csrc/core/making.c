@@ -1,7 +1,6 @@
 #include "core/making.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/bits.h"
 #include "core/memory.h"

@@ -1,11 +1,10 @@
 #include "core/nulls.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/bridge.h"
 #include "core/bits.h"
+#include "core/bridge.h"
 #include "core/device_owner.h"
 #include "core/memory.h"
 #include "core/owner_group.h"

@@ -78,8 +78,8 @@ AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
                                       const void *value, size_t size,
                                       ad_tensor *target, ad_error *err);
 
-/* The same on the host with values that are copied on the way: block by block,
- * so that memory is gone through once. `source` are the elements in one run,
+/* The same on the host with values that are copied on the way, so that memory
+ * is gone through once. `source` are the elements in one run,
  * of as many bytes as `out` gets; there are as many of them as rows. */
 AD_MUST_CHECK ad_status ad_nulls_copy_filled(const ad_array *array,
                                              const ad_fill *fill,

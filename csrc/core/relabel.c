@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/extension.h"
 #include "core/type.h"
 
 /* --- types ---------------------------------------------------------------- */
@@ -59,6 +60,29 @@ ad_relabel_fits_type(const struct ArrowSchema *from,
         fits = ad_relabel_fits_type(from->dictionary, to->dictionary, reach);
     }
     return fits;
+}
+
+bool
+ad_relabel_is_view(const struct ArrowSchema *from,
+                   const struct ArrowSchema *to)
+{
+    ad_type a, b;
+    return ad_type_parse(from->format, &a, NULL) == AD_OK &&
+           ad_type_parse(to->format, &b, NULL) == AD_OK &&
+           ad_type_same_width(&a, &b) && to->dictionary == NULL;
+}
+
+bool
+ad_relabel_keeps_elements(const struct ArrowSchema *from,
+                          const struct ArrowSchema *to)
+{
+    bool keeps = ad_extension_same_elements(from, to);
+    for (int64_t i = 0; keeps && i < from->n_children; i++) {
+        keeps = ad_relabel_keeps_elements(from->children[i], to->children[i]);
+    }
+    return keeps &&
+           (from->dictionary == NULL ||
+            ad_relabel_keeps_elements(from->dictionary, to->dictionary));
 }
 
 /* --- fields --------------------------------------------------------------- */
@@ -120,6 +144,9 @@ ad_relabel_check(const ad_array *array, int64_t null_count,
     const struct ArrowSchema *own = array->schema.node;
     if (!ad_relabel_fits_type(own, wanted, reach)) {
         return AD_RELABEL_OTHER_TYPE;
+    }
+    if (!ad_relabel_keeps_elements(own, wanted)) {
+        return AD_RELABEL_MOVES_ELEMENTS;
     }
     if (moves_fields(own, wanted)) {
         return AD_RELABEL_MOVES_FIELDS;

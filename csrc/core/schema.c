@@ -431,18 +431,3 @@ ad_schema_equal(const struct ArrowSchema *a, const struct ArrowSchema *b,
     }
     return AD_OK;
 }
-
-bool
-ad_schema_same_layout(const struct ArrowSchema *a, const struct ArrowSchema *b)
-{
-    bool same = strcmp(a->format, b->format) == 0 &&
-                a->n_children == b->n_children &&
-                (a->dictionary == NULL) == (b->dictionary == NULL);
-    for (int64_t i = 0; same && i < a->n_children; i++) {
-        same = ad_schema_same_layout(a->children[i], b->children[i]);
-    }
-    if (same && a->dictionary != NULL) {
-        same = ad_schema_same_layout(a->dictionary, b->dictionary);
-    }
-    return same;
-}

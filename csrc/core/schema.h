@@ -101,11 +101,6 @@ void ad_schema_box_free(struct ArrowSchema *box);
  * out and lives, a schema with another owner than the one first exported. */
 bool ad_schema_box_renew(struct ArrowSchema *box, ad_schema schema);
 
-/* The same formats all the way down: data of one type can be labelled as the
- * other. Both trees have been validated. */
-bool ad_schema_same_layout(const struct ArrowSchema *a,
-                           const struct ArrowSchema *b);
-
 /* Equal types: formats, names, nullability and flags, children, dictionary;
  * with `check_metadata` also the metadata of every node. The name of the root
  * counts only when check_name is set. */

@@ -3,32 +3,13 @@
 
 #include "core/array_stream.h"
 #include "core/extension.h"
-#include "core/metadata.h"
 #include "core/type.h"
-
-/* The nodes say the same under this key, or nothing. */
-static bool
-same_entry(const struct ArrowSchema *a, const struct ArrowSchema *b,
-           const char *key)
-{
-    ad_metadata_pair in_a, in_b;
-    bool has_a, has_b;
-    if (ad_metadata_find(a->metadata, key, &in_a, &has_a, NULL) != AD_OK ||
-        ad_metadata_find(b->metadata, key, &in_b, &has_b, NULL) != AD_OK) {
-        return false;
-    }
-    return has_a == has_b &&
-           (!has_a ||
-            (in_a.value_length == in_b.value_length &&
-             memcmp(in_a.value, in_b.value, (size_t)in_a.value_length) == 0));
-}
 
 /* Of trees with the same layout. */
 static bool
 same_extensions(const struct ArrowSchema *a, const struct ArrowSchema *b)
 {
-    if (!same_entry(a, b, AD_EXTENSION_NAME_KEY) ||
-        !same_entry(a, b, AD_EXTENSION_METADATA_KEY)) {
+    if (!ad_extension_equal(a, b)) {
         return false;
     }
     for (int64_t i = 0; i < a->n_children; i++) {
@@ -38,6 +19,20 @@ same_extensions(const struct ArrowSchema *a, const struct ArrowSchema *b)
     }
     return a->dictionary == NULL ||
            same_extensions(a->dictionary, b->dictionary);
+}
+
+/* What a type's text leaves out: nullability of the root, and what extensions
+ * say in their metadata. */
+static const char *
+unsaid(const struct ArrowSchema *node, const struct ArrowSchema *other)
+{
+    bool is_nullable = node->flags & ARROW_FLAG_NULLABLE;
+    bool is_other_nullable = other->flags & ARROW_FLAG_NULLABLE;
+    if (is_nullable != is_other_nullable) {
+        return is_nullable ? " (nullable)" : " (not nullable)";
+    }
+    return same_extensions(node, other) ? ""
+                                        : ", with other extension metadata";
 }
 
 ad_status
@@ -62,9 +57,13 @@ ad_array_stream_require_schema(const struct ArrowSchema *found,
         status = ad_type_print(wanted, &to, err);
     }
     if (status == AD_OK) {
-        status = ad_fail(err, AD_ERR_EXCHANGE, "schema", hint,
-                         "%s is %.200s, but %s is %.200s", what,
-                         ad_text_string(&from), whole, ad_text_string(&to));
+        bool are_alike =
+            strcmp(ad_text_string(&from), ad_text_string(&to)) == 0;
+        status = ad_fail(
+            err, AD_ERR_EXCHANGE, "schema", hint,
+            "%s is %.200s%s, but %s is %.200s%s", what, ad_text_string(&from),
+            are_alike ? unsaid(found, wanted) : "", whole, ad_text_string(&to),
+            are_alike ? unsaid(wanted, found) : "");
     }
     ad_text_clear(&from);
     ad_text_clear(&to);

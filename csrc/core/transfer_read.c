@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "core/device_owner.h"
 #include "core/transfer.h"
 #include "core/transfer_route.h"
 

@@ -96,8 +96,8 @@ ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
 
 /* --- bits and masks (interface_mask.c) ------------------------------------ */
 
-/* Where the dict says that its elements are bits, *out becomes a column of
- * bools over the bytes that were claimed. On failure *out is cleared. */
+/* For a dict with is_bits: *out, the tensor of the bytes that were claimed,
+ * becomes a column of bools over them. On failure *out is cleared. */
 ad_import_result ad_interface_take_bits(ad_state *state,
                                         const ad_interface *in,
                                         ad_imported *out);

@@ -6,6 +6,7 @@
 #include "core/parts.h"
 #include "core/array_buffers.h"
 #include "core/owner_group.h"
+#include "core/relabel.h"
 #include "core/type.h"
 #include "protocol/protocol.h"
 #include "python/functions.h"
@@ -235,8 +236,13 @@ static ad_status
 check_part(const ad_array *part, const struct ArrowSchema *wanted,
            ad_error *err)
 {
-    if (ad_schema_same_layout(part->schema.node, wanted)) {
-        return AD_OK;
+    const struct ArrowSchema *own = part->schema.node;
+    if (ad_relabel_fits_type(own, wanted, AD_RELABEL_LAYOUT)) {
+        return ad_relabel_keeps_elements(own, wanted)
+                   ? AD_OK
+                   : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                             "by its extension the array means other elements "
+                             "than the type, or the same at other indices");
     }
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                    "the array has the format \"%.80s\" (or others below it), "

@@ -3,7 +3,9 @@
 
 #include "core/array_stream.h"
 #include "core/concat.h"
+#include "core/relabel.h"
 #include "protocol/protocol.h"
+#include "python/array_methods.h"
 #include "python/functions.h"
 #include "python/stream_object.h"
 
@@ -23,15 +25,40 @@ parts_clear(parts *self)
     free(self->arrays);
 }
 
+static bool
+is_relabelled(ad_array *array, const ad_array *other)
+{
+    return ad_relabel_check(array, ad_array_known_null_count(array),
+                            other->schema.node,
+                            AD_RELABEL_LAYOUT) == AD_RELABEL_FITS;
+}
+
+/* What makes one type of two. */
+static const char *
+hint_for(ad_array *first, ad_array *other)
+{
+    if (is_relabelled(other, first) || is_relabelled(first, other)) {
+        return "bring all to one type first: arrowdev.array(x, type)";
+    }
+    return ad_relabel_is_view(other->schema.node, first->schema.node)
+               ? "bring all to one type first, in the producing library; "
+                 "arrowdev.array(x).view(type) takes the same bytes as "
+                 "another type"
+               : "bring all to one type first, in the producing library";
+}
+
 static ad_status
 check_schema(const parts *self, size_t i, ad_error *err)
 {
+    ad_array *first = &self->arrays[0], *array = &self->arrays[i];
     char what[32];
     snprintf(what, sizeof(what), "array %zu", i);
-    return ad_array_stream_require_schema(
-        self->arrays[i].schema.node, self->arrays[0].schema.node, what,
-        "array 0", "bring all to one type first: arrowdev.array(x, type)",
-        err);
+    ad_status status = ad_array_stream_require_schema(
+        array->schema.node, first->schema.node, what, "array 0", NULL, err);
+    if (status == AD_ERR_EXCHANGE) {
+        ad_error_hint(err, "%s", hint_for(first, array));
+    }
+    return status;
 }
 
 /* An array, a table, a dict or a text can be iterated, too: over scalars,

@@ -52,20 +52,14 @@ function_schema(PyObject *module, PyObject *value)
     return ad_schema_object_new(state, schema);
 }
 
-/* Logical extents, and how far apart they lie in a row as it is stored. */
+/* Logical extents, and how far apart they lie in a row as it is stored: no
+ * overflow, since the extension was read, and with that the product of all
+ * extents but those of 0. */
 static PyObject *
 describe_rows(const ad_extension *tensor)
 {
-    int64_t physical[AD_MAX_NDIM], shape[AD_MAX_NDIM], strides[AD_MAX_NDIM];
-    int64_t stride = 1;
-    for (int32_t i = tensor->ndim; i-- > 0;) {
-        physical[i] = stride;
-        stride *= tensor->shape[i];
-    }
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        shape[i] = tensor->shape[tensor->permutation[i]];
-        strides[i] = physical[tensor->permutation[i]];
-    }
+    int64_t shape[AD_MAX_NDIM], strides[AD_MAX_NDIM];
+    ad_extension_row(tensor, shape, strides);
     return Py_BuildValue("sNN", NULL, ad_int_tuple(shape, tensor->ndim, 1),
                          ad_int_tuple(strides, tensor->ndim, 1));
 }
@@ -327,6 +321,8 @@ PyMethodDef ad_module_functions[] = {
      METH_FASTCALL | METH_KEYWORDS,
      "from_dlpack(x, /, *, device=None, copy=None)\n--\n\n"
      "A Tensor from an object with __dlpack__, by DLPack alone.\n\n"
+     "A NumPy masked array with masked elements is refused (reason "
+     "\"nulls\"):\nDLPack has no masks.\n\n"
      "Source: Python array API standard, from_dlpack."},
     {"record_batch", AD_FASTCALL(ad_function_record_batch),
      METH_FASTCALL | METH_KEYWORDS,
@@ -353,7 +349,10 @@ PyMethodDef ad_module_functions[] = {
      "bits and move offsets, all after the events of all arrays, and the\n"
      "result carries one event. The host waits there for strings and lists\n"
      "alone, to read where their offsets begin and end. Dictionaries that\n"
-     "differ are put behind one another. One array is returned as it is.\n\n"
+     "differ are put behind one another. One array is returned as it is.\n"
+     "Types are equal where names, formats and nullability are: name and\n"
+     "metadata of the result, and metadata of its fields, are the first\n"
+     "array's.\n\n"
      "Parameters\n----------\n"
      "arrays : sequence\n    Anything that array() takes, all on one device.\n"
      "stream : int or stream object, optional\n"
@@ -380,8 +379,9 @@ PyMethodDef ad_module_functions[] = {
      "runtime can be loaded. `python -m arrowdev doctor` says why one is "
      "missing."},
     {"_runtimes", ad_function_runtimes, METH_NOARGS,
-     "(name, device type, why it cannot be used, description, number of "
-     "devices)\nper runtime, for the doctor."},
+     "(name, device type, why it cannot be used, description, devices, what "
+     "is\ncurrent) per runtime; a device is (id, why it cannot be used). For "
+     "the doctor."},
     {"use_stream", AD_FASTCALL(ad_function_use_stream),
      METH_FASTCALL | METH_KEYWORDS,
      "use_stream(stream, device=None)\n--\n\n"

@@ -124,16 +124,6 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
     return AD_OK;
 }
 
-/* Would .view(wanted) do? */
-static bool
-is_viewable(const struct ArrowSchema *node, const struct ArrowSchema *wanted)
-{
-    ad_type from, to;
-    return ad_type_parse(node->format, &from, NULL) == AD_OK &&
-           ad_type_parse(wanted->format, &to, NULL) == AD_OK &&
-           ad_type_same_width(&from, &to) && wanted->dictionary == NULL;
-}
-
 static ad_status
 fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
              ad_error *err)
@@ -153,6 +143,13 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
                 "ask for a nullable type, or fill the nulls first",
                 "the data have (or may have) nulls, and the type that was "
                 "asked for is not nullable");
+    } else if (why == AD_RELABEL_MOVES_ELEMENTS) {
+        ad_fail(err, status, "dtype",
+                "leave the type out; arrowdev.tensor(x, order=\"C\") lays "
+                "the elements out in order, which needs no permutation",
+                "the data are %s, not %s: the same storage would mean other "
+                "elements, or the same ones at other indices",
+                ad_text_string(&from), ad_text_string(&to));
     } else if (why == AD_RELABEL_MOVES_FIELDS) {
         ad_fail(err, status, "dtype",
                 "take the columns with .field(...), and put them together "
@@ -162,7 +159,7 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
                 ad_text_string(&from));
     } else {
         ad_fail(err, status, "dtype",
-                is_viewable(array->schema.node, wanted.node)
+                ad_relabel_is_view(array->schema.node, wanted.node)
                     ? "leave the type out and use .view(type) for the same "
                       "bytes, or convert in the producing library"
                     : "convert in the producing library",

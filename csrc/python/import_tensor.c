@@ -245,7 +245,10 @@ ad_function_from_dlpack(PyObject *module, PyObject *const *args,
         ad_parse_request(state, values[1], NULL, values[2], &request) < 0) {
         return NULL;
     }
-    return import_tensor(
-        state, values[0], &request,
-        AD_PROTOCOL_BIT(dlpack_exchange) | AD_PROTOCOL_BIT(dlpack), &options);
+    /* A masked array's own __dlpack__ would show the data without the mask. */
+    return import_tensor(state, values[0], &request,
+                         AD_PROTOCOL_BIT(masked_array) |
+                             AD_PROTOCOL_BIT(dlpack_exchange) |
+                             AD_PROTOCOL_BIT(dlpack),
+                         &options);
 }

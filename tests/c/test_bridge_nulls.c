@@ -153,7 +153,8 @@ test_nulls_are_refused(void)
     ad_tensor_value out;
     ad_array array = column("l", some_bits, STRIDED_BASE, 0, 8, 2);
     refuses(&array, &plain, AD_ERR_EXCHANGE, "nulls",
-            "pass nulls=\"ignore\" or nulls=\"fill\" with fill_value=...");
+            "use arrowdev.tensor(x, nulls=\"fill\", fill_value=...), or "
+            "nulls=\"ignore\"");
     CHECK_HAS(err.message, "2 nulls among 8");
     CHECK_STR(err.dtype, "int64");
     converts(&array, &ignore, &out);
