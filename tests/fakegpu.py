@@ -27,7 +27,6 @@ import compiler
 
 FOLDER = compiler.ROOT / "tests" / "fakedriver"
 SONAMES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
-LEGACY, PER_THREAD = 1, 2
 
 Call = namedtuple("Call", "name thread stream context")
 
@@ -72,20 +71,22 @@ def sources(face):
     others = tuple(f"{other}_" for other in SONAMES if other != face)
     own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
     device = sorted((compiler.CSRC / "device").glob("software_engine*.c"))
-    kernels = [compiler.CSRC / name for name in ("kernels/kernels.c", "device/cpu_vectors.c")]
-    return [*own, *device, *kernels]
+    shared = ("core/thread.c", "kernels/kernels.c", "device/cpu_vectors.c")
+    return [*own, *device, *(compiler.CSRC / name for name in shared)]
 
 
-def build(face):
-    """Path of the stand-in library, built if its sources have changed."""
-    files = sources(face)
-    headers = [
+def headers():
+    return [
         *FOLDER.glob("*.h"),
         *FOLDER.glob("*.def"),
+        compiler.CSRC / "core" / "thread.h",
         *(compiler.CSRC / "device").glob("software_engine*.h"),
         *(compiler.CSRC / "kernels").glob("*.[hi]*"),
     ]
-    command = [
+
+
+def command(face):
+    return [
         *compiler.command(),
         *compiler.STRICT,
         "-O1",
@@ -99,10 +100,14 @@ def build(face):
         f"-Wl,-soname,{SONAMES[face]}",
         f"-I{compiler.CSRC}",
         f"-I{FOLDER}",
-        *map(str, files),
+        *map(str, sources(face)),
     ]
-    key = hashlib.sha256(repr(command).encode())
-    for path in sorted([*files, *headers]):
+
+
+def build(face):
+    """Path of the stand-in library, built if its sources have changed."""
+    key = hashlib.sha256(repr(command(face)).encode())
+    for path in sorted([*sources(face), *headers()]):
         key.update(path.read_bytes())
     parent = os.path.join(tempfile.gettempdir(), f"arrowdev-tests-{os.getuid()}")
     os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -112,7 +117,7 @@ def build(face):
         os.makedirs(folder, exist_ok=True)
         fresh = f"{target}.{os.getpid()}"
         done = subprocess.run(
-            [*command, "-o", fresh],
+            [*command(face), "-o", fresh],
             capture_output=True,
             text=True,
             env=compiler.clean_environment(),
@@ -143,7 +148,6 @@ _SIGNATURES = {
     "fake_current_context": (c_size_t, []),
     "fake_context_depth": (c_int, []),
     "fake_peek": (c_int, [c_void_p, c_char_p, c_size_t]),
-    "fake_poke": (c_int, [c_void_p, c_char_p, c_size_t]),
 }
 
 
@@ -229,9 +233,6 @@ class Driver:
         out = ctypes.create_string_buffer(nbytes)
         self._check(self._fake_peek(address, out, nbytes))
         return out.raw
-
-    def poke(self, address, content):
-        self._check(self._fake_poke(address, bytes(content), len(content)))
 
 
 _loaded = {}

@@ -28,6 +28,11 @@ def numbers(count, rows=2):
         yield np.arange(i * rows, (i + 1) * rows)
 
 
+def failing(error, after=1):
+    yield from numbers(after)
+    raise error
+
+
 def counted(taken, arrays):
     """The same arrays; those that were asked for are in `taken`."""
     for array in arrays:
@@ -52,6 +57,14 @@ def numbers_there(count):
 def on_device(device, queues):
     for i, queue in enumerate(queues):
         yield device.array([i, i + 1], queue=queue)
+
+
+class OneMethod:
+    """Shows one method of a stream, so that no consumer can take a short cut."""
+
+    def __init__(self, stream, *, device=False):
+        name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
+        setattr(self, name, getattr(stream, name))
 
 
 class Call:

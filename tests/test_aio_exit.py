@@ -15,6 +15,7 @@ SITUATIONS = [
     "produce",
     "pulled",
     "run",
+    "endless",
 ]
 
 
@@ -25,9 +26,18 @@ def test_fork(way):
 
 
 @pytest.mark.timeout(400)
+def test_fork_in_a_handler():
+    """The child, too, waits at its exit for calls of Python by threads in C."""
+    said = run("fork_in_a_handler", c_library.build("async_peer"))
+    assert "the iterable was called to its end" in said
+
+
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("way", ["return", "sys.exit", "os._exit"])
 @pytest.mark.parametrize("what", SITUATIONS)
 def test_exit(what, way):
     said = run("aio_exit", c_library.build("async_peer"), what, way)
     if what.startswith("bridge") and way != "os._exit":
         assert f"the consumer was told: 0 {errno.ECANCELED} " in said
+    if what == "endless" and way != "os._exit":
+        assert "the reader was told: Python is about to exit" in said

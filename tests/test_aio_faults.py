@@ -4,23 +4,18 @@ import asyncio
 import errno
 import gc
 import threading
+from functools import partial
 
 import pytest
+from aio_samples import LIMIT, run
 
 import arrowdev as ad
 from arrowdev import aio
 from arrowdev.testing import (
     ScriptedAsyncHandler,
     ScriptedAsyncProducer,
-    software_device,
     step,
 )
-
-LIMIT = 60
-
-
-def run(main):
-    return asyncio.run(asyncio.wait_for(main, LIMIT))
 
 
 def values(arrays):
@@ -406,12 +401,6 @@ def test_both_ends_in_threads_of_their_own():
 # --- devices -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def software():
-    with software_device() as device:
-        yield device
-
-
 def test_batch_on_another_device_than_the_first(software):
     source = [ad.array(memoryview(b"x")).view("int8"), software.array([1], "int8")]
     handler = ScriptedAsyncHandler(timeout=LIMIT)
@@ -469,6 +458,68 @@ def test_current_stream_waits_for_each_batch(software):
 
     run(main())
     assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1, 2]
+
+
+# --- calls that come while another one runs Python code ------------------------------------------
+
+MEANWHILE = {
+    "close": lambda stream: stream._consumer.close(),
+    "look": lambda stream: stream.metadata,
+}
+
+
+class InCycle:
+    """Acts as soon as the collector comes along."""
+
+    def __init__(self, action):
+        self.action, self.self = action, self
+
+    def __del__(self):
+        self.action()
+
+
+@pytest.mark.parametrize("name", MEANWHILE)
+def test_metadata_while_the_collector_comes_along(name):
+    metadata = {f"key {i}".encode(): b"value" * 10 for i in range(20)}
+    seen = []
+    for n in range(1, 10):  # one of them is when the dict is made, where that collects
+        stream, handler = aio.consumer()
+        run(aio.produce(handler, [memoryview(b"a")], metadata=metadata))
+        gc.collect()
+        gc.disable()
+        InCycle(partial(MEANWHILE[name], stream))
+        threshold = gc.get_threshold()
+        gc.set_threshold(n, 1, 1)
+        gc.enable()
+        try:
+            seen.append((stream.metadata, stream.device_type))
+        except ad.ExchangeError as error:
+            assert "is closed" in str(error)  # noqa: PT017
+        finally:
+            gc.set_threshold(*threshold)
+    assert seen
+    assert all(one == (metadata, ad.DeviceType.CPU) for one in seen)
+
+
+def test_put_while_another_batch_is_put():
+    """The batch that is replaced there is freed, and no other one is lost."""
+    _stream, handler = aio.consumer()
+    producer = aio._async_producer(handler)
+    freed = []
+
+    class Memory(bytearray):
+        def __del__(self):
+            freed.append(bytes(self))
+            if self == b"a":
+                with pytest.raises(RuntimeError, match="another call"):
+                    producer.put(memoryview(Memory(b"c")), None)
+                freed.append("refused")
+
+    producer.put(memoryview(Memory(b"a")), None)
+    producer.put(memoryview(Memory(b"b")), None)
+    assert freed == [b"a", b"c", "refused"]
+    producer.close()
+    assert freed[3:] == [b"b"]
 
 
 # --- calls of the extension's own objects out of order, which would be a mistake in aio.py ------

@@ -8,13 +8,12 @@ import threading
 import async_peer
 import numpy as np
 import pytest
+from aio_samples import LIMIT, numbers
 
 import arrowdev as ad
 from arrowdev import aio
 
 anyio = pytest.importorskip("anyio")
-
-LIMIT = 60
 
 
 async def limited(main):
@@ -52,10 +51,6 @@ LOOPS = {
 @pytest.fixture(params=LOOPS)
 def run(request):
     return lambda main: LOOPS[request.param](functools.partial(limited, main))
-
-
-def numbers(arrays):
-    return [array.to_pylist()[0] for array in arrays]
 
 
 async def until(condition):

@@ -19,14 +19,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from lifetimes import is_gone, skip_if_sanitized
-from stream_samples import foreign
+from stream_samples import LIMIT, OneMethod, failing, foreign
 
 import arrowdev as ad
 from arrowdev import testing
 
 duckdb = pytest.importorskip("duckdb")
-
-LIMIT = 20  # seconds that any wait of these tests may take
 
 
 def batches(count, rows=2):
@@ -37,14 +35,6 @@ def batches(count, rows=2):
 def numbers(count):
     for i in range(count):
         yield np.full(2, i)
-
-
-class Peer:
-    """Shows one method of a stream, so that no consumer can take a short cut."""
-
-    def __init__(self, stream, *, device=False):
-        name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
-        setattr(self, name, getattr(stream, name))
 
 
 # --- made of what ------- ------------------------------------------------------------------------
@@ -305,11 +295,6 @@ def test_host_capsule_only_for_host_memory():
 # --- errors of Python code -----------------------------------------------------------------------
 
 
-def failing(error, after=1):
-    yield from numbers(after)
-    raise error
-
-
 def test_exception_is_the_cause():
     stream = ad.array_stream(failing(ValueError("broken")))
     next(stream)
@@ -321,11 +306,12 @@ def test_exception_is_the_cause():
 
 @pytest.mark.parametrize("device", [False, True])
 def test_exception_is_chained_through_a_capsule(device):
-    again = ad.array_stream(Peer(ad.array_stream(failing(ValueError("broken"))), device=device))
+    source = OneMethod(ad.array_stream(failing(ValueError("broken"))), device=device)
+    again = ad.array_stream(source)
     with pytest.raises(ad.ExchangeError) as info:
         again.read_all()
     assert str(info.value.__cause__) == "broken"
-    source = Peer(ad.array_stream(failing(KeyError("k"))), device=device)
+    source = OneMethod(ad.array_stream(failing(KeyError("k"))), device=device)
     with pytest.raises(ad.ExchangeError) as info:
         ad.array(source)
     assert isinstance(info.value.__cause__, KeyError)
@@ -365,6 +351,20 @@ def test_exception_whose_text_fails():
     with pytest.raises(ad.ExchangeError, match="Odd") as info:
         next(stream)
     assert isinstance(info.value.__cause__, Odd)
+
+
+def test_long_text_that_is_another_one():
+    """It begins with the message's last letter, by chance."""
+    texts = iter([ac.text("what was lost"), ac.text("t" * 3000)])
+
+    class Forgetful(ac.Stream):
+        message = property(lambda self: next(texts), lambda self, text: None)
+
+    stream = ad.array_stream(Forgetful(ac.SchemaNode("l"), [], next_code=errno.EIO))
+    with pytest.raises(ad.ExchangeError) as info:
+        next(stream)
+    assert str(info.value).endswith(": what was lost")
+    assert next(texts, None) is None
 
 
 def test_long_text_is_whole_when_it_is_told_again():
@@ -422,7 +422,7 @@ def test_requested_schema():
 
 def test_batches_pass_through_untouched():
     x = np.arange(3)
-    (array,) = ad.array_stream(Peer(ad.array_stream(iter([x]))))
+    (array,) = ad.array_stream(OneMethod(ad.array_stream(iter([x]))))
     assert np.shares_memory(np.asarray(array), x)
 
 
@@ -445,6 +445,34 @@ def test_generator_is_closed_early():
     capsule = ad.array_stream(source()).__arrow_c_stream__()
     del capsule
     assert closed == [True, True]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_generator_closes_its_reader(ends):
+    """Which releases the stream in the middle of a call of it."""
+    freed = []
+
+    class Memory(bytearray):
+        def __del__(self):
+            freed.append(True)
+
+    def source():
+        memory = Memory(8)
+        yield ad.record_batch({"x": memoryview(b"abc")})
+        reader.close()
+        assert not freed and len(memory) == 8
+        if ends:
+            raise ValueError("broken")
+        yield ad.record_batch({"x": memoryview(b"de")})
+
+    reader = pa.RecordBatchReader.from_stream(ad.array_stream(source()))
+    assert reader.read_next_batch().num_rows == 3
+    if ends:
+        with pytest.raises(pa.ArrowInvalid):
+            reader.read_next_batch()
+    else:
+        assert reader.read_next_batch().num_rows == 2
+    assert freed
 
 
 def test_cycle_is_collected():
@@ -486,7 +514,7 @@ def test_memory_is_bounded():
     reader = pa.RecordBatchReader.from_stream(
         ad.array_stream(pa.record_batch({"a": x}) for x in source())
     )
-    stream = ad.array_stream(Peer(reader))
+    stream = ad.array_stream(OneMethod(reader))
     for _ in range(200):
         next(stream)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -690,12 +718,6 @@ def test_pandas_reads_ours():
 # --- the software device  ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def device():
-    with testing.software_device(timeout=LIMIT) as device:
-        yield device
-
-
 def on_device(device, queue, count):
     for i in range(count):
         yield device.array([i, i + 1], queue=queue)
@@ -719,7 +741,7 @@ def test_events_pass_through_a_capsule(device):
         stream = ad.array_stream(on_device(device, queue, 3))
         assert stream.device_type == ad.DeviceType.EXT_DEV
         assert not hasattr(stream, "__arrow_c_stream__")
-        arrays = list(ad.array_stream(Peer(stream, device=True)))
+        arrays = list(ad.array_stream(OneMethod(stream, device=True)))
         assert len({array.sync_event for array in arrays}) == 3
         assert not arrays[2].is_ready()
     assert [array.to("cpu").to_pylist() for array in arrays] == [[0, 1], [1, 2], [2, 3]]

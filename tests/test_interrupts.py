@@ -2,6 +2,7 @@
 is kept until it is done."""
 
 import contextlib
+import ctypes
 import errno
 import gc
 import signal
@@ -18,16 +19,9 @@ from interrupts import Interrupted, interrupt, signals
 from peer import Peer
 
 import arrowdev as ad
-from arrowdev.testing import software_device
 
 np = Peer("numpy")
 HERE, THERE = "ext_dev:0", "ext_dev:1"
-
-
-@pytest.fixture
-def device():
-    with software_device(timeout=60) as device:
-        yield device
 
 
 @contextlib.contextmanager
@@ -206,7 +200,8 @@ FORKS = """
     try:
         array.synchronize()
     except BaseException as error:
-        os._exit(0 if child == 0 or isinstance(error, Interrupted) else 1)
+        wanted = ad.ExchangeError if child == 0 else Interrupted
+        os._exit(0 if isinstance(error, wanted) else 1)
     os._exit(2)
 """
 
@@ -261,6 +256,15 @@ def test_stream_that_was_interrupted_has_lost_a_batch(device):
         assert info.value.code == errno.EINTR
 
 
+def test_stream_that_is_mapped(device):
+    """The exception is no failure of the iterable, which map() reads."""
+    ready = ad.array(device.array([1, None, 3]))
+    with pending(device) as array:
+        stream = ad.array_stream([ready, array]).to("cpu", prefetch=0).map(lambda batch: batch)
+        assert next(stream).to_pylist() == [1, None, 3]
+        interrupt(partial(next, stream))
+
+
 def test_a_consumer_that_has_only_an_errno(device):
     """What the handler raised is raised behind the consumer's own error."""
     reader = Peer("pyarrow").RecordBatchReader
@@ -277,12 +281,42 @@ def test_a_consumer_that_has_only_an_errno(device):
         interrupt(partial(read, array))
 
 
+def test_no_room_to_pass_on_what_a_handler_raised(device):
+    """Then Ctrl-C comes in its place, and the exception itself at the next wait."""
+    reader = Peer("pyarrow").RecordBatchReader
+    queue = device.queue()
+    add = partial(ctypes.pythonapi.Py_AddPendingCall, ctypes.CDLL(None).abs)  # abs(0): it worked
+
+    def handler():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        # Without bytecode in between, which would make the calls. The last one is refused.
+        max([None] * 400 + [object()], key=add)
+
+    with pending(device, queue) as array:
+        stream = ad.array_stream([ad.record_batch({"a": array})]).to("cpu")
+        batches = reader.from_stream(stream)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with signals(handler, every=0.5), pytest.raises(KeyboardInterrupt):
+                try:
+                    batches.read_next_batch()
+                finally:
+                    for _ in range(1000):
+                        pass
+        finally:
+            signal.signal(signal.SIGINT, before)
+        with pytest.raises(ctypes.ArgumentError):
+            queue.synchronize(timeout=5)
+
+
 @pytest.mark.parametrize("timeout", [None, 50])
 def test_waits_of_the_software_device(device, timeout):
     queue = device.queue()
+    memory = device.empty(8)
     with queue.held():
         event = queue.record()
-        for wait in (queue.synchronize, event.synchronize, device.synchronize):
+        read = partial(queue.read, memory)
+        for wait in (queue.synchronize, event.synchronize, device.synchronize, read):
             interrupt(partial(wait, timeout=timeout))
         with pytest.raises(ad.DeviceError, match="TIMEOUT"):
             queue.synchronize(timeout=0.12)

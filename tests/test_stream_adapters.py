@@ -17,7 +17,9 @@ from stream_samples import (
     TABLE,
     TYPES,
     Call,
+    OneMethod,
     counted,
+    failing,
     foreign,
     numbers,
     numbers_there,
@@ -26,33 +28,12 @@ from stream_samples import (
 )
 
 import arrowdev as ad
-from arrowdev import testing
 
 duckdb = pytest.importorskip("duckdb")
 
 
-def failing(error, after=1):
-    yield from numbers(after)
-    raise error
-
-
 def host_trees(count):
     return [ac.numbers(3) for _ in range(count)]
-
-
-class Peer:
-    """Shows one method of a stream, so that no consumer can take a short cut."""
-
-    def __init__(self, stream, *, device=False):
-        name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
-        setattr(self, name, getattr(stream, name))
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(devices=2, timeout=LIMIT) as device:
-        yield device
-        gc.collect()
 
 
 # What every adapter does with the stream that it is made of.
@@ -133,7 +114,7 @@ def test_early_close_releases_at_once(adapt):
 @pytest.mark.parametrize("device", [False, True])
 def test_unused_capsule_releases(adapt, device):
     source = foreign(*host_trees(4))
-    peer = Peer(adapt(ad.array_stream(source)), device=device)
+    peer = OneMethod(adapt(ad.array_stream(source)), device=device)
     assert source.released == 0
     del peer
     gc.collect()
@@ -143,7 +124,7 @@ def test_unused_capsule_releases(adapt, device):
 @EACH
 @pytest.mark.parametrize("device", [False, True])
 def test_both_capsules(adapt, device):
-    peer = Peer(adapt(ad.array_stream(numbers(3))), device=device)
+    peer = OneMethod(adapt(ad.array_stream(numbers(3))), device=device)
     assert values(ad.array_stream(peer)) == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -405,6 +386,13 @@ def test_rows_out_of_range(rows):
     for wrong in ("1", 1.0, None, True):
         with pytest.raises(TypeError, match="rows must be an int"):
             stream.rechunk(wrong)
+
+    class Interrupted:
+        def __index__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream.rechunk(Interrupted())
     assert len(list(stream)) == 1
 
 

@@ -23,15 +23,6 @@ from stream_samples import (
 )
 
 import arrowdev as ad
-from arrowdev import testing
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(devices=2, timeout=LIMIT) as device:
-        yield device
-        gc.collect()
-
 
 # --- when copies are made ------------------------------------------------------------------------
 

@@ -30,9 +30,10 @@ struct ad_batch_source {
      * where there is none. May be called on any thread. */
     ad_status (*next)(ad_batch_source *self, ad_array *out, bool *is_end,
                       ad_error *err);
-    /* The whole text of the failure and its errno (0: by the status), where an
-     * ad_error is too small for it. NULL: err->message is all. Valid as long
-     * as the source. */
+    /* The whole text of the failure and its errno, where an ad_error is too
+     * small for it. NULL: err->message is all. Valid as long as the source.
+     * *code is set only where next() told a failure of what the source reads,
+     * which is its `upstream` where it has one; else the status says it. */
     const char *(*last_error)(ad_batch_source *self, int *code);
     /* Called once, on any thread; frees self. */
     void (*destroy)(ad_batch_source *self);

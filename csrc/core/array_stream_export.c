@@ -27,18 +27,29 @@ exported_device_schema(struct ArrowDeviceArrayStream *self,
     return give_schema(self->private_data, out);
 }
 
+/* The call may run a generator that closes the very reader that made it, and
+ * so releases the struct: the stream outlives the call. */
 static int
 exported_device_next(struct ArrowDeviceArrayStream *self,
                      struct ArrowDeviceArray *out)
 {
-    ad_array_stream *stream = self->private_data;
-    return stream->pull(stream, out);
+    ad_array_stream *stream = ad_array_stream_ref(self->private_data);
+    int code = stream->pull(stream, out);
+    ad_array_stream_unref(stream);
+    return code;
+}
+
+/* NULL where the stream was released meanwhile. */
+static const char *
+last_error(ad_array_stream *stream)
+{
+    return stream != NULL ? ad_array_stream_last_error(stream) : NULL;
 }
 
 static const char *
 exported_device_error(struct ArrowDeviceArrayStream *self)
 {
-    return ad_array_stream_last_error(self->private_data);
+    return last_error(self->private_data);
 }
 
 static void
@@ -80,27 +91,24 @@ wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
 static int
 exported_host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
 {
-    ad_array_stream *stream = self->private_data;
+    ad_array_stream *stream = ad_array_stream_ref(self->private_data);
     struct ArrowDeviceArray batch;
     out->release = NULL;
     int code = stream->pull(stream, &batch);
-    if (code != 0) {
-        return code;
-    }
-    if (batch.array.release != NULL && batch.sync_event != NULL) {
+    if (code == 0 && batch.array.release != NULL && batch.sync_event != NULL) {
         code = wait_for_batch(stream, &batch);
-        if (code != 0) {
-            return code;
-        }
     }
-    *out = batch.array;
-    return 0;
+    if (code == 0) {
+        *out = batch.array;
+    }
+    ad_array_stream_unref(stream);
+    return code;
 }
 
 static const char *
 exported_host_error(struct ArrowArrayStream *self)
 {
-    return ad_array_stream_last_error(self->private_data);
+    return last_error(self->private_data);
 }
 
 static void

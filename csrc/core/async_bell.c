@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "device/backend.h"
+
 static void
 bell_destroy(ad_owner *base)
 {
@@ -36,6 +38,7 @@ ad_bell_new(ad_bell **out, ad_error *err)
         }
         return AD_ERR_EXCHANGE;
     }
+    self->generation = ad_process_generation();
     ad_owner_init(&self->base, bell_destroy);
     *out = self;
     return AD_OK;
@@ -49,13 +52,33 @@ ad_bell_unref(ad_bell *self)
     }
 }
 
+bool
+ad_bell_is_ours(const ad_bell *self)
+{
+    return self->generation == ad_process_generation();
+}
+
+ad_status
+ad_bell_check(const ad_bell *self, ad_error *err)
+{
+    return ad_bell_is_ours(self)
+               ? AD_OK
+               : ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                         "go on with it in the parent, or make another one "
+                         "here",
+                         "this async stream was made before this process was "
+                         "forked off, and its other end is not in the child");
+}
+
 /* It can fail only where the counter is full: then it is readable. */
 void
 ad_bell_ring(ad_bell *self)
 {
     const uint64_t one = 1;
-    ssize_t n = write(self->fd, &one, sizeof(one));
-    (void)n;
+    if (ad_bell_is_ours(self)) {
+        ssize_t n = write(self->fd, &one, sizeof(one));
+        (void)n;
+    }
 }
 
 static void
@@ -74,7 +97,8 @@ bool
 ad_bell_take(ad_bell *self)
 {
     uint64_t count;
-    return read(self->fd, &count, sizeof(count)) == sizeof(count);
+    return ad_bell_is_ours(self) &&
+           read(self->fd, &count, sizeof(count)) == sizeof(count);
 }
 
 void

@@ -4,6 +4,9 @@
  * Ringing comes from any thread, never blocks and needs no interpreter, so it
  * is what an async stream's end calls on the thread of its peer. Counted: a
  * late ring finds the descriptor open.
+ *
+ * A child that was forked has the same descriptor as its parent, but not the
+ * threads of the stream: there a bell is neither rung nor silenced.
  */
 #ifndef AD_CORE_ASYNC_BELL_H
 #define AD_CORE_ASYNC_BELL_H
@@ -16,12 +19,20 @@
 
 typedef struct ad_bell {
     ad_owner base;
-    int fd; /* for poll and the like */
+    int fd;              /* for poll and the like */
+    unsigned generation; /* of the process that made it */
 } ad_bell;
 
 /* AD_ERR_EXCHANGE, "stream", where the process may have no more files. */
 AD_MUST_CHECK ad_status ad_bell_new(ad_bell **out, ad_error *err);
 void ad_bell_unref(ad_bell *bell); /* NULL allowed */
+
+/* Was it made in this process, not before that was forked off? */
+bool ad_bell_is_ours(const ad_bell *bell);
+
+/* The same, for the stream that it belongs to: else AD_ERR_EXCHANGE, "stream".
+ */
+AD_MUST_CHECK ad_status ad_bell_check(const ad_bell *bell, ad_error *err);
 
 void ad_bell_ring(ad_bell *bell);
 

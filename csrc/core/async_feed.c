@@ -5,11 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/thread.h"
-
-#define PATIENCE_S 5
 
 struct ad_async_feed {
     ad_owner base; /* one reference of the thread, one of the user */
@@ -191,17 +188,21 @@ enter_running(ad_async_feed *self, ad_error *err)
 void
 ad_async_feed_stop_all(void)
 {
-    struct timespec limit;
-    int waited = 0;
-    clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += PATIENCE_S;
     pthread_mutex_lock(&lock);
     has_ended = true;
     for (ad_async_feed *feed = running; feed != NULL; feed = feed->next) {
         ad_async_feed_stop(feed);
     }
+    pthread_mutex_unlock(&lock);
+}
+
+void
+ad_async_feed_join_all(const struct timespec *deadline)
+{
+    int waited = 0;
+    pthread_mutex_lock(&lock);
     while (n_threads > 0 && waited == 0) {
-        waited = pthread_cond_timedwait(&thread_gone, &lock, &limit);
+        waited = pthread_cond_timedwait(&thread_gone, &lock, deadline);
     }
     pthread_mutex_unlock(&lock);
 }

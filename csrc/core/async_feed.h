@@ -4,6 +4,8 @@
 #ifndef AD_CORE_ASYNC_FEED_H
 #define AD_CORE_ASYNC_FEED_H
 
+#include <time.h>
+
 #include "core/array_stream.h"
 #include "core/async_bell.h"
 #include "core/async_stream.h"
@@ -33,9 +35,12 @@ ad_array_stream *ad_async_feed_stream(ad_async_feed *feed);
 /* The thread goes on. */
 void ad_async_feed_unref(ad_async_feed *feed);
 
-/* Stop all of them, start no more, and wait, for some seconds at most, until
- * their threads are gone. Called, without the GIL, when the interpreter is
- * about to go. */
+/* Stop all of them, and start no more: the interpreter is about to go. Call
+ * without the GIL. */
 void ad_async_feed_stop_all(void);
+
+/* Wait until their threads are gone, or until `deadline`, of CLOCK_REALTIME.
+ * Call without the GIL. */
+void ad_async_feed_join_all(const struct timespec *deadline);
 
 #endif /* AD_CORE_ASYNC_FEED_H */

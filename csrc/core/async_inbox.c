@@ -2,13 +2,11 @@
 
 #include <stdlib.h>
 
-#include "device/backend.h"
-
 static void
 inbox_destroy(ad_owner *base)
 {
     ad_async_inbox *self = (ad_async_inbox *)base;
-    if (self->generation == ad_process_generation()) {
+    if (ad_bell_is_ours(self->bell)) {
         ad_async_consumer_close(self->consumer);
     }
     ad_bell_unref(self->bell);
@@ -24,7 +22,6 @@ ad_async_inbox_new(int64_t queue_size, bool outlives, ad_async_inbox **out,
         return ad_fail_memory(err, sizeof(*self));
     }
     ad_owner_init(&self->base, inbox_destroy);
-    self->generation = ad_process_generation();
     ad_status status = ad_bell_new(&self->bell, err);
     if (status == AD_OK) {
         const ad_async_consumer_options options = {
@@ -50,22 +47,10 @@ ad_async_inbox_unref(ad_async_inbox *self)
     }
 }
 
-ad_status
-ad_async_inbox_check(const ad_async_inbox *self, ad_error *err)
-{
-    return self->generation == ad_process_generation()
-               ? AD_OK
-               : ad_fail(err, AD_ERR_EXCHANGE, "stream",
-                         "read it in the process that made it, or make "
-                         "another one here",
-                         "this async stream was made before this process was "
-                         "forked off, and its producer is not in the child");
-}
-
 void
 ad_async_inbox_cancel(ad_async_inbox *self)
 {
-    if (self->generation == ad_process_generation()) {
+    if (ad_bell_is_ours(self->bell)) {
         ad_async_consumer_cancel(self->consumer);
     }
 }
@@ -74,7 +59,7 @@ ad_status
 ad_async_inbox_schema(ad_async_inbox *self, ad_schema *out,
                       ad_async_poll *poll, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_async_inbox_check(self, err));
+    AD_RETURN_IF_ERR(ad_bell_check(self->bell, err));
     return ad_async_consumer_schema(self->consumer, out, poll, err);
 }
 
@@ -112,7 +97,7 @@ ad_status
 ad_async_inbox_fill(ad_async_inbox *self, ad_async_burst *burst,
                     ad_async_poll *poll, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_async_inbox_check(self, err));
+    AD_RETURN_IF_ERR(ad_bell_check(self->bell, err));
     burst->next = 0;
     while (burst->n < burst->size) {
         ad_async_batch *batch = &burst->batches[burst->n];

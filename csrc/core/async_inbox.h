@@ -16,8 +16,7 @@ typedef struct ad_async_inbox {
     ad_owner base;
     ad_async_consumer *consumer;
     ad_bell *bell;
-    atomic_bool is_closing; /* who waits for something is to stop */
-    unsigned generation;    /* of the process */
+    atomic_bool is_closing; /* who waits for the schema is to stop */
 } ad_async_inbox;
 
 /* `outlives`: as ad_async_consumer_options.producer_outlives_tasks. */
@@ -26,15 +25,10 @@ AD_MUST_CHECK ad_status ad_async_inbox_new(int64_t queue_size, bool outlives,
                                            ad_error *err);
 void ad_async_inbox_unref(ad_async_inbox *inbox); /* NULL allowed */
 
-/* AD_ERR_EXCHANGE, "stream", in a child that was forked, where nothing comes
- * any more; nor may the bell be touched there, which is the parent's, too. */
-AD_MUST_CHECK ad_status ad_async_inbox_check(const ad_async_inbox *inbox,
-                                             ad_error *err);
-
 /* Cancel the consumer; not in such a child. */
 void ad_async_inbox_cancel(ad_async_inbox *inbox);
 
-/* As ad_async_consumer_schema. */
+/* As ad_async_consumer_schema; fails as ad_bell_check(). */
 AD_MUST_CHECK ad_status ad_async_inbox_schema(ad_async_inbox *inbox,
                                               ad_schema *out,
                                               ad_async_poll *poll,
@@ -57,7 +51,8 @@ ad_async_batch ad_async_burst_take(ad_async_burst *burst);
 
 /* Pop what is there into an empty burst. *poll, and an error, are of the first
  * pop: an end or an error behind batches stays, and the next call meets it. A
- * bell that was rung for what is taken here is silent afterwards. */
+ * bell that was rung for what is taken here is silent afterwards. Fails as
+ * ad_bell_check(), too. */
 AD_MUST_CHECK ad_status ad_async_inbox_fill(ad_async_inbox *inbox,
                                             ad_async_burst *burst,
                                             ad_async_poll *poll,

@@ -124,10 +124,15 @@ await(job *self, void *ticket, ad_error *err)
 {
     const unsigned generation = ad_process_generation();
     while (!is_done_soon(self)) {
-        bool is_interrupted = hooks.is_interrupted(ticket);
-        if (is_interrupted || generation != ad_process_generation()) {
+        if (hooks.is_interrupted(ticket)) {
             return ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
                            "the wait was interrupted");
+        }
+        if (generation != ad_process_generation()) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+                           "wait for it in the parent",
+                           "the work that is waited for was begun before this "
+                           "process was forked off");
         }
     }
     if (self->status != AD_OK) {

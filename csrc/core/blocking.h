@@ -45,8 +45,9 @@ typedef struct ad_wait {
 } ad_wait;
 
 /* Wait; AD_ERR_INTERRUPTED when that was ended, which stops no work: whoever
- * waited has to treat its memory as in use. With err NULL nobody could be told,
- * and the wait is not ended. */
+ * waited has to treat its memory as in use. AD_ERR_EXCHANGE, "runtime", in a
+ * child that was forked meanwhile. With err NULL nobody could be told, and the
+ * wait is not ended. */
 AD_MUST_CHECK ad_status ad_blocking_wait(const ad_wait *wait, ad_error *err);
 
 /* AD_ERR_INTERRUPTED leaves by an interface that has only an errno for it: what

@@ -1,5 +1,5 @@
-/* Threads of our own. They block all signals, which are for the threads of the
- * program.
+/* Threads of our own. They block the signals, which are for the threads of the
+ * program, but for those that tell of a fault of the thread itself.
  */
 #ifndef AD_CORE_THREAD_H
 #define AD_CORE_THREAD_H

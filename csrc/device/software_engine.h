@@ -4,8 +4,8 @@
  * and device memory cannot be touched by the host. The software device
  * (software.c) and the stand-in drivers of the test suite are thin faces over
  * this engine; each is a library with an engine of its own, compiled from
- * software_engine*.c. It depends on libc and pthread only, and runs on Linux
- * only.
+ * software_engine*.c and core/thread.c. It depends on libc and pthread only,
+ * and runs on Linux only.
  *
  * Memory. One memfd is mapped twice. Callers get addresses in the first
  * mapping, where device memory has no access at all; work that runs on a queue

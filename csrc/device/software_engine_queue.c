@@ -1,9 +1,10 @@
 /* Queues and their workers. */
 #include "device/software_engine_internal.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/thread.h"
 
 /* Handles of queues begin with this. */
 enum {
@@ -253,37 +254,11 @@ worker_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program, but for those that tell of a
- * fault of this very thread. */
-static void
-block_signals(sigset_t *before)
-{
-    sigset_t set;
-    sigfillset(&set);
-    sigdelset(&set, SIGSEGV);
-    sigdelset(&set, SIGBUS);
-    sigdelset(&set, SIGILL);
-    sigdelset(&set, SIGFPE);
-    sigdelset(&set, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &set, before);
-}
-
 /* Detached: nobody may have to wait for it. */
 static int
 start_worker_locked(queue *q)
 {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) {
-        return AD_ENGINE_OUT_OF_MEMORY;
-    }
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigset_t before;
-    block_signals(&before);
-    pthread_t thread;
-    int error = pthread_create(&thread, &attributes, worker_main, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (error != 0) {
+    if (ad_thread_start(worker_main, q, NULL) != 0) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     q->has_worker = true;

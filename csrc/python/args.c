@@ -132,9 +132,11 @@ ad_parse_count(PyObject *value, const char *name, int64_t *out)
 {
     int overflow;
     PyObject *number = PyBool_Check(value) ? NULL : PyNumber_Index(value);
-    if (number == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s must be an int, not %.200s", name,
-                     Py_TYPE(value)->tp_name);
+    if (number == NULL) { /* without an exception: a bool */
+        if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Format(PyExc_TypeError, "%s must be an int, not %.200s",
+                         name, Py_TYPE(value)->tp_name);
+        }
         return -1;
     }
     *out = PyLong_AsLongLongAndOverflow(number, &overflow);

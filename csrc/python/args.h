@@ -50,8 +50,8 @@ PyObject *ad_as_tuple(PyObject *sequence, const char *message);
 /* A new tuple of values[0 .. n) times `factor`, or NULL. */
 PyObject *ad_int_tuple(const int64_t *values, int32_t n, int64_t factor);
 
-/* Read a number of things; -1 with TypeError, or ValueError where 64 bits cannot
- * hold it. */
+/* Read a number of things; -1 with TypeError, ValueError where 64 bits cannot
+ * hold it, or what its __index__ raises. */
 int ad_parse_count(PyObject *value, const char *name, int64_t *out);
 
 /* Read None or a bool; *out is -1 for None. Returns -1 with TypeError. */

@@ -24,20 +24,36 @@ ad_stream_drop(ad_array_stream *stream)
     ad_py_reset_exception(saved);
 }
 
-/* The message with all of the text that the producer gave, of which an ad_error
- * has room for the beginning only: that is what the message ends with. */
-static void
-raise_in_full(ad_state *state, const ad_error *err, const char *text)
+/* No more than an ad_error has room for in any case. */
+#define SHORT_TEXT 300
+/* So many bytes are not alike by chance. */
+#define MIN_SHARED 32
+
+/* An ad_error has room for the beginning of a long text only, and ends with
+ * it: where that begins in the message; NULL: a short text, or another one. */
+static const char *
+find_cut(const char *message, const char *text)
 {
-    const char *cut = err->message;
-    while (strncmp(cut, text, strlen(cut)) != 0) {
-        cut++;
+    size_t n = strlen(message);
+    size_t i = 0;
+    if (strlen(text) <= SHORT_TEXT) {
+        return NULL;
     }
+    while (i + MIN_SHARED <= n && strncmp(message + i, text, n - i) != 0) {
+        i++;
+    }
+    return i + MIN_SHARED <= n ? message + i : NULL;
+}
+
+/* The message, and from `cut` on all of the text that the producer gave. */
+static void
+raise_in_full(ad_state *state, const ad_error *err, const char *cut,
+              const char *text)
+{
     PyObject *head = PyUnicode_DecodeUTF8(err->message, cut - err->message,
                                           "backslashreplace");
-    size_t n = *cut != '\0' ? strlen(text) : 0;
-    PyObject *all =
-        PyUnicode_DecodeUTF8(text, (Py_ssize_t)n, "backslashreplace");
+    PyObject *all = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                         "backslashreplace");
     if (head != NULL && all != NULL) {
         ad_raise_exchange(state, "stream", NULL, "%U%U", head, all);
     }
@@ -74,8 +90,10 @@ ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
                            : NULL;
     bool is_stream = err->status == AD_ERR_EXCHANGE && err->reason != NULL &&
                      strcmp(err->reason, "stream") == 0;
-    if (is_stream && text != NULL && strlen(text) > 300) {
-        raise_in_full(state, err, text);
+    const char *cut =
+        is_stream && text != NULL ? find_cut(err->message, text) : NULL;
+    if (cut != NULL) {
+        raise_in_full(state, err, cut, text);
     } else {
         ad_raise(state, err);
     }
@@ -119,6 +137,7 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
     self->schema = ad_schema_ref(ad_array_stream_schema(steal));
     self->device_type = ad_array_stream_device_type(steal);
     self->is_busy = self->is_closing = self->is_closed = false;
+    self->is_interrupted = false;
     self->weakrefs = NULL;
     PyObject_GC_Track(self);
     return (PyObject *)self;
@@ -261,6 +280,7 @@ stream_iternext(PyObject *object)
         return NULL;
     }
     ad_status status = next_batch(self, &array, &is_end, &err);
+    self->is_interrupted = status == AD_ERR_INTERRUPTED;
     if (status != AD_OK) {
         ad_stream_raise(state, self->stream, &err);
     } else if (is_end) {

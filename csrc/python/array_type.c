@@ -5,32 +5,30 @@
 #include <stddef.h>
 #include <structmember.h>
 
-#include "core/bits.h"
 #include "core/array_buffers.h"
+#include "core/bits.h"
 #include "core/type.h"
 #include "protocol/protocol.h"
 #include "python/common_getters.h"
 #include "python/functions.h"
 
-/* The memory of one Array that is gone: a loop over a stream makes one after the
- * other. The GIL protects it. */
-static PyObject *spare;
-
+/* A loop over a stream makes one Array after the other, all in the same
+ * memory. */
 static PyObject *
 allocate(ad_state *state)
 {
     PyTypeObject *type = (PyTypeObject *)state->array_type;
-    PyObject *self = spare;
-    spare = NULL;
+    PyObject *self = state->spare_array;
+    state->spare_array = NULL;
     return self != NULL ? PyObject_Init(self, type)
                         : (PyObject *)PyObject_New(ad_array_object, type);
 }
 
 static void
-deallocate(PyObject *self)
+deallocate(ad_state *state, PyObject *self)
 {
-    if (spare == NULL) {
-        spare = self;
+    if (state->spare_array == NULL) {
+        state->spare_array = self;
     } else {
         PyObject_Free(self);
     }
@@ -47,6 +45,7 @@ ad_array_object_new(ad_state *state, ad_array *steal)
         return NULL;
     }
     self->array = *steal;
+    self->state = state;
     self->schema_capsule = NULL;
     self->weakrefs = NULL;
     return (PyObject *)self;
@@ -56,6 +55,7 @@ static void
 array_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    ad_state *state = ((ad_array_object *)self)->state;
     if (((ad_array_object *)self)->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -63,7 +63,7 @@ array_dealloc(PyObject *self)
     Py_XDECREF(((ad_array_object *)self)->schema_capsule);
     ad_array_drop(ad_array_of(self));
     ad_py_reset_exception(saved);
-    deallocate(self);
+    deallocate(state, self);
     Py_DECREF(type);
 }
 

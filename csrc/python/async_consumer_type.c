@@ -231,40 +231,35 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
     return result;
 }
 
-/* Keep what the producer says of itself, for after the end. */
+/* Keep what the producer says of itself, for after the end. Making the dict may
+ * run anything, which may have asked here, too. */
 static int
-note_schema(consumer_object *self, ad_schema steal)
+note_schema(consumer_object *self, ad_async_inbox *inbox, ad_schema steal)
 {
-    ad_async_consumer *consumer = self->inbox->consumer;
-    self->metadata = ad_metadata_as_dict(ad_state_of((PyObject *)self),
-                                         ad_async_consumer_metadata(consumer));
-    if (self->metadata == NULL) {
+    ad_async_consumer *consumer = inbox->consumer;
+    PyObject *metadata = ad_metadata_as_dict(
+        ad_state_of((PyObject *)self), ad_async_consumer_metadata(consumer));
+    if (metadata == NULL || self->schema.node != NULL) {
         ad_schema_unref(steal);
-        return -1;
+        Py_XDECREF(metadata);
+        return metadata != NULL ? 1 : -1;
     }
+    self->metadata = metadata;
     self->device_type = ad_async_consumer_device_type(consumer);
     self->schema = steal;
     return 1;
 }
 
-/* 1 where the schema is known, 0 where it has not arrived, -1 with an
- * exception. */
+/* 1 where it came, 0 where it has not, -1 with an exception. */
 static int
-know_schema(PyObject *object)
+ask_for_schema(consumer_object *self, ad_async_inbox *inbox)
 {
-    consumer_object *self = (consumer_object *)object;
-    ad_state *state = ad_state_of(object);
+    ad_state *state = ad_state_of((PyObject *)self);
     ad_async_poll poll;
     ad_schema schema;
     ad_error err;
-    if (self->schema.node != NULL) {
-        return 1;
-    }
-    if (self->inbox == NULL) {
-        return fail_gone(self, state);
-    }
-    if (ad_async_inbox_schema(self->inbox, &schema, &poll, &err) != AD_OK) {
-        fail(state, self->inbox, &err);
+    if (ad_async_inbox_schema(inbox, &schema, &poll, &err) != AD_OK) {
+        fail(state, inbox, &err);
         return -1;
     }
     if (poll == AD_ASYNC_END) {
@@ -272,7 +267,26 @@ know_schema(PyObject *object)
                           "the async stream ended before its schema came");
         return -1;
     }
-    return poll == AD_ASYNC_READY ? note_schema(self, schema) : 0;
+    return poll == AD_ASYNC_READY ? note_schema(self, inbox, schema) : 0;
+}
+
+/* As ask_for_schema(). This is no reading, so that anybody may close the stream
+ * meanwhile: a finalizer that the collector calls does so. */
+static int
+know_schema(PyObject *object)
+{
+    consumer_object *self = (consumer_object *)object;
+    ad_async_inbox *inbox = self->inbox;
+    if (self->schema.node != NULL) {
+        return 1;
+    }
+    if (inbox == NULL) {
+        return fail_gone(self, ad_state_of(object));
+    }
+    ad_owner_ref(&inbox->base);
+    int known = ask_for_schema(self, inbox);
+    drop_inbox(inbox);
+    return known;
 }
 
 /* Schema, or None where it has not arrived. */
@@ -300,7 +314,7 @@ consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    if (ad_async_inbox_check(self->inbox, &err) != AD_OK) {
+    if (ad_bell_check(self->inbox->bell, &err) != AD_OK) {
         end_reading(self);
         return ad_raise(ad_state_of(object), &err);
     }
@@ -319,9 +333,7 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     self->is_waiting = false;
-    if (ad_async_inbox_check(self->inbox, NULL) == AD_OK) {
-        (void)ad_bell_take(self->inbox->bell);
-    }
+    (void)ad_bell_take(self->inbox->bell);
     end_reading(self);
     Py_RETURN_NONE;
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/async_feed.h"
-#include "device/backend.h"
 #include "python/array_stream_type.h"
 #include "python/async_types.h"
 #include "python/functions.h"
@@ -19,7 +18,6 @@ typedef struct producer_object {
     ad_bell *bell; /* of the producer */
     ad_bell *done; /* of the feed */
     ad_element_rules rules;
-    unsigned generation; /* of the process */
     bool is_started;
     bool is_busy;   /* a call of the handler is running, without the GIL */
     bool has_batch; /* one that waits for credit */
@@ -106,17 +104,18 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
 
 /* --- life ------------------------------------------------------------------------- */
 
+/* Releasing the array may run anything, which finds none here. */
 static void
 drop_batch(producer_object *self)
 {
+    free(self->metadata);
+    self->metadata = NULL;
     if (self->has_batch) {
         PyObject *saved = ad_py_save_exception();
         self->has_batch = false;
         ad_array_clear(&self->batch);
         ad_py_reset_exception(saved);
     }
-    free(self->metadata);
-    self->metadata = NULL;
 }
 
 /* A stream that is not over fails, with ECANCELED; the thread of a feed does so
@@ -127,7 +126,7 @@ give_up(producer_object *self)
     ad_async_producer *producer = self->producer;
     self->producer = NULL;
     drop_batch(self);
-    if (producer != NULL && self->generation == ad_process_generation()) {
+    if (producer != NULL && ad_bell_is_ours(self->bell)) {
         close_producer(producer);
     }
     if (self->feed != NULL) {
@@ -170,7 +169,6 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
     }
     memset((char *)self + sizeof(PyObject), 0,
            sizeof(*self) - sizeof(PyObject));
-    self->generation = ad_process_generation();
     if (take_handler(state, handler, &self->bell, &self->producer) < 0) {
         Py_CLEAR(self);
     }
@@ -179,18 +177,15 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
 
 /* --- calls of the handler --------------------------------------------------------------- */
 
-/* Raise where this is a child that was forked: the consumer is the parent's, and
- * so are the bells. */
+/* Raise where this is a child that was forked: the consumer is the parent's. */
 static int
-check_process(const producer_object *self)
+check_process(producer_object *self)
 {
-    if (self->generation == ad_process_generation()) {
+    ad_error err;
+    if (ad_bell_check(self->bell, &err) == AD_OK) {
         return 0;
     }
-    PyErr_SetString(PyExc_RuntimeError,
-                    "this async stream was begun before this process was "
-                    "forked off; go on with it in the parent, or begin "
-                    "another one here");
+    ad_raise(ad_state_of((PyObject *)self), &err);
     return -1;
 }
 
@@ -288,16 +283,16 @@ producer_put(PyObject *object, PyObject *args)
         return NULL;
     }
     int result = ad_element_import(state, &self->rules, element, &batch);
-    self->is_busy = false;
-    if (result < 0) {
+    if (result == 0) {
+        drop_batch(self);
+        self->batch = batch;
+        self->metadata = blob;
+        self->has_batch = true;
+    } else {
         free(blob);
-        return NULL;
     }
-    drop_batch(self);
-    self->batch = batch;
-    self->metadata = blob;
-    self->has_batch = true;
-    Py_RETURN_NONE;
+    self->is_busy = false;
+    return result == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 /* As ad_async_producer_send. A bell that was rung for what is seen here must
@@ -496,7 +491,8 @@ producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* The bell: of the thread, where there is one. */
+/* The bell: of the thread, where there is one. An event loop asks also to
+ * leave it, in a child that was forked, too. */
 static PyObject *
 producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -505,15 +501,17 @@ producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
                                               : self->bell->fd);
 }
 
+/* In a child that was forked somebody may have held the producer's mutex. */
 static PyObject *
 get_is_ended(PyObject *object, void *Py_UNUSED(closure))
 {
-    producer_object *self = (producer_object *)object;
-    return PyBool_FromLong(self->producer == NULL ||
-                           ad_async_producer_poll(self->producer) ==
-                               AD_ASYNC_END);
+    const producer_object *self = (const producer_object *)object;
+    return PyBool_FromLong(
+        self->producer == NULL || !ad_bell_is_ours(self->bell) ||
+        ad_async_producer_poll(self->producer) == AD_ASYNC_END);
 }
 
+/* False in such a child, where it stays as it is: finish() says why. */
 static PyObject *
 producer_take_bell(PyObject *object, PyObject *Py_UNUSED(ignored))
 {

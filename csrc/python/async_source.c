@@ -88,11 +88,11 @@ keep_reported(ad_state *state, const ad_async_error *said,
 /* --- waiting ------------------------------------------------------------------- */
 
 static ad_status
-run_signal_handlers(ad_kept_exception *kept, ad_error *err)
+run_signal_handlers(ad_error *err)
 {
     PyGILState_STATE gil;
     if (!ad_py_call_begin(&gil)) {
-        return ad_keep_exit(kept, "an async stream", err);
+        return ad_fail_exit("an async stream", err);
     }
     bool is_interrupted = ad_run_signal_handlers();
     ad_py_call_end(gil);
@@ -104,15 +104,15 @@ run_signal_handlers(ad_kept_exception *kept, ad_error *err)
 
 /* Without the GIL. A handler may fork. */
 static ad_status
-wait_for_bell(ad_async_inbox *inbox, ad_kept_exception *kept, ad_error *err)
+wait_for_bell(ad_bell *bell, ad_error *err)
 {
-    while (!ad_bell_take(inbox->bell)) {
-        ad_bell_wait(inbox->bell, SLICE_MS);
-        if (ad_bell_take(inbox->bell)) {
+    while (!ad_bell_take(bell)) {
+        ad_bell_wait(bell, SLICE_MS);
+        if (ad_bell_take(bell)) {
             return AD_OK;
         }
-        AD_RETURN_IF_ERR(run_signal_handlers(kept, err));
-        AD_RETURN_IF_ERR(ad_async_inbox_check(inbox, err));
+        AD_RETURN_IF_ERR(run_signal_handlers(err));
+        AD_RETURN_IF_ERR(ad_bell_check(bell, err));
     }
     return AD_OK;
 }
@@ -121,7 +121,6 @@ static ad_status
 wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
 {
     ad_async_poll poll;
-    ad_kept_exception exit = {0};
     while (true) {
         if (atomic_load(&inbox->is_closing)) {
             return ad_fail(err, AD_ERR_EXCHANGE, "consumed",
@@ -137,7 +136,7 @@ wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
             return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
                            "the async stream ended before its schema came");
         }
-        AD_RETURN_IF_ERR(wait_for_bell(inbox, &exit, err));
+        AD_RETURN_IF_ERR(wait_for_bell(inbox->bell, err));
     }
 }
 
@@ -154,7 +153,7 @@ wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
             return AD_OK;
         }
         if (poll == AD_ASYNC_PENDING) {
-            AD_RETURN_IF_ERR(wait_for_bell(self->inbox, &self->kept, err));
+            AD_RETURN_IF_ERR(wait_for_bell(self->inbox->bell, err));
         }
     }
     *is_end = false;

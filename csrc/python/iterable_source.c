@@ -6,6 +6,8 @@
 #include "python/functions.h"
 #include "python/py_call.h"
 #include "python/stream_element.h"
+#include "python/stream_object.h"
+#include "python/waiting.h"
 
 typedef struct iterable_source {
     ad_batch_source base;
@@ -16,6 +18,7 @@ typedef struct iterable_source {
     ad_element_rules rules;
     ad_array first;
     bool has_first;
+    bool is_interrupted;    /* a wait of the stream that is mapped was ended */
     ad_kept_exception kept; /* that ended it */
 } iterable_source;
 
@@ -39,6 +42,13 @@ apply(PyObject *function, PyObject *element)
     return result;
 }
 
+static bool
+is_interrupted(const iterable_source *self)
+{
+    return ad_is_array_stream(self->state, self->iterator) &&
+           ((const ad_stream_object *)self->iterator)->is_interrupted;
+}
+
 /* 1 with *out filled, 0 at the end, -1 with an exception. */
 static int
 take_element(iterable_source *self, ad_array *out)
@@ -57,6 +67,7 @@ take_element(iterable_source *self, ad_array *out)
         Py_DECREF(element);
         ad_py_reset_exception(saved);
     } else if (PyErr_Occurred()) {
+        self->is_interrupted = is_interrupted(self);
         result = -1;
     }
     if (result <= 0) {
@@ -76,6 +87,11 @@ next_with_gil(iterable_source *self, ad_array *out, bool *is_end,
 {
     int result = take_element(self, out);
     *is_end = result == 0;
+    if (result < 0 && self->is_interrupted) {
+        ad_keep_interruption();
+        return ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                       "a wait of the stream that is mapped was interrupted");
+    }
     return result < 0 ? ad_keep_exception(self->state, &self->kept,
                                           "the iterable of the stream", err)
                       : AD_OK;

@@ -77,13 +77,23 @@ ad_keep_exception(ad_state *state, ad_kept_exception *self, const char *who,
 }
 
 ad_status
+ad_fail_exit(const char *who, ad_error *err)
+{
+    (void)ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+                  "Python is about to exit, so that %s cannot be asked for "
+                  "more",
+                  who);
+    if (err != NULL) {
+        err->code = ECANCELED;
+    }
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
 ad_keep_exit(ad_kept_exception *self, const char *who, ad_error *err)
 {
     self->code = ECANCELED;
-    return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
-                   "Python is about to exit, so that %s cannot be asked for "
-                   "more",
-                   who);
+    return ad_fail_exit(who, err);
 }
 
 void

@@ -20,6 +20,9 @@ AD_MUST_CHECK ad_status ad_keep_exception(ad_state *state,
                                           const char *who, ad_error *err);
 
 /* `who` cannot be called, because the interpreter is about to go. */
+AD_MUST_CHECK ad_status ad_fail_exit(const char *who, ad_error *err);
+
+/* The same, for those who ask what is kept. */
 AD_MUST_CHECK ad_status ad_keep_exit(ad_kept_exception *self, const char *who,
                                      ad_error *err);
 

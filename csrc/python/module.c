@@ -9,6 +9,9 @@
 #include "python/py_call.h"
 #include "python/waiting.h"
 
+/* So long does the exit wait for calls of Python that do not return. */
+#define PATIENCE_S 5
+
 static int
 intern_strings(ad_state *state)
 {
@@ -98,13 +101,18 @@ add_protocols(ad_state *state)
 
 /* Before the interpreter goes: no Python is called any more by other threads,
  * and what waits for a device from now on is left alone, since nobody could be
- * told when it is done. */
+ * told when it is done. All threads are told before one of them is waited for,
+ * so that one that is stuck takes no time from the others. */
 static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += PATIENCE_S;
     Py_BEGIN_ALLOW_THREADS;
-    ad_py_call_stop();
     ad_async_feed_stop_all();
+    ad_py_call_stop(&deadline);
+    ad_async_feed_join_all(&deadline);
     ad_parked_stop();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
@@ -192,6 +200,7 @@ static void
 module_free(void *module)
 {
     module_clear(module);
+    PyObject_Free(ad_state_of_module(module)->spare_array);
 }
 
 static PyModuleDef_Slot module_slots[] = {

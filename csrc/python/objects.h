@@ -17,6 +17,7 @@
 typedef struct ad_array_object {
     PyObject_HEAD
     ad_array array;
+    ad_state *state;          /* a loop has no time to look it up */
     PyObject *schema_capsule; /* of the last export, see arrow_array.c */
     PyObject *weakrefs;
 } ad_array_object;

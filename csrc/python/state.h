@@ -60,6 +60,7 @@ typedef struct ad_state {
     PyObject *strings[AD_N_STRINGS];
     ad_type_slot slots[AD_N_TYPE_SLOTS];
     unsigned int next_slot;
+    PyObject *spare_array;          /* memory of one that is gone, or NULL */
     struct ad_state *exchange_next; /* dlpack_exchange.c: list of modules */
 } ad_state;
 

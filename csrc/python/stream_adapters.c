@@ -30,10 +30,10 @@ kept_by(ad_batch_source *source)
     return kept != NULL ? kept : ad_async_source_kept(source);
 }
 
-/* Is what `source` failed with a failure of its upstream? That may have failed
- * ahead, when nobody was told of it yet. */
+/* And was that told? It may have failed ahead of batches that are still to be
+ * given. */
 static bool
-is_upstream_s(ad_batch_source *source)
+has_upstream_failed(ad_batch_source *source)
 {
     int code = 0;
     if (source->last_error != NULL) {
@@ -53,7 +53,7 @@ ad_stream_take_exception(ad_array_stream *stream)
             kept->exception = NULL;
             return exception;
         }
-        stream = is_upstream_s(source) ? upstream_of(source) : NULL;
+        stream = has_upstream_failed(source) ? upstream_of(source) : NULL;
     }
     return NULL;
 }

@@ -16,6 +16,7 @@ typedef struct ad_stream_object {
     bool is_busy;    /* somebody reads it, perhaps without the GIL */
     bool is_closing; /* ... and is to close it afterwards */
     bool is_closed;
+    bool is_interrupted; /* the last call of next() was */
     PyObject *weakrefs;
 } ad_stream_object;
 

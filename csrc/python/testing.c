@@ -81,17 +81,29 @@ typedef int (*engine_call)(const uint64_t *a, int64_t *out);
 
 /* clang-format off */
 /* What arrowdev has parked goes back as well: nobody uses it any more. */
-CALL(synchronize)
+static int
+wait_for_parked(int device)
 {
-    (void)out;
-    int device = device_id(a[0]);
-    int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
+    int code = AD_ENGINE_OK;
     for (int i = 0; code == AD_ENGINE_OK && i < ad_engine_n_devices(); i++) {
         const ad_place place = {{ARROW_DEVICE_EXT_DEV, i}, NULL};
         if ((device < 0 || device == i) &&
             ad_parked_wait(place, NULL) != AD_OK) {
             code = AD_ENGINE_WORK_FAILED;
         }
+    }
+    return code;
+}
+
+CALL(synchronize)
+{
+    (void)out;
+    int device = device_id(a[0]);
+    int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
+    /* A release may park something else, also on a device that was waited for
+     * before; what is parked elsewhere or given up stays. */
+    for (int i = 0; code == AD_ENGINE_OK && i < 8 && ad_parked_is_any(); i++) {
+        code = wait_for_parked(device);
     }
     return code == AD_ENGINE_OK
                ? ad_engine_synchronize(device, NULL, (int64_t)a[1])
@@ -430,21 +442,23 @@ ad_testing_read(PyObject *module, PyObject *args)
     }
     char *target = PyBytes_AS_STRING(bytes);
     size_t n = (size_t)nbytes;
+    uint64_t wait[] = {queue, (uint64_t)timeout_ms};
+    bool is_interrupted = false;
     int code = ad_engine_copy(queue, target, n, pointer(address), n, n, 1);
     if (code == AD_ENGINE_OK) {
-        Py_BEGIN_ALLOW_THREADS
-        code = ad_engine_queue_synchronize(queue, timeout_ms);
-        Py_END_ALLOW_THREADS
-        if (code == AD_ENGINE_TIMEOUT) {
-            /* The copy is pending: its target must stay, so it leaks. */
-            return raise_code(module, "read", code);
-        }
+        code = wait_in_slices(call_queue_synchronize, wait, &is_interrupted);
     }
-    if (code != AD_ENGINE_OK) {
+    if (code == AD_ENGINE_OK) {
+        return bytes;
+    }
+    if (code != AD_ENGINE_TIMEOUT) { /* else the copy will write to it yet */
         Py_DECREF(bytes);
-        return raise_code(module, "read", code);
     }
-    return bytes;
+    if (is_interrupted) {
+        ad_raise_interruption();
+        return NULL;
+    }
+    return raise_code(module, "read", code);
 }
 
 /* _testing_find(address): (base, nbytes, device, kind), or None. */

@@ -6,9 +6,11 @@
 #include "core/blocking.h"
 #include "python/py_call.h"
 
-/* What a handler raised during a wait. Core unwinds and releases without an
- * exception set. Only the main thread runs handlers, so one is enough. */
+/* What a handler raised during a wait, until it is raised again, and in which
+ * thread: only the main one runs handlers, so one is enough. Core unwinds and
+ * releases without an exception set. */
 static PyObject *interruption;
+static unsigned long interrupted_thread;
 
 /* A wait that keeps the GIL would stop the very thread that is to end it. */
 static void *
@@ -68,15 +70,30 @@ can_be_interrupted(void)
            (PyGILState_Check() ? is_main_thread() : is_first_thread());
 }
 
-/* Not while an exception is on its way: that is a destructor's wait. */
+/* Not while an exception is on its way: that is a destructor's wait. What was
+ * passed on and could not be raised yet ends the next waits, too. */
 bool
 ad_run_signal_handlers(void)
 {
-    if (PyErr_Occurred() || PyErr_CheckSignals() == 0) {
+    if (PyErr_Occurred()) {
         return false;
     }
-    Py_XSETREF(interruption, ad_py_take_exception());
+    if (interruption != NULL &&
+        PyThread_get_thread_ident() == interrupted_thread) {
+        return true;
+    }
+    if (PyErr_CheckSignals() == 0) {
+        return false;
+    }
+    ad_keep_interruption();
     return true;
+}
+
+void
+ad_keep_interruption(void)
+{
+    Py_XSETREF(interruption, ad_py_take_exception());
+    interrupted_thread = PyThread_get_thread_ident();
 }
 
 /* Without a ticket the GIL was given up further out, or never had. */
@@ -120,12 +137,14 @@ raise_now(void *unused)
     return -1;
 }
 
-/* The main thread raises it as soon as it is back in Python. */
+/* The main thread raises it as soon as it is back in Python. Where the list of
+ * pending calls is full, a KeyboardInterrupt is raised there, and what the
+ * handler raised at the next wait only. */
 static void
 pass_on(void)
 {
     if (Py_AddPendingCall(raise_now, NULL) < 0) {
-        PyErr_SetInterrupt(); /* the list is full */
+        PyErr_SetInterrupt();
     }
 }
 

@@ -14,6 +14,10 @@ void ad_waiting_init(void);
  * AD_ERR_INTERRUPTED. */
 bool ad_run_signal_handlers(void);
 
+/* The exception that is set ended a wait within a longer one, which ends with
+ * AD_ERR_INTERRUPTED, too. Takes it. */
+void ad_keep_interruption(void);
+
 /* Raise what ended the last wait with AD_ERR_INTERRUPTED: KeyboardInterrupt,
  * or what another handler raised. */
 void ad_raise_interruption(void);

@@ -1,5 +1,5 @@
-/* A pull stream's producer that the tests script, as a struct.
- */
+/* The scripted producer of test_array_stream.c, which alone includes this: it
+ * was too long for one file, and the names are plain, as they are there. */
 #ifndef AD_TESTS_PULL_PRODUCER_H
 #define AD_TESTS_PULL_PRODUCER_H
 

@@ -370,7 +370,12 @@ test_stop_all(void)
     for (int i = 0; i < 4; i++) {
         start(&some[i], -1, 0, 4);
     }
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    ad_async_feed_join_all(&deadline); /* past: it does not wait */
+    deadline.tv_sec += 60;
     ad_async_feed_stop_all();
+    ad_async_feed_join_all(&deadline);
     for (int i = 0; i < 4; i++) {
         ad_status status;
         CHECK(ad_async_feed_is_over(some[i].feed, &status, &err));

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "core/blocking.h"
+#include "core/thread.h"
 #include "mock_backend.h"
 #include "tracked.h"
 
@@ -405,6 +406,26 @@ test_signals_go_to_the_program(void)
     CHECK_INT(n_signals_elsewhere, 0);
 }
 
+static void *
+read_mask(void *mask)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, mask);
+    return NULL;
+}
+
+static void
+test_threads_block_all_but_their_faults(void)
+{
+    sigset_t mask;
+    pthread_t thread;
+    CHECK_INT(ad_thread_start(read_mask, &mask, &thread), 0);
+    pthread_join(thread, NULL);
+    CHECK_INT(sigismember(&mask, SIGINT), 1);
+    CHECK_INT(sigismember(&mask, SIGALRM), 1);
+    CHECK_INT(sigismember(&mask, SIGSEGV), 0);
+    CHECK_INT(sigismember(&mask, SIGABRT), 0);
+}
+
 /* --- ends -------------------------------------------------------------------------- */
 
 static void
@@ -531,6 +552,7 @@ main(void)
         CHECK_TEST(test_release_may_park_and_wait),
         CHECK_TEST(test_threads_park),
         CHECK_TEST(test_signals_go_to_the_program),
+        CHECK_TEST(test_threads_block_all_but_their_faults),
         CHECK_TEST(test_forked_child_starts_with_nothing),
         CHECK_TEST(test_release_may_fork),
         CHECK_TEST(test_stop_does_not_wait_for_the_device),

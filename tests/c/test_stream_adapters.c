@@ -1,6 +1,6 @@
 /* Streams of streams: what they give, when they take it, and what becomes of
  * everything when something fails. The copies run on the software device;
- * whether they overlap is in tests/test_stream_adapters.py. */
+ * whether they overlap is in tests/test_stream_transfer.py. */
 #include <errno.h>
 
 #include "core/parked.h"

@@ -11,7 +11,7 @@ import time
 
 import async_peer
 
-consumers = []
+consumers, readers, endings = [], [], []
 
 
 def tell():
@@ -19,6 +19,10 @@ def tell():
     for consumer in consumers:
         _, n_ends, code, text = consumer.join()
         print(f"the consumer was told: {n_ends} {code} {text}")
+    for reader in readers:
+        reader.join(LIMIT)
+    for ending in endings:
+        print(f"the reader was told: {ending}")
 
 
 atexit.register(tell)
@@ -103,6 +107,18 @@ elif what == "pulled":  # a thread in C waits in an exported to_stream()
     struct = common.moved(capsule, "arrow_device_array_stream")
     async_peer.library().peer_read(ctypes.addressof(struct))
     time.sleep(0.05)
+elif what == "endless":  # a daemon thread keeps the GIL from one call of Python to the next
+    stream, n_read = ad.array_stream(for_ever()).map(lambda batch: batch), []
+
+    def read():
+        try:
+            n_read.extend(1 for _ in stream)
+        except ad.ExchangeError as error:
+            endings.append(error)
+
+    readers.append(threading.Thread(target=read, daemon=True))
+    readers[0].start()
+    wait_for(lambda: len(n_read) > 100)
 elif what == "run":  # in the middle of asyncio.run()
     producer = async_peer.Producer(-1)
     stream, handler = aio.consumer()

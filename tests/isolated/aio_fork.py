@@ -5,6 +5,7 @@ Outside of the event loop: a child shares its parent's epoll.
 
 import asyncio
 import os
+import select
 import signal
 import sys
 import warnings
@@ -18,6 +19,7 @@ from arrowdev import aio
 warnings.simplefilter("ignore")  # 3.12 warns of fork in a process with threads
 async_peer.library(sys.argv[1])
 way = sys.argv[2]
+REFUSED = "stream: this async stream was made before this process was forked off"
 
 
 def for_ever():
@@ -32,17 +34,25 @@ async def read_one(stream):
 def refusal(read):
     try:
         read()
-    except (ad.ExchangeError, RuntimeError) as error:
-        return str(error)
+    except ad.ExchangeError as error:
+        return f"{error.reason}: {error}"
     return "it was not refused"
+
+
+def is_rung(descriptor):
+    return select.select([descriptor], [], [], 0)[0] == [descriptor]
 
 
 def check_child():
     """Nothing comes here any more, and nobody waits for it."""
     signal.alarm(60)
     for read in (lambda: next(pull), lambda: asyncio.run(read_one(streams[0])), waiting.to_stream):
-        assert "before this process was forked off" in refusal(read), refusal(read)
-    assert "before this process was forked off" in refusal(lambda: mine.put([1], None))
+        assert REFUSED in refusal(read), refusal(read)
+    assert REFUSED in refusal(lambda: mine.put([1], None))
+    assert mine.is_ended  # for an event loop, which asks for it
+    assert not rung.take_bell()
+    reader.close()
+    assert not is_rung(idle)
     waiting.cancel()
     pull.close()
 
@@ -52,6 +62,13 @@ pull = aio.connect(ad.array_stream(for_ever())).to_stream()
 assert len(next(pull)) > 0
 waiting, handler = aio.consumer()
 mine = aio._async_producer(aio.consumer()[1])
+unread, handler = aio.consumer()
+rung = aio._async_producer(handler)
+rung.put(common.Owner(), None)
+rung.flush()
+unread._consumer.cancel()
+reader = aio.consumer()[0]._consumer
+idle = reader.begin_wait()
 streams = [aio.connect(producer), aio.connect(ad.array_stream(for_ever()))]
 for _ in range(20):
     for stream in streams:
@@ -65,6 +82,8 @@ for _ in range(20):
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7, status
     assert len(next(pull)) > 0
+    assert is_rung(rung.fileno()) and not is_rung(idle)  # by nobody in the child
+assert not mine.is_ended and rung.take_bell()
 for stream in streams:
     asyncio.run(stream.aclose())
 pull.close()
