@@ -219,8 +219,9 @@ device_owner_destroy(ad_owner *base)
     bool is_used = is_here && atomic_load(&self->uses) != NULL;
     bool is_behind = self->is_behind_inner;
     if (is_used) {
-        /* What is parked may be released before this function ends. */
-        ad_owner_ref(is_behind ? inner : NULL);
+        /* What is parked may be released before this function ends, and the
+         * memory of `self` may go with it. */
+        ad_owner_ref(inner);
         release_after_uses(self);
         drop_uses(self);
     }
@@ -229,7 +230,7 @@ device_owner_destroy(ad_owner *base)
         free(self);
     }
     if (is_here) {
-        ad_owner_unref(is_used && !is_behind ? NULL : inner);
+        ad_owner_unref(inner);
         ad_owner_unref(keep);
     }
 }
@@ -287,6 +288,7 @@ ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
 {
     const size_t step = _Alignof(device_owner);
     const size_t behind = (size + step - 1) / step * step;
+    /* The first half of it saves the host the look-up. */
     bool is_wrapped =
         device.type != ARROW_DEVICE_CPU && ad_backend_has_events(device.type);
     size_t nbytes = is_wrapped ? behind + sizeof(device_owner) : size;

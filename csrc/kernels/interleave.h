@@ -1,4 +1,5 @@
-/* Elements that are moved apart, or together, in host memory.
+/* Elements that are moved apart, or together, in host memory. ad_interleave
+ * takes up to 40 KiB of the stack.
  */
 #ifndef AD_KERNELS_INTERLEAVE_H
 #define AD_KERNELS_INTERLEAVE_H

@@ -86,7 +86,11 @@
     "    return total;\n"                                                     \
     "}\n"
 
+/* The pieces take the lowest byte of a word for the first in memory. */
 static const char opencl_text[] =
+    "#ifndef __ENDIAN_LITTLE__\n"
+    "#error the kernels are for little-endian devices\n"
+    "#endif\n"
     "typedef uchar ad_byte;\n"
     "typedef long ad_i64;\n"
     "typedef ulong ad_u64;\n"

@@ -66,7 +66,8 @@ typedef struct ad_launch {
     int64_t numbers[AD_N_NUMBERS]; /* p0 to p3 */
     int64_t n_items; /* work items, between whom the work is shared out. At
                         most AD_KERNEL_GROUP, or a multiple of it: exactly so
-                        many run, with no test in the kernel */
+                        many run, with no test in the kernel; on a processor,
+                        ad_launch_runs() of them */
 } ad_launch;
 
 /* Bytes behind the offset of each span that the kernel reads and writes, at
@@ -85,8 +86,8 @@ const char *ad_kernels_opencl(void); /* OpenCL C 1.2, SYCL's too */
 const char *ad_kernels_hip(void);    /* for hiprtc, extern "C" */
 const char *ad_kernels_ptx(void);    /* sm_50 */
 
-/* On a processor OpenCL's text is built with this option: a work item is given a
- * run of neighbours then, and is a group of its own. */
+/* On a processor OpenCL's text is built with this option: a work item is given
+ * a run of neighbours then, and is a group of its own. */
 #define AD_KERNELS_ON_PROCESSOR "-DAD_ON_PROCESSOR"
 
 /* How many work items such a launch should have: n_items of those whose results
@@ -96,9 +97,9 @@ int64_t ad_launch_runs(const ad_launch *launch);
 /* Run one here and now; both spans are memory that this thread may touch. */
 void ad_kernel_run_on_host(const ad_launch *launch);
 
-/* The same for AD_KERNEL_FILL_NULLS with one element per row, of which those
- * that are not null are taken from `from`: what is at the target is not read.
- */
+/* The same for AD_KERNEL_FILL_NULLS with one element per row (p1 is 1) and at
+ * least one work item. Those that are not null are taken from `from`, which
+ * does not overlap the target: what is there is not read. */
 void ad_kernel_fill_from(const ad_launch *launch, const void *from);
 
 #endif /* AD_KERNELS_KERNELS_H */
