@@ -1,7 +1,6 @@
 """``python -m arrowdev check EXPR``: does a library do what the specification says?"""
 
 import json
-import sys
 import textwrap
 
 from arrowdev import _expression
@@ -12,7 +11,8 @@ DESCRIPTION = """\
 Try every rule that an object can break: of Arrow's C interfaces, DLPack, array interfaces.
 
 EXPR is a Python expression for the object, evaluated anew for each rule; modules that it names
-are imported:
+are imported. The object may be an async stream, too: one with __arrowdev_async_device_stream__,
+or a function that takes the capsule of a handler.
 
   python -m arrowdev check "pyarrow.array([1, None])"
   python -m arrowdev check --consumer "polars.DataFrame" --read "lambda df: df['a'].to_list()"
@@ -87,8 +87,8 @@ def told(report, rules):
 def run(arguments):
     try:
         report, rules = examine(arguments)
-    except (SyntaxError, ImportError, TypeError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except (*_expression.ERRORS, TypeError) as error:
+        _expression.explain(error)
         return 2
     if arguments.json:
         print(json.dumps(as_json(report), indent=2))

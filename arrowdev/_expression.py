@@ -3,7 +3,33 @@
 import ast
 import builtins
 import importlib
+import sys
+import traceback
 import types
+
+
+class EvaluationError(Exception):
+    """What the expression raised is its cause."""
+
+    def __str__(self):
+        return f"{type(self.__cause__).__name__}: {self.__cause__}"
+
+    def traceback(self):
+        """From the expression on, without the frames that evaluate it."""
+        cause = self.__cause__
+        return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__.tb_next))
+
+
+# What run() of a command is to pass to explain().
+ERRORS = (SyntaxError, ImportError, EvaluationError)
+
+
+def explain(error):
+    """Why there is no object."""
+    text = f"{type(error).__name__}: {error}\n"
+    print(
+        error.traceback() if isinstance(error, EvaluationError) else text, file=sys.stderr, end=""
+    )
 
 
 def dotted_names(tree):
@@ -45,7 +71,7 @@ def compiled(text):
     """A function of no arguments that evaluates the expression anew at each call.
 
     Names that are neither built in nor the expression's own are modules, and are imported now:
-    SyntaxError or ModuleNotFoundError.
+    SyntaxError or ModuleNotFoundError. What the expression itself raises is an EvaluationError.
     """
     tree = ast.parse(text.strip(), "<expression>", "eval")
     code = compile(tree, "<expression>", "eval")
@@ -55,4 +81,11 @@ def compiled(text):
         if parts[0] not in own:
             import_longest(parts)
             names[parts[0]] = importlib.import_module(parts[0])
-    return lambda: eval(code, dict(names))
+
+    def evaluate():
+        try:
+            return eval(code, dict(names))
+        except Exception as error:
+            raise EvaluationError from error
+
+    return evaluate

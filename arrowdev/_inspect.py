@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import sys
 
 import arrowdev
 from arrowdev import _expression
@@ -213,10 +212,14 @@ def show_exchange_api(obj):
 
 def dictionary(name):
     def show(obj):
-        return {
-            key: show(value) if key == "mask" and hasattr(value, name) else plain(value)
-            for key, value in getattr(obj, name).items()
-        }
+        found = getattr(obj, name)
+        shown = fields(found)
+        if hasattr(found.get("mask"), name):
+            shown["mask"] = fields(getattr(found["mask"], name))  # whose own mask is just named
+        return shown
+
+    def fields(found):
+        return {key: plain(value) for key, value in found.items()}
 
     return show
 
@@ -459,8 +462,8 @@ def run(arguments):
     try:
         make = _expression.compiled(arguments.expression)
         obj = make()
-    except (SyntaxError, ImportError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except _expression.ERRORS as error:
+        _expression.explain(error)
         return 2
     examined = examine(obj, again=make)
     print(json.dumps(examined, indent=2) if arguments.json else "\n".join(report(examined)))

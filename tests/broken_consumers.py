@@ -21,6 +21,12 @@ def column_of(array):
     return [numbers[i] if flags is None or flags[i // 8] >> i % 8 & 1 else None for i in rows]
 
 
+def empty(stream):
+    """(struct, array in it) for get_next to write to."""
+    array = _abi.ArrowDeviceArray() if hasattr(stream, "device_type") else _abi.ArrowArray()
+    return array, getattr(array, "array", array)
+
+
 class Taken:
     """What the consumer holds: structs, and what to do with them in the end."""
 
@@ -43,7 +49,9 @@ class Consumer:
         if hasattr(obj, "connect_address"):
             return Handler(self, obj).taken()
         if hasattr(obj, "__arrow_c_stream__"):
-            return self.stream(obj.__arrow_c_stream__())
+            return self.stream(obj.__arrow_c_stream__(), "arrow_array_stream")
+        if hasattr(obj, "__arrow_c_device_stream__"):
+            return self.stream(obj.__arrow_c_device_stream__(), "arrow_device_array_stream")
         if hasattr(obj, "__arrow_c_device_array__"):
             return self.array(*obj.__arrow_c_device_array__(), "arrow_device_array")
         return self.array(*obj.__arrow_c_array__(), "arrow_array")
@@ -105,23 +113,25 @@ class Consumer:
         if any(array.reserved) and self.has("reserved"):
             raise ValueError("reserved is not zero")
 
-    def stream(self, capsule):
-        stream = self.take(capsule, "arrow_array_stream")
+    def stream(self, capsule, name):
+        stream = self.take(capsule, name)
         schema = _abi.ArrowSchema()
         _abi.call(stream, "get_schema", ctypes.addressof(schema))
         self.release(schema, "schema")
         values = []
         try:
+            if getattr(stream, "device_type", 1) != 1 and not self.has("device"):
+                raise ValueError("not the host's memory")
             if self.has("out"):
                 _abi.call(stream, "get_next", None)
             if self.has("threads"):
                 self.read_at_once(stream)
             while True:
-                array = _abi.ArrowArray()
+                array, node = empty(stream)
                 code = _abi.call(stream, "get_next", ctypes.addressof(array))
-                if code != 0 or not array.release:
+                if code != 0 or not node.release:
                     break
-                values += column_of(array)
+                values += column_of(node)
                 self.release(array, "release")
             if self.has("after"):
                 _abi.call(stream, "get_next", ctypes.addressof(array))
@@ -140,10 +150,10 @@ class Consumer:
         """On two threads; the values are lost."""
 
         def read():
-            array = _abi.ArrowArray()
+            array, node = empty(stream)
             _abi.call(stream, "get_next", ctypes.addressof(array))
-            if array.release:
-                _abi.call(array, "release")
+            if node.release:
+                _abi.call(node, "release")
 
         thread = threading.Thread(target=read)
         thread.start()

@@ -162,7 +162,7 @@ def extra_dictionary(column):
 
 
 def short_child(column):
-    column.array.parts[0].struct.length = 2
+    column.array.children[0].struct.length = 2
 
 
 def lost_child(column):
@@ -171,8 +171,8 @@ def lost_child(column):
 
 def spoils_its_child(column):
     """The parent's release frees the buffers of its children, whoever has those."""
-    column.array.record.data = column.array.parts[0].record.data
-    column.array.record.nbytes = column.array.parts[0].record.nbytes
+    column.array.record.data = column.array.children[0].record.data
+    column.array.record.nbytes = column.array.children[0].record.nbytes
 
 
 class NoDestructor(Host):
@@ -321,7 +321,7 @@ class DeviceStream(Stream):
         refuse_other_fields(requested_schema, "l")
         return self.script.__arrow_c_device_stream__(**kwargs)
 
-    __arrow_c_stream__ = property(lambda self: None)
+    __arrow_c_stream__ = property()
 
 
 def failing(spoil=nothing):

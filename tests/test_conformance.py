@@ -1,6 +1,7 @@
 """check_producer and check_consumer: they find a fault of every rule, and none where there is
 none; what they find in other libraries is what docs/conformance.md says."""
 
+import asyncio
 import errno
 import functools
 import gc
@@ -332,6 +333,12 @@ def test_schema_that_leaks():
         assert set(report.findings) == {"capsule.unconsumed"}
 
 
+def masked_by_itself(kind):
+    found = kind(typestr="|b1")
+    found.found["mask"] = found
+    return found
+
+
 @pytest.mark.parametrize(
     ("rule", "make"),
     [
@@ -339,13 +346,20 @@ def test_schema_that_leaks():
         ("interface.version", lambda: SyclDict(version=None)),
         ("interface.shape", lambda: Dict(shape=(-1, 3))),
         ("interface.shape", lambda: Dict(shape=(2, 3.0))),
+        ("interface.shape", lambda: Dict(shape=(2**62,))),
         ("interface.typestr", lambda: Dict(typestr="<i")),
         ("interface.typestr", lambda: Dict(typestr="<i8[us]")),
         ("interface.descr", lambda: Dict(descr=[("a", "<i4"), ("b", "<i2", (3,))])),
+        ("interface.descr", lambda: Dict(descr=[("", ">i8")])),
+        ("interface.descr", lambda: Dict(descr=[("", "<f8")])),
         ("interface.data", lambda: Dict(data=(-8, False))),
         ("interface.data", lambda: Dict(data=7)),
         ("interface.data", lambda: SyclDict(data=None)),
         ("interface.data", lambda: CudaDict(data=(8, "no"))),
+        ("interface.data", lambda: CudaDict(data=(8, np.zeros(2, bool)))),
+        ("interface.version", lambda: Dict(version=np.arange(3))),
+        ("interface.mask", lambda: masked_by_itself(Dict)),
+        ("interface.mask", lambda: masked_by_itself(CudaDict)),
         ("interface.strides", lambda: Dict(strides=(24, "8"))),
         ("interface.offset", lambda: SyclDict(offset=1.5)),
         ("interface.mask", lambda: Dict(mask=[True] * 3)),
@@ -357,6 +371,34 @@ def test_schema_that_leaks():
 )
 def test_further_faults_of_dicts(rule, make):
     assert set(_conformance.producer_report(make).findings) == {rule}
+
+
+def test_dict_of_a_buffer():
+    check_producer(lambda: Dict(data=np.arange(6)), recommended=True)
+
+
+class BothDicts(Dict):
+    """Masked by itself by either."""
+
+    __cuda_array_interface__ = property(lambda self: self.show())
+
+
+def test_a_dict_is_not_used_where_another_is_malformed_too():
+    report = _conformance.producer_report(lambda: masked_by_itself(BothDicts))
+    assert set(report.findings) == {"interface.mask"}
+
+
+class AsyncToo(Host):
+    """A sound async stream, besides."""
+
+    __arrowdev_async_device_stream__ = property(lambda self: broken.sound_async().connect)
+
+
+def test_another_methods_fault_leaves_the_async_rules():
+    alone = _conformance.producer_report(broken.sound_async).held
+    report = _conformance.producer_report(lambda: AsyncToo(broken.nulls_against_the_schema))
+    assert set(report.findings) == {"array.nullable"}
+    assert {rule for rule in alone if rule.startswith("async.")} <= report.held
 
 
 @pytest.mark.parametrize("rule", FAILING)
@@ -378,6 +420,32 @@ def test_consumer_fault(rule, monkeypatch):
     assert rule in report.findings, report
 
 
+@pytest.mark.parametrize(
+    "rule", ["consumer.stream_end", "consumer.release", "consumer.stream", "consumer.device"]
+)
+def test_device_streams_alone(rule):
+    def consumer(*faults):
+        full = Consumer(*faults)
+        return lambda obj: full.stream(
+            obj.__arrow_c_device_stream__(), "arrow_device_array_stream"
+        )
+
+    sound = check_consumer(consumer(), read=Consumer.read, recommended=True)
+    assert {"consumer.stream_released", "consumer.device"} <= sound.held
+    report = _conformance.consumer_report(consumer(CONSUMERS[rule]), read=Consumer.read)
+    assert rule in report.findings, report
+
+
+def test_inside_of_an_event_loop():
+    """Whoever is tested gets a loop of its own."""
+
+    async def check():
+        check_consumer(read_pushed, read=lambda values: values)
+        check_producer(OURS["pushed by a coroutine"])
+
+    asyncio.run(check())
+
+
 def test_ignored_and_recommended():
     def make():
         return OnDevice(spoil_device=set_device(device_id=5, device_type=99))
@@ -394,10 +462,75 @@ def test_ignored_and_recommended():
         check_producer(recommended, recommended=True)
     with pytest.raises(ValueError, match="no such rules: nothing"):
         check_producer(recommended, ignore=["nothing"])
-    with pytest.raises(TypeError, match="neither Arrow capsules nor DLPack"):
-        check_producer(object)
-    with pytest.raises(TypeError, match="takes neither"):
-        check_consumer(len)
+
+
+async def refuses(handler):
+    raise ValueError("not mine")
+
+
+class RefusesAll:
+    def __arrow_c_array__(self, requested_schema=None):
+        raise ValueError("never")
+
+
+class RefusesItsSchema(RefusesAll):
+    def __arrow_c_schema__(self):
+        raise ValueError("never")
+
+    __arrow_c_device_array__ = __arrow_c_stream__ = RefusesAll.__arrow_c_array__
+
+
+@pytest.mark.parametrize(
+    ("obj", "how"),
+    [
+        (object(), r"builtins\.object offers neither"),
+        (np.arange, r"numpy\.arange offers neither .* it raised TypeError"),
+        (int, r"builtins\.int offers neither .* it raised TypeError"),
+        (id, r"builtins\.id offers neither .* it returned, and left the capsule alone"),
+        (refuses, r"it raised ValueError\('not mine'\)"),
+        (RefusesAll(), r"refuses all that it offers: __arrow_c_array__"),
+        (RefusesItsSchema(), r"refuses all that it offers: __arrow_c_schema__, __arrow_c_array__"),
+    ],
+)
+def test_what_offers_nothing(obj, how):
+    """Functions that were not called, above all."""
+    with pytest.raises(TypeError, match=how):
+        check_producer(lambda: obj)
+
+
+def test_a_schema_alone():
+    for make in (lambda: ad.schema("int8"), pa.int64, lambda: pa.schema({"a": pa.utf8()})):
+        report = check_producer(make)
+        assert {"schema.format", "capsule.consumed"} <= report.held
+
+
+@pytest.mark.parametrize("consume", [len, lambda obj: None])
+@pytest.mark.parametrize("read", [None, lambda taken: []])
+def test_what_takes_nothing(consume, read):
+    with pytest.raises(TypeError, match=r"takes neither .* async streams"):
+        check_consumer(consume, read=read)
+
+
+def test_what_takes_tensors_and_looks_at_nothing_else():
+    def consume(obj):
+        return np.from_dlpack(obj) if hasattr(obj, "__dlpack__") else None
+
+    report = check_consumer(consume, read=lambda taken: taken.tolist())
+    assert "consumer.deleter" in report.held and "consumer.release" not in report.held
+
+
+class NoDevice(Tensor):
+    def __dlpack_device__(self):
+        raise AttributeError("nobody asks")
+
+    __dlpack_device__ = property(__dlpack_device__)
+
+
+def test_tensor_without_a_device():
+    report = _conformance.producer_report(NoDevice)
+    assert list(report.findings) == ["dlpack.device"]
+    assert "nobody asks" in report.findings["dlpack.device"].what
+    assert "dlpack.stream" in report.held and "dlpack.dl_device" not in report.held
 
 
 # --- the command ----------------------------------------------------------------------
@@ -435,10 +568,14 @@ def test_command_on_a_consumer():
     assert finding["rule"] == "consumer.deleter"
 
 
-@pytest.mark.parametrize("expression", ["1 +", "no_such_module.x", "object()"])
+WITHOUT_AN_OBJECT = ["1 +", "no_such_module.x", "object()", "numpy.arange", "1/0"]
+
+
+@pytest.mark.parametrize("expression", WITHOUT_AN_OBJECT)
 def test_command_without_an_object(expression):
     done = command("check", expression)
     assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
+    assert "_expression.py" not in done.stderr
 
 
 # --- other libraries ------------------------------------------------------------------

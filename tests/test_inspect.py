@@ -152,6 +152,13 @@ def test_a_mask_is_shown_with_its_fields():
     assert "object object" in str(_inspect.examine(Cuda(mask=object())))
 
 
+def test_a_mask_that_is_its_own_mask():
+    masked = Cuda(typestr="|b1")
+    masked.__cuda_array_interface__["mask"] = masked
+    shown = _inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
+    assert shown["mask"]["typestr"] == "|b1" and "Cuda object" in shown["mask"]["mask"]
+
+
 @pytest.mark.parametrize(
     ("obj", "text"),
     [
@@ -223,10 +230,13 @@ def test_command_as_json():
     assert found["protocols"]["__arrow_c_array__"]["array"]["length"] == 1
 
 
-@pytest.mark.parametrize("expression", ["1 +", "no_such_module.x"])
+@pytest.mark.parametrize("expression", ["1 +", "no_such_module.x", "1/0"])
 def test_command_without_an_object(expression):
     done = command(expression)
     assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
+    if expression == "1/0":  # nothing of ours is in the traceback
+        frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
+        assert frames == ['  File "<expression>", line 1, in <module>']
 
 
 def test_object_without_protocols():

@@ -12,7 +12,7 @@ from ctypes import addressof
 from pathlib import Path
 
 import pytest
-from test_scripted_streams import LIMIT, TABLE, Handler, Struct, broken_by, rows
+from scripted_samples import LIMIT, TABLE, Handler, Struct, broken_by, rows
 
 import arrowdev as ad
 from arrowdev.testing import (
@@ -157,6 +157,19 @@ def test_exported_twice_it_starts_anew():
         assert rows(ScriptedReader().read(stream).batches) == [1, 2]
     assert stream.n_exports == 2
     stream.check()
+
+
+def test_batches_of_functions_are_made_when_they_are_given_out():
+    made = []
+
+    def batch(i):
+        return step.batch(lambda: made.append(i) or [i])
+
+    stream = ScriptedStream([batch(0), batch(1)])
+    assert made == [0]  # for the schema
+    assert rows(ScriptedReader().read(stream).batches) == [0, 1]
+    ScriptedStream([batch(2)], type="int64", device_type=1)
+    assert made == [0, 0, 1]
 
 
 def test_capsule_that_nobody_takes():

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from scripted_samples import LIMIT, TABLE, rows
 
 import arrowdev as ad
 from arrowdev import aio, testing
@@ -19,14 +20,6 @@ from arrowdev.testing import (
     ScriptedStream,
     step,
 )
-
-LIMIT = 20  # seconds that any wait of these tests may take
-TABLE = {"a": [1, 2], "s": ["x", None]}
-
-
-def rows(batches):
-    return [row for batch in batches for row in batch.to_pylist()]
-
 
 # --- peers ---------------------------------------------------------------------------------------
 
@@ -172,12 +165,6 @@ def test_foreign_error_passes_through_ours():
 
 
 # --- devices -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(timeout=LIMIT) as device:
-        yield device
 
 
 def test_device_batches_keep_their_events(device):

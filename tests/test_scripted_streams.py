@@ -1,4 +1,4 @@
-"""arrowdev.testing's scripted ends of streams: against each other, against peers and arrowdev."""
+"""arrowdev.testing's scripted ends of streams: what each finds in a careless other end."""
 
 import ctypes
 import errno
@@ -11,11 +11,11 @@ import broken_ends
 import numpy as np
 import pytest
 from broken_ends import END, RELEASE, REQUESTED, SCHEMA, Reentrant
+from scripted_samples import LIMIT, Handler, Struct, broken_by
 
 import arrowdev as ad
 from arrowdev.testing import (
     RULES,
-    BrokenRule,
     ScriptedAsyncHandler,
     ScriptedAsyncProducer,
     ScriptedReader,
@@ -24,50 +24,7 @@ from arrowdev.testing import (
     step,
 )
 
-LIMIT = 20  # seconds that any wait of these tests may take
-TABLE = {"a": [1, 2], "s": ["x", None]}
-
-
-def broken_by(end, **options):
-    """The names of the rules that the other end broke."""
-    with pytest.raises(BrokenRule) as info:
-        end.check(**options)
-    for one in info.value.broken:
-        assert one.what in str(info.value)
-        assert RULES[one.rule].source in str(info.value)
-    return [one.rule for one in info.value.broken]
-
-
-def rows(batches):
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
 # --- a consumer that is careless, in C's manner --------------------------------------------------
-
-
-class Struct:
-    """A stream's struct moved out of a capsule, to be called in any order."""
-
-    def __init__(self, stream):
-        capsule = stream.__arrow_c_device_stream__()
-        self.struct = _abi.take(capsule, "arrow_device_array_stream")
-        self.functions = {
-            name: _abi.CALLBACKS[name](getattr(self.struct, name))
-            for name in ("get_schema", "get_next", "get_last_error", "release")
-        }
-
-    def __call__(self, name, *arguments):
-        return self.functions[name](addressof(self.struct), *arguments)
-
-    def schema(self):
-        out = _abi.ArrowSchema()
-        assert self("get_schema", addressof(out)) == 0
-        return out
-
-    def batch(self):
-        out = _abi.ArrowDeviceArray()
-        assert self("get_next", addressof(out)) == 0
-        return out
 
 
 def release_twice(stream):
@@ -244,47 +201,6 @@ def test_careless_pull_producer(name):
 
 
 # --- careless consumers and producers of async streams -------------------------------------------
-
-
-class Handler:
-    """A handler in C's manner, whose callbacks are functions of this object's class."""
-
-    def __init__(self, **functions):
-        self.struct = _abi.ArrowAsyncDeviceStreamHandler()
-        self.callbacks = {
-            name: _abi.CALLBACKS[name](functions.get(name, getattr(self, name)))
-            for name in ("on_schema", "on_next_task", "on_error", "release")
-        }
-        for name, callback in self.callbacks.items():
-            setattr(self.struct, name, _abi.address_of(callback))
-        self.tasks = []
-
-    @property
-    def address(self):
-        return addressof(self.struct)
-
-    def producer(self, name, *arguments):
-        pointer = self.struct.producer
-        _abi.call(_abi.ArrowAsyncProducer.from_address(pointer), name, *arguments)
-
-    def on_schema(self, _, schema):
-        _abi.call(_abi.ArrowSchema.from_address(schema), "release")
-        self.producer("request", 3)
-        return 0
-
-    def on_next_task(self, _, task, metadata):
-        if task:
-            self.extract(_abi.ArrowAsyncTask.from_address(task))
-        return 0
-
-    def on_error(self, *_):
-        pass
-
-    def release(self, address):
-        pass
-
-    def extract(self, task):
-        return _abi.call(task, "extract_data", None)
 
 
 class Forgetful(Handler):

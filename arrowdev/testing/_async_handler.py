@@ -17,7 +17,7 @@ from arrowdev.testing._abi import (
 )
 from arrowdev.testing._async_producer import CAPSULE
 from arrowdev.testing._reading import Malformed, metadata_at
-from arrowdev.testing._recording import TIMEOUT, Call, Given, Recorder, Spans
+from arrowdev.testing._recording import TIMEOUT, Call, CallbackStruct, Recorder, Spans
 from arrowdev.testing._rules import Broken
 from arrowdev.testing._streams import import_batch, import_schema, is_untouched, untouched
 from arrowdev.testing.step import Step, extract, request
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from arrowdev import Array, Schema
 
 
-class _Handler(Given):
+class _HandlerStruct(CallbackStruct):
     """ArrowAsyncDeviceStreamHandler."""
 
     recorder: ScriptedAsyncHandler
@@ -113,7 +113,7 @@ class ScriptedAsyncHandler(Recorder):
         self._kept: list[tuple[ArrowAsyncTask, str]] = []
         self._producer: ArrowAsyncProducer | None = None
         self._first_producer = b""
-        self._handler = _Handler(self)
+        self._handler = _HandlerStruct(self)
         self._capsule: CapsuleType | None = None
 
     @property

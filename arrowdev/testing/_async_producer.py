@@ -19,9 +19,15 @@ from arrowdev.testing._abi import (
     get_pointer,
     mark_used,
 )
-from arrowdev.testing._recording import TIMEOUT, Given, Output, Recorder, Spans
+from arrowdev.testing._recording import TIMEOUT, CallbackStruct, Output, Recorder, Spans
 from arrowdev.testing._rules import Broken
-from arrowdev.testing._streams import Announced, array_output, as_batches, made, schema_output
+from arrowdev.testing._streams import (
+    Announced,
+    array_of_batch,
+    array_output,
+    as_batches,
+    schema_output,
+)
 from arrowdev.testing.step import Step, batch, end, release, schema, wait_for_request
 
 TYPE_CHECKING = False
@@ -56,7 +62,7 @@ def _address(buffer: ctypes.Array[ctypes.c_char] | None) -> int | None:
     return None if buffer is None else ctypes.addressof(buffer)
 
 
-class _Producer(Given):
+class _Producer(CallbackStruct):
     """ArrowAsyncProducer."""
 
     recorder: ScriptedAsyncProducer
@@ -97,7 +103,7 @@ class _Producer(Given):
         self.recorder._note("cancel")
 
 
-class _Task(Given):
+class _Task(CallbackStruct):
     """ArrowAsyncTask, at the address that on_next_task gets and wherever it is copied to."""
 
     recorder: ScriptedAsyncProducer
@@ -139,7 +145,7 @@ class _Task(Given):
         self.close()
 
 
-class _StaleTask(Given):
+class _StaleTask(CallbackStruct):
     """What stands where a task was during on_next_task."""
 
     recorder: ScriptedAsyncProducer
@@ -343,7 +349,7 @@ class ScriptedAsyncProducer(Recorder):
         empty: bool,
     ) -> None:
         about = f"batch {len(self._tasks)}"
-        output = array_output(self, made(values), about, type=device_type)
+        output = array_output(self, array_of_batch(values), about, type=device_type)
         task = _Task(self, output, Step("batch", {"code": code, "empty": empty}))
         self._tasks.append(task)
         blob = _blob(metadata)

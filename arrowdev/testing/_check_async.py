@@ -7,8 +7,9 @@ import gc
 import inspect
 import threading
 
-from arrowdev.testing._abi import inside
+from arrowdev.testing._abi import get_name, inside
 from arrowdev.testing._async_handler import ScriptedAsyncHandler
+from arrowdev.testing._async_producer import CAPSULE
 from arrowdev.testing._check_arrays import (
     check_array,
     check_device,
@@ -17,6 +18,7 @@ from arrowdev.testing._check_arrays import (
     snapshot,
 )
 from arrowdev.testing._recording import TIMEOUT
+from arrowdev.testing._report import Report
 from arrowdev.testing.step import at, cancel, discard, extract, refuse, request
 
 TYPE_CHECKING = False
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from arrowdev.testing._report import Report
-
 METHOD = "__arrowdev_async_device_stream__"
+
+NOTHING = "offers neither Arrow capsules, nor an async stream, nor DLPack, nor an array interface"
 
 # How long an end is watched for what it must not do, in seconds.
 PATIENCE = 0.1
@@ -52,11 +54,17 @@ def run_to_the_end(result: Any) -> Any:
     if not inspect.iscoroutine(result):
         return result
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
-    return asyncio.run(result)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(result)
+    with ThreadPoolExecutor(1) as pool:  # a thread has one loop at a time
+        return pool.submit(asyncio.run, result).result()
 
 
-class _Handler(ScriptedAsyncHandler):
+class _StrictHandler(ScriptedAsyncHandler):
     """Looks at each struct, as at one that came in a capsule."""
 
     def __init__(self, report: Report, on_schema: Any, on_task: Any) -> None:
@@ -80,19 +88,32 @@ class _Run:
         self, report: Report, make: Callable[[], Any], on_schema: Any, on_task: Any
     ) -> None:
         self.report = report
-        self.handler = _Handler(report, on_schema, on_task)
-        self.error: BaseException | None = None
+        self.handler = _StrictHandler(report, on_schema, on_task)
+        self.failure: str | None = None
+        producer = make()
+        self.is_function = not hasattr(producer, METHOD)
         # A producer may do all of its work before it returns.
-        self.thread = threading.Thread(target=self._push, args=(make(),), daemon=True)
+        self.thread = threading.Thread(target=self._push, args=(producer,), daemon=True)
         self.thread.start()
 
     def _push(self, producer: Any) -> None:
         try:
             run_to_the_end(getattr(producer, METHOD, producer)(self.handler.capsule))
         except BaseException as error:
-            with self.handler._changed:
-                self.error = error.with_traceback(None)
-                self.handler._changed.notify_all()
+            self._failed(f"it raised {error!r}")
+        else:
+            if self.is_function and not self._is_taken():
+                self._failed("it returned, and left the capsule alone")
+
+    def _failed(self, how: str) -> None:
+        with self.handler._changed:
+            self.failure = how
+            self.handler._changed.notify_all()
+
+    def _is_taken(self) -> bool:
+        """By its new name; who gives it none may have a thread that begins a little later."""
+        is_renamed = get_name(self.handler.capsule) != CAPSULE
+        return is_renamed or self.happens(lambda: self.handler.calls, LINGER)
 
     def happens(self, condition: Callable[[], object], seconds: float) -> bool:
         """Whether it does within this time."""
@@ -102,7 +123,7 @@ class _Run:
     def until(self, condition: Callable[[], object]) -> bool:
         """Wait for what a sound producer brings about, also where the handler was released."""
         handler = self.handler
-        self.happens(lambda: condition() or handler.is_released or self.error, TIMEOUT)
+        self.happens(lambda: condition() or handler.is_released or self.failure, TIMEOUT)
         return bool(condition())
 
     def over(self, *rules: str) -> bool:
@@ -116,7 +137,7 @@ class _Run:
         with handler._changed:
             broken = [*handler._broken, *handler._leaks()]
         for one in broken:
-            because = f"; it raised {self.error!r}" if self.error and not handler.calls else ""
+            because = f"; {self.failure}" if self.failure and not handler.calls else ""
             self.report.hold(one.rule, False, one.what + because)
         if handler.calls:
             for rule in (*_CALLS, *rules):
@@ -139,6 +160,8 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
 
     run = _Run(report, make, [request(5)], [request(1), extract(), look, _LIMIT])
     is_over = run.over(*_READING)
+    if run.is_function and run.failure and not run.handler.calls:
+        raise TypeError(f"{report.subject} {NOTHING}; called with a handler, {run.failure}")
     arrays = run.handler.batches
     for array in arrays:
         report.attempt("array.contents", array.validate, "full")
@@ -151,8 +174,7 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
     report.hold("async.lifetime", same, "other data after the release of the handler")
     same = all(array.schema == schema for array in arrays)
     report.hold("async.lifetime", same, "another schema after the release of the handler")
-    is_sound = not any(id.startswith(("async.", "schema.", "array.")) for id in report.findings)
-    return early if is_over and is_sound else None
+    return early if is_over and not report.broken else None
 
 
 def _check_elsewhere(report: Report, make: Callable[[], Any], expected: list[Any]) -> bool:
@@ -217,6 +239,13 @@ def _check_bad_requests(report: Report, make: Callable[[], Any]) -> bool:
 
 def check_async(report: Report, make: Callable[[], Any]) -> None:
     """An object with METHOD, or a function that takes the handler; new at each call of `make`."""
+    own = Report(report.subject)  # what other methods of the object break is not its fault
+    _check_in_turn(own, make)
+    report.add(own)
+
+
+def _check_in_turn(report: Report, make: Callable[[], Any]) -> None:
+    """Each thing that can be tried when those before it went well."""
     expected = _check_reading(report, make)
     if expected is None:
         return

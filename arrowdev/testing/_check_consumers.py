@@ -90,9 +90,12 @@ def _check_sound(report: Report, consumer: Consumer, obj: Any, column: Column) -
     if not consumer.take(obj):
         consumer.drop()
         return False
+    early = column.array.released > 0
+    found = consumer.values()
+    if not column.array.is_given:  # it looks at something else, or at nothing
+        consumer.drop()
+        return False
     if consumer.read is not None:
-        early = column.array.released > 0
-        found = consumer.values()
         rule = "consumer.lifetime" if early else "consumer.values"
         report.hold(rule, found == VALUES, f"{found}, not {VALUES}")
         report.hold("consumer.lifetime", not early or found == VALUES, "released while in use")
@@ -154,7 +157,8 @@ def check_taken(report: Report, function: Any, read: Any) -> bool:
                 _check_refused(report, consumer, kind, make)
             else:
                 _check_device(report, consumer, kind)
-        taken |= _check_stream(report, consumer, kind)
+        for is_device in (False, True):
+            taken |= _check_stream(report, consumer, kind, is_device)
         taken |= _check_push(report, consumer, kind)
     return taken
 
@@ -191,9 +195,8 @@ def _judge(report: Report, end: ScriptedStream | ScriptedAsyncProducer, *rules: 
         report.hold(rule, True, "")
 
 
-def _check_values(report: Report, consumer: Consumer) -> None:
+def _check_values(report: Report, consumer: Consumer, found: Any) -> None:
     if consumer.read is not None:
-        found = consumer.values()
         report.hold("consumer.values", found == VALUES, f"{found}, not {VALUES}")
 
 
@@ -209,21 +212,38 @@ def _check_error(report: Report, rule: str, consumer: Consumer) -> None:
         report.hold(rule, MESSAGE in said, f"the exception is {said!r}")
 
 
-def _check_stream(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
-    sound = ScriptedStream([_tarry, *_batches(kind)], device=False)
+def _check_stream(report: Report, consumer: Consumer, kind: type[Column], is_device: bool) -> bool:
+    """By one of the two methods alone."""
+    shown: Any = {"device": is_device, "host": not is_device}
+    sound = ScriptedStream([_tarry, *_batches(kind)], **shown)
     if not consumer.take(sound):
         consumer.drop()
         return False
-    _check_values(report, consumer)
-    _check_end(report, consumer, sound)
-    failing = ScriptedStream([*_batches(kind), step.error(EIO, MESSAGE)], device=False)
+    found = consumer.values()
+    if not sound.n_exports:
+        consumer.drop()
+        return False
+    _check_values(report, consumer, found)
+    _judge_stream(report, consumer, sound)
+    failing = ScriptedStream([*_batches(kind), step.error(EIO, MESSAGE)], **shown)
     consumer.take(failing)
     _check_error(report, "consumer.stream_error", consumer)
-    _check_end(report, consumer, failing)
+    _judge_stream(report, consumer, failing)
+    if is_device:
+        _check_foreign_stream(report, consumer, kind)
     return True
 
 
-def _check_end(report: Report, consumer: Consumer, stream: ScriptedStream) -> None:
+def _check_foreign_stream(report: Report, consumer: Consumer, kind: type[Column]) -> None:
+    """Batches of a device type that the consumer has never seen."""
+    batches = [step.batch(partial(_fresh, kind, chunk), device_type=EXT_DEV) for chunk in CHUNKS]
+    foreign = ScriptedStream(batches, device_type=EXT_DEV, host=False)
+    is_read = consumer.take(foreign) and consumer.read is not None and consumer.values() == VALUES
+    report.hold("consumer.device", not is_read, "the values of device memory were read")
+    _judge_stream(report, consumer, foreign)
+
+
+def _judge_stream(report: Report, consumer: Consumer, stream: ScriptedStream) -> None:
     consumer.drop()
     n = stream.n_after_end
     report.hold("consumer.stream_end", n == 0, f"{n} calls after it")
@@ -267,7 +287,7 @@ def _check_push(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
         consumer.drop()
         return False
     if taken:
-        _check_values(report, consumer)
+        _check_values(report, consumer, consumer.values())
     _check_pushed(report, consumer, sound)
     if not taken or "consumer.async_handler" in report.findings:
         return taken
@@ -294,10 +314,13 @@ def check_tensors_taken(report: Report, function: Any, read: Any) -> bool:
     if not consumer.take(tensor):
         consumer.drop()
         return False
+    early, found = tensor.deleted > 0, consumer.values()
+    if not tensor.capsules:
+        consumer.drop()
+        return False
     name = get_name(tensor.capsule) or b""
     report.hold("consumer.renamed", name.startswith(b"used_"), f"its name is {name!r}")
     if read is not None:
-        early, found = tensor.deleted > 0, consumer.values()
         rule = "consumer.lifetime" if early else "consumer.values"
         report.hold(rule, found == NUMBERS, f"{found}, not {NUMBERS}")
     _check_deleted(report, consumer, tensor, "consumer.deleter")

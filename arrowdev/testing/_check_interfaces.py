@@ -11,13 +11,12 @@ from operator import index
 from arrowdev.testing import _dlpack
 from arrowdev.testing._check_arrays import dirty_the_heap
 from arrowdev.testing._check_tensors import export, is_buffer_readonly
+from arrowdev.testing._report import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from arrowdev.testing._report import Report
 
 HOST = "__array_interface__"
 CUDA = "__cuda_array_interface__"
@@ -27,6 +26,9 @@ VERSIONS = {HOST: (3,), CUDA: (0, 1, 2, 3), SYCL: (1,)}
 # "t" counts bits, "U" characters of 4 bytes, "O" needs no number; a unit is that of times.
 _TYPESTR = re.compile(r"[<>|]([tbiufcmMOSUV])(\d*)(\[\w+\])?")
 _MASKS = ("b", "t")
+
+# The number of bytes is one of intp.
+MAX_SIZE = (1 << 63) - 1
 
 # Of a longer array the contents are not compared.
 MAX_BYTES = 1 << 24
@@ -82,6 +84,23 @@ def _descr_bits(descr: Any) -> int | None:
     return total
 
 
+def _is_same_type(one: str, other: str) -> bool:
+    """Of two that are well-formed; bytes have no order."""
+    kind = _kind(one)
+    has_order = kind is not None and kind[0] not in "SV" and kind[1] > 8
+    return one[1:] == other[1:] and (one[0] == other[0] or not has_order)
+
+
+def _check_descr(report: Report, found: dict[str, Any], bits: int) -> None:
+    """`bits` is what typestr says. A lone field without a name is the element itself."""
+    descr, typestr = found["descr"], found["typestr"]
+    is_right = _descr_bits(descr) == bits
+    if is_right and len(descr) == 1 and descr[0][0] == "" and isinstance(descr[0][1], str):
+        is_right = len(descr[0]) == 3 or _is_same_type(descr[0][1], typestr)
+    what = f"descr is {descr!r}, typestr {typestr!r}"
+    report.hold("interface.descr", is_right, what)
+
+
 def _check_data(report: Report, name: str, found: dict[str, Any], n: int) -> None:
     """`n` elements."""
     data = found.get("data")
@@ -91,7 +110,8 @@ def _check_data(report: Report, name: str, found: dict[str, Any], n: int) -> Non
         return
     address, flag = data if isinstance(data, tuple) and len(data) == 2 else (None, None)
     numbers = _integers((address,))
-    is_right = numbers is not None and numbers[0] >= 0 and flag in (0, 1)
+    is_flag = isinstance(flag, int) and flag in (0, 1)
+    is_right = numbers is not None and numbers[0] >= 0 and is_flag
     if not report.hold("interface.data", is_right, f"data is {data!r} ({name})"):
         return
     assert numbers is not None
@@ -117,6 +137,9 @@ def _check_mask(report: Report, name: str, found: dict[str, Any]) -> None:
     if not report.hold("interface.mask", is_shown(mask, name), f"the mask has no {name}"):
         return
     own = getattr(mask, name)
+    if isinstance(own, dict) and own.get("mask") is not None:
+        report.hold("interface.mask", False, "the mask has a mask")
+        return
     if not check_dict(report, name, own):
         report.hold("interface.mask", False, "the mask's own interface breaks rules")
         return
@@ -144,7 +167,7 @@ def check_dict(report: Report, name: str, found: Any) -> bool:
     if not report.hold("interface.dict", isinstance(found, dict), f"{name} is {found!r}"):
         return False
     version = found.get("version")
-    is_known = not isinstance(version, bool) and version in VERSIONS[name]
+    is_known = (_integers((version,)) or (None,))[0] in VERSIONS[name]
     report.hold("interface.version", is_known, f"version is {version!r} ({name})")
     shape = _integers(found.get("shape"))
     is_shape = shape is not None and all(n >= 0 for n in shape)
@@ -154,10 +177,12 @@ def check_dict(report: Report, name: str, found: Any) -> bool:
     if not is_shape or kind is None:
         return False
     assert shape is not None
+    n_bytes = -(-prod(shape) * kind[1] // 8)
+    what = f"the shape is {shape}, typestr {found['typestr']!r}: {n_bytes} bytes"
+    if not report.hold("interface.shape", n_bytes <= MAX_SIZE, what):
+        return False
     if found.get("descr") is not None:
-        bits = _descr_bits(found["descr"])
-        what = f"descr is {found['descr']!r}, typestr {found['typestr']!r}"
-        report.hold("interface.descr", bits == kind[1], what)
+        _check_descr(report, found, kind[1])
     _check_data(report, name, found, prod(shape))
     _check_strides(report, found)
     _check_offset(report, name, found)
@@ -175,11 +200,24 @@ def check_dict(report: Report, name: str, found: Any) -> bool:
 # --- what stays ---------------------------------------------------------------------------------
 
 
+_LASTING = ("version", "shape", "typestr", "descr", "data", "strides", "offset")
+
+
 def _said(name: str, found: dict[str, Any]) -> dict[str, Any]:
     """What is to be the same each time: not the stream, and of a mask what it says itself."""
-    said = {key: value for key, value in found.items() if key not in ("stream", "mask", "syclobj")}
-    mask = found.get("mask")
-    return said if mask is None else said | {"mask": _said(name, getattr(mask, name))}
+    said = {key: found[key] for key in _LASTING if key in found}
+    if not isinstance(said.get("data"), tuple):
+        said.pop("data", None)  # a buffer, which may be another object over the same memory
+    mask = getattr(found.get("mask"), name, None)
+    return said | {"mask": {key: mask.get(key) for key in _LASTING}} if mask else said
+
+
+def _is_same(before: object, after: object) -> bool:
+    """What cannot be compared, such as two arrays, is not."""
+    try:
+        return bool(before == after)
+    except Exception:
+        return False
 
 
 def _contents(found: dict[str, Any]) -> bytes | None:
@@ -213,7 +251,7 @@ def _check_again(report: Report, name: str, obj: object) -> None:
     after = getattr(obj, name)
     if report.hold("interface.again", isinstance(after, dict), f"then {after!r}"):
         said = _said(name, after)
-        changed = [key for key, value in before.items() if said.get(key) != value]
+        changed = [key for key, value in before.items() if not _is_same(value, said.get(key))]
         report.hold("interface.again", not changed, f"{', '.join(changed)}: another value")
 
 
@@ -230,12 +268,11 @@ def check_interface(report: Report, name: str, make: Callable[[], object]) -> No
     """One of the three attributes; what is malformed is not used any further."""
     obj = make()
     found = getattr(obj, name)
-    broken = set(report.findings)
-    if not check_dict(report, name, found):
-        return
-    if isinstance(found.get("data"), tuple) and _is_readonly(obj):
-        flag = found["data"][1]
-        report.hold("interface.read_only", flag, f"the flag is {flag!r}, the memory read-only")
-    if set(report.findings) == broken:
+    own = Report(report.subject)  # what the object's other dicts break is not this one's fault
+    if check_dict(own, name, found) and not own.findings:
+        if isinstance(found.get("data"), tuple) and _is_readonly(obj):
+            flag = found["data"][1]
+            own.hold("interface.read_only", flag, f"the flag is {flag!r}, the memory read-only")
         del found
-        _check_again(report, name, obj)
+        _check_again(own, name, obj)
+    report.add(own)

@@ -112,7 +112,7 @@ def _read_all(
     while len(arrays) < MAX_ARRAYS:
         array = _get_next(report, stream, len(arrays))
         if array is None and "stream.next" in report.held:
-            _check_end(report, stream)
+            _check_after_end(report, stream)
         if array is None or not _matches(report, schema, array, len(arrays)):
             return
         own = _get_schema(report, stream)
@@ -124,7 +124,7 @@ def _read_all(
         arrays.append(found)
 
 
-def _check_end(report: Report, stream: Any) -> None:
+def _check_after_end(report: Report, stream: Any) -> None:
     """Once more: an error would do, too."""
     array = _empty(stream)
     node = getattr(array, "array", array)

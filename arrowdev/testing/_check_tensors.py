@@ -174,8 +174,12 @@ def pair_of(value: Any) -> tuple[int, int] | None:
         return None
 
 
+def advertised_by(report: Report, obj: Any) -> tuple[int, int] | None:
+    return pair_of(report.attempt("dlpack.device", lambda: obj.__dlpack_device__()))
+
+
 def check_device(report: Report, obj: Any, tensor: Any) -> None:
-    advertised = pair_of(obj.__dlpack_device__())
+    advertised = advertised_by(report, obj)
     found = (tensor.device.type, tensor.device.id)
     report.hold("dlpack.device", advertised == found, f"{advertised}, but the tensor has {found}")
 
@@ -286,9 +290,10 @@ def check_readonly(report: Report, make: Callable[[], Any], keywords: dict[str, 
 
 def check_devices(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
     obj = make()
-    device = pair_of(obj.__dlpack_device__())
+    device = advertised_by(report, obj)
     try:
-        try_keywords(report, "dlpack.dl_device", obj, dl_device=device, **keywords)
+        if device is not None:
+            try_keywords(report, "dlpack.dl_device", obj, dl_device=device, **keywords)
     except BufferError as error:
         report.hold("dlpack.dl_device", False, f"BufferError: {error}")
     try_keywords(report, "dlpack.stream", obj, stream=None, **keywords)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from contextlib import contextmanager
 
 from arrowdev.testing._check_arrays import check_export, check_schema_method
 from arrowdev.testing._check_async import METHOD as ASYNC
-from arrowdev.testing._check_async import check_async, check_async_failing
+from arrowdev.testing._check_async import NOTHING, check_async, check_async_failing
 from arrowdev.testing._check_consumers import check_taken, check_tensors_taken
 from arrowdev.testing._check_interfaces import CUDA, HOST, SYCL, check_interface, is_shown
 from arrowdev.testing._check_streams import check_failing, check_stream
@@ -43,20 +44,26 @@ def _offers(obj: object, name: str) -> bool:
     return callable(getattr(obj, name, None))
 
 
+def _name(obj: object) -> str:
+    """Of its class; of a class or function, its own."""
+    named: Any = obj if isinstance(obj, type) or inspect.isroutine(obj) else type(obj)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
 def producer_report(
     factory: Callable[[], Any], *, failing: Callable[[], Any] | None = None
 ) -> Report:
     """What ``check_producer`` finds, without an exception."""
     obj = factory()
-    report = Report(f"{type(obj).__module__}.{type(obj).__qualname__}")
+    report = Report(_name(obj))
     spoken = [name for name in (*ARRAYS, *STREAMS, ASYNC, "__dlpack__") if _offers(obj, name)]
     spoken += [name for name in INTERFACES if is_shown(obj, name)]
+    if _offers(obj, "__arrow_c_schema__"):
+        spoken.insert(0, "__arrow_c_schema__")
     if not spoken and callable(obj):
         spoken = [ASYNC]  # a function that takes a handler
     if not spoken:
-        raise TypeError(f"{report.subject} offers neither Arrow capsules nor DLPack nor a dict")
-    if _offers(obj, "__arrow_c_schema__"):
-        spoken.insert(0, "__arrow_c_schema__")
+        raise TypeError(f"{report.subject} {NOTHING}")
     del obj
     with _quick_collection():
         for method in spoken:
@@ -66,6 +73,8 @@ def producer_report(
                 check_failing(report, method, failing)
         if failing is not None and ASYNC in spoken:
             check_async_failing(report, failing)
+    if not report.held and not report.findings:
+        raise TypeError(f"{report.subject} refuses all that it offers: {', '.join(spoken)}")
     return report
 
 
@@ -95,11 +104,12 @@ def check_producer(
 
     Every protocol that the object offers is used, in every way that the rules are about:
     consumed and not, released early and late, with each keyword. Memory of the host is read;
-    memory of a device by ``validate(level="full")`` alone.
+    memory of a device by ``validate(level="full")`` alone. An object may also be a schema alone.
 
     An async stream is an object with ``__arrowdev_async_device_stream__``, or a function that
     takes the capsule of a handler; either may return a coroutine. Where it does nothing, each
-    wait ends after 20 seconds.
+    wait ends after 20 seconds. A function that raises at once, or returns without having renamed
+    the capsule and calls nothing of the handler for a second, is taken for none: a TypeError.
 
     Parameters
     ----------
@@ -122,7 +132,8 @@ def check_producer(
     ConformanceError
         An AssertionError that names each broken rule and its paragraph.
     TypeError
-        The object offers none of the protocols.
+        The object offers none of the protocols, or refuses each; or it is a function that was to
+        be called first.
     """
     report = producer_report(factory, failing=failing)
     report.require(ignore, recommended)
@@ -138,7 +149,10 @@ def consumer_report(
         taken = check_taken(report, consume, read)
         taken |= check_tensors_taken(report, consume, read)
     if not taken:
-        raise TypeError(f"{report.subject} takes neither Arrow arrays, nor streams, nor DLPack")
+        raise TypeError(
+            f"{report.subject} takes neither Arrow arrays, nor streams, nor async streams, "
+            "nor DLPack"
+        )
     return report
 
 
@@ -153,13 +167,14 @@ def check_consumer(
 
     It is called with scripted producers of int64: arrays, streams, tensors; sound ones and
     malformed ones. What a producer does not offer must not be needed: an exception for all of one
-    kind means that the function does not take this kind.
+    kind, or no call of its method, means that the function does not take this kind.
 
     Parameters
     ----------
     consume : callable
         Takes an object with Arrow or DLPack methods, or a ScriptedAsyncProducer; what it returns
-        is dropped. It may be a coroutine function, as `read` may.
+        is dropped. It may be a coroutine function, as `read` may: it gets an event loop of its
+        own, on another thread where the caller is in one, which stands still meanwhile.
     read : callable, optional
         Makes a list, with None for nulls, of what ``consume`` returned. Without it nobody can
         tell whether the values are right.

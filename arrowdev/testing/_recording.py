@@ -189,8 +189,8 @@ class Recorder:
 # By number, which the struct's cell carries: those that may be called, and those that somebody
 # still remembers.
 _numbers = itertools.count(1)
-_open: dict[int, Given] = {}
-_known: WeakValueDictionary[int, Given] = WeakValueDictionary()
+_open: dict[int, CallbackStruct] = {}
+_known: WeakValueDictionary[int, CallbackStruct] = WeakValueDictionary()
 _is_over: list[bool] = []
 # What destructors call has a guard in C in front of it.
 _guards = _core._testing_guards()
@@ -221,7 +221,7 @@ def _new_cell(number: int) -> _Cell:
 
 @functools.cache
 def _callback(struct_type: type[Structure], member: str) -> int:
-    """The C function that finds the struct's Given and calls its method of this name.
+    """The C function that finds the CallbackStruct and calls its method of this name.
 
     One for each member of each struct, for as long as the process lives: a foreign library may
     call, rightly or wrongly, when everything else here is gone.
@@ -258,7 +258,7 @@ def _callback(struct_type: type[Structure], member: str) -> int:
     return address_of(callback)
 
 
-class Given:
+class CallbackStruct:
     """A struct of ours in others' hands: its callbacks are the methods of the same names."""
 
     def __init__(self, recorder: Recorder, struct_type: type[Structure], about: str) -> None:
@@ -293,7 +293,7 @@ class Given:
         _open.pop(self.number, None)
 
 
-class Output(Given):
+class Output(CallbackStruct):
     """A schema or an array that is given out, with its releases counted."""
 
     def __init__(self, recorder: Recorder, struct: Structure, about: str) -> None:

@@ -46,6 +46,13 @@ class Report:
             self.findings.setdefault(id, Finding(RULES[id], what))
         return bool(is_held)
 
+    def add(self, other: Report) -> None:
+        """What another report says."""
+        for id in other.held:
+            self.hold(id, True, "")
+        for id, finding in other.findings.items():
+            self.hold(id, False, finding.what)
+
     def attempt(self, id: str, call: Any, *arguments: Any, **keywords: Any) -> Any:
         """What the call returns; None, and a finding, where it raises."""
         try:

@@ -200,12 +200,16 @@ PRODUCER_RULES = _rules(
      DLPACK + "DLDataType"),
     ("dlpack.lifetime", "the data stay until the deleter is called",
      DLPACK + "DLManagedTensor.deleter"),
+    ("dlpack.exchange", "the exchange API has version 1 and all functions that are mandatory",
+     DLPACK + "DLPackExchangeAPI"),
     # --- the three dicts: __array_interface__, __cuda_..., __sycl_usm_...
     ("interface.dict", "the attribute is a dict", INTERFACE + "Python side"),
     ("interface.version", "version is 3, of CUDA's up to 3, of SYCL's 1", INTERFACE + "version"),
-    ("interface.shape", "shape is a tuple of ints that are not negative", INTERFACE + "shape"),
+    ("interface.shape", "shape is a tuple of ints that are not negative, of less than 2**63 bytes",
+     INTERFACE + "shape"),
     ("interface.typestr", "typestr is byte order, kind and size", INTERFACE + "typestr"),
-    ("interface.descr", "descr is a list of fields, in all as long as typestr says",
+    ("interface.descr", "descr is a list of fields as long as typestr in all, and a lone one "
+     "without a name is typestr",
      INTERFACE + "descr"),
     ("interface.data", "data is an address, not 0 where there are elements, and a flag",
      INTERFACE + "data"),
@@ -213,7 +217,7 @@ PRODUCER_RULES = _rules(
      INTERFACE + "strides"),
     ("interface.offset", "offset is an int; NumPy's is for data without an address",
      INTERFACE + "offset"),
-    ("interface.mask", "mask has the same interface, is of flags, and can be broadcast",
+    ("interface.mask", "mask has the same interface, but no mask, is of flags, can be broadcast",
      INTERFACE + "mask"),
     ("interface.read_only", "read-only memory is flagged", INTERFACE + "data"),
     ("interface.again", "what is read again is the same", INTERFACE + "data", "should"),
@@ -221,8 +225,6 @@ PRODUCER_RULES = _rules(
     ("cuda.stream", "stream is None or an int above 0", CUDA + "stream"),
     ("cuda.zero_size", "without elements the address is 0", CUDA + "data"),
     ("sycl.syclobj", "syclobj is there", SYCL + "syclobj"),
-    ("dlpack.exchange", "the exchange API has version 1 and all functions that are mandatory",
-     DLPACK + "DLPackExchangeAPI"),
 )  # fmt: skip
 
 CONSUMER_RULES = _rules(

@@ -74,6 +74,7 @@ class Event:
         call("event_record", self.handle, queue.handle)
 
     def is_ready(self) -> bool:
+        """Whether the work is done; of an armed event, whether it was fired."""
         return bool(call("event_query", self.handle))
 
     def synchronize(self, timeout: float | None = None) -> None:
@@ -450,6 +451,7 @@ class SoftwareDevice:
         call("set_memory_limit", device_id, size("nbytes", nbytes))
 
     def memory_left(self, device_id: int = 0) -> int:
+        """How many bytes can still be allocated on this device."""
         return call("memory_left", device_id)
 
     def kind_of(self, address: int) -> str | None:

@@ -58,19 +58,20 @@ def _pointers(addresses: list[int | None]) -> int:
     return ctypes.addressof(array)
 
 
-class Part:
-    """A struct whose release callback counts. `parts` are released with it."""
+class CountedStruct:
+    """A struct whose release callback counts. Its children are released with it."""
 
-    def __init__(self, struct: Any, giver: str, parts: tuple[Part, ...] = ()) -> None:
+    def __init__(self, struct: Any, giver: str, children: tuple[CountedStruct, ...] = ()) -> None:
         self.struct = struct
         self.giver = giver
-        self.parts = parts
+        self.children = children
+        self.is_given = False
         self.record = _Record()
         struct.private_data = ctypes.addressof(self.record)
         struct.release = _GIVERS[giver][0]
         if hasattr(struct, "n_children"):
-            struct.n_children = len(parts)
-            struct.children = _pointers([ctypes.addressof(p.struct) for p in parts])
+            struct.n_children = len(children)
+            struct.children = _pointers([ctypes.addressof(child.struct) for child in children])
         _kept.append(self)
 
     @property
@@ -79,16 +80,17 @@ class Part:
 
     def give(self, name: str, struct: Any = None) -> CapsuleType:
         """A capsule over the struct, or over one that it stands in."""
+        self.is_given = True
         return _capsule(self.struct if struct is None else struct, name, self.giver)
 
 
-def _schema(format: str, name: str, *children: Part) -> Part:
+def _schema(format: str, name: str, *children: CountedStruct) -> CountedStruct:
     text = (format.encode(), name.encode())
     _kept.append(text)
     struct = ArrowSchema(flags=NULLABLE if format != "+s" else 0)
     struct.format = ctypes.cast(c_char_p(text[0]), c_void_p)
     struct.name = ctypes.cast(c_char_p(text[1]), c_void_p)
-    return Part(struct, "schema", children)
+    return CountedStruct(struct, "schema", children)
 
 
 class Column:
@@ -105,7 +107,7 @@ class Column:
         struct.null_count = -1 if has_nulls else 0
         bitmap = ctypes.addressof(self.bits) if has_nulls else None
         struct.buffers = _pointers([bitmap, ctypes.addressof(self.data)])
-        self.array = Part(struct, "array")
+        self.array = CountedStruct(struct, "array")
         self.array.record.data = ctypes.addressof(self.data)
         self.array.record.nbytes = ctypes.sizeof(self.data)
         self.schema = _schema(format, "a")
@@ -118,7 +120,7 @@ class Batch(Column):
     def __init__(self, values: list[int | None], format: str = "l") -> None:
         super().__init__(values, format)
         struct = ArrowArray(length=len(values), n_buffers=1, buffers=_pointers([None]))
-        self.array = Part(struct, "array", (self.array,))
+        self.array = CountedStruct(struct, "array", (self.array,))
         self.schema = _schema("+s", "", self.schema)
 
 

@@ -19,7 +19,7 @@ from arrowdev.testing._abi import (
     take,
 )
 from arrowdev.testing._arrays import host_array, refuse_unknown
-from arrowdev.testing._recording import TIMEOUT, Given, Output, Recorder
+from arrowdev.testing._recording import TIMEOUT, CallbackStruct, Output, Recorder
 from arrowdev.testing._rules import Broken
 from arrowdev.testing.step import Step, batch, get_schema, read_to_end, release
 
@@ -50,7 +50,7 @@ def as_batches(steps: Iterable[Any]) -> list[Step | Callable[[Any], object]]:
     return found
 
 
-def made(values: Any) -> Array:
+def array_of_batch(values: Any) -> Array:
     """A batch's array, made now where it is to be made anew each time."""
     return host_array(values()) if callable(values) else values
 
@@ -65,12 +65,17 @@ class Announced:
         device_type: int | None,
     ) -> None:
         batches = [one for one in steps if isinstance(one, Step) and one.name == "batch"]
-        self.arrays = [made(one.options["values"]) for one in batches]
-        if type is None and not self.arrays:
+        values = [one.options["values"] for one in batches]
+        if type is None and not values:
             raise ValueError("a script without a batch has no schema; pass type=")
+        if values and (type is None or device_type is None):
+            values[0] = array_of_batch(values[0])
+        # What is made anew each time is not made for this.
+        self.arrays: list[Array] = [one for one in values if not callable(one)]
         self.schema: Schema = self.arrays[0].schema if type is None else arrowdev.schema(type)
-        first = self.arrays[0].device_type if self.arrays else _CPU
-        self.device_type = int(first if device_type is None else device_type)
+        if device_type is None:
+            device_type = self.arrays[0].device_type if values else _CPU
+        self.device_type = int(device_type)
 
 
 def schema_output(recorder: Recorder, schema: Schema) -> Output:
@@ -124,7 +129,7 @@ def import_schema(struct: ArrowSchema) -> Schema:
 # --- the producer --------------------------------------------------------------------------------
 
 
-class _Export(Given):
+class _Export(CallbackStruct):
     """One struct of a ScriptedStream: a run of its script."""
 
     recorder: ScriptedStream
@@ -212,7 +217,7 @@ class _Export(Given):
         about = f"batch {self.n_batches}"
         output = array_output(
             self.recorder,
-            made(options["values"]),
+            array_of_batch(options["values"]),
             f"{about} of {self.about}",
             host=self.host,
             type=options["device_type"],
@@ -258,7 +263,8 @@ class ScriptedStream(Recorder):
     schema_error
         ``step.error``: what ``get_schema`` fails with.
     device, host
-        Which methods to show.
+        Which methods to show. That of the host is not there where a batch is on a device; what a
+        function is to make later is not asked for that.
     """
 
     def __init__(

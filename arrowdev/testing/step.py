@@ -18,6 +18,28 @@ if TYPE_CHECKING:
 
     _Metadata = Mapping[bytes | str, bytes | str]
 
+__all__ = [
+    "Step",
+    "at",
+    "batch",
+    "cancel",
+    "discard",
+    "end",
+    "error",
+    "extract",
+    "free_producer",
+    "get_next",
+    "get_schema",
+    "on_thread",
+    "read_to_end",
+    "refuse",
+    "release",
+    "request",
+    "schema",
+    "wait_for_cancel",
+    "wait_for_request",
+]
+
 
 class Step(NamedTuple):
     """One step: made by the functions of this module."""
@@ -55,7 +77,9 @@ def batch(
 
     values
         Anything that ``arrowdev.array`` takes, a list of plain values, or a dict of such columns;
-        or a function that makes one of these anew for each time that the batch is given out.
+        or a function that makes one of these anew for each time that the batch is given out. That
+        of the first batch is called once more when the script is made, unless this is told both
+        type= and device_type=.
     metadata
         Async: of the task.
     device_type

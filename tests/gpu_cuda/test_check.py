@@ -22,6 +22,6 @@ def test_masked_array_of_ours():
 
 
 def test_numba():
-    numba = pytest.importorskip("numba.cuda")
-    report = check_producer(lambda: numba.to_device(np.arange(6).reshape(2, 3)))
+    cuda = pytest.importorskip("numba.cuda")
+    report = check_producer(lambda: cuda.to_device(np.arange(6).reshape(2, 3)))
     assert report.held >= RULES
