@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 def exchange_error(
     message: str, *, reason: str, hint: str, device: Device | None = None
 ) -> ExchangeError:
+    """An ExchangeError to raise: `message` says what was found and expected, `hint` what to do."""
     error = ExchangeError(f"{message}; {hint}")
     error.reason = reason
     error.hint = hint

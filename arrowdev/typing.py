@@ -32,22 +32,32 @@ __all__ = [
 
 
 class SupportsArrowSchema(Protocol):
+    """A type, as a capsule with an ``ArrowSchema``: what ``arrowdev.schema`` takes."""
+
     def __arrow_c_schema__(self) -> Any: ...
 
 
 class SupportsArrowArray(Protocol):
+    """An array or a batch in host memory, as capsules with its schema and itself."""
+
     def __arrow_c_array__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class SupportsArrowStream(Protocol):
+    """Arrays or batches in host memory, one after another."""
+
     def __arrow_c_stream__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class SupportsArrowDeviceArray(Protocol):
+    """An array or a batch on any device, with the event that it is ready by."""
+
     def __arrow_c_device_array__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class SupportsArrowDeviceStream(Protocol):
+    """Arrays or batches on devices of one type, one after another."""
+
     def __arrow_c_device_stream__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
@@ -58,27 +68,37 @@ class SupportsAsyncDeviceStream(Protocol):
 
 
 class SupportsDLPack(Protocol):
+    """A tensor on any device."""
+
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __dlpack_device__(self) -> Any: ...
 
 
 class SupportsCudaArrayInterface(Protocol):
+    """A tensor on a CUDA or ROCm device, as a dict."""
+
     @property
     def __cuda_array_interface__(self) -> Any: ...
 
 
 class SupportsSyclUsmArrayInterface(Protocol):
+    """A tensor in SYCL's unified shared memory, as a dict."""
+
     @property
     def __sycl_usm_array_interface__(self) -> Any: ...
 
 
 class SupportsArrayInterface(Protocol):
+    """A tensor in host memory, as a dict: NumPy's protocol."""
+
     @property
     def __array_interface__(self) -> Any: ...
 
 
 class SupportsCudaStream(Protocol):
+    """A CUDA stream, as the protocol's version and its handle: for every ``stream=``."""
+
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 

@@ -4,6 +4,7 @@ Any field can be wrong, so that every documented error can be provoked.
 """
 
 import ctypes
+import math
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -81,6 +82,10 @@ def int64s(values):
     return None if values is None else (c_int64 * max(len(values), 1))(*values)
 
 
+def compact_strides(shape):
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
 class Managed:
     """A managed tensor over memory of its own that counts its deletions."""
 
@@ -103,13 +108,8 @@ class Managed:
     ):
         self.memory = (ctypes.c_float * max(len(values), 1))(*values)
         shape = (len(values),) if shape is None else shape
-        if strides == "compact":
-            strides, step = [], 1
-            for extent in reversed(shape):
-                strides.insert(0, step)
-                step *= extent
         self.shape = int64s(shape) if has_shape else None
-        self.strides = int64s(strides)
+        self.strides = int64s(compact_strides(shape) if strides == "compact" else strides)
         self.deleted = 0
         self.deleter = DELETER(self._delete)
         self.is_versioned = versioned

@@ -157,6 +157,11 @@ def test_async_streams():
     assert int(most) <= 1024
 
 
+def test_one_table_at_a_time():
+    done = run("--devices", "--kernels")
+    assert done.returncode == 2 and "not allowed with argument --devices" in done.stderr
+
+
 def test_missing_peers_are_named_with_their_install(tmp_path):
     for name in ("pyarrow", "nanoarrow", "torch", "tvm_ffi"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('', name={name!r})\n")

@@ -9,19 +9,13 @@ import weakref
 import numpy as np
 import pytest
 from arrow_samples import SAMPLES
+from interface_dicts import OnlyInterface
 
 import arrowdev as ad
-from arrowdev import testing
 
 pa = pytest.importorskip("pyarrow")
 
 HERE, THERE = "ext_dev:0", "ext_dev:1"
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(2, timeout=20) as device:
-        yield device
 
 
 def same(found, expected):
@@ -268,20 +262,9 @@ def test_the_host_waits_for_its_copy(device):
     assert pa.array(source.to("cpu")).to_pylist() == [1, 2, 3]
 
 
-class Buffer:
-    """Exports memory, and can be watched."""
-
-    def __init__(self, array):
-        self.array = array
-
-    @property
-    def __array_interface__(self):
-        return self.array.__array_interface__
-
-
 def test_host_memory_is_kept_until_it_was_read(device):
     queue = device.queue()
-    source = Buffer(np.arange(1 << 16))
+    source = OnlyInterface(np.arange(1 << 16))
     watch = weakref.ref(source)
     with queue.held():
         there = ad.tensor(source).to(HERE, stream=queue)

@@ -22,12 +22,6 @@ VALUES = [1, 2, 3, 250]
 
 
 @pytest.fixture
-def software():
-    with testing.software_device() as device:
-        yield device
-
-
-@pytest.fixture
 def queue(software):
     return software.queue()
 

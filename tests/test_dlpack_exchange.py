@@ -1,6 +1,5 @@
 """DLPack's C exchange API: other libraries' tables, and our own."""
 
-import contextlib
 import ctypes
 import gc
 import weakref
@@ -8,6 +7,7 @@ from ctypes import POINTER, c_void_p, py_object
 
 import dlpack_ctypes as dl
 import pytest
+from dlpack_checks import Foreign, fails
 from dlpack_ctypes import Managed, Received
 
 import arrowdev as ad
@@ -17,46 +17,7 @@ np = pytest.importorskip("numpy")
 HANDLE = 0x1000
 
 
-@contextlib.contextmanager
-def fails(reason):
-    """Expect ExchangeError with this reason."""
-    with pytest.raises(ad.ExchangeError) as info:
-        yield info
-    assert info.value.reason == reason
-
-
 # --- a foreign table, made by hand -----------------------------------------------
-
-
-class Foreign:
-    """A class with an exchange API that gives out one managed tensor."""
-
-    def __init__(self, *args, stream=None, result=0, major=1, minor=3, prev=None, **kwargs):
-        self.managed = Managed(*args, **kwargs)
-        self.asked = []
-        self.n_calls = 0
-
-        def from_py(_object, out):
-            self.n_calls += 1
-            if result == 0 and self.managed is not None:
-                out[0] = ctypes.pointer(self.managed.struct)
-            return result
-
-        def current_stream(device_type, device_id, out):
-            self.asked.append((device_type, device_id))
-            out[0] = stream
-            return 0
-
-        self.table = dl.ExchangeAPI()
-        self.table.version = dl.Version(major, minor)
-        self.table.prev_api = None if prev is None else ctypes.addressof(prev.table)
-        self.table.from_py = dl.FROM_PY(from_py)
-        self.table.to_py = dl.TO_PY(lambda managed, out: -1)
-        self.table.current_stream = dl.CURRENT_STREAM(current_stream)
-        self.type = dl.exchange_type(self.table)
-
-    def __call__(self):
-        return self.type()
 
 
 def test_table_is_used():

@@ -14,24 +14,11 @@ import ctypes
 import weakref
 
 import pytest
+from dlpack_checks import Foreign
 from dlpack_ctypes import Producer
-from order_world import EXT_DEV, NEW, SHORT, World, exported_event
-from test_dlpack_exchange import Foreign
+from order_world import EXT_DEV, NEW, SHORT, exported_event
 
 import arrowdev as ad
-from arrowdev import testing
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(devices=2, timeout=20) as device:
-        yield device
-
-
-@pytest.fixture
-def world(device):
-    with contextlib.closing(World(device)) as world:
-        yield world
 
 
 def test_the_twin_is_honest(world):

@@ -1,7 +1,6 @@
 """The export table of docs/internals/synchronization.md and what keeps the memory, as in
 test_order.py."""
 
-import contextlib
 import ctypes
 import sys
 import time
@@ -10,25 +9,11 @@ from ctypes import POINTER
 
 import dlpack_ctypes as dl
 import pytest
+from dlpack_checks import Foreign
 from dlpack_ctypes import Managed, Producer, Received
-from order_world import EXT_DEV, NEW, SHORT, World, exported_event
-from test_dlpack_exchange import Foreign
+from order_world import EXT_DEV, NEW, SHORT, exported_event
 
 import arrowdev as ad
-from arrowdev import testing
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(devices=2, timeout=20) as device:
-        yield device
-
-
-@pytest.fixture
-def world(device):
-    with contextlib.closing(World(device)) as world:
-        yield world
-
 
 # --- export: Arrow ----------------------------------------------------------------------
 

@@ -85,6 +85,16 @@ ORDER = [
 ]
 
 
+def interface(name, data):
+    """The dict of one of the three protocols; no pointer to a device is followed."""
+    base = {"shape": (1,), "typestr": "<i4", "version": 3}
+    if name == "__sycl_usm_array_interface__":
+        return {**base, "version": 1, "data": (NOWHERE, False), "syclobj": "level_zero"}
+    if name == "__cuda_array_interface__":
+        return {**base, "data": (NOWHERE, False), "stream": None}
+    return {**base, "data": (data.ctypes.data, False)}
+
+
 def offering(names, refusing=(), how=ValueError):
     """An object that gives the place of a protocol in ORDER, by that protocol."""
     data = {name: np.array([ORDER.index(name)], "i4") for name in names}
@@ -108,12 +118,7 @@ def offering(names, refusing=(), how=ValueError):
             calls.append(name)
             if name in refusing:
                 raise how(f"no {name} today")
-            base = {"shape": (1,), "typestr": "<i4", "version": 3}
-            if name == "__sycl_usm_array_interface__":
-                return {**base, "version": 1, "data": (NOWHERE, False), "syclobj": "level_zero"}
-            if name == "__cuda_array_interface__":
-                return {**base, "data": (NOWHERE, False), "stream": None}
-            return {**base, "data": (data[name].ctypes.data, False)}
+            return interface(name, data[name])
 
         return property(get)
 

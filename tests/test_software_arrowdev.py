@@ -19,12 +19,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def device():
-    with software_device(timeout=20) as device:
-        yield device
-
-
 class TestArrowdev:
     def test_import_keeps_the_event(self, device):
         queue = device.queue()

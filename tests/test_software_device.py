@@ -28,12 +28,6 @@ pytestmark = pytest.mark.skipif(
 UNWRITTEN = -0x3232323232323233
 
 
-@pytest.fixture
-def device():
-    with software_device(timeout=20) as device:
-        yield device
-
-
 def run_isolated(code):
     """A script in a process of its own that ends by itself."""
     return subprocess.run(
@@ -313,26 +307,21 @@ class TestProcesses:
                 child = os.fork()
                 if child == 0:
                     signal.alarm(20)
-                    for refused in (
-                        queue.synchronize,
-                        queue.record,
-                        lambda: device.empty(4),
-                        lambda: queue.fill(memory, 1),
-                        lambda: device.__enter__(),
-                    ):
+                    allocate, fill = lambda: device.empty(4), lambda: queue.fill(memory, 1)
+                    calls = queue.synchronize, queue.record, allocate, fill, device.__enter__
+                    for refused in calls:
                         try:
                             refused()
                         except (ad.DeviceError, RuntimeError):
-                            pass
-                        else:
-                            os._exit(1)
+                            continue
+                        os._exit(1)
                     for refused in (array.synchronize, lambda: array.to("cpu")):
                         try:
                             refused()
                         except ad.ExchangeError as error:
                             assert "forked" in str(error)
-                        else:
-                            os._exit(2)
+                            continue
+                        os._exit(2)
                     del array, memory, queue
                     os._exit(0)
                 _, status = os.waitpid(child, 0)

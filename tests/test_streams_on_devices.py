@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import arrowdev as ad
-from arrowdev import aio, testing
+from arrowdev import aio
 from arrowdev.testing import (
     ScriptedAsyncHandler,
     ScriptedAsyncProducer,
@@ -134,12 +134,6 @@ def check_pending(found):
 
 
 # --- the software device -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def device():
-    with testing.software_device(timeout=LIMIT) as device:
-        yield device
 
 
 def allocations(device):

@@ -295,13 +295,3 @@ fake_peek(const void *address, void *out, size_t nbytes)
     memcpy(out, ad_engine_inside(address), nbytes);
     return FD_OK;
 }
-
-int
-fake_poke(void *address, const void *bytes, size_t nbytes)
-{
-    if (!ad_engine_may_touch(address, nbytes)) {
-        return FD_INVALID_VALUE;
-    }
-    memcpy(ad_engine_inside(address), bytes, nbytes);
-    return FD_OK;
-}

@@ -84,6 +84,5 @@ FD_EXPORT int fake_context_depth(void);
 /* The bytes as they are now, whatever is pending. 1 for memory that is not
  * there. */
 FD_EXPORT int fake_peek(const void *address, void *out, size_t nbytes);
-FD_EXPORT int fake_poke(void *address, const void *bytes, size_t nbytes);
 
 #endif /* FD_CONTROLS_H */
