@@ -6,12 +6,12 @@ in a process of its own.
 """
 
 import sys
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import numpy as np
-from paths import Case, Goal, Path
+from paths import Case, Goal, HotPath
 
-sys.path.insert(0, str(FilePath(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 SIZES = {"64 KiB": 1 << 16, "1 MiB": 1 << 20, "16 MiB": 1 << 24}
 PIP_NAMES = {"opencl": "pyopencl", "oneapi": "dpctl"}
@@ -183,7 +183,7 @@ def paths(name):
     runtime = RUNTIMES[name]
     for label, nbytes in SIZES.items():
         for way in runtime.ways:
-            yield Path(
+            yield HotPath(
                 f"copy of {label}, {way}, {name}",
                 "copies",
                 Case("arrowdev", "ours()", f"ours = copies.ours[{way!r}]"),

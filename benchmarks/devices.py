@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-from paths import Case, Goal, Path
+from paths import Case, Goal, HotPath
 from run import measure_path, row_of
 
 GROUP = "devices"
@@ -31,7 +31,7 @@ def exchange(name, statement, needed, setup="", goal=None, host=()):
     """A row against the calls that are needed, and against all that are made; `host`
     is the same of host memory."""
     label = " + ".join(SHORT[call] for call in needed) if needed else "nothing"
-    return Path(
+    return HotPath(
         name,
         GROUP,
         Case("arrowdev", statement),
@@ -122,7 +122,7 @@ def in_c():
         ("core: event recorded, stream waits", "both", (RECORD, WAIT)),
     ):
         label = " + ".join(SHORT[call] for call in needed)
-        yield Path(
+        yield HotPath(
             name,
             GROUP,
             Case("arrowdev", f"core({step!r})", loop=f"core({step!r})"),
@@ -140,7 +140,7 @@ def on_threads(label, loop, number=8000):
 
 def scaling():
     """8 threads, with the driver whose lock they share, and with a runtime that has none."""
-    yield Path(
+    yield HotPath(
         "core: record and wait, 8 threads",
         GROUP,
         on_threads("arrowdev, 8 threads", "threads(8)"),
@@ -155,7 +155,7 @@ def scaling():
         overhead=True,
     )
     many = 200_000
-    yield Path(
+    yield HotPath(
         "core alone, no runtime: 8 threads",
         GROUP,
         on_threads("arrowdev, 8 threads", "threads(8, IDLE)", many),
@@ -179,7 +179,7 @@ def on_a_gpu():
         ("cupy", "cupy.arange(1000)", "torch.from_dlpack(x)"),
     ):
         peer = "cupy" if name == "torch" else "torch"
-        yield Path(
+        yield HotPath(
             f"GPU: {name} -> device capsules, event recorded",
             "gpu",
             Case("arrowdev", f"ad.array(x){PAIR}"),

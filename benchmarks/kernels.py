@@ -20,10 +20,10 @@ import re
 import sys
 import time
 from functools import lru_cache
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import numpy as np
-from paths import KERNELS, Case, Goal, Path, validation
+from paths import KERNELS, Case, Goal, HotPath, validation
 from run import measure_path
 
 import arrowdev as ad
@@ -219,7 +219,7 @@ def row(title, n):
     ]
     ours, *peers = cases
     goal = Goal(factor=1) if peers[0].label != "copy" else None
-    return Path(f"{title}, {n:,}", KERNELS, ours, tuple(peers), goal=goal)
+    return HotPath(f"{title}, {n:,}", KERNELS, ours, tuple(peers), goal=goal)
 
 
 def rows_of(n, arguments):
@@ -250,7 +250,7 @@ def print_row(title, n, best):
 
 
 def device_name(kind):
-    sys.path.insert(0, str(FilePath(__file__).resolve().parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     peer = __import__(f"peer_{kind}")
     return peer.name() if kind == "opencl" else peer.NAME
 

@@ -1,4 +1,4 @@
-"""What run.py measures: one Path per row, as statements that timeit would take.
+"""What run.py measures: one HotPath per row, as statements that timeit would take.
 
 A statement is timed as it stands, with the names that `setup` made. Every
 row can be repeated by hand, from this folder:
@@ -77,7 +77,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Path:
+class HotPath:
     """A row: arrowdev's case, and the cases that take turns with it.
 
     `overhead`: the row's figure is what arrowdev takes beyond the first peer,
@@ -121,9 +121,9 @@ def made_and_consumed(name, cases, setup, goal):
     The consumer is ad.array(pair) for all; its time is in every figure.
     """
     ours, *peers = cases
-    yield Path(f"{name}, made and dropped", GOALS, ours, tuple(peers), setup, goal)
+    yield HotPath(f"{name}, made and dropped", GOALS, ours, tuple(peers), setup, goal)
     ours, *peers = (Case(case.label, f"consume({case.statement})", case.setup) for case in cases)
-    yield Path(
+    yield HotPath(
         f"{name}, moved and released", GOALS, ours, tuple(peers), f"{setup}; consume = ad.array"
     )
 
@@ -161,7 +161,7 @@ def capsules_to_tensors():
     libraries = f"{TORCH}; import numpy as np"
     ready = {"prepare": "obj = Ready(array, number)", "number": 5_000}
     for name, ours, theirs, factor in rows:
-        yield Path(
+        yield HotPath(
             f"device capsules -> {name}",
             GOALS,
             Case("arrowdev", ours, **ready),
@@ -169,7 +169,7 @@ def capsules_to_tensors():
             f"{COLUMN}; from paths import Ready; {libraries}",
             Goal(factor=factor),
         )
-        yield Path(
+        yield HotPath(
             f"pyarrow array -> device capsules -> {name}",
             MORE,
             Case("arrowdev", ours),
@@ -199,8 +199,8 @@ def import_of_a_batch():
     setup = f"{AD}; {PA}; from paths import DeviceOnly, columns; obj = DeviceOnly(columns(1000))"
     ours = Case("arrowdev", "ad.record_batch(obj)")
     peer = Case("pyarrow", "pa.record_batch(obj)")
-    yield Path("import of 1,000 columns", GOALS, ours, (peer,), setup, Goal(factor=2.5))
-    yield Path(
+    yield HotPath("import of 1,000 columns", GOALS, ours, (peer,), setup, Goal(factor=2.5))
+    yield HotPath(
         "import of 1,000 columns, beyond the producer",
         GOALS,
         ours,
@@ -213,7 +213,7 @@ def import_of_a_batch():
 
 
 def tensor_to_tvm():
-    yield Path(
+    yield HotPath(
         "Tensor -> tvm-ffi, argument of a call",
         GOALS,
         Case("arrowdev", "nop(tensor)", "tensor = ad.tensor(x)"),
@@ -221,7 +221,7 @@ def tensor_to_tvm():
         f"{NUMPY}; {TVM}",
         Goal(factor=1),
     )
-    yield Path(
+    yield HotPath(
         "Tensor -> tvm_ffi.from_dlpack",
         GOALS,
         Case("arrowdev", "take(tensor)", "tensor = ad.tensor(x)"),
@@ -235,7 +235,7 @@ def per_column():
     for count in (10, 1_000, 100_000):
         setup = f"{AD}; from paths import columns; source = columns({count})"
         number = max(1, 10_000 // count)
-        yield Path(
+        yield HotPath(
             f"import of {count:,} columns, pairs made before",
             SCALE,
             Case(
@@ -248,7 +248,7 @@ def per_column():
             setup=setup,
             per=count,
         )
-        yield Path(
+        yield HotPath(
             f"export of {count:,} columns",
             SCALE,
             Case("arrowdev", f"batch{PAIR}", "batch = ad.array(source)"),
@@ -259,7 +259,9 @@ def per_column():
 
 def single_steps():
     def row(name, ours, *peers, setup=NUMPY):
-        return Path(name, MORE, Case("arrowdev", ours), peers, f"{setup}; tensor = ad.tensor(x)")
+        return HotPath(
+            name, MORE, Case("arrowdev", ours), peers, f"{setup}; tensor = ad.tensor(x)"
+        )
 
     yield row("numpy -> ad.array", "ad.array(x)", Case("pyarrow", "pa.array(x)", PA))
     yield row("numpy -> ad.tensor", "ad.tensor(x)")
@@ -339,7 +341,7 @@ def validation():
         "binary", "list", "list_view", "dictionary, int32", "dense_union", "run_end_encoded",
         "decimal128", "date64", "time32[s]",
     ):  # fmt: skip
-        yield Path(
+        yield HotPath(
             f"every row of 10^6 validated, {name}",
             KERNELS,
             Case("arrowdev", 'array.validate("full")', "array = ad.array(column)"),

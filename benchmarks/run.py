@@ -21,12 +21,12 @@ import sys
 import timeit
 from datetime import datetime, timezone
 from importlib import metadata
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import instructions
-from paths import GOALS, Case, Goal, Path, all_paths
+from paths import GOALS, Case, Goal, HotPath, all_paths
 
-HERE = FilePath(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent
 PIP_NAMES = {"tvm_ffi": "apache-tvm-ffi"}
 DISTRIBUTIONS = (
     "arrowdev", "numpy", "pyarrow", "nanoarrow", "torch", "apache-tvm-ffi", "pyopencl", "dpctl",
@@ -134,7 +134,7 @@ def turns(runners, repeats, path):
     return max(3, repeats // 3) if slow else repeats
 
 
-def measure_path(path: Path, repeats, seconds):
+def measure_path(path: HotPath, repeats, seconds):
     row = row_of(path)
     names = {}
     try:
@@ -178,7 +178,7 @@ def judge(row, goal):
 
 
 def measure_memory():
-    path = Path(MEMORY_ROW, GOALS, Case("arrowdev", "ad.array(pair)"), goal=MEMORY_GOAL)
+    path = HotPath(MEMORY_ROW, GOALS, Case("arrowdev", "ad.array(pair)"), goal=MEMORY_GOAL)
     row = row_of(path) | {"unit": "bytes per column"}
     done = subprocess.run(
         [sys.executable, str(HERE / "memory.py")],
@@ -213,7 +213,7 @@ def measure_elsewhere(module, only, repeats, seconds):
 
 def processor():
     with contextlib.suppress(OSError):
-        found = re.search(r"model name\s*: (.*)", FilePath("/proc/cpuinfo").read_text())
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
         if found:
             return found[1]
     return platform.processor() or platform.machine()
@@ -245,8 +245,8 @@ def measure_all(arguments):
     repeats = arguments.repeats or (3 if arguments.quick else 101)
     seconds = 0.0002 if arguments.quick else 0.0005
     report = {"conditions": conditions(repeats, seconds), "paths": []}
-    others = [name for name in ("devices", "kernels", "streams") if getattr(arguments, name)]
-    elsewhere = others[0] if others else None
+    modules = ("devices", "kernels", "streams")
+    elsewhere = next((name for name in modules if getattr(arguments, name)), None)
     paths = [] if elsewhere else all_paths(arguments.only)
     gc.disable()  # between the statements too; timeit turns it off inside
     for index, path in enumerate(paths, 1):
@@ -346,7 +346,7 @@ def write_markdown(file, report):
 
 def write_table(file, table, markers):
     """Between the markers if the file has them, else the whole file."""
-    path = FilePath(file)
+    path = Path(file)
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     begin, end = markers
     if begin in old and end in old:
@@ -364,15 +364,19 @@ def parse(arguments=None):
     add("--only", default="", metavar="REGEX", help="rows whose name matches")
     add("--quick", action="store_true", help="does it run? the figures mean little")
     add("--repeats", type=int, default=0, help="turns per row (default 101)")
-    add("--devices", action="store_true", help="device memory instead (needs a C compiler)")
-    add("--kernels", action="store_true", help="bits, nulls, strides, validation: 15 minutes")
-    add("--streams", action="store_true", help="streams instead (needs a C compiler)")
+    instead = parser.add_mutually_exclusive_group()
+    for name, text in {
+        "--devices": "device memory instead (needs a C compiler)",
+        "--kernels": "bits, nulls, strides, validation: 15 minutes",
+        "--streams": "streams instead (needs a C compiler)",
+        "--instructions": "no times: callgrind counts the hot paths",
+    }.items():
+        instead.add_argument(name, action="store_true", help=text)
     add("--json", metavar="FILE", help="write everything that was measured")
     add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
     add("--markdown", metavar="FILE", help="write the table, between its markers if it has any")
     add("--strict", action="store_true", help="exit 1 when a goal is missed")
-    group = parser.add_argument_group("instructions, counted by callgrind, instead of times")
-    group.add_argument("--instructions", action="store_true", help="count the hot paths")
+    group = parser.add_argument_group("of the instructions")
     group.add_argument("--with-torch", action="store_true", help="torch's rows too: minutes")
     group.add_argument("--check", action="store_true", help="exit 1 when over budget.json")
     group.add_argument("--update-budget", action="store_true", help="write budget.json")
@@ -386,7 +390,7 @@ def main():
     report = measure_all(arguments)
     print(text_table(report))
     if arguments.json:
-        FilePath(arguments.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if arguments.markdown:
         write_markdown(arguments.markdown, report)
     if arguments.plot:

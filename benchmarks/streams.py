@@ -13,18 +13,18 @@ import re
 import sys
 import tempfile
 from itertools import chain, islice
-from pathlib import Path as FilePath
+from pathlib import Path
 from time import perf_counter
 
 from memory import bytes_in_use
-from paths import AD, PA, Case, Goal, Path, columns
+from paths import AD, PA, Case, Goal, HotPath, columns
 from run import measure_path, row_of
 
 import arrowdev as ad
 from arrowdev import aio
 from arrowdev.testing import _abi
 
-HERE = FilePath(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 import compiler  # noqa: E402
@@ -41,7 +41,7 @@ MANY = 32  # columns
 def build():
     """streams.c as a library. It is small: there is nothing to keep for the next time."""
     with tempfile.TemporaryDirectory() as folder:
-        target = FilePath(folder, "streams.so")
+        target = Path(folder, "streams.so")
         include = [f"-I{HERE.parent / part}" for part in ("csrc", "tests/c")]
         done = compiler.run(
             [*compiler.command(), *compiler.STRICT, "-O2", "-fPIC", "-shared", *include,
@@ -132,7 +132,7 @@ class Pushed:
 def passed_on():
     """A stream that is only passed on, beside its producer."""
     for count, goal in ((1, Goal(at_most=10)), (MANY, None)):
-        yield Path(
+        yield HotPath(
             f"batch of {count} columns through a stream, in C",
             GROUP,
             Case("arrowdev", "get_next, release", loop=f"Drain(exported(stream_of({count})))"),
@@ -146,7 +146,7 @@ def passed_on():
 def iterated():
     """The objects of a stream in Python, beside its producer in C."""
     for count in (1, MANY):
-        yield Path(
+        yield HotPath(
             f"batch of {count} columns in a for loop",
             GROUP,
             Case("arrowdev", "for batch in stream", loop=f"Iterate(stream_of({count}))"),
@@ -186,7 +186,7 @@ def over_and_over(make, *arguments):
 def foreign():
     """Batches of pyarrow's making."""
     for count, goal in ((1, Goal(factor=1.6)), (10, None)):
-        yield Path(
+        yield HotPath(
             f"batch of a pyarrow table, {count} columns, in a for loop",
             GROUP,
             Case("arrowdev", "for b in ad.array_stream(t)",
@@ -206,7 +206,7 @@ def foreign():
 def own():
     """Batches of a Python iterator."""
     setup = f"{SETUP}; {PA}; from itertools import repeat; batch = columns(1)"
-    yield Path(
+    yield HotPath(
         "batch of a Python iterator, 1 column, in a for loop",
         GROUP,
         Case("arrowdev", "for b in ad.array_stream(repeat(batch))",
@@ -217,7 +217,7 @@ def own():
         ),
         setup,
     )  # fmt: skip
-    yield Path(
+    yield HotPath(
         "batch of a Python iterator, 1 column, read in C",
         GROUP,
         Case("arrowdev", "get_next, release",
@@ -229,14 +229,14 @@ def own():
 def pushed():
     """Async streams. A batch in 1,000 ns is a million of them a second."""
     for size, goal in ((64, None), (1024, Goal(at_most=1000))):
-        yield Path(
+        yield HotPath(
             f"batch pushed from thread to thread in C, queue {size}",
             GROUP,
             Case("arrowdev", "get_next, release", loop=f"Pushed({size})", number=N_FEW),
             setup=SETUP,
             goal=goal,
         )
-    yield Path(
+    yield HotPath(
         "batch in async for, in bursts, queue 1024",
         GROUP,
         Case("arrowdev", "async for", loop="Run(a.pushed, 1024)", number=N_FEW),
@@ -250,7 +250,7 @@ def per_further_column(few, many):
     """The difference of two rows' overheads, by column."""
     goal = Goal(at_most=7)
     title = "each further column through a stream, in C"
-    path = Path(title, GROUP, Case("arrowdev", "get_next, release"), goal=goal)
+    path = HotPath(title, GROUP, Case("arrowdev", "get_next, release"), goal=goal)
     overheads = [row["peers"][0]["overhead"] for row in (few, many)]
     value = (overheads[1] - overheads[0]) / (MANY - 1)
     return row_of(path) | {"unit": "ns", "value": value, "met": goal.met(value)}
@@ -295,7 +295,7 @@ def memory(arguments):
     for name, make in streams.items():
         title = f"growth over {count:,} batches, {name}"
         if re.search(arguments.only, title):
-            path = Path(title, GROUP, Case("arrowdev", "next(stream)"), goal=MEMORY_GOAL)
+            path = HotPath(title, GROUP, Case("arrowdev", "next(stream)"), goal=MEMORY_GOAL)
             value = growth(iter(make()), count)
             yield row_of(path) | {"unit": "bytes", "value": value, "met": MEMORY_GOAL.met(value)}
 
