@@ -11,6 +11,7 @@ are installed and must not be imported.
 
 import contextlib
 import gc
+import importlib.util
 import os
 import re
 import sys
@@ -24,6 +25,13 @@ from hidden import HIDDEN
 if "ARROWDEV_SUITE" not in os.environ:
     for runtime in ("CUDA", "HIP"):
         os.environ.setdefault(f"ARROWDEV_{runtime}_LIBRARY", "/nowhere/library.so")
+
+# A busy machine is no failure of an example: pytest's own limit is enough.
+if importlib.util.find_spec("hypothesis"):
+    import hypothesis
+
+    hypothesis.settings.register_profile("arrowdev", deadline=None)
+    hypothesis.settings.load_profile("arrowdev")
 
 ALLOWED_SKIPS = (
     r"needs a GPU\b",

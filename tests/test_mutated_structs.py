@@ -234,7 +234,6 @@ EXAMPLES = int(os.environ.get("ARROWDEV_EXAMPLES", "60"))
 @pytest.mark.parametrize("way", [ac.OnDevice, ac.Host])
 @hypothesis.settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize=bool(os.environ.get("CI") or os.environ.get("ARROWDEV_NO_SKIPS")),
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),

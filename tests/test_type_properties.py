@@ -14,7 +14,7 @@ NUMBERS += ["float16", "float32", "float64"]
 ELEMENTS = [*NUMBERS, "bool", "complex64", "complex128"]
 NAT = np.iinfo("i8").min
 
-few = settings(max_examples=150, deadline=None)
+few = settings(max_examples=150)
 dtypes = st.sampled_from(ELEMENTS)
 numbers = st.sampled_from(NUMBERS)
 extents = st.integers(0, 5)
