@@ -405,6 +405,8 @@ def _union(is_dense):
 
 
 def _run_end(array, _):
+    if not len(array):
+        return []
     ends = to_pylist(array.children[0])
     values = to_pylist(array.children[1])
     first, last = array.offset, array.offset + len(array)

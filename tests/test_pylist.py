@@ -84,4 +84,34 @@ def test_null_rows_may_hold_anything():
         ("utf8_view", [i4(-1, 0, 0, 0, 1, 97, 0, 0), LONG[:0]], [None, "a"]),
         ("utf8", [i4(9, 0, 1), b"a"], [None, "a"]),
     ]:
-        assert built(type, 2, [valid, *buffers]).to_pylist() == rows
+        array = built(type, 2, [valid, *buffers])
+        assert array.to_pylist() == [array[0], array[1]] == rows
+    below_0 = built("utf8", 2, [b"\x00", i4(0, -3, 5), b"abcde"])
+    assert below_0.to_pylist() == [below_0[0], below_0[1]] == [None, None]
+
+
+@pytest.mark.parametrize(("type", "offset"), [("utf8", "i4"), ("large_binary", "i8")])
+def test_data_of_a_slice_end_where_those_of_the_array_do(type, offset):
+    array = built(type, 3, [None, np.array([0, 1, 400, 5], offset), b"abcdefghij"])
+    lists = built(pa.list_(pa.type_for_alias(type)), 3, [None, i4(0, 1, 2, 3)], array)
+    columns = built(pa.struct([("a", pa.type_for_alias(type))]), 3, [None], array)
+    for outer in [array, lists, columns]:
+        assert outer[:1].to_pylist() == [outer[0]]
+        for rows in [lambda outer=outer: outer[1], outer[1:2].to_pylist, outer[:2].to_pylist]:
+            with pytest.raises(ad.InvalidArrowError, match=r"^row \d.*from 1 to 400, expected"):
+                rows()
+    bad = array[1:2]
+    assert bad.buffers[2].nbytes == 5 and array[:1].buffers[2].nbytes == 1
+    for check in [
+        lambda: bad.validate("full"),
+        lambda: ad.array(bad, copy=True),
+        lambda: ad.array(array[:2], copy=True),
+        lambda: ad.concat([bad, bad]),
+    ]:
+        with pytest.raises(ad.InvalidArrowError, match="400"):
+            check()
+
+
+def test_no_rows_of_unsorted_runs():
+    for runs in [built(RUNS, 0, [], i4(5, 3), TWO), built(RUNS, 5, [], i4(1, 3), TWO)[5:]]:
+        assert runs.to_pylist() == []

@@ -23,25 +23,34 @@ read_offset(const void *offsets, bool is_wide, int64_t i)
     return value;
 }
 
-/* Data of a variable-size type end where the last offset says. */
+/* Data of a variable-size type end where the last offset says: that of the
+ * node, for the rows are not checked one by one. A slice's own last offset may
+ * only say less: it is one of those that are to be checked against the size,
+ * and behind a null it may be anything. */
 static ad_status
 data_size(const ad_array *array, const ad_type *type, int64_t end,
           int64_t *out, ad_error *err)
 {
-    const void *offsets = array->node->buffers[1];
+    const struct ArrowArray *node = array->node;
+    const void *offsets = node->buffers[1];
     if (offsets == NULL || end == 0) {
         *out = 0;
-    } else if (!ad_host_accessible(array->device) || array->sync != NULL) {
-        *out = AD_SIZE_UNKNOWN;
-    } else {
-        *out = read_offset(offsets, type->wide_offsets, end);
-        if (*out < 0) {
-            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                           "offset %lld of the offsets buffer is %lld, "
-                           "expected a size of at least 0",
-                           (long long)end, (long long)*out);
-        }
+        return AD_OK;
     }
+    if (!ad_host_accessible(array->device) || array->sync != NULL) {
+        *out = AD_SIZE_UNKNOWN;
+        return AD_OK;
+    }
+    int64_t last = node->offset + node->length;
+    int64_t size = read_offset(offsets, type->wide_offsets, last);
+    if (size < 0) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "offset %lld of the offsets buffer is %lld, expected "
+                       "a size of at least 0",
+                       (long long)last, (long long)size);
+    }
+    int64_t own = read_offset(offsets, type->wide_offsets, end);
+    *out = own >= 0 && own < size ? own : size;
     return AD_OK;
 }
 

@@ -11,7 +11,8 @@
 /* Bytes that buffer `i` of the array's own node must have for rows
  * [0, offset + length) of the view; 0 for an absent buffer. Variable-size
  * data need a look at the offsets (or at a view's size buffer): on host
- * memory that look is taken, elsewhere the answer is AD_SIZE_UNKNOWN.
+ * memory that look is taken, elsewhere the answer is AD_SIZE_UNKNOWN. Never
+ * more than the node as a whole says there is, whatever rows the view has.
  * AD_ERR_ARROW when the offsets make no sense. */
 AD_MUST_CHECK ad_status ad_array_buffer_size(const ad_array *array, int64_t i,
                                              int64_t *out, ad_error *err);

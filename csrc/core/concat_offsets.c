@@ -13,7 +13,8 @@ data_range(const ad_join *j, const ad_array *view, int64_t *first,
            int64_t *last, ad_error *err)
 {
     int width = j->type.wide_offsets ? 8 : 4;
-    const void *offsets = view->node->buffers[1];
+    const struct ArrowArray *node = view->node;
+    const void *offsets = node->buffers[1];
     *first = *last = 0;
     if (view->length == 0) {
         return AD_OK;
@@ -24,6 +25,14 @@ data_range(const ad_join *j, const ad_array *view, int64_t *first,
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "offsets run from %" PRId64 " to %" PRId64, *first,
                        *last);
+    }
+    /* The view may be a slice, and its last offset any of them. */
+    int64_t end = ad_int_at(offsets, width, node->offset + node->length);
+    if (*last > end) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "offsets run to %" PRId64
+                       ", past the last one, %" PRId64,
+                       *last, end);
     }
     return AD_OK;
 }

@@ -61,15 +61,32 @@ typedef struct range {
 } range;
 
 static ad_status
-check_range(int64_t first, int64_t end, ad_error *err)
+fail_range(int64_t first, int64_t end, ad_error *err)
 {
-    if (first >= 0 && first <= end) {
-        return AD_OK;
-    }
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                    "the offsets of the rows run from %" PRId64 " to %" PRId64
                    ", expected at least 0 and no decrease",
                    first, end);
+}
+
+/* The offsets have been waited for. Those of a slice are held against the
+ * node's last one on the host only: on a device that is one more read. */
+static ad_status
+check_range(const ad_array *view, bool is_wide, const range *data,
+            ad_error *err)
+{
+    const struct ArrowArray *node = view->node;
+    if (data->first < 0 || data->first > data->end) {
+        return fail_range(data->first, data->end, err);
+    }
+    if (ad_host_accessible(view->device)) {
+        int64_t last = ad_offset_at(node->buffers[1], is_wide,
+                                    node->offset + node->length);
+        if (data->end > last) {
+            return fail_range(data->end, last, err);
+        }
+    }
+    return AD_OK;
 }
 
 /* The offsets of rows in the middle of a column, counted from their first. */
@@ -85,12 +102,12 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
                                  piece->nbytes, offsets, err));
     data->first = ad_offset_at(offsets, is_wide, 0);
     data->end = ad_offset_at(offsets, is_wide, n - 1);
-    AD_RETURN_IF_ERR(check_range(data->first, data->end, err));
+    AD_RETURN_IF_ERR(check_range(view, is_wide, data, err));
     for (int64_t i = 0; i < n; i++) {
         int64_t at;
         if (__builtin_sub_overflow(ad_offset_at(offsets, is_wide, i),
                                    data->first, &at)) {
-            return check_range(1, 0, err);
+            return fail_range(1, 0, err);
         }
         put_index(offsets, is_wide, i, at);
     }
@@ -123,7 +140,7 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     AD_RETURN_IF_ERR(read_source(view, piece->source, view->length * width,
                                  width, &last, err));
     data->end = ad_offset_at(&last, type->wide_offsets, 0);
-    return check_range(0, data->end, err);
+    return check_range(view, type->wide_offsets, data, err);
 }
 
 /* --- buffers of a node ---------------------------------------------------- */

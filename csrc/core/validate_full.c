@@ -157,6 +157,7 @@ never_null(parent parent, int64_t i)
 static void
 find_sizes(const ad_check *check, int64_t *first, int64_t *second)
 {
+    const struct ArrowArray *node = check->array->node;
     int64_t end = check->array->offset + check->array->length;
     int64_t width = check->type.wide_offsets ? 8 : 4;
     *first = *second = 0;
@@ -164,7 +165,9 @@ find_sizes(const ad_check *check, int64_t *first, int64_t *second)
         case AD_LAYOUT_FIXED:
             *first = end * (check->type.bit_width / 8);
             break;
-        case AD_LAYOUT_OFFSETS:
+        case AD_LAYOUT_OFFSETS: /* the last one says where the data end */
+            *first = (node->offset + node->length + 1) * width;
+            break;
         case AD_LAYOUT_LIST:
             *first = (end + 1) * width;
             break;

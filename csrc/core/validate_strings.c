@@ -112,9 +112,15 @@ ad_check_strings(ad_check *check, ad_error *err)
     const ad_array *array = check->array;
     const void *data = array->node->buffers[2];
     bool is_wide = check->type.wide_offsets;
+    int width = is_wide ? 8 : 4;
     const void *last;
-    AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, array->length, 1,
-                                 is_wide ? 8 : 4, &last, err));
+    /* The node's: a slice's own last offset is one of those to be checked. */
+    AD_RETURN_IF_ERR(ad_reader_get(
+        &check->first, (array->node->offset + array->node->length) * width,
+        width, &last, err));
+    int64_t limit = ad_offset_at(last, is_wide, 0);
+    AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, array->length, 1, width,
+                                 &last, err));
     int64_t end = ad_offset_at(last, is_wide, 0);
     if (end > 0 && data == NULL) {
         return ad_fail_row(err, array->length - 1,
@@ -122,8 +128,8 @@ ad_check_strings(ad_check *check, ad_error *err)
                            "%" PRId64,
                            end);
     }
-    ad_reader reader = ad_reader_of(array, data, end);
-    ad_status status = check_strings(check, end, &reader, err);
+    ad_reader reader = ad_reader_of(array, data, limit);
+    ad_status status = check_strings(check, limit, &reader, err);
     ad_reader_clear(&reader);
     return status;
 }
