@@ -80,6 +80,16 @@ def test_dictionaries(software, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_dictionaries_of_nulls(software, device):
+    """They have no buffers at all."""
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.nulls(2))
+    arrays = [ad.array(words, copy=True).to(device) for _ in range(2)]
+    assert ad.concat(arrays).to("cpu").to_pylist() == [None] * 4
+    joined = ad.array_stream(arrays).read_all().to("cpu")
+    assert joined.to_pylist() == [None] * 4 and not joined.validate(level="full")
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
 def test_indices_that_do_not_fit(software, device):
     indices = pa.array([0, 99], pa.int8())
     arrays = [

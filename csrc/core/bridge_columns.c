@@ -2,8 +2,8 @@
 #include <inttypes.h>
 
 #include "core/bridge.h"
+#include "core/bridge_walk.h"
 #include "core/transfer.h"
-#include "device/backend.h"
 
 static ad_status
 check_matrix(const ad_tensor *matrix, ad_error *err)
@@ -34,7 +34,6 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
                   ad_error *err)
 {
     AD_RETURN_IF_ERR(check_matrix(matrix, err));
-    bool is_host = ad_host_accessible(matrix->device);
     bool lies = matrix->shape[0] <= 1 || matrix->strides[0] == 1 ||
                 ad_tensor_size(matrix) == 0;
     if (lies &&
@@ -52,8 +51,8 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
         ad_error_device(err, matrix->device);
         return AD_ERR_EXCHANGE;
     }
-    return ad_tensor_copy_to(matrix, is_host ? AD_CPU : matrix->device, NULL,
-                             'F', out, err);
+    return ad_tensor_copy_to(matrix, ad_bridge_target(matrix->device, copy),
+                             NULL, 'F', out, err);
 }
 
 ad_status

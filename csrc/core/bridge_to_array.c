@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/bridge.h"
+#include "core/bridge_walk.h"
 #include "core/extension.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
@@ -410,17 +411,16 @@ fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
 static ad_status from_lying(const ad_tensor *tensor, const storage *how,
                             ad_array *out, ad_error *err);
 
-/* On the device where it is. What the host reaches is copied by the host. */
 static ad_status
-copy_first(const ad_tensor *tensor, const storage *how, ad_array *out,
-           ad_error *err)
+copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
+           ad_array *out, ad_error *err)
 {
-    ad_tensor_value copy;
-    bool is_host = ad_host_accessible(tensor->device);
-    AD_RETURN_IF_ERR(ad_tensor_copy_to(
-        tensor, is_host ? AD_CPU : tensor->device, NULL, 'C', &copy, err));
-    ad_status status = from_lying(&copy.tensor, how, out, err);
-    ad_tensor_clear(&copy.tensor);
+    ad_tensor_value copied;
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(tensor,
+                                       ad_bridge_target(tensor->device, copy),
+                                       NULL, 'C', &copied, err));
+    ad_status status = from_lying(&copied.tensor, how, out, err);
+    ad_tensor_clear(&copied.tensor);
     return status;
 }
 
@@ -445,7 +445,7 @@ from_bytes(const ad_tensor *tensor, const storage *how, ad_copy copy,
                             "make it contiguous in the producing library",
                             err);
     }
-    return copy_first(tensor, how, out, err);
+    return copy_first(tensor, how, copy, out, err);
 }
 
 /* Elements of less than a byte, packed: the innermost dimension becomes one
@@ -534,7 +534,7 @@ ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
     storage how;
     find_storage(tensor->dtype, &how);
     if (copy == AD_COPY_ALWAYS) {
-        return copy_first(tensor, &how, out, err);
+        return copy_first(tensor, &how, copy, out, err);
     }
     return ad_dtype_bits(tensor->dtype) % 8 == 0
                ? from_bytes(tensor, &how, copy, out, err)
@@ -555,7 +555,7 @@ ad_array_from_times(const ad_tensor *tensor, const char *format, ad_copy copy,
     }
     set_storage(&how, format, 1, 8, AD_EXTENSION_NONE);
     how.has_nat = true;
-    return copy == AD_COPY_ALWAYS ? copy_first(tensor, &how, out, err)
+    return copy == AD_COPY_ALWAYS ? copy_first(tensor, &how, copy, out, err)
                                   : from_bytes(tensor, &how, copy, out, err);
 }
 

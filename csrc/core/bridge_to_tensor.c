@@ -304,6 +304,35 @@ check_walked(const ad_array *array, const ad_walk *walk, ad_tensor_value *out,
     return ad_tensor_check(&claim, "the array", out, err);
 }
 
+/* copy=True of pinned or managed memory: the host makes the tensor, if it has
+ * to be made, and the copy goes to where the array is. */
+static ad_status
+copy_back(const ad_array *array, const ad_bridge_options *options,
+          ad_tensor_value *out, ad_error *err)
+{
+    bool is_batch = strcmp(array->schema.node->format, "+s") == 0;
+    ad_bridge_options lying = *options;
+    ad_array on_host = *array;
+    ad_tensor_value seen;
+    lying.copy = AD_COPY_IF_NEEDED;
+    on_host.device = AD_CPU;
+    on_host.sync = NULL;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
+    ad_status status = ad_tensor_from_array(&on_host, &lying, &seen, err);
+    if (status != AD_OK) {
+        ad_error_device(err, array->device);
+        return status;
+    }
+    if ((seen.tensor.flags & AD_TENSOR_COPIED) == 0) { /* still the array's */
+        seen.tensor.device = array->device;
+    }
+    status = ad_tensor_copy_to(
+        &seen.tensor, array->device, NULL,
+        options->order == 0 && is_batch ? 'F' : options->order, out, err);
+    ad_tensor_clear(&seen.tensor);
+    return status;
+}
+
 ad_status
 ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
                      ad_tensor_value *out, ad_error *err)
@@ -314,6 +343,10 @@ ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
         AD_RETURN_IF_ERR(check_plain(array, plain->dtype, out, err));
         share_memory(array, &out->tensor);
         return AD_OK;
+    }
+    if (options->copy == AD_COPY_ALWAYS && ad_host_accessible(array->device) &&
+        !ad_device_equal(array->device, AD_CPU)) {
+        return copy_back(array, options, out, err);
     }
     if (strcmp(array->schema.node->format, "+s") == 0) {
         return ad_matrix_from_batch(array, options, out, err);

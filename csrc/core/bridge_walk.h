@@ -7,6 +7,17 @@
 #include "core/array.h"
 #include "core/bridge.h"
 #include "core/tensor.h"
+#include "device/backend.h"
+
+/* Where a copy of what is on `device` is made: there, when it was asked for.
+ * A copy that only the other model takes is the host's wherever the host reads,
+ * which needs no runtime. */
+static inline ad_device
+ad_bridge_target(ad_device device, ad_copy copy)
+{
+    return copy != AD_COPY_ALWAYS && ad_host_accessible(device) ? AD_CPU
+                                                                : device;
+}
 
 /* The rows of one node that the column consists of. */
 typedef struct ad_level {

@@ -93,6 +93,7 @@ ad_join_allocate(const ad_join *j, int64_t nbytes, void **out,
     if (status != AD_OK) {
         ad_error_prefix(err, "arrays on %s cannot be put together there: ",
                         ad_device_format(j->device, name));
+        ad_error_hint(err, "bring each to the host with .to(\"cpu\") first");
         ad_error_device(err, j->device);
     }
     return status;
@@ -321,9 +322,9 @@ same_values(const ad_array *a, const ad_array *b, const ad_type *type)
     if (a->node == b->node) {
         return true;
     }
-    if (a->length != b->length || ad_join_may_have_nulls(a) ||
-        ad_join_may_have_nulls(b) || a->node->dictionary != NULL ||
-        a->length == 0) {
+    if (a->length != b->length || !type->has_validity ||
+        ad_join_may_have_nulls(a) || ad_join_may_have_nulls(b) ||
+        a->node->dictionary != NULL || a->length == 0) {
         return false;
     }
     if (type->layout == AD_LAYOUT_FIXED && type->bit_width % 8 == 0) {

@@ -188,6 +188,11 @@ open_backend(const ad_route_request *request, const struct ad_backend **out,
         ad_error_prefix(err, "memory on %s cannot be brought to %s: ",
                         ad_device_format(request->source, from),
                         ad_device_format(request->target, to));
+        if (ad_host_accessible(working) &&
+            ad_device_equal(request->source, request->target)) {
+            ad_error_hint(err, "what the host reaches needs no runtime as "
+                               "memory of the host: use .to(\"cpu\")");
+        }
         ad_error_device(err, request->source);
     }
     return status;

@@ -4,6 +4,7 @@ import threading
 
 import arrow_ctypes as ac
 import gpu
+import numpy as np
 import pytest
 from gpu import NEW, OLD, Gate, Held, Memory, Reader, Stream, ask, cu
 from peer import Peer
@@ -422,6 +423,31 @@ def test_memory_of_both_sides_is_copied_where_it_is(device, has_stream, make):
     assert copied.device == ad.device(device)
     assert ad.tensor(copied).data_ptr != ad.tensor(source).data_ptr
     assert ad.array(copied.to("cpu")).to_pylist() == NEW.tolist()
+
+
+@pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
+def test_a_copy_by_the_other_model_stays_where_it_is(device):
+    ints = ad.array(NEW).to(device)
+    bools = ad.array(pa.array([True, False, True])).to(device)
+    nulls = ad.array(pa.array([1, None, 3])).to(device)
+    batch = ad.record_batch({"a": nulls, "b": nulls})
+    cube = ad.tensor(np.arange(24).reshape(2, 3, 4)).to(device)
+    matrix = ad.tensor(np.arange(6).reshape(3, 2)).to(device)
+    filled = {"nulls": "fill", "fill_value": 7}
+    for copied, rows in (
+        (ad.tensor(ints, copy=True), NEW.tolist()),
+        (ad.tensor(bools, copy=True), [True, False, True]),
+        (ad.tensor(nulls, copy=True, **filled), [1, 7, 3]),
+        (ad.tensor(batch, copy=True, **filled), [[1, 1], [7, 7], [3, 3]]),
+        (ad.tensor(ad.array(cube), copy=True), np.arange(24).reshape(2, 3, 4).tolist()),
+        (ad.array(ad.tensor(ints), copy=True), NEW.tolist()),
+    ):
+        assert copied.device == ad.device(device)
+        assert copied.to("cpu").into(np.ndarray).tolist() == rows
+    assert ad.tensor(ints, copy=True).data_ptr != ad.tensor(ints).data_ptr
+    columns = ad.record_batch(matrix, names=["a", "b"], copy=True)
+    assert columns.device == ad.device(device)
+    assert columns.to_pylist() == [{"a": 2 * i, "b": 2 * i + 1} for i in range(3)]
 
 
 def test_pinned_memory_is_copied_when_it_is_written():

@@ -334,6 +334,27 @@ def test_pinned_and_managed_memory_is_read(type):
 
 
 @host_reads
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda array: ad.concat([array, array]),
+        lambda array: ad.array_stream([array, array]).read_all(),
+        lambda array: ad.array(array, copy=True),
+        lambda array: ad.tensor(array, copy=True),
+        lambda array: ad.array(ad.tensor(array), copy=True),
+    ],
+)
+def test_the_way_out_is_named_where_pinned_memory_cannot_be_made(type, copy):
+    values = (ctypes.c_int32 * 2)(1, 2)
+    node = ArrayNode(2, [None, address(values)])
+    array = imported(Tree(SchemaNode("i"), node, device=(type, 3)))
+    with pytest.raises(ad.ExchangeError, match=r"runtime.*\.to\(\"cpu\"\)") as info:
+        copy(array)
+    assert info.value.device == array.device
+    assert ad.array(copy(array.to("cpu"))).to_pylist()[:2] == [1, 2]
+
+
+@host_reads
 def test_pinned_memory_with_an_event_that_nobody_can_wait_for(type):
     array = imported(column(device=(type, 3), event=EVENT))
     assert not any(hasattr(array, name) for name in HOST_NAMES)
