@@ -2,6 +2,8 @@
 
 import argparse
 import faulthandler
+import os
+import signal
 import sys
 
 import arrowdev
@@ -38,7 +40,13 @@ def parser():
 
 def main(argv=None):
     arguments = parser().parse_args(argv)
-    return COMMANDS[arguments.command].run(arguments)
+    try:
+        status = COMMANDS[arguments.command].run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
 
 
 if __name__ == "__main__":

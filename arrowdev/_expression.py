@@ -84,7 +84,7 @@ def compiled(text):
 
     def evaluate():
         try:
-            return eval(code, dict(names))
+            return eval(code, {"__name__": "__main__", **names})
         except Exception as error:
             raise EvaluationError from error
 

@@ -214,12 +214,14 @@ def dictionary(name):
     def show(obj):
         found = getattr(obj, name)
         shown = fields(found)
-        if hasattr(found.get("mask"), name):
+        if isinstance(found, dict) and hasattr(found.get("mask"), name):
             shown["mask"] = fields(getattr(found["mask"], name))  # whose own mask is just named
         return shown
 
     def fields(found):
-        return {key: plain(value) for key, value in found.items()}
+        if not isinstance(found, dict):
+            return f"malformed: {type(found).__name__} in place of a dict"
+        return {str(key): plain(value) for key, value in found.items()}
 
     return show
 
@@ -348,9 +350,11 @@ def warn_of_dlpack(found, is_readonly):
 def warn_of_cuda_interface(found):
     if found.get("mask") is not None:
         yield "the mask is lost to consumers that do not look for one"
-    if found.get("version", 0) >= 3 and found.get("stream") is not None:
+    version = found.get("version")
+    tells_stream = isinstance(version, int) and version >= 3
+    if tells_stream and found.get("stream") is not None:
         yield "consumers that take no notice of `stream` read data that may not be there yet"
-    if found.get("version", 0) < 3:
+    if not tells_stream:
         yield "before version 3 the interface does not say which stream to wait for"
 
 
@@ -367,7 +371,7 @@ def warnings_of(found):
         (
             shown.get("buffer protocol", {}).get("readonly", False),
             *(
-                bool(fields.get("data") and fields["data"][1])
+                any(fields["data"][1:])
                 for name, fields in shown.items()
                 if name.endswith("array_interface__") and isinstance(fields.get("data"), list)
             ),

@@ -590,8 +590,18 @@ class ShortTensor(Tensor):
 
 
 class Refuses(Tensor):
-    def __dlpack__(self, **kwargs):
-        raise TypeError("this cannot be expressed")
+    """The legacy capsule alone."""
+
+    error = TypeError
+
+    def __dlpack__(self, *, max_version=None, **kwargs):
+        if self.is_legacy(max_version):
+            raise self.error("this cannot be expressed")
+        return super().__dlpack__(max_version=max_version, **kwargs)
+
+
+class RefusesAlways(Refuses):
+    is_legacy = staticmethod(lambda max_version: True)
 
 
 def exchange_type():

@@ -50,28 +50,28 @@ BROKEN = {
     "task before the schema": (
         [step.batch([1]), step.release()],
         [],
-        "on_next_task was called; before on_schema, which must be the first call",
+        "on_next_task was called before on_schema, which must be the first call",
     ),
     "end before the schema": (
         [step.end(), step.release()],
         [],
-        "on_next_task was called; before on_schema",
+        "on_next_task was called before on_schema",
     ),
     "release before the schema": ([step.release()], [], "release was called"),
     "schema twice": (
         [step.schema(), step.schema(), step.release()],
         [],
-        "on_schema was called; twice, but a stream has one schema",
+        "on_schema was called twice, but a stream has one schema",
     ),
     "producer not populated": (
         [step.schema(populate=False), step.release()],
         [],
-        "on_schema was called; with a NULL producer",
+        "on_schema was called with a NULL producer",
     ),
     "more tasks than requested": (
         [step.schema(), *[step.batch([i]) for i in range(3)], step.release()],
         [0, 1],
-        "on_next_task was called; for batch 3, but only 2 were requested",
+        "on_next_task was called for batch 3, but only 2 were requested",
     ),
     "release without an end": (
         [step.schema(), step.batch([1]), step.release()],

@@ -490,6 +490,8 @@ class RefusesItsSchema(RefusesAll):
         (refuses, r"it raised ValueError\('not mine'\)"),
         (RefusesAll(), r"refuses all that it offers: __arrow_c_array__"),
         (RefusesItsSchema(), r"refuses all that it offers: __arrow_c_schema__, __arrow_c_array__"),
+        (broken.RefusesAlways(), r"refuses all that it offers: __dlpack__"),
+        (broken.RefusesAlways(error=BufferError), r"refuses all that it offers: __dlpack__"),
     ],
 )
 def test_what_offers_nothing(obj, how):
@@ -531,6 +533,33 @@ def test_tensor_without_a_device():
     assert list(report.findings) == ["dlpack.device"]
     assert "nobody asks" in report.findings["dlpack.device"].what
     assert "dlpack.stream" in report.held and "dlpack.dl_device" not in report.held
+
+
+@pytest.mark.parametrize("kind", [Tensor, broken.RefusesAlways])
+def test_a_device_that_is_no_pair(kind):
+    with pytest.raises(ConformanceError, match=r"broken: dlpack\.device.* 5 is no pair of ints"):
+        check_producer(lambda: kind(device=5))
+
+
+class HandedOverOnce:
+    """A stream whose schema is not shown either when it is taken."""
+
+    def __init__(self):
+        self.stream = ad.array_stream([np.arange(3)])
+
+    def __arrow_c_schema__(self):
+        if self.stream is None:
+            raise OSError("Stream already closed")
+        return self.stream.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        stream, self.stream = self.stream, None
+        return stream.__arrow_c_stream__(requested_schema)
+
+
+def test_the_schema_of_a_stream_that_is_handed_over_once():
+    report = check_producer(HandedOverOnce)
+    assert "capsule.schema" in report.held
 
 
 # --- the command ----------------------------------------------------------------------
@@ -576,6 +605,12 @@ def test_command_without_an_object(expression):
     done = command("check", expression)
     assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
     assert "_expression.py" not in done.stderr
+
+
+@pytest.mark.parametrize("expression", ["type('A', (), {'__dlpack__': 1})()", "str.join"])
+def test_command_on_what_has_no_module(expression):
+    done = command("check", expression)
+    assert done.returncode == 2 and " offers neither " in done.stderr, done.stderr
 
 
 # --- other libraries ------------------------------------------------------------------

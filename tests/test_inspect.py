@@ -1,6 +1,8 @@
 """`python -m arrowdev inspect`: every protocol, every field, and what would be lost."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -246,6 +248,43 @@ def test_object_without_protocols():
 
 
 # --- expressions ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ([1, 2], "malformed: list in place of a dict"),
+        ({1: 2, "data": (5,), "version": "3"}, "1        2"),
+    ],
+)
+def test_malformed_dicts(found, text):
+    """With a class of the expression itself, which is of no module."""
+    members = dict.fromkeys(("__array_interface__", "__cuda_array_interface__"), found)
+    done = command(f"type('A', (), {members!r})()")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("__main__.A\n") and done.stdout.count(text) == 2
+
+
+def test_a_mask_that_is_no_dict():
+    mask = type("Mask", (), {"__cuda_array_interface__": 1})()
+    found = _inspect.examine(Cuda(mask=mask))["protocols"]["__cuda_array_interface__"]
+    assert found["mask"] == "malformed: int in place of a dict"
+
+
+def test_a_reader_that_has_enough():
+    """As `| head` has."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "arrowdev", "inspect", "3"],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=110,
+            cwd=compiler.ROOT / "tests",
+        )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_expressions_import_what_they_name():

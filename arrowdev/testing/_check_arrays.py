@@ -442,8 +442,9 @@ def check_arguments(report: Report, method: str, make: Callable[[], object]) -> 
     own = report.attempt("array.contents", _type_of, report, method, plain)
     if own is None:
         return
-    if hasattr(obj, "__arrow_c_schema__"):
-        shown = report.attempt("capsule.schema", arrowdev.schema, obj)
+    other = make()  # a stream that is handed over once has no schema to show after that
+    if hasattr(other, "__arrow_c_schema__"):
+        shown = report.attempt("capsule.schema", arrowdev.schema, other)
         if shown is not None:
             report.hold("capsule.schema", shown.equals(own), f"{shown}, but the data are {own}")
     del plain

@@ -175,13 +175,27 @@ def pair_of(value: Any) -> tuple[int, int] | None:
 
 
 def advertised_by(report: Report, obj: Any) -> tuple[int, int] | None:
-    return pair_of(report.attempt("dlpack.device", lambda: obj.__dlpack_device__()))
+    """What __dlpack_device__ says; None, with a finding, where it does not."""
+    value = report.attempt("dlpack.device", lambda: obj.__dlpack_device__())
+    pair = pair_of(value)
+    report.hold("dlpack.device", pair is not None, f"{value!r} is no pair of ints")
+    return pair
 
 
 def check_device(report: Report, obj: Any, tensor: Any) -> None:
     advertised = advertised_by(report, obj)
     found = (tensor.device.type, tensor.device.id)
-    report.hold("dlpack.device", advertised == found, f"{advertised}, but the tensor has {found}")
+    what = f"{advertised}, but the tensor has {found}"
+    report.hold("dlpack.device", advertised == found, what)
+
+
+def check_device_alone(report: Report, obj: Any) -> None:
+    """Of an object that gives no tensor, and so may refuse to name a device, too."""
+    try:
+        obj.__dlpack_device__()
+    except Exception:
+        return
+    advertised_by(report, obj)
 
 
 def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
@@ -198,35 +212,47 @@ def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
     return capsule
 
 
-def check_versions(report: Report, make: Callable[[], Any]) -> dict[str, Any] | None:
-    """Both kinds of capsule; the keywords for the best one there is, None where there is none."""
-    obj = make()
+def check_legacy(report: Report, obj: Any) -> bool:
+    """The capsule without keywords; False where the object refuses."""
     try:
-        legacy = export(obj)
+        capsule = export(obj)
     except BufferError:
         report.hold("dlpack.refusal", True, "")  # read-only memory, say
+        return False
     except Exception as error:
         report.hold("dlpack.refusal", False, f"{type(error).__name__}: {error}")
-        return None
-    else:
-        struct = opened(report, legacy)
-        if struct is not None:
-            is_legacy = not isinstance(struct, DLManagedTensorVersioned)
-            report.hold("dlpack.legacy", is_legacy, "the capsule is versioned")
-            check_struct(report, struct)
-            check_device(report, obj, struct.tensor)
-        del struct, legacy
+        return False
+    struct = opened(report, capsule)
+    if struct is not None:
+        is_legacy = not isinstance(struct, DLManagedTensorVersioned)
+        report.hold("dlpack.legacy", is_legacy, "the capsule is versioned")
+        check_struct(report, struct)
+        check_device(report, obj, struct.tensor)
+    return True
+
+
+def check_versions(report: Report, make: Callable[[], Any]) -> dict[str, Any] | None:
+    """Both kinds of capsule; the keywords for the best one there is, None where there is none."""
+    has_legacy = check_legacy(report, make())
+    obj = make()
     try:
-        capsule = try_keywords(report, "dlpack.max_version", make(), max_version=VERSION)
-    except BufferError:
-        return {"max_version": VERSION}
-    if capsule is None:
-        return {}
+        capsule = export(obj, max_version=VERSION)
+    except Exception as error:
+        # Any other exception says nothing about the keyword where the same came without it.
+        if not isinstance(error, BufferError) and "dlpack.refusal" not in report.findings:
+            what = f"max_version={VERSION}: {type(error).__name__}: {error}"
+            report.hold("dlpack.max_version", False, what)
+        if has_legacy:
+            return {}
+        check_device_alone(report, obj)
+        return None
+    report.hold("dlpack.max_version", True, "")
     struct = opened(report, capsule)
     if struct is not None:
         is_versioned = isinstance(struct, DLManagedTensorVersioned)
         report.hold("dlpack.versioned", is_versioned, "the capsule is unversioned")
         check_struct(report, struct)
+        check_device(report, obj, struct.tensor)
     return {"max_version": VERSION}
 
 
@@ -284,7 +310,7 @@ def check_readonly(report: Report, make: Callable[[], Any], keywords: dict[str, 
     try:
         export(obj)
         report.hold("dlpack.read_only_legacy", False, "a legacy capsule is given")
-    except BufferError:
+    except Exception:  # of which type is dlpack.refusal's matter
         report.hold("dlpack.read_only_legacy", True, "")
 
 

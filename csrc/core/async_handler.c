@@ -89,13 +89,12 @@ ad_async_note_fault(ad_async_consumer *self, const ad_error *err)
 }
 
 static void
-break_rule(ad_async_consumer *self, const char *found, const char *rule)
+break_rule(ad_async_consumer *self, const char *what)
 {
     ad_error err;
     (void)ad_fail(&err, AD_ERR_EXCHANGE, "stream",
                   "this is a mistake of the library that produces the stream",
-                  "the producer of the async stream broke a rule: %s; %s",
-                  found, rule);
+                  "the producer of the async stream broke a rule: %s", what);
     ad_async_note_fault(self, &err);
 }
 
@@ -122,9 +121,9 @@ rule_about_order(const ad_async_consumer *self)
 static int
 refuse(ad_async_consumer *self, const char *call, const char *rule)
 {
-    char found[64];
-    snprintf(found, sizeof(found), "%s was called", call);
-    break_rule(self, found, rule);
+    char what[160];
+    snprintf(what, sizeof(what), "%s was called %s", call, rule);
+    break_rule(self, what);
     self->is_refused = true;
     return EINVAL;
 }
@@ -421,8 +420,8 @@ handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
             return;
         }
         pthread_mutex_lock(&self->mutex);
-        break_rule(self, "release was called while another call was running",
-                   "calls of the handler must be serialized");
+        break_rule(self, "release was called while another call was running; "
+                         "calls of the handler must be serialized");
         pthread_mutex_unlock(&self->mutex);
         /* Whoever is inside another call of the handler needs it: the release
          * is done when that call returns, and nothing is touched here then. */
@@ -440,8 +439,8 @@ release_now(ad_async_consumer *self)
 {
     pthread_mutex_lock(&self->mutex);
     if (self->is_released) {
-        break_rule(self, "release was called twice",
-                   "it must be called once, last");
+        break_rule(self, "release was called twice; "
+                         "it must be called once, last");
         atomic_store(&self->callback, CALLBACK_NONE);
         ad_async_unlock_and_wake(self, ad_async_take_wake(self));
         return;
@@ -458,8 +457,8 @@ release_now(ad_async_consumer *self)
         if (self->wants_cancel) {
             self->outcome = OUTCOME_END;
         } else {
-            break_rule(self, "release was called without an end",
-                       "a NULL task or on_error must come before it");
+            break_rule(self, "release was called without an end; "
+                             "a NULL task or on_error must come before it");
         }
     }
     atomic_store(&self->callback, CALLBACK_NONE);

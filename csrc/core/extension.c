@@ -422,6 +422,25 @@ is_identity(const ad_extension *tensor)
     return true;
 }
 
+bool
+ad_extension_is_put_in_order(const struct ArrowSchema *from,
+                             const struct ArrowSchema *to)
+{
+    ad_extension a, b;
+    if (ad_extension_read(from, &a, NULL) != AD_OK ||
+        ad_extension_read(to, &b, NULL) != AD_OK ||
+        a.kind != AD_EXTENSION_FIXED_SHAPE_TENSOR || b.kind != a.kind ||
+        a.ndim != b.ndim || is_identity(&a) || !is_identity(&b)) {
+        return false;
+    }
+    for (int32_t i = 0; i < a.ndim; i++) {
+        if (a.shape[a.permutation[i]] != b.shape[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static ad_status
 write_tensor(const ad_extension *tensor, ad_text *text, ad_error *err)
 {

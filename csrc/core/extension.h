@@ -65,6 +65,11 @@ void ad_extension_row(const ad_extension *tensor, int64_t *shape,
 bool ad_extension_same_elements(const struct ArrowSchema *a,
                                 const struct ArrowSchema *b);
 
+/* Are the rows of `to` those of `from`, of the same shape, where the one has no
+ * permutation and the other has? */
+bool ad_extension_is_put_in_order(const struct ArrowSchema *from,
+                                  const struct ArrowSchema *to);
+
 /* A malloc'ed metadata blob that holds just this extension. AD_ERR_VALUE for
  * AD_EXTENSION_NONE and AD_EXTENSION_OTHER. */
 AD_MUST_CHECK ad_status ad_extension_metadata(const ad_extension *extension,

@@ -1,6 +1,7 @@
 /* arrowdev.array(): any object as an Array. */
 #include <string.h>
 
+#include "core/extension.h"
 #include "core/nulls.h"
 #include "core/relabel.h"
 #include "core/type.h"
@@ -145,8 +146,12 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
                 "asked for is not nullable");
     } else if (why == AD_RELABEL_MOVES_ELEMENTS) {
         ad_fail(err, status, "dtype",
-                "leave the type out; arrowdev.tensor(x, order=\"C\") lays "
-                "the elements out in order, which needs no permutation",
+                ad_extension_is_put_in_order(array->schema.node, wanted.node)
+                    ? "leave the type out; arrowdev.tensor(x, order=\"C\") "
+                      "lays the elements out in order, which needs no "
+                      "permutation"
+                    : "leave the type out, or convert in the producing "
+                      "library",
                 "the data are %s, not %s: the same storage would mean other "
                 "elements, or the same ones at other indices",
                 ad_text_string(&from), ad_text_string(&to));
