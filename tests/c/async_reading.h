@@ -27,17 +27,43 @@ consumer_of(int64_t queue_size)
     return self;
 }
 
+/* The same, and a producer that has announced int64 to it. */
+static inline ad_async_consumer *
+consumer_with_schema(int64_t queue_size, fake_producer *producer)
+{
+    ad_async_consumer *self = consumer_of(queue_size);
+    fake_producer_init(producer, self);
+    CHECK_INT(say_schema(producer, "l"), 0);
+    return self;
+}
+
+/* The producer releases, the consumer closes, and nothing is left. */
+static inline void
+end_both(ad_async_consumer *consumer, fake_producer *producer)
+{
+    say_release(producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+/* *batch is set where the answer is AD_ASYNC_READY. */
+static inline ad_async_poll
+pop(ad_async_consumer *consumer, ad_async_batch *batch)
+{
+    ad_async_poll poll;
+    ad_error err = {0};
+    if (ad_async_consumer_pop(consumer, batch, &poll, &err) != AD_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(1);
+    }
+    return poll;
+}
+
 static inline void
 expect_batch(ad_async_consumer *consumer, int64_t length)
 {
     ad_async_batch batch;
-    ad_async_poll poll;
-    ad_error err = {0};
-    if (ad_async_consumer_pop(consumer, &batch, &poll, &err) != AD_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        exit(1);
-    }
-    CHECK_INT(poll, AD_ASYNC_READY);
+    CHECK_INT(pop(consumer, &batch), AD_ASYNC_READY);
     CHECK_INT(batch.array.length, length);
     ad_async_batch_clear(&batch);
 }
@@ -46,13 +72,7 @@ static inline void
 expect_poll(ad_async_consumer *consumer, ad_async_poll expected)
 {
     ad_async_batch batch;
-    ad_async_poll poll;
-    ad_error err = {0};
-    if (ad_async_consumer_pop(consumer, &batch, &poll, &err) != AD_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        exit(1);
-    }
-    CHECK_INT(poll, expected);
+    CHECK_INT(pop(consumer, &batch), expected);
 }
 
 /* Twice: an error stays. */

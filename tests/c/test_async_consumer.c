@@ -52,10 +52,8 @@ test_whole_stream(void)
 static void
 test_empty_stream(void)
 {
-    ad_async_consumer *consumer = consumer_of(1);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(1, &producer);
     CHECK_INT(say_end(&producer), 0);
     expect_poll(consumer, AD_ASYNC_END);
     say_release(&producer);
@@ -95,10 +93,8 @@ test_requests_keep_the_queue_bounded(void)
 static void
 test_one_wake_per_wait(void)
 {
-    ad_async_consumer *consumer = consumer_of(8);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(8, &producer);
     CHECK_INT(n_wakes, 0);
     expect_poll(consumer, AD_ASYNC_PENDING);
     for (int i = 0; i < 8; i++) {
@@ -169,10 +165,8 @@ test_error_before_the_schema(void)
 static void
 test_cancel_reaches_a_producer_that_is_alive_for_certain(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     ad_async_consumer_cancel(consumer);
     CHECK_INT(producer.n_cancels, 0); /* no task is held */
     CHECK_INT(say_batch(&producer, 7), 0);
@@ -193,10 +187,8 @@ test_cancel_reaches_a_producer_that_is_alive_for_certain(void)
 static void
 test_cancel_while_a_task_is_held(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     CHECK_INT(say_batch(&producer, 7), 0);
     ad_async_consumer_cancel(consumer);
     ad_async_consumer_cancel(consumer);
@@ -248,27 +240,21 @@ test_cancel_before_the_schema(void)
 static void
 test_cancel_after_the_end_touches_nothing(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     CHECK_INT(say_batch(&producer, 1), 0);
     CHECK_INT(say_end(&producer), 0);
     memset(&producer.shown, 0xdb, sizeof(producer.shown)); /* as Arrow C++ */
     ad_async_consumer_cancel(consumer);
     expect_batch(consumer, 1);
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
+    end_both(consumer, &producer);
 }
 
 static void
 test_close_extracts_what_nobody_wants(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     CHECK_INT(say_batch(&producer, 1), 0);
     CHECK_INT(say_batch(&producer, 2), 0);
     ad_async_consumer_close(consumer);

@@ -14,9 +14,7 @@ test_task_before_the_schema(void)
     CHECK_INT(say_batch(&producer, 1), EINVAL);
     expect_fault(consumer, "on_next_task was called before on_schema");
     CHECK_INT(say_schema(&producer, "l"), EINVAL);
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
+    end_both(consumer, &producer);
 }
 
 static void
@@ -34,10 +32,8 @@ test_end_before_the_schema(void)
 static void
 test_two_schemas(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     CHECK_INT(say_batch(&producer, 1), 0);
     CHECK_INT(say_schema(&producer, "l"), EINVAL);
     CHECK_INT(say_batch(&producer, 1), EINVAL);
@@ -65,9 +61,7 @@ test_producer_that_is_not_populated(void)
         CHECK_INT(say_schema(&producer, "l"), EINVAL);
         expect_fault(consumer, i == 0 ? "NULL producer" : "is NULL");
         ad_async_consumer_cancel(consumer);
-        say_release(&producer);
-        ad_async_consumer_close(consumer);
-        check_nothing_lives();
+        end_both(consumer, &producer);
     }
 }
 
@@ -110,10 +104,8 @@ test_null_and_released_schemas(void)
 static void
 test_more_tasks_than_requested(void)
 {
-    ad_async_consumer *consumer = consumer_of(2);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(2, &producer);
     CHECK_INT(say_batch(&producer, 1), 0);
     CHECK_INT(say_batch(&producer, 2), 0);
     CHECK_INT(say_batch(&producer, 3), EINVAL);
@@ -128,27 +120,21 @@ test_more_tasks_than_requested(void)
 static void
 test_task_without_a_function(void)
 {
-    ad_async_consumer *consumer = consumer_of(2);
     fake_producer producer;
+    ad_async_consumer *consumer = consumer_with_schema(2, &producer);
     struct ArrowAsyncTask task = {0};
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
     CHECK_INT(producer.handler->on_next_task(producer.handler, &task, NULL),
               EINVAL);
     expect_fault(consumer, "extract_data is NULL");
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
+    end_both(consumer, &producer);
 }
 
 static void
 test_calls_after_the_end(void)
 {
     for (int i = 0; i < 4; i++) {
-        ad_async_consumer *consumer = consumer_of(2);
         fake_producer producer;
-        fake_producer_init(&producer, consumer);
-        CHECK_INT(say_schema(&producer, "l"), 0);
+        ad_async_consumer *consumer = consumer_with_schema(2, &producer);
         CHECK_INT(say_end(&producer), 0);
         expect_poll(consumer, AD_ASYNC_END);
         if (i == 0) {
@@ -161,9 +147,7 @@ test_calls_after_the_end(void)
             say_error(&producer, EIO, "late");
         }
         expect_fault(consumer, "after the end of the stream");
-        say_release(&producer);
-        ad_async_consumer_close(consumer);
-        check_nothing_lives();
+        end_both(consumer, &producer);
     }
 }
 
@@ -171,11 +155,9 @@ static void
 test_calls_after_an_error(void)
 {
     for (int i = 0; i < 4; i++) {
-        ad_async_consumer *consumer = consumer_of(2);
         fake_producer producer;
+        ad_async_consumer *consumer = consumer_with_schema(2, &producer);
         ad_error err;
-        fake_producer_init(&producer, consumer);
-        CHECK_INT(say_schema(&producer, "l"), 0);
         say_error(&producer, EIO, "the first");
         if (i == 0) {
             CHECK_INT(say_batch(&producer, 1), EINVAL);
@@ -189,9 +171,7 @@ test_calls_after_an_error(void)
         expect_failure(consumer, AD_ERR_EXCHANGE, "the first");
         CHECK(ad_async_consumer_fault(consumer, &err));
         CHECK_HAS(err.message, "after on_error");
-        say_release(&producer);
-        ad_async_consumer_close(consumer);
-        check_nothing_lives();
+        end_both(consumer, &producer);
     }
 }
 
@@ -258,17 +238,13 @@ call_from_inside(fake_producer *self)
 static void
 test_request_that_calls_back(void)
 {
-    ad_async_consumer *consumer = consumer_of(1);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(1, &producer);
     CHECK_INT(say_batch(&producer, 1), 0);
     producer.on_request = call_from_inside;
     expect_batch(consumer, 1);
     expect_fault(consumer, "on_next_task was called from inside request()");
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
+    end_both(consumer, &producer);
 }
 
 static void
@@ -292,9 +268,7 @@ test_cancel_that_reports_an_error(void)
     ad_async_error error;
     CHECK(ad_async_consumer_error(consumer, &error));
     CHECK_STR(error.message, "cannot cancel");
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
+    end_both(consumer, &producer);
 }
 
 static void
@@ -322,10 +296,8 @@ test_release_from_inside_another_call(void)
 static void
 test_batch_of_another_device_type(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     CHECK_INT(say_batch(&producer, 1), 0);
     struct ArrowDeviceArray batch = batch_of(2);
     batch.device_type = ARROW_DEVICE_EXT_DEV;
@@ -347,10 +319,8 @@ test_batch_of_another_device_type(void)
 static void
 test_batch_of_another_schema(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     struct ArrowDeviceArray batch =
         tree_take_array(tree_array(2, false, 3, 0), NULL);
     batch.device_type = ARROW_DEVICE_CPU;
@@ -364,28 +334,22 @@ test_batch_of_another_schema(void)
 static void
 test_extraction_that_gives_nothing(void)
 {
-    ad_async_consumer *consumer = consumer_of(4);
     fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_schema(&producer, "l"), 0);
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
     struct ArrowAsyncTask task = fake_task_of(batch_of(1));
     ((fake_task *)task.private_data)->is_void = true;
     CHECK_INT(producer.handler->on_next_task(producer.handler, &task, NULL),
               0);
     expect_failure(consumer, AD_ERR_EXCHANGE, "returned 0 without an array");
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
+    end_both(consumer, &producer);
 }
 
 static void
 test_extraction_that_fails(void)
 {
     for (int i = 0; i < 3; i++) {
-        ad_async_consumer *consumer = consumer_of(4);
         fake_producer producer;
-        fake_producer_init(&producer, consumer);
-        CHECK_INT(say_schema(&producer, "l"), 0);
+        ad_async_consumer *consumer = consumer_with_schema(4, &producer);
         struct ArrowAsyncTask task = fake_task_of(batch_of(1));
         ((fake_task *)task.private_data)->code = EIO;
         CHECK_INT(
@@ -434,9 +398,7 @@ test_bad_metadata(void)
             CHECK(ad_async_consumer_fault(consumer, &err));
             CHECK_HAS(err.message, "metadata of on_error");
         }
-        say_release(&producer);
-        ad_async_consumer_close(consumer);
-        check_nothing_lives();
+        end_both(consumer, &producer);
     }
 }
 
