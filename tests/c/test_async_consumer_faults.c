@@ -129,23 +129,32 @@ test_task_without_a_function(void)
     end_both(consumer, &producer);
 }
 
+#define N_LATE_CALLS 4
+
+/* The i-th callback, after the last one that was due. */
+static void
+call_late(fake_producer *producer, int i)
+{
+    if (i == 0) {
+        CHECK_INT(say_batch(producer, 1), EINVAL);
+    } else if (i == 1) {
+        CHECK_INT(say_end(producer), EINVAL);
+    } else if (i == 2) {
+        CHECK_INT(say_schema(producer, "l"), EINVAL);
+    } else {
+        say_error(producer, EIO, "late");
+    }
+}
+
 static void
 test_calls_after_the_end(void)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < N_LATE_CALLS; i++) {
         fake_producer producer;
         ad_async_consumer *consumer = consumer_with_schema(2, &producer);
         CHECK_INT(say_end(&producer), 0);
         expect_poll(consumer, AD_ASYNC_END);
-        if (i == 0) {
-            CHECK_INT(say_batch(&producer, 1), EINVAL);
-        } else if (i == 1) {
-            CHECK_INT(say_end(&producer), EINVAL);
-        } else if (i == 2) {
-            CHECK_INT(say_schema(&producer, "l"), EINVAL);
-        } else {
-            say_error(&producer, EIO, "late");
-        }
+        call_late(&producer, i);
         expect_fault(consumer, "after the end of the stream");
         end_both(consumer, &producer);
     }
@@ -154,20 +163,12 @@ test_calls_after_the_end(void)
 static void
 test_calls_after_an_error(void)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < N_LATE_CALLS; i++) {
         fake_producer producer;
         ad_async_consumer *consumer = consumer_with_schema(2, &producer);
         ad_error err;
         say_error(&producer, EIO, "the first");
-        if (i == 0) {
-            CHECK_INT(say_batch(&producer, 1), EINVAL);
-        } else if (i == 1) {
-            CHECK_INT(say_end(&producer), EINVAL);
-        } else if (i == 2) {
-            CHECK_INT(say_schema(&producer, "l"), EINVAL);
-        } else {
-            say_error(&producer, EIO, "late");
-        }
+        call_late(&producer, i);
         expect_failure(consumer, AD_ERR_EXCHANGE, "the first");
         CHECK(ad_async_consumer_fault(consumer, &err));
         CHECK_HAS(err.message, "after on_error");
@@ -178,7 +179,7 @@ test_calls_after_an_error(void)
 static void
 test_calls_after_release(void)
 {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < N_LATE_CALLS + 1; i++) {
         ad_async_consumer *consumer = consumer_of(2);
         fake_producer producer;
         fake_producer_init(&producer, consumer);
@@ -187,14 +188,8 @@ test_calls_after_release(void)
         CHECK_INT(say_end(&producer), 0);
         say_release(&producer);
         producer.handler = ad_async_consumer_handler(consumer);
-        if (i == 0) {
-            CHECK_INT(say_batch(&producer, 1), EINVAL);
-        } else if (i == 1) {
-            CHECK_INT(say_end(&producer), EINVAL);
-        } else if (i == 2) {
-            CHECK_INT(say_schema(&producer, "l"), EINVAL);
-        } else if (i == 3) {
-            say_error(&producer, EIO, "late");
+        if (i < N_LATE_CALLS) {
+            call_late(&producer, i);
         } else {
             kept.release(producer.handler);
         }
