@@ -49,20 +49,29 @@ ad_copy_bits(ad_route *route, const void *source, int64_t from, void *target,
                            err);
 }
 
+/* What is made of the bits lies where they do. */
+static ad_route_request
+stay_there(const ad_bits *bits, const ad_stream_choice *stream,
+           const char *consumer)
+{
+    return (ad_route_request){
+        .source = bits->device,
+        .data = bits->data,
+        .sync = bits->sync,
+        .target = bits->device,
+        .stream = stream,
+        .consumer = consumer,
+    };
+}
+
 /* --- bits as bytes -------------------------------------------------------- */
 
 ad_status
 ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
                ad_made *out, ad_error *err)
 {
-    const ad_route_request request = {
-        .source = bits->device,
-        .data = bits->data,
-        .sync = bits->sync,
-        .target = bits->device,
-        .stream = stream,
-        .consumer = "making bytes of bits",
-    };
+    const ad_route_request request =
+        stay_there(bits, stream, "making bytes of bits");
     const ad_launch launch = {
         .kernel = AD_KERNEL_UNPACK_BITS,
         .bit_offset = bits->offset,
@@ -144,14 +153,7 @@ static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
                 const ad_stream_choice *stream, ad_memory **out, ad_error *err)
 {
-    const ad_route_request request = {
-        .source = from->device,
-        .data = from->data,
-        .sync = from->sync,
-        .target = from->device,
-        .stream = stream,
-        .consumer = consumer,
-    };
+    const ad_route_request request = stay_there(from, stream, consumer);
     int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
     void *partial;
     ad_owner *owner;
