@@ -399,7 +399,8 @@ class HipPython(DevicePeer):
     """DeviceArray, which is what hipMalloc returns.
 
     It shows a CUDA Array Interface, valid once its type was told. Of others it takes addresses:
-    where an object has both, it asks for the buffer protocol and not for that interface.
+    where an object has both, it asks for the buffer protocol and not for that interface. An address
+    says nothing of pending work, so the default stream, which hipMemcpy uses, is told to wait.
     """
 
     name = "hip-python"
@@ -436,10 +437,10 @@ class HipPython(DevicePeer):
 
     def through(self, payload):
         def take(x):
-            self.taken = arrowdev.tensor(x)  # an address keeps nothing alive
+            self.taken = arrowdev.tensor(x, stream=0)  # an address keeps nothing alive
             return self._configured(type(self.memory).fromObj(self.taken.data_ptr))
 
-        return "DeviceArray.fromObj(arrowdev.tensor(x).data_ptr)", take
+        return "DeviceArray.fromObj(arrowdev.tensor(x, stream=0).data_ptr)", take
 
     def direct(self, payload):
         return {"DeviceArray.fromObj(x)": type(self.memory).fromObj}
@@ -451,6 +452,7 @@ class HipPython(DevicePeer):
         import numpy
 
         out = numpy.empty(self.size, self.dtype)
+        self._ask(self.hip.hipSetDevice, self.index)
         self._copy(out, obj, out.nbytes)
         return out.tolist()
 

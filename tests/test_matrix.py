@@ -439,6 +439,11 @@ raise SystemExit(status)
     return json.loads(done.stdout)
 
 
+def slow_stand_in(face):
+    """Work takes so long that values read without a wait are wrong."""
+    return f"import fakegpu; fakegpu.load({face!r}).set_delay(5000)"
+
+
 def results(found, kind):
     return {pair["through"]["result"] for pair in found[kind]}
 
@@ -473,7 +478,7 @@ def test_cuda_libraries_on_the_stand_in_driver():
     pytest.importorskip("numba.cuda")
     pytest.importorskip("cuda.core")
     found = run_peers_apart(
-        "import fakegpu; fakegpu.load('cuda')",
+        slow_stand_in("cuda"),
         *("--only", "arrowdev,numba-cuda,cuda-core", "--device", "cuda"),
     )
     assert [d["device"] for d in found["devices"]] == ["cuda:0", "cuda:1"]
@@ -486,7 +491,7 @@ def test_cuda_libraries_on_the_stand_in_driver():
 def test_hip_python_on_the_stand_in_driver():
     pytest.importorskip("hip")
     found = run_peers_apart(
-        "import fakegpu; fakegpu.load('hip')",
+        slow_stand_in("hip"),
         *("--only", "arrowdev,hip-python", "--device", "rocm"),
     )
     assert [d["device"] for d in found["devices"]] == ["rocm:0", "rocm:1"]
