@@ -216,8 +216,8 @@ check_nullable(const ad_array *array, int64_t n_nulls, ad_error *err)
 
 typedef struct bitmap {
     const void *data;
-    ad_owner *owner; /* of the bitmap and of the array */
-    ad_sync *sync;   /* of all */
+    ad_owner *owner; /* of the bitmap */
+    ad_sync *sync;   /* of the bitmap and of the array */
 } bitmap;
 
 static void
@@ -225,6 +225,18 @@ bitmap_clear(bitmap *self)
 {
     ad_sync_unref(self->sync);
     ad_owner_unref(self->owner);
+}
+
+/* The bitmap is to lie beside buffers of the array: its owner holds both. */
+static ad_status
+join_owner(bitmap *self, ad_owner *of_array, ad_error *err)
+{
+    ad_owner *const owners[] = {self->owner, of_array};
+    ad_owner *both;
+    AD_RETURN_IF_ERR(ad_owner_group_new(owners, 2, &both, err));
+    ad_owner_unref(self->owner);
+    self->owner = both;
+    return AD_OK;
 }
 
 static ad_route_request
@@ -314,17 +326,12 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
         ad_owner_unref(memory);
         return status;
     }
-    ad_owner *const owners[] = {memory, array->owner};
     *out = (bitmap){
         .data = data,
+        .owner = memory,
         .sync = sync != NULL ? sync : ad_sync_ref(array->sync),
     };
-    status = ad_owner_group_new(owners, 2, &out->owner, err);
-    ad_owner_unref(memory);
-    if (status != AD_OK) {
-        bitmap_clear(out);
-    }
-    return status;
+    return AD_OK;
 }
 
 /* The bits lie as the array needs them. Where memory is of a context, only
@@ -341,15 +348,11 @@ static ad_status
 share_bits(const ad_array *array, const ad_mask *mask, bitmap *out,
            ad_error *err)
 {
-    ad_owner *const owners[] = {mask->owner, array->owner};
     ad_sync *const syncs[] = {mask->sync, array->sync};
     *out = (bitmap){.data = mask->data};
     AD_RETURN_IF_ERR(ad_sync_join(syncs, 2, &out->sync, err));
-    ad_status status = ad_owner_group_new(owners, 2, &out->owner, err);
-    if (status != AD_OK) {
-        bitmap_clear(out);
-    }
-    return status;
+    out->owner = ad_owner_ref(mask->owner);
+    return AD_OK;
 }
 
 /* --- the array with it ------------------------------------------------------- */
@@ -411,7 +414,10 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
     AD_RETURN_IF_ERR(can_share(array, mask, old)
                          ? share_bits(array, mask, &made, err)
                          : make_bitmap(array, mask, old, stream, &made, err));
-    ad_status status = attach(array, mask, &made, out, err);
+    ad_status status = join_owner(&made, array->owner, err);
+    if (status == AD_OK) {
+        status = attach(array, mask, &made, out, err);
+    }
     bitmap_clear(&made);
     if (status != AD_OK) {
         return status;
@@ -478,7 +484,12 @@ ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
     ad_status status = make_bitmap(array, &mask, NULL, stream, &made, err);
     ad_mask_clear(&mask);
     AD_RETURN_IF_ERR(status);
-    status = build_bits(array, &made, out, err);
+    if (ad_array_validity(array) != NULL) {
+        status = join_owner(&made, array->owner, err);
+    }
+    if (status == AD_OK) {
+        status = build_bits(array, &made, out, err);
+    }
     bitmap_clear(&made);
     return status;
 }

@@ -258,9 +258,10 @@ ad_vector_fill(const unsigned char *bits, int64_t at,
     return has_avx2() ? fill_avx2(bits, at, from, to, n, size, value) : 0;
 }
 
-/* Every x86-64 processor can. */
-int64_t
-ad_vector_zip(const char *a, const char *b, int64_t n, int64_t size, char *to)
+/* Every x86-64 processor can do the rest. The size is known where these two
+ * loops are called: no turn asks for it. */
+static inline __attribute__((always_inline)) int64_t
+zip_elements(const char *a, const char *b, int64_t n, int64_t size, char *to)
 {
     int64_t per_vector = 16 / size;
     int64_t i = 0;
@@ -276,6 +277,19 @@ ad_vector_zip(const char *a, const char *b, int64_t n, int64_t size, char *to)
                                               : _mm_unpackhi_epi32(x, y));
     }
     return i;
+}
+
+int64_t
+ad_vector_zip(const char *a, const char *b, int64_t n, int64_t size, char *to)
+{
+    switch (size) {
+        case 1:
+            return zip_elements(a, b, n, 1, to);
+        case 2:
+            return zip_elements(a, b, n, 2, to);
+        default:
+            return zip_elements(a, b, n, 4, to);
+    }
 }
 
 static inline __m128i
@@ -298,9 +312,8 @@ take_first(__m128i a, __m128i b, int64_t size)
     }
 }
 
-int64_t
-ad_vector_take_every_second(const char *from, char *to, int64_t n,
-                            int64_t size)
+static inline __attribute__((always_inline)) int64_t
+take_every_second(const char *from, char *to, int64_t n, int64_t size)
 {
     int64_t per_vector = 16 / size;
     int64_t i = 0;
@@ -311,6 +324,22 @@ ad_vector_take_every_second(const char *from, char *to, int64_t n,
                                     _mm_loadu_si128(pair + 1), size));
     }
     return i;
+}
+
+int64_t
+ad_vector_take_every_second(const char *from, char *to, int64_t n,
+                            int64_t size)
+{
+    switch (size) {
+        case 1:
+            return take_every_second(from, to, n, 1);
+        case 2:
+            return take_every_second(from, to, n, 2);
+        case 4:
+            return take_every_second(from, to, n, 4);
+        default:
+            return take_every_second(from, to, n, 8);
+    }
 }
 
 #else

@@ -108,14 +108,23 @@ ad_as_array_object_copy(ad_state *state, PyObject *value, ad_copy copy)
     return ad_array_object_new(state, &array);
 }
 
+static bool
+holds_bytes_of_bool(const struct ArrowSchema *node)
+{
+    ad_extension extension;
+    return strcmp(node->format, "c") == 0 &&
+           ad_extension_read(node, &extension, NULL) == AD_OK &&
+           (extension.kind == AD_EXTENSION_BOOL8 ||
+            (extension.kind == AD_EXTENSION_DLPACK &&
+             extension.dtype.code == AD_DL_BOOL));
+}
+
 /* Bools of one byte, where bits are asked for and a copy is allowed. */
 static ad_status
 pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
 {
-    ad_dl_dtype dtype;
     if (copy == AD_COPY_NEVER || strcmp(wanted.node->format, "b") != 0 ||
-        strcmp(array->schema.node->format, "c") != 0 ||
-        !ad_array_tensor_dtype(array, &dtype) || dtype.code != AD_DL_BOOL) {
+        !holds_bytes_of_bool(array->schema.node)) {
         return AD_OK;
     }
     ad_array bits;
