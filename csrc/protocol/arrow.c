@@ -7,11 +7,11 @@
 
 static PyObject *
 call_with_schema(ad_state *state, PyObject *object, PyObject *name,
-                 PyObject *schema)
+                 ad_schema schema)
 {
     struct ArrowSchema *box;
     ad_error err;
-    if (ad_schema_export(((ad_schema_object *)schema)->schema, &box, &err)) {
+    if (ad_schema_export(schema, &box, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
     PyObject *capsule = ad_capsule_new(AD_CAPSULE_SCHEMA, box);
@@ -34,7 +34,7 @@ ad_arrow_call(ad_state *state, PyObject *object, int method,
               const ad_request *request)
 {
     PyObject *name = state->strings[method];
-    if (request->schema != NULL) {
+    if (request->schema.node != NULL) {
         PyObject *result =
             call_with_schema(state, object, name, request->schema);
         if (result != NULL || ad_exception_is_final(state)) {

@@ -23,7 +23,7 @@
 typedef struct ad_request {
     ad_copy copy;
     PyObject *stream; /* borrowed; NULL when left out or None */
-    PyObject *schema; /* borrowed ad.Schema that is wished for, or NULL */
+    ad_schema schema; /* borrowed; wished for, if it has a node */
     bool has_device;  /* the caller names the device of the memory */
     ad_device device;
 } ad_request;

@@ -79,17 +79,12 @@ static PyObject *
 from_method(ad_state *state, PyObject *object, int method,
             ad_capsule_kind kind, const wishes *wished, bool *may_go_on)
 {
-    ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    const ad_request request = {
+        .copy = AD_COPY_IF_NEEDED,
+        .schema = wished->schema,
+    };
     char origin[AD_ORIGIN_SIZE];
-    if (wished->schema.node != NULL) {
-        request.schema =
-            ad_schema_object_new(state, ad_schema_ref(wished->schema));
-        if (request.schema == NULL) {
-            return NULL;
-        }
-    }
     PyObject *capsule = ad_arrow_call(state, object, method, &request);
-    Py_XDECREF(request.schema);
     if (capsule == NULL) {
         *may_go_on = !ad_exception_is_final(state);
         return NULL;

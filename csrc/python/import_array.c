@@ -337,37 +337,36 @@ import_with_options(ad_state *state, PyObject **values,
     return -1;
 }
 
-/* array() with anything but the object given. */
+/* array() with anything but the object given; `wanted` is the type, if it has
+ * a node. */
 static int
-array_with_options(ad_state *state, PyObject **values, ad_array *out)
+array_of_type(ad_state *state, PyObject **values, ad_schema wanted,
+              ad_array *out)
 {
     ad_request request;
-    ad_schema wanted = {0};
-    int result = -1;
     if (ad_parse_request(state, values[2], values[3], values[4], &request) <
         0) {
         return -1;
     }
-    if (!ad_is_none(values[1])) {
-        if (ad_parse_schema(state, values[1], &wanted) < 0) {
-            return -1;
-        }
-        /* A producer that is asked for a type may convert, which is a copy. */
-        if (request.copy != AD_COPY_NEVER) {
-            request.schema =
-                ad_schema_object_new(state, ad_schema_ref(wanted));
-            if (request.schema == NULL) {
-                goto done;
-            }
-        }
+    /* A producer that is asked for a type may convert, which is a copy. */
+    if (request.copy != AD_COPY_NEVER) {
+        request.schema = wanted;
     }
-    result = import_with_options(state, values, &request, wanted, out);
-    if (result == 0) {
-        result = ad_settle_array(state, &request, out);
+    return import_with_options(state, values, &request, wanted, out) < 0
+               ? -1
+               : ad_settle_array(state, &request, out);
+}
+
+static int
+array_with_options(ad_state *state, PyObject **values, ad_array *out)
+{
+    ad_schema wanted = {0};
+    if (!ad_is_none(values[1]) &&
+        ad_parse_schema(state, values[1], &wanted) < 0) {
+        return -1;
     }
-done:;
+    int result = array_of_type(state, values, wanted, out);
     PyObject *pending = ad_py_save_exception();
-    Py_XDECREF(request.schema);
     ad_schema_unref(wanted);
     ad_py_reset_exception(pending);
     return result;
@@ -381,18 +380,8 @@ ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
         ad_array_share(ad_array_of(value), out);
         return 0;
     }
-    PyObject *values[6] = {value, NULL};
-    if (wanted.node != NULL) {
-        values[1] = ad_schema_object_new(state, ad_schema_ref(wanted));
-        if (values[1] == NULL) {
-            return -1;
-        }
-    }
-    int result = array_with_options(state, values, out);
-    PyObject *pending = ad_py_save_exception();
-    Py_XDECREF(values[1]);
-    ad_py_reset_exception(pending);
-    return result;
+    PyObject *values[6] = {value};
+    return array_of_type(state, values, wanted, out);
 }
 
 PyObject *
