@@ -10,6 +10,8 @@
 
 /* Most work is done by then, and a thread is not worth its while. */
 #define SPIN_NS 100000L
+/* Where looking takes the processor from the work, and the wait may lend it. */
+#define SPIN_ON_HOST_NS 5000L
 /* How often a wait that lasts looks up. */
 #define LOOK_UP_NS 20000000L
 
@@ -155,7 +157,7 @@ is_over_soon(const ad_wait *wait)
     if (wait->is_over == NULL) {
         return false;
     }
-    int64_t end = now() + SPIN_NS;
+    int64_t end = now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
     do {
         if (wait->is_over(wait->subject)) {
             return true;

@@ -42,6 +42,7 @@ typedef struct ad_wait {
      * will wait() say at once what is wrong? NULL: none. */
     bool (*is_over)(ad_owner *subject);
     ad_owner *subject;
+    bool on_host; /* what is waited for needs the host's processors */
 } ad_wait;
 
 /* Wait; AD_ERR_INTERRUPTED when that was ended, which stops no work: whoever

@@ -210,7 +210,7 @@ wait_until_idle(const struct ad_backend *backend, ad_place place, mode how,
     }
     *owner = (place_owner){.backend = backend, .place = place};
     ad_owner_init(&owner->base, place_destroy);
-    const ad_wait wait = {block_on_place, NULL, &owner->base};
+    const ad_wait wait = {.wait = block_on_place, .subject = &owner->base};
     ad_status status = ad_blocking_wait(&wait, err);
     ad_owner_unref(&owner->base);
     return status;

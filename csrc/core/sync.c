@@ -399,11 +399,31 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->place, on.event, &is_done, err));
     if (!is_done) {
-        const ad_wait wait = {block_on_event, is_event_over, &sync->base};
+        const ad_wait wait = {
+            .wait = block_on_event,
+            .is_over = is_event_over,
+            .subject = &sync->base,
+            .on_host = on.backend->runs_on_host(sync->place.device.id),
+        };
         AD_RETURN_IF_ERR(ad_blocking_wait(&wait, err));
     }
     set_done(sync);
     return AD_OK;
+}
+
+ad_status
+ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
+{
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    void *ticket = ad_blocking_begin();
+    ad_status status = block_on_event(&sync->base, err);
+    ad_blocking_end(ticket);
+    if (status == AD_OK) {
+        set_done(sync);
+    }
+    return status;
 }
 
 /* --- graphs ------------------------------------------------------------------ */

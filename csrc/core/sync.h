@@ -147,6 +147,10 @@ AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
 AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *consumer,
                                      ad_error *err);
 
+/* The same for work that nothing holds up: the wait is not ended before its
+ * time, and costs no thread. */
+AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
+
 /* Later work on `stream`, which runs on `device`, waits; the host does not. No
  * runtime call where the stream is the one that an own event was recorded on
  * and runs in order, or where it is done. A statement without a runtime is

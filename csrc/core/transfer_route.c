@@ -313,18 +313,27 @@ enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
     forget_last(self);
     return (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
                ? backend->copy_with_event(self->place, self->stream, copy,
-                                          &self->last, err)
+                                          self->to_host, &self->last, err)
                : backend->copy(self->place, self->stream, copy, err);
 }
 
-/* Staging blocks in the runtime, where nothing could end it. So the host waits
- * for the stream first, in a way that can be interrupted. */
+/* Staging blocks in the runtime. And where the host's processors do the copy,
+ * blocking there is quicker than a thread that does it for the host. */
+static bool
+may_block_in_copy(const ad_route *self)
+{
+    return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
+           (!self->has_begun &&
+            self->backend->runs_on_host(self->place.device.id));
+}
+
+/* Nothing could end that. So the host waits for the stream first, in a way
+ * that can be interrupted. */
 static ad_status
-wait_before_staging(ad_route *self, ad_error *err)
+wait_before_copy(ad_route *self, ad_error *err)
 {
     ad_sync *sync;
-    if (self->has_waited || !self->to_host ||
-        (self->backend->capabilities & AD_CAP_STAGES) == 0) {
+    if (self->has_waited || !self->to_host || !may_block_in_copy(self)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
@@ -346,12 +355,12 @@ ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
         copy_rows_on_host(copy);
         return AD_OK;
     }
+    if (to_host) {
+        AD_RETURN_IF_ERR(wait_before_copy(self, err));
+    }
     self->has_begun = true;
     if (!from_host && !to_host) {
         return enqueue(self, copy, err);
-    }
-    if (to_host) {
-        AD_RETURN_IF_ERR(wait_before_staging(self, err));
     }
     /* Pageable memory is staged, which takes until all that is before it on
      * the stream is done. */
@@ -467,7 +476,9 @@ ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
         *out = sync;
         return AD_OK;
     }
-    ad_status status = ad_sync_wait(sync, "a copy to the host", err);
+    ad_status status = self->has_waited
+                           ? ad_sync_wait_briefly(sync, err)
+                           : ad_sync_wait(sync, "a copy to the host", err);
     ad_sync_unref(sync);
     return status;
 }

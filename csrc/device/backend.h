@@ -124,6 +124,11 @@ struct ad_backend {
      * AD_ERR_EXCHANGE, and why not. Default: yes. */
     ad_status (*device_usable)(int64_t id, ad_error *err);
 
+    /* Is the device made of the host's processors? Then a host that asks it
+     * again and again keeps them from the work. No call of the runtime, on any
+     * thread. Default: no. */
+    bool (*runs_on_host)(int64_t id);
+
     /* One line for people: which context is current on this thread, and which
      * are in use; "" where the runtime knows no such thing. Makes none. Default:
      * "". */
@@ -166,18 +171,19 @@ struct ad_backend {
 
     /* The same, with AD_CAP_WORK_HAS_EVENT: *event, which the caller owns, is
      * done when the copy is, and all that was before it on the stream. NULL
-     * where that takes a record after all: the stream has no order, or there
-     * was nothing to copy. */
+     * where that takes a record after all: there was nothing to copy, or the
+     * stream has no order, so that what comes later would not follow the copy;
+     * if `host_waits` for it, it need not. */
     ad_status (*copy_with_event)(ad_place place, ad_stream stream,
-                                 const ad_block_copy *copy, ad_event *event,
-                                 ad_error *err);
+                                 const ad_block_copy *copy, bool host_waits,
+                                 ad_event *event, ad_error *err);
 
     /* Enqueue a kernel. AD_ERR_EXCHANGE with reason "kernel" where kernels
      * cannot be had. The first call may block while it builds. */
     ad_status (*launch)(ad_place place, ad_stream stream,
                         const ad_launch *launch, ad_error *err);
 
-    /* The same, as copy_with_event is to copy. */
+    /* The same, as copy_with_event is to copy; other work may follow. */
     ad_status (*launch_with_event)(ad_place place, ad_stream stream,
                                    const ad_launch *launch, ad_event *event,
                                    ad_error *err);

@@ -132,8 +132,9 @@ no_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
 
 static ad_status
 no_copy_with_event(ad_place place, ad_stream stream, const ad_block_copy *copy,
-                   ad_event *event, ad_error *err)
+                   bool host_waits, ad_event *event, ad_error *err)
 {
+    (void)host_waits;
     (void)event;
     return no_copy(place, stream, copy, err);
 }
@@ -256,6 +257,13 @@ any_device_usable(int64_t id, ad_error *err)
     return AD_OK;
 }
 
+static bool
+not_on_host(int64_t id)
+{
+    (void)id;
+    return false;
+}
+
 static ad_status
 nothing_is_current(char *buffer, size_t size, ad_error *err)
 {
@@ -283,6 +291,7 @@ ad_backend_fill(struct ad_backend *backend)
         .count = absent_count,
         .device_name = absent_device_name,
         .device_usable = any_device_usable,
+        .runs_on_host = not_on_host,
         .describe_current = nothing_is_current,
         .home = absent_home,
         .synchronize = absent_synchronize,
@@ -315,6 +324,7 @@ ad_backend_fill(struct ad_backend *backend)
     FILL(count);
     FILL(device_name);
     FILL(device_usable);
+    FILL(runs_on_host);
     FILL(describe_current);
     FILL(home);
     FILL(synchronize);

@@ -364,6 +364,14 @@ copy_run(ad_place place, ad_sycl_queue queue, char *target, const char *source,
     return AD_OK;
 }
 
+/* Rows without gaps are one. */
+static bool
+is_one_run(const ad_block_copy *copy)
+{
+    return copy->height == 1 || (copy->target_pitch == copy->width &&
+                                 copy->source_pitch == copy->width);
+}
+
 /* SYCL has pitched copies, dpctl has not: one copy a row. */
 static ad_status
 copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
@@ -374,7 +382,7 @@ copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
     size_t width = copy->width;
     size_t height = copy->height;
     ad_sycl_event after;
-    if (copy->target_pitch == width && copy->source_pitch == width) {
+    if (is_one_run(copy)) {
         width *= height;
         height = height > 0;
     }
@@ -399,12 +407,12 @@ oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
     return status;
 }
 
-/* The last work's event, which is used up: kept where all that was before it
- * is done when that is. */
+/* The last work's event, which is used up: kept where what comes later follows
+ * it, or need not. */
 static ad_sycl_event
-keep_if_last_of_all(ad_sycl_queue queue, ad_sycl_event last)
+keep_if_enough(ad_sycl_queue queue, bool is_alone, ad_sycl_event last)
 {
-    if (last != NULL && !ad_sycl.Queue_IsInOrder(queue)) {
+    if (last != NULL && !is_alone && !ad_sycl.Queue_IsInOrder(queue)) {
         forget(last);
         return NULL;
     }
@@ -413,8 +421,8 @@ keep_if_last_of_all(ad_sycl_queue queue, ad_sycl_event last)
 
 static ad_status
 oneapi_copy_with_event(ad_place place, ad_stream stream,
-                       const ad_block_copy *copy, ad_event *event,
-                       ad_error *err)
+                       const ad_block_copy *copy, bool host_waits,
+                       ad_event *event, ad_error *err)
 {
     ad_sycl_event last = NULL;
     ad_sycl_queue queue = queue_of(stream);
@@ -423,7 +431,8 @@ oneapi_copy_with_event(ad_place place, ad_stream stream,
         forget(last);
         last = NULL;
     }
-    event->handle = keep_if_last_of_all(queue, last);
+    event->handle =
+        keep_if_enough(queue, host_waits && is_one_run(copy), last);
     return status;
 }
 
@@ -552,7 +561,7 @@ oneapi_launch_with_event(ad_place place, ad_stream stream,
 {
     ad_sycl_event done;
     AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
-    event->handle = keep_if_last_of_all(queue_of(stream), done);
+    event->handle = keep_if_enough(queue_of(stream), false, done);
     return AD_OK;
 }
 
@@ -630,6 +639,7 @@ const struct ad_backend ad_backend_oneapi = {
     .count = oneapi_count,
     .device_name = oneapi_device_name,
     .device_usable = oneapi_device_usable,
+    .runs_on_host = ad_oneapi_is_cpu,
     .home = oneapi_home,
     .synchronize = oneapi_synchronize,
     .classify = oneapi_classify,

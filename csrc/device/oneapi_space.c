@@ -127,6 +127,12 @@ ad_oneapi_n_devices(void)
     return n_roots;
 }
 
+bool
+ad_oneapi_is_cpu(int64_t id)
+{
+    return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
+}
+
 /* The root device with this number; fails for one that is not there. */
 static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)

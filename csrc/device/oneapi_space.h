@@ -48,6 +48,8 @@ size_t ad_oneapi_n_devices(void);
 AD_MUST_CHECK ad_status ad_oneapi_device(ad_device device, ad_sycl_device *out,
                                          ad_error *err);
 
+bool ad_oneapi_is_cpu(int64_t id);
+
 /* Index of a device, or of the one that it is a part of; -1: none. */
 int64_t ad_oneapi_index(ad_sycl_device device);
 

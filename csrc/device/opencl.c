@@ -421,6 +421,7 @@ const struct ad_backend ad_backend_opencl = {
     .describe = opencl_describe,
     .count = opencl_count,
     .device_name = opencl_device_name,
+    .runs_on_host = ad_opencl_is_cpu,
     .home = opencl_home,
     .synchronize = opencl_synchronize,
     .classify = ad_opencl_classify,

@@ -46,6 +46,7 @@ struct platform {
 struct root {
     ad_cl_device device;
     struct platform *platform;
+    bool is_cpu;
     _Atomic(struct ad_opencl_space *) home;
 };
 
@@ -223,6 +224,16 @@ add_table(const void *object)
     }
 }
 
+/* A device that cannot tell counts as another: only speed depends on it. */
+static bool
+is_processor(ad_cl_device device)
+{
+    uint64_t type = 0;
+    return ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_TYPE, sizeof(type), &type,
+                               NULL) == AD_CL_SUCCESS &&
+           (type & AD_CL_DEVICE_TYPE_CPU) != 0;
+}
+
 static ad_status
 list_roots(ad_error *err)
 {
@@ -244,6 +255,7 @@ list_roots(ad_error *err)
         add_table(platforms[i].handle);
         for (uint32_t j = 0; j < platforms[i].n_devices; j++) {
             roots[n].platform = &platforms[i];
+            roots[n].is_cpu = is_processor(platforms[i].devices[j]);
             roots[n++].device = platforms[i].devices[j];
             add_table(platforms[i].devices[j]);
         }
@@ -330,6 +342,12 @@ find_root(ad_device device, struct root **out, ad_error *err)
     return AD_OK;
 }
 
+bool
+ad_opencl_is_cpu(int64_t id)
+{
+    return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
+}
+
 ad_status
 ad_opencl_device(ad_device device, ad_cl_device *out, ad_error *err)
 {
@@ -396,11 +414,7 @@ fill_space(struct ad_opencl_space *space, ad_cl_context context,
     AD_CL_RETURN_IF_ERR(err, space->id, "clGetDeviceInfo",
                         code != INVALID_VALUE ? code : AD_CL_SUCCESS);
     space->has_svm = code == AD_CL_SUCCESS && svm != 0;
-    uint64_t type = 0;
-    AD_CL_RETURN_IF_ERR(err, space->id, "clGetDeviceInfo",
-                        ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_TYPE,
-                                            sizeof(type), &type, NULL));
-    space->is_cpu = (type & AD_CL_DEVICE_TYPE_CPU) != 0;
+    space->is_cpu = ad_opencl_is_cpu(space->id);
     AD_CL_RETURN_IF_ERR(err, space->id, "clRetainContext",
                         ad_cl.RetainContext(context));
     space->context = context;

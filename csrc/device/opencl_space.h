@@ -56,6 +56,8 @@ size_t ad_opencl_n_devices(void);
 AD_MUST_CHECK ad_status ad_opencl_device(ad_device device, ad_cl_device *out,
                                          ad_error *err);
 
+bool ad_opencl_is_cpu(int64_t id);
+
 /* --- spaces ------------------------------------------------------------------ */
 
 /* One device in one context. Contexts that were seen are kept, and so are the
