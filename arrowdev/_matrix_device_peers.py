@@ -255,6 +255,7 @@ class PyOpenCL(DevicePeer):
 
         memory = getattr(obj, "memory", obj)
         out = numpy.empty(self.size, self.dtype)
+        self.own_queue.finish()  # the one that was told to wait; another would wait for nothing
         self.lib.enqueue_copy(self.queue(memory.context), out, memory).wait()
         return out.tolist()
 
@@ -399,8 +400,8 @@ class HipPython(DevicePeer):
     """DeviceArray, which is what hipMalloc returns.
 
     It shows a CUDA Array Interface, valid once its type was told. Of others it takes addresses:
-    where an object has both, it asks for the buffer protocol and not for that interface. An address
-    says nothing of pending work, so the default stream, which hipMemcpy uses, is told to wait.
+    where an object has both, it asks for the buffer protocol and not for that interface. An
+    address says nothing of pending work, so the default stream, which hipMemcpy uses, waits.
     """
 
     name = "hip-python"

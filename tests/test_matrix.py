@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -472,6 +473,30 @@ def test_opencl():
     taken = [p for p in found["pairs"] if p["producer"] == "cl.Buffer"]
     assert len(taken) == 3 * len({p["device"] for p in taken})
     assert all("from_pointer" in p["through"]["how"] for p in taken)
+
+
+def test_values_of_opencl_are_read_when_they_are_there():
+    pytest.importorskip("pyopencl")
+    import peer_opencl as peer
+
+    payload, template = Payload(length=20), _matrix_device_peers.PyOpenCL()
+    template.load()
+    library = template.on(peer.name(), template)
+    library.make(payload)
+    values = _matrix_device_peers.numpy_values(payload)
+    context = library.own_queue.context
+    queue, memory = peer.cl.CommandQueue(context), peer.buffer(context, values * 0)
+    with peer.Gate(queue) as gate:
+        peer.write_later(queue, memory, values)
+        pending = arrowdev.Tensor.from_pointer(
+            memory.int_ptr, values.shape, payload.dtype, peer.name(), owner=memory, stream=queue
+        )
+        taken = library.through(payload)[1](pending)
+        opener = threading.Timer(0.2, gate.open)
+        opener.start()
+        found = library.values(taken)
+        opener.join()
+    assert found == payload.values
 
 
 def test_cuda_libraries_on_the_stand_in_driver():
