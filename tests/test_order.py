@@ -76,6 +76,23 @@ def test_our_own_objects_with_a_stream(world):
     assert world.waits(world.consumer)
 
 
+@pytest.mark.parametrize(
+    "own",
+    [ad.tensor, ad.array, lambda x: ad.array(x).buffers[1]],
+    ids=["Tensor", "Array", "Buffer"],
+)
+def test_memory_of_our_own_object_is_ready_when_that_is(world, own):
+    owner = own(world.pending())
+    address, where = world.memory.address, (EXT_DEV, 0)
+    again = ad.Tensor.from_pointer(address, (3,), "float32", where, owner=owner)
+    assert again.sync_event == owner.sync_event is not None
+    told = ad.Tensor.from_pointer(address, (3,), "float32", where, owner=owner, stream=-1)
+    assert told.sync_event is None
+    del owner
+    again.wait(world.consumer)
+    assert world.waits(world.consumer)
+
+
 # --- import: what is made on the way ----------------------------------------------------
 
 

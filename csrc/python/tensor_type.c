@@ -358,6 +358,22 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
+/* What is pending on the data of an owner that is an object of ours. */
+static ad_sync *
+pending_on_owner(ad_state *state, PyObject *object, ad_device device)
+{
+    ad_device where = device;
+    ad_sync *sync = NULL;
+    if (object != NULL && ad_is_array(state, object)) {
+        where = ad_array_of(object)->device;
+        sync = ad_array_of(object)->sync;
+    } else if (object != NULL && ad_is_tensor(state, object)) {
+        where = ad_tensor_of(object)->device;
+        sync = ad_tensor_of(object)->sync;
+    }
+    return ad_device_equal(where, device) ? sync : NULL;
+}
+
 /* Note what keeps the memory, and that work may be pending on the stream. */
 static int
 attach_owner(ad_state *state, PyObject *object, PyObject *stream,
@@ -373,6 +389,10 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
     }
     if (!ad_is_none(object)) {
         tensor->owner = ad_py_owner_new(object);
+    }
+    if (ad_is_none(stream)) {
+        tensor->sync =
+            ad_sync_ref(pending_on_owner(state, object, tensor->device));
     }
     ad_status status = ad_is_none(object) || tensor->owner != NULL
                            ? check_pointer(tensor, &err)
@@ -440,7 +460,8 @@ static PyMethodDef tensor_methods[] = {
      "owner : object, optional\n    Kept alive as long as the memory is used; "
      "without it the memory\n    must outlive every use.\n"
      "stream : int or stream object, optional\n    Where the data are being "
-     "produced.\n"
+     "produced; left out: they are ready, but for an\n    owner of arrowdev's "
+     "on this device, whose event is kept.\n"
      "readonly : bool\n\n"
      "Raises\n------\n"
      "ExchangeError\n    The claim is impossible: negative extents, overflow, "
