@@ -6,12 +6,14 @@ import random
 import threading
 import weakref
 
+import arrow_ctypes as ac
 import numpy as np
 import pytest
 from arrow_samples import SAMPLES
 from interface_dicts import OnlyInterface
 
 import arrowdev as ad
+from arrowdev.testing import EXT_DEV
 
 pa = pytest.importorskip("pyarrow")
 
@@ -394,6 +396,23 @@ def test_memory_that_is_not_the_devices(device):
     tensor = ad.Tensor.from_pointer(1 << 20, (4,), "int8", HERE)
     with pytest.raises(ad.ExchangeError, match="does not know it"):
         tensor.to("cpu")
+
+
+def test_an_address_without_rows_may_lead_anywhere(device):
+    """As behind the end of the memory, where others let a slice of no rows begin."""
+    trees = [
+        ac.Tree(ac.SchemaNode("l"), ac.ArrayNode(0, [None, 1 << 20])),
+        ac.Tree(ac.SchemaNode("u"), ac.ArrayNode(0, [None, None, 1 << 20])),
+        ac.Tree(
+            ac.SchemaNode("+l", children=[ac.SchemaNode("l")]),
+            ac.ArrayNode(0, [None, 1 << 20], children=[ac.ArrayNode(0, [None, 1 << 20])]),
+        ),
+    ]
+    for tree in trees:
+        tree.device_type, tree.device_id = EXT_DEV, 0
+        empty = ad.array(tree.device_pair())
+        for found in (empty, empty.to(THERE), ad.array(empty, copy=True), ad.concat([empty] * 2)):
+            assert found.to("cpu").to_pylist() == []
 
 
 def test_wrong_device(device):

@@ -15,11 +15,13 @@ ad_is_host_memory(ad_device device)
     return (ad_device_traits(device.type) & wanted) == wanted;
 }
 
+/* Without rows nothing is read, and an address may lead anywhere. */
 static const void *
 some_buffer(const struct ArrowArray *node)
 {
     const void *found = NULL;
-    for (int64_t i = 0; i < node->n_buffers && found == NULL; i++) {
+    int64_t n_buffers = node->length == 0 ? 0 : node->n_buffers;
+    for (int64_t i = 0; i < n_buffers && found == NULL; i++) {
         found = node->buffers[i];
     }
     for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
