@@ -59,8 +59,8 @@ def test_dlpack_export_with_off(world):
 
 def test_dlpack_export_without_a_stream_makes_the_host_wait(world):
     tensor = world.pending()
-    world.finish_later()
     start = time.monotonic()
+    world.finish_later()
     give(tensor).delete()
     assert time.monotonic() - start > SHORT
     assert world.device.peek(world.memory) == NEW

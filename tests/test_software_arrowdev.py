@@ -217,7 +217,7 @@ class TestFailures:
     @pytest.mark.parametrize("waits", [False, True])
     def test_source_of_a_copy_elsewhere_outlives_the_events_failure(self, waits):
         """The copy runs on the other device: that its own is idle proves nothing."""
-        with testing.software_device(timeout=0.3) as device:
+        with testing.software_device(timeout=1 if waits else 60) as device:
             queue, other = device.queue(), device.queue(1)
             array = ad.array(device.array([1, 2], queue=queue))
             queue.synchronize()

@@ -41,8 +41,8 @@ def slow():
 producer = async_peer.Producer(1, delay_us=60_000_000)
 pull = aio.connect(producer).to_stream()
 signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.3)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
     next(pull)
 except ad.ExchangeError:
     end = "told"
