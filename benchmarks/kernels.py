@@ -184,6 +184,7 @@ def on_device(name, n):
     part = nullable[3:]
     part.count_nulls()
     nullable.count_nulls()
+    shifted = bits[3:]
     # Where memory is named by handles the values have to be copied, too.
     compacted = 4 * n if name.startswith("opencl") else n // 8
     for each in (bits, mask, data):
@@ -191,6 +192,9 @@ def on_device(name, n):
     yield "bits to bytes", lambda: done(ad.tensor(bits)), n
     yield "bytes to bits", lambda: done(ad.array(ad.array(mask), "bool")), n
     yield "fill float32", lambda: done(ad.tensor(nullable, nulls="fill", fill_value=0)), 4 * n
+    yield "count of nulls", lambda: nullable[3:].count_nulls(), n // 8
+    yield "shift of bits", lambda: done(shifted.compact()), n // 8
+    # The bitmap is read twice, and the host waits for the count in between.
     yield "compact", lambda: done(part.compact()), compacted
     yield "concat", lambda: done(ad.concat([part, part])), 8 * n
 

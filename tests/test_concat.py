@@ -2,33 +2,24 @@
 
 import ctypes
 import gc
+import threading
 
 import arrow_ctypes as ac
 import concat_checks
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_samples import SAMPLES
-from concat_checks import expected, pieces
+from concat_checks import ALL, pieces
 
 import arrowdev as ad
 
 LISTS = ad.array(pa.array([[1]])).schema
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_every_type_on_the_host(name):
-    joined = ad.concat(pieces(SAMPLES[name]))
-    found = pa.array(joined)
-    assert found.type == SAMPLES[name].type
-    assert found.to_pylist() == expected(SAMPLES[name])
-    if name != "dense_union":  # the sample's offsets go backwards
-        found.validate(full=True)
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_every_type_on_a_device(software, name):
-    concat_checks.check_on_device(name, "ext_dev:0")
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+@pytest.mark.parametrize("name", concat_checks.ALL)
+def test_every_type(software, name, device):
+    concat_checks.check_on_device(name, device)
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
@@ -77,6 +68,17 @@ def test_dictionaries(software, device):
     same = ad.concat([whole[1:], whole])
     assert len(same.dictionary) == 2
     assert pa.array(same.to("cpu")).to_pylist() == ["b", None, "a", "b", None]
+
+
+def test_dictionaries_that_are_shared_are_waited_for(software):
+    """Where there are no rows nothing is done, and there is an event nevertheless."""
+    words = ad.array(pa.array(["a", "b"]).dictionary_encode())
+    queue = software.queue()
+    with queue.held():
+        there = ad.array(words.to("ext_dev:0"), device="ext_dev:0", copy=True, stream=queue)
+        joined = ad.concat([there[:0], there[1:1]], stream=software.queue())
+        assert not joined.is_ready()
+    assert joined.dictionary.to("cpu").to_pylist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
@@ -181,22 +183,32 @@ def test_chunks_on_a_device_become_one_array(software):
         ad.array(ad.array_stream([c.to("ext_dev:0") for c in chunks]), copy=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("struct", ad.concat),
+        ("struct of runs", ad.concat),
+        ("runs of lists", lambda arrays: arrays[1].compact()),
+    ],
+)
 @pytest.mark.parametrize("call", ["allocate", "copy", "launch", "event_record", "stream_wait"])
-def test_calls_that_fail(software, call):
-    arrays = pieces(SAMPLES["struct"], "ext_dev:0")
+def test_calls_that_fail(software, call, name, make):
+    arrays = pieces(ALL[name], "ext_dev:0")
     gc.collect()
     software.synchronize()
     before = software.live().allocations
     failed = 0
-    for n in range(1, 60):
+    for n in range(1, 300):
         software.fail_at(n, call)
         try:
-            ad.concat(arrays)
+            make(arrays)
             break
         except (ad.DeviceError, MemoryError):
             failed += 1
         finally:
             software.fail_at(0)
+    else:
+        pytest.fail("it is not done when nothing fails")
     assert failed > 0 or call in ("event_record", "stream_wait")
     gc.collect()
     software.synchronize()
@@ -223,6 +235,223 @@ def test_offsets_that_make_no_sense(software, device, type, children, offsets):
     bad = ad.Array.from_buffers(schema, 3, [None, there, *data], children=below)
     with pytest.raises(ad.InvalidArrowError, match="offset"):
         ad.concat([bad[:2], bad])
+
+
+# --- rows that point into something -------------------------------------------------------------
+
+
+def two_of(kind, seed):
+    """Two arrays of one type, with data of their own."""
+    rng = np.random.default_rng(seed)
+    for first in (0, 100):
+        text = pa.array(
+            [None if i % 7 == 3 else "x" * (i % 40) + str(first + i) for i in range(90)]
+        )
+        if kind == "views":
+            yield text.cast(pa.string_view())
+        elif kind == "runs":
+            ends = np.cumsum(rng.integers(1, 9, 90))
+            yield pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), text)
+        else:
+            ids = rng.integers(0, 3, 200)
+            offsets = [int((ids[:i] == id).sum()) for i, id in enumerate(ids)]
+            children = [text, pa.array(range(first, first + 200)), text.cast(pa.string_view())]
+            yield pa.UnionArray.from_dense(
+                pa.array(ids, pa.int8()), pa.array(offsets, pa.int32()), children
+            )
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+@pytest.mark.parametrize("kind", ["views", "runs", "union"])
+def test_many_parts(software, kind, device):
+    rng = np.random.default_rng(3)
+    sources = list(two_of(kind, 5))
+    there = [ad.array(source).to(device) for source in sources]
+    parts, rows = [], []
+    for k in range(60):
+        first, stop = sorted(rng.integers(0, len(sources[k % 2]) + 1, 2))
+        parts.append(there[k % 2][first:stop])
+        rows += sources[k % 2][first:stop].to_pylist()
+    joined = ad.concat(parts)
+    assert pa.array(joined.to("cpu")).to_pylist() == rows
+    assert not joined.validate(level="full")
+    again = ad.concat([joined[len(rows) // 2 :], joined[: len(rows) // 2]])
+    assert pa.array(again.to("cpu")).to_pylist() == rows[len(rows) // 2 :] + rows[: len(rows) // 2]
+
+
+@pytest.mark.parametrize("kind", ["views", "runs", "union"])
+def test_the_host_looks_when_they_are_ready(software, kind):
+    (source, _) = two_of(kind, 1)
+    there = ad.array(source).to("ext_dev:0")
+    for work in (
+        lambda array, stream: ad.concat([array[7:], array[:9]], stream=stream),
+        lambda array, stream: array[7:].compact(stream=stream),
+    ):
+        queue = software.queue()
+        queue.hold()
+        copied = ad.array(there, device="ext_dev:0", copy=True, stream=queue)
+        later = threading.Timer(0.05, queue.release)
+        later.start()
+        made = work(copied, software.queue())
+        later.join(60)
+        rows = source.to_pylist()[7:]
+        assert made.to("cpu").to_pylist() == (rows + source.to_pylist()[:9])[: len(made)]
+        assert len(made) >= len(rows)
+
+
+def test_views_share_their_data(software):
+    """All of it is waited for, and kept until the consumer is done."""
+    (source, _) = two_of("views", 0)
+    there = ad.array(source).to("ext_dev:0")
+    gc.collect()
+    before = software.live().allocations
+    queues = [software.queue() for _ in range(2)]
+    copies = [ad.array(there, device="ext_dev:0", copy=True, stream=queue) for queue in queues]
+    data = [copied.buffers[2].data_ptr for copied in copies]
+    joined = ad.concat(copies)
+    assert [buffer.data_ptr for buffer in joined.buffers[2:-1]] == data
+    del copies
+    gc.collect()
+    assert joined.to("cpu").to_pylist() == source.to_pylist() * 2
+    del joined
+    gc.collect()
+    software.synchronize()
+    assert software.live().allocations == before
+
+
+def test_views_of_read_only_memory():
+    data = ad.tensor(np.zeros(32, "u1"), readonly=True)
+    views = ad.tensor(np.array([20, 0, 0, 0], "i4").view("u1"))
+    words = ad.Array.from_buffers("string_view", 1, [None, views, data, ad.tensor(np.array([32]))])
+    joined = ad.concat([words, words])
+    assert joined.to_pylist() == ["\0" * 20] * 2
+    with pytest.raises(ad.ExchangeError, match="read-only"):
+        ad.tensor(joined.buffers[3]).__dlpack__()
+
+
+def test_sizes_in_host_memory(software):
+    """Producers keep the sizes of a view's buffers on either side, and may write them late."""
+    (source, _) = two_of("views", 0)
+    there = ad.array(source).to("ext_dev:0")
+    queue = software.queue()
+    queue.hold()
+    copied = ad.array(there, device="ext_dev:0", copy=True, stream=queue)
+    sizes = ac.int64s(0)
+    addresses = [buffer.data_ptr for buffer in copied.buffers[:3]] + [ctypes.addressof(sizes)]
+    node = ac.ArrayNode(90, addresses, null_count=-1)
+    tree = ac.Tree(ac.SchemaNode("vu"), node, device=(12, 0), event=copied.sync_event)
+    imported = ad.array(ac.OnDevice(tree))
+
+    def write():
+        sizes[0] = source.buffers()[2].size
+        queue.release()
+
+    later = threading.Timer(0.05, write)
+    later.start()
+    joined = ad.concat([imported[5:], there])
+    later.join(60)
+    assert joined.to("cpu").to_pylist() == source[5:].to_pylist() + source.to_pylist()
+
+
+def from_numbers(schema, n, device, buffers, children=()):
+    there = [None if b is None else ad.tensor(np.ascontiguousarray(b)).to(device) for b in buffers]
+    return ad.Array.from_buffers(
+        schema, n, there, children=[ad.array(child).to(device) for child in children]
+    )
+
+
+def views(device, *rows, valid=None):
+    """Rows of (size, prefix, buffer, offset), of one data buffer."""
+    numbers = np.array(rows, "i4").view("u1").reshape(-1)
+    buffers = [valid, numbers, np.zeros(99, "u1"), np.array([99])]
+    return from_numbers("string_view", len(rows), device, buffers)
+
+
+def union(device, ids, offsets):
+    schema = ad.array(next(iter(two_of("union", 0)))).schema
+    children = [pa.array(["a"] * 3), pa.array([1, 2]), pa.array(["x"], pa.string_view())]
+    return from_numbers(
+        schema, len(ids), device, [np.array(ids, "i1"), np.array(offsets, "i4")], children
+    )
+
+
+def runs(device, ends, n):
+    schema = ad.array(next(iter(two_of("runs", 0)))).schema
+    children = [np.array(ends, "i4"), pa.array(["a"] * len(ends), "string")]
+    return from_numbers(schema, n, device, [], children)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda d: views(d, (13, 0, 1, 0)), "a view into buffer 1, but there are 1"),
+        (lambda d: views(d, (13, 0, 0, 0), (99, 0, -1, 0)), "a view into buffer -1, but there"),
+        (lambda d: union(d, [0, 3], [0, 0]), "type id 3, which format"),
+        (lambda d: union(d, [-1], [0]), "type id -1, which format"),
+        (lambda d: union(d, [0, 0, 1], [1, 2, 2]), "offset 2 into child 1 of 2 values"),
+        (lambda d: union(d, [0], [-1]), "offset -1 into child 0 of 3 values"),
+        (lambda d: runs(d, [2, 2, 5], 5), "run end 2 comes after 2"),
+        (lambda d: runs(d, [0, 2, 5], 5), "run end 0 comes after 0"),
+        (lambda d: runs(d, [2, 4], 5), "the last run ends at 4, but there are 5 rows"),
+    ],
+)
+def test_rows_that_point_nowhere(software, device, make, text):
+    """The device says what the host does; of a later array too, and within a struct."""
+    with pytest.raises(ad.InvalidArrowError, match=text):
+        ad.concat([make(device)] * 2)
+    bad = make(device)
+    with pytest.raises(ad.InvalidArrowError, match=text):
+        ad.concat([bad[:0], bad, bad])
+    batch = ad.record_batch({"a": bad})
+    with pytest.raises(ad.InvalidArrowError, match=text):
+        ad.concat([batch, batch])
+    if bad.schema.format != "+r":
+        with pytest.raises(ad.InvalidArrowError, match=text):
+            ad.concat([bad[len(bad) - 1 :]] * 2)
+    elif device != "cpu":
+        with pytest.raises(ad.InvalidArrowError, match=text):
+            bad[1:].compact()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_under_a_null_there_may_be_anything(software, device):
+    rows = views(device, (7 << 8, 1, 9, -1), (2, 0, 0, 0), valid=np.array([2], "u1"))
+    joined = ad.concat([rows, views(device, (20, 0, 0, 0)), rows])
+    assert joined.to("cpu").to_pylist() == [None, "\0" * 2, "\0" * 20, None, "\0" * 2]
+    assert not joined.validate(level="full")
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_run_ends_behind_the_last_row(software, device):
+    """The last run may go on; one that ends at the largest number does not overflow."""
+    end = 2**31 - 1
+    joined = ad.concat([runs(device, [1, end], 4)[2:], runs(device, [2, end], 3)]).to("cpu")
+    assert joined.to_pylist() == ["a"] * 5
+    assert joined.children[0].to_pylist() == [2, 4, 5]
+    part = runs(device, [1, 3, end], 9)[2:6].compact().to("cpu")
+    assert part.children[0].to_pylist() == [1, 4] and part.to_pylist() == ["a"] * 4
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_what_does_not_fit(software, device):
+    """16 bits of run ends; 32 bits of offsets into a child of nulls, which needs no memory."""
+    array = ad.array(pa.RunEndEncodedArray.from_arrays(pa.array([30000], "int16"), pa.array([1])))
+    with pytest.raises(ad.ExchangeError, match="run ends") as info:
+        ad.concat([array.to(device)] * 2)
+    assert info.value.reason == "size"
+    nulls = ac.ArrayNode(2**31, [], null_count=2**31)
+    ids, offsets = np.zeros(1, "i1"), np.array([5], "i4")
+    memory = [ad.tensor(numbers).to(device) for numbers in (ids, offsets)]
+    tree = ac.Tree(
+        ac.SchemaNode("+ud:0", children=[ac.SchemaNode("n")]),
+        ac.ArrayNode(1, [tensor.data_ptr for tensor in memory], children=[nulls]),
+        device=(1, -1) if device == "cpu" else (12, 0),
+    )
+    far = ad.array(ac.OnDevice(tree))
+    with pytest.raises(ad.ExchangeError, match="the values of the batches") as info:
+        ad.concat([far, far])
+    assert info.value.reason == "size"
 
 
 def words(offsets, data):

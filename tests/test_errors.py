@@ -208,7 +208,6 @@ ELSEWHERE = {
     "capture": "gpu_cuda/test_release.py",
     "kernel": "isolated/opencl_faults.py",
     "metadata": "test_aio_bridges.py",
-    "offset": "test_nulls.py",
 }
 
 

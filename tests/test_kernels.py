@@ -16,7 +16,7 @@ import pytest
 import arrowdev as ad
 import compiler
 
-UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD = range(8)
+UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, VIEWS, OFFSETS, RUNS = range(11)
 BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS = range(4)
 OPENCL, HIP, PTX = range(3)
 LENGTHS = [1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 500, 1023, 1031, 4096, 5001]
@@ -26,19 +26,22 @@ MAKE_PTX = compiler.ROOT / "tools" / "make_ptx.py"
 @pytest.fixture(scope="module")
 def library():
     found = ctypes.CDLL(str(c_library.build("kernels")))
-    found.helper_run.argtypes = [c_int, c_void_p, c_int64, c_void_p, *[c_int64] * 4, c_void_p]
+    spans = [c_void_p, c_int64] * 2
+    found.helper_run.argtypes = [c_int, *spans, *[c_int64] * 3, c_void_p, c_void_p]
     found.helper_run.restype = None
     found.helper_text.restype = found.helper_name.restype = c_char_p
     return found
 
 
-def run(library, kernel, source, target, numbers=(), *, bits=0, length, items=1, at=(0, 0)):
-    """One kernel on the host. `source` and `target` are arrays or addresses."""
-    addresses = [x.ctypes.data if isinstance(x, np.ndarray) else x for x in (source, target)]
-    padded = (c_int64 * 4)(*numbers)
-    library.helper_run(
-        kernel, addresses[0], at[0], addresses[1], at[1], bits, length, items, padded
+def run(
+    library, kernel, source, target, numbers=(), *, bits=0, length, items=1, at=(0, 0), values=None
+):
+    """One kernel on the host. `source`, `target` and `values` are arrays or addresses."""
+    source, target, values = (
+        x.ctypes.data if isinstance(x, np.ndarray) else x for x in (source, target, values)
     )
+    padded = (c_int64 * 4)(*numbers)
+    library.helper_run(kernel, source, at[0], target, at[1], bits, length, items, padded, values)
 
 
 def text_of(library, dialect):
@@ -208,13 +211,15 @@ def test_copy_of_bits_on_the_host(library, guarded, bit_offset, operation, n_ite
         source = guarded.end(bitmap)
         for to in (0, 7, 9, (bit_offset * 5 + length) % 64):
             target = random_bytes((to + length + 7) // 8 + 8, bit_offset)
+            cleared = -(to + length) % 8 + (0, 8, 56)[length % 3]
             expected = merged(bits_of(target), bits, to, operation)
+            expected[to + length : to + length + cleared] = 0
             run(
                 library,
                 COPY,
                 source,
                 target,
-                [to, operation],
+                [to, operation, cleared],
                 bits=bit_offset,
                 length=length,
                 items=n_items,
@@ -244,17 +249,12 @@ def test_fill_on_the_host(library, guarded, bit_offset, size, n_items):
         target = random_bytes(length * size + 8, bit_offset)
         expected = target.copy()
         expected[: length * size].reshape(length, size)[bits == 0] = value
+        apart = np.zeros_like(target)
         numbers = [size, 1, *two_words(value)]
-        run(
-            library,
-            FILL,
-            guarded.end(bitmap),
-            target,
-            numbers,
-            bits=bit_offset,
-            length=length,
-            items=n_items,
-        )
+        how = {"bits": bit_offset, "length": length, "items": n_items}
+        run(library, FILL, guarded.end(bitmap), apart, numbers, values=target, **how)
+        assert np.array_equal(apart[:-8], expected[:-8]) and not apart[-8:].any(), length
+        run(library, FILL, guarded.end(bitmap), target, numbers, **how)
         assert np.array_equal(target, expected), length
 
 
@@ -333,6 +333,107 @@ def test_add_on_the_host(library, dtype, n_items):
         assert np.array_equal(again, expected)
 
 
+def clipped_sum(numbers, most, delta):
+    return (np.minimum(numbers.astype("i8"), most) + delta).astype(numbers.dtype)
+
+
+@pytest.mark.parametrize("n_items", [1, 3, 256])
+@pytest.mark.parametrize("dtype", ["i2", "i4", "i8"])
+def test_add_up_to_a_limit_on_the_host(library, dtype, n_items):
+    numbers = random_bytes(999 * 8, 3).view(dtype)[:999]
+    for most, delta in ((100, -3), (-5, 7), (np.iinfo(dtype).max, 0)):
+        target = np.zeros(999, dtype)
+        how = [numbers.itemsize, delta, int(most), 1]
+        run(library, ADD, numbers, target, how, length=999, items=n_items)
+        assert np.array_equal(target, clipped_sum(numbers, int(most), delta))
+
+
+class Pointing:
+    """Rows that point into something, what a kernel makes of them, and what one of them spoils."""
+
+    N = 500
+
+    def __init__(self, seed=0):
+        rng = np.random.default_rng(seed)
+        self.views = rng.integers(0, 9, (self.N, 4)).astype("i4")
+        self.views[:, 0] = rng.choice([0, 12, 13, 400, 2**31 - 1, -1], self.N)
+        self.raised = self.views.copy()
+        self.raised[self.views[:, 0] > 12, 2] += 77
+        self.long = int(np.flatnonzero(self.views[:, 0] > 12)[50])
+        self.limits = np.array([[100, 7], [0, 0], [0x80000000, 0], [1, 2**31 - 1]], "u4")
+        self.ids = rng.choice([0, 2, 3], self.N).astype("i1")
+        self.offsets = np.where(self.ids == 3, 0, rng.integers(0, 100, self.N)).astype("i4")
+        self.offsets[self.ids == 2] += 2**31 - 100
+        self.added = self.offsets + np.choose(self.ids, [7, 0, 0, 2**31 - 1]).astype("i4")
+        self.ends = np.cumsum(rng.integers(1, 4, self.N))
+
+    def target(self, rows):
+        """The rows, the table behind them, and room for a fault: target, numbers of the launch."""
+        rows = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+        behind = np.concatenate([self.limits.view(np.uint8).reshape(-1), np.zeros(8, np.uint8)])
+        return np.concatenate([rows, behind]), rows.size, rows.size + self.limits.nbytes
+
+    def check_views(self, launch):
+        """`launch(kernel, source, target, numbers, length, values, bits)` returns the target."""
+        valid = np.full(self.N, 1, np.uint8)
+        valid[self.long] = 0
+        bitmap = np.packbits(np.concatenate([[0] * 3, valid]), bitorder="little")
+        for bad, bits in ((None, -1), (None, 3), (9, -1), (-1, -1), (9, 3)):
+            views, raised, told = self.views.copy(), self.raised.copy(), 0
+            if bad is not None:
+                views[self.long, 2] = raised[self.long, 2] = bad
+                raised[self.long] *= bits < 0
+                told = 1000 + self.long if bits < 0 else 0
+            target, _, fault = self.target(np.zeros_like(views))
+            values = bitmap if bits >= 0 else None
+            found = launch(VIEWS, views, target, [9, 77, fault, 1000], self.N, values, bits)
+            assert np.array_equal(found[: views.nbytes], raised.view(np.uint8).reshape(-1))
+            assert found[fault : fault + 8].view("i8")[0] == told
+
+    def check_offsets(self, launch):
+        for row, id, offset in ((0, 0, 100), (3, 0, -1), (7, 1, 0), (9, 4, 0), (11, -1, 0)):
+            for is_bad in (False, True):
+                ids, offsets = self.ids.copy(), self.offsets.copy()
+                if is_bad:
+                    ids[row], offsets[row] = id, offset
+                target, table, fault = self.target(np.zeros_like(offsets))
+                found = launch(OFFSETS, ids, target, [4, table, fault, 1], self.N, offsets)
+                right = np.arange(self.N) != (row if is_bad else -1)
+                assert np.array_equal(found[: offsets.nbytes].view("i4")[right], self.added[right])
+                told = found[fault : fault + 8].view("i8")[0]
+                assert told == (1 + row if is_bad else 0)
+
+    def check_runs(self, launch):
+        for dtype in ("i2", "i4", "i8"):
+            ends = self.ends.astype(dtype)
+            last = int(ends[-1])
+            for first, stop in ((0, 1), (0, last), (5, 6), (37, last - 9), (last - 1, last)):
+                found = launch(RUNS, ends, np.zeros(3, "i8"), [ends.itemsize, first, stop], self.N)
+                expected = [np.searchsorted(ends, first, "right"), np.searchsorted(ends, stop)]
+                assert found.view("i8").tolist() == [0, *(np.array(expected) + 1)]
+            found = launch(RUNS, ends, np.zeros(3, "i8"), [ends.itemsize, 3, last + 1], self.N)
+            assert found.view("i8")[2] == 0
+            for row in (0, 1, self.N - 1):
+                bad = ends.copy()
+                bad[row] = ends[row - 1] if row > 0 else 0
+                found = launch(RUNS, bad, np.zeros(3, "i8"), [ends.itemsize, 0, 1], row + 1)
+                assert found.view("i8")[0] == row + 1
+
+    ALL = (check_views, check_offsets, check_runs)
+
+
+@pytest.mark.parametrize("check", Pointing.ALL)
+@pytest.mark.parametrize("n_items", [1, 3, 256])
+def test_rows_that_point_on_the_host(library, guarded, check, n_items):
+    def launch(kernel, source, target, numbers, length, values=None, bits=0):
+        source = guarded.end(source.view(np.uint8).reshape(-1))
+        how = {"length": length, "items": n_items, "values": values, "bits": bits}
+        run(library, kernel, source, target, numbers, **how)
+        return target
+
+    check(Pointing(), launch)
+
+
 # --- OpenCL -------------------------------------------------------------------------------------
 
 
@@ -347,16 +448,24 @@ def opencl(library, request):
     return cl, context, cl.CommandQueue(context), program
 
 
-def run_opencl(opencl, kernel, source, target, numbers=(), *, bits=0, length, items):
-    """One kernel; the target's bytes afterwards, of which the first 8 are left alone."""
+def run_opencl(opencl, kernel, source, target, numbers=(), *, bits=0, length, items, values=None):
+    """One kernel; the target's bytes afterwards, of which the first 8 are left alone.
+
+    Values of None: the target.
+    """
     cl, context, queue, program = opencl
     copied = cl.mem_flags.COPY_HOST_PTR
     source = cl.Buffer(context, cl.mem_flags.READ_ONLY | copied, hostbuf=source)
     padded = np.concatenate([np.zeros(8, np.uint8), np.ascontiguousarray(target).view(np.uint8)])
     memory = cl.Buffer(context, cl.mem_flags.READ_WRITE | copied, hostbuf=padded)
+    inside = (memory, np.int64(8))
+    if values is not None:
+        values = cl.Buffer(context, cl.mem_flags.READ_ONLY | copied, hostbuf=values)
+        inside = (values, np.int64(0))
     numbers = [*numbers, 0, 0, 0, 0][:4]
     wide = [np.int64(number) for number in (8, bits, length, *numbers)]
-    cl.Kernel(program, kernel)(queue, (items,), None, source, np.int64(0), memory, *wide)
+    spans = (source, np.int64(0), *inside, memory)
+    cl.Kernel(program, kernel)(queue, (items,), None, *spans, *wide)
     found = np.empty_like(padded)
     cl.enqueue_copy(queue, found, memory)
     assert not found[:8].any()
@@ -388,17 +497,19 @@ def test_opencl_copies_bits(opencl, bit_offset, n_items):
         for to in (0, 3, 64, 77):
             for operation in (BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS):
                 target = random_bytes((to + length + 7) // 8 + 8, to)
+                cleared = -(to + length) % 8 + 56
                 found = run_opencl(
                     opencl,
                     "ad_copy_bits",
                     bitmap,
                     target,
-                    [to, operation],
+                    [to, operation, cleared],
                     bits=bit_offset,
                     length=length,
                     items=n_items,
                 )
                 expected = merged(bits_of(target), bits, to, operation)
+                expected[to + length : to + length + cleared] = 0
                 assert np.array_equal(bits_of(found), expected), (length, to, operation)
 
 
@@ -412,17 +523,10 @@ def test_opencl_fills_and_gathers(opencl, size, n_items):
         expected = target.copy().reshape(1031, size)
         expected[bits == 0] = value
         numbers = [size, 1, *two_words(value)]
-        found = run_opencl(
-            opencl,
-            "ad_fill_nulls",
-            bitmap,
-            target,
-            numbers,
-            bits=bit_offset,
-            length=1031,
-            items=n_items,
-        )
-        assert np.array_equal(found.reshape(1031, size), expected)
+        how = {"bits": bit_offset, "length": 1031, "items": n_items}
+        for to, values in ((target, None), (np.zeros_like(target), target)):
+            found = run_opencl(opencl, "ad_fill_nulls", bitmap, to, numbers, values=values, **how)
+            assert np.array_equal(found.reshape(1031, size), expected)
     whole = random_bytes(40 * 30 * size, size).reshape(40, 30, size)
     view = whole[::3, ::2]
     numbers = [view.shape[1], view.strides[0], view.strides[1], size]
@@ -459,6 +563,29 @@ def test_opencl_offsets_and_sums(opencl, n_items):
             opencl, "ad_add", numbers, np.zeros(999, dtype), [size, 77], length=999, items=n_items
         )
         assert np.array_equal(found.view(dtype), (numbers.astype("i8") + 77).astype(dtype))
+    for dtype in ("i2", "i4", "i8"):
+        numbers = random_bytes(999 * 8, 3).view(dtype)[:999].copy()
+        how = [numbers.itemsize, -3, 100, 1]
+        zeros = np.zeros(999, dtype)
+        found = run_opencl(opencl, "ad_add", numbers, zeros, how, length=999, items=n_items)
+        assert np.array_equal(found.view(dtype), clipped_sum(numbers, 100, -3))
+
+
+@pytest.mark.parametrize("check", Pointing.ALL)
+@pytest.mark.parametrize("n_items", [1, 77, 512])
+def test_opencl_rows_that_point(library, opencl, check, n_items):
+    """All that is counted from the target's first byte is 8 further on, as its rows are."""
+
+    def launch(kernel, source, target, numbers, length, values=None, bits=0):
+        if kernel == OFFSETS:
+            numbers = [numbers[0], numbers[1] + 8, numbers[2] + 8, numbers[3]]
+        elif kernel == VIEWS:
+            numbers = [*numbers[:2], numbers[2] + 8, numbers[3]]
+        name = library.helper_name(kernel).decode()
+        how = {"length": length, "items": n_items, "values": values, "bits": bits}
+        return run_opencl(opencl, name, source, target, numbers, **how)
+
+    check(Pointing(), launch)
 
 
 # --- HIP ----------------------------------------------------------------------------------------
@@ -504,7 +631,7 @@ def test_hip_compiles(library, tmp_path, name):
 def test_ptx_has_every_kernel(library):
     ptx = text_of(library, PTX)
     assert names(library)[:3] == ["ad_unpack_bits", "ad_count_bits", "ad_pack_bits"]
-    assert len(names(library)) == 8
+    assert len(names(library)) == 11
     assert all(f".visible .entry {name}(" in ptx for name in names(library))
     assert ".target sm_50" in ptx and ".extern" not in ptx
 

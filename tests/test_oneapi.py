@@ -19,7 +19,6 @@ import numpy as np
 import peer_oneapi as peer
 import pytest
 import type_checks
-from arrow_samples import SAMPLES
 from peer import Peer
 from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
 from test_isolated import run
@@ -786,7 +785,7 @@ def test_nulls(check):
     check(peer.NAME)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", concat_checks.ALL)
 def test_concat(name):
     concat_checks.check_on_device(name, peer.NAME)
 

@@ -26,7 +26,6 @@ import numpy as np
 import peer_opencl as peer
 import pytest
 import type_checks
-from arrow_samples import SAMPLES
 from peer import Peer
 from peer_opencl import Gate, cl
 from test_isolated import run
@@ -647,7 +646,7 @@ def test_nulls(check):
     check(peer.name())
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", concat_checks.ALL)
 def test_concat(name):
     concat_checks.check_on_device(name, peer.name())
 

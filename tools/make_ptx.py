@@ -39,8 +39,10 @@ typedef ushort ad_u16;
 #define AD_BEGIN(n) AD_ITEM
 #define AD_END(n) (n)
 #define AD_STEP AD_ITEMS
+#define AD_EACH(i, n) for (ad_i64 i = AD_BEGIN(n); i < (n); i += AD_STEP)
 #define AD_PARAMETERS AD_GLOBAL const ad_byte *source, ad_i64 source_offset, \\
-    AD_GLOBAL ad_byte *target, ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, \\
+    AD_GLOBAL const ad_byte *values, ad_i64 values_offset, AD_GLOBAL ad_byte *target, \\
+    ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, \\
     ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3
 
 #define ACCESS(SIZE, TYPE) \\
@@ -69,6 +71,12 @@ typedef ushort ad_u16;
 ACCESS(2, ad_u16)
 ACCESS(4, ad_u32)
 ACCESS(8, ad_u64)
+
+AD_FUNCTION ad_u64
+ad_load_shifted(AD_GLOBAL const ad_byte *from, int shift)
+{
+    return ad_load_8(from) >> shift | (ad_u64)from[8] << (64 - shift);
+}
 
 AD_FUNCTION ad_i64
 ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)

@@ -147,24 +147,25 @@ count_small(const ad_bits *self, const ad_stream_choice *stream,
     return AD_OK;
 }
 
-/* One number of each work item: launch.n_items in new host memory. `from` says
- * where the kernel reads. */
+/* One number of each work item: *n in new host memory. `from` says where the
+ * kernel reads. */
 static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
-                const ad_stream_choice *stream, ad_memory **out, ad_error *err)
+                const ad_stream_choice *stream, ad_memory **out, int64_t *n,
+                ad_error *err)
 {
     const ad_route_request request = stay_there(from, stream, consumer);
-    int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
     void *partial;
     ad_owner *owner;
     ad_sync *sync = NULL;
     ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    launch.n_items = ad_route_items(&route, &launch);
+    int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
+    *n = launch.n_items;
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
-    ad_status status = ad_route_open(&request, &route, err);
-    if (status == AD_OK) {
-        status = launch_on_bits(&route, from->data, from->owner, launch,
-                                nbytes, &partial, &owner, err);
-    }
+    ad_status status = launch_on_bits(&route, from->data, from->owner, launch,
+                                      nbytes, &partial, &owner, err);
     if (status != AD_OK) {
         goto failed;
     }
@@ -196,13 +197,13 @@ count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
         .kernel = AD_KERNEL_COUNT_BITS,
         .bit_offset = self->offset,
         .length = self->length,
-        .n_items = ad_kernel_items(AD_KERNEL_COUNT_BITS, self->length),
     };
     ad_memory *sums;
-    AD_RETURN_IF_ERR(
-        launch_and_read(self, launch, "counting nulls", stream, &sums, err));
+    int64_t n;
+    AD_RETURN_IF_ERR(launch_and_read(self, launch, "counting nulls", stream,
+                                     &sums, &n, err));
     *zeros = self->length;
-    for (int64_t i = 0; i < launch.n_items; i++) {
+    for (int64_t i = 0; i < n; i++) {
         *zeros -= ((const int64_t *)sums->data)[i];
     }
     ad_owner_unref(&sums->base);
@@ -271,9 +272,7 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
                    .offset = (uint64_t)(array->offset * width)},
         .length = array->length,
         .numbers = {width, limit},
-        .n_items =
-            is_host ? 1
-                    : ad_kernel_items(AD_KERNEL_CHECK_OFFSETS, array->length),
+        .n_items = 1,
     };
     *out = -1;
     if (array->length == 0) {
@@ -285,9 +284,10 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
         ad_kernel_run_on_host(&launch);
     } else {
         ad_memory *found;
+        int64_t n;
         AD_RETURN_IF_ERR(
-            launch_and_read(&from, launch, consumer, NULL, &found, err));
-        for (int64_t i = 0; i < launch.n_items; i++) {
+            launch_and_read(&from, launch, consumer, NULL, &found, &n, err));
+        for (int64_t i = 0; i < n; i++) {
             int64_t row = ((const int64_t *)found->data)[i];
             first = row < first ? row : first;
         }

@@ -112,6 +112,16 @@ check_copy(const ad_array *array, const ad_bridge_options *options,
     return AD_OK;
 }
 
+static void
+take_made(ad_tensor *tensor, const ad_made *made, ad_device device)
+{
+    tensor->data = made->data;
+    tensor->owner = made->owner;
+    tensor->sync = made->sync;
+    tensor->byte_offset = 0;
+    tensor->device = device;
+}
+
 /* Bytes of the bits, where they lie. */
 static ad_status
 unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
@@ -132,11 +142,7 @@ unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
     };
     ad_made bytes;
     AD_RETURN_IF_ERR(ad_unpack_bits(&bits, NULL, &bytes, err));
-    tensor->data = bytes.data;
-    tensor->owner = bytes.owner;
-    tensor->sync = bytes.sync;
-    tensor->byte_offset = 0;
-    tensor->device = device;
+    take_made(tensor, &bytes, device);
     return AD_OK;
 }
 
@@ -163,14 +169,12 @@ duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
     return AD_OK;
 }
 
-/* The nulls of a plain column of host memory, which are those of its only
- * level. */
+/* The nulls of a plain column, which are those of its only level. */
 static bool
-is_plain_fill(const ad_array *array, const ad_walk *walk,
-              const ad_tensor *tensor)
+is_plain_fill(const ad_walk *walk, const ad_tensor *tensor)
 {
-    return ad_host_accessible(array->device) && walk->n_levels == 1 &&
-           !walk->is_bits && walk->levels[0].length == ad_tensor_size(tensor);
+    return walk->n_levels == 1 && !walk->is_bits &&
+           walk->levels[0].length == ad_tensor_size(tensor);
 }
 
 static ad_status
@@ -180,16 +184,13 @@ copy_filled(const ad_array *array, const ad_walk *walk, const void *value,
     const ad_level *level = &walk->levels[0];
     const ad_fill fill = {level->validity, level->offset, level->length,
                           level->length};
-    ad_memory *memory;
+    bool is_host = ad_host_accessible(array->device);
+    ad_made filled;
     AD_RETURN_IF_ERR(ad_nulls_copy_filled(
         array, &fill, value,
-        (size_t)(ad_tensor_nbytes(tensor) / level->length),
-        ad_tensor_address(tensor), &memory, err));
-    tensor->data = memory->data;
-    tensor->byte_offset = 0;
-    tensor->device = AD_CPU;
-    tensor->owner = &memory->base;
-    tensor->sync = NULL;
+        (size_t)(ad_tensor_nbytes(tensor) / level->length), tensor, &filled,
+        err));
+    take_made(tensor, &filled, is_host ? AD_CPU : array->device);
     tensor->flags = AD_TENSOR_COPIED;
     return AD_OK;
 }
@@ -201,7 +202,7 @@ copy_values(const ad_array *array, const ad_bridge_options *options,
             ad_error *err)
 {
     AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
-    if (has_nulls && is_plain_fill(array, walk, tensor)) {
+    if (has_nulls && is_plain_fill(walk, tensor)) {
         return copy_filled(array, walk, options->fill, tensor, err);
     }
     AD_RETURN_IF_ERR(walk->is_bits ? unpack_values(array, walk, tensor, err)

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 
 #include "core/bits.h"
-#include "core/concat.h"
 #include "core/device_owner.h"
 #include "core/making.h"
 #include "core/owner_group.h"
+#include "core/runs.h"
 #include "core/transfer.h"
 
 static const char consumer[] = "making an array compact";
@@ -109,13 +109,12 @@ static ad_status
 take_bits(job *self, const void **buffer, int64_t first, int64_t length,
           ad_error *err)
 {
-    const void *bits = *buffer;
     void *target;
-    AD_RETURN_IF_ERR(open_route(self, bits, err));
-    AD_RETURN_IF_ERR(ad_making_bitmap(&self->making, length, &target, err));
+    AD_RETURN_IF_ERR(open_route(self, *buffer, err));
+    AD_RETURN_IF_ERR(ad_making_bitmap_of(&self->making, *buffer, first, length,
+                                         &target, err));
     *buffer = target;
-    return ad_making_bits(&self->making, bits, first, target, 0, length,
-                          AD_BITS_COPY, err);
+    return AD_OK;
 }
 
 /* The bytes [first, first + nbytes): a handle cannot be moved. */
@@ -207,11 +206,41 @@ take_child(job *self, const ad_array *view, const ad_type *type, int64_t i,
     return status;
 }
 
+/* Run ends are counted from row 0, so that they are written anew. */
+static ad_status
+take_runs(job *self, const ad_array *view, ad_array *below, ad_error *err)
+{
+    ad_array values, rows;
+    ad_runs runs;
+    int64_t width;
+    void *ends;
+    AD_RETURN_IF_ERR(
+        open_route(self, view->node->children[0]->buffers[1], err));
+    AD_RETURN_IF_ERR(ad_find_runs(&self->making, view, 1, &runs, err));
+    AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
+    AD_RETURN_IF_ERR(
+        ad_making_allocate(&self->making, runs.n * width, &ends, err));
+    AD_RETURN_IF_ERR(
+        ad_write_run_ends(&self->making, view, runs, 0, ends, 0, err));
+    AD_RETURN_IF_ERR(ad_build_run_ends(view->schema, view->device, runs.n,
+                                       ends, NULL, &below[0], err));
+    AD_RETURN_IF_ERR(ad_array_child(view, 1, &values, err));
+    ad_status status = ad_array_slice(&values, runs.first, runs.n, &rows, err);
+    ad_array_clear(&values);
+    AD_RETURN_IF_ERR(status);
+    status = make_compact(self, &rows, false, &below[1], err);
+    ad_array_clear(&rows);
+    return status;
+}
+
 static ad_status
 take_below(job *self, const ad_array *view, const ad_type *type,
            ad_array *below, ad_error *err)
 {
     int64_t n = view->node->n_children;
+    if (type->id == AD_TYPE_RUN_END && view->offset != 0) {
+        return take_runs(self, view, below, err);
+    }
     for (int64_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(take_child(self, view, type, i, &below[i], err));
     }
@@ -222,26 +251,6 @@ take_below(job *self, const ad_array *view, const ad_type *type,
     AD_RETURN_IF_ERR(ad_array_dictionary(view, &values, err));
     ad_status status = make_compact(self, &values, false, &below[n], err);
     ad_array_clear(&values);
-    return status;
-}
-
-/* Its runs are counted from row 0, so that they are written anew. */
-static ad_status
-take_runs(job *self, const ad_array *view, bool is_root, ad_array *out,
-          ad_error *err)
-{
-    if (!ad_device_equal(view->device, AD_CPU)) {
-        ad_fail(err, AD_ERR_EXCHANGE, "offset",
-                "bring it to the host with .to(\"cpu\") first",
-                "a slice of a run-end encoded array begins within its runs, "
-                "which are written anew on the host only");
-        ad_error_device(err, view->device);
-        return AD_ERR_EXCHANGE;
-    }
-    ad_array joined;
-    AD_RETURN_IF_ERR(ad_concat(view->schema, view, 1, &joined, err));
-    ad_status status = make_compact(self, &joined, is_root, out, err);
-    ad_array_clear(&joined);
     return status;
 }
 
@@ -298,9 +307,6 @@ make_compact(job *self, const ad_array *view, bool is_root, ad_array *out,
     size_t n_below = (size_t)view->node->n_children + 1;
     size_t n_buffers = (size_t)view->node->n_buffers + 1;
     AD_RETURN_IF_ERR(ad_type_parse(view->schema.node->format, &type, err));
-    if (type.id == AD_TYPE_RUN_END && view->offset != 0) {
-        return take_runs(self, view, is_root, out, err);
-    }
     ad_array *below = calloc(n_below, sizeof(*below));
     const void **buffers = calloc(n_buffers, sizeof(*buffers));
     ad_status status =

@@ -13,9 +13,10 @@ bool ad_array_is_compact(const ad_array *array);
 
 /* The same rows, so. Bitmaps are made anew, since nobody knows what lies behind
  * foreign ones; of other buffers the address is moved to the first row, or,
- * where memory is named by handles, its bytes are copied. Null counts that are
- * not known are counted, which blocks on a device. AD_ERR_EXCHANGE, "offset",
- * for run-end arrays on a device that begin within a run. */
+ * where memory is named by handles, its bytes are copied. The run ends of a
+ * slice are made anew. Null counts that are not known are counted, and the runs
+ * of a slice are looked for, which blocks on a device. AD_ERR_ARROW: run ends
+ * that make no sense. */
 AD_MUST_CHECK ad_status ad_array_compact(const ad_array *array,
                                          const ad_stream_choice *stream,
                                          ad_array *out, ad_error *err);

@@ -6,6 +6,7 @@
 
 #include "core/bits.h"
 #include "core/concat_join.h"
+#include "core/concat_raise.h"
 #include "core/device_memory.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
@@ -183,6 +184,40 @@ ad_join_view_child(ad_schema schema, const ad_array *views, size_t n,
     }
 }
 
+void
+ad_join_view_values(ad_schema schema, const ad_array *views, size_t n,
+                    int64_t i, ad_array *parts)
+{
+    for (size_t v = 0; v < n; v++) {
+        const struct ArrowArray *child = views[v].node->children[i];
+        parts[v] = ad_join_view_below(
+            &views[v], child, schema.node->children[i], 0, child->length);
+    }
+}
+
+ad_status
+ad_join_count_buffers(ad_schema schema, const ad_type *type,
+                      const ad_array *views, size_t n, int64_t *out,
+                      ad_error *err)
+{
+    *out = type->n_buffers;
+    for (size_t v = 0; v < n && type->layout == AD_LAYOUT_VIEWS; v++) {
+        *out += views[v].node->n_buffers - 3;
+    }
+    return *out > INT32_MAX ? ad_join_fail_size(schema, "the buffers", err)
+                            : AD_OK;
+}
+
+bool
+ad_join_is_readonly(const ad_type *type, const ad_array *views, size_t n)
+{
+    bool readonly = false;
+    for (size_t v = 0; v < n && type->layout == AD_LAYOUT_VIEWS; v++) {
+        readonly |= views[v].readonly;
+    }
+    return readonly;
+}
+
 ad_status
 ad_join_count_rows(ad_schema schema, const ad_array *views, size_t n,
                    int64_t *rows, ad_error *err)
@@ -257,31 +292,42 @@ ad_join_child(ad_join *j, int64_t i, const ad_array *parts, ad_error *err)
 
 /* --- fixed width, dictionaries ---------------------------------------------- */
 
+static ad_status
+join_bits(ad_join *j, int64_t buffer, ad_error *err)
+{
+    void *data;
+    int64_t at = 0;
+    AD_RETURN_IF_ERR(new_bits(j, buffer, &data, err));
+    for (size_t v = 0; v < j->n; v++) {
+        const ad_array *view = &j->views[v];
+        copy_bits(data, at, view->node->buffers[buffer], view->offset,
+                  view->length);
+        at += view->length;
+    }
+    return AD_OK;
+}
+
 ad_status
 ad_join_fixed(ad_join *j, int64_t buffer, int64_t bit_width, ad_error *err)
 {
     void *data;
-    int64_t nbytes = 0;
+    int64_t nbytes;
     if (bit_width == 1) {
-        AD_RETURN_IF_ERR(new_bits(j, buffer, &data, err));
-    } else {
-        AD_RETURN_IF_ERR(
-            ad_join_size_of_rows(j->length, bit_width / 8, &nbytes, err));
-        AD_RETURN_IF_ERR(ad_join_new_buffer(j, buffer, nbytes, &data, err));
+        return join_bits(j, buffer, err);
     }
-    int64_t at = 0;
+    AD_RETURN_IF_ERR(
+        ad_join_size_of_rows(j->length, bit_width / 8, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_join_new_buffer(j, buffer, nbytes, &data, err));
+    char *to = data;
+    int64_t size = bit_width / 8;
     for (size_t v = 0; v < j->n; v++) {
         const ad_array *view = &j->views[v];
         const char *source = view->node->buffers[buffer];
-        if (bit_width == 1) {
-            copy_bits(data, at, (const uint8_t *)source, view->offset,
-                      view->length);
-        } else if (view->length > 0 && bit_width > 0) {
-            int64_t size = bit_width / 8;
-            memcpy((char *)data + at * size, source + view->offset * size,
+        if (view->length > 0 && size > 0) {
+            memcpy(to, source + view->offset * size,
                    (size_t)(view->length * size));
+            to += view->length * size;
         }
-        at += view->length;
     }
     return AD_OK;
 }
@@ -414,62 +460,31 @@ join_children(ad_join *j, int64_t size, ad_array *parts, ad_error *err)
 }
 
 static ad_status
-find_child(const ad_join *j, const int8_t *ids, int n_ids, int8_t id, int *out,
-           ad_error *err)
+join_union_offsets(ad_join *j, ad_making *making, ad_error *err)
 {
-    for (int i = 0; i < n_ids; i++) {
-        if (ids[i] == id) {
-            *out = i;
-            return AD_OK;
-        }
-    }
-    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                   "type id %d, which format \"%.40s\" does not have", (int)id,
-                   j->schema.node->format);
+    const ad_rows rows = ad_join_rows(j, making);
+    int64_t nbytes;
+    void *offsets;
+    AD_RETURN_IF_ERR(ad_union_rows_size(&rows, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &offsets, err));
+    return ad_raise_offsets(&rows, offsets, err);
 }
 
 static ad_status
 join_dense_union(ad_join *j, ad_array *parts, ad_error *err)
 {
-    int8_t ids[128];
-    int64_t bases[128] = {0};
-    int n_ids;
-    int64_t at = 0;
-    void *data;
-    AD_RETURN_IF_ERR(ad_type_union_ids(&j->type, ids, &n_ids, err));
+    void *nothing;
     AD_RETURN_IF_ERR(ad_join_fixed(j, 0, 8, err));
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, j->length * 4, &data, err));
-    for (size_t v = 0; v < j->n; v++) {
-        const ad_array *view = &j->views[v];
-        for (int64_t i = 0; i < view->length; i++, at++) {
-            int child = 0;
-            int64_t offset =
-                ad_int_at(view->node->buffers[1], 4, view->offset + i);
-            AD_RETURN_IF_ERR(find_child(j, ids, n_ids,
-                                        ((const int8_t *)j->buffers[0])[at],
-                                        &child, err));
-            if (offset < 0 || offset >= view->node->children[child]->length) {
-                return ad_fail(
-                    err, AD_ERR_ARROW, NULL, NULL,
-                    "offset %" PRId64 " into child %d of %" PRId64 " values",
-                    offset, child, view->node->children[child]->length);
-            }
-            if (bases[child] + offset > INT32_MAX) {
-                return ad_join_fail_size(j->schema, "the values", err);
-            }
-            ad_join_put_int(data, 4, at, bases[child] + offset);
-        }
-        for (int i = 0; i < n_ids; i++) {
-            bases[i] += view->node->children[i]->length;
-        }
+    if (j->length == 0) {
+        AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, 0, &nothing, err));
+    } else {
+        ad_making making = ad_making_on_host();
+        ad_status status = join_union_offsets(j, &making, err);
+        ad_making_clear(&making, false, NULL);
+        AD_RETURN_IF_ERR(status);
     }
     for (int64_t i = 0; i < j->schema.node->n_children; i++) {
-        for (size_t v = 0; v < j->n; v++) {
-            const struct ArrowArray *child = j->views[v].node->children[i];
-            parts[v] = ad_join_view_below(&j->views[v], child,
-                                          j->schema.node->children[i], 0,
-                                          child->length);
-        }
+        ad_join_view_values(j->schema, j->views, j->n, i, parts);
         AD_RETURN_IF_ERR(ad_join_child(j, i, parts, err));
     }
     return AD_OK;
@@ -510,19 +525,6 @@ join_layout(ad_join *j, ad_array *parts, ad_error *err)
     return AD_OK;
 }
 
-/* Those of views are all kept. */
-static ad_status
-count_buffers(ad_join *j, ad_error *err)
-{
-    j->n_buffers = j->type.n_buffers;
-    for (size_t v = 0; v < j->n && j->type.layout == AD_LAYOUT_VIEWS; v++) {
-        j->n_buffers += j->views[v].node->n_buffers - 3;
-    }
-    return j->n_buffers > INT32_MAX
-               ? ad_join_fail_size(j->schema, "the buffers", err)
-               : AD_OK;
-}
-
 static ad_status
 build(ad_join *j, ad_array *out, ad_error *err)
 {
@@ -539,6 +541,7 @@ build(ad_join *j, ad_array *out, ad_error *err)
         .n_children = j->n_children,
         .children = j->children,
         .dictionary = j->dictionary.node != NULL ? &j->dictionary : NULL,
+        .readonly = ad_join_is_readonly(&j->type, j->views, j->n),
     };
     ad_status status = ad_array_build(&spec, out, err);
     ad_owner_unref(owner);
@@ -569,7 +572,8 @@ concat_views(ad_schema schema, const ad_array *views, size_t n,
     ad_join j = {.schema = schema, .views = views, .n = n, .device = device};
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &j.type, err));
     AD_RETURN_IF_ERR(ad_join_count_rows(schema, views, n, &j.length, err));
-    AD_RETURN_IF_ERR(count_buffers(&j, err));
+    AD_RETURN_IF_ERR(
+        ad_join_count_buffers(schema, &j.type, views, n, &j.n_buffers, err));
     size_t n_below = (size_t)schema.node->n_children;
     /* Three buffers at the most are made anew. */
     ad_array *parts = malloc(n * sizeof(*parts));

@@ -16,14 +16,14 @@
  * memory of its own kind: pinned memory stays pinned, for which its runtime has
  * to be there. Of several kinds the CPU's is taken. On a device the work is done
  * on `stream` (NULL: none was given), after all events, and the result carries
- * one; the host reads where offsets begin and end, a kernel checks those
- * between, and the host waits for that. Dictionaries are compared by their
- * address only, and indices are not looked at.
+ * one; the host reads where offsets begin and end, and which runs hold the
+ * rows, kernels check those between, views, and the offsets of unions, and the
+ * host waits for that. Dictionaries are compared by their address only; indices
+ * are not looked at there, nor are list views.
  *
- * AD_ERR_EXCHANGE: "device" where they are on several devices, "dtype" for
- * views, dense unions and run ends on a device, "size" where offsets, indices
- * or run ends would not fit their type. AD_ERR_ARROW: offsets that make no
- * sense. */
+ * AD_ERR_EXCHANGE: "device" where they are on several devices, "size" where
+ * offsets, indices or run ends would not fit their type. AD_ERR_ARROW: offsets,
+ * run ends, type ids or views that make no sense. */
 AD_MUST_CHECK ad_status ad_concat_on(ad_schema schema, const ad_array *arrays,
                                      size_t n, const ad_stream_choice *stream,
                                      ad_array *out, ad_error *err);

@@ -1,58 +1,24 @@
 /* Concatenation on a device: bytes are copied by the runtime, bits and offsets
- * by kernels. The host reads where offsets begin and end, and no data. */
+ * by kernels. The host reads where offsets and runs begin and end, and no
+ * data. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/bits.h"
-#include "core/concat_join.h"
-#include "core/making.h"
+#include "core/concat_device.h"
 #include "core/transfer.h"
 
 static const char consumer[] = "putting arrays together";
 
-typedef struct job {
-    const ad_array *arrays;
-    size_t n;
-    ad_making making;
-} job;
-
-static ad_status join_views(job *self, ad_schema schema, const ad_array *views,
-                            bool is_root, ad_array *out, ad_error *err);
-
-/* One node of the result while it is made. */
-typedef struct node {
-    ad_schema schema;      /* borrowed */
-    const ad_array *views; /* the rows to be joined; nothing is owned */
-    size_t n;
-    ad_type type;
-    int64_t length;
-    int64_t null_count;
-    void *buffers[3];
-    ad_array *parts; /* room for a view of each view's child */
-    ad_array *below; /* owned: children, then the dictionary */
-} node;
-
-/* --- refusals ---------------------------------------------------------------- */
-
-static ad_status
-fail_type(const job *self, const node *at, ad_error *err)
-{
-    char name[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, "dtype",
-            "bring each to the host with .to(\"cpu\") first",
-            "arrays of format \"%.40s\" cannot be put together on %s, which "
-            "would have to look at every row",
-            at->schema.node->format,
-            ad_device_format(self->arrays[0].device, name));
-    ad_error_device(err, self->arrays[0].device);
-    return AD_ERR_EXCHANGE;
-}
+static ad_status join_views(ad_concat_job *self, ad_schema schema,
+                            const ad_array *views, bool is_root, ad_array *out,
+                            ad_error *err);
 
 /* --- buffers ------------------------------------------------------------------ */
 
 static ad_status
-join_validity(job *self, node *at, ad_error *err)
+join_validity(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     int64_t to = 0;
     if (!ad_join_count_nulls(&at->type, at->views, at->n, at->length,
@@ -75,7 +41,7 @@ join_validity(job *self, node *at, ad_error *err)
 
 /* Buffer `i` of bits. */
 static ad_status
-join_bits(job *self, node *at, int i, ad_error *err)
+join_bits(ad_concat_job *self, ad_concat_node *at, int i, ad_error *err)
 {
     int64_t to = 0;
     AD_RETURN_IF_ERR(
@@ -92,7 +58,8 @@ join_bits(job *self, node *at, int i, ad_error *err)
 
 /* Buffer `i` of `size` bytes per row. */
 static ad_status
-join_bytes(job *self, node *at, int i, int64_t size, ad_error *err)
+join_bytes(ad_concat_job *self, ad_concat_node *at, int i, int64_t size,
+           ad_error *err)
 {
     int64_t nbytes;
     int64_t to = 0;
@@ -112,8 +79,8 @@ join_bytes(job *self, node *at, int i, int64_t size, ad_error *err)
 /* Numbers [from, from + n) of a buffer, each with `delta` added, to number `to`
  * of another. */
 static ad_status
-add(job *self, const void *source, int64_t from, void *target, int64_t to,
-    int64_t n, int64_t width, int64_t delta, ad_error *err)
+add(ad_concat_job *self, const void *source, int64_t from, void *target,
+    int64_t to, int64_t n, int64_t width, int64_t delta, ad_error *err)
 {
     const ad_launch launch = {
         .kernel = AD_KERNEL_ADD,
@@ -129,7 +96,7 @@ add(job *self, const void *source, int64_t from, void *target, int64_t to,
 
 /* Those between the first and the last, and what they point to; blocks. */
 static ad_status
-check_offsets(const node *at, const ad_array *view, int64_t last,
+check_offsets(const ad_concat_node *at, const ad_array *view, int64_t last,
               ad_error *err)
 {
     int64_t bad;
@@ -150,8 +117,8 @@ check_offsets(const node *at, const ad_array *view, int64_t last,
 
 /* Where the data of a view's rows begin and end; blocks. */
 static ad_status
-read_range(const node *at, const ad_array *view, int64_t *first, int64_t *last,
-           ad_error *err)
+read_range(const ad_concat_node *at, const ad_array *view, int64_t *first,
+           int64_t *last, ad_error *err)
 {
     int width = at->type.wide_offsets ? 8 : 4;
     int64_t numbers[2] = {0};
@@ -179,7 +146,8 @@ read_range(const node *at, const ad_array *view, int64_t *first, int64_t *last,
 
 /* The views' ranges of data follow one another: 2 * n numbers. */
 static ad_status
-read_ranges(const node *at, int64_t *ranges, int64_t *total, ad_error *err)
+read_ranges(const ad_concat_node *at, int64_t *ranges, int64_t *total,
+            ad_error *err)
 {
     int64_t max = ad_join_max(at->type.wide_offsets ? 8 : 4, false);
     *total = 0;
@@ -198,7 +166,8 @@ read_ranges(const node *at, int64_t *ranges, int64_t *total, ad_error *err)
 /* The first view with rows gives its first offset, which becomes 0; the others
  * go on from the last. */
 static ad_status
-join_offsets(job *self, node *at, const int64_t *ranges, ad_error *err)
+join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
+             ad_error *err)
 {
     int64_t width = at->type.wide_offsets ? 8 : 4;
     int64_t nbytes;
@@ -228,8 +197,8 @@ join_offsets(job *self, node *at, const int64_t *ranges, ad_error *err)
 }
 
 static ad_status
-join_data(job *self, node *at, const int64_t *ranges, int64_t total,
-          ad_error *err)
+join_data(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
+          int64_t total, ad_error *err)
 {
     int64_t to = 0;
     AD_RETURN_IF_ERR(
@@ -249,8 +218,9 @@ join_data(job *self, node *at, const int64_t *ranges, int64_t total,
 /* --- what hangs below ----------------------------------------------------------- */
 
 /* Child `i` from at->parts, one per view. */
-static ad_status
-join_child(job *self, node *at, int64_t i, ad_error *err)
+ad_status
+ad_concat_child(ad_concat_job *self, ad_concat_node *at, int64_t i,
+                ad_error *err)
 {
     const ad_schema schema = {at->schema.node->children[i], at->schema.owner};
     ad_status status =
@@ -263,18 +233,19 @@ join_child(job *self, node *at, int64_t i, ad_error *err)
 
 /* `size` values of each child per row. */
 static ad_status
-join_children(job *self, node *at, int64_t size, ad_error *err)
+join_children(ad_concat_job *self, ad_concat_node *at, int64_t size,
+              ad_error *err)
 {
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
         ad_join_view_child(at->schema, at->views, at->n, i, size, at->parts);
-        AD_RETURN_IF_ERR(join_child(self, at, i, err));
+        AD_RETURN_IF_ERR(ad_concat_child(self, at, i, err));
     }
     return AD_OK;
 }
 
 /* Strings and lists. */
 static ad_status
-join_ranges(job *self, node *at, ad_error *err)
+join_ranges(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     int64_t total;
     int64_t *ranges = malloc(2 * at->n * sizeof(*ranges));
@@ -294,7 +265,7 @@ join_ranges(job *self, node *at, ad_error *err)
                 view, view->node->children[0], at->schema.node->children[0],
                 ranges[2 * v], ranges[2 * v + 1] - ranges[2 * v]);
         }
-        status = join_child(self, at, 0, err);
+        status = ad_concat_child(self, at, 0, err);
     }
     free(ranges);
     return status;
@@ -302,7 +273,7 @@ join_ranges(job *self, node *at, ad_error *err)
 
 /* Rows may point anywhere, so that all values come along. */
 static ad_status
-join_list_views(job *self, node *at, ad_error *err)
+join_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     int64_t width = at->type.wide_offsets ? 8 : 4;
     int64_t max = ad_join_max((int)width, false);
@@ -321,13 +292,12 @@ join_list_views(job *self, node *at, ad_error *err)
         AD_RETURN_IF_ERR(add(self, view->node->buffers[1], view->offset,
                              at->buffers[1], to, view->length, width, base,
                              err));
-        at->parts[v] = ad_join_view_below(
-            view, child, at->schema.node->children[0], 0, child->length);
         base += child->length;
         to += view->length;
     }
     AD_RETURN_IF_ERR(join_bytes(self, at, 2, width, err));
-    return join_child(self, at, 0, err);
+    ad_join_view_values(at->schema, at->views, at->n, 0, at->parts);
+    return ad_concat_child(self, at, 0, err);
 }
 
 /* The very same memory. */
@@ -351,7 +321,7 @@ same_node(const struct ArrowArray *a, const struct ArrowArray *b)
 /* Values that are not the same memory stand behind one another, and the
  * indices are moved. What a null's index was becomes some number. */
 static ad_status
-join_dictionaries(job *self, node *at, ad_error *err)
+join_dictionaries(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     const struct ArrowSchema *schema = at->schema.node->dictionary;
     const ad_schema values = {schema, at->schema.owner};
@@ -370,7 +340,7 @@ join_dictionaries(job *self, node *at, ad_error *err)
     }
     if (are_same) {
         ad_array_share(&at->parts[0], below);
-        return AD_OK;
+        return ad_making_share(&self->making, below->owner, err);
     }
     for (size_t v = 0; v < at->n; v++) {
         int64_t n = at->parts[v].length;
@@ -394,7 +364,7 @@ join_dictionaries(job *self, node *at, ad_error *err)
 /* --- nodes --------------------------------------------------------------------- */
 
 static ad_status
-join_layout(job *self, node *at, ad_error *err)
+join_layout(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     switch (at->type.layout) {
         case AD_LAYOUT_FIXED:
@@ -420,17 +390,21 @@ join_layout(job *self, node *at, ad_error *err)
             AD_RETURN_IF_ERR(join_bytes(self, at, 0, 1, err));
             return join_children(self, at, 1, err);
         case AD_LAYOUT_NONE:
-            return at->type.id == AD_TYPE_NULL ? AD_OK
-                                               : fail_type(self, at, err);
+            return at->type.id == AD_TYPE_RUN_END
+                       ? ad_concat_runs(self, at, err)
+                       : AD_OK;
         case AD_LAYOUT_VIEWS:
+            return ad_concat_views(self, at, err);
         case AD_LAYOUT_DENSE_UNION:
-            break;
+            AD_RETURN_IF_ERR(join_bytes(self, at, 0, 1, err));
+            return ad_concat_dense_union(self, at, err);
     }
-    return fail_type(self, at, err);
+    return AD_OK;
 }
 
 static ad_status
-build(job *self, const node *at, bool is_root, ad_array *out, ad_error *err)
+build(ad_concat_job *self, const ad_concat_node *at, bool is_root,
+      ad_array *out, ad_error *err)
 {
     int64_t n_children = at->schema.node->n_children;
     ad_owner *owner = NULL;
@@ -443,7 +417,7 @@ build(job *self, const node *at, bool is_root, ad_array *out, ad_error *err)
         .device = self->arrays[0].device,
         .length = at->length,
         .null_count = at->null_count,
-        .n_buffers = at->type.n_buffers,
+        .n_buffers = at->n_buffers,
         .buffers = (const void *const *)at->buffers,
         .owner = owner,
         .n_children = n_children,
@@ -451,6 +425,7 @@ build(job *self, const node *at, bool is_root, ad_array *out, ad_error *err)
         .dictionary = at->schema.node->dictionary != NULL
                           ? &at->below[n_children]
                           : NULL,
+        .readonly = ad_join_is_readonly(&at->type, at->views, at->n),
     };
     ad_status status = ad_array_build(&spec, out, err);
     ad_owner_unref(owner);
@@ -458,19 +433,23 @@ build(job *self, const node *at, bool is_root, ad_array *out, ad_error *err)
 }
 
 static ad_status
-join_views(job *self, ad_schema schema, const ad_array *views, bool is_root,
-           ad_array *out, ad_error *err)
+join_views(ad_concat_job *self, ad_schema schema, const ad_array *views,
+           bool is_root, ad_array *out, ad_error *err)
 {
-    node at = {.schema = schema, .views = views, .n = self->n};
+    ad_concat_node at = {.schema = schema, .views = views, .n = self->n};
     size_t n_below = (size_t)schema.node->n_children + 1;
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &at.type, err));
     AD_RETURN_IF_ERR(
         ad_join_count_rows(schema, views, self->n, &at.length, err));
+    AD_RETURN_IF_ERR(ad_join_count_buffers(schema, &at.type, views, self->n,
+                                           &at.n_buffers, err));
     at.parts = malloc(self->n * sizeof(*at.parts));
     at.below = calloc(n_below, sizeof(*at.below));
-    ad_status status = at.parts == NULL || at.below == NULL
-                           ? ad_fail_memory(err, self->n * sizeof(*at.parts))
-                           : join_validity(self, &at, err);
+    at.buffers = calloc((size_t)at.n_buffers + 1, sizeof(*at.buffers));
+    ad_status status =
+        at.parts == NULL || at.below == NULL || at.buffers == NULL
+            ? ad_fail_memory(err, self->n * sizeof(*at.parts))
+            : join_validity(self, &at, err);
     if (status == AD_OK) {
         status = join_layout(self, &at, err);
     }
@@ -480,6 +459,7 @@ join_views(job *self, ad_schema schema, const ad_array *views, bool is_root,
     for (size_t i = 0; at.below != NULL && i < n_below; i++) {
         ad_array_clear(&at.below[i]);
     }
+    free(at.buffers);
     free(at.below);
     free(at.parts);
     return status;
@@ -538,7 +518,7 @@ request_for(const ad_array *array, const ad_stream_choice *stream)
 
 /* On one stream, after the events of all. */
 static ad_status
-open_route(job *self, const ad_stream_choice *stream, ad_error *err)
+open_route(ad_concat_job *self, const ad_stream_choice *stream, ad_error *err)
 {
     const ad_route_request first = request_for(&self->arrays[0], stream);
     AD_RETURN_IF_ERR(ad_route_open(&first, &self->making.route, err));
@@ -556,7 +536,7 @@ ad_concat_on_device(ad_schema schema, const ad_array *arrays, size_t n,
                     const ad_stream_choice *stream, ad_array *out,
                     ad_error *err)
 {
-    job self = {.arrays = arrays, .n = n};
+    ad_concat_job self = {.arrays = arrays, .n = n};
     ad_sync *sync = NULL;
     AD_RETURN_IF_ERR(check_devices(arrays, n, err));
     ad_status status = open_route(&self, stream, err);

@@ -4,6 +4,7 @@
 #define AD_CORE_CONCAT_JOIN_H
 
 #include "core/array.h"
+#include "core/concat_raise.h"
 #include "core/stream.h"
 #include "core/type.h"
 #include "core/unaligned.h"
@@ -25,6 +26,19 @@ typedef struct ad_join {
     ad_array dictionary;
     int64_t null_count;
 } ad_join;
+
+/* All rows of the node, joined on the host. */
+static inline ad_rows
+ad_join_rows(const ad_join *j, ad_making *making)
+{
+    return (ad_rows){
+        .making = making,
+        .schema = j->schema,
+        .views = j->views,
+        .n = j->n,
+        .length = j->length,
+    };
+}
 
 /* What ad_int_at() reads. */
 void ad_join_put_int(void *data, int width, int64_t i, int64_t value);
@@ -56,6 +70,19 @@ ad_array ad_join_view_below(const ad_array *view,
  * `size` of them per row. */
 void ad_join_view_child(ad_schema schema, const ad_array *views, size_t n,
                         int64_t i, int64_t size, ad_array *parts);
+
+/* parts[v] = all values of child `i` of views[v]. */
+void ad_join_view_values(ad_schema schema, const ad_array *views, size_t n,
+                         int64_t i, ad_array *parts);
+
+/* The buffers of the result; those of views are all kept. */
+AD_MUST_CHECK ad_status ad_join_count_buffers(ad_schema schema,
+                                              const ad_type *type,
+                                              const ad_array *views, size_t n,
+                                              int64_t *out, ad_error *err);
+
+/* Memory that the result shares must not be written. */
+bool ad_join_is_readonly(const ad_type *type, const ad_array *views, size_t n);
 
 /* The rows of all views. */
 AD_MUST_CHECK ad_status ad_join_count_rows(ad_schema schema,

@@ -1,6 +1,7 @@
 /* The layouts whose rows point into something else: strings, lists, views,
  * runs. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/concat_join.h"
@@ -166,159 +167,95 @@ ad_join_list_views(ad_join *j, ad_array *parts, ad_error *err)
             ad_join_put_int(offsets, width, at, base + offset);
             ad_join_put_int(sizes, width, at, size);
         }
-        parts[v] = ad_join_view_below(view, child, j->schema.node->children[0],
-                                      0, child->length);
         base += child->length;
     }
+    ad_join_view_values(j->schema, j->views, j->n, 0, parts);
     return ad_join_child(j, 0, parts, err);
 }
 
 /* --- views --------------------------------------------------------------------- */
 
-/* A view of more than 12 bytes names a variadic buffer, which is shared. */
-ad_status
-ad_join_views(ad_join *j, ad_error *err)
+static ad_status
+join_view_rows(ad_join *j, ad_making *making, ad_error *err)
 {
-    char *views;
-    int64_t *sizes;
-    int64_t n_variadic = 0;
-    int64_t at = 0;
-    void *data;
-    AD_RETURN_IF_ERR(ad_join_fixed(j, 1, 128, err));
-    views = (char *)j->buffers[1];
+    const ad_rows rows = ad_join_rows(j, making);
+    int64_t nbytes;
+    void *views;
+    AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &views, err));
+    return ad_raise_views(&rows, views, err);
+}
+
+/* The data are shared. */
+static ad_status
+share_data(ad_join *j, ad_error *err)
+{
+    int64_t to = 0;
+    void *sizes;
     AD_RETURN_IF_ERR(ad_join_new_buffer(j, j->n_buffers - 1,
-                                        (j->n_buffers - 3) * 8, &data, err));
-    sizes = data;
+                                        (j->n_buffers - 3) * 8, &sizes, err));
     for (size_t v = 0; v < j->n; v++) {
         const ad_array *view = &j->views[v];
         int64_t n = view->node->n_buffers - 3;
         const void *known = view->node->buffers[view->node->n_buffers - 1];
-        for (int64_t i = 0; i < view->length; i++, at++) {
-            int32_t size;
-            int32_t index;
-            memcpy(&size, views + at * 16, 4);
-            memcpy(&index, views + at * 16 + 8, 4);
-            if (!ad_join_is_valid_row(view, i)) {
-                memset(views + at * 16, 0, 16);
-            } else if (size > 12) {
-                if (index < 0 || index >= n) {
-                    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                                   "a view into buffer %" PRId32
-                                   ", but there are %" PRId64,
-                                   index, n);
-                }
-                index += (int32_t)n_variadic;
-                memcpy(views + at * 16 + 8, &index, 4);
-            }
-        }
-        for (int64_t i = 0; i < n; i++, n_variadic++) {
-            j->buffers[2 + n_variadic] = view->node->buffers[2 + i];
+        for (int64_t i = 0; i < n; i++, to++) {
+            j->buffers[2 + to] = view->node->buffers[2 + i];
             /* Without rows there need not be any sizes. */
-            sizes[n_variadic] = known != NULL ? ad_int_at(known, 8, i) : 0;
+            ad_join_put_int(sizes, 8, to,
+                            known != NULL ? ad_int_at(known, 8, i) : 0);
         }
         j->owners[j->n_owners++] = ad_owner_ref(view->owner);
     }
     return AD_OK;
 }
 
-/* --- run ends ---------------------------------------------------------------------- */
-
-/* The runs [*first, *end) that hold a view's rows. */
-static ad_status
-find_runs(const ad_array *view, int width, int64_t *first, int64_t *end,
-          ad_error *err)
+ad_status
+ad_join_views(ad_join *j, ad_error *err)
 {
-    const struct ArrowArray *ends = view->node->children[0];
-    int64_t stop = view->offset + view->length;
-    int64_t i = 0;
-    int64_t before = 0;
-    *first = *end = 0;
-    if (view->length == 0) {
-        return AD_OK;
+    void *nothing;
+    AD_RETURN_IF_ERR(share_data(j, err));
+    if (j->length == 0) {
+        return ad_join_new_buffer(j, 1, 0, &nothing, err);
     }
-    for (*first = -1; i < ends->length; i++) {
-        int64_t run_end = ad_int_at(ends->buffers[1], width, ends->offset + i);
-        if (run_end <= before) {
-            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                           "run end %" PRId64 " comes after %" PRId64, run_end,
-                           before);
-        }
-        before = run_end;
-        if (*first < 0 && run_end > view->offset) {
-            *first = i;
-        }
-        if (run_end >= stop) {
-            *end = i + 1;
-            return AD_OK;
-        }
-    }
-    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                   "the last run ends at %" PRId64 ", but there are %" PRId64
-                   " rows",
-                   before, stop);
+    ad_making making = ad_making_on_host();
+    ad_status status = join_view_rows(j, &making, err);
+    ad_making_clear(&making, false, NULL);
+    return status;
 }
 
-/* The run ends of all views, counted from the first row of the result. */
+/* --- run ends ---------------------------------------------------------------------- */
+
 static ad_status
-write_run_ends(const ad_join *j, int width, void *out, ad_error *err)
+join_run_ends(ad_join *j, ad_making *making, ad_runs *runs, ad_array *parts,
+              ad_error *err)
 {
-    int64_t max = ad_join_max(width, false);
-    int64_t at = 0;
-    int64_t rows = 0;
-    for (size_t v = 0; v < j->n; v++) {
-        const ad_array *view = &j->views[v];
-        const struct ArrowArray *ends = view->node->children[0];
-        int64_t first, end;
-        AD_RETURN_IF_ERR(find_runs(view, width, &first, &end, err));
-        for (int64_t i = first; i < end; i++) {
-            int64_t run_end =
-                ad_int_at(ends->buffers[1], width, ends->offset + i) -
-                view->offset;
-            run_end = run_end < view->length ? run_end : view->length;
-            if (rows + run_end > max) {
-                return ad_join_fail_size(j->schema, "the run ends", err);
-            }
-            ad_join_put_int(out, width, at++, rows + run_end);
-        }
-        rows += view->length;
+    const ad_rows rows = ad_join_rows(j, making);
+    int64_t n, nbytes;
+    void *ends;
+    ad_owner *owner;
+    AD_RETURN_IF_ERR(ad_find_run_rows(&rows, runs, &n, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_join_allocate(j, nbytes, &ends, &owner, err));
+    ad_status status = ad_join_run_rows(&rows, runs, ends, parts, err);
+    if (status == AD_OK) {
+        status = ad_build_run_ends(j->schema, j->device, n, ends, owner,
+                                   &j->children[0], err);
     }
-    return AD_OK;
+    ad_owner_unref(owner);
+    return status;
 }
 
 ad_status
 ad_join_runs(ad_join *j, ad_array *parts, ad_error *err)
 {
-    ad_type type;
-    int64_t n_runs = 0;
-    void *ends;
-    ad_owner *owner;
-    ad_schema schema = {j->schema.node->children[0], j->schema.owner};
-    AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &type, err));
-    int width = type.bit_width / 8;
-    for (size_t v = 0; v < j->n; v++) {
-        int64_t first, end;
-        AD_RETURN_IF_ERR(find_runs(&j->views[v], width, &first, &end, err));
-        parts[v] = ad_join_view_below(
-            &j->views[v], j->views[v].node->children[1],
-            j->schema.node->children[1], first, end - first);
-        n_runs += end - first;
+    ad_runs *runs = malloc(j->n * sizeof(*runs));
+    if (runs == NULL) {
+        return ad_fail_memory(err, j->n * sizeof(*runs));
     }
-    AD_RETURN_IF_ERR(ad_join_allocate(j, n_runs * width, &ends, &owner, err));
-    ad_status status = write_run_ends(j, width, ends, err);
-    if (status == AD_OK) {
-        const void *buffers[] = {NULL, ends};
-        const ad_array_spec spec = {.schema = schema,
-                                    .device = j->device,
-                                    .length = n_runs,
-                                    .n_buffers = 2,
-                                    .buffers = buffers,
-                                    .owner = owner};
-        status = ad_array_build(&spec, &j->children[0], err);
-    }
-    ad_owner_unref(owner);
-    if (status != AD_OK) {
-        return status;
-    }
+    ad_making making = ad_making_on_host();
+    ad_status status = join_run_ends(j, &making, runs, parts, err);
+    ad_making_clear(&making, false, NULL);
+    free(runs);
+    AD_RETURN_IF_ERR(status);
     j->n_children = 1;
     return ad_join_child(j, 1, parts, err);
 }

@@ -1,10 +1,22 @@
 #include "core/making.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/bits.h"
 #include "core/memory.h"
 #include "core/owner_group.h"
+#include "core/transfer.h"
+
+ad_making
+ad_making_on_host(void)
+{
+    const ad_place host = {.device = AD_CPU};
+    return (ad_making){
+        .route = {.source = host, .target = host, .memory = host},
+        .is_open = true,
+    };
+}
 
 ad_status
 ad_making_keep(ad_making *self, ad_owner *owner, ad_error *err)
@@ -32,14 +44,34 @@ ad_making_allocate(ad_making *self, int64_t nbytes, void **out, ad_error *err)
     return ad_making_keep(self, owner, err);
 }
 
+static int64_t
+bitmap_size(int64_t length)
+{
+    return ((length + 7) / 8 + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
+}
+
 ad_status
 ad_making_bitmap(ad_making *self, int64_t length, void **out, ad_error *err)
 {
-    int64_t nbytes =
-        ((length + 7) / 8 + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
+    int64_t nbytes = bitmap_size(length);
     AD_RETURN_IF_ERR(ad_making_allocate(self, nbytes, out, err));
     return ad_making_bits(self, NULL, 0, *out, length, nbytes * 8 - length,
                           AD_BITS_ZEROS, err);
+}
+
+ad_status
+ad_making_bitmap_of(ad_making *self, const void *source, int64_t from,
+                    int64_t length, void **out, ad_error *err)
+{
+    int64_t nbytes = bitmap_size(length);
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .bit_offset = from,
+        .length = length,
+        .numbers = {0, AD_BITS_COPY, nbytes * 8 - length},
+    };
+    AD_RETURN_IF_ERR(ad_making_allocate(self, nbytes, out, err));
+    return ad_route_kernel(&self->route, source, *out, launch, err);
 }
 
 ad_status
@@ -60,6 +92,47 @@ ad_making_bytes(ad_making *self, const void *source, int64_t from,
         .height = 1,
     };
     return ad_route_copy(&self->route, &copy, err);
+}
+
+ad_status
+ad_making_upload(ad_making *self, const void *source, void *target, int64_t to,
+                 int64_t nbytes, ad_error *err)
+{
+    const ad_block_copy copy = {
+        .target = ad_span_at(self->route.target, target, to),
+        .source = ad_span_at((ad_place){.device = AD_CPU}, source, 0),
+        .width = (size_t)nbytes,
+        .height = 1,
+    };
+    return ad_route_copy(&self->route, &copy, err);
+}
+
+ad_status
+ad_making_read(ad_making *self, const void *source, int64_t from,
+               int64_t nbytes, void *out, ad_error *err)
+{
+    ad_route *route = &self->route;
+    const ad_stream_choice same = {true, route->stream, route->keep};
+    ad_sync *sync;
+    if (route->backend == NULL) {
+        if (nbytes > 0) {
+            memcpy(out, (const char *)source + from, (size_t)nbytes);
+        }
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_route_finish(route, NULL, &sync, err));
+    ad_status status =
+        ad_read_device(route->memory.device, source, NULL, (uint64_t)from,
+                       (size_t)nbytes, sync, &same, out, err);
+    ad_sync_unref(sync);
+    return status;
+}
+
+ad_status
+ad_making_share(ad_making *self, ad_owner *owner, ad_error *err)
+{
+    self->route.has_begun = self->route.backend != NULL;
+    return ad_making_keep(self, ad_owner_ref(owner), err);
 }
 
 ad_status

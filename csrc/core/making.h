@@ -14,6 +14,9 @@ typedef struct ad_making {
     size_t capacity;
 } ad_making;
 
+/* In host memory, by the host; nothing is waited for. */
+ad_making ad_making_on_host(void);
+
 /* Keep another owner until the end; takes it over, on failure too. */
 AD_MUST_CHECK ad_status ad_making_keep(ad_making *self, ad_owner *owner,
                                        ad_error *err);
@@ -27,6 +30,12 @@ AD_MUST_CHECK ad_status ad_making_allocate(ad_making *self, int64_t nbytes,
 AD_MUST_CHECK ad_status ad_making_bitmap(ad_making *self, int64_t length,
                                          void **out, ad_error *err);
 
+/* The same of the bits [from, from + length) of `source`; length > 0. */
+AD_MUST_CHECK ad_status ad_making_bitmap_of(ad_making *self,
+                                            const void *source, int64_t from,
+                                            int64_t length, void **out,
+                                            ad_error *err);
+
 /* `n` bits from `source` to `target`. */
 AD_MUST_CHECK ad_status ad_making_bits(ad_making *self, const void *source,
                                        int64_t from, void *target, int64_t to,
@@ -37,6 +46,23 @@ AD_MUST_CHECK ad_status ad_making_bits(ad_making *self, const void *source,
 AD_MUST_CHECK ad_status ad_making_bytes(ad_making *self, const void *source,
                                         int64_t from, void *target, int64_t to,
                                         int64_t nbytes, ad_error *err);
+
+/* Host memory to `target`, which reads it until the end at the latest: it is
+ * to be kept. */
+AD_MUST_CHECK ad_status ad_making_upload(ad_making *self, const void *source,
+                                         void *target, int64_t to,
+                                         int64_t nbytes, ad_error *err);
+
+/* `nbytes` bytes of the route's device to `out`, after all that was begun.
+ * Blocks. */
+AD_MUST_CHECK ad_status ad_making_read(ad_making *self, const void *source,
+                                       int64_t from, int64_t nbytes, void *out,
+                                       ad_error *err);
+
+/* The result has memory of `owner` in it: keep that, and let the event say when
+ * it is ready, too, though nothing may have been made. */
+AD_MUST_CHECK ad_status ad_making_share(ad_making *self, ad_owner *owner,
+                                        ad_error *err);
 
 /* An owner of all that was made, and of `first` and `second` (which may be
  * NULL) in front of it. */

@@ -517,19 +517,13 @@ fill_launch(const ad_fill *fill, const void *value, size_t size)
 }
 
 static ad_status
-run_fills(ad_route *route, const ad_array *array, const ad_fill *fills,
-          size_t n, const void *value, size_t size, void *target,
-          ad_error *err)
+run_fill(ad_route *route, const ad_array *array, const ad_fill *fill,
+         ad_launch launch, void *target, ad_error *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        const ad_route_request also =
-            request_for(array, fills[i].validity, array->sync, NULL);
-        AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
-        AD_RETURN_IF_ERR(ad_route_kernel(route, fills[i].validity, target,
-                                         fill_launch(&fills[i], value, size),
-                                         err));
-    }
-    return AD_OK;
+    const ad_route_request also =
+        request_for(array, fill->validity, array->sync, NULL);
+    AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+    return ad_route_kernel(route, fill->validity, target, launch, err);
 }
 
 ad_status
@@ -546,8 +540,12 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     ad_route route;
     ad_sync *sync;
     AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    ad_status status =
-        run_fills(&route, array, fills, n, value, size, target->data, err);
+    ad_status status = AD_OK;
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        ad_launch launch = fill_launch(&fills[i], value, size);
+        launch.values.data = target->data;
+        status = run_fill(&route, array, &fills[i], launch, target->data, err);
+    }
     if (status == AD_OK) {
         status = ad_route_finish(&route, NULL, &sync, err);
     }
@@ -562,18 +560,57 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     return AD_OK;
 }
 
+/* A route takes longer than filling a thousand rows. */
+static ad_status
+copy_filled_on_host(const ad_array *array, const ad_fill *fill,
+                    ad_launch launch, int64_t nbytes, ad_made *out,
+                    ad_error *err)
+{
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    launch.source.data = (void *)fill->validity;
+    launch.target.data = memory->data;
+    launch.n_items = 1;
+    ad_kernel_run_on_host(&launch);
+    *out = (ad_made){.data = memory->data, .owner = &memory->base};
+    return AD_OK;
+}
+
 ad_status
 ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
-                     const void *value, size_t size, const void *source,
-                     ad_memory **out, ad_error *err)
+                     const void *value, size_t size, const ad_tensor *values,
+                     ad_made *out, ad_error *err)
 {
-    ad_launch launch = fill_launch(fill, value, size);
+    const ad_route_request request = {
+        .source = array->device,
+        .data = values->data,
+        .sync = array->sync,
+        .target = array->device,
+        .consumer = "filling nulls",
+    };
     int64_t nbytes = fill->n_rows * (int64_t)size;
-    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
-    launch.source.data = (void *)fill->validity;
-    launch.target.data = (*out)->data;
-    launch.n_items = 1;
-    ad_kernel_fill_from(&launch, source);
-    return AD_OK;
+    ad_launch launch = fill_launch(fill, value, size);
+    launch.values.data = values->data;
+    launch.values.offset = values->byte_offset;
+    *out = (ad_made){0};
+    if (ad_host_accessible(array->device)) {
+        return copy_filled_on_host(array, fill, launch, nbytes, out, err);
+    }
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status =
+        ad_route_allocate(&route, nbytes, &out->data, &out->owner, err);
+    if (status == AD_OK) {
+        status = run_fill(&route, array, fill, launch, out->data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &out->sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, NULL, out->owner);
+        ad_owner_unref(out->owner);
+        *out = (ad_made){0};
+    }
+    return status;
 }

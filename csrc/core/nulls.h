@@ -8,7 +8,7 @@
 #define AD_CORE_NULLS_H
 
 #include "core/array.h"
-#include "core/memory.h"
+#include "core/bits.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 
@@ -78,13 +78,13 @@ AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
                                       const void *value, size_t size,
                                       ad_tensor *target, ad_error *err);
 
-/* The same on the host with values that are copied on the way, so that memory
- * is gone through once. `source` are the elements in one run,
- * of as many bytes as `out` gets; there are as many of them as rows. */
+/* The same with values that are copied on the way, so that memory is gone
+ * through once. `values` are the elements in one run, as many as rows; the
+ * result is on their device, or, where the host reaches it, on the host. */
 AD_MUST_CHECK ad_status ad_nulls_copy_filled(const ad_array *array,
                                              const ad_fill *fill,
                                              const void *value, size_t size,
-                                             const void *source,
-                                             ad_memory **out, ad_error *err);
+                                             const ad_tensor *values,
+                                             ad_made *out, ad_error *err);
 
 #endif /* AD_CORE_NULLS_H */

@@ -372,8 +372,13 @@ ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
     return status;
 }
 
-/* What one step of a work item does, and how many items there are at most:
- * those whose results the host reads are few. */
+/* On a processor each work item is a task of the runtime's, which has to be
+ * worth its while, and so many are enough for any number of threads. */
+#define TASK_BYTES 16384
+#define MOST_TASKS 256
+
+/* Elsewhere: what one step of a work item does, and how many items there are at
+ * most: those whose results the host reads are few. */
 static const struct {
     int64_t per_item;
     int64_t most;
@@ -386,13 +391,32 @@ static const struct {
     [AD_KERNEL_GATHER] = {1, 1 << 20},
     [AD_KERNEL_CHECK_OFFSETS] = {8, 1 << 14},
     [AD_KERNEL_ADD] = {1, 1 << 20},
+    [AD_KERNEL_RAISE_VIEWS] = {1, 1 << 20},
+    [AD_KERNEL_RAISE_OFFSETS] = {1, 1 << 20},
+    [AD_KERNEL_FIND_RUNS] = {1, 1 << 20},
 };
 
-int64_t
-ad_kernel_items(ad_kernel kernel, int64_t length)
+static int64_t
+tasks_for(ad_launch launch)
 {
-    int64_t most = work[kernel].most;
-    int64_t n = length / work[kernel].per_item + 1;
+    launch.n_items = 0; /* whose results are few */
+    size_t nbytes =
+        ad_launch_source_size(&launch) + ad_launch_target_size(&launch);
+    int64_t n = (int64_t)(nbytes / TASK_BYTES) + 1;
+    return n < MOST_TASKS ? n : MOST_TASKS;
+}
+
+int64_t
+ad_route_items(const ad_route *self, const ad_launch *launch)
+{
+    if (self->backend == NULL) {
+        return 1;
+    }
+    if (self->backend->runs_on_host(self->place.device.id)) {
+        return tasks_for(*launch);
+    }
+    int64_t most = work[launch->kernel].most;
+    int64_t n = launch->length / work[launch->kernel].per_item + 1;
     int64_t rounded =
         (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
     return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
@@ -424,15 +448,17 @@ ad_route_kernel(ad_route *self, const void *source, void *target,
     }
     launch.source =
         ad_span_at(self->source, source, (int64_t)launch.source.offset);
+    if (launch.values.data != NULL) {
+        launch.values.place = self->source;
+    }
     launch.target =
         ad_span_at(self->target, target, (int64_t)launch.target.offset);
+    if (launch.n_items == 0) {
+        launch.n_items = ad_route_items(self, &launch);
+    }
     if (self->backend == NULL) {
-        launch.n_items = 1;
         ad_kernel_run_on_host(&launch);
         return AD_OK;
-    }
-    if (launch.n_items == 0) {
-        launch.n_items = ad_kernel_items(launch.kernel, launch.length);
     }
     return launch_on_device(self, &launch, err);
 }

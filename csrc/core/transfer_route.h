@@ -70,14 +70,14 @@ AD_MUST_CHECK ad_status ad_route_use(ad_route *route,
                                      ad_owner *owner, ad_error *err);
 
 /* A kernel from `source` to `target`; the launch's spans say the offsets only,
- * its number of work items may be 0: as many as are good. No launch where
- * there is nothing to do. */
+ * but for `values`, which says where they are, too; its number of work items
+ * may be 0: as many as are good. No launch where there is nothing to do. */
 AD_MUST_CHECK ad_status ad_route_kernel(ad_route *route, const void *source,
                                         void *target, ad_launch launch,
                                         ad_error *err);
 
-/* As many work items as are good for `length` bits, rows or elements. */
-int64_t ad_kernel_items(ad_kernel kernel, int64_t length);
+/* As many work items as are good for a launch there; 1 on the host. */
+int64_t ad_route_items(const ad_route *route, const ad_launch *launch);
 
 /* After the last copy. *out is what to wait for; NULL where the result is in
  * host memory, for which the host waited. `host` keeps host memory that was

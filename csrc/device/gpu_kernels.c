@@ -116,10 +116,10 @@ launch_inside(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
     AD_RETURN_IF_ERR(kernels_of(gpu, place, &kernels, err));
     ad_launch copy = *launch;
     void *parameters[] = {
-        &copy.source.data,   &copy.source.offset, &copy.target.data,
-        &copy.target.offset, &copy.bit_offset,    &copy.length,
-        &copy.numbers[0],    &copy.numbers[1],    &copy.numbers[2],
-        &copy.numbers[3],
+        &copy.source.data,   &copy.source.offset, &copy.values.data,
+        &copy.values.offset, &copy.target.data,   &copy.target.offset,
+        &copy.bit_offset,    &copy.length,        &copy.numbers[0],
+        &copy.numbers[1],    &copy.numbers[2],    &copy.numbers[3],
     };
     /* n_items is at most AD_KERNEL_GROUP, or a multiple of it. */
     int64_t block =

@@ -345,19 +345,28 @@ find_program(struct ad_opencl_space *space, ad_cl_program *out, ad_error *err)
     return AD_OK;
 }
 
+/* The memories of a launch. */
+typedef struct views {
+    view source;
+    view values;
+    view target;
+} views;
+
 static int32_t
-set_arguments(ad_cl_kernel kernel, const ad_launch *launch, const view *target,
-              const view *source)
+set_arguments(ad_cl_kernel kernel, const ad_launch *launch, const views *on)
 {
     const int64_t source_offset = (int64_t)launch->source.offset;
+    const int64_t values_offset = (int64_t)launch->values.offset;
     const int64_t target_offset = (int64_t)launch->target.offset;
     const struct {
         size_t size;
         const void *value;
     } arguments[] = {
-        {sizeof(source->memory), &source->memory},
+        {sizeof(on->source.memory), &on->source.memory},
         {sizeof(source_offset), &source_offset},
-        {sizeof(target->memory), &target->memory},
+        {sizeof(on->values.memory), &on->values.memory},
+        {sizeof(values_offset), &values_offset},
+        {sizeof(on->target.memory), &on->target.memory},
         {sizeof(target_offset), &target_offset},
         {sizeof(launch->bit_offset), &launch->bit_offset},
         {sizeof(launch->length), &launch->length},
@@ -378,14 +387,15 @@ set_arguments(ad_cl_kernel kernel, const ad_launch *launch, const view *target,
 /* A cl_kernel holds its arguments, so each launch makes its own. */
 static ad_status
 run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
-           const view *target, const view *source, ad_error *err)
+           const views *on, ad_error *err)
 {
     static const size_t one = 1;
     ad_cl_program program;
     int32_t code;
     int64_t id = queue->space->id;
-    if (target->context != queue->space->context ||
-        source->context != queue->space->context) {
+    if (on->target.context != queue->space->context ||
+        on->values.context != queue->space->context ||
+        on->source.context != queue->space->context) {
         return fail_context(queue, err);
     }
     AD_RETURN_IF_ERR(find_program(queue->space, &program, err));
@@ -396,11 +406,10 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
         return ad_opencl_fail(err, id, "clCreateKernel", code);
     }
     const char *call = "clSetKernelArg";
-    code = set_arguments(kernel, launch, target, source);
+    code = set_arguments(kernel, launch, on);
     if (code == AD_CL_SUCCESS) {
         bool is_cpu = queue->space->is_cpu;
-        size_t n_items =
-            (size_t)(is_cpu ? ad_launch_runs(launch) : launch->n_items);
+        const size_t n_items = (size_t)launch->n_items;
         call = "clEnqueueNDRangeKernel";
         code = ad_cl.EnqueueNDRangeKernel(queue->handle, kernel, 1, NULL,
                                           &n_items, is_cpu ? &one : NULL, 0,
@@ -416,17 +425,25 @@ ad_opencl_launch(ad_place place, ad_stream stream, const ad_launch *launch,
                  ad_error *err)
 {
     ad_opencl_queue queue;
-    view target, source;
+    views on = {0};
     (void)place;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
-    AD_RETURN_IF_ERR(open_view(&queue, &launch->target,
-                               ad_launch_target_size(launch), &target, err));
-    ad_status status = open_view(&queue, &launch->source,
-                                 ad_launch_source_size(launch), &source, err);
+    ad_status status =
+        open_view(&queue, &launch->target, ad_launch_target_size(launch),
+                  &on.target, err);
     if (status == AD_OK) {
-        status = run_kernel(&queue, launch, &target, &source, err);
-        close_view(&source);
+        status = open_view(&queue, &launch->source,
+                           ad_launch_source_size(launch), &on.source, err);
     }
-    close_view(&target);
+    if (status == AD_OK) {
+        status = open_view(&queue, &launch->values,
+                           ad_launch_values_size(launch), &on.values, err);
+    }
+    if (status == AD_OK) {
+        status = run_kernel(&queue, launch, &on, err);
+    }
+    close_view(&on.values);
+    close_view(&on.source);
+    close_view(&on.target);
     return status;
 }

@@ -271,9 +271,12 @@ run_launch(void *arg)
     int status = AD_ENGINE_ILLEGAL_ADDRESS;
     if (ad_engine_may_touch(address_of(&launch->source),
                             ad_launch_source_size(launch)) &&
+        ad_engine_may_touch(address_of(&launch->values),
+                            ad_launch_values_size(launch)) &&
         ad_engine_may_touch(address_of(&launch->target),
                             ad_launch_target_size(launch))) {
         launch->source.data = ad_engine_inside(launch->source.data);
+        launch->values.data = ad_engine_inside(launch->values.data);
         launch->target.data = ad_engine_inside(launch->target.data);
         ad_kernel_run_on_host(launch);
         status = AD_ENGINE_OK;

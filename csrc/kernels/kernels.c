@@ -13,20 +13,26 @@
 
 #define PARAMETERS                                                            \
     "#define AD_PARAMETERS AD_GLOBAL const ad_byte *source, "                 \
-    "ad_i64 source_offset, AD_GLOBAL ad_byte *target, "                       \
+    "ad_i64 source_offset, AD_GLOBAL const ad_byte *values, "                 \
+    "ad_i64 values_offset, AD_GLOBAL ad_byte *target, "                       \
     "ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, "                \
     "ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3\n"
+
+/* The end is found once: where it is a call, the loop becomes no vectors. */
+#define EACH                                                                  \
+    "#define AD_EACH(i, n) for (ad_i64 i = AD_BEGIN(n), "                     \
+    "i##_end = AD_END(n); i < i##_end; i += AD_STEP)\n"
 
 #define SHARE_OF_MANY                                                         \
     "#define AD_BEGIN(n) AD_ITEM\n"                                           \
     "#define AD_END(n) (n)\n"                                                 \
-    "#define AD_STEP AD_ITEMS\n"
+    "#define AD_STEP AD_ITEMS\n" EACH
 
 #define SHARE_OF_FEW                                                          \
     "#define SHARE(n) (((n) + AD_ITEMS - 1) / AD_ITEMS)\n"                    \
     "#define AD_BEGIN(n) (AD_ITEM * SHARE(n))\n"                              \
     "#define AD_END(n) min(AD_BEGIN(n) + SHARE(n), (ad_i64)(n))\n"            \
-    "#define AD_STEP 1\n"
+    "#define AD_STEP 1\n" EACH
 
 /* Processors take a word from any address. */
 #define LOOSE_ACCESS(SIZE, TYPE)                                              \
@@ -73,6 +79,22 @@
 #define FOR_EACH_SIZE(ACCESS)                                                 \
     ACCESS("2", "ad_u16") ACCESS("4", "ad_u32") ACCESS("8", "ad_u64")
 
+#define LOAD_SHIFTED(HIGH)                                                    \
+    "AD_FUNCTION ad_u64\n"                                                    \
+    "ad_load_shifted(AD_GLOBAL const ad_byte *from, int shift)\n"             \
+    "{\n"                                                                     \
+    "    return ad_load_8(from) >> shift | " HIGH ";\n"                       \
+    "}\n"
+
+/* A second word becomes a vector, as the first does; a byte does not. */
+#define ON_PROCESSOR                                                          \
+    SHARE_OF_FEW FOR_EACH_SIZE(LOOSE_ACCESS)                                  \
+        LOAD_SHIFTED("ad_load_8(from + 1) << (8 - shift)")
+
+#define ON_DEVICE                                                             \
+    SHARE_OF_MANY FOR_EACH_SIZE(DEVICE_ACCESS)                                \
+        LOAD_SHIFTED("(ad_u64)from[8] << (64 - shift)")
+
 /* Where popcount is an instruction. */
 #define POPCOUNT_WORDS                                                        \
     "AD_FUNCTION ad_i64\n"                                                    \
@@ -102,9 +124,8 @@ static const char opencl_text[] =
     "#define AD_ITEM ((ad_i64)get_global_id(0))\n"
     "#define AD_ITEMS ((ad_i64)get_global_size(0))\n"
     "#define AD_POPCOUNT(word) popcount(word)\n" PARAMETERS
-    "#ifdef AD_ON_PROCESSOR\n" SHARE_OF_FEW
-        FOR_EACH_SIZE(LOOSE_ACCESS) "#else\n" SHARE_OF_MANY FOR_EACH_SIZE(
-            DEVICE_ACCESS) "#endif\n" POPCOUNT_WORDS
+    "#ifdef AD_ON_PROCESSOR\n" ON_PROCESSOR "#else\n" ON_DEVICE
+    "#endif\n" POPCOUNT_WORDS
 #include "kernels/kernels.inc"
     ;
 
@@ -117,10 +138,11 @@ static const char hip_text[] =
     "#define AD_KERNEL extern \"C\" __global__\n"
     "#define AD_FUNCTION static __device__\n"
     "#define AD_GLOBAL\n"
+    "#define restrict __restrict__\n"
     "#define AD_ITEM ((ad_i64)blockIdx.x * blockDim.x + threadIdx.x)\n"
     "#define AD_ITEMS ((ad_i64)gridDim.x * blockDim.x)\n"
-    "#define AD_POPCOUNT(word) __popcll(word)\n" PARAMETERS SHARE_OF_MANY
-        FOR_EACH_SIZE(DEVICE_ACCESS) POPCOUNT_WORDS
+    "#define AD_POPCOUNT(word) __popcll(word)\n" PARAMETERS ON_DEVICE
+        POPCOUNT_WORDS
 #include "kernels/kernels.inc"
     ;
 
@@ -155,10 +177,13 @@ ad_kernels_ptx(void)
 #define AD_BEGIN(n) AD_ITEM
 #define AD_END(n) (n)
 #define AD_STEP AD_ITEMS
+#define AD_EACH(i, n) for (ad_i64 i = AD_BEGIN(n); i < (n); i += AD_STEP)
 /* No kernel needs all of them. */
-#define NUMBER __attribute__((unused)) ad_i64
+#define UNUSED __attribute__((unused))
+#define NUMBER UNUSED ad_i64
 #define AD_PARAMETERS                                                         \
-    const ad_byte *source, ad_i64 source_offset, ad_byte *target,             \
+    const ad_byte *source, ad_i64 source_offset,                              \
+        UNUSED const ad_byte *values, NUMBER values_offset, ad_byte *target,  \
         ad_i64 target_offset, NUMBER bit_offset, ad_i64 length, NUMBER p0,    \
         NUMBER p1, NUMBER p2, NUMBER p3, ad_i64 item, ad_i64 n_items
 
@@ -182,6 +207,12 @@ typedef uint64_t ad_u64;
 ACCESS(2, uint16_t, le16toh, htole16)
 ACCESS(4, uint32_t, le32toh, htole32)
 ACCESS(8, uint64_t, le64toh, htole64)
+
+static inline ad_u64
+ad_load_shifted(const ad_byte *from, int shift)
+{
+    return ad_load_8(from) >> shift | ad_load_8(from + 1) << (8 - shift);
+}
 
 /* Not every processor that this may run on has an instruction for it, so the
  * words are first added up, bit by bit, four to a step; as vectors, for which
@@ -264,27 +295,15 @@ static const struct {
     [AD_KERNEL_GATHER] = {"ad_gather", ad_gather},
     [AD_KERNEL_CHECK_OFFSETS] = {"ad_check_offsets", ad_check_offsets},
     [AD_KERNEL_ADD] = {"ad_add", ad_add},
+    [AD_KERNEL_RAISE_VIEWS] = {"ad_raise_views", ad_raise_views},
+    [AD_KERNEL_RAISE_OFFSETS] = {"ad_raise_offsets", ad_raise_offsets},
+    [AD_KERNEL_FIND_RUNS] = {"ad_find_runs", ad_find_runs},
 };
 
 const char *
 ad_kernel_name(ad_kernel kernel)
 {
     return kernels[kernel].name;
-}
-
-/* More would only be more calls. */
-#define MOST_RUNS 256
-
-int64_t
-ad_launch_runs(const ad_launch *launch)
-{
-    bool has_results = launch->kernel == AD_KERNEL_COUNT_BITS ||
-                       launch->kernel == AD_KERNEL_CHECK_OFFSETS;
-    int64_t n = launch->n_items / AD_KERNEL_GROUP + 1;
-    if (has_results) {
-        return launch->n_items;
-    }
-    return n < MOST_RUNS ? n : MOST_RUNS;
 }
 
 static int64_t
@@ -313,15 +332,48 @@ ad_launch_source_size(const ad_launch *launch)
     int64_t n = launch->length;
     switch (launch->kernel) {
         case AD_KERNEL_PACK_BITS:
+        case AD_KERNEL_RAISE_OFFSETS:
             return (size_t)n;
         case AD_KERNEL_GATHER:
             return (size_t)gathered_size(launch);
         case AD_KERNEL_CHECK_OFFSETS:
             return (size_t)((n + 1) * p[0]);
         case AD_KERNEL_ADD:
+        case AD_KERNEL_FIND_RUNS:
             return (size_t)(n * p[0]);
+        case AD_KERNEL_RAISE_VIEWS:
+            return (size_t)(n * 16);
         default:
             return (size_t)bytes_of_bits(launch->bit_offset + n);
+    }
+}
+
+/* Of the rows, or of where a fault among them is written down: behind them, as
+ * a table is, too, which is in front of it. */
+static size_t
+behind_fault(const ad_launch *launch, int64_t rows)
+{
+    int64_t end = launch->numbers[2] + (int64_t)sizeof(int64_t) -
+                  (int64_t)launch->target.offset;
+    return (size_t)(end > rows ? end : rows);
+}
+
+size_t
+ad_launch_values_size(const ad_launch *launch)
+{
+    const int64_t *p = launch->numbers;
+    int64_t n = launch->length;
+    switch (launch->kernel) {
+        case AD_KERNEL_FILL_NULLS:
+            return p[1] == 1 ? (size_t)(n * p[0]) : 0;
+        case AD_KERNEL_RAISE_VIEWS:
+            return launch->bit_offset < 0
+                       ? 0
+                       : (size_t)bytes_of_bits(launch->bit_offset + n);
+        case AD_KERNEL_RAISE_OFFSETS:
+            return (size_t)(n * 4);
+        default:
+            return 0;
     }
 }
 
@@ -336,13 +388,19 @@ ad_launch_target_size(const ad_launch *launch)
         case AD_KERNEL_PACK_BITS:
             return (size_t)bytes_of_bits(launch->bit_offset + n);
         case AD_KERNEL_COPY_BITS:
-            return (size_t)bytes_of_bits(p[0] + n);
+            return (size_t)bytes_of_bits(p[0] + n + p[2]);
         case AD_KERNEL_FILL_NULLS:
             return (size_t)((p[1] > 0 ? n * p[1] : n / -p[1]) * p[0]);
         case AD_KERNEL_GATHER:
             return (size_t)(n * p[3]);
         case AD_KERNEL_ADD:
             return (size_t)(n * p[0]);
+        case AD_KERNEL_RAISE_VIEWS:
+            return behind_fault(launch, n * 16);
+        case AD_KERNEL_RAISE_OFFSETS:
+            return behind_fault(launch, n * 4);
+        case AD_KERNEL_FIND_RUNS:
+            return 3 * sizeof(int64_t);
         default: /* a number of each work item */
             return (size_t)launch->n_items * sizeof(int64_t);
     }
@@ -355,6 +413,7 @@ run_text(const ad_launch *launch)
     for (int64_t item = 0; item < launch->n_items; item++) {
         kernels[launch->kernel].run(
             launch->source.data, (int64_t)launch->source.offset,
+            launch->values.data, (int64_t)launch->values.offset,
             launch->target.data, (int64_t)launch->target.offset,
             launch->bit_offset, launch->length, p[0], p[1], p[2], p[3], item,
             launch->n_items);
@@ -378,6 +437,7 @@ advance(ad_launch *self, int64_t n)
             self->numbers[0] += n;
             break;
         case AD_KERNEL_FILL_NULLS:
+            self->values.offset += (uint64_t)(n * self->numbers[0]);
             self->target.offset += (uint64_t)(n * self->numbers[0]);
             break;
         default:
@@ -395,6 +455,42 @@ run_head(ad_launch *self, int64_t target_bit)
     if (head.length > 0) {
         run_text(&head);
         advance(self, head.length);
+    }
+}
+
+/* Fewer than 64 rows of 8 bytes or less, in a block of their own: one by one
+ * they would take longer than all that is before them. */
+static void
+fill_last(const ad_launch *self)
+{
+    const ad_byte *bits = (ad_byte *)self->source.data + self->source.offset;
+    const ad_byte *values = (ad_byte *)self->values.data + self->values.offset;
+    ad_byte *target = (ad_byte *)self->target.data + self->target.offset;
+    ad_byte block[64 * 8] = {0};
+    int64_t n = self->length;
+    size_t nbytes = (size_t)(n * self->numbers[0]);
+    ad_u64 valid = 0;
+    for (int64_t i = 0; i < n; i += 8) {
+        int64_t few = n - i < 8 ? n - i : 8;
+        valid |= ad_load_few(bits, self->bit_offset + i, few) << i;
+    }
+    memcpy(block, values, nbytes);
+    ad_fill_64(block, block, valid, self->numbers[0], (ad_u64)self->numbers[2],
+               0);
+    memcpy(target, block, nbytes);
+}
+
+static void
+run_fill(ad_launch *self, const ad_byte *bits, ad_byte *target)
+{
+    const ad_byte *values = (ad_byte *)self->values.data + self->values.offset;
+    int64_t size = self->numbers[0];
+    advance(self,
+            ad_vector_fill(bits, self->bit_offset, values, target,
+                           self->length, size, (uint64_t)self->numbers[2]));
+    if (size <= 8 && self->length < 64) {
+        fill_last(self);
+        self->length = 0;
     }
 }
 
@@ -420,37 +516,10 @@ run_fast(ad_launch *self)
                     ad_vector_copy_bits(source, bit, target + p[0] / 8, n));
             break;
         case AD_KERNEL_FILL_NULLS:
-            advance(self, ad_vector_fill(source, bit, target, target, n, p[0],
-                                         (uint64_t)p[2]));
+            run_fill(self, source, target);
             break;
         default:
             break;
-    }
-}
-
-/* Rows that stay in the nearest cache. */
-#define BLOCK 4096
-
-/* Where there are no instructions for both at once they are copied, and then
- * filled. */
-void
-ad_kernel_fill_from(const ad_launch *launch, const void *from)
-{
-    ad_launch rest = *launch;
-    const ad_byte *bits = (ad_byte *)rest.source.data + rest.source.offset;
-    ad_byte *to = (ad_byte *)rest.target.data + rest.target.offset;
-    int64_t size = rest.numbers[0];
-    int64_t n = launch->length;
-    int64_t done = ad_vector_fill(bits, rest.bit_offset, from, to, n, size,
-                                  (uint64_t)rest.numbers[2]);
-    advance(&rest, done);
-    while (done < n) {
-        rest.length = n - done < BLOCK ? n - done : BLOCK;
-        memcpy(to + done * size, (const ad_byte *)from + done * size,
-               (size_t)(rest.length * size));
-        run_text(&rest);
-        done += rest.length;
-        advance(&rest, rest.length);
     }
 }
 
@@ -472,7 +541,8 @@ ad_kernel_run_on_host(const ad_launch *launch)
     if (is_whole) {
         run_fast(&rest);
     }
-    if (rest.length > 0) {
+    bool has_more = rest.kernel == AD_KERNEL_COPY_BITS && rest.numbers[2] > 0;
+    if (rest.length > 0 || has_more) {
         run_text(&rest);
     }
 }

@@ -420,10 +420,11 @@ PyMethodDef ad_array_methods[] = {
      "Parameters\n----------\n"
      "stream : int or stream object, optional\n"
      "    On which the work is done. Nulls that nobody has counted are\n"
-     "    counted, for which the host waits.\n\n"
+     "    counted, and the runs of a slice are looked for; the host waits for\n"
+     "    both.\n\n"
      "Raises\n------\n"
-     "ExchangeError\n    A runtime is not there; or a run-end encoded array "
-     "on a device begins\n    within its runs."},
+     "ExchangeError\n    A runtime is not there.\n"
+     "InvalidArrowError\n    Run ends that make no sense."},
     {"validate", AD_FASTCALL(array_validate), METH_FASTCALL | METH_KEYWORDS,
      "validate($self, level=\"structure\")\n--\n\n"
      "Check that this is an Arrow array; returns notes on what is unusual but\n"

@@ -347,8 +347,9 @@ PyMethodDef ad_module_functions[] = {
      "In new memory, where the arrays are: what the host can read is joined\n"
      "in host memory; on a device the runtime copies bytes, kernels copy\n"
      "bits and move offsets, all after the events of all arrays, and the\n"
-     "result carries one event. The host waits there for strings and lists\n"
-     "alone, to read where their offsets begin and end. Dictionaries that\n"
+     "result carries one event. The host waits there to read where strings,\n"
+     "lists and runs begin and end, and whether views and dense unions point\n"
+     "to what is there. The data of views are shared. Dictionaries that\n"
      "differ are put behind one another. One array is returned as it is.\n"
      "Types are equal where names, formats and nullability are: name and\n"
      "metadata of the result, and metadata of its fields, are the first\n"
@@ -359,8 +360,10 @@ PyMethodDef ad_module_functions[] = {
      "    On which the work is done.\n\n"
      "Raises\n------\n"
      "ValueError\n    No arrays.\n"
-     "ExchangeError\n    Types or devices differ; offsets or indices do not fit "
-     "their type; views,\n    dense unions and run-end arrays on a device."},
+     "ExchangeError\n    Types or devices differ; offsets, indices or run ends "
+     "do not fit their\n    type; a runtime is not there.\n"
+     "InvalidArrowError\n    Offsets, run ends, type ids or views that make no "
+     "sense."},
     {"schema", function_schema, METH_O,
      "schema(obj, /)\n--\n\n"
      "A Schema from a format string, a name such as \"timestamp[us, UTC]\", "

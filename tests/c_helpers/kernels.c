@@ -1,16 +1,18 @@
 /* The kernels on the host, and the texts of the others, for ctypes. A negative
- * number of items: so many, by the text alone. */
+ * number of items: so many, by the text alone. Values of NULL: the target. */
 #include "device/cpu_vectors.c"
 #include "kernels/kernels.c"
 
 void
 helper_run(int kernel, void *source, int64_t source_offset, void *target,
            int64_t target_offset, int64_t bit_offset, int64_t length,
-           int64_t n_items, const int64_t *numbers)
+           int64_t n_items, const int64_t *numbers, void *values)
 {
     ad_launch launch = {
         .kernel = (ad_kernel)kernel,
         .source = {.data = source, .offset = (uint64_t)source_offset},
+        .values = {.data = values != NULL ? values : target,
+                   .offset = (uint64_t)target_offset},
         .target = {.data = target, .offset = (uint64_t)target_offset},
         .bit_offset = bit_offset,
         .length = length,

@@ -227,8 +227,8 @@ struct fd_operation {
     int (*run)(fd_operation *operation); /* an ad_engine_status */
     fd_context *context;
     uint64_t queue;
-    fd_range ranges[2];
-    void *staging; /* freed afterwards */
+    fd_range ranges[3]; /* the target, the source, and another source */
+    void *staging;      /* freed afterwards */
     union {
         struct {
             char *target;

@@ -113,6 +113,7 @@ run_launch(fd_operation *o)
 {
     ad_launch launch = o->u.launch;
     launch.source.data = ad_engine_inside(launch.source.data);
+    launch.values.data = ad_engine_inside(launch.values.data);
     launch.target.data = ad_engine_inside(launch.target.data);
     ad_kernel_run_on_host(&launch);
     return AD_ENGINE_OK;
@@ -123,18 +124,16 @@ static ad_launch
 unpack_arguments(ad_kernel kernel, int64_t n_items, void **arguments)
 {
     ad_launch launch = {.kernel = kernel, .n_items = n_items};
-    int64_t source_offset, target_offset;
-    memcpy(&launch.source.data, arguments[0], 8);
-    memcpy(&source_offset, arguments[1], 8);
-    memcpy(&launch.target.data, arguments[2], 8);
-    memcpy(&target_offset, arguments[3], 8);
-    memcpy(&launch.bit_offset, arguments[4], 8);
-    memcpy(&launch.length, arguments[5], 8);
-    for (int i = 0; i < AD_N_NUMBERS; i++) {
-        memcpy(&launch.numbers[i], arguments[6 + i], 8);
+    ad_span *const spans[] = {&launch.source, &launch.values, &launch.target};
+    for (int i = 0; i < 3; i++) {
+        memcpy(&spans[i]->data, arguments[2 * i], 8);
+        memcpy(&spans[i]->offset, arguments[2 * i + 1], 8);
     }
-    launch.source.offset = (uint64_t)source_offset;
-    launch.target.offset = (uint64_t)target_offset;
+    memcpy(&launch.bit_offset, arguments[6], 8);
+    memcpy(&launch.length, arguments[7], 8);
+    for (int i = 0; i < AD_N_NUMBERS; i++) {
+        memcpy(&launch.numbers[i], arguments[8 + i], 8);
+    }
     return launch;
 }
 
@@ -167,12 +166,14 @@ fd_launch(const char *name, fd_function *function, int64_t n_items,
     }
     ad_launch launch = unpack_arguments(function->kernel, n_items, arguments);
     char *source = (char *)launch.source.data + launch.source.offset;
+    char *values = (char *)launch.values.data + launch.values.offset;
     char *target = (char *)launch.target.data + launch.target.offset;
     const fd_operation o = {
         .name = name,
         .run = run_launch,
         .ranges = {{target, ad_launch_target_size(&launch), true},
-                   {source, ad_launch_source_size(&launch), false}},
+                   {source, ad_launch_source_size(&launch), false},
+                   {values, ad_launch_values_size(&launch), false}},
         .u.launch = launch,
     };
     return fd_submit(stream, &o);

@@ -8,6 +8,8 @@
 static fd_operation *pending; /* submitted and not done, newest first */
 static size_t n_pending;
 
+#define N_RANGES (sizeof(((fd_operation *)NULL)->ranges) / sizeof(fd_range))
+
 static bool
 overlaps(const fd_range *range, const char *start, size_t nbytes)
 {
@@ -20,9 +22,10 @@ const char *
 fd_pending_use_locked(const void *start, size_t nbytes)
 {
     for (const fd_operation *o = pending; o != NULL; o = o->next) {
-        if (overlaps(&o->ranges[0], start, nbytes) ||
-            overlaps(&o->ranges[1], start, nbytes)) {
-            return o->name;
+        for (size_t i = 0; i < N_RANGES; i++) {
+            if (overlaps(&o->ranges[i], start, nbytes)) {
+                return o->name;
+            }
         }
     }
     return NULL;
@@ -57,7 +60,7 @@ unlink_locked(fd_operation *o)
 static bool
 may_run_locked(const fd_operation *o)
 {
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < N_RANGES; i++) {
         const fd_range *range = &o->ranges[i];
         if (range->nbytes == 0) {
             continue;

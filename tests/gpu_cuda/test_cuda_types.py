@@ -1,5 +1,6 @@
 """The type table and the nulls on the device: the checks that every device passes."""
 
+import concat_checks
 import null_checks
 import pytest
 import type_checks
@@ -8,3 +9,8 @@ import type_checks
 @pytest.mark.parametrize("check", type_checks.ALL + null_checks.DEVICE)
 def test_on_the_device(check):
     check("cuda:0")
+
+
+@pytest.mark.parametrize("name", concat_checks.ALL)
+def test_concat(name):
+    concat_checks.check_on_device(name, "cuda:0")
