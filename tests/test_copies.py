@@ -1,6 +1,7 @@
 """Copies between the host and a device, and between devices: on the software device, whose
 memory the host cannot touch and whose queues run behind the caller's back."""
 
+import contextlib
 import gc
 import random
 import threading
@@ -281,6 +282,34 @@ def test_host_memory_is_kept_until_it_was_read(device):
             break
         threading.Event().wait(0.05)
     assert watch() is None
+
+
+FROM_THE_HOST = {
+    "tensor": lambda x, queue: ad.tensor(x).to(HERE, stream=queue),
+    "strided": lambda x, queue: ad.tensor(x.reshape(-1, 4)[:, ::2]).to(HERE, stream=queue),
+    "array": lambda x, queue: ad.array(x).to(HERE, stream=queue),
+    "import": lambda x, queue: ad.array(x, device=HERE, stream=queue),
+    "validity": lambda x, queue: ad.array(x, validity=x % 3 > 0).to(HERE, stream=queue),
+    "batch": lambda x, queue: ad.record_batch({"a": x, "b": x}).to(HERE, stream=queue),
+}
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize("way", FROM_THE_HOST.values(), ids=FROM_THE_HOST.keys())
+def test_host_memory_may_change_when_the_call_returns(device, way, is_busy):
+    queue = device.queue()
+    values = np.arange(1 << 14)
+    expected = way(values.copy(), queue).to("cpu")
+    with queue.held() if is_busy else contextlib.nullcontext():
+        there = way(values, queue)
+        assert there.is_ready() is not is_busy
+        values[:] = -1
+    found = there.to("cpu")
+    if isinstance(found, ad.Tensor):
+        found, expected = (np.asarray(x).tolist() for x in (found, expected))
+    else:
+        found, expected = (x.to_pylist() for x in (found, expected))
+    assert found == expected
 
 
 def test_device_memory_is_kept_until_it_was_read(device):

@@ -217,6 +217,21 @@ def test_an_object_with_a_queue_names_it(queue):
         assert (later.wait() == np.arange(N) + 5).all()
 
 
+def test_host_memory_may_change_when_the_call_returns(queue):
+    values, made = np.arange(N), []
+    with Gate(queue) as gate:
+        busy = ad.tensor(values).to(peer.NAME, stream=queue)
+        assert not busy.is_ready()
+        values[:] = -1
+        gate.open()
+    assert np.asarray(busy.to("cpu")).tolist() == list(range(N))
+    buffer = np.empty(1 << 18)
+    for i in range(4):
+        buffer[:] = i
+        made.append(ad.tensor(buffer).to(peer.NAME))
+    assert [set(np.asarray(t.to("cpu"))) for t in made] == [{0}, {1}, {2}, {3}]
+
+
 # --- the host waits where nothing else is left -----------------------------------
 
 

@@ -386,10 +386,19 @@ class TestCopies:
         assert peer.read(there.data_ptr, "i8", count).tolist() == NUMBERS[:count].tolist()
         assert np.asarray(there.to("cpu")).tolist() == NUMBERS[:count].tolist()
 
+    def test_memory_that_is_filled_again(self):
+        buffer, made = np.empty(1 << 18), []
+        for i in range(4):
+            buffer[:] = i
+            made.append(ad.tensor(buffer).to(peer.name()))
+        assert [set(np.asarray(t.to("cpu"))) for t in made] == [{0}, {1}, {2}, {3}]
+
     def test_on_the_callers_queue(self, queue):
         with Gate(queue) as gate:
-            there = ad.tensor(NUMBERS.copy()).to(peer.name(), stream=queue)
+            source = NUMBERS.copy()
+            there = ad.tensor(source).to(peer.name(), stream=queue)
             assert not there.is_ready()
+            source[:] = -1
             gate.open()
         assert peer.read(there.data_ptr, "i8", N, queue).tolist() == NUMBERS.tolist()
         assert cl.MemoryObject.from_int_ptr(there.data_ptr).context == queue.context

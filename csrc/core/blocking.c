@@ -151,12 +151,9 @@ now(void)
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static bool
-is_over_soon(const ad_wait *wait)
+bool
+ad_blocking_is_over_soon(const ad_wait *wait)
 {
-    if (wait->is_over == NULL) {
-        return false;
-    }
     int64_t end = now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
     do {
         if (wait->is_over(wait->subject)) {
@@ -170,7 +167,8 @@ is_over_soon(const ad_wait *wait)
 static ad_status
 wait_interruptibly(const ad_wait *wait, void *ticket, ad_error *err)
 {
-    job *self = is_over_soon(wait) ? NULL : start(wait);
+    bool is_over = wait->is_over != NULL && ad_blocking_is_over_soon(wait);
+    job *self = is_over ? NULL : start(wait);
     if (self == NULL) {
         return wait->wait(wait->subject, err);
     }

@@ -51,6 +51,9 @@ typedef struct ad_wait {
  * wait is not ended. */
 AD_MUST_CHECK ad_status ad_blocking_wait(const ad_wait *wait, ad_error *err);
 
+/* Is it over now, or as soon as is worth looking for? Needs is_over. */
+bool ad_blocking_is_over_soon(const ad_wait *wait);
+
 /* AD_ERR_INTERRUPTED leaves by an interface that has only an errno for it: what
  * ended the wait is to happen somewhere else. On any thread. */
 void ad_blocking_pass_on(void);

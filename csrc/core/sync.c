@@ -386,6 +386,28 @@ is_event_over(ad_owner *base)
     return ad_sync_query((ad_sync *)base, &is_done, NULL) != AD_OK || is_done;
 }
 
+static ad_wait
+wait_for(ad_sync *sync, const struct ad_backend *backend)
+{
+    return (ad_wait){
+        .wait = block_on_event,
+        .is_over = is_event_over,
+        .subject = &sync->base,
+        .on_host = backend->runs_on_host(sync->place.device.id),
+    };
+}
+
+ad_status
+ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
+{
+    const struct ad_backend *backend = backend_of_event(sync);
+    if (backend != NULL && !ad_sync_is_done(sync)) {
+        const ad_wait wait = wait_for(sync, backend);
+        (void)ad_blocking_is_over_soon(&wait);
+    }
+    return ad_sync_query(sync, out, err);
+}
+
 ad_status
 ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
 {
@@ -399,12 +421,7 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->place, on.event, &is_done, err));
     if (!is_done) {
-        const ad_wait wait = {
-            .wait = block_on_event,
-            .is_over = is_event_over,
-            .subject = &sync->base,
-            .on_host = on.backend->runs_on_host(sync->place.device.id),
-        };
+        const ad_wait wait = wait_for(sync, on.backend);
         AD_RETURN_IF_ERR(ad_blocking_wait(&wait, err));
     }
     set_done(sync);
@@ -414,7 +431,9 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
 ad_status
 ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
 {
-    if (ad_sync_is_done(sync)) {
+    bool is_done;
+    AD_RETURN_IF_ERR(ad_sync_query(sync, &is_done, err));
+    if (is_done) {
         return AD_OK;
     }
     void *ticket = ad_blocking_begin();

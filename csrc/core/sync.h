@@ -127,6 +127,10 @@ AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
 /* Is it complete now? Asks the runtime, never waits. */
 AD_MUST_CHECK ad_status ad_sync_query(ad_sync *sync, bool *out, ad_error *err);
 
+/* The same, asked for as long as work lasts that is not worth a wait. */
+AD_MUST_CHECK ad_status ad_sync_query_soon(ad_sync *sync, bool *out,
+                                           ad_error *err);
+
 /* Could the host wait for it (there is a runtime, or nothing to wait for)?
  * For attribute look-ups: cheap, never waits. */
 bool ad_sync_can_wait(const ad_sync *sync);

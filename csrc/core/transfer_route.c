@@ -1,5 +1,6 @@
 #include "core/transfer_route.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/blocking.h"
@@ -209,6 +210,7 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
         .target = host_place(),
         .memory = host_place(),
         .to_host = ad_host_accessible(request->target) && !request->is_ahead,
+        .is_lent = is_cpu(request->source) && !request->is_ahead,
     };
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
@@ -345,9 +347,72 @@ wait_before_copy(ad_route *self, ad_error *err)
     return status;
 }
 
-ad_status
-ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
+/* --- memory that is lent ------------------------------------------------ */
+
+/* Bytes of the user's that a copy is yet to read. */
+typedef struct ad_set_aside {
+    struct ad_set_aside *next;
+    ad_memory *memory;
+} set_aside;
+
+/* Has the stream nothing to do? Then a copy on it is what it does next. */
+static ad_status
+look_at_stream(ad_route *self, ad_error *err)
 {
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
+    ad_sync_unref(sync);
+    self->has_looked = status == AD_OK;
+    return status;
+}
+
+/* The copy reads bytes of our own. */
+static ad_status
+put_aside(ad_route *self, ad_block_copy *copy, ad_error *err)
+{
+    size_t nbytes = copy->width * copy->height;
+    ad_block_copy on_host = *copy;
+    set_aside *kept = malloc(sizeof(*kept));
+    if (kept == NULL) {
+        return ad_fail_memory(err, sizeof(*kept));
+    }
+    ad_status status = ad_memory_new((int64_t)nbytes, &kept->memory, err);
+    if (status != AD_OK) {
+        free(kept);
+        return status;
+    }
+    kept->next = self->aside;
+    self->aside = kept;
+    on_host.target = ad_span_at(host_place(), kept->memory->data, 0);
+    on_host.target_pitch = copy->width;
+    copy_rows_on_host(&on_host);
+    copy->source = on_host.target;
+    copy->source_pitch = copy->width;
+    return AD_OK;
+}
+
+/* Who lends memory does not wait for what else is on the stream, and may not
+ * see it read later either. */
+static ad_status
+settle_lent(ad_route *self, ad_block_copy *copy, ad_error *err)
+{
+    if (!self->is_lent) {
+        return AD_OK;
+    }
+    if (!self->has_looked) {
+        AD_RETURN_IF_ERR(look_at_stream(self, err));
+    }
+    return self->is_idle ? AD_OK : put_aside(self, copy, err);
+}
+
+/* --- copies -------------------------------------------------------------- */
+
+ad_status
+ad_route_copy(ad_route *self, const ad_block_copy *asked, ad_error *err)
+{
+    ad_block_copy own = *asked;
+    ad_block_copy *copy = &own;
     if (copy->width == 0 || copy->height == 0) {
         return AD_OK;
     }
@@ -356,6 +421,9 @@ ad_route_copy(ad_route *self, const ad_block_copy *copy, ad_error *err)
     if (from_host && to_host) {
         copy_rows_on_host(copy);
         return AD_OK;
+    }
+    if (from_host) {
+        AD_RETURN_IF_ERR(settle_lent(self, copy, err));
     }
     if (to_host) {
         AD_RETURN_IF_ERR(wait_before_copy(self, err));
@@ -479,6 +547,33 @@ keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
     ad_park(ad_owner_ref(host), self->place, syncs, 1, false);
 }
 
+static void
+drop_aside(ad_route *self, ad_sync *sync,
+           void (*keep)(const ad_route *, ad_owner *, ad_sync *))
+{
+    for (set_aside *kept = self->aside; kept != NULL; kept = self->aside) {
+        keep(self, &kept->memory->base, sync);
+        ad_owner_unref(&kept->memory->base);
+        self->aside = kept->next;
+        free(kept);
+    }
+}
+
+/* Of lent memory itself nothing will be read any more on return. */
+static ad_status
+end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
+{
+    if (!self->is_lent) {
+        keep_until_read(self, host, sync);
+        return AD_OK;
+    }
+    if (self->has_looked && self->is_idle) {
+        AD_RETURN_IF_ERR(ad_sync_wait_briefly(sync, err));
+    }
+    drop_aside(self, sync, keep_until_read);
+    return AD_OK;
+}
+
 /* Behind all work. */
 static ad_status
 mark_end(ad_route *self, ad_sync **out, ad_error *err)
@@ -500,7 +595,11 @@ ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
     }
     AD_RETURN_IF_ERR(mark_end(self, &sync, err));
     if (!self->to_host) {
-        keep_until_read(self, host, sync);
+        ad_status status = end_reading(self, host, sync, err);
+        if (status != AD_OK) {
+            ad_sync_unref(sync);
+            return status;
+        }
         *out = sync;
         return AD_OK;
     }
@@ -511,25 +610,33 @@ ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
     return status;
 }
 
+/* Until all work is done, which is on the one stream; where even that cannot be
+ * told, the place has to become idle. */
+static void
+keep_to_the_end(const ad_route *self, ad_owner *owner, ad_sync *sync)
+{
+    if (owner != NULL) {
+        ad_sync *const syncs[] = {ad_sync_ref(sync)};
+        ad_park(ad_owner_ref(owner), self->place, syncs, sync != NULL,
+                sync == NULL);
+    }
+}
+
 void
 ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
                  ad_owner *target)
 {
-    ad_owner *const owners[] = {source, host, target};
     ad_sync *sync = NULL;
     if (!self->has_begun) {
         return;
     }
     forget_last(self);
-    /* All of the work is on the one stream; where even that cannot be told,
-     * the place has to become idle. */
-    bool idle =
-        ad_sync_record(self->place, self->stream, &sync, NULL) != AD_OK;
-    for (size_t i = 0; i < 3; i++) {
-        if (owners[i] != NULL) {
-            ad_sync *const syncs[] = {ad_sync_ref(sync)};
-            ad_park(ad_owner_ref(owners[i]), self->place, syncs, !idle, idle);
-        }
+    if (ad_sync_record(self->place, self->stream, &sync, NULL) != AD_OK) {
+        sync = NULL;
     }
+    keep_to_the_end(self, source, sync);
+    keep_to_the_end(self, host, sync);
+    keep_to_the_end(self, target, sync);
+    drop_aside(self, sync, keep_to_the_end);
     ad_sync_unref(sync);
 }

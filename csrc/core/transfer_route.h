@@ -32,9 +32,14 @@ typedef struct ad_route {
     bool to_host;    /* the host waits for the result */
     bool is_split;   /* can_stage: two contexts that do not meet. The route
                         is not open; the way leads through the host */
-    bool has_begun;  /* the runtime was given work */
-    bool has_waited; /* the host has, for what came before */
-    ad_event last;   /* of the last piece of work, where work has events; else
+    bool is_lent;    /* the source is the host's own memory, which its user may
+                        change as soon as the call returns */
+    bool is_idle; /* ... and nothing was on the stream when its copy began */
+    bool has_looked;            /* ... as far as is known */
+    struct ad_set_aside *aside; /* ... else the bytes themselves */
+    bool has_begun;             /* the runtime was given work */
+    bool has_waited;            /* the host has, for what came before */
+    ad_event last; /* of the last piece of work, where work has events; else
                         NULL */
 } ad_route;
 

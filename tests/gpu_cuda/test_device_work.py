@@ -71,9 +71,10 @@ def test_host_memory_lives_as_long_as_a_copy_of_it(standin, stages, delay):
     standin.set_delay(delay)
     source = NEW.copy()
     there = ad.array(source).to("cuda:0")
-    del source
+    source[:] = -1
+    again = ad.array(NEW.copy()).to("cuda:0")
     np.full_like(NEW, -1)  # takes the place of what was freed
-    assert there.to("cpu").to_pylist() == NEW.tolist()
+    assert there.to("cpu").to_pylist() == again.to("cpu").to_pylist() == NEW.tolist()
 
 
 def test_copy_on_the_callers_stream_is_in_its_order():
