@@ -124,7 +124,7 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
 {
     const void *data = *buffer;
     void *target;
-    if (data == NULL || first == 0) {
+    if (data == NULL || first == 0 || nbytes == 0) {
         return AD_OK;
     }
     if (!ad_device_uses_handles(self->root->device.type)) {
