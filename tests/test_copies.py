@@ -312,6 +312,35 @@ def test_host_memory_may_change_when_the_call_returns(device, way, is_busy):
     assert found == expected
 
 
+def test_many_buffers_are_put_aside_without_a_wait(device):
+    """More than the list of parked memory takes before it waits."""
+    queue = device.queue()
+    value = np.array([1])
+    batch = ad.record_batch({str(i): value for i in range(1100)})
+    with queue.held():
+        there = batch.to(HERE, stream=queue)
+        assert not there.is_ready()
+        value[:] = 2
+    assert there.to("cpu")["1099"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_an_iterable_may_fill_its_memory_again(device, prefetch, is_mapped):
+    value = np.array([0])
+
+    def batches():
+        for i in range(5):
+            value[:] = i
+            yield ad.record_batch({"x": value})
+
+    stream = ad.array_stream(batches())
+    if is_mapped:
+        stream = stream.map(lambda batch: batch)
+    found = [batch.to("cpu")["x"].to_pylist() for batch in stream.to(HERE, prefetch=prefetch)]
+    assert found == [[0], [1], [2], [3], [4]]
+
+
 def test_device_memory_is_kept_until_it_was_read(device):
     queue = device.queue(1)
     source = ad.tensor(np.arange(1000)).to(HERE)

@@ -524,6 +524,19 @@ ad_array_stream_source(const ad_array_stream *stream)
     return stream->source;
 }
 
+bool
+ad_array_stream_lends(const ad_array_stream *stream)
+{
+    while (stream != NULL && stream->source != NULL) {
+        ad_batch_source *source = stream->source;
+        if (source->lends) {
+            return true;
+        }
+        stream = source->upstream != NULL ? source->upstream(source) : NULL;
+    }
+    return false;
+}
+
 static ad_status
 hand_error(const ad_array_stream *self, ad_error *err)
 {

@@ -32,7 +32,8 @@ AD_MUST_CHECK ad_status ad_concat_child(ad_concat_job *self,
                                         ad_error *err);
 
 /* All but the validity of a node of these layouts, and the type ids
- * (concat_rows.c). The host waits, once for each node. */
+ * (concat_rows.c). The host waits: for each node, and for views whose sizes it
+ * has to read. */
 AD_MUST_CHECK ad_status ad_concat_views(ad_concat_job *self,
                                         ad_concat_node *at, ad_error *err);
 AD_MUST_CHECK ad_status ad_concat_dense_union(ad_concat_job *self,

@@ -1,5 +1,5 @@
-/* Buffers that are made on one device, one after the other, for an array that
- * will own them: what compact.c and concat_device.c share.
+/* Buffers that are made one after the other, on one device or on the host, for
+ * an array that will own them.
  */
 #ifndef AD_CORE_MAKING_H
 #define AD_CORE_MAKING_H

@@ -543,7 +543,9 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     ad_status status = AD_OK;
     for (size_t i = 0; i < n && status == AD_OK; i++) {
         ad_launch launch = fill_launch(&fills[i], value, size);
-        launch.values.data = target->data;
+        if (launch.numbers[1] == 1) {
+            launch.values.data = target->data;
+        }
         status = run_fill(&route, array, &fills[i], launch, target->data, err);
     }
     if (status == AD_OK) {

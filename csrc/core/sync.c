@@ -400,12 +400,15 @@ wait_for(ad_sync *sync, const struct ad_backend *backend)
 ad_status
 ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
 {
-    const struct ad_backend *backend = backend_of_event(sync);
-    if (backend != NULL && !ad_sync_is_done(sync)) {
-        const ad_wait wait = wait_for(sync, backend);
-        (void)ad_blocking_is_over_soon(&wait);
+    AD_RETURN_IF_ERR(ad_sync_query(sync, out, err));
+    if (*out) {
+        return AD_OK;
     }
-    return ad_sync_query(sync, out, err);
+    const ad_wait wait = wait_for(sync, backend_of_event(sync));
+    void *ticket = ad_blocking_begin();
+    bool is_over = ad_blocking_is_over_soon(&wait);
+    ad_blocking_end(ticket);
+    return is_over ? ad_sync_query(sync, out, err) : AD_OK;
 }
 
 ad_status

@@ -127,7 +127,8 @@ AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
 /* Is it complete now? Asks the runtime, never waits. */
 AD_MUST_CHECK ad_status ad_sync_query(ad_sync *sync, bool *out, ad_error *err);
 
-/* The same, asked for as long as work lasts that is not worth a wait. */
+/* The same, asked for as long as work lasts that is not worth a wait. Between
+ * ad_blocking_begin and _end. */
 AD_MUST_CHECK ad_status ad_sync_query_soon(ad_sync *sync, bool *out,
                                            ad_error *err);
 

@@ -5,8 +5,10 @@
  * in host memory are valid on return: the host waits. Between two runtimes, and
  * two contexts that cannot reach each other's memory, the way leads through the
  * host, which blocks. Only the bytes of the rows that are meant are copied.
- * Host memory that is read is kept until it has been. Refused on a stream that
- * is being captured. Where a stream may be chosen, NULL is: none was given.
+ * Memory of the CPU has been read on return: where the stream has nothing else
+ * to do the host waits for that, else the bytes are copied first. Other host
+ * memory is kept until it has been read. Refused on a stream that is being
+ * captured. Where a stream may be chosen, NULL is: none was given.
  */
 #ifndef AD_CORE_TRANSFER_H
 #define AD_CORE_TRANSFER_H
@@ -58,9 +60,11 @@ typedef struct ad_array_move {
  * enqueued on `stream`, or on arrowdev's own, whatever is current, and whoever
  * wants the array calls ad_array_move_end(). Where a
  * runtime cannot copy to pageable memory behind the caller's back (CUDA, HIP),
- * and where ad_array_copy_to() says so, this blocks nevertheless. */
+ * and where ad_array_copy_to() says so, this blocks nevertheless. The array's
+ * memory does not change before it is released; if it `is_lent`, that of the
+ * CPU may, from the return on. */
 AD_MUST_CHECK ad_status ad_array_move_begin(const ad_array *array,
-                                            ad_device target,
+                                            bool is_lent, ad_device target,
                                             const ad_stream_choice *stream,
                                             ad_array_move *out, ad_error *err);
 

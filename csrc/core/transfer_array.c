@@ -323,7 +323,7 @@ copy_staged(const ad_array *array, ad_device target,
 
 static ad_status
 copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
-     bool is_ahead, ad_array *out, ad_error *err)
+     bool is_ahead, bool is_lent, ad_array *out, ad_error *err)
 {
     const ad_route_request request = {
         .source = array->device,
@@ -333,6 +333,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .stream = stream,
         .can_stage = true,
         .is_ahead = is_ahead,
+        .is_kept = !is_lent,
         .consumer = consumer,
     };
     job self = {0};
@@ -363,13 +364,13 @@ ad_status
 ad_array_copy_to(const ad_array *array, ad_device target,
                  const ad_stream_choice *stream, ad_array *out, ad_error *err)
 {
-    return copy(array, target, stream, false, out, err);
+    return copy(array, target, stream, false, true, out, err);
 }
 
 ad_status
-ad_array_copy_ahead(const ad_array *array, ad_device target,
+ad_array_copy_ahead(const ad_array *array, bool is_lent, ad_device target,
                     const ad_stream_choice *stream, ad_array *out,
                     ad_error *err)
 {
-    return copy(array, target, stream, true, out, err);
+    return copy(array, target, stream, true, is_lent, out, err);
 }

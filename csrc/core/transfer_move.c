@@ -17,7 +17,7 @@ ad_move_for(ad_device found, ad_device target)
 }
 
 ad_status
-ad_array_move_begin(const ad_array *array, ad_device target,
+ad_array_move_begin(const ad_array *array, bool is_lent, ad_device target,
                     const ad_stream_choice *stream, ad_array_move *out,
                     ad_error *err)
 {
@@ -26,8 +26,8 @@ ad_array_move_begin(const ad_array *array, ad_device target,
     out->is_awaited = how != AD_MOVE_NONE && ad_host_accessible(target);
     if (how == AD_MOVE_COPY) {
         ad_stream_hide_current();
-        ad_status status =
-            ad_array_copy_ahead(array, target, stream, &out->array, err);
+        ad_status status = ad_array_copy_ahead(array, is_lent, target, stream,
+                                               &out->array, err);
         ad_stream_show_current();
         return status;
     }

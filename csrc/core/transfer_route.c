@@ -210,8 +210,10 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
         .target = host_place(),
         .memory = host_place(),
         .to_host = ad_host_accessible(request->target) && !request->is_ahead,
-        .is_lent = is_cpu(request->source) && !request->is_ahead,
     };
+    out->is_lent =
+        is_cpu(request->source) && !request->is_kept && !out->to_host;
+    out->has_looked = request->is_ahead; /* and will not wait */
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
     }
@@ -228,9 +230,9 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
         out->memory.device = request->target;
         out->memory.context = out->place.context;
     }
-    if (ad_is_host_memory(request->source) &&
-        ad_is_host_memory(request->target)) {
-        /* It is the host that copies. */
+    if (out->is_lent || (ad_is_host_memory(request->source) &&
+                         ad_is_host_memory(request->target))) {
+        /* It is the host that copies, or may have to. */
         return ad_sync_wait(request->sync, request->consumer, err);
     }
     return out->is_split
@@ -349,11 +351,24 @@ wait_before_copy(ad_route *self, ad_error *err)
 
 /* --- memory that is lent ------------------------------------------------ */
 
-/* Bytes of the user's that a copy is yet to read. */
+/* Bytes of the user's that a copy is yet to read. The last piece owns those
+ * before it. */
 typedef struct ad_set_aside {
+    ad_owner base;
     struct ad_set_aside *next;
     ad_memory *memory;
 } set_aside;
+
+static void
+set_aside_destroy(ad_owner *base)
+{
+    for (set_aside *self = (set_aside *)base; self != NULL;) {
+        set_aside *next = self->next;
+        ad_owner_unref(&self->memory->base);
+        free(self);
+        self = next;
+    }
+}
 
 /* Has the stream nothing to do? Then a copy on it is what it does next. */
 static ad_status
@@ -382,6 +397,7 @@ put_aside(ad_route *self, ad_block_copy *copy, ad_error *err)
         free(kept);
         return status;
     }
+    ad_owner_init(&kept->base, set_aside_destroy);
     kept->next = self->aside;
     self->aside = kept;
     on_host.target = ad_span_at(host_place(), kept->memory->data, 0);
@@ -547,16 +563,17 @@ keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
     ad_park(ad_owner_ref(host), self->place, syncs, 1, false);
 }
 
-static void
-drop_aside(ad_route *self, ad_sync *sync,
-           void (*keep)(const ad_route *, ad_owner *, ad_sync *))
+static ad_owner *
+aside_owner(const ad_route *self)
 {
-    for (set_aside *kept = self->aside; kept != NULL; kept = self->aside) {
-        keep(self, &kept->memory->base, sync);
-        ad_owner_unref(&kept->memory->base);
-        self->aside = kept->next;
-        free(kept);
-    }
+    return self->aside != NULL ? &self->aside->base : NULL;
+}
+
+static void
+drop_aside(ad_route *self)
+{
+    ad_owner_unref(aside_owner(self));
+    self->aside = NULL;
 }
 
 /* Of lent memory itself nothing will be read any more on return. */
@@ -568,9 +585,13 @@ end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
         return AD_OK;
     }
     if (self->has_looked && self->is_idle) {
-        AD_RETURN_IF_ERR(ad_sync_wait_briefly(sync, err));
+        AD_RETURN_IF_ERR(
+            self->backend->runs_on_host(self->place.device.id)
+                ? ad_sync_wait_briefly(sync, err)
+                : ad_sync_wait(sync, "a copy from the host", err));
     }
-    drop_aside(self, sync, keep_until_read);
+    keep_until_read(self, aside_owner(self), sync);
+    drop_aside(self);
     return AD_OK;
 }
 
@@ -637,6 +658,7 @@ ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
     keep_to_the_end(self, source, sync);
     keep_to_the_end(self, host, sync);
     keep_to_the_end(self, target, sync);
-    drop_aside(self, sync, keep_to_the_end);
+    keep_to_the_end(self, aside_owner(self), sync);
+    drop_aside(self);
     ad_sync_unref(sync);
 }

@@ -1,5 +1,5 @@
 /* A copy in progress: which runtime does it, where, and on which stream. For
- * the files of transfer.h only.
+ * core only.
  */
 #ifndef AD_CORE_TRANSFER_ROUTE_H
 #define AD_CORE_TRANSFER_ROUTE_H
@@ -18,7 +18,8 @@ typedef struct ad_route_request {
     const ad_stream_choice *stream; /* may be NULL */
     bool can_stage;                 /* see is_split */
     bool is_ahead;                  /* the host is not to wait, see to_host */
-    const char *consumer;           /* for messages: "a copy" */
+    bool is_kept; /* memory of the CPU does not change until it is released */
+    const char *consumer; /* for messages: "a copy" */
 } ad_route_request;
 
 typedef struct ad_route {
@@ -32,11 +33,12 @@ typedef struct ad_route {
     bool to_host;    /* the host waits for the result */
     bool is_split;   /* can_stage: two contexts that do not meet. The route
                         is not open; the way leads through the host */
-    bool is_lent;    /* the source is the host's own memory, which its user may
+    bool is_lent;    /* the source is memory of the CPU, which its user may
                         change as soon as the call returns */
-    bool is_idle; /* ... and nothing was on the stream when its copy began */
-    bool has_looked;            /* ... as far as is known */
-    struct ad_set_aside *aside; /* ... else the bytes themselves */
+    bool has_looked; /* is_idle is known */
+    bool is_idle;    /* nothing was on the stream when the copy of lent memory
+                        began: the host waits for it */
+    struct ad_set_aside *aside; /* else its bytes, from which it is copied */
     bool has_begun;             /* the runtime was given work */
     bool has_waited;            /* the host has, for what came before */
     ad_event last; /* of the last piece of work, where work has events; else
@@ -86,7 +88,8 @@ int64_t ad_route_items(const ad_route *route, const ad_launch *launch);
 
 /* After the last copy. *out is what to wait for; NULL where the result is in
  * host memory, for which the host waited. `host` keeps host memory that was
- * read, and is kept until it has been. */
+ * read, and is kept until it has been. Blocks where lent memory is being
+ * read. */
 AD_MUST_CHECK ad_status ad_route_finish(ad_route *route, ad_owner *host,
                                         ad_sync **out, ad_error *err);
 
@@ -98,7 +101,7 @@ void ad_route_abandon(ad_route *route, ad_owner *source, ad_owner *host,
 /* ad_array_copy_to() for ad_array_move_begin(): also where out->device is the
  * host's, out->sync says when the memory will have been written. */
 AD_MUST_CHECK ad_status ad_array_copy_ahead(const ad_array *array,
-                                            ad_device target,
+                                            bool is_lent, ad_device target,
                                             const ad_stream_choice *stream,
                                             ad_array *out, ad_error *err);
 

@@ -116,7 +116,7 @@ const char *ad_kernels_ptx(void);    /* sm_50 */
  * a run of neighbours then, and is a group of its own. */
 #define AD_KERNELS_ON_PROCESSOR "-DAD_ON_PROCESSOR"
 
-/* Run one here and now; both spans are memory that this thread may touch. */
+/* Run one here and now; its spans are memory that this thread may touch. */
 void ad_kernel_run_on_host(const ad_launch *launch);
 
 #endif /* AD_KERNELS_KERNELS_H */

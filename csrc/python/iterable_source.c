@@ -190,8 +190,10 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
         PyErr_NoMemory();
         return NULL;
     }
-    self->base = (ad_batch_source){iterable_next, iterable_last_error,
-                                   iterable_destroy, NULL};
+    self->base = (ad_batch_source){.next = iterable_next,
+                                   .last_error = iterable_last_error,
+                                   .destroy = iterable_destroy,
+                                   .lends = true};
     self->state = state;
     self->type = Py_NewRef(state->array_type);
     self->iterator = iterator;
