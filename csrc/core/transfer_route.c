@@ -471,7 +471,7 @@ static const struct {
     [AD_KERNEL_COUNT_BITS] = {64 * 8, 1 << 14},
     [AD_KERNEL_PACK_BITS] = {8, 1 << 20},
     [AD_KERNEL_COPY_BITS] = {64, 1 << 20},
-    [AD_KERNEL_FILL_NULLS] = {64, 1 << 20},
+    [AD_KERNEL_FILL_NULLS] = {8, 1 << 20},
     [AD_KERNEL_GATHER] = {1, 1 << 20},
     [AD_KERNEL_CHECK_OFFSETS] = {8, 1 << 14},
     [AD_KERNEL_ADD] = {1, 1 << 20},
