@@ -312,6 +312,16 @@ def test_host_memory_may_change_when_the_call_returns(device, way, is_busy):
     assert found == expected
 
 
+def test_a_copy_that_fails_reads_nothing_afterwards(device):
+    queue = device.queue()
+    batch = ad.record_batch({name: np.arange(1000) for name in "abc"})
+    queue.delay = 0.05
+    device.fail_at(2, "copy")
+    with pytest.raises(ad.DeviceError):
+        batch.to(HERE, stream=queue)
+    assert device.live().pending <= 1  # what was allocated goes back
+
+
 def test_many_buffers_are_put_aside_without_a_wait(device):
     """More than the list of parked memory takes before it waits."""
     queue = device.queue()

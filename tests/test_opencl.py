@@ -386,6 +386,13 @@ class TestCopies:
         assert peer.read(there.data_ptr, "i8", count).tolist() == NUMBERS[:count].tolist()
         assert np.asarray(there.to("cpu")).tolist() == NUMBERS[:count].tolist()
 
+    def test_what_has_no_rows_says_nothing_of_the_context(self, queue):
+        full = ad.array(NUMBERS).to(peer.name(), stream=queue)
+        none = ad.array(NUMBERS[:0]).to(peer.name(), stream=queue)
+        assert ad.concat([none, full]).to("cpu").to_pylist() == NUMBERS.tolist()
+        view = ad.array(pa.array(["x" * 20], pa.string_view()))[:0]
+        assert view.to(peer.name(), stream=queue).to("cpu").to_pylist() == []
+
     def test_memory_that_is_filled_again(self):
         buffer, made = np.empty(1 << 18), []
         for i in range(4):

@@ -516,11 +516,24 @@ request_for(const ad_array *array, const ad_stream_choice *stream)
     };
 }
 
+/* One whose memory says where the work is to be done: what has no rows need
+ * have none. */
+static const ad_array *
+first_with_memory(const ad_concat_job *self)
+{
+    size_t i = 0;
+    while (i < self->n && ad_array_some_buffer(&self->arrays[i]) == NULL) {
+        i++;
+    }
+    return &self->arrays[i < self->n ? i : 0];
+}
+
 /* On one stream, after the events of all. */
 static ad_status
 open_route(ad_concat_job *self, const ad_stream_choice *stream, ad_error *err)
 {
-    const ad_route_request first = request_for(&self->arrays[0], stream);
+    const ad_route_request first =
+        request_for(first_with_memory(self), stream);
     AD_RETURN_IF_ERR(ad_route_open(&first, &self->making.route, err));
     self->making.is_open = true;
     for (size_t i = 0; i < self->n; i++) {

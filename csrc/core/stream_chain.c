@@ -153,8 +153,10 @@ ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    self->base = (ad_batch_source){chain_next, chain_last_error, chain_destroy,
-                                   chain_upstream};
+    self->base = (ad_batch_source){.next = chain_next,
+                                   .last_error = chain_last_error,
+                                   .destroy = chain_destroy,
+                                   .upstream = chain_upstream};
     self->list = list;
     self->device_type = ARROW_DEVICE_CPU;
     self->schema = ad_schema_ref(schema);

@@ -174,8 +174,10 @@ ad_stream_rechunk(ad_array_stream *source, int64_t rows, ad_array_stream **out,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    self->base = (ad_batch_source){rechunk_next, rechunk_last_error,
-                                   rechunk_destroy, rechunk_upstream};
+    self->base = (ad_batch_source){.next = rechunk_next,
+                                   .last_error = rechunk_last_error,
+                                   .destroy = rechunk_destroy,
+                                   .upstream = rechunk_upstream};
     ad_upstream_init(&self->upstream, source);
     self->schema = ad_schema_ref(ad_array_stream_schema(source));
     self->rows = rows;

@@ -118,8 +118,10 @@ ad_stream_to(ad_array_stream *source, ad_device target, int64_t prefetch,
     if (self == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    self->base = (ad_batch_source){transfer_next, transfer_last_error,
-                                   transfer_destroy, transfer_upstream};
+    self->base = (ad_batch_source){.next = transfer_next,
+                                   .last_error = transfer_last_error,
+                                   .destroy = transfer_destroy,
+                                   .upstream = transfer_upstream};
     ad_upstream_init(&self->upstream, source);
     self->target = target;
     self->choice = *choice;

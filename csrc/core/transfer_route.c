@@ -69,12 +69,16 @@ source_place(const struct ad_backend *backend, const ad_route_request *request,
     ad_memory_info info;
     char name[AD_DEVICE_NAME_SIZE];
     ad_place hint = {.device = request->source};
-    if (request->data == NULL) {
-        return backend->home(request->source, out, err);
-    }
     if (request->sync != NULL &&
         ad_device_equal(request->sync->place.device, hint.device)) {
         hint.context = request->sync->place.context;
+    }
+    if (request->data == NULL && hint.context != NULL) {
+        *out = hint;
+        return AD_OK;
+    }
+    if (request->data == NULL) {
+        return backend->home(request->source, out, err);
     }
     AD_RETURN_IF_ERR(backend->classify(request->data, hint, &info, err));
     if (info.kind != AD_MEMORY_UNREGISTERED) {
@@ -585,10 +589,13 @@ end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
         return AD_OK;
     }
     if (self->has_looked && self->is_idle) {
-        AD_RETURN_IF_ERR(
+        ad_status status =
             self->backend->runs_on_host(self->place.device.id)
                 ? ad_sync_wait_briefly(sync, err)
-                : ad_sync_wait(sync, "a copy from the host", err));
+                : ad_sync_wait(sync, "a copy from the host", err);
+        /* What was ended is not begun again by ad_route_abandon(). */
+        self->is_idle = status != AD_ERR_INTERRUPTED;
+        AD_RETURN_IF_ERR(status);
     }
     keep_until_read(self, aside_owner(self), sync);
     drop_aside(self);
@@ -653,6 +660,12 @@ ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
     }
     forget_last(self);
     if (ad_sync_record(self->place, self->stream, &sync, NULL) != AD_OK) {
+        sync = NULL;
+    }
+    /* Who lent memory may not have it read any more, even so. */
+    if (sync != NULL && self->is_lent && self->is_idle &&
+        ad_sync_wait_briefly(sync, NULL) != AD_OK) {
+        ad_sync_unref(sync);
         sync = NULL;
     }
     keep_to_the_end(self, source, sync);

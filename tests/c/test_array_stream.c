@@ -574,7 +574,7 @@ static void
 test_source_fails_once_and_for_all(void)
 {
     own_source source = {
-        {own_next, own_error, own_destroy, NULL}, 1, 0, {TYPE, 0}};
+        {own_next, own_error, own_destroy, NULL, false}, 1, 0, {TYPE, 0}};
     ad_array_stream *stream = open_own(&source);
     struct ArrowDeviceArrayStream out = export_of(stream);
     ad_array_stream_unref(stream);
@@ -603,7 +603,7 @@ static void
 test_source_is_interrupted(void)
 {
     own_source source = {
-        {interrupted_next, NULL, own_destroy, NULL}, 0, 0, {TYPE, 0}};
+        {interrupted_next, NULL, own_destroy, NULL, false}, 0, 0, {TYPE, 0}};
     ad_array_stream *stream = open_own(&source);
     struct ArrowDeviceArrayStream out = export_of(stream);
     ad_array_stream_unref(stream);
@@ -618,8 +618,10 @@ test_source_is_interrupted(void)
 static void
 test_source_on_other_device_type(void)
 {
-    own_source source = {
-        {own_next, NULL, own_destroy, NULL}, 1, 0, {ARROW_DEVICE_VPI, 0}};
+    own_source source = {{own_next, NULL, own_destroy, NULL, false},
+                         1,
+                         0,
+                         {ARROW_DEVICE_VPI, 0}};
     ad_array_stream *stream = open_own(&source);
     ad_array array;
     bool is_end;

@@ -104,7 +104,8 @@ test_wait_that_ends_by_itself(void)
     pthread_t opener;
     ad_error err;
     reset(-1);
-    const ad_wait wait = {block, is_over, tracked_new(&released)};
+    const ad_wait wait = {
+        .wait = block, .is_over = is_over, .subject = tracked_new(&released)};
     pthread_create(&opener, NULL, open_later, NULL);
     CHECK_INT(ad_blocking_wait(&wait, &err), AD_OK);
     CHECK(!pthread_equal(waiter, pthread_self()));
@@ -121,7 +122,7 @@ test_error_of_the_wait_is_told(void)
     ad_error err;
     reset(-1);
     fails = true;
-    const ad_wait wait = {block, NULL, NULL};
+    const ad_wait wait = {.wait = block};
     pthread_t opener;
     pthread_create(&opener, NULL, open_later, NULL);
     CHECK_INT(ad_blocking_wait(&wait, &err), AD_ERR_DEVICE);
@@ -135,7 +136,8 @@ test_interrupted_wait_keeps_its_subject(void)
     atomic_int released = 0;
     ad_error err;
     reset(2);
-    const ad_wait wait = {block, is_over, tracked_new(&released)};
+    const ad_wait wait = {
+        .wait = block, .is_over = is_over, .subject = tracked_new(&released)};
     CHECK_INT(ad_blocking_wait(&wait, &err), AD_ERR_INTERRUPTED);
     CHECK_INT(err.status, AD_ERR_INTERRUPTED);
     CHECK_INT(n_looks, 3);
@@ -154,7 +156,7 @@ test_short_wait_starts_no_thread(void)
     ad_error err;
     reset(0);
     atomic_store(&is_open, true);
-    const ad_wait wait = {block, is_over, NULL};
+    const ad_wait wait = {.wait = block, .is_over = is_over};
     CHECK_INT(ad_blocking_wait(&wait, &err), AD_OK);
     CHECK(pthread_equal(waiter, pthread_self()));
     CHECK_INT(n_looks, 0);
@@ -164,7 +166,7 @@ static void
 expect_no_interruption(ad_error *err)
 {
     pthread_t opener;
-    const ad_wait wait = {block, is_over, NULL};
+    const ad_wait wait = {.wait = block, .is_over = is_over};
     pthread_create(&opener, NULL, open_later, NULL);
     CHECK_INT(ad_blocking_wait(&wait, err), AD_OK);
     CHECK(pthread_equal(waiter, pthread_self()));
@@ -191,7 +193,7 @@ test_without_memory_it_waits_here(void)
 {
     ad_error err;
     reset(0);
-    const ad_wait wait = {block, is_over, NULL};
+    const ad_wait wait = {.wait = block, .is_over = is_over};
     pthread_t opener;
     pthread_create(&opener, NULL, open_later, NULL);
     check_fail_nth(1);

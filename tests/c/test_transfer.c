@@ -254,7 +254,7 @@ check_move(bool is_dropped)
     bool is_done;
     CHECK_INT(ad_engine_queue_create(0, NULL, &queue), AD_ENGINE_OK);
     pending_array(queue, &source);
-    ok(ad_array_move_begin(&source, AD_CPU, NULL, &move, &err));
+    ok(ad_array_move_begin(&source, false, AD_CPU, NULL, &move, &err));
     ad_array_clear(&source);
     ok(ad_sync_query(move.array.sync, &is_done, &err));
     CHECK(!is_done);
