@@ -5,7 +5,10 @@ The scenarios are C functions in tests/cpp/async_arrow.c, one process each: a
 hang in a peer must not take the test run with it.
 """
 
+import re
+import signal
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -63,11 +66,28 @@ def program(request):
     return target
 
 
+def is_inside_arrow(done):
+    """It crashed in libarrow's own code, or while that was being reported, until alarm()."""
+    innermost = re.search(r"^ *#0 .*", done.stderr, re.MULTILINE)
+    if innermost is None:
+        return done.returncode == -signal.SIGALRM
+    return "libarrow.so" in innermost[0]
+
+
+# A consumer that leaves early: under load some 3 in 100 runs, of 60 streams each, end inside Arrow
+# C++ 26, in a callback of a future that is gone. docs/internals/roadmap.md has what is known.
+ATTEMPTS = {"import_drop": 4}
+
+
 def run_scenario(program, name, leaks):
     environment = compiler.clean_environment() | {"ASAN_OPTIONS": f"detect_leaks={leaks}"}
-    done = subprocess.run(
-        [str(program), name], capture_output=True, text=True, env=environment, timeout=100
-    )
+    for _ in range(ATTEMPTS.get(name, 1)):
+        done = subprocess.run(
+            [str(program), name], capture_output=True, text=True, env=environment, timeout=100
+        )
+        if done.returncode == 0 or not is_inside_arrow(done):
+            break
+        warnings.warn(f"{name} ended inside libarrow, and is tried again", stacklevel=1)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
 
