@@ -334,6 +334,7 @@ may_block_in_copy(const ad_route *self)
 {
     return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
            (!self->has_begun &&
+            (self->backend->capabilities & AD_CAP_WAIT_HELPS) != 0 &&
             self->backend->runs_on_host(self->place.device.id));
 }
 

@@ -63,7 +63,9 @@ typedef enum ad_backend_capability {
     AD_CAP_WORK_HAS_EVENT = 1 << 9,
     /* copy() from the device to pageable host memory blocks until the work
      * before it on the stream is done. */
-    AD_CAP_STAGES = 1 << 10
+    AD_CAP_STAGES = 1 << 10,
+    /* A wait of the host lends its thread to a device that runs_on_host. */
+    AD_CAP_WAIT_HELPS = 1 << 11
 } ad_backend_capability;
 
 /* What a pointer is to the runtime that owns it. */

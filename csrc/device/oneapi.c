@@ -645,8 +645,8 @@ extern const struct ad_backend ad_backend_oneapi;
 const struct ad_backend ad_backend_oneapi = {
     .name = "oneapi",
     .device_types = device_types,
-    .capabilities =
-        AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW | AD_CAP_WORK_HAS_EVENT,
+    .capabilities = AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW |
+                    AD_CAP_WORK_HAS_EVENT | AD_CAP_WAIT_HELPS,
     .load = ad_oneapi_load,
     .describe = oneapi_describe,
     .count = oneapi_count,
