@@ -393,8 +393,7 @@ wait_for(ad_sync *sync, const struct ad_backend *backend)
         .wait = block_on_event,
         .is_over = is_event_over,
         .subject = &sync->base,
-        .on_host = (backend->capabilities & AD_CAP_WAIT_HELPS) != 0 &&
-                   backend->runs_on_host(sync->place.device.id),
+        .on_host = ad_backend_wait_helps(backend, sync->place.device.id),
     };
 }
 

@@ -334,8 +334,7 @@ may_block_in_copy(const ad_route *self)
 {
     return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
            (!self->has_begun &&
-            (self->backend->capabilities & AD_CAP_WAIT_HELPS) != 0 &&
-            self->backend->runs_on_host(self->place.device.id));
+            ad_backend_wait_helps(self->backend, self->place.device.id));
 }
 
 /* Nothing could end that. So the host waits for the stream first, in a way
@@ -589,7 +588,7 @@ end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
         keep_until_read(self, host, sync);
         return AD_OK;
     }
-    if (self->has_looked && self->is_idle) {
+    if (self->is_idle) {
         ad_status status =
             self->backend->runs_on_host(self->place.device.id)
                 ? ad_sync_wait_briefly(sync, err)

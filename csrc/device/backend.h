@@ -250,6 +250,15 @@ struct ad_backend {
     bool (*claims_event)(const void *sync_event);
 };
 
+/* Is the device made of the host's processors, and a wait of the host lends it
+ * one? */
+static inline bool
+ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
+{
+    return (backend->capabilities & AD_CAP_WAIT_HELPS) != 0 &&
+           backend->runs_on_host(id);
+}
+
 /* --- finding one (backend.c) ---------------------------------------------- */
 
 /* The backend of a device type, whether or not its runtime is there. Never
