@@ -62,14 +62,10 @@ setup(
     ext_modules=[
         Extension(
             "arrowdev._core",
-            sources=sorted(
-                source
-                for layer in ("core", "device", "kernels", "protocol", "python")
-                for source in glob(f"csrc/{layer}/*.c")
-            ),
+            sources=sorted(glob("csrc/**/*.c", recursive=True)),
             depends=[
                 "setup.py",
-                *sorted(glob("csrc/*/*.h") + glob("csrc/*/*.def") + glob("csrc/*/*.inc")),
+                *sorted(glob("csrc/**/*.[hdi]*", recursive=True)),
             ],
             include_dirs=["csrc"],
             extra_compile_args=FLAGS,

@@ -8,7 +8,7 @@
 
 #include "abi/arrow_c.h"
 #include "abi/dlpack.h"
-#include "core/sync.h"
+#include "order/sync.h"
 #include "device/backend.h"
 
 #define EXPORT __attribute__((visibility("default")))

@@ -24,17 +24,17 @@ os.environ["ARROWDEV_CUDA_LIBRARY"] = DRIVER.path  # arrowdev's, not loaded yet
 
 # The parts of arrowdev's core that keep the order of streams, and CUDA alone.
 CORE = (
-    "core/sync", "core/stream", "core/place_record", "core/blocking", "core/thread",
-    "core/status", "core/device", "device/backend", "device/backend_defaults", "device/cpu",
-    "device/cpu_vectors", "device/cuda", "device/hip", "device/hiprtc", "device/gpu",
-    "device/gpu_kernels", "device/dynlib", "kernels/kernels",
+    "order/sync", "order/streams", "order/context_cache", "base/wait", "base/thread",
+    "base/status", "base/device", "device/registry", "device/defaults", "device/cpu",
+    "kernels/cpu_vectors", "device/gpu/cuda", "device/gpu/hip", "device/gpu/hiprtc",
+    "device/gpu/gpu", "device/gpu/gpu_kernels", "device/dynlib", "kernels/kernels",
 )  # fmt: skip
 
 
 def build():
     """devices.c with the core, optimised as setup.py does it."""
     sources = [HERE / "devices.c", *(ROOT / "csrc" / f"{name}.c" for name in CORE)]
-    read = [*sources, *sorted((ROOT / "csrc").glob("*/*.[hid]*"))]
+    read = [*sources, *sorted((ROOT / "csrc").rglob("*.[hid]*"))]
     command = [*compiler.command(), *compiler.STRICT, "-O2", "-fPIC", "-shared", "-pthread",
                "-fvisibility=hidden", "-Wl,--no-undefined"]  # fmt: skip
     key = hashlib.sha256(repr(command).encode() + b"".join(path.read_bytes() for path in read))

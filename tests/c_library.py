@@ -34,8 +34,7 @@ def build(name):
         f"-I{sysconfig.get_path('include')}",
         str(source),
     ]
-    read = [source, *sorted((ROOT / "csrc" / "kernels").iterdir())]
-    read += sorted((ROOT / "csrc" / "device").glob("cpu_vectors.*"))
+    read = [source, *sorted((ROOT / "csrc" / "kernels").rglob("*.*"))]
     content = b"".join(path.read_bytes() for path in read)
     key = hashlib.sha256(repr(command).encode() + content).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"arrowdev-tests-{os.getuid()}"

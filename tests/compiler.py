@@ -1,6 +1,7 @@
 """The C compiler, for the tests that compile something."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,20 @@ STRICT = [
     "-Wno-unused-parameter",
     "-Wno-missing-field-initializers",
 ]
+
+
+def layers():
+    """The folders of csrc, lowest first, as docs/internals/architecture.md lists them."""
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    table = page.split("<!-- layers -->")[1]
+    return re.findall(r"^\| `(\w+)/` \|", table, re.M)
+
+
+def sources_without_python():
+    """The sources of the layers below support/, which never include Python.h."""
+    names = layers()
+    folders = names[: names.index("support")]
+    return sorted(path for name in folders for path in (CSRC / name).rglob("*.c"))
 
 
 def clean_environment():

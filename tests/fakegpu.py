@@ -70,8 +70,8 @@ class Counts(Structure):
 def sources(face):
     others = tuple(f"{other}_" for other in SONAMES if other != face)
     own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
-    device = sorted((compiler.CSRC / "device").glob("software_engine*.c"))
-    shared = ("core/thread.c", "kernels/kernels.c", "device/cpu_vectors.c")
+    device = sorted((compiler.CSRC / "device" / "software").glob("engine*.c"))
+    shared = ("base/thread.c", "kernels/kernels.c", "kernels/cpu_vectors.c")
     return [*own, *device, *(compiler.CSRC / name for name in shared)]
 
 
@@ -79,9 +79,9 @@ def headers():
     return [
         *FOLDER.glob("*.h"),
         *FOLDER.glob("*.def"),
-        compiler.CSRC / "core" / "thread.h",
-        *(compiler.CSRC / "device").glob("software_engine*.h"),
-        *(compiler.CSRC / "kernels").glob("*.[hi]*"),
+        compiler.CSRC / "base" / "thread.h",
+        *(compiler.CSRC / "device" / "software").glob("engine*.h"),
+        *(compiler.CSRC / "kernels").rglob("*.[hi]*"),
     ]
 
 

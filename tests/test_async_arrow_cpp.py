@@ -45,10 +45,8 @@ def program(request):
     c_tests = compiler.ROOT / "tests" / "c"
     run_checked(["make", "-C", c_tests, "-j2", f"BUILD={folder}", "objects"])
     objects = [
-        path
-        for part in ("core", "device", "kernels")
-        for path in sorted((folder / part).glob("*.o"))
-        if (compiler.CSRC / part / f"{path.stem}.c").exists()
+        folder / path.relative_to(compiler.CSRC).with_suffix(".o")
+        for path in compiler.sources_without_python()
     ]
     sanitize = "-fsanitize=address,undefined"
     includes = [f"-I{compiler.CSRC}", f"-I{c_tests}", f"-I{FOLDER}"]

@@ -140,7 +140,7 @@ class TestCompleteness:
         assert named == set(arrowdev.__all__) - {"__version__"}
 
     def test_every_reason_is_explained(self):
-        sources = [path.read_text(encoding="utf-8") for path in ROOT.glob("csrc/*/*.c")]
+        sources = [path.read_text(encoding="utf-8") for path in ROOT.glob("csrc/**/*.c")]
         raised = re.compile(
             r'(?:AD_ERR_EXCHANGE,|ad_raise_exchange\(\s*state,(?:\s*\w+ \?)?)\s*"(\w+)"'
         )

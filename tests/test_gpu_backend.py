@@ -16,7 +16,6 @@ import pytest
 import compiler
 
 SOURCE = compiler.ROOT / "tests" / "c_helpers" / "gpu_backend.c"
-FOLDERS = ("core", "device", "kernels")
 VARIABLES = {"cuda": "ARROWDEV_CUDA_LIBRARY", "hip": "ARROWDEV_HIP_LIBRARY"}
 DEVICES = {"cuda": "cuda", "hip": "rocm"}
 REAL = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
@@ -26,7 +25,7 @@ NO_DEVICE = 77
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     target = tmp_path_factory.mktemp("gpu") / "gpu_backend"
-    files = [path for folder in FOLDERS for path in sorted((compiler.CSRC / folder).glob("*.c"))]
+    files = compiler.sources_without_python()
     libraries = ["-lpthread", "-ldl", "-lm"]
     flags = [*compiler.STRICT, "-O1", "-g", "-fsanitize=address,undefined", f"-I{compiler.CSRC}"]
     built = compiler.run(

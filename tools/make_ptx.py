@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make csrc/kernels/kernels_ptx.h from csrc/kernels/kernels.inc.
+"""Make csrc/kernels/generated/kernels_ptx.h from csrc/kernels/kernels.inc.
 
 CUDA takes the kernels as PTX, so that neither building nor running arrowdev needs
 a CUDA toolkit. Any clang with the NVPTX target will do (Debian's has it): the text
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "csrc" / "kernels" / "kernels.inc"
-HEADER = ROOT / "csrc" / "kernels" / "kernels_ptx.h"
+HEADER = ROOT / "csrc" / "kernels" / "generated" / "kernels_ptx.h"
 
 # What kernels.c supplies for the other dialects. The work item comes from the
 # special registers: get_global_id() would be left to a library.
@@ -117,11 +117,11 @@ def header(lines):
     body = "\n".join(f'    "{line}\\n"' for line in quoted)
     return (
         "/* Made by tools/make_ptx.py from kernels.inc; not to be edited.\n */\n"
-        "#ifndef AD_KERNELS_KERNELS_PTX_H\n#define AD_KERNELS_KERNELS_PTX_H\n\n"
+        "#ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H\n#define AD_KERNELS_KERNELS_PTX_H\n\n"
         "/* clang-format off */\n"
         f"static const char kernels_ptx[] =\n{body};\n"
         "/* clang-format on */\n\n"
-        "#endif /* AD_KERNELS_KERNELS_PTX_H */\n"
+        "#endif /* AD_KERNELS_GENERATED_KERNELS_PTX_H */\n"
     )
 
 

@@ -199,7 +199,7 @@ atexit.register(_is_over.append, True)
 
 
 class _Cell(Structure):
-    """What ``private_data`` points to; csrc/python/testing_guards.c has the same struct in C."""
+    """What ``private_data`` points to; csrc/python/testing/guards.c has the same struct in C."""
 
     _fields_ = [("callbacks", c_void_p * 2), ("number", c_int64)]
 

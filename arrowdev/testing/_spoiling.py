@@ -41,7 +41,7 @@ _GIVERS = _core._testing_givers()
 
 
 class _Record(ctypes.Structure):
-    """What private_data points to: csrc/python/testing_given.c."""
+    """What private_data points to: csrc/python/testing/callbacks.c."""
 
     _fields_ = [("released", c_int64), ("data", c_void_p), ("nbytes", c_int64)]
 

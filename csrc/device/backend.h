@@ -27,9 +27,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/device.h"
-#include "core/place.h"
-#include "core/status.h"
+#include "base/device.h"
+#include "base/handles.h"
+#include "base/status.h"
 #include "kernels/kernels.h"
 
 typedef enum ad_backend_capability {
@@ -144,7 +144,7 @@ struct ad_backend {
 
     /* Wait until all work in this place is done; without AD_CAP_PLACE_IDLE, all
      * on arrowdev's own queues of the device and the last others that the
-     * backend was shown (device/seen_queues.h). Blocks. Required. */
+     * backend was shown (device/queue_registry.h). Blocks. Required. */
     ad_status (*synchronize)(ad_place place, ad_error *err);
 
     /* --- memory ---------------------------------------------------------- */
@@ -259,7 +259,7 @@ ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
            backend->runs_on_host(id);
 }
 
-/* --- finding one (backend.c) ---------------------------------------------- */
+/* --- finding one (device/registry.c) ---------------------------------------------- */
 
 /* The backend of a device type, whether or not its runtime is there. Never
  * NULL: a type without one gets a stand-in that refuses. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "abi/arrow_c.h"
-#include "core/memory.h"
+#include "base/memory.h"
 #include "device/backend.h"
 
 /* Host memory as a device of one: what needs no waiting has neither streams

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/status.h"
+#include "base/status.h"
 
 #define AD_REQUIRED true
 #define AD_OPTIONAL false

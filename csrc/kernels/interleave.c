@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "device/cpu_vectors.h"
+#include "kernels/cpu_vectors.h"
 
 /* Columns, or groups of them, that are read side by side: a line of the result
  * is written at once, and not as often as it has columns. */

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "device/cpu_vectors.h"
-#include "kernels/kernels_ptx.h"
+#include "kernels/cpu_vectors.h"
+#include "kernels/generated/kernels_ptx.h"
 
 /* --- the text for others --------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "core/place.h"
+#include "base/handles.h"
 
 /* All kernels have the parameters of ad_launch:
  *   (const uchar *source, long source_offset, const uchar *values,

@@ -1,5 +1,5 @@
 /* __array_interface__, version 3: host memory by pointer. */
-#include "protocol/interface_dict.h"
+#include "protocol/interface_import.h"
 
 static const ad_interface_rules rules = {
     .name = "__array_interface__",

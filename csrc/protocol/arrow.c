@@ -1,7 +1,7 @@
 #include "protocol/arrow.h"
 
-#include "core/extension.h"
-#include "core/relabel.h"
+#include "model/extension.h"
+#include "model/schema_cast.h"
 
 /* --- as a consumer --------------------------------------------------------- */
 

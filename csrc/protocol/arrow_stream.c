@@ -1,11 +1,11 @@
 /* Arrow streams where one array is meant: what a stream gives comes in as one
  * array, and an Array shows itself as a stream of one. Streams as such are
- * python/array_stream_type.c. */
+ * python/types/array_stream_type.c. */
 #include "protocol/arrow.h"
 
-#include "core/array_stream.h"
-#include "core/concat.h"
-#include "python/array_stream_type.h"
+#include "stream/array_stream.h"
+#include "compute/concat.h"
+#include "python/types/array_stream_type.h"
 
 /* --- import ---------------------------------------------------------------- */
 

@@ -2,12 +2,12 @@
  *
  * The dict does not name the device; see find_place().
  */
-#include "protocol/interface_dict.h"
+#include "protocol/interface_import.h"
 
 #include "abi/arrow_c.h"
-#include "core/device_owner.h"
+#include "order/device_owner.h"
 #include "device/backend.h"
-#include "python/functions.h"
+#include "python/functions/functions.h"
 
 /* torch says "cuda" on ROCm too, and offers this interface there. */
 static bool

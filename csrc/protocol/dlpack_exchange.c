@@ -4,8 +4,8 @@
 #include "protocol/dlpack_tensor.h"
 
 #include "abi/arrow_c.h"
-#include "core/device_memory.h"
-#include "core/memory.h"
+#include "order/device_memory.h"
+#include "base/memory.h"
 #include "device/backend.h"
 
 #define CAPSULE_NAME "dlpack_exchange_api"

@@ -4,7 +4,7 @@
 #include <limits.h>
 
 #include "abi/arrow_c.h"
-#include "core/transfer.h"
+#include "copy/copy.h"
 #include "device/backend.h"
 
 /* --- what is asked for ---------------------------------------------------- */

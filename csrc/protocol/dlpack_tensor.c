@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/arrow_c.h"
-#include "core/device_owner.h"
+#include "order/device_owner.h"
 
 /* --- import -------------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
  * Whatever fails here is final: the protocols that follow would show the data
  * alone and lose the mask.
  */
-#include "core/nulls.h"
-#include "protocol/interface_dict.h"
+#include "compute/nulls.h"
+#include "protocol/interface_import.h"
 
 #define HINT                                                                  \
     "pass the data without the mask, and the mask as validity= (true where "  \

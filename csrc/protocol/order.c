@@ -3,7 +3,7 @@
 #include "protocol/protocol.h"
 
 #include "abi/arrow_c.h"
-#include "core/device_owner.h"
+#include "order/device_owner.h"
 #include "device/backend.h"
 
 bool

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/transfer.h"
+#include "copy/copy.h"
 
 const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 #define AD_PROTOCOL(tag) &ad_protocol_##tag,

@@ -8,16 +8,16 @@
 #ifndef AD_PROTOCOL_PROTOCOL_H
 #define AD_PROTOCOL_PROTOCOL_H
 
-#include "core/array.h"
-#include "core/bridge.h"
-#include "core/stream.h"
-#include "core/tensor.h"
-#include "python/args.h"
-#include "python/capsule.h"
-#include "python/errors.h"
-#include "python/objects.h"
-#include "python/py_owner.h"
-#include "python/state.h"
+#include "model/array.h"
+#include "bridge/bridge.h"
+#include "order/streams.h"
+#include "model/tensor.h"
+#include "support/args.h"
+#include "support/capsule.h"
+#include "support/errors.h"
+#include "support/objects.h"
+#include "support/py_owner.h"
+#include "support/state.h"
 
 /* What the caller of array(), tensor(), ... asked for. */
 typedef struct ad_request {
@@ -45,7 +45,7 @@ typedef enum ad_import_result {
 /* Import `object`. `slot` is what is known of its type (borrowed). What has to
  * be waited for is noted in the sync; that stream=-1 drops it is the business
  * of ad_finish_tensor and ad_import, and that the stream of the request waits
- * for it that of ad_settle_order. Device memory has a device owner (core/device_owner.h). Final are:
+ * for it that of ad_settle_order. Device memory has a device owner (order/device_owner.h). Final are:
  * MemoryError, DeviceError, exceptions that are no Exception, a malformed
  * struct, capsules or dicts that are not what the protocol says, and a meaning
  * that would be lost (nulls, requires_grad, conjugate). A producer's own
@@ -135,7 +135,7 @@ int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
                                          ad_type_slot *scratch);
 
-/* --- what protocol files share (protocol.c, elements.c) ------------------------------ */
+/* --- what protocol files share (protocol.c, protocol/byteswap.c) ------------------------------ */
 
 /* AD_IMPORT_REFUSED or AD_IMPORT_FAILED for the exception that is set. */
 ad_import_result ad_import_exception(ad_state *state);

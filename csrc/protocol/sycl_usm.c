@@ -4,13 +4,13 @@
  * and as it says nothing about pending work, nobody else is told that the data
  * are ready.
  */
-#include "protocol/interface_dict.h"
+#include "protocol/interface_import.h"
 
 #include <string.h>
 
 #include "abi/arrow_c.h"
-#include "core/device_owner.h"
-#include "core/place_record.h"
+#include "order/device_owner.h"
+#include "order/context_cache.h"
 #include "device/backend.h"
 
 static bool

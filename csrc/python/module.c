@@ -1,13 +1,13 @@
 /* The module arrowdev._core: initialization in phases, state, and the methods
  * that protocols add to the types. */
-#include "core/async_feed.h"
-#include "core/parked.h"
+#include "async/pump.h"
+#include "order/deferred_release.h"
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
-#include "python/async_types.h"
-#include "python/functions.h"
-#include "python/py_call.h"
-#include "python/waiting.h"
+#include "python/types/async_types.h"
+#include "python/functions/functions.h"
+#include "support/py_call.h"
+#include "support/waiting.h"
 
 /* So long does the exit wait for calls of Python that do not return. */
 #define PATIENCE_S 5
@@ -17,7 +17,7 @@ intern_strings(ad_state *state)
 {
     static const char *const texts[AD_N_STRINGS] = {
 #define AD_STRING(tag, text) [AD_STR_##tag] = text,
-#include "python/strings.def"
+#include "support/strings.def"
 #undef AD_STRING
     };
     for (int i = 0; i < AD_N_STRINGS; i++) {

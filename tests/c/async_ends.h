@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/async_stream.h"
-#include "core/metadata.h"
+#include "async/async_stream.h"
+#include "model/metadata.h"
 #include "tracked.h"
 #include "trees.h"
 

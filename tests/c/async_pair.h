@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "core/async_stream.h"
+#include "async/async_stream.h"
 
 /* What a wake-up callback rings, and a thread waits for: 10 s at most. */
 typedef struct bell {

@@ -7,7 +7,7 @@
  * marks it as released. The columns are checked anew in each batch. */
 #include <time.h>
 
-#include "core/array_stream.h"
+#include "stream/array_stream.h"
 
 #include "check.h"
 #include "quick_producer.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/parked.h"
+#include "order/deferred_release.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mock_counts counts;

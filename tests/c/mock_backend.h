@@ -12,8 +12,8 @@
 #ifndef AD_TESTS_MOCK_BACKEND_H
 #define AD_TESTS_MOCK_BACKEND_H
 
-#include "core/place.h"
-#include "core/status.h"
+#include "base/handles.h"
+#include "base/status.h"
 #include "device/backend.h"
 
 enum {

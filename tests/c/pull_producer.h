@@ -3,7 +3,7 @@
 #ifndef AD_TESTS_PULL_PRODUCER_H
 #define AD_TESTS_PULL_PRODUCER_H
 
-#include "core/array_stream.h"
+#include "stream/array_stream.h"
 #include "trees.h"
 
 #define TYPE ARROW_DEVICE_EXT_DEV /* no runtime is loaded for it */

@@ -5,7 +5,7 @@
 #define AD_TESTS_STRIDED_H
 
 #include "check.h"
-#include "core/tensor.h"
+#include "model/tensor.h"
 
 #define U8 ((ad_dl_dtype){AD_DL_UINT, 8, 1})
 #define I16 ((ad_dl_dtype){AD_DL_INT, 16, 1})

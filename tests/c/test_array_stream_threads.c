@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "core/array_stream.h"
+#include "stream/array_stream.h"
 #include "trees.h"
 
 #define TYPE ARROW_DEVICE_EXT_DEV /* no runtime is loaded for it */

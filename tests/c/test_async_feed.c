@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 
 #include "async_ends.h"
-#include "core/async_feed.h"
-#include "core/async_inbox.h"
+#include "async/pump.h"
+#include "async/consumer_queue.h"
 
 #define PATIENCE_MS 20000
 

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "core/device_owner.h"
-#include "core/stream.h"
-#include "core/sync.h"
+#include "order/device_owner.h"
+#include "order/streams.h"
+#include "order/sync.h"
 #include "mock_backend.h"
 
 static void

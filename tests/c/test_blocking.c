@@ -1,6 +1,6 @@
 /* Waits that can be ended before their time, and what is left behind then. */
 
-#include "core/blocking.h"
+#include "base/wait.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 #include <inttypes.h>
 
-#include "core/bridge.h"
-#include "core/extension.h"
-#include "core/memory.h"
+#include "bridge/bridge.h"
+#include "model/extension.h"
+#include "base/memory.h"
 #include "strided.h"
 
 static ad_error err;
@@ -169,7 +169,7 @@ test_every_number_is_its_own_column(void)
         const char *arrow;
         ad_dtype_extension extension;
     } rows[] = {
-#include "core/dtypes.def"
+#include "model/dtypes.def"
     };
 #undef AD_DTYPE
     int64_t shape[] = {3};

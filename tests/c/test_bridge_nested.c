@@ -1,9 +1,9 @@
 /* Lists and batches as tensors, matrices as columns, times with NaT, labels:
  * what stays alive, and what is left where an allocation fails. */
-#include "core/bridge.h"
-#include "core/memory.h"
-#include "core/metadata.h"
-#include "core/relabel.h"
+#include "bridge/bridge.h"
+#include "base/memory.h"
+#include "model/metadata.h"
+#include "model/schema_cast.h"
 #include "strided.h"
 #include "tracked.h"
 

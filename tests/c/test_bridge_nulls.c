@@ -1,8 +1,8 @@
-#include "core/bits.h"
-#include "core/bridge.h"
-#include "core/extension.h"
-#include "core/memory.h"
-#include "core/nulls.h"
+#include "compute/bits.h"
+#include "bridge/bridge.h"
+#include "model/extension.h"
+#include "base/memory.h"
+#include "compute/nulls.h"
 #include "strided.h"
 
 static ad_error err;

@@ -1,4 +1,4 @@
-#include "core/concat.h"
+#include "compute/concat.h"
 #include "trees.h"
 
 static ad_error err;

@@ -1,13 +1,13 @@
 /* The second edge: when memory goes back to its producer. */
 
-#include "core/device_owner.h"
+#include "order/device_owner.h"
 
 #include <pthread.h>
 
 #include "check.h"
-#include "core/device_memory.h"
-#include "core/owner_group.h"
-#include "core/parked.h"
+#include "order/device_memory.h"
+#include "base/owner_group.h"
+#include "order/deferred_release.h"
 #include "mock_backend.h"
 #include "tracked.h"
 

@@ -1,11 +1,11 @@
 /* Element types: the table in every direction, typestr, buffer formats. */
 #include "check.h"
-#include "core/dtype.h"
+#include "model/dtype.h"
 
 static const ad_dtype_info table[] = {
 #define AD_DTYPE(tag, name, code, bits, arrow, extension, typestr, buffer)    \
     {name, {code, bits, 1}, arrow, AD_DTYPE_##extension, typestr, buffer},
-#include "core/dtypes.def"
+#include "model/dtypes.def"
 #undef AD_DTYPE
 };
 

@@ -1,8 +1,8 @@
 /* Extension metadata, and the JSON reader below it. */
 #include "check.h"
-#include "core/extension.h"
-#include "core/json.h"
-#include "core/metadata.h"
+#include "model/extension.h"
+#include "base/json.h"
+#include "model/metadata.h"
 
 static void
 never(struct ArrowSchema *node)

@@ -1,6 +1,6 @@
 /* The metadata blob: reading, lies, building, comparison. */
 #include "check.h"
-#include "core/metadata.h"
+#include "model/metadata.h"
 
 static char *
 build(const char *const (*pairs)[2], int32_t n)

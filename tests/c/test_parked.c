@@ -1,6 +1,6 @@
 /* Owners that wait for a device, and the thread that looks after them. */
 
-#include "core/parked.h"
+#include "order/deferred_release.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "core/blocking.h"
-#include "core/thread.h"
+#include "base/wait.h"
+#include "base/thread.h"
 #include "mock_backend.h"
 #include "tracked.h"
 

@@ -2,8 +2,8 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "core/metadata.h"
-#include "core/schema.h"
+#include "model/metadata.h"
+#include "model/schema.h"
 
 /* --- a foreign producer: every node is its own allocation ---------------- */
 

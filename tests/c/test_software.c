@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "device/software_engine.h"
+#include "device/software/engine.h"
 
 enum {
     LIMIT = 20000 /* ms; no wait of a test is longer */

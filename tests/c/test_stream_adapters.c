@@ -3,11 +3,11 @@
  * whether they overlap is in tests/test_stream_transfer.py. */
 #include <errno.h>
 
-#include "core/parked.h"
-#include "core/stream_adapters.h"
-#include "core/transfer.h"
+#include "order/deferred_release.h"
+#include "stream/adapters.h"
+#include "copy/copy.h"
 #include "device/backend.h"
-#include "device/software.h"
+#include "device/software/software.h"
 #include "trees.h"
 
 #define N_ROWS 64

@@ -1,13 +1,13 @@
 /* Who waits for what, on runtimes whose events complete when we say so. */
 
-#include "core/sync.h"
+#include "order/sync.h"
 
 #include <pthread.h>
 
 #include "check.h"
-#include "core/blocking.h"
-#include "core/place_record.h"
-#include "core/stream.h"
+#include "base/wait.h"
+#include "order/context_cache.h"
+#include "order/streams.h"
 #include "mock_backend.h"
 
 #define PLACE(type, id)                                                       \

@@ -1,5 +1,5 @@
 #include "abi/arrow_c.h"
-#include "core/memory.h"
+#include "base/memory.h"
 #include "device/backend.h"
 #include "strided.h"
 

@@ -2,14 +2,14 @@
  * that fail on the way. Whole trees are in tests/test_copies.py. */
 #include <time.h>
 
-#include "core/bits.h"
-#include "core/bridge.h"
-#include "core/memory.h"
-#include "core/parked.h"
-#include "core/transfer.h"
+#include "compute/bits.h"
+#include "bridge/bridge.h"
+#include "base/memory.h"
+#include "order/deferred_release.h"
+#include "copy/copy.h"
 #include "device/backend.h"
-#include "device/software.h"
-#include "device/software_engine.h"
+#include "device/software/software.h"
+#include "device/software/engine.h"
 
 #include "strided.h"
 

@@ -1,8 +1,8 @@
 /* Format strings, type names, and the two printed and read again. */
 #include "check.h"
-#include "core/metadata.h"
-#include "core/schema.h"
-#include "core/type.h"
+#include "model/metadata.h"
+#include "model/schema.h"
+#include "model/type.h"
 
 typedef struct expectation {
     const char *format;

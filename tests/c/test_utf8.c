@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #include "check.h"
-#include "core/utf8.h"
+#include "base/utf8.h"
 
 /* Length of the character at the front by its code point; 0: none. */
 static size_t

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "core/owner.h"
+#include "base/owner.h"
 
 typedef struct tracked {
     ad_owner base;

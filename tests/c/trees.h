@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #include "check.h"
-#include "core/array.h"
+#include "model/array.h"
 
 #define TREE_MAX_CHILDREN 8
 

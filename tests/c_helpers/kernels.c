@@ -1,6 +1,6 @@
 /* The kernels on the host, and the texts of the others, for ctypes. A negative
  * number of items: so many, by the text alone. Values of NULL: the target. */
-#include "device/cpu_vectors.c"
+#include "kernels/cpu_vectors.c"
 #include "kernels/kernels.c"
 
 void

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/software_engine.h"
+#include "device/software/engine.h"
 #include "kernels/kernels.h"
 
 #define FD_EXPORT __attribute__((visibility("default")))

@@ -1,0 +1,61 @@
+/* A consumer and the bell that its producer rings: what an event loop, or a
+ * thread that blocks, reads an async stream with.
+ */
+#ifndef AD_ASYNC_CONSUMER_QUEUE_H
+#define AD_ASYNC_CONSUMER_QUEUE_H
+
+#include <stdatomic.h>
+
+#include "async/waker.h"
+#include "async/async_stream.h"
+
+/* Counted, since a stream may be read by one and cancelled by another. The
+ * last reference closes the consumer, which calls foreign code; but not in a
+ * child that was forked, where the producer's threads are not. */
+typedef struct ad_async_inbox {
+    ad_owner base;
+    ad_async_consumer *consumer;
+    ad_bell *bell;
+    atomic_bool is_closing; /* who waits for the schema is to stop */
+} ad_async_inbox;
+
+/* `outlives`: as ad_async_consumer_options.producer_outlives_tasks. */
+AD_MUST_CHECK ad_status ad_async_inbox_new(int64_t queue_size, bool outlives,
+                                           ad_async_inbox **out,
+                                           ad_error *err);
+void ad_async_inbox_unref(ad_async_inbox *inbox); /* NULL allowed */
+
+/* Cancel the consumer; not in such a child. */
+void ad_async_inbox_cancel(ad_async_inbox *inbox);
+
+/* As ad_async_consumer_schema; fails as ad_bell_check(). */
+AD_MUST_CHECK ad_status ad_async_inbox_schema(ad_async_inbox *inbox,
+                                              ad_schema *out,
+                                              ad_async_poll *poll,
+                                              ad_error *err);
+
+/* Batches that were taken out at one go: `n` of them, from `next` on. */
+typedef struct ad_async_burst {
+    ad_async_batch *batches;
+    int64_t size;
+    int64_t next;
+    int64_t n;
+} ad_async_burst;
+
+AD_MUST_CHECK ad_status ad_async_burst_init(ad_async_burst *burst,
+                                            int64_t size, ad_error *err);
+void ad_async_burst_clear(ad_async_burst *burst);
+
+/* The first one, where there is one. */
+ad_async_batch ad_async_burst_take(ad_async_burst *burst);
+
+/* Pop what is there into an empty burst. *poll, and an error, are of the first
+ * pop: an end or an error behind batches stays, and the next call meets it. A
+ * bell that was rung for what is taken here is silent afterwards. Fails as
+ * ad_bell_check(), too. */
+AD_MUST_CHECK ad_status ad_async_inbox_fill(ad_async_inbox *inbox,
+                                            ad_async_burst *burst,
+                                            ad_async_poll *poll,
+                                            ad_error *err);
+
+#endif /* AD_ASYNC_CONSUMER_QUEUE_H */

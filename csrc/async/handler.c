@@ -1,0 +1,479 @@
+#include "async/consumer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/metadata.h"
+
+/* --- calls into the producer ---------------------------------------------- */
+
+/* The calls that this thread is inside of: a producer may answer from within,
+ * where it must not (request) or may (cancel, on_error). */
+typedef struct frame {
+    struct frame *outer;
+    const ad_async_consumer *consumer;
+    ad_async_call call;
+} frame;
+
+static _Thread_local frame *frames;
+
+static int
+count_own_calls(const ad_async_consumer *self)
+{
+    int n = 0;
+    for (const frame *f = frames; f != NULL; f = f->outer) {
+        n += f->consumer == self;
+    }
+    return n;
+}
+
+static const char *
+innermost_call(const ad_async_consumer *self)
+{
+    for (const frame *f = frames; f != NULL; f = f->outer) {
+        if (f->consumer == self) {
+            return f->call == CALL_REQUEST ? "request" : "cancel";
+        }
+    }
+    return NULL;
+}
+
+void
+ad_async_call_producer(ad_async_consumer *self, ad_async_call call, int64_t n)
+{
+    struct ArrowAsyncProducer *producer = self->handler.producer;
+    frame here = {frames, self, call};
+    frames = &here;
+    if (call == CALL_REQUEST) {
+        producer->request(producer, n);
+    } else {
+        producer->cancel(producer);
+    }
+    frames = here.outer;
+    pthread_mutex_lock(&self->mutex);
+    self->n_calls--;
+    pthread_cond_broadcast(&self->quiet);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* --- what is noted, with the mutex held ------------------------------------ */
+
+bool
+ad_async_take_wake(ad_async_consumer *self)
+{
+    bool wake = self->is_waiting;
+    self->is_waiting = false;
+    return wake;
+}
+
+void
+ad_async_unlock_and_wake(ad_async_consumer *self, bool wake)
+{
+    pthread_mutex_unlock(&self->mutex);
+    if (wake && self->options.wake.call != NULL) {
+        self->options.wake.call(self->options.wake.context);
+    }
+}
+
+void
+ad_async_note_fault(ad_async_consumer *self, const ad_error *err)
+{
+    if (self->fault.status == AD_OK) {
+        self->fault = *err;
+    }
+    if (self->outcome <= OUTCOME_END) {
+        self->outcome = OUTCOME_FAULT;
+    }
+}
+
+static void
+break_rule(ad_async_consumer *self, const char *what)
+{
+    ad_error err;
+    (void)ad_fail(&err, AD_ERR_EXCHANGE, "stream",
+                  "this is a mistake of the library that produces the stream",
+                  "the producer of the async stream broke a rule: %s", what);
+    ad_async_note_fault(self, &err);
+}
+
+/* The rule that a call breaks because of what was called before, or NULL. */
+static const char *
+rule_about_order(const ad_async_consumer *self)
+{
+    if (self->is_released) {
+        return "after release, which must be the last call";
+    }
+    if (self->is_refused) {
+        return "after a call that was refused, when only release may follow";
+    }
+    if (self->has_error) {
+        return "after on_error, when only release may follow";
+    }
+    if (self->is_ended) {
+        return "after the end of the stream, when only release may follow";
+    }
+    return NULL;
+}
+
+/* Refuse a call: break_rule and the number to return. */
+static int
+refuse(ad_async_consumer *self, const char *call, const char *rule)
+{
+    char what[160];
+    snprintf(what, sizeof(what), "%s was called %s", call, rule);
+    break_rule(self, what);
+    self->is_refused = true;
+    return EINVAL;
+}
+
+static int
+refuse_for(ad_async_consumer *self, ad_status status, const ad_error *err)
+{
+    ad_async_note_fault(self, err);
+    self->is_refused = true;
+    return status == AD_ERR_MEMORY ? ENOMEM : EINVAL;
+}
+
+/* --- serialization of the handler's calls ---------------------------------- */
+
+static bool
+begin_callback(ad_async_consumer *self, const char *call)
+{
+    const char *inside = innermost_call(self);
+    int none = CALLBACK_NONE;
+    if (inside == NULL && atomic_compare_exchange_strong(
+                              &self->callback, &none, CALLBACK_RUNNING)) {
+        return true;
+    }
+    char rule[128];
+    if (inside != NULL) {
+        snprintf(rule, sizeof(rule),
+                 "from inside %s(), which must not call it", inside);
+    } else {
+        snprintf(rule, sizeof(rule),
+                 "while another call was running; calls of the handler must "
+                 "be serialized");
+    }
+    pthread_mutex_lock(&self->mutex);
+    (void)refuse(self, call, rule);
+    ad_async_unlock_and_wake(self, ad_async_take_wake(self));
+    return false;
+}
+
+static void release_now(ad_async_consumer *self);
+
+static void
+end_callback(ad_async_consumer *self)
+{
+    int running = CALLBACK_RUNNING;
+    if (!atomic_compare_exchange_strong(&self->callback, &running,
+                                        CALLBACK_NONE)) {
+        release_now(self);
+    }
+}
+
+/* --- the handler ------------------------------------------------------------ */
+
+static const char *
+rule_about_producer(const struct ArrowAsyncProducer *producer)
+{
+    if (producer == NULL) {
+        return "with a NULL producer, which must be populated before";
+    }
+    if (producer->request == NULL || producer->cancel == NULL) {
+        return "with a producer whose request or cancel is NULL";
+    }
+    return NULL;
+}
+
+/* Take the schema and what the producer says of itself. */
+static ad_status
+take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
+{
+    const struct ArrowAsyncProducer *producer = self->handler.producer;
+    char *metadata = NULL;
+    ad_schema taken;
+    ad_status status = ad_schema_validate(schema, err);
+    if (status == AD_OK) {
+        status =
+            ad_metadata_copy(producer->additional_metadata, &metadata, err);
+    }
+    if (status == AD_OK) {
+        status = ad_schema_move(schema, &taken, err);
+    }
+    if (status != AD_OK) {
+        free(metadata);
+        ad_error_prefix(err, "on_schema of the async stream: ");
+        return status;
+    }
+    self->schema = taken;
+    self->metadata = metadata;
+    self->device_type = producer->device_type;
+    self->producer_outlives_tasks = self->options.producer_outlives_tasks ||
+                                    ad_async_is_own_producer(producer);
+    self->has_schema = true;
+    return AD_OK;
+}
+
+/* on_schema, with the mutex held. */
+static int
+receive_schema(ad_async_consumer *self, struct ArrowSchema *schema)
+{
+    const char *rule = rule_about_order(self);
+    ad_error err;
+    if (rule == NULL && self->has_schema) {
+        rule = "twice, but a stream has one schema";
+    }
+    if (rule == NULL) {
+        rule = rule_about_producer(self->handler.producer);
+    }
+    if (rule == NULL && schema == NULL) {
+        rule = "with a NULL schema";
+    }
+    if (rule != NULL) {
+        return refuse(self, "on_schema", rule);
+    }
+    ad_status status = take_schema(self, schema, &err);
+    return status == AD_OK ? 0 : refuse_for(self, status, &err);
+}
+
+static int
+on_schema(struct ArrowAsyncDeviceStreamHandler *handler,
+          struct ArrowSchema *schema)
+{
+    ad_async_consumer *self = handler->private_data;
+    int result = EINVAL;
+    if (begin_callback(self, "on_schema")) {
+        ad_async_call call = CALL_REQUEST;
+        int64_t n = self->options.queue_size;
+        pthread_mutex_lock(&self->mutex);
+        result = receive_schema(self, schema);
+        if (result == 0) {
+            self->n_calls++;
+            if (self->wants_cancel) {
+                self->is_cancel_sent = true;
+                call = CALL_CANCEL;
+            } else {
+                self->n_requested = n;
+            }
+        }
+        ad_async_unlock_and_wake(self, ad_async_take_wake(self));
+        if (result == 0) {
+            ad_async_call_producer(self, call, n);
+        }
+        end_callback(self);
+    }
+    /* A refused schema is ours all the same: producers differ in whether they
+     * look at it again, and one that does finds it released. */
+    if (result != 0 && schema != NULL && schema->release != NULL) {
+        schema->release(schema);
+    }
+    return result;
+}
+
+/* on_next_task, with the mutex held. Takes *metadata over on success. */
+static int
+receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
+             char **metadata, bool *is_unwanted)
+{
+    const char *rule = rule_about_order(self);
+    if (task == NULL && self->is_refused && !self->is_released) {
+        return 0; /* Arrow C++ ends so after a refusal */
+    }
+    if (rule == NULL && !self->has_schema) {
+        rule = "before on_schema, which must be the first call";
+    }
+    if (rule == NULL && task != NULL && task->extract_data == NULL) {
+        rule = "with a task whose extract_data is NULL";
+    }
+    if (rule != NULL) {
+        return refuse(self, "on_next_task", rule);
+    }
+    if (task == NULL) {
+        self->is_ended = true;
+        if (self->outcome == OUTCOME_OPEN) {
+            self->outcome = OUTCOME_END;
+        }
+        return 0;
+    }
+    if (self->n_received == self->n_requested) {
+        char text[128];
+        snprintf(
+            text, sizeof(text), "for batch %lld, but only %lld were requested",
+            (long long)self->n_received + 1, (long long)self->n_requested);
+        return refuse(self, "on_next_task", text);
+    }
+    self->n_received++;
+    *is_unwanted = self->is_closed || self->is_broken;
+    if (!*is_unwanted) {
+        /* What was requested fits: a slot is free once its task was popped. */
+        int64_t at = (self->n_received - 1) % self->options.queue_size;
+        self->slots[at] = (ad_async_slot){*task, *metadata};
+        self->count++;
+        *metadata = NULL;
+    }
+    return 0;
+}
+
+static int
+on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
+             struct ArrowAsyncTask *task, const char *metadata)
+{
+    ad_async_consumer *self = handler->private_data;
+    char *copy = NULL;
+    bool is_unwanted = false;
+    bool sends_cancel = false;
+    ad_error err;
+    if (!begin_callback(self, "on_next_task")) {
+        return EINVAL;
+    }
+    ad_status status = AD_OK;
+    if (task != NULL && metadata != NULL) {
+        status = ad_metadata_copy(metadata, &copy, &err);
+    }
+    pthread_mutex_lock(&self->mutex);
+    int result;
+    if (status != AD_OK) {
+        ad_error_prefix(&err, "metadata of on_next_task: ");
+        result = refuse_for(self, status, &err);
+    } else {
+        result = receive_task(self, task, &copy, &is_unwanted);
+    }
+    if (result == 0 && task != NULL && self->wants_cancel &&
+        !self->is_cancel_sent) {
+        sends_cancel = true;
+        self->is_cancel_sent = true;
+        self->n_calls++;
+    }
+    ad_async_unlock_and_wake(self, ad_async_take_wake(self));
+    free(copy);
+    /* Here the producer is there for certain. */
+    if (sends_cancel) {
+        ad_async_call_producer(self, CALL_CANCEL, 0);
+    }
+    if (is_unwanted) {
+        (void)task->extract_data(task, NULL);
+    }
+    end_callback(self);
+    return result;
+}
+
+/* Keep what on_error said; what cannot be allocated is cut. */
+static void
+keep_error(ad_async_consumer *self, int code, const char *message,
+           const char *metadata)
+{
+    ad_error err;
+    if (message == NULL) {
+        message = strerror(code);
+    }
+    self->has_error = true;
+    self->error_code = code;
+    snprintf(self->error_text, sizeof(self->error_text), "%s", message);
+    self->error_message = strdup(message);
+    if (self->outcome == OUTCOME_OPEN) {
+        bool is_asked_for = self->is_cancelled && self->failed_code == 0;
+        self->outcome = is_asked_for ? OUTCOME_END : OUTCOME_ERROR;
+    }
+    if (ad_metadata_copy(metadata, &self->error_metadata, &err) != AD_OK) {
+        ad_error_prefix(&err, "metadata of on_error: ");
+        ad_async_note_fault(self, &err);
+    }
+}
+
+static void
+on_error(struct ArrowAsyncDeviceStreamHandler *handler, int code,
+         const char *message, const char *metadata)
+{
+    ad_async_consumer *self = handler->private_data;
+    /* cancel may call on_error, and an error that comes out of request is
+     * better taken than refused. */
+    bool is_nested = innermost_call(self) != NULL;
+    bool is_serial = is_nested || begin_callback(self, "on_error");
+    pthread_mutex_lock(&self->mutex);
+    const char *rule = rule_about_order(self);
+    if (self->is_refused && !self->is_released && !self->has_error) {
+        rule = NULL; /* Arrow C++ answers a refusal so */
+    }
+    if (rule != NULL) {
+        (void)refuse(self, "on_error", rule);
+    } else {
+        keep_error(self, code, message, metadata);
+    }
+    ad_async_unlock_and_wake(self, ad_async_take_wake(self));
+    if (is_serial && !is_nested) {
+        end_callback(self);
+    }
+}
+
+static void
+handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
+{
+    ad_async_consumer *self = handler->private_data;
+    for (;;) {
+        int found = CALLBACK_NONE;
+        if (atomic_compare_exchange_strong(&self->callback, &found,
+                                           CALLBACK_RUNNING)) {
+            release_now(self);
+            return;
+        }
+        pthread_mutex_lock(&self->mutex);
+        break_rule(self, "release was called while another call was running; "
+                         "calls of the handler must be serialized");
+        pthread_mutex_unlock(&self->mutex);
+        /* Whoever is inside another call of the handler needs it: the release
+         * is done when that call returns, and nothing is touched here then. */
+        found = CALLBACK_RUNNING;
+        if (atomic_compare_exchange_strong(&self->callback, &found,
+                                           CALLBACK_RELEASE_PENDING) ||
+            found == CALLBACK_RELEASE_PENDING) {
+            return;
+        }
+    }
+}
+
+static void
+release_now(ad_async_consumer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    if (self->is_released) {
+        break_rule(self, "release was called twice; "
+                         "it must be called once, last");
+        atomic_store(&self->callback, CALLBACK_NONE);
+        ad_async_unlock_and_wake(self, ad_async_take_wake(self));
+        return;
+    }
+    /* The producer frees its struct after this call. */
+    int own_calls = count_own_calls(self);
+    while (self->n_calls > own_calls) {
+        pthread_cond_wait(&self->quiet, &self->mutex);
+    }
+    self->is_released = true;
+    self->handler.release = NULL;
+    self->handler.producer = NULL;
+    if (self->outcome == OUTCOME_OPEN) {
+        if (self->wants_cancel) {
+            self->outcome = OUTCOME_END;
+        } else {
+            break_rule(self, "release was called without an end; "
+                             "a NULL task or on_error must come before it");
+        }
+    }
+    atomic_store(&self->callback, CALLBACK_NONE);
+    ad_async_unlock_and_wake(self, ad_async_take_wake(self));
+    ad_owner_unref(&self->base);
+}
+
+void
+ad_async_handler_init(ad_async_consumer *self)
+{
+    self->handler = (struct ArrowAsyncDeviceStreamHandler){
+        .on_schema = on_schema,
+        .on_next_task = on_next_task,
+        .on_error = on_error,
+        .release = handler_release,
+        .private_data = self,
+    };
+}

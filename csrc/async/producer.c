@@ -1,0 +1,551 @@
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "async/async_stream.h"
+#include "model/metadata.h"
+
+typedef enum phase {
+    PHASE_NEW,
+    PHASE_OPEN,
+    PHASE_REFUSED, /* a call returned an error: only release is due */
+    PHASE_OVER     /* the handler was released */
+} phase;
+
+struct ad_async_producer {
+    ad_owner base; /* the user, and each task that was not extracted */
+    struct ArrowAsyncProducer shown;
+    struct ArrowAsyncDeviceStreamHandler *handler; /* the consumer's */
+    ad_async_wake wake;
+    char *metadata;
+    atomic_flag is_calling; /* a call of the handler is running */
+    pthread_mutex_t mutex;  /* guards all that follows */
+    phase phase;
+    const char *refused_call;
+    int refusal; /* what it returned */
+    int64_t credit;
+    int64_t bad_request;
+    bool has_bad_request;
+    bool is_cancelled;
+    bool is_waiting; /* the wake-up is armed */
+};
+
+/* --- what the consumer calls ------------------------------------------------ */
+
+/* `is_over`: nothing more can be sent, which is told to whom does not wait for
+ * credit, too. */
+static void
+unlock_and_wake(ad_async_producer *self, bool is_over)
+{
+    bool wake = self->is_waiting || is_over;
+    self->is_waiting = false;
+    pthread_mutex_unlock(&self->mutex);
+    if (wake && self->wake.call != NULL) {
+        self->wake.call(self->wake.context);
+    }
+}
+
+/* A request that comes after cancel, or after the end, does nothing. */
+static bool
+takes_requests(const ad_async_producer *self)
+{
+    return !self->is_cancelled && !self->has_bad_request &&
+           self->phase != PHASE_REFUSED && self->phase != PHASE_OVER;
+}
+
+static void
+producer_request(struct ArrowAsyncProducer *shown, int64_t n)
+{
+    ad_async_producer *self = shown->private_data;
+    pthread_mutex_lock(&self->mutex);
+    if (!takes_requests(self)) {
+        pthread_mutex_unlock(&self->mutex);
+        return;
+    }
+    if (n <= 0) {
+        self->has_bad_request = true;
+        self->bad_request = n;
+    } else if (__builtin_add_overflow(self->credit, n, &self->credit)) {
+        self->credit = INT64_MAX;
+    }
+    unlock_and_wake(self, self->has_bad_request);
+}
+
+static void
+producer_cancel(struct ArrowAsyncProducer *shown)
+{
+    ad_async_producer *self = shown->private_data;
+    pthread_mutex_lock(&self->mutex);
+    bool is_first = !self->is_cancelled && self->phase != PHASE_OVER;
+    self->is_cancelled = true;
+    unlock_and_wake(self, is_first);
+}
+
+bool
+ad_async_is_own_producer(const struct ArrowAsyncProducer *producer)
+{
+    return producer->request == producer_request;
+}
+
+/* --- tasks ------------------------------------------------------------------ */
+
+/* One reference of the call that hands the task out, one of the consumer, who
+ * gives it back in extract_data. */
+typedef struct task {
+    ad_owner base;
+    ad_async_producer *producer; /* owned: Arrow C++ calls request until it has
+                                    extracted everything, after release too */
+    struct ArrowDeviceArray *box;
+    atomic_bool is_taken;
+} task;
+
+static void
+task_destroy(ad_owner *base)
+{
+    task *self = (task *)base;
+    if (self->box != NULL) {
+        ad_array_box_free(self->box);
+    }
+    ad_owner_unref(&self->producer->base);
+    free(self);
+}
+
+static int
+task_extract(struct ArrowAsyncTask *shown, struct ArrowDeviceArray *out)
+{
+    task *self = shown->private_data;
+    if (self == NULL || atomic_exchange(&self->is_taken, true)) {
+        return EINVAL; /* a second time */
+    }
+    shown->private_data = NULL;
+    /* Exported when it was sent, so that nothing can fail here: on_error could
+     * not reach a consumer that was released meanwhile. */
+    if (out != NULL) {
+        *out = *self->box;
+        self->box->array.release = NULL;
+    }
+    ad_array_box_free(self->box);
+    self->box = NULL;
+    ad_owner_unref(&self->base);
+    return 0;
+}
+
+static ad_status
+task_new(ad_async_producer *producer, const ad_array *array, task **out,
+         ad_error *err)
+{
+    task *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    ad_status status = ad_array_export(array, &self->box, err);
+    if (status != AD_OK) {
+        free(self);
+        return status;
+    }
+    ad_owner_init(&self->base, task_destroy);
+    ad_owner_ref(&self->base);
+    ad_owner_ref(&producer->base);
+    self->producer = producer;
+    atomic_init(&self->is_taken, false);
+    *out = self;
+    return AD_OK;
+}
+
+/* --- making one ------------------------------------------------------------ */
+
+static void
+producer_destroy(ad_owner *base)
+{
+    ad_async_producer *self = (ad_async_producer *)base;
+    ad_owner_unref(self->wake.owner);
+    pthread_mutex_destroy(&self->mutex);
+    free(self->metadata);
+    free(self);
+}
+
+static ad_status
+check_handler(const struct ArrowAsyncDeviceStreamHandler *handler,
+              ad_error *err)
+{
+    const char *missing = NULL;
+    if (handler->release == NULL) {
+        missing = "release";
+    } else if (handler->on_schema == NULL) {
+        missing = "on_schema";
+    } else if (handler->on_next_task == NULL) {
+        missing = "on_next_task";
+    } else if (handler->on_error == NULL) {
+        missing = "on_error";
+    }
+    if (missing == NULL) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_ARROW, NULL,
+                   "a handler serves one producer; make another one",
+                   "%s of the async stream handler is NULL, expected a "
+                   "callback of a handler that was not released",
+                   missing);
+}
+
+ad_status
+ad_async_producer_new(struct ArrowAsyncDeviceStreamHandler *handler,
+                      const ad_async_producer_options *options,
+                      ad_async_producer **out, ad_error *err)
+{
+    char *metadata;
+    AD_RETURN_IF_ERR(check_handler(handler, err));
+    AD_RETURN_IF_ERR(ad_metadata_copy(options->metadata, &metadata, err));
+    ad_async_producer *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        free(metadata);
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    ad_owner_init(&self->base, producer_destroy);
+    self->shown = (struct ArrowAsyncProducer){
+        .device_type = options->device_type,
+        .request = producer_request,
+        .cancel = producer_cancel,
+        .additional_metadata = metadata,
+        .private_data = self,
+    };
+    self->metadata = metadata;
+    self->wake = options->wake;
+    ad_owner_ref(options->wake.owner);
+    atomic_flag_clear(&self->is_calling);
+    pthread_mutex_init(&self->mutex, NULL);
+    self->handler = handler;
+    handler->producer = &self->shown;
+    *out = self;
+    return AD_OK;
+}
+
+void
+ad_async_producer_set_device_type(ad_async_producer *self, int32_t type)
+{
+    self->shown.device_type = type;
+}
+
+ad_status
+ad_async_producer_set_metadata(ad_async_producer *self, const char *metadata,
+                               ad_error *err)
+{
+    char *copy;
+    AD_RETURN_IF_ERR(ad_metadata_copy(metadata, &copy, err));
+    free(self->metadata);
+    self->metadata = copy;
+    self->shown.additional_metadata = copy;
+    return AD_OK;
+}
+
+/* --- calls of the handler ---------------------------------------------------- */
+
+static ad_status
+begin_call(ad_async_producer *self, const char *what, ad_error *err)
+{
+    if (!atomic_flag_test_and_set(&self->is_calling)) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_VALUE, NULL,
+                   "do it later, or on the thread that makes the other call",
+                   "%s while another call of the async stream's consumer is "
+                   "running: such calls must be serialized",
+                   what);
+}
+
+static void
+end_call(ad_async_producer *self)
+{
+    atomic_flag_clear(&self->is_calling);
+}
+
+static phase
+phase_of(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    phase found = self->phase;
+    pthread_mutex_unlock(&self->mutex);
+    return found;
+}
+
+static void
+note_refusal(ad_async_producer *self, const char *call, int code)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->phase = PHASE_REFUSED;
+    self->refused_call = call;
+    self->refusal = code;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* The last call; the consumer may free the handler in it. */
+static void
+release_handler(ad_async_producer *self)
+{
+    struct ArrowAsyncDeviceStreamHandler *handler = self->handler;
+    self->handler = NULL;
+    pthread_mutex_lock(&self->mutex);
+    self->phase = PHASE_OVER;
+    pthread_mutex_unlock(&self->mutex);
+    handler->release(handler);
+}
+
+static ad_status
+fail_order(ad_error *err, const char *what, const char *state)
+{
+    return ad_fail(err, AD_ERR_VALUE, NULL, NULL, "%s an async stream that %s",
+                   what, state);
+}
+
+/* Call on_schema with an export of the schema. */
+static ad_status
+give_schema(ad_async_producer *self, ad_schema schema, ad_async_poll *poll,
+            ad_error *err)
+{
+    struct ArrowSchema *box;
+    AD_RETURN_IF_ERR(ad_schema_export(schema, &box, err));
+    pthread_mutex_lock(&self->mutex);
+    self->phase = PHASE_OPEN;
+    pthread_mutex_unlock(&self->mutex);
+    int code = self->handler->on_schema(self->handler, box);
+    ad_schema_box_free(box);
+    *poll = AD_ASYNC_READY;
+    if (code != 0) {
+        note_refusal(self, "on_schema", code);
+        *poll = AD_ASYNC_END;
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_async_producer_start(ad_async_producer *self, ad_schema schema,
+                        ad_async_poll *poll, ad_error *err)
+{
+    AD_RETURN_IF_ERR(begin_call(self, "the stream was started", err));
+    ad_status status;
+    if (phase_of(self) != PHASE_NEW) {
+        status = fail_order(err, "cannot start", "was started before");
+    } else {
+        status = give_schema(self, schema, poll, err);
+    }
+    end_call(self);
+    return status;
+}
+
+/* With the mutex held. */
+static ad_async_poll
+poll_held(ad_async_producer *self)
+{
+    if (self->is_cancelled || self->has_bad_request ||
+        self->phase == PHASE_REFUSED || self->phase == PHASE_OVER) {
+        return AD_ASYNC_END;
+    }
+    if (self->phase == PHASE_OPEN && self->credit > 0) {
+        return AD_ASYNC_READY;
+    }
+    self->is_waiting = true;
+    return AD_ASYNC_PENDING;
+}
+
+ad_async_poll
+ad_async_producer_poll(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    ad_async_poll poll = poll_held(self);
+    pthread_mutex_unlock(&self->mutex);
+    return poll;
+}
+
+static ad_async_poll
+take_credit(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    ad_async_poll poll = poll_held(self);
+    self->credit -= poll == AD_ASYNC_READY;
+    pthread_mutex_unlock(&self->mutex);
+    return poll;
+}
+
+static void
+give_credit_back(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->credit += self->credit < INT64_MAX;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static ad_status
+check_device(const ad_async_producer *self, ad_device device, ad_error *err)
+{
+    if (device.type == self->shown.device_type) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_EXCHANGE, "device", "Move it with .to() first.",
+                   "a batch of device type %d in an async stream of device "
+                   "type %d",
+                   (int)device.type, (int)self->shown.device_type);
+}
+
+/* Make a task and hand it over. */
+static ad_status
+give_batch(ad_async_producer *self, const ad_array *array,
+           const char *metadata, ad_async_poll *poll, ad_error *err)
+{
+    task *sent = NULL;
+    if (array->device.type == ARROW_DEVICE_CPU) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "an async stream", err));
+    }
+    AD_RETURN_IF_ERR(task_new(self, array, &sent, err));
+    struct ArrowAsyncTask shown = {task_extract, sent};
+    int code = self->handler->on_next_task(self->handler, &shown, metadata);
+    if (code != 0) {
+        note_refusal(self, "on_next_task", code);
+        *poll = AD_ASYNC_END;
+        /* Nobody extracts a task that was refused. */
+        if (!atomic_exchange(&sent->is_taken, true)) {
+            ad_owner_unref(&sent->base);
+        }
+    }
+    ad_owner_unref(&sent->base);
+    return AD_OK;
+}
+
+ad_status
+ad_async_producer_send(ad_async_producer *self, const ad_array *array,
+                       const char *metadata, ad_async_poll *poll,
+                       ad_error *err)
+{
+    AD_RETURN_IF_ERR(begin_call(self, "a batch was sent", err));
+    ad_status status = check_device(self, array->device, err);
+    if (status == AD_OK) {
+        *poll = take_credit(self);
+        if (*poll == AD_ASYNC_READY) {
+            status = give_batch(self, array, metadata, poll, err);
+            if (status != AD_OK) {
+                give_credit_back(self);
+            }
+        } else if (phase_of(self) == PHASE_NEW) {
+            status = fail_order(err, "cannot send to", "was not started");
+        }
+    }
+    end_call(self);
+    return status;
+}
+
+bool
+ad_async_producer_is_cancelled(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    bool is_cancelled = self->is_cancelled;
+    pthread_mutex_unlock(&self->mutex);
+    return is_cancelled;
+}
+
+int
+ad_async_producer_refusal(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    int refusal = self->refusal;
+    pthread_mutex_unlock(&self->mutex);
+    return refusal;
+}
+
+/* The consumer asked for a number that is none. */
+static ad_status
+end_with_bad_request(ad_async_producer *self, ad_error *err)
+{
+    ad_status status = ad_fail(
+        err, AD_ERR_EXCHANGE, "stream",
+        "this is a mistake of the library that consumes the stream",
+        "the consumer of the async stream broke a rule: request was called "
+        "with n = %lld, which must be 1 or more",
+        (long long)self->bad_request);
+    char message[96];
+    snprintf(message, sizeof(message),
+             "request was called with n = %lld, which must be 1 or more",
+             (long long)self->bad_request);
+    self->handler->on_error(self->handler, EINVAL, message, NULL);
+    return status;
+}
+
+static ad_status
+tell_refusal(const ad_async_producer *self, ad_error *err)
+{
+    ad_status status = ad_fail(
+        err, AD_ERR_EXCHANGE, "stream", NULL,
+        "%s of the async stream's consumer refused the call with error %d "
+        "(%s)",
+        self->refused_call, self->refusal, strerror(self->refusal));
+    if (err != NULL) {
+        err->code = self->refusal;
+    }
+    return status;
+}
+
+/* What comes before release at a normal end. */
+static ad_status
+end_stream(ad_async_producer *self, ad_error *err)
+{
+    pthread_mutex_lock(&self->mutex);
+    bool is_refused = self->phase == PHASE_REFUSED;
+    bool has_bad_request = self->has_bad_request;
+    pthread_mutex_unlock(&self->mutex);
+    if (is_refused) {
+        return tell_refusal(self, err);
+    }
+    if (has_bad_request) {
+        return end_with_bad_request(self, err);
+    }
+    /* After a cancel, too: Arrow C++ would wait for it for ever. */
+    int code = self->handler->on_next_task(self->handler, NULL, NULL);
+    if (code != 0) {
+        note_refusal(self, "on_next_task (the end)", code);
+        return tell_refusal(self, err);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_async_producer_finish(ad_async_producer *self, ad_error *err)
+{
+    AD_RETURN_IF_ERR(begin_call(self, "the stream was finished", err));
+    ad_status status = AD_OK;
+    if (phase_of(self) == PHASE_NEW) {
+        status = fail_order(err, "cannot finish", "was not started");
+    } else if (self->handler != NULL) {
+        status = end_stream(self, err);
+        release_handler(self);
+    }
+    end_call(self);
+    return status;
+}
+
+ad_status
+ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
+                       const char *metadata, ad_error *err)
+{
+    AD_RETURN_IF_ERR(begin_call(self, "the stream was failed", err));
+    if (self->handler != NULL) {
+        if (phase_of(self) != PHASE_REFUSED) {
+            self->handler->on_error(self->handler, code, message, metadata);
+        }
+        release_handler(self);
+    }
+    end_call(self);
+    return AD_OK;
+}
+
+void
+ad_async_producer_close(ad_async_producer *self)
+{
+    if (self->handler != NULL &&
+        ad_async_producer_fail(self, ECANCELED,
+                               "the producer gave the stream up", NULL,
+                               NULL) != AD_OK) {
+        return; /* out of a call of the handler: that call needs it */
+    }
+    ad_owner_unref(&self->base);
+}

@@ -1,0 +1,281 @@
+#include "async/pump.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+
+struct ad_async_feed {
+    ad_owner base; /* one reference of the thread, one of the user */
+    ad_async_producer *producer;
+    ad_bell *bell;
+    ad_array_stream *stream;
+    ad_bell *done;
+    atomic_bool is_stopped;
+    atomic_bool is_over; /* of the user, from then on: all that follows */
+    ad_status status;
+    ad_error err;
+    ad_async_feed *next; /* in `running` */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t thread_gone = PTHREAD_COND_INITIALIZER;
+static ad_async_feed *running;
+static size_t n_threads;
+static bool has_ended;
+
+/* --- the thread --------------------------------------------------------------- */
+
+/* AD_ASYNC_END also where it was stopped. */
+static ad_async_poll
+wait_for_credit(ad_async_feed *self)
+{
+    ad_async_poll poll = ad_async_producer_poll(self->producer);
+    while (poll == AD_ASYNC_PENDING && !atomic_load(&self->is_stopped)) {
+        ad_bell_wait(self->bell, -1);
+        (void)ad_bell_take(self->bell);
+        poll = ad_async_producer_poll(self->producer);
+    }
+    return atomic_load(&self->is_stopped) ? AD_ASYNC_END : poll;
+}
+
+/* A batch is asked for before the consumer wants it, because an end or an
+ * error needs no request. */
+static ad_status
+send_all(ad_async_feed *self, ad_error *err)
+{
+    ad_async_poll poll;
+    AD_RETURN_IF_ERR(ad_async_producer_start(
+        self->producer, ad_array_stream_schema(self->stream), &poll, err));
+    while (poll != AD_ASYNC_END && !atomic_load(&self->is_stopped)) {
+        ad_array batch;
+        bool is_end;
+        AD_RETURN_IF_ERR(
+            ad_array_stream_next(self->stream, &batch, &is_end, err));
+        if (is_end) {
+            return AD_OK;
+        }
+        ad_status status = AD_OK;
+        poll = wait_for_credit(self);
+        if (poll == AD_ASYNC_READY) {
+            status = ad_async_producer_send(self->producer, &batch, NULL,
+                                            &poll, err);
+        }
+        ad_array_clear(&batch);
+        AD_RETURN_IF_ERR(status);
+    }
+    return AD_OK;
+}
+
+/* Only another call of the handler could refuse it, and there is none: this
+ * thread makes them all. */
+static void
+fail(ad_async_feed *self, int code, const char *text)
+{
+    ad_status refused =
+        ad_async_producer_fail(self->producer, code, text, NULL, NULL);
+    (void)refused;
+}
+
+static void
+tell_failure(ad_async_feed *self, const ad_error *err)
+{
+    const char *text = ad_array_stream_last_error(self->stream);
+    /* The code of a device's error is its driver's. */
+    int code = err->status == AD_ERR_EXCHANGE && err->code != 0
+                   ? err->code
+                   : ad_array_stream_errno(err);
+    fail(self, code, text != NULL ? text : err->message);
+}
+
+static ad_status
+end_stream(ad_async_feed *self, ad_status status, ad_error *err)
+{
+    if (status != AD_OK) {
+        tell_failure(self, err);
+    } else if (!atomic_load(&self->is_stopped)) {
+        status = ad_async_producer_finish(self->producer, err);
+        ad_array_stream_close(self->stream);
+    } else {
+        fail(self, ECANCELED, "the producer gave the stream up");
+        ad_array_stream_close(self->stream);
+    }
+    return status;
+}
+
+static void
+leave_running(ad_async_feed *self)
+{
+    pthread_mutex_lock(&lock);
+    ad_async_feed **link = &running;
+    while (*link != self) {
+        link = &(*link)->next;
+    }
+    *link = self->next;
+    pthread_mutex_unlock(&lock);
+}
+
+static void *
+run(void *context)
+{
+    ad_async_feed *self = context;
+    ad_error err;
+    self->status = end_stream(self, send_all(self, &err), &err);
+    if (self->status != AD_OK) {
+        self->err = err;
+    }
+    ad_async_producer_close(self->producer);
+    self->producer = NULL;
+    leave_running(self);
+    ad_bell *done = self->done;
+    ad_owner_ref(done != NULL ? &done->base : NULL);
+    atomic_store(&self->is_over, true);
+    ad_owner_unref(&self->base);
+    if (done != NULL) {
+        ad_bell_ring(done);
+        ad_bell_unref(done);
+    }
+    pthread_mutex_lock(&lock);
+    n_threads--;
+    pthread_cond_broadcast(&thread_gone);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* --- all of them ----------------------------------------------------------------- */
+
+/* The threads are not in the child. */
+static void
+after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&thread_gone, NULL);
+    running = NULL;
+    n_threads = 0;
+}
+
+static void
+watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, after_fork);
+}
+
+static ad_status
+enter_running(ad_async_feed *self, ad_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+    int code = has_ended ? ECANCELED : ad_thread_start(run, self, NULL);
+    if (code == 0) {
+        self->next = running;
+        running = self;
+        n_threads++;
+    }
+    pthread_mutex_unlock(&lock);
+    if (code == 0) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+                   "no thread can be started that feeds the async stream: %s",
+                   has_ended ? "the program is about to exit"
+                             : strerror(code));
+}
+
+void
+ad_async_feed_stop_all(void)
+{
+    pthread_mutex_lock(&lock);
+    has_ended = true;
+    for (ad_async_feed *feed = running; feed != NULL; feed = feed->next) {
+        ad_async_feed_stop(feed);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void
+ad_async_feed_join_all(const struct timespec *deadline)
+{
+    int waited = 0;
+    pthread_mutex_lock(&lock);
+    while (n_threads > 0 && waited == 0) {
+        waited = pthread_cond_timedwait(&thread_gone, &lock, deadline);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- one of them ------------------------------------------------------------------- */
+
+static void
+feed_destroy(ad_owner *base)
+{
+    ad_async_feed *self = (ad_async_feed *)base;
+    ad_array_stream_unref(self->stream);
+    ad_bell_unref(self->bell);
+    ad_bell_unref(self->done);
+    free(self);
+}
+
+ad_status
+ad_async_feed_start(ad_async_producer *producer, ad_bell *bell,
+                    ad_array_stream *stream, ad_bell *done,
+                    ad_async_feed **out, ad_error *err)
+{
+    ad_async_feed *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    ad_owner_init(&self->base, feed_destroy);
+    ad_owner_ref(&self->base);
+    self->producer = producer;
+    self->bell = bell;
+    ad_owner_ref(&bell->base);
+    self->stream = stream;
+    self->done = done;
+    ad_owner_ref(done != NULL ? &done->base : NULL);
+    ad_async_producer_set_device_type(producer,
+                                      ad_array_stream_device_type(stream));
+    ad_status status = enter_running(self, err);
+    if (status != AD_OK) {
+        self->stream = NULL;
+        feed_destroy(&self->base);
+        return status;
+    }
+    *out = self;
+    return AD_OK;
+}
+
+void
+ad_async_feed_stop(ad_async_feed *self)
+{
+    atomic_store(&self->is_stopped, true);
+    ad_bell_ring(self->bell);
+}
+
+bool
+ad_async_feed_is_over(ad_async_feed *self, ad_status *status, ad_error *err)
+{
+    if (!atomic_load(&self->is_over)) {
+        return false;
+    }
+    *status = self->status;
+    if (*status != AD_OK) {
+        *err = self->err;
+    }
+    return true;
+}
+
+ad_array_stream *
+ad_async_feed_stream(ad_async_feed *self)
+{
+    return self->stream;
+}
+
+void
+ad_async_feed_unref(ad_async_feed *self)
+{
+    ad_owner_unref(&self->base);
+}

@@ -1,0 +1,50 @@
+/* Where memory lies and work runs, and the two handles that order work.
+ *
+ * Streams and events are distinct one-field structs, never a bare pointer, so
+ * that the compiler sees when one is passed for the other.
+ */
+#ifndef AD_BASE_HANDLES_H
+#define AD_BASE_HANDLES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/device.h"
+
+/* A device and, where the runtime has such a thing, the context on it: a
+ * CUcontext, cl_context, DPCTLSyclContextRef. Borrowed: contexts that arrowdev
+ * sees are kept by the memory, stream or event they belong to, or, for the
+ * one of ad_backend.home, by the backend for as long as the process lives. */
+typedef struct ad_place {
+    ad_device device;
+    void *context; /* NULL: the runtime has none */
+} ad_place;
+
+static inline bool
+ad_place_equal(ad_place a, ad_place b)
+{
+    return ad_device_equal(a.device, b.device) && a.context == b.context;
+}
+
+/* A stream or queue of the runtime: CUstream, hipStream_t, cl_command_queue,
+ * DPCTLSyclQueueRef, or one of the small numbers that stand for a default
+ * stream. Borrowed. */
+typedef struct ad_stream {
+    uintptr_t handle;
+} ad_stream;
+
+/* An event of the runtime: CUevent, hipEvent_t, cl_event, DPCTLSyclEventRef.
+ * NULL: none. */
+typedef struct ad_event {
+    void *handle;
+} ad_event;
+
+/* A run of bytes in some place. On devices whose memory is named by handles,
+ * `data` is the handle and `offset` is never added to it. */
+typedef struct ad_span {
+    ad_place place; /* AD_CPU: host memory, of any kind */
+    void *data;
+    uint64_t offset; /* bytes */
+} ad_span;
+
+#endif /* AD_BASE_HANDLES_H */

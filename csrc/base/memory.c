@@ -1,0 +1,56 @@
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static void
+memory_destroy(ad_owner *base)
+{
+    free(base);
+}
+
+#define HUGE (4 << 20)
+#define PAGE 4096
+
+/* Memory of this size is new from the system, and to hand it out page by page
+ * would take longer than to fill it. Refused is refused. */
+static void
+ask_for_huge_pages(void *data, size_t nbytes)
+{
+    if (nbytes >= HUGE) {
+        size_t skipped = PAGE - (uintptr_t)data % PAGE;
+        (void)madvise((char *)data + skipped, nbytes - skipped, MADV_HUGEPAGE);
+    }
+}
+
+/* One block, aligned by hand. glibc before 2.38 never finds a block that
+ * aligned_alloc gave back when one of the same size is asked for again: it
+ * takes fresh pages from the system, and faulting them in takes as long as
+ * copying into them. */
+ad_status
+ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
+{
+    const size_t extra = sizeof(ad_memory) + AD_ALIGNMENT - 1;
+    if (nbytes < 0 || nbytes > INT64_MAX - AD_ALIGNMENT - (int64_t)extra) {
+        return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                       "size of an allocation overflows");
+    }
+    size_t padded =
+        ((size_t)nbytes + AD_ALIGNMENT - 1) & ~(size_t)(AD_ALIGNMENT - 1);
+    ad_memory *memory = malloc(extra + padded);
+    if (memory == NULL) {
+        return ad_fail_memory(err, extra + padded);
+    }
+    ad_owner_init(&memory->base, memory_destroy);
+    memory->data = NULL;
+    memory->nbytes = nbytes;
+    if (nbytes > 0) {
+        uintptr_t start = (uintptr_t)memory + extra;
+        memory->data = (void *)(start & ~(uintptr_t)(AD_ALIGNMENT - 1));
+        ask_for_huge_pages(memory->data, padded);
+        memset((char *)memory->data + nbytes, 0, padded - (size_t)nbytes);
+    }
+    *out = memory;
+    return AD_OK;
+}

@@ -1,0 +1,24 @@
+/* Host memory of our own, as an owner. Aligned and padded to 64 bytes, the
+ * padding zeroed, as Arrow recommends for buffers.
+ */
+#ifndef AD_BASE_MEMORY_H
+#define AD_BASE_MEMORY_H
+
+#include <stdint.h>
+
+#include "base/owner.h"
+#include "base/status.h"
+
+#define AD_ALIGNMENT 64
+
+typedef struct ad_memory {
+    ad_owner base;
+    void *data; /* NULL only for 0 bytes */
+    int64_t nbytes;
+} ad_memory;
+
+/* Contents are undefined but for the padding. */
+AD_MUST_CHECK ad_status ad_memory_new(int64_t nbytes, ad_memory **out,
+                                      ad_error *err);
+
+#endif /* AD_BASE_MEMORY_H */

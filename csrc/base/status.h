@@ -1,0 +1,78 @@
+/* Status codes and the error record of the core.
+ *
+ * Every function that can fail returns ad_status and takes `ad_error *err`
+ * last (NULL allowed). The layer that knows the cause writes the message,
+ * once: what was found, what was expected, and (hint) what to do. Above the
+ * core exactly one function, in support/errors.c, makes an exception of it.
+ */
+#ifndef AD_BASE_STATUS_H
+#define AD_BASE_STATUS_H
+
+#include "base/device.h"
+
+typedef enum ad_status {
+    AD_OK = 0,
+    AD_ERR_MEMORY,   /* MemoryError */
+    AD_ERR_ARROW,    /* InvalidArrowError: a malformed struct, see `path` */
+    AD_ERR_EXCHANGE, /* ExchangeError: well formed, but cannot be exchanged */
+    AD_ERR_DEVICE,   /* DeviceError: a runtime call failed, see `code` */
+    AD_ERR_TYPE,     /* TypeError */
+    AD_ERR_VALUE,    /* ValueError */
+    AD_ERR_INDEX,    /* IndexError */
+    AD_ERR_INTERRUPTED /* KeyboardInterrupt, or what else ended a wait */
+} ad_status;
+
+#define AD_MUST_CHECK __attribute__((warn_unused_result))
+
+typedef struct ad_error {
+    ad_status status;
+    int code;           /* AD_ERR_DEVICE: the runtime's own number */
+    const char *reason; /* static word such as "nulls", or NULL */
+    bool has_device;
+    ad_device device;
+    char dtype[48];    /* type that could not be exchanged, or "" */
+    char path[256];    /* AD_ERR_ARROW: path to the bad node, "" = the root */
+    char hint[320];    /* what to do, or "" */
+    char message[512]; /* what was found and what was expected */
+} ad_error;
+
+/* Fill *err (when not NULL) and return `status`, so that a failing function
+ * ends in `return ad_fail(...)`. `reason` must be a static string or NULL;
+ * `hint` is copied and may be NULL. Device, dtype and path start out empty. */
+ad_status ad_fail(ad_error *err, ad_status status, const char *reason,
+                  const char *hint, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* ad_fail for a failed allocation of `nbytes`. */
+ad_status ad_fail_memory(ad_error *err, size_t nbytes);
+
+/* Replace the hint of *err (when not NULL) by a formatted one. */
+void ad_error_hint(ad_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Put words before the message of *err (when not NULL): what was to be done,
+ * where the layer that failed could not know it. */
+void ad_error_prefix(ad_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Attach the device, or the name of the type, that an error is about. */
+void ad_error_device(ad_error *err, ad_device device);
+void ad_error_dtype(ad_error *err, const char *dtype);
+
+/* Put one step ("children[3]", "dictionary") before err->path. Called while
+ * a failed walk unwinds, so that the path reads from the root. When the path
+ * is too long its deepest steps are kept and the cut is marked by "...". */
+void ad_error_path_prepend(ad_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Only while the function owns nothing; from the first resource on, use one
+ * `fail:` label. */
+#define AD_RETURN_IF_ERR(expression)                                          \
+    do {                                                                      \
+        ad_status ad_status_ = (expression);                                  \
+        if (ad_status_ != AD_OK) {                                            \
+            return ad_status_;                                                \
+        }                                                                     \
+    } while (0)
+
+#endif /* AD_BASE_STATUS_H */

@@ -1,0 +1,65 @@
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void
+ad_text_clear(ad_text *text)
+{
+    free(text->data);
+    *text = (ad_text){0};
+}
+
+static ad_status
+reserve(ad_text *text, size_t extra, ad_error *err)
+{
+    size_t needed = text->length + extra + 1;
+    if (needed <= text->capacity) {
+        return AD_OK;
+    }
+    size_t capacity =
+        text->capacity * 2 > needed ? text->capacity * 2 : needed;
+    if (capacity < 64) {
+        capacity = 64;
+    }
+    char *data = realloc(text->data, capacity);
+    if (data == NULL) {
+        return ad_fail_memory(err, capacity);
+    }
+    text->data = data;
+    text->capacity = capacity;
+    return AD_OK;
+}
+
+ad_status
+ad_text_append_n(ad_text *text, const char *bytes, size_t n, ad_error *err)
+{
+    AD_RETURN_IF_ERR(reserve(text, n, err));
+    memcpy(text->data + text->length, bytes, n);
+    text->length += n;
+    text->data[text->length] = '\0';
+    return AD_OK;
+}
+
+ad_status
+ad_text_append(ad_text *text, const char *string, ad_error *err)
+{
+    return ad_text_append_n(text, string, strlen(string), err);
+}
+
+ad_status
+ad_text_printf(ad_text *text, ad_error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    AD_RETURN_IF_ERR(reserve(text, (size_t)n, err));
+    va_start(args, format);
+    vsnprintf(text->data + text->length, (size_t)n + 1, format, args);
+    va_end(args);
+    text->length += (size_t)n;
+    return AD_OK;
+}

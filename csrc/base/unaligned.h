@@ -1,0 +1,42 @@
+/* Integers in buffers that producers need not have aligned.
+ */
+#ifndef AD_BASE_UNALIGNED_H
+#define AD_BASE_UNALIGNED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef int8_t ad_at_any_i8 __attribute__((may_alias));
+typedef int16_t ad_at_any_i16 __attribute__((may_alias, aligned(1)));
+typedef int32_t ad_at_any_i32 __attribute__((may_alias, aligned(1)));
+typedef int64_t ad_at_any_i64 __attribute__((may_alias, aligned(1)));
+typedef uint8_t ad_at_any_u8 __attribute__((may_alias));
+typedef uint16_t ad_at_any_u16 __attribute__((may_alias, aligned(1)));
+typedef uint32_t ad_at_any_u32 __attribute__((may_alias, aligned(1)));
+typedef uint64_t ad_at_any_u64 __attribute__((may_alias, aligned(1)));
+
+/* The signed integer `i` of those of 1, 2, 4 or 8 bytes. */
+static inline int64_t
+ad_int_at(const void *integers, int width, int64_t i)
+{
+    switch (width) {
+        case 1:
+            return ((const ad_at_any_i8 *)integers)[i];
+        case 2:
+            return ((const ad_at_any_i16 *)integers)[i];
+        case 4:
+            return ((const ad_at_any_i32 *)integers)[i];
+        default:
+            return ((const ad_at_any_i64 *)integers)[i];
+    }
+}
+
+/* The integer `i` of offsets or sizes. */
+static inline int64_t
+ad_offset_at(const void *offsets, bool is_wide, int64_t i)
+{
+    return is_wide ? ((const ad_at_any_i64 *)offsets)[i]
+                   : ((const ad_at_any_i32 *)offsets)[i];
+}
+
+#endif /* AD_BASE_UNALIGNED_H */

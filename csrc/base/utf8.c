@@ -1,0 +1,198 @@
+#include "base/utf8.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* 16 bytes at any address, in whatever registers there are. */
+typedef uint64_t words_2
+    __attribute__((vector_size(16), aligned(1), may_alias));
+
+#define HIGH_BITS 0x8080808080808080u
+
+static inline uint64_t
+word_at(const char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+bool
+ad_is_ascii(const void *bytes, size_t n)
+{
+    const char *at = bytes;
+    words_2 all = {0, 0};
+    for (; n >= 64; at += 64, n -= 64) {
+        const words_2 *words = (const words_2 *)at;
+        all |= (words[0] | words[1]) | (words[2] | words[3]);
+    }
+    uint64_t rest = all[0] | all[1];
+    for (; n >= 8; at += 8, n -= 8) {
+        rest |= word_at(at);
+    }
+    if (at - (const char *)bytes >= 8) {
+        rest |= word_at(at + n - 8); /* some of it for the second time */
+        n = 0;
+    }
+    for (; n > 0; at++, n--) {
+        rest |= (unsigned char)*at;
+    }
+    return (rest & HIGH_BITS) == 0;
+}
+
+/* --- one by one ------------------------------------------------------------- */
+
+static bool
+continues(uint8_t byte)
+{
+    return (byte & 0xc0) == 0x80;
+}
+
+/* Bytes of the character that begins with a byte of 0x80 or more; 0: none. */
+static size_t
+character_at(const uint8_t *at, size_t n)
+{
+    uint8_t lead = at[0];
+    if (lead < 0xe0) {
+        return lead >= 0xc2 && n >= 2 && continues(at[1]) ? 2 : 0;
+    }
+    if (lead < 0xf0) {
+        /* E0: no shorter form; ED: no surrogates */
+        uint8_t least = lead == 0xe0 ? 0xa0 : 0x80;
+        uint8_t most = lead == 0xed ? 0x9f : 0xbf;
+        return n >= 3 && at[1] >= least && at[1] <= most && continues(at[2])
+                   ? 3
+                   : 0;
+    }
+    /* F0: no shorter form; F4: nothing past U+10FFFF */
+    uint8_t least = lead == 0xf0 ? 0x90 : 0x80;
+    uint8_t most = lead == 0xf4 ? 0x8f : 0xbf;
+    return lead <= 0xf4 && n >= 4 && at[1] >= least && at[1] <= most &&
+                   continues(at[2]) && continues(at[3])
+               ? 4
+               : 0;
+}
+
+/* --- all of it, fast --------------------------------------------------------- */
+
+/* An automaton in which a state is where its successor stands in the word of a
+ * byte: one shift per byte, and no branch. */
+enum {
+    BROKEN = 0, /* and so it stays: what no word says is 0 */
+    WHOLE = 6,
+    NEED_1 = 12,
+    NEED_2 = 18,
+    NEED_3 = 24,
+    AFTER_E0 = 30,
+    AFTER_ED = 36,
+    AFTER_F0 = 42,
+    AFTER_F4 = 48,
+};
+
+#define FROM(state, next) ((uint64_t)(next) << (state))
+#define CONTINUE                                                              \
+    (FROM(NEED_1, WHOLE) | FROM(NEED_2, NEED_1) | FROM(NEED_3, NEED_2))
+
+static const uint64_t words[256] = {
+    [0x00 ... 0x7f] = FROM(WHOLE, WHOLE),
+    [0x80 ... 0x8f] =
+        CONTINUE | FROM(AFTER_ED, NEED_1) | FROM(AFTER_F4, NEED_2),
+    [0x90 ... 0x9f] =
+        CONTINUE | FROM(AFTER_ED, NEED_1) | FROM(AFTER_F0, NEED_2),
+    [0xa0 ... 0xbf] =
+        CONTINUE | FROM(AFTER_E0, NEED_1) | FROM(AFTER_F0, NEED_2),
+    [0xc2 ... 0xdf] = FROM(WHOLE, NEED_1),
+    [0xe0] = FROM(WHOLE, AFTER_E0),
+    [0xe1 ... 0xec] = FROM(WHOLE, NEED_2),
+    [0xed] = FROM(WHOLE, AFTER_ED),
+    [0xee ... 0xef] = FROM(WHOLE, NEED_2),
+    [0xf0] = FROM(WHOLE, AFTER_F0),
+    [0xf1 ... 0xf3] = FROM(WHOLE, NEED_3),
+    [0xf4] = FROM(WHOLE, AFTER_F4),
+};
+
+static inline uint64_t
+run(uint64_t state, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        state = words[bytes[i]] >> (state & 63);
+    }
+    return state & 63;
+}
+
+#define AT_ONCE 64
+
+/* The bytes from at[0] on are what those before them, three at the most, ask
+ * for. A byte with a number of turns that compilers know: they make vectors of
+ * the loop. */
+static bool
+follow(const uint8_t *at)
+{
+    uint8_t broken = 0;
+    for (int i = 0; i < AT_ONCE; i++) {
+        uint8_t byte = at[i];
+        uint8_t before = at[i - 1];
+        uint8_t is_asked_for =
+            (before >= 0xc0) | (at[i - 2] >= 0xe0) | (at[i - 3] >= 0xf0);
+        uint8_t continues = (byte & 0xc0) == 0x80;
+        broken |= is_asked_for ^ continues;
+        broken |= (byte == 0xc0) | (byte == 0xc1) | (byte > 0xf4);
+        broken |= (before == 0xe0) & (byte < 0xa0);
+        broken |= (before == 0xed) & (byte > 0x9f);
+        broken |= (before == 0xf0) & (byte < 0x90);
+        broken |= (before == 0xf4) & (byte > 0x8f);
+    }
+    return broken == 0;
+}
+
+static size_t
+unfinished(const uint8_t *end)
+{
+    size_t n = 1;
+    while (n < 4 && continues(end[-(ptrdiff_t)n])) {
+        n++;
+    }
+    return n;
+}
+
+/* Bytes behind the last whole character are no error if one begins there. */
+static uint64_t
+state_after(const uint8_t *bytes, size_t n)
+{
+    size_t i = 3;
+    if (n < AT_ONCE + 3) {
+        return ad_is_ascii(bytes, n) ? WHOLE : run(WHOLE, bytes, n);
+    }
+    if (run(WHOLE, bytes, 3) == BROKEN) {
+        return BROKEN;
+    }
+    for (; n - i >= AT_ONCE; i += AT_ONCE) {
+        if (!ad_is_ascii(bytes + i - 3, AT_ONCE + 3) && !follow(bytes + i)) {
+            return BROKEN;
+        }
+    }
+    i -= unfinished(bytes + i);
+    return run(WHOLE, bytes + i, n - i);
+}
+
+size_t
+ad_utf8_prefix(const void *bytes, size_t n)
+{
+    const uint8_t *start = bytes;
+    size_t i = 0;
+    uint64_t state = state_after(start, n);
+    if (state == WHOLE) {
+        return n;
+    }
+    if (state != BROKEN) {
+        return n - unfinished(start + n);
+    }
+    while (i < n) {
+        size_t size = start[i] < 0x80 ? 1 : character_at(start + i, n - i);
+        if (size == 0) {
+            break;
+        }
+        i += size;
+    }
+    return i;
+}

@@ -1,0 +1,200 @@
+#include "base/wait.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/thread.h"
+#include "device/backend.h"
+
+/* Most work is done by then, and a thread is not worth its while. */
+#define SPIN_NS 100000L
+/* Where looking takes the processor from the work, and the wait may lend it. */
+#define SPIN_ON_HOST_NS 5000L
+/* How often a wait that lasts looks up. */
+#define LOOK_UP_NS 20000000L
+
+static ad_blocking_hooks hooks;
+
+void
+ad_blocking_set_hooks(ad_blocking_hooks new_hooks)
+{
+    hooks = new_hooks;
+}
+
+void *
+ad_blocking_begin(void)
+{
+    return hooks.begin != NULL ? hooks.begin() : NULL;
+}
+
+void
+ad_blocking_end(void *ticket)
+{
+    if (ticket != NULL) {
+        hooks.end(ticket);
+    }
+}
+
+/* --- on a thread of its own ----------------------------------------------- */
+
+/* A runtime's wait cannot be ended. So another thread blocks in it, and the one
+ * that was to wait does so for that thread, and may leave it behind. Both hold
+ * a reference. */
+typedef struct job {
+    ad_owner base;
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    ad_wait wait;
+    bool is_done;
+    ad_status status;
+    ad_error error;
+} job;
+
+static void
+job_destroy(ad_owner *base)
+{
+    job *self = (job *)base;
+    pthread_cond_destroy(&self->done);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+static void *
+run(void *arg)
+{
+    job *self = arg;
+    ad_error error;
+    ad_status status = self->wait.wait(self->wait.subject, &error);
+    ad_owner_unref(self->wait.subject);
+    pthread_mutex_lock(&self->lock);
+    self->is_done = true;
+    self->status = status;
+    if (status != AD_OK) {
+        self->error = error;
+    }
+    pthread_cond_signal(&self->done);
+    pthread_mutex_unlock(&self->lock);
+    ad_owner_unref(&self->base);
+    return NULL;
+}
+
+/* NULL: there is no memory or no thread to be had. */
+static job *
+start(const ad_wait *wait)
+{
+    job *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return NULL;
+    }
+    *self = (job){.wait = *wait};
+    ad_owner_init(&self->base, job_destroy);
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->done, NULL);
+    ad_owner_ref(&self->base);
+    ad_owner_ref(wait->subject);
+    if (ad_thread_start(run, self, NULL) != 0) {
+        ad_owner_unref(wait->subject);
+        ad_owner_unref(&self->base);
+        ad_owner_unref(&self->base);
+        return NULL;
+    }
+    return self;
+}
+
+static bool
+is_done_soon(job *self)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_UP_NS;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&self->lock);
+    while (!self->is_done &&
+           pthread_cond_timedwait(&self->done, &self->lock, &until) == 0) {
+    }
+    bool is_done = self->is_done;
+    pthread_mutex_unlock(&self->lock);
+    return is_done;
+}
+
+/* In a child that a handler forked off nobody works on the job. */
+static ad_status
+await(job *self, void *ticket, ad_error *err)
+{
+    const unsigned generation = ad_process_generation();
+    while (!is_done_soon(self)) {
+        if (hooks.is_interrupted(ticket)) {
+            return ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                           "the wait was interrupted");
+        }
+        if (generation != ad_process_generation()) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+                           "wait for it in the parent",
+                           "the work that is waited for was begun before this "
+                           "process was forked off");
+        }
+    }
+    if (self->status != AD_OK) {
+        *err = self->error;
+    }
+    return self->status;
+}
+
+static int64_t
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+bool
+ad_blocking_is_over_soon(const ad_wait *wait)
+{
+    int64_t end = now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
+    do {
+        if (wait->is_over(wait->subject)) {
+            return true;
+        }
+        sched_yield(); /* the device may be this processor */
+    } while (now() < end);
+    return false;
+}
+
+static ad_status
+wait_interruptibly(const ad_wait *wait, void *ticket, ad_error *err)
+{
+    bool is_over = wait->is_over != NULL && ad_blocking_is_over_soon(wait);
+    job *self = is_over ? NULL : start(wait);
+    if (self == NULL) {
+        return wait->wait(wait->subject, err);
+    }
+    ad_status status = await(self, ticket, err);
+    ad_owner_unref(&self->base);
+    return status;
+}
+
+ad_status
+ad_blocking_wait(const ad_wait *wait, ad_error *err)
+{
+    bool can_be_interrupted = err != NULL &&
+                              hooks.can_be_interrupted != NULL &&
+                              hooks.can_be_interrupted();
+    void *ticket = ad_blocking_begin();
+    ad_status status = can_be_interrupted
+                           ? wait_interruptibly(wait, ticket, err)
+                           : wait->wait(wait->subject, err);
+    ad_blocking_end(ticket);
+    return status;
+}
+
+void
+ad_blocking_pass_on(void)
+{
+    if (hooks.pass_on != NULL) {
+        hooks.pass_on();
+    }
+}

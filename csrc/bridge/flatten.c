@@ -1,0 +1,377 @@
+#include "bridge/flatten.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "model/extension.h"
+#include "model/type.h"
+
+void
+ad_walk_error_dtype(const ad_array *array, ad_error *err)
+{
+    ad_text text = {0};
+    /* Only a name for a message: without memory there is none. */
+    if (err != NULL &&
+        ad_type_print(array->schema.node, &text, NULL) == AD_OK) {
+        ad_error_dtype(err, ad_text_string(&text));
+    }
+    ad_text_clear(&text);
+}
+
+void
+ad_walk_strides(const ad_walk *walk, int64_t *strides)
+{
+    /* Wraps instead of overflowing: ad_tensor_check refuses such shapes. */
+    uint64_t stride = 1;
+    for (int32_t i = walk->ndim - 1; i >= 0; i--) {
+        strides[i] = (int64_t)stride;
+        stride *= walk->extent[i] > 1 ? (uint64_t)walk->extent[i] : 1;
+    }
+}
+
+/* Where the walk stands. */
+typedef struct place {
+    const struct ArrowSchema *schema;
+    const struct ArrowArray *node;
+    int64_t offset; /* rows of the node that the column consists of */
+    int64_t length;
+    int64_t n_nulls; /* among these rows; -1: not known */
+    int32_t depth;   /* levels below the column */
+    bool in_element; /* an extension already said what an element is */
+    bool is_scalar;
+} place;
+
+/* --- refusals ----------------------------------------------------------- */
+
+/* A hint has room for two paths. */
+#define MAX_STEPS 6
+#define PATH_SIZE 100
+
+/* What .view() takes to look at a width as plain numbers. */
+static const char *
+view_name(const ad_type *type, char *buffer, size_t size)
+{
+    int32_t bits = type->bit_width;
+    if (bits == 8 || bits == 16 || bits == 32 || bits == 64) {
+        snprintf(buffer, size, "int%" PRId32, bits);
+    } else {
+        snprintf(buffer, size, "fixed_size_binary[%" PRId32 "]", bits / 8);
+    }
+    return buffer;
+}
+
+/* "arrowdev.array(x)", and a step for each level down to the node. */
+static const char *
+path_to(const place *at, char *buffer, size_t size)
+{
+    int n = snprintf(buffer, size, "arrowdev.array(x)");
+    if (at->depth > MAX_STEPS) {
+        snprintf(buffer + n, size - (size_t)n,
+                 ".children[0] (%" PRId32 " times)", at->depth);
+        return buffer;
+    }
+    for (int32_t i = 0; i < at->depth; i++) {
+        n += snprintf(buffer + n, size - (size_t)n, ".children[0]");
+    }
+    return buffer;
+}
+
+static void
+hint_nested(const ad_type *type, const char *path, ad_error *err)
+{
+    switch (type->id) {
+        case AD_TYPE_NULL:
+            ad_error_hint(err, "there are no values behind the type null");
+            break;
+        case AD_TYPE_STRUCT:
+            ad_error_hint(err, "take the columns with %s.children", path);
+            break;
+        case AD_TYPE_RUN_END:
+            ad_error_hint(err,
+                          "take the run ends and the values apart with "
+                          "%s.children",
+                          path);
+            break;
+        case AD_TYPE_SPARSE_UNION:
+        case AD_TYPE_DENSE_UNION:
+            ad_error_hint(err,
+                          "take one member with %s.children, and the type "
+                          "ids with %s.buffers",
+                          path, path);
+            break;
+        case AD_TYPE_FIXED_LIST:
+            ad_error_hint(err, "take the values with %s.children[0]", path);
+            break;
+        default:
+            if (type->n_children > 0) {
+                ad_error_hint(err,
+                              "take the values with %s.children[0] and the "
+                              "offsets with %s.buffers",
+                              path, path);
+            } else {
+                ad_error_hint(err,
+                              "take the offsets or views, and the bytes, "
+                              "with %s.buffers",
+                              path);
+            }
+    }
+}
+
+static void
+hint_type(const place *at, const ad_type *type, ad_error *err)
+{
+    char buffer[40], steps[PATH_SIZE];
+    const char *path = path_to(at, steps, sizeof(steps));
+    const ad_dtype_info *plain = ad_dtype_by_format(at->schema->format);
+    const char *name =
+        plain != NULL ? plain->name : view_name(type, buffer, sizeof(buffer));
+    if (at->schema->dictionary != NULL) {
+        ad_error_hint(err,
+                      "take %s.dictionary for the values and %s.view(\"%s\") "
+                      "for the indices, or decode it in the producing library",
+                      path, path, name);
+    } else if (type->id == AD_TYPE_BOOL) {
+        ad_error_hint(err, "take the bits with %s.buffers[1]", path);
+    } else if (type->layout == AD_LAYOUT_FIXED) {
+        ad_error_hint(err, "%s.view(\"%s\") gives what is stored", path, name);
+    } else {
+        hint_nested(type, path, err);
+    }
+}
+
+static ad_status
+refuse(const ad_array *array, const place *at, const ad_type *type,
+       ad_error *err)
+{
+    ad_text text = {0};
+    if (err == NULL) {
+        return AD_ERR_EXCHANGE;
+    }
+    bool is_printed = ad_type_print(array->schema.node, &text, NULL) == AD_OK;
+    const char *name = is_printed ? ad_text_string(&text) : at->schema->format;
+    ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
+            "an array of type %.120s has no equivalent as a tensor, which "
+            "would lose what the values mean",
+            name);
+    ad_error_dtype(err, name);
+    ad_error_device(err, array->device);
+    hint_type(at, type, err);
+    ad_text_clear(&text);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+fail_ndim(ad_error *err)
+{
+    return ad_fail(
+        err, AD_ERR_EXCHANGE, "ndim", "take the values with .children[0]",
+        "lists within lists make more than %d dimensions", AD_MAX_NDIM);
+}
+
+static ad_status
+fail_overflow(ad_error *err)
+{
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "offset and length times the list size overflow");
+}
+
+/* --- the walk ----------------------------------------------------------- */
+
+static ad_status
+add_extent(ad_walk *self, int64_t extent, ad_error *err)
+{
+    if (self->ndim == AD_MAX_NDIM) {
+        return fail_ndim(err);
+    }
+    self->extent[self->ndim] = extent;
+    self->position[self->ndim] = self->ndim;
+    self->ndim++;
+    return AD_OK;
+}
+
+static ad_status
+add_rows_of(ad_walk *self, const ad_extension *extension, ad_error *err)
+{
+    int32_t base = self->ndim;
+    for (int32_t k = 0; k < extension->ndim; k++) {
+        AD_RETURN_IF_ERR(add_extent(self, extension->shape[k], err));
+    }
+    for (int32_t i = 0; i < extension->ndim; i++) {
+        self->position[base + i] = base + extension->permutation[i];
+    }
+    return AD_OK;
+}
+
+static void
+add_level(ad_walk *self, const place *at, const ad_type *type)
+{
+    const void *validity = type->has_validity ? at->node->buffers[0] : NULL;
+    bool has_none = validity == NULL || at->length == 0;
+    self->levels[self->n_levels++] = (ad_level){
+        .validity = validity,
+        .offset = at->offset,
+        .length = at->length,
+        .n_nulls = has_none ? 0 : at->n_nulls,
+    };
+}
+
+/* On to the values [first, first + length) of the only child. */
+static ad_status
+descend(place *at, int64_t first, int64_t length, ad_error *err)
+{
+    const struct ArrowArray *child = at->node->children[0];
+    if (__builtin_add_overflow(first, child->offset, &first)) {
+        return fail_overflow(err);
+    }
+    bool is_whole = first == child->offset && length == child->length;
+    at->schema = at->schema->children[0];
+    at->depth++;
+    at->node = child;
+    at->offset = first;
+    at->length = length;
+    at->n_nulls = is_whole || child->null_count == 0 ? child->null_count : -1;
+    return AD_OK;
+}
+
+static ad_status
+descend_fixed(place *at, int64_t list_size, ad_error *err)
+{
+    int64_t first, length;
+    if (__builtin_mul_overflow(at->offset, list_size, &first) ||
+        __builtin_mul_overflow(at->length, list_size, &length)) {
+        return fail_overflow(err);
+    }
+    return descend(at, first, length, err);
+}
+
+/* Lists of one length are a dimension like those of a fixed size. */
+static ad_status
+descend_lists(ad_walk *self, place *at, const ad_array *array,
+              const ad_type *type, bool reads, ad_error *err)
+{
+    int64_t first = 0, row_size = 0;
+    if (reads) {
+        AD_RETURN_IF_ERR(ad_lists_as_rows(array, at->node, type, at->offset,
+                                          at->length, &first, &row_size, err));
+    }
+    AD_RETURN_IF_ERR(add_extent(self, row_size, err));
+    /* No overflow: the child has as many values. */
+    return descend(at, first, at->length * row_size, err);
+}
+
+/* Take the extension of a node into account. *has_rows: it says itself which
+ * dimensions the node's list has. */
+static ad_status
+apply_extension(ad_walk *self, place *at, const ad_array *array,
+                const ad_type *type, bool *has_rows, ad_error *err)
+{
+    ad_extension extension;
+    *has_rows = false;
+    if (at->in_element || at->schema->metadata == NULL) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_extension_read(at->schema, &extension, err));
+    switch (extension.kind) {
+        case AD_EXTENSION_NONE:
+            break;
+        case AD_EXTENSION_BOOL8:
+            self->dtype = (ad_dl_dtype){AD_DL_BOOL, 8, 1};
+            at->in_element = true;
+            break;
+        case AD_EXTENSION_DLPACK:
+            self->dtype = extension.dtype;
+            at->in_element = true;
+            at->is_scalar = extension.is_scalar && self->n_levels == 0;
+            break;
+        case AD_EXTENSION_FIXED_SHAPE_TENSOR:
+            *has_rows = true;
+            return add_rows_of(self, &extension, err);
+        default:
+            return refuse(array, at, type, err);
+    }
+    return AD_OK;
+}
+
+static ad_status
+take_leaf(ad_walk *self, const place *at, const ad_array *array,
+          const ad_type *type, ad_error *err)
+{
+    self->data = at->node->buffers[1];
+    self->offset = at->offset;
+    self->leaf_nbytes = type->bit_width / 8;
+    if (at->in_element) {
+        /* Storage that holds the element, as the extension was checked to
+         * say; or, packed into it, a whole innermost dimension. */
+        int32_t bits = (int32_t)ad_dtype_bits(self->dtype);
+        return bits % 8 == 0 ? AD_OK
+                             : add_extent(self, type->bit_width / bits, err);
+    }
+    if (type->id == AD_TYPE_BOOL) {
+        self->is_bits = true;
+        self->dtype = (ad_dl_dtype){AD_DL_BOOL, 8, 1};
+        return AD_OK;
+    }
+    if (type->id == AD_TYPE_FIXED_BINARY) {
+        self->dtype = (ad_dl_dtype){AD_DL_UINT, 8, 1};
+        return add_extent(self, self->leaf_nbytes, err);
+    }
+    const ad_dtype_info *plain = ad_dtype_by_format(at->schema->format);
+    if (plain == NULL) {
+        return refuse(array, at, type, err);
+    }
+    self->dtype = plain->dtype;
+    return AD_OK;
+}
+
+/* A 0-d tensor is one row; any other number of its rows is a column. */
+static void
+drop_scalar_row(ad_walk *self, const place *at)
+{
+    if (at->is_scalar && self->ndim == 1 && self->extent[0] == 1) {
+        self->ndim = 0;
+    }
+}
+
+ad_status
+ad_walk_array(const ad_array *array, bool reads, ad_walk *out, ad_error *err)
+{
+    ad_type type;
+    bool has_rows;
+    place at = {
+        .schema = array->schema.node,
+        .node = array->node,
+        .offset = array->offset,
+        .length = array->length,
+        .n_nulls = array->null_count,
+    };
+    out->n_levels = 0;
+    out->ndim = 0;
+    out->is_bits = false;
+    AD_RETURN_IF_ERR(add_extent(out, array->length, err));
+    for (;;) {
+        AD_RETURN_IF_ERR(ad_type_parse(at.schema->format, &type, err));
+        if (at.schema->dictionary != NULL || out->n_levels > AD_MAX_DEPTH) {
+            return refuse(array, &at, &type, err);
+        }
+        AD_RETURN_IF_ERR(
+            apply_extension(out, &at, array, &type, &has_rows, err));
+        add_level(out, &at, &type);
+        if (type.layout == AD_LAYOUT_FIXED) {
+            AD_RETURN_IF_ERR(take_leaf(out, &at, array, &type, err));
+            drop_scalar_row(out, &at);
+            return AD_OK;
+        }
+        if (type.layout == AD_LAYOUT_LIST && type.id != AD_TYPE_MAP) {
+            AD_RETURN_IF_ERR(
+                descend_lists(out, &at, array, &type, reads, err));
+            continue;
+        }
+        if (type.id != AD_TYPE_FIXED_LIST) {
+            return refuse(array, &at, &type, err);
+        }
+        if (!has_rows && !at.in_element) {
+            AD_RETURN_IF_ERR(add_extent(out, type.list_size, err));
+        }
+        AD_RETURN_IF_ERR(descend_fixed(&at, type.list_size, err));
+    }
+}

@@ -1,0 +1,578 @@
+/* A batch of columns of one type as a matrix. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge/flatten.h"
+#include "order/device_owner.h"
+#include "model/extension.h"
+#include "base/memory.h"
+#include "compute/nulls.h"
+#include "copy/copy.h"
+#include "copy/session.h"
+#include "kernels/interleave.h"
+
+typedef struct matrix {
+    const ad_array *batch;
+    const ad_bridge_options *options;
+    int64_t n_rows;
+    int64_t n_columns;
+    ad_dl_dtype dtype;
+    int64_t size;       /* bytes of an element */
+    int64_t run;        /* bytes of a column */
+    void *data;         /* of the first column: memory, or a handle ... */
+    int64_t start;      /* ... and where in it the rows begin, in bytes */
+    int64_t pitch;      /* bytes from one column to the next */
+    bool has_pitch;     /* the columns can be taken as they lie */
+    bool has_null_rows; /* the batch's own nulls are to be filled */
+    const char *why;    /* has_pitch is false because ... */
+} matrix;
+
+/* --- columns ------------------------------------------------------------ */
+
+ad_array
+ad_batch_column_borrow(const ad_array *batch, int64_t i)
+{
+    const struct ArrowArray *node = batch->node->children[i];
+    bool is_whole = batch->offset == 0 && batch->length == node->length;
+    return (ad_array){
+        .node = node,
+        .owner = batch->owner,
+        .schema = {batch->schema.node->children[i], batch->schema.owner},
+        .sync = batch->sync,
+        .device = batch->device,
+        /* No overflow: the child has offset + length rows. */
+        .offset = node->offset + batch->offset,
+        .length = batch->length,
+        .null_count =
+            is_whole || node->null_count == 0 ? node->null_count : -1,
+        .readonly = batch->readonly,
+    };
+}
+
+static const char *
+name_of(const matrix *self, int64_t i)
+{
+    const char *name = self->batch->schema.node->children[i]->name;
+    return name != NULL ? name : "";
+}
+
+static ad_status
+fail_columns(const matrix *self, ad_error *err)
+{
+    ad_error_device(err, self->batch->device);
+    ad_walk_error_dtype(self->batch, err);
+    return AD_ERR_EXCHANGE;
+}
+
+#define COLUMN_HINT                                                           \
+    "take one column with .field(...), or bring them to one type in the "     \
+    "producing library"
+
+/* The first column says which type it is to be. */
+static ad_status
+take_type(matrix *self, ad_dl_dtype dtype, ad_error *err)
+{
+    int64_t nbytes;
+    self->dtype = dtype;
+    self->size = ad_dtype_bits(dtype) / 8;
+    if (__builtin_mul_overflow(self->n_rows, self->size, &self->run) ||
+        __builtin_mul_overflow(self->run, self->n_columns, &nbytes)) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "%" PRId64 " columns of %" PRId64
+                       " rows overflow 64 bits",
+                       self->n_columns, self->n_rows);
+    }
+    return AD_OK;
+}
+
+static ad_status
+check_type(matrix *self, int64_t i, const ad_walk *walk, ad_error *err)
+{
+    char first[AD_DTYPE_NAME_SIZE], other[AD_DTYPE_NAME_SIZE];
+    if (walk->ndim > 1) {
+        ad_fail(err, AD_ERR_EXCHANGE, "dtype", COLUMN_HINT,
+                "column \"%.80s\" has rows of %" PRId32
+                " dimensions, and those of a matrix are single values",
+                name_of(self, i), walk->ndim - 1);
+        return fail_columns(self, err);
+    }
+    if (i == 0) {
+        return take_type(self, walk->dtype, err);
+    }
+    if (!ad_dtype_equal(self->dtype, walk->dtype)) {
+        ad_fail(err, AD_ERR_EXCHANGE, "dtype", COLUMN_HINT,
+                "column \"%.80s\" is of type %s and column \"%.80s\" of "
+                "type %s, and a matrix has one type",
+                name_of(self, 0), ad_dtype_format(self->dtype, first),
+                name_of(self, i), ad_dtype_format(walk->dtype, other));
+        return fail_columns(self, err);
+    }
+    return AD_OK;
+}
+
+static void
+needs_copy(matrix *self, const char *why)
+{
+    self->has_pitch = false;
+    self->why = self->why != NULL ? self->why : why;
+}
+
+/* Columns of several allocations may lie at one pitch, too: two of them always
+ * do. A tensor over all of them would span what is nobody's memory, and who
+ * copies it in one piece fails, or worse. So the gap between two columns may be
+ * what is left of a page, which is there on the host; three columns at one
+ * pitch are no chance there. On a device the gap may be padding. Within one
+ * handle any gap is the handle's own. */
+#define HOST_GAP 4096
+#define DEVICE_GAP 63
+
+static int64_t
+largest_gap(const matrix *self)
+{
+    ad_device device = self->batch->device;
+    if (ad_device_uses_handles(device.type) ||
+        (ad_host_accessible(device) && self->n_columns > 2)) {
+        return INT64_MAX;
+    }
+    return ad_host_accessible(device) ? HOST_GAP : DEVICE_GAP;
+}
+
+/* Where the rows of column `i` lie, relative to those of the first. */
+static void
+note_place(matrix *self, int64_t i, const ad_array *column,
+           const ad_walk *walk)
+{
+    bool is_handle = ad_device_uses_handles(self->batch->device.type);
+    int64_t start, step = 0;
+    if (__builtin_mul_overflow(walk->offset, walk->leaf_nbytes, &start)) {
+        needs_copy(self, "they are too far apart");
+        return;
+    }
+    if (i == 0) {
+        self->data = (void *)walk->data;
+        self->start = start;
+        self->pitch = self->run; /* if it is the only one */
+        return;
+    }
+    if (is_handle && walk->data != self->data) {
+        needs_copy(self, "they lie in several buffers");
+        return;
+    }
+    step = (int64_t)((uintptr_t)walk->data - (uintptr_t)self->data);
+    step += start - self->start;
+    if (i == 1) {
+        self->pitch = step;
+        /* The child is known to have rows up to its own end. */
+        int64_t rows = column->node->offset + column->node->length;
+        int64_t gap = step / self->size - (rows - column->offset);
+        if (step < self->run || step % self->size != 0) {
+            needs_copy(self, "they do not lie one behind the other");
+        } else if (gap > largest_gap(self) / self->size) {
+            needs_copy(self, "they lie far apart");
+        }
+    } else if (step / i != self->pitch || step % i != 0) {
+        needs_copy(self, "the distances between them differ");
+    }
+}
+
+/* A hint speaks of x, which here is a column. */
+static void
+hint_at_column(int64_t i, ad_error *err)
+{
+    if (err != NULL) {
+        char hint[sizeof(err->hint)];
+        memcpy(hint, err->hint, sizeof(hint));
+        ad_error_hint(err,
+                      "take x = arrowdev.array(batch).field(%" PRId64 "); %s",
+                      i, hint);
+    }
+}
+
+static ad_status
+look_at_column(matrix *self, int64_t i, ad_error *err)
+{
+    ad_walk walk;
+    bool has_nulls;
+    ad_array column = ad_batch_column_borrow(self->batch, i);
+    ad_status status = ad_walk_array(&column, false, &walk, err);
+    if (status == AD_ERR_EXCHANGE) {
+        hint_at_column(i, err);
+    }
+    if (status == AD_OK) {
+        status = check_type(self, i, &walk, err);
+        if (status != AD_OK) {
+            return status;
+        }
+        status = ad_walk_settle_nulls(&column, self->options->nulls, &walk,
+                                      &has_nulls, err);
+    }
+    if (status != AD_OK) {
+        ad_error_prefix(err, "column \"%.80s\": ", name_of(self, i));
+        return status;
+    }
+    if (has_nulls || walk.is_bits) {
+        needs_copy(self, has_nulls ? "nulls are to be filled"
+                                   : "bits are to become bytes");
+    } else if (self->has_pitch && self->n_rows > 0) {
+        note_place(self, i, &column, &walk);
+    }
+    return AD_OK;
+}
+
+/* The batch's own nulls, which a column would lose. */
+static ad_status
+look_at_rows(matrix *self, ad_error *err)
+{
+    const ad_array *batch = self->batch;
+    ad_walk walk = {.n_levels = 1};
+    walk.levels[0] = (ad_level){
+        .validity = ad_array_validity(batch),
+        .offset = batch->offset,
+        .length = batch->length,
+        .n_nulls = ad_array_has_no_nulls(batch) ? 0 : batch->null_count,
+    };
+    AD_RETURN_IF_ERR(ad_walk_settle_nulls(batch, self->options->nulls, &walk,
+                                          &self->has_null_rows, err));
+    if (self->has_null_rows) {
+        needs_copy(self, "nulls are to be filled");
+    }
+    return AD_OK;
+}
+
+static ad_status
+look(matrix *self, ad_error *err)
+{
+    if (self->n_columns == 0) {
+        ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
+                "a batch without columns has no element type, so that it is "
+                "no matrix");
+        return fail_columns(self, err);
+    }
+    AD_RETURN_IF_ERR(look_at_rows(self, err));
+    for (int64_t i = 0; i < self->n_columns; i++) {
+        AD_RETURN_IF_ERR(look_at_column(self, i, err));
+    }
+    return AD_OK;
+}
+
+/* --- as it lies ---------------------------------------------------------- */
+
+/* The matrix over that memory, which takes owner and sync over: on failure,
+ * too, they are the caller's no more. */
+static ad_status
+claim_steal(const matrix *self, const ad_tensor *memory, char order,
+            int64_t pitch, ad_tensor_value *out, ad_error *err)
+{
+    int64_t shape[] = {self->n_rows, self->n_columns};
+    int64_t strides[] = {1, pitch / self->size};
+    ad_tensor held = *memory;
+    const ad_tensor_claim claim = {
+        .data = memory->data,
+        .byte_offset = memory->byte_offset,
+        .dtype = self->dtype,
+        .ndim = 2,
+        .flags = memory->flags,
+        .device = memory->device,
+        .shape = shape,
+        .strides = order == 'C' ? NULL : strides,
+    };
+    ad_status status = ad_tensor_check(&claim, "the batch", out, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(&held);
+        return status;
+    }
+    out->tensor.owner = held.owner;
+    out->tensor.sync = held.sync;
+    return AD_OK;
+}
+
+/* The columns' own memory. */
+static ad_status
+claim_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
+{
+    const ad_array *batch = self->batch;
+    const ad_tensor memory = {
+        .data = self->data,
+        .byte_offset = (uint64_t)self->start,
+        .flags =
+            AD_TENSOR_IMMUTABLE | (batch->readonly ? AD_TENSOR_READONLY : 0),
+        .device = batch->device,
+        .owner = ad_owner_ref(batch->owner),
+        .sync = ad_sync_ref(batch->sync),
+    };
+    return claim_steal(self, &memory, 'F', self->pitch, out, err);
+}
+
+/* --- copies --------------------------------------------------------------- */
+
+/* A column to copy from: a copy itself where bits become bytes, or nulls are
+ * filled. */
+static ad_status
+take_column(const matrix *self, int64_t i, const ad_bridge_options *options,
+            ad_tensor_value *value, ad_error *err)
+{
+    const ad_array *batch = self->batch;
+    ad_array column = ad_batch_column_borrow(batch, i);
+    AD_RETURN_IF_ERR(ad_tensor_from_array(&column, options, value, err));
+    if (!self->has_null_rows) {
+        return AD_OK;
+    }
+    const ad_fill fill = {
+        .validity = ad_array_validity(batch),
+        .offset = batch->offset,
+        .n_rows = self->n_rows,
+        .n_elements = self->n_rows,
+    };
+    ad_status status = ad_nulls_fill(batch, &fill, 1, self->options->fill,
+                                     (size_t)self->size, &value->tensor, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(&value->tensor);
+    }
+    return status;
+}
+
+static ad_status
+take_columns(const matrix *self, ad_tensor *columns, ad_error *err)
+{
+    ad_tensor_value value;
+    ad_bridge_options options = *self->options;
+    options.copy = self->has_null_rows ? AD_COPY_ALWAYS : AD_COPY_IF_NEEDED;
+    if (options.nulls == AD_NULLS_RAISE) {
+        options.nulls = AD_NULLS_IGNORE; /* there are none, it turned out */
+    }
+    for (int64_t i = 0; i < self->n_columns; i++) {
+        ad_status status = take_column(self, i, &options, &value, err);
+        if (status != AD_OK) {
+            ad_error_prefix(err, "column \"%.80s\": ", name_of(self, i));
+            return status;
+        }
+        columns[i] = value.tensor;
+        columns[i].shape = NULL; /* of the value, which is used again */
+        columns[i].strides = NULL;
+    }
+    return AD_OK;
+}
+
+static ad_status
+interleave(const matrix *self, const ad_tensor *columns, char *target,
+           ad_error *err)
+{
+    size_t nbytes = (size_t)self->n_columns * sizeof(char *);
+    const char **sources = malloc(nbytes);
+    if (sources == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    for (int64_t k = 0; k < self->n_columns; k++) {
+        sources[k] = ad_tensor_address(&columns[k]);
+    }
+    ad_interleave(sources, self->n_columns, self->n_rows, self->size, target,
+                  self->n_columns * self->size);
+    free(sources);
+    return AD_OK;
+}
+
+static ad_status
+join_on_host(const matrix *self, const ad_tensor *columns, char order,
+             ad_tensor *out, ad_error *err)
+{
+    ad_memory *memory;
+    int64_t run = self->run;
+    AD_RETURN_IF_ERR(
+        ad_sync_wait(self->batch->sync, "a copy on the host", err));
+    AD_RETURN_IF_ERR(ad_memory_new(run * self->n_columns, &memory, err));
+    char *target = memory->data;
+    for (int64_t k = 0; order == 'F' && k < self->n_columns; k++) {
+        memcpy(target + k * run, ad_tensor_address(&columns[k]), (size_t)run);
+    }
+    ad_status status =
+        order == 'C' ? interleave(self, columns, target, err) : AD_OK;
+    if (status != AD_OK) {
+        ad_owner_unref(&memory->base);
+        return status;
+    }
+    *out = (ad_tensor){
+        .data = target,
+        .flags = AD_TENSOR_COPIED,
+        .device = AD_CPU,
+        .owner = &memory->base,
+    };
+    return AD_OK;
+}
+
+/* Column behind column. */
+static ad_status
+send_columns(const matrix *self, const ad_tensor *columns, ad_route *route,
+             void *target, ad_error *err)
+{
+    for (int64_t k = 0; k < self->n_columns; k++) {
+        const ad_tensor *column = &columns[k];
+        const ad_block_copy copy = {
+            .target = ad_span_at(route->target, target, k * self->run),
+            .source = {route->source, column->data, column->byte_offset},
+            .width = (size_t)self->run,
+            .height = 1,
+        };
+        AD_RETURN_IF_ERR(ad_sync_order_in(column->sync, route->place,
+                                          route->stream, "a copy", err));
+        AD_RETURN_IF_ERR(ad_owner_note_use(column->owner, route->place,
+                                           route->stream, route->keep, err));
+        AD_RETURN_IF_ERR(ad_route_copy(route, &copy, err));
+    }
+    return AD_OK;
+}
+
+/* On their device, in the order 'F'. */
+static ad_status
+join_on_device(const matrix *self, const ad_tensor *columns, ad_tensor *out,
+               ad_error *err)
+{
+    const ad_array *batch = self->batch;
+    const ad_route_request request = {
+        .source = batch->device,
+        .data = columns[0].data,
+        .sync = batch->sync,
+        .target = batch->device,
+        .consumer = "a copy",
+    };
+    ad_route route;
+    void *target = NULL;
+    ad_owner *owner = NULL;
+    ad_sync *sync = NULL;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status = ad_route_allocate(&route, self->run * self->n_columns,
+                                         &target, &owner, err);
+    if (status == AD_OK) {
+        status = send_columns(self, columns, &route, target, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, batch->owner, NULL, owner);
+        ad_owner_unref(owner);
+        return status;
+    }
+    *out = (ad_tensor){
+        .data = target,
+        .flags = AD_TENSOR_COPIED,
+        .device = batch->device,
+        .owner = owner,
+        .sync = sync,
+    };
+    return AD_OK;
+}
+
+/* New memory with all columns: in `order` on the host, else in 'F'. */
+static ad_status
+join(const matrix *self, char order, ad_tensor *out, ad_error *err)
+{
+    size_t nbytes = (size_t)self->n_columns * sizeof(ad_tensor);
+    ad_tensor *columns = calloc(1, nbytes);
+    if (columns == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    ad_status status = take_columns(self, columns, err);
+    if (status == AD_OK) {
+        status = ad_host_accessible(self->batch->device)
+                     ? join_on_host(self, columns, order, out, err)
+                     : join_on_device(self, columns, out, err);
+    }
+    for (int64_t k = 0; k < self->n_columns; k++) {
+        ad_tensor_clear(&columns[k]);
+    }
+    free(columns);
+    return status;
+}
+
+static ad_status
+check_copy(const matrix *self, const char *why, ad_error *err)
+{
+    if (self->options->copy == AD_COPY_NEVER) {
+        ad_fail(err, AD_ERR_EXCHANGE, "copy",
+                "allow a copy (copy=None), or take the columns one by one "
+                "with .field(...)",
+                "a matrix of these columns needs a copy, which was ruled "
+                "out: %s",
+                why);
+        return fail_columns(self, err);
+    }
+    if (self->options->nulls == AD_NULLS_FILL && self->options->fill == NULL) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "nulls are to be filled, but no fill value was given");
+    }
+    return AD_OK;
+}
+
+/* By what copies any strided tensor, which is used up. */
+static ad_status
+copy_strided(ad_tensor_value *source, char order, ad_tensor_value *out,
+             ad_error *err)
+{
+    ad_device device = source->tensor.device;
+    ad_status status = ad_tensor_copy_to(
+        &source->tensor, ad_host_accessible(device) ? AD_CPU : device, NULL,
+        order, out, err);
+    ad_tensor_clear(&source->tensor);
+    return status;
+}
+
+static ad_status
+copy_columns(const matrix *self, char order, ad_tensor_value *out,
+             ad_error *err)
+{
+    ad_tensor_value lying;
+    ad_tensor memory = {0};
+    bool is_host = ad_host_accessible(self->batch->device);
+    if (self->has_pitch) {
+        AD_RETURN_IF_ERR(claim_columns(self, &lying, err));
+        return copy_strided(&lying, order, out, err);
+    }
+    AD_RETURN_IF_ERR(join(self, order, &memory, err));
+    if (is_host || order == 'F') {
+        return claim_steal(self, &memory, order, self->run, out, err);
+    }
+    AD_RETURN_IF_ERR(claim_steal(self, &memory, 'F', self->run, &lying, err));
+    return copy_strided(&lying, order, out, err);
+}
+
+/* --- entry ---------------------------------------------------------------- */
+
+/* Rows that lie one behind the other, as columns of one row do, or one column
+ * does. */
+static bool
+is_row_major(const matrix *self)
+{
+    return self->n_columns == 1 || self->n_rows == 0 ||
+           (self->n_rows == 1 && self->pitch == self->size);
+}
+
+ad_status
+ad_matrix_from_batch(const ad_array *batch, const ad_bridge_options *options,
+                     ad_tensor_value *out, ad_error *err)
+{
+    ad_extension extension;
+    ad_walk refused;
+    char order = options->order == 'C' ? 'C' : 'F';
+    matrix self = {
+        .batch = batch,
+        .options = options,
+        .n_rows = batch->length,
+        .n_columns = batch->node->n_children,
+        .has_pitch = true,
+    };
+    AD_RETURN_IF_ERR(ad_extension_read(batch->schema.node, &extension, err));
+    if (extension.kind != AD_EXTENSION_NONE) {
+        /* What the columns mean together is not for us to say. */
+        return ad_walk_array(batch, false, &refused, err);
+    }
+    AD_RETURN_IF_ERR(look(&self, err));
+    bool turns = order == 'C' && !is_row_major(&self);
+    if (self.has_pitch && !turns && options->copy != AD_COPY_ALWAYS) {
+        return claim_columns(&self, out, err);
+    }
+    AD_RETURN_IF_ERR(check_copy(
+        &self, self.has_pitch ? "order=\"C\" is not how they lie" : self.why,
+        err));
+    return copy_columns(&self, order, out, err);
+}

@@ -1,0 +1,581 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge/bridge.h"
+#include "bridge/flatten.h"
+#include "model/extension.h"
+#include "base/memory.h"
+#include "base/owner_group.h"
+#include "copy/copy.h"
+#include "base/unaligned.h"
+#include "device/backend.h"
+
+/* --- storage of one element --------------------------------------------- */
+
+/* An element is `n_leaves` values of `format`, and carries an extension where
+ * the format does not say it all. */
+typedef struct storage {
+    char format[24];
+    int64_t n_leaves; /* 2 for complex numbers, else 1 */
+    int64_t leaf_nbytes;
+    ad_extension_kind kind;
+    bool has_nat; /* INT64_MIN is a null */
+} storage;
+
+/* The widest fixed-size binary: its size in bits is an int32. */
+#define MAX_BINARY_WIDTH (INT32_MAX / 8)
+
+static ad_status
+fail_dtype(const ad_tensor *tensor, const char *hint, const char *problem,
+           ad_error *err)
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    ad_dtype_format(tensor->dtype, name);
+    ad_fail(err, AD_ERR_EXCHANGE, "dtype", hint, "a tensor of %s %s", name,
+            problem);
+    ad_error_dtype(err, name);
+    ad_error_device(err, tensor->device);
+    return AD_ERR_EXCHANGE;
+}
+
+static void
+set_storage(storage *out, const char *format, int64_t n_leaves,
+            int64_t leaf_nbytes, ad_extension_kind kind)
+{
+    /* printf takes a thousand instructions once NumPy's libquadmath is
+     * there. */
+    memccpy(out->format, format, '\0', sizeof(out->format) - 1);
+    out->format[sizeof(out->format) - 1] = '\0';
+    out->n_leaves = n_leaves;
+    out->leaf_nbytes = leaf_nbytes;
+    out->kind = kind;
+    out->has_nat = false;
+}
+
+static const ad_extension_kind extension_kinds[] = {
+    [AD_DTYPE_NONE] = AD_EXTENSION_NONE,
+    [AD_DTYPE_BOOL8] = AD_EXTENSION_BOOL8,
+    [AD_DTYPE_DLPACK] = AD_EXTENSION_DLPACK,
+};
+
+/* The element's number of bits is a multiple of 8. */
+static void
+find_storage(ad_dl_dtype dtype, storage *out)
+{
+    const ad_dtype_info *info = ad_dtype_find(dtype);
+    int64_t nbytes = ad_dtype_bits(dtype) / 8;
+    if (info == NULL || dtype.lanes != 1 || info->arrow[0] == '\0') {
+        char format[24];
+        snprintf(format, sizeof(format), "w:%" PRId64, nbytes);
+        set_storage(out, format, 1, nbytes, AD_EXTENSION_DLPACK);
+    } else if (info->arrow[0] == '+') {
+        ad_dl_dtype half = {AD_DL_FLOAT, (uint8_t)(dtype.bits / 2), 1};
+        set_storage(out, ad_dtype_find(half)->arrow, 2, nbytes / 2,
+                    AD_EXTENSION_DLPACK);
+    } else {
+        set_storage(out, info->arrow, 1, nbytes,
+                    extension_kinds[info->extension]);
+    }
+}
+
+/* --- order of a row's dimensions ---------------------------------------- */
+
+static bool
+nests(const ad_tensor *tensor, const int32_t *order)
+{
+    const int64_t *shape = tensor->shape + 1;
+    const int64_t *strides = tensor->strides + 1;
+    int64_t expected = 1;
+    for (int32_t k = tensor->ndim - 2; k >= 0; k--) {
+        int32_t i = order[k];
+        if (shape[i] != 1) {
+            if (strides[i] != expected) {
+                return false;
+            }
+            expected *= shape[i];
+        }
+    }
+    return tensor->shape[0] <= 1 || tensor->strides[0] == expected;
+}
+
+/* Find in which order the dimensions of a row lie in memory: order[k] is the
+ * k-th of them, counted from dimension 1. False when rows have gaps, overlap
+ * or do not follow upon each other. */
+static bool
+find_order(const ad_tensor *tensor, int32_t *order)
+{
+    int32_t n = tensor->ndim - 1;
+    for (int32_t i = 0; i < n; i++) {
+        order[i] = i;
+    }
+    if (n < 0 || ad_tensor_size(tensor) == 0 || nests(tensor, order)) {
+        return true;
+    }
+    const int64_t *strides = tensor->strides + 1;
+    for (int32_t i = 1; i < n; i++) {
+        int32_t k = i;
+        for (; k > 0 && strides[order[k - 1]] < strides[i]; k--) {
+            order[k] = order[k - 1];
+        }
+        order[k] = i;
+    }
+    return nests(tensor, order);
+}
+
+/* --- schema and array, from the leaf up --------------------------------- */
+
+/* A fixed-size list around `child`, whose elements it takes in full. */
+static ad_status
+wrap_list(const ad_array *child, int64_t list_size, int64_t length,
+          const char *metadata, ad_array *out, ad_error *err)
+{
+    static const char *const names[] = {"item"};
+    static const void *const buffers[] = {NULL};
+    char format[32];
+    ad_schema schema;
+    snprintf(format, sizeof(format), "+w:%" PRId64, list_size);
+    ad_schema_spec schema_spec = {
+        .format = format,
+        .metadata = metadata,
+        .flags = ARROW_FLAG_NULLABLE,
+        .n_children = 1,
+        .children = &child->schema,
+        .names = names,
+    };
+    AD_RETURN_IF_ERR(ad_schema_build(&schema_spec, &schema, err));
+    ad_array_spec spec = {
+        .schema = schema,
+        .device = child->device,
+        .length = length,
+        .n_buffers = 1,
+        .buffers = buffers,
+        .n_children = 1,
+        .children = child,
+        .sync = child->sync,
+    };
+    ad_status status = ad_array_build(&spec, out, err);
+    ad_schema_unref(schema);
+    return status;
+}
+
+/* A handle has no address to add to: what lies before the first element
+ * becomes rows that the array skips. */
+static ad_status
+leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
+            ad_error *err)
+{
+    *out = 0;
+    if (!ad_device_uses_handles(tensor->device.type) ||
+        tensor->byte_offset == 0) {
+        return AD_OK;
+    }
+    if (tensor->byte_offset % (uint64_t)how->leaf_nbytes != 0) {
+        ad_fail(err, AD_ERR_EXCHANGE, "strides",
+                "copy it to a buffer of its own in the producing library",
+                "the tensor begins %" PRIu64
+                " bytes into an opaque buffer, which is no multiple of its "
+                "%" PRId64 "-byte elements, so that Arrow cannot express it",
+                tensor->byte_offset, how->leaf_nbytes);
+        ad_error_device(err, tensor->device);
+        return AD_ERR_EXCHANGE;
+    }
+    *out = (int64_t)(tensor->byte_offset / (uint64_t)how->leaf_nbytes);
+    return AD_OK;
+}
+
+/* --- NaT ---------------------------------------------------------------- */
+
+static int64_t
+count_nat(const ad_at_any_i64 *values, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        count += values[i] == INT64_MIN;
+    }
+    return count;
+}
+
+static void
+mark_valid(const ad_at_any_i64 *values, int64_t n, uint8_t *bitmap)
+{
+    for (int64_t i = 0; i < n; i += 8) {
+        int64_t left = n - i < 8 ? n - i : 8;
+        uint8_t byte = 0;
+        for (int64_t k = 0; k < left; k++) {
+            byte |= (uint8_t)((values[i + k] != INT64_MIN) << k);
+        }
+        bitmap[i / 8] = byte;
+    }
+}
+
+/* A bitmap for what `spec` says, if there is a NaT. spec->owner is replaced by
+ * one that has to be dropped then, and keeps the bitmap as well. */
+static ad_status
+add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
+               ad_error *err)
+{
+    ad_memory *bitmap;
+    const ad_at_any_i64 *values = buffers[1];
+    spec->null_count = count_nat(values, spec->length);
+    if (spec->null_count == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_memory_new((spec->length + 7) / 8, &bitmap, err));
+    mark_valid(values, spec->length, bitmap->data);
+    ad_owner *const owners[] = {&bitmap->base, spec->owner};
+    buffers[0] = bitmap->data;
+    ad_status status = ad_owner_group_new(owners, 2, made, err);
+    ad_owner_unref(&bitmap->base);
+    spec->owner = *made;
+    return status;
+}
+
+/* Host memory, compact in some order. `schema` is borrowed. */
+static ad_status
+build_times(const ad_tensor *tensor, ad_schema schema, int64_t length,
+            ad_array *out, ad_error *err)
+{
+    const void *buffers[] = {NULL, ad_tensor_address(tensor)};
+    ad_owner *made = NULL;
+    ad_array_spec spec = {
+        .schema = schema,
+        .device = tensor->device,
+        .length = length,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = tensor->owner,
+        .sync = tensor->sync,
+        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
+    };
+    AD_RETURN_IF_ERR(ad_sync_wait(tensor->sync, "looking for NaT", err));
+    ad_status status = add_nat_bitmap(&spec, buffers, &made, err);
+    if (status == AD_OK) {
+        status = ad_array_build(&spec, out, err);
+    }
+    ad_owner_unref(made);
+    return status;
+}
+
+/* --- values --------------------------------------------------------------- */
+
+/* The values themselves; `schema` is borrowed. */
+static ad_status
+build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
+           int64_t length, bool gives_owner, ad_array *out, ad_error *err)
+{
+    const void *data = ad_device_uses_handles(tensor->device.type)
+                           ? tensor->data
+                           : ad_tensor_address(tensor);
+    const void *const buffers[] = {NULL, data};
+    ad_array_spec spec = {
+        .schema = schema,
+        .device = tensor->device,
+        .length = length,
+        .offset = offset,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = tensor->owner,
+        .owner_is_given = gives_owner,
+        .sync = tensor->sync,
+        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
+    };
+    return ad_array_build(&spec, out, err);
+}
+
+static ad_status
+leaf_schema(const storage *how, const char *metadata, ad_schema *out,
+            ad_error *err)
+{
+    if (metadata == NULL && !how->has_nat) {
+        *out = ad_schema_primitive(how->format);
+        return AD_OK;
+    }
+    ad_schema_spec spec = {
+        .format = how->format,
+        .metadata = metadata,
+        .flags = ARROW_FLAG_NULLABLE,
+    };
+    return ad_schema_build(&spec, out, err);
+}
+
+/* All elements as one flat array. */
+static ad_status
+build_elements(const ad_tensor *tensor, const storage *how,
+               const char *metadata, ad_array *out, ad_error *err)
+{
+    ad_array leaf;
+    ad_schema schema;
+    int64_t offset;
+    int64_t length = ad_tensor_size(tensor);
+    bool is_pair = how->n_leaves > 1;
+    AD_RETURN_IF_ERR(leaf_offset(tensor, how, &offset, err));
+    AD_RETURN_IF_ERR(
+        leaf_schema(how, is_pair ? NULL : metadata, &schema, err));
+    ad_status status =
+        how->has_nat
+            ? build_times(tensor, schema, length, out, err)
+            : build_leaf(tensor, schema, offset, length * how->n_leaves, false,
+                         is_pair ? &leaf : out, err);
+    ad_schema_unref(schema);
+    if (status == AD_OK && is_pair) {
+        status = wrap_list(&leaf, how->n_leaves, length, metadata, out, err);
+        ad_array_clear(&leaf);
+    }
+    return status;
+}
+
+static ad_status
+element_metadata(const ad_tensor *tensor, const storage *how, char **out,
+                 ad_error *err)
+{
+    bool is_scalar = tensor->ndim == 0;
+    *out = NULL;
+    if (how->kind == AD_EXTENSION_NONE && !is_scalar) {
+        return AD_OK;
+    }
+    ad_extension extension;
+    extension.kind = is_scalar ? AD_EXTENSION_DLPACK : how->kind;
+    extension.dtype = tensor->dtype;
+    extension.is_scalar = is_scalar;
+    extension.ndim = 0;
+    return ad_extension_metadata(&extension, out, err);
+}
+
+static ad_status
+row_metadata(const ad_tensor *tensor, const int32_t *order, char **out,
+             int64_t *row_size, ad_error *err)
+{
+    ad_extension extension;
+    extension.kind = AD_EXTENSION_FIXED_SHAPE_TENSOR;
+    extension.dtype = tensor->dtype;
+    extension.is_scalar = false;
+    extension.ndim = tensor->ndim - 1;
+    *row_size = 1;
+    for (int32_t k = 0; k < extension.ndim; k++) {
+        extension.shape[k] = tensor->shape[1 + order[k]];
+        extension.permutation[order[k]] = k;
+        /* A row of an empty tensor may have extents whose product is only
+         * harmless because of the 0 among them. */
+        if (extension.shape[k] == 0) {
+            *row_size = 0;
+        }
+    }
+    for (int32_t k = 0; *row_size != 0 && k < extension.ndim; k++) {
+        *row_size *= extension.shape[k];
+    }
+    return ad_extension_metadata(&extension, out, err);
+}
+
+/* The tensor's rows nest in this order. */
+static ad_status
+build_rows(const ad_tensor *tensor, const storage *how, const int32_t *order,
+           ad_array *out, ad_error *err)
+{
+    char *metadata = NULL;
+    int64_t row_size;
+    ad_array elements = {0};
+    AD_RETURN_IF_ERR(element_metadata(tensor, how, &metadata, err));
+    ad_status status = build_elements(tensor, how, metadata, &elements, err);
+    free(metadata);
+    if (status != AD_OK || tensor->ndim <= 1) {
+        *out = elements;
+        return status;
+    }
+    metadata = NULL;
+    status = row_metadata(tensor, order, &metadata, &row_size, err);
+    if (status == AD_OK) {
+        status = wrap_list(&elements, row_size, tensor->shape[0], metadata,
+                           out, err);
+    }
+    free(metadata);
+    ad_array_clear(&elements);
+    return status;
+}
+
+/* --- entry -------------------------------------------------------------- */
+
+static ad_status
+fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
+             ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "strides", hint,
+            "the tensor's strides have no equivalent in Arrow, which needs "
+            "rows without gaps, one after the other; %s",
+            problem);
+    ad_error_device(err, tensor->device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status from_lying(const ad_tensor *tensor, const storage *how,
+                            ad_array *out, ad_error *err);
+
+static ad_status
+copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
+           ad_array *out, ad_error *err)
+{
+    ad_tensor_value copied;
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(tensor,
+                                       ad_bridge_target(tensor->device, copy),
+                                       NULL, 'C', &copied, err));
+    ad_status status = from_lying(&copied.tensor, how, out, err);
+    ad_tensor_clear(&copied.tensor);
+    return status;
+}
+
+/* Elements of whole bytes. */
+static ad_status
+from_bytes(const ad_tensor *tensor, const storage *how, ad_copy copy,
+           ad_array *out, ad_error *err)
+{
+    int32_t order[AD_MAX_NDIM];
+    if (find_order(tensor, order)) {
+        return build_rows(tensor, how, order, out, err);
+    }
+    if (copy == AD_COPY_NEVER) {
+        return fail_strides(tensor, "a copy was ruled out",
+                            "allow a copy (copy=None), or make it contiguous "
+                            "in the producing library",
+                            err);
+    }
+    if (!ad_host_accessible(tensor->device) &&
+        !ad_backend_is_there(tensor->device.type)) {
+        return fail_strides(tensor, "no runtime is there that could copy it",
+                            "make it contiguous in the producing library",
+                            err);
+    }
+    return copy_first(tensor, how, copy, out, err);
+}
+
+/* Elements of less than a byte, packed: the innermost dimension becomes one
+ * fixed-size binary, so that every other index falls on a whole byte. */
+static ad_status
+from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
+{
+    storage how;
+    int32_t order[AD_MAX_NDIM];
+    int64_t bits = ad_dtype_bits(tensor->dtype);
+    int64_t inner = tensor->ndim > 1 ? tensor->shape[tensor->ndim - 1] : 0;
+    int64_t rest = inner % 8 * bits;
+    int64_t nbytes = inner / 8 * bits + rest / 8;
+    if (rest % 8 != 0 || nbytes == 0 || nbytes > MAX_BINARY_WIDTH) {
+        return fail_dtype(tensor,
+                          "reshape it to two or more dimensions of which the "
+                          "last fills whole bytes, or view it as uint8 in "
+                          "the producing library",
+                          "packs elements into parts of bytes, which Arrow "
+                          "can store only where the last dimension of "
+                          "several fills whole bytes",
+                          err);
+    }
+    if (!ad_tensor_is_compact(tensor, 'C')) {
+        return fail_strides(tensor,
+                            "elements that share bytes are copied only as "
+                            "they lie",
+                            "make it contiguous in the producing library",
+                            err);
+    }
+    ad_tensor rows = *tensor;
+    rows.ndim--;
+    for (int32_t i = 0; i < rows.ndim; i++) {
+        order[i] = i;
+    }
+    char format[24];
+    snprintf(format, sizeof(format), "w:%" PRId64, nbytes);
+    set_storage(&how, format, 1, nbytes, AD_EXTENSION_DLPACK);
+    return build_rows(&rows, &how, order, out, err);
+}
+
+/* No copy. */
+static ad_status
+from_lying(const ad_tensor *tensor, const storage *how, ad_array *out,
+           ad_error *err)
+{
+    return ad_dtype_bits(tensor->dtype) % 8 == 0
+               ? from_bytes(tensor, how, AD_COPY_NEVER, out, err)
+               : from_packed(tensor, out, err);
+}
+
+/* A column of plain numbers that can be taken as it lies. */
+static const ad_dtype_info *
+plain_column(const ad_tensor *tensor)
+{
+    if (tensor->ndim != 1 ||
+        (tensor->strides[0] != 1 && tensor->shape[0] > 1) ||
+        tensor->dtype.lanes != 1 ||
+        (tensor->byte_offset != 0 &&
+         ad_device_uses_handles(tensor->device.type))) {
+        return NULL;
+    }
+    const ad_dtype_info *info = ad_dtype_find(tensor->dtype);
+    return info != NULL && info->extension == AD_DTYPE_NONE ? info : NULL;
+}
+
+ad_status
+ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
+                     ad_error *err)
+{
+    const ad_dtype_info *plain =
+        copy != AD_COPY_ALWAYS ? plain_column(tensor) : NULL;
+    if (plain != NULL) {
+        return build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
+                          tensor->shape[0], false, out, err);
+    }
+    if (tensor->dtype.bits % 8 != 0 &&
+        (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) != 0) {
+        return fail_dtype(tensor,
+                          "pack it, or view it as uint8 in the producing "
+                          "library",
+                          "has one byte per element, which has no equivalent "
+                          "in Arrow in this version",
+                          err);
+    }
+    storage how;
+    find_storage(tensor->dtype, &how);
+    if (copy == AD_COPY_ALWAYS) {
+        return copy_first(tensor, &how, copy, out, err);
+    }
+    return ad_dtype_bits(tensor->dtype) % 8 == 0
+               ? from_bytes(tensor, &how, copy, out, err)
+               : from_packed(tensor, out, err);
+}
+
+ad_status
+ad_array_from_times(const ad_tensor *tensor, const char *format, ad_copy copy,
+                    ad_array *out, ad_error *err)
+{
+    storage how;
+    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
+    if (tensor->ndim == 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "ndim",
+                       "pass .reshape(1) for a column of one row",
+                       "a datetime64 or timedelta64 without dimensions has "
+                       "no equivalent in Arrow");
+    }
+    set_storage(&how, format, 1, 8, AD_EXTENSION_NONE);
+    how.has_nat = true;
+    return copy == AD_COPY_ALWAYS ? copy_first(tensor, &how, copy, out, err)
+                                  : from_bytes(tensor, &how, copy, out, err);
+}
+
+ad_status
+ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
+                           ad_error *err)
+{
+    const ad_dtype_info *plain =
+        copy != AD_COPY_ALWAYS ? plain_column(tensor) : NULL;
+    ad_status status;
+    if (plain != NULL) {
+        status = build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
+                            tensor->shape[0], true, out, err);
+        if (status == AD_OK) {
+            tensor->owner = NULL;
+            tensor->sync = NULL;
+        }
+    } else {
+        status = ad_array_from_tensor(tensor, copy, out, err);
+    }
+    ad_tensor_clear(tensor);
+    return status;
+}

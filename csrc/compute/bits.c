@@ -1,0 +1,298 @@
+#include "compute/bits.h"
+
+#include "order/device_owner.h"
+#include "base/memory.h"
+#include "copy/copy.h"
+
+/* --- kernels -------------------------------------------------------------- */
+
+/* A kernel from `bits` to `nbytes` of new memory on the same device. On
+ * success the route has begun and is yet to be finished; on failure it has
+ * been abandoned. */
+static ad_status
+launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
+               ad_launch launch, int64_t nbytes, void **out, ad_owner **owner,
+               ad_error *err)
+{
+    *owner = NULL;
+    ad_status status = ad_route_allocate(route, nbytes, out, owner, err);
+    if (status == AD_OK && route->backend != NULL) {
+        status = ad_owner_note_use(bits_owner, route->place, route->stream,
+                                   route->keep, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_kernel(route, bits, *out, launch, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(route, bits_owner, NULL, *owner);
+        ad_owner_unref(*owner);
+        *owner = NULL;
+    }
+    return status;
+}
+
+/* --- bits as bits --------------------------------------------------------- */
+
+ad_status
+ad_copy_bits(ad_route *route, const void *source, int64_t from, void *target,
+             int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
+{
+    /* Where there is no source, what is written stands in. */
+    bool has_source = how < AD_BITS_ONES;
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .bit_offset = has_source ? from : to,
+        .length = n,
+        .numbers = {to, how},
+    };
+    return ad_route_kernel(route, has_source ? source : target, target, launch,
+                           err);
+}
+
+/* What is made of the bits lies where they do. */
+static ad_route_request
+stay_there(const ad_bits *bits, const ad_stream_choice *stream,
+           const char *consumer)
+{
+    return (ad_route_request){
+        .source = bits->device,
+        .data = bits->data,
+        .sync = bits->sync,
+        .target = bits->device,
+        .stream = stream,
+        .consumer = consumer,
+    };
+}
+
+/* --- bits as bytes -------------------------------------------------------- */
+
+ad_status
+ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
+               ad_made *out, ad_error *err)
+{
+    const ad_route_request request =
+        stay_there(bits, stream, "making bytes of bits");
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_UNPACK_BITS,
+        .bit_offset = bits->offset,
+        .length = bits->length,
+    };
+    ad_route route;
+    *out = (ad_made){0};
+    if (bits->length == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    AD_RETURN_IF_ERR(launch_on_bits(&route, bits->data, bits->owner, launch,
+                                    bits->length, &out->data, &out->owner,
+                                    err));
+    ad_status status = ad_route_finish(&route, NULL, &out->sync, err);
+    if (status != AD_OK) {
+        ad_route_abandon(&route, bits->owner, NULL, out->owner);
+        ad_owner_unref(out->owner);
+        *out = (ad_made){0};
+    }
+    return status;
+}
+
+/* --- counting ------------------------------------------------------------- */
+
+int64_t
+ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
+{
+    int64_t n_set = 0;
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .source = {.place = {.device = AD_CPU}, .data = (void *)bitmap},
+        .target = {.place = {.device = AD_CPU}, .data = &n_set},
+        .bit_offset = offset,
+        .length = length,
+        .n_items = 1,
+    };
+    if (length > 0) {
+        ad_kernel_run_on_host(&launch);
+    }
+    return length - n_set;
+}
+
+int64_t
+ad_array_count_nulls_host(const ad_array *array)
+{
+    const void *validity = ad_array_validity(array);
+    if (ad_array_has_no_nulls(array)) {
+        return 0;
+    }
+    /* The type null has nulls without a bitmap. */
+    return validity == NULL
+               ? array->length
+               : ad_bitmap_count_zeros(validity, array->offset, array->length);
+}
+
+/* Bitmaps of this size are read rather than counted where they lie: a kernel
+ * takes longer than the bytes do. */
+#define SMALL_BITMAP 4096
+
+static ad_status
+count_small(const ad_bits *self, const ad_stream_choice *stream,
+            int64_t *zeros, ad_error *err)
+{
+    uint8_t bytes[SMALL_BITMAP + 8];
+    int64_t first = self->offset / 8;
+    int64_t end = (self->offset + self->length + 7) / 8;
+    AD_RETURN_IF_ERR(ad_read_device(self->device, self->data, self->owner,
+                                    (uint64_t)first, (size_t)(end - first),
+                                    self->sync, stream, bytes, err));
+    *zeros =
+        ad_bitmap_count_zeros(bytes, self->offset - first * 8, self->length);
+    return AD_OK;
+}
+
+/* One number of each work item: *n in new host memory. `from` says where the
+ * kernel reads. */
+static ad_status
+launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
+                const ad_stream_choice *stream, ad_memory **out, int64_t *n,
+                ad_error *err)
+{
+    const ad_route_request request = stay_there(from, stream, consumer);
+    void *partial;
+    ad_owner *owner;
+    ad_sync *sync = NULL;
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    launch.n_items = ad_route_items(&route, &launch);
+    int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
+    *n = launch.n_items;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
+    ad_status status = launch_on_bits(&route, from->data, from->owner, launch,
+                                      nbytes, &partial, &owner, err);
+    if (status != AD_OK) {
+        goto failed;
+    }
+    status = ad_route_finish(&route, NULL, &sync, err);
+    if (status == AD_OK) {
+        const ad_stream_choice same = {true, route.stream, route.keep};
+        status =
+            ad_read_device(route.place.device, partial, owner, 0,
+                           (size_t)nbytes, sync, &same, (*out)->data, err);
+    } else {
+        ad_route_abandon(&route, from->owner, NULL, owner);
+    }
+    ad_sync_unref(sync);
+    ad_owner_unref(owner);
+    if (status == AD_OK) {
+        return AD_OK;
+    }
+
+failed:
+    ad_owner_unref(&(*out)->base);
+    return status;
+}
+
+static ad_status
+count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
+                int64_t *zeros, ad_error *err)
+{
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .bit_offset = self->offset,
+        .length = self->length,
+    };
+    ad_memory *sums;
+    int64_t n;
+    AD_RETURN_IF_ERR(launch_and_read(self, launch, "counting nulls", stream,
+                                     &sums, &n, err));
+    *zeros = self->length;
+    for (int64_t i = 0; i < n; i++) {
+        *zeros -= ((const int64_t *)sums->data)[i];
+    }
+    ad_owner_unref(&sums->base);
+    return AD_OK;
+}
+
+ad_status
+ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
+                         int64_t offset, int64_t length,
+                         const ad_stream_choice *stream, int64_t *out,
+                         ad_error *err)
+{
+    const ad_bits self = {
+        .device = array->device,
+        .data = data,
+        .owner = array->owner,
+        .sync = array->sync,
+        .offset = offset,
+        .length = length,
+    };
+    if (ad_host_accessible(array->device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "counting nulls", err));
+        *out = ad_bitmap_count_zeros(data, offset, length);
+        return AD_OK;
+    }
+    return length <= SMALL_BITMAP * 8
+               ? count_small(&self, stream, out, err)
+               : count_by_kernel(&self, stream, out, err);
+}
+
+ad_status
+ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
+                     int64_t *out, ad_error *err)
+{
+    const void *validity = ad_array_validity(array);
+    if (ad_array_has_no_nulls(array)) {
+        *out = 0;
+        return AD_OK;
+    }
+    if (validity == NULL) { /* the type null */
+        *out = array->length;
+        return AD_OK;
+    }
+    return ad_bitmap_count_zeros_of(array, validity, array->offset,
+                                    array->length, stream, out, err);
+}
+
+/* --- offsets --------------------------------------------------------------- */
+
+ad_status
+ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
+                   int64_t limit, int64_t *out, ad_error *err)
+{
+    static const char consumer[] = "checking offsets";
+    const ad_bits from = {
+        .device = array->device,
+        .data = offsets,
+        .owner = array->owner,
+        .sync = array->sync,
+    };
+    bool is_host = ad_host_accessible(array->device);
+    int64_t first = array->length + 1;
+    ad_launch launch = {
+        .kernel = AD_KERNEL_CHECK_OFFSETS,
+        .source = {.data = (void *)offsets,
+                   .offset = (uint64_t)(array->offset * width)},
+        .length = array->length,
+        .numbers = {width, limit},
+        .n_items = 1,
+    };
+    *out = -1;
+    if (array->length == 0) {
+        return AD_OK;
+    }
+    if (is_host) {
+        launch.target.data = &first;
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        ad_kernel_run_on_host(&launch);
+    } else {
+        ad_memory *found;
+        int64_t n;
+        AD_RETURN_IF_ERR(
+            launch_and_read(&from, launch, consumer, NULL, &found, &n, err));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t row = ((const int64_t *)found->data)[i];
+            first = row < first ? row : first;
+        }
+        ad_owner_unref(&found->base);
+    }
+    *out = first < array->length ? first : -1;
+    return AD_OK;
+}

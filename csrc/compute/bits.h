@@ -1,0 +1,78 @@
+/* Bits and offsets: what is counted of them, made of them and found in them,
+ * wherever they lie.
+ */
+#ifndef AD_COMPUTE_BITS_H
+#define AD_COMPUTE_BITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/array.h"
+#include "base/owner.h"
+#include "order/streams.h"
+#include "order/sync.h"
+#include "copy/session.h"
+
+/* A run of bits. Nothing in it is owned. */
+typedef struct ad_bits {
+    ad_device device;
+    const void *data;
+    int64_t offset; /* of the first bit */
+    int64_t length;
+    ad_owner *owner; /* may be NULL */
+    ad_sync *sync;   /* may be NULL */
+} ad_bits;
+
+/* Memory that was made, with references of its own. */
+typedef struct ad_made {
+    void *data;
+    ad_owner *owner;
+    ad_sync *sync;
+} ad_made;
+
+/* Bits as bytes of 0 or 1 in new memory on the same device. `stream` may be
+ * NULL. */
+AD_MUST_CHECK ad_status ad_unpack_bits(const ad_bits *bits,
+                                       const ad_stream_choice *stream,
+                                       ad_made *out, ad_error *err);
+
+/* Bits number [offset, offset + length) of a bitmap that are 0. */
+int64_t ad_bitmap_count_zeros(const void *bitmap, int64_t offset,
+                              int64_t length);
+
+/* The same for a bitmap of `array`, counted where it lies, once it is ready.
+ * Blocks. `stream` may be NULL. */
+AD_MUST_CHECK ad_status ad_bitmap_count_zeros_of(
+    const ad_array *array, const void *bitmap, int64_t offset, int64_t length,
+    const ad_stream_choice *stream, int64_t *out, ad_error *err);
+
+/* Nulls among the rows, counted from the bitmap of a host array. */
+int64_t ad_array_count_nulls_host(const ad_array *array);
+
+/* Nulls among the rows, counted where the bitmap lies. Blocks. */
+AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
+                                             const ad_stream_choice *stream,
+                                             int64_t *out, ad_error *err);
+
+/* Where the offsets of the array's rows, `width` bytes each, are negative,
+ * decrease or exceed `limit`: *out is the first such row, or -1. Done where
+ * they lie; blocks. */
+AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
+                                           const void *offsets, int64_t width,
+                                           int64_t limit, int64_t *out,
+                                           ad_error *err);
+
+/* `n` bits of `source` from number `from` on go to those of `target` from `to`
+ * on, as work of the route; where `how` needs no source, it may be NULL. */
+AD_MUST_CHECK ad_status ad_copy_bits(ad_route *route, const void *source,
+                                     int64_t from, void *target, int64_t to,
+                                     int64_t n, ad_bits_operation how,
+                                     ad_error *err);
+
+static inline bool
+ad_bitmap_get(const void *bitmap, int64_t i)
+{
+    return (((const uint8_t *)bitmap)[i / 8] >> (i % 8)) & 1;
+}
+
+#endif /* AD_COMPUTE_BITS_H */

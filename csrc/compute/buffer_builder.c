@@ -1,0 +1,178 @@
+#include "compute/buffer_builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "compute/bits.h"
+#include "base/memory.h"
+#include "base/owner_group.h"
+#include "copy/copy.h"
+
+ad_making
+ad_making_on_host(void)
+{
+    const ad_place host = {.device = AD_CPU};
+    return (ad_making){
+        .route = {.source = host, .target = host, .memory = host},
+        .is_open = true,
+    };
+}
+
+ad_status
+ad_making_keep(ad_making *self, ad_owner *owner, ad_error *err)
+{
+    if (self->n_made == self->capacity) {
+        size_t capacity = 2 * self->capacity + 4;
+        ad_owner **made = realloc(self->made, capacity * sizeof(*made));
+        if (made == NULL) {
+            ad_owner_unref(owner);
+            return ad_fail_memory(err, capacity * sizeof(*made));
+        }
+        self->made = made;
+        self->capacity = capacity;
+    }
+    self->made[self->n_made++] = owner;
+    return AD_OK;
+}
+
+ad_status
+ad_making_allocate(ad_making *self, int64_t nbytes, void **out, ad_error *err)
+{
+    ad_owner *owner;
+    AD_RETURN_IF_ERR(
+        ad_route_allocate(&self->route, nbytes, out, &owner, err));
+    return ad_making_keep(self, owner, err);
+}
+
+static int64_t
+bitmap_size(int64_t length)
+{
+    return ((length + 7) / 8 + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
+}
+
+ad_status
+ad_making_bitmap(ad_making *self, int64_t length, void **out, ad_error *err)
+{
+    int64_t nbytes = bitmap_size(length);
+    AD_RETURN_IF_ERR(ad_making_allocate(self, nbytes, out, err));
+    return ad_making_bits(self, NULL, 0, *out, length, nbytes * 8 - length,
+                          AD_BITS_ZEROS, err);
+}
+
+ad_status
+ad_making_bitmap_of(ad_making *self, const void *source, int64_t from,
+                    int64_t length, void **out, ad_error *err)
+{
+    int64_t nbytes = bitmap_size(length);
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .bit_offset = from,
+        .length = length,
+        .numbers = {0, AD_BITS_COPY, nbytes * 8 - length},
+    };
+    AD_RETURN_IF_ERR(ad_making_allocate(self, nbytes, out, err));
+    return ad_route_kernel(&self->route, source, *out, launch, err);
+}
+
+ad_status
+ad_making_bits(ad_making *self, const void *source, int64_t from, void *target,
+               int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
+{
+    return ad_copy_bits(&self->route, source, from, target, to, n, how, err);
+}
+
+ad_status
+ad_making_bytes(ad_making *self, const void *source, int64_t from,
+                void *target, int64_t to, int64_t nbytes, ad_error *err)
+{
+    const ad_block_copy copy = {
+        .target = ad_span_at(self->route.target, target, to),
+        .source = ad_span_at(self->route.source, source, from),
+        .width = (size_t)nbytes,
+        .height = 1,
+    };
+    return ad_route_copy(&self->route, &copy, err);
+}
+
+ad_status
+ad_making_upload(ad_making *self, const void *source, void *target, int64_t to,
+                 int64_t nbytes, ad_error *err)
+{
+    const ad_block_copy copy = {
+        .target = ad_span_at(self->route.target, target, to),
+        .source = ad_span_at((ad_place){.device = AD_CPU}, source, 0),
+        .width = (size_t)nbytes,
+        .height = 1,
+    };
+    return ad_route_copy(&self->route, &copy, err);
+}
+
+ad_status
+ad_making_read(ad_making *self, const void *source, int64_t from,
+               int64_t nbytes, void *out, ad_error *err)
+{
+    ad_route *route = &self->route;
+    const ad_stream_choice same = {true, route->stream, route->keep};
+    ad_sync *sync;
+    if (route->backend == NULL) {
+        if (nbytes > 0) {
+            memcpy(out, (const char *)source + from, (size_t)nbytes);
+        }
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_route_finish(route, NULL, &sync, err));
+    ad_status status =
+        ad_read_device(route->memory.device, source, NULL, (uint64_t)from,
+                       (size_t)nbytes, sync, &same, out, err);
+    ad_sync_unref(sync);
+    return status;
+}
+
+ad_status
+ad_making_share(ad_making *self, ad_owner *owner, ad_error *err)
+{
+    self->route.has_begun = self->route.backend != NULL;
+    return ad_making_keep(self, ad_owner_ref(owner), err);
+}
+
+ad_status
+ad_making_owner(const ad_making *self, ad_owner *first, ad_owner *second,
+                ad_owner **out, ad_error *err)
+{
+    size_t n = self->n_made + 2;
+    ad_owner **owners = malloc(n * sizeof(*owners));
+    if (owners == NULL) {
+        return ad_fail_memory(err, n * sizeof(*owners));
+    }
+    owners[0] = first;
+    owners[1] = second;
+    for (size_t i = 0; i < self->n_made; i++) {
+        owners[2 + i] = self->made[i];
+    }
+    ad_status status = ad_owner_group_new(owners, n, out, err);
+    free(owners);
+    return status;
+}
+
+ad_status
+ad_making_finish(ad_making *self, ad_sync **out, ad_error *err)
+{
+    *out = NULL;
+    return self->is_open ? ad_route_finish(&self->route, NULL, out, err)
+                         : AD_OK;
+}
+
+void
+ad_making_clear(ad_making *self, bool failed, ad_owner *source)
+{
+    if (failed && self->is_open) {
+        ad_route_abandon(&self->route, source, NULL, NULL);
+    }
+    for (size_t i = 0; i < self->n_made; i++) {
+        if (failed && self->is_open) {
+            ad_route_abandon(&self->route, NULL, NULL, self->made[i]);
+        }
+        ad_owner_unref(self->made[i]);
+    }
+    free(self->made);
+}

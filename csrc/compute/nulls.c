@@ -1,0 +1,618 @@
+#include "compute/nulls.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "compute/bits.h"
+#include "bridge/bridge.h"
+#include "order/device_owner.h"
+#include "base/memory.h"
+#include "base/owner_group.h"
+#include "model/with_validity.h"
+#include "copy/copy.h"
+#include "copy/session.h"
+
+static const char consumer[] = "making a validity bitmap";
+
+/* --- masks -------------------------------------------------------------- */
+
+#define PACKED_HINT                                                           \
+    "bits that are packed already are passed as an array of bools: "          \
+    "arrowdev.Array.from_buffers(\"bool\", n, [None, bits])"
+
+static ad_status
+check_mask(const ad_tensor *tensor, ad_error *err)
+{
+    ad_dl_dtype dtype = tensor->dtype;
+    if ((dtype.code != AD_DL_BOOL && dtype.code != AD_DL_UINT) ||
+        dtype.bits != 8 || dtype.lanes != 1) {
+        char name[AD_DTYPE_NAME_SIZE];
+        return ad_fail(err, AD_ERR_TYPE, NULL,
+                       "compare it with what marks a valid row first",
+                       "a mask must have elements of bool or uint8, not %s",
+                       ad_dtype_format(dtype, name));
+    }
+    if (tensor->ndim != 1) {
+        return ad_fail(
+            err, AD_ERR_VALUE, NULL, "Arrow has one validity bit per row",
+            "a mask must have one dimension, not %" PRId32, tensor->ndim);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
+                    const ad_stream_choice *stream, ad_mask *out,
+                    ad_error *err)
+{
+    ad_tensor_value compact;
+    AD_RETURN_IF_ERR(check_mask(tensor, err));
+    if (!ad_tensor_is_compact(tensor, 'C')) {
+        ad_device device =
+            ad_host_accessible(tensor->device) ? AD_CPU : tensor->device;
+        AD_RETURN_IF_ERR(
+            ad_tensor_copy_to(tensor, device, stream, 'C', &compact, err));
+        ad_status status = ad_mask_from_tensor(&compact.tensor, marks_nulls,
+                                               stream, out, err);
+        ad_tensor_clear(&compact.tensor);
+        return status;
+    }
+    *out = (ad_mask){
+        .device = tensor->device,
+        .data = tensor->data,
+        .offset = (int64_t)tensor->byte_offset,
+        .length = tensor->shape[0],
+        .marks_nulls = marks_nulls,
+        .owner = ad_owner_ref(tensor->owner),
+        .sync = ad_sync_ref(tensor->sync),
+    };
+    return AD_OK;
+}
+
+/* What is no column of plain values is not one of flags; told here, where it
+ * is known that a mask was wanted. */
+static ad_status
+check_flat(const struct ArrowSchema *schema, ad_error *err)
+{
+    ad_type type;
+    ad_text text = {0};
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    if (type.layout == AD_LAYOUT_FIXED && schema->dictionary == NULL) {
+        return AD_OK;
+    }
+    bool is_printed = ad_type_print(schema, &text, NULL) == AD_OK;
+    ad_fail(err, AD_ERR_TYPE, NULL,
+            "make one flag per row first, true where the row is valid",
+            "a mask must be a column of bool or uint8, not %.120s",
+            is_printed ? ad_text_string(&text) : schema->format);
+    ad_text_clear(&text);
+    return AD_ERR_TYPE;
+}
+
+static ad_status
+check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
+               ad_error *err)
+{
+    int64_t n_nulls;
+    AD_RETURN_IF_ERR(ad_array_count_nulls(array, stream, &n_nulls, err));
+    if (n_nulls == 0) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                   "fill them first: what is unknown is neither valid nor "
+                   "null",
+                   "the mask itself has %" PRId64 " nulls among %" PRId64
+                   " values",
+                   n_nulls, array->length);
+}
+
+ad_status
+ad_mask_from_array(const ad_array *array, const ad_stream_choice *stream,
+                   ad_mask *out, ad_error *err)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
+                                       .nulls = AD_NULLS_IGNORE};
+    const struct ArrowSchema *schema = array->schema.node;
+    AD_RETURN_IF_ERR(check_flat(schema, err));
+    AD_RETURN_IF_ERR(check_no_nulls(array, stream, err));
+    if (strcmp(schema->format, "b") == 0 && schema->dictionary == NULL) {
+        *out = (ad_mask){
+            .device = array->device,
+            .data = array->node->buffers[1],
+            .offset = array->offset,
+            .length = array->length,
+            .is_bits = true,
+            .owner = ad_owner_ref(array->owner),
+            .sync = ad_sync_ref(array->sync),
+        };
+        return AD_OK;
+    }
+    ad_tensor_value bytes;
+    ad_status status = ad_tensor_from_array(array, &options, &bytes, err);
+    if (status == AD_OK) {
+        status = ad_mask_from_tensor(&bytes.tensor, false, stream, out, err);
+        ad_tensor_clear(&bytes.tensor);
+    }
+    return status;
+}
+
+void
+ad_mask_clear(ad_mask *mask)
+{
+    ad_sync_unref(mask->sync);
+    ad_owner_unref(mask->owner);
+    *mask = (ad_mask){0};
+}
+
+/* --- what fits together ---------------------------------------------------- */
+
+static ad_status
+check_length(const ad_array *array, const ad_mask *mask, ad_error *err)
+{
+    if (mask->length == array->length) {
+        return AD_OK;
+    }
+    bool is_packed = !mask->is_bits && mask->length == (array->length + 7) / 8;
+    return ad_fail(err, AD_ERR_VALUE, NULL, is_packed ? PACKED_HINT : NULL,
+                   "a mask must have one element per row: %" PRId64
+                   ", not %" PRId64,
+                   array->length, mask->length);
+}
+
+static ad_status
+check_device(const ad_array *array, const ad_mask *mask, ad_error *err)
+{
+    char data[AD_DEVICE_NAME_SIZE];
+    char flags[AD_DEVICE_NAME_SIZE];
+    if (ad_device_equal(array->device, mask->device) ||
+        (ad_device_equal(array->device, AD_CPU) &&
+         ad_host_accessible(mask->device))) {
+        return AD_OK;
+    }
+    ad_device_format(array->device, data);
+    ad_device_format(mask->device, flags);
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "bring one of them there with arrowdev.array(x, device=...)",
+            "the data are on %s, but their mask is on %s", data, flags);
+    /* The one that the host cannot reach. */
+    ad_error_device(err, ad_device_equal(array->device, AD_CPU)
+                             ? mask->device
+                             : array->device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+check_type(const ad_array *array, ad_error *err)
+{
+    const struct ArrowSchema *schema = array->schema.node;
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    if (type.has_validity) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_TYPE, NULL,
+                   type.id == AD_TYPE_NULL
+                       ? "leave the mask out: every row is null already"
+                       : "put the mask on its children, which have bitmaps",
+                   "arrays of format \"%.40s\" have no validity bitmap, "
+                   "so that no mask can be put on one",
+                   schema->format);
+}
+
+static ad_status
+check_nullable(const ad_array *array, int64_t n_nulls, ad_error *err)
+{
+    if (n_nulls == 0 || (array->schema.node->flags & ARROW_FLAG_NULLABLE)) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_VALUE, NULL,
+                   "ask for a nullable type: arrowdev.array(x, type)",
+                   "the array's schema says that it has no nulls, but "
+                   "the mask marks %" PRId64,
+                   n_nulls);
+}
+
+/* --- a mask as a bitmap ----------------------------------------------------- */
+
+typedef struct bitmap {
+    const void *data;
+    ad_owner *owner; /* of the bitmap */
+    ad_sync *sync;   /* of the bitmap and of the array */
+} bitmap;
+
+static void
+bitmap_clear(bitmap *self)
+{
+    ad_sync_unref(self->sync);
+    ad_owner_unref(self->owner);
+}
+
+/* The bitmap is to lie beside buffers of the array: its owner holds both. */
+static ad_status
+join_owner(bitmap *self, ad_owner *of_array, ad_error *err)
+{
+    ad_owner *const owners[] = {self->owner, of_array};
+    ad_owner *both;
+    AD_RETURN_IF_ERR(ad_owner_group_new(owners, 2, &both, err));
+    ad_owner_unref(self->owner);
+    self->owner = both;
+    return AD_OK;
+}
+
+static ad_route_request
+request_for(const ad_array *array, const void *data, ad_sync *sync,
+            const ad_stream_choice *stream)
+{
+    return (ad_route_request){
+        .source = array->device,
+        .data = data,
+        .sync = sync,
+        .target = array->device,
+        .stream = stream,
+        .consumer = consumer,
+    };
+}
+
+/* The flags as bits [array->offset, ...) of the target: those before are set,
+ * those behind, up to a whole byte, are not. */
+static ad_status
+write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
+            void *target, ad_error *err)
+{
+    int64_t first = array->offset;
+    int64_t end = first + array->length;
+    if (mask->is_bits) {
+        AD_RETURN_IF_ERR(ad_copy_bits(route, mask->data, mask->offset, target,
+                                      first, mask->length, AD_BITS_COPY, err));
+        AD_RETURN_IF_ERR(ad_copy_bits(route, NULL, 0, target, end,
+                                      (8 - end % 8) % 8, AD_BITS_ZEROS, err));
+    } else {
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_PACK_BITS,
+            .source.offset = (uint64_t)mask->offset,
+            .bit_offset = first,
+            .length = mask->length,
+            .numbers = {mask->marks_nulls},
+        };
+        AD_RETURN_IF_ERR(
+            ad_route_kernel(route, mask->data, target, launch, err));
+    }
+    return ad_copy_bits(route, NULL, 0, target, 0, first, AD_BITS_ONES, err);
+}
+
+static ad_status
+fill_bitmap(ad_route *route, const ad_array *array, const ad_mask *mask,
+            const void *old, void *target, ad_error *err)
+{
+    const ad_route_request also =
+        request_for(array, ad_array_some_buffer(array), array->sync, NULL);
+    if (route->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_owner_note_use(mask->owner, route->place,
+                                           route->stream, route->keep, err));
+    }
+    if (old != NULL || route->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+    }
+    AD_RETURN_IF_ERR(write_flags(route, array, mask, target, err));
+    return old == NULL
+               ? AD_OK
+               : ad_copy_bits(route, old, array->offset, target, array->offset,
+                              array->length, AD_BITS_AND, err);
+}
+
+static ad_status
+make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
+            const ad_stream_choice *stream, bitmap *out, ad_error *err)
+{
+    /* No overflow: a validated offset + length is below 2^63. */
+    int64_t nbytes = (array->offset + array->length + 7) / 8;
+    ad_route_request request =
+        request_for(array, mask->data, mask->sync, stream);
+    request.source = mask->device;
+    ad_owner *memory = NULL;
+    ad_sync *sync = NULL;
+    void *data;
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status = ad_route_allocate(&route, nbytes, &data, &memory, err);
+    if (status == AD_OK) {
+        status = fill_bitmap(&route, array, mask, old, data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, mask->owner, memory);
+        ad_owner_unref(memory);
+        return status;
+    }
+    *out = (bitmap){
+        .data = data,
+        .owner = memory,
+        .sync = sync != NULL ? sync : ad_sync_ref(array->sync),
+    };
+    return AD_OK;
+}
+
+/* The bits lie as the array needs them. Where memory is of a context, only
+ * work on both would tell whether it is the same one. */
+static bool
+can_share(const ad_array *array, const ad_mask *mask, const void *old)
+{
+    return mask->is_bits && mask->offset == array->offset && old == NULL &&
+           ad_device_equal(mask->device, array->device) &&
+           (ad_device_traits(array->device.type) & AD_QUEUES) == 0;
+}
+
+static ad_status
+share_bits(const ad_array *array, const ad_mask *mask, bitmap *out,
+           ad_error *err)
+{
+    ad_sync *const syncs[] = {mask->sync, array->sync};
+    *out = (bitmap){.data = mask->data};
+    AD_RETURN_IF_ERR(ad_sync_join(syncs, 2, &out->sync, err));
+    out->owner = ad_owner_ref(mask->owner);
+    return AD_OK;
+}
+
+/* --- the array with it ------------------------------------------------------- */
+
+/* The bitmap that has nulls, as far as is known; NULL for none. */
+static ad_status
+old_bitmap(const ad_array *array, const void **out, ad_error *err)
+{
+    int64_t n_nulls = 1;
+    *out = NULL;
+    if (ad_array_has_no_nulls(array)) {
+        return AD_OK;
+    }
+    if (ad_host_accessible(array->device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        n_nulls = ad_array_count_nulls_host(array);
+    }
+    *out = n_nulls != 0 ? ad_array_validity(array) : NULL;
+    return AD_OK;
+}
+
+/* On the host the nulls are counted, and a bitmap without any is left out. */
+static ad_status
+attach(const ad_array *array, const ad_mask *mask, const bitmap *made,
+       ad_array *out, ad_error *err)
+{
+    bool is_host = ad_device_equal(array->device, AD_CPU);
+    if (is_host) {
+        AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, consumer, err));
+    }
+    int64_t n_nulls =
+        is_host
+            ? ad_bitmap_count_zeros(made->data, array->offset, array->length)
+            : -1;
+    const ad_rebuild change = {
+        .null_count = n_nulls,
+        .validity = n_nulls != 0 ? made->data : NULL,
+        .owner = n_nulls != 0 ? made->owner : array->owner,
+        .sync = made->sync,
+    };
+    return ad_array_rebuild(array, &change, out, err);
+}
+
+ad_status
+ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
+                    const ad_stream_choice *stream, ad_array *out,
+                    ad_error *err)
+{
+    const void *old;
+    bitmap made;
+    AD_RETURN_IF_ERR(check_length(array, mask, err));
+    AD_RETURN_IF_ERR(check_type(array, err));
+    AD_RETURN_IF_ERR(check_device(array, mask, err));
+    if (array->length == 0) {
+        ad_array_share(array, out);
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(old_bitmap(array, &old, err));
+    AD_RETURN_IF_ERR(can_share(array, mask, old)
+                         ? share_bits(array, mask, &made, err)
+                         : make_bitmap(array, mask, old, stream, &made, err));
+    ad_status status = join_owner(&made, array->owner, err);
+    if (status == AD_OK) {
+        status = attach(array, mask, &made, out, err);
+    }
+    bitmap_clear(&made);
+    if (status != AD_OK) {
+        return status;
+    }
+    if (out->null_count < 0 &&
+        (array->schema.node->flags & ARROW_FLAG_NULLABLE) == 0) {
+        status = ad_array_count_nulls(out, stream, &out->null_count, err);
+    }
+    if (status == AD_OK) {
+        status = check_nullable(array, out->null_count, err);
+    }
+    if (status != AD_OK) {
+        ad_array_clear(out);
+    }
+    return status;
+}
+
+/* --- bools as bits ------------------------------------------------------------ */
+
+/* The bools as flags, where they lie. */
+static ad_status
+bools_as_mask(const ad_array *array, const ad_stream_choice *stream,
+              ad_mask *out, ad_error *err)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
+                                       .nulls = AD_NULLS_IGNORE};
+    ad_tensor_value bools;
+    AD_RETURN_IF_ERR(ad_tensor_from_array(array, &options, &bools, err));
+    ad_status status =
+        ad_mask_from_tensor(&bools.tensor, false, stream, out, err);
+    ad_tensor_clear(&bools.tensor);
+    return status;
+}
+
+static ad_status
+build_bits(const ad_array *array, const bitmap *made, ad_array *out,
+           ad_error *err)
+{
+    const ad_schema_spec bits = {.format = "b", .flags = ARROW_FLAG_NULLABLE};
+    const void *buffers[] = {ad_array_validity(array), made->data};
+    ad_array_spec spec = {
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .null_count = array->null_count,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = made->owner,
+        .sync = made->sync,
+    };
+    AD_RETURN_IF_ERR(ad_schema_build(&bits, &spec.schema, err));
+    ad_status status = ad_array_build(&spec, out, err);
+    ad_schema_unref(spec.schema);
+    return status;
+}
+
+ad_status
+ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
+                    ad_array *out, ad_error *err)
+{
+    ad_mask mask;
+    bitmap made;
+    AD_RETURN_IF_ERR(bools_as_mask(array, stream, &mask, err));
+    ad_status status = make_bitmap(array, &mask, NULL, stream, &made, err);
+    ad_mask_clear(&mask);
+    AD_RETURN_IF_ERR(status);
+    if (ad_array_validity(array) != NULL) {
+        status = join_owner(&made, array->owner, err);
+    }
+    if (status == AD_OK) {
+        status = build_bits(array, &made, out, err);
+    }
+    bitmap_clear(&made);
+    return status;
+}
+
+/* --- filling ------------------------------------------------------------------ */
+
+static ad_launch
+fill_launch(const ad_fill *fill, const void *value, size_t size)
+{
+    unsigned char repeated[16];
+    ad_launch launch = {
+        .kernel = AD_KERNEL_FILL_NULLS,
+        .bit_offset = fill->offset,
+        .length = fill->n_rows,
+        .numbers = {(int64_t)size},
+    };
+    for (size_t i = 0; i < sizeof(repeated); i += size) {
+        memcpy(repeated + i, value, size);
+    }
+    launch.numbers[1] = fill->n_rows > fill->n_elements
+                            ? -(fill->n_rows / fill->n_elements)
+                            : fill->n_elements / fill->n_rows;
+    memcpy(&launch.numbers[2], repeated, sizeof(repeated));
+    return launch;
+}
+
+static ad_status
+run_fill(ad_route *route, const ad_array *array, const ad_fill *fill,
+         ad_launch launch, void *target, ad_error *err)
+{
+    const ad_route_request also =
+        request_for(array, fill->validity, array->sync, NULL);
+    AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+    return ad_route_kernel(route, fill->validity, target, launch, err);
+}
+
+ad_status
+ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
+              const void *value, size_t size, ad_tensor *target, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = target->device,
+        .data = target->data,
+        .sync = target->sync,
+        .target = target->device,
+        .consumer = "filling nulls",
+    };
+    ad_route route;
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status = AD_OK;
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        ad_launch launch = fill_launch(&fills[i], value, size);
+        if (launch.numbers[1] == 1) {
+            launch.values.data = target->data;
+        }
+        status = run_fill(&route, array, &fills[i], launch, target->data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, NULL, target->owner);
+        return status;
+    }
+    if (sync != NULL) {
+        ad_sync_unref(target->sync);
+        target->sync = sync;
+    }
+    return AD_OK;
+}
+
+/* A route takes longer than filling a thousand rows. */
+static ad_status
+copy_filled_on_host(const ad_array *array, const ad_fill *fill,
+                    ad_launch launch, int64_t nbytes, ad_made *out,
+                    ad_error *err)
+{
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    launch.source.data = (void *)fill->validity;
+    launch.target.data = memory->data;
+    launch.n_items = 1;
+    ad_kernel_run_on_host(&launch);
+    *out = (ad_made){.data = memory->data, .owner = &memory->base};
+    return AD_OK;
+}
+
+ad_status
+ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
+                     const void *value, size_t size, const ad_tensor *values,
+                     ad_made *out, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = array->device,
+        .data = values->data,
+        .sync = array->sync,
+        .target = array->device,
+        .consumer = "filling nulls",
+    };
+    int64_t nbytes = fill->n_rows * (int64_t)size;
+    ad_launch launch = fill_launch(fill, value, size);
+    launch.values.data = values->data;
+    launch.values.offset = values->byte_offset;
+    *out = (ad_made){0};
+    if (ad_host_accessible(array->device)) {
+        return copy_filled_on_host(array, fill, launch, nbytes, out, err);
+    }
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status =
+        ad_route_allocate(&route, nbytes, &out->data, &out->owner, err);
+    if (status == AD_OK) {
+        status = run_fill(&route, array, fill, launch, out->data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &out->sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, NULL, out->owner);
+        ad_owner_unref(out->owner);
+        *out = (ad_made){0};
+    }
+    return status;
+}

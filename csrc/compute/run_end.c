@@ -1,0 +1,257 @@
+#include "compute/run_end.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "model/type.h"
+#include "base/unaligned.h"
+
+/* --- faults ------------------------------------------------------------------ */
+
+static ad_status
+fail_run_end(int64_t end, int64_t before, ad_error *err)
+{
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "run end %" PRId64 " comes after %" PRId64, end, before);
+}
+
+static ad_status
+fail_last_run(int64_t end, int64_t rows, ad_error *err)
+{
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "the last run ends at %" PRId64 ", but there are %" PRId64
+                   " rows",
+                   end, rows);
+}
+
+/* Run end `i` of the child, 0 in front of the first; blocks. */
+static ad_status
+read_run_end(ad_making *making, const struct ArrowArray *ends, int64_t width,
+             int64_t i, int64_t *out, ad_error *err)
+{
+    int64_t number = 0;
+    *out = 0;
+    if (i < 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_making_read(making, ends->buffers[1],
+                                    (ends->offset + i) * width, width, &number,
+                                    err));
+    *out = ad_int_at(&number, (int)width, 0);
+    return AD_OK;
+}
+
+/* --- what was found ------------------------------------------------------------ */
+
+/* 1 + the number of a run each, 0: none (AD_KERNEL_FIND_RUNS). */
+typedef struct found_runs {
+    int64_t bad;
+    int64_t first;
+    int64_t last;
+} found_runs;
+
+static ad_status
+settle(ad_making *making, const ad_array *view, int64_t width,
+       const found_runs *found, ad_runs *out, ad_error *err)
+{
+    const struct ArrowArray *ends = view->node->children[0];
+    int64_t before, end;
+    if (found->bad != 0) {
+        AD_RETURN_IF_ERR(
+            read_run_end(making, ends, width, found->bad - 2, &before, err));
+        AD_RETURN_IF_ERR(
+            read_run_end(making, ends, width, found->bad - 1, &end, err));
+        return fail_run_end(end, before, err);
+    }
+    if (view->length == 0) {
+        return AD_OK;
+    }
+    if (found->last == 0) {
+        AD_RETURN_IF_ERR(
+            read_run_end(making, ends, width, ends->length - 1, &end, err));
+        return fail_last_run(end, view->offset + view->length, err);
+    }
+    *out = (ad_runs){found->first - 1, found->last - found->first + 1};
+    return AD_OK;
+}
+
+/* The first run that ends behind `row`. */
+static int64_t
+first_behind(const struct ArrowArray *ends, int64_t width, int64_t row)
+{
+    const char *numbers =
+        (const char *)ends->buffers[1] + ends->offset * width;
+    int64_t first = 0;
+    int64_t end = ends->length;
+    while (first < end) {
+        int64_t middle = first + (end - first) / 2;
+        if (ad_int_at(numbers, (int)width, middle) > row) {
+            end = middle;
+        } else {
+            first = middle + 1;
+        }
+    }
+    return first;
+}
+
+/* Only the runs that are meant, and the one before, have to grow. */
+static void
+look_on_host(const ad_array *view, int64_t width, found_runs *out)
+{
+    const struct ArrowArray *ends = view->node->children[0];
+    int64_t first = first_behind(ends, width, view->offset);
+    int64_t last = first_behind(ends, width, view->offset + view->length - 1);
+    int64_t from = first > 0 ? first - 1 : 0;
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_FIND_RUNS,
+        .source.data = (void *)ends->buffers[1],
+        .source.offset = (uint64_t)((ends->offset + from) * width),
+        .target.data = out,
+        .length = (last < ends->length ? last + 1 : last) - from,
+        .numbers = {width, -1, -1},
+        .n_items = 1,
+    };
+    *out = (found_runs){0, 0, 0};
+    if (launch.length > 0) {
+        ad_kernel_run_on_host(&launch);
+    }
+    *out = (found_runs){
+        .bad = out->bad > 0 ? from + out->bad : 0,
+        .first = first + 1,
+        .last = last < ends->length ? last + 1 : 0,
+    };
+}
+
+static ad_status
+launch_all(ad_making *making, const ad_array *views, size_t n, int64_t width,
+           void *results, ad_error *err)
+{
+    int64_t size = (int64_t)sizeof(found_runs);
+    AD_RETURN_IF_ERR(ad_making_bits(making, NULL, 0, results, 0,
+                                    8 * size * (int64_t)n, AD_BITS_ZEROS,
+                                    err));
+    for (size_t v = 0; v < n; v++) {
+        const ad_array *view = &views[v];
+        const struct ArrowArray *ends = view->node->children[0];
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_FIND_RUNS,
+            .source.offset = (uint64_t)(ends->offset * width),
+            .target.offset = v * sizeof(found_runs),
+            .length = view->length > 0 ? ends->length : 0,
+            .numbers = {width, view->offset, view->offset + view->length},
+        };
+        AD_RETURN_IF_ERR(ad_route_kernel(&making->route, ends->buffers[1],
+                                         results, launch, err));
+    }
+    return AD_OK;
+}
+
+static ad_status
+look_on_device(ad_making *making, const ad_array *views, size_t n,
+               int64_t width, found_runs *out, ad_error *err)
+{
+    int64_t nbytes = (int64_t)(n * sizeof(*out));
+    void *results;
+    ad_owner *owner;
+    AD_RETURN_IF_ERR(
+        ad_route_allocate(&making->route, nbytes, &results, &owner, err));
+    ad_status status = launch_all(making, views, n, width, results, err);
+    if (status == AD_OK) {
+        status = ad_making_read(making, results, 0, nbytes, out, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&making->route, NULL, NULL, owner);
+    }
+    ad_owner_unref(owner);
+    return status;
+}
+
+static ad_status
+look(ad_making *making, const ad_array *views, size_t n, int64_t width,
+     found_runs *out, ad_error *err)
+{
+    if (making->route.backend != NULL) {
+        return look_on_device(making, views, n, width, out, err);
+    }
+    for (size_t v = 0; v < n; v++) {
+        out[v] = (found_runs){0, 0, 0};
+        if (views[v].length > 0) {
+            look_on_host(&views[v], width, &out[v]);
+        }
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_find_runs(ad_making *making, const ad_array *views, size_t n, ad_runs *out,
+             ad_error *err)
+{
+    int64_t width;
+    bool any_rows = false;
+    for (size_t v = 0; v < n; v++) {
+        any_rows |= views[v].length > 0;
+        out[v] = (ad_runs){0, 0};
+    }
+    if (!any_rows) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_run_end_width(views[0].schema, &width, err));
+    found_runs *all = malloc(n * sizeof(*all));
+    if (all == NULL) {
+        return ad_fail_memory(err, n * sizeof(*all));
+    }
+    ad_status status = look(making, views, n, width, all, err);
+    for (size_t v = 0; status == AD_OK && v < n; v++) {
+        status = settle(making, &views[v], width, &all[v], &out[v], err);
+    }
+    free(all);
+    return status;
+}
+
+/* --- what is made of them -------------------------------------------------------- */
+
+ad_status
+ad_run_end_width(ad_schema schema, int64_t *out, ad_error *err)
+{
+    ad_type type;
+    AD_RETURN_IF_ERR(
+        ad_type_parse(schema.node->children[0]->format, &type, err));
+    *out = type.bit_width / 8;
+    return AD_OK;
+}
+
+ad_status
+ad_write_run_ends(ad_making *making, const ad_array *view, ad_runs runs,
+                  int64_t row, void *target, int64_t to, ad_error *err)
+{
+    const struct ArrowArray *ends = view->node->children[0];
+    int64_t width;
+    AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_ADD,
+        .source.offset = (uint64_t)((ends->offset + runs.first) * width),
+        .target.offset = (uint64_t)(to * width),
+        .length = runs.n,
+        .numbers = {width, row - view->offset, view->offset + view->length,
+                    true},
+    };
+    return ad_route_kernel(&making->route, ends->buffers[1], target, launch,
+                           err);
+}
+
+ad_status
+ad_build_run_ends(ad_schema schema, ad_device device, int64_t n,
+                  const void *ends, ad_owner *owner, ad_array *out,
+                  ad_error *err)
+{
+    const void *buffers[] = {NULL, ends};
+    const ad_array_spec spec = {
+        .schema = {schema.node->children[0], schema.owner},
+        .device = device,
+        .length = n,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = owner,
+    };
+    return ad_array_build(&spec, out, err);
+}

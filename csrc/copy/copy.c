@@ -1,0 +1,477 @@
+#include "copy/copy.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "order/device_owner.h"
+#include "base/memory.h"
+#include "model/tensor_loops.h"
+#include "copy/session.h"
+
+static const char consumer[] = "a copy";
+
+/* --- how ---------------------------------------------------------------- */
+
+/* A strided copy as blocks: rows of `width` bytes, one loop of them to a
+ * block, the other loops around it. */
+typedef struct blocks {
+    ad_loops loops; /* those around; the rows' own are taken out */
+    size_t width;
+    ad_loop rows;
+    int64_t n; /* blocks */
+} blocks;
+
+/* More would keep the runtime busy with itself. */
+#define FEW_PIECES 256
+#define MAX_PIECES 65536
+
+/* As far as runtimes go. */
+#define MAX_PITCH INT32_MAX
+
+/* Rows below this are not worth a trip over the bus each. */
+#define SHORT_ROW 64
+
+/* Bytes between the elements that may come along: this many times what is
+ * wanted, or this many in all. */
+#define DENSE 4
+#define SMALL (1 << 20)
+
+static ad_loop
+take_loop(ad_loops *loops, int32_t k)
+{
+    ad_loop taken = loops->at[k];
+    loops->n--;
+    memmove(&loops->at[k], &loops->at[k + 1],
+            (size_t)(loops->n - k) * sizeof(ad_loop));
+    return taken;
+}
+
+/* The loop that makes the fewest blocks, of those that a pitch can express:
+ * rows may not overlap, nor run backwards. */
+static void
+take_rows(blocks *self)
+{
+    int32_t best = -1;
+    for (int32_t k = 0; k < self->loops.n; k++) {
+        const ad_loop *loop = &self->loops.at[k];
+        if (loop->extent > 1 && loop->stride >= (int64_t)self->width &&
+            loop->stride <= MAX_PITCH &&
+            (best < 0 || loop->extent > self->loops.at[best].extent)) {
+            best = k;
+        }
+    }
+    self->rows =
+        best < 0 ? (ad_loop){.extent = 1} : take_loop(&self->loops, best);
+}
+
+static ad_status
+plan_blocks(const ad_tensor *tensor, char order, blocks *out, ad_error *err)
+{
+    if (ad_tensor_is_compact(tensor, order)) {
+        *out = (blocks){
+            .width = (size_t)ad_tensor_nbytes(tensor),
+            .rows = {.extent = 1},
+            .n = 1,
+        };
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_loops_plan(tensor, order, &out->loops, err));
+    out->width = out->loops.size;
+    if (out->loops.at[out->loops.n - 1].stride == (int64_t)out->width) {
+        out->width *= (size_t)take_loop(&out->loops, out->loops.n - 1).extent;
+    }
+    take_rows(out);
+    out->n = 1;
+    for (int32_t k = 0; k < out->loops.n; k++) {
+        /* No overflow: there are no more blocks than elements. */
+        out->n *= out->loops.at[k].extent;
+    }
+    return AD_OK;
+}
+
+typedef enum way {
+    WAY_BLOCKS, /* block by block, by the runtime */
+    WAY_KERNEL, /* element by element, on the device where it stays */
+    WAY_HOST    /* made compact in host memory, on the way */
+} way;
+
+static ad_status
+fail_scattered(const ad_tensor *tensor, int64_t n, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "strides",
+            "make it contiguous in the producing library",
+            "the tensor's strides scatter its elements so that a copy would "
+            "take %" PRId64 " transfers, or one of far more memory than "
+            "they fill",
+            n);
+    ad_error_device(err, tensor->device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* Pieces of work that the runtime makes of it. */
+static int64_t
+count_pieces(const ad_tensor *tensor, ad_device target, const blocks *plan)
+{
+    ad_device working =
+        ad_host_accessible(tensor->device) ? target : tensor->device;
+    bool by_row =
+        (ad_backend_for(working.type)->capabilities & AD_CAP_COPY_BY_ROW) != 0;
+    return by_row ? plan->n * plan->rows.extent : plan->n;
+}
+
+/* A kernel goes through the two innermost loops; those around it are launches. */
+static int64_t
+count_launches(const ad_loops *loops)
+{
+    int64_t n = 1;
+    for (int32_t k = 0; k < loops->n - 2; k++) {
+        n *= loops->at[k].extent;
+    }
+    return n;
+}
+
+/* `kernels`: they can be had, as far as is known. */
+static ad_status
+choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
+           const blocks *plan, way *out, ad_error *err)
+{
+    ad_loops elements;
+    bool from_host = ad_host_accessible(tensor->device);
+    bool is_bus = from_host || ad_host_accessible(target);
+    int64_t n = count_pieces(tensor, target, plan);
+    int64_t low, high;
+    *out = WAY_BLOCKS;
+    if ((plan->n == 1 && plan->rows.extent == 1) ||
+        (n <= FEW_PIECES && !(is_bus && plan->width < SHORT_ROW))) {
+        return AD_OK;
+    }
+    if (kernels && ad_device_equal(tensor->device, target) && !is_bus &&
+        ad_loops_plan(tensor, order, &elements, NULL) == AD_OK &&
+        count_launches(&elements) <= FEW_PIECES) {
+        *out = WAY_KERNEL;
+        return AD_OK;
+    }
+    ad_tensor_extent(tensor, &low, &high);
+    if (from_host || high - low <= SMALL ||
+        (high - low) / DENSE <= ad_tensor_nbytes(tensor)) {
+        *out = WAY_HOST;
+        return AD_OK;
+    }
+    return n <= MAX_PIECES && plan->rows.extent <= INT32_MAX
+               ? AD_OK
+               : fail_scattered(tensor, n, err);
+}
+
+/* --- the result --------------------------------------------------------- */
+
+static void
+set_result(const ad_tensor *tensor, ad_device target, char order, void *data,
+           ad_owner *owner, ad_sync *sync, ad_tensor_value *out)
+{
+    out->tensor = (ad_tensor){
+        .data = data,
+        .dtype = tensor->dtype,
+        .ndim = tensor->ndim,
+        .flags = AD_TENSOR_COPIED | (tensor->flags & AD_TENSOR_SUBBYTE_PADDED),
+        .device = target,
+        .shape = out->dims,
+        .strides = out->dims + tensor->ndim,
+        .owner = owner,
+        .sync = sync,
+    };
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        out->dims[i] = tensor->shape[i];
+    }
+    ad_tensor_compact_strides(&out->tensor, order);
+}
+
+/* --- block by block ------------------------------------------------------ */
+
+static ad_status
+run_blocks(ad_route *route, const blocks *plan, ad_span source, ad_span target,
+           ad_error *err)
+{
+    int64_t index[AD_MAX_NDIM + 2] = {0};
+    ad_block_copy block = {
+        .target = target,
+        .source = source,
+        .width = plan->width,
+        .height = (size_t)plan->rows.extent,
+        .target_pitch = (size_t)plan->rows.pitch,
+        .source_pitch = (size_t)plan->rows.stride,
+    };
+    for (;;) {
+        AD_RETURN_IF_ERR(ad_route_copy(route, &block, err));
+        int32_t k = plan->loops.n - 1;
+        for (; k >= 0 && ++index[k] == plan->loops.at[k].extent; k--) {
+            const ad_loop *done = &plan->loops.at[k];
+            block.source.offset -= (uint64_t)(done->stride * (index[k] - 1));
+            block.target.offset -= (uint64_t)(done->pitch * (index[k] - 1));
+            index[k] = 0;
+        }
+        if (k < 0) {
+            return AD_OK;
+        }
+        block.source.offset += (uint64_t)plan->loops.at[k].stride;
+        block.target.offset += (uint64_t)plan->loops.at[k].pitch;
+    }
+}
+
+/* --- element by element --------------------------------------------------- */
+
+static ad_status
+run_gather(ad_route *route, const ad_loops *loops, ad_span source,
+           void *target, ad_error *err)
+{
+    const ad_loop *rows = &loops->at[loops->n - 2];
+    const ad_loop *columns = &loops->at[loops->n - 1];
+    int64_t n = count_launches(loops);
+    int64_t plane = rows->extent * columns->extent;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t offset = (int64_t)source.offset;
+        int64_t rest = i;
+        for (int32_t k = loops->n - 3; k >= 0; k--) {
+            offset += rest % loops->at[k].extent * loops->at[k].stride;
+            rest /= loops->at[k].extent;
+        }
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_GATHER,
+            .source.offset = (uint64_t)offset,
+            .target.offset = (uint64_t)(i * plane) * loops->size,
+            .length = plane,
+            .numbers = {columns->extent, rows->stride, columns->stride,
+                        (int64_t)loops->size},
+        };
+        AD_RETURN_IF_ERR(
+            ad_route_kernel(route, source.data, target, launch, err));
+    }
+    return AD_OK;
+}
+
+/* The first element, named so that no offset is negative. */
+static ad_span
+first_element(const ad_tensor *tensor, ad_place place)
+{
+    int64_t low, high;
+    ad_span span = {place, tensor->data, tensor->byte_offset};
+    if (!ad_device_uses_handles(tensor->device.type)) {
+        ad_tensor_extent(tensor, &low, &high);
+        span.data = (char *)ad_tensor_address(tensor) + low;
+        span.offset = (uint64_t)-low;
+    }
+    return span;
+}
+
+/* The second half of a way through the host, which uses `on_host` up. */
+static ad_status
+send_on(ad_tensor_value *on_host, ad_device target,
+        const ad_stream_choice *stream, char order, ad_tensor_value *out,
+        ad_error *err)
+{
+    ad_status status =
+        ad_tensor_copy_to(&on_host->tensor, target, stream, order, out, err);
+    ad_tensor_clear(&on_host->tensor);
+    return status;
+}
+
+/* Two runtimes, or two contexts that do not meet: the one brings it to the host,
+ * the other one takes it. */
+static ad_status
+copy_staged(const ad_tensor *tensor, ad_device target,
+            const ad_stream_choice *stream, char order, ad_tensor_value *out,
+            ad_error *err)
+{
+    ad_tensor_value on_host;
+    AD_RETURN_IF_ERR(
+        ad_tensor_copy_to(tensor, AD_CPU, NULL, order, &on_host, err));
+    return send_on(&on_host, target, stream, order, out, err);
+}
+
+/* By the runtime or by a kernel. */
+static ad_status
+run_work(ad_route *route, const ad_tensor *tensor, char order,
+         const blocks *plan, way how, void *target, ad_error *err)
+{
+    ad_loops elements;
+    ad_span first = first_element(tensor, route->source);
+    if (how == WAY_BLOCKS) {
+        return run_blocks(route, plan, first,
+                          ad_span_at(route->target, target, 0), err);
+    }
+    AD_RETURN_IF_ERR(ad_loops_plan(tensor, order, &elements, err));
+    return run_gather(route, &elements, first, target, err);
+}
+
+static ad_status
+copy_there(const ad_tensor *tensor, ad_device target,
+           const ad_stream_choice *stream, char order, const blocks *plan,
+           way how, ad_tensor_value *out, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = tensor->device,
+        .data = tensor->data,
+        .sync = tensor->sync,
+        .target = target,
+        .stream = stream,
+        .can_stage = true,
+        .consumer = consumer,
+    };
+    bool from_host = ad_is_host_memory(tensor->device);
+    ad_route route;
+    void *data = NULL;
+    ad_owner *owner = NULL;
+    ad_sync *sync = NULL;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    if (route.is_split) {
+        return copy_staged(tensor, target, stream, order, out, err);
+    }
+    ad_status status = ad_route_allocate(&route, ad_tensor_nbytes(tensor),
+                                         &data, &owner, err);
+    if (status == AD_OK && !from_host && !route.to_host) {
+        status = ad_owner_note_use(tensor->owner, route.place, route.stream,
+                                   route.keep, err);
+    }
+    if (status == AD_OK) {
+        status = run_work(&route, tensor, order, plan, how, data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, from_host ? tensor->owner : NULL,
+                                 &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, tensor->owner, NULL, owner);
+        ad_owner_unref(owner);
+        return status;
+    }
+    set_result(tensor, target, order, data, owner, sync, out);
+    return AD_OK;
+}
+
+/* --- through the host ----------------------------------------------------- */
+
+/* All bytes that the elements lie among, as they lie. */
+static ad_status
+fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
+             ad_tensor_value *out, ad_error *err)
+{
+    int64_t low, high, dims[2] = {0, 1};
+    ad_tensor bytes = *tensor;
+    ad_tensor_extent(tensor, &low, &high);
+    dims[0] = high - low;
+    bytes.dtype = (ad_dl_dtype){AD_DL_UINT, 8, 1};
+    bytes.flags = 0;
+    bytes.ndim = 1;
+    bytes.shape = &dims[0];
+    bytes.strides = &dims[1];
+    if (ad_device_uses_handles(tensor->device.type)) {
+        bytes.byte_offset += (uint64_t)low;
+    } else {
+        bytes.data = (char *)ad_tensor_address(tensor) + low;
+        bytes.byte_offset = 0;
+    }
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(&bytes, AD_CPU, stream, 'C', out, err));
+    out->tensor.data = (char *)out->tensor.data - low;
+    return AD_OK;
+}
+
+/* A compact copy in host memory. */
+static ad_status
+compact_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
+                char order, ad_tensor_value *out, ad_error *err)
+{
+    ad_tensor_value extent;
+    ad_tensor on_host = *tensor;
+    if (ad_host_accessible(tensor->device)) {
+        return ad_tensor_copy(tensor, order, out, err);
+    }
+    AD_RETURN_IF_ERR(fetch_extent(tensor, stream, &extent, err));
+    on_host.data = extent.tensor.data;
+    on_host.byte_offset = 0;
+    on_host.device = AD_CPU;
+    on_host.sync = NULL;
+    ad_status status = ad_tensor_copy(&on_host, order, out, err);
+    ad_tensor_clear(&extent.tensor);
+    return status;
+}
+
+/* `stream` is where the data go, if that is a device at all. */
+static ad_status
+copy_through_host(const ad_tensor *tensor, ad_device target,
+                  const ad_stream_choice *stream, char order,
+                  ad_tensor_value *out, ad_error *err)
+{
+    ad_tensor_value on_host;
+    bool ends_there = ad_device_equal(target, AD_CPU);
+    bool is_shared = ends_there || ad_device_equal(tensor->device, target);
+    AD_RETURN_IF_ERR(compact_on_host(tensor, is_shared ? stream : NULL, order,
+                                     ends_there ? out : &on_host, err));
+    return ends_there ? AD_OK
+                      : send_on(&on_host, target, stream, order, out, err);
+}
+
+/* --- entry ---------------------------------------------------------------- */
+
+/* No bytes move, but the device has to be there. */
+static ad_status
+copy_empty(const ad_tensor *tensor, ad_device target, char order,
+           ad_tensor_value *out, ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_place home;
+    if (!ad_device_equal(target, AD_CPU)) {
+        AD_RETURN_IF_ERR(ad_backend_open(target.type, &backend, err));
+        AD_RETURN_IF_ERR(backend->home(target, &home, err));
+    }
+    set_result(tensor, target, order, NULL, NULL, NULL, out);
+    return AD_OK;
+}
+
+/* There is no compiler, or the driver is too old: the slower ways are left. */
+static bool
+is_about_kernels(const ad_error *err)
+{
+    return err->reason != NULL && strcmp(err->reason, "kernel") == 0;
+}
+
+ad_status
+ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
+                  const ad_stream_choice *stream, char order,
+                  ad_tensor_value *out, ad_error *err)
+{
+    blocks plan;
+    way how;
+    AD_RETURN_IF_ERR(ad_tensor_require_size(tensor, err));
+    if (order == 0) {
+        order = !ad_tensor_is_compact(tensor, 'C') &&
+                        ad_tensor_is_compact(tensor, 'F')
+                    ? 'F'
+                    : 'C';
+    }
+    if (ad_tensor_size(tensor) == 0) {
+        return copy_empty(tensor, target, order, out, err);
+    }
+    if (ad_host_accessible(tensor->device) &&
+        ad_device_equal(target, AD_CPU)) {
+        return ad_tensor_copy(tensor, order, out, err);
+    }
+    if (ad_route_is_staged(tensor->device, target)) {
+        return copy_staged(tensor, target, stream, order, out, err);
+    }
+    AD_RETURN_IF_ERR(plan_blocks(tensor, order, &plan, err));
+    AD_RETURN_IF_ERR(
+        choose_way(tensor, target, order, true, &plan, &how, err));
+    if (how == WAY_KERNEL) {
+        ad_error why;
+        ad_status status = copy_there(tensor, target, stream, order, &plan,
+                                      how, out, err != NULL ? err : &why);
+        if (status == AD_OK || !is_about_kernels(err != NULL ? err : &why)) {
+            return status;
+        }
+        AD_RETURN_IF_ERR(
+            choose_way(tensor, target, order, false, &plan, &how, err));
+    }
+    return how == WAY_BLOCKS
+               ? copy_there(tensor, target, stream, order, &plan, how, out,
+                            err)
+               : copy_through_host(tensor, target, stream, order, out, err);
+}

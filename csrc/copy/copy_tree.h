@@ -1,0 +1,50 @@
+/* What is to be copied of an Arrow tree: the bytes of the rows that are meant.
+ * For the files of copy/copy.h only.
+ */
+#ifndef AD_COPY_COPY_TREE_H
+#define AD_COPY_COPY_TREE_H
+
+#include "model/array.h"
+#include "base/memory.h"
+#include "model/type.h"
+
+/* One buffer of the copy. */
+typedef struct ad_piece {
+    const void *source; /* NULL: the buffer is absent */
+    int64_t offset;     /* bytes into it */
+    int64_t nbytes;
+    bool on_host; /* the source is host memory, whatever the tree's device */
+} ad_piece;
+
+/* One node of the copy. */
+typedef struct ad_plan_node {
+    ad_array source;  /* the rows, up to 7 in front of them included */
+    int64_t offset;   /* of the copy; as many rows are not meant */
+    int64_t length;   /* of the copy; without them */
+    ad_piece *pieces; /* n_buffers of the source's node */
+    struct ad_plan_node *below; /* children, then the dictionary */
+    int64_t n_below;
+} ad_plan_node;
+
+typedef struct ad_plan {
+    ad_plan_node root;
+    ad_owner **made; /* host memory that pieces lie in */
+    size_t n_made;
+    size_t made_capacity;
+} ad_plan;
+
+/* Offsets stay modulo 8 where there are bits. Offsets buffers that begin in
+ * the middle are made anew in host memory, so that only the data they point to
+ * are copied. Sizes that stand in device memory are read: blocks. The plan is
+ * to be cleared on failure too. */
+AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array, ad_plan *out,
+                                     ad_error *err);
+void ad_plan_clear(ad_plan *plan);
+
+/* Producers disagree on where the sizes of a view's buffers are: what the
+ * device's runtime does not know is host memory. */
+AD_MUST_CHECK ad_status ad_sizes_are_on_host(const ad_array *view,
+                                             const void *data, bool *out,
+                                             ad_error *err);
+
+#endif /* AD_COPY_COPY_TREE_H */

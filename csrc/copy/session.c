@@ -1,0 +1,677 @@
+#include "copy/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/wait.h"
+#include "order/device_memory.h"
+#include "order/device_owner.h"
+#include "base/memory.h"
+#include "order/deferred_release.h"
+
+bool
+ad_is_host_memory(ad_device device)
+{
+    uint32_t wanted = AD_HOST_READS | AD_NO_STREAMS;
+    return (ad_device_traits(device.type) & wanted) == wanted;
+}
+
+/* Without rows nothing is read, and an address may lead anywhere. */
+static const void *
+some_buffer(const struct ArrowArray *node)
+{
+    const void *found = NULL;
+    int64_t n_buffers = node->length == 0 ? 0 : node->n_buffers;
+    for (int64_t i = 0; i < n_buffers && found == NULL; i++) {
+        found = node->buffers[i];
+    }
+    for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
+        found = some_buffer(node->children[i]);
+    }
+    return found == NULL && node->dictionary != NULL
+               ? some_buffer(node->dictionary)
+               : found;
+}
+
+const void *
+ad_array_some_buffer(const ad_array *array)
+{
+    return some_buffer(array->node);
+}
+
+static bool
+is_cpu(ad_device device)
+{
+    return ad_device_equal(device, AD_CPU);
+}
+
+static ad_place
+host_place(void)
+{
+    return (ad_place){.device = AD_CPU};
+}
+
+bool
+ad_route_is_staged(ad_device source, ad_device target)
+{
+    return !ad_is_host_memory(source) && !is_cpu(target) &&
+           ad_backend_for(source.type) != ad_backend_for(target.type);
+}
+
+/* --- where -------------------------------------------------------------- */
+
+/* The place where the source lies, as its runtime says: its context may be
+ * another than the one that new work goes to. */
+static ad_status
+source_place(const struct ad_backend *backend, const ad_route_request *request,
+             ad_place *out, ad_error *err)
+{
+    ad_memory_info info;
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_place hint = {.device = request->source};
+    if (request->sync != NULL &&
+        ad_device_equal(request->sync->place.device, hint.device)) {
+        hint.context = request->sync->place.context;
+    }
+    if (request->data == NULL && hint.context != NULL) {
+        *out = hint;
+        return AD_OK;
+    }
+    if (request->data == NULL) {
+        return backend->home(request->source, out, err);
+    }
+    AD_RETURN_IF_ERR(backend->classify(request->data, hint, &info, err));
+    if (info.kind != AD_MEMORY_UNREGISTERED) {
+        *out = info.place;
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "check that the memory was not freed, and that it was allocated "
+            "by the runtime of this device, in its default context",
+            "the memory is said to be on %s, but its runtime does not know "
+            "it",
+            ad_device_format(request->source, name));
+    ad_error_device(err, request->source);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+find_places(ad_route *self, const ad_route_request *request,
+            ad_place *expected, ad_error *err)
+{
+    if (!ad_is_host_memory(request->source)) {
+        AD_RETURN_IF_ERR(
+            source_place(self->backend, request, &self->source, err));
+    }
+    if (is_cpu(request->target) ||
+        (ad_device_equal(request->source, request->target) &&
+         !ad_is_host_memory(request->source))) {
+        *expected = self->source;
+        return AD_OK;
+    }
+    return self->backend->home(request->target, expected, err);
+}
+
+/* --- on which stream ---------------------------------------------------- */
+
+static ad_status
+choose_stream(ad_route *self, const ad_route_request *request,
+              ad_place expected, ad_error *err)
+{
+    ad_stream_choice choice;
+    bool is_own = (request->stream == NULL || !request->stream->is_given) &&
+                  !ad_stream_current(expected.device, &choice);
+    AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, &choice,
+                                      &self->place, err));
+    self->stream = choice.stream;
+    self->keep = choice.keep;
+    /* Our own never is, as ad_stream_own() has it. */
+    if (!is_own) {
+        AD_RETURN_IF_ERR(ad_stream_require_no_capture(
+            self->place, self->stream, request->consumer, err));
+    }
+    return ad_sync_require_no_capture(request->sync, request->consumer, err);
+}
+
+/* Does the stream's context see the source? Where streams are numbers all
+ * contexts share their addresses. */
+static bool
+is_foreign_context(const ad_route *self)
+{
+    return (ad_device_traits(self->source.device.type) & AD_QUEUES) != 0 &&
+           self->source.context != self->place.context;
+}
+
+/* The thread's current stream, or the one of the target, does not see the
+ * source: take arrowdev's own where it lies, if the work can be done there. */
+static ad_status
+cross_contexts(ad_route *self, const ad_route_request *request, ad_error *err)
+{
+    bool is_given = request->stream != NULL && request->stream->is_given;
+    bool stays = is_cpu(request->target) ||
+                 ad_device_equal(request->source, request->target);
+    if (request->can_stage && (is_given ? !is_cpu(request->target) : !stays)) {
+        self->is_split = true;
+        return AD_OK;
+    }
+    if (!is_given && stays) {
+        self->place = self->source;
+        self->keep = NULL;
+        return ad_stream_own(self->source, &self->stream, err);
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "pass a stream of the context that the memory was allocated in, "
+            "or none",
+            "the stream is of another context than the memory, which %s "
+            "cannot reach from there",
+            request->consumer);
+    ad_error_device(err, request->source);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+order_after(const ad_route *self, ad_sync *sync, const char *consumer,
+            ad_error *err)
+{
+    /* Pinned memory of one runtime on its way to another. */
+    if (sync != NULL &&
+        ad_backend_for(sync->place.device.type) != self->backend) {
+        return ad_sync_wait(sync, consumer, err);
+    }
+    return ad_sync_order_in(sync, self->place, self->stream, consumer, err);
+}
+
+/* The runtime that does the work; where there is none, say for what. */
+static ad_status
+open_backend(const ad_route_request *request, const struct ad_backend **out,
+             ad_error *err)
+{
+    ad_device working =
+        is_cpu(request->target) ? request->source : request->target;
+    ad_status status = ad_backend_open(working.type, out, err);
+    if (status != AD_OK) {
+        char from[AD_DEVICE_NAME_SIZE];
+        char to[AD_DEVICE_NAME_SIZE];
+        ad_error_prefix(err, "memory on %s cannot be brought to %s: ",
+                        ad_device_format(request->source, from),
+                        ad_device_format(request->target, to));
+        if (ad_host_accessible(working) &&
+            ad_device_equal(request->source, request->target)) {
+            ad_error_hint(err, "what the host reaches needs no runtime as "
+                               "memory of the host: use .to(\"cpu\")");
+        }
+        ad_error_device(err, request->source);
+    }
+    return status;
+}
+
+ad_status
+ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
+{
+    ad_place expected;
+    *out = (ad_route){
+        .source = host_place(),
+        .target = host_place(),
+        .memory = host_place(),
+        .to_host = ad_host_accessible(request->target) && !request->is_ahead,
+    };
+    out->is_lent =
+        is_cpu(request->source) && !request->is_kept && !out->to_host;
+    out->has_looked = request->is_ahead; /* and will not wait */
+    if (ad_host_accessible(request->source) && is_cpu(request->target)) {
+        return ad_sync_wait(request->sync, request->consumer, err);
+    }
+    AD_RETURN_IF_ERR(open_backend(request, &out->backend, err));
+    AD_RETURN_IF_ERR(find_places(out, request, &expected, err));
+    AD_RETURN_IF_ERR(choose_stream(out, request, expected, err));
+    if (is_foreign_context(out)) {
+        AD_RETURN_IF_ERR(cross_contexts(out, request, err));
+    }
+    if (!ad_is_host_memory(request->target)) {
+        out->target = out->place;
+    }
+    if (!is_cpu(request->target)) {
+        out->memory.device = request->target;
+        out->memory.context = out->place.context;
+    }
+    if (out->is_lent || (ad_is_host_memory(request->source) &&
+                         ad_is_host_memory(request->target))) {
+        /* It is the host that copies, or may have to. */
+        return ad_sync_wait(request->sync, request->consumer, err);
+    }
+    return out->is_split
+               ? AD_OK
+               : order_after(out, request->sync, request->consumer, err);
+}
+
+static ad_status
+fail_context(const ad_route_request *memory, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "bring one of them to the other's context in the producing "
+            "library",
+            "two memories of one device are of two contexts, and %s needs "
+            "both",
+            memory->consumer);
+    ad_error_device(err, memory->source);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_route_use(ad_route *self, const ad_route_request *memory, ad_owner *owner,
+             ad_error *err)
+{
+    ad_place place;
+    if (self->backend == NULL) {
+        return ad_sync_wait(memory->sync, memory->consumer, err);
+    }
+    if (memory->data != NULL &&
+        (ad_device_traits(memory->source.type) & AD_QUEUES) != 0) {
+        AD_RETURN_IF_ERR(source_place(self->backend, memory, &place, err));
+        if (place.context != self->place.context) {
+            return fail_context(memory, err);
+        }
+    }
+    AD_RETURN_IF_ERR(
+        ad_sync_require_no_capture(memory->sync, memory->consumer, err));
+    AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->consumer, err));
+    return ad_owner_note_use(owner, self->place, self->stream, self->keep,
+                             err);
+}
+
+/* --- the work ----------------------------------------------------------- */
+
+ad_status
+ad_route_allocate(const ad_route *self, int64_t nbytes, void **data,
+                  ad_owner **owner, ad_error *err)
+{
+    if (!is_cpu(self->memory.device)) {
+        return ad_device_memory_new(self->memory, self->stream, self->keep,
+                                    nbytes, data, owner, err);
+    }
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    *data = memory->data;
+    *owner = &memory->base;
+    return AD_OK;
+}
+
+static void
+copy_rows_on_host(const ad_block_copy *copy)
+{
+    char *target = (char *)copy->target.data + copy->target.offset;
+    const char *source = (const char *)copy->source.data + copy->source.offset;
+    for (size_t i = 0; i < copy->height; i++) {
+        memcpy(target + i * copy->target_pitch,
+               source + i * copy->source_pitch, copy->width);
+    }
+}
+
+static void
+forget_last(ad_route *self)
+{
+    if (self->last.handle != NULL) {
+        self->backend->event_destroy(self->place, self->last);
+        self->last = (ad_event){NULL};
+    }
+}
+
+static ad_status
+enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
+{
+    const struct ad_backend *backend = self->backend;
+    forget_last(self);
+    return (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
+               ? backend->copy_with_event(self->place, self->stream, copy,
+                                          self->to_host, &self->last, err)
+               : backend->copy(self->place, self->stream, copy, err);
+}
+
+/* Staging blocks in the runtime. And where the host's processors do the copy,
+ * blocking there is quicker than a thread that does it for the host. */
+static bool
+may_block_in_copy(const ad_route *self)
+{
+    return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
+           (!self->has_begun &&
+            ad_backend_wait_helps(self->backend, self->place.device.id));
+}
+
+/* Nothing could end that. So the host waits for the stream first, in a way
+ * that can be interrupted. */
+static ad_status
+wait_before_copy(ad_route *self, ad_error *err)
+{
+    ad_sync *sync;
+    if (self->has_waited || !self->to_host || !may_block_in_copy(self)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    ad_status status = ad_sync_wait(sync, "a copy to the host", err);
+    ad_sync_unref(sync);
+    self->has_waited = status == AD_OK;
+    return status;
+}
+
+/* --- memory that is lent ------------------------------------------------ */
+
+/* Bytes of the user's that a copy is yet to read. The last piece owns those
+ * before it. */
+typedef struct ad_set_aside {
+    ad_owner base;
+    struct ad_set_aside *next;
+    ad_memory *memory;
+} set_aside;
+
+static void
+set_aside_destroy(ad_owner *base)
+{
+    for (set_aside *self = (set_aside *)base; self != NULL;) {
+        set_aside *next = self->next;
+        ad_owner_unref(&self->memory->base);
+        free(self);
+        self = next;
+    }
+}
+
+/* Has the stream nothing to do? Then a copy on it is what it does next. */
+static ad_status
+look_at_stream(ad_route *self, ad_error *err)
+{
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
+    ad_sync_unref(sync);
+    self->has_looked = status == AD_OK;
+    return status;
+}
+
+/* The copy reads bytes of our own. */
+static ad_status
+put_aside(ad_route *self, ad_block_copy *copy, ad_error *err)
+{
+    size_t nbytes = copy->width * copy->height;
+    ad_block_copy on_host = *copy;
+    set_aside *kept = malloc(sizeof(*kept));
+    if (kept == NULL) {
+        return ad_fail_memory(err, sizeof(*kept));
+    }
+    ad_status status = ad_memory_new((int64_t)nbytes, &kept->memory, err);
+    if (status != AD_OK) {
+        free(kept);
+        return status;
+    }
+    ad_owner_init(&kept->base, set_aside_destroy);
+    kept->next = self->aside;
+    self->aside = kept;
+    on_host.target = ad_span_at(host_place(), kept->memory->data, 0);
+    on_host.target_pitch = copy->width;
+    copy_rows_on_host(&on_host);
+    copy->source = on_host.target;
+    copy->source_pitch = copy->width;
+    return AD_OK;
+}
+
+/* Who lends memory does not wait for what else is on the stream, and may not
+ * see it read later either. */
+static ad_status
+settle_lent(ad_route *self, ad_block_copy *copy, ad_error *err)
+{
+    if (!self->is_lent) {
+        return AD_OK;
+    }
+    if (!self->has_looked) {
+        AD_RETURN_IF_ERR(look_at_stream(self, err));
+    }
+    return self->is_idle ? AD_OK : put_aside(self, copy, err);
+}
+
+/* --- copies -------------------------------------------------------------- */
+
+ad_status
+ad_route_copy(ad_route *self, const ad_block_copy *asked, ad_error *err)
+{
+    ad_block_copy own = *asked;
+    ad_block_copy *copy = &own;
+    if (copy->width == 0 || copy->height == 0) {
+        return AD_OK;
+    }
+    bool from_host = is_cpu(copy->source.place.device);
+    bool to_host = is_cpu(copy->target.place.device);
+    if (from_host && to_host) {
+        copy_rows_on_host(copy);
+        return AD_OK;
+    }
+    if (from_host) {
+        AD_RETURN_IF_ERR(settle_lent(self, copy, err));
+    }
+    if (to_host) {
+        AD_RETURN_IF_ERR(wait_before_copy(self, err));
+    }
+    self->has_begun = true;
+    if (!from_host && !to_host) {
+        return enqueue(self, copy, err);
+    }
+    /* Pageable memory is staged, which takes until all that is before it on
+     * the stream is done. */
+    void *ticket = ad_blocking_begin();
+    ad_status status = enqueue(self, copy, err);
+    ad_blocking_end(ticket);
+    return status;
+}
+
+/* On a processor each work item is a task of the runtime's, which has to be
+ * worth its while, and so many are enough for any number of threads. */
+#define TASK_BYTES 16384
+#define MOST_TASKS 256
+
+/* Elsewhere: what one step of a work item does, and how many items there are at
+ * most: those whose results the host reads are few. */
+static const struct {
+    int64_t per_item;
+    int64_t most;
+} work[AD_N_KERNELS] = {
+    [AD_KERNEL_UNPACK_BITS] = {8, 1 << 20},
+    [AD_KERNEL_COUNT_BITS] = {64 * 8, 1 << 14},
+    [AD_KERNEL_PACK_BITS] = {8, 1 << 20},
+    [AD_KERNEL_COPY_BITS] = {64, 1 << 20},
+    [AD_KERNEL_FILL_NULLS] = {8, 1 << 20},
+    [AD_KERNEL_GATHER] = {1, 1 << 20},
+    [AD_KERNEL_CHECK_OFFSETS] = {8, 1 << 14},
+    [AD_KERNEL_ADD] = {1, 1 << 20},
+    [AD_KERNEL_RAISE_VIEWS] = {1, 1 << 20},
+    [AD_KERNEL_RAISE_OFFSETS] = {1, 1 << 20},
+    [AD_KERNEL_FIND_RUNS] = {1, 1 << 20},
+};
+
+static int64_t
+tasks_for(ad_launch launch)
+{
+    launch.n_items = 0; /* whose results are few */
+    size_t nbytes =
+        ad_launch_source_size(&launch) + ad_launch_target_size(&launch);
+    int64_t n = (int64_t)(nbytes / TASK_BYTES) + 1;
+    return n < MOST_TASKS ? n : MOST_TASKS;
+}
+
+int64_t
+ad_route_items(const ad_route *self, const ad_launch *launch)
+{
+    if (self->backend == NULL) {
+        return 1;
+    }
+    if (self->backend->runs_on_host(self->place.device.id)) {
+        return tasks_for(*launch);
+    }
+    int64_t most = work[launch->kernel].most;
+    int64_t n = launch->length / work[launch->kernel].per_item + 1;
+    int64_t rounded =
+        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
+    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
+}
+
+static ad_status
+launch_on_device(ad_route *self, const ad_launch *launch, ad_error *err)
+{
+    const struct ad_backend *backend = self->backend;
+    self->has_begun = true;
+    forget_last(self);
+    /* The first one may have to be built. */
+    void *ticket = ad_blocking_begin();
+    ad_status status =
+        (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
+            ? backend->launch_with_event(self->place, self->stream, launch,
+                                         &self->last, err)
+            : backend->launch(self->place, self->stream, launch, err);
+    ad_blocking_end(ticket);
+    return status;
+}
+
+ad_status
+ad_route_kernel(ad_route *self, const void *source, void *target,
+                ad_launch launch, ad_error *err)
+{
+    if (launch.length == 0) {
+        return AD_OK;
+    }
+    launch.source =
+        ad_span_at(self->source, source, (int64_t)launch.source.offset);
+    if (launch.values.data != NULL) {
+        launch.values.place = self->source;
+    }
+    launch.target =
+        ad_span_at(self->target, target, (int64_t)launch.target.offset);
+    if (launch.n_items == 0) {
+        launch.n_items = ad_route_items(self, &launch);
+    }
+    if (self->backend == NULL) {
+        ad_kernel_run_on_host(&launch);
+        return AD_OK;
+    }
+    return launch_on_device(self, &launch, err);
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+/* Host memory that the runtime has mostly read already: pageable memory is
+ * staged. A query that fails proves nothing. */
+static void
+keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
+{
+    bool is_done = false;
+    if (host == NULL ||
+        (ad_sync_query(sync, &is_done, NULL) == AD_OK && is_done)) {
+        return;
+    }
+    ad_sync *const syncs[] = {ad_sync_ref(sync)};
+    ad_park(ad_owner_ref(host), self->place, syncs, 1, false);
+}
+
+static ad_owner *
+aside_owner(const ad_route *self)
+{
+    return self->aside != NULL ? &self->aside->base : NULL;
+}
+
+static void
+drop_aside(ad_route *self)
+{
+    ad_owner_unref(aside_owner(self));
+    self->aside = NULL;
+}
+
+/* Of lent memory itself nothing will be read any more on return. */
+static ad_status
+end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
+{
+    if (!self->is_lent) {
+        keep_until_read(self, host, sync);
+        return AD_OK;
+    }
+    if (self->is_idle) {
+        ad_status status =
+            self->backend->runs_on_host(self->place.device.id)
+                ? ad_sync_wait_briefly(sync, err)
+                : ad_sync_wait(sync, "a copy from the host", err);
+        /* What was ended is not begun again by ad_route_abandon(). */
+        self->is_idle = status != AD_ERR_INTERRUPTED;
+        AD_RETURN_IF_ERR(status);
+    }
+    keep_until_read(self, aside_owner(self), sync);
+    drop_aside(self);
+    return AD_OK;
+}
+
+/* Behind all work. */
+static ad_status
+mark_end(ad_route *self, ad_sync **out, ad_error *err)
+{
+    ad_event last = self->last;
+    self->last = (ad_event){NULL};
+    return last.handle != NULL
+               ? ad_sync_adopt(self->place, self->stream, last, out, err)
+               : ad_sync_record(self->place, self->stream, out, err);
+}
+
+ad_status
+ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
+{
+    ad_sync *sync;
+    *out = NULL;
+    if (!self->has_begun) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(mark_end(self, &sync, err));
+    if (!self->to_host) {
+        ad_status status = end_reading(self, host, sync, err);
+        if (status != AD_OK) {
+            ad_sync_unref(sync);
+            return status;
+        }
+        *out = sync;
+        return AD_OK;
+    }
+    ad_status status = self->has_waited
+                           ? ad_sync_wait_briefly(sync, err)
+                           : ad_sync_wait(sync, "a copy to the host", err);
+    ad_sync_unref(sync);
+    return status;
+}
+
+/* Until all work is done, which is on the one stream; where even that cannot be
+ * told, the place has to become idle. */
+static void
+keep_to_the_end(const ad_route *self, ad_owner *owner, ad_sync *sync)
+{
+    if (owner != NULL) {
+        ad_sync *const syncs[] = {ad_sync_ref(sync)};
+        ad_park(ad_owner_ref(owner), self->place, syncs, sync != NULL,
+                sync == NULL);
+    }
+}
+
+void
+ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
+                 ad_owner *target)
+{
+    ad_sync *sync = NULL;
+    if (!self->has_begun) {
+        return;
+    }
+    forget_last(self);
+    if (ad_sync_record(self->place, self->stream, &sync, NULL) != AD_OK) {
+        sync = NULL;
+    }
+    /* Who lent memory may not have it read any more, even so. */
+    if (sync != NULL && self->is_lent && self->is_idle &&
+        ad_sync_wait_briefly(sync, NULL) != AD_OK) {
+        ad_sync_unref(sync);
+        sync = NULL;
+    }
+    keep_to_the_end(self, source, sync);
+    keep_to_the_end(self, host, sync);
+    keep_to_the_end(self, target, sync);
+    keep_to_the_end(self, aside_owner(self), sync);
+    drop_aside(self);
+    ad_sync_unref(sync);
+}

@@ -1,0 +1,351 @@
+#include "device/defaults.h"
+
+#include <stdio.h>
+
+ad_status
+ad_fail_no_backend(ad_device device, const char *reason, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, reason,
+            "copy it to the host in the producing library, or hand it to a "
+            "consumer that takes memory of this device",
+            "memory on %s is carried as data; no runtime for it in this "
+            "version",
+            ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* `what` completes "... cannot". */
+static ad_status
+refuse_as(ad_device device, const char *reason, const char *what,
+          ad_error *err)
+{
+    const struct ad_backend *backend = ad_backend_for(device.type);
+    char name[AD_DEVICE_NAME_SIZE];
+    if (backend->device_types[0] == 0) {
+        return ad_fail_no_backend(device, reason, err);
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, reason, NULL,
+            "the %s runtime cannot %s (asked for on %s)", backend->name, what,
+            ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+refuse(ad_device device, const char *what, ad_error *err)
+{
+    return refuse_as(device, "runtime", what, err);
+}
+
+/* --- slots that the stand-in alone lacks ---------------------------------- */
+
+static ad_status
+fail_absent(ad_error *err)
+{
+    return ad_fail(err, AD_ERR_EXCHANGE, "runtime", NULL,
+                   "there is no runtime for this type of device in this "
+                   "version");
+}
+
+static ad_status
+absent_load(ad_error *err)
+{
+    return fail_absent(err);
+}
+
+static ad_status
+absent_describe(char *buffer, size_t size, ad_error *err)
+{
+    (void)buffer;
+    (void)size;
+    return fail_absent(err);
+}
+
+static ad_status
+absent_count(int64_t *out, ad_error *err)
+{
+    (void)out;
+    return fail_absent(err);
+}
+
+static ad_status
+absent_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    (void)id;
+    (void)buffer;
+    (void)size;
+    return fail_absent(err);
+}
+
+static ad_status
+absent_home(ad_device device, ad_place *out, ad_error *err)
+{
+    (void)out;
+    return refuse(device, "tell where work goes", err);
+}
+
+static ad_status
+absent_synchronize(ad_place place, ad_error *err)
+{
+    return refuse(place.device, "wait for the device", err);
+}
+
+/* --- memory --------------------------------------------------------------- */
+
+static ad_status
+no_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+            ad_error *err)
+{
+    (void)pointer;
+    (void)out;
+    return refuse(hint.device, "tell what a pointer is", err);
+}
+
+static ad_status
+no_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+            ad_error *err)
+{
+    (void)stream;
+    (void)nbytes;
+    (void)out;
+    return refuse(place.device, "allocate memory", err);
+}
+
+static void
+no_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    (void)place;
+    (void)stream;
+    (void)data;
+}
+
+static ad_status
+no_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+        ad_error *err)
+{
+    (void)stream;
+    (void)copy;
+    return refuse(place.device, "copy memory", err);
+}
+
+static ad_status
+no_copy_with_event(ad_place place, ad_stream stream, const ad_block_copy *copy,
+                   bool host_waits, ad_event *event, ad_error *err)
+{
+    (void)host_waits;
+    (void)event;
+    return no_copy(place, stream, copy, err);
+}
+
+static ad_status
+no_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+          ad_error *err)
+{
+    (void)stream;
+    (void)launch;
+    return refuse_as(place.device, "kernel", "run kernels", err);
+}
+
+static ad_status
+no_launch_with_event(ad_place place, ad_stream stream, const ad_launch *launch,
+                     ad_event *event, ad_error *err)
+{
+    (void)event;
+    return no_launch(place, stream, launch, err);
+}
+
+/* --- streams --------------------------------------------------------------- */
+
+static ad_status
+no_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
+{
+    (void)stream;
+    (void)out;
+    return refuse(hint.device, "tell where a stream runs", err);
+}
+
+static bool
+no_likely_place(ad_stream stream, ad_device device, ad_place *out)
+{
+    (void)stream;
+    (void)device;
+    (void)out;
+    return false;
+}
+
+static ad_status
+no_stream_create(ad_place place, ad_stream *out, ad_error *err)
+{
+    (void)out;
+    return refuse(place.device, "create streams", err);
+}
+
+static void
+no_stream_destroy(ad_place place, ad_stream stream)
+{
+    (void)place;
+    (void)stream;
+}
+
+static ad_status
+no_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+{
+    (void)stream;
+    return refuse(place.device, "wait for a stream", err);
+}
+
+/* A runtime that knows no graphs captures none. */
+static ad_status
+no_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+                       ad_error *err)
+{
+    (void)place;
+    (void)stream;
+    (void)err;
+    *out = false;
+    return AD_OK;
+}
+
+static ad_status
+no_stream_wait(ad_place place, ad_stream stream, ad_event event, ad_error *err)
+{
+    (void)stream;
+    (void)event;
+    return refuse(place.device, "let a stream wait for an event", err);
+}
+
+/* --- events ----------------------------------------------------------------- */
+
+static ad_status
+no_event_record(ad_place place, ad_stream stream, ad_event *event,
+                ad_error *err)
+{
+    (void)stream;
+    (void)event;
+    return refuse(place.device, "record events", err);
+}
+
+static ad_status
+no_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+{
+    (void)event;
+    (void)out;
+    return refuse(place.device, "query events", err);
+}
+
+static ad_status
+no_event_synchronize(ad_place place, ad_event event, ad_error *err)
+{
+    (void)event;
+    return refuse(place.device, "wait for events", err);
+}
+
+static void
+no_event_destroy(ad_place place, ad_event event)
+{
+    (void)place;
+    (void)event;
+}
+
+static ad_status
+any_device_usable(int64_t id, ad_error *err)
+{
+    (void)id;
+    (void)err;
+    return AD_OK;
+}
+
+static bool
+not_on_host(int64_t id)
+{
+    (void)id;
+    return false;
+}
+
+static ad_status
+nothing_is_current(char *buffer, size_t size, ad_error *err)
+{
+    (void)err;
+    snprintf(buffer, size, "%s", "");
+    return AD_OK;
+}
+
+static bool
+any_claims_event(const void *sync_event)
+{
+    (void)sync_event;
+    return true;
+}
+
+void
+ad_backend_fill(struct ad_backend *backend)
+{
+    static const int32_t no_types[] = {0};
+    static const struct ad_backend defaults = {
+        .name = "absent",
+        .device_types = no_types,
+        .load = absent_load,
+        .describe = absent_describe,
+        .count = absent_count,
+        .device_name = absent_device_name,
+        .device_usable = any_device_usable,
+        .runs_on_host = not_on_host,
+        .describe_current = nothing_is_current,
+        .home = absent_home,
+        .synchronize = absent_synchronize,
+        .classify = no_classify,
+        .allocate = no_allocate,
+        .deallocate = no_deallocate,
+        .copy = no_copy,
+        .copy_with_event = no_copy_with_event,
+        .launch = no_launch,
+        .launch_with_event = no_launch_with_event,
+        .stream_place = no_stream_place,
+        .likely_place = no_likely_place,
+        .stream_create = no_stream_create,
+        .stream_destroy = no_stream_destroy,
+        .stream_synchronize = no_stream_synchronize,
+        .stream_is_capturing = no_stream_is_capturing,
+        .stream_wait = no_stream_wait,
+        .event_record = no_event_record,
+        .event_query = no_event_query,
+        .event_synchronize = no_event_synchronize,
+        .event_destroy = no_event_destroy,
+        .claims_event = any_claims_event,
+    };
+#define FILL(slot)                                                            \
+    backend->slot = backend->slot != NULL ? backend->slot : defaults.slot
+    FILL(name);
+    FILL(device_types);
+    FILL(load);
+    FILL(describe);
+    FILL(count);
+    FILL(device_name);
+    FILL(device_usable);
+    FILL(runs_on_host);
+    FILL(describe_current);
+    FILL(home);
+    FILL(synchronize);
+    FILL(classify);
+    FILL(allocate);
+    FILL(deallocate);
+    FILL(copy);
+    FILL(copy_with_event);
+    FILL(launch);
+    FILL(launch_with_event);
+    FILL(stream_place);
+    FILL(likely_place);
+    FILL(stream_create);
+    FILL(stream_destroy);
+    FILL(stream_synchronize);
+    FILL(stream_is_capturing);
+    FILL(stream_wait);
+    FILL(event_record);
+    FILL(event_query);
+    FILL(event_synchronize);
+    FILL(event_destroy);
+    FILL(claims_event);
+#undef FILL
+}

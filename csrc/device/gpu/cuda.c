@@ -1,0 +1,778 @@
+/* CUDA, through its driver library: no toolkit is needed, to build or to run.
+ *
+ * All streams are named by handles of their own, default streams by 1 (legacy)
+ * and 2 (per thread), never by 0, which means one or the other depending on how
+ * a program was compiled.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "abi/gpu_abi.h"
+#include "device/dynlib.h"
+#include "device/gpu/gpu.h"
+
+/* --- the library ------------------------------------------------------------- */
+
+struct cuda_calls {
+    struct ad_gpu_calls common;
+#define AD_CUDA_COMMON(member, exported, need, parameters)
+#define AD_CUDA(member, exported, need, parameters) int(*member) parameters;
+#include "abi/cuda_api.def"
+#undef AD_CUDA_COMMON
+#undef AD_CUDA
+};
+
+static const ad_symbol symbols[] = {
+#define AD_CUDA_COMMON(member, exported, need, parameters)                    \
+    {exported, offsetof(struct cuda_calls, common.member), AD_##need},
+#define AD_CUDA(member, exported, need, parameters)                           \
+    {exported, offsetof(struct cuda_calls, member), AD_##need},
+#include "abi/cuda_api.def"
+#undef AD_CUDA_COMMON
+#undef AD_CUDA
+};
+
+/* The functions are called through the types of struct ad_gpu_calls. */
+#define AD_CUDA_COMMON(member, exported, need, parameters)                    \
+    _Static_assert(__builtin_types_compatible_p(                              \
+                       __typeof__(((struct ad_gpu_calls *)0)->member),        \
+                       int(*) parameters),                                    \
+                   exported);
+#define AD_CUDA(member, exported, need, parameters)
+#include "abi/cuda_api.def"
+#undef AD_CUDA_COMMON
+#undef AD_CUDA
+
+static const char *const sonames[] = {"libcuda.so.1", "libcuda.so", NULL};
+
+static const ad_library library = {
+    .name = "cuda",
+    .sonames = sonames,
+    .symbols = symbols,
+    .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+};
+
+struct cuda_device {
+    int device;              /* CUdevice */
+    _Atomic(void *) primary; /* its primary context, once retained, for good */
+    atomic_bool has_others;  /* a stream of another context of its was seen */
+    atomic_int pools;        /* 0: not asked yet, 1: none, 2: there are */
+};
+
+/* Written by load() only. */
+static struct cuda_calls cuda;
+static char cuda_path[AD_LIBRARY_PATH_SIZE];
+static int n_devices;
+static struct cuda_device *devices;
+
+static _Atomic(ad_gpu_module *) cuda_modules;
+
+static const char *
+cuda_error_name(int code)
+{
+    const char *name = NULL;
+    if (code == AD_CUDA_STUB_LIBRARY) {
+        return "CUDA_ERROR_STUB_LIBRARY"; /* a stub cannot even say that */
+    }
+    return cuda.error_name(code, &name) == AD_GPU_SUCCESS ? name : NULL;
+}
+
+static void
+cuda_forget_error(void)
+{
+    /* The driver keeps none. */
+}
+
+static const char *
+start_hint(int code)
+{
+    return code == AD_CUDA_STUB_LIBRARY
+               ? "this is the toolkit's stub library, which is for linking "
+                 "only: install NVIDIA's driver, and take the folder \"stubs\" "
+                 "out of LD_LIBRARY_PATH"
+               : "see whether nvidia-smi works; the driver's module may not "
+                 "be loaded, or not fit the library";
+}
+
+static ad_status
+list_devices(ad_error *err)
+{
+    int n = 0;
+    ad_gpu_result result = {cuda.device_count(&n), "cuDeviceGetCount"};
+    if (result.code == AD_GPU_NO_DEVICE || (result.code == 0 && n <= 0)) {
+        return AD_OK;
+    }
+    if (result.code != AD_GPU_SUCCESS) {
+        goto fail;
+    }
+    devices = calloc((size_t)n, sizeof(*devices));
+    if (devices == NULL) {
+        return ad_fail_memory(err, (size_t)n * sizeof(*devices));
+    }
+    for (int i = 0; i < n; i++) {
+        result = (ad_gpu_result){cuda.device_get(&devices[i].device, i),
+                                 "cuDeviceGet"};
+        if (result.code != AD_GPU_SUCCESS) {
+            goto fail;
+        }
+    }
+    n_devices = n;
+    return AD_OK;
+
+fail:
+    free(devices);
+    devices = NULL;
+    return ad_gpu_fail_start(&ad_gpu_cuda, result, start_hint(result.code),
+                             err);
+}
+
+static ad_status
+cuda_load(ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_library_load(&library, &cuda, NULL, cuda_path, err));
+    int code = cuda.init(0);
+    if (code == AD_GPU_NO_DEVICE) {
+        return AD_OK;
+    }
+    if (code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail_start(&ad_gpu_cuda, (ad_gpu_result){code, "cuInit"},
+                                 start_hint(code), err);
+    }
+    return list_devices(err);
+}
+
+static ad_status
+cuda_describe(char *buffer, size_t size, ad_error *err)
+{
+    int version = 0;
+    int code = cuda.driver_version(&version);
+    if (code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail(&ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1},
+                           (ad_gpu_result){code, "cuDriverGetVersion"}, err);
+    }
+    snprintf(buffer, size, "CUDA driver for CUDA %d.%d (%s)", version / 1000,
+             version % 1000 / 10, cuda_path);
+    return AD_OK;
+}
+
+static ad_status
+cuda_count(int64_t *out, ad_error *err)
+{
+    (void)err;
+    *out = n_devices;
+    return AD_OK;
+}
+
+static ad_status
+cuda_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_CUDA, id};
+    if (id < 0 || id >= n_devices) {
+        return ad_gpu_fail_id(&ad_gpu_cuda, device, n_devices, err);
+    }
+    int code = cuda.device_name(buffer, (int)size, devices[id].device);
+    return code == AD_GPU_SUCCESS
+               ? AD_OK
+               : ad_gpu_fail(&ad_gpu_cuda, device,
+                             (ad_gpu_result){code, "cuDeviceGetName"}, err);
+}
+
+/* --- contexts ---------------------------------------------------------------- */
+
+/* The primary context of a device, retained on first use. Two threads may both
+ * do that: it is counted twice and is the same one. */
+static ad_gpu_result
+primary_of(int64_t id, void **out)
+{
+    struct cuda_device *device = &devices[id];
+    int code = AD_GPU_SUCCESS;
+    *out = atomic_load_explicit(&device->primary, memory_order_acquire);
+    if (*out == NULL) {
+        code = cuda.primary_retain(out, device->device);
+        if (code == AD_GPU_SUCCESS) {
+            atomic_store_explicit(&device->primary, *out,
+                                  memory_order_release);
+        }
+    }
+    return (ad_gpu_result){code, "cuDevicePrimaryCtxRetain"};
+}
+
+/* Somebody uses it, so that retaining it makes nothing. */
+static bool
+is_primary_active(int64_t id)
+{
+    unsigned int flags;
+    int is_active = 0;
+    return atomic_load_explicit(&devices[id].primary, memory_order_acquire) !=
+               NULL ||
+           (cuda.primary_state(devices[id].device, &flags, &is_active) ==
+                AD_GPU_SUCCESS &&
+            is_active);
+}
+
+/* The device whose primary context this is; -1: none that is known here. */
+static int64_t
+id_of_primary(const void *context)
+{
+    for (int i = 0; i < n_devices; i++) {
+        if (atomic_load_explicit(&devices[i].primary, memory_order_acquire) ==
+            context) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* The context that is current on this thread and its device's ordinal; NULL
+ * and -1 where none is. */
+static ad_gpu_result
+current(void **context, int64_t *id)
+{
+    int device;
+    *id = -1;
+    ad_gpu_result result = {cuda.context_get_current(context),
+                            "cuCtxGetCurrent"};
+    if (result.code != AD_GPU_SUCCESS || *context == NULL) {
+        return result;
+    }
+    *id = id_of_primary(*context);
+    if (*id >= 0) {
+        return result;
+    }
+    result = (ad_gpu_result){cuda.context_device(&device), "cuCtxGetDevice"};
+    for (int i = 0; result.code == AD_GPU_SUCCESS && i < n_devices; i++) {
+        if (devices[i].device == device) {
+            *id = i;
+        }
+    }
+    return result;
+}
+
+static ad_status
+cuda_describe_current(char *buffer, size_t size, ad_error *err)
+{
+    void *context;
+    int64_t id;
+    ad_gpu_result result = current(&context, &id);
+    if (result.code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail(&ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1},
+                           result, err);
+    }
+    int n = context == NULL
+                ? snprintf(buffer, size, "no context is current")
+                : snprintf(buffer, size, "context %p of cuda:%lld is current",
+                           context, (long long)id);
+    for (int i = 0; i < n_devices && (size_t)n < size; i++) {
+        if (is_primary_active(i)) {
+            n += snprintf(buffer + n, size - (size_t)n,
+                          ", the primary one of cuda:%d is in use", i);
+        }
+    }
+    return AD_OK;
+}
+
+/* The context for work on `device` that names none: the current one where it
+ * is on that device, as for every program written against CUDA, else the
+ * primary one. An id of -1 means: wherever this thread is. NULL: nowhere. */
+static ad_gpu_result
+context_for(ad_device device, void **out, int64_t *id)
+{
+    ad_gpu_result result = current(out, id);
+    if (result.code != AD_GPU_SUCCESS || device.id < 0 || *id == device.id) {
+        return result;
+    }
+    *id = device.id;
+    return device.id < n_devices
+               ? primary_of(device.id, out)
+               : (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuDeviceGet"};
+}
+
+static ad_gpu_result
+cuda_enter(ad_place place, ad_gpu_scope *scope)
+{
+    void *now = NULL;
+    if (place.context == NULL) {
+        int64_t id;
+        ad_gpu_result result = context_for(place.device, &place.context, &id);
+        if (result.code != AD_GPU_SUCCESS || place.context == NULL) {
+            /* Nowhere to go: the runtime decides whether it minds. */
+            return result;
+        }
+    }
+    ad_gpu_result result = {cuda.context_get_current(&now), "cuCtxGetCurrent"};
+    if (result.code == AD_GPU_SUCCESS && now != place.context) {
+        result = (ad_gpu_result){cuda.context_push(place.context),
+                                 "cuCtxPushCurrent_v2"};
+        scope->is_moved = result.code == AD_GPU_SUCCESS;
+    }
+    return result;
+}
+
+/* The device's primary context where somebody uses it, else the one that is
+ * current, else none: the driver decides whether it minds. */
+static ad_gpu_result
+cuda_enter_existing(ad_place place, ad_gpu_scope *scope)
+{
+    const int64_t id = place.device.id;
+    if (id < 0 || id >= n_devices || !is_primary_active(id)) {
+        return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+    }
+    return cuda_enter(place, scope);
+}
+
+static void
+cuda_leave(const ad_gpu_scope *scope)
+{
+    void *ours;
+    (void)scope;
+    (void)cuda.context_pop(&ours);
+}
+
+static ad_status
+cuda_home(ad_device device, ad_place *out, ad_error *err)
+{
+    void *context;
+    ad_gpu_result result;
+    if (device.id < 0 && device.type != ARROW_DEVICE_CUDA) {
+        /* Pinned and managed memory need not say where they were made. */
+        result = current(&context, &device.id);
+        if (result.code != AD_GPU_SUCCESS) {
+            return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
+        }
+        device.id = device.id < 0 ? 0 : device.id;
+    }
+    if (device.id < 0 || device.id >= n_devices) {
+        return ad_gpu_fail_id(&ad_gpu_cuda, device, n_devices, err);
+    }
+    result = primary_of(device.id, &context);
+    if (result.code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
+    }
+    *out = (ad_place){device, context};
+    return AD_OK;
+}
+
+static ad_status
+cuda_synchronize(ad_place place, ad_error *err)
+{
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_cuda, place, &scope, err));
+    ad_gpu_relax(&ad_gpu_cuda, &scope);
+    int code = cuda.context_synchronize();
+    ad_gpu_leave(&ad_gpu_cuda, &scope);
+    return code == AD_GPU_SUCCESS
+               ? AD_OK
+               : ad_gpu_fail(&ad_gpu_cuda, place.device,
+                             (ad_gpu_result){code, "cuCtxSynchronize"}, err);
+}
+
+/* --- streams ------------------------------------------------------------------ */
+
+/* From now on the driver need not be asked about the context of most streams.
+ * It is the primary one and in use, so that nothing is made by retaining it. */
+static void
+remember_primary(int64_t id)
+{
+    void *primary;
+    if (id >= 0 &&
+        atomic_load_explicit(&devices[id].primary, memory_order_acquire) ==
+            NULL &&
+        is_primary_active(id)) {
+        (void)primary_of(id, &primary);
+    }
+}
+
+/* The device of a stream's context. For primary ones, as nearly all are, the
+ * driver is not asked. */
+static ad_gpu_result
+device_of_context(void *context, int64_t *out)
+{
+    *out = id_of_primary(context);
+    if (*out >= 0) {
+        return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+    }
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_result result = cuda_enter((ad_place){.context = context}, &scope);
+    if (result.code == AD_GPU_SUCCESS) {
+        void *same;
+        result = current(&same, out);
+        ad_gpu_leave(&ad_gpu_cuda, &scope);
+    }
+    if (result.code == AD_GPU_SUCCESS && *out >= 0) {
+        remember_primary(*out);
+        if (id_of_primary(context) < 0) {
+            atomic_store_explicit(&devices[*out].has_others, true,
+                                  memory_order_relaxed);
+        }
+    }
+    return result;
+}
+
+/* The primary context, for as long as no stream of another one was seen. Not
+ * for default streams: they are of the context that is current. */
+static bool
+cuda_likely_place(ad_stream stream, ad_device device, ad_place *out)
+{
+    if (device.type != ARROW_DEVICE_CUDA || device.id < 0 ||
+        device.id >= n_devices || stream.handle <= AD_CUDA_STREAM_PER_THREAD) {
+        return false;
+    }
+    const struct cuda_device *on = &devices[device.id];
+    *out = (ad_place){
+        device, atomic_load_explicit(&on->primary, memory_order_acquire)};
+    return out->context != NULL &&
+           !atomic_load_explicit(&on->has_others, memory_order_relaxed);
+}
+
+static ad_status
+cuda_stream_place(ad_stream stream, ad_place hint, ad_place *out,
+                  ad_error *err)
+{
+    /* Pinned and managed memory is used from any device. */
+    const bool is_bound = hint.device.type == ARROW_DEVICE_CUDA;
+    const bool is_default = stream.handle <= AD_CUDA_STREAM_PER_THREAD;
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    void *context = hint.context;
+    int64_t id = hint.device.id;
+    if (!is_default) {
+        result = (ad_gpu_result){
+            cuda.stream_context((void *)stream.handle, &context),
+            "cuStreamGetCtx"};
+        if (result.code == AD_GPU_SUCCESS) {
+            result = device_of_context(context, &id);
+        }
+    } else if (context == NULL) {
+        result = context_for(hint.device, &context, &id);
+    }
+    if (result.code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail(&ad_gpu_cuda, hint.device, result, err);
+    }
+    if (context == NULL) {
+        return ad_gpu_fail_default_stream(&ad_gpu_cuda, hint.device, err);
+    }
+    *out = (ad_place){{ARROW_DEVICE_CUDA, id}, context};
+    if (is_bound && hint.device.id >= 0 && hint.device.id != id) {
+        return ad_gpu_fail_stream(&ad_gpu_cuda, stream, hint.device,
+                                  out->device, err);
+    }
+    return AD_OK;
+}
+
+/* --- memory ------------------------------------------------------------------- */
+
+struct pointer_facts {
+    void *context;
+    int memory_type;
+    int ordinal;
+    uint64_t is_managed; /* the driver writes a part of it */
+};
+
+static int
+ask_pointer(const void *pointer, struct pointer_facts *facts)
+{
+    int attributes[] = {AD_CUDA_POINTER_CONTEXT, AD_CUDA_POINTER_MEMORY_TYPE,
+                        AD_CUDA_POINTER_DEVICE_ORDINAL,
+                        AD_CUDA_POINTER_IS_MANAGED};
+    void *into[] = {&facts->context, &facts->memory_type, &facts->ordinal,
+                    &facts->is_managed};
+    *facts = (struct pointer_facts){NULL, 0, -2, 0};
+    return cuda.pointer_attributes(4, attributes, into, (uintptr_t)pointer);
+}
+
+/* Old drivers want some context to be current even for this. The primary one
+ * of the hint will do, but it is not made for the purpose. */
+static int
+ask_pointer_inside(const void *pointer, ad_device hint,
+                   struct pointer_facts *facts)
+{
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_place home;
+    if (hint.id < 0 || hint.id >= n_devices || !is_primary_active(hint.id) ||
+        cuda_home(hint, &home, NULL) != AD_OK ||
+        cuda_enter(home, &scope).code != AD_GPU_SUCCESS) {
+        return AD_GPU_INVALID_CONTEXT;
+    }
+    int code = ask_pointer(pointer, facts);
+    ad_gpu_leave(&ad_gpu_cuda, &scope);
+    return code;
+}
+
+static ad_status
+cuda_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+              ad_error *err)
+{
+    struct pointer_facts facts;
+    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .place = hint};
+    int code = ask_pointer(pointer, &facts);
+    if (code == AD_GPU_INVALID_CONTEXT) {
+        code = ask_pointer_inside(pointer, hint.device, &facts);
+    }
+    /* An unknown pointer: 1 to some drivers, no kind to others. */
+    if (code == AD_GPU_INVALID_VALUE ||
+        (code == AD_GPU_SUCCESS && facts.memory_type == 0)) {
+        return AD_OK;
+    }
+    if (code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail(&ad_gpu_cuda, hint.device,
+                           (ad_gpu_result){code, "cuPointerGetAttributes"},
+                           err);
+    }
+    int32_t type;
+    if (facts.is_managed != 0) {
+        out->kind = AD_MEMORY_MANAGED;
+        type = ARROW_DEVICE_CUDA_MANAGED;
+    } else if (facts.memory_type == AD_CUDA_MEMORY_HOST) {
+        out->kind = AD_MEMORY_PINNED;
+        type = ARROW_DEVICE_CUDA_HOST;
+    } else if (facts.memory_type == AD_CUDA_MEMORY_DEVICE) {
+        out->kind = AD_MEMORY_DEVICE;
+        type = ARROW_DEVICE_CUDA;
+    } else {
+        return ad_gpu_fail_kind(&ad_gpu_cuda, hint.device, facts.memory_type,
+                                err);
+    }
+    /* Memory of a pool belongs to no context: NULL. */
+    out->place = (ad_place){{type, facts.ordinal}, facts.context};
+    out->host_accessible = out->kind != AD_MEMORY_DEVICE;
+    out->device_accessible = true;
+    return AD_OK;
+}
+
+static bool
+has_pools(int64_t id)
+{
+    struct cuda_device *device = &devices[id];
+    int known = atomic_load_explicit(&device->pools, memory_order_relaxed);
+    if (known == 0) {
+        int value = 0;
+        known =
+            cuda.memory_alloc_async != NULL &&
+                    cuda.memory_free_async != NULL &&
+                    cuda.device_attribute(&value, AD_CUDA_DEVICE_HAS_POOLS,
+                                          device->device) == AD_GPU_SUCCESS &&
+                    value != 0
+                ? 2
+                : 1;
+        atomic_store_explicit(&device->pools, known, memory_order_relaxed);
+    }
+    return known == 2;
+}
+
+static ad_gpu_result
+cuda_allocate(ad_place place, void *stream, size_t nbytes, void **out)
+{
+    uint64_t made = 0;
+    ad_gpu_result result;
+    if (place.device.type == ARROW_DEVICE_CUDA_HOST) {
+        return (ad_gpu_result){
+            cuda.host_alloc(out, nbytes, AD_GPU_HOST_PORTABLE),
+            "cuMemHostAlloc"};
+    }
+    if (place.device.type == ARROW_DEVICE_CUDA_MANAGED) {
+        result = (ad_gpu_result){
+            cuda.memory_alloc_managed(&made, nbytes, AD_CUDA_MANAGED_GLOBAL),
+            "cuMemAllocManaged"};
+    } else if (has_pools(place.device.id)) {
+        result = (ad_gpu_result){
+            cuda.memory_alloc_async(&made, nbytes, stream), "cuMemAllocAsync"};
+    } else {
+        result =
+            (ad_gpu_result){cuda.memory_alloc(&made, nbytes), "cuMemAlloc_v2"};
+    }
+    *out = (void *)(uintptr_t)made;
+    return result;
+}
+
+static bool
+cuda_free_ordered(ad_place place, void *stream, void *data)
+{
+    return place.device.type == ARROW_DEVICE_CUDA &&
+           has_pools(place.device.id) &&
+           cuda.memory_free_async((uintptr_t)data, stream) == AD_GPU_SUCCESS;
+}
+
+static void
+cuda_free_now(ad_place place, void *data)
+{
+    if (place.device.type == ARROW_DEVICE_CUDA_HOST) {
+        (void)cuda.host_free(data);
+    } else {
+        (void)cuda.memory_free((uintptr_t)data);
+    }
+}
+
+/* --- copies ------------------------------------------------------------------- */
+
+static int
+memory_type_of(ad_span span)
+{
+    const int32_t type = span.place.device.type;
+    return type == ARROW_DEVICE_CPU    ? AD_CUDA_MEMORY_HOST
+           : type == ARROW_DEVICE_CUDA ? AD_CUDA_MEMORY_DEVICE
+                                       : AD_CUDA_MEMORY_UNIFIED;
+}
+
+static ad_gpu_result
+cuda_copy(const ad_block_copy *copy, void *stream)
+{
+    void *target = ad_gpu_pointer(copy->target);
+    const void *source = ad_gpu_pointer(copy->source);
+    if (copy->height == 1) {
+        return (ad_gpu_result){cuda.copy((uintptr_t)target, (uintptr_t)source,
+                                         copy->width, stream),
+                               "cuMemcpyAsync"};
+    }
+    /* Of each side the driver reads the one member that its type names. */
+    const struct ad_cuda_copy_2d block = {
+        .source_type = memory_type_of(copy->source),
+        .source_host = source,
+        .source_device = (uintptr_t)source,
+        .source_pitch = copy->source_pitch,
+        .target_type = memory_type_of(copy->target),
+        .target_host = target,
+        .target_device = (uintptr_t)target,
+        .target_pitch = copy->target_pitch,
+        .width = copy->width,
+        .height = copy->height,
+    };
+    return (ad_gpu_result){cuda.copy_2d(&block, stream), "cuMemcpy2DAsync_v2"};
+}
+
+static bool
+cuda_are_peers(const ad_block_copy *copy)
+{
+    const ad_place *a = &copy->target.place, *b = &copy->source.place;
+    return a->device.type == ARROW_DEVICE_CUDA &&
+           b->device.type == ARROW_DEVICE_CUDA &&
+           (a->device.id != b->device.id ||
+            (a->context != NULL && b->context != NULL &&
+             a->context != b->context));
+}
+
+/* The context that a side of a peer copy lies in; for memory of a pool, which
+ * is in none, any of its device. */
+static ad_gpu_result
+context_of(ad_place place, void **out)
+{
+    *out = place.context;
+    if (place.context != NULL) {
+        return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+    }
+    if (place.device.id < 0 || place.device.id >= n_devices) {
+        return (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuMemcpyPeerAsync"};
+    }
+    return primary_of(place.device.id, out);
+}
+
+static ad_gpu_result
+cuda_copy_peer(const ad_block_copy *copy, void *stream)
+{
+    void *target = NULL;
+    void *source = NULL;
+    ad_gpu_result result = context_of(copy->target.place, &target);
+    if (result.code == AD_GPU_SUCCESS) {
+        result = context_of(copy->source.place, &source);
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){
+            cuda.copy_peer((uintptr_t)ad_gpu_pointer(copy->target), target,
+                           (uintptr_t)ad_gpu_pointer(copy->source), source,
+                           copy->width, stream),
+            "cuMemcpyPeerAsync"};
+    }
+    return result;
+}
+
+/* --- kernels ------------------------------------------------------------------ */
+
+/* A context may die and another one get its address; its number is never used
+ * again. Drivers before CUDA 12 have no numbers: there only primary contexts,
+ * which live on, are told apart. */
+static ad_status
+cuda_module_key(ad_place place, uint64_t *out, ad_error *err)
+{
+    void *context;
+    int64_t id;
+    unsigned long long number;
+    ad_gpu_result result = current(&context, &id);
+    if (result.code == AD_GPU_SUCCESS && cuda.context_id != NULL) {
+        result =
+            (ad_gpu_result){cuda.context_id(context, &number), "cuCtxGetId"};
+        *out = number;
+    } else if (result.code == AD_GPU_SUCCESS) {
+        if (id < 0 || context != atomic_load(&devices[id].primary)) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "kernel",
+                           "install a driver for CUDA 12 or later, use the "
+                           "device's primary context, or copy the data to "
+                           "the host first with .to(\"cpu\")",
+                           "this CUDA driver cannot tell contexts apart, so "
+                           "that arrowdev's kernels run in primary ones only");
+        }
+        *out = (uint64_t)id;
+    }
+    return result.code == AD_GPU_SUCCESS
+               ? AD_OK
+               : ad_gpu_fail(&ad_gpu_cuda, place.device, result, err);
+}
+
+static ad_status
+cuda_module_image(const void **out, void **release, ad_error *err)
+{
+    (void)err;
+    *out = ad_kernels_ptx();
+    *release = NULL;
+    return AD_OK;
+}
+
+/* --- the backend -------------------------------------------------------------- */
+
+const struct ad_gpu ad_gpu_cuda = {
+    .name = "CUDA",
+    .calls = &cuda.common,
+    .names =
+        {
+#define AD_CUDA_COMMON(member, exported, need, parameters) .member = exported,
+#define AD_CUDA(member, exported, need, parameters)
+#include "abi/cuda_api.def"
+#undef AD_CUDA_COMMON
+#undef AD_CUDA
+        },
+    .modules = &cuda_modules,
+    .error_name = cuda_error_name,
+    .forget_error = cuda_forget_error,
+    .enter = cuda_enter,
+    .enter_existing = cuda_enter_existing,
+    .leave = cuda_leave,
+    .allocate = cuda_allocate,
+    .free_ordered = cuda_free_ordered,
+    .free_now = cuda_free_now,
+    .copy = cuda_copy,
+    .are_peers = cuda_are_peers,
+    .copy_peer = cuda_copy_peer,
+    .module_key = cuda_module_key,
+    .module_image = cuda_module_image,
+};
+
+extern const struct ad_backend ad_backend_cuda;
+
+const struct ad_backend ad_backend_cuda = {
+    .name = "cuda",
+    .device_types =
+        (const int32_t[]){ARROW_DEVICE_CUDA, ARROW_DEVICE_CUDA_HOST,
+                          ARROW_DEVICE_CUDA_MANAGED, 0},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
+                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE | AD_CAP_STAGES,
+    .default_stream = {AD_CUDA_STREAM_LEGACY},
+    .load = cuda_load,
+    .describe = cuda_describe,
+    .count = cuda_count,
+    .device_name = cuda_device_name,
+    .describe_current = cuda_describe_current,
+    .home = cuda_home,
+    .synchronize = cuda_synchronize,
+    .classify = cuda_classify,
+    .likely_place = cuda_likely_place,
+    .stream_place = cuda_stream_place,
+    AD_GPU_SLOTS,
+};

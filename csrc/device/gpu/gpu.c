@@ -1,0 +1,594 @@
+#include "device/gpu/gpu.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "abi/gpu_abi.h"
+#include "order/streams.h"
+
+/* --- errors ------------------------------------------------------------------ */
+
+/* A kernel that was started earlier has failed: nothing runs any more in that
+ * context, whoever asks. */
+static bool
+is_broken(int code)
+{
+    return code == AD_GPU_ILLEGAL_ADDRESS || code == AD_GPU_LAUNCH_TIMEOUT ||
+           code == AD_GPU_ASSERT ||
+           (code >= AD_GPU_HARDWARE_STACK_ERROR &&
+            code <= AD_GPU_LAUNCH_FAILED);
+}
+
+static const char *
+hint_for(int code)
+{
+    if (is_broken(code)) {
+        return "a kernel that was started earlier has failed; the device can "
+               "be used again by a new process only";
+    }
+    switch (code) {
+        case AD_GPU_DEINITIALIZED:
+            return "the runtime has shut down: drop what lies on the device "
+                   "before the process ends";
+        case AD_GPU_INVALID_CONTEXT:
+        case AD_GPU_CONTEXT_IS_DESTROYED:
+            return "the context that it belongs to is gone, or not current on "
+                   "this thread: keep the library that made it from "
+                   "resetting the device";
+        case AD_GPU_INVALID_HANDLE:
+            return "a stream or an event was destroyed, or belongs to another "
+                   "device: keep the object it came from alive while it is "
+                   "used";
+        default:
+            return NULL;
+    }
+}
+
+static const char *
+hint_for_capture(int code)
+{
+    switch (code) {
+        case AD_GPU_CAPTURE_INVALIDATED:
+            return "the capture was broken before: end it, and find out what "
+                   "the first error was";
+        case AD_GPU_CAPTURE_IMPLICIT:
+            return "the legacy default stream cannot be used while a stream "
+                   "that waits for it is captured: pass another (stream=...)";
+        case AD_GPU_CAPTURED_EVENT:
+            return "the data are made by a graph that is being captured: wait "
+                   "for them on a stream of the same capture (stream=...), or "
+                   "once the graph was launched";
+        default:
+            return "do it before the capture begins or after it has ended";
+    }
+}
+
+ad_status
+ad_gpu_fail(const struct ad_gpu *gpu, ad_device device, ad_gpu_result result,
+            ad_error *err)
+{
+    gpu->forget_error();
+    ad_fail_device(err, device, result.call, result.code,
+                   gpu->error_name(result.code), hint_for(result.code));
+    if (result.code < AD_GPU_CAPTURE_UNSUPPORTED ||
+        result.code > AD_GPU_CAPTURE_WRONG_THREAD) {
+        return AD_ERR_DEVICE;
+    }
+    if (err != NULL) {
+        err->status = AD_ERR_EXCHANGE;
+        err->reason = "capture";
+        ad_error_hint(err, "%s", hint_for_capture(result.code));
+    }
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
+                  const char *hint, ad_error *err)
+{
+    const char *name = gpu->error_name(result.code);
+    gpu->forget_error();
+    ad_fail(err, AD_ERR_EXCHANGE, "runtime", hint,
+            "the %s runtime is installed and does not start: %s failed: %s "
+            "(%d)",
+            gpu->name, result.call,
+            name != NULL ? name : "an error without a name", result.code);
+    if (err != NULL) {
+        err->code = result.code;
+    }
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device, int n_devices,
+               ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            device.id < 0 ? "say which one: ad.devices() lists those that are "
+                            "there"
+                          : "ad.devices() lists those that are there",
+            device.id < 0
+                ? "%s without a number is no device: the %s runtime "
+                  "has %d of them"
+                : "there is no device %s: the %s runtime has %d of them",
+            ad_device_format(device, name), gpu->name, n_devices);
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
+                   ad_device wanted, ad_device found, ad_error *err)
+{
+    char on[AD_DEVICE_NAME_SIZE], for_data[AD_DEVICE_NAME_SIZE];
+    ad_device_format(wanted, for_data);
+    ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+            "%s stream 0x%zx runs on %s, but is named for data on %s",
+            gpu->name, (size_t)stream.handle, ad_device_format(found, on),
+            for_data);
+    ad_error_hint(err, "pass a stream of %s", for_data);
+    ad_error_device(err, wanted);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_gpu_fail_default_stream(const struct ad_gpu *gpu, ad_device device,
+                           ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "say which device is meant (device=), or make it current",
+            "a default stream of %s is named, but not the device, and none is "
+            "current on this thread",
+            gpu->name);
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
+                 ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "copy the data to device, pinned or managed memory",
+            "%s says that the pointer is to memory of kind %d; device, pinned "
+            "and managed memory are known",
+            gpu->name, kind);
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* `code` of a call, made; the place has been left. */
+static inline ad_status
+check(const struct ad_gpu *gpu, ad_place place, const char *call, int code,
+      ad_error *err)
+{
+    return code == AD_GPU_SUCCESS
+               ? AD_OK
+               : ad_gpu_fail(gpu, place.device, (ad_gpu_result){code, call},
+                             err);
+}
+
+ad_status
+ad_gpu_enter(const struct ad_gpu *gpu, ad_place place, ad_gpu_scope *scope,
+             ad_error *err)
+{
+    *scope = (ad_gpu_scope){.is_moved = false};
+    ad_gpu_result result = gpu->enter(place, scope);
+    return check(gpu, place, result.call, result.code, err);
+}
+
+void
+ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope)
+{
+    scope->mode = AD_GPU_CAPTURE_MODE_RELAXED;
+    scope->is_relaxed = false;
+    if (gpu->calls->exchange_capture_mode != NULL) {
+        scope->is_relaxed =
+            gpu->calls->exchange_capture_mode(&scope->mode) == AD_GPU_SUCCESS;
+        if (!scope->is_relaxed) {
+            gpu->forget_error();
+        }
+    }
+}
+
+/* What a call reports may be the failure of earlier work, once. */
+void
+ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
+{
+    int mode = scope->mode;
+    if (gpu->calls->exchange_capture_mode(&mode) != AD_GPU_SUCCESS) {
+        gpu->forget_error();
+        (void)gpu->calls->exchange_capture_mode(&mode);
+    }
+}
+
+/* The only conversion between our streams and the runtime's. */
+static inline void *
+handle_of(ad_stream stream)
+{
+    return (void *)stream.handle;
+}
+
+/* --- streams ------------------------------------------------------------------ */
+
+ad_status
+ad_gpu_stream_create(ad_place place, ad_stream *out, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    void *made = NULL;
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    int code = gpu->calls->stream_create(&made, AD_GPU_STREAM_NON_BLOCKING);
+    ad_gpu_leave(gpu, &scope);
+    out->handle = (uintptr_t)made;
+    return check(gpu, place, gpu->names.stream_create, code, err);
+}
+
+void
+ad_gpu_stream_destroy(ad_place place, ad_stream stream)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    /* With its context, a stream is gone too. */
+    if (ad_gpu_enter(gpu, place, &scope, NULL) == AD_OK) {
+        if (gpu->calls->stream_destroy(handle_of(stream)) != AD_GPU_SUCCESS) {
+            gpu->forget_error();
+        }
+        ad_gpu_leave(gpu, &scope);
+    }
+}
+
+ad_status
+ad_gpu_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_relax(gpu, &scope);
+    int code = gpu->calls->stream_synchronize(handle_of(stream));
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, gpu->names.stream_synchronize, code, err);
+}
+
+/* --- streams and events that others made ------------------------------------ */
+
+/* A handle of its own says where it belongs, whatever is current on this
+ * thread, so a call on it is made at once; a default stream is another one in
+ * each context. */
+static inline bool
+has_handle(ad_place place, ad_stream stream)
+{
+    return !ad_stream_is_default(place.device, stream);
+}
+
+/* A call on handles has answered `code`: shall it be made again, in its place,
+ * which is entered? It may have failed for the sake of the context that is
+ * current: there is none, or it is destroyed, or broken. */
+static bool
+enters_after(const struct ad_gpu *gpu, ad_place place, int code,
+             ad_gpu_scope *scope)
+{
+    if (code != AD_GPU_INVALID_CONTEXT &&
+        code != AD_GPU_CONTEXT_IS_DESTROYED && !is_broken(code)) {
+        return false;
+    }
+    gpu->forget_error();
+    /* Foreign events come without a context. Asking about one must not make
+     * any: a primary context that nobody uses takes memory and time. */
+    ad_gpu_result result = place.context == NULL
+                               ? gpu->enter_existing(place, scope)
+                               : gpu->enter(place, scope);
+    return result.code == AD_GPU_SUCCESS && scope->is_moved;
+}
+
+/* While a stream that waits for the legacy one is captured, the latter may not
+ * be used, and the capture is spoilt by the attempt. But it may be asked. */
+static ad_gpu_result
+ask_legacy(const struct ad_gpu *gpu, ad_place place, ad_stream stream)
+{
+    int state = 0;
+    ad_gpu_result result = {AD_GPU_SUCCESS, gpu->names.stream_is_capturing};
+    if (ad_stream_is_default(place.device, stream) &&
+        !ad_stream_is_per_thread(place.device, stream)) {
+        result.code =
+            gpu->calls->stream_is_capturing(handle_of(stream), &state);
+    }
+    return result;
+}
+
+/* The same of a call on a stream, whose result is in *result; one on a default
+ * stream was not made yet. False: what went wrong is in *result. */
+static bool
+enters_for(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
+           ad_gpu_scope *scope, ad_gpu_result *result)
+{
+    *scope = (ad_gpu_scope){.is_moved = false};
+    if (has_handle(place, stream)) {
+        return enters_after(gpu, place, result->code, scope);
+    }
+    ad_gpu_result entered = gpu->enter(place, scope);
+    if (entered.code == AD_GPU_SUCCESS) {
+        entered = ask_legacy(gpu, place, stream);
+    }
+    if (entered.code != AD_GPU_SUCCESS) {
+        *result = entered;
+    }
+    return entered.code == AD_GPU_SUCCESS;
+}
+
+ad_status
+ad_gpu_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+                           ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope = {.is_moved = false};
+    int state = 0; /* 1: active, 2: invalidated, but not ended yet */
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    if (!has_handle(place, stream)) {
+        result = gpu->enter(place, &scope);
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){
+            gpu->calls->stream_is_capturing(handle_of(stream), &state),
+            gpu->names.stream_is_capturing};
+    }
+    if (has_handle(place, stream) &&
+        enters_after(gpu, place, result.code, &scope)) {
+        result.code =
+            gpu->calls->stream_is_capturing(handle_of(stream), &state);
+    }
+    ad_gpu_leave(gpu, &scope);
+    *out = state != 0;
+    return check(gpu, place, result.call, result.code, err);
+}
+
+/* What is not the common case stands apart, so that the common one needs
+ * neither a frame nor a scope. */
+#define SELDOM __attribute__((noinline, cold))
+
+/* On a default stream, or after `code`. */
+static SELDOM ad_status
+wait_inside(ad_place place, ad_stream stream, ad_event event, int code,
+            ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    ad_gpu_result result = {code, gpu->names.stream_wait};
+    if (enters_for(gpu, place, stream, &scope, &result)) {
+        result.code =
+            gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, result.call, result.code, err);
+}
+
+ad_status
+ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                   ad_error *err)
+{
+    int code = AD_GPU_SUCCESS;
+    if (has_handle(place, stream)) {
+        code = ad_gpu_of(place.device)
+                   ->calls->stream_wait(handle_of(stream), event.handle, 0);
+        if (code == AD_GPU_SUCCESS) {
+            return AD_OK;
+        }
+    }
+    return wait_inside(place, stream, event, code, err);
+}
+
+/* --- events ------------------------------------------------------------------- */
+
+/* An event that waits with its eyes shut: a host that waits for it sleeps. */
+#define EVENT_FLAGS (AD_GPU_EVENT_BLOCKING_SYNC | AD_GPU_EVENT_DISABLE_TIMING)
+
+/* An event is made in the context that is current. */
+static SELDOM ad_status
+record_first(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    void *made = NULL;
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_result result = ask_legacy(gpu, place, stream);
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){gpu->calls->event_create(&made, EVENT_FLAGS),
+                                 gpu->names.event_create};
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        result =
+            (ad_gpu_result){gpu->calls->event_record(made, handle_of(stream)),
+                            gpu->names.event_record};
+        if (result.code == AD_GPU_SUCCESS) {
+            event->handle = made;
+        } else {
+            (void)gpu->calls->event_destroy(made);
+        }
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, result.call, result.code, err);
+}
+
+static SELDOM ad_status
+record_inside(ad_place place, ad_stream stream, ad_event event, int code,
+              ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    ad_gpu_result result = {code, gpu->names.event_record};
+    if (enters_for(gpu, place, stream, &scope, &result)) {
+        result.code =
+            gpu->calls->event_record(event.handle, handle_of(stream));
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, result.call, result.code, err);
+}
+
+ad_status
+ad_gpu_event_record(ad_place place, ad_stream stream, ad_event *event,
+                    ad_error *err)
+{
+    int code = AD_GPU_SUCCESS;
+    if (event->handle == NULL) {
+        return record_first(place, stream, event, err);
+    }
+    if (has_handle(place, stream)) {
+        code = ad_gpu_of(place.device)
+                   ->calls->event_record(event->handle, handle_of(stream));
+        if (code == AD_GPU_SUCCESS) {
+            return AD_OK;
+        }
+    }
+    return record_inside(place, stream, *event, code, err);
+}
+
+ad_status
+ad_gpu_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
+    int code = gpu->calls->event_query(event.handle);
+    if (enters_after(gpu, place, code, &scope)) {
+        code = gpu->calls->event_query(event.handle);
+    }
+    ad_gpu_leave(gpu, &scope);
+    *out = code == AD_GPU_SUCCESS;
+    if (code == AD_GPU_NOT_READY) {
+        gpu->forget_error();
+        return AD_OK;
+    }
+    return check(gpu, place, gpu->names.event_query, code, err);
+}
+
+ad_status
+ad_gpu_event_synchronize(ad_place place, ad_event event, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
+    int code = gpu->calls->event_synchronize(event.handle);
+    if (enters_after(gpu, place, code, &scope)) {
+        code = gpu->calls->event_synchronize(event.handle);
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, gpu->names.event_synchronize, code, err);
+}
+
+void
+ad_gpu_event_destroy(ad_place place, ad_event event)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    if (ad_gpu_enter(gpu, place, &scope, NULL) == AD_OK) {
+        if (gpu->calls->event_destroy(event.handle) != AD_GPU_SUCCESS) {
+            gpu->forget_error();
+        }
+        ad_gpu_leave(gpu, &scope);
+    }
+}
+
+/* --- memory ------------------------------------------------------------------- */
+
+ad_status
+ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+                ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_relax(gpu, &scope);
+    ad_gpu_result result =
+        gpu->allocate(place, handle_of(stream), nbytes, out);
+    ad_gpu_leave(gpu, &scope);
+    if (result.code == AD_GPU_OUT_OF_MEMORY) {
+        char name[AD_DEVICE_NAME_SIZE];
+        gpu->forget_error();
+        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                "could not allocate %zu bytes on %s", nbytes,
+                ad_device_format(place.device, name));
+        ad_error_device(err, place.device);
+        return AD_ERR_MEMORY;
+    }
+    return check(gpu, place, result.call, result.code, err);
+}
+
+/* Memory that the runtime cannot free in the order of a stream (pinned,
+ * managed, and all of it on devices without pools) is freed once the stream
+ * has come to its end. If that cannot be found out, work may still use it, so
+ * it is left where it is. */
+static void
+free_after(const struct ad_gpu *gpu, ad_place place, void *stream, void *data)
+{
+    if (gpu->calls->stream_synchronize(stream) == AD_GPU_SUCCESS) {
+        gpu->free_now(place, data);
+    } else {
+        gpu->forget_error();
+    }
+}
+
+void
+ad_gpu_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_result result = gpu->enter(place, &scope);
+    if (result.code != AD_GPU_SUCCESS) {
+        gpu->forget_error();
+    }
+    ad_gpu_relax(gpu, &scope);
+    /* With its context, memory is gone too. After other failures it is still
+     * tried: the stream says where it belongs. */
+    if (result.code != AD_GPU_INVALID_CONTEXT &&
+        result.code != AD_GPU_CONTEXT_IS_DESTROYED) {
+        if (!gpu->free_ordered(place, handle_of(stream), data)) {
+            free_after(gpu, place, handle_of(stream), data);
+        }
+    }
+    ad_gpu_leave(gpu, &scope);
+}
+
+/* --- copies ------------------------------------------------------------------- */
+
+/* Row by row: for what a single call does not take, which is copies between
+ * two devices with pitches, and pitches of 2 GiB and more. */
+static ad_gpu_result
+copy_each_row(ad_gpu_result (*copy_row)(const ad_block_copy *, void *),
+              const ad_block_copy *copy, void *stream)
+{
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    ad_block_copy row = *copy;
+    row.height = 1;
+    for (size_t i = 0; i < copy->height && result.code == AD_GPU_SUCCESS;
+         i++) {
+        result = copy_row(&row, stream);
+        row.target.offset += copy->target_pitch;
+        row.source.offset += copy->source_pitch;
+    }
+    return result;
+}
+
+ad_status
+ad_gpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+            ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    ad_gpu_scope scope;
+    ad_gpu_result result;
+    if (copy->width == 0 || copy->height == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    ad_gpu_relax(gpu, &scope);
+    if (gpu->are_peers(copy)) {
+        result = copy_each_row(gpu->copy_peer, copy, handle_of(stream));
+    } else if (copy->height > 1 && (copy->target_pitch > INT_MAX ||
+                                    copy->source_pitch > INT_MAX)) {
+        result = copy_each_row(gpu->copy, copy, handle_of(stream));
+    } else {
+        result = gpu->copy(copy, handle_of(stream));
+    }
+    ad_gpu_leave(gpu, &scope);
+    return check(gpu, place, result.call, result.code, err);
+}

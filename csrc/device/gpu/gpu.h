@@ -1,0 +1,227 @@
+/* What the backends of CUDA and HIP share.
+ *
+ * HIP was made in the likeness of CUDA: streams, events, modules, flags and
+ * error codes are the same, under other names. So those slots are written
+ * once, here, over the functions that a runtime's library exports
+ * (struct ad_gpu_calls). What differs is in cuda.c and hip.c (struct ad_gpu):
+ * contexts against a current device, how memory is had, copied and recognised.
+ */
+#ifndef AD_DEVICE_GPU_GPU_H
+#define AD_DEVICE_GPU_GPU_H
+
+#include <stdatomic.h>
+
+#include "abi/arrow_c.h"
+#include "device/backend.h"
+
+/* The functions of the same shape; all return the runtime's error code. */
+struct ad_gpu_calls {
+    int (*stream_create)(void **out, unsigned int flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_synchronize)(void *stream);
+    int (*stream_is_capturing)(void *stream, int *out);
+    int (*stream_wait)(void *stream, void *event, unsigned int flags);
+    int (*exchange_capture_mode)(int *mode); /* or NULL */
+    int (*event_create)(void **out, unsigned int flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*event_synchronize)(void *event);
+    int (*module_load)(void **out, const void *image);
+    int (*module_unload)(void *module);
+    int (*module_function)(void **out, void *module, const char *name);
+    int (*launch)(void *function, unsigned int grid_x, unsigned int grid_y,
+                  unsigned int grid_z, unsigned int block_x,
+                  unsigned int block_y, unsigned int block_z,
+                  unsigned int shared_bytes, void *stream, void **parameters,
+                  void **extra);
+};
+
+/* Their names in the library, for messages. */
+struct ad_gpu_names {
+    const char *stream_create;
+    const char *stream_destroy;
+    const char *stream_synchronize;
+    const char *stream_is_capturing;
+    const char *stream_wait;
+    const char *exchange_capture_mode;
+    const char *event_create;
+    const char *event_destroy;
+    const char *event_record;
+    const char *event_query;
+    const char *event_synchronize;
+    const char *module_load;
+    const char *module_unload;
+    const char *module_function;
+    const char *launch;
+};
+
+/* How a call went: its code, and which call it was. */
+typedef struct ad_gpu_result {
+    int code;
+    const char *call;
+} ad_gpu_result;
+
+/* What was changed on this thread, for ad_gpu_leave to undo; begins as
+ * zeros. */
+typedef struct ad_gpu_scope {
+    bool is_moved;
+    bool is_relaxed;
+    int device; /* HIP: the one that was current */
+    int mode;   /* of capture, that this thread was in */
+} ad_gpu_scope;
+
+/* The kernels, loaded into one context or device. Entries are added, never
+ * changed and never removed. */
+typedef struct ad_gpu_module {
+    struct ad_gpu_module *next;
+    uint64_t key;
+    void *module;
+    void *functions[AD_N_KERNELS];
+} ad_gpu_module;
+
+struct ad_gpu {
+    const char *name; /* for messages: "CUDA" */
+    const struct ad_gpu_calls *calls;
+    struct ad_gpu_names names;
+    _Atomic(ad_gpu_module *) *modules;
+
+    const char *(*error_name)(int code);
+    /* A failed call (NOT_READY is one) must not be found later by other
+     * libraries that ask this thread for its last error. */
+    void (*forget_error)(void);
+
+    /* Make the place current on this thread: sets scope->is_moved where it was
+     * not, and `leave` is called then. Where it fails nothing has been
+     * moved. */
+    ad_gpu_result (*enter)(ad_place place, ad_gpu_scope *scope);
+    /* The same for a place whose context is not known, where any that exists
+     * will do: makes none. */
+    ad_gpu_result (*enter_existing)(ad_place place, ad_gpu_scope *scope);
+    void (*leave)(const ad_gpu_scope *scope);
+
+    /* The following are called inside the place. */
+
+    /* Memory of the kind that place.device.type names. */
+    ad_gpu_result (*allocate)(ad_place place, void *stream, size_t nbytes,
+                              void **out);
+    /* Free it in the order of the stream; false where that cannot be. */
+    bool (*free_ordered)(ad_place place, void *stream, void *data);
+    void (*free_now)(ad_place place, void *data);
+
+    /* Both sides in one address space; of any height. */
+    ad_gpu_result (*copy)(const ad_block_copy *copy, void *stream);
+    /* Do the two sides need copy_peer, which takes a height of 1? */
+    bool (*are_peers)(const ad_block_copy *copy);
+    ad_gpu_result (*copy_peer)(const ad_block_copy *copy, void *stream);
+
+    /* What a loaded module belongs to, never used twice in a process. */
+    ad_status (*module_key)(ad_place place, uint64_t *out, ad_error *err);
+    /* The module's image; `*release` is freed by the caller. */
+    ad_status (*module_image)(const void **out, void **release, ad_error *err);
+};
+
+/* cuda.c and hip.c */
+extern const struct ad_gpu ad_gpu_cuda;
+extern const struct ad_gpu ad_gpu_hip;
+
+static inline const struct ad_gpu *
+ad_gpu_of(ad_device device)
+{
+    const bool is_hip = device.type == ARROW_DEVICE_ROCM ||
+                        device.type == ARROW_DEVICE_ROCM_HOST;
+    return is_hip ? &ad_gpu_hip : &ad_gpu_cuda;
+}
+
+/* Where a copy begins: the one place that adds an offset to a pointer. */
+static inline void *
+ad_gpu_pointer(ad_span span)
+{
+    return (char *)span.data + span.offset;
+}
+
+/* Fail with what a call returned: AD_ERR_DEVICE, but AD_ERR_EXCHANGE
+ * ("capture") for what stream capture forbids. */
+ad_status ad_gpu_fail(const struct ad_gpu *gpu, ad_device device,
+                      ad_gpu_result result, ad_error *err);
+
+/* Fail in load(): the library is there and did not start. */
+ad_status ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
+                            const char *hint, ad_error *err);
+
+/* Fail: no device has this id. */
+ad_status ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device,
+                         int n_devices, ad_error *err);
+
+/* Fail: a stream of `found` came for data on `wanted`. */
+ad_status ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
+                             ad_device wanted, ad_device found, ad_error *err);
+
+/* Fail: a default stream of nobody knows which device. */
+ad_status ad_gpu_fail_default_stream(const struct ad_gpu *gpu,
+                                     ad_device device, ad_error *err);
+
+/* Fail: memory of a kind that this version does not know. */
+ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,
+                           int kind, ad_error *err);
+
+/* --- slots of struct ad_backend -------------------------------------------- */
+
+ad_status ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes,
+                          void **out, ad_error *err);
+void ad_gpu_deallocate(ad_place place, ad_stream stream, void *data);
+ad_status ad_gpu_copy(ad_place place, ad_stream stream,
+                      const ad_block_copy *copy, ad_error *err);
+ad_status ad_gpu_launch(ad_place place, ad_stream stream,
+                        const ad_launch *launch, ad_error *err);
+ad_status ad_gpu_stream_create(ad_place place, ad_stream *out, ad_error *err);
+void ad_gpu_stream_destroy(ad_place place, ad_stream stream);
+ad_status ad_gpu_stream_synchronize(ad_place place, ad_stream stream,
+                                    ad_error *err);
+ad_status ad_gpu_stream_is_capturing(ad_place place, ad_stream stream,
+                                     bool *out, ad_error *err);
+ad_status ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                             ad_error *err);
+ad_status ad_gpu_event_record(ad_place place, ad_stream stream,
+                              ad_event *event, ad_error *err);
+ad_status ad_gpu_event_query(ad_place place, ad_event event, bool *out,
+                             ad_error *err);
+ad_status ad_gpu_event_synchronize(ad_place place, ad_event event,
+                                   ad_error *err);
+void ad_gpu_event_destroy(ad_place place, ad_event event);
+
+#define AD_GPU_SLOTS                                                          \
+    .allocate = ad_gpu_allocate, .deallocate = ad_gpu_deallocate,             \
+    .copy = ad_gpu_copy, .launch = ad_gpu_launch,                             \
+    .stream_create = ad_gpu_stream_create,                                    \
+    .stream_destroy = ad_gpu_stream_destroy,                                  \
+    .stream_synchronize = ad_gpu_stream_synchronize,                          \
+    .stream_is_capturing = ad_gpu_stream_is_capturing,                        \
+    .stream_wait = ad_gpu_stream_wait, .event_record = ad_gpu_event_record,   \
+    .event_query = ad_gpu_event_query,                                        \
+    .event_synchronize = ad_gpu_event_synchronize,                            \
+    .event_destroy = ad_gpu_event_destroy
+
+/* Enter a place, or fail; *scope needs no value. */
+AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu, ad_place place,
+                                     ad_gpu_scope *scope, ad_error *err);
+
+/* Until this place is left, what is called does not break the graphs that
+ * others capture: by default a capture forbids every thread of the process to
+ * wait, to ask an event or to allocate, and is spoilt by the attempt. It is
+ * meant for callers that never touch a captured stream. */
+void ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope);
+void ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope);
+
+static inline void
+ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
+{
+    if (scope->is_relaxed) {
+        ad_gpu_restore(gpu, scope);
+    }
+    if (scope->is_moved) {
+        gpu->leave(scope);
+    }
+}
+
+#endif /* AD_DEVICE_GPU_GPU_H */

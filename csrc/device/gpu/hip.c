@@ -1,0 +1,543 @@
+/* HIP (ROCm): the twin of cuda.c. There are no contexts here, but a device that
+ * is current on each thread; and errors of calls that failed can be asked for
+ * later, so ours are asked for at once.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "abi/gpu_abi.h"
+#include "device/dynlib.h"
+#include "device/gpu/gpu.h"
+#include "device/gpu/hiprtc.h"
+
+/* --- the library ------------------------------------------------------------- */
+
+struct hip_calls {
+    struct ad_gpu_calls common;
+#define AD_HIP_COMMON(member, exported, need, parameters)
+#define AD_HIP(member, exported, need, parameters) int(*member) parameters;
+#define AD_HIP_RETURNS(result, member, exported, need, parameters)            \
+    result(*member) parameters;
+#include "abi/hip_api.def"
+#undef AD_HIP_COMMON
+#undef AD_HIP
+#undef AD_HIP_RETURNS
+};
+
+static const ad_symbol symbols[] = {
+#define AD_HIP_COMMON(member, exported, need, parameters)                     \
+    {exported, offsetof(struct hip_calls, common.member), AD_##need},
+#define AD_HIP(member, exported, need, parameters)                            \
+    {exported, offsetof(struct hip_calls, member), AD_##need},
+#define AD_HIP_RETURNS(result, member, exported, need, parameters)            \
+    {exported, offsetof(struct hip_calls, member), AD_##need},
+#include "abi/hip_api.def"
+#undef AD_HIP_COMMON
+#undef AD_HIP
+#undef AD_HIP_RETURNS
+};
+
+/* The functions are called through the types of struct ad_gpu_calls. */
+#define AD_HIP_COMMON(member, exported, need, parameters)                     \
+    _Static_assert(__builtin_types_compatible_p(                              \
+                       __typeof__(((struct ad_gpu_calls *)0)->member),        \
+                       int(*) parameters),                                    \
+                   exported);
+#define AD_HIP(member, exported, need, parameters)
+#define AD_HIP_RETURNS(result, member, exported, need, parameters)
+#include "abi/hip_api.def"
+#undef AD_HIP_COMMON
+#undef AD_HIP
+#undef AD_HIP_RETURNS
+
+static const char *const sonames[] = {
+    "libamdhip64.so",
+    "libamdhip64.so.7",
+    "libamdhip64.so.6",
+    "libamdhip64.so.5",
+    NULL,
+};
+
+static const ad_library library = {
+    .name = "hip",
+    .sonames = sonames,
+    .symbols = symbols,
+    .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+};
+
+/* Written by load() only. */
+static struct hip_calls hip;
+static char hip_path[AD_LIBRARY_PATH_SIZE];
+static int hip_version;
+static int n_devices;
+
+static _Atomic(ad_gpu_module *) hip_modules;
+
+static const char *
+hip_error_name(int code)
+{
+    return hip.error_name(code);
+}
+
+static void
+hip_forget_error(void)
+{
+    (void)hip.last_error();
+}
+
+static ad_gpu_result
+start(int *n)
+{
+    ad_gpu_result result = {hip.runtime_version(&hip_version),
+                            "hipRuntimeGetVersion"};
+    if (result.code != AD_GPU_SUCCESS) {
+        return result;
+    }
+    /* Without a device hipInit() fails in one way or another; the number of
+     * devices says whether that is all there is to it. */
+    const int init = hip.init(0);
+    result = (ad_gpu_result){hip.device_count(n), "hipGetDeviceCount"};
+    if (result.code == AD_GPU_NO_DEVICE) {
+        *n = 0;
+        result.code = AD_GPU_SUCCESS;
+    } else if (init != AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){init, "hipInit"};
+    }
+    return result;
+}
+
+static ad_status
+hip_load(ad_error *err)
+{
+    int n = 0;
+    AD_RETURN_IF_ERR(ad_library_load(&library, &hip, NULL, hip_path, err));
+    ad_gpu_result result = start(&n);
+    hip_forget_error();
+    if (result.code != AD_GPU_SUCCESS) {
+        return ad_gpu_fail_start(&ad_gpu_hip, result,
+                                 "see whether rocminfo works; this user may "
+                                 "lack the right to use /dev/kfd",
+                                 err);
+    }
+    n_devices = n;
+    return AD_OK;
+}
+
+static ad_status
+hip_describe(char *buffer, size_t size, ad_error *err)
+{
+    (void)err;
+    snprintf(buffer, size, "HIP %d.%d (%s)",
+             hip_version / AD_HIP_VERSION_MAJOR,
+             hip_version % AD_HIP_VERSION_MAJOR / 100000, hip_path);
+    return AD_OK;
+}
+
+static ad_status
+hip_count(int64_t *out, ad_error *err)
+{
+    (void)err;
+    *out = n_devices;
+    return AD_OK;
+}
+
+static ad_status
+check(ad_device device, ad_gpu_result result, ad_error *err)
+{
+    return result.code == AD_GPU_SUCCESS
+               ? AD_OK
+               : ad_gpu_fail(&ad_gpu_hip, device, result, err);
+}
+
+static ad_status
+hip_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_ROCM, id};
+    if (id < 0 || id >= n_devices) {
+        return ad_gpu_fail_id(&ad_gpu_hip, device, n_devices, err);
+    }
+    ad_gpu_result result = {hip.device_name(buffer, (int)size, (int)id),
+                            "hipDeviceGetName"};
+    return check(device, result, err);
+}
+
+/* --- the current device ------------------------------------------------------ */
+
+static ad_gpu_result
+current(int *out)
+{
+    return (ad_gpu_result){hip.device_get_current(out), "hipGetDevice"};
+}
+
+static ad_status
+hip_describe_current(char *buffer, size_t size, ad_error *err)
+{
+    int id;
+    ad_device device = {ARROW_DEVICE_ROCM, -1};
+    char name[AD_DEVICE_NAME_SIZE];
+    AD_RETURN_IF_ERR(check(device, current(&id), err));
+    device.id = id;
+    snprintf(buffer, size, "%s is the current device",
+             ad_device_format(device, name));
+    return AD_OK;
+}
+
+static ad_gpu_result
+hip_enter(ad_place place, ad_gpu_scope *scope)
+{
+    ad_gpu_result result = current(&scope->device);
+    /* An id of -1 means: wherever this thread is. */
+    if (result.code == AD_GPU_SUCCESS && place.device.id >= 0 &&
+        scope->device != place.device.id) {
+        result = (ad_gpu_result){hip.device_set_current((int)place.device.id),
+                                 "hipSetDevice"};
+        scope->is_moved = result.code == AD_GPU_SUCCESS;
+    }
+    return result;
+}
+
+static void
+hip_leave(const ad_gpu_scope *scope)
+{
+    (void)hip.device_set_current(scope->device);
+}
+
+static ad_status
+hip_home(ad_device device, ad_place *out, ad_error *err)
+{
+    if (device.id < 0 && device.type != ARROW_DEVICE_ROCM) {
+        /* Pinned memory need not say where it was made. */
+        int id;
+        AD_RETURN_IF_ERR(check(device, current(&id), err));
+        device.id = id;
+    }
+    if (device.id < 0 || device.id >= n_devices) {
+        return ad_gpu_fail_id(&ad_gpu_hip, device, n_devices, err);
+    }
+    *out = (ad_place){device, NULL};
+    return AD_OK;
+}
+
+static ad_status
+hip_synchronize(ad_place place, ad_error *err)
+{
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, place, &scope, err));
+    ad_gpu_relax(&ad_gpu_hip, &scope);
+    ad_gpu_result result = {hip.device_synchronize(), "hipDeviceSynchronize"};
+    ad_gpu_leave(&ad_gpu_hip, &scope);
+    return check(place.device, result, err);
+}
+
+/* --- streams ------------------------------------------------------------------ */
+
+/* The device of a stream with a handle of its own; -1 where this version of
+ * HIP cannot say. */
+static ad_gpu_result
+device_of_stream(ad_stream stream, int *out)
+{
+    void *handle = (void *)stream.handle;
+    *out = -1;
+    if (hip.stream_device != NULL) {
+        return (ad_gpu_result){hip.stream_device(handle, out),
+                               "hipStreamGetDevice"};
+    }
+    if (hip.stream_device_id != NULL) {
+        *out = hip.stream_device_id(handle);
+    }
+    return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+}
+
+static ad_status
+hip_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
+{
+    /* 0: the default stream; 1 and 2: the legacy and the per-thread one. */
+    const bool is_default = stream.handle <= 2;
+    /* Pinned memory is used from any device. */
+    const bool is_bound = hint.device.type == ARROW_DEVICE_ROCM;
+    int id = -1;
+    if (!is_default) {
+        AD_RETURN_IF_ERR(
+            check(hint.device, device_of_stream(stream, &id), err));
+    }
+    if (id < 0) {
+        id = (int)hint.device.id;
+    }
+    if (id < 0 && is_default) {
+        AD_RETURN_IF_ERR(check(hint.device, current(&id), err));
+    }
+    if (id < 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                       "say which device is meant (device=)",
+                       "this version of HIP cannot say on which device stream "
+                       "0x%zx runs",
+                       (size_t)stream.handle);
+    }
+    *out = (ad_place){{ARROW_DEVICE_ROCM, id}, NULL};
+    if (is_bound && hint.device.id >= 0 && hint.device.id != id) {
+        return ad_gpu_fail_stream(&ad_gpu_hip, stream, hint.device,
+                                  out->device, err);
+    }
+    return AD_OK;
+}
+
+/* --- memory ------------------------------------------------------------------- */
+
+/* What hipMemoryType says, whose numbers changed with ROCm 6. False: a number
+ * that is not known. */
+static bool
+kind_of(const struct ad_hip_pointer *facts, ad_memory_kind *out)
+{
+    const bool is_old = hip_version / AD_HIP_VERSION_MAJOR < 6;
+    const int type = facts->memory_type;
+    if (facts->is_managed != 0) {
+        *out = AD_MEMORY_MANAGED;
+    } else if (type ==
+               (is_old ? AD_HIP_5_MEMORY_HOST : AD_HIP_6_MEMORY_HOST)) {
+        *out = AD_MEMORY_PINNED;
+    } else if (type ==
+               (is_old ? AD_HIP_5_MEMORY_DEVICE : AD_HIP_6_MEMORY_DEVICE)) {
+        *out = AD_MEMORY_DEVICE;
+    } else if (is_old ? type == AD_HIP_5_MEMORY_UNIFIED ||
+                            type == AD_HIP_5_MEMORY_MANAGED
+                      : type == AD_HIP_6_MEMORY_UNIFIED ||
+                            type == AD_HIP_6_MEMORY_MANAGED) {
+        *out = AD_MEMORY_MANAGED;
+    } else if (!is_old && type == AD_HIP_6_MEMORY_UNREGISTERED) {
+        *out = AD_MEMORY_UNREGISTERED;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static ad_status
+hip_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+             ad_error *err)
+{
+    *out = (ad_memory_info){
+        .kind = AD_MEMORY_UNREGISTERED,
+        .place = hint,
+    };
+    if (n_devices == 0) { /* the runtime alone owns nothing */
+        return AD_OK;
+    }
+    struct ad_hip_pointer facts = {.device = -1};
+    ad_gpu_result result = {hip.pointer_attributes(&facts, pointer),
+                            "hipPointerGetAttributes"};
+    /* An unknown pointer: 1 to some versions, a kind of its own to others. */
+    if (result.code == AD_GPU_INVALID_VALUE) {
+        hip_forget_error();
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(check(hint.device, result, err));
+    if (!kind_of(&facts, &out->kind)) {
+        return ad_gpu_fail_kind(&ad_gpu_hip, hint.device, facts.memory_type,
+                                err);
+    }
+    if (out->kind != AD_MEMORY_UNREGISTERED) {
+        /* The specification has no type for managed memory of ROCm. */
+        out->place =
+            (ad_place){{out->kind == AD_MEMORY_PINNED ? ARROW_DEVICE_ROCM_HOST
+                                                      : ARROW_DEVICE_ROCM,
+                        facts.device},
+                       NULL};
+        out->host_accessible = out->kind != AD_MEMORY_DEVICE;
+        out->device_accessible = true;
+    }
+    return AD_OK;
+}
+
+/* Asking for the pool makes it on some versions, so this is not for devices
+ * that nobody works on. The number of the attribute that would say it differs
+ * between versions. */
+static bool
+has_pools(int64_t id)
+{
+    static atomic_char known[64]; /* 0: not asked yet, 1: none, 2: there are */
+    void *pool;
+    if (id < 0 || id >= (int64_t)sizeof(known)) {
+        return false;
+    }
+    char answer = atomic_load_explicit(&known[id], memory_order_relaxed);
+    if (answer == 0) {
+        answer = 1;
+        if (hip.memory_alloc_async != NULL && hip.memory_free_async != NULL &&
+            hip.device_default_pool != NULL) {
+            if (hip.device_default_pool(&pool, (int)id) == AD_GPU_SUCCESS) {
+                answer = 2;
+            } else {
+                hip_forget_error();
+            }
+        }
+        atomic_store_explicit(&known[id], answer, memory_order_relaxed);
+    }
+    return answer == 2;
+}
+
+static ad_gpu_result
+hip_allocate(ad_place place, void *stream, size_t nbytes, void **out)
+{
+    if (place.device.type == ARROW_DEVICE_ROCM_HOST) {
+        return (ad_gpu_result){
+            hip.host_alloc(out, nbytes, AD_GPU_HOST_PORTABLE),
+            "hipHostMalloc"};
+    }
+    if (has_pools(place.device.id)) {
+        return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
+                               "hipMallocAsync"};
+    }
+    return (ad_gpu_result){hip.memory_alloc(out, nbytes), "hipMalloc"};
+}
+
+static bool
+hip_free_ordered(ad_place place, void *stream, void *data)
+{
+    if (place.device.type != ARROW_DEVICE_ROCM ||
+        !has_pools(place.device.id)) {
+        return false;
+    }
+    if (hip.memory_free_async(data, stream) != AD_GPU_SUCCESS) {
+        hip_forget_error();
+        return false;
+    }
+    return true;
+}
+
+static void
+hip_free_now(ad_place place, void *data)
+{
+    int code = place.device.type == ARROW_DEVICE_ROCM_HOST
+                   ? hip.host_free(data)
+                   : hip.memory_free(data);
+    if (code != AD_GPU_SUCCESS) {
+        hip_forget_error();
+    }
+}
+
+/* --- copies ------------------------------------------------------------------- */
+
+static int
+direction_of(const ad_block_copy *copy)
+{
+    const int32_t target = copy->target.place.device.type;
+    const int32_t source = copy->source.place.device.type;
+    if (source == ARROW_DEVICE_ROCM) {
+        return target == ARROW_DEVICE_ROCM  ? AD_HIP_COPY_DEVICE_TO_DEVICE
+               : target == ARROW_DEVICE_CPU ? AD_HIP_COPY_DEVICE_TO_HOST
+                                            : AD_HIP_COPY_DEFAULT;
+    }
+    return source == ARROW_DEVICE_CPU && target == ARROW_DEVICE_ROCM
+               ? AD_HIP_COPY_HOST_TO_DEVICE
+               : AD_HIP_COPY_DEFAULT;
+}
+
+static ad_gpu_result
+hip_copy(const ad_block_copy *copy, void *stream)
+{
+    void *target = ad_gpu_pointer(copy->target);
+    const void *source = ad_gpu_pointer(copy->source);
+    const int direction = direction_of(copy);
+    if (copy->height == 1) {
+        return (ad_gpu_result){
+            hip.copy(target, source, copy->width, direction, stream),
+            "hipMemcpyAsync"};
+    }
+    return (ad_gpu_result){hip.copy_2d(target, copy->target_pitch, source,
+                                       copy->source_pitch, copy->width,
+                                       copy->height, direction, stream),
+                           "hipMemcpy2DAsync"};
+}
+
+static bool
+hip_are_peers(const ad_block_copy *copy)
+{
+    const ad_device a = copy->target.place.device;
+    const ad_device b = copy->source.place.device;
+    return a.type == ARROW_DEVICE_ROCM && b.type == ARROW_DEVICE_ROCM &&
+           a.id != b.id;
+}
+
+static ad_gpu_result
+hip_copy_peer(const ad_block_copy *copy, void *stream)
+{
+    return (ad_gpu_result){hip.copy_peer(ad_gpu_pointer(copy->target),
+                                         (int)copy->target.place.device.id,
+                                         ad_gpu_pointer(copy->source),
+                                         (int)copy->source.place.device.id,
+                                         copy->width, stream),
+                           "hipMemcpyPeerAsync"};
+}
+
+/* --- kernels ------------------------------------------------------------------ */
+
+static ad_status
+hip_module_key(ad_place place, uint64_t *out, ad_error *err)
+{
+    int id;
+    AD_RETURN_IF_ERR(check(place.device, current(&id), err));
+    *out = (uint64_t)id;
+    return AD_OK;
+}
+
+/* Built for the device that is current. */
+static ad_status
+hip_module_image(const void **out, void **release, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_hiprtc_build(ad_kernels_hip(), release, err));
+    *out = *release;
+    return AD_OK;
+}
+
+/* --- the backend -------------------------------------------------------------- */
+
+const struct ad_gpu ad_gpu_hip = {
+    .name = "HIP",
+    .calls = &hip.common,
+    .names =
+        {
+#define AD_HIP_COMMON(member, exported, need, parameters) .member = exported,
+#define AD_HIP(member, exported, need, parameters)
+#define AD_HIP_RETURNS(result, member, exported, need, parameters)
+#include "abi/hip_api.def"
+#undef AD_HIP_COMMON
+#undef AD_HIP
+#undef AD_HIP_RETURNS
+        },
+    .modules = &hip_modules,
+    .error_name = hip_error_name,
+    .forget_error = hip_forget_error,
+    .enter = hip_enter,
+    .enter_existing = hip_enter,
+    .leave = hip_leave,
+    .allocate = hip_allocate,
+    .free_ordered = hip_free_ordered,
+    .free_now = hip_free_now,
+    .copy = hip_copy,
+    .are_peers = hip_are_peers,
+    .copy_peer = hip_copy_peer,
+    .module_key = hip_module_key,
+    .module_image = hip_module_image,
+};
+
+extern const struct ad_backend ad_backend_hip;
+
+const struct ad_backend ad_backend_hip = {
+    .name = "hip",
+    .device_types =
+        (const int32_t[]){ARROW_DEVICE_ROCM, ARROW_DEVICE_ROCM_HOST, 0},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
+                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
+                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE | AD_CAP_STAGES,
+    .default_stream = {0},
+    .load = hip_load,
+    .describe = hip_describe,
+    .count = hip_count,
+    .device_name = hip_device_name,
+    .describe_current = hip_describe_current,
+    .home = hip_home,
+    .synchronize = hip_synchronize,
+    .classify = hip_classify,
+    .stream_place = hip_stream_place,
+    AD_GPU_SLOTS,
+};

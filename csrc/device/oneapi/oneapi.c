@@ -1,0 +1,675 @@
+/* oneAPI (SYCL) through libDPCTLSyclInterface.so, dpctl's C face of it.
+ *
+ * What SYCL does differently from the other runtimes:
+ *
+ * - A queue is out of order unless it was made in order. A barrier on it waits
+ *   for all that was submitted before and holds up all that comes later, so
+ *   each command of ours follows a barrier where the queue needs one.
+ * - Handles are the addresses of C++ values that share what they stand for:
+ *   two DPCTLSyclContextRefs may be one context. So a place holds a space
+ *   (device/oneapi/oneapi_context.h), of which there is one per context and device.
+ * - Failed functions return NULL and keep the reason to themselves. Some let
+ *   the C++ exception out, which ends the process: those are called only where
+ *   they cannot fail (USM_GetPointerType, USM_GetPointerDevice,
+ *   free_with_context), or not at all (Queue_Wait, malloc_host).
+ * - There is no "wait until the device is idle", see `synchronize`.
+ */
+#include "device/oneapi/oneapi_context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline ad_sycl_queue
+queue_of(ad_stream stream)
+{
+    return (ad_sycl_queue)stream.handle;
+}
+
+static ad_status
+fail_request(ad_error *err, ad_device device, const char *reason,
+             const char *hint, const char *message)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, reason, hint, "%s", message);
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* --- queues ----------------------------------------------------------------- */
+
+/* A queue is an address: what can be none must not be followed. */
+static ad_status
+check_queue(ad_stream stream, ad_device device, ad_error *err)
+{
+    return stream.handle >= 4096
+               ? AD_OK
+               : fail_request(err, device, "stream",
+                              "pass a dpctl.SyclQueue, or an object with "
+                              ".sycl_queue",
+                              "oneAPI has no streams with numbers");
+}
+
+static ad_status
+oneapi_stream_place(ad_stream stream, ad_place hint, ad_place *out,
+                    ad_error *err)
+{
+    struct ad_oneapi_space *space;
+    AD_RETURN_IF_ERR(check_queue(stream, hint.device, err));
+    AD_RETURN_IF_ERR(ad_oneapi_queue_space(queue_of(stream), &space, err));
+    if (hint.device.id >= 0 && hint.device.id != space->id) {
+        ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                "pass a queue of the device the data are on, or copy them",
+                "the queue runs on oneapi:%lld, the data are on oneapi:%lld",
+                (long long)space->id, (long long)hint.device.id);
+        ad_error_device(err, hint.device);
+        return AD_ERR_EXCHANGE;
+    }
+    *out = ad_oneapi_place(space);
+    return AD_OK;
+}
+
+static ad_status
+oneapi_stream_create(ad_place place, ad_stream *out, ad_error *err)
+{
+    struct ad_oneapi_space *space;
+    ad_sycl_queue queue;
+    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
+    AD_RETURN_IF_ERR(ad_oneapi_queue_new(space, &queue, err));
+    out->handle = (uintptr_t)queue;
+    return AD_OK;
+}
+
+static void
+oneapi_stream_destroy(ad_place place, ad_stream stream)
+{
+    (void)place;
+    ad_sycl.Queue_Delete(queue_of(stream));
+}
+
+/* SYCL's graphs record a queue too, but dpctl cannot make one do it. */
+static ad_status
+oneapi_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+                           ad_error *err)
+{
+    (void)place;
+    (void)stream;
+    (void)err;
+    *out = false;
+    return AD_OK;
+}
+
+/* --- events ----------------------------------------------------------------- */
+
+/* The barrier and wait list that every order between queues is made of. */
+static ad_status
+submit_barrier(ad_place place, ad_sycl_queue queue, ad_sycl_event *event,
+               ad_error *err)
+{
+    *event = ad_sycl.Queue_SubmitBarrier(queue);
+    return *event != NULL ? AD_OK
+                          : ad_oneapi_fail_call(err, place.device.id,
+                                                "DPCTLQueue_SubmitBarrier");
+}
+
+static ad_status
+oneapi_event_record(ad_place place, ad_stream stream, ad_event *event,
+                    ad_error *err)
+{
+    ad_sycl_event barrier;
+    AD_RETURN_IF_ERR(check_queue(stream, place.device, err));
+    AD_RETURN_IF_ERR(submit_barrier(place, queue_of(stream), &barrier, err));
+    event->handle = barrier;
+    return AD_OK;
+}
+
+static ad_status
+oneapi_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                   ad_error *err)
+{
+    AD_RETURN_IF_ERR(check_queue(stream, place.device, err));
+    ad_sycl_event dependency = event.handle;
+    ad_sycl_event barrier =
+        ad_sycl.Queue_SubmitBarrierForEvents(queue_of(stream), &dependency, 1);
+    if (barrier == NULL) {
+        return ad_oneapi_fail_call(err, place.device.id,
+                                   "DPCTLQueue_SubmitBarrierForEvents");
+    }
+    ad_sycl.Event_Delete(barrier);
+    return AD_OK;
+}
+
+/* Status 0 is "unknown": dpctl swallowed an exception. */
+static ad_status
+event_status(ad_place place, ad_sycl_event event, unsigned *out, ad_error *err)
+{
+    *out = ad_sycl.Event_GetCommandExecutionStatus(event);
+    return *out != AD_SYCL_UNKNOWN
+               ? AD_OK
+               : ad_oneapi_fail_call(err, place.device.id,
+                                     "DPCTLEvent_GetCommandExecutionStatus");
+}
+
+static ad_status
+oneapi_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+{
+    unsigned status;
+    AD_RETURN_IF_ERR(event_status(place, event.handle, &status, err));
+    *out = status == AD_SYCL_COMPLETE;
+    return AD_OK;
+}
+
+/* Event_Wait says nothing about how it went. */
+static ad_status
+wait_for(ad_place place, ad_sycl_event event, ad_error *err)
+{
+    unsigned status;
+    ad_sycl.Event_Wait(event);
+    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    return status == AD_SYCL_COMPLETE
+               ? AD_OK
+               : ad_oneapi_fail_call(err, place.device.id, "DPCTLEvent_Wait");
+}
+
+static ad_status
+oneapi_event_synchronize(ad_place place, ad_event event, ad_error *err)
+{
+    return wait_for(place, event.handle, err);
+}
+
+static void
+oneapi_event_destroy(ad_place place, ad_event event)
+{
+    (void)place;
+    ad_sycl.Event_Delete(event.handle);
+}
+
+static ad_status
+oneapi_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+{
+    ad_sycl_event barrier;
+    AD_RETURN_IF_ERR(submit_barrier(place, queue_of(stream), &barrier, err));
+    ad_status status = wait_for(place, barrier, err);
+    ad_sycl.Event_Delete(barrier);
+    return status;
+}
+
+/* SYCL knows queues only: work on one that arrowdev was never shown, or on one
+ * of too many others, is not waited for. So AD_CAP_PLACE_IDLE is not ours. */
+static ad_status
+oneapi_synchronize(ad_place place, ad_error *err)
+{
+    size_t n;
+    ad_sycl_device device;
+    AD_RETURN_IF_ERR(ad_oneapi_device(place.device, &device, err));
+    ad_seen_queue **queues = ad_oneapi_seen(place.device.id, &n);
+    ad_status status =
+        queues != NULL ? AD_OK : ad_fail_memory(err, sizeof(*queues));
+    for (size_t i = 0; i < n; i++) {
+        if (status == AD_OK) {
+            status = oneapi_stream_synchronize(
+                place, (ad_stream){(uintptr_t)queues[i]->queue}, err);
+        }
+        ad_owner_unref(&queues[i]->base);
+    }
+    free(queues);
+    return status;
+}
+
+/* --- memory ------------------------------------------------------------------ */
+
+/* Is the pointer one of this context? */
+static bool
+classify_in(const void *pointer, struct ad_oneapi_space *space,
+            ad_memory_info *out)
+{
+    static const ad_memory_kind kinds[] = {
+        [AD_SYCL_USM_UNKNOWN] = AD_MEMORY_UNREGISTERED,
+        [AD_SYCL_USM_DEVICE] = AD_MEMORY_DEVICE,
+        [AD_SYCL_USM_SHARED] = AD_MEMORY_MANAGED,
+        [AD_SYCL_USM_HOST] = AD_MEMORY_PINNED,
+    };
+    ad_sycl_usm usm = (ad_sycl_usm)(uintptr_t)pointer;
+    /* A device without USM would throw. */
+    unsigned type = space->has_usm
+                        ? ad_sycl.USM_GetPointerType(usm, space->context)
+                        : AD_SYCL_USM_UNKNOWN;
+    if (type == AD_SYCL_USM_UNKNOWN || type > AD_SYCL_USM_HOST) {
+        return false;
+    }
+    out->kind = kinds[type];
+    out->place = ad_oneapi_place(space);
+    out->host_accessible = type != AD_SYCL_USM_DEVICE;
+    out->device_accessible = true;
+    if (type != AD_SYCL_USM_HOST) {
+        /* The context may be shared by several devices. */
+        ad_sycl_device device =
+            ad_sycl.USM_GetPointerDevice(usm, space->context);
+        int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
+        if (id >= 0) {
+            out->place.device.id = id;
+        }
+        if (device != NULL) {
+            ad_sycl.Device_Delete(device);
+        }
+    }
+    return true;
+}
+
+static ad_status
+oneapi_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+                ad_error *err)
+{
+    struct ad_oneapi_space *space = NULL;
+    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED};
+    if (pointer == NULL) {
+        return AD_OK;
+    }
+    if (hint.context != NULL || hint.device.id >= 0) {
+        AD_RETURN_IF_ERR(ad_oneapi_space(hint, &space, err));
+        if (classify_in(pointer, space, out)) {
+            return AD_OK;
+        }
+    }
+    for (size_t i = 0; i < ad_oneapi_n_devices(); i++) {
+        ad_device device = {ARROW_DEVICE_ONEAPI, (int64_t)i};
+        if (ad_oneapi_home(device, &space, NULL) != AD_OK) {
+            continue; /* then nobody has memory there either */
+        }
+    }
+    for (space = ad_oneapi_spaces(); space != NULL; space = space->next) {
+        if (classify_in(pointer, space, out)) {
+            break;
+        }
+    }
+    return AD_OK;
+}
+
+static ad_status
+fail_no_usm(ad_device device, ad_error *err)
+{
+    return fail_request(err, device, "device",
+                        "choose another of dpctl.get_devices()",
+                        "this SYCL device has no unified shared memory");
+}
+
+static ad_status
+oneapi_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+                ad_error *err)
+{
+    struct ad_oneapi_space *space;
+    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
+    if (!space->has_usm) {
+        return fail_no_usm(place.device, err);
+    }
+    *out = ad_sycl.aligned_alloc_device(64, nbytes, queue_of(stream));
+    if (*out == NULL) {
+        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                "no %zu bytes of memory on oneapi:%lld", nbytes,
+                (long long)place.device.id);
+        ad_error_device(err, place.device);
+        return AD_ERR_MEMORY;
+    }
+    return AD_OK;
+}
+
+/* OpenCL's free waits for the work that uses the memory, and dpctl's host
+ * tasks, which that may be behind, wait for the interpreter. */
+static void
+oneapi_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    struct ad_oneapi_space *space;
+    (void)stream;
+    /* It was allocated there, so the space is known. */
+    if (ad_oneapi_space(place, &space, NULL) == AD_OK) {
+        ad_sycl.free_with_context(data, space->context);
+    }
+}
+
+/* What we submit next comes after all that is on the queue: where that takes
+ * more than the queue's own order, it is to depend on this event; else NULL.
+ * SYCL does not hold a copy that names no event up while the barrier itself
+ * waits for a host task, as dpctl's are. */
+static ad_status
+keep_order(ad_place place, ad_sycl_queue queue, ad_sycl_event *after,
+           ad_error *err)
+{
+    *after = NULL;
+    return ad_sycl.Queue_IsInOrder(queue)
+               ? AD_OK
+               : submit_barrier(place, queue, after, err);
+}
+
+static void
+forget(ad_sycl_event event)
+{
+    if (event != NULL) {
+        ad_sycl.Event_Delete(event);
+    }
+}
+
+/* `last` is the event of the copy before it, or NULL, and then that of this
+ * one, which comes after it on any queue. `after`: see keep_order(). */
+static ad_status
+copy_run(ad_place place, ad_sycl_queue queue, char *target, const char *source,
+         size_t nbytes, ad_sycl_event after, ad_sycl_event *last,
+         ad_error *err)
+{
+    const ad_sycl_event both[] = {after, *last};
+    size_t n = after == NULL ? 0 : *last == NULL ? 1 : 2;
+    ad_sycl_event done =
+        ad_sycl.Queue_MemcpyWithEvents(queue, target, source, nbytes, both, n);
+    if (done == NULL) {
+        return ad_oneapi_fail_call(err, place.device.id,
+                                   "DPCTLQueue_MemcpyWithEvents");
+    }
+    forget(*last);
+    *last = done;
+    return AD_OK;
+}
+
+/* OpenCL for processors shares a copy out in equal pieces: 62,497 bytes, a prime
+ * number, go one by one, in 40 times the time of 62,464. */
+#define EVEN_BYTES 256
+
+static ad_status
+copy_row(ad_place place, ad_sycl_queue queue, char *target, const char *source,
+         size_t nbytes, ad_sycl_event after, ad_sycl_event *last,
+         ad_error *err)
+{
+    size_t uneven = nbytes % EVEN_BYTES;
+    if (uneven > 0 && nbytes > 4 * EVEN_BYTES &&
+        ad_oneapi_is_cpu(place.device.id)) {
+        nbytes -= uneven;
+        AD_RETURN_IF_ERR(copy_run(place, queue, target + nbytes,
+                                  source + nbytes, uneven, after, last, err));
+    }
+    return copy_run(place, queue, target, source, nbytes, after, last, err);
+}
+
+/* SYCL has pitched copies, dpctl has not: one copy a row. */
+static ad_status
+copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
+          ad_sycl_event *last, ad_error *err)
+{
+    char *target = (char *)copy->target.data + copy->target.offset;
+    const char *source = (const char *)copy->source.data + copy->source.offset;
+    size_t width = copy->width;
+    size_t height = copy->height;
+    ad_sycl_event after;
+    if (copy->target_pitch == width && copy->source_pitch == width) {
+        width *= height;
+        height = height > 0;
+    }
+    AD_RETURN_IF_ERR(keep_order(place, queue, &after, err));
+    ad_status status = AD_OK;
+    for (size_t row = 0; row < height && width > 0 && status == AD_OK; row++) {
+        status = copy_row(place, queue, target + row * copy->target_pitch,
+                          source + row * copy->source_pitch, width, after,
+                          last, err);
+    }
+    forget(after);
+    return status;
+}
+
+static ad_status
+oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+            ad_error *err)
+{
+    ad_sycl_event last = NULL;
+    ad_status status = copy_rows(place, queue_of(stream), copy, &last, err);
+    forget(last);
+    return status;
+}
+
+/* The last work's event, which is used up: kept where what comes later follows
+ * it, or need not, since the host waits. */
+static ad_sycl_event
+keep_if_enough(ad_sycl_queue queue, bool host_waits, ad_sycl_event last)
+{
+    if (last != NULL && !host_waits && !ad_sycl.Queue_IsInOrder(queue)) {
+        forget(last);
+        return NULL;
+    }
+    return last;
+}
+
+static ad_status
+oneapi_copy_with_event(ad_place place, ad_stream stream,
+                       const ad_block_copy *copy, bool host_waits,
+                       ad_event *event, ad_error *err)
+{
+    ad_sycl_event last = NULL;
+    ad_sycl_queue queue = queue_of(stream);
+    ad_status status = copy_rows(place, queue, copy, &last, err);
+    if (status != AD_OK) {
+        forget(last);
+        last = NULL;
+    }
+    event->handle = keep_if_enough(queue, host_waits, last);
+    return status;
+}
+
+/* --- kernels ------------------------------------------------------------------ */
+
+static ad_status
+fail_kernel(ad_error *err, struct ad_oneapi_space *space)
+{
+    return fail_request(err, ad_oneapi_place(space).device, "kernel",
+                        "copy the data to the host (to(\"cpu\")) and do it "
+                        "there; DPCTL_VERBOSITY=error shows why",
+                        "the kernels cannot be built from OpenCL C for this "
+                        "SYCL device");
+}
+
+/* Build all of them; who loses a race throws its own away. */
+static void
+build_kernels(struct ad_oneapi_space *space)
+{
+    if (ad_sycl.KernelBundle_CreateFromOCLSource == NULL ||
+        ad_sycl.KernelBundle_GetKernel == NULL ||
+        ad_sycl.KernelBundle_Delete == NULL || ad_sycl.Kernel_Delete == NULL ||
+        ad_sycl.Queue_SubmitRange == NULL) {
+        atomic_store(&space->kernels_failed, true);
+        return;
+    }
+    ad_sycl_bundle bundle = ad_sycl.KernelBundle_CreateFromOCLSource(
+        space->context, space->device, ad_kernels_opencl(),
+        space->is_cpu ? AD_KERNELS_ON_PROCESSOR : "");
+    for (int i = 0; i < AD_N_KERNELS && bundle != NULL; i++) {
+        ad_sycl_kernel none = NULL;
+        ad_sycl_kernel kernel = ad_sycl.KernelBundle_GetKernel(
+            bundle, ad_kernel_name((ad_kernel)i));
+        if (kernel != NULL && !atomic_compare_exchange_strong(
+                                  &space->kernels[i], &none, kernel)) {
+            ad_sycl.Kernel_Delete(kernel);
+        }
+    }
+    if (bundle != NULL) {
+        ad_sycl.KernelBundle_Delete(bundle);
+    }
+    for (int i = 0; i < AD_N_KERNELS; i++) {
+        if (atomic_load(&space->kernels[i]) == NULL) {
+            atomic_store(&space->kernels_failed, true);
+        }
+    }
+}
+
+static ad_status
+find_kernel(struct ad_oneapi_space *space, ad_kernel which,
+            ad_sycl_kernel *out, ad_error *err)
+{
+    *out = atomic_load(&space->kernels[which]);
+    if (*out == NULL && !atomic_load(&space->kernels_failed)) {
+        build_kernels(space);
+        *out = atomic_load(&space->kernels[which]);
+    }
+    return *out != NULL ? AD_OK : fail_kernel(err, space);
+}
+
+static ad_status
+run_kernel(ad_place place, ad_stream stream, const ad_launch *launch,
+           ad_sycl_event *done, ad_error *err)
+{
+    struct ad_oneapi_space *space;
+    ad_sycl_kernel kernel;
+    ad_sycl_event after;
+    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
+    AD_RETURN_IF_ERR(find_kernel(space, launch->kernel, &kernel, err));
+    AD_RETURN_IF_ERR(keep_order(place, queue_of(stream), &after, err));
+
+    ad_launch copy = *launch;
+    int64_t *p = copy.numbers;
+    /* Pointers are passed as such, numbers by their address. */
+    void *arguments[] = {
+        copy.source.data,
+        &copy.source.offset,
+        copy.values.data,
+        &copy.values.offset,
+        copy.target.data,
+        &copy.target.offset,
+        &copy.bit_offset,
+        &copy.length,
+        &p[0],
+        &p[1],
+        &p[2],
+        &p[3],
+    };
+    static const ad_sycl_arg_type types[] = {
+        AD_SYCL_ARG_POINTER, AD_SYCL_ARG_INT64,   AD_SYCL_ARG_POINTER,
+        AD_SYCL_ARG_INT64,   AD_SYCL_ARG_POINTER, AD_SYCL_ARG_INT64,
+        AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64,
+        AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64,   AD_SYCL_ARG_INT64};
+    const size_t n = sizeof(types) / sizeof(types[0]);
+    const size_t range[3] = {(size_t)launch->n_items, 1, 1};
+    static const size_t one[3] = {1, 1, 1};
+    const size_t n_after = after != NULL;
+    *done =
+        space->is_cpu
+            ? ad_sycl.Queue_SubmitNDRange(kernel, queue_of(stream), arguments,
+                                          types, n, range, one, 1, &after,
+                                          n_after)
+            : ad_sycl.Queue_SubmitRange(kernel, queue_of(stream), arguments,
+                                        types, n, range, 1, &after, n_after);
+    forget(after);
+    return *done != NULL
+               ? AD_OK
+               : ad_oneapi_fail_call(err, space->id,
+                                     space->is_cpu ? "DPCTLQueue_SubmitNDRange"
+                                                   : "DPCTLQueue_SubmitRange");
+}
+
+static ad_status
+oneapi_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+              ad_error *err)
+{
+    ad_sycl_event done;
+    AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
+    ad_sycl.Event_Delete(done);
+    return AD_OK;
+}
+
+static ad_status
+oneapi_launch_with_event(ad_place place, ad_stream stream,
+                         const ad_launch *launch, ad_event *event,
+                         ad_error *err)
+{
+    ad_sycl_event done;
+    AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
+    event->handle = keep_if_enough(queue_of(stream), false, done);
+    return AD_OK;
+}
+
+/* --- the runtime --------------------------------------------------------------- */
+
+static ad_status
+oneapi_describe(char *buffer, size_t size, ad_error *err)
+{
+    (void)err;
+    const char *version = ad_sycl.Service_GetDPCPPVersion != NULL
+                              ? ad_sycl.Service_GetDPCPPVersion()
+                              : NULL;
+    snprintf(buffer, size, "%s (DPC++ %s)", ad_oneapi_path(),
+             version != NULL ? version : "of an unknown version");
+    if (version != NULL) {
+        ad_sycl.CString_Delete(version);
+    }
+    return AD_OK;
+}
+
+static ad_status
+oneapi_count(int64_t *out, ad_error *err)
+{
+    (void)err;
+    *out = (int64_t)ad_oneapi_n_devices();
+    return AD_OK;
+}
+
+static ad_status
+oneapi_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    ad_sycl_device device;
+    AD_RETURN_IF_ERR(
+        ad_oneapi_device((ad_device){ARROW_DEVICE_ONEAPI, id}, &device, err));
+    const char *name = ad_sycl.Device_GetName(device);
+    if (name == NULL) {
+        return ad_oneapi_fail_call(err, id, "DPCTLDevice_GetName");
+    }
+    snprintf(buffer, size, "%s", name);
+    ad_sycl.CString_Delete(name);
+    return AD_OK;
+}
+
+static ad_status
+oneapi_device_usable(int64_t id, ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_ONEAPI, id};
+    ad_sycl_device handle;
+    AD_RETURN_IF_ERR(ad_oneapi_device(device, &handle, err));
+    return ad_sycl.Device_HasAspect(handle, AD_SYCL_HAS_USM_DEVICE)
+               ? AD_OK
+               : fail_no_usm(device, err);
+}
+
+static ad_status
+oneapi_home(ad_device device, ad_place *out, ad_error *err)
+{
+    struct ad_oneapi_space *space;
+    AD_RETURN_IF_ERR(ad_oneapi_home(device, &space, err));
+    *out = ad_oneapi_place(space);
+    return AD_OK;
+}
+
+static const int32_t device_types[] = {ARROW_DEVICE_ONEAPI, 0};
+
+extern const struct ad_backend ad_backend_oneapi;
+
+const struct ad_backend ad_backend_oneapi = {
+    .name = "oneapi",
+    .device_types = device_types,
+    .capabilities = AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW |
+                    AD_CAP_WORK_HAS_EVENT | AD_CAP_WAIT_HELPS,
+    .load = ad_oneapi_load,
+    .describe = oneapi_describe,
+    .count = oneapi_count,
+    .device_name = oneapi_device_name,
+    .device_usable = oneapi_device_usable,
+    .runs_on_host = ad_oneapi_is_cpu,
+    .home = oneapi_home,
+    .synchronize = oneapi_synchronize,
+    .classify = oneapi_classify,
+    .allocate = oneapi_allocate,
+    .deallocate = oneapi_deallocate,
+    .copy = oneapi_copy,
+    .copy_with_event = oneapi_copy_with_event,
+    .launch = oneapi_launch,
+    .launch_with_event = oneapi_launch_with_event,
+    .stream_place = oneapi_stream_place,
+    .stream_create = oneapi_stream_create,
+    .stream_destroy = oneapi_stream_destroy,
+    .stream_synchronize = oneapi_stream_synchronize,
+    .stream_is_capturing = oneapi_stream_is_capturing,
+    .stream_wait = oneapi_stream_wait,
+    .event_record = oneapi_event_record,
+    .event_query = oneapi_event_query,
+    .event_synchronize = oneapi_event_synchronize,
+    .event_destroy = oneapi_event_destroy,
+};

@@ -1,0 +1,365 @@
+#include "device/oneapi/oneapi_context.h"
+
+#include <stdlib.h>
+
+#include "device/dynlib.h"
+
+/* --- the library ---------------------------------------------------------- */
+
+static const ad_symbol symbols[] = {
+#define AD_SYCL(name, need, result, parameters)                               \
+    {"DPCTL" #name, offsetof(struct ad_sycl_api, name), AD_##need},
+#include "abi/sycl_api.def"
+#undef AD_SYCL
+};
+
+/* dpctl's package loads it by path, so it is known by this name then. */
+static const char *const sonames[] = {"libDPCTLSyclInterface.so", NULL};
+
+static const ad_library library = {
+    .name = "oneapi",
+    .sonames = sonames,
+    .symbols = symbols,
+    .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+    .advice = "import dpctl first, which brings it",
+};
+
+struct ad_sycl_api ad_sycl;
+
+static char library_path[AD_LIBRARY_PATH_SIZE];
+
+struct root {
+    ad_sycl_device device;
+    bool has_usm;
+    bool is_cpu;
+    _Atomic(struct ad_oneapi_space *) home; /* in dpctl's default context */
+};
+
+static struct root *roots;
+static size_t n_roots;
+static _Atomic(struct ad_oneapi_space *) spaces; /* only ever grows */
+
+/* --- errors ---------------------------------------------------------------- */
+
+/* What our own queues reported last; other queues report to their makers. */
+static atomic_int async_code;
+
+static void
+remember_async_error(int code)
+{
+    atomic_store(&async_code, code);
+}
+
+ad_status
+ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call)
+{
+    int code = atomic_exchange(&async_code, 0);
+    return ad_fail_device(err, (ad_device){ARROW_DEVICE_ONEAPI, id}, call,
+                          code,
+                          code != 0 ? "what SYCL reported last"
+                                    : "dpctl keeps the reason to itself",
+                          "set DPCTL_VERBOSITY=error in the environment to "
+                          "see SYCL's own message on stderr");
+}
+
+/* --- devices -------------------------------------------------------- */
+
+static ad_status
+list_roots(ad_error *err)
+{
+    ad_sycl_devices all = ad_sycl.DeviceMgr_GetDevices(AD_SYCL_ALL_DEVICES);
+    if (all == NULL) {
+        return ad_oneapi_fail_call(err, -1, "DPCTLDeviceMgr_GetDevices");
+    }
+    ad_status status = AD_OK;
+    size_t n = ad_sycl.DeviceVector_Size(all);
+    roots = calloc(n > 0 ? n : 1, sizeof(*roots));
+    if (roots == NULL) {
+        status = ad_fail_memory(err, n * sizeof(*roots));
+    }
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        roots[i].device = ad_sycl.DeviceVector_GetAt(all, i);
+        if (roots[i].device == NULL) {
+            status = ad_oneapi_fail_call(err, (int64_t)i,
+                                         "DPCTLDeviceVector_GetAt");
+            break;
+        }
+        roots[i].has_usm =
+            ad_sycl.Device_HasAspect(roots[i].device, AD_SYCL_HAS_USM_DEVICE);
+        roots[i].is_cpu =
+            ad_sycl.Device_HasAspect(roots[i].device, AD_SYCL_IS_CPU);
+        n_roots = i + 1;
+    }
+    ad_sycl.DeviceVector_Delete(all);
+    return status;
+}
+
+/* What a load that failed half-way has left. */
+static void
+reset(void)
+{
+    for (size_t i = 0; i < n_roots; i++) {
+        ad_sycl.Device_Delete(roots[i].device);
+    }
+    free(roots);
+    roots = NULL;
+    n_roots = 0;
+}
+
+ad_status
+ad_oneapi_load(ad_error *err)
+{
+    reset();
+    AD_RETURN_IF_ERR(
+        ad_library_load(&library, &ad_sycl, NULL, library_path, err));
+    return list_roots(err);
+}
+
+const char *
+ad_oneapi_path(void)
+{
+    return library_path;
+}
+
+size_t
+ad_oneapi_n_devices(void)
+{
+    return n_roots;
+}
+
+bool
+ad_oneapi_is_cpu(int64_t id)
+{
+    return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
+}
+
+/* The root device with this number; fails for one that is not there. */
+static ad_status
+find_root(ad_device device, struct root **out, ad_error *err)
+{
+    if (device.id < 0 || (uint64_t)device.id >= n_roots) {
+        ad_fail_not_there(
+            err, device, "SYCL", n_roots,
+            n_roots == 0
+                ? "see that a driver is installed: dpctl.get_devices() is "
+                  "empty too"
+                : "see dpctl.get_devices(); the number is the index there");
+        return AD_ERR_EXCHANGE;
+    }
+    *out = &roots[device.id];
+    return AD_OK;
+}
+
+ad_status
+ad_oneapi_device(ad_device device, ad_sycl_device *out, ad_error *err)
+{
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    *out = root->device;
+    return AD_OK;
+}
+
+int64_t
+ad_oneapi_index(ad_sycl_device device)
+{
+    for (size_t i = 0; i < n_roots; i++) {
+        if (ad_sycl.Device_AreEq(device, roots[i].device)) {
+            return (int64_t)i;
+        }
+    }
+    ad_sycl_device parent = ad_sycl.Device_GetParentDevice != NULL
+                                ? ad_sycl.Device_GetParentDevice(device)
+                                : NULL;
+    if (parent == NULL) {
+        return -1;
+    }
+    int64_t index = ad_oneapi_index(parent);
+    ad_sycl.Device_Delete(parent);
+    return index;
+}
+
+/* --- spaces --------------------------------------------------------------- */
+
+static struct ad_oneapi_space *
+search_spaces(struct ad_oneapi_space *from, ad_sycl_context context,
+              int64_t id)
+{
+    struct ad_oneapi_space *space = from;
+    while (
+        space != NULL &&
+        (space->id != id || !ad_sycl.Context_AreEq(space->context, context))) {
+        space = space->next;
+    }
+    return space;
+}
+
+/* The one space of this context and device. Takes over both handles on
+ * success. Without a lock: who loses the race searches what was added. */
+static ad_status
+find_space(ad_sycl_context context, ad_sycl_device device, int64_t id,
+           struct ad_oneapi_space **out, ad_error *err)
+{
+    struct ad_oneapi_space *head = atomic_load(&spaces);
+    struct ad_oneapi_space *found = search_spaces(head, context, id);
+    struct ad_oneapi_space *space = NULL;
+    if (found == NULL) {
+        space = calloc(1, sizeof(*space));
+        if (space == NULL) {
+            return ad_fail_memory(err, sizeof(*space));
+        }
+        space->context = context;
+        space->device = device;
+        space->id = id;
+        space->has_usm = roots[id].has_usm;
+        space->is_cpu =
+            roots[id].is_cpu && ad_sycl.Queue_SubmitNDRange != NULL;
+    }
+    while (found == NULL) {
+        space->next = head;
+        if (atomic_compare_exchange_weak(&spaces, &head, space)) {
+            *out = space;
+            return AD_OK;
+        }
+        found = search_spaces(head, context, id);
+    }
+    free(space);
+    ad_sycl.Context_Delete(context);
+    ad_sycl.Device_Delete(device);
+    *out = found;
+    return AD_OK;
+}
+
+ad_status
+ad_oneapi_home(ad_device device, struct ad_oneapi_space **out, ad_error *err)
+{
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    *out = atomic_load(&root->home);
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    ad_sycl_context context = ad_sycl.DeviceMgr_GetCachedContext(root->device);
+    ad_sycl_device copy = ad_sycl.Device_Copy(root->device);
+    ad_status status =
+        context == NULL || copy == NULL
+            ? ad_oneapi_fail_call(err, device.id,
+                                  "DPCTLDeviceMgr_GetCachedContext")
+            : find_space(context, copy, device.id, out, err);
+    if (status == AD_OK) {
+        atomic_store(&root->home, *out);
+        return AD_OK;
+    }
+    if (context != NULL) {
+        ad_sycl.Context_Delete(context);
+    }
+    if (copy != NULL) {
+        ad_sycl.Device_Delete(copy);
+    }
+    return status;
+}
+
+struct ad_oneapi_space *
+ad_oneapi_spaces(void)
+{
+    return atomic_load(&spaces);
+}
+
+ad_status
+ad_oneapi_space(ad_place place, struct ad_oneapi_space **out, ad_error *err)
+{
+    if (place.context == NULL) {
+        return ad_oneapi_home(place.device, out, err);
+    }
+    *out = place.context;
+    return AD_OK;
+}
+
+/* --- queues ----------------------------------------------------------------- */
+
+static void
+forget_queue(void *queue)
+{
+    ad_sycl.Queue_Delete(queue);
+}
+
+/* Copies, which share the queue and keep it: to tell where one runs at the
+ * cost of a hash (of an address that is not given away again while the copy
+ * lives), and to wait for them all. */
+static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
+
+static void
+add_seen(ad_sycl_queue queue, size_t hash, struct ad_oneapi_space *space,
+         bool is_own)
+{
+    const ad_seen_queue added = {
+        .queue = ad_sycl.Queue_Copy(queue),
+        .key = hash,
+        .id = space->id,
+        .where = space,
+    };
+    if (added.queue != NULL) {
+        ad_seen_queues_add(&seen, &added, is_own);
+    }
+}
+
+static ad_status
+ask_queue(ad_sycl_queue queue, struct ad_oneapi_space **out, ad_error *err)
+{
+    ad_sycl_device device = ad_sycl.Queue_GetDevice(queue);
+    ad_sycl_context context = ad_sycl.Queue_GetContext(queue);
+    ad_status status;
+    int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
+    if (device == NULL || context == NULL) {
+        status = ad_oneapi_fail_call(err, -1, "DPCTLQueue_GetDevice");
+    } else if (id < 0) {
+        status = ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                         "make the queue for one of dpctl.get_devices()",
+                         "the queue's device is none that SYCL lists");
+    } else {
+        status = find_space(context, device, id, out, err);
+    }
+    if (status != AD_OK) {
+        if (device != NULL) {
+            ad_sycl.Device_Delete(device);
+        }
+        if (context != NULL) {
+            ad_sycl.Context_Delete(context);
+        }
+    }
+    return status;
+}
+
+ad_status
+ad_oneapi_queue_space(ad_sycl_queue queue, struct ad_oneapi_space **out,
+                      ad_error *err)
+{
+    void *space;
+    size_t hash = ad_sycl.Queue_Hash(queue);
+    if (ad_seen_queues_find(&seen, hash, &space)) {
+        *out = space;
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ask_queue(queue, out, err));
+    add_seen(queue, hash, *out, false);
+    return AD_OK;
+}
+
+ad_seen_queue **
+ad_oneapi_seen(int64_t id, size_t *n)
+{
+    return ad_seen_queues_of(&seen, id, n);
+}
+
+ad_status
+ad_oneapi_queue_new(struct ad_oneapi_space *space, ad_sycl_queue *out,
+                    ad_error *err)
+{
+    /* Without a handler an asynchronous error would end the process. */
+    *out = ad_sycl.Queue_Create(space->context, space->device,
+                                remember_async_error, AD_SYCL_IN_ORDER);
+    if (*out == NULL) {
+        return ad_oneapi_fail_call(err, space->id, "DPCTLQueue_Create");
+    }
+    add_seen(*out, ad_sycl.Queue_Hash(*out), space, true);
+    return AD_OK;
+}

@@ -1,0 +1,96 @@
+/* oneAPI: the library, and where work goes in it. Shared by oneapi.c and
+ * device/oneapi/oneapi_context.c, nobody else's.
+ */
+#ifndef AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H
+#define AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include "abi/arrow_c.h"
+#include "abi/sycl_api.h"
+#include "device/backend.h"
+#include "device/queue_registry.h"
+
+struct ad_sycl_api {
+#define AD_SYCL(name, need, result, parameters) result(*name) parameters;
+#include "abi/sycl_api.def"
+#undef AD_SYCL
+};
+
+/* Filled by ad_oneapi_load. */
+extern struct ad_sycl_api ad_sycl;
+
+/* A context, and the device in it to which work goes: what ad_place.context
+ * points to. One per context and device; lives as long as the process. */
+struct ad_oneapi_space {
+    struct ad_oneapi_space *next;
+    ad_sycl_context context;
+    ad_sycl_device device;
+    int64_t id; /* of the device, or of the one it is a part of */
+    bool has_usm;
+    bool is_cpu;
+    atomic_bool kernels_failed;
+    _Atomic(ad_sycl_kernel) kernels[AD_N_KERNELS];
+};
+
+/* --- the library and its devices ------------------------------------------ */
+
+AD_MUST_CHECK ad_status ad_oneapi_load(ad_error *err);
+
+/* Path of the library. */
+const char *ad_oneapi_path(void);
+
+/* The root devices, in dpctl's order: the index is what dpctl and dpnp give as
+ * __dlpack_device__()[1]. */
+size_t ad_oneapi_n_devices(void);
+
+/* Handle of a root device; fails for an id that is not there. */
+AD_MUST_CHECK ad_status ad_oneapi_device(ad_device device, ad_sycl_device *out,
+                                         ad_error *err);
+
+bool ad_oneapi_is_cpu(int64_t id);
+
+/* Index of a device, or of the one that it is a part of; -1: none. */
+int64_t ad_oneapi_index(ad_sycl_device device);
+
+/* Fail for a call that gave NULL: dpctl keeps the reason to itself. */
+ad_status ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call);
+
+/* --- spaces ----------------------------------------------------------------- */
+
+/* The one that work goes to which names only the device: dpctl's default
+ * context, which dpnp's arrays are in. */
+AD_MUST_CHECK ad_status ad_oneapi_home(ad_device device,
+                                       struct ad_oneapi_space **out,
+                                       ad_error *err);
+
+/* All that are known, newest first; linked by `next`. */
+struct ad_oneapi_space *ad_oneapi_spaces(void);
+
+static inline ad_place
+ad_oneapi_place(struct ad_oneapi_space *space)
+{
+    return (ad_place){{ARROW_DEVICE_ONEAPI, space->id}, space};
+}
+
+/* The space of a place: its context, or the home of its device. */
+AD_MUST_CHECK ad_status ad_oneapi_space(ad_place place,
+                                        struct ad_oneapi_space **out,
+                                        ad_error *err);
+
+/* --- queues ------------------------------------------------------------------ */
+
+/* Where this queue runs. It is remembered. */
+AD_MUST_CHECK ad_status ad_oneapi_queue_space(ad_sycl_queue queue,
+                                              struct ad_oneapi_space **out,
+                                              ad_error *err);
+
+/* Our own queues on this device and the last others that were seen, see
+ * ad_seen_queues_of. */
+ad_seen_queue **ad_oneapi_seen(int64_t id, size_t *n);
+
+/* A new queue of our own, in order. */
+AD_MUST_CHECK ad_status ad_oneapi_queue_new(struct ad_oneapi_space *space,
+                                            ad_sycl_queue *out, ad_error *err);
+
+#endif /* AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H */

@@ -1,0 +1,441 @@
+/* OpenCL, with the handles of its C interface.
+ *
+ * What OpenCL does differently from the other runtimes:
+ *
+ * - Memory is a cl_mem, to which nothing may be added: an offset goes beside
+ *   it into every call. SVM has addresses, see opencl_memory.c.
+ * - A cl_mem, a queue and an event work together only within one cl_context,
+ *   and any number of those may be on one device. An event of another context
+ *   is stood in for by an event of ours; between contexts, core copies through
+ *   the host.
+ * - Nothing is certain to begin before clFlush. We flush after each event that
+ *   we record, and the queue of each event that we are given.
+ * - Everything is counted: memory, events and queues with work pending may be
+ *   released at once.
+ * - A queue may be out of order. Work of ours stands between barriers there.
+ * - There is no "wait until the device is idle", see `synchronize`.
+ */
+#include "device/opencl/opencl_memory.h"
+
+#include <stdio.h>
+
+static inline ad_cl_queue
+handle_of(ad_stream stream)
+{
+    return (ad_cl_queue)stream.handle;
+}
+
+enum {
+    INVALID_COMMAND_QUEUE = -36,
+    INVALID_EVENT = -58
+};
+
+/* A number that is no handle must not be followed. */
+static ad_status
+fail_handle(const void *handle, const char *what, int32_t code, ad_error *err)
+{
+    char subject[80];
+    snprintf(subject, sizeof(subject), "%p is no %s of OpenCL's; using it",
+             handle, what);
+    ad_opencl_fail(err, -1, subject, code);
+    ad_error_hint(err, "pass the handle of a %s that is alive", what);
+    return AD_ERR_DEVICE;
+}
+
+static ad_status
+check_queue(ad_stream stream, ad_error *err)
+{
+    return ad_opencl_is_object(handle_of(stream))
+               ? AD_OK
+               : fail_handle(handle_of(stream), "command queue",
+                             INVALID_COMMAND_QUEUE, err);
+}
+
+static ad_status
+check_event(ad_event event, ad_error *err)
+{
+    return ad_opencl_is_object(event.handle)
+               ? AD_OK
+               : fail_handle(event.handle, "event", INVALID_EVENT, err);
+}
+
+/* --- queues ----------------------------------------------------------------- */
+
+ad_status
+ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
+{
+    ad_cl_context context;
+    ad_cl_device device;
+    uint64_t properties;
+    AD_RETURN_IF_ERR(check_queue(stream, err));
+    out->handle = handle_of(stream);
+    AD_CL_RETURN_IF_ERR(
+        err, -1, "clGetCommandQueueInfo",
+        ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_CONTEXT,
+                                  sizeof(context), &context, NULL));
+    AD_CL_RETURN_IF_ERR(
+        err, -1, "clGetCommandQueueInfo",
+        ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_DEVICE,
+                                  sizeof(device), &device, NULL));
+    AD_CL_RETURN_IF_ERR(
+        err, -1, "clGetCommandQueueInfo",
+        ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_PROPERTIES,
+                                  sizeof(properties), &properties, NULL));
+    /* A runtime that does not look closely answers for other objects too. */
+    if (!ad_opencl_is_object(context) || !ad_opencl_is_object(device)) {
+        return fail_handle(out->handle, "command queue", INVALID_COMMAND_QUEUE,
+                           err);
+    }
+    out->is_in_order =
+        (properties & AD_CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
+    return ad_opencl_space(context, device, &out->space, err);
+}
+
+static ad_status
+opencl_stream_place(ad_stream stream, ad_place hint, ad_place *out,
+                    ad_error *err)
+{
+    ad_opencl_queue queue;
+    AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
+    if (hint.device.id >= 0 && hint.device.id != queue.space->id) {
+        ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                "pass a queue of the device the data are on, or copy them",
+                "the queue runs on opencl:%lld, the data are on opencl:%lld",
+                (long long)queue.space->id, (long long)hint.device.id);
+        ad_error_device(err, hint.device);
+        return AD_ERR_EXCHANGE;
+    }
+    ad_opencl_see(queue.handle, queue.space->id, false);
+    *out = ad_opencl_place(queue.space);
+    return AD_OK;
+}
+
+static ad_status
+opencl_stream_create(ad_place place, ad_stream *out, ad_error *err)
+{
+    struct ad_opencl_space *space;
+    int32_t code;
+    AD_RETURN_IF_ERR(ad_opencl_space_at(place, &space, err));
+    ad_cl_queue queue =
+        ad_cl.CreateCommandQueue(space->context, space->device, 0, &code);
+    if (queue == NULL) {
+        return ad_opencl_fail(err, space->id, "clCreateCommandQueue", code);
+    }
+    ad_opencl_see(queue, space->id, true);
+    out->handle = (uintptr_t)queue;
+    return AD_OK;
+}
+
+static void
+opencl_stream_destroy(ad_place place, ad_stream stream)
+{
+    (void)place;
+    (void)ad_cl.ReleaseCommandQueue(handle_of(stream));
+}
+
+static ad_status
+opencl_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+{
+    AD_RETURN_IF_ERR(check_queue(stream, err));
+    AD_CL_RETURN_IF_ERR(err, place.device.id, "clFinish",
+                        ad_cl.Finish(handle_of(stream)));
+    return AD_OK;
+}
+
+/* OpenCL knows queues only: work on one that arrowdev was never shown, or on
+ * one of too many others, is not waited for. So AD_CAP_PLACE_IDLE is not
+ * ours. */
+static ad_status
+opencl_synchronize(ad_place place, ad_error *err)
+{
+    ad_cl_device device;
+    AD_RETURN_IF_ERR(ad_opencl_device(place.device, &device, err));
+    return ad_opencl_finish_seen(place.device.id, err);
+}
+
+/* --- events ----------------------------------------------------------------- */
+
+/* A barrier and no marker: what the queue's user submits next may use the
+ * result of our work, also where the queue is out of order. */
+static ad_status
+opencl_event_record(ad_place place, ad_stream stream, ad_event *event,
+                    ad_error *err)
+{
+    ad_cl_queue queue = handle_of(stream);
+    ad_cl_event barrier;
+    AD_RETURN_IF_ERR(check_queue(stream, err));
+    AD_CL_RETURN_IF_ERR(
+        err, place.device.id, "clEnqueueBarrierWithWaitList",
+        ad_cl.EnqueueBarrierWithWaitList(queue, 0, NULL, &barrier));
+    int32_t code = ad_cl.Flush(queue);
+    if (code != AD_CL_SUCCESS) {
+        (void)ad_cl.ReleaseEvent(barrier);
+        return ad_opencl_fail(err, place.device.id, "clFlush", code);
+    }
+    event->handle = barrier;
+    return AD_OK;
+}
+
+/* Where nobody flushes, nothing need ever begin. A user event has no queue. */
+static ad_status
+flush_for(ad_place place, ad_cl_event event, ad_error *err)
+{
+    ad_cl_queue queue = NULL;
+    AD_CL_RETURN_IF_ERR(err, place.device.id, "clGetEventInfo",
+                        ad_cl.GetEventInfo(event, AD_CL_EVENT_COMMAND_QUEUE,
+                                           sizeof(queue), &queue, NULL));
+    if (queue != NULL) {
+        AD_CL_RETURN_IF_ERR(err, place.device.id, "clFlush",
+                            ad_cl.Flush(queue));
+    }
+    return AD_OK;
+}
+
+/* On an event of the one context, in place of an event of another. */
+static void
+pass_on(ad_cl_event event, int32_t status, void *stand_in)
+{
+    (void)event;
+    (void)ad_cl.SetUserEventStatus(stand_in,
+                                   status < 0 ? status : AD_CL_COMPLETE);
+    (void)ad_cl.ReleaseEvent(stand_in);
+}
+
+static ad_status
+make_stand_in(const ad_opencl_queue *queue, ad_cl_event event,
+              ad_cl_event *out, ad_error *err)
+{
+    int64_t id = queue->space->id;
+    int32_t code;
+    *out = ad_cl.CreateUserEvent(queue->space->context, &code);
+    if (*out == NULL) {
+        return ad_opencl_fail(err, id, "clCreateUserEvent", code);
+    }
+    code = ad_cl.RetainEvent(*out);
+    if (code != AD_CL_SUCCESS) {
+        (void)ad_cl.ReleaseEvent(*out);
+        return ad_opencl_fail(err, id, "clRetainEvent", code);
+    }
+    code = ad_cl.SetEventCallback(event, AD_CL_COMPLETE, pass_on, *out);
+    if (code != AD_CL_SUCCESS) {
+        (void)ad_cl.ReleaseEvent(*out);
+        (void)ad_cl.ReleaseEvent(*out);
+        return ad_opencl_fail(err, id, "clSetEventCallback", code);
+    }
+    return AD_OK;
+}
+
+static ad_status
+event_status(ad_place place, ad_event event, int32_t *out, ad_error *err)
+{
+    AD_CL_RETURN_IF_ERR(
+        err, place.device.id, "clGetEventInfo",
+        ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_COMMAND_EXECUTION_STATUS,
+                           sizeof(*out), out, NULL));
+    AD_CL_RETURN_IF_ERR(err, place.device.id,
+                        "the work that the event stands for",
+                        *out < 0 ? *out : AD_CL_SUCCESS);
+    return AD_OK;
+}
+
+/* An event of the queue's context that stands for `event`, which may be of
+ * another context or platform; NULL: it is complete. The caller owns it. */
+static ad_status
+event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
+          ad_error *err)
+{
+    ad_place place = ad_opencl_place(queue->space);
+    ad_cl_context context;
+    int32_t status;
+    *out = NULL;
+    /* What has failed already, a wait list may let pass. */
+    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    if (status == AD_CL_COMPLETE) {
+        return AD_OK;
+    }
+    AD_CL_RETURN_IF_ERR(err, place.device.id, "clGetEventInfo",
+                        ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_CONTEXT,
+                                           sizeof(context), &context, NULL));
+    AD_RETURN_IF_ERR(flush_for(place, event.handle, err));
+    if (context != queue->space->context) {
+        return make_stand_in(queue, event.handle, out, err);
+    }
+    AD_CL_RETURN_IF_ERR(err, place.device.id, "clRetainEvent",
+                        ad_cl.RetainEvent(event.handle));
+    *out = event.handle;
+    return AD_OK;
+}
+
+static ad_status
+opencl_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                   ad_error *err)
+{
+    ad_opencl_queue queue;
+    ad_cl_event dependency;
+    (void)place;
+    AD_RETURN_IF_ERR(check_event(event, err));
+    AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
+    AD_RETURN_IF_ERR(event_for(&queue, event, &dependency, err));
+    if (dependency == NULL) {
+        return AD_OK;
+    }
+    int32_t code =
+        ad_cl.EnqueueBarrierWithWaitList(queue.handle, 1, &dependency, NULL);
+    (void)ad_cl.ReleaseEvent(dependency);
+    AD_CL_RETURN_IF_ERR(err, queue.space->id, "clEnqueueBarrierWithWaitList",
+                        code);
+    return AD_OK;
+}
+
+static ad_status
+opencl_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+{
+    int32_t status;
+    AD_RETURN_IF_ERR(check_event(event, err));
+    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    *out = status == AD_CL_COMPLETE;
+    return status == AD_CL_QUEUED ? flush_for(place, event.handle, err)
+                                  : AD_OK;
+}
+
+/* What clWaitForEvents returns does not say how the work failed. */
+static ad_status
+opencl_event_synchronize(ad_place place, ad_event event, ad_error *err)
+{
+    ad_cl_event handle = event.handle;
+    int32_t status;
+    AD_RETURN_IF_ERR(check_event(event, err));
+    int32_t code = ad_cl.WaitForEvents(1, &handle);
+    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    AD_CL_RETURN_IF_ERR(err, place.device.id, "clWaitForEvents", code);
+    return AD_OK;
+}
+
+static void
+opencl_event_destroy(ad_place place, ad_event event)
+{
+    (void)place;
+    (void)ad_cl.ReleaseEvent(event.handle);
+}
+
+/* --- memory ------------------------------------------------------------------ */
+
+static bool
+is_out_of_memory(int32_t code)
+{
+    enum {
+        MEM_OBJECT_ALLOCATION_FAILURE = -4,
+        OUT_OF_RESOURCES = -5,
+        OUT_OF_HOST_MEMORY = -6,
+        INVALID_BUFFER_SIZE = -61
+    };
+    return code == MEM_OBJECT_ALLOCATION_FAILURE || code == OUT_OF_RESOURCES ||
+           code == OUT_OF_HOST_MEMORY || code == INVALID_BUFFER_SIZE;
+}
+
+static ad_status
+opencl_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+                ad_error *err)
+{
+    struct ad_opencl_space *space;
+    int32_t code;
+    (void)stream;
+    AD_RETURN_IF_ERR(ad_opencl_space_at(place, &space, err));
+    ad_cl_mem memory = ad_cl.CreateBuffer(space->context, AD_CL_MEM_READ_WRITE,
+                                          nbytes, NULL, &code);
+    if (memory == NULL) {
+        ad_opencl_fail(err, space->id, "clCreateBuffer", code);
+        if (!is_out_of_memory(code)) {
+            return AD_ERR_DEVICE;
+        }
+        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                "no %zu bytes of memory on opencl:%lld", nbytes,
+                (long long)space->id);
+        ad_error_device(err, ad_opencl_place(space).device);
+        return AD_ERR_MEMORY;
+    }
+    *out = memory;
+    return AD_OK;
+}
+
+/* Work that was enqueued keeps it. */
+static void
+opencl_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    (void)place;
+    (void)stream;
+    (void)ad_cl.ReleaseMemObject(data);
+}
+
+/* --- the runtime --------------------------------------------------------------- */
+
+static ad_status
+opencl_describe(char *buffer, size_t size, ad_error *err)
+{
+    char names[512];
+    AD_RETURN_IF_ERR(ad_opencl_platforms(names, sizeof(names), err));
+    snprintf(buffer, size, "%s (%s)", ad_opencl_path(), names);
+    return AD_OK;
+}
+
+static ad_status
+opencl_count(int64_t *out, ad_error *err)
+{
+    (void)err;
+    *out = (int64_t)ad_opencl_n_devices();
+    return AD_OK;
+}
+
+static ad_status
+opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    char name[256];
+    ad_cl_device device;
+    AD_RETURN_IF_ERR(
+        ad_opencl_device((ad_device){ARROW_DEVICE_OPENCL, id}, &device, err));
+    AD_CL_RETURN_IF_ERR(err, id, "clGetDeviceInfo",
+                        ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_NAME,
+                                            sizeof(name), name, NULL));
+    snprintf(buffer, size, "%s", name);
+    return AD_OK;
+}
+
+static ad_status
+opencl_home(ad_device device, ad_place *out, ad_error *err)
+{
+    struct ad_opencl_space *space;
+    AD_RETURN_IF_ERR(ad_opencl_home(device, &space, err));
+    *out = ad_opencl_place(space);
+    return AD_OK;
+}
+
+static const int32_t device_types[] = {ARROW_DEVICE_OPENCL, 0};
+
+extern const struct ad_backend ad_backend_opencl;
+
+const struct ad_backend ad_backend_opencl = {
+    .name = "opencl",
+    .device_types = device_types,
+    .capabilities = AD_CAP_ORDERED_DEALLOCATE,
+    .load = ad_opencl_load,
+    .describe = opencl_describe,
+    .count = opencl_count,
+    .device_name = opencl_device_name,
+    .runs_on_host = ad_opencl_is_cpu,
+    .home = opencl_home,
+    .synchronize = opencl_synchronize,
+    .classify = ad_opencl_classify,
+    .allocate = opencl_allocate,
+    .deallocate = opencl_deallocate,
+    .copy = ad_opencl_copy,
+    .launch = ad_opencl_launch,
+    .stream_place = opencl_stream_place,
+    .stream_create = opencl_stream_create,
+    .stream_destroy = opencl_stream_destroy,
+    .stream_synchronize = opencl_stream_synchronize,
+    .stream_wait = opencl_stream_wait,
+    .event_record = opencl_event_record,
+    .event_query = opencl_event_query,
+    .event_synchronize = opencl_event_synchronize,
+    .event_destroy = opencl_event_destroy,
+};

@@ -1,0 +1,614 @@
+#define _GNU_SOURCE /* syscall, under -std=c11 too */
+
+#include "device/opencl/opencl_context.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "device/backend.h"
+#include "device/dynlib.h"
+#include "device/queue_registry.h"
+
+/* --- the library ---------------------------------------------------------- */
+
+static const ad_symbol symbols[] = {
+#define AD_CL(name, result, parameters)                                       \
+    {"cl" #name, offsetof(struct ad_cl_api, name), AD_REQUIRED},
+#include "abi/opencl_api.def"
+#undef AD_CL
+};
+
+static const char *const sonames[] = {"libOpenCL.so.1", NULL};
+
+static const ad_library library = {
+    .name = "opencl",
+    .sonames = sonames,
+    .symbols = symbols,
+    .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+};
+
+struct ad_cl_api ad_cl;
+
+static char library_path[AD_LIBRARY_PATH_SIZE];
+
+struct platform {
+    ad_cl_platform handle;
+    ad_cl_device *devices;
+    uint32_t n_devices;
+    _Atomic(ad_cl_context) context; /* our own; NULL: not made yet */
+};
+
+struct root {
+    ad_cl_device device;
+    struct platform *platform;
+    bool is_cpu;
+    _Atomic(struct ad_opencl_space *) home;
+};
+
+/* Written by load, once, and then only read. */
+static struct platform *platforms;
+static uint32_t n_platforms;
+static struct root *roots;
+static size_t n_roots;
+static uintptr_t *tables; /* of functions; see ad_opencl_is_object */
+static size_t n_tables;
+
+static _Atomic(struct ad_opencl_space *) spaces; /* only ever grows */
+
+/* --- errors ---------------------------------------------------------------- */
+
+static const char *
+error_name(int32_t code)
+{
+    switch (code) {
+#define AD_CL_ERROR(name, number)                                             \
+    case number:                                                              \
+        return "CL_" #name;
+#include "abi/opencl_errors.def"
+#undef AD_CL_ERROR
+        default:
+            return NULL;
+    }
+}
+
+ad_status
+ad_opencl_fail(ad_error *err, int64_t id, const char *call, int32_t code)
+{
+    return ad_fail_device(err, (ad_device){ARROW_DEVICE_OPENCL, id}, call,
+                          code, error_name(code), NULL);
+}
+
+/* --- what is this number? ---------------------------------------------------- */
+
+/* The kernel reads the mask before it looks at `how`, which is none: so this
+ * changes nothing, and tells by the error whether the address can be read. */
+static bool
+is_readable(const void *pointer)
+{
+    const int no_how = -1;
+    int saved = errno;
+    long result = syscall(SYS_rt_sigprocmask, no_how, pointer, NULL, 8);
+    bool is_fault = result != 0 && errno == EFAULT;
+    errno = saved;
+    return !is_fault;
+}
+
+/* The memory is anyone's: neither sanitizer has a say in it. */
+__attribute__((no_sanitize("address", "thread"))) static uintptr_t
+first_word(const void *pointer)
+{
+    return *(const volatile uintptr_t *)pointer;
+}
+
+static bool
+is_table(uintptr_t word)
+{
+    for (size_t i = 0; i < n_tables; i++) {
+        if (tables[i] == word) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+ad_opencl_is_object(const void *pointer)
+{
+    return pointer != NULL && (uintptr_t)pointer % sizeof(void *) == 0 &&
+           is_readable(pointer) && is_table(first_word(pointer));
+}
+
+/* OpenCL has no question about a pointer. But a buffer over memory of the
+ * caller's knows whether that is SVM, and making one touches nothing. */
+bool
+ad_opencl_is_svm(const struct ad_opencl_space *space, const void *pointer)
+{
+    int32_t code;
+    uint32_t answer = 0;
+    if (!space->has_svm || !is_readable(pointer)) {
+        return false;
+    }
+    ad_cl_mem probe = ad_cl.CreateBuffer(
+        space->context, AD_CL_MEM_USE_HOST_PTR, 1, (void *)pointer, &code);
+    if (probe == NULL) {
+        return false;
+    }
+    code = ad_cl.GetMemObjectInfo(probe, AD_CL_MEM_USES_SVM_POINTER,
+                                  sizeof(answer), &answer, NULL);
+    (void)ad_cl.ReleaseMemObject(probe);
+    return code == AD_CL_SUCCESS && answer != 0;
+}
+
+/* --- loading ------------------------------------------------------------------ */
+
+static ad_status
+fail_no_devices(ad_error *err, const char *what)
+{
+    return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+                   "install an OpenCL driver; its .icd file goes to "
+                   "/etc/OpenCL/vendors",
+                   "%s was loaded, and found no OpenCL %s", library_path,
+                   what);
+}
+
+static ad_status
+list_platforms(ad_error *err)
+{
+    enum {
+        NOT_FOUND_KHR = -1001
+    };
+    uint32_t n = 0;
+    int32_t code = ad_cl.GetPlatformIDs(0, NULL, &n);
+    if (code == NOT_FOUND_KHR || (code == AD_CL_SUCCESS && n == 0)) {
+        return fail_no_devices(err, "platform");
+    }
+    AD_CL_RETURN_IF_ERR(err, -1, "clGetPlatformIDs", code);
+    ad_cl_platform *handles = calloc(n, sizeof(handles[0]));
+    platforms = calloc(n, sizeof(platforms[0]));
+    if (handles == NULL || platforms == NULL) {
+        free(handles);
+        return ad_fail_memory(err, n * sizeof(platforms[0]));
+    }
+    code = ad_cl.GetPlatformIDs(n, handles, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        platforms[i].handle = handles[i];
+    }
+    free(handles);
+    n_platforms = n;
+    return code == AD_CL_SUCCESS
+               ? AD_OK
+               : ad_opencl_fail(err, -1, "clGetPlatformIDs", code);
+}
+
+/* A platform that cannot list its devices, a driver without its hardware say,
+ * does not stand in the way of the others; *code keeps why. */
+static ad_status
+list_devices(struct platform *platform, int32_t *code, ad_error *err)
+{
+    enum {
+        DEVICE_NOT_FOUND = -1
+    };
+    uint32_t n = 0;
+    int32_t result = ad_cl.GetDeviceIDs(platform->handle,
+                                        AD_CL_DEVICE_TYPE_ALL, 0, NULL, &n);
+    if (result != AD_CL_SUCCESS || n == 0) {
+        *code = result == DEVICE_NOT_FOUND ? *code : result;
+        return AD_OK;
+    }
+    platform->devices = calloc(n, sizeof(platform->devices[0]));
+    if (platform->devices == NULL) {
+        return ad_fail_memory(err, n * sizeof(platform->devices[0]));
+    }
+    AD_CL_RETURN_IF_ERR(err, -1, "clGetDeviceIDs",
+                        ad_cl.GetDeviceIDs(platform->handle,
+                                           AD_CL_DEVICE_TYPE_ALL, n,
+                                           platform->devices, NULL));
+    platform->n_devices = n;
+    n_roots += n;
+    return AD_OK;
+}
+
+/* Platforms of one driver, and its devices, have one table; a loader that
+ * manages them may give each object its own kind. */
+static void
+add_table(const void *object)
+{
+    uintptr_t word = first_word(object);
+    if (!is_table(word)) {
+        tables[n_tables++] = word;
+    }
+}
+
+/* A device that cannot tell counts as another: only speed depends on it. */
+static bool
+is_processor(ad_cl_device device)
+{
+    uint64_t type = 0;
+    return ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_TYPE, sizeof(type), &type,
+                               NULL) == AD_CL_SUCCESS &&
+           (type & AD_CL_DEVICE_TYPE_CPU) != 0;
+}
+
+static ad_status
+list_roots(ad_error *err)
+{
+    size_t n = 0;
+    int32_t code = AD_CL_SUCCESS;
+    for (uint32_t i = 0; i < n_platforms; i++) {
+        AD_RETURN_IF_ERR(list_devices(&platforms[i], &code, err));
+    }
+    if (n_roots == 0) {
+        AD_CL_RETURN_IF_ERR(err, -1, "clGetDeviceIDs", code);
+        return fail_no_devices(err, "device");
+    }
+    roots = calloc(n_roots, sizeof(roots[0]));
+    tables = calloc(n_platforms + n_roots, sizeof(tables[0]));
+    if (roots == NULL || tables == NULL) {
+        return ad_fail_memory(err, n_roots * sizeof(roots[0]));
+    }
+    for (uint32_t i = 0; i < n_platforms; i++) {
+        add_table(platforms[i].handle);
+        for (uint32_t j = 0; j < platforms[i].n_devices; j++) {
+            roots[n].platform = &platforms[i];
+            roots[n].is_cpu = is_processor(platforms[i].devices[j]);
+            roots[n++].device = platforms[i].devices[j];
+            add_table(platforms[i].devices[j]);
+        }
+    }
+    return AD_OK;
+}
+
+/* What a load that failed half-way has left. */
+static void
+reset(void)
+{
+    for (uint32_t i = 0; i < n_platforms; i++) {
+        free(platforms[i].devices);
+    }
+    free(platforms);
+    free(roots);
+    free(tables);
+    platforms = NULL;
+    roots = NULL;
+    tables = NULL;
+    n_platforms = 0;
+    n_roots = 0;
+    n_tables = 0;
+}
+
+ad_status
+ad_opencl_load(ad_error *err)
+{
+    reset();
+    AD_RETURN_IF_ERR(
+        ad_library_load(&library, &ad_cl, NULL, library_path, err));
+    AD_RETURN_IF_ERR(list_platforms(err));
+    return list_roots(err);
+}
+
+const char *
+ad_opencl_path(void)
+{
+    return library_path;
+}
+
+ad_status
+ad_opencl_platforms(char *buffer, size_t size, ad_error *err)
+{
+    char name[128];
+    char version[128];
+    size_t used = 0;
+    buffer[0] = '\0';
+    for (uint32_t i = 0; i < n_platforms && used < size; i++) {
+        AD_CL_RETURN_IF_ERR(err, -1, "clGetPlatformInfo",
+                            ad_cl.GetPlatformInfo(platforms[i].handle,
+                                                  AD_CL_PLATFORM_NAME,
+                                                  sizeof(name), name, NULL));
+        AD_CL_RETURN_IF_ERR(
+            err, -1, "clGetPlatformInfo",
+            ad_cl.GetPlatformInfo(platforms[i].handle, AD_CL_PLATFORM_VERSION,
+                                  sizeof(version), version, NULL));
+        used += (size_t)snprintf(buffer + used, size - used, "%s%s, %s",
+                                 i > 0 ? "; " : "", name, version);
+    }
+    return AD_OK;
+}
+
+/* --- devices -------------------------------------------------------------- */
+
+size_t
+ad_opencl_n_devices(void)
+{
+    return n_roots;
+}
+
+static ad_status
+find_root(ad_device device, struct root **out, ad_error *err)
+{
+    if (device.id < 0 || (uint64_t)device.id >= n_roots) {
+        ad_fail_not_there(
+            err, device, "OpenCL", n_roots,
+            "the number counts the devices of all platforms, in the order of "
+            "clGetPlatformIDs and clGetDeviceIDs; python -m arrowdev doctor "
+            "lists them");
+        return AD_ERR_EXCHANGE;
+    }
+    *out = &roots[device.id];
+    return AD_OK;
+}
+
+bool
+ad_opencl_is_cpu(int64_t id)
+{
+    return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
+}
+
+ad_status
+ad_opencl_device(ad_device device, ad_cl_device *out, ad_error *err)
+{
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    *out = root->device;
+    return AD_OK;
+}
+
+/* -1: none, and no part of one. */
+static int64_t
+index_of(ad_cl_device device)
+{
+    ad_cl_device parent = NULL;
+    for (size_t i = 0; i < n_roots; i++) {
+        if (roots[i].device == device) {
+            return (int64_t)i;
+        }
+    }
+    int32_t code = ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_PARENT_DEVICE,
+                                       sizeof(parent), &parent, NULL);
+    return code == AD_CL_SUCCESS && parent != NULL ? index_of(parent) : -1;
+}
+
+/* --- spaces --------------------------------------------------------------- */
+
+static struct ad_opencl_space *
+search_spaces(struct ad_opencl_space *from, ad_cl_context context,
+              ad_cl_device device)
+{
+    struct ad_opencl_space *space = from;
+    while (space != NULL &&
+           (space->context != context || space->device != device)) {
+        space = space->next;
+    }
+    return space;
+}
+
+struct ad_opencl_space *
+ad_opencl_spaces(void)
+{
+    return atomic_load(&spaces);
+}
+
+static ad_status
+fill_space(struct ad_opencl_space *space, ad_cl_context context,
+           ad_cl_device device, ad_error *err)
+{
+    enum {
+        INVALID_VALUE = -30
+    };
+    uint64_t svm = 0;
+    space->id = index_of(device);
+    if (space->id < 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "use a device of a platform that clGetPlatformIDs "
+                       "lists",
+                       "the OpenCL context is on a device that no platform "
+                       "lists");
+    }
+    /* Before OpenCL 2 there is no such question, and no SVM. */
+    int32_t code = ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_SVM_CAPABILITIES,
+                                       sizeof(svm), &svm, NULL);
+    AD_CL_RETURN_IF_ERR(err, space->id, "clGetDeviceInfo",
+                        code != INVALID_VALUE ? code : AD_CL_SUCCESS);
+    space->has_svm = code == AD_CL_SUCCESS && svm != 0;
+    space->is_cpu = ad_opencl_is_cpu(space->id);
+    AD_CL_RETURN_IF_ERR(err, space->id, "clRetainContext",
+                        ad_cl.RetainContext(context));
+    space->context = context;
+    space->device = device;
+    return AD_OK;
+}
+
+ad_status
+ad_opencl_space(ad_cl_context context, ad_cl_device device,
+                struct ad_opencl_space **out, ad_error *err)
+{
+    struct ad_opencl_space *head = atomic_load(&spaces);
+    *out = search_spaces(head, context, device);
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    struct ad_opencl_space *space = calloc(1, sizeof(*space));
+    if (space == NULL) {
+        return ad_fail_memory(err, sizeof(*space));
+    }
+    ad_status status = fill_space(space, context, device, err);
+    if (status != AD_OK) {
+        free(space);
+        return status;
+    }
+    space->next = head;
+    while (!atomic_compare_exchange_weak(&spaces, &space->next, space)) {
+        /* Others were faster; one of theirs may be the same. */
+        *out = search_spaces(space->next, context, device);
+        if (*out != NULL) {
+            (void)ad_cl.ReleaseContext(context);
+            free(space);
+            return AD_OK;
+        }
+    }
+    *out = space;
+    return AD_OK;
+}
+
+static ad_status
+make_context(const struct platform *platform, const ad_cl_device *devices,
+             uint32_t n, ad_cl_context *out, ad_error *err)
+{
+    const intptr_t properties[] = {AD_CL_CONTEXT_PLATFORM,
+                                   (intptr_t)platform->handle, 0};
+    int32_t code;
+    *out = ad_cl.CreateContext(properties, n, devices, NULL, NULL, &code);
+    return *out != NULL ? AD_OK
+                        : ad_opencl_fail(err, -1, "clCreateContext", code);
+}
+
+/* Whoever loses the race throws its own away. */
+static ad_status
+platform_context(struct platform *platform, ad_cl_context *out, ad_error *err)
+{
+    ad_cl_context known = atomic_load(&platform->context);
+    if (known == NULL) {
+        AD_RETURN_IF_ERR(make_context(platform, platform->devices,
+                                      platform->n_devices, out, err));
+        if (atomic_compare_exchange_strong(&platform->context, &known, *out)) {
+            return AD_OK;
+        }
+        (void)ad_cl.ReleaseContext(*out);
+    }
+    *out = known;
+    return AD_OK;
+}
+
+ad_status
+ad_opencl_home(ad_device device, struct ad_opencl_space **out, ad_error *err)
+{
+    struct root *root;
+    ad_cl_context context;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    *out = atomic_load(&root->home);
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    if (platform_context(root->platform, &context, NULL) == AD_OK) {
+        AD_RETURN_IF_ERR(ad_opencl_space(context, root->device, out, err));
+    } else {
+        /* One of the platform's devices is not available: take ours alone. */
+        AD_RETURN_IF_ERR(
+            make_context(root->platform, &root->device, 1, &context, err));
+        ad_status status = ad_opencl_space(context, root->device, out, err);
+        (void)ad_cl.ReleaseContext(context);
+        AD_RETURN_IF_ERR(status);
+    }
+    struct ad_opencl_space *none = NULL;
+    if (!atomic_compare_exchange_strong(&root->home, &none, *out)) {
+        *out = none;
+    }
+    return AD_OK;
+}
+
+/* *n is at least 1: there is no context without a device. */
+static ad_status
+context_devices(ad_cl_context context, ad_cl_device **out, size_t *n,
+                ad_error *err)
+{
+    size_t nbytes = 0;
+    *out = NULL;
+    *n = 0;
+    AD_CL_RETURN_IF_ERR(err, -1, "clGetContextInfo",
+                        ad_cl.GetContextInfo(context, AD_CL_CONTEXT_DEVICES, 0,
+                                             NULL, &nbytes));
+    *out = malloc(nbytes);
+    if (*out == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    int32_t code = ad_cl.GetContextInfo(context, AD_CL_CONTEXT_DEVICES, nbytes,
+                                        *out, NULL);
+    if (code != AD_CL_SUCCESS) {
+        free(*out);
+        return ad_opencl_fail(err, -1, "clGetContextInfo", code);
+    }
+    *n = nbytes / sizeof((*out)[0]);
+    return AD_OK;
+}
+
+ad_status
+ad_opencl_space_in(ad_cl_context context, int64_t id,
+                   struct ad_opencl_space **out, ad_error *err)
+{
+    ad_cl_device *devices;
+    size_t n;
+    struct ad_opencl_space *space = atomic_load(&spaces);
+    while (space != NULL && (space->context != context || space->id != id)) {
+        space = space->next;
+    }
+    if (space != NULL) {
+        *out = space;
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(context_devices(context, &devices, &n, err));
+    ad_cl_device chosen = devices[0];
+    for (size_t i = 0; i < n && id >= 0; i++) {
+        if (index_of(devices[i]) == id) {
+            chosen = devices[i];
+            break;
+        }
+    }
+    free(devices);
+    return ad_opencl_space(context, chosen, out, err);
+}
+
+ad_status
+ad_opencl_space_at(ad_place place, struct ad_opencl_space **out, ad_error *err)
+{
+    if (place.context == NULL) {
+        return ad_opencl_home(place.device, out, err);
+    }
+    return ad_opencl_space_in(place.context, place.device.id, out, err);
+}
+
+/* --- queues that were seen --------------------------------------------------- */
+
+static void
+forget_queue(void *queue)
+{
+    (void)ad_cl.ReleaseCommandQueue(queue);
+}
+
+static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
+
+void
+ad_opencl_see(ad_cl_queue queue, int64_t id, bool is_own)
+{
+    const ad_seen_queue added = {
+        .queue = queue,
+        .key = (uintptr_t)queue,
+        .id = id,
+    };
+    if (!ad_seen_queues_find(&seen, added.key, NULL) &&
+        ad_cl.RetainCommandQueue(queue) == AD_CL_SUCCESS) {
+        ad_seen_queues_add(&seen, &added, is_own);
+    }
+}
+
+ad_status
+ad_opencl_finish_seen(int64_t id, ad_error *err)
+{
+    size_t n;
+    int32_t code = AD_CL_SUCCESS;
+    ad_seen_queue **queues = ad_seen_queues_of(&seen, id, &n);
+    if (queues == NULL) {
+        return ad_fail_memory(err, sizeof(*queues));
+    }
+    for (size_t i = 0; i < n; i++) {
+        int32_t result = ad_cl.Finish(queues[i]->queue);
+        code = code != AD_CL_SUCCESS ? code : result;
+        ad_owner_unref(&queues[i]->base);
+    }
+    free(queues);
+    return code == AD_CL_SUCCESS ? AD_OK
+                                 : ad_opencl_fail(err, id, "clFinish", code);
+}

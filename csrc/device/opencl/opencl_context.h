@@ -1,0 +1,127 @@
+/* What OpenCL's files share: the library, its devices, the contexts that were
+ * seen, and what a number that came from outside is.
+ */
+#ifndef AD_DEVICE_OPENCL_OPENCL_CONTEXT_H
+#define AD_DEVICE_OPENCL_OPENCL_CONTEXT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/arrow_c.h"
+#include "abi/opencl_api.h"
+#include "base/handles.h"
+#include "base/status.h"
+
+struct ad_cl_api {
+#define AD_CL(name, result, parameters) result(*name) parameters;
+#include "abi/opencl_api.def"
+#undef AD_CL
+};
+
+/* Filled by ad_opencl_load. */
+extern struct ad_cl_api ad_cl;
+
+ad_status ad_opencl_load(ad_error *err);
+
+/* Where the library was found. */
+const char *ad_opencl_path(void);
+
+/* "Portable Computing Language OpenCL 3.0 PoCL 3.1, ..." */
+ad_status ad_opencl_platforms(char *buffer, size_t size, ad_error *err);
+
+/* --- errors ---------------------------------------------------------------- */
+
+/* ad_fail_device with the name of OpenCL's error number. */
+ad_status ad_opencl_fail(ad_error *err, int64_t id, const char *call,
+                         int32_t code);
+
+/* Return from a function that owns nothing if an OpenCL call failed. */
+#define AD_CL_RETURN_IF_ERR(err, id, call, expression)                        \
+    do {                                                                      \
+        int32_t ad_code_ = (expression);                                      \
+        if (ad_code_ != AD_CL_SUCCESS) {                                      \
+            return ad_opencl_fail(err, id, call, ad_code_);                   \
+        }                                                                     \
+    } while (0)
+
+/* --- devices ---------------------------------------------------------------- */
+
+/* All devices of all platforms, as clGetPlatformIDs and clGetDeviceIDs list
+ * them. */
+size_t ad_opencl_n_devices(void);
+
+/* Fails for an id that is not there. */
+AD_MUST_CHECK ad_status ad_opencl_device(ad_device device, ad_cl_device *out,
+                                         ad_error *err);
+
+bool ad_opencl_is_cpu(int64_t id);
+
+/* --- spaces ------------------------------------------------------------------ */
+
+/* One device in one context. Contexts that were seen are kept, and so are the
+ * spaces: our queues and kernels in them are. */
+struct ad_opencl_space {
+    struct ad_opencl_space *next;
+    ad_cl_context context;
+    ad_cl_device device; /* may be a part of the device with this id */
+    int64_t id;
+    bool has_svm;
+    bool is_cpu;
+    _Atomic(ad_cl_program) program; /* the kernels; NULL: not built yet */
+};
+
+static inline ad_place
+ad_opencl_place(const struct ad_opencl_space *space)
+{
+    return (ad_place){{ARROW_DEVICE_OPENCL, space->id}, space->context};
+}
+
+/* The space of arrowdev's own context on a device: one context holds all the
+ * devices of a platform, so that copies between them need no detour. */
+AD_MUST_CHECK ad_status ad_opencl_home(ad_device device,
+                                       struct ad_opencl_space **out,
+                                       ad_error *err);
+
+/* The space of `device` in `context`, made on first need. */
+AD_MUST_CHECK ad_status ad_opencl_space(ad_cl_context context,
+                                        ad_cl_device device,
+                                        struct ad_opencl_space **out,
+                                        ad_error *err);
+
+/* The same for a place; without a context: home. */
+AD_MUST_CHECK ad_status ad_opencl_space_at(ad_place place,
+                                           struct ad_opencl_space **out,
+                                           ad_error *err);
+
+/* The space of the device `id` in `context`; of the context's first device
+ * where that is not in it, or -1. */
+AD_MUST_CHECK ad_status ad_opencl_space_in(ad_cl_context context, int64_t id,
+                                           struct ad_opencl_space **out,
+                                           ad_error *err);
+
+/* All that there are, a list by `next`. */
+struct ad_opencl_space *ad_opencl_spaces(void);
+
+/* --- what is this number? ------------------------------------------------------ */
+
+/* Could this be a handle of OpenCL's? Safe for any number: it is followed only
+ * where that cannot fault. Every object begins with the address of its
+ * platform's table of functions, which is how libOpenCL.so.1 finds them. */
+bool ad_opencl_is_object(const void *pointer);
+
+/* Is it the address of an SVM allocation in this context? Asked in a way that
+ * OpenCL answers for any pointer. */
+bool ad_opencl_is_svm(const struct ad_opencl_space *space,
+                      const void *pointer);
+
+/* --- queues that were seen ------------------------------------------------------ */
+
+/* Remember a queue, see device/queue_registry.h. */
+void ad_opencl_see(ad_cl_queue queue, int64_t id, bool is_own);
+
+/* Wait for our own on the device `id` and the last others. Blocks. */
+AD_MUST_CHECK ad_status ad_opencl_finish_seen(int64_t id, ad_error *err);
+
+#endif /* AD_DEVICE_OPENCL_OPENCL_CONTEXT_H */

@@ -1,0 +1,319 @@
+#include "device/backend.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/wait.h"
+#include "device/defaults.h"
+
+/* --- the table ----------------------------------------------------------- */
+
+#define AD_BACKEND(variable) extern const struct ad_backend variable;
+#include "device/backends.def"
+#undef AD_BACKEND
+
+static const struct ad_backend *const sources[] = {
+#define AD_BACKEND(variable) &variable,
+#include "device/backends.def"
+#undef AD_BACKEND
+};
+
+#define N_BACKENDS (sizeof(sources) / sizeof(sources[0]))
+
+/* What ad_backend_open() has to know, in one load. */
+enum {
+    FRESH,
+    LOADING,
+    READY,
+    FAILED,
+    FORKED /* loaded by the parent, of no use here */
+};
+
+typedef struct entry {
+    atomic_int state;
+    bool has_events;
+    struct ad_backend backend; /* with its defaults */
+    pthread_mutex_t lock;      /* of `load` */
+    ad_error error;            /* FAILED; under the lock */
+} entry;
+
+static entry entries[N_BACKENDS];
+static const struct ad_backend *listed[N_BACKENDS];
+static struct ad_backend absent; /* the stand-in */
+static atomic_uint generation;
+
+/* Types with other numbers have no backend. */
+static entry *by_type[AD_N_DEVICE_TYPES];
+const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
+static atomic_bool is_built;
+
+/* Runs in the child, on its only thread. A lock that another thread of the
+ * parent held would stay locked for good. */
+static void
+after_fork(void)
+{
+    atomic_fetch_add(&generation, 1);
+    for (size_t i = 0; i < N_BACKENDS; i++) {
+        entry *e = &entries[i];
+        int state = atomic_load(&e->state);
+        if ((e->backend.capabilities & AD_CAP_SURVIVES_FORK) != 0) {
+            atomic_store(&e->state, FRESH);
+        } else if (state == READY || state == LOADING) {
+            atomic_store(&e->state, FORKED);
+        }
+        pthread_mutex_init(&e->lock, NULL);
+    }
+    for (size_t i = 0; i < AD_N_DEVICE_TYPES; i++) {
+        atomic_store(&ad_backends_in_use[i], NULL);
+    }
+}
+
+static void
+build(void)
+{
+    ad_backend_fill(&absent);
+    for (size_t i = 0; i < N_BACKENDS; i++) {
+        entry *e = &entries[i];
+        e->has_events = sources[i]->event_record != NULL;
+        e->backend = *sources[i];
+        ad_backend_fill(&e->backend);
+        pthread_mutex_init(&e->lock, NULL);
+        listed[i] = &e->backend;
+        for (const int32_t *t = e->backend.device_types; *t != 0; t++) {
+            if (*t > 0 && *t < AD_N_DEVICE_TYPES && by_type[*t] == NULL) {
+                by_type[*t] = e;
+            }
+        }
+    }
+    pthread_atfork(NULL, NULL, after_fork);
+    atomic_store_explicit(&is_built, true, memory_order_release);
+}
+
+static void
+build_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, build);
+}
+
+/* NULL: none. */
+static entry *
+find(int32_t device_type)
+{
+    if (!atomic_load_explicit(&is_built, memory_order_acquire)) {
+        build_once();
+    }
+    return device_type > 0 && device_type < AD_N_DEVICE_TYPES
+               ? by_type[device_type]
+               : NULL;
+}
+
+const struct ad_backend *
+ad_backend_for(int32_t device_type)
+{
+    const entry *e = find(device_type);
+    return e != NULL ? &e->backend : &absent;
+}
+
+bool
+ad_backend_has_events(int32_t device_type)
+{
+    const entry *e = find(device_type);
+    return e != NULL && e->has_events;
+}
+
+const struct ad_backend *const *
+ad_backends(size_t *n)
+{
+    find(0);
+    *n = N_BACKENDS;
+    return listed;
+}
+
+/* --- loading ------------------------------------------------------------- */
+
+bool
+ad_backend_is_forked(int32_t device_type)
+{
+    entry *e = find(device_type);
+    return e != NULL &&
+           atomic_load_explicit(&e->state, memory_order_acquire) == FORKED;
+}
+
+unsigned
+ad_process_generation(void)
+{
+    find(0);
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+/* A library without a device is of no use: a driver that was left behind, or
+ * a machine whose device is taken away. */
+static ad_status
+load_runtime(entry *e)
+{
+    const struct ad_backend *backend = &e->backend;
+    ad_device device = {backend->device_types[0], -1};
+    int64_t count;
+    AD_RETURN_IF_ERR(backend->load(&e->error));
+    AD_RETURN_IF_ERR(backend->count(&count, &e->error));
+    if (count > 0) {
+        return AD_OK;
+    }
+    ad_fail(&e->error, AD_ERR_EXCHANGE, "runtime",
+            "see whether the vendor's own tools find one, and what "
+            "`python -m arrowdev doctor` says",
+            "the %s runtime is there, but has no device", backend->name);
+    ad_error_device(&e->error, device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* With `err` the state and the error belong together: a retry rewrites the
+ * error, under the lock. */
+static int
+load(entry *e, ad_error *err)
+{
+    pthread_mutex_lock(&e->lock);
+    int state = atomic_load(&e->state);
+    if (state == FRESH) {
+        atomic_store(&e->state, LOADING);
+        state = load_runtime(e) == AD_OK ? READY : FAILED;
+        atomic_store_explicit(&e->state, state, memory_order_release);
+    }
+    if (state == FAILED && err != NULL) {
+        *err = e->error;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return state;
+}
+
+/* The state once loading has been tried, and for FAILED why, where that is
+ * wanted. Others may wait for the first, so the interpreter is let go on. */
+static int
+settle(entry *e, ad_error *err)
+{
+    int state = atomic_load_explicit(&e->state, memory_order_acquire);
+    if (state == FRESH || state == LOADING ||
+        (state == FAILED && err != NULL)) {
+        void *ticket = ad_blocking_begin();
+        state = load(e, err);
+        ad_blocking_end(ticket);
+    }
+    return state;
+}
+
+static ad_status
+fail_forked(const struct ad_backend *backend, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+            "start the process with the multiprocessing method \"spawn\" or "
+            "\"forkserver\"",
+            "the %s runtime was started before this process was forked off, "
+            "and cannot be used in it",
+            backend->name);
+    ad_error_device(err, (ad_device){backend->device_types[0], -1});
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_backend_open(int32_t device_type, const struct ad_backend **out,
+                ad_error *err)
+{
+    entry *e = find(device_type);
+    if (e == NULL) {
+        return ad_fail_no_backend((ad_device){device_type, -1}, "runtime",
+                                  err);
+    }
+    ad_error why;
+    switch (settle(e, &why)) {
+        case READY:
+            *out = &e->backend;
+            return AD_OK;
+        case FORKED:
+            return fail_forked(&e->backend, err);
+        default:
+            if (err != NULL) {
+                *err = why;
+                ad_error_device(err, (ad_device){device_type, -1});
+            }
+            return why.status;
+    }
+}
+
+bool
+ad_backend_is_there(int32_t device_type)
+{
+    entry *e = find(device_type);
+    return e != NULL && settle(e, NULL) == READY;
+}
+
+const struct ad_backend *
+ad_backend_take_in_use(int32_t device_type)
+{
+    entry *e = find(device_type);
+    if (e == NULL || !e->has_events || settle(e, NULL) != READY) {
+        return NULL;
+    }
+    atomic_store_explicit(&ad_backends_in_use[device_type], &e->backend,
+                          memory_order_release);
+    return &e->backend;
+}
+
+void
+ad_backend_retry(int32_t device_type)
+{
+    entry *e = find(device_type);
+    int failed = FAILED;
+    if (e != NULL) {
+        atomic_compare_exchange_strong(&e->state, &failed, FRESH);
+    }
+}
+
+/* --- failing ------------------------------------------------------------- */
+
+ad_status
+ad_fail_device(ad_error *err, ad_device device, const char *call, int code,
+               const char *name, const char *hint)
+{
+    char where[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_DEVICE, NULL, hint, "%s on %s failed: %s (%d)", call,
+            ad_device_format(device, where),
+            name != NULL ? name : "an error without a name", code);
+    ad_error_device(err, device);
+    if (err != NULL) {
+        err->code = code;
+    }
+    return AD_ERR_DEVICE;
+}
+
+void
+ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
+                  size_t n_devices, const char *hint)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, "device", hint,
+            "%s is not there: %s has %zu device%s",
+            ad_device_format(device, name), runtime, n_devices,
+            n_devices == 1 ? "" : "s");
+    ad_error_device(err, device);
+}
+
+ad_status
+ad_require_host(ad_device device, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    if (ad_host_accessible(device)) {
+        return AD_OK;
+    }
+    if (find(device.type) == NULL) {
+        return ad_fail_no_backend(device, "device", err);
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "copy it to the host with .to(\"cpu\"), or hand it to a consumer "
+            "that takes memory of this device",
+            "memory on %s cannot be read by the host",
+            ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}

@@ -1,0 +1,258 @@
+/* Start, fork, exit, waiting; and what is asked of all parts at once. */
+#include "device/software/engine_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* The condition is initialised at the start: its clock cannot be chosen
+ * statically. */
+struct ad_engine_globals ad_engine_ = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .patience = -1,
+};
+
+const char *
+ad_engine_status_name(int status)
+{
+    static const char *const names[AD_ENGINE_N_STATUS] = {
+        [AD_ENGINE_OK] = "OK",
+        [AD_ENGINE_NOT_STARTED] = "NOT_STARTED",
+        [AD_ENGINE_UNSUPPORTED] = "UNSUPPORTED",
+        [AD_ENGINE_FORKED] = "FORKED",
+        [AD_ENGINE_INVALID_DEVICE] = "INVALID_DEVICE",
+        [AD_ENGINE_INVALID_QUEUE] = "INVALID_QUEUE",
+        [AD_ENGINE_INVALID_EVENT] = "INVALID_EVENT",
+        [AD_ENGINE_INVALID_POINTER] = "INVALID_POINTER",
+        [AD_ENGINE_INVALID_VALUE] = "INVALID_VALUE",
+        [AD_ENGINE_OUT_OF_MEMORY] = "OUT_OF_MEMORY",
+        [AD_ENGINE_NOT_READY] = "NOT_READY",
+        [AD_ENGINE_TIMEOUT] = "TIMEOUT",
+        [AD_ENGINE_ILLEGAL_ADDRESS] = "ILLEGAL_ADDRESS",
+        [AD_ENGINE_WORK_FAILED] = "WORK_FAILED",
+        [AD_ENGINE_INJECTED] = "INJECTED",
+    };
+    if (status < 0 || status >= AD_ENGINE_N_STATUS) {
+        return "UNKNOWN";
+    }
+    return names[status];
+}
+
+/* --- start, fork, exit --------------------------------------------------- */
+
+/* The workers do not exist in a child, and the lock may be held there by a
+ * thread that does not exist either: from now on nobody takes it. */
+static void
+on_fork(void)
+{
+    atomic_store(&ad_engine_.is_forked, true);
+}
+
+static void
+on_exit_(void)
+{
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        ad_engine_.is_quitting = true;
+        ad_engine_queues_quit_locked();
+        ad_engine_progress_locked();
+        ad_engine_unlock();
+    }
+}
+
+static int
+start_locked(void)
+{
+    int status = ad_engine_arena_start_locked();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (ad_engine_cond_init(&ad_engine_.progress) != 0) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    if (pthread_atfork(NULL, NULL, on_fork) != 0 || atexit(on_exit_) != 0) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    return AD_ENGINE_OK;
+}
+
+int
+ad_engine_start(int n_devices)
+{
+    if (ad_engine_is_forked()) {
+        return AD_ENGINE_FORKED;
+    }
+    if (n_devices < 1 || n_devices > AD_ENGINE_MAX_DEVICES) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&ad_engine_.lock);
+    int status = AD_ENGINE_OK;
+    int n = atomic_load(&ad_engine_.n_devices);
+    if (n == 0) {
+        status = start_locked();
+    }
+    if (status == AD_ENGINE_OK && n < n_devices) {
+        atomic_store(&ad_engine_.n_devices, n_devices);
+    }
+    pthread_mutex_unlock(&ad_engine_.lock);
+    return status;
+}
+
+int
+ad_engine_n_devices(void)
+{
+    return ad_engine_is_forked() ? 0 : atomic_load(&ad_engine_.n_devices);
+}
+
+bool
+ad_engine_is_forked(void)
+{
+    return atomic_load(&ad_engine_.is_forked);
+}
+
+/* --- locking and waiting ------------------------------------------------- */
+
+int
+ad_engine_lock(void)
+{
+    if (ad_engine_is_forked()) {
+        return AD_ENGINE_FORKED;
+    }
+    if (atomic_load(&ad_engine_.n_devices) == 0) {
+        return AD_ENGINE_NOT_STARTED;
+    }
+    pthread_mutex_lock(&ad_engine_.lock);
+    return AD_ENGINE_OK;
+}
+
+void
+ad_engine_unlock(void)
+{
+    pthread_mutex_unlock(&ad_engine_.lock);
+}
+
+#ifdef __linux__
+#define ENGINE_CLOCK CLOCK_MONOTONIC
+#else
+#define ENGINE_CLOCK CLOCK_REALTIME /* no pthread_condattr_setclock */
+#endif
+
+int
+ad_engine_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+    if (error != 0) {
+        return error;
+    }
+#ifdef __linux__
+    error = pthread_condattr_setclock(&attributes, ENGINE_CLOCK);
+#endif
+    if (error == 0) {
+        error = pthread_cond_init(cond, &attributes);
+    }
+    pthread_condattr_destroy(&attributes);
+    return error;
+}
+
+int64_t
+ad_engine_now(void)
+{
+    struct timespec now;
+    clock_gettime(ENGINE_CLOCK, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t
+ad_engine_deadline_locked(int64_t timeout_ms)
+{
+    int64_t wait = timeout_ms < 0 ? ad_engine_.patience : timeout_ms;
+    int64_t now = ad_engine_now();
+    if (wait < 0 || wait > (INT64_MAX - now) / 1000000) {
+        return INT64_MAX;
+    }
+    return now + wait * 1000000;
+}
+
+void
+ad_engine_sleep_locked(pthread_cond_t *cond, int64_t deadline)
+{
+    if (deadline == INT64_MAX) {
+        pthread_cond_wait(cond, &ad_engine_.lock);
+        return;
+    }
+    struct timespec until = {
+        .tv_sec = (time_t)(deadline / 1000000000),
+        .tv_nsec = (long)(deadline % 1000000000),
+    };
+    pthread_cond_timedwait(cond, &ad_engine_.lock, &until);
+}
+
+bool
+ad_engine_await_locked(int64_t deadline)
+{
+    if (ad_engine_.is_quitting ||
+        (deadline != INT64_MAX && ad_engine_now() >= deadline)) {
+        return false;
+    }
+    ad_engine_.n_waiting++;
+    ad_engine_sleep_locked(&ad_engine_.progress, deadline);
+    ad_engine_.n_waiting--;
+    return true;
+}
+
+void
+ad_engine_progress_locked(void)
+{
+    if (ad_engine_.n_waiting > 0) {
+        pthread_cond_broadcast(&ad_engine_.progress);
+    }
+}
+
+/* --- all parts at once --------------------------------------------------- */
+
+void
+ad_engine_set_patience(int64_t milliseconds)
+{
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        ad_engine_.patience = milliseconds;
+        ad_engine_unlock();
+    }
+}
+
+int64_t
+ad_engine_patience(void)
+{
+    int64_t patience = -1;
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        patience = ad_engine_.patience;
+        ad_engine_unlock();
+    }
+    return patience;
+}
+
+void
+ad_engine_reset(void)
+{
+    if (ad_engine_lock() != AD_ENGINE_OK) {
+        return;
+    }
+    ad_engine_.patience = -1;
+    ad_engine_queues_reset_locked();
+    ad_engine_events_reset_locked();
+    ad_engine_memory_reset_locked();
+    ad_engine_progress_locked();
+    ad_engine_unlock();
+    ad_engine_fail_at(0, NULL, 0, false);
+}
+
+void
+ad_engine_count(const void *tag, ad_engine_counts *out)
+{
+    *out = (ad_engine_counts){0};
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        ad_engine_queues_count_locked(tag, out);
+        ad_engine_events_count_locked(tag, out);
+        ad_engine_memory_count_locked(tag, out);
+        ad_engine_unlock();
+    }
+}

@@ -1,0 +1,712 @@
+/* Memory that the host cannot touch, the registry of what is live, and the
+ * work that moves bytes. */
+#define _GNU_SOURCE /* memfd_create, fallocate */
+#include "device/software/engine_internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    PAGE = 4096,
+    /* Fresh memory is filled up to here, so that reading what nobody wrote
+     * shows. */
+    MAX_PATTERN = 1 << 20,
+    PATTERN = 0xcd
+};
+
+static const size_t default_limit = (size_t)4 << 30;
+
+typedef struct allocation {
+    ad_engine_allocation public;
+    size_t n_mapped; /* whole pages; of registered memory: its bytes */
+    bool is_leaving; /* an ordered free is on its way */
+} allocation;
+
+static struct {
+    char *base;  /* the public view; NULL: not mapped */
+    size_t size; /* of one view, and their distance */
+    int fd;
+    size_t cursor;     /* where the search for a gap begins */
+    allocation **live; /* sorted by address */
+    size_t n_live;
+    size_t capacity;
+    size_t limits[AD_ENGINE_MAX_DEVICES]; /* 0: the default */
+    size_t used[AD_ENGINE_MAX_DEVICES];
+} memory;
+
+/* --- the arena ----------------------------------------------------------- */
+
+#ifdef __linux__
+
+static bool
+map_arena_locked(size_t size)
+{
+    int fd = memfd_create("arrowdev software device", MFD_CLOEXEC);
+    char *both = mmap(NULL, 2 * size, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fd < 0 || both == MAP_FAILED || ftruncate(fd, (off_t)size) != 0 ||
+        mmap(both, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) != both ||
+        mmap(both + size, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) !=
+            both + size) {
+        if (both != MAP_FAILED) {
+            munmap(both, 2 * size);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+        return false;
+    }
+    /* A dump of the process does not need it, a child has no device. */
+    madvise(both, 2 * size, MADV_DONTDUMP);
+    madvise(both + size, size, MADV_DONTFORK);
+    memory.base = both;
+    memory.size = size;
+    memory.fd = fd;
+    return true;
+}
+
+int
+ad_engine_arena_start_locked(void)
+{
+    /* Addresses only; less where the address space is limited. */
+    for (size_t size = (size_t)64 << 30; size >= (size_t)64 << 20; size /= 4) {
+        if (memory.base != NULL || map_arena_locked(size)) {
+            return AD_ENGINE_OK;
+        }
+    }
+    return AD_ENGINE_OUT_OF_MEMORY;
+}
+
+static void
+drop_pages(size_t offset, size_t n)
+{
+    fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              (off_t)offset, (off_t)n);
+}
+
+#else
+
+int
+ad_engine_arena_start_locked(void)
+{
+    return AD_ENGINE_UNSUPPORTED;
+}
+
+static void
+drop_pages(size_t offset, size_t n)
+{
+    (void)offset;
+    (void)n;
+}
+
+#endif
+
+static bool
+is_in_arena(const void *pointer)
+{
+    return (uintptr_t)pointer - (uintptr_t)memory.base < memory.size;
+}
+
+void *
+ad_engine_inside(const void *pointer)
+{
+    char *address = (char *)pointer;
+    return is_in_arena(pointer) ? address + memory.size : address;
+}
+
+/* --- the registry -------------------------------------------------------- */
+
+/* Index of the first allocation that begins behind `address`. */
+static size_t
+position_locked(uintptr_t address)
+{
+    size_t low = 0;
+    size_t high = memory.n_live;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)memory.live[middle]->public.base <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static allocation *
+find_locked(const void *pointer)
+{
+    size_t position = position_locked((uintptr_t)pointer);
+    if (position == 0) {
+        return NULL;
+    }
+    allocation *a = memory.live[position - 1];
+    uintptr_t distance = (uintptr_t)pointer - (uintptr_t)a->public.base;
+    return distance < a->public.nbytes ? a : NULL;
+}
+
+static allocation *
+find_base_locked(const void *base)
+{
+    allocation *a = find_locked(base);
+    return a != NULL && a->public.base == base && !a->is_leaving ? a : NULL;
+}
+
+/* Takes `a` over on success. */
+static int
+insert_locked(allocation *a)
+{
+    if (memory.n_live == memory.capacity) {
+        size_t capacity = memory.capacity == 0 ? 64 : memory.capacity * 2;
+        allocation **grown =
+            realloc(memory.live, capacity * sizeof(memory.live[0]));
+        if (grown == NULL) {
+            return AD_ENGINE_OUT_OF_MEMORY;
+        }
+        memory.live = grown;
+        memory.capacity = capacity;
+    }
+    size_t position = position_locked((uintptr_t)a->public.base);
+    memmove(&memory.live[position + 1], &memory.live[position],
+            (memory.n_live - position) * sizeof(memory.live[0]));
+    memory.live[position] = a;
+    memory.n_live++;
+    return AD_ENGINE_OK;
+}
+
+static void
+remove_locked(allocation *a)
+{
+    size_t position = position_locked((uintptr_t)a->public.base) - 1;
+    memory.n_live--;
+    memmove(&memory.live[position], &memory.live[position + 1],
+            (memory.n_live - position) * sizeof(memory.live[0]));
+}
+
+bool
+ad_engine_find(const void *pointer, ad_engine_allocation *out)
+{
+    if (ad_engine_lock() != AD_ENGINE_OK) {
+        return false;
+    }
+    const allocation *a = find_locked(pointer);
+    bool is_found = a != NULL && !a->is_leaving;
+    if (is_found) {
+        *out = a->public;
+    }
+    ad_engine_unlock();
+    return is_found;
+}
+
+bool
+ad_engine_may_touch(const void *pointer, size_t nbytes)
+{
+    if (nbytes == 0) {
+        return true;
+    }
+    if (ad_engine_lock() != AD_ENGINE_OK) {
+        return false;
+    }
+    bool result = (uintptr_t)pointer >= PAGE;
+    if (is_in_arena(pointer)) {
+        const allocation *a = find_locked(pointer);
+        result = a != NULL &&
+                 nbytes <= a->public.nbytes - ((uintptr_t)pointer -
+                                               (uintptr_t)a->public.base);
+    }
+    ad_engine_unlock();
+    return result;
+}
+
+/* --- allocating ---------------------------------------------------------- */
+
+static size_t *
+used_of(const allocation *a)
+{
+    bool counts = a->public.kind == AD_ENGINE_DEVICE ||
+                  a->public.kind == AD_ENGINE_MANAGED;
+    return counts ? &memory.used[a->public.device] : NULL;
+}
+
+static size_t
+limit_locked(int device)
+{
+    size_t limit = memory.limits[device];
+    return limit != 0 ? limit : default_limit;
+}
+
+/* A gap of n bytes in [from, to), or SIZE_MAX. */
+static size_t
+gap_locked(size_t from, size_t to, size_t n)
+{
+    size_t at = from;
+    size_t first = position_locked((uintptr_t)memory.base + from - 1);
+    for (size_t i = first; i <= memory.n_live; i++) {
+        bool is_more =
+            i < memory.n_live && is_in_arena(memory.live[i]->public.base);
+        size_t end = to;
+        if (is_more) {
+            size_t begin =
+                (size_t)((char *)memory.live[i]->public.base - memory.base);
+            end = begin < to ? begin : to;
+        }
+        if (end >= at && end - at >= n) {
+            return at;
+        }
+        if (!is_more || end == to) {
+            return SIZE_MAX;
+        }
+        at = end + memory.live[i]->n_mapped + PAGE;
+    }
+    return SIZE_MAX;
+}
+
+/* Addresses for n bytes and a page that stays unmapped behind them. The search
+ * goes round, so that freed addresses come back as late as can be. */
+static size_t
+place_locked(size_t n)
+{
+    size_t offset = gap_locked(memory.cursor, memory.size, n + PAGE);
+    if (offset == SIZE_MAX) {
+        offset = gap_locked(0, memory.size, n + PAGE);
+    }
+    if (offset != SIZE_MAX) {
+        memory.cursor = offset + n + PAGE;
+    }
+    return offset;
+}
+
+static bool
+open_pages(allocation *a)
+{
+    char *base = a->public.base;
+    if (mprotect(base + memory.size, a->n_mapped, PROT_READ | PROT_WRITE) !=
+        0) {
+        return false;
+    }
+    return a->public.kind == AD_ENGINE_DEVICE ||
+           mprotect(base, a->n_mapped, PROT_READ | PROT_WRITE) == 0;
+}
+
+static void
+close_pages(allocation *a)
+{
+    char *base = a->public.base;
+    mprotect(base + memory.size, a->n_mapped, PROT_NONE);
+    if (a->public.kind != AD_ENGINE_DEVICE) {
+        mprotect(base, a->n_mapped, PROT_NONE);
+    }
+    drop_pages((size_t)(base - memory.base), a->n_mapped);
+}
+
+static int
+allocate_locked(allocation *a)
+{
+    size_t nbytes = a->public.nbytes;
+    size_t *used = used_of(a);
+    if (used != NULL && (*used > limit_locked(a->public.device) ||
+                         nbytes > limit_locked(a->public.device) - *used)) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    if (nbytes > memory.size - 2 * PAGE) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->n_mapped = (nbytes + PAGE - 1) / PAGE * PAGE;
+    size_t offset = place_locked(a->n_mapped);
+    if (offset == SIZE_MAX) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->public.base = memory.base + offset;
+    if (!open_pages(a)) {
+        close_pages(a);
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    memset(ad_engine_inside(a->public.base), PATTERN,
+           nbytes < MAX_PATTERN ? nbytes : MAX_PATTERN);
+    int status = insert_locked(a);
+    if (status != AD_ENGINE_OK) {
+        close_pages(a);
+    } else if (used != NULL) {
+        *used += nbytes;
+    }
+    return status;
+}
+
+int
+ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind, void *tag,
+                   void **out)
+{
+    if (nbytes == 0 || kind == AD_ENGINE_REGISTERED) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    allocation *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->public = (ad_engine_allocation){
+        .nbytes = nbytes, .device = device, .kind = kind, .tag = tag};
+    int status = ad_engine_lock();
+    if (status == AD_ENGINE_OK) {
+        if (device < 0 || device >= ad_engine_n_devices()) {
+            status = AD_ENGINE_INVALID_DEVICE;
+        } else {
+            status = allocate_locked(a);
+        }
+        if (status == AD_ENGINE_OK) {
+            *out = a->public.base;
+        }
+        ad_engine_unlock();
+    }
+    if (status != AD_ENGINE_OK) {
+        free(a);
+    }
+    return status;
+}
+
+static void
+free_locked(allocation *a)
+{
+    size_t *used = used_of(a);
+    if (used != NULL) {
+        *used -= a->public.nbytes;
+    }
+    remove_locked(a);
+    if (a->public.kind != AD_ENGINE_REGISTERED) {
+        close_pages(a);
+    }
+    free(a);
+}
+
+static int
+free_kind(void *base, bool is_registered)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    allocation *a = find_base_locked(base);
+    if (a == NULL ||
+        (a->public.kind == AD_ENGINE_REGISTERED) != is_registered) {
+        status = AD_ENGINE_INVALID_POINTER;
+    } else {
+        free_locked(a);
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_free(void *base)
+{
+    return free_kind(base, false);
+}
+
+static int
+run_free(void *base)
+{
+    int status = ad_engine_lock();
+    if (status == AD_ENGINE_OK) {
+        free_locked(find_locked(base)); /* leaving: nobody else takes it */
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+static int
+set_leaving(void *base, bool is_leaving)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    allocation *a = find_locked(base);
+    if (a == NULL || a->public.base != base || a->is_leaving == is_leaving ||
+        a->public.kind == AD_ENGINE_REGISTERED) {
+        status = AD_ENGINE_INVALID_POINTER;
+    } else {
+        a->is_leaving = is_leaving;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_free_ordered(uint64_t queue, void *base)
+{
+    int status = set_leaving(base, true);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    status = ad_engine_enqueue(queue, run_free, base);
+    if (status != AD_ENGINE_OK) {
+        (void)set_leaving(base, false);
+    }
+    return status;
+}
+
+int
+ad_engine_register(void *base, size_t nbytes, int device, void *tag)
+{
+    if (base == NULL || nbytes == 0 ||
+        nbytes > UINTPTR_MAX - (uintptr_t)base) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    allocation *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->public = (ad_engine_allocation){.base = base,
+                                       .nbytes = nbytes,
+                                       .device = device,
+                                       .kind = AD_ENGINE_REGISTERED,
+                                       .tag = tag};
+    a->n_mapped = nbytes;
+    int status = ad_engine_lock();
+    if (status == AD_ENGINE_OK) {
+        size_t next = position_locked((uintptr_t)base);
+        if (device < 0 || device >= ad_engine_n_devices()) {
+            status = AD_ENGINE_INVALID_DEVICE;
+        } else if (is_in_arena(base) || find_locked(base) != NULL ||
+                   (next < memory.n_live &&
+                    (uintptr_t)memory.live[next]->public.base <
+                        (uintptr_t)base + nbytes)) {
+            status = AD_ENGINE_INVALID_VALUE;
+        } else {
+            status = insert_locked(a);
+        }
+        ad_engine_unlock();
+    }
+    if (status != AD_ENGINE_OK) {
+        free(a);
+    }
+    return status;
+}
+
+int
+ad_engine_unregister(void *base)
+{
+    return free_kind(base, true);
+}
+
+/* --- limits, reset and count --------------------------------------------- */
+
+int
+ad_engine_set_memory_limit(int device, size_t nbytes)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (device < 0 || device >= ad_engine_n_devices()) {
+        status = AD_ENGINE_INVALID_DEVICE;
+    } else {
+        memory.limits[device] = nbytes;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_memory(int device, size_t *limit, size_t *left)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (device < 0 || device >= ad_engine_n_devices()) {
+        status = AD_ENGINE_INVALID_DEVICE;
+    } else {
+        size_t used = memory.used[device];
+        *limit = limit_locked(device);
+        *left = *limit > used ? *limit - used : 0;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+void
+ad_engine_memory_reset_locked(void)
+{
+    memset(memory.limits, 0, sizeof(memory.limits));
+}
+
+void
+ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out)
+{
+    for (size_t i = 0; i < memory.n_live; i++) {
+        const ad_engine_allocation *a = &memory.live[i]->public;
+        if (a->kind != AD_ENGINE_REGISTERED &&
+            (tag == NULL || a->tag == tag)) {
+            out->allocations++;
+            out->bytes += a->nbytes;
+        }
+    }
+}
+
+/* --- work that moves bytes ----------------------------------------------- */
+
+typedef struct copy_work {
+    char *target;
+    const char *source;
+    size_t target_pitch;
+    size_t source_pitch;
+    size_t width;
+    size_t height;
+} copy_work;
+
+/* Bytes from the first to the last one; false on overflow. */
+static bool
+extent(size_t pitch, size_t width, size_t height, size_t *out)
+{
+    size_t rows;
+    return !__builtin_mul_overflow(pitch, height - 1, &rows) &&
+           !__builtin_add_overflow(rows, width, out);
+}
+
+static bool
+may_copy(const copy_work *c)
+{
+    size_t n_target;
+    size_t n_source;
+    return extent(c->target_pitch, c->width, c->height, &n_target) &&
+           extent(c->source_pitch, c->width, c->height, &n_source) &&
+           ad_engine_may_touch(c->target, n_target) &&
+           ad_engine_may_touch(c->source, n_source);
+}
+
+static int
+run_copy(void *arg)
+{
+    copy_work *c = arg;
+    int status = AD_ENGINE_ILLEGAL_ADDRESS;
+    if (may_copy(c)) {
+        char *target = ad_engine_inside(c->target);
+        const char *source = ad_engine_inside(c->source);
+        for (size_t i = 0; i < c->height; i++) {
+            memmove(target + i * c->target_pitch, source + i * c->source_pitch,
+                    c->width);
+        }
+        status = AD_ENGINE_OK;
+    }
+    free(c);
+    return status;
+}
+
+int
+ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
+               const void *source, size_t source_pitch, size_t width,
+               size_t height)
+{
+    if (width == 0 || height == 0) {
+        return ad_engine_queue_is_live(queue) ? AD_ENGINE_OK
+                                              : AD_ENGINE_INVALID_QUEUE;
+    }
+    copy_work *c = malloc(sizeof(*c));
+    if (c == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    *c =
+        (copy_work){target, source, target_pitch, source_pitch, width, height};
+    int status = ad_engine_is_forked() ? AD_ENGINE_FORKED
+                 : may_copy(c)         ? ad_engine_enqueue(queue, run_copy, c)
+                                       : AD_ENGINE_INVALID_POINTER;
+    if (status != AD_ENGINE_OK) {
+        free(c);
+    }
+    return status;
+}
+
+typedef struct write_work {
+    char *target;
+    size_t nbytes;
+    char bytes[];
+} write_work;
+
+static int
+run_write(void *arg)
+{
+    write_work *w = arg;
+    int status = AD_ENGINE_ILLEGAL_ADDRESS;
+    if (ad_engine_may_touch(w->target, w->nbytes)) {
+        memcpy(ad_engine_inside(w->target), w->bytes, w->nbytes);
+        status = AD_ENGINE_OK;
+    }
+    free(w);
+    return status;
+}
+
+int
+ad_engine_write(uint64_t queue, void *target, const void *source,
+                size_t nbytes)
+{
+    if (ad_engine_is_forked()) {
+        return AD_ENGINE_FORKED;
+    }
+    if (!ad_engine_may_touch(target, nbytes)) {
+        return AD_ENGINE_INVALID_POINTER;
+    }
+    write_work *w = malloc(sizeof(*w) + nbytes);
+    if (w == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    w->target = target;
+    w->nbytes = nbytes;
+    if (nbytes > 0) {
+        memcpy(w->bytes, source, nbytes);
+    }
+    int status = ad_engine_enqueue(queue, run_write, w);
+    if (status != AD_ENGINE_OK) {
+        free(w);
+    }
+    return status;
+}
+
+typedef struct fill_work {
+    char *target;
+    uint64_t pattern;
+    size_t size;
+    size_t n;
+} fill_work;
+
+static int
+run_fill(void *arg)
+{
+    fill_work *f = arg;
+    int status = AD_ENGINE_ILLEGAL_ADDRESS;
+    if (ad_engine_may_touch(f->target, f->n * f->size)) {
+        char *target = ad_engine_inside(f->target);
+        for (size_t i = 0; i < f->n; i++) {
+            /* Little endian, as everything that arrowdev carries. */
+            memcpy(target + i * f->size, &f->pattern, f->size);
+        }
+        status = AD_ENGINE_OK;
+    }
+    free(f);
+    return status;
+}
+
+int
+ad_engine_fill(uint64_t queue, void *target, uint64_t pattern, size_t size,
+               size_t n)
+{
+    if ((size != 1 && size != 2 && size != 4 && size != 8) ||
+        n > SIZE_MAX / size) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    fill_work *f = malloc(sizeof(*f));
+    if (f == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    *f = (fill_work){target, pattern, size, n};
+    int status = ad_engine_is_forked() ? AD_ENGINE_FORKED
+                 : ad_engine_may_touch(target, n * size)
+                     ? ad_engine_enqueue(queue, run_fill, f)
+                     : AD_ENGINE_INVALID_POINTER;
+    if (status != AD_ENGINE_OK) {
+        free(f);
+    }
+    return status;
+}

@@ -1,0 +1,469 @@
+#include "device/software/software.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "abi/arrow_c.h"
+#include "device/backend.h"
+#include "device/software/engine.h"
+
+/* The name of the slot, from that of the function. */
+#define SLOT (&__func__[sizeof("software_") - 1])
+
+/* Every slot begins with it, so that each can be made to fail. */
+#define ENTER(device)                                                         \
+    do {                                                                      \
+        int code_ = ad_engine_enter(SLOT);                                    \
+        if (code_ != 0) {                                                     \
+            return ad_software_fail(err, device, SLOT, code_);                \
+        }                                                                     \
+    } while (0)
+
+static char tag; /* its address counts */
+static atomic_int n_shown;
+
+/* --- errors -------------------------------------------------------------- */
+
+const char *
+ad_software_error_name(int code)
+{
+    static const char *const names[AD_ENGINE_N_STATUS] = {
+#define NAME(status) [AD_ENGINE_##status] = "SOFTWARE_ERROR_" #status
+        NAME(OK),
+        NAME(NOT_STARTED),
+        NAME(UNSUPPORTED),
+        NAME(FORKED),
+        NAME(INVALID_DEVICE),
+        NAME(INVALID_QUEUE),
+        NAME(INVALID_EVENT),
+        NAME(INVALID_POINTER),
+        NAME(INVALID_VALUE),
+        NAME(OUT_OF_MEMORY),
+        NAME(NOT_READY),
+        NAME(TIMEOUT),
+        NAME(ILLEGAL_ADDRESS),
+        NAME(WORK_FAILED),
+        NAME(INJECTED),
+#undef NAME
+    };
+    bool is_known = code >= 0 && code < AD_ENGINE_N_STATUS;
+    return is_known ? names[code] : "SOFTWARE_ERROR_UNKNOWN";
+}
+
+static const char *
+hint_for(int code)
+{
+    switch (code) {
+        case AD_ENGINE_UNSUPPORTED:
+            return "the software device needs Linux: it guards its memory with "
+                   "memfd_create";
+        case AD_ENGINE_FORKED:
+            return "start the process with the multiprocessing method \"spawn\"";
+        case AD_ENGINE_INVALID_DEVICE:
+            return "software_device(devices=n) makes the devices 0 to n - 1";
+        case AD_ENGINE_INVALID_QUEUE:
+            return "a queue must outlive the arrays that are handed out on it";
+        case AD_ENGINE_INVALID_EVENT:
+            return "an event lives until its array is released; was it released "
+                   "or destroyed too early?";
+        case AD_ENGINE_ILLEGAL_ADDRESS:
+            return "memory was freed while work on it was pending: something did "
+                   "not wait";
+        case AD_ENGINE_TIMEOUT:
+            return "a held queue, or an event that nobody fires?";
+        case AD_ENGINE_INJECTED:
+            return "asked for with fail_at()";
+        default:
+            return NULL;
+    }
+}
+
+ad_status
+ad_software_fail(ad_error *err, int64_t device, const char *call, int code)
+{
+    const ad_device where = {ARROW_DEVICE_EXT_DEV, device};
+    if (code == AD_ENGINE_OUT_OF_MEMORY) {
+        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                "%s failed: SOFTWARE_ERROR_OUT_OF_MEMORY (%d)", call, code);
+        ad_error_device(err, where);
+        return AD_ERR_MEMORY;
+    }
+    return ad_fail_device(err, where, call, code, ad_software_error_name(code),
+                          hint_for(code));
+}
+
+static ad_status
+result(ad_error *err, ad_place place, const char *call, int code)
+{
+    return code == AD_ENGINE_OK
+               ? AD_OK
+               : ad_software_fail(err, place.device.id, call, code);
+}
+
+/* --- the runtime --------------------------------------------------------- */
+
+void *
+ad_software_tag(void)
+{
+    return &tag;
+}
+
+ad_status
+ad_software_start(int n_devices, ad_error *err)
+{
+    int code = ad_engine_start(n_devices);
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, -1, "start", code);
+    }
+    atomic_store(&n_shown, n_devices);
+    ad_backend_retry(ARROW_DEVICE_EXT_DEV);
+    return AD_OK;
+}
+
+void
+ad_software_hide(void)
+{
+    atomic_store(&n_shown, 0);
+}
+
+static ad_status
+software_load(ad_error *err)
+{
+    if (ad_engine_is_forked()) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+                       hint_for(AD_ENGINE_FORKED),
+                       "the software devices were started before this process "
+                       "was forked off, and cannot be used in it");
+    }
+    if (ad_engine_n_devices() > 0) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
+                   "arrowdev.testing.software_device() makes some, to test "
+                   "with; the memory of other ext_dev devices is carried as "
+                   "it is",
+                   "there are no software devices in this process");
+}
+
+static ad_status
+software_describe(char *buffer, size_t size, ad_error *err)
+{
+    ENTER(-1);
+    snprintf(buffer, size, "the software device of arrowdev.testing");
+    return AD_OK;
+}
+
+static ad_status
+software_count(int64_t *out, ad_error *err)
+{
+    ENTER(-1);
+    *out = atomic_load(&n_shown);
+    return AD_OK;
+}
+
+static ad_status
+software_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    ENTER(id);
+    snprintf(buffer, size, "software device %lld", (long long)id);
+    return AD_OK;
+}
+
+static ad_status
+software_home(ad_device device, ad_place *out, ad_error *err)
+{
+    ENTER(device.id);
+    if (device.id < 0 || device.id >= ad_engine_n_devices()) {
+        ad_fail(err, AD_ERR_EXCHANGE, "device",
+                "ad.devices() lists those that are there",
+                "there is no software device %lld: there are %d of them",
+                (long long)device.id, ad_engine_n_devices());
+        ad_error_device(err, device);
+        return AD_ERR_EXCHANGE;
+    }
+    *out = (ad_place){.device = {ARROW_DEVICE_EXT_DEV, device.id}};
+    return AD_OK;
+}
+
+static ad_status
+software_synchronize(ad_place place, ad_error *err)
+{
+    ENTER(place.device.id);
+    return result(err, place, SLOT,
+                  ad_engine_synchronize((int)place.device.id, NULL, -1));
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+static ad_status
+software_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+                  ad_error *err)
+{
+    static const ad_memory_kind kinds[] = {
+        [AD_ENGINE_DEVICE] = AD_MEMORY_DEVICE,
+        [AD_ENGINE_PINNED] = AD_MEMORY_PINNED,
+        [AD_ENGINE_MANAGED] = AD_MEMORY_MANAGED,
+        [AD_ENGINE_REGISTERED] = AD_MEMORY_PINNED,
+    };
+    ENTER(hint.device.id);
+    ad_engine_allocation found;
+    if (!ad_engine_find(pointer, &found)) {
+        *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .place = hint};
+        return AD_OK;
+    }
+    *out = (ad_memory_info){
+        .kind = kinds[found.kind],
+        .place = {.device = {ARROW_DEVICE_EXT_DEV, found.device}},
+        .host_accessible = found.kind != AD_ENGINE_DEVICE,
+        .device_accessible = true,
+    };
+    return AD_OK;
+}
+
+static ad_status
+software_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+                  ad_error *err)
+{
+    (void)stream; /* fresh memory has no earlier use to wait for */
+    ENTER(place.device.id);
+    return result(err, place, SLOT,
+                  ad_engine_allocate((int)place.device.id, nbytes,
+                                     AD_ENGINE_DEVICE, &tag, out));
+}
+
+/* What cannot fail is only logged. */
+static void
+software_deallocate(ad_place place, ad_stream stream, void *data)
+{
+    (void)place;
+    (void)ad_engine_enter(SLOT);
+    if (ad_engine_free_ordered(stream.handle, data) ==
+        AD_ENGINE_INVALID_QUEUE) {
+        /* A destroyed queue has no later work; what is pending is found out
+         * when it runs. */
+        (void)ad_engine_free(data);
+    }
+}
+
+static char *
+address_of(const ad_span *span)
+{
+    return (char *)span->data + span->offset;
+}
+
+static ad_status
+software_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+              ad_error *err)
+{
+    ENTER(place.device.id);
+    return result(err, place, SLOT,
+                  ad_engine_copy(stream.handle, address_of(&copy->target),
+                                 copy->target_pitch, address_of(&copy->source),
+                                 copy->source_pitch, copy->width,
+                                 copy->height));
+}
+
+static int
+run_launch(void *arg)
+{
+    ad_launch *launch = arg;
+    int status = AD_ENGINE_ILLEGAL_ADDRESS;
+    if (ad_engine_may_touch(address_of(&launch->source),
+                            ad_launch_source_size(launch)) &&
+        ad_engine_may_touch(address_of(&launch->values),
+                            ad_launch_values_size(launch)) &&
+        ad_engine_may_touch(address_of(&launch->target),
+                            ad_launch_target_size(launch))) {
+        launch->source.data = ad_engine_inside(launch->source.data);
+        launch->values.data = ad_engine_inside(launch->values.data);
+        launch->target.data = ad_engine_inside(launch->target.data);
+        ad_kernel_run_on_host(launch);
+        status = AD_ENGINE_OK;
+    }
+    free(launch);
+    return status;
+}
+
+static ad_status
+software_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+                ad_error *err)
+{
+    ENTER(place.device.id);
+    ad_launch *own = malloc(sizeof(*own));
+    if (own == NULL) {
+        return ad_fail_memory(err, sizeof(*own));
+    }
+    *own = *launch;
+    int code = ad_engine_enqueue(stream.handle, run_launch, own);
+    if (code != AD_ENGINE_OK) {
+        free(own);
+    }
+    return result(err, place, SLOT, code);
+}
+
+/* --- streams ------------------------------------------------------------- */
+
+static ad_status
+software_stream_place(ad_stream stream, ad_place hint, ad_place *out,
+                      ad_error *err)
+{
+    ENTER(hint.device.id);
+    int device;
+    int code = ad_engine_queue_device(stream.handle, &device);
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, hint.device.id, SLOT, code);
+    }
+    if (hint.device.id >= 0 && hint.device.id != device) {
+        ad_fail(err, AD_ERR_EXCHANGE, "stream",
+                "pass a queue of the device that the data are on",
+                "a queue of ext_dev:%d was given for data on ext_dev:%lld",
+                device, (long long)hint.device.id);
+        ad_error_device(err, hint.device);
+        return AD_ERR_EXCHANGE;
+    }
+    *out = (ad_place){.device = {ARROW_DEVICE_EXT_DEV, device}};
+    return AD_OK;
+}
+
+static ad_status
+software_stream_create(ad_place place, ad_stream *out, ad_error *err)
+{
+    ENTER(place.device.id);
+    uint64_t queue = 0;
+    int code = ad_engine_queue_create((int)place.device.id, &tag, &queue);
+    out->handle = (uintptr_t)queue;
+    return result(err, place, SLOT, code);
+}
+
+static void
+software_stream_destroy(ad_place place, ad_stream stream)
+{
+    (void)place;
+    (void)ad_engine_enter(SLOT);
+    (void)ad_engine_queue_destroy(stream.handle);
+}
+
+static ad_status
+software_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+{
+    ENTER(place.device.id);
+    return result(err, place, SLOT,
+                  ad_engine_queue_synchronize(stream.handle, -1));
+}
+
+static ad_status
+software_stream_wait(ad_place place, ad_stream stream, ad_event event,
+                     ad_error *err)
+{
+    ENTER(place.device.id);
+    return result(
+        err, place, SLOT,
+        ad_engine_queue_wait(stream.handle, ad_engine_event_at(event.handle)));
+}
+
+/* --- events -------------------------------------------------------------- */
+
+static ad_status
+software_event_record(ad_place place, ad_stream stream, ad_event *event,
+                      ad_error *err)
+{
+    ENTER(place.device.id);
+    uint64_t handle = ad_engine_event_at(event->handle);
+    const uint64_t *address = event->handle;
+    int code = AD_ENGINE_OK;
+    if (address == NULL) {
+        code = ad_engine_event_create((int)place.device.id, &tag, &handle);
+        if (code == AD_ENGINE_OK) {
+            code = ad_engine_event_address(handle, &address);
+        }
+    }
+    if (code == AD_ENGINE_OK) {
+        code = ad_engine_event_record(handle, stream.handle);
+    }
+    if (code == AD_ENGINE_OK) {
+        event->handle = (void *)address;
+    } else if (event->handle == NULL) {
+        (void)ad_engine_event_destroy(handle);
+    }
+    return result(err, place, SLOT, code);
+}
+
+static ad_status
+software_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+{
+    ENTER(place.device.id);
+    int code = ad_engine_event_query(ad_engine_event_at(event.handle));
+    *out = code == AD_ENGINE_OK;
+    return code == AD_ENGINE_NOT_READY ? AD_OK
+                                       : result(err, place, SLOT, code);
+}
+
+static ad_status
+software_event_synchronize(ad_place place, ad_event event, ad_error *err)
+{
+    ENTER(place.device.id);
+    return result(
+        err, place, SLOT,
+        ad_engine_event_synchronize(ad_engine_event_at(event.handle), -1));
+}
+
+static void
+software_event_destroy(ad_place place, ad_event event)
+{
+    (void)place;
+    (void)ad_engine_enter(SLOT);
+    (void)ad_engine_event_destroy(ad_engine_event_at(event.handle));
+}
+
+static bool
+software_claims_event(const void *sync_event)
+{
+    return ad_engine_event_at(sync_event) != 0;
+}
+
+const char *const ad_software_calls[] = {
+    "describe",       "count",
+    "device_name",    "home",
+    "synchronize",    "classify",
+    "allocate",       "deallocate",
+    "copy",           "launch",
+    "stream_place",   "stream_create",
+    "stream_destroy", "stream_synchronize",
+    "stream_wait",    "event_record",
+    "event_query",    "event_synchronize",
+    "event_destroy",  NULL,
+};
+
+static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
+
+extern const struct ad_backend ad_backend_software;
+
+const struct ad_backend ad_backend_software = {
+    .name = "software",
+    .device_types = software_types,
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENT_IS_ADDRESS |
+                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
+                    AD_CAP_PLACE_IDLE,
+    .load = software_load,
+    .describe = software_describe,
+    .count = software_count,
+    .device_name = software_device_name,
+    .home = software_home,
+    .synchronize = software_synchronize,
+    .classify = software_classify,
+    .allocate = software_allocate,
+    .deallocate = software_deallocate,
+    .copy = software_copy,
+    .launch = software_launch,
+    .stream_place = software_stream_place,
+    .stream_create = software_stream_create,
+    .stream_destroy = software_stream_destroy,
+    .stream_synchronize = software_stream_synchronize,
+    .stream_wait = software_stream_wait,
+    .event_record = software_event_record,
+    .event_query = software_event_query,
+    .event_synchronize = software_event_synchronize,
+    .event_destroy = software_event_destroy,
+    .claims_event = software_claims_event,
+};

@@ -1,0 +1,403 @@
+#include "model/array.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "order/device_owner.h"
+
+/* --- import ------------------------------------------------------------- */
+
+typedef struct imported {
+    ad_owner base;
+    struct ArrowDeviceArray array; /* released until the move */
+} imported;
+
+static void
+imported_destroy(ad_owner *base)
+{
+    imported *self = (imported *)base;
+    if (self->array.array.release != NULL) {
+        self->array.array.release(&self->array.array);
+    }
+    free(self);
+}
+
+/* The types whose buffers[0], if any, is no validity bitmap. */
+static bool
+has_bitmap(const struct ArrowSchema *node)
+{
+    const char *format = node->format;
+    if (format[0] == '+') {
+        return format[1] != 'u' && format[1] != 'r';
+    }
+    return format[0] != 'n';
+}
+
+static bool
+is_null_type(const struct ArrowSchema *node)
+{
+    return node->format[0] == 'n';
+}
+
+int64_t
+ad_array_settle_null_count(const ad_array *array, int64_t known)
+{
+    if (is_null_type(array->schema.node)) {
+        return array->length;
+    }
+    if (array->length == 0) {
+        return 0;
+    }
+    return known == -1 && ad_array_validity(array) == NULL ? 0 : known;
+}
+
+/* Everything that a view of a whole node takes from the node. */
+static void
+view_node(ad_array *out, const struct ArrowArray *node)
+{
+    out->node = node;
+    out->offset = node->offset;
+    out->length = node->length;
+    out->null_count = ad_array_settle_null_count(out, node->null_count);
+}
+
+/* What an import will move into. Nothing of the caller's is touched yet. */
+typedef struct preparation {
+    imported *tree;
+    ad_owner *owner; /* the tree, or the device owner around it */
+    ad_sync *sync;
+} preparation;
+
+static void
+prepared_drop(preparation *p)
+{
+    ad_sync_unref(p->sync);
+    ad_owner_unref(p->owner);
+}
+
+static ad_status
+import_prepare(const struct ArrowDeviceArray *array, preparation *p,
+               ad_error *err)
+{
+    ad_device device = {array->device_type, array->device_id};
+    ad_owner *tree;
+    p->sync = NULL;
+    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(*p->tree), imported_destroy,
+                                           device, &tree, &p->owner, err));
+    p->tree = (imported *)tree;
+    p->tree->array.array.release = NULL;
+    if (array->sync_event == NULL) {
+        return AD_OK;
+    }
+    /* The event lives as long as the tree, whatever becomes of the memory's
+     * users. */
+    ad_status status = ad_sync_new(AD_SYNC_EVENT, device, array->sync_event,
+                                   tree, &p->sync, err);
+    if (status != AD_OK) {
+        prepared_drop(p);
+    }
+    return status;
+}
+
+/* The array is in the tree. Takes over all references. */
+static void
+view_tree(const preparation *p, ad_schema schema, ad_array *out)
+{
+    const struct ArrowDeviceArray *array = &p->tree->array;
+    out->owner = p->owner;
+    out->schema = schema;
+    out->sync = p->sync;
+    out->device = (ad_device){array->device_type, array->device_id};
+    out->readonly = false;
+    out->has_reserved =
+        (array->reserved[0] | array->reserved[1] | array->reserved[2]) != 0;
+    view_node(out, &array->array);
+}
+
+/* Takes over all references and the array. */
+static void
+import_finish(const preparation *p, ad_schema schema,
+              struct ArrowDeviceArray *array, ad_array *out)
+{
+    p->tree->array = *array;
+    array->array.release = NULL;
+    view_tree(p, schema, out);
+}
+
+ad_status
+ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
+                ad_array *out, ad_error *err)
+{
+    preparation p;
+    ad_schema moved;
+    AD_RETURN_IF_ERR(ad_array_validate(schema, &array->array, err));
+    AD_RETURN_IF_ERR(import_prepare(array, &p, err));
+    ad_status status = ad_schema_move(schema, &moved, err);
+    if (status != AD_OK) {
+        prepared_drop(&p);
+        return status;
+    }
+    import_finish(&p, moved, array, out);
+    return AD_OK;
+}
+
+ad_status
+ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
+                   ad_array *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_array_validate_known(schema.node, &array->array, err));
+    return ad_array_import_checked(schema, array, out, err);
+}
+
+ad_status
+ad_array_import_checked(ad_schema schema, struct ArrowDeviceArray *array,
+                        ad_array *out, ad_error *err)
+{
+    preparation p;
+    AD_RETURN_IF_ERR(import_prepare(array, &p, err));
+    import_finish(&p, ad_schema_ref(schema), array, out);
+    return AD_OK;
+}
+
+struct ArrowDeviceArray *
+ad_array_slot_new(ad_error *err)
+{
+    imported *tree = malloc(sizeof(*tree));
+    if (tree == NULL) {
+        (void)ad_fail_memory(err, sizeof(*tree));
+        return NULL;
+    }
+    ad_owner_init(&tree->base, imported_destroy);
+    return &tree->array;
+}
+
+static imported *
+tree_of(struct ArrowDeviceArray *slot)
+{
+    return (imported *)((char *)slot - offsetof(imported, array));
+}
+
+void
+ad_array_slot_import(struct ArrowDeviceArray *slot, ad_schema schema,
+                     ad_array *out)
+{
+    imported *tree = tree_of(slot);
+    const preparation p = {.tree = tree, .owner = &tree->base};
+    view_tree(&p, ad_schema_ref(schema), out);
+}
+
+void
+ad_array_slot_free(struct ArrowDeviceArray *slot)
+{
+    free(tree_of(slot));
+}
+
+void
+ad_device_array_from_host(struct ArrowArray *array,
+                          struct ArrowDeviceArray *out)
+{
+    *out = (struct ArrowDeviceArray){
+        .array = *array,
+        .device_id = -1,
+        .device_type = ARROW_DEVICE_CPU,
+    };
+    array->release = NULL;
+}
+
+/* --- views -------------------------------------------------------------- */
+
+void
+ad_array_share(const ad_array *src, ad_array *dst)
+{
+    *dst = *src;
+    ad_owner_ref(dst->owner);
+    ad_owner_ref(dst->schema.owner);
+    ad_sync_ref(dst->sync);
+}
+
+void
+ad_array_clear(ad_array *array)
+{
+    ad_sync *sync = array->sync;
+    ad_owner *schema = array->schema.owner;
+    ad_owner *owner = array->owner;
+    /* Emptied first: an owner may run code that looks at *array again. Member
+     * by member: compilers make "rep stos" of the whole, which takes longer
+     * than all the rest. */
+    array->node = NULL;
+    array->owner = NULL;
+    array->schema = (ad_schema){0};
+    array->sync = NULL;
+    array->device = (ad_device){0};
+    array->offset = array->length = array->null_count = 0;
+    array->readonly = false;
+    ad_sync_unref(sync);
+    ad_owner_unref(schema);
+    ad_owner_unref(owner);
+}
+
+void
+ad_array_drop(const ad_array *array)
+{
+    ad_sync_unref(array->sync);
+    ad_schema_unref(array->schema);
+    ad_owner_unref(array->owner);
+}
+
+/* Narrow *array, whose window is known to hold the new one. */
+static void
+narrow(ad_array *array, int64_t offset, int64_t length)
+{
+    int64_t known = array->null_count;
+    if (known != 0 && length != array->length) {
+        known = -1;
+    }
+    array->offset += offset;
+    array->length = length;
+    array->null_count = ad_array_settle_null_count(array, known);
+}
+
+ad_status
+ad_array_slice(const ad_array *src, int64_t offset, int64_t length,
+               ad_array *out, ad_error *err)
+{
+    if (offset < 0 || length < 0 || offset > src->length ||
+        length > src->length - offset) {
+        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                       "rows from %" PRId64 ", %" PRId64
+                       " of them, are not all within an array of %" PRId64
+                       " rows",
+                       offset, length, src->length);
+    }
+    ad_array_share(src, out);
+    narrow(out, offset, length);
+    return AD_OK;
+}
+
+/* A new view of a node that hangs below src's. */
+static void
+view_below(const ad_array *src, const struct ArrowArray *node,
+           const struct ArrowSchema *schema, ad_array *out)
+{
+    ad_array_share(src, out);
+    out->schema.node = schema;
+    view_node(out, node);
+}
+
+ad_status
+ad_array_child(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
+{
+    int64_t n = src->node->n_children;
+    if (i < 0 || i >= n) {
+        return ad_fail(
+            err, AD_ERR_INDEX, NULL, NULL,
+            "child %" PRId64 " of an array with %" PRId64 " children", i, n);
+    }
+    view_below(src, src->node->children[i], src->schema.node->children[i],
+               out);
+    return AD_OK;
+}
+
+static ad_status
+fail_struct_nulls(const ad_array *src, ad_error *err)
+{
+    static const char hint[] =
+        "take .children[i] and .validity apart, and apply the struct's "
+        "validity to the column yourself";
+    if (src->null_count > 0) {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
+                "the struct has %" PRId64
+                " nulls of its own, which its column would lose",
+                src->null_count);
+    } else {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
+                "the struct has a validity bitmap and may have nulls of its "
+                "own, which its column would lose");
+    }
+    ad_error_device(err, src->device);
+    ad_error_dtype(err, "struct");
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_array_field(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
+{
+    if (strcmp(src->schema.node->format, "+s") != 0) {
+        return ad_fail(err, AD_ERR_TYPE, NULL,
+                       "take .children[i] for the children of other types",
+                       "only a struct has fields, not an array of format "
+                       "\"%s\"",
+                       src->schema.node->format);
+    }
+    if (!ad_array_has_no_nulls(src)) {
+        return fail_struct_nulls(src, err);
+    }
+    AD_RETURN_IF_ERR(ad_array_child(src, i, out, err));
+    narrow(out, src->offset, src->length);
+    return AD_OK;
+}
+
+ad_status
+ad_array_dictionary(const ad_array *src, ad_array *out, ad_error *err)
+{
+    if (src->node->dictionary == NULL) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "an array of format \"%s\" without a dictionary",
+                       src->schema.node->format);
+    }
+    view_below(src, src->node->dictionary, src->schema.node->dictionary, out);
+    return AD_OK;
+}
+
+ad_status
+ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
+                    ad_error *err)
+{
+    const struct ArrowSchema *schema = src->schema.node;
+    int64_t found = -1;
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        const char *other = schema->children[i]->name;
+        if (strcmp(other != NULL ? other : "", name) != 0) {
+            continue;
+        }
+        if (found >= 0) {
+            return ad_fail(err, AD_ERR_VALUE, NULL, "take it by its index",
+                           "children %" PRId64 " and %" PRId64
+                           " are both named \"%s\"",
+                           found, i, name);
+        }
+        found = i;
+    }
+    if (found < 0) {
+        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                       "none of the %" PRId64 " children is named \"%s\"",
+                       schema->n_children, name);
+    }
+    *out = found;
+    return AD_OK;
+}
+
+const void *
+ad_array_validity(const ad_array *array)
+{
+    /* An array that a user described may lack all buffers; it is built first,
+     * and validated then. */
+    if (!has_bitmap(array->schema.node) || array->node->n_buffers == 0) {
+        return NULL;
+    }
+    return array->node->buffers[0];
+}
+
+bool
+ad_array_has_no_nulls(const ad_array *array)
+{
+    if (array->length == 0) {
+        return true;
+    }
+    if (is_null_type(array->schema.node)) {
+        return false;
+    }
+    return array->null_count == 0 || ad_array_validity(array) == NULL;
+}

@@ -1,0 +1,189 @@
+#include "model/array_buffers.h"
+
+#include <string.h>
+
+#include "device/backend.h"
+
+static int64_t
+bytes_of_bits(int64_t n_bits)
+{
+    return n_bits / 8 + (n_bits % 8 != 0);
+}
+
+static int64_t
+read_offset(const void *offsets, bool is_wide, int64_t i)
+{
+    if (is_wide) {
+        int64_t value;
+        memcpy(&value, (const char *)offsets + i * 8, sizeof(value));
+        return value;
+    }
+    int32_t value;
+    memcpy(&value, (const char *)offsets + i * 4, sizeof(value));
+    return value;
+}
+
+/* Data of a variable-size type end where the last offset says: that of the
+ * node, for the rows are not checked one by one. A slice's own last offset may
+ * only say less: it is one of those that are to be checked against the size,
+ * and behind a null it may be anything. */
+static ad_status
+data_size(const ad_array *array, const ad_type *type, int64_t end,
+          int64_t *out, ad_error *err)
+{
+    const struct ArrowArray *node = array->node;
+    const void *offsets = node->buffers[1];
+    if (offsets == NULL || end == 0) {
+        *out = 0;
+        return AD_OK;
+    }
+    if (!ad_host_accessible(array->device) || array->sync != NULL) {
+        *out = AD_SIZE_UNKNOWN;
+        return AD_OK;
+    }
+    int64_t last = node->offset + node->length;
+    int64_t size = read_offset(offsets, type->wide_offsets, last);
+    if (size < 0) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "offset %lld of the offsets buffer is %lld, expected "
+                       "a size of at least 0",
+                       (long long)last, (long long)size);
+    }
+    int64_t own = read_offset(offsets, type->wide_offsets, end);
+    *out = own >= 0 && own < size ? own : size;
+    return AD_OK;
+}
+
+/* A view's variadic buffers have their sizes in the last buffer. */
+static ad_status
+variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
+{
+    const void *sizes = array->node->buffers[array->node->n_buffers - 1];
+    if (sizes == NULL) {
+        *out = 0; /* sound only without rows, of which none points here */
+        return AD_OK;
+    }
+    if (array->sync != NULL || !ad_host_accessible(array->device)) {
+        *out = AD_SIZE_UNKNOWN;
+        return AD_OK;
+    }
+    *out = read_offset(sizes, true, i - 2);
+    if (*out < 0) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "size %lld of the variadic buffers is %lld, expected "
+                       "at least 0",
+                       (long long)(i - 2), (long long)*out);
+    }
+    return AD_OK;
+}
+
+/* Without rows there may be no offset at all, as older producers have it. */
+static int64_t
+offsets_size(int64_t end, int64_t index_size)
+{
+    return end == 0 ? 0 : (end + 1) * index_size;
+}
+
+static ad_status
+size_after_validity(const ad_array *array, const ad_type *type, int64_t i,
+                    int64_t *out, ad_error *err)
+{
+    int64_t end = array->offset + array->length;
+    int64_t index_size = type->wide_offsets ? 8 : 4;
+    switch (type->layout) {
+        case AD_LAYOUT_FIXED:
+            *out = bytes_of_bits(end * type->bit_width);
+            return AD_OK;
+        case AD_LAYOUT_OFFSETS:
+            if (i == 2) {
+                return data_size(array, type, end, out, err);
+            }
+            *out = offsets_size(end, index_size);
+            return AD_OK;
+        case AD_LAYOUT_LIST:
+            *out = offsets_size(end, index_size);
+            return AD_OK;
+        case AD_LAYOUT_LIST_VIEW:
+            *out = end * index_size;
+            return AD_OK;
+        case AD_LAYOUT_VIEWS:
+            if (i == 1) {
+                *out = end * 16;
+            } else if (i == array->node->n_buffers - 1) {
+                *out = (array->node->n_buffers - 3) * 8;
+            } else {
+                return variadic_size(array, i, out, err);
+            }
+            return AD_OK;
+        case AD_LAYOUT_SPARSE_UNION:
+        case AD_LAYOUT_DENSE_UNION:
+            *out = i == 0 ? end : end * 4;
+            return AD_OK;
+        case AD_LAYOUT_NONE:
+        case AD_LAYOUT_VALIDITY:
+            break;
+    }
+    *out = 0;
+    return AD_OK;
+}
+
+ad_status
+ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
+                     ad_error *err)
+{
+    ad_type type;
+    if (array->node->buffers[i] == NULL) {
+        *out = 0;
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &type, err));
+    if (type.has_validity && i == 0) {
+        *out = bytes_of_bits(array->offset + array->length);
+        return AD_OK;
+    }
+    return size_after_validity(array, &type, i, out, err);
+}
+
+static ad_status
+add_size(int64_t *total, int64_t size, ad_error *err)
+{
+    if (*total == AD_SIZE_UNKNOWN || size == AD_SIZE_UNKNOWN) {
+        *total = AD_SIZE_UNKNOWN;
+    } else if (__builtin_add_overflow(*total, size, total)) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "the sizes of all buffers overflow 64 bits");
+    }
+    return AD_OK;
+}
+
+static ad_status
+add_tree(const ad_array *array, int64_t *total, ad_error *err)
+{
+    for (int64_t i = 0; i < array->node->n_buffers; i++) {
+        int64_t size;
+        AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &size, err));
+        AD_RETURN_IF_ERR(add_size(total, size, err));
+    }
+    for (int64_t i = 0; i < array->node->n_children; i++) {
+        ad_array child;
+        AD_RETURN_IF_ERR(ad_array_child(array, i, &child, err));
+        ad_status status = add_tree(&child, total, err);
+        ad_array_clear(&child);
+        AD_RETURN_IF_ERR(status);
+    }
+    if (array->node->dictionary != NULL) {
+        ad_array values;
+        AD_RETURN_IF_ERR(ad_array_dictionary(array, &values, err));
+        ad_status status = add_tree(&values, total, err);
+        ad_array_clear(&values);
+        AD_RETURN_IF_ERR(status);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_array_nbytes(const ad_array *array, int64_t *out, ad_error *err)
+{
+    *out = 0;
+    return add_tree(array, out, err);
+}

@@ -1,0 +1,233 @@
+#include <stdlib.h>
+
+#include "model/array.h"
+
+/* Release of the nodes that are made here. The block that they lie in frees
+ * them; the callback only says that they are live, and is called by nobody. */
+static void
+node_release(struct ArrowArray *node)
+{
+    node->release = NULL;
+}
+
+/* --- over foreign memory ------------------------------------------------ */
+
+/* One node with copies of its children's nodes, and references on all that
+ * they borrow from. Behind `kept` in the same allocation: the copies, the
+ * list of pointers to the first n_children of them, the list of buffers. */
+typedef struct built {
+    ad_owner base;
+    struct ArrowArray node;
+    size_t n_kept;
+    ad_owner *kept[]; /* spec->owner, then one per copied node */
+} built;
+
+static void
+built_destroy(ad_owner *base)
+{
+    built *self = (built *)base;
+    for (size_t i = 0; i < self->n_kept; i++) {
+        ad_owner_unref(self->kept[i]);
+    }
+    free(self);
+}
+
+ad_owner *const *
+ad_array_built_members(const ad_owner *owner, size_t *n)
+{
+    if (owner == NULL || owner->destroy != built_destroy) {
+        return NULL;
+    }
+    const built *self = (const built *)owner;
+    *n = self->n_kept;
+    return self->kept;
+}
+
+static void
+copy_view(struct ArrowArray *copy, const ad_array *view)
+{
+    *copy = *view->node;
+    copy->offset = view->offset;
+    copy->length = view->length;
+    copy->null_count = view->null_count;
+    copy->release = node_release;
+    copy->private_data = NULL;
+}
+
+static size_t
+built_size(const ad_array_spec *spec, size_t n_copies)
+{
+    return sizeof(built) + (1 + n_copies) * sizeof(ad_owner *) +
+           n_copies * sizeof(struct ArrowArray) +
+           (size_t)spec->n_children * sizeof(struct ArrowArray *) +
+           (size_t)spec->n_buffers * sizeof(void *);
+}
+
+static void
+built_fill(built *self, const ad_array_spec *spec, size_t n_copies)
+{
+    size_t n_children = (size_t)spec->n_children;
+    struct ArrowArray *copies = (struct ArrowArray *)&self->kept[1 + n_copies];
+    struct ArrowArray **list = (struct ArrowArray **)&copies[n_copies];
+    const void **buffers = (const void **)&list[n_children];
+    self->node = (struct ArrowArray){
+        .length = spec->length,
+        .null_count = spec->null_count,
+        .offset = spec->offset,
+        .n_buffers = spec->n_buffers,
+        .n_children = spec->n_children,
+        .buffers = spec->n_buffers > 0 ? buffers : NULL,
+        .children = n_children > 0 ? list : NULL,
+        .dictionary = spec->dictionary != NULL ? &copies[n_children] : NULL,
+        .release = node_release,
+    };
+    for (int64_t i = 0; i < spec->n_buffers; i++) {
+        buffers[i] = spec->buffers[i];
+    }
+    self->n_kept = 1 + n_copies;
+    self->kept[0] =
+        spec->owner_is_given ? spec->owner : ad_owner_ref(spec->owner);
+    for (size_t i = 0; i < n_copies; i++) {
+        const ad_array *view =
+            i < n_children ? &spec->children[i] : spec->dictionary;
+        copy_view(&copies[i], view);
+        self->kept[1 + i] = ad_owner_ref(view->owner);
+    }
+    for (size_t i = 0; i < n_children; i++) {
+        list[i] = &copies[i];
+    }
+}
+
+static bool
+any_readonly(const ad_array_spec *spec)
+{
+    bool readonly = spec->readonly;
+    for (int64_t i = 0; i < spec->n_children; i++) {
+        readonly |= spec->children[i].readonly;
+    }
+    return readonly ||
+           (spec->dictionary != NULL && spec->dictionary->readonly);
+}
+
+ad_status
+ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
+{
+    size_t n_copies = (size_t)spec->n_children + (spec->dictionary != NULL);
+    size_t nbytes = built_size(spec, n_copies);
+    built *self = malloc(nbytes);
+    if (self == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    ad_owner_init(&self->base, built_destroy);
+    built_fill(self, spec, n_copies);
+    *out = (ad_array){
+        .node = &self->node,
+        .owner = &self->base,
+        .schema = ad_schema_ref(spec->schema),
+        .sync = spec->owner_is_given ? spec->sync : ad_sync_ref(spec->sync),
+        .device = spec->device,
+        .offset = spec->offset,
+        .length = spec->length,
+        .null_count = spec->null_count,
+        .readonly = any_readonly(spec),
+    };
+    /* Readers (nanoarrow, polars) want a bitmap for a count of -1. */
+    if (spec->null_count == -1) {
+        out->null_count = ad_array_settle_null_count(out, -1);
+        self->node.null_count = out->null_count;
+    }
+    return AD_OK;
+}
+
+/* --- no rows ------------------------------------------------------------ */
+
+/* What every buffer of an array without rows points to: room for one offset,
+ * aligned and padded as buffers should be. */
+static const _Alignas(64) unsigned char zeros[64];
+
+/* Every buffer list there is: no bitmap, then data; types without a bitmap
+ * start at the second entry. */
+static const void *const empty_buffers[] = {NULL, zeros, zeros, zeros};
+
+/* A block of nodes; behind them the lists of pointers to them. */
+typedef struct empty {
+    ad_owner base;
+    struct ArrowArray nodes[];
+} empty;
+
+static void
+empty_destroy(ad_owner *base)
+{
+    free(base);
+}
+
+static size_t
+count_nodes(const struct ArrowSchema *schema)
+{
+    size_t n = 1;
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        n += count_nodes(schema->children[i]);
+    }
+    return schema->dictionary != NULL ? n + count_nodes(schema->dictionary)
+                                      : n;
+}
+
+typedef struct cursor {
+    struct ArrowArray *node;  /* next free node */
+    struct ArrowArray **list; /* next free pointer */
+} cursor;
+
+static ad_status
+fill_empty(const struct ArrowSchema *schema, cursor *at,
+           struct ArrowArray **out, ad_error *err)
+{
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    struct ArrowArray *node = at->node++;
+    struct ArrowArray **list = at->list;
+    at->list += schema->n_children;
+    /* Consumers read the list of buffers only, as the specification has it. */
+    *node = (struct ArrowArray){
+        .n_buffers = type.n_buffers,
+        .buffers = (const void **)&empty_buffers[type.has_validity ? 0 : 1],
+        .n_children = schema->n_children,
+        .children = schema->n_children > 0 ? list : NULL,
+        .release = node_release,
+    };
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        AD_RETURN_IF_ERR(fill_empty(schema->children[i], at, &list[i], err));
+    }
+    if (schema->dictionary != NULL) {
+        AD_RETURN_IF_ERR(
+            fill_empty(schema->dictionary, at, &node->dictionary, err));
+    }
+    *out = node;
+    return AD_OK;
+}
+
+ad_status
+ad_array_empty(ad_schema schema, ad_array *out, ad_error *err)
+{
+    struct ArrowArray *root;
+    size_t n = count_nodes(schema.node);
+    size_t nbytes = sizeof(empty) + n * (sizeof(struct ArrowArray) +
+                                         sizeof(struct ArrowArray *));
+    empty *self = malloc(nbytes);
+    if (self == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    ad_owner_init(&self->base, empty_destroy);
+    cursor at = {self->nodes, (struct ArrowArray **)&self->nodes[n]};
+    ad_status status = fill_empty(schema.node, &at, &root, err);
+    if (status != AD_OK) {
+        ad_owner_unref(&self->base);
+        return status;
+    }
+    *out = (ad_array){
+        .node = root,
+        .owner = &self->base,
+        .schema = ad_schema_ref(schema),
+        .device = AD_CPU,
+    };
+    return AD_OK;
+}

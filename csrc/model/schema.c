@@ -1,0 +1,433 @@
+#include "model/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/metadata.h"
+#include "model/type.h"
+
+/* --- validation --------------------------------------------------------- */
+
+static ad_status validate_node(const struct ArrowSchema *node, int depth,
+                               int64_t *budget, ad_error *err);
+
+static ad_status
+check_child_count(const struct ArrowSchema *node, const ad_type *type,
+                  ad_error *err)
+{
+    int64_t n = node->n_children;
+    int64_t expected = type->n_children;
+    if (n < 0 || n > INT32_MAX) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema of format \"%.80s\" claims %lld children",
+                       node->format, (long long)n);
+    }
+    if (type->layout == AD_LAYOUT_SPARSE_UNION ||
+        type->layout == AD_LAYOUT_DENSE_UNION) {
+        int8_t ids[128];
+        int n_ids;
+        AD_RETURN_IF_ERR(ad_type_union_ids(type, ids, &n_ids, err));
+        expected = n_ids;
+    }
+    if (expected >= 0 && n != expected) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema of format \"%.80s\" has %lld children instead "
+                       "of %lld",
+                       node->format, (long long)n, (long long)expected);
+    }
+    if (n > 0 && node->children == NULL) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema of format \"%.80s\" has %lld children but "
+                       "the list of children is NULL",
+                       node->format, (long long)n);
+    }
+    return AD_OK;
+}
+
+/* The whole check for the columns that most batches are made of. */
+static inline bool
+is_sound_leaf(const struct ArrowSchema *node)
+{
+    return node != NULL && node->release != NULL && node->n_children == 0 &&
+           node->dictionary == NULL && ad_type_of_letter(node->format) != NULL;
+}
+
+static ad_status
+validate_children(const struct ArrowSchema *node, int depth, int64_t *budget,
+                  ad_error *err)
+{
+    for (int64_t i = 0; i < node->n_children; i++) {
+        const struct ArrowSchema *child = node->children[i];
+        ad_status status;
+        if (is_sound_leaf(child) && depth < AD_MAX_DEPTH) {
+            continue;
+        }
+        if (child == NULL) {
+            status =
+                ad_fail(err, AD_ERR_ARROW, NULL, NULL, "child schema is NULL");
+        } else {
+            status = validate_node(child, depth + 1, budget, err);
+        }
+        if (status != AD_OK) {
+            ad_error_path_prepend(err, "children[%lld]", (long long)i);
+            return status;
+        }
+    }
+    return AD_OK;
+}
+
+static ad_status
+check_map(const struct ArrowSchema *node, ad_error *err)
+{
+    const struct ArrowSchema *entries = node->children[0];
+    if (strcmp(entries->format, "+s") == 0 && entries->n_children == 2) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+            "the child of a map has format \"%.80s\" and %lld children "
+            "instead of being a struct of two",
+            entries->format, (long long)entries->n_children);
+    ad_error_path_prepend(err, "children[0]");
+    return AD_ERR_ARROW;
+}
+
+static ad_status
+check_run_ends(const struct ArrowSchema *node, ad_error *err)
+{
+    const char *format = node->children[0]->format;
+    if (strchr("sil", format[0]) != NULL && format[1] == '\0') {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+            "run ends have format \"%.80s\" instead of an int16, int32 or "
+            "int64",
+            format);
+    ad_error_path_prepend(err, "children[0]");
+    return AD_ERR_ARROW;
+}
+
+static ad_status
+validate_dictionary(const struct ArrowSchema *node, const ad_type *type,
+                    int depth, int64_t *budget, ad_error *err)
+{
+    if (type->id < AD_TYPE_INT8 || type->id > AD_TYPE_UINT64) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema with a dictionary has indices of format "
+                       "\"%.80s\" instead of an integer",
+                       node->format);
+    }
+    ad_status status = validate_node(node->dictionary, depth + 1, budget, err);
+    if (status != AD_OK) {
+        ad_error_path_prepend(err, "dictionary");
+    }
+    return status;
+}
+
+static ad_status
+validate_node(const struct ArrowSchema *node, int depth, int64_t *budget,
+              ad_error *err)
+{
+    ad_type type;
+    if (node->release == NULL) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema is released (its release callback is NULL)");
+    }
+    if (depth > AD_MAX_DEPTH) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema is nested deeper than %d levels", AD_MAX_DEPTH);
+    }
+    /* Nodes that several parents share multiply with every level. */
+    if (--*budget < 0) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema has more than %d nested nodes", AD_MAX_NESTED);
+    }
+    AD_RETURN_IF_ERR(ad_type_parse(node->format, &type, err));
+    if (node->n_children != 0 || type.n_children != 0) {
+        AD_RETURN_IF_ERR(check_child_count(node, &type, err));
+        AD_RETURN_IF_ERR(validate_children(node, depth, budget, err));
+        if (type.id == AD_TYPE_MAP) {
+            AD_RETURN_IF_ERR(check_map(node, err));
+        } else if (type.id == AD_TYPE_RUN_END) {
+            AD_RETURN_IF_ERR(check_run_ends(node, err));
+        }
+    }
+    if (node->dictionary != NULL) {
+        return validate_dictionary(node, &type, depth, budget, err);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_schema_validate(const struct ArrowSchema *node, ad_error *err)
+{
+    if (node == NULL) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "schema is NULL");
+    }
+    int64_t budget = AD_MAX_NESTED;
+    return validate_node(node, 1, &budget, err);
+}
+
+/* --- import ------------------------------------------------------------- */
+
+typedef struct imported {
+    ad_owner base;
+    struct ArrowSchema root;
+} imported;
+
+static void
+imported_destroy(ad_owner *self)
+{
+    imported *tree = (imported *)self;
+    tree->root.release(&tree->root);
+    free(tree);
+}
+
+ad_status
+ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
+{
+    if (src->release == NULL) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "schema is released (its release callback is NULL)");
+    }
+    imported *tree = malloc(sizeof(*tree));
+    if (tree == NULL) {
+        return ad_fail_memory(err, sizeof(*tree));
+    }
+    ad_owner_init(&tree->base, imported_destroy);
+    tree->root = *src;
+    src->release = NULL;
+    *out = (ad_schema){&tree->root, &tree->base};
+    return AD_OK;
+}
+
+/* --- nodes of our own --------------------------------------------------- */
+
+/* Marks nodes that live in static memory or in a built tree as not released.
+ * Such a node is never handed out, only copied from, so nobody calls this. */
+static void
+never_released(struct ArrowSchema *node)
+{
+    (void)node;
+}
+
+#define PRIMITIVE(letter)                                                     \
+    [letter] = {                                                              \
+        .format = (const char[]){letter, '\0'},                               \
+        .name = "",                                                           \
+        .flags = ARROW_FLAG_NULLABLE,                                         \
+        .release = never_released,                                            \
+    }
+
+/* Indexed by the letter. */
+static const struct ArrowSchema primitives[128] = {
+    PRIMITIVE('c'), PRIMITIVE('C'), PRIMITIVE('s'), PRIMITIVE('S'),
+    PRIMITIVE('i'), PRIMITIVE('I'), PRIMITIVE('l'), PRIMITIVE('L'),
+    PRIMITIVE('e'), PRIMITIVE('f'), PRIMITIVE('g'), PRIMITIVE('b'),
+};
+
+ad_schema
+ad_schema_primitive(const char *format)
+{
+    unsigned char letter = (unsigned char)format[0];
+    if (letter < 128 && letter != '\0' && format[1] == '\0' &&
+        primitives[letter].format != NULL) {
+        return (ad_schema){&primitives[letter], NULL};
+    }
+    return (ad_schema){NULL, NULL};
+}
+
+/* One block: this struct, copies of the nodes below, their list, the owners
+ * that keep what the copies point to, and the strings. */
+typedef struct built {
+    ad_owner base;
+    size_t n_owners;
+    ad_owner **owners;
+    struct ArrowSchema root;
+    struct ArrowSchema below[];
+} built;
+
+static void
+built_destroy(ad_owner *self)
+{
+    built *tree = (built *)self;
+    for (size_t i = 0; i < tree->n_owners; i++) {
+        ad_owner_unref(tree->owners[i]);
+    }
+    free(tree);
+}
+
+static const char *
+copy_bytes(char **at, const char *bytes, size_t n)
+{
+    char *copy = *at;
+    memcpy(copy, bytes, n);
+    *at += n;
+    return copy;
+}
+
+static const char *
+override_name(const ad_schema_spec *spec, int64_t i)
+{
+    return spec->names != NULL ? spec->names[i] : NULL;
+}
+
+static size_t
+string_bytes(const ad_schema_spec *spec, size_t metadata_size)
+{
+    size_t n = metadata_size + strlen(spec->format) + 1;
+    n += spec->name != NULL ? strlen(spec->name) + 1 : 1;
+    for (int64_t i = 0; i < spec->n_children; i++) {
+        const char *name = override_name(spec, i);
+        n += name != NULL ? strlen(name) + 1 : 0;
+    }
+    return n;
+}
+
+static void
+fill_below(built *tree, size_t i, ad_schema source)
+{
+    tree->below[i] = *source.node;
+    tree->below[i].release = never_released;
+    tree->below[i].private_data = NULL;
+    tree->owners[i] = ad_owner_ref(source.owner);
+    tree->n_owners = i + 1;
+}
+
+static void
+fill_children(built *tree, struct ArrowSchema **list,
+              const ad_schema_spec *spec, char **strings)
+{
+    for (int64_t i = 0; i < spec->n_children; i++) {
+        const char *name = override_name(spec, i);
+        fill_below(tree, (size_t)i, spec->children[i]);
+        if (name != NULL) {
+            tree->below[i].name = copy_bytes(strings, name, strlen(name) + 1);
+        }
+        list[i] = &tree->below[i];
+    }
+    tree->root.n_children = spec->n_children;
+    tree->root.children = spec->n_children > 0 ? list : NULL;
+}
+
+ad_status
+ad_schema_build(const ad_schema_spec *spec, ad_schema *out, ad_error *err)
+{
+    int64_t metadata_size;
+    AD_RETURN_IF_ERR(ad_metadata_size(spec->metadata, &metadata_size, err));
+    size_t n_children = (size_t)spec->n_children;
+    size_t n_below = n_children + (spec->dictionary != NULL);
+    size_t nbytes =
+        sizeof(built) +
+        n_below * (sizeof(struct ArrowSchema) + sizeof(ad_owner *)) +
+        n_children * sizeof(struct ArrowSchema *) +
+        string_bytes(spec, (size_t)metadata_size);
+    built *tree = malloc(nbytes);
+    if (tree == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    ad_owner_init(&tree->base, built_destroy);
+    tree->n_owners = 0;
+    tree->owners = (ad_owner **)(tree->below + n_below);
+    struct ArrowSchema **list =
+        (struct ArrowSchema **)(tree->owners + n_below);
+    char *strings = (char *)(list + n_children);
+
+    const char *name = spec->name != NULL ? spec->name : "";
+    tree->root = (struct ArrowSchema){
+        .format = copy_bytes(&strings, spec->format, strlen(spec->format) + 1),
+        .name = copy_bytes(&strings, name, strlen(name) + 1),
+        .flags = spec->flags,
+        .release = never_released,
+    };
+    if (spec->metadata != NULL) {
+        tree->root.metadata =
+            copy_bytes(&strings, spec->metadata, (size_t)metadata_size);
+    }
+    fill_children(tree, list, spec, &strings);
+    if (spec->dictionary != NULL) {
+        fill_below(tree, n_children, *spec->dictionary);
+        tree->root.dictionary = &tree->below[n_children];
+    }
+    *out = (ad_schema){&tree->root, &tree->base};
+    return AD_OK;
+}
+
+ad_status
+ad_schema_copy(const struct ArrowSchema *node, ad_schema *out, ad_error *err)
+{
+    size_t n = (size_t)node->n_children + (node->dictionary != NULL);
+    ad_schema *below = calloc(n + 1, sizeof(*below));
+    ad_status status = AD_OK;
+    if (below == NULL) {
+        return ad_fail_memory(err, (n + 1) * sizeof(*below));
+    }
+    for (int64_t i = 0; i < node->n_children && status == AD_OK; i++) {
+        status = ad_schema_copy(node->children[i], &below[i], err);
+    }
+    if (status == AD_OK && node->dictionary != NULL) {
+        status = ad_schema_copy(node->dictionary, &below[n - 1], err);
+    }
+    if (status == AD_OK) {
+        const ad_schema_spec spec = {
+            .format = node->format,
+            .name = node->name,
+            .metadata = node->metadata,
+            .flags = node->flags,
+            .n_children = node->n_children,
+            .children = below,
+            .dictionary = node->dictionary != NULL ? &below[n - 1] : NULL,
+        };
+        status = ad_schema_build(&spec, out, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_schema_unref(below[i]);
+    }
+    free(below);
+    return status;
+}
+
+/* --- comparison --------------------------------------------------------- */
+
+static bool
+equal_names(const char *a, const char *b)
+{
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+static bool
+equal_own(const struct ArrowSchema *a, const struct ArrowSchema *b,
+          bool check_name)
+{
+    const int64_t known = ARROW_FLAG_DICTIONARY_ORDERED | ARROW_FLAG_NULLABLE |
+                          ARROW_FLAG_MAP_KEYS_SORTED;
+    return strcmp(a->format, b->format) == 0 &&
+           ((a->flags ^ b->flags) & known) == 0 &&
+           a->n_children == b->n_children &&
+           (a->dictionary == NULL) == (b->dictionary == NULL) &&
+           (!check_name || equal_names(a->name, b->name));
+}
+
+ad_status
+ad_schema_equal(const struct ArrowSchema *a, const struct ArrowSchema *b,
+                bool check_name, bool check_metadata, bool *out, ad_error *err)
+{
+    *out = a == b;
+    if (a == b) {
+        return AD_OK;
+    }
+    *out = equal_own(a, b, check_name);
+    if (*out && check_metadata) {
+        AD_RETURN_IF_ERR(
+            ad_metadata_equal(a->metadata, b->metadata, out, err));
+    }
+    for (int64_t i = 0; i < a->n_children && *out; i++) {
+        AD_RETURN_IF_ERR(ad_schema_equal(a->children[i], b->children[i], true,
+                                         check_metadata, out, err));
+    }
+    /* The name of a dictionary's values has no meaning. */
+    if (*out && a->dictionary != NULL) {
+        AD_RETURN_IF_ERR(ad_schema_equal(a->dictionary, b->dictionary, false,
+                                         check_metadata, out, err));
+    }
+    return AD_OK;
+}

@@ -1,0 +1,158 @@
+#include "model/schema_cast.h"
+
+#include <string.h>
+
+#include "model/extension.h"
+#include "model/type.h"
+
+/* --- types ---------------------------------------------------------------- */
+
+static bool
+is_time(const ad_type *type)
+{
+    return type->id == AD_TYPE_DATE32 || type->id == AD_TYPE_DATE64 ||
+           type->id == AD_TYPE_TIME32 || type->id == AD_TYPE_TIME64 ||
+           type->id == AD_TYPE_TIMESTAMP || type->id == AD_TYPE_DURATION;
+}
+
+static bool
+is_number(const ad_type *type)
+{
+    return type->id == AD_TYPE_INT32 || type->id == AD_TYPE_INT64;
+}
+
+/* The moment is the same in every zone, but none without one. */
+static bool
+differ_in_zone_only(const ad_type *from, const ad_type *to)
+{
+    return from->id == AD_TYPE_TIMESTAMP && to->id == AD_TYPE_TIMESTAMP &&
+           from->unit == to->unit && from->suffix[0] != '\0' &&
+           to->suffix[0] != '\0';
+}
+
+static bool
+same_storage(const char *a, const char *b)
+{
+    ad_type from, to;
+    if (ad_type_parse(a, &from, NULL) != AD_OK ||
+        ad_type_parse(b, &to, NULL) != AD_OK) {
+        return false;
+    }
+    return differ_in_zone_only(&from, &to) ||
+           (from.bit_width == to.bit_width &&
+            ((is_number(&from) && is_time(&to)) ||
+             (is_time(&from) && is_number(&to))));
+}
+
+bool
+ad_relabel_fits_type(const struct ArrowSchema *from,
+                     const struct ArrowSchema *to, ad_relabel_reach reach)
+{
+    bool fits = from->n_children == to->n_children &&
+                (from->dictionary == NULL) == (to->dictionary == NULL) &&
+                (strcmp(from->format, to->format) == 0 ||
+                 (reach == AD_RELABEL_STORAGE && from->dictionary == NULL &&
+                  same_storage(from->format, to->format)));
+    for (int64_t i = 0; fits && i < from->n_children; i++) {
+        fits = ad_relabel_fits_type(from->children[i], to->children[i], reach);
+    }
+    if (fits && from->dictionary != NULL) {
+        fits = ad_relabel_fits_type(from->dictionary, to->dictionary, reach);
+    }
+    return fits;
+}
+
+bool
+ad_relabel_is_view(const struct ArrowSchema *from,
+                   const struct ArrowSchema *to)
+{
+    ad_type a, b;
+    return ad_type_parse(from->format, &a, NULL) == AD_OK &&
+           ad_type_parse(to->format, &b, NULL) == AD_OK &&
+           ad_type_same_width(&a, &b) && to->dictionary == NULL;
+}
+
+bool
+ad_relabel_keeps_elements(const struct ArrowSchema *from,
+                          const struct ArrowSchema *to)
+{
+    bool keeps = ad_extension_same_elements(from, to);
+    for (int64_t i = 0; keeps && i < from->n_children; i++) {
+        keeps = ad_relabel_keeps_elements(from->children[i], to->children[i]);
+    }
+    return keeps &&
+           (from->dictionary == NULL ||
+            ad_relabel_keeps_elements(from->dictionary, to->dictionary));
+}
+
+/* --- fields --------------------------------------------------------------- */
+
+static const char *
+name_of(const struct ArrowSchema *node)
+{
+    return node->name != NULL ? node->name : "";
+}
+
+/* A field of `to` that stands elsewhere in `from`, and not in its place, is
+ * not one that got a new name. */
+static bool
+moves_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
+{
+    bool is_struct = strcmp(from->format, "+s") == 0;
+    for (int64_t i = 0; i < from->n_children; i++) {
+        const char *name = name_of(to->children[i]);
+        bool is_same = strcmp(name, name_of(from->children[i])) == 0;
+        for (int64_t k = 0; is_struct && !is_same && k < from->n_children;
+             k++) {
+            if (strcmp(name, name_of(from->children[k])) == 0) {
+                return true;
+            }
+        }
+        if (moves_fields(from->children[i], to->children[i])) {
+            return true;
+        }
+    }
+    return from->dictionary != NULL &&
+           moves_fields(from->dictionary, to->dictionary);
+}
+
+/* --- nulls ---------------------------------------------------------------- */
+
+/* Would a child that has, or may have, nulls be relabelled as not nullable? */
+static bool
+child_loses_nulls(const struct ArrowArray *node,
+                  const struct ArrowSchema *from, const struct ArrowSchema *to)
+{
+    for (int64_t i = 0; i < node->n_children; i++) {
+        const struct ArrowArray *child = node->children[i];
+        bool may_have_nulls = child->null_count != 0 && child->n_buffers > 0 &&
+                              child->buffers[0] != NULL;
+        bool is_narrowed = (from->children[i]->flags & ARROW_FLAG_NULLABLE) &&
+                           !(to->children[i]->flags & ARROW_FLAG_NULLABLE);
+        if ((may_have_nulls && is_narrowed) ||
+            child_loses_nulls(child, from->children[i], to->children[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+ad_relabel_result
+ad_relabel_check(const ad_array *array, int64_t null_count,
+                 const struct ArrowSchema *wanted, ad_relabel_reach reach)
+{
+    const struct ArrowSchema *own = array->schema.node;
+    if (!ad_relabel_fits_type(own, wanted, reach)) {
+        return AD_RELABEL_OTHER_TYPE;
+    }
+    if (!ad_relabel_keeps_elements(own, wanted)) {
+        return AD_RELABEL_MOVES_ELEMENTS;
+    }
+    if (moves_fields(own, wanted)) {
+        return AD_RELABEL_MOVES_FIELDS;
+    }
+    bool loses_own = !(wanted->flags & ARROW_FLAG_NULLABLE) && null_count != 0;
+    return loses_own || child_loses_nulls(array->node, own, wanted)
+               ? AD_RELABEL_LOSES_NULLS
+               : AD_RELABEL_FITS;
+}

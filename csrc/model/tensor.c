@@ -1,0 +1,357 @@
+#include "model/tensor.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+
+void
+ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out)
+{
+    out->tensor = *tensor;
+    out->tensor.shape = out->dims;
+    out->tensor.strides = out->dims + tensor->ndim;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        out->tensor.shape[i] = tensor->shape[i];
+        out->tensor.strides[i] = tensor->strides[i];
+    }
+    ad_owner_ref(tensor->owner);
+    ad_sync_ref(tensor->sync);
+}
+
+void
+ad_tensor_clear(ad_tensor *tensor)
+{
+    /* Emptied first: an owner may run code that looks at *tensor again. */
+    ad_owner *owner = tensor->owner;
+    ad_sync *sync = tensor->sync;
+    tensor->owner = NULL;
+    tensor->sync = NULL;
+    ad_sync_unref(sync);
+    ad_owner_unref(owner);
+}
+
+/* --- sizes -------------------------------------------------------------- */
+
+/* Bits of one element as it lies in memory. */
+static uint32_t
+element_bits(ad_dl_dtype dtype, uint32_t flags)
+{
+    uint32_t bits = dtype.bits;
+    if (flags & AD_TENSOR_SUBBYTE_PADDED) {
+        bits = (bits + 7) & ~7U;
+    }
+    return bits * dtype.lanes;
+}
+
+/* Bytes of n >= 0 packed elements, rounded up; false when they overflow. */
+static bool
+bytes_of(int64_t n, uint32_t bits, int64_t *out)
+{
+    /* In two parts, since the number of bits may overflow where that of bytes
+     * does not. */
+    int64_t rest = bits % 8;
+    int64_t whole;
+    if (__builtin_mul_overflow(n, (int64_t)(bits / 8), &whole)) {
+        return false;
+    }
+    int64_t packed = n / 8 * rest + (n % 8 * rest + 7) / 8;
+    return !__builtin_add_overflow(whole, packed, out);
+}
+
+ad_status
+ad_tensor_require_size(const ad_tensor *tensor, ad_error *err)
+{
+    if (!(tensor->flags & AD_TENSOR_SIZE_UNKNOWN)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "take the size from the library that made the data",
+            "the size of this buffer is only known from device memory, which "
+            "no loaded runtime can read");
+    ad_error_device(err, tensor->device);
+    return AD_ERR_EXCHANGE;
+}
+
+int64_t
+ad_tensor_size(const ad_tensor *tensor)
+{
+    int64_t size = 1;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0) {
+            return 0;
+        }
+        size *= tensor->shape[i];
+    }
+    return size;
+}
+
+int64_t
+ad_tensor_nbytes(const ad_tensor *tensor)
+{
+    int64_t nbytes = 0;
+    (void)bytes_of(ad_tensor_size(tensor),
+                   element_bits(tensor->dtype, tensor->flags), &nbytes);
+    return nbytes;
+}
+
+void
+ad_tensor_row_major(int32_t ndim, const int64_t *shape, int64_t *strides)
+{
+    int64_t stride = 1;
+    for (int32_t i = ndim - 1; i >= 0; i--) {
+        strides[i] = stride;
+        stride *= shape[i] > 1 ? shape[i] : 1;
+    }
+}
+
+/* --- where the elements lie --------------------------------------------- */
+
+/* Lowest and highest element that the strides reach, relative to the first;
+ * false when one of them overflows. */
+static bool
+reach(int32_t ndim, const int64_t *shape, const int64_t *strides, int64_t *low,
+      int64_t *high)
+{
+    *low = 0;
+    *high = 0;
+    for (int32_t i = 0; i < ndim; i++) {
+        int64_t span;
+        int64_t *end = strides[i] < 0 ? low : high;
+        if (__builtin_mul_overflow(shape[i] - 1, strides[i], &span) ||
+            __builtin_add_overflow(*end, span, end)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The same as bytes: the first one and one past the last. */
+static bool
+byte_reach(int64_t low, int64_t high, uint32_t bits, int64_t *first,
+           int64_t *past)
+{
+    int64_t below;
+    if (low == INT64_MIN || high == INT64_MAX ||
+        !bytes_of(-low, bits, &below)) {
+        return false;
+    }
+    *first = -below;
+    return bytes_of(high + 1, bits, past);
+}
+
+void
+ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
+{
+    int64_t first = 0, last = 0;
+    *low = 0;
+    *high = 0;
+    if (ad_tensor_size(tensor) == 0) {
+        return;
+    }
+    /* ad_tensor_check proved that none of these overflows. */
+    (void)reach(tensor->ndim, tensor->shape, tensor->strides, &first, &last);
+    (void)byte_reach(first, last, element_bits(tensor->dtype, tensor->flags),
+                     low, high);
+}
+
+bool
+ad_tensor_is_compact(const ad_tensor *tensor, char order)
+{
+    int64_t expected = 1;
+    int32_t ndim = tensor->ndim;
+    if (ad_tensor_size(tensor) == 0) {
+        return true;
+    }
+    for (int32_t k = 0; k < ndim; k++) {
+        int32_t i = order == 'F' ? k : ndim - 1 - k;
+        if (tensor->shape[i] != 1) {
+            if (tensor->strides[i] != expected) {
+                return false;
+            }
+            expected *= tensor->shape[i];
+        }
+    }
+    return true;
+}
+
+/* --- claims from outside ------------------------------------------------ */
+
+static ad_status
+check_dtype(const ad_tensor_claim *claim, const char *what, ad_error *err)
+{
+    ad_dl_dtype dtype = claim->dtype;
+    if (dtype.bits == 0 || dtype.lanes == 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                       "%s has a type of %u bits and %u lanes; both must be "
+                       "at least 1",
+                       what, dtype.bits, dtype.lanes);
+    }
+    if (dtype.code == AD_DL_BOOL && dtype.bits != 8) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
+                       "%s has a bool type of %u bits; bools have 8", what,
+                       dtype.bits);
+    }
+    return AD_OK;
+}
+
+static ad_status
+check_ndim(const ad_tensor_claim *claim, const char *what, ad_error *err)
+{
+    if (claim->ndim < 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                       "%s has %" PRId32 " dimensions", what, claim->ndim);
+    }
+    if (claim->ndim > AD_MAX_NDIM) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "ndim",
+                       "reshape it in the producing library",
+                       "%s has %" PRId32 " dimensions; at most %d are "
+                       "supported",
+                       what, claim->ndim, AD_MAX_NDIM);
+    }
+    if (claim->ndim > 0 && claim->shape == NULL) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                       "%s has %" PRId32 " dimensions but no shape", what,
+                       claim->ndim);
+    }
+    return AD_OK;
+}
+
+/* Element count, with a product that must be sound even where a 0 hides it:
+ * strides are made of its parts. */
+static ad_status
+check_shape(const ad_tensor_claim *claim, const char *what, int64_t *size,
+            ad_error *err)
+{
+    int64_t product = 1;
+    int64_t nbytes;
+    bool is_empty = false;
+    bool overflows = false;
+    for (int32_t i = 0; i < claim->ndim; i++) {
+        int64_t extent = claim->shape[i];
+        if (extent < 0) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                           "%s has a negative extent, shape[%" PRId32
+                           "] = %" PRId64,
+                           what, i, extent);
+        }
+        is_empty |= extent == 0;
+        overflows |=
+            extent != 0 && __builtin_mul_overflow(product, extent, &product);
+    }
+    if (overflows ||
+        !bytes_of(product, element_bits(claim->dtype, claim->flags),
+                  &nbytes)) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                       "%s has a shape whose size in bytes overflows", what);
+    }
+    *size = is_empty ? 0 : product;
+    return AD_OK;
+}
+
+/* Check that [base + low, base + high) does not wrap. Handles: base is the
+ * offset alone. */
+static ad_status
+check_addresses(const ad_tensor_claim *claim, const char *what,
+                const int64_t *strides, ad_error *err)
+{
+    int64_t low, high, first, past;
+    bool is_handle = ad_device_uses_handles(claim->device.type);
+    uint64_t start = is_handle ? 0 : (uintptr_t)claim->data;
+    uint64_t end, limit = is_handle ? INT64_MAX : UINTPTR_MAX;
+    if (!reach(claim->ndim, claim->shape, strides, &low, &high) ||
+        !byte_reach(low, high, element_bits(claim->dtype, claim->flags),
+                    &first, &past)) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                       "%s has strides that reach over the end of 64 bits",
+                       what);
+    }
+    if (__builtin_add_overflow(start, claim->byte_offset, &start) ||
+        start < (uint64_t)-first ||
+        __builtin_add_overflow(start, (uint64_t)past, &end) || end > limit) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                       "%s has strides or a byte offset that reach outside "
+                       "the address space",
+                       what);
+    }
+    return AD_OK;
+}
+
+static void
+accept(const ad_tensor_claim *claim, int64_t size, ad_tensor_value *out)
+{
+    bool is_handle = ad_device_uses_handles(claim->device.type);
+    void *data = claim->data;
+    if (size == 0) {
+        data = NULL;
+    } else if (!is_handle) {
+        data = (char *)data + claim->byte_offset;
+    }
+    out->tensor = (ad_tensor){
+        .data = data,
+        .byte_offset = is_handle && size != 0 ? claim->byte_offset : 0,
+        .dtype = claim->dtype,
+        .ndim = claim->ndim,
+        .flags = claim->flags,
+        .device = claim->device,
+        .shape = out->dims,
+        .strides = out->dims + claim->ndim,
+    };
+}
+
+/* Nearly every tensor: 1-D, contiguous, elements of 1 to 31 whole bytes, no
+ * handle. Everything else, errors included, is left to the long way. */
+static bool
+check_quickly(const ad_tensor_claim *claim, ad_tensor_value *out)
+{
+    ad_dl_dtype dtype = claim->dtype;
+    if (claim->ndim != 1 || claim->shape == NULL || dtype.lanes != 1 ||
+        dtype.bits == 0 || dtype.bits % 8 != 0 ||
+        (dtype.code == AD_DL_BOOL && dtype.bits != 8) ||
+        ad_device_uses_handles(claim->device.type)) {
+        return false;
+    }
+    int64_t extent = claim->shape[0];
+    uintptr_t start, end;
+    if (extent <= 0 || extent > INT64_MAX / 32 || claim->data == NULL ||
+        (claim->strides != NULL && claim->strides[0] != 1 && extent != 1) ||
+        __builtin_add_overflow((uintptr_t)claim->data, claim->byte_offset,
+                               &start) ||
+        __builtin_add_overflow(start, extent * (dtype.bits / 8), &end)) {
+        return false;
+    }
+    out->dims[0] = extent;
+    out->dims[1] = 1;
+    accept(claim, extent, out);
+    return true;
+}
+
+ad_status
+ad_tensor_check(const ad_tensor_claim *claim, const char *what,
+                ad_tensor_value *out, ad_error *err)
+{
+    int64_t size = 0;
+    if (check_quickly(claim, out)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(check_dtype(claim, what, err));
+    AD_RETURN_IF_ERR(check_ndim(claim, what, err));
+    AD_RETURN_IF_ERR(check_shape(claim, what, &size, err));
+    int64_t *shape = out->dims;
+    int64_t *strides = out->dims + claim->ndim;
+    for (int32_t i = 0; i < claim->ndim; i++) {
+        shape[i] = claim->shape[i];
+    }
+    ad_tensor_row_major(claim->ndim, shape, strides);
+    if (size != 0) {
+        for (int32_t i = 0; claim->strides != NULL && i < claim->ndim; i++) {
+            strides[i] = shape[i] == 1 ? strides[i] : claim->strides[i];
+        }
+        if (claim->data == NULL) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                           "%s has %" PRId64 " elements but no data", what,
+                           size);
+        }
+        AD_RETURN_IF_ERR(check_addresses(claim, what, strides, err));
+    }
+    accept(claim, size, out);
+    return AD_OK;
+}

@@ -1,0 +1,33 @@
+/* The nested loops that a copy of a strided tensor takes. For the files that
+ * copy tensors only.
+ */
+#ifndef AD_MODEL_TENSOR_LOOPS_H
+#define AD_MODEL_TENSOR_LOOPS_H
+
+#include "model/tensor.h"
+
+/* From one turn to the next the source moves by `stride` bytes and the compact
+ * target by `pitch`. */
+typedef struct ad_loop {
+    int64_t extent;
+    int64_t stride;
+    int64_t pitch;
+} ad_loop;
+
+/* Outermost first; dimensions that the source runs through at one stride are
+ * one loop. Always two at least: there may be some of extent 1. */
+typedef struct ad_loops {
+    int32_t n;
+    ad_loop at[AD_MAX_NDIM + 2];
+    size_t size; /* bytes per element */
+} ad_loops;
+
+/* For a tensor with elements and a target in `order`, 'C' or 'F'. Fails with
+ * AD_ERR_EXCHANGE for elements that share bytes. */
+AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,
+                                      ad_loops *out, ad_error *err);
+
+/* Strides of a compact tensor of this shape. */
+void ad_tensor_compact_strides(ad_tensor *tensor, char order);
+
+#endif /* AD_MODEL_TENSOR_LOOPS_H */

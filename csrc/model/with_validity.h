@@ -1,0 +1,20 @@
+/* An array's own node again, with another bitmap.
+ */
+#ifndef AD_MODEL_WITH_VALIDITY_H
+#define AD_MODEL_WITH_VALIDITY_H
+
+#include "model/array.h"
+
+typedef struct ad_rebuild {
+    const void *validity; /* buffers[0]; NULL: none */
+    int64_t null_count;
+    ad_owner *owner; /* of all buffers; gains a reference */
+    ad_sync *sync;   /* of all; gains a reference */
+} ad_rebuild;
+
+/* The same rows, children and dictionary. For types with a bitmap. */
+AD_MUST_CHECK ad_status ad_array_rebuild(const ad_array *array,
+                                         const ad_rebuild *change,
+                                         ad_array *out, ad_error *err);
+
+#endif /* AD_MODEL_WITH_VALIDITY_H */

@@ -1,0 +1,658 @@
+#include "order/deferred_release.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/wait.h"
+#include "order/context_cache.h"
+#include "base/thread.h"
+#include "device/backend.h"
+
+/* After so many failures an entry is given up on: only who waits for its device
+ * tries it again. */
+#define MAX_FAILURES 8
+
+/* How many of the oldest entries a call looks at in passing. */
+#define N_IN_PASSING 8
+
+#define SHORTEST_NAP 100000L /* nanoseconds */
+#define LONGEST_NAP 10000000L
+#define STOP_NAPS 200 /* ad_parked_stop() waits for at most 2 s */
+
+typedef struct entry {
+    struct entry *next;
+    struct entry *beside; /* of a looker */
+    ad_owner *owner;
+    ad_place place;
+    bool idle;
+    bool has_deaf_event; /* one could not be asked: its place has to be */
+    bool is_given_up;
+    unsigned n_failures;
+    size_t n;
+    ad_sync *syncs[];
+} entry;
+
+/* What is done about an entry that may not be ready. */
+typedef enum mode {
+    LOOK,
+    WAIT,
+    WAIT_OR_BE_INTERRUPTED
+} mode;
+
+/* A call that looks at entries, which are off the list meanwhile. */
+typedef struct looker {
+    struct looker *next;
+    entry *entries; /* by `beside`; also those that were released since */
+} looker;
+
+typedef struct list {
+    entry *first;
+    entry **end; /* &first of an empty one */
+} list;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+/* Under the lock. */
+static list parked = {NULL, &parked.first};
+static list given_up = {NULL, &given_up.first};
+static list kept = {NULL, &kept.first}; /* for good */
+static looker *lookers;
+static bool has_thread;
+static pthread_t thread;
+static bool is_forked;
+static atomic_bool is_stopping;
+static atomic_bool is_thread_done;
+static atomic_size_t n_parked;
+static atomic_size_t n_given_up;
+/* This thread is in the middle of drain(): a release may call back. */
+static _Thread_local bool is_draining;
+
+/* --- lists ------------------------------------------------------------------ */
+
+static void
+append(list *to, entry *e)
+{
+    e->next = NULL;
+    *to->end = e;
+    to->end = &e->next;
+}
+
+/* Which entries. */
+typedef struct filter {
+    size_t max;            /* from the front */
+    const ad_place *place; /* NULL: of any */
+    bool idle;             /* only those that wait for a place */
+} filter;
+
+/* Whatever its context, of which an owner may not have been told; and pinned
+ * memory that is said to be on no device in particular may be used by any. */
+static bool
+is_at(const entry *e, ad_device device)
+{
+    ad_device mine = ad_device_of_runtime(e->place.device);
+    device = ad_device_of_runtime(device);
+    return mine.type == device.type &&
+           (mine.id == device.id || mine.id < 0 || device.id < 0);
+}
+
+static bool
+matches(const entry *e, const filter *which)
+{
+    return (which->place == NULL || is_at(e, which->place->device)) &&
+           (!which->idle || e->idle || e->has_deaf_event);
+}
+
+static void
+take(list *from, const filter *which, list *out)
+{
+    entry **link = &from->first;
+    size_t n = 0;
+    while (*link != NULL && n < which->max) {
+        entry *e = *link;
+        if (!matches(e, which)) {
+            link = &e->next;
+            continue;
+        }
+        *link = e->next;
+        append(out, e);
+        n++;
+    }
+    if (*link == NULL) {
+        from->end = link;
+    }
+}
+
+/* Onto an empty one, or one whose entries are on others now. */
+static void
+move(const list *from, list *to)
+{
+    to->first = from->first;
+    to->end = from->first != NULL ? from->end : &to->first;
+}
+
+static void
+put_back_in_front(list *to, list *batch)
+{
+    if (batch->first == NULL) {
+        return;
+    }
+    *batch->end = to->first;
+    if (to->first == NULL) {
+        to->end = batch->end;
+    }
+    to->first = batch->first;
+}
+
+/* --- one entry ---------------------------------------------------------------- */
+
+static void
+release(ad_owner *owner, ad_sync *const *syncs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+    ad_owner_unref(owner);
+}
+
+static bool
+can_be_idle(ad_place place)
+{
+    return (ad_backend_for(place.device.type)->capabilities &
+            AD_CAP_PLACE_IDLE) != 0;
+}
+
+static ad_status
+fail_never_idle(ad_device device, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_DEVICE, NULL, NULL,
+            "memory on %s is not released: nothing says when the work that "
+            "uses it is done, and the runtime cannot wait for all work",
+            ad_device_format(device, name));
+    ad_error_device(err, device);
+    return AD_ERR_DEVICE;
+}
+
+/* A place that is waited for. */
+typedef struct place_owner {
+    ad_owner base;
+    const struct ad_backend *backend;
+    ad_place place;
+} place_owner;
+
+static void
+place_destroy(ad_owner *base)
+{
+    free(base);
+}
+
+static ad_status
+block_on_place(ad_owner *base, ad_error *err)
+{
+    const place_owner *self = (const place_owner *)base;
+    return self->backend->synchronize(self->place, err);
+}
+
+static ad_status
+wait_until_idle(const struct ad_backend *backend, ad_place place, mode how,
+                ad_error *err)
+{
+    place_owner *owner =
+        how == WAIT_OR_BE_INTERRUPTED ? malloc(sizeof(*owner)) : NULL;
+    if (owner == NULL) { /* a wait that cannot be ended needs no memory */
+        void *ticket = ad_blocking_begin();
+        ad_status status = backend->synchronize(place, err);
+        ad_blocking_end(ticket);
+        return status;
+    }
+    *owner = (place_owner){.backend = backend, .place = place};
+    ad_owner_init(&owner->base, place_destroy);
+    const ad_wait wait = {.wait = block_on_place, .subject = &owner->base};
+    ad_status status = ad_blocking_wait(&wait, err);
+    ad_owner_unref(&owner->base);
+    return status;
+}
+
+static ad_status
+wait_for_place(ad_place place, mode how, ad_error *err)
+{
+    const struct ad_backend *backend;
+    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
+    if (!can_be_idle(place)) {
+        return fail_never_idle(place.device, err);
+    }
+    AD_RETURN_IF_ERR(ad_place_complete(backend, place, &place, err));
+    return wait_until_idle(backend, place, how, err);
+}
+
+/* Once its place was idle the work behind an event is done, too: that is for
+ * events which cannot be waited for, say because they were captured into a
+ * graph. It need not be the place where the owner's memory lies. */
+static ad_status
+wait_for_event(ad_sync *sync, mode how, ad_error *err)
+{
+    ad_status status = ad_sync_wait(
+        sync, "a release", how == WAIT_OR_BE_INTERRUPTED ? err : NULL);
+    return status == AD_OK || status == AD_ERR_INTERRUPTED
+               ? status
+               : wait_for_place(sync->place, how, err);
+}
+
+static ad_status
+wait_for(ad_place place, ad_sync *const *syncs, size_t n, bool idle, mode how,
+         ad_error *err)
+{
+    for (size_t i = 0; i < n && !idle; i++) {
+        AD_RETURN_IF_ERR(wait_for_event(syncs[i], how, err));
+    }
+    return idle ? wait_for_place(place, how, err) : AD_OK;
+}
+
+static bool
+is_capture(const ad_error *err)
+{
+    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
+}
+
+/* Never waits. An event that cannot be asked leaves only the place to be
+ * asked; but while somebody captures a graph that would disturb it, and the
+ * event gets another chance. */
+static bool
+look_at(entry *e)
+{
+    bool must_wait = e->idle || e->has_deaf_event;
+    for (size_t i = 0; i < e->n && !must_wait; i++) {
+        bool is_done;
+        ad_error err;
+        if (ad_sync_query(e->syncs[i], &is_done, &err) != AD_OK) {
+            e->has_deaf_event = !is_capture(&err);
+            return false;
+        }
+        if (!is_done) {
+            return false;
+        }
+    }
+    return !must_wait;
+}
+
+static bool
+wait_on(entry *e, mode how, ad_error *err)
+{
+    ad_error mine;
+    ad_status status = wait_for(e->place, e->syncs, e->n, e->idle, how, &mine);
+    if (status == AD_OK || status == AD_ERR_INTERRUPTED) {
+        if (status != AD_OK) {
+            *err = mine;
+        }
+        return status == AD_OK;
+    }
+    if (!is_capture(&mine)) {
+        e->has_deaf_event = e->n > 0;
+        e->n_failures++;
+    }
+    /* Whoever waits for the device has no part in what went wrong long ago. */
+    if (err->status == AD_OK && !e->is_given_up) {
+        *err = mine;
+    }
+    return false;
+}
+
+/* --- draining ------------------------------------------------------------------ */
+
+/* Release what is ready of `batch`, to `done`; the rest is left in it. The
+ * first error of a wait stays in *err, whose status is AD_OK before, or that
+ * the waits were interrupted. False: a release forked, and this is the child,
+ * where all of it is the parent's. */
+static bool
+release_ready(list *batch, list *done, mode how, ad_error *err)
+{
+    const unsigned generation = ad_process_generation();
+    list left = {NULL, &left.first};
+    entry *next;
+    for (entry *e = batch->first; e != NULL; e = next) {
+        next = e->next;
+        bool is_ready = how == LOOK ? look_at(e)
+                                    : err->status != AD_ERR_INTERRUPTED &&
+                                          wait_on(e, how, err);
+        if (is_ready) {
+            release(e->owner, e->syncs, e->n);
+        }
+        if (generation != ad_process_generation()) {
+            return false;
+        }
+        if (is_ready) {
+            atomic_fetch_sub(&n_parked, 1);
+        }
+        append(is_ready ? done : &left, e);
+    }
+    move(&left, batch);
+    return true;
+}
+
+static bool
+is_hopeless(const entry *e)
+{
+    bool can_wait = !e->idle || can_be_idle(e->place);
+    for (size_t i = 0; i < e->n && e->has_deaf_event; i++) {
+        can_wait &=
+            ad_sync_is_done(e->syncs[i]) || can_be_idle(e->syncs[i]->place);
+    }
+    return e->n_failures >= MAX_FAILURES || !can_wait;
+}
+
+/* A runtime that fails again and again hardly gets better, but somebody may
+ * have mended it who then waits for the device. One that can never tell that a
+ * place is idle will not learn it, and the memory stays for good. */
+static void
+give_up_locked(entry *e)
+{
+    bool can_try_again = !e->idle || can_be_idle(e->place);
+    e->is_given_up = true;
+    append(can_try_again ? &given_up : &kept, e);
+    atomic_fetch_add(&n_given_up, can_try_again ? 1 : 0);
+}
+
+static void
+part_with_hopeless_locked(list *batch)
+{
+    list left = {NULL, &left.first};
+    entry *next;
+    for (entry *e = batch->first; e != NULL; e = next) {
+        next = e->next;
+        if (is_hopeless(e)) {
+            give_up_locked(e);
+            atomic_fetch_sub(&n_parked, 1);
+        } else {
+            append(&left, e);
+        }
+    }
+    move(&left, batch);
+}
+
+static void
+take_again_locked(const filter *which, list *batch)
+{
+    list again = {NULL, &again.first};
+    take(&given_up, which, &again);
+    for (const entry *e = again.first; e != NULL; e = e->next) {
+        atomic_fetch_sub(&n_given_up, 1);
+        atomic_fetch_add(&n_parked, 1);
+    }
+    put_back_in_front(batch, &again);
+}
+
+/* --- looking ------------------------------------------------------------------- */
+
+static bool
+is_looked_at_locked(ad_device device)
+{
+    for (const looker *l = lookers; l != NULL; l = l->next) {
+        for (const entry *e = l->entries; e != NULL; e = e->beside) {
+            if (is_at(e, device)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void
+begin_looking_locked(looker *self, const filter *which, list *batch)
+{
+    /* What others look at belongs to the question of a whole device; what this
+     * very thread looks at, further down its stack, cannot be waited for. */
+    while (which->place != NULL && !is_draining &&
+           is_looked_at_locked(which->place->device)) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    take(&parked, which, batch);
+    if (which->place != NULL) {
+        take_again_locked(which, batch);
+    }
+    for (entry *e = batch->first; e != NULL; e = e->next) {
+        e->beside = e->next;
+    }
+    self->entries = batch->first;
+    self->next = lookers;
+    lookers = self;
+}
+
+static void
+end_looking_locked(looker *self, list *left)
+{
+    looker **link = &lookers;
+    while (*link != self) {
+        link = &(*link)->next;
+    }
+    *link = self->next;
+    part_with_hopeless_locked(left);
+    put_back_in_front(&parked, left);
+    pthread_cond_broadcast(&changed);
+}
+
+/* Returns true when something was released. */
+static bool
+drain(const filter *which, mode how, ad_error *err)
+{
+    list batch = {NULL, &batch.first};
+    list done = {NULL, &done.first};
+    entry *next;
+    looker self;
+    bool was_draining = is_draining;
+    err->status = AD_OK;
+    /* Those whose looks have to end first may want what is given up here. */
+    void *ticket = which->place != NULL ? ad_blocking_begin() : NULL;
+    pthread_mutex_lock(&lock);
+    begin_looking_locked(&self, which, &batch);
+    pthread_mutex_unlock(&lock);
+    ad_blocking_end(ticket);
+
+    is_draining = true;
+    if (!release_ready(&batch, &done, how, err)) {
+        return true;
+    }
+    is_draining = was_draining;
+
+    pthread_mutex_lock(&lock);
+    end_looking_locked(&self, &batch);
+    pthread_mutex_unlock(&lock);
+    bool progress = done.first != NULL;
+    for (entry *e = done.first; e != NULL; e = next) {
+        next = e->next;
+        free(e);
+    }
+    return progress;
+}
+
+void
+ad_parked_drain(void)
+{
+    static const filter oldest = {.max = N_IN_PASSING};
+    ad_error unused;
+    if (atomic_load_explicit(&n_parked, memory_order_relaxed) != 0) {
+        (void)drain(&oldest, LOOK, &unused);
+    }
+}
+
+ad_status
+ad_parked_wait(ad_place place, ad_error *err)
+{
+    filter all = {.max = SIZE_MAX, .place = &place};
+    ad_error mine;
+    if (!ad_parked_is_any()) {
+        return AD_OK;
+    }
+    /* Nobody could be told of an interruption. */
+    (void)drain(&all, err != NULL ? WAIT_OR_BE_INTERRUPTED : WAIT, &mine);
+    if (mine.status != AD_OK && err != NULL) {
+        *err = mine;
+    }
+    return mine.status;
+}
+
+size_t
+ad_parked_count(void)
+{
+    return atomic_load(&n_parked);
+}
+
+ad_status
+ad_place_synchronize(const struct ad_backend *backend, ad_place place,
+                     ad_error *err)
+{
+    AD_RETURN_IF_ERR(
+        wait_until_idle(backend, place, WAIT_OR_BE_INTERRUPTED, err));
+    return ad_parked_wait(place, err);
+}
+
+bool
+ad_parked_is_any(void)
+{
+    return atomic_load(&n_parked) > 0 || atomic_load(&n_given_up) > 0;
+}
+
+/* --- the thread ------------------------------------------------------------------ */
+
+static void
+nap(long nanoseconds)
+{
+    struct timespec span = {0, nanoseconds};
+    (void)nanosleep(&span, NULL);
+}
+
+static bool
+wait_for_work(void)
+{
+    pthread_mutex_lock(&lock);
+    while (parked.first == NULL && !atomic_load(&is_stopping)) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return !atomic_load(&is_stopping);
+}
+
+/* First all that may be ready; then one of those that have to be waited for,
+ * during which the others are on the list for everybody else. */
+static void *
+drain_for_ever(void *unused)
+{
+    static const filter all = {.max = SIZE_MAX};
+    static const filter idle = {.max = 1, .idle = true};
+    long span = SHORTEST_NAP;
+    while (wait_for_work()) {
+        ad_error ignored;
+        bool progress = drain(&all, LOOK, &ignored);
+        progress |= drain(&idle, WAIT, &ignored);
+        span = progress ? SHORTEST_NAP : span * 2;
+        span = span < LONGEST_NAP ? span : LONGEST_NAP;
+        nap(span);
+    }
+    atomic_store(&is_thread_done, true);
+    return unused;
+}
+
+/* In the child there is no thread, and what was parked is the parent's. */
+static void
+after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&changed, NULL);
+    parked = (list){NULL, &parked.first};
+    given_up = (list){NULL, &given_up.first};
+    lookers = NULL;
+    is_draining = false;
+    has_thread = false;
+    is_forked = true;
+    atomic_store(&n_parked, 0);
+    atomic_store(&n_given_up, 0);
+}
+
+static void
+watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+/* Without a thread, later calls drain the list. */
+static void
+start_thread_locked(void)
+{
+    if (has_thread || is_forked || atomic_load(&is_stopping)) {
+        return;
+    }
+    has_thread = ad_thread_start(drain_for_ever, NULL, &thread) == 0;
+}
+
+void
+ad_parked_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    bool had_thread = has_thread;
+    has_thread = false;
+    atomic_store(&is_stopping, true);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    if (!had_thread) {
+        return;
+    }
+    /* It may be in a call of the runtime that never comes back, or about to
+     * take the interpreter's lock, which is given up here. */
+    void *ticket = ad_blocking_begin();
+    for (int i = 0; i < STOP_NAPS && !atomic_load(&is_thread_done); i++) {
+        nap(i == 0 ? SHORTEST_NAP : LONGEST_NAP);
+    }
+    if (atomic_load(&is_thread_done)) {
+        pthread_join(thread, NULL);
+    } else {
+        pthread_detach(thread);
+    }
+    ad_blocking_end(ticket);
+}
+
+/* --- parking ---------------------------------------------------------------------- */
+
+/* No memory to remember it by. What cannot be waited for is not released. */
+static void
+release_now(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
+            bool idle)
+{
+    if (wait_for(place, syncs, n, idle, WAIT, NULL) == AD_OK) {
+        release(owner, syncs, n);
+    }
+}
+
+void
+ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
+        bool idle)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static const filter oldest = {.max = 1};
+    ad_error ignored;
+    pthread_once(&once, watch_forks);
+    entry *e = malloc(sizeof(*e) + n * sizeof(syncs[0]));
+    if (e == NULL) {
+        release_now(owner, place, syncs, n, idle);
+        return;
+    }
+    *e = (entry){.owner = owner, .place = place, .idle = idle, .n = n};
+    if (n > 0) {
+        memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
+    }
+    pthread_mutex_lock(&lock);
+    if (is_hopeless(e)) {
+        give_up_locked(e);
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    size_t before = atomic_fetch_add(&n_parked, 1);
+    append(&parked, e);
+    start_thread_locked();
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    if (before >= AD_PARKED_MAX) {
+        (void)drain(&oldest, WAIT, &ignored);
+    }
+}

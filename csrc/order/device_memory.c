@@ -1,0 +1,128 @@
+#include "order/device_memory.h"
+
+#include <stdlib.h>
+
+#include "base/wait.h"
+#include "order/device_owner.h"
+#include "order/deferred_release.h"
+#include "device/backend.h"
+
+typedef struct device_memory {
+    ad_owner base;
+    ad_place place;
+    ad_stream stream; /* that it was allocated on */
+    ad_owner *keep;
+    void *data; /* NULL: not there yet */
+} device_memory;
+
+/* The device owner around it has seen to it that the device is done, or that
+ * `stream` waits for what is not. */
+static void
+memory_destroy(ad_owner *base)
+{
+    device_memory *self = (device_memory *)base;
+    int32_t type = self->place.device.type;
+    if (self->data != NULL && !ad_backend_is_forked(type)) {
+        void *ticket = ad_blocking_begin();
+        ad_backend_for(type)->deallocate(self->place, self->stream,
+                                         self->data);
+        ad_blocking_end(ticket);
+    }
+    ad_owner_unref(self->keep);
+    free(self);
+}
+
+static ad_status
+allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
+         ad_error *err)
+{
+    void *ticket = ad_blocking_begin();
+    ad_status status =
+        backend->allocate(self->place, self->stream, nbytes, &self->data, err);
+    ad_blocking_end(ticket);
+    if (status != AD_OK) {
+        self->data = NULL;
+    }
+    return status;
+}
+
+/* What is parked is memory that nobody has any more; worth a wait before the
+ * caller is told that there is none. */
+static ad_status
+allocate_or_drain(const struct ad_backend *backend, device_memory *self,
+                  size_t nbytes, ad_error *err)
+{
+    ad_parked_drain();
+    ad_status status = allocate(backend, self, nbytes, err);
+    if (status == AD_ERR_MEMORY && ad_parked_is_any() &&
+        ad_parked_wait(self->place, NULL) == AD_OK) {
+        status = allocate(backend, self, nbytes, err);
+    }
+    return status;
+}
+
+/* Where deallocation is ordered, the stream is the producer; elsewhere, and if
+ * it is one that only this thread can name, it is one more stream that has to
+ * be done first. Takes over `inner`. */
+static ad_status
+wrap(const struct ad_backend *backend, device_memory *inner, ad_owner **out,
+     ad_error *err)
+{
+    bool is_ordered = (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0;
+    ad_stream_choice producer = {is_ordered, inner->stream, inner->keep};
+    ad_owner *owner;
+    ad_status status = ad_device_owner_new(&inner->base, inner->place,
+                                           &producer, &owner, err);
+    if (status != AD_OK) {
+        ad_owner_unref(&inner->base);
+        return status;
+    }
+    if (!is_ordered ||
+        ad_stream_is_per_thread(inner->place.device, inner->stream)) {
+        status = ad_owner_note_use(owner, inner->place, inner->stream,
+                                   inner->keep, err);
+    }
+    if (status != AD_OK) {
+        ad_owner_unref(owner);
+        return status;
+    }
+    *out = owner;
+    return AD_OK;
+}
+
+ad_status
+ad_device_memory_new(ad_place place, ad_stream stream, ad_owner *keep,
+                     int64_t nbytes, void **out, ad_owner **owner,
+                     ad_error *err)
+{
+    const struct ad_backend *backend;
+    *out = NULL;
+    *owner = NULL;
+    if (nbytes < 0) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "%lld bytes of memory were asked for",
+                       (long long)nbytes);
+    }
+    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
+    if (nbytes == 0) {
+        return AD_OK;
+    }
+    device_memory *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    ad_owner_init(&self->base, memory_destroy);
+    self->place = place;
+    self->stream = stream;
+    self->keep = ad_owner_ref(keep);
+    self->data = NULL;
+    ad_status status = allocate_or_drain(backend, self, (size_t)nbytes, err);
+    if (status != AD_OK) {
+        ad_owner_unref(&self->base);
+        return status;
+    }
+    void *data = self->data;
+    AD_RETURN_IF_ERR(wrap(backend, self, owner, err));
+    *out = data;
+    return AD_OK;
+}

@@ -1,0 +1,443 @@
+#include "order/device_owner.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "abi/arrow_c.h"
+#include "model/array.h"
+#include "base/owner_group.h"
+#include "order/deferred_release.h"
+#include "order/context_cache.h"
+#include "order/sync.h"
+#include "device/backend.h"
+
+/* Past this many streams the memory waits for their whole places instead,
+ * where the runtime can do that (AD_CAP_PLACE_IDLE). */
+#define MAX_USES 32
+#define N_INLINE_USES 2
+
+typedef struct use {
+    struct use *next; /* written before it is published, never again */
+    ad_place place;
+    atomic_bool whole_place; /* no event will do */
+    ad_stream stream;
+    uint64_t thread; /* whose per-thread default stream; else 0 */
+    ad_owner *keep;
+} use;
+
+typedef struct device_owner {
+    ad_owner base;
+    ad_owner *inner;
+    bool is_behind_inner; /* in the allocation of `inner`, which frees it */
+    ad_place place;
+    bool has_producer;
+    ad_stream producer;
+    uint64_t producer_thread; /* as use.thread */
+    ad_owner *producer_keep;
+    unsigned generation;  /* in which process it was made */
+    pthread_mutex_t lock; /* of changes; looking needs none */
+    _Atomic(use *) uses;
+    unsigned n_uses;
+    use inline_uses[N_INLINE_USES];
+} device_owner;
+
+static uint64_t
+thread_of(ad_place place, ad_stream stream)
+{
+    return ad_stream_is_per_thread(place.device, stream) ? ad_thread_number()
+                                                         : 0;
+}
+
+/* --- release --------------------------------------------------------------- */
+
+static void
+drop_uses(device_owner *self)
+{
+    use *next;
+    for (use *u = atomic_load(&self->uses); u != NULL; u = next) {
+        next = u->next;
+        ad_owner_unref(u->keep);
+        if (u < self->inline_uses || u >= self->inline_uses + N_INLINE_USES) {
+            free(u);
+        }
+    }
+}
+
+/* Where the producer's stream runs; false: there is none that this thread could
+ * name. */
+static bool
+find_producer(const device_owner *self, ad_place *out)
+{
+    const struct ad_backend *backend;
+    *out = self->place;
+    if (!self->has_producer || (self->producer_thread != 0 &&
+                                self->producer_thread != ad_thread_number())) {
+        return false;
+    }
+    return out->context != NULL ||
+           (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
+            backend->stream_place(self->producer, *out, out, NULL) == AD_OK);
+}
+
+/* What is enqueued on a captured stream runs whenever the graph does: no event
+ * says when. But the producer may be a part of the same capture, and then is
+ * ordered by it. */
+static bool
+is_out_of_order(const device_owner *self, const struct ad_backend *backend,
+                ad_place place, ad_stream stream)
+{
+    ad_place home;
+    return ad_stream_is_captured(place, stream) &&
+           !(find_producer(self, &home) &&
+             ad_backend_for(home.device.type) == backend &&
+             ad_stream_is_captured(home, self->producer));
+}
+
+static bool
+record_use(const device_owner *self, const use *u, ad_sync **out)
+{
+    ad_place place = u->place;
+    const struct ad_backend *backend;
+    if (atomic_load(&u->whole_place) ||
+        (u->thread != 0 && u->thread != ad_thread_number()) ||
+        ad_backend_open(place.device.type, &backend, NULL) != AD_OK) {
+        return false;
+    }
+    if (place.context == NULL &&
+        backend->stream_place(u->stream, place, &place, NULL) != AD_OK) {
+        return false;
+    }
+    return !is_out_of_order(self, backend, place, u->stream) &&
+           ad_sync_record(place, u->stream, out, NULL) == AD_OK;
+}
+
+/* Record an event on every noted stream; `syncs` has room for them, or is NULL.
+ * Where that cannot be done the place has to become idle. False: there are
+ * such. */
+static bool
+record_uses(const device_owner *self, ad_sync **syncs, size_t *n)
+{
+    bool all = true;
+    *n = 0;
+    for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
+        if (syncs != NULL && record_use(self, u, &syncs[*n])) {
+            *n += 1;
+        } else {
+            atomic_store(&u->whole_place, true);
+            all = false;
+        }
+    }
+    return all;
+}
+
+/* Keep the memory until each place was idle in which a use could not be
+ * recorded. */
+static void
+park_for_places(const device_owner *self)
+{
+    for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
+        use *earlier = atomic_load(&self->uses);
+        while (earlier != u && (!atomic_load(&earlier->whole_place) ||
+                                !ad_place_equal(earlier->place, u->place))) {
+            earlier = earlier->next;
+        }
+        if (earlier == u && atomic_load(&u->whole_place)) {
+            ad_park(ad_owner_ref(self->inner), u->place, NULL, 0, true);
+        }
+    }
+}
+
+/* The producer's stream waits for all: what it does with the memory from now
+ * on comes after. */
+static bool
+order_producer(const device_owner *self, ad_sync *const *syncs, size_t n)
+{
+    ad_place place;
+    bool is_ordered = find_producer(self, &place);
+    for (size_t i = 0; i < n && is_ordered; i++) {
+        is_ordered = ad_sync_order_in(syncs[i], place, self->producer,
+                                      "a release", NULL) == AD_OK;
+    }
+    return is_ordered;
+}
+
+static bool
+are_done(ad_sync *const *syncs, size_t n)
+{
+    bool is_done = true;
+    for (size_t i = 0; i < n && is_done; i++) {
+        is_done = ad_sync_query(syncs[i], &is_done, NULL) == AD_OK && is_done;
+    }
+    return is_done;
+}
+
+/* Takes over the references on `inner` and the syncs. */
+static void
+release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
+              bool is_ordered)
+{
+    if (!is_ordered && !are_done(syncs, n)) {
+        ad_park(self->inner, self->place, syncs, n, false);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+    ad_owner_unref(self->inner);
+}
+
+/* Takes over the reference on `inner`. */
+static void
+release_after_uses(const device_owner *self)
+{
+    ad_sync *few[MAX_USES];
+    ad_sync **syncs = few;
+    size_t n;
+    bool is_ordered = false;
+    if (self->n_uses > MAX_USES) {
+        syncs = malloc(self->n_uses * sizeof(syncs[0]));
+    }
+    if (record_uses(self, syncs, &n)) {
+        is_ordered = order_producer(self, syncs, n);
+    } else {
+        park_for_places(self);
+    }
+    release_after(self, syncs, n, is_ordered);
+    if (syncs != few) {
+        free(syncs);
+    }
+}
+
+/* In a forked child the memory is the parent's to release: it stays. */
+static void
+device_owner_destroy(ad_owner *base)
+{
+    device_owner *self = (device_owner *)base;
+    ad_owner *inner = self->inner;
+    ad_owner *keep = self->producer_keep;
+    bool is_here = self->generation == ad_process_generation();
+    bool is_used = is_here && atomic_load(&self->uses) != NULL;
+    bool is_behind = self->is_behind_inner;
+    if (is_used) {
+        /* What is parked may be released before this function ends, and the
+         * memory of `self` may go with it. */
+        ad_owner_ref(inner);
+        release_after_uses(self);
+        drop_uses(self);
+    }
+    pthread_mutex_destroy(&self->lock);
+    if (!is_behind) {
+        free(self);
+    }
+    if (is_here) {
+        ad_owner_unref(inner);
+        ad_owner_unref(keep);
+    }
+}
+
+/* --- making one ------------------------------------------------------------ */
+
+static void
+init(device_owner *self, ad_owner *inner, ad_place place,
+     const ad_stream_choice *producer)
+{
+    ad_owner_init(&self->base, device_owner_destroy);
+    self->inner = inner;
+    self->is_behind_inner = false;
+    self->place = place;
+    /* Where streams have no order, a wait on one orders nothing. */
+    self->has_producer = producer != NULL && producer->is_given &&
+                         (ad_backend_for(place.device.type)->capabilities &
+                          AD_CAP_IN_ORDER) != 0;
+    self->producer = (ad_stream){0};
+    self->producer_thread = 0;
+    self->producer_keep = NULL;
+    if (self->has_producer) {
+        self->producer = producer->stream;
+        self->producer_thread = thread_of(place, producer->stream);
+        self->producer_keep = ad_owner_ref(producer->keep);
+    }
+    self->generation = ad_process_generation();
+    self->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    atomic_init(&self->uses, NULL);
+    self->n_uses = 0;
+}
+
+ad_status
+ad_device_owner_new(ad_owner *inner, ad_place place,
+                    const ad_stream_choice *producer, ad_owner **out,
+                    ad_error *err)
+{
+    if (inner == NULL || !ad_backend_has_events(place.device.type)) {
+        *out = inner;
+        return AD_OK;
+    }
+    device_owner *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    init(self, inner, place, producer);
+    *out = &self->base;
+    return AD_OK;
+}
+
+ad_status
+ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
+                      ad_device device, ad_owner **inner, ad_owner **out,
+                      ad_error *err)
+{
+    const size_t step = _Alignof(device_owner);
+    const size_t behind = (size + step - 1) / step * step;
+    /* The first half of it saves the host the look-up. */
+    bool is_wrapped =
+        device.type != ARROW_DEVICE_CPU && ad_backend_has_events(device.type);
+    size_t nbytes = is_wrapped ? behind + sizeof(device_owner) : size;
+    *inner = malloc(nbytes);
+    if (*inner == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    ad_owner_init(*inner, destroy);
+    *out = *inner;
+    if (is_wrapped) {
+        device_owner *self = (device_owner *)((char *)*inner + behind);
+        init(self, *inner, (ad_place){.device = device}, NULL);
+        self->is_behind_inner = true;
+        *out = &self->base;
+    }
+    return AD_OK;
+}
+
+/* --- noting uses ----------------------------------------------------------- */
+
+static bool
+is_noted(const device_owner *self, const use *wanted)
+{
+    for (use *u = atomic_load_explicit(&self->uses, memory_order_acquire);
+         u != NULL; u = u->next) {
+        if (u->stream.handle == wanted->stream.handle &&
+            u->thread == wanted->thread &&
+            ad_place_equal(u->place, wanted->place)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The number of a default stream means another one in each context. */
+static bool
+is_producers_place(const device_owner *self, const use *wanted)
+{
+    ad_place place = self->place;
+    return !ad_stream_is_default(wanted->place.device, wanted->stream) ||
+           (find_producer(self, &place) &&
+            place.context == wanted->place.context);
+}
+
+/* Nothing has to be remembered about the stream in whose order the memory is
+ * released, but for a per-thread one: the release may come on another
+ * thread. */
+static bool
+is_producers(const device_owner *self, const use *wanted)
+{
+    return self->has_producer && wanted->thread == 0 &&
+           self->producer.handle == wanted->stream.handle &&
+           ad_device_equal(ad_device_of_runtime(self->place.device),
+                           ad_device_of_runtime(wanted->place.device)) &&
+           is_producers_place(self, wanted);
+}
+
+/* Some use of that place stands for all of it from now on, and the streams
+ * need not be kept. False: there is none, or the place cannot be waited
+ * for. */
+static bool
+add_to_place(device_owner *self, const use *wanted)
+{
+    if ((ad_backend_for(wanted->place.device.type)->capabilities &
+         AD_CAP_PLACE_IDLE) == 0) {
+        return false;
+    }
+    for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
+        if (ad_place_equal(u->place, wanted->place)) {
+            atomic_store(&u->whole_place, true);
+            return true;
+        }
+    }
+    return false;
+}
+
+static ad_status
+add_use_locked(device_owner *self, const use *wanted, ad_error *err)
+{
+    use *added;
+    if (is_noted(self, wanted)) {
+        return AD_OK;
+    }
+    if (self->n_uses >= MAX_USES && add_to_place(self, wanted)) {
+        return AD_OK;
+    }
+    if (self->n_uses < N_INLINE_USES) {
+        added = &self->inline_uses[self->n_uses];
+    } else {
+        added = malloc(sizeof(*added));
+        if (added == NULL) {
+            return ad_fail_memory(err, sizeof(*added));
+        }
+    }
+    added->place = wanted->place;
+    atomic_init(&added->whole_place, false);
+    added->stream = wanted->stream;
+    added->thread = wanted->thread;
+    added->keep = ad_owner_ref(wanted->keep);
+    added->next = atomic_load_explicit(&self->uses, memory_order_relaxed);
+    atomic_store_explicit(&self->uses, added, memory_order_release);
+    self->n_uses++;
+    return AD_OK;
+}
+
+static ad_status
+note_use(device_owner *self, const use *wanted, ad_error *err)
+{
+    if (is_producers(self, wanted) || is_noted(self, wanted)) {
+        return AD_OK;
+    }
+    pthread_mutex_lock(&self->lock);
+    ad_status status = add_use_locked(self, wanted, err);
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+static ad_status
+note_in(ad_owner *owner, const use *wanted, ad_error *err)
+{
+    size_t n;
+    if (owner == NULL) {
+        return AD_OK;
+    }
+    if (owner->destroy == device_owner_destroy) {
+        return note_use((device_owner *)owner, wanted, err);
+    }
+    ad_owner *const *members = ad_owner_group_members(owner, &n);
+    if (members == NULL) {
+        members = ad_array_built_members(owner, &n);
+    }
+    for (size_t i = 0; members != NULL && i < n; i++) {
+        AD_RETURN_IF_ERR(note_in(members[i], wanted, err));
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_owner_note_use(ad_owner *owner, ad_place place, ad_stream stream,
+                  ad_owner *keep, ad_error *err)
+{
+    /* Without a runtime nothing could be recorded at the release: the memory
+     * is carried as data, and its consumer's release is taken at its word. */
+    if (owner == NULL || ad_backend_in_use(place.device.type) == NULL) {
+        return AD_OK;
+    }
+    use wanted = {.place = place,
+                  .stream = stream,
+                  .thread = thread_of(place, stream),
+                  .keep = keep};
+    return note_in(owner, &wanted, err);
+}

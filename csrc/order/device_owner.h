@@ -1,0 +1,51 @@
+/* The second edge: "the consumer is done".
+ *
+ * A device owner wraps the owner of device memory and notes each stream on
+ * which the memory was handed out. At its last reference:
+ *   nothing noted, or only the producer's own stream   the memory is released
+ *                                                      at once
+ *   the producer's stream is known                     it waits for an event
+ *                                                      recorded on each noted
+ *                                                      stream, and the release
+ *                                                      follows; no host block
+ *   else                                               the memory is parked
+ *                                                      until the events are
+ *                                                      complete (order/deferred_release.h)
+ * An event that cannot be recorded (a destroyed stream, another thread's
+ * per-thread stream, one that is being captured) counts as: wait until the
+ * whole place is idle; where the runtime cannot wait for that, the memory is
+ * kept for good.
+ */
+#ifndef AD_ORDER_DEVICE_OWNER_H
+#define AD_ORDER_DEVICE_OWNER_H
+
+#include "base/owner.h"
+#include "base/handles.h"
+#include "base/status.h"
+#include "order/streams.h"
+
+/* Wrap `inner`, whose reference is taken over on success. `producer` is the
+ * stream in whose order the memory is released and used again, if it is
+ * known. For memory without a backend `inner` itself is returned. */
+AD_MUST_CHECK ad_status ad_device_owner_new(ad_owner *inner, ad_place place,
+                                            const ad_stream_choice *producer,
+                                            ad_owner **out, ad_error *err);
+
+/* The same in one allocation: *inner is an owner of `size` bytes, of which the
+ * caller sets all but the base, and `destroy` ends with free(); *out wraps it,
+ * or is *inner itself. The place's context and the producer are not known. */
+AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
+                                              void (*destroy)(ad_owner *self),
+                                              ad_device device,
+                                              ad_owner **inner, ad_owner **out,
+                                              ad_error *err);
+
+/* Work on `stream` in `place` uses the memory of `owner` from now on, until it
+ * is released. Finds the device owners in a group too; a no-op for owners of
+ * host memory and of memory that lives forever (NULL). Takes a reference on
+ * `keep`. Noting a stream again costs a few loads. */
+AD_MUST_CHECK ad_status ad_owner_note_use(ad_owner *owner, ad_place place,
+                                          ad_stream stream, ad_owner *keep,
+                                          ad_error *err);
+
+#endif /* AD_ORDER_DEVICE_OWNER_H */

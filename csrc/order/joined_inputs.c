@@ -1,0 +1,59 @@
+#include "order/joined_inputs.h"
+
+#include <stdlib.h>
+
+static ad_status
+add_sync(ad_parts *parts, ad_sync *sync, ad_error *err)
+{
+    for (size_t i = 0; i < parts->n_syncs; i++) {
+        if (ad_sync_same(parts->syncs[i], sync)) {
+            return AD_OK;
+        }
+    }
+    if (parts->n_syncs == parts->capacity) {
+        size_t capacity = 2 * parts->capacity + 4;
+        size_t nbytes = capacity * sizeof(parts->syncs[0]);
+        ad_sync **longer = realloc(parts->syncs, nbytes);
+        if (longer == NULL) {
+            return ad_fail_memory(err, nbytes);
+        }
+        parts->syncs = longer;
+        parts->capacity = capacity;
+    }
+    parts->syncs[parts->n_syncs++] = sync;
+    return AD_OK;
+}
+
+ad_status
+ad_parts_add(ad_parts *parts, ad_device device, ad_sync *sync, bool readonly,
+             ad_error *err)
+{
+    if (parts->has_device && !ad_device_equal(parts->device, device)) {
+        char first[AD_DEVICE_NAME_SIZE];
+        char second[AD_DEVICE_NAME_SIZE];
+        ad_fail(err, AD_ERR_EXCHANGE, "device",
+                "bring them to one device first, with .to(device)",
+                "the parts of an array are on different devices: %s and %s",
+                ad_device_format(parts->device, first),
+                ad_device_format(device, second));
+        ad_error_device(err, device);
+        return AD_ERR_EXCHANGE;
+    }
+    parts->has_device = true;
+    parts->device = device;
+    parts->readonly |= readonly;
+    return sync != NULL ? add_sync(parts, sync, err) : AD_OK;
+}
+
+ad_status
+ad_parts_join(const ad_parts *parts, ad_sync **out, ad_error *err)
+{
+    return ad_sync_join(parts->syncs, parts->n_syncs, out, err);
+}
+
+void
+ad_parts_clear(ad_parts *parts)
+{
+    free(parts->syncs);
+    *parts = AD_PARTS_INIT;
+}

@@ -1,0 +1,639 @@
+#include "order/sync.h"
+
+#include <stdlib.h>
+
+#include "base/wait.h"
+#include "order/context_cache.h"
+#include "order/streams.h"
+#include "device/backend.h"
+
+/* --- making one ------------------------------------------------------------ */
+
+/* An own event is kept with its sync for the next record: NULL where events of
+ * this runtime are used once. Its work may be pending: whoever waits for it
+ * has said so to the runtime already, which remembers the work and not the
+ * event. */
+static ad_place_record *
+pool_of(const struct ad_backend *backend, ad_place place)
+{
+    return (backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0
+               ? ad_place_record_of(backend, place)
+               : NULL;
+}
+
+static void
+sync_destroy(ad_owner *base)
+{
+    ad_sync *sync = (ad_sync *)base;
+    ad_owner *keep = sync->keep;
+    int32_t type = sync->place.device.type;
+    if (sync->pool == NULL || !ad_sync_give(sync)) {
+        if (sync->is_own && !ad_backend_is_forked(type)) {
+            ad_backend_for(type)->event_destroy(sync->place, sync->event);
+        }
+        free(sync);
+    }
+    ad_owner_unref(keep);
+}
+
+static ad_sync *
+sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
+{
+    ad_sync *sync = malloc(sizeof(*sync));
+    if (sync == NULL) {
+        ad_fail_memory(err, sizeof(*sync));
+        return NULL;
+    }
+    ad_owner_init(&sync->base, sync_destroy);
+    sync->kind = kind;
+    sync->place = place;
+    sync->is_own = false;
+    atomic_init(&sync->is_done, false);
+    sync->stream = (ad_stream){0};
+    sync->thread = 0;
+    sync->handle = NULL;
+    sync->event = (ad_event){NULL};
+    sync->pool = NULL;
+    sync->cell = NULL;
+    sync->keep = NULL;
+    return sync;
+}
+
+/* The thread's number is not for nothing: only one kind of stream needs it. */
+static void
+set_stream(ad_sync *sync, ad_stream stream)
+{
+    sync->stream = stream;
+    sync->thread = ad_stream_is_per_thread(sync->place.device, stream)
+                       ? ad_thread_number()
+                       : 0;
+}
+
+ad_status
+ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
+            ad_sync **out, ad_error *err)
+{
+    ad_sync *sync = sync_alloc(kind, (ad_place){.device = device}, err);
+    if (sync == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    sync->handle = handle;
+    if (kind == AD_SYNC_STREAM) {
+        set_stream(sync, (ad_stream){(uintptr_t)handle});
+    }
+    sync->keep = ad_owner_ref(keep);
+    *out = sync;
+    return AD_OK;
+}
+
+/* One of the pool, its event recorded anew; NULL: there is none, or its event
+ * could not be recorded. If the place is right, that is because it died with
+ * its context. */
+static inline ad_sync *
+record_pooled(const struct ad_backend *backend, const ad_place *place,
+              ad_stream stream, bool is_right)
+{
+    ad_place_record *pool = pool_of(backend, *place);
+    ad_sync *sync = pool != NULL ? ad_sync_take(pool) : NULL;
+    if (sync == NULL) {
+        return NULL;
+    }
+    if (backend->event_record(*place, stream, &sync->event, NULL) == AD_OK) {
+        ad_owner_init(&sync->base, sync_destroy);
+        sync->place = *place;
+        atomic_init(&sync->is_done, false);
+        set_stream(sync, stream);
+        sync->keep = NULL;
+        return sync;
+    }
+    if (is_right || !ad_sync_give(sync)) {
+        backend->event_destroy(*place, sync->event);
+        free(sync);
+    }
+    return NULL;
+}
+
+static void
+own_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream)
+{
+    sync->is_own = true;
+    set_stream(sync, stream);
+    sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+                       ? sync->event.handle
+                       : &sync->event.handle;
+    sync->pool = pool_of(backend, sync->place);
+}
+
+static ad_status
+record_new(const struct ad_backend *backend, const ad_place *place,
+           ad_stream stream, ad_sync **out, ad_error *err)
+{
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, *place, err);
+    if (sync == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    ad_status status =
+        backend->event_record(*place, stream, &sync->event, err);
+    if (status != AD_OK) {
+        free(sync);
+        return status;
+    }
+    own_event(backend, sync, stream);
+    *out = sync;
+    return AD_OK;
+}
+
+ad_status
+ad_sync_adopt(ad_place place, ad_stream stream, ad_event event, ad_sync **out,
+              ad_error *err)
+{
+    const struct ad_backend *backend = ad_backend_for(place.device.type);
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, place, err);
+    if (sync == NULL) {
+        backend->event_destroy(place, event);
+        return AD_ERR_MEMORY;
+    }
+    sync->event = event;
+    own_event(backend, sync, stream);
+    *out = sync;
+    return AD_OK;
+}
+
+static ad_status
+record(const struct ad_backend *backend, const ad_place *place,
+       ad_stream stream, ad_sync **out, ad_error *err)
+{
+    *out = record_pooled(backend, place, stream, true);
+    return *out != NULL ? AD_OK : record_new(backend, place, stream, out, err);
+}
+
+/* Wherever the stream runs. The runtime is asked only where that cannot be
+ * guessed: an event that was recorded is the proof. */
+static ad_status
+record_anywhere(const struct ad_backend *backend, ad_device device,
+                ad_stream stream, ad_sync **out, ad_error *err)
+{
+    ad_place place;
+    *out = backend->likely_place(stream, device, &place)
+               ? record_pooled(backend, &place, stream, false)
+               : NULL;
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(
+        backend->stream_place(stream, (ad_place){device, NULL}, &place, err));
+    return record(backend, &place, stream, out, err);
+}
+
+ad_status
+ad_sync_record(ad_place place, ad_stream stream, ad_sync **out, ad_error *err)
+{
+    const struct ad_backend *backend;
+    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
+    return record(backend, &place, stream, out, err);
+}
+
+static ad_status
+carry_statement(ad_place place, ad_stream stream, ad_owner *queue,
+                ad_sync **out, ad_error *err)
+{
+    ad_sync *sync =
+        sync_alloc(queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM, place, err);
+    if (sync == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    set_stream(sync, stream);
+    sync->handle = (void *)stream.handle;
+    sync->keep = ad_owner_ref(queue);
+    *out = sync;
+    return AD_OK;
+}
+
+ad_status
+ad_sync_pending(ad_place place, ad_stream stream, ad_owner *queue,
+                ad_sync **out, ad_error *err)
+{
+    const struct ad_backend *backend = ad_backend_in_use(place.device.type);
+    if (backend == NULL) {
+        return carry_statement(place, stream, queue, out, err);
+    }
+    if (place.context == NULL) {
+        AD_RETURN_IF_ERR(
+            record_anywhere(backend, place.device, stream, out, err));
+    } else {
+        AD_RETURN_IF_ERR(record(backend, &place, stream, out, err));
+    }
+    (*out)->keep = ad_owner_ref(queue);
+    return AD_OK;
+}
+
+/* --- asking and waiting ------------------------------------------------------ */
+
+static ad_status
+fail_unknown(const ad_sync *sync, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "event",
+            "synchronize in the producing library and import with stream=-1, "
+            "or hand over an object that names its queue",
+            "the data came with the context or the device of their memory and "
+            "without a queue, so nobody knows which work on them may be "
+            "pending");
+    ad_error_device(err, sync->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
+{
+    *out = NULL;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    if (sync->kind == AD_SYNC_EVENT) {
+        *out = sync->handle;
+        return AD_OK;
+    }
+    if (sync->kind == AD_SYNC_UNKNOWN) {
+        return fail_unknown(sync, err);
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "event",
+            "synchronize in the producing library and import with stream=-1, "
+            "or use the interface the data came by",
+            "work may be pending on the producer's %s, and no runtime is "
+            "loaded that could record an event on it",
+            sync->kind == AD_SYNC_STREAM ? "stream" : "queue");
+    ad_error_device(err, sync->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
+{
+    ad_error why;
+    const struct ad_backend *backend;
+    ad_device device = sync->place.device;
+    if (sync->kind == AD_SYNC_UNKNOWN) {
+        return fail_unknown(sync, err);
+    }
+    bool has_reason = ad_backend_has_events(device.type) &&
+                      ad_backend_open(device.type, &backend, &why) != AD_OK;
+    if (has_reason && ad_backend_is_forked(device.type)) {
+        if (err != NULL) {
+            *err = why;
+        }
+        return why.status;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "event",
+            "synchronize in the producing library and import with stream=-1, "
+            "or hand the data over by __arrow_c_device_array__, which carries "
+            "the event",
+            "the data are ready only after an event, and no runtime is loaded "
+            "with which %s could wait for it%s%s",
+            consumer, has_reason ? ": " : "", has_reason ? why.message : "");
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* The runtime that can wait for the event, or NULL. */
+static const struct ad_backend *
+backend_of_event(const ad_sync *sync)
+{
+    const struct ad_backend *backend =
+        sync->kind == AD_SYNC_EVENT
+            ? ad_backend_in_use(sync->place.device.type)
+            : NULL;
+    return backend != NULL &&
+                   (sync->is_own || backend->claims_event(sync->handle))
+               ? backend
+               : NULL;
+}
+
+bool
+ad_sync_can_wait(const ad_sync *sync)
+{
+    return ad_sync_is_done(sync) || backend_of_event(sync) != NULL;
+}
+
+/* What the runtime knows about a sync that is not done. */
+typedef struct subject {
+    const struct ad_backend *backend;
+    ad_event event;
+} subject;
+
+static ad_status
+open_event(const ad_sync *sync, const char *consumer, subject *out,
+           ad_error *err)
+{
+    out->backend = backend_of_event(sync);
+    if (out->backend == NULL) {
+        return fail_no_runtime(sync, consumer, err);
+    }
+    if (sync->is_own) {
+        out->event = sync->event;
+        return AD_OK;
+    }
+    out->event.handle =
+        (out->backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+            ? sync->handle
+            : *(void *const *)sync->handle;
+    if (out->event.handle == NULL) {
+        ad_fail(err, AD_ERR_EXCHANGE, "event",
+                "report it to the producing library",
+                "sync_event points to an event handle that is NULL; without "
+                "anything to wait for it has to be NULL itself");
+        ad_error_device(err, sync->place.device);
+        return AD_ERR_EXCHANGE;
+    }
+    return AD_OK;
+}
+
+static void
+set_done(ad_sync *sync)
+{
+    atomic_store_explicit(&sync->is_done, true, memory_order_release);
+}
+
+/* A foreign event has no context here, and need not be asked in one. */
+ad_status
+ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
+{
+    subject on;
+    *out = true;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(open_event(sync, "is_ready()", &on, err));
+    AD_RETURN_IF_ERR(on.backend->event_query(sync->place, on.event, out, err));
+    if (*out) {
+        set_done(sync);
+    }
+    return AD_OK;
+}
+
+static ad_status
+block_on_event(ad_owner *base, ad_error *err)
+{
+    const ad_sync *sync = (const ad_sync *)base;
+    subject on;
+    AD_RETURN_IF_ERR(open_event(sync, "the host", &on, err));
+    return on.backend->event_synchronize(sync->place, on.event, err);
+}
+
+static bool
+is_event_over(ad_owner *base)
+{
+    bool is_done;
+    return ad_sync_query((ad_sync *)base, &is_done, NULL) != AD_OK || is_done;
+}
+
+static ad_wait
+wait_for(ad_sync *sync, const struct ad_backend *backend)
+{
+    return (ad_wait){
+        .wait = block_on_event,
+        .is_over = is_event_over,
+        .subject = &sync->base,
+        .on_host = ad_backend_wait_helps(backend, sync->place.device.id),
+    };
+}
+
+ad_status
+ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_sync_query(sync, out, err));
+    if (*out) {
+        return AD_OK;
+    }
+    const ad_wait wait = wait_for(sync, backend_of_event(sync));
+    void *ticket = ad_blocking_begin();
+    bool is_over = ad_blocking_is_over_soon(&wait);
+    ad_blocking_end(ticket);
+    return is_over ? ad_sync_query(sync, out, err) : AD_OK;
+}
+
+ad_status
+ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
+{
+    subject on;
+    bool is_done;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
+    /* A query costs less than giving the interpreter up and back. */
+    AD_RETURN_IF_ERR(
+        on.backend->event_query(sync->place, on.event, &is_done, err));
+    if (!is_done) {
+        const ad_wait wait = wait_for(sync, on.backend);
+        AD_RETURN_IF_ERR(ad_blocking_wait(&wait, err));
+    }
+    set_done(sync);
+    return AD_OK;
+}
+
+ad_status
+ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
+{
+    bool is_done;
+    AD_RETURN_IF_ERR(ad_sync_query(sync, &is_done, err));
+    if (is_done) {
+        return AD_OK;
+    }
+    void *ticket = ad_blocking_begin();
+    ad_status status = block_on_event(&sync->base, err);
+    ad_blocking_end(ticket);
+    if (status == AD_OK) {
+        set_done(sync);
+    }
+    return status;
+}
+
+/* --- graphs ------------------------------------------------------------------ */
+
+/* Of another thread's per-thread stream this one cannot ask. */
+bool
+ad_sync_is_captured(const ad_sync *sync)
+{
+    return !ad_sync_is_done(sync) && sync->is_own &&
+           (sync->thread == 0 || sync->thread == ad_thread_number()) &&
+           ad_stream_is_captured(sync->place, sync->stream);
+}
+
+ad_status
+ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
+                           ad_error *err)
+{
+    if (!ad_sync_is_captured(sync)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "capture",
+            "do it before the capture begins or after it has ended",
+            "the data are made on a stream that is being captured into a "
+            "graph, and %s would become a part of the graph too",
+            consumer);
+    ad_error_device(err, sync->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* --- order ------------------------------------------------------------------- */
+
+/* On another thread the number of the per-thread default stream means another
+ * stream. Other numbers are unique on a device for as long as the stream
+ * lives. */
+static bool
+is_same_stream(const ad_sync *sync, ad_stream stream)
+{
+    return sync->stream.handle == stream.handle &&
+           (!ad_stream_is_per_thread(sync->place.device, stream) ||
+            sync->thread == ad_thread_number());
+}
+
+/* Later work on `stream` follows the event anyway: it was recorded there. Only
+ * the default streams are known to be the same one: any other may have been
+ * destroyed, and another one made at its address, while its work goes on. */
+static bool
+follows(const ad_sync *sync, const struct ad_backend *backend, ad_place place,
+        ad_stream stream)
+{
+    return sync->is_own && is_same_stream(sync, stream) &&
+           ad_place_equal(sync->place, place) &&
+           ad_stream_is_default(place.device, stream) &&
+           (backend->capabilities & AD_CAP_IN_ORDER) != 0;
+}
+
+/* `place` is NULL: the stream runs where the data are. */
+static ad_status
+order(ad_sync *sync, const ad_place *place, ad_stream stream,
+      const char *consumer, ad_error *err)
+{
+    subject on;
+    ad_place where;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    if (sync->kind != AD_SYNC_EVENT) {
+        return sync->kind != AD_SYNC_UNKNOWN && is_same_stream(sync, stream)
+                   ? AD_OK
+                   : fail_no_runtime(sync, consumer, err);
+    }
+    AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
+    if (place != NULL) {
+        where = *place;
+    } else if (sync->is_own) {
+        where = sync->place;
+    } else {
+        AD_RETURN_IF_ERR(
+            on.backend->stream_place(stream, sync->place, &where, err));
+    }
+    if (follows(sync, on.backend, where, stream)) {
+        return AD_OK;
+    }
+    /* The legacy stream cannot become a part of a graph; trying it would spoil
+     * the graph. */
+    if (ad_stream_is_default(where.device, stream) &&
+        !ad_stream_is_per_thread(where.device, stream)) {
+        AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
+    }
+    return on.backend->stream_wait(where, stream, on.event, err);
+}
+
+ad_status
+ad_sync_order(ad_sync *sync, ad_stream stream, const char *consumer,
+              ad_error *err)
+{
+    return order(sync, NULL, stream, consumer, err);
+}
+
+ad_status
+ad_sync_order_in(ad_sync *sync, ad_place place, ad_stream stream,
+                 const char *consumer, ad_error *err)
+{
+    return order(sync, &place, stream, consumer, err);
+}
+
+ad_status
+ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
+{
+    static const char consumer[] = "a consumer's stream";
+    ad_place place;
+    if (sync == NULL) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "a stream was asked for that waits, and there is "
+                       "nothing to wait for");
+    }
+    if (!ad_sync_can_wait(sync)) {
+        return fail_no_runtime(sync, consumer, err);
+    }
+    AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
+    AD_RETURN_IF_ERR(ad_stream_shared(sync->place, out, &place, err));
+    return ad_sync_order_in(sync, place, *out, consumer, err);
+}
+
+/* --- joining ---------------------------------------------------------------- */
+
+static ad_status
+fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
+{
+    char first[AD_DEVICE_NAME_SIZE];
+    char second[AD_DEVICE_NAME_SIZE];
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "bring the parts to one device with .to(), or call "
+            "synchronize() on them first",
+            "parts become ready on %s and on %s, and one event stands for "
+            "one device",
+            ad_device_format(a->place.device, first),
+            ad_device_format(b->place.device, second));
+    ad_error_device(err, b->place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* The first of `syncs` that is pending, or NULL; true: it is not the only
+ * one. */
+static bool
+find_two(ad_sync *const *syncs, size_t n, ad_sync **first)
+{
+    *first = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (ad_sync_is_done(syncs[i]) || ad_sync_same(syncs[i], *first)) {
+            continue;
+        }
+        if (*first != NULL) {
+            return true;
+        }
+        *first = syncs[i];
+    }
+    return false;
+}
+
+ad_status
+ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
+{
+    static const char consumer[] = "one event for several parts";
+    ad_sync *first;
+    ad_stream own;
+    ad_place place;
+    if (!find_two(syncs, n, &first)) {
+        *out = ad_sync_ref(first);
+        return AD_OK;
+    }
+    ad_device device = ad_device_of_runtime(first->place.device);
+    for (size_t i = 0; i < n; i++) {
+        if (!ad_sync_is_done(syncs[i]) &&
+            !ad_device_equal(ad_device_of_runtime(syncs[i]->place.device),
+                             device)) {
+            return fail_other_device(first, syncs[i], err);
+        }
+        AD_RETURN_IF_ERR(ad_sync_require_no_capture(syncs[i], consumer, err));
+    }
+    if (!ad_sync_can_wait(first)) {
+        return fail_no_runtime(first, consumer, err);
+    }
+    AD_RETURN_IF_ERR(ad_place_complete(ad_backend_for(device.type),
+                                       first->place, &place, err));
+    AD_RETURN_IF_ERR(ad_stream_own(place, &own, err));
+    for (size_t i = 0; i < n; i++) {
+        AD_RETURN_IF_ERR(
+            ad_sync_order_in(syncs[i], place, own, consumer, err));
+    }
+    return ad_sync_record(place, own, out, err);
+}

@@ -1,0 +1,159 @@
+/* The dicts that we show; protocol/interface_import.c reads those of others. */
+#include "protocol/interface_import.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+
+PyObject *
+ad_interface_unavailable(const ad_interface_rules *rules, const char *format,
+                         ...)
+{
+    va_list args;
+    va_start(args, format);
+    PyObject *why = PyUnicode_FromFormatV(format, args);
+    va_end(args);
+    if (why != NULL) {
+        PyErr_Format(PyExc_AttributeError, "%s is not available: %U",
+                     rules->name, why);
+        Py_DECREF(why);
+    }
+    return NULL;
+}
+
+PyObject *
+ad_interface_failed(ad_state *state, const ad_interface_rules *rules,
+                    const ad_error *err)
+{
+    if (err->status == AD_ERR_EXCHANGE) {
+        return ad_interface_unavailable(rules, "%s", err->message);
+    }
+    return ad_raise(state, err);
+}
+
+/* What cannot be exchanged, or not any more, is, for an attribute, not there:
+ * hasattr() must answer. The reason is the cause. NULL. */
+static PyObject *
+as_attribute_error(ad_state *state, const ad_interface_rules *rules)
+{
+    if (!PyErr_ExceptionMatches(state->exchange_error) &&
+        !PyErr_ExceptionMatches(state->device_error)) {
+        return NULL;
+    }
+    PyObject *cause = ad_py_take_exception();
+    ad_interface_unavailable(rules, "%S", cause);
+    PyObject *raised = ad_py_take_exception();
+    PyException_SetContext(raised, Py_NewRef(cause));
+    PyException_SetCause(raised, cause);
+    ad_py_restore_exception(raised);
+    return NULL;
+}
+
+PyObject *
+ad_interface_show(PyObject *self, const ad_interface_rules *rules,
+                  ad_interface_show_fn show)
+{
+    ad_state *state = ad_state_of(self);
+    ad_tensor_value value;
+    if (ad_is_array(state, self)) {
+        if (ad_array_offers_tensor(state, self, rules->name) < 0) {
+            return NULL;
+        }
+    } else if (!(ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN)) {
+        PyObject *shown = show(state, ad_tensor_of(self));
+        return shown != NULL ? shown : as_attribute_error(state, rules);
+    }
+    if (ad_self_as_tensor(state, self, &value) < 0) {
+        return as_attribute_error(state, rules);
+    }
+    PyObject *result = show(state, &value.tensor);
+    /* No copy was made, so `self` keeps the memory. */
+    ad_tensor_clear(&value.tensor);
+    return result != NULL ? result : as_attribute_error(state, rules);
+}
+
+static PyObject *
+show_typestr(const ad_tensor *tensor, const ad_interface_rules *rules)
+{
+    const ad_dtype_info *row = ad_dtype_find(tensor->dtype);
+    if (row == NULL || row->typestr[0] == '\0' || tensor->dtype.lanes != 1) {
+        char name[AD_DTYPE_NAME_SIZE];
+        return ad_interface_unavailable(rules,
+                                        "elements of type %s have no typestr",
+                                        ad_dtype_format(tensor->dtype, name));
+    }
+    char order = '|';
+    if (rules->shows_byte_order && tensor->dtype.bits > 8) {
+        order = PY_LITTLE_ENDIAN ? '<' : '>';
+    }
+    return PyUnicode_FromFormat("%c%s", order, row->typestr);
+}
+
+static PyObject *
+show_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
+{
+    if (ad_tensor_is_compact(tensor, 'C')) {
+        return Py_NewRef(Py_None);
+    }
+    int64_t itemsize = ad_dtype_bits(tensor->dtype) / 8;
+    return ad_int_tuple(tensor->strides, tensor->ndim,
+                        rules->counts_elements ? 1 : itemsize);
+}
+
+/* Where a tensor without elements lies, for those who ask. */
+static const max_align_t nowhere;
+
+static PyObject *
+show_data(const ad_tensor *tensor, const ad_interface_rules *rules)
+{
+    bool readonly = tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
+    const void *address =
+        ad_tensor_size(tensor) != 0   ? ad_tensor_address(tensor)
+        : rules->shows_address_always ? (const void *)&nowhere
+                                      : NULL;
+    PyObject *pointer = PyLong_FromVoidPtr((void *)address);
+    if (pointer == NULL) {
+        return NULL;
+    }
+    PyObject *pair = PyTuple_Pack(2, pointer, readonly ? Py_True : Py_False);
+    Py_DECREF(pointer);
+    return pair;
+}
+
+/* Steals `value`, which may be NULL with an exception. */
+static int
+set_field(PyObject *dict, PyObject *name, PyObject *value)
+{
+    if (value == NULL) {
+        return -1;
+    }
+    int result = PyDict_SetItem(dict, name, value);
+    Py_DECREF(value);
+    return result;
+}
+
+PyObject *
+ad_interface_build(ad_state *state, const ad_tensor *tensor,
+                   const ad_interface_rules *rules)
+{
+    PyObject *typestr = show_typestr(tensor, rules);
+    if (typestr == NULL) {
+        return NULL;
+    }
+    PyObject *dict = PyDict_New();
+    if (dict == NULL) {
+        Py_DECREF(typestr);
+        return NULL;
+    }
+    if (set_field(dict, AD_STR(state, typestr), typestr) < 0 ||
+        set_field(dict, AD_STR(state, shape),
+                  ad_int_tuple(tensor->shape, tensor->ndim, 1)) < 0 ||
+        set_field(dict, AD_STR(state, strides), show_strides(tensor, rules)) <
+            0 ||
+        set_field(dict, AD_STR(state, data), show_data(tensor, rules)) < 0 ||
+        set_field(dict, AD_STR(state, version),
+                  PyLong_FromLongLong(rules->max_version)) < 0) {
+        Py_DECREF(dict);
+        return NULL;
+    }
+    return dict;
+}

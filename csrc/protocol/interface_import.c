@@ -1,0 +1,695 @@
+#include "protocol/interface_import.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- messages ----------------------------------------------------------- */
+
+/* Plain values as they are, anything else by its type only: the repr of a
+ * foreign object may be long, or read device memory. */
+static PyObject *
+describe(PyObject *found)
+{
+    if (found == NULL) {
+        return PyUnicode_FromString("missing");
+    }
+    if (found == Py_None || PyUnicode_CheckExact(found) ||
+        PyLong_CheckExact(found) || PyFloat_CheckExact(found) ||
+        PyBool_Check(found)) {
+        PyObject *text = PyUnicode_FromFormat("%.80R", found);
+        if (text != NULL) {
+            return text;
+        }
+        PyErr_Clear(); /* an int of more digits than Python likes to print */
+    }
+    if (PyTuple_Check(found)) {
+        return PyUnicode_FromFormat("a tuple of %zd items",
+                                    PyTuple_GET_SIZE(found));
+    }
+    return PyUnicode_FromFormat("of type %.80s", Py_TYPE(found)->tp_name);
+}
+
+void
+ad_interface_wrong(ad_state *state, const char *origin, const char *field,
+                   PyObject *found, const char *expected)
+{
+    if (PyErr_Occurred() && ad_exception_is_final(state)) {
+        return; /* not what the producer said, but KeyboardInterrupt etc. */
+    }
+    PyObject *cause = ad_py_take_exception();
+    PyObject *text = describe(found);
+    if (text == NULL) {
+        Py_XDECREF(cause);
+        return;
+    }
+    if (cause != NULL) {
+        ad_py_restore_exception(cause);
+    }
+    ad_raise_exchange(state, "malformed", NULL, "%s: %s is %U, expected %s",
+                      origin, field, text, expected);
+    Py_DECREF(text);
+}
+
+/* Say where the field stands about which the core complains. */
+static void
+prefix_error(ad_error *err, const char *origin, const char *field)
+{
+    char text[sizeof(err->message)];
+    int room = (int)sizeof(text) - AD_ORIGIN_SIZE - 17;
+    snprintf(text, sizeof(text), "%.*s: %.12s: %.*s", AD_ORIGIN_SIZE, origin,
+             field, room, err->message);
+    memcpy(err->message, text, sizeof(text));
+}
+
+/* --- fields ------------------------------------------------------------- */
+
+/* New reference or NULL; a field that is None is reported as it is. */
+static int
+get_field(ad_state *state, ad_interface *in, int name, PyObject **out)
+{
+    *out = Py_XNewRef(PyDict_GetItemWithError(in->dict, state->strings[name]));
+    if (*out == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    in->n_known++;
+    return 0;
+}
+
+int
+ad_interface_field(ad_state *state, ad_interface *in, int name, PyObject **out)
+{
+    if (get_field(state, in, name, out) < 0) {
+        return -1;
+    }
+    if (*out == Py_None) {
+        Py_CLEAR(*out);
+    }
+    return 0;
+}
+
+int
+ad_interface_int(ad_state *state, const char *origin, const char *field,
+                 PyObject *value, int64_t least, int64_t *out)
+{
+    const char *expected =
+        least >= 0 ? "an int that is not negative" : "an int of 64 bits";
+    if (value == NULL || !PyIndex_Check(value)) {
+        ad_interface_wrong(state, origin, field, value, "an int");
+        return -1;
+    }
+    PyObject *number = PyNumber_Index(value);
+    if (number == NULL) {
+        ad_interface_wrong(state, origin, field, value, "an int");
+        return -1;
+    }
+    long long read = PyLong_AsLongLong(number);
+    if ((read == -1 && PyErr_Occurred()) || read < least) {
+        ad_interface_wrong(state, origin, field, number, expected);
+        Py_DECREF(number);
+        return -1;
+    }
+    Py_DECREF(number);
+    *out = read;
+    return 0;
+}
+
+static ad_import_result
+read_version(ad_state *state, ad_interface *in,
+             const ad_interface_rules *rules)
+{
+    PyObject *value;
+    if (get_field(state, in, AD_STR_version, &value) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    int result =
+        ad_interface_int(state, in->origin, "version", value, 0, &in->version);
+    Py_XDECREF(value);
+    if (result < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (in->version < rules->min_version || in->version > rules->max_version) {
+        ad_raise_exchange(state, "version", NULL,
+                          "%s: version is %lld, expected %lld to %lld",
+                          in->origin, (long long)in->version,
+                          (long long)rules->min_version,
+                          (long long)rules->max_version);
+        return AD_IMPORT_REFUSED;
+    }
+    return AD_IMPORT_DONE;
+}
+
+/* `value` is a str that names an element type. */
+static int
+parse_typestr(ad_state *state, const char *origin, const char *field,
+              PyObject *value, ad_element *out)
+{
+    Py_ssize_t length;
+    const char *text = NULL;
+    if (value != NULL && PyUnicode_Check(value)) {
+        text = PyUnicode_AsUTF8AndSize(value, &length);
+    }
+    if (text == NULL || strlen(text) != (size_t)length) {
+        ad_interface_wrong(state, origin, field, value, "a str such as '<f4'");
+        return -1;
+    }
+    ad_error err;
+    if (ad_dtype_from_typestr(text, out, &err) != AD_OK) {
+        prefix_error(&err, origin, field);
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+/* [("", typestr)] says nothing new; anything else is a structured type. */
+static bool
+is_plain_descr(PyObject *descr)
+{
+    if (!PyList_Check(descr) || PyList_GET_SIZE(descr) != 1) {
+        return false;
+    }
+    PyObject *item = PyList_GET_ITEM(descr, 0);
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
+        return false;
+    }
+    PyObject *name = PyTuple_GET_ITEM(item, 0);
+    return PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) == 0 &&
+           PyUnicode_Check(PyTuple_GET_ITEM(item, 1));
+}
+
+static bool
+same_element(const ad_element *a, const ad_element *b)
+{
+    return ad_dtype_equal(a->dtype, b->dtype) &&
+           a->is_swapped == b->is_swapped && a->time == b->time;
+}
+
+static int
+check_descr(ad_state *state, const char *origin, PyObject *descr,
+            const ad_element *element)
+{
+    if (!is_plain_descr(descr)) {
+        ad_raise_exchange(state, "dtype",
+                          "pass one field, x[\"name\"].copy(), or a .view() "
+                          "of a number type",
+                          "%s: descr describes structured elements, expected "
+                          "[('', typestr)]",
+                          origin);
+        return -1;
+    }
+    ad_element other;
+    PyObject *item = Py_NewRef(PyList_GET_ITEM(descr, 0));
+    PyObject *text = PyTuple_GET_ITEM(item, 1);
+    int result = parse_typestr(state, origin, "descr", text, &other);
+    if (result == 0 && !same_element(element, &other)) {
+        ad_interface_wrong(state, origin, "the type in descr", text,
+                           "the same as typestr");
+        result = -1;
+    }
+    Py_DECREF(item);
+    return result;
+}
+
+/* 't1' and what may stand before it: a field of bits, of which a mask may be
+ * made. */
+static bool
+is_bit_field(PyObject *typestr)
+{
+    static const char *const names[] = {"t1", "|t1", "<t1", ">t1", "=t1"};
+    if (typestr == NULL || !PyUnicode_Check(typestr)) {
+        return false;
+    }
+    Py_ssize_t n = PyUnicode_GET_LENGTH(typestr);
+    bool found = false; /* most are told apart by one letter */
+    if ((n == 2 || n == 3) && PyUnicode_READ_CHAR(typestr, n - 2) == 't') {
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+            found |= PyUnicode_CompareWithASCIIString(typestr, names[i]) == 0;
+        }
+    }
+    return found;
+}
+
+/* Nothing but the typestr says that elements are bits. */
+static int
+read_bits(ad_state *state, ad_interface *in)
+{
+    PyObject *descr;
+    if (ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
+        return -1;
+    }
+    bool fits = descr == NULL ||
+                (is_plain_descr(descr) &&
+                 is_bit_field(PyTuple_GET_ITEM(PyList_GET_ITEM(descr, 0), 1)));
+    if (!fits) {
+        ad_interface_wrong(state, in->origin, "descr", descr,
+                           "[('', '|t1')], as typestr has it");
+    }
+    Py_XDECREF(descr);
+    in->is_bits = true;
+    in->element = (ad_element){.dtype = {AD_DL_UINT, 8, 1}};
+    in->claim.dtype = in->element.dtype;
+    return fits ? 0 : -1;
+}
+
+static int
+read_dtype(ad_state *state, ad_interface *in, bool may_be_bits)
+{
+    PyObject *typestr, *descr;
+    if (get_field(state, in, AD_STR_typestr, &typestr) < 0) {
+        return -1;
+    }
+    if (may_be_bits && is_bit_field(typestr)) {
+        Py_DECREF(typestr);
+        return read_bits(state, in);
+    }
+    int result =
+        parse_typestr(state, in->origin, "typestr", typestr, &in->element);
+    Py_XDECREF(typestr);
+    in->claim.dtype = in->element.dtype;
+    if (result < 0 ||
+        ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
+        return -1;
+    }
+    if (descr != NULL) {
+        result = check_descr(state, in->origin, descr, &in->element);
+        Py_DECREF(descr);
+    }
+    return result;
+}
+
+static int
+read_shape(ad_state *state, ad_interface *in)
+{
+    PyObject *shape;
+    int result = -1;
+    if (get_field(state, in, AD_STR_shape, &shape) < 0) {
+        return -1;
+    }
+    if (shape == NULL || !PyTuple_Check(shape)) {
+        ad_interface_wrong(state, in->origin, "shape", shape,
+                           "a tuple of ints");
+        goto done;
+    }
+    if (PyTuple_GET_SIZE(shape) > AD_MAX_NDIM) {
+        ad_interface_wrong(state, in->origin, "shape", shape,
+                           "no more than 64 dimensions");
+        goto done;
+    }
+    in->claim.ndim = (int32_t)PyTuple_GET_SIZE(shape);
+    for (int32_t i = 0; i < in->claim.ndim; i++) {
+        PyObject *item = PyTuple_GET_ITEM(shape, i);
+        if (ad_interface_int(state, in->origin, "an extent in shape", item, 0,
+                             &in->dims[i]) < 0) {
+            goto done;
+        }
+    }
+    in->claim.shape = in->dims;
+    result = 0;
+done:
+    Py_XDECREF(shape);
+    return result;
+}
+
+static int64_t
+itemsize_of(const ad_tensor_claim *claim)
+{
+    return ad_dtype_bits(claim->dtype) / 8; /* whole bytes: has a typestr */
+}
+
+/* Bytes to elements. The stride of a dimension of extent 1, or of an array
+ * without elements, is never used and may be anything. */
+static int
+scale_strides(ad_state *state, ad_interface *in, int64_t *strides)
+{
+    int64_t itemsize = itemsize_of(&in->claim);
+    bool is_empty = false;
+    for (int32_t i = 0; i < in->claim.ndim; i++) {
+        is_empty = is_empty || in->dims[i] == 0;
+    }
+    for (int32_t i = 0; i < in->claim.ndim; i++) {
+        bool is_used = !is_empty && in->dims[i] != 1;
+        if (is_used && strides[i] % itemsize != 0) {
+            ad_raise_exchange(state, "strides", "make a contiguous copy first",
+                              "%s: the stride of %lld bytes in dimension %d "
+                              "is no multiple of the itemsize %lld",
+                              in->origin, (long long)strides[i], (int)i,
+                              (long long)itemsize);
+            return -1;
+        }
+        strides[i] = strides[i] / itemsize;
+    }
+    return 0;
+}
+
+static int
+fill_strides(ad_state *state, ad_interface *in, PyObject *value,
+             bool counts_elements)
+{
+    int64_t *strides = in->dims + AD_MAX_NDIM;
+    if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != in->claim.ndim) {
+        ad_interface_wrong(state, in->origin, "strides", value,
+                           "None or a tuple of as many ints as shape has");
+        return -1;
+    }
+    for (int32_t i = 0; i < in->claim.ndim; i++) {
+        PyObject *item = PyTuple_GET_ITEM(value, i);
+        if (ad_interface_int(state, in->origin, "an item of strides", item,
+                             INT64_MIN, &strides[i]) < 0) {
+            return -1;
+        }
+    }
+    in->claim.strides = strides;
+    return counts_elements ? 0 : scale_strides(state, in, strides);
+}
+
+static int
+read_strides(ad_state *state, ad_interface *in, bool counts_elements)
+{
+    PyObject *value;
+    if (ad_interface_field(state, in, AD_STR_strides, &value) < 0) {
+        return -1;
+    }
+    if (value == NULL) {
+        return 0;
+    }
+    int result = fill_strides(state, in, value, counts_elements);
+    Py_DECREF(value);
+    return result;
+}
+
+static int
+read_pointer(ad_state *state, const char *origin, PyObject *value, void **out)
+{
+    static const char *const expected = "an int that is an address";
+    PyObject *number = PyIndex_Check(value) ? PyNumber_Index(value) : NULL;
+    if (number == NULL) {
+        ad_interface_wrong(state, origin, "the pointer in data", value,
+                           expected);
+        return -1;
+    }
+    unsigned long long address = PyLong_AsUnsignedLongLong(number);
+    if ((address == (unsigned long long)-1 && PyErr_Occurred()) ||
+        address > UINTPTR_MAX) {
+        ad_interface_wrong(state, origin, "the pointer in data", number,
+                           expected);
+        Py_DECREF(number);
+        return -1;
+    }
+    Py_DECREF(number);
+    *out = (void *)(uintptr_t)address;
+    return 0;
+}
+
+static int
+fill_data(ad_state *state, ad_interface *in, PyObject *data)
+{
+    if (data == NULL || data == Py_None || PyObject_CheckBuffer(data)) {
+        ad_raise_exchange(state, "malformed",
+                          "pass numpy.asarray(x), or the object that holds "
+                          "the memory",
+                          "%s: data names no pointer but a buffer, expected "
+                          "(int, bool)",
+                          in->origin);
+        return -1;
+    }
+    if (!PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2) {
+        ad_interface_wrong(state, in->origin, "data", data, "(int, bool)");
+        return -1;
+    }
+    PyObject *readonly = PyTuple_GET_ITEM(data, 1);
+    if (!PyLong_Check(readonly)) { /* some write 0 and 1 */
+        ad_interface_wrong(state, in->origin, "the read-only flag in data",
+                           readonly, "a bool");
+        return -1;
+    }
+    int is_readonly = PyObject_IsTrue(readonly);
+    if (is_readonly < 0) {
+        ad_interface_wrong(state, in->origin, "the read-only flag in data",
+                           readonly, "a bool");
+        return -1;
+    }
+    if (is_readonly) {
+        in->claim.flags |= AD_TENSOR_READONLY;
+    }
+    return read_pointer(state, in->origin, PyTuple_GET_ITEM(data, 0),
+                        &in->claim.data);
+}
+
+static int
+read_data(ad_state *state, ad_interface *in)
+{
+    PyObject *data;
+    if (get_field(state, in, AD_STR_data, &data) < 0) {
+        return -1;
+    }
+    int result = fill_data(state, in, data);
+    Py_XDECREF(data);
+    return result;
+}
+
+static int
+add_offset(ad_state *state, ad_interface *in, PyObject *value,
+           bool counts_elements)
+{
+    int64_t offset, nbytes;
+    uintptr_t address = (uintptr_t)in->claim.data;
+    if (ad_interface_int(state, in->origin, "offset", value, 0, &offset) < 0) {
+        return -1;
+    }
+    if (offset == 0 || address == 0) {
+        return 0;
+    }
+    if (!counts_elements) {
+        ad_interface_wrong(state, in->origin, "offset", value,
+                           "0 beside a pointer");
+        return -1;
+    }
+    if (__builtin_mul_overflow(offset, itemsize_of(&in->claim), &nbytes) ||
+        __builtin_add_overflow(address, (uintptr_t)nbytes, &address)) {
+        ad_interface_wrong(state, in->origin, "offset", value,
+                           "one that stays within the address space");
+        return -1;
+    }
+    in->claim.data = (void *)address;
+    return 0;
+}
+
+static int
+read_offset(ad_state *state, ad_interface *in, bool counts_elements)
+{
+    PyObject *value;
+    if (ad_interface_field(state, in, AD_STR_offset, &value) < 0) {
+        return -1;
+    }
+    if (value == NULL) {
+        return 0;
+    }
+    int result = add_offset(state, in, value, counts_elements);
+    Py_DECREF(value);
+    return result;
+}
+
+/* What is claimed of bits are the bytes that hold them. */
+static int
+claim_bytes(ad_state *state, ad_interface *in)
+{
+    if (in->claim.ndim != 1 || in->claim.strides != NULL) {
+        ad_raise_exchange(state, "strides", "make a contiguous copy first",
+                          "%s: bits lie in %d dimensions%s, expected one, "
+                          "and no strides",
+                          in->origin, (int)in->claim.ndim,
+                          in->claim.strides != NULL ? " with strides" : "");
+        return -1;
+    }
+    in->n_bits = in->dims[0];
+    in->dims[0] = in->n_bits / 8 + (in->n_bits % 8 != 0);
+    return 0;
+}
+
+static int
+read_mask(ad_state *state, ad_interface *in, const ad_interface_rules *rules)
+{
+    PyObject *mask;
+    if (ad_interface_field(state, in, AD_STR_mask, &mask) < 0) {
+        return -1;
+    }
+    if (mask == NULL || (rules->has_mask && !rules->is_mask)) {
+        in->mask = mask;
+        return 0;
+    }
+    Py_DECREF(mask);
+    ad_raise_exchange(state, "nulls",
+                      "pass the data without the mask, and the mask as "
+                      "validity= (true where valid)",
+                      rules->is_mask ? "%s: mask is set, in a mask"
+                                     : "%s: mask is set, which this "
+                                       "interface does not know",
+                      in->origin);
+    return -1;
+}
+
+static ad_import_result
+read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
+{
+    ad_import_result result = read_version(state, in, rules);
+    if (result != AD_IMPORT_DONE) {
+        return result;
+    }
+    ad_error err;
+    if (read_dtype(state, in, rules->has_mask) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (!rules->is_host &&
+        ad_element_require_plain(&in->element, "they may lie on a device",
+                                 &err) != AD_OK) {
+        prefix_error(&err, in->origin, "typestr");
+        return ad_import_error(state, &err);
+    }
+    if (read_shape(state, in) < 0 ||
+        read_strides(state, in, rules->counts_elements) < 0 ||
+        read_data(state, in) < 0 ||
+        read_offset(state, in, rules->counts_elements) < 0 ||
+        (in->is_bits && claim_bytes(state, in) < 0) ||
+        read_mask(state, in, rules) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    return AD_IMPORT_DONE;
+}
+
+ad_import_result
+ad_interface_read(ad_state *state, PyObject *object,
+                  const ad_interface_rules *rules, ad_interface *out)
+{
+    out->n_known = 0;
+    out->version = 0;
+    out->is_bits = false;
+    out->n_bits = 0;
+    out->mask = NULL;
+    out->element = (ad_element){0};
+    out->claim = (ad_tensor_claim){0};
+    out->dict = PyObject_GetAttr(object, state->strings[rules->attribute]);
+    if (out->dict == NULL) {
+        return ad_import_exception(state);
+    }
+    ad_origin(rules->name, object, out->origin);
+    ad_import_result result = AD_IMPORT_FAILED;
+    if (PyDict_Check(out->dict)) {
+        result = read_fields(state, rules, out);
+    } else {
+        ad_interface_wrong(state, out->origin, "the value", out->dict,
+                           "a dict");
+    }
+    if (result != AD_IMPORT_DONE) {
+        ad_interface_clear(out);
+    }
+    return result;
+}
+
+void
+ad_interface_clear(ad_interface *in)
+{
+    Py_CLEAR(in->mask);
+    Py_CLEAR(in->dict);
+}
+
+/* --- import ------------------------------------------------------------- */
+
+static ad_owner *
+make_owner(PyObject *object, const ad_interface *in)
+{
+    if (PyDict_GET_SIZE(in->dict) <= in->n_known) {
+        return ad_py_owner_new(object);
+    }
+    PyObject *both = PyTuple_Pack(2, object, in->dict);
+    if (both == NULL) {
+        return NULL;
+    }
+    ad_owner *owner = ad_py_owner_new(both);
+    Py_DECREF(both);
+    return owner;
+}
+
+ad_import_result
+ad_interface_tensor(ad_state *state, PyObject *object, ad_interface *in,
+                    ad_device device, ad_tensor_value *out)
+{
+    ad_error err;
+    in->claim.device = device;
+    if (ad_tensor_check(&in->claim, in->origin, out, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    out->tensor.owner = make_owner(object, in);
+    return out->tensor.owner != NULL ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
+}
+
+static int
+read_device_pair(ad_state *state, const char *origin, PyObject *pair,
+                 ad_device *out)
+{
+    int64_t type;
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        ad_interface_wrong(state, origin, "__dlpack_device__()", pair,
+                           "(int, int)");
+        return -1;
+    }
+    if (ad_interface_int(state, origin, "the type of __dlpack_device__()",
+                         PyTuple_GET_ITEM(pair, 0), 0, &type) < 0 ||
+        ad_interface_int(state, origin, "the id of __dlpack_device__()",
+                         PyTuple_GET_ITEM(pair, 1), 0, &out->id) < 0) {
+        return -1;
+    }
+    out->type = type > INT32_MAX ? INT32_MAX : (int32_t)type;
+    return 1;
+}
+
+/* 1 with *out filled; 0 where there is none, or it refuses; -1. */
+static int
+ask_dlpack_device(ad_state *state, PyObject *object, const char *origin,
+                  ad_device *out)
+{
+    PyObject *method;
+    PyObject *pair = NULL;
+    int found =
+        ad_py_lookup_attr(object, AD_STR(state, dlpack_device), &method);
+    if (found == 0) {
+        return 0;
+    }
+    if (found > 0) {
+        pair = PyObject_CallNoArgs(method);
+        Py_DECREF(method);
+    }
+    if (pair == NULL) {
+        if (ad_exception_is_final(state)) {
+            return -1;
+        }
+        PyErr_Clear(); /* it does not know, so nobody does */
+        return 0;
+    }
+    int result = read_device_pair(state, origin, pair, out);
+    Py_DECREF(pair);
+    return result;
+}
+
+ad_import_result
+ad_interface_believe_device(ad_state *state, PyObject *object,
+                            const ad_request *request, const char *origin,
+                            const ad_interface_rules *rules, ad_device *out)
+{
+    *out = (ad_device){rules->device_type, -1};
+    if (request->has_device) {
+        *out = request->device;
+    } else if (ask_dlpack_device(state, object, origin, out) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (rules->takes(out->type)) {
+        return AD_IMPORT_DONE;
+    }
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_raise_exchange(state, "device", NULL,
+                      "%s: expected memory of a %s device, but %s says %s",
+                      origin, rules->devices,
+                      request->has_device ? "the caller"
+                                          : "__dlpack_device__()",
+                      ad_device_format(*out, name));
+    return AD_IMPORT_REFUSED;
+}

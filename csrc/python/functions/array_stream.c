@@ -1,0 +1,254 @@
+/* arrowdev.array_stream(): anything that gives arrays as an ArrayStream. */
+#include <limits.h>
+
+#include "protocol/arrow.h"
+#include "python/types/array_stream_type.h"
+#include "python/functions/functions.h"
+#include "python/streams/iterable_source.h"
+#include "python/types/stream_object.h"
+
+/* What the caller asked for. */
+typedef struct wishes {
+    ad_schema schema; /* without a node: any */
+    bool has_device_type;
+    int32_t device_type;
+} wishes;
+
+/* A foreign stream can be asked, but not changed. */
+static int
+check_wishes(ad_state *state, ad_schema schema, int32_t device_type,
+             const wishes *wished)
+{
+    ad_error err;
+    if (wished->has_device_type && wished->device_type != device_type) {
+        ad_raise_exchange(state, "device",
+                          "leave device_type out, or bring the stream there "
+                          "with .to(device)",
+                          "the stream is on device type %d, not %d",
+                          (int)device_type, (int)wished->device_type);
+        return -1;
+    }
+    if (wished->schema.node != NULL &&
+        ad_array_stream_require_schema(
+            schema.node, wished->schema.node, "the stream",
+            "what was asked for",
+            "leave schema out, or convert the stream with .map(function)",
+            &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+/* --- from capsules ------------------------------------------------------------ */
+
+static PyObject *
+finish(ad_state *state, ad_array_stream *stream, const wishes *wished)
+{
+    if (check_wishes(state, ad_array_stream_schema(stream),
+                     ad_array_stream_device_type(stream), wished) < 0) {
+        ad_stream_drop(stream);
+        return NULL;
+    }
+    return ad_stream_object_new(state, stream);
+}
+
+static PyObject *
+from_capsule(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
+             const char *origin, const wishes *wished)
+{
+    void *pointer = ad_capsule_get(state, capsule, kind, origin);
+    ad_array_stream *stream;
+    ad_status status;
+    ad_error err;
+    if (pointer == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_stream_take(pointer, kind, &stream, &err);
+    Py_END_ALLOW_THREADS
+    if (status != AD_OK) {
+        return ad_stream_raise(state, NULL, &err);
+    }
+    return finish(state, stream, wished);
+}
+
+/* NULL with an exception; *may_go_on where the object refused by one of its
+ * own. */
+static PyObject *
+from_method(ad_state *state, PyObject *object, int method,
+            ad_capsule_kind kind, const wishes *wished, bool *may_go_on)
+{
+    const ad_request request = {
+        .copy = AD_COPY_IF_NEEDED,
+        .schema = wished->schema,
+    };
+    char origin[AD_ORIGIN_SIZE];
+    PyObject *capsule = ad_arrow_call(state, object, method, &request);
+    if (capsule == NULL) {
+        *may_go_on = !ad_exception_is_final(state);
+        return NULL;
+    }
+    ad_origin(PyUnicode_AsUTF8(state->strings[method]), object, origin);
+    PyObject *result = from_capsule(state, capsule, kind, origin, wished);
+    Py_DECREF(capsule);
+    return result;
+}
+
+static PyObject *
+from_bare_capsule(ad_state *state, PyObject *capsule, const wishes *wished)
+{
+    bool is_host =
+        PyCapsule_IsValid(capsule, ad_capsule_name(AD_CAPSULE_STREAM));
+    return from_capsule(state, capsule,
+                        is_host ? AD_CAPSULE_STREAM : AD_CAPSULE_DEVICE_STREAM,
+                        "array_stream()", wished);
+}
+
+/* --- from arrays and iterables -------------------------------------------------- */
+
+static PyObject *
+from_array(ad_state *state, PyObject *object, const wishes *wished)
+{
+    ad_array array;
+    ad_array_stream *stream;
+    ad_error err;
+    if (ad_as_array_typed(state, object, wished->schema, &array) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_stream_from_array(&array, &stream, &err);
+    ad_array_clear(&array);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    const wishes rest = {.has_device_type = wished->has_device_type,
+                         .device_type = wished->device_type};
+    return finish(state, stream, &rest);
+}
+
+static PyObject *
+from_iterable(ad_state *state, PyObject *object, const wishes *wished)
+{
+    if (Py_TYPE(object)->tp_iter == NULL && !PySequence_Check(object)) {
+        PyErr_Format(PyExc_TypeError,
+                     "%.200s is no stream (__arrow_c_device_stream__, "
+                     "__arrow_c_stream__), no array and no iterable of arrays",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    ad_array_stream *stream = ad_iterable_stream(
+        state, object, NULL, wished->schema,
+        wished->has_device_type ? &wished->device_type : NULL,
+        ARROW_DEVICE_CPU);
+    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+}
+
+static PyObject *
+make_stream(ad_state *state, PyObject *object, const wishes *wished)
+{
+    static const struct {
+        uint32_t bit;
+        int method;
+        ad_capsule_kind kind;
+    } ways[] = {
+        {AD_PROTOCOL_BIT(arrow_device_stream), AD_STR_arrow_c_device_stream,
+         AD_CAPSULE_DEVICE_STREAM},
+        {AD_PROTOCOL_BIT(arrow_stream), AD_STR_arrow_c_stream,
+         AD_CAPSULE_STREAM},
+    };
+    uint32_t offers;
+    if (ad_is_array_stream(state, object)) {
+        const ad_stream_object *self = (const ad_stream_object *)object;
+        return check_wishes(state, self->schema, self->device_type, wished) < 0
+                   ? NULL
+                   : Py_NewRef(object);
+    }
+    if (PyCapsule_CheckExact(object)) {
+        return from_bare_capsule(state, object, wished);
+    }
+    if (ad_is_array(state, object)) {
+        return from_array(state, object, wished);
+    }
+    if (ad_offers(state, object, &offers) < 0) {
+        return NULL;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if ((offers & ways[i].bit) == 0) {
+            continue;
+        }
+        bool may_go_on = false;
+        offers &= ~ways[i].bit;
+        PyObject *result = from_method(state, object, ways[i].method,
+                                       ways[i].kind, wished, &may_go_on);
+        if (result != NULL || !may_go_on || offers == 0) {
+            return result;
+        }
+        PyErr_Clear();
+    }
+    return offers != 0 ? from_array(state, object, wished)
+                       : from_iterable(state, object, wished);
+}
+
+PyObject *
+ad_array_stream_object(ad_state *state, PyObject *object)
+{
+    const wishes none = {.has_device_type = false};
+    return make_stream(state, object, &none);
+}
+
+/* --- the function ------------------------------------------------------------------ */
+
+static const ad_signature signature = {
+    .function = "array_stream()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 3,
+    .names = {AD_STR_object, AD_STR_schema, AD_STR_device_type},
+};
+
+static int
+parse_device_type(PyObject *value, wishes *out)
+{
+    if (ad_is_none(value)) {
+        return 0;
+    }
+    if (!PyLong_Check(value)) {
+        PyErr_Format(PyExc_TypeError,
+                     "device_type must be a DeviceType or an int, not %.200s",
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    long number = PyLong_AsLong(value);
+    if (number == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (number < INT32_MIN || number > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "device_type is %ld, expected 32 bits",
+                     number);
+        return -1;
+    }
+    out->has_device_type = true;
+    out->device_type = (int32_t)number;
+    return 0;
+}
+
+PyObject *
+ad_function_array_stream(PyObject *module, PyObject *const *args,
+                         Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[3];
+    wishes wished = {.has_device_type = false};
+    if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
+        parse_device_type(values[2], &wished) < 0 ||
+        (!ad_is_none(values[1]) &&
+         ad_parse_schema(state, values[1], &wished.schema) < 0)) {
+        return NULL;
+    }
+    PyObject *result = make_stream(state, values[0], &wished);
+    PyObject *saved = ad_py_save_exception();
+    ad_schema_unref(wished.schema);
+    ad_py_reset_exception(saved);
+    return result;
+}

@@ -1,0 +1,124 @@
+/* .into(cls) and arrowdev.convert(): ours as another library's. */
+#include "protocol/dlpack_tensor.h"
+#include "python/functions/functions.h"
+#include "python/functions/import_result.h"
+
+/* torch's table ends the process over a negative stride: a copy has none. */
+static int
+avoid_negative_strides(ad_state *state, ad_tensor_options *options,
+                       ad_tensor_value *value)
+{
+    bool is_negative = false;
+    for (int32_t i = 0; i < value->tensor.ndim; i++) {
+        is_negative |= value->tensor.strides[i] < 0;
+    }
+    if (is_negative && options->bridge.copy == AD_COPY_NEVER) {
+        ad_tensor_clear(&value->tensor);
+        ad_raise_exchange(state, "strides", "leave copy=False out",
+                          "the tensor has a negative stride, which the class "
+                          "cannot take without a copy");
+        return -1;
+    }
+    if (is_negative) {
+        options->bridge.order = 'C';
+    }
+    return ad_apply_layout(state, options, value);
+}
+
+static PyObject *
+convert_by_exchange_api(ad_state *state, PyObject *self,
+                        const ad_dl_exchange_api *api, PyObject *stream,
+                        int copy)
+{
+    const ad_request request = {.copy = (ad_copy)copy, .stream = stream};
+    ad_tensor_options options = {.bridge = {.copy = (ad_copy)copy},
+                                 .stream = ad_request_copy_stream(&request)};
+    ad_imported imported;
+    ad_tensor *tensor = &imported.tensor.tensor;
+    if (ad_import(state, self, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_tensor(state, &imported, &options) < 0 ||
+        avoid_negative_strides(state, &options, &imported.tensor) < 0) {
+        return NULL;
+    }
+    /* The library works on its own current stream, the caller on this one. */
+    PyObject *result = ad_settle_order(state, &request, tensor->device,
+                                       tensor->sync, tensor->owner) == 0
+                           ? ad_dlpack_exchange_into(state, api, tensor)
+                           : NULL;
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(tensor);
+    ad_py_reset_exception(saved);
+    return result;
+}
+
+PyObject *
+ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
+                PyObject *stream, int copy)
+{
+    if (!PyType_Check(cls)) {
+        PyErr_Format(PyExc_TypeError,
+                     "the target must be a class such as torch.Tensor, not "
+                     "%.200s",
+                     Py_TYPE(cls)->tp_name);
+        return NULL;
+    }
+    ad_type_slot scratch;
+    const ad_type_slot *slot =
+        ad_type_slot_of_type(state, (PyTypeObject *)cls, &scratch);
+    if (slot->exchange_api != NULL) {
+        return convert_by_exchange_api(state, self, slot->exchange_api, stream,
+                                       copy);
+    }
+    if (state->convert_helper == NULL) {
+        state->convert_helper = ad_find_helper("_convert", "convert");
+        if (state->convert_helper == NULL) {
+            return NULL;
+        }
+    }
+    PyObject *flag = copy == AD_COPY_IF_NEEDED ? Py_None
+                     : copy == AD_COPY_NEVER   ? Py_False
+                                               : Py_True;
+    PyObject *args[] = {self, cls, stream != NULL ? stream : Py_None, flag};
+    return PyObject_Vectorcall(state->convert_helper, args, 4, NULL);
+}
+
+static const ad_signature convert_signature = {
+    .function = "convert()",
+    .n_positional = 2,
+    .n_required = 2,
+    .n_parameters = 4,
+    .names = {AD_STR_object, AD_STR_cls, AD_STR_stream, AD_STR_copy},
+};
+
+PyObject *
+ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[4];
+    ad_request request;
+    ad_imported imported;
+    if (ad_parse_args(state, &convert_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        ad_parse_request(state, NULL, values[2], values[3], &request) < 0 ||
+        ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
+            0) {
+        return NULL;
+    }
+    /* A copy that the producer made is copy enough. */
+    if (!imported.is_array && request.copy == AD_COPY_ALWAYS &&
+        (imported.tensor.tensor.flags & AD_TENSOR_COPIED)) {
+        request.copy = AD_COPY_IF_NEEDED;
+    }
+    PyObject *ours =
+        imported.is_array
+            ? ad_array_object_new(state, &imported.array)
+            : ad_tensor_object_new(state, &imported.tensor.tensor);
+    if (ours == NULL) {
+        return NULL;
+    }
+    PyObject *result = ad_convert_into(state, ours, values[1], request.stream,
+                                       (int)request.copy);
+    Py_DECREF(ours);
+    return result;
+}

@@ -1,0 +1,403 @@
+/* arrowdev.array(): any object as an Array. */
+#include <string.h>
+
+#include "model/extension.h"
+#include "compute/nulls.h"
+#include "model/schema_cast.h"
+#include "model/type.h"
+#include "python/types/array_methods.h"
+#include "python/functions/functions.h"
+#include "python/functions/import_result.h"
+#include "python/functions/to_device.h"
+
+int
+ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
+                 PyObject *copy, ad_request *out)
+{
+    int copy_value = AD_COPY_IF_NEEDED;
+    *out = (ad_request){.stream = ad_is_none(stream) ? NULL : stream};
+    if (out->stream != NULL && ad_stream_check(state, out->stream) < 0) {
+        return -1;
+    }
+    if (!ad_is_none(device)) {
+        if (ad_parse_device(state, device, &out->device) < 0) {
+            return -1;
+        }
+        out->has_device = true;
+    }
+    if (copy != NULL && ad_parse_copy(copy, &copy_value) < 0) {
+        return -1;
+    }
+    out->copy = (ad_copy)copy_value;
+    return 0;
+}
+
+/* A tensor goes through the bridge; where it has to move anyway, that is the
+ * copy, and a copy that the producer made is copy enough. */
+static int
+bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
+                ad_array *out)
+{
+    bool moves = request->has_device &&
+                 !ad_device_equal(tensor->device, request->device);
+    bool is_copied = (tensor->flags & AD_TENSOR_COPIED) != 0;
+    ad_copy copy = request->copy;
+    ad_error err;
+    if (copy == AD_COPY_ALWAYS && (moves || is_copied)) {
+        copy = AD_COPY_IF_NEEDED;
+    }
+    if (ad_array_from_tensor_steal(tensor, copy, out, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return moves
+               ? ad_move_array(state, out, request->device,
+                               ad_request_copy_stream(request), request->copy)
+               : 0;
+}
+
+int
+ad_imported_as_array(ad_state *state, ad_imported *imported,
+                     const ad_request *request, ad_array *out)
+{
+    if (!imported->is_array) {
+        return bridge_to_array(state, &imported->tensor.tensor, request, out);
+    }
+    *out = imported->array;
+    if (!request->has_device && request->copy != AD_COPY_ALWAYS) {
+        return 0;
+    }
+    return ad_move_array(state, out,
+                         request->has_device ? request->device : out->device,
+                         ad_request_copy_stream(request), request->copy);
+}
+
+int
+ad_settle_array(ad_state *state, const ad_request *request, ad_array *array)
+{
+    if (ad_settle_order(state, request, array->device, array->sync,
+                        array->owner) == 0) {
+        return 0;
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_array_clear(array);
+    ad_py_reset_exception(saved);
+    return -1;
+}
+
+PyObject *
+ad_as_array_object(ad_state *state, PyObject *value)
+{
+    return ad_as_array_object_copy(state, value, AD_COPY_IF_NEEDED);
+}
+
+PyObject *
+ad_as_array_object_copy(ad_state *state, PyObject *value, ad_copy copy)
+{
+    if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
+        return Py_NewRef(value);
+    }
+    const ad_request request = {.copy = copy};
+    ad_imported imported;
+    ad_array array;
+    if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_array(state, &imported, &request, &array) < 0 ||
+        ad_settle_array(state, &request, &array) < 0) {
+        return NULL;
+    }
+    return ad_array_object_new(state, &array);
+}
+
+static bool
+holds_bytes_of_bool(const struct ArrowSchema *node)
+{
+    ad_extension extension;
+    return strcmp(node->format, "c") == 0 &&
+           ad_extension_read(node, &extension, NULL) == AD_OK &&
+           (extension.kind == AD_EXTENSION_BOOL8 ||
+            (extension.kind == AD_EXTENSION_DLPACK &&
+             extension.dtype.code == AD_DL_BOOL));
+}
+
+/* Bools of one byte, where bits are asked for and a copy is allowed. */
+static ad_status
+pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
+{
+    if (copy == AD_COPY_NEVER || strcmp(wanted.node->format, "b") != 0 ||
+        !holds_bytes_of_bool(array->schema.node)) {
+        return AD_OK;
+    }
+    ad_array bits;
+    AD_RETURN_IF_ERR(ad_array_pack_bools(array, NULL, &bits, err));
+    ad_array_clear(array);
+    *array = bits;
+    return AD_OK;
+}
+
+static ad_status
+fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
+             ad_error *err)
+{
+    ad_text from = {0};
+    ad_text to = {0};
+    ad_status status = ad_type_print(array->schema.node, &from, err);
+    if (status == AD_OK) {
+        status = ad_type_print(wanted.node, &to, err);
+    }
+    if (status != AD_OK) {
+        goto done;
+    }
+    status = AD_ERR_EXCHANGE;
+    if (why == AD_RELABEL_LOSES_NULLS) {
+        ad_fail(err, status, "nulls",
+                "ask for a nullable type, or fill the nulls first",
+                "the data have (or may have) nulls, and the type that was "
+                "asked for is not nullable");
+    } else if (why == AD_RELABEL_MOVES_ELEMENTS) {
+        ad_fail(err, status, "dtype",
+                ad_extension_is_put_in_order(array->schema.node, wanted.node)
+                    ? "leave the type out; arrowdev.tensor(x, order=\"C\") "
+                      "lays the elements out in order, which needs no "
+                      "permutation"
+                    : "leave the type out, or convert in the producing "
+                      "library",
+                "the data are %s, not %s: the same storage would mean other "
+                "elements, or the same ones at other indices",
+                ad_text_string(&from), ad_text_string(&to));
+    } else if (why == AD_RELABEL_MOVES_FIELDS) {
+        ad_fail(err, status, "dtype",
+                "take the columns with .field(...), and put them together "
+                "anew with arrowdev.record_batch()",
+                "the type that was asked for has fields of %s in another "
+                "order",
+                ad_text_string(&from));
+    } else {
+        ad_fail(err, status, "dtype",
+                ad_relabel_is_view(array->schema.node, wanted.node)
+                    ? "leave the type out and use .view(type) for the same "
+                      "bytes, or convert in the producing library"
+                    : "convert in the producing library",
+                "the data are %s, not %s", ad_text_string(&from),
+                ad_text_string(&to));
+    }
+    ad_error_dtype(err, ad_text_string(&from));
+done:
+    ad_text_clear(&from);
+    ad_text_clear(&to);
+    return status;
+}
+
+/* Give the array the asked-for type: names, nullability, metadata and
+ * extensions are relabelled without a copy, bools become bits with one;
+ * anything else is refused. */
+static int
+apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
+{
+    ad_error err;
+    ad_status status = pack_if_bools(array, wanted, copy, &err);
+    if (status == AD_OK) {
+        ad_relabel_result found =
+            ad_relabel_check(array, ad_array_known_null_count(array),
+                             wanted.node, AD_RELABEL_LAYOUT);
+        if (found == AD_RELABEL_FITS) {
+            ad_schema_unref(array->schema);
+            array->schema = ad_schema_ref(wanted);
+            return 0;
+        }
+        status = fail_relabel(array, wanted, found, &err);
+    }
+    ad_raise(state, &err);
+    return -1;
+}
+
+/* --- validity= ----------------------------------------------------------------- */
+
+/* Anything boolean, true where valid. -1 with an exception. */
+static int
+import_mask(ad_state *state, PyObject *validity,
+            const ad_stream_choice *stream, ad_mask *out)
+{
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    ad_imported imported;
+    ad_error err;
+    if (ad_import(state, validity, &request, AD_ALL_PROTOCOLS, &imported) <
+        0) {
+        return -1;
+    }
+    ad_status status =
+        imported.is_array
+            ? ad_mask_from_array(&imported.array, stream, out, &err)
+            : ad_mask_from_tensor(&imported.tensor.tensor, false, stream, out,
+                                  &err);
+    PyObject *saved = ad_py_save_exception();
+    ad_imported_clear(&imported);
+    ad_py_reset_exception(saved);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+/* Where the mask lies beside the data, the two are put together before they
+ * move; else they have to meet where the data go. */
+static int
+apply_mask(ad_state *state, const ad_request *request,
+           const ad_stream_choice *stream, const ad_mask *mask,
+           ad_array *array)
+{
+    ad_array masked;
+    ad_error err;
+    bool is_there = ad_device_equal(array->device, mask->device);
+    bool moves = request->has_device || request->copy == AD_COPY_ALWAYS;
+    ad_device target = request->has_device ? request->device : array->device;
+    PyObject *work = ad_request_copy_stream(request);
+    if (moves && !is_there &&
+        ad_move_array(state, array, target, work, request->copy) < 0) {
+        return -1;
+    }
+    if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
+                            &masked, &err) != AD_OK) {
+        PyObject *saved = ad_py_save_exception();
+        ad_array_clear(array);
+        ad_py_reset_exception(saved);
+        ad_raise(state, &err);
+        return -1;
+    }
+    ad_array_clear(array);
+    *array = masked;
+    return moves && is_there
+               ? ad_move_array(state, array, target, work, request->copy)
+               : 0;
+}
+
+/* Combine with validity=, and bring both to where they were asked for. On
+ * failure *array is cleared. */
+static int
+apply_validity(ad_state *state, ad_array *array, PyObject *validity,
+               const ad_request *request)
+{
+    ad_stream_choice choice;
+    ad_mask mask;
+    ad_device working = request->has_device ? request->device : array->device;
+    PyObject *stream = ad_device_equal(working, AD_CPU)
+                           ? NULL
+                           : ad_request_copy_stream(request);
+    int result = ad_read_choice(state, stream, working, NULL, &choice);
+    if (result == 0) {
+        result = import_mask(state, validity, &choice, &mask);
+        if (result == 0) {
+            result = apply_mask(state, request, &choice, &mask, array);
+            PyObject *saved = ad_py_save_exception();
+            ad_mask_clear(&mask);
+            ad_py_reset_exception(saved);
+        }
+        ad_choice_clear(&choice);
+    }
+    return result;
+}
+
+static const ad_signature array_signature = {
+    .function = "array()",
+    .n_positional_only = 2,
+    .n_positional = 2,
+    .n_required = 1,
+    .n_parameters = 6,
+    .names = {AD_STR_object, AD_STR_type, AD_STR_device, AD_STR_stream,
+              AD_STR_copy, AD_STR_validity},
+};
+
+/* Everything but order: import, type, validity and place. On failure nothing
+ * is held. */
+static int
+import_with_options(ad_state *state, PyObject **values,
+                    const ad_request *request, ad_schema wanted, ad_array *out)
+{
+    bool has_validity = !ad_is_none(values[5]);
+    ad_request here = *request;
+    ad_imported imported;
+    if (has_validity) { /* it is to be moved with the mask, or before it */
+        here.has_device = false;
+        here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
+                                                    : request->copy;
+    }
+    if (ad_import(state, values[0], &here, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_array(state, &imported, &here, out) < 0) {
+        return -1;
+    }
+    if ((wanted.node == NULL ||
+         apply_type(state, out, wanted, here.copy) == 0) &&
+        (!has_validity ||
+         apply_validity(state, out, values[5], request) == 0)) {
+        return 0;
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_array_clear(out);
+    ad_py_reset_exception(saved);
+    return -1;
+}
+
+/* array() with anything but the object given; `wanted` is the type, if it has
+ * a node. */
+static int
+array_of_type(ad_state *state, PyObject **values, ad_schema wanted,
+              ad_array *out)
+{
+    ad_request request;
+    if (ad_parse_request(state, values[2], values[3], values[4], &request) <
+        0) {
+        return -1;
+    }
+    /* A producer that is asked for a type may convert, which is a copy. */
+    if (request.copy != AD_COPY_NEVER) {
+        request.schema = wanted;
+    }
+    return import_with_options(state, values, &request, wanted, out) < 0
+               ? -1
+               : ad_settle_array(state, &request, out);
+}
+
+static int
+array_with_options(ad_state *state, PyObject **values, ad_array *out)
+{
+    ad_schema wanted = {0};
+    if (!ad_is_none(values[1]) &&
+        ad_parse_schema(state, values[1], &wanted) < 0) {
+        return -1;
+    }
+    int result = array_of_type(state, values, wanted, out);
+    PyObject *pending = ad_py_save_exception();
+    ad_schema_unref(wanted);
+    ad_py_reset_exception(pending);
+    return result;
+}
+
+int
+ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
+                  ad_array *out)
+{
+    if (ad_is_array(state, value) && wanted.node == NULL) {
+        ad_array_share(ad_array_of(value), out);
+        return 0;
+    }
+    PyObject *values[6] = {value};
+    return array_of_type(state, values, wanted, out);
+}
+
+PyObject *
+ad_function_array(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
+                  PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    if (n_args == 1 && kwnames == NULL) {
+        return ad_as_array_object(state, args[0]);
+    }
+    PyObject *values[6];
+    ad_array array;
+    if (ad_parse_args(state, &array_signature, args, n_args, kwnames, values) <
+            0 ||
+        array_with_options(state, values, &array) < 0) {
+        return NULL;
+    }
+    return ad_array_object_new(state, &array);
+}

@@ -1,0 +1,254 @@
+/* arrowdev.tensor() and from_dlpack(): any object as a Tensor. */
+#include <string.h>
+
+#include "copy/copy.h"
+#include "python/functions/fill_value.h"
+#include "python/functions/functions.h"
+#include "python/functions/import_result.h"
+#include "python/functions/to_device.h"
+
+static int
+parse_nulls(PyObject *nulls, PyObject *fill_value, ad_tensor_options *out)
+{
+    static const struct {
+        const char *name;
+        ad_nulls value;
+    } choices[] = {{"raise", AD_NULLS_RAISE},
+                   {"ignore", AD_NULLS_IGNORE},
+                   {"fill", AD_NULLS_FILL}};
+    int choice = nulls == NULL ? 0 : -1;
+    for (int i = 0; choice < 0 && i < 3 && PyUnicode_Check(nulls); i++) {
+        if (PyUnicode_CompareWithASCIIString(nulls, choices[i].name) == 0) {
+            choice = i;
+        }
+    }
+    if (choice < 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "nulls must be \"raise\", \"ignore\" or \"fill\", not %R",
+                     nulls);
+        return -1;
+    }
+    out->bridge.nulls = choices[choice].value;
+    out->fill_value = ad_is_none(fill_value) ? NULL : fill_value;
+    if ((out->bridge.nulls == AD_NULLS_FILL) != (out->fill_value != NULL)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "nulls=\"fill\" and fill_value= go together");
+        return -1;
+    }
+    return 0;
+}
+
+static int
+parse_order(PyObject *order, char *out)
+{
+    *out = 0;
+    if (ad_is_none(order)) {
+        return 0;
+    }
+    if (PyUnicode_Check(order) &&
+        (PyUnicode_CompareWithASCIIString(order, "C") == 0 ||
+         PyUnicode_CompareWithASCIIString(order, "F") == 0)) {
+        *out = (char)PyUnicode_READ_CHAR(order, 0);
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "order must be \"C\", \"F\" or None, "
+                 "not %R",
+                 order);
+    return -1;
+}
+
+/* The bridge, with the fill value in the array's own element type. */
+static int
+bridge_to_tensor(ad_state *state, const ad_array *array,
+                 ad_tensor_options *options, ad_tensor_value *out)
+{
+    unsigned char element[16];
+    ad_dl_dtype dtype;
+    ad_error err;
+    if (options->fill_value != NULL && ad_array_tensor_dtype(array, &dtype)) {
+        if (ad_fill_element(options->fill_value, dtype, element) < 0) {
+            return -1;
+        }
+        options->bridge.fill = element;
+    }
+    if (ad_tensor_from_array(array, &options->bridge, out, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    if (strcmp(array->schema.node->format, "+s") == 0) {
+        options->bridge.order = 0;
+    }
+    return 0;
+}
+
+int
+ad_imported_as_tensor(ad_state *state, ad_imported *imported,
+                      ad_tensor_options *options)
+{
+    if (!imported->is_array) {
+        return 0;
+    }
+    ad_array array = imported->array;
+    int result = bridge_to_tensor(state, &array, options, &imported->tensor);
+    PyObject *saved = ad_py_save_exception();
+    ad_array_clear(&array);
+    ad_py_reset_exception(saved);
+    return result;
+}
+
+/* A compact copy where the tensor lies. */
+static int
+copy_layout(ad_state *state, const ad_tensor_options *options,
+            const ad_tensor *tensor, ad_tensor_value *out)
+{
+    ad_stream_choice choice;
+    ad_error err;
+    if (ad_read_choice(state, options->stream, tensor->device, NULL, &choice) <
+        0) {
+        return -1;
+    }
+    ad_status status = ad_tensor_copy_to(
+        tensor, tensor->device, &choice,
+        options->bridge.order != 0 ? options->bridge.order : 'C', out, &err);
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+int
+ad_apply_layout(ad_state *state, const ad_tensor_options *options,
+                ad_tensor_value *value)
+{
+    ad_copy copy = options->bridge.copy;
+    bool is_copied = value->tensor.flags & AD_TENSOR_COPIED;
+    char order = options->bridge.order;
+    bool fits = order == 0 || ad_tensor_is_compact(&value->tensor, order);
+    if (fits && (copy != AD_COPY_ALWAYS || is_copied)) {
+        return 0;
+    }
+    ad_tensor_value copied;
+    int result = -1;
+    if (copy == AD_COPY_NEVER) {
+        ad_raise_exchange(state, "copy", "leave order= or copy=False out",
+                          "order=\"%c\" needs a copy of this tensor", order);
+    } else {
+        result = copy_layout(state, options, &value->tensor, &copied);
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(&value->tensor);
+    if (result == 0) {
+        ad_tensor_share(&copied.tensor, value);
+        ad_tensor_clear(&copied.tensor);
+    }
+    ad_py_reset_exception(saved);
+    return result;
+}
+
+static void
+apply_readonly(int readonly, ad_tensor *tensor)
+{
+    if (readonly == 1) {
+        tensor->flags |= AD_TENSOR_READONLY;
+    } else if (readonly == 0) {
+        tensor->flags &= ~(uint32_t)(AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
+    }
+}
+
+static PyObject *
+fail_result(ad_tensor *tensor)
+{
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(tensor);
+    ad_py_reset_exception(saved);
+    return NULL;
+}
+
+static PyObject *
+import_tensor(ad_state *state, PyObject *object, const ad_request *request,
+              uint32_t among, ad_tensor_options *options)
+{
+    ad_imported imported;
+    options->bridge.copy = request->copy;
+    options->stream = ad_request_copy_stream(request);
+    if (ad_import(state, object, request, among, &imported) < 0 ||
+        ad_imported_as_tensor(state, &imported, options) < 0 ||
+        ad_apply_layout(state, options, &imported.tensor) < 0) {
+        return NULL;
+    }
+    if (request->has_device &&
+        ad_move_tensor(state, &imported.tensor, request->device,
+                       options->stream, request->copy) < 0) {
+        return NULL;
+    }
+    ad_tensor *tensor = &imported.tensor.tensor;
+    if (ad_settle_order(state, request, tensor->device, tensor->sync,
+                        tensor->owner) < 0) {
+        return fail_result(tensor);
+    }
+    apply_readonly(options->readonly, tensor);
+    return ad_tensor_object_new(state, tensor);
+}
+
+static const ad_signature tensor_signature = {
+    .function = "tensor()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 7,
+    .names = {AD_STR_object, AD_STR_stream, AD_STR_copy, AD_STR_nulls,
+              AD_STR_fill_value, AD_STR_order, AD_STR_readonly},
+};
+
+PyObject *
+ad_function_tensor(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[7];
+    ad_request request;
+    ad_tensor_options options = {0};
+    if (ad_parse_args(state, &tensor_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        ad_parse_request(state, NULL, values[1], values[2], &request) < 0 ||
+        parse_nulls(values[3], values[4], &options) < 0 ||
+        parse_order(values[5], &options.bridge.order) < 0 ||
+        ad_parse_optional_bool(values[6], "readonly", &options.readonly) < 0) {
+        return NULL;
+    }
+    return import_tensor(state, values[0], &request, AD_ALL_PROTOCOLS,
+                         &options);
+}
+
+static const ad_signature from_dlpack_signature = {
+    .function = "from_dlpack()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 3,
+    .names = {AD_STR_object, AD_STR_device, AD_STR_copy},
+};
+
+PyObject *
+ad_function_from_dlpack(PyObject *module, PyObject *const *args,
+                        Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[3];
+    ad_request request;
+    ad_tensor_options options = {.readonly = -1};
+    if (ad_parse_args(state, &from_dlpack_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        ad_parse_request(state, values[1], NULL, values[2], &request) < 0) {
+        return NULL;
+    }
+    /* A masked array's own __dlpack__ would show the data without the mask. */
+    return import_tensor(state, values[0], &request,
+                         AD_PROTOCOL_BIT(masked_array) |
+                             AD_PROTOCOL_BIT(dlpack_exchange) |
+                             AD_PROTOCOL_BIT(dlpack),
+                         &options);
+}

@@ -1,0 +1,420 @@
+#include "python/functions/record_batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "order/joined_inputs.h"
+#include "model/array.h"
+#include "support/args.h"
+#include "support/errors.h"
+#include "python/functions/functions.h"
+#include "python/functions/import_result.h"
+#include "protocol/protocol.h"
+
+/* Columns and their names, read; freed by columns_clear. */
+typedef struct columns {
+    Py_ssize_t n;
+    int64_t length;         /* of every column */
+    PyObject **arrays;      /* strong, arrowdev.Array */
+    const char **names;     /* borrowed from name_objects */
+    PyObject *name_objects; /* a list or tuple of str */
+} columns;
+
+static void
+columns_clear(columns *c)
+{
+    for (Py_ssize_t i = 0; c->arrays != NULL && i < c->n; i++) {
+        Py_XDECREF(c->arrays[i]);
+    }
+    free(c->arrays);
+    free(c->names);
+    Py_XDECREF(c->name_objects);
+}
+
+static int
+read_names(columns *c)
+{
+    if (PySequence_Fast_GET_SIZE(c->name_objects) != c->n) {
+        PyErr_Format(PyExc_ValueError,
+                     "there are %zd columns, but names= has %zd", c->n,
+                     PySequence_Fast_GET_SIZE(c->name_objects));
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        PyObject *name = PySequence_Fast_GET_ITEM(c->name_objects, i);
+        Py_ssize_t length;
+        if (!PyUnicode_Check(name)) {
+            PyErr_Format(PyExc_TypeError,
+                         "names of columns must be str, not %.200s",
+                         Py_TYPE(name)->tp_name);
+            return -1;
+        }
+        c->names[i] = PyUnicode_AsUTF8AndSize(name, &length);
+        if (c->names[i] == NULL) {
+            return -1;
+        }
+        if (strlen(c->names[i]) != (size_t)length) {
+            PyErr_Format(PyExc_ValueError,
+                         "the name of column %zd has a NUL character", i);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Room for `n` columns; names come from name_objects. */
+static int
+begin_columns(columns *c, int64_t n)
+{
+    c->arrays = calloc((size_t)n + 1, sizeof(*c->arrays));
+    c->names = calloc((size_t)n + 1, sizeof(*c->names));
+    if (c->arrays == NULL || c->names == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    c->n = (Py_ssize_t)n;
+    return read_names(c);
+}
+
+static int
+read_columns(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
+{
+    PyObject *items = ad_as_tuple(
+        sequence,
+        "columns must be a mapping, a sequence, a matrix or a batch");
+    if (items == NULL) {
+        return -1;
+    }
+    int result = begin_columns(c, PyTuple_GET_SIZE(items));
+    for (Py_ssize_t i = 0; result == 0 && i < c->n; i++) {
+        c->arrays[i] =
+            ad_as_array_object_copy(state, PyTuple_GET_ITEM(items, i), copy);
+        result = c->arrays[i] != NULL ? 0 : -1;
+    }
+    if (result == 0 && c->n > 0) {
+        c->length = ad_array_of(c->arrays[0])->length;
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+/* --- a matrix ---------------------------------------------------------------- */
+
+/* Protocols that show tensors, and those that show what may be a batch. */
+#define TENSOR_PROTOCOLS                                                      \
+    (AD_PROTOCOL_BIT(masked_array) | AD_PROTOCOL_BIT(dlpack_exchange) |       \
+     AD_PROTOCOL_BIT(dlpack) | AD_PROTOCOL_BIT(sycl_usm) |                    \
+     AD_PROTOCOL_BIT(cuda_array_interface) |                                  \
+     AD_PROTOCOL_BIT(array_interface) | AD_PROTOCOL_BIT(buffer))
+#define ARROW_PROTOCOLS                                                       \
+    (AD_PROTOCOL_BIT(arrow_device_array) | AD_PROTOCOL_BIT(arrow_array) |     \
+     AD_PROTOCOL_BIT(arrow_device_stream) | AD_PROTOCOL_BIT(arrow_stream))
+
+static int
+is_tensor(ad_state *state, PyObject *object)
+{
+    uint32_t offers;
+    if (ad_is_tensor(state, object)) {
+        return 1;
+    }
+    if (ad_is_array(state, object)) {
+        return strcmp(ad_array_of(object)->schema.node->format, "+s") != 0;
+    }
+    if (ad_offers(state, object, &offers) < 0) {
+        return -1;
+    }
+    return (offers & TENSOR_PROTOCOLS) != 0 && (offers & ARROW_PROTOCOLS) == 0;
+}
+
+/* The columns that lie in `matrix`, each of which keeps its memory. */
+static int
+take_columns(ad_state *state, const ad_tensor *matrix, columns *c)
+{
+    ad_array column;
+    ad_error err;
+    if (begin_columns(c, matrix->shape[1]) < 0) {
+        return -1;
+    }
+    c->length = matrix->shape[0];
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        if (ad_matrix_column(matrix, i, &column, &err) != AD_OK) {
+            ad_raise(state, &err);
+            return -1;
+        }
+        c->arrays[i] = ad_array_object_new(state, &column);
+        if (c->arrays[i] == NULL) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
+{
+    /* The copy is made here, of what lies row by row at once. */
+    const ad_request request = {
+        .copy = copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED};
+    ad_tensor_options options = {.bridge = {.copy = request.copy}};
+    ad_imported imported;
+    ad_tensor_value laid_out;
+    ad_error err;
+    if (ad_import(state, object, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_as_tensor(state, &imported, &options) < 0) {
+        return -1;
+    }
+    ad_tensor *matrix = &imported.tensor.tensor;
+    int result = -1;
+    if (ad_matrix_lay_out(matrix, copy, &laid_out, &err) != AD_OK) {
+        ad_raise(state, &err);
+    } else {
+        result = take_columns(state, &laid_out.tensor, c);
+        PyObject *saved = ad_py_save_exception();
+        ad_tensor_clear(&laid_out.tensor);
+        ad_py_reset_exception(saved);
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(matrix);
+    ad_py_reset_exception(saved);
+    return result;
+}
+
+/* --- the batch ---------------------------------------------------------------- */
+
+static ad_status
+check_column(const columns *c, Py_ssize_t i, ad_error *err)
+{
+    const ad_array *first = ad_array_of(c->arrays[0]);
+    const ad_array *column = ad_array_of(c->arrays[i]);
+    char first_device[AD_DEVICE_NAME_SIZE];
+    char device[AD_DEVICE_NAME_SIZE];
+    if (column->length != first->length) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "column \"%s\" has length %lld, but \"%s\" has %lld",
+                       c->names[i], (long long)column->length, c->names[0],
+                       (long long)first->length);
+    }
+    if (!ad_device_equal(column->device, first->device)) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "bring them to one device first, with .to(device)",
+                       "column \"%s\" is on %s, but \"%s\" is on %s",
+                       c->names[i], ad_device_format(column->device, device),
+                       c->names[0],
+                       ad_device_format(first->device, first_device));
+    }
+    return AD_OK;
+}
+
+static ad_status
+collect_columns(const columns *c, ad_array *children, ad_schema *schemas,
+                ad_parts *parts, ad_error *err)
+{
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        const ad_array *column = ad_array_of(c->arrays[i]);
+        AD_RETURN_IF_ERR(check_column(c, i, err));
+        AD_RETURN_IF_ERR(ad_parts_add(parts, column->device, column->sync,
+                                      column->readonly, err));
+        children[i] = *column; /* borrowed */
+        schemas[i] = column->schema;
+    }
+    return AD_OK;
+}
+
+static ad_status
+build_batch(const columns *c, const ad_array *children,
+            const ad_schema *schemas, const ad_parts *parts, ad_sync *sync,
+            ad_array *out, ad_error *err)
+{
+    const ad_schema_spec schema_spec = {
+        .format = "+s",
+        .n_children = c->n,
+        .children = schemas,
+        .names = c->names,
+    };
+    ad_schema schema;
+    AD_RETURN_IF_ERR(ad_schema_build(&schema_spec, &schema, err));
+    const void *no_validity = NULL;
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = parts->device,
+        .length = c->length,
+        .n_buffers = 1,
+        .buffers = &no_validity,
+        .n_children = c->n,
+        .children = children,
+        .sync = sync,
+        .readonly = parts->readonly,
+    };
+    ad_status status = ad_array_build(&spec, out, err);
+    if (status == AD_OK) {
+        /* Batches of batches must not nest deeper than can be walked. */
+        status = ad_array_validate(schema.node, out->node, err);
+        if (status != AD_OK) {
+            ad_array_clear(out);
+        }
+    }
+    ad_schema_unref(schema);
+    return status;
+}
+
+static PyObject *
+make_batch(ad_state *state, const columns *c)
+{
+    ad_array batch;
+    ad_error err;
+    size_t n = (size_t)c->n + 1;
+    ad_array *children = malloc(n * sizeof(*children));
+    ad_schema *schemas = malloc(n * sizeof(*schemas));
+    ad_parts parts = AD_PARTS_INIT;
+    ad_sync *sync = NULL;
+    ad_status status =
+        children == NULL || schemas == NULL
+            ? ad_fail_memory(&err, n * sizeof(*children))
+            : collect_columns(c, children, schemas, &parts, &err);
+    if (status == AD_OK) {
+        status = ad_parts_join(&parts, &sync, &err);
+    }
+    if (status == AD_OK) {
+        status = build_batch(c, children, schemas, &parts, sync, &batch, &err);
+    }
+    ad_sync_unref(sync);
+    ad_parts_clear(&parts);
+    free(children);
+    free(schemas);
+    return status == AD_OK ? ad_array_object_new(state, &batch)
+                           : ad_raise(state, &err);
+}
+
+/* An object that is a batch already. */
+static PyObject *
+existing_batch(ad_state *state, PyObject *object, ad_copy copy)
+{
+    PyObject *array = ad_as_array_object_copy(state, object, copy);
+    if (array == NULL) {
+        return NULL;
+    }
+    const ad_array *batch = ad_array_of(array);
+    if (strcmp(batch->schema.node->format, "+s") != 0) {
+        Py_DECREF(array);
+        PyErr_Format(PyExc_TypeError,
+                     "%.200s is a column, not a batch; pass a mapping of "
+                     "names to columns, or a sequence or a matrix with "
+                     "names=",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    if (!ad_array_has_no_nulls(batch)) {
+        PyObject *count = PyObject_GetAttrString(array, "null_count");
+        long long n =
+            count != NULL && count != Py_None ? PyLong_AsLongLong(count) : -1;
+        Py_XDECREF(count);
+        if (n != 0) {
+            Py_DECREF(array);
+            return ad_raise_exchange(
+                state, "nulls", "use arrowdev.array() for a struct column",
+                "a record batch has no nulls at the top level, and this "
+                "struct has (or may have) some");
+        }
+    }
+    return array;
+}
+
+/* A mapping of names to columns, and no batch that is a mapping as well. */
+static int
+is_plain_mapping(ad_state *state, PyObject *object)
+{
+    if (PyDict_Check(object)) {
+        return 1;
+    }
+    if (!PyMapping_Check(object) || !PyObject_HasAttrString(object, "keys") ||
+        !PyObject_HasAttrString(object, "values")) {
+        return 0;
+    }
+    uint32_t offers;
+    return ad_offers(state, object, &offers) < 0 ? -1 : offers == 0;
+}
+
+/* A sequence of columns, and no pair of capsules. */
+static bool
+is_plain_sequence(PyObject *object)
+{
+    return PyList_Check(object) ||
+           (PyTuple_Check(object) && !ad_is_capsule_pair(object));
+}
+
+static const ad_signature record_batch_signature = {
+    .function = "record_batch()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 3,
+    .names = {AD_STR_columns, AD_STR_names, AD_STR_copy},
+};
+
+/* What is named by names=. */
+static int
+read_named(ad_state *state, PyObject *object, PyObject *names, ad_copy copy,
+           columns *c)
+{
+    if (PyUnicode_Check(names) || PyDict_Check(object)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "names= is a sequence of str and goes with a "
+                        "sequence of columns or a matrix; a mapping has its "
+                        "own");
+        return -1;
+    }
+    c->name_objects = ad_as_tuple(names, "names must be a sequence of str");
+    if (c->name_objects == NULL) {
+        return -1;
+    }
+    int is_matrix = PyList_Check(object) || PyTuple_Check(object)
+                        ? 0
+                        : is_tensor(state, object);
+    return is_matrix < 0 ? -1
+           : is_matrix   ? read_matrix(state, object, copy, c)
+                         : read_columns(state, object, copy, c);
+}
+
+static int
+read_mapping(ad_state *state, PyObject *mapping, ad_copy copy, columns *c)
+{
+    c->name_objects = PyMapping_Keys(mapping);
+    PyObject *values =
+        c->name_objects != NULL ? PyMapping_Values(mapping) : NULL;
+    int result = values != NULL ? read_columns(state, values, copy, c) : -1;
+    Py_XDECREF(values);
+    return result;
+}
+
+PyObject *
+ad_function_record_batch(PyObject *module, PyObject *const *args,
+                         Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[3];
+    int copy = AD_COPY_IF_NEEDED;
+    if (ad_parse_args(state, &record_batch_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
+        return NULL;
+    }
+    columns c = {0};
+    int is_mapping = 0;
+    int is_read;
+    if (!ad_is_none(values[1])) {
+        is_read = read_named(state, values[0], values[1], (ad_copy)copy, &c);
+    } else if ((is_mapping = is_plain_mapping(state, values[0])) < 0) {
+        return NULL;
+    } else if (is_mapping) {
+        is_read = read_mapping(state, values[0], (ad_copy)copy, &c);
+    } else if (is_plain_sequence(values[0])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a sequence of columns needs names=, one per column");
+        return NULL;
+    } else {
+        return existing_batch(state, values[0], (ad_copy)copy);
+    }
+    PyObject *result = is_read == 0 ? make_batch(state, &c) : NULL;
+    columns_clear(&c);
+    return result;
+}

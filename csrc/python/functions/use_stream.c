@@ -1,0 +1,356 @@
+/* arrowdev.use_stream(): the current stream, as a context manager.
+ *
+ * What is current is in a context variable: a tuple of the scopes that are in
+ * use, the innermost last. So asyncio's tasks, which take turns on one thread,
+ * each have their own; a task begins with those of whoever made it.
+ */
+#include "order/context_cache.h"
+#include "device/backend.h"
+#include "python/functions/functions.h"
+#include "python/functions/to_device.h"
+
+#include <stdatomic.h>
+
+typedef struct stream_object {
+    PyObject_HEAD
+    ad_device device;
+    ad_stream stream;
+    PyObject *object; /* of the stream; NULL for a number */
+    ad_owner *keep;   /* of that object, for those who work on the stream */
+} stream_object;
+
+static PyObject *scopes_in_use; /* the variable; as long as the process */
+static atomic_long n_in_use;    /* in all contexts: mostly there are none */
+
+/* Where the stream runs, for a caller who did not say. */
+static int
+find_device(ad_state *state, const ad_stream_argument *argument,
+            ad_device *out)
+{
+    const struct ad_backend *backend;
+    ad_place hint = {argument->device, NULL};
+    ad_place place;
+    ad_error err;
+    ad_status status = ad_backend_open(hint.device.type, &backend, &err);
+    if (status == AD_OK) {
+        status = backend->stream_place(argument->stream, hint, &place, &err);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    if (place.device.id < 0) {
+        PyErr_SetString(PyExc_ValueError,
+                        "a default stream runs on any device; say which with "
+                        "device=");
+        return -1;
+    }
+    *out = place.device;
+    return 0;
+}
+
+/* A stream that runs elsewhere than its user says would order nothing. */
+static int
+check_place(ad_state *state, ad_stream stream, ad_device device)
+{
+    const struct ad_backend *backend;
+    ad_place place;
+    ad_error err;
+    if (!ad_backend_is_there(device.type)) {
+        return 0; /* the statement is all that there is */
+    }
+    ad_status status = ad_backend_open(device.type, &backend, &err);
+    if (status == AD_OK) {
+        status = backend->stream_place(stream, (ad_place){device, NULL},
+                                       &place, &err);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+read_arguments(ad_state *state, PyObject *stream, PyObject *device,
+               stream_object *out)
+{
+    ad_stream_argument argument;
+    bool has_device = !ad_is_none(device);
+    out->device = (ad_device){0, -1};
+    if (has_device && ad_parse_device(state, device, &out->device) < 0) {
+        return -1;
+    }
+    if (!has_device && PyIndex_Check(stream) && !PyBool_Check(stream) &&
+        !PySequence_Check(stream)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "a stream number says nothing about its device; say "
+                        "which with device=, as in device=\"cuda:0\"");
+        return -1;
+    }
+    if (ad_parse_stream(state, stream, out->device, &argument) < 0) {
+        return -1;
+    }
+    if (argument.is_off) {
+        PyErr_SetString(PyExc_ValueError,
+                        "stream=-1 names no stream that could be used");
+        return -1;
+    }
+    out->stream = argument.stream;
+    out->object = Py_XNewRef(argument.object);
+    return has_device ? check_place(state, out->stream, out->device)
+                      : find_device(state, &argument, &out->device);
+}
+
+static void
+stream_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    ad_owner_unref(((stream_object *)object)->keep);
+    Py_XDECREF(((stream_object *)object)->object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* --- what is current ------------------------------------------------------- */
+
+/* The index in `scopes` of the innermost one of this device, or -1. */
+static Py_ssize_t
+find_innermost(PyObject *scopes, ad_device device)
+{
+    device = ad_device_of_runtime(device);
+    Py_ssize_t i = PyTuple_GET_SIZE(scopes) - 1;
+    while (i >= 0) {
+        stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
+        if (ad_device_equal(ad_device_of_runtime(scope->device), device)) {
+            break;
+        }
+        i--;
+    }
+    return i;
+}
+
+/* Whatever may be raised already is none of the look-up's business. */
+static bool
+look_up(ad_device device, ad_stream_choice *out)
+{
+    PyObject *saved = ad_py_save_exception();
+    PyObject *scopes = NULL;
+    Py_ssize_t i = -1;
+    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0 &&
+        scopes != NULL) {
+        i = find_innermost(scopes, device);
+    }
+    if (i >= 0) {
+        stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
+        *out = (ad_stream_choice){true, scope->stream, scope->keep};
+    }
+    Py_XDECREF(scopes); /* the context has it */
+    ad_py_reset_exception(saved);
+    return i >= 0;
+}
+
+/* Consumers written in C may ask without the GIL. */
+static bool
+find_current(ad_device device, ad_stream_choice *out)
+{
+    if (atomic_load_explicit(&n_in_use, memory_order_relaxed) == 0 ||
+        !Py_IsInitialized() ||
+        (ad_py_is_finalizing() && !PyGILState_Check())) {
+        return false;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    bool is_found = look_up(device, out);
+    PyGILState_Release(gil);
+    return is_found;
+}
+
+/* A new reference; an empty tuple where there are none. */
+static PyObject *
+get_scopes(void)
+{
+    PyObject *scopes = NULL;
+    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) < 0) {
+        return NULL;
+    }
+    return scopes != NULL ? scopes : PyTuple_New(0);
+}
+
+/* Steals `scopes`, which may be NULL with an exception. */
+static int
+set_scopes(PyObject *scopes)
+{
+    PyObject *token =
+        scopes != NULL ? PyContextVar_Set(scopes_in_use, scopes) : NULL;
+    Py_XDECREF(scopes);
+    Py_XDECREF(token);
+    return token != NULL ? 0 : -1;
+}
+
+static PyObject *
+stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    stream_object *self = (stream_object *)object;
+    if (self->object != NULL && self->keep == NULL) {
+        self->keep = ad_py_owner_new(self->object);
+        if (self->keep == NULL) {
+            return NULL;
+        }
+    }
+    PyObject *before = get_scopes();
+    PyObject *mine = before != NULL ? PyTuple_Pack(1, object) : NULL;
+    PyObject *after = mine != NULL ? PySequence_Concat(before, mine) : NULL;
+    Py_XDECREF(before);
+    Py_XDECREF(mine);
+    if (set_scopes(after) < 0) {
+        return NULL;
+    }
+    atomic_fetch_add(&n_in_use, 1);
+    return Py_NewRef(object);
+}
+
+/* The index in `scopes` of the last entry that is `object`, or -1. */
+static Py_ssize_t
+find_entry(PyObject *scopes, PyObject *object)
+{
+    Py_ssize_t i = PyTuple_GET_SIZE(scopes) - 1;
+    while (i >= 0 && PyTuple_GET_ITEM(scopes, i) != object) {
+        i--;
+    }
+    return i;
+}
+
+static PyObject *
+without(PyObject *scopes, Py_ssize_t i)
+{
+    PyObject *head = PyTuple_GetSlice(scopes, 0, i);
+    PyObject *tail = PyTuple_GetSlice(scopes, i + 1, PyTuple_GET_SIZE(scopes));
+    PyObject *rest =
+        head != NULL && tail != NULL ? PySequence_Concat(head, tail) : NULL;
+    Py_XDECREF(head);
+    Py_XDECREF(tail);
+    return rest;
+}
+
+/* Its own entry goes in any case, and no other one. Blocks of two devices may
+ * end in the order in which they began; of one device, work between the two
+ * ends has gone to another stream than its author thought. */
+static PyObject *
+stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
+{
+    PyObject *scopes = get_scopes();
+    if (scopes == NULL) {
+        return NULL;
+    }
+    Py_ssize_t i = find_entry(scopes, object);
+    bool is_innermost =
+        find_innermost(scopes, ((stream_object *)object)->device) == i;
+    int result = i >= 0 ? set_scopes(without(scopes, i)) : 0;
+    Py_DECREF(scopes);
+    if (result < 0) {
+        return NULL;
+    }
+    if (i < 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this use_stream() is not in use here: it has not "
+                        "been entered, or on another thread or in another "
+                        "asyncio task, where it has to be left as well");
+        return NULL;
+    }
+    atomic_fetch_sub(&n_in_use, 1);
+    if (!is_innermost) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "use_stream() blocks of one device must be left in "
+                        "the reverse order of entering them: this one was "
+                        "left while another one inside of it is still in use "
+                        "(it stays so)");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef stream_methods[] = {
+    {"__enter__", stream_enter, METH_NOARGS, NULL},
+    {"__exit__", stream_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *
+stream_get_device(PyObject *object, void *Py_UNUSED(closure))
+{
+    return ad_device_object_new(ad_state_of(object),
+                                ((stream_object *)object)->device);
+}
+
+static PyGetSetDef stream_getset[] = {
+    {"device", stream_get_device, NULL, "The Device that it is used for.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot stream_slots[] = {
+    {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_methods, stream_methods},
+    {Py_tp_getset, stream_getset},
+    {Py_tp_doc, "What arrowdev.use_stream() returns: enter it with `with`."},
+    {0, NULL},
+};
+
+static PyType_Spec stream_spec = {
+    .name = "arrowdev.StreamScope",
+    .basicsize = sizeof(stream_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = stream_slots,
+};
+
+int
+ad_stream_type_init(ad_state *state, PyObject *module)
+{
+    if (scopes_in_use == NULL) { /* else the module is imported once more */
+        scopes_in_use = PyContextVar_New("arrowdev.use_stream", NULL);
+        if (scopes_in_use == NULL) {
+            return -1;
+        }
+    }
+    ad_stream_set_current(find_current);
+    state->stream_type = PyType_FromModuleAndSpec(module, &stream_spec, NULL);
+    return state->stream_type != NULL ? 0 : -1;
+}
+
+/* --- the function ---------------------------------------------------------- */
+
+static const ad_signature signature = {
+    .function = "use_stream()",
+    .n_positional = 2,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_stream, AD_STR_device},
+};
+
+PyObject *
+ad_function_use_stream(PyObject *module, PyObject *const *args,
+                       Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[2];
+    if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0) {
+        return NULL;
+    }
+    if (values[0] == Py_None) {
+        PyErr_SetString(PyExc_TypeError,
+                        "use_stream() needs a stream, not None");
+        return NULL;
+    }
+    stream_object *self =
+        PyObject_New(stream_object, (PyTypeObject *)state->stream_type);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->object = NULL;
+    self->keep = NULL;
+    if (read_arguments(state, values[0], values[1], self) < 0) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}

@@ -1,0 +1,285 @@
+#include "python/streams/async_source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/wait.h"
+#include "support/errors.h"
+#include "python/functions/metadata_dict.h"
+#include "support/py_call.h"
+#include "support/py_owner.h"
+#include "support/waiting.h"
+
+/* A signal that another thread of the program receives does not end the wait
+ * of this one. */
+#define SLICE_MS 100
+
+typedef struct async_source {
+    ad_batch_source base;
+    ad_async_inbox *inbox;
+    ad_async_burst ready; /* taken out of it */
+    ad_state *state;
+    ad_owner *type; /* keeps the module, and so the state */
+    bool drops_metadata;
+    ad_kept_exception kept;
+    int code; /* of a failure that the producer did not report */
+} async_source;
+
+/* --- what a producer reports ------------------------------------------------------ */
+
+bool
+ad_async_is_reported(ad_async_inbox *inbox, int code, ad_async_error *said)
+{
+    return code != 0 && ad_async_consumer_error(inbox->consumer, said) &&
+           said->code == code;
+}
+
+static int
+set_details(PyObject *exception, int code, PyObject *metadata)
+{
+    PyObject *number = PyLong_FromLong(code);
+    int result = number != NULL
+                     ? PyObject_SetAttrString(exception, "code", number)
+                     : -1;
+    Py_XDECREF(number);
+    return result == 0
+               ? PyObject_SetAttrString(exception, "metadata", metadata)
+               : -1;
+}
+
+PyObject *
+ad_async_raise_reported(ad_state *state, const ad_async_error *said)
+{
+    PyObject *text = PyUnicode_DecodeUTF8(
+        said->message, (Py_ssize_t)strlen(said->message), "backslashreplace");
+    PyObject *metadata =
+        text != NULL ? ad_metadata_as_dict(state, said->metadata) : NULL;
+    if (metadata != NULL) {
+        ad_raise_exchange(state, "stream", NULL,
+                          "the producer of the async stream reports error %d "
+                          "(%s): %U",
+                          said->code, strerror(said->code), text);
+        PyObject *exception = ad_py_take_exception();
+        if (set_details(exception, said->code, metadata) == 0) {
+            ad_py_restore_exception(exception);
+        } else {
+            Py_DECREF(exception);
+        }
+    }
+    Py_XDECREF(text);
+    Py_XDECREF(metadata);
+    return NULL;
+}
+
+/* A reader in Python finds the metadata of an error in its cause: an ad_error
+ * has no room for it. */
+static void
+keep_reported(ad_state *state, const ad_async_error *said,
+              ad_kept_exception *kept)
+{
+    PyGILState_STATE gil;
+    if (said->metadata != NULL && ad_py_call_begin(&gil)) {
+        ad_async_raise_reported(state, said);
+        kept->exception = ad_py_take_exception();
+        ad_py_call_end(gil);
+    }
+}
+
+/* --- waiting ------------------------------------------------------------------- */
+
+static ad_status
+run_signal_handlers(ad_error *err)
+{
+    PyGILState_STATE gil;
+    if (!ad_py_call_begin(&gil)) {
+        return ad_fail_exit("an async stream", err);
+    }
+    bool is_interrupted = ad_run_signal_handlers();
+    ad_py_call_end(gil);
+    return is_interrupted
+               ? ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                         "the wait for an async stream was interrupted")
+               : AD_OK;
+}
+
+/* Without the GIL. A handler may fork. */
+static ad_status
+wait_for_bell(ad_bell *bell, ad_error *err)
+{
+    while (!ad_bell_take(bell)) {
+        ad_bell_wait(bell, SLICE_MS);
+        if (ad_bell_take(bell)) {
+            return AD_OK;
+        }
+        AD_RETURN_IF_ERR(run_signal_handlers(err));
+        AD_RETURN_IF_ERR(ad_bell_check(bell, err));
+    }
+    return AD_OK;
+}
+
+static ad_status
+wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
+{
+    ad_async_poll poll;
+    while (true) {
+        if (atomic_load(&inbox->is_closing)) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "consumed",
+                           "make another one",
+                           "this AsyncArrayStream was closed while its schema "
+                           "was waited for");
+        }
+        AD_RETURN_IF_ERR(ad_async_inbox_schema(inbox, out, &poll, err));
+        if (poll == AD_ASYNC_READY) {
+            return AD_OK;
+        }
+        if (poll == AD_ASYNC_END) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+                           "the async stream ended before its schema came");
+        }
+        AD_RETURN_IF_ERR(wait_for_bell(inbox->bell, err));
+    }
+}
+
+static ad_status
+wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
+               ad_error *err)
+{
+    ad_async_poll poll = AD_ASYNC_READY;
+    while (self->ready.n == 0) {
+        AD_RETURN_IF_ERR(
+            ad_async_inbox_fill(self->inbox, &self->ready, &poll, err));
+        if (poll == AD_ASYNC_END) {
+            *is_end = true;
+            return AD_OK;
+        }
+        if (poll == AD_ASYNC_PENDING) {
+            AD_RETURN_IF_ERR(wait_for_bell(self->inbox->bell, err));
+        }
+    }
+    *is_end = false;
+    *out = ad_async_burst_take(&self->ready);
+    return AD_OK;
+}
+
+/* --- as a source ------------------------------------------------------------------ */
+
+static ad_status
+source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
+{
+    async_source *self = (async_source *)base;
+    ad_async_batch batch;
+    void *ticket = ad_blocking_begin();
+    ad_status status = wait_for_batch(self, &batch, is_end, err);
+    ad_blocking_end(ticket);
+    if (status != AD_OK) {
+        ad_async_error said;
+        self->code = err->code;
+        if (ad_async_is_reported(self->inbox, err->code, &said)) {
+            keep_reported(self->state, &said, &self->kept);
+        }
+        return status;
+    }
+    if (*is_end) {
+        return AD_OK;
+    }
+    if (batch.metadata != NULL && !self->drops_metadata) {
+        ad_async_batch_clear(&batch);
+        return ad_fail(err, AD_ERR_EXCHANGE, "metadata",
+                       "read the AsyncArrayStream itself, or drop it with "
+                       "drop_metadata=True",
+                       "a batch of the async stream has metadata of its own, "
+                       "which a pull stream cannot pass on");
+    }
+    free(batch.metadata);
+    *out = batch.array;
+    return AD_OK;
+}
+
+static const char *
+source_last_error(ad_batch_source *base, int *code)
+{
+    async_source *self = (async_source *)base;
+    ad_async_error said;
+    if (self->kept.code != 0) {
+        *code = self->kept.code;
+        return self->kept.text;
+    }
+    *code = self->code;
+    return ad_async_is_reported(self->inbox, self->code, &said) ? said.message
+                                                                : NULL;
+}
+
+static void
+source_destroy(ad_batch_source *base)
+{
+    async_source *self = (async_source *)base;
+    ad_async_burst_clear(&self->ready);
+    /* Foreign code is told to stop; it may block, or want the GIL. */
+    void *ticket = ad_blocking_begin();
+    ad_async_inbox_cancel(self->inbox);
+    ad_async_inbox_unref(self->inbox);
+    ad_blocking_end(ticket);
+    ad_kept_clear(&self->kept);
+    ad_owner_unref(self->type);
+    free(self);
+}
+
+/* --- making one --------------------------------------------------------------------- */
+
+static ad_status
+make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
+            bool drops_metadata, ad_schema schema, ad_array_stream **out,
+            ad_error *err)
+{
+    async_source *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    self->base = (ad_batch_source){.next = source_next,
+                                   .last_error = source_last_error,
+                                   .destroy = source_destroy};
+    self->state = state;
+    self->inbox = inbox;
+    self->drops_metadata = drops_metadata;
+    self->type = ad_py_owner_new(state->array_type);
+    ad_status status =
+        self->type == NULL
+            ? ad_fail_memory(err, sizeof(*self))
+            : ad_array_stream_from_source(
+                  &self->base, schema,
+                  ad_async_consumer_device_type(inbox->consumer), out, err);
+    if (status != AD_OK) {
+        PyErr_Clear();
+        ad_owner_unref(self->type);
+        free(self);
+        return status;
+    }
+    ad_owner_ref(&inbox->base);
+    self->ready = *ready;
+    *ready = (ad_async_burst){0};
+    return AD_OK;
+}
+
+ad_status
+ad_async_source_stream(ad_state *state, ad_async_inbox *inbox,
+                       ad_async_burst *ready, bool drops_metadata,
+                       ad_array_stream **out, ad_error *err)
+{
+    ad_schema schema;
+    void *ticket = ad_blocking_begin();
+    ad_status status = wait_for_schema(inbox, &schema, err);
+    ad_blocking_end(ticket);
+    if (status == AD_OK) {
+        status =
+            make_stream(state, inbox, ready, drops_metadata, schema, out, err);
+        ad_schema_unref(schema);
+    }
+    return status;
+}
+
+ad_kept_exception *
+ad_async_source_kept(ad_batch_source *source)
+{
+    return source->next == source_next ? &((async_source *)source)->kept
+                                       : NULL;
+}

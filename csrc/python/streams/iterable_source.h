@@ -1,0 +1,30 @@
+/* A source of batches that is a Python iterator: what array_stream() makes of
+ * generators, lists and the like.
+ *
+ * It may be asked on any thread, with or without the GIL. What the iterator
+ * raises becomes the failure of the stream, and is kept for a consumer who can
+ * raise it again.
+ */
+#ifndef AD_PYTHON_STREAMS_ITERABLE_SOURCE_H
+#define AD_PYTHON_STREAMS_ITERABLE_SOURCE_H
+
+#include "stream/array_stream.h"
+#include "support/saved_exception.h"
+
+/* A stream over `iterable`, or over what `function` (NULL: none) makes of each
+ * of its elements. `wanted` (borrowed, may be without a node) is the
+ * type that all elements get; without it, it is the first one's. Without
+ * `given` the device type is the first element's, or `device_type` where there
+ * is none. The first element is taken now, unless both are given. NULL with an
+ * exception. */
+ad_array_stream *ad_iterable_stream(ad_state *state, PyObject *iterable,
+                                    PyObject *function, ad_schema wanted,
+                                    const int32_t *given, int32_t device_type);
+
+/* What ended the source; NULL for a source of another kind. */
+ad_kept_exception *ad_iterable_kept(ad_batch_source *source);
+
+/* For garbage collection; sources of another kind have nothing to visit. */
+int ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg);
+
+#endif /* AD_PYTHON_STREAMS_ITERABLE_SOURCE_H */

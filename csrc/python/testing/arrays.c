@@ -1,0 +1,432 @@
+/* Arrow arrays on the software device, made and read without the rest of
+ * arrowdev: a producer and a consumer to test others with.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/array_buffers.h"
+#include "device/backend.h"
+#include "device/software/software.h"
+#include "device/software/engine.h"
+#include "support/capsule.h"
+#include "support/errors.h"
+#include "support/objects.h"
+#include "python/testing/testing.h"
+
+/* --- nodes that own their buffers ---------------------------------------- */
+
+/* What `private_data` of a node points to. */
+typedef struct node {
+    bool is_on_device;
+    uint64_t queue; /* on the device: buffers are freed in its order */
+    uint64_t event; /* of a root, or 0 */
+    const void **buffers;
+    struct ArrowArray **children;
+} node;
+
+static void
+release_child(struct ArrowArray *child)
+{
+    if (child != NULL) {
+        if (child->release != NULL) {
+            child->release(child);
+        }
+        free(child);
+    }
+}
+
+static void
+free_buffer(const node *self, void *data)
+{
+    if (!self->is_on_device) {
+        free(data);
+    } else if (data != NULL && ad_engine_free_ordered(self->queue, data) ==
+                                   AD_ENGINE_INVALID_QUEUE) {
+        (void)ad_engine_free(data); /* the queue was closed */
+    }
+}
+
+static void
+node_release(struct ArrowArray *array)
+{
+    node *self = array->private_data;
+    for (int64_t i = 0; self->buffers != NULL && i < array->n_buffers; i++) {
+        free_buffer(self, (void *)self->buffers[i]);
+    }
+    for (int64_t i = 0; self->children != NULL && i < array->n_children; i++) {
+        release_child(self->children[i]);
+    }
+    release_child(array->dictionary);
+    if (self->event != 0) {
+        (void)ad_engine_event_destroy(self->event);
+    }
+    free(self->buffers);
+    free(self->children);
+    free(self);
+    array->release = NULL;
+}
+
+/* A node like `like`, with empty buffers and released children. Whatever
+ * comes next, out->release may be called. */
+static ad_status
+node_new(const struct ArrowArray *like, bool is_on_device, uint64_t queue,
+         struct ArrowArray *out, ad_error *err)
+{
+    node *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    self->is_on_device = is_on_device;
+    self->queue = queue;
+    self->buffers =
+        calloc((size_t)like->n_buffers + 1, sizeof(self->buffers[0]));
+    self->children =
+        calloc((size_t)like->n_children + 1, sizeof(self->children[0]));
+    *out = (struct ArrowArray){
+        .length = like->length,
+        .null_count = like->null_count,
+        .offset = like->offset,
+        .n_buffers = like->n_buffers,
+        .n_children = like->n_children,
+        .buffers = self->buffers,
+        .children = self->children,
+        .release = node_release,
+        .private_data = self,
+    };
+    bool is_whole = self->buffers != NULL && self->children != NULL;
+    for (int64_t i = 0; is_whole && i < like->n_children; i++) {
+        self->children[i] = calloc(1, sizeof(*self->children[i]));
+        is_whole = self->children[i] != NULL;
+    }
+    if (is_whole && like->dictionary != NULL) {
+        out->dictionary = calloc(1, sizeof(*out->dictionary));
+        is_whole = out->dictionary != NULL;
+    }
+    return is_whole ? AD_OK : ad_fail_memory(err, sizeof(*out));
+}
+
+/* Frees a box that holds a struct ArrowDeviceArray, of which a struct
+ * ArrowArray is the first member. */
+static void
+destroy_box(PyObject *capsule)
+{
+    struct ArrowDeviceArray *box =
+        PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+    if (box->array.release != NULL) {
+        box->array.release(&box->array);
+    }
+    free(box);
+}
+
+static PyObject *
+box_capsule(struct ArrowDeviceArray *box, ad_capsule_kind kind)
+{
+    PyObject *capsule = PyCapsule_New(box, ad_capsule_name(kind), destroy_box);
+    if (capsule == NULL) {
+        box->array.release(&box->array);
+        free(box);
+    }
+    return capsule;
+}
+
+/* --- from the host to the device ----------------------------------------- */
+
+typedef struct upload {
+    uint64_t queue;
+    int device;
+} upload;
+
+static ad_status
+upload_buffer(const upload *u, const void *data, int64_t nbytes,
+              const void **out, ad_error *err)
+{
+    /* Padded as Arrow recommends; what is behind the data is no zero here. */
+    size_t padded = ((size_t)nbytes + 63) / 64 * 64;
+    void *memory;
+    int code = ad_engine_allocate(u->device, padded > 0 ? padded : 64,
+                                  AD_ENGINE_DEVICE, NULL, &memory);
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, u->device, "allocate", code);
+    }
+    *out = memory;
+    code = ad_engine_write(u->queue, memory, data, (size_t)nbytes);
+    return code == AD_ENGINE_OK
+               ? AD_OK
+               : ad_software_fail(err, u->device, "write", code);
+}
+
+static ad_status upload_view(const upload *u, const ad_array *view,
+                             struct ArrowArray *out, ad_error *err);
+
+static ad_status
+upload_children(const upload *u, const ad_array *view, struct ArrowArray *out,
+                ad_error *err)
+{
+    for (int64_t i = 0; i < view->node->n_children; i++) {
+        ad_array child;
+        AD_RETURN_IF_ERR(ad_array_child(view, i, &child, err));
+        ad_status status = upload_view(u, &child, out->children[i], err);
+        ad_array_clear(&child);
+        AD_RETURN_IF_ERR(status);
+    }
+    return AD_OK;
+}
+
+/* On failure the caller releases *out where its `release` is set. */
+static ad_status
+upload_view(const upload *u, const ad_array *view, struct ArrowArray *out,
+            ad_error *err)
+{
+    AD_RETURN_IF_ERR(node_new(view->node, true, u->queue, out, err));
+    out->offset = view->offset;
+    out->length = view->length;
+    out->null_count = view->null_count;
+    for (int64_t i = 0; i < view->node->n_buffers; i++) {
+        const void *data = view->node->buffers[i];
+        int64_t nbytes;
+        if (data == NULL) {
+            continue;
+        }
+        AD_RETURN_IF_ERR(ad_array_buffer_size(view, i, &nbytes, err));
+        AD_RETURN_IF_ERR(
+            upload_buffer(u, data, nbytes, &out->buffers[i], err));
+    }
+    AD_RETURN_IF_ERR(upload_children(u, view, out, err));
+    if (view->node->dictionary != NULL) {
+        ad_array values;
+        AD_RETURN_IF_ERR(ad_array_dictionary(view, &values, err));
+        ad_status status = upload_view(u, &values, out->dictionary, err);
+        ad_array_clear(&values);
+        AD_RETURN_IF_ERR(status);
+    }
+    return AD_OK;
+}
+
+/* An event for the root, recorded behind the writes. */
+static ad_status
+add_event(const upload *u, struct ArrowDeviceArray *box, ad_error *err)
+{
+    node *root = box->array.private_data;
+    const uint64_t *address;
+    int code = ad_engine_event_create(u->device, NULL, &root->event);
+    if (code == AD_ENGINE_OK) {
+        code = ad_engine_event_record(root->event, u->queue);
+    }
+    if (code == AD_ENGINE_OK) {
+        code = ad_engine_event_address(root->event, &address);
+    }
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, u->device, "event_record", code);
+    }
+    box->sync_event = (void *)address;
+    return AD_OK;
+}
+
+/* _testing_produce(array, queue, with_event): a copy of an Array of the host
+ * as a capsule of a device array whose memory is written by the queue. */
+PyObject *
+ad_testing_produce(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *object;
+    upload u;
+    unsigned long long queue;
+    int with_event;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "O!Kp:_testing_produce",
+                          (PyTypeObject *)state->array_type, &object, &queue,
+                          &with_event)) {
+        return NULL;
+    }
+    const ad_array *array = ad_array_of(object);
+    struct ArrowDeviceArray *box = calloc(1, sizeof(*box));
+    if (box == NULL) {
+        return PyErr_NoMemory();
+    }
+    u.queue = queue;
+    ad_status status = ad_require_host(array->device, &err);
+    int code = ad_engine_queue_device(queue, &u.device);
+    if (status == AD_OK && code != AD_ENGINE_OK) {
+        status = ad_software_fail(&err, -1, "queue_device", code);
+    }
+    if (status == AD_OK) {
+        box->device_type = ARROW_DEVICE_EXT_DEV;
+        box->device_id = u.device;
+        status = upload_view(&u, array, &box->array, &err);
+    }
+    if (status == AD_OK && with_event) {
+        status = add_event(&u, box, &err);
+    }
+    if (status == AD_OK) {
+        return box_capsule(box, AD_CAPSULE_DEVICE_ARRAY);
+    }
+    if (box->array.release != NULL) {
+        box->array.release(&box->array);
+    }
+    free(box);
+    return ad_raise(state, &err);
+}
+
+/* --- from the device to the host ----------------------------------------- */
+
+typedef struct download {
+    uint64_t queue;
+    int device; /* on which all buffers have to be */
+    bool is_submitted;
+} download;
+
+static ad_status
+download_buffer(download *d, const void *data, const void **out, ad_error *err)
+{
+    ad_engine_allocation found;
+    if (!ad_engine_find(data, &found)) {
+        return ad_fail(err, AD_ERR_ARROW, NULL,
+                       "was it released, or is it memory of the host?",
+                       "buffer %p is no live memory of the software device",
+                       data);
+    }
+    if (found.device != d->device) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "buffer %p is on ext_dev:%d, and device_id says %d",
+                       data, found.device, d->device);
+    }
+    size_t nbytes =
+        found.nbytes - (size_t)((const char *)data - (const char *)found.base);
+    void *memory = malloc(nbytes);
+    if (memory == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    *out = memory;
+    int code =
+        ad_engine_copy(d->queue, memory, nbytes, data, nbytes, nbytes, 1);
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, d->device, "copy", code);
+    }
+    d->is_submitted = true;
+    return AD_OK;
+}
+
+/* The path of what is wrong is written on the way back. */
+static ad_status
+download_node(download *d, const struct ArrowArray *source,
+              struct ArrowArray *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(node_new(source, false, 0, out, err));
+    for (int64_t i = 0; i < source->n_buffers; i++) {
+        if (source->buffers[i] != NULL) {
+            AD_RETURN_IF_ERR(
+                download_buffer(d, source->buffers[i], &out->buffers[i], err));
+        }
+    }
+    for (int64_t i = 0; i < source->n_children; i++) {
+        ad_status status =
+            download_node(d, source->children[i], out->children[i], err);
+        if (status != AD_OK) {
+            ad_error_path_prepend(err, "children[%lld]", (long long)i);
+            return status;
+        }
+    }
+    if (source->dictionary != NULL) {
+        ad_status status =
+            download_node(d, source->dictionary, out->dictionary, err);
+        if (status != AD_OK) {
+            ad_error_path_prepend(err, "dictionary");
+            return status;
+        }
+    }
+    return AD_OK;
+}
+
+/* What a consumer may expect of the struct around the array. */
+static ad_status
+check_device_array(const struct ArrowDeviceArray *array, ad_error *err)
+{
+    if (array->device_type != ARROW_DEVICE_EXT_DEV || array->device_id < 0 ||
+        array->device_id >= ad_engine_n_devices()) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "the array is on device (%d, %lld), which is no "
+                       "software device",
+                       (int)array->device_type, (long long)array->device_id);
+    }
+    if (array->sync_event != NULL &&
+        ad_engine_event_at(array->sync_event) == 0) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "sync_event %p is no address of a live event",
+                       array->sync_event);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (array->reserved[i] != 0) {
+            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                           "reserved[%d] is %lld, expected 0", i,
+                           (long long)array->reserved[i]);
+        }
+    }
+    return AD_OK;
+}
+
+static ad_status
+submit_download(download *d, const struct ArrowDeviceArray *source, bool wait,
+                struct ArrowArray *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(check_device_array(source, err));
+    d->device = (int)source->device_id;
+    if (wait && source->sync_event != NULL) {
+        int code = ad_engine_queue_wait(
+            d->queue, ad_engine_event_at(source->sync_event));
+        if (code != AD_ENGINE_OK) {
+            return ad_software_fail(err, d->device, "queue_wait", code);
+        }
+    }
+    return download_node(d, &source->array, out, err);
+}
+
+/* _testing_consume(capsule, queue, wait): read a device array on a queue and
+ * release it; a capsule of the same array on the host. */
+PyObject *
+ad_testing_consume(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *capsule;
+    unsigned long long queue;
+    int wait;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "OKp:_testing_consume", &capsule, &queue,
+                          &wait)) {
+        return NULL;
+    }
+    struct ArrowDeviceArray *source = ad_capsule_get(
+        state, capsule, AD_CAPSULE_DEVICE_ARRAY, "the device array");
+    if (source == NULL) {
+        return NULL;
+    }
+    struct ArrowDeviceArray *box = calloc(1, sizeof(*box));
+    if (box == NULL) {
+        return PyErr_NoMemory();
+    }
+    download d = {.queue = queue};
+    ad_status status =
+        submit_download(&d, source, wait != 0, &box->array, &err);
+    int code = AD_ENGINE_OK;
+    if (d.is_submitted) {
+        Py_BEGIN_ALLOW_THREADS
+        code = ad_engine_queue_synchronize(queue, -1);
+        Py_END_ALLOW_THREADS
+    }
+    if (code == AD_ENGINE_TIMEOUT) {
+        /* Copies are pending, to and from: all of it must stay. */
+        *source = (struct ArrowDeviceArray){0};
+        box = NULL;
+    }
+    if (status == AD_OK && code != AD_ENGINE_OK) {
+        status = ad_software_fail(&err, d.device, "read", code);
+    }
+    if (status == AD_OK) {
+        source->array.release(&source->array);
+        return box_capsule(box, AD_CAPSULE_ARRAY);
+    }
+    if (box != NULL && box->array.release != NULL) {
+        box->array.release(&box->array);
+    }
+    free(box);
+    return ad_raise(state, &err);
+}

@@ -1,0 +1,568 @@
+/* The software device as functions of the module, for arrowdev.testing. */
+#include "python/testing/testing.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/arrow_c.h"
+#include "order/deferred_release.h"
+#include "device/software/software.h"
+#include "device/software/engine.h"
+#include "support/errors.h"
+#include "support/objects.h"
+#include "support/waiting.h"
+
+/* The device is not known here; the message says what was called. */
+static PyObject *
+raise_code(PyObject *module, const char *call, int code)
+{
+    ad_error err;
+    (void)ad_software_fail(&err, -1, call, code);
+    err.has_device = false;
+    return ad_raise(ad_state_of_module(module), &err);
+}
+
+PyObject *
+ad_testing_start(PyObject *module, PyObject *args)
+{
+    int n_devices;
+    int log;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "ip:_testing_start", &n_devices, &log)) {
+        return NULL;
+    }
+    if (ad_software_start(n_devices, &err) != AD_OK) {
+        return ad_raise(ad_state_of_module(module), &err);
+    }
+    ad_engine_set_log(log != 0);
+    Py_RETURN_NONE;
+}
+
+PyObject *
+ad_testing_hide(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    ad_software_hide();
+    Py_RETURN_NONE;
+}
+
+PyObject *
+ad_testing_reset(PyObject *Py_UNUSED(module), PyObject *patience_ms)
+{
+    long long milliseconds = PyLong_AsLongLong(patience_ms);
+    if (milliseconds == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    ad_engine_reset();
+    ad_engine_set_patience(milliseconds);
+    Py_RETURN_NONE;
+}
+
+/* --- functions of integers ----------------------------------------------- */
+
+static void *
+pointer(uint64_t address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+/* -1 means all of them; what is no number of a device must not become one. */
+static int
+device_id(uint64_t number)
+{
+    int64_t id = (int64_t)number;
+    return id >= -1 && id < INT_MAX ? (int)id : INT_MAX;
+}
+
+/* Each takes up to 5 integers, and may set a result. */
+typedef int (*engine_call)(const uint64_t *a, int64_t *out);
+
+#define CALL(name) static int call_##name(const uint64_t *a, int64_t *out)
+
+/* clang-format off */
+/* What arrowdev has parked goes back as well: nobody uses it any more. */
+static int
+wait_for_parked(int device)
+{
+    int code = AD_ENGINE_OK;
+    for (int i = 0; code == AD_ENGINE_OK && i < ad_engine_n_devices(); i++) {
+        const ad_place place = {{ARROW_DEVICE_EXT_DEV, i}, NULL};
+        if ((device < 0 || device == i) &&
+            ad_parked_wait(place, NULL) != AD_OK) {
+            code = AD_ENGINE_WORK_FAILED;
+        }
+    }
+    return code;
+}
+
+CALL(synchronize)
+{
+    (void)out;
+    int device = device_id(a[0]);
+    int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
+    /* A release may park something else, also on a device that was waited for
+     * before; what is parked elsewhere or given up stays. */
+    for (int i = 0; code == AD_ENGINE_OK && i < 8 && ad_parked_is_any(); i++) {
+        code = wait_for_parked(device);
+    }
+    return code == AD_ENGINE_OK
+               ? ad_engine_synchronize(device, NULL, (int64_t)a[1])
+               : code;
+}
+
+CALL(set_memory_limit)
+{
+    return ad_engine_set_memory_limit(device_id(a[0]), (size_t)a[1]);
+}
+
+CALL(memory_left)
+{
+    size_t limit;
+    size_t left = 0;
+    int code = ad_engine_memory(device_id(a[0]), &limit, &left);
+    *out = (int64_t)left;
+    return code;
+}
+
+CALL(allocate)
+{
+    void *memory = NULL;
+    int code = ad_engine_allocate(device_id(a[0]), (size_t)a[1],
+                                  (ad_engine_kind)a[2], NULL, &memory);
+    *out = (int64_t)(uintptr_t)memory;
+    return code;
+}
+
+CALL(free)
+{
+    return ad_engine_free(pointer(a[0]));
+}
+
+CALL(free_ordered)
+{
+    return ad_engine_free_ordered(a[0], pointer(a[1]));
+}
+
+CALL(queue_create)
+{
+    uint64_t queue = 0;
+    int code = ad_engine_queue_create(device_id(a[0]), NULL, &queue);
+    *out = (int64_t)queue;
+    return code;
+}
+
+CALL(queue_destroy)
+{
+    return ad_engine_queue_destroy(a[0]);
+}
+
+CALL(queue_hold)
+{
+    return ad_engine_queue_hold(a[0]);
+}
+
+CALL(queue_release)
+{
+    return ad_engine_queue_release(a[0]);
+}
+
+CALL(queue_set_delay)
+{
+    return ad_engine_queue_set_delay(a[0], (int64_t)a[1]);
+}
+
+CALL(queue_delay)
+{
+    return ad_engine_queue_delay(a[0], out);
+}
+
+CALL(queue_synchronize)
+{
+    return ad_engine_queue_synchronize(a[0], (int64_t)a[1]);
+}
+
+/* 1 where it is done, 0 where it is pending. */
+static int
+answer(int code, int64_t *out)
+{
+    *out = code == AD_ENGINE_OK;
+    return code == AD_ENGINE_NOT_READY ? AD_ENGINE_OK : code;
+}
+
+CALL(queue_query)
+{
+    return answer(ad_engine_queue_query(a[0]), out);
+}
+
+CALL(queue_wait)
+{
+    return ad_engine_queue_wait(a[0], a[1]);
+}
+
+CALL(queue_wait_queue)
+{
+    return ad_engine_queue_wait_queue(a[0], a[1]);
+}
+
+CALL(copy)
+{
+    return ad_engine_copy(a[0], pointer(a[1]), (size_t)a[3], pointer(a[2]),
+                          (size_t)a[3], (size_t)a[3], 1);
+}
+
+CALL(fill)
+{
+    return ad_engine_fill(a[0], pointer(a[1]), a[2], (size_t)a[3],
+                          (size_t)a[4]);
+}
+
+CALL(event_create)
+{
+    uint64_t event = 0;
+    int code = ad_engine_event_create(device_id(a[0]), NULL, &event);
+    *out = (int64_t)event;
+    return code;
+}
+
+CALL(event_destroy)
+{
+    return ad_engine_event_destroy(a[0]);
+}
+
+CALL(event_at)
+{
+    *out = (int64_t)ad_engine_event_at(pointer(a[0]));
+    return AD_ENGINE_OK;
+}
+
+CALL(event_address)
+{
+    const uint64_t *address = NULL;
+    int code = ad_engine_event_address(a[0], &address);
+    *out = (int64_t)(uintptr_t)address;
+    return code;
+}
+
+CALL(event_record)
+{
+    return ad_engine_event_record(a[0], a[1]);
+}
+
+CALL(event_query)
+{
+    return answer(ad_engine_event_query(a[0]), out);
+}
+
+CALL(event_synchronize)
+{
+    return ad_engine_event_synchronize(a[0], (int64_t)a[1]);
+}
+
+CALL(event_arm)
+{
+    return ad_engine_event_arm(a[0]);
+}
+
+CALL(event_fire)
+{
+    return ad_engine_event_fire(a[0]);
+}
+
+CALL(n_calls)
+{
+    (void)a;
+    *out = (int64_t)ad_engine_n_calls(NULL);
+    return AD_ENGINE_OK;
+}
+/* clang-format on */
+
+static const struct {
+    const char *name;
+    int n_args;
+    engine_call function;
+    bool waits;
+} engine_calls[] = {
+/* clang-format off */
+#define X(name, n_args) {#name, n_args, call_##name, false}
+#define WAIT(name) {#name, 2, call_##name, true}
+    WAIT(synchronize),
+    X(set_memory_limit, 2),
+    X(memory_left, 1),
+    X(allocate, 3),
+    X(free, 1),
+    X(free_ordered, 2),
+    X(queue_create, 1),
+    X(queue_destroy, 1),
+    X(queue_hold, 1),
+    X(queue_release, 1),
+    X(queue_set_delay, 2),
+    X(queue_delay, 1),
+    WAIT(queue_synchronize),
+    X(queue_query, 1),
+    X(queue_wait, 2),
+    X(queue_wait_queue, 2),
+    X(copy, 4),
+    X(fill, 5),
+    X(event_create, 1),
+    X(event_destroy, 1),
+    X(event_at, 1),
+    X(event_address, 1),
+    X(event_record, 2),
+    X(event_query, 1),
+    WAIT(event_synchronize),
+    X(event_arm, 1),
+    X(event_fire, 1),
+    X(n_calls, 0),
+#undef WAIT
+#undef X
+    /* clang-format on */
+};
+
+enum {
+    N_ENGINE_CALLS = sizeof(engine_calls) / sizeof(engine_calls[0])
+};
+
+/* How often a wait looks for signals. */
+#define SLICE_MS 50
+
+/* The engine's own wait cannot be ended: wait in slices (a[1]: how long all of
+ * them may take), with the GIL in between. */
+static int
+wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
+{
+    int64_t given = (int64_t)a[1];
+    int64_t left = given < 0 ? ad_engine_patience() : given;
+    int code;
+    do {
+        int64_t slice = left < 0 || left > SLICE_MS ? SLICE_MS : left;
+        a[1] = (uint64_t)slice;
+        left -= left < 0 ? 0 : slice;
+        Py_BEGIN_ALLOW_THREADS
+        code = wait(a, NULL);
+        Py_END_ALLOW_THREADS
+        *is_interrupted =
+            code == AD_ENGINE_TIMEOUT && ad_run_signal_handlers();
+    } while (code == AD_ENGINE_TIMEOUT && left != 0 && !*is_interrupted);
+    return code;
+}
+
+static int
+make_call(int i, uint64_t *a, int64_t *out, bool *is_interrupted)
+{
+    int code;
+    *is_interrupted = false;
+    if (engine_calls[i].waits) {
+        return wait_in_slices(engine_calls[i].function, a, is_interrupted);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    code = engine_calls[i].function(a, out);
+    Py_END_ALLOW_THREADS
+    return code;
+}
+
+/* _testing_call(name, *integers): one function of the engine. */
+PyObject *
+ad_testing_call(PyObject *module, PyObject *args)
+{
+    const char *name;
+    long long values[5] = {0};
+    if (!PyArg_ParseTuple(args, "s|LLLLL:_testing_call", &name, &values[0],
+                          &values[1], &values[2], &values[3], &values[4])) {
+        return NULL;
+    }
+    int i = 0;
+    while (i < N_ENGINE_CALLS && strcmp(engine_calls[i].name, name) != 0) {
+        i++;
+    }
+    if (i == N_ENGINE_CALLS ||
+        PyTuple_GET_SIZE(args) != engine_calls[i].n_args + 1) {
+        PyErr_Format(PyExc_TypeError, "the engine has no call %s of %zd", name,
+                     PyTuple_GET_SIZE(args) - 1);
+        return NULL;
+    }
+    uint64_t integers[5];
+    for (int k = 0; k < 5; k++) {
+        integers[k] = (uint64_t)values[k];
+    }
+    int64_t out = 0;
+    bool is_interrupted;
+    int code = make_call(i, integers, &out, &is_interrupted);
+    if (is_interrupted) {
+        ad_raise_interruption();
+        return NULL;
+    }
+    if (code != AD_ENGINE_OK) {
+        return raise_code(module, engine_calls[i].name, code);
+    }
+    return PyLong_FromLongLong(out);
+}
+
+/* --- bytes --------------------------------------------------------------- */
+
+/* _testing_write(queue, address, data): `data` are read now, written later. */
+PyObject *
+ad_testing_write(PyObject *module, PyObject *args)
+{
+    unsigned long long queue;
+    unsigned long long address;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "KKy*:_testing_write", &queue, &address,
+                          &data)) {
+        return NULL;
+    }
+    int code =
+        ad_engine_write(queue, pointer(address), data.buf, (size_t)data.len);
+    PyBuffer_Release(&data);
+    if (code != AD_ENGINE_OK) {
+        return raise_code(module, "write", code);
+    }
+    Py_RETURN_NONE;
+}
+
+/* _testing_read(queue, address, nbytes, timeout_ms): after the work that is on
+ * the queue now. */
+PyObject *
+ad_testing_read(PyObject *module, PyObject *args)
+{
+    unsigned long long queue;
+    unsigned long long address;
+    Py_ssize_t nbytes;
+    long long timeout_ms;
+    if (!PyArg_ParseTuple(args, "KKnL:_testing_read", &queue, &address,
+                          &nbytes, &timeout_ms)) {
+        return NULL;
+    }
+    if (nbytes < 0) {
+        return PyErr_Format(PyExc_ValueError,
+                            "nbytes must not be negative, found %zd", nbytes);
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, nbytes);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    char *target = PyBytes_AS_STRING(bytes);
+    size_t n = (size_t)nbytes;
+    uint64_t wait[] = {queue, (uint64_t)timeout_ms};
+    bool is_interrupted = false;
+    int code = ad_engine_copy(queue, target, n, pointer(address), n, n, 1);
+    if (code == AD_ENGINE_OK) {
+        code = wait_in_slices(call_queue_synchronize, wait, &is_interrupted);
+    }
+    if (code == AD_ENGINE_OK) {
+        return bytes;
+    }
+    if (code != AD_ENGINE_TIMEOUT) { /* else the copy will write to it yet */
+        Py_DECREF(bytes);
+    }
+    if (is_interrupted) {
+        ad_raise_interruption();
+        return NULL;
+    }
+    return raise_code(module, "read", code);
+}
+
+/* _testing_find(address): (base, nbytes, device, kind), or None. */
+PyObject *
+ad_testing_find(PyObject *Py_UNUSED(module), PyObject *address)
+{
+    void *where = PyLong_AsVoidPtr(address);
+    ad_engine_allocation found;
+    if (where == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (!ad_engine_find(where, &found)) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(Nnii)", PyLong_FromVoidPtr(found.base),
+                         (Py_ssize_t)found.nbytes, found.device,
+                         (int)found.kind);
+}
+
+/* --- failures, log and counts -------------------------------------------- */
+
+static bool
+is_known_call(const char *call)
+{
+    const char *const *known = ad_software_calls;
+    while (*known != NULL && strcmp(*known, call) != 0) {
+        known++;
+    }
+    return *known != NULL;
+}
+
+static PyObject *
+raise_unknown_call(const char *call)
+{
+    char list[512] = "";
+    for (const char *const *known = ad_software_calls; *known != NULL;
+         known++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof(list) - n, "%s%s", n > 0 ? ", " : "",
+                 *known);
+    }
+    return PyErr_Format(PyExc_ValueError,
+                        "arrowdev makes no call '%s' to the device; it makes "
+                        "%s",
+                        call, list);
+}
+
+/* _testing_fail_at(n, call or None, stay) */
+PyObject *
+ad_testing_fail_at(PyObject *module, PyObject *args)
+{
+    unsigned long long n;
+    const char *call;
+    int stay;
+    if (!PyArg_ParseTuple(args, "Kzp:_testing_fail_at", &n, &call, &stay)) {
+        return NULL;
+    }
+    if (call != NULL && !is_known_call(call)) {
+        return raise_unknown_call(call);
+    }
+    int code = ad_engine_fail_at(n, call, AD_ENGINE_INJECTED, stay != 0);
+    if (code != AD_ENGINE_OK) {
+        return raise_code(module, "fail_at", code);
+    }
+    Py_RETURN_NONE;
+}
+
+/* _testing_calls(): the last calls of the backend, oldest first. */
+PyObject *
+ad_testing_calls(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    enum {
+        CAPACITY = 4096
+    };
+    const char **names = PyMem_Calloc(CAPACITY, sizeof(names[0]));
+    if (names == NULL) {
+        return PyErr_NoMemory();
+    }
+    size_t n = ad_engine_log(names, CAPACITY);
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (name == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, name);
+        }
+    }
+    PyMem_Free(names);
+    return list;
+}
+
+/* _testing_live(): queues, events, allocations, bytes, pending work; and the
+ * queues and events that arrowdev keeps for itself. */
+PyObject *
+ad_testing_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    ad_engine_counts all;
+    ad_engine_counts own;
+    ad_engine_count(ad_software_tag(), &own);
+    ad_engine_count(NULL, &all);
+    return Py_BuildValue("(nnnnnnn)", (Py_ssize_t)(all.queues - own.queues),
+                         (Py_ssize_t)(all.events - own.events),
+                         (Py_ssize_t)all.allocations, (Py_ssize_t)all.bytes,
+                         (Py_ssize_t)all.pending, (Py_ssize_t)own.queues,
+                         (Py_ssize_t)own.events);
+}

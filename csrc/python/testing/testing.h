@@ -1,0 +1,49 @@
+/* What arrowdev.testing is made of: the software device as functions of the
+ * module, named _testing_*.
+ */
+#ifndef AD_PYTHON_TESTING_TESTING_H
+#define AD_PYTHON_TESTING_TESTING_H
+
+#include "support/state.h"
+
+/* testing.c */
+PyObject *ad_testing_start(PyObject *module, PyObject *args);
+PyObject *ad_testing_hide(PyObject *module, PyObject *ignored);
+PyObject *ad_testing_reset(PyObject *module, PyObject *patience_ms);
+PyObject *ad_testing_call(PyObject *module, PyObject *args);
+PyObject *ad_testing_write(PyObject *module, PyObject *args);
+PyObject *ad_testing_read(PyObject *module, PyObject *args);
+PyObject *ad_testing_find(PyObject *module, PyObject *address);
+PyObject *ad_testing_fail_at(PyObject *module, PyObject *args);
+PyObject *ad_testing_calls(PyObject *module, PyObject *ignored);
+PyObject *ad_testing_live(PyObject *module, PyObject *ignored);
+
+/* python/testing/arrays.c */
+PyObject *ad_testing_produce(PyObject *module, PyObject *args);
+PyObject *ad_testing_consume(PyObject *module, PyObject *args);
+
+/* python/testing/guards.c */
+PyObject *ad_testing_guards(PyObject *module, PyObject *ignored);
+/* python/testing/callbacks.c */
+PyObject *ad_testing_givers(PyObject *module, PyObject *ignored);
+
+/* Entries of the module's table of functions. */
+#define AD_TESTING_FUNCTIONS                                                  \
+    {"_testing_start", ad_testing_start, METH_VARARGS, NULL},                 \
+        {"_testing_hide", ad_testing_hide, METH_NOARGS, NULL},                \
+        {"_testing_reset", ad_testing_reset, METH_O, NULL},                   \
+        {"_testing_call", ad_testing_call, METH_VARARGS, NULL},               \
+        {"_testing_write", ad_testing_write, METH_VARARGS, NULL},             \
+        {"_testing_read", ad_testing_read, METH_VARARGS, NULL},               \
+        {"_testing_find", ad_testing_find, METH_O, NULL},                     \
+        {"_testing_fail_at", ad_testing_fail_at, METH_VARARGS, NULL},         \
+        {"_testing_calls", ad_testing_calls, METH_NOARGS, NULL},              \
+        {"_testing_live", ad_testing_live, METH_NOARGS, NULL},                \
+        {"_testing_guards", ad_testing_guards, METH_NOARGS, NULL},            \
+        {"_testing_givers", ad_testing_givers, METH_NOARGS, NULL},            \
+        {"_testing_produce", ad_testing_produce, METH_VARARGS, NULL},         \
+    {                                                                         \
+        "_testing_consume", ad_testing_consume, METH_VARARGS, NULL            \
+    }
+
+#endif /* AD_PYTHON_TESTING_TESTING_H */

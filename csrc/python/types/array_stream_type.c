@@ -1,0 +1,626 @@
+/* ad.ArrayStream: the type. What it is made of is array_stream.c, in core; how
+ * array_stream() makes one is python/functions/array_stream.c. */
+#include "python/types/array_stream_type.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+#include "compute/concat.h"
+#include "protocol/arrow.h"
+#include "python/types/async_types.h"
+#include "python/functions/functions.h"
+#include "python/functions/import_result.h"
+#include "python/types/stream_adapters.h"
+#include "python/types/stream_object.h"
+
+/* --- errors -------------------------------------------------------------------- */
+
+void
+ad_stream_drop(ad_array_stream *stream)
+{
+    PyObject *saved = ad_py_save_exception();
+    ad_array_stream_unref(stream);
+    ad_py_reset_exception(saved);
+}
+
+/* No more than an ad_error has room for in any case. */
+#define SHORT_TEXT 300
+/* So many bytes are not alike by chance. */
+#define MIN_SHARED 32
+
+/* An ad_error has room for the beginning of a long text only, and ends with
+ * it: where that begins in the message; NULL: a short text, or another one. */
+static const char *
+find_cut(const char *message, const char *text)
+{
+    size_t n = strlen(message);
+    size_t i = 0;
+    if (strlen(text) <= SHORT_TEXT) {
+        return NULL;
+    }
+    while (i + MIN_SHARED <= n && strncmp(message + i, text, n - i) != 0) {
+        i++;
+    }
+    return i + MIN_SHARED <= n ? message + i : NULL;
+}
+
+/* The message, and from `cut` on all of the text that the producer gave. */
+static void
+raise_in_full(ad_state *state, const ad_error *err, const char *cut,
+              const char *text)
+{
+    PyObject *head = PyUnicode_DecodeUTF8(err->message, cut - err->message,
+                                          "backslashreplace");
+    PyObject *all = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                         "backslashreplace");
+    if (head != NULL && all != NULL) {
+        ad_raise_exchange(state, "stream", NULL, "%U%U", head, all);
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(all);
+}
+
+/* The errno as an attribute, once the exception is raised. */
+static void
+add_code(int code)
+{
+    PyObject *exception = ad_py_take_exception();
+    PyObject *number = PyLong_FromLong(code);
+    if (number == NULL ||
+        PyObject_SetAttrString(exception, "code", number) < 0) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(number);
+    ad_py_restore_exception(exception);
+}
+
+PyObject *
+ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
+{
+    PyObject *cause = stream != NULL ? ad_stream_take_exception(stream) : NULL;
+    if (cause != NULL) {
+        ad_py_restore_exception(cause);
+        if (ad_exception_is_final(state)) { /* not for a library to wrap */
+            return NULL;
+        }
+    }
+    const char *text = stream != NULL && err->code != 0 && cause == NULL
+                           ? ad_array_stream_last_error(stream)
+                           : NULL;
+    bool is_stream = err->status == AD_ERR_EXCHANGE && err->reason != NULL &&
+                     strcmp(err->reason, "stream") == 0;
+    const char *cut =
+        is_stream && text != NULL ? find_cut(err->message, text) : NULL;
+    if (cut != NULL) {
+        raise_in_full(state, err, cut, text);
+    } else {
+        ad_raise(state, err);
+    }
+    if (is_stream && err->code != 0) {
+        add_code(err->code);
+    }
+    return NULL;
+}
+
+ad_status
+ad_stream_take(void *pointer, ad_capsule_kind kind, ad_array_stream **out,
+               ad_error *err)
+{
+    *out = NULL;
+    if (kind == AD_CAPSULE_DEVICE_STREAM) {
+        struct ArrowDeviceArrayStream *source = pointer;
+        struct ArrowDeviceArrayStream stream = *source;
+        source->release = NULL;
+        return ad_array_stream_from_device(&stream, out, err);
+    }
+    struct ArrowArrayStream *source = pointer;
+    struct ArrowArrayStream stream = *source;
+    source->release = NULL;
+    return ad_array_stream_from_host(&stream, out, err);
+}
+
+/* --- life ------------------------------------------------------------------------ */
+
+PyObject *
+ad_stream_object_new(ad_state *state, ad_array_stream *steal)
+{
+    ad_stream_object *self = PyObject_GC_New(
+        ad_stream_object, (PyTypeObject *)state->array_stream_type);
+    if (self == NULL) {
+        ad_stream_drop(steal);
+        return NULL;
+    }
+    self->stream = steal;
+    self->state = state;
+    self->is_python = ad_stream_is_python(steal);
+    self->schema = ad_schema_ref(ad_array_stream_schema(steal));
+    self->device_type = ad_array_stream_device_type(steal);
+    self->is_busy = self->is_closing = self->is_closed = false;
+    self->is_interrupted = false;
+    self->weakrefs = NULL;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* The object reads its stream alone, so that what hangs below is its own. Who
+ * reads it just now, without the GIL, may change that. */
+static int
+stream_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    return self->is_busy ? 0 : ad_stream_traverse(self->stream, visit, arg);
+}
+
+static int
+stream_clear(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream *stream = self->stream;
+    self->stream = NULL;
+    self->is_closed = true;
+    ad_stream_drop(stream);
+    return 0;
+}
+
+static void
+stream_dealloc(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    stream_clear(object);
+    ad_schema_unref(self->schema);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+/* --- one reader at a time ----------------------------------------------------------- */
+
+static int
+fail_to_begin(const ad_stream_object *self)
+{
+    if (self->is_busy) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this ArrayStream is being read already, by another "
+                        "thread or by the iterable that feeds it; a stream "
+                        "has one reader at a time");
+        return -1;
+    }
+    ad_raise_exchange(
+        self->state, "consumed",
+        self->is_closed ? "make another one"
+                        : "a stream has one reader; make another one",
+        self->is_closed ? "this ArrayStream is closed"
+                        : "this ArrayStream was handed over, by its "
+                          "capsule or to an adapter");
+    return -1;
+}
+
+int
+ad_stream_begin_reading(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (self->is_busy || self->stream == NULL) {
+        return fail_to_begin(self);
+    }
+    self->is_busy = true;
+    return 0;
+}
+
+/* close() may have been called meanwhile. */
+void
+ad_stream_end_reading(ad_stream_object *self)
+{
+    self->is_busy = false;
+    if (self->is_closing) {
+        stream_clear((PyObject *)self);
+    }
+}
+
+ad_array_stream *
+ad_stream_hand_over(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (ad_stream_begin_reading(object) < 0) {
+        return NULL;
+    }
+    ad_array_stream *stream = self->stream;
+    self->stream = NULL;
+    ad_stream_end_reading(self);
+    return stream;
+}
+
+/* --- reading -------------------------------------------------------------------------- */
+
+/* Foreign code may block, and may want the GIL; sources of ours take it where
+ * they need it. */
+static ad_status
+next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
+           ad_error *err)
+{
+    ad_array_stream *stream = self->stream;
+    ad_status status;
+    if (self->is_python) {
+        return ad_array_stream_next(stream, out, is_end, err);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_array_stream_next(stream, out, is_end, err);
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
+/* The caller is going to use the data: as with array(), this thread's current
+ * stream waits for them. There is none for host memory. */
+static PyObject *
+hand_out(ad_state *state, ad_array *steal)
+{
+    if (steal->device.type == AD_CPU.type) {
+        return ad_array_object_new(state, steal);
+    }
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    return ad_settle_array(state, &request, steal) == 0
+               ? ad_array_object_new(state, steal)
+               : NULL;
+}
+
+static PyObject *
+stream_iternext(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_state *state = self->state;
+    ad_array array;
+    bool is_end;
+    ad_error err;
+    if (ad_stream_begin_reading(object) < 0) {
+        return NULL;
+    }
+    ad_status status = next_batch(self, &array, &is_end, &err);
+    self->is_interrupted = status == AD_ERR_INTERRUPTED;
+    if (status != AD_OK) {
+        ad_stream_raise(state, self->stream, &err);
+    } else if (is_end) {
+        /* Nothing more will come: the producer need not wait to be freed. */
+        ad_array_stream_close(self->stream);
+    }
+    ad_stream_end_reading(self);
+    if (status != AD_OK || is_end) {
+        return NULL;
+    }
+    return hand_out(state, &array);
+}
+
+static PyObject *
+stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_state *state = ad_state_of(object);
+    ad_array array;
+    ad_status status;
+    ad_error err;
+    if (ad_stream_begin_reading(object) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_stream_join(self->stream, true, &array, &err);
+    Py_END_ALLOW_THREADS
+    if (status != AD_OK) {
+        ad_stream_raise(state, self->stream, &err);
+    } else {
+        ad_array_stream_close(self->stream);
+    }
+    ad_stream_end_reading(self);
+    if (status != AD_OK) {
+        return NULL;
+    }
+    return hand_out(state, &array);
+}
+
+/* While it is being read, whoever reads it closes it afterwards. */
+static PyObject *
+stream_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (self->is_busy) {
+        self->is_closing = true;
+    } else {
+        stream_clear(object);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return Py_NewRef(object);
+}
+
+static PyObject *
+stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
+{
+    return stream_close(object, NULL);
+}
+
+/* --- export ------------------------------------------------------------------------------ */
+
+static const ad_signature device_signature = {
+    .function = "__arrow_c_device_stream__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .ignores_none = true,
+    .names = {AD_STR_requested_schema},
+};
+
+static const ad_signature host_signature = {
+    .function = "__arrow_c_stream__()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_requested_schema},
+};
+
+static int
+begin_export(PyObject *object, const ad_signature *signature,
+             PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    ad_state *state = ad_state_of(object);
+    PyObject *requested;
+    if (ad_arrow_parse(state, signature, args, n_args, kwnames, &requested) <
+            0 ||
+        ad_stream_begin_reading(object) < 0) {
+        return -1;
+    }
+    if (ad_arrow_check_requested(state, self->schema, requested) < 0) {
+        ad_stream_end_reading(self);
+        return -1;
+    }
+    return 0;
+}
+
+/* The struct in the capsule reads the stream from here on. */
+static PyObject *
+end_export(PyObject *object, ad_status status, ad_capsule_kind kind, void *box,
+           const ad_error *err)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    PyObject *capsule = NULL;
+    if (status != AD_OK) {
+        ad_raise(ad_state_of(object), err);
+    } else {
+        ad_array_stream *stream = self->stream;
+        self->stream = NULL;
+        capsule = ad_capsule_new(kind, box);
+        ad_stream_drop(stream);
+    }
+    ad_stream_end_reading(self);
+    return capsule;
+}
+
+static PyObject *
+stream_device_stream(PyObject *object, PyObject *const *args,
+                     Py_ssize_t n_args, PyObject *kwnames)
+{
+    struct ArrowDeviceArrayStream *box;
+    ad_error err;
+    if (begin_export(object, &device_signature, args, n_args, kwnames) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_stream_export_device(
+        ((ad_stream_object *)object)->stream, &box, &err);
+    return end_export(object, status, AD_CAPSULE_DEVICE_STREAM, box, &err);
+}
+
+static PyObject *
+stream_host_stream(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames)
+{
+    struct ArrowArrayStream *box;
+    ad_error err;
+    if (begin_export(object, &host_signature, args, n_args, kwnames) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_stream_export_host(
+        ((ad_stream_object *)object)->stream, &box, &err);
+    return end_export(object, status, AD_CAPSULE_STREAM, box, &err);
+}
+
+static PyMethodDef host_stream_method = {
+    "__arrow_c_stream__", (PyCFunction)(void (*)(void))stream_host_stream,
+    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
+    "Hand the stream over as a capsule \"arrow_array_stream\". Each batch is\n"
+    "waited for when it is asked for."};
+
+static PyObject *
+get_host_stream(PyObject *object, void *Py_UNUSED(closure))
+{
+    ad_device device = {((ad_stream_object *)object)->device_type, -1};
+    if (!ad_device_is_host(device)) {
+        char name[AD_DEVICE_NAME_SIZE];
+        PyErr_Format(PyExc_AttributeError,
+                     "__arrow_c_stream__ is not offered: the batches are on "
+                     "%s, which the host cannot read; use "
+                     "__arrow_c_device_stream__",
+                     ad_device_format(device, name));
+        return NULL;
+    }
+    return PyCFunction_New(&host_stream_method, object);
+}
+
+static PyObject *
+stream_schema_capsule(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    struct ArrowSchema *box;
+    ad_error err;
+    if (ad_schema_export(((ad_stream_object *)object)->schema, &box, &err) !=
+        AD_OK) {
+        return ad_raise(ad_state_of(object), &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+}
+
+/* --- members ------------------------------------------------------------------------------ */
+
+static PyObject *
+get_schema(PyObject *object, void *Py_UNUSED(closure))
+{
+    return ad_schema_object_new(
+        ad_state_of(object),
+        ad_schema_ref(((ad_stream_object *)object)->schema));
+}
+
+static PyObject *
+get_device_type(PyObject *object, void *Py_UNUSED(closure))
+{
+    return ad_device_type_member(ad_state_of(object),
+                                 ((ad_stream_object *)object)->device_type);
+}
+
+static PyObject *
+stream_repr(PyObject *object)
+{
+    ad_stream_object *self = (ad_stream_object *)object;
+    const char *name = ad_device_type_name(self->device_type);
+    ad_text type = {0};
+    ad_error err;
+    char number[32];
+    if (ad_type_print(self->schema.node, &type, &err) != AD_OK) {
+        ad_text_clear(&type);
+        return ad_raise(ad_state_of(object), &err);
+    }
+    PyOS_snprintf(number, sizeof(number), "device(%d)", self->device_type);
+    PyObject *result = PyUnicode_FromFormat(
+        "<arrowdev.ArrayStream %s, on %s%s>", ad_text_string(&type),
+        name != NULL ? name : number,
+        self->stream != NULL ? ""
+        : self->is_closed    ? ", closed"
+                             : ", handed over");
+    ad_text_clear(&type);
+    return result;
+}
+
+/* --- the type ------------------------------------------------------------------------------- */
+
+static PyMethodDef stream_methods[] = {
+    {"to", (PyCFunction)(void (*)(void))ad_array_stream_to,
+     METH_FASTCALL | METH_KEYWORDS,
+     "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
+     "A stream of the same batches on `device`; this one is handed over to\n"
+     "it.\n\n"
+     "When a batch is handed out, the copies of the next `prefetch` (0 to\n"
+     "1024) have begun already, and those of no others: the stream keeps\n"
+     "prefetch + 1 batches on the device at the most. Copies run on\n"
+     "`stream`, or on arrowdev's own stream, never on the current one, so\n"
+     "that they overlap with the caller's work. Each batch carries its own\n"
+     "event; in host memory it is complete when it is handed out. A batch\n"
+     "that is there already is not copied.\n\n"
+     "Raises ValueError for prefetch out of range. Errors of the stream come\n"
+     "out behind the batches that preceded them."},
+    {"rechunk", ad_array_stream_rechunk, METH_O,
+     "rechunk($self, rows, /)\n--\n\n"
+     "A stream of batches of `rows` rows each, the last one of what is left;\n"
+     "this one is handed over to it.\n\n"
+     "What is cut is shared. What has to be put together is copied, where it\n"
+     "is; ExchangeError where a device cannot do that. Batches without rows\n"
+     "are left out, but for one where there are no others."},
+    {"map", (PyCFunction)(void (*)(void))ad_array_stream_map,
+     METH_FASTCALL | METH_KEYWORDS,
+     "map($self, function, *, schema=None)\n--\n\n"
+     "A stream of what `function` makes of each Array: anything that array()\n"
+     "takes. This one is handed over to it.\n\n"
+     "The schema is that of the first result, for which the first batch is\n"
+     "taken at once, or the given one. What the function raises ends the\n"
+     "stream, as with an iterable."},
+    {"read_all", stream_read_all, METH_NOARGS,
+     "read_all($self)\n--\n\n"
+     "What is left of the stream, as one Array.\n\n"
+     "One batch with rows is taken as it is; several are copied into one, on\n"
+     "the host. Raises ExchangeError where the stream fails, and for several\n"
+     "batches that the host cannot read."},
+    {"close", stream_close, METH_NOARGS,
+     "close($self)\n--\n\n"
+     "Release the producer now, or as soon as the call that is reading it\n"
+     "returns. Arrays that were read stay valid."},
+    {"__enter__", stream_enter, METH_NOARGS, NULL},
+    {"__exit__", stream_exit, METH_VARARGS, NULL},
+    {"__arrow_c_device_stream__",
+     (PyCFunction)(void (*)(void))stream_device_stream,
+     METH_FASTCALL | METH_KEYWORDS,
+     "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
+     "--\n\n"
+     "Hand the stream over as a capsule \"arrow_device_array_stream\": from\n"
+     "then on its consumer reads it, and this object no more. Each batch\n"
+     "keeps its event.\n\n"
+     "Source: Arrow PyCapsule interface, \"Device support\"."},
+    {"__arrowdev_async_device_stream__", ad_array_stream_push, METH_O,
+     "__arrowdev_async_device_stream__($self, handler, /)\n--\n\n"
+     "Push the stream to a handler, a capsule\n"
+     "\"arrowdev_async_device_stream_handler\": a thread does so from then on,\n"
+     "and this object is handed over. See arrowdev.aio.connect().\n\n"
+     "Source: specification, \"Async Device Stream Interface\"."},
+    {"__arrow_c_schema__", stream_schema_capsule, METH_NOARGS,
+     "__arrow_c_schema__($self)\n--\n\n"
+     "Export the type of all arrays as a capsule \"arrow_schema\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef stream_getset[] = {
+    {"schema", get_schema, NULL, "The Schema of every array.", NULL},
+    {"device_type", get_device_type, NULL,
+     "DeviceType of every array (a plain int for an unknown type); the\n"
+     "device's number may differ from one to the next.",
+     NULL},
+    {"__arrow_c_stream__", get_host_stream, NULL,
+     "Method that hands the stream over as a capsule \"arrow_array_stream\"; "
+     "AttributeError where the host cannot read the memory.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef stream_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_stream_object, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot stream_slots[] = {
+    {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_traverse, stream_traverse},
+    {Py_tp_clear, stream_clear},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, stream_iternext},
+    {Py_tp_repr, stream_repr},
+    {Py_tp_methods, stream_methods},
+    {Py_tp_getset, stream_getset},
+    {Py_tp_members, stream_members},
+    {Py_tp_doc,
+     "Arrays of one schema and one device type, read one after the other.\n\n"
+     "Made by arrowdev.array_stream(). An iterator and a context manager; one\n"
+     "reader at a time. Asking for a capsule hands the stream over.\n\n"
+     "Source: specification, \"Device Stream Interface\"."},
+    {0, NULL},
+};
+
+static PyType_Spec stream_spec = {
+    .name = "arrowdev.ArrayStream",
+    .basicsize = sizeof(ad_stream_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = stream_slots,
+};
+
+int
+ad_array_stream_type_init(ad_state *state, PyObject *module)
+{
+    state->array_stream_type =
+        PyType_FromModuleAndSpec(module, &stream_spec, NULL);
+    if (state->array_stream_type == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "ArrayStream",
+                                 state->array_stream_type);
+}

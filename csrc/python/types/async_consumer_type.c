@@ -1,0 +1,506 @@
+/* _core._AsyncConsumer: the consumer's end of an async stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "async/consumer_queue.h"
+#include "python/types/array_stream_type.h"
+#include "python/streams/async_source.h"
+#include "python/types/async_types.h"
+#include "python/functions/import_result.h"
+#include "python/functions/metadata_dict.h"
+#include "support/objects.h"
+#include "python/types/stream_object.h"
+
+/* So many batches are taken out at one go, while the GIL is given up, where
+ * the queue is long enough to be worth it. They count as queued. */
+#define MAX_BURST 64
+#define QUEUE_PER_BURST 16
+
+typedef struct consumer_object {
+    PyObject_HEAD
+    ad_async_inbox *inbox; /* NULL: closed, or handed over */
+    ad_schema schema;      /* without a node: not known yet; nor are: */
+    int32_t device_type;
+    PyObject *metadata;
+    bool is_busy;    /* somebody reads, or waits for the bell ... */
+    bool is_closing; /* ... and is to close it afterwards */
+    bool is_waiting; /* between begin_wait() and end_wait() */
+    bool is_handed_over;
+    ad_async_burst ready;
+} consumer_object;
+
+/* --- life ---------------------------------------------------------------------- */
+
+/* Foreign code is told to stop; it may block, or want the GIL. */
+static void
+drop_inbox(ad_async_inbox *inbox)
+{
+    PyObject *saved = ad_py_save_exception();
+    Py_BEGIN_ALLOW_THREADS
+    ad_async_inbox_unref(inbox);
+    Py_END_ALLOW_THREADS
+    ad_py_reset_exception(saved);
+}
+
+static void
+drop_ready(consumer_object *self)
+{
+    PyObject *saved = ad_py_save_exception();
+    ad_async_burst_clear(&self->ready);
+    ad_py_reset_exception(saved);
+}
+
+static void
+close_now(consumer_object *self)
+{
+    ad_async_inbox *inbox = self->inbox;
+    self->inbox = NULL;
+    drop_ready(self);
+    drop_inbox(inbox);
+}
+
+static void
+consumer_dealloc(PyObject *object)
+{
+    consumer_object *self = (consumer_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    close_now(self);
+    ad_schema_unref(self->schema);
+    Py_XDECREF(self->metadata);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static int64_t
+burst_of(int64_t queue_size)
+{
+    int64_t burst = queue_size / QUEUE_PER_BURST;
+    bool is_sound = burst >= 1 && queue_size <= AD_ASYNC_MAX_QUEUE;
+    return !is_sound ? 1 : burst > MAX_BURST ? MAX_BURST : burst;
+}
+
+static PyObject *
+consumer_new(ad_state *state, int64_t queue_size, bool outlives)
+{
+    int64_t burst = burst_of(queue_size);
+    ad_error err;
+    consumer_object *self = PyObject_New(
+        consumer_object, (PyTypeObject *)state->async_consumer_type);
+    if (self == NULL) {
+        return NULL;
+    }
+    memset((char *)self + sizeof(PyObject), 0,
+           sizeof(*self) - sizeof(PyObject));
+    ad_status status = ad_async_burst_init(&self->ready, burst, &err);
+    if (status == AD_OK) {
+        status = ad_async_inbox_new(queue_size - (burst - 1), outlives,
+                                    &self->inbox, &err);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
+ad_function_async_consumer(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *number;
+    int64_t queue_size;
+    int outlives;
+    if (!PyArg_ParseTuple(args, "Op", &number, &outlives) ||
+        ad_parse_count(number, "queue_size", &queue_size) < 0) {
+        return NULL;
+    }
+    PyObject *self = consumer_new(state, queue_size, outlives);
+    if (self == NULL) {
+        return NULL;
+    }
+    PyObject *capsule = ad_capsule_new(
+        AD_CAPSULE_ASYNC_HANDLER,
+        ad_async_consumer_handler(((consumer_object *)self)->inbox->consumer));
+    if (capsule == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return Py_BuildValue("(NN)", self, capsule);
+}
+
+/* --- one reader at a time --------------------------------------------------------- */
+
+static int
+fail_gone(const consumer_object *self, ad_state *state)
+{
+    ad_raise_exchange(state, "consumed", "make another one",
+                      self->is_handed_over
+                          ? "this AsyncArrayStream was handed over to the "
+                            "ArrayStream that reads it"
+                          : "this AsyncArrayStream is closed; a read that is "
+                            "cancelled closes it, too");
+    return -1;
+}
+
+static int
+begin_reading(PyObject *object)
+{
+    consumer_object *self = (consumer_object *)object;
+    if (self->is_busy) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this AsyncArrayStream is being read already; a "
+                        "stream has one reader at a time");
+        return -1;
+    }
+    if (self->inbox == NULL || self->is_handed_over) {
+        return fail_gone(self, ad_state_of(object));
+    }
+    self->is_busy = true;
+    return 0;
+}
+
+static void
+end_reading(consumer_object *self)
+{
+    self->is_busy = false;
+    if (self->is_closing) {
+        close_now(self);
+    }
+}
+
+/* --- errors ------------------------------------------------------------------------- */
+
+static PyObject *
+fail(ad_state *state, ad_async_inbox *inbox, const ad_error *err)
+{
+    ad_async_error said;
+    return ad_async_is_reported(inbox, err->code, &said)
+               ? ad_async_raise_reported(state, &said)
+               : ad_raise(state, err);
+}
+
+/* --- reading ------------------------------------------------------------------------- */
+
+/* Array, or (Array, dict or None). */
+static PyObject *
+give_one(consumer_object *self, bool with_metadata)
+{
+    ad_state *state = ad_state_of((PyObject *)self);
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    ad_async_batch batch = ad_async_burst_take(&self->ready);
+    PyObject *array = ad_settle_array(state, &request, &batch.array) == 0
+                          ? ad_array_object_new(state, &batch.array)
+                          : NULL;
+    PyObject *result = array;
+    if (array != NULL && with_metadata) {
+        PyObject *metadata = ad_metadata_as_dict(state, batch.metadata);
+        result = metadata != NULL ? PyTuple_Pack(2, array, metadata) : NULL;
+        Py_XDECREF(metadata);
+        Py_DECREF(array);
+    }
+    free(batch.metadata);
+    return result;
+}
+
+static PyObject *
+consumer_pop(PyObject *object, PyObject *with_metadata)
+{
+    consumer_object *self = (consumer_object *)object;
+    ad_async_poll poll = AD_ASYNC_READY;
+    ad_status status = AD_OK;
+    PyObject *result = NULL;
+    ad_error err;
+    if (begin_reading(object) < 0) {
+        return NULL;
+    }
+    if (self->ready.n == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        status = ad_async_inbox_fill(self->inbox, &self->ready, &poll, &err);
+        Py_END_ALLOW_THREADS
+    }
+    if (status != AD_OK) {
+        fail(ad_state_of(object), self->inbox, &err);
+    } else if (self->ready.n > 0) {
+        result = give_one(self, with_metadata == Py_True);
+    } else if (poll == AD_ASYNC_END) {
+        PyErr_SetNone(PyExc_StopAsyncIteration);
+    } else {
+        result = Py_NewRef(Py_None);
+    }
+    end_reading(self);
+    return result;
+}
+
+/* Keep what the producer says of itself, for after the end. Making the dict may
+ * run anything, which may have asked here, too. */
+static int
+note_schema(consumer_object *self, ad_async_inbox *inbox, ad_schema steal)
+{
+    ad_async_consumer *consumer = inbox->consumer;
+    PyObject *metadata = ad_metadata_as_dict(
+        ad_state_of((PyObject *)self), ad_async_consumer_metadata(consumer));
+    if (metadata == NULL || self->schema.node != NULL) {
+        ad_schema_unref(steal);
+        Py_XDECREF(metadata);
+        return metadata != NULL ? 1 : -1;
+    }
+    self->metadata = metadata;
+    self->device_type = ad_async_consumer_device_type(consumer);
+    self->schema = steal;
+    return 1;
+}
+
+/* 1 where it came, 0 where it has not, -1 with an exception. */
+static int
+ask_for_schema(consumer_object *self, ad_async_inbox *inbox)
+{
+    ad_state *state = ad_state_of((PyObject *)self);
+    ad_async_poll poll;
+    ad_schema schema;
+    ad_error err;
+    if (ad_async_inbox_schema(inbox, &schema, &poll, &err) != AD_OK) {
+        fail(state, inbox, &err);
+        return -1;
+    }
+    if (poll == AD_ASYNC_END) {
+        ad_raise_exchange(state, "stream", NULL,
+                          "the async stream ended before its schema came");
+        return -1;
+    }
+    return poll == AD_ASYNC_READY ? note_schema(self, inbox, schema) : 0;
+}
+
+/* As ask_for_schema(). This is no reading, so that anybody may close the stream
+ * meanwhile: a finalizer that the collector calls does so. */
+static int
+know_schema(PyObject *object)
+{
+    consumer_object *self = (consumer_object *)object;
+    ad_async_inbox *inbox = self->inbox;
+    if (self->schema.node != NULL) {
+        return 1;
+    }
+    if (inbox == NULL) {
+        return fail_gone(self, ad_state_of(object));
+    }
+    ad_owner_ref(&inbox->base);
+    int known = ask_for_schema(self, inbox);
+    drop_inbox(inbox);
+    return known;
+}
+
+/* Schema, or None where it has not arrived. */
+static PyObject *
+consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    int known = know_schema(object);
+    if (known <= 0) {
+        return known == 0 ? Py_NewRef(Py_None) : NULL;
+    }
+    return ad_schema_object_new(
+        ad_state_of(object),
+        ad_schema_ref(((consumer_object *)object)->schema));
+}
+
+/* --- waiting ---------------------------------------------------------------------------- */
+
+/* Nobody else reads from here on. The descriptor, which stays open until
+ * end_wait(). */
+static PyObject *
+consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    consumer_object *self = (consumer_object *)object;
+    ad_error err;
+    if (begin_reading(object) < 0) {
+        return NULL;
+    }
+    if (ad_bell_check(self->inbox->bell, &err) != AD_OK) {
+        end_reading(self);
+        return ad_raise(ad_state_of(object), &err);
+    }
+    self->is_waiting = true;
+    return PyLong_FromLong(self->inbox->bell->fd);
+}
+
+static PyObject *
+consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    consumer_object *self = (consumer_object *)object;
+    if (!self->is_waiting) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "nobody waits for this async stream; call "
+                        "begin_wait() first");
+        return NULL;
+    }
+    self->is_waiting = false;
+    (void)ad_bell_take(self->inbox->bell);
+    end_reading(self);
+    Py_RETURN_NONE;
+}
+
+/* --- ending ----------------------------------------------------------------------------- */
+
+static PyObject *
+consumer_cancel(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ad_async_inbox *inbox = ((consumer_object *)object)->inbox;
+    if (inbox != NULL) {
+        ad_owner_ref(&inbox->base);
+        Py_BEGIN_ALLOW_THREADS
+        ad_async_inbox_cancel(inbox);
+        ad_async_inbox_unref(inbox);
+        Py_END_ALLOW_THREADS
+    }
+    Py_RETURN_NONE;
+}
+
+/* Who reads, or waits, closes it when it is done with that. */
+static PyObject *
+consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    consumer_object *self = (consumer_object *)object;
+    if (!self->is_busy) {
+        close_now(self);
+    } else if (!self->is_closing) {
+        self->is_closing = true;
+        atomic_store(&self->inbox->is_closing, true);
+        ad_bell_ring(self->inbox->bell);
+    }
+    Py_RETURN_NONE;
+}
+
+/* stream(drops_metadata): what arrives, as an ArrayStream. Blocks until the
+ * schema is there. */
+static PyObject *
+consumer_stream(PyObject *object, PyObject *drops_metadata)
+{
+    consumer_object *self = (consumer_object *)object;
+    ad_state *state = ad_state_of(object);
+    ad_array_stream *stream;
+    PyObject *result = NULL;
+    ad_error err;
+    if (begin_reading(object) < 0) {
+        return NULL;
+    }
+    if (ad_async_source_stream(state, self->inbox, &self->ready,
+                               drops_metadata == Py_True, &stream,
+                               &err) == AD_OK) {
+        self->is_handed_over = true;
+        result = ad_stream_object_new(state, stream);
+    } else {
+        fail(state, self->inbox, &err);
+    }
+    end_reading(self);
+    return result;
+}
+
+/* --- the type --------------------------------------------------------------------------- */
+
+static bool
+has_schema(PyObject *object, const char *name)
+{
+    int known = know_schema(object);
+    if (known == 0) {
+        PyErr_Format(PyExc_AttributeError,
+                     "%s is not known yet: the producer has not called "
+                     "on_schema; await get_schema() first",
+                     name);
+    }
+    return known == 1;
+}
+
+static PyObject *
+get_schema(PyObject *object, void *Py_UNUSED(closure))
+{
+    return has_schema(object, "schema") ? consumer_poll_schema(object, NULL)
+                                        : NULL;
+}
+
+static PyObject *
+get_device_type(PyObject *object, void *Py_UNUSED(closure))
+{
+    return has_schema(object, "device_type")
+               ? ad_device_type_member(
+                     ad_state_of(object),
+                     ((consumer_object *)object)->device_type)
+               : NULL;
+}
+
+static PyObject *
+get_metadata(PyObject *object, void *Py_UNUSED(closure))
+{
+    if (!has_schema(object, "metadata")) {
+        return NULL;
+    }
+    PyObject *metadata = ((consumer_object *)object)->metadata;
+    return metadata == Py_None ? Py_NewRef(Py_None) : PyDict_Copy(metadata);
+}
+
+static PyObject *
+get_condition(PyObject *object, void *Py_UNUSED(closure))
+{
+    const consumer_object *self = (consumer_object *)object;
+    return PyUnicode_FromString(self->inbox == NULL    ? "closed"
+                                : self->is_handed_over ? "handed over"
+                                                       : "open");
+}
+
+static PyMethodDef consumer_methods[] = {
+    {"pop", consumer_pop, METH_O,
+     "pop($self, with_metadata, /)\n--\n\n"
+     "The next Array, or (Array, dict or None); None where there is none now.\n"
+     "StopAsyncIteration at the end."},
+    {"poll_schema", consumer_poll_schema, METH_NOARGS,
+     "poll_schema($self)\n--\n\n"
+     "The Schema, or None where it has not arrived."},
+    {"begin_wait", consumer_begin_wait, METH_NOARGS,
+     "begin_wait($self)\n--\n\n"
+     "After a None: a file descriptor that is readable once there may be\n"
+     "something else. Open, and the caller the only reader, until\n"
+     "end_wait()."},
+    {"end_wait", consumer_end_wait, METH_NOARGS, "end_wait($self)\n--\n\n"},
+    {"cancel", consumer_cancel, METH_NOARGS, "cancel($self)\n--\n\n"},
+    {"close", consumer_close, METH_NOARGS,
+     "close($self)\n--\n\n"
+     "Cancel, and give up what is queued; wakes who waits."},
+    {"stream", consumer_stream, METH_O,
+     "stream($self, drops_metadata, /)\n--\n\n"
+     "What arrives as an ArrayStream. Blocks until the schema is there."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef consumer_getset[] = {
+    {"schema", get_schema, NULL, NULL, NULL},
+    {"device_type", get_device_type, NULL, NULL, NULL},
+    {"metadata", get_metadata, NULL, NULL, NULL},
+    {"condition", get_condition, NULL, "For repr().", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot consumer_slots[] = {
+    {Py_tp_dealloc, consumer_dealloc},
+    {Py_tp_methods, consumer_methods},
+    {Py_tp_getset, consumer_getset},
+    {Py_tp_doc, "What arrowdev.AsyncArrayStream reads; never blocks."},
+    {0, NULL},
+};
+
+static PyType_Spec consumer_spec = {
+    .name = "arrowdev._core._AsyncConsumer",
+    .basicsize = sizeof(consumer_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = consumer_slots,
+};
+
+int
+ad_async_consumer_type_init(ad_state *state, PyObject *module)
+{
+    state->async_consumer_type =
+        PyType_FromModuleAndSpec(module, &consumer_spec, NULL);
+    if (state->async_consumer_type == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "_AsyncConsumer",
+                                 state->async_consumer_type);
+}

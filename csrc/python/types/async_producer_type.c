@@ -1,0 +1,589 @@
+/* _core._AsyncProducer: the producer's end of an async stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "async/pump.h"
+#include "python/types/array_stream_type.h"
+#include "python/types/async_types.h"
+#include "python/functions/functions.h"
+#include "support/saved_exception.h"
+#include "python/functions/metadata_dict.h"
+#include "python/streams/stream_element.h"
+#include "python/types/stream_object.h"
+
+typedef struct producer_object {
+    PyObject_HEAD
+    ad_async_producer *producer; /* NULL: a thread feeds it, or it is over */
+    ad_async_feed *feed;
+    ad_bell *bell; /* of the producer */
+    ad_bell *done; /* of the feed */
+    ad_element_rules rules;
+    bool is_started;
+    bool is_busy;   /* a call of the handler is running, without the GIL */
+    bool has_batch; /* one that waits for credit */
+    ad_array batch;
+    char *metadata; /* of that batch */
+} producer_object;
+
+/* --- taking a handler ------------------------------------------------------------ */
+
+/* Foreign code is told that nothing comes; it may block, or want the GIL. */
+static void
+close_producer(ad_async_producer *producer)
+{
+    PyObject *saved = ad_py_save_exception();
+    Py_BEGIN_ALLOW_THREADS
+    ad_async_producer_close(producer);
+    Py_END_ALLOW_THREADS
+    ad_py_reset_exception(saved);
+}
+
+/* From a capsule that names what it holds no more; a failure releases it. */
+static int
+take_handler(ad_state *state, PyObject *capsule, ad_bell **bell,
+             ad_async_producer **out)
+{
+    ad_error err;
+    struct ArrowAsyncDeviceStreamHandler *handler = ad_capsule_consume(
+        state, capsule, AD_CAPSULE_ASYNC_HANDLER, "an async stream");
+    if (handler == NULL) {
+        return -1;
+    }
+    ad_status status = ad_bell_new(bell, &err);
+    if (status == AD_OK) {
+        const ad_async_producer_options options = {
+            .device_type = ARROW_DEVICE_CPU, .wake = ad_bell_wake(*bell)};
+        status = ad_async_producer_new(handler, &options, out, &err);
+        if (status == AD_OK) {
+            return 0;
+        }
+        ad_bell_unref(*bell);
+        *bell = NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    handler->release(handler);
+    Py_END_ALLOW_THREADS
+    ad_raise(state, &err);
+    return -1;
+}
+
+PyObject *
+ad_array_stream_push(PyObject *object, PyObject *handler)
+{
+    ad_state *state = ad_state_of(object);
+    ad_async_producer *producer;
+    ad_async_feed *feed;
+    ad_bell *bell;
+    ad_error err;
+    if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
+                       "__arrowdev_async_device_stream__()") == NULL) {
+        return NULL;
+    }
+    ad_array_stream *stream = ad_stream_hand_over(object);
+    if (stream == NULL) {
+        return NULL;
+    }
+    if (take_handler(state, handler, &bell, &producer) < 0) {
+        ad_stream_drop(stream);
+        return NULL;
+    }
+    ad_status status =
+        ad_async_feed_start(producer, bell, stream, NULL, &feed, &err);
+    if (status == AD_OK) {
+        ad_async_feed_unref(feed);
+    } else {
+        close_producer(producer);
+        ad_stream_drop(stream);
+    }
+    ad_bell_unref(bell);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- life ------------------------------------------------------------------------- */
+
+/* Releasing the array may run anything, which finds none here. */
+static void
+drop_batch(producer_object *self)
+{
+    free(self->metadata);
+    self->metadata = NULL;
+    if (self->has_batch) {
+        PyObject *saved = ad_py_save_exception();
+        self->has_batch = false;
+        ad_array_clear(&self->batch);
+        ad_py_reset_exception(saved);
+    }
+}
+
+/* A stream that is not over fails, with ECANCELED; the thread of a feed does so
+ * as soon as it can. In a child that was forked it is the parent's. */
+static void
+give_up(producer_object *self)
+{
+    ad_async_producer *producer = self->producer;
+    self->producer = NULL;
+    drop_batch(self);
+    if (producer != NULL && ad_bell_is_ours(self->bell)) {
+        close_producer(producer);
+    }
+    if (self->feed != NULL) {
+        ad_async_feed_stop(self->feed);
+    }
+}
+
+static void
+producer_dealloc(PyObject *object)
+{
+    producer_object *self = (producer_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    give_up(self);
+    if (self->feed != NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_async_feed_unref(self->feed);
+        ad_py_reset_exception(saved);
+    }
+    ad_bell_unref(self->bell);
+    ad_bell_unref(self->done);
+    ad_schema_unref(self->rules.schema);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* --- making one --------------------------------------------------------------------- */
+
+PyObject *
+ad_function_async_producer(PyObject *module, PyObject *handler)
+{
+    ad_state *state = ad_state_of_module(module);
+    if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
+                       "produce()") == NULL) {
+        return NULL;
+    }
+    producer_object *self = PyObject_New(
+        producer_object, (PyTypeObject *)state->async_producer_type);
+    if (self == NULL) {
+        return NULL;
+    }
+    memset((char *)self + sizeof(PyObject), 0,
+           sizeof(*self) - sizeof(PyObject));
+    if (take_handler(state, handler, &self->bell, &self->producer) < 0) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+/* --- calls of the handler --------------------------------------------------------------- */
+
+/* Raise where this is a child that was forked: the consumer is the parent's. */
+static int
+check_process(producer_object *self)
+{
+    ad_error err;
+    if (ad_bell_check(self->bell, &err) == AD_OK) {
+        return 0;
+    }
+    ad_raise(ad_state_of((PyObject *)self), &err);
+    return -1;
+}
+
+/* They call foreign code, without the GIL. 0, or -1 with an exception. */
+static int
+begin_call(producer_object *self)
+{
+    if (check_process(self) < 0) {
+        return -1;
+    }
+    if (self->is_busy || self->producer == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        self->is_busy
+                            ? "another call of this async stream's consumer "
+                              "is running"
+                            : "this async stream is over");
+        return -1;
+    }
+    self->is_busy = true;
+    return 0;
+}
+
+/* 0, or -1 with an exception. */
+static int
+end_call(producer_object *self, ad_status status, const ad_error *err)
+{
+    self->is_busy = false;
+    if (status != AD_OK) {
+        ad_raise(ad_state_of((PyObject *)self), err);
+        return -1;
+    }
+    return 0;
+}
+
+/* declare(schema, metadata): of the stream, before it is started. None: what
+ * the batches say, or nothing. */
+static PyObject *
+producer_declare(PyObject *object, PyObject *args)
+{
+    producer_object *self = (producer_object *)object;
+    ad_state *state = ad_state_of(object);
+    PyObject *schema, *metadata;
+    ad_schema wanted = {0};
+    char *blob = NULL;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "OO", &schema, &metadata) ||
+        (!ad_is_none(schema) && ad_parse_schema(state, schema, &wanted) < 0)) {
+        return NULL;
+    }
+    ad_status status = AD_OK;
+    int result = ad_metadata_from_mapping(state, metadata, &blob);
+    if (result == 0 && begin_call(self) == 0) {
+        status = ad_async_producer_set_metadata(self->producer, blob, &err);
+        result = end_call(self, status, &err);
+    }
+    free(blob);
+    if (result < 0 || PyErr_Occurred()) {
+        ad_schema_unref(wanted);
+        return NULL;
+    }
+    self->rules.schema = wanted;
+    self->rules.is_given = wanted.node != NULL;
+    Py_RETURN_NONE;
+}
+
+static ad_status
+start(producer_object *self, int32_t device_type, ad_error *err)
+{
+    ad_async_poll poll;
+    if (self->is_started) {
+        return AD_OK;
+    }
+    self->is_started = true;
+    ad_async_producer_set_device_type(self->producer, device_type);
+    return ad_async_producer_start(self->producer, self->rules.schema, &poll,
+                                   err);
+}
+
+/* put(element, metadata): the next batch, to be sent by flush(). The first one
+ * starts the stream. */
+static PyObject *
+producer_put(PyObject *object, PyObject *args)
+{
+    producer_object *self = (producer_object *)object;
+    ad_state *state = ad_state_of(object);
+    PyObject *element, *metadata;
+    char *blob;
+    ad_array batch;
+    if (!PyArg_ParseTuple(args, "OO", &element, &metadata) ||
+        ad_metadata_from_mapping(state, metadata, &blob) < 0) {
+        return NULL;
+    }
+    if (begin_call(self) < 0) {
+        free(blob);
+        return NULL;
+    }
+    int result = ad_element_import(state, &self->rules, element, &batch);
+    if (result == 0) {
+        drop_batch(self);
+        self->batch = batch;
+        self->metadata = blob;
+        self->has_batch = true;
+    } else {
+        free(blob);
+    }
+    self->is_busy = false;
+    return result == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
+/* As ad_async_producer_send. A bell that was rung for what is seen here must
+ * not wake the loop once more. */
+static ad_status
+send(producer_object *self, ad_async_poll *poll, ad_error *err)
+{
+    AD_RETURN_IF_ERR(start(self, self->batch.device.type, err));
+    do {
+        AD_RETURN_IF_ERR(ad_async_producer_send(self->producer, &self->batch,
+                                                self->metadata, poll, err));
+    } while (*poll == AD_ASYNC_PENDING && ad_bell_take(self->bell));
+    return AD_OK;
+}
+
+/* True: there is nothing left to send. False: the consumer wants no more yet.
+ * None: it wants no more, ever; finish(). */
+static PyObject *
+producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    producer_object *self = (producer_object *)object;
+    ad_async_poll poll = AD_ASYNC_READY;
+    ad_status status;
+    ad_error err;
+    if (!self->has_batch) {
+        Py_RETURN_TRUE;
+    }
+    if (begin_call(self) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = send(self, &poll, &err);
+    Py_END_ALLOW_THREADS
+    if (end_call(self, status, &err) < 0) {
+        return NULL;
+    }
+    if (poll == AD_ASYNC_PENDING) {
+        Py_RETURN_FALSE;
+    }
+    drop_batch(self);
+    return poll == AD_ASYNC_READY ? Py_NewRef(Py_True) : Py_NewRef(Py_None);
+}
+
+/* The source is at its end, or the consumer wants no more. */
+static PyObject *
+producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    producer_object *self = (producer_object *)object;
+    ad_status status;
+    ad_error err;
+    if (self->rules.schema.node == NULL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "the source has no batches, from which the schema "
+                        "could be known; name it with schema=");
+        return NULL;
+    }
+    if (begin_call(self) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = start(self, ARROW_DEVICE_CPU, &err);
+    if (status == AD_OK) {
+        status = ad_async_producer_finish(self->producer, &err);
+    }
+    Py_END_ALLOW_THREADS
+    if (end_call(self, status, &err) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* The metadata that an ExchangeError brought along, for whom it is passed on
+ * to. What is no such thing is left out: this is no place to fail. */
+static char *
+metadata_of(ad_state *state, PyObject *exception)
+{
+    char *blob = NULL;
+    PyObject *metadata =
+        PyErr_GivenExceptionMatches(exception, state->exchange_error)
+            ? PyObject_GetAttrString(exception, "metadata")
+            : NULL;
+    if (metadata != NULL) {
+        (void)ad_metadata_from_mapping(state, metadata, &blob);
+        Py_DECREF(metadata);
+    }
+    PyErr_Clear();
+    return blob;
+}
+
+/* fail(exception): its errno and its text go to the consumer. Nothing where the
+ * stream is over. */
+static PyObject *
+producer_fail(PyObject *object, PyObject *exception)
+{
+    producer_object *self = (producer_object *)object;
+    ad_kept_exception kept = {0};
+    ad_error err;
+    ad_status status;
+    if (self->producer == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (begin_call(self) < 0) {
+        return NULL;
+    }
+    char *metadata = metadata_of(ad_state_of(object), exception);
+    ad_py_restore_exception(Py_NewRef(exception));
+    status = ad_keep_exception(ad_state_of(object), &kept, "the source", &err);
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_async_producer_fail(
+        self->producer, kept.code, kept.text != NULL ? kept.text : err.message,
+        metadata, &err);
+    Py_END_ALLOW_THREADS
+    ad_kept_clear(&kept);
+    free(metadata);
+    if (end_call(self, status, &err) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- a thread --------------------------------------------------------------------------- */
+
+/* feed(stream): hand the rest over to a thread, which reads the ArrayStream. */
+static PyObject *
+producer_feed(PyObject *object, PyObject *stream)
+{
+    producer_object *self = (producer_object *)object;
+    ad_state *state = ad_state_of(object);
+    ad_error err;
+    if (!ad_is_array_stream(state, stream)) {
+        PyErr_Format(PyExc_TypeError, "expected an ArrayStream, not %.200s",
+                     Py_TYPE(stream)->tp_name);
+        return NULL;
+    }
+    if (begin_call(self) < 0) {
+        return NULL;
+    }
+    self->is_busy = false;
+    ad_array_stream *source = ad_stream_hand_over(stream);
+    if (source == NULL) {
+        return NULL;
+    }
+    ad_bell_unref(self->done); /* of a feed that did not start */
+    self->done = NULL;
+    ad_status status = ad_bell_new(&self->done, &err);
+    if (status == AD_OK) {
+        status = ad_async_feed_start(self->producer, self->bell, source,
+                                     self->done, &self->feed, &err);
+    }
+    if (status != AD_OK) {
+        ad_stream_drop(source);
+        return ad_raise(state, &err);
+    }
+    self->producer = NULL;
+    Py_RETURN_NONE;
+}
+
+/* Is the thread's stream over? Raises what ended it. */
+static PyObject *
+producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    producer_object *self = (producer_object *)object;
+    ad_status status = AD_OK;
+    ad_error err;
+    if (self->feed == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "no thread was started for this async stream; call "
+                        "feed() first");
+        return NULL;
+    }
+    if (check_process(self) < 0) {
+        return NULL;
+    }
+    (void)ad_bell_take(self->done);
+    if (!ad_async_feed_is_over(self->feed, &status, &err)) {
+        Py_RETURN_FALSE;
+    }
+    if (status != AD_OK) {
+        return ad_stream_raise(ad_state_of(object),
+                               ad_async_feed_stream(self->feed), &err);
+    }
+    Py_RETURN_TRUE;
+}
+
+/* --- the type ----------------------------------------------------------------------------- */
+
+static PyObject *
+producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    producer_object *self = (producer_object *)object;
+    if (self->is_busy) {
+        begin_call(self);
+        return NULL;
+    }
+    give_up(self);
+    Py_RETURN_NONE;
+}
+
+/* The bell: of the thread, where there is one. An event loop asks also to
+ * leave it, in a child that was forked, too. */
+static PyObject *
+producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    const producer_object *self = (const producer_object *)object;
+    return PyLong_FromLong(self->feed != NULL ? self->done->fd
+                                              : self->bell->fd);
+}
+
+/* In a child that was forked somebody may have held the producer's mutex. */
+static PyObject *
+get_is_ended(PyObject *object, void *Py_UNUSED(closure))
+{
+    const producer_object *self = (const producer_object *)object;
+    return PyBool_FromLong(
+        self->producer == NULL || !ad_bell_is_ours(self->bell) ||
+        ad_async_producer_poll(self->producer) == AD_ASYNC_END);
+}
+
+/* False in such a child, where it stays as it is: finish() says why. */
+static PyObject *
+producer_take_bell(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(ad_bell_take(((producer_object *)object)->bell));
+}
+
+static PyMethodDef producer_methods[] = {
+    {"declare", producer_declare, METH_VARARGS,
+     "declare($self, schema, metadata, /)\n--\n\n"
+     "Before the first batch; None for what is not known."},
+    {"put", producer_put, METH_VARARGS,
+     "put($self, element, metadata, /)\n--\n\n"
+     "The next batch, which flush() sends."},
+    {"flush", producer_flush, METH_NOARGS,
+     "flush($self)\n--\n\n"
+     "True: nothing is left to send. False: the consumer wants nothing now.\n"
+     "None: it wants nothing more."},
+    {"finish", producer_finish, METH_NOARGS,
+     "finish($self)\n--\n\n"
+     "End the stream. ExchangeError tells of the consumer's mistake, or that\n"
+     "it refused something."},
+    {"fail", producer_fail, METH_O,
+     "fail($self, exception, /)\n--\n\n"
+     "End the stream with errno and text of an exception; nothing where it\n"
+     "is over."},
+    {"feed", producer_feed, METH_O,
+     "feed($self, stream, /)\n--\n\n"
+     "A thread sends what an ArrayStream gives, and ends the stream."},
+    {"is_over", producer_is_over, METH_NOARGS,
+     "is_over($self)\n--\n\n"
+     "Whether that thread is done. Raises what it failed with."},
+    {"close", producer_close, METH_NOARGS,
+     "close($self)\n--\n\n"
+     "End a stream that is not over with ECANCELED."},
+    {"fileno", producer_fileno, METH_NOARGS,
+     "fileno($self)\n--\n\n"
+     "Readable once there may be something to do."},
+    {"take_bell", producer_take_bell, METH_NOARGS,
+     "take_bell($self)\n--\n\n"
+     "Make that descriptor unreadable until there is something new."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef producer_getset[] = {
+    {"is_ended", get_is_ended, NULL, "The consumer wants nothing more.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot producer_slots[] = {
+    {Py_tp_dealloc, producer_dealloc},
+    {Py_tp_methods, producer_methods},
+    {Py_tp_getset, producer_getset},
+    {Py_tp_doc, "What arrowdev.aio.produce() drives a handler with."},
+    {0, NULL},
+};
+
+static PyType_Spec producer_spec = {
+    .name = "arrowdev._core._AsyncProducer",
+    .basicsize = sizeof(producer_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = producer_slots,
+};
+
+int
+ad_async_producer_type_init(ad_state *state, PyObject *module)
+{
+    state->async_producer_type =
+        PyType_FromModuleAndSpec(module, &producer_spec, NULL);
+    if (state->async_producer_type == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "_AsyncProducer",
+                                 state->async_producer_type);
+}

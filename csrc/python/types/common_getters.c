@@ -1,0 +1,217 @@
+#include "python/types/common_getters.h"
+
+#include "model/array.h"
+#include "order/deferred_release.h"
+#include "protocol/protocol.h"
+#include "python/functions/functions.h"
+#include "python/functions/to_device.h"
+
+static inline ad_device
+device_of(PyObject *self)
+{
+    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->device
+                                                : ad_tensor_of(self)->device;
+}
+
+static inline ad_sync *
+sync_of(PyObject *self)
+{
+    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->sync
+                                                : ad_tensor_of(self)->sync;
+}
+
+static inline ad_owner *
+owner_of(PyObject *self)
+{
+    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->owner
+                                                : ad_tensor_of(self)->owner;
+}
+
+PyObject *
+ad_get_device(PyObject *self, void *Py_UNUSED(closure))
+{
+    return ad_device_object_new(ad_state_of(self), device_of(self));
+}
+
+PyObject *
+ad_get_device_type(PyObject *self, void *Py_UNUSED(closure))
+{
+    return ad_device_type_member(ad_state_of(self), device_of(self).type);
+}
+
+PyObject *
+ad_get_device_id(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLongLong(device_of(self).id);
+}
+
+PyObject *
+ad_get_sync_event(PyObject *self, void *Py_UNUSED(closure))
+{
+    const ad_sync *sync = sync_of(self);
+    if (ad_sync_is_done(sync) || sync->kind != AD_SYNC_EVENT) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromVoidPtr(sync->handle);
+}
+
+const char *
+ad_readiness(const ad_sync *sync)
+{
+    return ad_sync_is_done(sync)          ? ""
+           : sync->kind == AD_SYNC_EVENT  ? ", after event"
+           : sync->kind == AD_SYNC_STREAM ? ", after stream"
+                                          : ", after queue";
+}
+
+PyObject *
+ad_is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ad_error err;
+    bool is_ready;
+    if (ad_sync_query(sync_of(self), &is_ready, &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
+    }
+    return PyBool_FromLong(is_ready);
+}
+
+PyObject *
+ad_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ad_error err;
+    if (ad_sync_wait(sync_of(self), "synchronize()", &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
+    }
+    ad_parked_drain();
+    Py_RETURN_NONE;
+}
+
+PyObject *
+ad_wait(PyObject *self, PyObject *stream)
+{
+    ad_state *state = ad_state_of(self);
+    ad_device device = device_of(self);
+    ad_stream_choice choice;
+    ad_error err;
+    if (stream == Py_None) {
+        PyErr_SetString(PyExc_TypeError,
+                        "wait() needs a stream, not None; synchronize() makes "
+                        "the host wait");
+        return NULL;
+    }
+    if (ad_read_choice(state, stream, device, NULL, &choice) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_order_use(device, sync_of(self), owner_of(self),
+                                    &choice, "wait()", &err);
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    Py_RETURN_NONE;
+}
+
+static const ad_signature to_signature = {
+    .function = "to()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_device, AD_STR_stream},
+};
+
+static PyObject *
+array_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
+{
+    ad_array moved;
+    if (ad_device_equal(device_of(self), target)) {
+        return Py_NewRef(self);
+    }
+    ad_array_share(ad_array_of(self), &moved);
+    if (ad_move_array(state, &moved, target, stream, AD_COPY_IF_NEEDED) < 0) {
+        return NULL;
+    }
+    return ad_array_object_new(state, &moved);
+}
+
+static PyObject *
+tensor_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
+{
+    ad_tensor_value moved;
+    ad_error err;
+    if (ad_device_equal(device_of(self), target)) {
+        return Py_NewRef(self);
+    }
+    if (ad_tensor_require_size(ad_tensor_of(self), &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    ad_tensor_share(ad_tensor_of(self), &moved);
+    if (ad_move_tensor(state, &moved, target, stream, AD_COPY_IF_NEEDED) < 0) {
+        return NULL;
+    }
+    return ad_tensor_object_like((PyObject *)Py_TYPE(self), &moved.tensor);
+}
+
+PyObject *
+ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+      PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    PyObject *values[2];
+    ad_device target;
+    if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
+            0 ||
+        ad_parse_device(state, values[0], &target) < 0 ||
+        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0)) {
+        return NULL;
+    }
+    if (ad_is_array(state, self)) {
+        return array_to(state, self, target, values[1]);
+    }
+    return tensor_to(state, self, target, values[1]);
+}
+
+static const ad_signature numpy_signature = {
+    .function = "__array__()",
+    .n_positional = 2,
+    .n_parameters = 2,
+    .names = {AD_STR_dtype, AD_STR_copy},
+};
+
+PyObject *
+ad_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+         PyObject *kwnames)
+{
+    PyObject *values[2];
+    if (ad_parse_args(ad_state_of(self), &numpy_signature, args, n_args,
+                      kwnames, values) < 0) {
+        return NULL;
+    }
+    PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
+                               values[1] != NULL ? values[1] : Py_None};
+    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
+}
+
+static const ad_signature into_signature = {
+    .function = "into()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 3,
+    .names = {AD_STR_cls, AD_STR_stream, AD_STR_copy},
+};
+
+PyObject *
+ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+        PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    PyObject *values[3];
+    int copy = AD_COPY_IF_NEEDED;
+    if (ad_parse_args(state, &into_signature, args, n_args, kwnames, values) <
+            0 ||
+        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0) ||
+        (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
+        return NULL;
+    }
+    return ad_convert_into(state, self, values[0],
+                           ad_is_none(values[1]) ? NULL : values[1], copy);
+}

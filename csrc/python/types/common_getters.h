@@ -1,0 +1,88 @@
+/* Device and event members that Array, Tensor and Buffer have in common.
+ *
+ * Each type supplies device and sync through one inline function, so that the
+ * members cannot differ.
+ */
+#ifndef AD_PYTHON_TYPES_COMMON_GETTERS_H
+#define AD_PYTHON_TYPES_COMMON_GETTERS_H
+
+#include "support/objects.h"
+
+/* device, device_type, device_id, sync_event: getters; NULL entry not
+ * included, for use inside a PyGetSetDef table. */
+PyObject *ad_get_device(PyObject *self, void *closure);
+PyObject *ad_get_device_type(PyObject *self, void *closure);
+PyObject *ad_get_device_id(PyObject *self, void *closure);
+PyObject *ad_get_sync_event(PyObject *self, void *closure);
+
+/* For repr(): ", after event", or "" where nothing is known to be pending. */
+const char *ad_readiness(const ad_sync *sync);
+
+#define AD_COMMON_GETSET                                                      \
+    {"device", ad_get_device, NULL, "The Device that the memory is on.",      \
+     NULL},                                                                   \
+        {"device_type", ad_get_device_type, NULL,                             \
+         "DeviceType of the memory (a plain int for an unknown type).",       \
+         NULL},                                                               \
+        {"device_id", ad_get_device_id, NULL,                                 \
+         "Ordinal of the device; -1 for the CPU, and where an interface\n"    \
+         "did not say.",                                                      \
+         NULL},                                                               \
+    {                                                                         \
+        "sync_event", ad_get_sync_event, NULL,                                \
+            "Address of the event handle that must be waited for, or None.\n" \
+            "\nSource: specification, \"Synchronization event types\".",      \
+            NULL                                                              \
+    }
+
+/* is_ready(), synchronize(), wait(stream), to(device, *, stream=None),
+ * __array__(dtype=None, copy=None), into(cls, *, stream=None, copy=None).
+ * NumPy asks a Tensor for its __array__ only where it has no buffer; without
+ * one it would make an array of one Python object. */
+PyObject *ad_is_ready(PyObject *self, PyObject *ignored);
+PyObject *ad_synchronize(PyObject *self, PyObject *ignored);
+PyObject *ad_wait(PyObject *self, PyObject *stream);
+PyObject *ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                PyObject *kwnames);
+PyObject *ad_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames);
+PyObject *ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                  PyObject *kwnames);
+
+#define AD_COMMON_METHODS                                                          \
+    {"is_ready", ad_is_ready, METH_NOARGS,                                         \
+     "is_ready($self)\n--\n\n"                                                     \
+     "Whether the data are ready now, without waiting.\n\n"                        \
+     "Raises ExchangeError when that cannot be told: work is pending on a\n"       \
+     "device whose runtime is not there; DeviceError when the work failed."},      \
+        {"synchronize", ad_synchronize, METH_NOARGS,                               \
+         "synchronize($self)\n--\n\n"                                              \
+         "Block the host until the data are ready. Errors as is_ready()."},        \
+        {"wait", ad_wait, METH_O,                                                  \
+         "wait($self, stream, /)\n--\n\n"                                          \
+         "Make a stream wait until the data are ready; the host does not\n"        \
+         "block. Errors as is_ready()."},                                          \
+        {"to", (PyCFunction)(void (*)(void))ad_to,                                 \
+         METH_FASTCALL | METH_KEYWORDS,                                            \
+         "to($self, device, *, stream=None)\n--\n\n"                               \
+         "The same data on a device; self when they are there already.\n\n"        \
+         "The copy is made on `stream` of the device (default: use_stream()'s,\n"  \
+         "else arrowdev's own), and is valid on return where the target is the\n"  \
+         "host. Pinned and managed memory becomes the host's, or that of its\n"    \
+         "device, without a copy.\n\n"                                             \
+         "Raises ExchangeError when no runtime can copy there, MemoryError when\n" \
+         "the device has no memory left, DeviceError when the runtime fails."},    \
+        {"__array__", (PyCFunction)(void (*)(void))ad_numpy,                       \
+         METH_FASTCALL | METH_KEYWORDS,                                            \
+         "__array__($self, dtype=None, copy=None)\n--\n\n"                         \
+         "A NumPy array. Refuses device memory and nulls with a hint."},           \
+    {                                                                              \
+        "into", (PyCFunction)(void (*)(void))ad_into,                              \
+            METH_FASTCALL | METH_KEYWORDS,                                         \
+            "into($self, cls, *, stream=None, copy=None)\n--\n\n"                  \
+            "An instance of another library's class, such as torch.Tensor\n"       \
+            "or pyarrow.Array, by the fastest way that the class offers.\n\n"      \
+            "Raises TypeError for a class that arrowdev does not know."            \
+    }
+
+#endif /* AD_PYTHON_TYPES_COMMON_GETTERS_H */

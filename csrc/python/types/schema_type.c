@@ -1,0 +1,385 @@
+/* ad.Schema: an Arrow type with name, nullability, metadata and children. */
+#include "support/objects.h"
+
+#include <string.h>
+
+#include "model/type.h"
+#include "support/args.h"
+#include "support/capsule.h"
+#include "support/errors.h"
+#include "python/functions/functions.h"
+#include "python/functions/metadata_dict.h"
+
+static inline ad_schema
+schema_of(PyObject *self)
+{
+    return ((ad_schema_object *)self)->schema;
+}
+
+PyObject *
+ad_schema_object_new(ad_state *state, ad_schema steal)
+{
+    ad_schema_object *self =
+        PyObject_New(ad_schema_object, (PyTypeObject *)state->schema_type);
+    if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_schema_unref(steal);
+        ad_py_reset_exception(saved);
+        return NULL;
+    }
+    self->schema = steal;
+    return (PyObject *)self;
+}
+
+static void
+schema_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject *saved = ad_py_save_exception();
+    ad_schema_unref(schema_of(self));
+    ad_py_reset_exception(saved);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+decode(const char *text)
+{
+    if (text == NULL) {
+        text = "";
+    }
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                "surrogateescape");
+}
+
+static PyObject *
+schema_str(PyObject *self)
+{
+    ad_text text = {0};
+    ad_error err;
+    PyObject *result = NULL;
+    if (ad_type_print(schema_of(self).node, &text, &err) != AD_OK) {
+        result = ad_raise(ad_state_of(self), &err);
+    } else {
+        result = decode(ad_text_string(&text));
+    }
+    ad_text_clear(&text);
+    return result;
+}
+
+static PyObject *
+schema_repr(PyObject *self)
+{
+    PyObject *type = schema_str(self);
+    if (type == NULL) {
+        return NULL;
+    }
+    const struct ArrowSchema *node = schema_of(self).node;
+    PyObject *name = decode(node->name);
+    PyObject *result = NULL;
+    if (name != NULL) {
+        bool nullable = node->flags & ARROW_FLAG_NULLABLE;
+        bool named = PyUnicode_GET_LENGTH(name) > 0;
+        result = PyUnicode_FromFormat(named ? "<arrowdev.Schema %U%s name=%R>"
+                                            : "<arrowdev.Schema %U%s>",
+                                      type, nullable ? "" : " not null", name);
+        Py_DECREF(name);
+    }
+    Py_DECREF(type);
+    return result;
+}
+
+static PyObject *
+get_format(PyObject *self, void *Py_UNUSED(closure))
+{
+    return decode(schema_of(self).node->format);
+}
+
+static PyObject *
+get_name(PyObject *self, void *Py_UNUSED(closure))
+{
+    return decode(schema_of(self).node->name);
+}
+
+static PyObject *
+get_flag(PyObject *self, void *closure)
+{
+    int64_t flag = (int64_t)(intptr_t)closure;
+    return PyBool_FromLong((schema_of(self).node->flags & flag) != 0);
+}
+
+static PyObject *
+get_metadata(PyObject *self, void *Py_UNUSED(closure))
+{
+    return ad_metadata_as_dict(ad_state_of(self),
+                               schema_of(self).node->metadata);
+}
+
+static PyObject *
+make_child(PyObject *self, const struct ArrowSchema *node)
+{
+    return ad_schema_object_new(ad_state_of(self),
+                                ad_schema_at(schema_of(self), node));
+}
+
+static PyObject *
+get_children(PyObject *self, void *Py_UNUSED(closure))
+{
+    const struct ArrowSchema *node = schema_of(self).node;
+    PyObject *children = PyTuple_New((Py_ssize_t)node->n_children);
+    for (int64_t i = 0; children != NULL && i < node->n_children; i++) {
+        PyObject *child = make_child(self, node->children[i]);
+        if (child == NULL) {
+            Py_CLEAR(children);
+            break;
+        }
+        PyTuple_SET_ITEM(children, (Py_ssize_t)i, child);
+    }
+    return children;
+}
+
+static PyObject *
+get_dictionary(PyObject *self, void *Py_UNUSED(closure))
+{
+    const struct ArrowSchema *node = schema_of(self).node;
+    if (node->dictionary == NULL) {
+        Py_RETURN_NONE;
+    }
+    return make_child(self, node->dictionary);
+}
+
+static int
+compare_schemas(PyObject *self, PyObject *other, bool check_name,
+                bool check_metadata, bool *equal)
+{
+    ad_error err;
+    if (ad_schema_equal(schema_of(self).node, schema_of(other).node,
+                        check_name, check_metadata, equal, &err) != AD_OK) {
+        ad_raise(ad_state_of(self), &err);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+schema_compare(PyObject *self, PyObject *other, int op)
+{
+    if (Py_TYPE(other) != Py_TYPE(self) || (op != Py_EQ && op != Py_NE)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    bool equal;
+    if (compare_schemas(self, other, true, true, &equal) < 0) {
+        return NULL;
+    }
+    return PyBool_FromLong(equal == (op == Py_EQ));
+}
+
+/* Equal schemas have the same format and the same number of children. */
+static Py_hash_t
+schema_hash(PyObject *self)
+{
+    const struct ArrowSchema *node = schema_of(self).node;
+    PyObject *key =
+        Py_BuildValue("(yL)", node->format, (long long)node->n_children);
+    if (key == NULL) {
+        return -1;
+    }
+    Py_hash_t hash = PyObject_Hash(key);
+    Py_DECREF(key);
+    return hash;
+}
+
+static const ad_signature equals_signature = {
+    .function = "Schema.equals()",
+    .n_positional_only = 1,
+    .n_positional = 2,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_other, AD_STR_check_metadata},
+};
+
+static PyObject *
+schema_equals(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+              PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    PyObject *values[2];
+    ad_schema other;
+    if (ad_parse_args(state, &equals_signature, args, n_args, kwnames,
+                      values) < 0) {
+        return NULL;
+    }
+    int check_metadata = values[1] != NULL ? PyObject_IsTrue(values[1]) : 0;
+    if (check_metadata < 0 || ad_parse_schema(state, values[0], &other) < 0) {
+        return NULL;
+    }
+    bool equal;
+    ad_error err;
+    ad_status status = ad_schema_equal(schema_of(self).node, other.node, false,
+                                       check_metadata == 1, &equal, &err);
+    ad_schema_unref(other);
+    return status == AD_OK ? PyBool_FromLong(equal) : ad_raise(state, &err);
+}
+
+static PyObject *
+schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    struct ArrowSchema *box;
+    ad_error err;
+    if (ad_schema_export(schema_of(self), &box, &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+}
+
+static PyMethodDef schema_methods[] = {
+    {"equals", (PyCFunction)(void (*)(void))schema_equals,
+     METH_FASTCALL | METH_KEYWORDS,
+     "equals($self, other, /, check_metadata=False)\n--\n\n"
+     "Same type: formats, nullability, children with their names, dictionary;\n"
+     "with check_metadata also the metadata. The name of the schema itself\n"
+     "does not count. `other` is anything that arrowdev.schema() takes."},
+    {"__arrow_c_schema__", schema_arrow_c_schema, METH_NOARGS,
+     "__arrow_c_schema__($self)\n--\n\n"
+     "Export as a capsule \"arrow_schema\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef schema_getset[] = {
+    {"format", get_format, NULL,
+     "Format string of the Arrow C data interface.", NULL},
+    {"name", get_name, NULL, "Name of the field, \"\" if it has none.", NULL},
+    {"nullable", get_flag, NULL, "Whether values may be null.",
+     (void *)ARROW_FLAG_NULLABLE},
+    {"dictionary_ordered", get_flag, NULL,
+     "Whether the order of the dictionary's values has a meaning.",
+     (void *)ARROW_FLAG_DICTIONARY_ORDERED},
+    {"map_keys_sorted", get_flag, NULL,
+     "Whether the keys of each map value are sorted.",
+     (void *)ARROW_FLAG_MAP_KEYS_SORTED},
+    {"metadata", get_metadata, NULL,
+     "Key-value metadata as a dict of bytes to bytes, or None.\n\n"
+     "Raises InvalidArrowError when the lengths in the blob make no sense.",
+     NULL},
+    {"children", get_children, NULL, "Schemas of the children.", NULL},
+    {"dictionary", get_dictionary, NULL,
+     "Schema of the dictionary's values, or None.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot schema_slots[] = {
+    {Py_tp_dealloc, schema_dealloc},
+    {Py_tp_repr, schema_repr},
+    {Py_tp_str, schema_str},
+    {Py_tp_hash, schema_hash},
+    {Py_tp_richcompare, schema_compare},
+    {Py_tp_methods, schema_methods},
+    {Py_tp_getset, schema_getset},
+    {Py_tp_doc,
+     "An Arrow type with name, nullability, metadata and children. Made by\n"
+     "arrowdev.schema(). Immutable. `==` is strict: names and metadata "
+     "count;\nsee equals() for the type alone."},
+    {0, NULL},
+};
+
+static PyType_Spec schema_spec = {
+    .name = "arrowdev.Schema",
+    .basicsize = sizeof(ad_schema_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = schema_slots,
+};
+
+int
+ad_schema_type_init(ad_state *state, PyObject *module)
+{
+    state->schema_type = PyType_FromModuleAndSpec(module, &schema_spec, NULL);
+    if (state->schema_type == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "Schema", state->schema_type);
+}
+
+/* --- parsing --------------------------------------------------------------- */
+
+static int
+schema_from_name(ad_state *state, PyObject *value, ad_schema *out)
+{
+    const char *name = ad_c_string(value);
+    if (name == NULL) {
+        return -1;
+    }
+    ad_text format = {0};
+    ad_error err;
+    ad_status status = ad_type_format_from_name(name, &format, &err);
+    if (status == AD_OK) {
+        *out = ad_schema_primitive(ad_text_string(&format));
+        if (out->node == NULL) {
+            const ad_schema_spec spec = {.format = ad_text_string(&format),
+                                         .flags = ARROW_FLAG_NULLABLE};
+            status = ad_schema_build(&spec, out, &err);
+        }
+    }
+    ad_text_clear(&format);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+schema_from_capsule(ad_state *state, PyObject *capsule, ad_schema *out)
+{
+    struct ArrowSchema *schema = ad_capsule_get(
+        state, capsule, AD_CAPSULE_SCHEMA, "__arrow_c_schema__");
+    if (schema == NULL) {
+        return -1;
+    }
+    ad_error err;
+    ad_status status = ad_schema_validate(schema, &err);
+    if (status == AD_OK) {
+        status = ad_schema_move(schema, out, &err);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+int
+ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
+{
+    if (Py_TYPE(value) == (PyTypeObject *)state->schema_type) {
+        *out = ad_schema_ref(schema_of(value));
+        return 0;
+    }
+    if (PyUnicode_Check(value)) {
+        return schema_from_name(state, value, out);
+    }
+    if (PyCapsule_CheckExact(value)) {
+        return schema_from_capsule(state, value, out);
+    }
+    PyObject *method = NULL;
+    int found =
+        ad_py_lookup_attr(value, AD_STR(state, arrow_c_schema), &method);
+    if (found == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "a type is a str (a format string or a name such as "
+                     "\"timestamp[us, UTC]\") or an object with "
+                     "__arrow_c_schema__, not %.200s",
+                     Py_TYPE(value)->tp_name);
+    }
+    if (found <= 0) {
+        return -1;
+    }
+    PyObject *capsule = PyObject_CallNoArgs(method);
+    Py_DECREF(method);
+    if (capsule == NULL) {
+        return -1;
+    }
+    int result = schema_from_capsule(state, capsule, out);
+    Py_DECREF(capsule);
+    return result;
+}

@@ -1,0 +1,285 @@
+#include "python/types/stream_adapters.h"
+
+#include "stream/adapters.h"
+#include "copy/copy.h"
+#include "protocol/protocol.h"
+#include "support/args.h"
+#include "python/types/array_stream_type.h"
+#include "python/streams/async_source.h"
+#include "python/functions/functions.h"
+#include "python/streams/iterable_source.h"
+#include "python/streams/stream_list.h"
+#include "python/types/stream_object.h"
+
+/* --- through adapters ---------------------------------------------------------- */
+
+static ad_array_stream *
+upstream_of(ad_batch_source *source)
+{
+    return source->upstream != NULL ? source->upstream(source) : NULL;
+}
+
+static ad_kept_exception *
+kept_by(ad_batch_source *source)
+{
+    ad_stream_list *list = ad_stream_chain_list(source);
+    if (list != NULL) {
+        return ad_py_stream_list_kept(list);
+    }
+    ad_kept_exception *kept = ad_iterable_kept(source);
+    return kept != NULL ? kept : ad_async_source_kept(source);
+}
+
+/* And was that told? It may have failed ahead of batches that are still to be
+ * given. */
+static bool
+has_upstream_failed(ad_batch_source *source)
+{
+    int code = 0;
+    if (source->last_error != NULL) {
+        (void)source->last_error(source, &code);
+    }
+    return code != 0;
+}
+
+PyObject *
+ad_stream_take_exception(ad_array_stream *stream)
+{
+    while (stream != NULL && ad_array_stream_source(stream) != NULL) {
+        ad_batch_source *source = ad_array_stream_source(stream);
+        ad_kept_exception *kept = kept_by(source);
+        if (kept != NULL && kept->exception != NULL) {
+            PyObject *exception = kept->exception;
+            kept->exception = NULL;
+            return exception;
+        }
+        stream = has_upstream_failed(source) ? upstream_of(source) : NULL;
+    }
+    return NULL;
+}
+
+int
+ad_stream_traverse(ad_array_stream *stream, visitproc visit, void *arg)
+{
+    ad_batch_source *source =
+        stream != NULL ? ad_array_stream_source(stream) : NULL;
+    if (source == NULL) {
+        return 0;
+    }
+    ad_stream_list *list = ad_stream_chain_list(source);
+    ad_kept_exception *kept = kept_by(source);
+    if (kept != NULL) {
+        Py_VISIT(kept->exception);
+    }
+    int result = list != NULL ? ad_py_stream_list_traverse(list, visit, arg)
+                              : ad_iterable_traverse(source, visit, arg);
+    return result != 0 ? result
+                       : ad_stream_traverse(upstream_of(source), visit, arg);
+}
+
+bool
+ad_stream_is_python(const ad_array_stream *stream)
+{
+    ad_batch_source *source = ad_array_stream_source(stream);
+    return source != NULL && ad_iterable_kept(source) != NULL;
+}
+
+/* --- making one ---------------------------------------------------------------- */
+
+/* An adapter over the stream of `object`, which is handed over once it is
+ * made. */
+static PyObject *
+end_adapting(PyObject *object, ad_status status, ad_array_stream *adapter,
+             const ad_error *err)
+{
+    ad_state *state = ad_state_of(object);
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (status != AD_OK) {
+        ad_stream_end_reading(self);
+        return ad_raise(state, err);
+    }
+    ad_array_stream *stream = self->stream;
+    self->stream = NULL;
+    ad_stream_drop(stream);
+    ad_stream_end_reading(self);
+    return ad_stream_object_new(state, adapter);
+}
+
+/* --- to() ------------------------------------------------------------------------ */
+
+static const ad_signature to_signature = {
+    .function = "to()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 3,
+    .names = {AD_STR_device, AD_STR_prefetch, AD_STR_stream},
+};
+
+/* The stream for the copies, if there are going to be any. */
+static int
+read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
+            ad_stream_choice *out)
+{
+    ad_device source = {found, -1};
+    *out = (ad_stream_choice){.is_given = false};
+    if (ad_is_none(stream)) {
+        return 0;
+    }
+    if (ad_stream_check(state, stream) < 0) {
+        return -1;
+    }
+    return ad_move_for(source, target) != AD_MOVE_COPY
+               ? 0
+               : ad_read_choice(state, stream,
+                                ad_device_of_copy(source, target), NULL, out);
+}
+
+PyObject *
+ad_array_stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
+                   PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(object);
+    ad_stream_object *self = (ad_stream_object *)object;
+    PyObject *values[3];
+    ad_device target;
+    int64_t prefetch = 1;
+    ad_stream_choice choice;
+    ad_array_stream *adapter;
+    ad_error err;
+    if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
+            0 ||
+        ad_parse_device(state, values[0], &target) < 0 ||
+        (values[1] != NULL &&
+         ad_parse_count(values[1], "prefetch", &prefetch) < 0) ||
+        read_stream(state, values[2], self->device_type, target, &choice) <
+            0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (ad_stream_begin_reading(object) == 0) {
+        ad_status status = ad_stream_to(self->stream, target, prefetch,
+                                        &choice, &adapter, &err);
+        result = end_adapting(object, status, adapter, &err);
+    }
+    ad_choice_clear(&choice);
+    return result;
+}
+
+/* --- rechunk() ------------------------------------------------------------------- */
+
+PyObject *
+ad_array_stream_rechunk(PyObject *object, PyObject *rows)
+{
+    int64_t n;
+    ad_array_stream *adapter;
+    ad_error err;
+    if (ad_parse_count(rows, "rows", &n) < 0 ||
+        ad_stream_begin_reading(object) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_stream_rechunk(((ad_stream_object *)object)->stream,
+                                         n, &adapter, &err);
+    return end_adapting(object, status, adapter, &err);
+}
+
+/* --- map() ----------------------------------------------------------------------- */
+
+static const ad_signature map_signature = {
+    .function = "map()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_function, AD_STR_schema},
+};
+
+PyObject *
+ad_array_stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(object);
+    PyObject *values[2];
+    ad_schema schema = {0};
+    if (ad_parse_args(state, &map_signature, args, n_args, kwnames, values) <
+        0) {
+        return NULL;
+    }
+    if (!PyCallable_Check(values[0])) {
+        return PyErr_Format(PyExc_TypeError,
+                            "function must be callable, not %.200s",
+                            Py_TYPE(values[0])->tp_name);
+    }
+    if (!ad_is_none(values[1]) &&
+        ad_parse_schema(state, values[1], &schema) < 0) {
+        return NULL;
+    }
+    ad_array_stream *stream = ad_stream_hand_over(object);
+    /* A stream that nobody else knows. */
+    PyObject *hidden =
+        stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+    stream =
+        hidden != NULL
+            ? ad_iterable_stream(state, hidden, values[0], schema, NULL,
+                                 ((ad_stream_object *)object)->device_type)
+            : NULL;
+    PyObject *saved = ad_py_save_exception();
+    Py_XDECREF(hidden);
+    ad_schema_unref(schema);
+    ad_py_reset_exception(saved);
+    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+}
+
+/* --- concat_streams() --------------------------------------------------------------- */
+
+static const ad_signature concat_signature = {
+    .function = "concat_streams()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_streams, AD_STR_schema},
+};
+
+static PyObject *
+concat(ad_state *state, PyObject *streams, ad_schema schema)
+{
+    ad_stream_list *list = ad_py_stream_list_new(state, streams);
+    ad_array_stream *chain;
+    ad_error err;
+    if (list == NULL) {
+        return NULL;
+    }
+    if (ad_stream_chain(list, schema, &chain, &err) == AD_OK) {
+        return ad_stream_object_new(state, chain);
+    }
+    ad_kept_exception *kept = ad_py_stream_list_kept(list);
+    if (kept->exception != NULL) {
+        ad_py_restore_exception(kept->exception);
+        kept->exception = NULL;
+    } else {
+        ad_raise(state, &err);
+    }
+    PyObject *saved = ad_py_save_exception();
+    list->destroy(list);
+    ad_py_reset_exception(saved);
+    return NULL;
+}
+
+PyObject *
+ad_function_concat_streams(PyObject *module, PyObject *const *args,
+                           Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[2];
+    ad_schema schema = {0};
+    if (ad_parse_args(state, &concat_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        (!ad_is_none(values[1]) &&
+         ad_parse_schema(state, values[1], &schema) < 0)) {
+        return NULL;
+    }
+    PyObject *result = concat(state, values[0], schema);
+    PyObject *saved = ad_py_save_exception();
+    ad_schema_unref(schema);
+    ad_py_reset_exception(saved);
+    return result;
+}

@@ -1,0 +1,580 @@
+/* ad.Tensor, a strided N-d block on a device, and ad.Buffer, its 1-D uint8
+ * sister: one contiguous region of a column. */
+#include "support/objects.h"
+
+#include <string.h>
+#include <structmember.h>
+
+#include "order/device_owner.h"
+#include "device/backend.h"
+#include "protocol/protocol.h"
+#include "python/types/common_getters.h"
+#include "python/functions/functions.h"
+#include "python/functions/to_device.h"
+
+static PyObject *
+tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
+{
+    ad_tensor_object *self = PyObject_NewVar(
+        ad_tensor_object, (PyTypeObject *)type, 2 * (Py_ssize_t)tensor->ndim);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->weakrefs = NULL;
+    self->tensor = *tensor;
+    self->tensor.flags &=
+        ~(uint32_t)AD_TENSOR_COPIED; /* that exchange is over */
+    self->tensor.shape = self->dims;
+    self->tensor.strides = self->dims + tensor->ndim;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        self->tensor.shape[i] = tensor->shape[i];
+        self->tensor.strides[i] = tensor->strides[i];
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
+ad_tensor_object_new(ad_state *state, ad_tensor *steal)
+{
+    return ad_tensor_object_like(state->tensor_type, steal);
+}
+
+PyObject *
+ad_tensor_object_like(PyObject *type, ad_tensor *steal)
+{
+    PyObject *self = tensor_object_alloc(type, steal);
+    if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_tensor_clear(steal);
+        ad_py_reset_exception(saved);
+    }
+    return self;
+}
+
+PyObject *
+ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
+                     int64_t nbytes, ad_device device, uint32_t flags,
+                     ad_owner *owner, ad_sync *sync)
+{
+    int64_t shape = nbytes < 0 ? 0 : nbytes;
+    int64_t stride = 1;
+    const ad_tensor tensor = {
+        .data = data,
+        .byte_offset = byte_offset,
+        .dtype = {AD_DL_UINT, 8, 1},
+        .ndim = 1,
+        .flags = flags | (nbytes < 0 ? AD_TENSOR_SIZE_UNKNOWN : 0),
+        .device = device,
+        .shape = &shape,
+        .strides = &stride,
+        .owner = owner,
+        .sync = sync,
+    };
+    PyObject *self = tensor_object_alloc(state->buffer_type, &tensor);
+    if (self != NULL) {
+        ad_owner_ref(owner);
+        ad_sync_ref(sync);
+    }
+    return self;
+}
+
+static void
+tensor_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    if (((ad_tensor_object *)self)->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    PyObject *saved = ad_py_save_exception();
+    ad_tensor_clear(ad_tensor_of(self));
+    ad_py_reset_exception(saved);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* --- members ---------------------------------------------------------------- */
+
+static PyObject *
+get_shape(PyObject *self, void *Py_UNUSED(closure))
+{
+    return ad_int_tuple(ad_tensor_of(self)->shape, ad_tensor_of(self)->ndim,
+                        1);
+}
+
+static PyObject *
+get_strides(PyObject *self, void *Py_UNUSED(closure))
+{
+    return ad_int_tuple(ad_tensor_of(self)->strides, ad_tensor_of(self)->ndim,
+                        1);
+}
+
+static PyObject *
+get_dtype(PyObject *self, void *Py_UNUSED(closure))
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    return PyUnicode_FromString(
+        ad_dtype_format(ad_tensor_of(self)->dtype, name));
+}
+
+static PyObject *
+get_ndim(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLong(ad_tensor_of(self)->ndim);
+}
+
+static PyObject *
+get_itemsize(PyObject *self, void *Py_UNUSED(closure))
+{
+    uint32_t bits = ad_dtype_bits(ad_tensor_of(self)->dtype);
+    return PyLong_FromUnsignedLong((bits + 7) / 8);
+}
+
+static PyObject *
+get_nbytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    if (ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromLongLong(ad_tensor_nbytes(ad_tensor_of(self)));
+}
+
+static PyObject *
+get_readonly(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong((ad_tensor_of(self)->flags &
+                            (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) != 0);
+}
+
+static PyObject *
+get_data_ptr(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(ad_tensor_of(self)->data);
+}
+
+static PyObject *
+get_byte_offset(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(ad_tensor_of(self)->byte_offset);
+}
+
+static PyObject *
+tensor_repr(PyObject *self)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    char device[AD_DEVICE_NAME_SIZE];
+    char dtype[AD_DTYPE_NAME_SIZE];
+    PyObject *shape = get_shape(self, NULL);
+    if (shape == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyUnicode_FromFormat(
+        "<arrowdev.Tensor %s %R on %s%s%s>",
+        ad_dtype_format(tensor->dtype, dtype), shape,
+        ad_device_format(tensor->device, device),
+        tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)
+            ? ", read-only"
+            : "",
+        ad_readiness(tensor->sync));
+    Py_DECREF(shape);
+    return result;
+}
+
+static PyObject *
+buffer_repr(PyObject *self)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    char device[AD_DEVICE_NAME_SIZE];
+    ad_device_format(tensor->device, device);
+    if (tensor->flags & AD_TENSOR_SIZE_UNKNOWN) {
+        return PyUnicode_FromFormat(
+            "<arrowdev.Buffer of unknown size on %s%s>", device,
+            ad_readiness(tensor->sync));
+    }
+    return PyUnicode_FromFormat("<arrowdev.Buffer %lld bytes on %s%s>",
+                                (long long)tensor->shape[0], device,
+                                ad_readiness(tensor->sync));
+}
+
+/* Not by len(), which some have not: `if buffer:` asks whether there is one. */
+static int
+tensor_bool(PyObject *Py_UNUSED(self))
+{
+    return 1;
+}
+
+static Py_ssize_t
+tensor_length(PyObject *self)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    if (tensor->ndim == 0 || (tensor->flags & AD_TENSOR_SIZE_UNKNOWN)) {
+        PyErr_SetString(PyExc_TypeError,
+                        tensor->ndim == 0
+                            ? "len() of a 0-d Tensor"
+                            : "len() of a Buffer of unknown size");
+        return -1;
+    }
+    return (Py_ssize_t)tensor->shape[0];
+}
+
+/* --- Tensor.from_pointer ----------------------------------------------------- */
+
+static const ad_signature from_pointer_signature = {
+    .function = "Tensor.from_pointer()",
+    .n_positional = 4,
+    .n_required = 4,
+    .n_parameters = 9,
+    .names = {AD_STR_ptr, AD_STR_shape, AD_STR_dtype, AD_STR_device,
+              AD_STR_strides, AD_STR_byte_offset, AD_STR_owner, AD_STR_stream,
+              AD_STR_readonly},
+};
+
+/* A sequence of ints; -1 with TypeError or ValueError. */
+static int
+parse_dims(PyObject *value, const char *name, int64_t *out)
+{
+    char message[120];
+    PyOS_snprintf(message, sizeof(message),
+                  "%s must be a sequence of ints, not %.60s", name,
+                  Py_TYPE(value)->tp_name);
+    PyObject *items = ad_as_tuple(value, message);
+    if (items == NULL) {
+        return -1;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    if (n > AD_MAX_NDIM) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s has %zd dimensions, at most %d are "
+                     "supported",
+                     name, n, AD_MAX_NDIM);
+        n = -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        out[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(items, i));
+        if (out[i] == -1 && PyErr_Occurred()) {
+            n = -1;
+        }
+    }
+    Py_DECREF(items);
+    return (int)n;
+}
+
+static int
+parse_dtype(PyObject *value, ad_dl_dtype *out)
+{
+    if (!PyUnicode_Check(value)) {
+        PyErr_Format(PyExc_TypeError,
+                     "dtype must be a name such as \"float32\", not %.200s",
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    const char *name = ad_c_string(value);
+    if (name == NULL) {
+        return -1;
+    }
+    if (!ad_dtype_from_name(name, out)) {
+        PyErr_Format(PyExc_ValueError, "unknown dtype %R", value);
+        return -1;
+    }
+    return 0;
+}
+
+/* The claim that the arguments make; dims: shape, then strides. */
+static int
+parse_claim(ad_state *state, PyObject **values, int64_t *dims,
+            ad_tensor_claim *claim)
+{
+    *claim = (ad_tensor_claim){.data = PyLong_AsVoidPtr(values[0])};
+    if (claim->data == NULL && PyErr_Occurred()) {
+        return -1;
+    }
+    int n_shape = parse_dims(values[1], "shape", dims);
+    if (n_shape < 0 || parse_dtype(values[2], &claim->dtype) < 0 ||
+        ad_parse_device(state, values[3], &claim->device) < 0) {
+        return -1;
+    }
+    claim->ndim = n_shape;
+    claim->shape = dims;
+    if (!ad_is_none(values[4])) {
+        int n_strides = parse_dims(values[4], "strides", dims + AD_MAX_NDIM);
+        if (n_strides >= 0 && n_strides != n_shape) {
+            PyErr_Format(PyExc_ValueError,
+                         "strides has %d entries, but shape has %d", n_strides,
+                         n_shape);
+            n_strides = -1;
+        }
+        if (n_strides < 0) {
+            return -1;
+        }
+        claim->strides = dims + AD_MAX_NDIM;
+    }
+    if (values[5] != NULL) {
+        PyObject *number = PyNumber_Index(values[5]);
+        if (number == NULL) {
+            return -1;
+        }
+        claim->byte_offset = PyLong_AsUnsignedLongLong(number);
+        if (claim->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError,
+                         "byte_offset must be from 0 to 2**64 - 1, not %S",
+                         number);
+            Py_DECREF(number);
+            return -1;
+        }
+        Py_DECREF(number);
+    }
+    int readonly = values[8] != NULL ? PyObject_IsTrue(values[8]) : 0;
+    if (readonly < 0) {
+        return -1;
+    }
+    claim->flags = readonly ? AD_TENSOR_READONLY : 0;
+    return 0;
+}
+
+/* Memory of a runtime that is there has to be where its user says it is. */
+static ad_status
+check_pointer(const ad_tensor *tensor, ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_memory_info info;
+    ad_place hint = {tensor->device, NULL};
+    char name[AD_DEVICE_NAME_SIZE];
+    char said[AD_DEVICE_NAME_SIZE];
+    if (tensor->data == NULL || ad_device_equal(tensor->device, AD_CPU) ||
+        !ad_backend_is_there(tensor->device.type)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_backend_open(tensor->device.type, &backend, err));
+    AD_RETURN_IF_ERR(backend->classify(tensor->data, hint, &info, err));
+    if (info.kind == AD_MEMORY_UNREGISTERED ||
+        ad_device_equal(info.place.device, tensor->device)) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "name the device that the memory is on",
+            "from_pointer(): the memory is on %s, not on %s",
+            ad_device_format(info.place.device, name),
+            ad_device_format(tensor->device, said));
+    ad_error_device(err, info.place.device);
+    return AD_ERR_EXCHANGE;
+}
+
+/* What is pending on the data of an owner that is an object of ours. */
+static ad_sync *
+pending_on_owner(ad_state *state, PyObject *object, ad_device device)
+{
+    ad_device where = device;
+    ad_sync *sync = NULL;
+    if (object != NULL && ad_is_array(state, object)) {
+        where = ad_array_of(object)->device;
+        sync = ad_array_of(object)->sync;
+    } else if (object != NULL && ad_is_tensor(state, object)) {
+        where = ad_tensor_of(object)->device;
+        sync = ad_tensor_of(object)->sync;
+    }
+    return ad_device_equal(where, device) ? sync : NULL;
+}
+
+/* Note what keeps the memory, and that work may be pending on the stream. */
+static int
+attach_owner(ad_state *state, PyObject *object, PyObject *stream,
+             ad_tensor *tensor)
+{
+    ad_place place = {tensor->device, NULL};
+    ad_stream_choice producer;
+    bool is_off;
+    ad_error err;
+    if (ad_read_choice(state, stream, tensor->device, &is_off, &producer) <
+        0) {
+        return -1;
+    }
+    if (!ad_is_none(object)) {
+        tensor->owner = ad_py_owner_new(object);
+    }
+    if (ad_is_none(stream)) {
+        tensor->sync =
+            ad_sync_ref(pending_on_owner(state, object, tensor->device));
+    }
+    ad_status status = ad_is_none(object) || tensor->owner != NULL
+                           ? check_pointer(tensor, &err)
+                           : ad_fail_memory(&err, sizeof(ad_owner));
+    if (status == AD_OK && producer.is_given &&
+        tensor->device.type != ARROW_DEVICE_CPU) {
+        status = ad_sync_pending(place, producer.stream, producer.keep,
+                                 &tensor->sync, &err);
+    }
+    if (status == AD_OK && tensor->owner != NULL) {
+        status = ad_device_owner_new(tensor->owner, place, &producer,
+                                     &tensor->owner, &err);
+    }
+    ad_choice_clear(&producer);
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    ad_state *state = PyType_GetModuleState((PyTypeObject *)cls);
+    PyObject *values[9];
+    int64_t dims[2 * AD_MAX_NDIM];
+    ad_tensor_claim claim;
+    ad_tensor_value value;
+    ad_error err;
+    if (ad_parse_args(state, &from_pointer_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        parse_claim(state, values, dims, &claim) < 0) {
+        return NULL;
+    }
+    if (ad_tensor_check(&claim, "from_pointer()", &value, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    if (attach_owner(state, values[6], values[7], &value.tensor) < 0) {
+        PyObject *saved = ad_py_save_exception();
+        ad_tensor_clear(&value.tensor);
+        ad_py_reset_exception(saved);
+        return NULL;
+    }
+    return ad_tensor_object_new(state, &value.tensor);
+}
+
+/* --- the types --------------------------------------------------------------- */
+
+static PyMethodDef tensor_methods[] = {
+    {"from_pointer", (PyCFunction)(void (*)(void))tensor_from_pointer,
+     METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     "from_pointer($type, ptr, shape, dtype, device, *, strides=None, "
+     "byte_offset=0, owner=None, stream=None, readonly=False)\n--\n\n"
+     "A Tensor over memory at an address.\n\n"
+     "Parameters\n----------\n"
+     "ptr : int\n    Address, or opaque handle, of the memory on the device.\n"
+     "shape : sequence of int\n"
+     "dtype : str\n    Name of the element type, \"float32\".\n"
+     "device : Device, str or (type, id)\n"
+     "strides : sequence of int, optional\n    In elements; row-major if left "
+     "out.\n"
+     "byte_offset : int\n    Bytes from ptr to the first element.\n"
+     "owner : object, optional\n    Kept alive as long as the memory is used; "
+     "without it the memory\n    must outlive every use.\n"
+     "stream : int or stream object, optional\n    Where the data are being "
+     "produced; left out: they are ready, but for an\n    owner of arrowdev's "
+     "on this device, whose event is kept.\n"
+     "readonly : bool\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n    The claim is impossible: negative extents, overflow, "
+     "a null pointer\n    with elements.\n"
+     "ValueError, TypeError\n    An argument that is not what it should be."},
+    AD_COMMON_METHODS,
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef buffer_methods[] = {
+    AD_COMMON_METHODS,
+    {NULL, NULL, 0, NULL},
+};
+
+#define AD_MEMORY_GETSET                                                      \
+    {"nbytes", get_nbytes, NULL, "Size of the elements, in bytes.", NULL},    \
+        {"readonly", get_readonly, NULL,                                      \
+         "Whether the memory must not be written: flagged by the producer,\n" \
+         "or immutable by Arrow's convention.",                               \
+         NULL},                                                               \
+        {"data_ptr", get_data_ptr, NULL,                                      \
+         "Address on the device, or opaque handle; 0 when there are no\n"     \
+         "elements.",                                                         \
+         NULL},                                                               \
+    {                                                                         \
+        "byte_offset", get_byte_offset, NULL,                                 \
+            "Bytes from a handle to the first element; 0 for pointers,\n"     \
+            "which include it.",                                              \
+            NULL                                                              \
+    }
+
+static PyGetSetDef tensor_getset[] = {
+    {"shape", get_shape, NULL, "Extent of each dimension, in elements.", NULL},
+    {"strides", get_strides, NULL,
+     "Distance between neighbours in each dimension, in elements.", NULL},
+    {"dtype", get_dtype, NULL, "Name of the element type, \"float32\".", NULL},
+    {"ndim", get_ndim, NULL, "Number of dimensions.", NULL},
+    {"itemsize", get_itemsize, NULL,
+     "Size of an element in bytes, rounded up for sub-byte types.", NULL},
+    AD_MEMORY_GETSET,
+    AD_COMMON_GETSET,
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyGetSetDef buffer_getset[] = {
+    AD_MEMORY_GETSET,
+    AD_COMMON_GETSET,
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef tensor_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_tensor_object, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+#define AD_TENSOR_SLOTS                                                       \
+    {Py_tp_dealloc, tensor_dealloc}, {Py_tp_members, tensor_members},         \
+        {Py_mp_length, tensor_length}, {Py_nb_bool, tensor_bool},             \
+        {Py_bf_getbuffer, ad_buffer_get},                                     \
+    {                                                                         \
+        Py_bf_releasebuffer, ad_buffer_release                                \
+    }
+
+static PyType_Slot tensor_slots[] = {
+    AD_TENSOR_SLOTS,
+    {Py_tp_repr, tensor_repr},
+    {Py_tp_methods, tensor_methods},
+    {Py_tp_getset, tensor_getset},
+    {Py_tp_doc,
+     "A strided N-d block on a device. Immutable, made by arrowdev.tensor(),\n"
+     "arrowdev.from_dlpack() or Tensor.from_pointer().\n\n"
+     "Exchanges by DLPack, the array interfaces, the buffer protocol and\n"
+     "Arrow; hasattr() tells which of them this tensor can serve."},
+    {0, NULL},
+};
+
+static PyType_Slot buffer_slots[] = {
+    AD_TENSOR_SLOTS,
+    {Py_tp_repr, buffer_repr},
+    {Py_tp_methods, buffer_methods},
+    {Py_tp_getset, buffer_getset},
+    {Py_tp_doc,
+     "One contiguous region of device memory: a pointer, or an opaque handle\n"
+     "and an offset. Exchanges as a Tensor of uint8."},
+    {0, NULL},
+};
+
+/* Not IMMUTABLETYPE yet: the protocols add their methods first. */
+static PyType_Spec tensor_spec = {
+    .name = "arrowdev.Tensor",
+    .basicsize = sizeof(ad_tensor_object),
+    .itemsize = sizeof(int64_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = tensor_slots,
+};
+
+static PyType_Spec buffer_spec = {
+    .name = "arrowdev.Buffer",
+    .basicsize = sizeof(ad_tensor_object),
+    .itemsize = sizeof(int64_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = buffer_slots,
+};
+
+int
+ad_tensor_types_init(ad_state *state, PyObject *module)
+{
+    state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
+    state->buffer_type = PyType_FromModuleAndSpec(module, &buffer_spec, NULL);
+    if (state->tensor_type == NULL || state->buffer_type == NULL ||
+        PyModule_AddObjectRef(module, "Tensor", state->tensor_type) < 0) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "Buffer", state->buffer_type);
+}

@@ -1,0 +1,664 @@
+#include "stream/array_stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stream/array_stream_internal.h"
+#include "model/batch_shape.h"
+#include "base/wait.h"
+
+/* --- failures --------------------------------------------------------------- */
+
+int
+ad_array_stream_errno(const ad_error *err)
+{
+    switch (err->status) {
+        case AD_ERR_MEMORY:
+            return ENOMEM;
+        case AD_ERR_DEVICE:
+            return EIO;
+        case AD_ERR_INTERRUPTED:
+            return EINTR;
+        default:
+            return EINVAL;
+    }
+}
+
+static const char *
+foreign_text(ad_array_stream *self)
+{
+    if (self->device.release != NULL) {
+        return self->device.get_last_error != NULL
+                   ? self->device.get_last_error(&self->device)
+                   : NULL;
+    }
+    if (self->host.release != NULL) {
+        return self->host.get_last_error != NULL
+                   ? self->host.get_last_error(&self->host)
+                   : NULL;
+    }
+    return NULL;
+}
+
+/* `call` of the producer returned `code`. */
+static int
+fail_foreign(ad_array_stream *self, const char *call, int code)
+{
+    const char *text = foreign_text(self);
+    self->code = code;
+    self->is_foreign = true;
+    (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "stream", NULL,
+                  "%s of the stream failed with error %d (%s): %.300s", call,
+                  code, strerror(code),
+                  text != NULL ? text : "no message was given");
+    self->error.code = code;
+    return code;
+}
+
+/* self->error says what is wrong; reading on would leave a batch out. */
+static int
+fail_ours(ad_array_stream *self)
+{
+    self->code = ad_array_stream_errno(&self->error);
+    self->is_foreign = false;
+    self->condition = AD_STREAM_FAILED;
+    return self->code;
+}
+
+const char *
+ad_array_stream_last_error(ad_array_stream *self)
+{
+    int code = 0;
+    const char *text = NULL;
+    if (self->code == 0) {
+        return NULL;
+    }
+    if (self->is_foreign) {
+        return foreign_text(self);
+    }
+    if (self->source != NULL && self->source->last_error != NULL) {
+        text = self->source->last_error(self->source, &code);
+    }
+    return text != NULL ? text : self->error.message;
+}
+
+/* --- one batch -------------------------------------------------------------- */
+
+/* What is there to say before the producer is called at all. */
+static int
+not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    out->array.release = NULL;
+    if (self->condition != AD_STREAM_FAILED) {
+        return 0;
+    }
+    if (self->error.status == AD_ERR_INTERRUPTED) { /* that was raised once */
+        (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "stream",
+                      "make another one",
+                      "a signal ended a wait of this stream before, so that "
+                      "a batch is lost");
+        self->error.code = self->code;
+    }
+    return self->code;
+}
+
+int
+ad_array_stream_drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    out->array.release(&out->array);
+    out->array.release = NULL;
+    return fail_ours(self);
+}
+
+static __attribute__((noinline)) int
+fail_device_type(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    (void)ad_fail(&self->error, AD_ERR_ARROW, NULL, NULL,
+                  "the stream gave a batch of device type %d, but says that "
+                  "its device type is %d",
+                  (int)out->device_type, (int)self->device_type);
+    return ad_array_stream_drop_batch(self, out);
+}
+
+static __attribute__((noinline)) int
+look_closer(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (ad_array_validate_known(self->schema.node, &out->array,
+                                &self->error) == AD_OK) {
+        return 0;
+    }
+    ad_error_prefix(&self->error,
+                    "a batch does not fit the schema of the stream: ");
+    return ad_array_stream_drop_batch(self, out);
+}
+
+/* The rules that every batch of a foreign stream must keep. */
+static inline __attribute__((always_inline)) int
+check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (out->device_type != self->device_type) {
+        return fail_device_type(self, out);
+    }
+    return self->shape != NULL && ad_batch_has_shape(&out->array, self->shape,
+                                                     self->n_columns)
+               ? 0
+               : look_closer(self, out);
+}
+
+static int
+pull_device(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (self->condition != AD_STREAM_OPEN) {
+        return not_open(self, out);
+    }
+    out->array.release = NULL;
+    self->code = 0;
+    int code = self->device.get_next(&self->device, out);
+    if (code != 0) {
+        out->array.release = NULL;
+        return fail_foreign(self, "get_next", code);
+    }
+    if (out->array.release == NULL) {
+        self->condition = AD_STREAM_ENDED;
+        return 0;
+    }
+    return check_batch(self, out);
+}
+
+static int
+pull_host(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (self->condition != AD_STREAM_OPEN) {
+        return not_open(self, out);
+    }
+    out->array.release = NULL;
+    self->code = 0;
+    int code = self->host.get_next(&self->host, &out->array);
+    if (code != 0) {
+        out->array.release = NULL;
+        return fail_foreign(self, "get_next", code);
+    }
+    if (out->array.release == NULL) {
+        self->condition = AD_STREAM_ENDED;
+        return 0;
+    }
+    out->device_id = AD_CPU.id;
+    out->device_type = ARROW_DEVICE_CPU;
+    out->sync_event = NULL;
+    memset(out->reserved, 0, sizeof(out->reserved));
+    return check_batch(self, out);
+}
+
+/* The source failed, as self->error says. */
+static int
+fail_source(ad_array_stream *self)
+{
+    int code = 0;
+    fail_ours(self);
+    if (self->source->last_error != NULL) {
+        (void)self->source->last_error(self->source, &code);
+    }
+    if (code != 0) {
+        self->code = code;
+    }
+    self->error.code = self->code;
+    return self->code;
+}
+
+static int
+source_next(ad_array_stream *self, ad_array *out, bool *is_end)
+{
+    self->code = 0;
+    if (self->source->next(self->source, out, is_end, &self->error) != AD_OK) {
+        return fail_source(self);
+    }
+    if (*is_end) {
+        self->condition = AD_STREAM_ENDED;
+        return 0;
+    }
+    if (out->device.type != self->device_type) {
+        (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "device", NULL,
+                      "a batch is on device type %d, but the stream's is %d, "
+                      "and all batches of a stream must be on one type",
+                      (int)out->device.type, (int)self->device_type);
+        ad_array_clear(out);
+        return fail_ours(self);
+    }
+    return 0;
+}
+
+static int
+pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    ad_array array;
+    struct ArrowDeviceArray *box;
+    bool is_end;
+    if (self->condition != AD_STREAM_OPEN) {
+        return not_open(self, out);
+    }
+    out->array.release = NULL;
+    int code = source_next(self, &array, &is_end);
+    if (code != 0 && self->error.status == AD_ERR_INTERRUPTED) {
+        ad_blocking_pass_on(); /* who reads the struct sees the errno only */
+    }
+    if (code != 0 || is_end) {
+        return code;
+    }
+    ad_status status = ad_array_export(&array, &box, &self->error);
+    ad_array_clear(&array);
+    if (status != AD_OK) {
+        return fail_ours(self);
+    }
+    *out = *box;
+    box->array.release = NULL;
+    ad_array_box_free(box);
+    return 0;
+}
+
+/* --- making one -------------------------------------------------------------- */
+
+void
+ad_array_stream_close(ad_array_stream *self)
+{
+    struct ArrowDeviceArrayStream device = self->device;
+    struct ArrowArrayStream host = self->host;
+    ad_batch_source *source = self->source;
+    self->condition = AD_STREAM_CLOSED;
+    self->code = 0;
+    self->device.release = NULL;
+    self->host.release = NULL;
+    self->source = NULL;
+    /* Last: foreign code may look at this stream again. */
+    if (device.release != NULL) {
+        device.release(&device);
+    }
+    if (host.release != NULL) {
+        host.release(&host);
+    }
+    if (source != NULL) {
+        source->destroy(source);
+    }
+}
+
+static void
+stream_destroy(ad_owner *base)
+{
+    ad_array_stream *self = (ad_array_stream *)base;
+    ad_array_stream_close(self);
+    ad_schema_unref(self->schema);
+    free(self->shape);
+    free(self);
+}
+
+/* Not calloc: most of it is an error that nobody reads before it is set. */
+static ad_array_stream *
+stream_new(ad_error *err)
+{
+    ad_array_stream *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        (void)ad_fail_memory(err, sizeof(*self));
+        return NULL;
+    }
+    ad_owner_init(&self->base, stream_destroy);
+    self->pull = NULL;
+    self->schema = (ad_schema){0};
+    self->shape = NULL;
+    self->device_type = ARROW_DEVICE_CPU;
+    self->condition = AD_STREAM_OPEN;
+    self->device.release = NULL;
+    self->host.release = NULL;
+    self->source = NULL;
+    self->code = 0;
+    self->is_foreign = false;
+    return self;
+}
+
+ad_array_stream *
+ad_array_stream_ref(ad_array_stream *stream)
+{
+    ad_owner_ref(&stream->base);
+    return stream;
+}
+
+void
+ad_array_stream_unref(ad_array_stream *stream)
+{
+    if (stream != NULL) {
+        ad_owner_unref(&stream->base);
+    }
+}
+
+static ad_status
+check_callbacks(bool has_schema, bool has_next, ad_error *err)
+{
+    if (has_schema && has_next) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "%s of the stream is NULL, expected a callback",
+                   has_schema ? "get_next" : "get_schema");
+}
+
+/* Without memory for it the batches are looked at more closely. */
+static void
+make_shape(ad_array_stream *self)
+{
+    const struct ArrowSchema *schema = self->schema.node;
+    self->n_columns = schema->n_children;
+    self->shape = malloc((size_t)schema->n_children + 1);
+    if (self->shape != NULL && !ad_batch_shape_make(schema, self->shape)) {
+        free(self->shape);
+        self->shape = NULL;
+    }
+}
+
+/* Ask for the schema, once. */
+static ad_status
+read_schema(ad_array_stream *self, ad_error *err)
+{
+    struct ArrowSchema schema;
+    memset(&schema, 0, sizeof(schema));
+    int code = self->device.release != NULL
+                   ? self->device.get_schema(&self->device, &schema)
+                   : self->host.get_schema(&self->host, &schema);
+    if (code != 0) {
+        (void)fail_foreign(self, "get_schema", code);
+        if (err != NULL) {
+            *err = self->error;
+        }
+        return AD_ERR_EXCHANGE;
+    }
+    ad_status status = ad_schema_validate(&schema, err);
+    if (status == AD_OK) {
+        status = ad_schema_move(&schema, &self->schema, err);
+    }
+    if (status != AD_OK && schema.release != NULL) {
+        schema.release(&schema);
+    }
+    return status;
+}
+
+static ad_status
+finish_foreign(ad_array_stream *self, ad_status checked, ad_array_stream **out,
+               ad_error *err)
+{
+    ad_status status = checked == AD_OK ? read_schema(self, err) : checked;
+    if (status != AD_OK) {
+        ad_array_stream_unref(self);
+        return status;
+    }
+    make_shape(self);
+    *out = self;
+    return AD_OK;
+}
+
+ad_status
+ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
+                            ad_array_stream **out, ad_error *err)
+{
+    ad_array_stream *own = ad_array_stream_behind_device(stream);
+    if (own != NULL) {
+        *out = ad_array_stream_ref(own);
+        stream->release(stream);
+        return AD_OK;
+    }
+    ad_array_stream *self = stream_new(err);
+    if (self == NULL) {
+        stream->release(stream);
+        return AD_ERR_MEMORY;
+    }
+    self->device = *stream;
+    stream->release = NULL;
+    self->pull = pull_device;
+    self->device_type = self->device.device_type;
+    ad_status checked = check_callbacks(self->device.get_schema != NULL,
+                                        self->device.get_next != NULL, err);
+    return finish_foreign(self, checked, out, err);
+}
+
+ad_status
+ad_array_stream_from_host(struct ArrowArrayStream *stream,
+                          ad_array_stream **out, ad_error *err)
+{
+    /* Not when it has to be waited for batches of another stream: then the
+     * consumer was promised that they are ready. */
+    ad_array_stream *own = ad_array_stream_behind_host(stream);
+    if (own != NULL && own->device_type == ARROW_DEVICE_CPU) {
+        *out = ad_array_stream_ref(own);
+        stream->release(stream);
+        return AD_OK;
+    }
+    ad_array_stream *self = stream_new(err);
+    if (self == NULL) {
+        stream->release(stream);
+        return AD_ERR_MEMORY;
+    }
+    self->host = *stream;
+    stream->release = NULL;
+    self->pull = pull_host;
+    ad_status checked = check_callbacks(self->host.get_schema != NULL,
+                                        self->host.get_next != NULL, err);
+    return finish_foreign(self, checked, out, err);
+}
+
+ad_status
+ad_array_stream_from_source(ad_batch_source *source, ad_schema schema,
+                            int32_t device_type, ad_array_stream **out,
+                            ad_error *err)
+{
+    ad_array_stream *self = stream_new(err);
+    if (self == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    self->source = source;
+    self->pull = pull_source;
+    self->schema = ad_schema_ref(schema);
+    self->device_type = device_type;
+    *out = self;
+    return AD_OK;
+}
+
+/* --- one array ---------------------------------------------------------------- */
+
+typedef struct single_source {
+    ad_batch_source base;
+    ad_array array; /* owner NULL, node NULL: given out */
+} single_source;
+
+static ad_status
+single_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
+{
+    single_source *self = (single_source *)base;
+    (void)err;
+    *is_end = self->array.node == NULL;
+    *out = self->array;
+    self->array = (ad_array){0};
+    return AD_OK;
+}
+
+static void
+single_destroy(ad_batch_source *base)
+{
+    single_source *self = (single_source *)base;
+    ad_array_clear(&self->array);
+    free(self);
+}
+
+ad_status
+ad_array_stream_from_array(const ad_array *array, ad_array_stream **out,
+                           ad_error *err)
+{
+    single_source *source = malloc(sizeof(*source));
+    if (source == NULL) {
+        return ad_fail_memory(err, sizeof(*source));
+    }
+    source->base =
+        (ad_batch_source){.next = single_next, .destroy = single_destroy};
+    ad_array_share(array, &source->array);
+    ad_status status = ad_array_stream_from_source(
+        &source->base, array->schema, array->device.type, out, err);
+    if (status != AD_OK) {
+        single_destroy(&source->base);
+    }
+    return status;
+}
+
+/* --- reading ------------------------------------------------------------------- */
+
+ad_schema
+ad_array_stream_schema(const ad_array_stream *stream)
+{
+    return stream->schema;
+}
+
+int32_t
+ad_array_stream_device_type(const ad_array_stream *stream)
+{
+    return stream->device_type;
+}
+
+ad_batch_source *
+ad_array_stream_source(const ad_array_stream *stream)
+{
+    return stream->source;
+}
+
+bool
+ad_array_stream_lends(const ad_array_stream *stream)
+{
+    while (stream != NULL && stream->source != NULL) {
+        ad_batch_source *source = stream->source;
+        if (source->lends) {
+            return true;
+        }
+        stream = source->upstream != NULL ? source->upstream(source) : NULL;
+    }
+    return false;
+}
+
+static ad_status
+hand_error(const ad_array_stream *self, ad_error *err)
+{
+    if (err != NULL) {
+        *err = self->error;
+    }
+    return self->error.status;
+}
+
+static ad_status
+import_batch(ad_array_stream *self, struct ArrowDeviceArray *batch,
+             ad_array *out, ad_error *err)
+{
+    if (ad_array_import_checked(self->schema, batch, out, &self->error) !=
+        AD_OK) {
+        (void)ad_array_stream_drop_batch(self, batch);
+        return hand_error(self, err);
+    }
+    return AD_OK;
+}
+
+/* A batch of host memory is pulled to where it stays. Copying a struct that was
+ * written a moment ago, by narrower stores, makes the processor wait for them,
+ * longer than all the rest of an import takes. */
+static ad_status
+next_on_host(ad_array_stream *self, ad_array *out, bool *is_end, ad_error *err)
+{
+    struct ArrowDeviceArray *slot = ad_array_slot_new(err);
+    if (slot == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    int code = self->pull(self, slot);
+    if (code == 0 && slot->array.release != NULL && slot->sync_event == NULL) {
+        ad_array_slot_import(slot, self->schema, out);
+        return AD_OK;
+    }
+    struct ArrowDeviceArray batch = *slot;
+    ad_array_slot_free(slot);
+    if (code != 0) {
+        return hand_error(self, err);
+    }
+    *is_end = batch.array.release == NULL;
+    return *is_end ? AD_OK : import_batch(self, &batch, out, err);
+}
+
+ad_status
+ad_array_stream_next(ad_array_stream *self, ad_array *out, bool *is_end,
+                     ad_error *err)
+{
+    struct ArrowDeviceArray batch;
+    *is_end = false;
+    if (self->condition == AD_STREAM_OPEN && self->source != NULL) {
+        return source_next(self, out, is_end) == 0 ? AD_OK
+                                                   : hand_error(self, err);
+    }
+    if (self->device_type == ARROW_DEVICE_CPU) {
+        return next_on_host(self, out, is_end, err);
+    }
+    if (self->pull(self, &batch) != 0) {
+        return hand_error(self, err);
+    }
+    *is_end = batch.array.release == NULL;
+    return *is_end ? AD_OK : import_batch(self, &batch, out, err);
+}
+
+void
+ad_array_list_free(ad_array *arrays, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ad_array_clear(&arrays[i]);
+    }
+    free(arrays);
+}
+
+/* Room for one more. */
+static ad_status
+grow(ad_array **list, size_t n, size_t *capacity, ad_error *err)
+{
+    if (n < *capacity) {
+        return AD_OK;
+    }
+    size_t wanted = *capacity == 0 ? 4 : *capacity * 2;
+    ad_array *longer = realloc(*list, wanted * sizeof(**list));
+    if (longer == NULL) {
+        return ad_fail_memory(err, wanted * sizeof(**list));
+    }
+    *list = longer;
+    *capacity = wanted;
+    return AD_OK;
+}
+
+ad_status
+ad_array_stream_collect(ad_array_stream *self, ad_array **out, size_t *out_n,
+                        ad_error *err)
+{
+    ad_array *list = NULL;
+    size_t n = 0;
+    size_t capacity = 0;
+    for (;;) {
+        bool is_end;
+        ad_status status = grow(&list, n, &capacity, err);
+        if (status == AD_OK) {
+            status = ad_array_stream_next(self, &list[n], &is_end, err);
+        }
+        if (status != AD_OK) {
+            ad_array_list_free(list, n);
+            return status;
+        }
+        if (is_end) {
+            break;
+        }
+        /* An empty one stays only until another comes. */
+        if (n > 0 && list[n].length == 0) {
+            ad_array_clear(&list[n]);
+        } else if (n == 1 && list[0].length == 0) {
+            ad_array_clear(&list[0]);
+            list[0] = list[1];
+        } else {
+            n++;
+        }
+    }
+    *out = list;
+    *out_n = n;
+    return AD_OK;
+}

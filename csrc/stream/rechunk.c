@@ -1,0 +1,186 @@
+/* ad_stream_rechunk(): batches of another length. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "compute/concat.h"
+#include "stream/adapters.h"
+#include "stream/upstream.h"
+
+typedef struct rechunk {
+    ad_batch_source base;
+    ad_upstream upstream;
+    ad_schema schema;
+    int64_t rows;
+    ad_array rest;   /* of the batch that was cut last; node NULL: nothing */
+    ad_array *parts; /* of the batch that is being made */
+    size_t n_parts;
+    size_t capacity;
+    int64_t n_rows; /* theirs */
+    bool has_rows;  /* some batch had */
+    ad_array empty; /* until then, the first batch; or node NULL */
+} rechunk;
+
+static ad_status
+make_room(rechunk *self, ad_error *err)
+{
+    if (self->n_parts < self->capacity) {
+        return AD_OK;
+    }
+    size_t capacity = self->capacity * 2 + 4;
+    size_t nbytes = capacity * sizeof(*self->parts);
+    ad_array *longer = realloc(self->parts, nbytes);
+    if (longer == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    self->parts = longer;
+    self->capacity = capacity;
+    return AD_OK;
+}
+
+/* The next rows to be placed, in `rest`; false: there are none. */
+static bool
+take_rest(rechunk *self)
+{
+    while (self->rest.node == NULL) {
+        ad_array batch;
+        if (!ad_upstream_next(&self->upstream, &batch)) {
+            return false;
+        }
+        if (batch.length > 0) {
+            self->has_rows = true;
+            self->rest = batch;
+            ad_array_clear(&self->empty);
+        } else if (!self->has_rows && self->empty.node == NULL) {
+            self->empty = batch;
+        } else {
+            ad_array_clear(&batch);
+        }
+    }
+    return true;
+}
+
+/* As much of `rest` as fits becomes a part. */
+static ad_status
+place_rest(rechunk *self, ad_error *err)
+{
+    int64_t missing = self->rows - self->n_rows;
+    ad_array *part;
+    AD_RETURN_IF_ERR(make_room(self, err));
+    part = &self->parts[self->n_parts];
+    if (self->rest.length <= missing) {
+        *part = self->rest;
+        self->rest = (ad_array){0};
+    } else {
+        ad_array rest;
+        AD_RETURN_IF_ERR(ad_array_slice(&self->rest, 0, missing, part, err));
+        ad_status status = ad_array_slice(
+            &self->rest, missing, self->rest.length - missing, &rest, err);
+        if (status != AD_OK) {
+            ad_array_clear(part);
+            return status;
+        }
+        ad_array_clear(&self->rest);
+        self->rest = rest;
+    }
+    self->n_parts++;
+    self->n_rows += part->length;
+    return AD_OK;
+}
+
+static void
+clear_parts(rechunk *self)
+{
+    for (size_t i = 0; i < self->n_parts; i++) {
+        ad_array_clear(&self->parts[i]);
+    }
+    self->n_parts = 0;
+    self->n_rows = 0;
+}
+
+/* The parts as one batch. */
+static ad_status
+join(rechunk *self, ad_array *out, ad_error *err)
+{
+    ad_status status = AD_OK;
+    if (self->n_parts == 1) {
+        *out = self->parts[0];
+        self->parts[0] = (ad_array){0};
+    } else {
+        status = ad_concat(self->schema, self->parts, self->n_parts, out, err);
+    }
+    clear_parts(self);
+    return status;
+}
+
+static ad_status
+rechunk_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
+{
+    rechunk *self = (rechunk *)base;
+    *is_end = false;
+    while (self->n_rows < self->rows && take_rest(self)) {
+        AD_RETURN_IF_ERR(place_rest(self, err));
+    }
+    if (ad_upstream_is_interrupted(&self->upstream)) {
+        return ad_upstream_finish(&self->upstream, err);
+    }
+    if (self->n_parts > 0) {
+        return join(self, out, err);
+    }
+    if (self->empty.node != NULL) {
+        self->has_rows = true; /* one is enough */
+        *out = self->empty;
+        self->empty = (ad_array){0};
+        return AD_OK;
+    }
+    ad_status status = ad_upstream_finish(&self->upstream, err);
+    *is_end = status == AD_OK;
+    return status;
+}
+
+static const char *
+rechunk_last_error(ad_batch_source *base, int *code)
+{
+    return ad_upstream_last_error(&((rechunk *)base)->upstream, code);
+}
+
+static ad_array_stream *
+rechunk_upstream(ad_batch_source *base)
+{
+    return ((rechunk *)base)->upstream.stream;
+}
+
+static void
+rechunk_destroy(ad_batch_source *base)
+{
+    rechunk *self = (rechunk *)base;
+    clear_parts(self);
+    free(self->parts);
+    ad_array_clear(&self->rest);
+    ad_array_clear(&self->empty);
+    ad_upstream_clear(&self->upstream);
+    ad_schema_unref(self->schema);
+    free(self);
+}
+
+ad_status
+ad_stream_rechunk(ad_array_stream *source, int64_t rows, ad_array_stream **out,
+                  ad_error *err)
+{
+    if (rows < 1) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "rows must be at least 1, found %" PRId64, rows);
+    }
+    rechunk *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    self->base = (ad_batch_source){.next = rechunk_next,
+                                   .last_error = rechunk_last_error,
+                                   .destroy = rechunk_destroy,
+                                   .upstream = rechunk_upstream};
+    ad_upstream_init(&self->upstream, source);
+    self->schema = ad_schema_ref(ad_array_stream_schema(source));
+    self->rows = rows;
+    return ad_upstream_open(&self->base, self->schema,
+                            ad_array_stream_device_type(source), out, err);
+}

@@ -1,0 +1,202 @@
+#include "support/args.h"
+
+#include <string.h>
+
+#include "bridge/bridge.h"
+
+/* Index of the keyword among the parameters that may be given by name, -1
+ * when there is none, -2 on error. */
+static int
+find_parameter(ad_state *state, const ad_signature *signature, PyObject *name)
+{
+    for (int i = signature->n_positional_only; i < signature->n_parameters;
+         i++) {
+        if (state->strings[signature->names[i]] == name) {
+            return i;
+        }
+    }
+    for (int i = signature->n_positional_only; i < signature->n_parameters;
+         i++) {
+        int order =
+            PyUnicode_Compare(name, state->strings[signature->names[i]]);
+        if (order == 0) {
+            return i;
+        }
+        if (order == -1 && PyErr_Occurred()) {
+            return -2;
+        }
+    }
+    return -1;
+}
+
+static int
+refuse_keyword(const ad_signature *signature, PyObject *name, PyObject *value)
+{
+    if (!signature->ignores_none) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s got an unexpected keyword argument '%U'",
+                     signature->function, name);
+        return -1;
+    }
+    if (value == Py_None) {
+        return 0;
+    }
+    PyErr_Format(PyExc_NotImplementedError,
+                 "%s does not know the keyword argument '%U', so its value "
+                 "%R cannot be honoured; pass None or leave it out",
+                 signature->function, name, value);
+    return -1;
+}
+
+static int
+parse_keywords(ad_state *state, const ad_signature *signature,
+               PyObject *const *keyword_values, PyObject *kwnames,
+               PyObject **values)
+{
+    Py_ssize_t n_keywords = PyTuple_GET_SIZE(kwnames);
+    for (Py_ssize_t k = 0; k < n_keywords; k++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+        int i = find_parameter(state, signature, name);
+        if (i == -2) {
+            return -1;
+        }
+        if (i == -1) {
+            if (refuse_keyword(signature, name, keyword_values[k]) < 0) {
+                return -1;
+            }
+            continue;
+        }
+        if (values[i] != NULL) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s got multiple values for argument '%U'",
+                         signature->function, name);
+            return -1;
+        }
+        values[i] = keyword_values[k];
+    }
+    return 0;
+}
+
+int
+ad_parse_args(ad_state *state, const ad_signature *signature,
+              PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
+              PyObject **values)
+{
+    if (n_args > signature->n_positional) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s takes at most %d positional arguments (%zd given)",
+                     signature->function, signature->n_positional, n_args);
+        return -1;
+    }
+    int i = 0;
+    for (; i < n_args; i++) {
+        values[i] = args[i];
+    }
+    for (; i < signature->n_parameters; i++) {
+        values[i] = NULL;
+    }
+    if (kwnames != NULL &&
+        parse_keywords(state, signature, args + n_args, kwnames, values) < 0) {
+        return -1;
+    }
+    for (i = 0; i < signature->n_required; i++) {
+        if (values[i] == NULL) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s is missing its argument %d ('%U')",
+                         signature->function, i + 1,
+                         state->strings[signature->names[i]]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int
+ad_parse_optional_bool(PyObject *value, const char *name, int *out)
+{
+    if (ad_is_none(value)) {
+        *out = -1;
+    } else if (PyBool_Check(value)) {
+        *out = value == Py_True;
+    } else {
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be True, False or None, not %.200s", name,
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
+int
+ad_parse_count(PyObject *value, const char *name, int64_t *out)
+{
+    int overflow;
+    PyObject *number = PyBool_Check(value) ? NULL : PyNumber_Index(value);
+    if (number == NULL) { /* without an exception: a bool */
+        if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Format(PyExc_TypeError, "%s must be an int, not %.200s",
+                         name, Py_TYPE(value)->tp_name);
+        }
+        return -1;
+    }
+    *out = PyLong_AsLongLongAndOverflow(number, &overflow);
+    Py_DECREF(number);
+    if (overflow != 0) {
+        PyErr_Format(PyExc_ValueError, "%s is %R, which 64 bits cannot hold",
+                     name, value);
+        return -1;
+    }
+    return 0;
+}
+
+int
+ad_parse_copy(PyObject *value, int *out)
+{
+    int flag;
+    if (ad_parse_optional_bool(value, "copy", &flag) < 0) {
+        return -1;
+    }
+    *out = flag < 0    ? AD_COPY_IF_NEEDED
+           : flag == 0 ? AD_COPY_NEVER
+                       : AD_COPY_ALWAYS;
+    return 0;
+}
+
+PyObject *
+ad_as_tuple(PyObject *sequence, const char *message)
+{
+    PyObject *items = PySequence_Fast(sequence, message);
+    if (items == NULL) {
+        return NULL;
+    }
+    PyObject *tuple = PySequence_Tuple(items);
+    Py_DECREF(items);
+    return tuple;
+}
+
+PyObject *
+ad_int_tuple(const int64_t *values, int32_t n, int64_t factor)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int32_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromLongLong(values[i] * factor);
+        if (number == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, number);
+        }
+    }
+    return tuple;
+}
+
+const char *
+ad_c_string(PyObject *text)
+{
+    Py_ssize_t size;
+    const char *result = PyUnicode_AsUTF8AndSize(text, &size);
+    if (result != NULL && strlen(result) != (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "%R has a NUL character", text);
+        return NULL;
+    }
+    return result;
+}

@@ -1,0 +1,121 @@
+/* Differences between CPython 3.10 and 3.13, all in one place.
+ */
+#ifndef AD_SUPPORT_COMPAT_H
+#define AD_SUPPORT_COMPAT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+
+/* Has the interpreter begun to finalize? */
+static inline bool
+ad_py_is_finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+/* Attribute or NULL: 1 found, 0 not there (no exception set), -1 error. A
+ * miss on an object with plain attribute look-up builds no exception. */
+static inline int
+ad_py_lookup_attr(PyObject *object, PyObject *name, PyObject **out)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyObject_GetOptionalAttr(object, name, out);
+#else
+    return _PyObject_LookupAttr(object, name, out);
+#endif
+}
+
+/* The version of a type's attributes, or 0 when none is assigned: any change
+ * of the type or of its bases gives it another one. */
+static inline unsigned int
+ad_py_type_version(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return type->tp_version_tag;
+#else
+    return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)
+               ? type->tp_version_tag
+               : 0;
+#endif
+}
+
+/* New reference to a type's own dict. */
+static inline PyObject *
+ad_py_type_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyType_GetDict(type);
+#else
+    return Py_XNewRef(type->tp_dict);
+#endif
+}
+
+/* Borrowed instance dict when there is one with anything in it, else NULL. */
+static inline PyObject *
+ad_py_instance_dict(PyObject *object)
+{
+    PyObject **slot = _PyObject_GetDictPtr(object);
+    if (slot == NULL || *slot == NULL || PyDict_GET_SIZE(*slot) == 0) {
+        return NULL;
+    }
+    return *slot;
+}
+
+/* Take the raised exception, or put it back; steals like its 3.12 namesake. */
+static inline PyObject *
+ad_py_take_exception(void)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (type == NULL) {
+        return NULL;
+    }
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+        Py_DECREF(traceback);
+    }
+    Py_DECREF(type);
+    return value;
+#endif
+}
+
+static inline void
+ad_py_restore_exception(PyObject *exception)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    PyErr_SetRaisedException(exception);
+#else
+    if (exception != NULL) {
+        PyErr_Restore(Py_NewRef(Py_TYPE(exception)), exception,
+                      PyException_GetTraceback(exception));
+    }
+#endif
+}
+
+/* Foreign release functions run between these two in our deallocators: some
+ * of them (ctypes callbacks) lose an exception that is on its way. */
+static inline PyObject *
+ad_py_save_exception(void)
+{
+    return PyErr_Occurred() != NULL ? ad_py_take_exception() : NULL;
+}
+
+static inline void
+ad_py_reset_exception(PyObject *saved)
+{
+    if (saved != NULL) {
+        ad_py_restore_exception(saved);
+    }
+}
+
+#endif /* AD_SUPPORT_COMPAT_H */

@@ -1,0 +1,267 @@
+#include "support/errors.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "support/objects.h"
+#include "support/waiting.h"
+
+PyDoc_STRVAR(
+    exchange_error_doc,
+    "The data are well formed but cannot be exchanged as asked.\n"
+    "\n"
+    "A BufferError, as DLPack and the buffer protocol want it.\n"
+    "\n"
+    "Attributes\n"
+    "----------\n"
+    "reason : str or None\n"
+    "    One word: \"nulls\", \"dtype\", \"strides\", \"device\", \"event\",\n"
+    "    \"readonly\", \"copy\", \"consumed\", \"version\", \"protocol\", ...\n"
+    "device : Device or None\n"
+    "    The device that the error is about.\n"
+    "dtype : str or None\n"
+    "    The type that could not be exchanged.\n"
+    "hint : str or None\n"
+    "    What to do instead.\n"
+    "code : int or None\n"
+    "    The errno that a foreign stream failed with.\n"
+    "metadata : dict of bytes or None\n"
+    "    What the producer of an async stream added to its error.\n");
+
+PyDoc_STRVAR(
+    device_error_doc,
+    "A call of a device runtime failed.\n"
+    "\n"
+    "Attributes\n"
+    "----------\n"
+    "code : int or None\n"
+    "    The runtime's own error number; its name stands in the message.\n"
+    "device : Device or None\n"
+    "    The device that the call was about.\n"
+    "hint : str or None\n"
+    "    What to do instead.\n");
+
+PyDoc_STRVAR(
+    invalid_arrow_error_doc,
+    "A struct that came from outside is malformed.\n"
+    "\n"
+    "Attributes\n"
+    "----------\n"
+    "path : str or None\n"
+    "    Where the bad node stands, from the root: \"children[2].dictionary\";\n"
+    "    \"\" is the root itself.\n"
+    "hint : str or None\n"
+    "    What to do instead.\n");
+
+/* A class whose instances have the named attributes, None until set. */
+static PyObject *
+make_class(PyObject *module, const char *name, const char *doc, PyObject *base,
+           const char *const *attributes)
+{
+    PyObject *members = PyDict_New();
+    if (members == NULL) {
+        return NULL;
+    }
+    PyObject *cls = NULL;
+    for (; *attributes != NULL; attributes++) {
+        if (PyDict_SetItemString(members, *attributes, Py_None) < 0) {
+            goto done;
+        }
+    }
+    char full_name[64];
+    PyOS_snprintf(full_name, sizeof(full_name), "arrowdev.%s", name);
+    cls = PyErr_NewExceptionWithDoc(full_name, doc, base, members);
+    if (cls != NULL && PyModule_AddObjectRef(module, name, cls) < 0) {
+        Py_CLEAR(cls);
+    }
+done:
+    Py_DECREF(members);
+    return cls;
+}
+
+int
+ad_errors_init(ad_state *state, PyObject *module)
+{
+    static const char *const exchange[] = {
+        "reason", "device", "dtype", "hint", "code", "metadata", NULL};
+    static const char *const device[] = {"code", "device", "hint", NULL};
+    static const char *const arrow[] = {"path", "hint", NULL};
+
+    state->exchange_error =
+        make_class(module, "ExchangeError", exchange_error_doc,
+                   PyExc_BufferError, exchange);
+    state->device_error = make_class(module, "DeviceError", device_error_doc,
+                                     PyExc_RuntimeError, device);
+    state->invalid_arrow_error =
+        make_class(module, "InvalidArrowError", invalid_arrow_error_doc,
+                   PyExc_ValueError, arrow);
+    return state->exchange_error != NULL && state->device_error != NULL &&
+                   state->invalid_arrow_error != NULL
+               ? 0
+               : -1;
+}
+
+static PyObject *
+class_of(ad_state *state, ad_status status)
+{
+    switch (status) {
+        case AD_ERR_MEMORY:
+            return PyExc_MemoryError;
+        case AD_ERR_ARROW:
+            return state->invalid_arrow_error;
+        case AD_ERR_EXCHANGE:
+            return state->exchange_error;
+        case AD_ERR_DEVICE:
+            return state->device_error;
+        case AD_ERR_TYPE:
+            return PyExc_TypeError;
+        case AD_ERR_INDEX:
+            return PyExc_IndexError;
+        case AD_ERR_INTERRUPTED:
+        case AD_ERR_VALUE:
+        case AD_OK:
+            break;
+    }
+    return PyExc_ValueError;
+}
+
+static int
+set_string(PyObject *exception, const char *name, const char *value)
+{
+    PyObject *text =
+        PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace");
+    if (text == NULL) {
+        return -1;
+    }
+    int result = PyObject_SetAttrString(exception, name, text);
+    Py_DECREF(text);
+    return result;
+}
+
+static int
+set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
+{
+    if (err->hint[0] != '\0' && set_string(exception, "hint", err->hint) < 0) {
+        return -1;
+    }
+    if (err->reason != NULL &&
+        set_string(exception, "reason", err->reason) < 0) {
+        return -1;
+    }
+    if (err->dtype[0] != '\0' &&
+        set_string(exception, "dtype", err->dtype) < 0) {
+        return -1;
+    }
+    if (err->status == AD_ERR_ARROW &&
+        set_string(exception, "path", err->path) < 0) {
+        return -1;
+    }
+    if (err->status == AD_ERR_DEVICE ||
+        (err->status == AD_ERR_EXCHANGE && err->code != 0)) {
+        PyObject *code = PyLong_FromLong(err->code);
+        if (code == NULL || PyObject_SetAttrString(exception, "code", code)) {
+            Py_XDECREF(code);
+            return -1;
+        }
+        Py_DECREF(code);
+    }
+    if (err->has_device) {
+        PyObject *device = ad_device_object_new(state, err->device);
+        if (device == NULL ||
+            PyObject_SetAttrString(exception, "device", device) < 0) {
+            Py_XDECREF(device);
+            return -1;
+        }
+        Py_DECREF(device);
+    }
+    return 0;
+}
+
+/* "children[2]: <message>. <Hint>." */
+static PyObject *
+make_message(const ad_error *err)
+{
+    bool has_path = err->path[0] != '\0';
+    bool has_hint = err->hint[0] != '\0';
+    char
+        text[sizeof(err->path) + sizeof(err->message) + sizeof(err->hint) + 8];
+    int n = PyOS_snprintf(text, sizeof(text), "%s%s%s%s%s",
+                          has_path ? err->path : "", has_path ? ": " : "",
+                          err->message, has_hint ? "; " : "",
+                          has_hint ? err->hint : "");
+    return PyUnicode_DecodeUTF8(text, n, "replace");
+}
+
+PyObject *
+ad_raise_with_cause(PyObject *exception, PyObject *cause)
+{
+    if (exception == NULL) {
+        Py_XDECREF(cause);
+        return NULL;
+    }
+    if (cause != NULL) {
+        PyException_SetContext(exception, Py_NewRef(cause));
+        PyException_SetCause(exception, cause);
+    }
+    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_DECREF(exception);
+    return NULL;
+}
+
+PyObject *
+ad_raise(ad_state *state, const ad_error *err)
+{
+    if (err->status == AD_ERR_INTERRUPTED) {
+        ad_raise_interruption();
+        return NULL;
+    }
+    PyObject *cause = ad_py_take_exception();
+    PyObject *message = make_message(err);
+    PyObject *exception = NULL;
+    if (message != NULL) {
+        exception = PyObject_CallOneArg(class_of(state, err->status), message);
+        Py_DECREF(message);
+    }
+    bool is_ours = err->status == AD_ERR_ARROW ||
+                   err->status == AD_ERR_EXCHANGE ||
+                   err->status == AD_ERR_DEVICE;
+    if (exception != NULL && is_ours &&
+        set_attributes(state, exception, err) < 0) {
+        Py_CLEAR(exception);
+    }
+    return ad_raise_with_cause(exception, cause);
+}
+
+PyObject *
+ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
+                  const char *format, ...)
+{
+    PyObject *cause = ad_py_take_exception();
+    va_list args;
+    va_start(args, format);
+    PyObject *message = PyUnicode_FromFormatV(format, args);
+    va_end(args);
+    PyObject *exception = NULL;
+    if (message != NULL && hint != NULL) {
+        PyObject *both = PyUnicode_FromFormat("%U; %s", message, hint);
+        Py_SETREF(message, both);
+    }
+    if (message != NULL) {
+        exception = PyObject_CallOneArg(state->exchange_error, message);
+        Py_DECREF(message);
+    }
+    if (exception != NULL &&
+        (set_string(exception, "reason", reason) < 0 ||
+         (hint != NULL && set_string(exception, "hint", hint) < 0))) {
+        Py_CLEAR(exception);
+    }
+    return ad_raise_with_cause(exception, cause);
+}
+
+bool
+ad_exception_is_final(ad_state *state)
+{
+    return PyErr_ExceptionMatches(PyExc_MemoryError) ||
+           PyErr_ExceptionMatches(state->device_error) ||
+           !PyErr_ExceptionMatches(PyExc_Exception);
+}

@@ -1,0 +1,99 @@
+#include "support/py_call.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static atomic_int n_calls;
+static _Thread_local int n_calls_here; /* those of this thread */
+static atomic_bool is_stopped;
+static _Thread_local bool has_stopped_them; /* this thread did */
+
+/* While another thread finalizes, PyGILState_Ensure would hang or kill this
+ * thread; the finalizing thread itself holds the GIL and may go on. */
+static bool
+is_possible(void)
+{
+    return Py_IsInitialized() &&
+           (!ad_py_is_finalizing() || PyGILState_Check());
+}
+
+bool
+ad_py_enter(PyGILState_STATE *gil)
+{
+    if (!is_possible()) {
+        return false;
+    }
+    *gil = PyGILState_Ensure();
+    return true;
+}
+
+/* A thread that holds the GIL already is refused, too: one that reads an endless
+ * iterable would be in a call nearly always, and the stop wait in vain. */
+static bool
+is_welcome(void)
+{
+    return !atomic_load(&is_stopped) ||
+           (has_stopped_them && PyGILState_Check());
+}
+
+/* Counted before it looks, so that whoever stops either is seen here or sees
+ * this call and waits: no thread asks for the GIL of an interpreter that goes
+ * meanwhile. */
+bool
+ad_py_call_begin(PyGILState_STATE *gil)
+{
+    atomic_fetch_add(&n_calls, 1);
+    if (!is_possible() || !is_welcome()) {
+        atomic_fetch_sub(&n_calls, 1);
+        return false;
+    }
+    n_calls_here++;
+    *gil = PyGILState_Ensure();
+    return true;
+}
+
+void
+ad_py_call_end(PyGILState_STATE gil)
+{
+    PyGILState_Release(gil);
+    n_calls_here--;
+    atomic_fetch_sub(&n_calls, 1);
+}
+
+/* Other threads that were calling are not in the child; the one that forks may
+ * be in the middle of a call, say of a signal's handler. */
+static void
+forget_calls(void)
+{
+    atomic_store(&n_calls, n_calls_here);
+}
+
+void
+ad_py_call_start(void)
+{
+    static atomic_flag is_registered = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&is_registered)) {
+        (void)pthread_atfork(NULL, NULL, forget_calls);
+    }
+    atomic_store(&is_stopped, false);
+}
+
+static bool
+is_past(const struct timespec *deadline)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec > deadline->tv_sec ||
+           (t.tv_sec == deadline->tv_sec && t.tv_nsec >= deadline->tv_nsec);
+}
+
+void
+ad_py_call_stop(const struct timespec *deadline)
+{
+    const struct timespec pause = {0, 1000000};
+    has_stopped_them = true;
+    atomic_store(&is_stopped, true);
+    while (atomic_load(&n_calls) > n_calls_here && !is_past(deadline)) {
+        nanosleep(&pause, NULL);
+    }
+}

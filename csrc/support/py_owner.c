@@ -1,0 +1,84 @@
+#include "support/py_owner.h"
+
+#include <stdlib.h>
+
+#include "support/py_call.h"
+
+typedef struct object_owner {
+    ad_owner base;
+    PyObject *object;
+} object_owner;
+
+typedef struct buffer_owner {
+    ad_owner base;
+    Py_buffer buffer;
+} buffer_owner;
+
+static void
+object_destroy(ad_owner *base)
+{
+    object_owner *owner = (object_owner *)base;
+    PyGILState_STATE gil;
+    if (ad_py_enter(&gil)) {
+        PyObject *saved = ad_py_save_exception();
+        Py_DECREF(owner->object);
+        ad_py_reset_exception(saved);
+        PyGILState_Release(gil);
+        free(owner);
+    }
+    /* Otherwise the interpreter is gone: leaked on purpose. */
+}
+
+static void
+buffer_destroy(ad_owner *base)
+{
+    buffer_owner *owner = (buffer_owner *)base;
+    PyGILState_STATE gil;
+    if (ad_py_enter(&gil)) {
+        PyObject *saved = ad_py_save_exception();
+        PyBuffer_Release(&owner->buffer);
+        ad_py_reset_exception(saved);
+        PyGILState_Release(gil);
+        free(owner);
+    }
+    /* Otherwise the interpreter is gone: leaked on purpose. */
+}
+
+/* --- making them ----------------------------------------------------------- */
+
+ad_owner *
+ad_py_owner_new(PyObject *object)
+{
+    object_owner *owner = malloc(sizeof(*owner));
+    if (owner == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    ad_owner_init(&owner->base, object_destroy);
+    owner->object = Py_NewRef(object);
+    return &owner->base;
+}
+
+ad_owner *
+ad_py_owner_from_buffer(Py_buffer *buffer)
+{
+    buffer_owner *owner = malloc(sizeof(*owner));
+    if (owner == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    ad_owner_init(&owner->base, buffer_destroy);
+    owner->buffer = *buffer;
+    /* CPython's and NumPy's shape and strides may point into the Py_buffer
+     * itself (len 1-D), so nobody may read those through the old struct. */
+    return &owner->base;
+}
+
+PyObject *
+ad_py_owner_object(const ad_owner *owner)
+{
+    if (owner == NULL || owner->destroy != object_destroy) {
+        return NULL;
+    }
+    return ((const object_owner *)owner)->object;
+}

@@ -1,0 +1,84 @@
+/* Everything that lives as long as the module: types, exceptions, interned
+ * strings, and the cache of what types speak. One field list per kind, so
+ * that state, traverse and clear cannot differ.
+ */
+#ifndef AD_SUPPORT_STATE_H
+#define AD_SUPPORT_STATE_H
+
+#include "support/compat.h"
+
+#include "abi/dlpack.h"
+
+/* Strong references, in order of creation. */
+#define AD_STATE_OBJECTS(X)                                                   \
+    X(array_type)                                                             \
+    X(array_stream_type)                                                      \
+    X(async_consumer_type)                                                    \
+    X(async_producer_type)                                                    \
+    X(tensor_type)                                                            \
+    X(buffer_type)                                                            \
+    X(schema_type)                                                            \
+    X(device_type)                                                            \
+    X(stream_type)                                                            \
+    X(device_type_enum)                                                       \
+    X(device_type_members)                                                    \
+    X(exchange_error)                                                         \
+    X(device_error)                                                           \
+    X(invalid_arrow_error)                                                    \
+    X(schema_capsule)                                                         \
+    X(max_version)                                                            \
+    X(dlpack_kwnames)                                                         \
+    X(dlpack_kwnames_stream)                                                  \
+    X(convert_helper)                                                         \
+    X(exchange_api_capsule)
+
+enum {
+#define AD_STRING(tag, text) AD_STR_##tag,
+#include "support/strings.def"
+#undef AD_STRING
+    AD_N_STRINGS
+};
+
+/* What one type speaks, as last seen. */
+typedef struct ad_type_slot {
+    PyTypeObject *type;   /* strong; NULL: empty */
+    unsigned int version; /* of the type's attributes when looked at */
+    uint32_t offers;      /* bit i: protocol i of protocols.def */
+    int8_t first;         /* protocol to try before all others, or -1 */
+    bool may_have_dict;   /* instances can bring attributes of their own */
+    bool has_own_lookup;  /* a __getattr__ may answer for more */
+    bool has_torch_flags; /* requires_grad, is_neg: ask before trusting data */
+    const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
+} ad_type_slot;
+
+#define AD_N_TYPE_SLOTS 8
+
+typedef struct ad_state {
+#define X(name) PyObject *name;
+    AD_STATE_OBJECTS(X)
+#undef X
+    PyObject *strings[AD_N_STRINGS];
+    ad_type_slot slots[AD_N_TYPE_SLOTS];
+    unsigned int next_slot;
+    PyObject *spare_array;          /* memory of one that is gone, or NULL */
+    struct ad_state *exchange_next; /* dlpack_exchange.c: list of modules */
+} ad_state;
+
+/* Borrowed interned string: AD_STR(state, dlpack). */
+#define AD_STR(state, tag) ((state)->strings[AD_STR_##tag])
+
+/* State behind a module, and behind an instance of one of our types (which
+ * cannot be subclassed). */
+static inline ad_state *
+ad_state_of_module(PyObject *module)
+{
+    return (ad_state *)PyModule_GetState(module);
+}
+
+static inline ad_state *
+ad_state_of(PyObject *self)
+{
+    return (ad_state *)PyType_GetModuleState(Py_TYPE(self));
+}
+
+#endif /* AD_SUPPORT_STATE_H */

@@ -1,0 +1,132 @@
+/* What the files of validate/validate.h share: buffers that are read wherever they
+ * lie, and one node while it is checked.
+ */
+#ifndef AD_VALIDATE_ROWS_H
+#define AD_VALIDATE_ROWS_H
+
+#include <inttypes.h>
+
+#include "model/array.h"
+#include "compute/bits.h"
+#include "model/type.h"
+#include "base/unaligned.h"
+
+/* --- reading -------------------------------------------------------------- */
+
+/* Bytes that are read from a device at once. */
+#define AD_PIECE (1 << 20)
+
+/* One buffer, read from front to back for the most part. On the host its own
+ * memory is given out, else a piece that was read back. */
+typedef struct ad_reader {
+    const ad_array *array; /* whose device, event and owner the buffer has */
+    const char *data;      /* or a handle */
+    int64_t nbytes;        /* nothing beyond is ever touched */
+    bool on_host;
+    char *piece;
+    int64_t first;    /* of the piece */
+    int64_t n;        /* bytes in the piece */
+    int64_t capacity; /* of the piece */
+} ad_reader;
+
+ad_reader ad_reader_of(const ad_array *array, const void *data,
+                       int64_t nbytes);
+void ad_reader_clear(ad_reader *reader);
+
+AD_MUST_CHECK ad_status ad_reader_fill(ad_reader *reader, int64_t offset,
+                                       int64_t nbytes, ad_error *err);
+
+/* Bytes [offset, offset + nbytes), which must lie within the buffer. They
+ * stay until the next call. At any address: see ad_at_any_i32. */
+AD_MUST_CHECK static inline ad_status
+ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
+              const void **out, ad_error *err)
+{
+    if (reader->on_host) {
+        *out = reader->data + offset;
+        return AD_OK;
+    }
+    if (offset < reader->first ||
+        offset + nbytes > reader->first + reader->n) {
+        AD_RETURN_IF_ERR(ad_reader_fill(reader, offset, nbytes, err));
+    }
+    *out = reader->piece + (offset - reader->first);
+    return AD_OK;
+}
+
+/* --- one node ------------------------------------------------------------- */
+
+/* Rows that are checked at once: their buffers fit into the first cache, and
+ * a loop with a known number of turns is one that compilers make vectors of. */
+#define AD_BLOCK 2048
+
+/* `loop(..., n)` with a constant where it is a whole block. */
+#define AD_BY_BLOCK(loop, n, ...)                                             \
+    ((n) == AD_BLOCK ? loop(__VA_ARGS__, AD_BLOCK) : loop(__VA_ARGS__, (n)))
+
+typedef struct ad_check {
+    const ad_array *array;
+    ad_type type;
+    ad_reader validity; /* data NULL: every row is valid */
+    ad_reader first;    /* the buffer after it: values, offsets, ids, ... */
+    ad_reader second;   /* and the one after that */
+} ad_check;
+
+/* Rows from `row` on, at most a block. */
+static inline int64_t
+ad_block_at(const ad_check *check, int64_t row)
+{
+    int64_t rest = check->array->length - row;
+    return rest < AD_BLOCK ? rest : AD_BLOCK;
+}
+
+/* Elements [row, row + n) of a reader whose elements have `width` bytes. */
+AD_MUST_CHECK static inline ad_status
+ad_rows_get(const ad_check *check, ad_reader *reader, int64_t row, int64_t n,
+            int width, const void **out, ad_error *err)
+{
+    return ad_reader_get(reader, (check->array->offset + row) * width,
+                         n * width, out, err);
+}
+
+AD_MUST_CHECK static inline ad_status
+ad_row_is_valid(ad_check *check, int64_t row, bool *out, ad_error *err)
+{
+    const void *byte;
+    int64_t bit = check->array->offset + row;
+    *out = true;
+    if (check->validity.data != NULL) {
+        AD_RETURN_IF_ERR(
+            ad_reader_get(&check->validity, bit / 8, 1, &byte, err));
+        *out = ad_bitmap_get(byte, bit % 8);
+    }
+    return AD_OK;
+}
+
+/* AD_ERR_ARROW: "row 5: " and what is wrong with it. */
+ad_status ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* --- the rules ------------------------------------------------------------ */
+
+/* n + 1 offsets, those of the rows from `row` on: at least 0, no decrease,
+ * none larger than `limit`. */
+AD_MUST_CHECK ad_status ad_check_offset_block(const void *offsets,
+                                              bool is_wide, int64_t row,
+                                              int64_t n, int64_t limit,
+                                              ad_error *err);
+
+/* validate/nested.c */
+AD_MUST_CHECK ad_status ad_check_lists(ad_check *check, ad_error *err);
+AD_MUST_CHECK ad_status ad_check_list_views(ad_check *check, ad_error *err);
+AD_MUST_CHECK ad_status ad_check_union(ad_check *check, ad_error *err);
+AD_MUST_CHECK ad_status ad_check_run_ends(ad_check *check, ad_error *err);
+
+/* validate/values.c */
+AD_MUST_CHECK ad_status ad_check_values(ad_check *check, ad_error *err);
+
+/* validate/strings.c */
+AD_MUST_CHECK ad_status ad_check_strings(ad_check *check, ad_error *err);
+AD_MUST_CHECK ad_status ad_check_views(ad_check *check, ad_error *err);
+
+#endif /* AD_VALIDATE_ROWS_H */

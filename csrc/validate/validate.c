@@ -1,0 +1,308 @@
+#include "validate/validate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/wait.h"
+#include "copy/copy.h"
+#include "validate/rows.h"
+#include "device/backend.h"
+
+#define CONSUMER "validate(level=\"full\")"
+
+/* --- reading -------------------------------------------------------------- */
+
+ad_reader
+ad_reader_of(const ad_array *array, const void *data, int64_t nbytes)
+{
+    return (ad_reader){
+        .array = array,
+        .data = data,
+        .nbytes = nbytes,
+        .on_host = ad_host_accessible(array->device),
+    };
+}
+
+void
+ad_reader_clear(ad_reader *reader)
+{
+    free(reader->piece);
+    *reader = (ad_reader){0};
+}
+
+ad_status
+ad_reader_fill(ad_reader *reader, int64_t offset, int64_t nbytes,
+               ad_error *err)
+{
+    const ad_array *array = reader->array;
+    int64_t rest = reader->nbytes - offset;
+    int64_t n = nbytes > AD_PIECE ? nbytes : AD_PIECE;
+    n = n < rest ? n : rest;
+    if (n > reader->capacity) {
+        char *piece = realloc(reader->piece, (size_t)n);
+        if (piece == NULL) {
+            return ad_fail_memory(err, (size_t)n);
+        }
+        reader->piece = piece;
+        reader->capacity = n;
+    }
+    reader->n = 0;
+    AD_RETURN_IF_ERR(ad_read_device(array->device, reader->data, array->owner,
+                                    (uint64_t)offset, (size_t)n, array->sync,
+                                    NULL, reader->piece, err));
+    reader->first = offset;
+    reader->n = n;
+    return AD_OK;
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+ad_status
+ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
+{
+    char text[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "row %" PRId64 ": %s", row,
+                   text);
+}
+
+/* --- nulls ---------------------------------------------------------------- */
+
+#define BITS_PER_PIECE ((int64_t)8 * AD_PIECE)
+
+static ad_status
+count_nulls(ad_check *check, int64_t *out, ad_error *err)
+{
+    int64_t n;
+    *out = 0;
+    for (int64_t row = 0; row < check->array->length; row += n) {
+        const void *bits;
+        int64_t rest = check->array->length - row;
+        int64_t first = check->array->offset + row;
+        n = rest < BITS_PER_PIECE ? rest : BITS_PER_PIECE;
+        AD_RETURN_IF_ERR(ad_reader_get(&check->validity, first / 8,
+                                       (first + n + 7) / 8 - first / 8, &bits,
+                                       err));
+        *out += ad_bitmap_count_zeros(bits, first % 8, n);
+    }
+    return AD_OK;
+}
+
+static ad_status
+check_null_count(ad_check *check, ad_error *err)
+{
+    int64_t stated = check->array->null_count;
+    int64_t found;
+    if (stated < 0 || check->validity.data == NULL) {
+        return AD_OK; /* what cannot be so, the structs have shown */
+    }
+    AD_RETURN_IF_ERR(count_nulls(check, &found, err));
+    if (found != stated) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "null_count is %" PRId64
+                       ", but the validity bitmap has %" PRId64 " nulls",
+                       stated, found);
+    }
+    if (found == 0) {
+        check->validity.data = NULL;
+    }
+    return AD_OK;
+}
+
+/* Where nothing may be null, whatever the schema's flags say. */
+static ad_status
+check_has_no_null(ad_check *check, const char *what, ad_error *err)
+{
+    int64_t n_nulls;
+    bool is_valid = true;
+    if (check->validity.data == NULL) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(count_nulls(check, &n_nulls, err));
+    for (int64_t row = 0; n_nulls > 0; row++) {
+        AD_RETURN_IF_ERR(ad_row_is_valid(check, row, &is_valid, err));
+        if (!is_valid) {
+            return ad_fail_row(err, row, "it is null, but %s never are", what);
+        }
+    }
+    return AD_OK;
+}
+
+/* --- nodes ---------------------------------------------------------------- */
+
+/* What may not be null below a node, and how it is called. */
+typedef struct parent {
+    ad_type_id id;
+    bool is_entries; /* the struct of a map */
+} parent;
+
+static const char *
+never_null(parent parent, int64_t i)
+{
+    if (parent.id == AD_TYPE_MAP) {
+        return "entries of maps";
+    }
+    if (parent.id == AD_TYPE_RUN_END && i == 0) {
+        return "run ends";
+    }
+    return parent.is_entries && i == 0 ? "keys of maps" : NULL;
+}
+
+/* Bytes of the buffer after the validity, and of the one after that. */
+static void
+find_sizes(const ad_check *check, int64_t *first, int64_t *second)
+{
+    const struct ArrowArray *node = check->array->node;
+    int64_t end = check->array->offset + check->array->length;
+    int64_t width = check->type.wide_offsets ? 8 : 4;
+    *first = *second = 0;
+    switch (check->type.layout) {
+        case AD_LAYOUT_FIXED:
+            *first = end * (check->type.bit_width / 8);
+            break;
+        case AD_LAYOUT_OFFSETS: /* the last one says where the data end */
+            *first = (node->offset + node->length + 1) * width;
+            break;
+        case AD_LAYOUT_LIST:
+            *first = (end + 1) * width;
+            break;
+        case AD_LAYOUT_LIST_VIEW:
+            *first = *second = end * width;
+            break;
+        case AD_LAYOUT_VIEWS:
+            *first = end * 16;
+            break;
+        case AD_LAYOUT_SPARSE_UNION:
+        case AD_LAYOUT_DENSE_UNION:
+            *first = end;
+            *second = end * 4;
+            break;
+        case AD_LAYOUT_NONE:
+        case AD_LAYOUT_VALIDITY:
+            break;
+    }
+}
+
+static void
+open_check(ad_check *check, const ad_array *array, const ad_type *type)
+{
+    const void *const *buffers = array->node->buffers;
+    int64_t n = array->node->n_buffers;
+    int after = type->has_validity;
+    int64_t first, second;
+    *check = (ad_check){.array = array, .type = *type};
+    find_sizes(check, &first, &second);
+    check->validity =
+        ad_reader_of(array, type->has_validity ? buffers[0] : NULL,
+                     (array->offset + array->length + 7) / 8);
+    check->first =
+        ad_reader_of(array, after < n ? buffers[after] : NULL, first);
+    check->second =
+        ad_reader_of(array, after + 1 < n ? buffers[after + 1] : NULL, second);
+}
+
+static void
+close_check(ad_check *check)
+{
+    ad_reader_clear(&check->validity);
+    ad_reader_clear(&check->first);
+    ad_reader_clear(&check->second);
+}
+
+static ad_status
+check_buffers(ad_check *check, ad_error *err)
+{
+    switch (check->type.layout) {
+        case AD_LAYOUT_FIXED:
+            return ad_check_values(check, err);
+        case AD_LAYOUT_OFFSETS:
+            return ad_check_strings(check, err);
+        case AD_LAYOUT_VIEWS:
+            return ad_check_views(check, err);
+        case AD_LAYOUT_LIST:
+            return ad_check_lists(check, err);
+        case AD_LAYOUT_LIST_VIEW:
+            return ad_check_list_views(check, err);
+        case AD_LAYOUT_SPARSE_UNION:
+        case AD_LAYOUT_DENSE_UNION:
+            return ad_check_union(check, err);
+        case AD_LAYOUT_NONE:
+        case AD_LAYOUT_VALIDITY:
+            break;
+    }
+    return check->type.id == AD_TYPE_RUN_END ? ad_check_run_ends(check, err)
+                                             : AD_OK;
+}
+
+/* `forbidden`: what the rows are, if none of them may be null. */
+static ad_status
+check_own(const ad_array *array, const ad_type *type, const char *forbidden,
+          ad_error *err)
+{
+    ad_check check;
+    if (array->length == 0) {
+        return AD_OK;
+    }
+    open_check(&check, array, type);
+    ad_status status = check_null_count(&check, err);
+    if (status == AD_OK && forbidden != NULL) {
+        status = check_has_no_null(&check, forbidden, err);
+    }
+    if (status == AD_OK) {
+        status = check_buffers(&check, err);
+    }
+    close_check(&check);
+    return status;
+}
+
+static ad_status
+check_node(const ad_array *array, parent above, const char *forbidden,
+           ad_error *err)
+{
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &type, err));
+    AD_RETURN_IF_ERR(check_own(array, &type, forbidden, err));
+    const parent here = {type.id, above.id == AD_TYPE_MAP};
+    for (int64_t i = 0; i < array->node->n_children; i++) {
+        ad_array child;
+        AD_RETURN_IF_ERR(ad_array_child(array, i, &child, err));
+        ad_status status = check_node(&child, here, never_null(here, i), err);
+        ad_array_clear(&child);
+        if (status != AD_OK) {
+            ad_error_path_prepend(err, "children[%" PRId64 "]", i);
+            return status;
+        }
+    }
+    if (array->node->dictionary != NULL) {
+        ad_array values;
+        AD_RETURN_IF_ERR(ad_array_dictionary(array, &values, err));
+        ad_status status = check_node(&values, (parent){0}, NULL, err);
+        ad_array_clear(&values);
+        if (status != AD_OK) {
+            ad_error_path_prepend(err, "dictionary");
+            return status;
+        }
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_array_validate_full(const ad_array *array, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_array_validate(array->schema.node, array->node, err));
+    AD_RETURN_IF_ERR(ad_sync_require_no_capture(array->sync, CONSUMER, err));
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, CONSUMER, err));
+    /* Others may note a null count in *array meanwhile. */
+    ad_array view;
+    ad_array_share(array, &view);
+    void *ticket = ad_blocking_begin();
+    ad_status status = check_node(&view, (parent){0}, NULL, err);
+    ad_blocking_end(ticket);
+    ad_array_clear(&view);
+    return status;
+}
