@@ -76,9 +76,10 @@ def pytest_make_collect_report(collector):
     return refuse_skip((yield))
 
 
-def pytest_collection_finish(session):
-    """Take what the libraries brought along out of garbage collection: tests
-    that collect would spend their time on torch and jax."""
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """Tests that collect would spend their time on torch, jax and pytest's own reports: what is
+    there before a module's tests is garbage now or never."""
     gc.collect()
     gc.freeze()
 

@@ -5,6 +5,7 @@ import sys
 
 import arrow_ctypes as ac
 import pytest
+from loops import looped
 
 import arrowdev as ad
 
@@ -15,7 +16,7 @@ WAYS = {
     "device pair": (lambda tree: tree.device_pair(), (ac.CUDA, 3)),
 }
 
-everywhere = pytest.mark.parametrize("way", WAYS)
+everywhere = looped("way", WAYS)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import pytest
 from arrow_ctypes import children_of, inside
 from arrow_samples import ROWS, SAMPLES
 from lifetimes import is_gone
+from loops import looped
 
 import arrowdev as ad
 
@@ -266,7 +267,7 @@ def test_repr_of_pending_work():
 
 
 @every_type
-@pytest.mark.parametrize("part", [(0, ROWS), (3, 11), (7, 14), (9, 0), (20, 1)])
+@looped("part", [(0, ROWS), (3, 11), (7, 14), (9, 0), (20, 1)])
 def test_values(name, part):
     source = SAMPLES[name]
     expected = source.slice(*part)

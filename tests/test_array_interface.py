@@ -102,7 +102,7 @@ def test_zero_dimensions():
     assert np.asarray(tensor)[()] == 0
 
 
-@pytest.mark.parametrize("address", [0, ADDRESS])
+@pytest.mark.parametrize("address", [0, ADDRESS], ids=["NULL", "memory"])
 def test_no_elements(address):
     tensor = ad.tensor(showing({"shape": (3, 0), "data": (address, False)}))
     assert tensor.shape == (3, 0)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from concat_checks import ALL, pieces
+from loops import looped
 
 import arrowdev as ad
 
@@ -23,7 +24,7 @@ def test_every_type(software, name, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
-@pytest.mark.parametrize("offset", range(64))
+@looped("offset", range(64))
 def test_bits_at_every_offset(software, device, offset):
     rng = np.random.default_rng(offset)
     values = [rng.integers(0, 2, 200).astype(bool) for _ in range(3)]

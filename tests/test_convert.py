@@ -6,6 +6,7 @@ import weakref
 import pytest
 from dlpack_ctypes import Producer
 from lifetimes import is_gone
+from loops import looped
 from peer import Peer
 from places import pointer
 
@@ -73,7 +74,7 @@ def the_class(name):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("copy", [None, False, True])
+@looped("copy", [None, False, True])
 @pytest.mark.parametrize("source", [ad.array, ad.tensor, pa.array, np.asarray])
 def test_convert_a_column(name, copy, source):
     cls, where = the_class(name), COLUMNS[name]

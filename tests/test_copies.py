@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from arrow_samples import SAMPLES
 from interface_dicts import OnlyInterface
+from loops import looped
 
 import arrowdev as ad
 from arrowdev.testing import EXT_DEV
@@ -40,7 +41,7 @@ def test_every_type_there_and_back(device, array):
 
 
 @pytest.mark.parametrize("array", SAMPLES.values(), ids=SAMPLES.keys())
-@pytest.mark.parametrize("route", ["host", "device", "both"])
+@looped("route", ["host", "device", "both"])
 def test_every_slice_there_and_back(device, array, route):
     for offset, length in [(0, 21), (0, 5), (1, 20), (3, 9), (8, 8), (9, 12), (13, 0), (20, 1)]:
         expected = array.slice(offset, length)
@@ -127,7 +128,7 @@ INDICES = [
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("dtype", ["int8", "float32", "complex128"])
-@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+@looped("axes", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_strided_tensors(device, index, dtype, axes):
     array = np.arange(8 * 9 * 10).astype(dtype).reshape(8, 9, 10)
     expected, tensor = on_device(device, array, index)

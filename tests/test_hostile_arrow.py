@@ -9,6 +9,7 @@ import gc
 import arrow_ctypes as ac
 import pytest
 from hostile import everywhere, give, quick_collections, releases  # noqa: F401
+from loops import looped
 
 import arrowdev as ad
 
@@ -116,7 +117,7 @@ def test_malformed_struct(case, way):
     assert tree.held() == (True, True)
 
 
-@pytest.mark.parametrize("device_type", [None, ac.CPU, ac.CUDA])
+@looped("device_type", [None, ac.CPU, ac.CUDA])
 @pytest.mark.parametrize(
     "case", [name for name, (change, _) in MALFORMED.items() if change.part == "array"]
 )
@@ -424,7 +425,7 @@ STORAGES = {
 }
 
 
-@pytest.mark.parametrize("storage", STORAGES)
+@looped("storage", STORAGES)
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in EXTENSIONS.items() for value in values]
 )

@@ -7,6 +7,7 @@ import sys
 import arrow_ctypes as ac
 import pytest
 from hostile import FINAL, REFUSALS, Loud, everywhere, give, name_of, quick_collections  # noqa: F401
+from loops import looped
 
 import arrowdev as ad
 
@@ -270,7 +271,7 @@ def raising(method, error, **members):
     return type("Producer", (), {method: value, "__dlpack_device__": lambda s: (1, 0), **members})
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 @pytest.mark.parametrize("error", REFUSALS, ids=name_of)
 def test_what_a_producer_raises_is_a_refusal(method, error):
     producer = raising(method, error)()
@@ -284,7 +285,7 @@ def test_what_a_producer_raises_is_a_refusal(method, error):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("error", FINAL, ids=name_of)
-@pytest.mark.parametrize("ask", ["array", "tensor", "record_batch", "buffers", "validity"])
+@looped("ask", ["array", "tensor", "record_batch", "buffers", "validity"])
 def test_what_must_not_be_swallowed(method, error, ask):
     # The next protocol, which would succeed, must not be reached.
     members = {"__arrow_c_stream__": lambda s, **_: 1 / 0} if "array__" in method else {}

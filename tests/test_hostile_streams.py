@@ -5,6 +5,7 @@ import gc
 import arrow_ctypes as ac
 import pytest
 from hostile import quick_collections  # noqa: F401
+from loops import looped
 
 import arrowdev as ad
 
@@ -32,7 +33,7 @@ def test_stream_without_a_callback(device_type, callback):
     "message", [None, "", "no data", b"\xff\xfe", "%s%n", "x" * 100_000, "\N{SNOWMAN}" * 400]
 )
 @pytest.mark.parametrize("failing", ["schema_code", "next_code"])
-@pytest.mark.parametrize("code", [5, -1, 2**31 - 1, -(2**31)])
+@looped("code", [5, -1, 2**31 - 1, -(2**31)])
 def test_stream_that_fails(device_type, message, failing, code):
     stream = stream_of(ac.numbers(), device_type=device_type, message=message, **{failing: code})
     with pytest.raises(ad.ExchangeError, match="of the stream failed with error") as error:

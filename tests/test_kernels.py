@@ -12,6 +12,7 @@ import c_library
 import dlpack_ctypes as dl
 import numpy as np
 import pytest
+from loops import looped
 
 import arrowdev as ad
 import compiler
@@ -86,7 +87,7 @@ def random_bits(bit_offset, length):
 
 
 @pytest.mark.parametrize("n_items", [1, -1, 3, 256])
-@pytest.mark.parametrize("bit_offset", range(64))
+@looped("bit_offset", range(64))
 def test_unpack_on_the_host(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
@@ -109,7 +110,7 @@ def test_unpack_on_the_host(library, guarded, bit_offset, n_items):
 
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
-@pytest.mark.parametrize("bit_offset", range(64))
+@looped("bit_offset", range(64))
 def test_count_on_the_host(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
@@ -163,7 +164,7 @@ def bits_of(data):
 
 
 @pytest.mark.parametrize("n_items", [1, -1, 3, 256])
-@pytest.mark.parametrize("bit_offset", range(64))
+@looped("bit_offset", range(64))
 def test_pack_on_the_host(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
         mask = random_bytes(length, bit_offset)
@@ -204,7 +205,7 @@ def merged(old, new, at, operation):
 
 @pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("operation", [BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS])
-@pytest.mark.parametrize("bit_offset", range(64))
+@looped("bit_offset", range(64))
 def test_copy_of_bits_on_the_host(library, guarded, bit_offset, operation, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
@@ -241,7 +242,7 @@ def two_words(value):
 
 @pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("bit_offset", range(64))
+@looped("bit_offset", range(64))
 def test_fill_on_the_host(library, guarded, bit_offset, size, n_items):
     value = np.arange(1, size + 1, dtype=np.uint8)
     for length in (1, 7, 63, 64, 65, 128, 500):
@@ -473,7 +474,7 @@ def run_opencl(opencl, kernel, source, target, numbers=(), *, bits=0, length, it
 
 
 @pytest.mark.parametrize("n_items", [1, 77, 512])
-@pytest.mark.parametrize("bit_offset", [0, 1, 7, 8, 13, 63])
+@looped("bit_offset", [0, 1, 7, 8, 13, 63])
 def test_opencl(opencl, bit_offset, n_items):
     how = {"bits": bit_offset, "items": n_items}
     for length in (1, 9, 64, 1031, 5001):
@@ -490,7 +491,7 @@ def test_opencl(opencl, bit_offset, n_items):
 
 
 @pytest.mark.parametrize("n_items", [1, 77, 512])
-@pytest.mark.parametrize("bit_offset", [0, 1, 7, 8, 13, 63])
+@looped("bit_offset", [0, 1, 7, 8, 13, 63])
 def test_opencl_copies_bits(opencl, bit_offset, n_items):
     for length in (1, 9, 64, 1031, 5001):
         bitmap, bits = random_bits(bit_offset, length)

@@ -11,6 +11,7 @@ import c_library
 import pytest
 from c_library import MODES, Counters
 from lifetimes import skip_if_sanitized
+from loops import looped
 
 import arrowdev as ad
 
@@ -154,7 +155,7 @@ class Lent:
         return self.array.__dlpack_device__()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@looped("mode", MODES)
 @pytest.mark.parametrize("export", EXPORTS)
 @pytest.mark.parametrize("entry", INPUTS)
 def test_owner_lives_until_the_release(helper, entry, export, mode):
@@ -259,7 +260,7 @@ def move_children(struct):
     return moved
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@looped("order", ORDERS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("part", ["schema", "array"])
 @pytest.mark.parametrize("moved_root", [True, False])

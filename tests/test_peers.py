@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from loops import looped
 from peer import Peer
 
 import arrowdev as ad
@@ -21,7 +22,7 @@ tvm_ffi = Peer("tvm_ffi")
 
 DTYPES = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 DTYPES += ["float16", "float32", "float64"]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+every_dtype = looped("dtype", DTYPES)
 
 
 @pytest.fixture(scope="module", autouse=True)

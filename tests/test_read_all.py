@@ -4,6 +4,7 @@ import arrow_ctypes as ac
 import numpy as np
 import pyarrow as pa
 import pytest
+from loops import looped
 from stream_samples import foreign
 
 import arrowdev as ad
@@ -41,7 +42,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("cuts", [(0, 1, 2, 7), (0, 3, 3), (0,), (0, 4, 5, 6)])
+@looped("cuts", [(0, 1, 2, 7), (0, 3, 3), (0,), (0, 4, 5, 6)])
 def test_chunks_are_put_together(name, cuts):
     whole = TYPES[name]
     parts = [whole[a:b] for a, b in zip(cuts, [*cuts[1:], len(whole)], strict=True)]

@@ -403,7 +403,9 @@ class TestArgumentsOfTheSoftwareDevice:
         for name in set(device.calls):
             device.fail_at(0, name)
 
-    @pytest.mark.parametrize("rubbish", [5, None, "x", object()], ids=repr)
+    @pytest.mark.parametrize(
+        "rubbish", [5, None, "x", object()], ids=["int", "None", "str", "object"]
+    )
     def test_only_device_arrays_are_read_back(self, device, rubbish):
         with pytest.raises(TypeError, match="__arrow_c_device_array__, not"):
             device.to_host(rubbish)

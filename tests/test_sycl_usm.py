@@ -118,7 +118,7 @@ def test_stream_of_the_caller():
         5,
         True,
         b"gpu",
-        object(),
+        pytest.param(object(), id="object"),
         SyclContext,
         [],
         "level_zero;gpu",

@@ -1,6 +1,7 @@
 """Batches of one type as matrices, and matrices as batches: order, pitch, nulls, devices."""
 
 import pytest
+from loops import looped
 from peer import Peer
 from type_checks import refused
 
@@ -158,7 +159,7 @@ def test_copy_of_columns(copy):
 # --- into a matrix ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
+@looped("dtype", NUMBERS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batch_of_a_matrix_is_that_matrix(dtype, shape):
     data = matrix(shape, dtype)
@@ -172,7 +173,7 @@ def test_batch_of_a_matrix_is_that_matrix(dtype, shape):
     assert as_list(tensor) == batch.to_tensor(row_major=False).to_numpy().tolist()
 
 
-@pytest.mark.parametrize("order", [None, "C", "F"])
+@looped("order", [None, "C", "F"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "int32", "float64", "complex128"])
 def test_columns_anywhere(order, shape, dtype):

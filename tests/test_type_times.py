@@ -4,6 +4,7 @@ interface (or a buffer) can say and a tensor can not. NumPy and pyarrow are the 
 import sys
 
 import pytest
+from loops import looped
 from peer import Peer
 from type_checks import refused
 
@@ -206,7 +207,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("code", SWAPPED)
-@pytest.mark.parametrize("view", VIEWS)
+@looped("view", VIEWS)
 def test_other_byte_order(code, view):
     data = VIEWS[view](foreign(code))
     native = data.astype(data.dtype.newbyteorder("="))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from arrow_ctypes import ArrayNode, Host, OnDevice, SchemaNode, Tree, keep
 from arrow_samples import ROWS, SAMPLES
+from loops import looped
 
 import arrowdev as ad
 from arrowdev.testing import software_device
@@ -70,7 +71,7 @@ def test_sound(name, place):
         assert notes(array[first : first + 2], "full") == ()
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2047, 2048, 2049, 5000])
+@looped("rows", [0, 1, 2047, 2048, 2049, 5000])
 @pytest.mark.parametrize("name", ["string", "list", "dictionary", "string_view", "decimal256"])
 def test_sound_blocks(name, rows, place):
     whole = pa.concat_arrays([SOUND[name]] * (rows // ROWS + 2))
@@ -398,7 +399,7 @@ def test_fault(name, place, request):
     assert message in str(info.value)
 
 
-@pytest.mark.parametrize("row", [0, 1, 2046, 2047, 2048, 4095, 4096, 4999])
+@looped("row", [0, 1, 2046, 2047, 2048, 4095, 4096, 4999])
 @pytest.mark.parametrize("type", ["int8", "int16", "int32", "int64", "uint16", "uint64"])
 def test_fault_in_each_row_of_a_block(type, row, place):
     indices = np.zeros(5000, type)
