@@ -1,5 +1,6 @@
 /* __array_interface__, version 3: host memory by pointer. */
 #include "protocol/interface_import.h"
+#include "device/backend.h"
 
 static const ad_interface_rules rules = {
     .name = "__array_interface__",
@@ -49,7 +50,7 @@ static PyObject *
 show(ad_state *state, const ad_tensor *tensor)
 {
     ad_error err;
-    if (!ad_device_is_host(tensor->device)) {
+    if (!ad_host_accessible(tensor->device)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
             &rules, "the host cannot read memory of %s",

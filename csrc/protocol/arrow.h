@@ -5,6 +5,7 @@
 #define AD_PROTOCOL_ARROW_H
 
 #include "protocol/protocol.h"
+#include "stream/array_stream.h"
 
 /* obj.<method>(), or with requested_schema=<capsule> when the request wishes
  * for a schema; a producer that cannot take the argument is asked again
@@ -36,5 +37,10 @@ int ad_arrow_answer(ad_state *state, const ad_array *array,
 /* The host waits for the data of a struct that cannot say that it would have
  * to; `method` is for the message. 0, or -1 with an exception. */
 int ad_arrow_wait(ad_state *state, const ad_array *array, const char *method);
+
+/* Read to the end, as one array; AD_ERR_EXCHANGE, "chunks", where that takes a
+ * copy and none is allowed. Call without the GIL. */
+AD_MUST_CHECK ad_status ad_stream_join(ad_array_stream *stream, bool may_copy,
+                                       ad_array *out, ad_error *err);
 
 #endif /* AD_PROTOCOL_ARROW_H */

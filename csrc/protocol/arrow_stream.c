@@ -5,7 +5,7 @@
 
 #include "stream/array_stream.h"
 #include "compute/concat.h"
-#include "python/types/array_stream_type.h"
+#include "support/py_stream.h"
 
 /* --- import ---------------------------------------------------------------- */
 

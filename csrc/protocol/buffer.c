@@ -4,6 +4,7 @@
  * builds no string and allocates nothing but the owner.
  */
 #include "protocol/protocol.h"
+#include "device/backend.h"
 
 #include <string.h>
 
@@ -158,7 +159,7 @@ typedef struct view_block {
 static ad_status
 check_memory(const ad_tensor *tensor, ad_error *err)
 {
-    if (!ad_device_is_host(tensor->device)) {
+    if (!ad_host_accessible(tensor->device)) {
         char name[AD_DEVICE_NAME_SIZE];
         ad_fail(err, AD_ERR_EXCHANGE, "device", "copy it to the host first",
                 "the buffer protocol needs memory that the host can read, "

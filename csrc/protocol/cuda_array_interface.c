@@ -7,7 +7,7 @@
 #include "abi/arrow_c.h"
 #include "order/device_owner.h"
 #include "device/backend.h"
-#include "python/functions/functions.h"
+#include "support/helpers.h"
 
 /* torch says "cuda" on ROCm too, and offers this interface there. */
 static bool

@@ -156,7 +156,8 @@ ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
     self->base = (ad_batch_source){.next = chain_next,
                                    .last_error = chain_last_error,
                                    .destroy = chain_destroy,
-                                   .upstream = chain_upstream};
+                                   .upstream = chain_upstream,
+                                   .saved_exception = list->saved_exception};
     self->list = list;
     self->device_type = ARROW_DEVICE_CPU;
     self->schema = ad_schema_ref(schema);

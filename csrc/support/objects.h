@@ -48,6 +48,8 @@ int ad_array_stream_type_init(ad_state *state, PyObject *module);
 
 /* Constructors. The core value is taken over, on failure too. */
 PyObject *ad_array_object_new(ad_state *state, ad_array *steal);
+/* Frees the memory of an Array, whose members are released. */
+void ad_array_object_free(ad_state *state, PyObject *self);
 PyObject *ad_tensor_object_new(ad_state *state, ad_tensor *steal);
 /* ... of this very type, Tensor or Buffer. */
 PyObject *ad_tensor_object_like(PyObject *type, ad_tensor *steal);
@@ -109,8 +111,5 @@ int ad_array_offers_tensor(ad_state *state, PyObject *self,
  * Array's memory now. */
 int ad_array_offers_host(ad_state *state, PyObject *self,
                          const char *attribute);
-
-/* The host may read the memory of this device. */
-bool ad_device_is_host(ad_device device);
 
 #endif /* AD_SUPPORT_OBJECTS_H */

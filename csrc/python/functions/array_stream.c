@@ -6,6 +6,7 @@
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
 #include "python/types/stream_object.h"
+#include "support/parse.h"
 
 /* What the caller asked for. */
 typedef struct wishes {

@@ -8,6 +8,7 @@
 #include "python/types/array_methods.h"
 #include "python/functions/functions.h"
 #include "python/types/stream_object.h"
+#include "device/backend.h"
 
 /* What is put together: Arrays, and what core sees of them (borrowed). */
 typedef struct parts {
@@ -135,7 +136,7 @@ join(const parts *self, const ad_stream_choice *stream, ad_array *out,
 {
     ad_status status;
     ad_schema schema = self->arrays[0].schema;
-    if (!ad_device_is_host(self->arrays[0].device)) {
+    if (!ad_host_accessible(self->arrays[0].device)) {
         return ad_concat_on(schema, self->arrays, self->n, stream, out, err);
     }
     Py_BEGIN_ALLOW_THREADS
@@ -160,7 +161,7 @@ concat(ad_state *state, const parts *self, PyObject *stream)
         return Py_NewRef(PyTuple_GET_ITEM(self->objects, 0));
     }
     ad_device device = self->arrays[0].device;
-    if (ad_read_choice(state, ad_device_is_host(device) ? NULL : stream,
+    if (ad_read_choice(state, ad_host_accessible(device) ? NULL : stream,
                        device, NULL, &choice) < 0) {
         return NULL;
     }

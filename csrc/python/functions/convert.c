@@ -2,6 +2,7 @@
 #include "protocol/dlpack_tensor.h"
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
+#include "support/helpers.h"
 
 /* torch's table ends the process over a negative stride: a copy has none. */
 static int

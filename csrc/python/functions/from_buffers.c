@@ -11,6 +11,7 @@
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
+#include "support/parse.h"
 
 #define MAX_BUFFERS 64
 

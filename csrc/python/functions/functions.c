@@ -7,37 +7,8 @@
 #include "python/functions/import_result.h"
 #include "python/functions/record_batch.h"
 #include "python/testing/testing.h"
-
-/* --- shared -------------------------------------------------------------------- */
-
-PyObject *
-ad_find_helper(const char *submodule, const char *function)
-{
-    char name[64];
-    PyOS_snprintf(name, sizeof(name), "arrowdev.%s", submodule);
-    PyObject *module = PyImport_ImportModule(name);
-    if (module == NULL) {
-        return NULL;
-    }
-    PyObject *callable = PyObject_GetAttrString(module, function);
-    Py_DECREF(module);
-    return callable;
-}
-
-PyObject *
-ad_call_helper(const char *submodule, const char *function,
-               PyObject *const *args, size_t n_args)
-{
-    PyObject *callable = ad_find_helper(submodule, function);
-    if (callable == NULL) {
-        return NULL;
-    }
-    PyObject *result = PyObject_Vectorcall(callable, args, n_args, NULL);
-    Py_DECREF(callable);
-    return result;
-}
-
-/* --- the rest ------------------------------------------------------------------------ */
+#include "support/parse.h"
+#include "device/backend.h"
 
 static PyObject *
 function_schema(PyObject *module, PyObject *value)
@@ -131,10 +102,10 @@ is_there(ad_state *state, PyObject *object, int index)
 {
     PyObject *value = NULL;
     if (index == AD_PROTOCOL_buffer && ad_is_tensor(state, object)) {
-        return ad_device_is_host(ad_tensor_of(object)->device);
+        return ad_host_accessible(ad_tensor_of(object)->device);
     }
     if (index == AD_PROTOCOL_buffer && ad_is_array(state, object)) {
-        return ad_device_is_host(ad_array_of(object)->device);
+        return ad_host_accessible(ad_array_of(object)->device);
     }
     if (ad_protocols[index]->attribute < 0) {
         return 1;

@@ -8,14 +8,6 @@
 #include "support/args.h"
 #include "support/objects.h"
 
-/* A device from a str, a (type, id) tuple or a Device. -1 with TypeError or
- * ValueError. */
-int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
-
-/* A schema from a format string, a common name, a Schema or any object with
- * __arrow_c_schema__. A new reference; -1 with an exception. */
-int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
-
 /* Import anything as an Array object of ours, by the rules of array(). New
  * reference. */
 PyObject *ad_as_array_object(ad_state *state, PyObject *value);
@@ -32,14 +24,6 @@ int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
 /* x.into(cls): an instance of another library's class. */
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                           PyObject *stream, int copy);
-
-/* arrowdev.<submodule>.<function>, a helper written in Python. New
- * reference, or NULL. */
-PyObject *ad_find_helper(const char *submodule, const char *function);
-
-/* Call such a helper. New reference, or NULL. */
-PyObject *ad_call_helper(const char *submodule, const char *function,
-                         PyObject *const *args, size_t n_args);
 
 /* arrowdev.array_stream(obj, /, *, schema=None, device_type=None) */
 PyObject *ad_function_array_stream(PyObject *module, PyObject *const *args,

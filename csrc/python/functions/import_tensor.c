@@ -3,7 +3,6 @@
 
 #include "copy/copy.h"
 #include "python/functions/fill_value.h"
-#include "python/functions/functions.h"
 #include "python/functions/import_result.h"
 #include "python/functions/to_device.h"
 

@@ -237,7 +237,8 @@ make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
     }
     self->base = (ad_batch_source){.next = source_next,
                                    .last_error = source_last_error,
-                                   .destroy = source_destroy};
+                                   .destroy = source_destroy,
+                                   .saved_exception = &self->kept};
     self->state = state;
     self->inbox = inbox;
     self->drops_metadata = drops_metadata;
@@ -275,11 +276,4 @@ ad_async_source_stream(ad_state *state, ad_async_inbox *inbox,
         ad_schema_unref(schema);
     }
     return status;
-}
-
-ad_kept_exception *
-ad_async_source_kept(ad_batch_source *source)
-{
-    return source->next == source_next ? &((async_source *)source)->kept
-                                       : NULL;
 }

@@ -28,8 +28,4 @@ AD_MUST_CHECK ad_status ad_async_source_stream(
     ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
     bool drops_metadata, ad_array_stream **out, ad_error *err);
 
-/* The producer's error with its metadata, which ended the source; NULL for a
- * source of another kind. */
-ad_kept_exception *ad_async_source_kept(ad_batch_source *source);
-
 #endif /* AD_PYTHON_STREAMS_ASYNC_SOURCE_H */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "support/errors.h"
-#include "python/functions/functions.h"
 #include "support/py_call.h"
 #include "python/streams/stream_element.h"
 #include "python/types/stream_object.h"
@@ -193,6 +192,7 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
     self->base = (ad_batch_source){.next = iterable_next,
                                    .last_error = iterable_last_error,
                                    .destroy = iterable_destroy,
+                                   .saved_exception = &self->kept,
                                    .lends = true};
     self->state = state;
     self->type = Py_NewRef(state->array_type);
@@ -211,11 +211,10 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
     return NULL;
 }
 
-ad_kept_exception *
-ad_iterable_kept(ad_batch_source *source)
+bool
+ad_is_iterable_source(const ad_batch_source *source)
 {
-    return source->next == iterable_next ? &((iterable_source *)source)->kept
-                                         : NULL;
+    return source->next == iterable_next;
 }
 
 int

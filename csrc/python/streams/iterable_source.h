@@ -21,8 +21,7 @@ ad_array_stream *ad_iterable_stream(ad_state *state, PyObject *iterable,
                                     PyObject *function, ad_schema wanted,
                                     const int32_t *given, int32_t device_type);
 
-/* What ended the source; NULL for a source of another kind. */
-ad_kept_exception *ad_iterable_kept(ad_batch_source *source);
+bool ad_is_iterable_source(const ad_batch_source *source);
 
 /* For garbage collection; sources of another kind have nothing to visit. */
 int ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg);

@@ -109,17 +109,12 @@ ad_py_stream_list_new(ad_state *state, PyObject *iterable)
         PyErr_NoMemory();
         return NULL;
     }
-    self->base = (ad_stream_list){list_next, list_last_error, list_destroy};
+    self->base = (ad_stream_list){list_next, list_last_error, list_destroy,
+                                  &self->kept};
     self->state = state;
     self->type = Py_NewRef(state->array_stream_type);
     self->iterator = iterator;
     return &self->base;
-}
-
-ad_kept_exception *
-ad_py_stream_list_kept(ad_stream_list *list)
-{
-    return list->next == list_next ? &((py_list *)list)->kept : NULL;
 }
 
 int

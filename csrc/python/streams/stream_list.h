@@ -10,8 +10,7 @@
 /* NULL with an exception. */
 ad_stream_list *ad_py_stream_list_new(ad_state *state, PyObject *iterable);
 
-/* What ended it, and what it refers to; NULL for a list of another kind. */
-ad_kept_exception *ad_py_stream_list_kept(ad_stream_list *list);
+/* For garbage collection; lists of another kind have nothing to visit. */
 int ad_py_stream_list_traverse(ad_stream_list *list, visitproc visit,
                                void *arg);
 

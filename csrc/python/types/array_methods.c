@@ -11,8 +11,9 @@
 #include "support/args.h"
 #include "python/types/common_getters.h"
 #include "support/errors.h"
-#include "python/functions/functions.h"
 #include "python/functions/to_device.h"
+#include "support/helpers.h"
+#include "support/parse.h"
 
 /* --- parts of an array ------------------------------------------------------- */
 

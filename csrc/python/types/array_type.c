@@ -10,46 +10,8 @@
 #include "model/type.h"
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
-#include "python/functions/functions.h"
-
-/* A loop over a stream makes one Array after the other, all in the same
- * memory. */
-static PyObject *
-allocate(ad_state *state)
-{
-    PyTypeObject *type = (PyTypeObject *)state->array_type;
-    PyObject *self = state->spare_array;
-    state->spare_array = NULL;
-    return self != NULL ? PyObject_Init(self, type)
-                        : (PyObject *)PyObject_New(ad_array_object, type);
-}
-
-static void
-deallocate(ad_state *state, PyObject *self)
-{
-    if (state->spare_array == NULL) {
-        state->spare_array = self;
-    } else {
-        PyObject_Free(self);
-    }
-}
-
-PyObject *
-ad_array_object_new(ad_state *state, ad_array *steal)
-{
-    ad_array_object *self = (ad_array_object *)allocate(state);
-    if (self == NULL) {
-        PyObject *saved = ad_py_save_exception();
-        ad_array_clear(steal);
-        ad_py_reset_exception(saved);
-        return NULL;
-    }
-    self->array = *steal;
-    self->state = state;
-    self->schema_capsule = NULL;
-    self->weakrefs = NULL;
-    return (PyObject *)self;
-}
+#include "support/helpers.h"
+#include "device/backend.h"
 
 static void
 array_dealloc(PyObject *self)
@@ -63,7 +25,7 @@ array_dealloc(PyObject *self)
     Py_XDECREF(((ad_array_object *)self)->schema_capsule);
     ad_array_drop(ad_array_of(self));
     ad_py_reset_exception(saved);
-    deallocate(state, self);
+    ad_array_object_free(state, self);
     Py_DECREF(type);
 }
 
@@ -88,7 +50,7 @@ ad_array_known_null_count(ad_array *array)
     if (array->null_count < 0) {
         if (ad_array_has_no_nulls(array)) {
             array->null_count = 0;
-        } else if (ad_device_is_host(array->device) &&
+        } else if (ad_host_accessible(array->device) &&
                    ad_sync_is_done(array->sync)) {
             array->null_count = ad_array_count_nulls_host(array);
         }

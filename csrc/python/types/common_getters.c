@@ -5,6 +5,8 @@
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "python/functions/to_device.h"
+#include "support/helpers.h"
+#include "support/parse.h"
 
 static inline ad_device
 device_of(PyObject *self)

@@ -5,6 +5,8 @@
 #include "support/args.h"
 #include "python/types/device_methods.h"
 #include "python/functions/functions.h"
+#include "support/helpers.h"
+#include "support/parse.h"
 
 static ad_device
 device_of(PyObject *self)
@@ -128,36 +130,6 @@ static PyType_Spec device_spec = {
     .slots = device_slots,
 };
 
-PyObject *
-ad_device_object_new(ad_state *state, ad_device device)
-{
-    ad_device_object *self =
-        PyObject_New(ad_device_object, (PyTypeObject *)state->device_type);
-    if (self != NULL) {
-        self->device = device;
-    }
-    return (PyObject *)self;
-}
-
-PyObject *
-ad_device_type_member(ad_state *state, int32_t type)
-{
-    PyObject *number = PyLong_FromLong(type);
-    if (number == NULL) {
-        return NULL;
-    }
-    PyObject *member =
-        PyDict_GetItemWithError(state->device_type_members, number);
-    if (member != NULL) {
-        Py_DECREF(number);
-        return Py_NewRef(member);
-    }
-    if (PyErr_Occurred()) {
-        Py_CLEAR(number);
-    }
-    return number;
-}
-
 /* DeviceType = enum.IntEnum("DeviceType", [(name, value), ...]) */
 static PyObject *
 make_enum(PyObject *module)
@@ -253,63 +225,6 @@ ad_device_type_init(ad_state *state, PyObject *module)
 }
 
 /* --- functions ------------------------------------------------------------- */
-
-static int
-device_from_pair(PyObject *pair, ad_device *out)
-{
-    if (PyTuple_GET_SIZE(pair) != 2) {
-        PyErr_Format(PyExc_TypeError,
-                     "a device as a tuple is (type, id), not %R", pair);
-        return -1;
-    }
-    int overflow;
-    long type = PyLong_AsLongAndOverflow(PyTuple_GET_ITEM(pair, 0), &overflow);
-    if (type == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    if (overflow != 0 || type < INT32_MIN || type > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "device type %R is out of range",
-                     PyTuple_GET_ITEM(pair, 0));
-        return -1;
-    }
-    long long id = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1));
-    if (id == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    *out = (ad_device){(int32_t)type, id};
-    return 0;
-}
-
-int
-ad_parse_device(ad_state *state, PyObject *value, ad_device *out)
-{
-    if (Py_TYPE(value) == (PyTypeObject *)state->device_type) {
-        *out = device_of(value);
-        return 0;
-    }
-    if (PyTuple_Check(value)) {
-        return device_from_pair(value, out);
-    }
-    if (PyUnicode_Check(value)) {
-        const char *text = ad_c_string(value);
-        if (text == NULL) {
-            return -1;
-        }
-        if (ad_device_parse(text, out)) {
-            return 0;
-        }
-        PyErr_Format(PyExc_ValueError,
-                     "unknown device %R; expected a name such as \"cpu\" or "
-                     "\"cuda:0\" (see arrowdev.DeviceType for the names)",
-                     value);
-        return -1;
-    }
-    PyErr_Format(PyExc_TypeError,
-                 "a device is a str, a (type, id) tuple or an "
-                 "arrowdev.Device, not %.200s",
-                 Py_TYPE(value)->tp_name);
-    return -1;
-}
 
 PyObject *
 ad_function_device(PyObject *module, PyObject *value)

@@ -7,28 +7,13 @@
 #include "support/args.h"
 #include "support/capsule.h"
 #include "support/errors.h"
-#include "python/functions/functions.h"
 #include "python/functions/metadata_dict.h"
+#include "support/parse.h"
 
 static inline ad_schema
 schema_of(PyObject *self)
 {
     return ((ad_schema_object *)self)->schema;
-}
-
-PyObject *
-ad_schema_object_new(ad_state *state, ad_schema steal)
-{
-    ad_schema_object *self =
-        PyObject_New(ad_schema_object, (PyTypeObject *)state->schema_type);
-    if (self == NULL) {
-        PyObject *saved = ad_py_save_exception();
-        ad_schema_unref(steal);
-        ad_py_reset_exception(saved);
-        return NULL;
-    }
-    self->schema = steal;
-    return (PyObject *)self;
 }
 
 static void
@@ -298,88 +283,4 @@ ad_schema_type_init(ad_state *state, PyObject *module)
         return -1;
     }
     return PyModule_AddObjectRef(module, "Schema", state->schema_type);
-}
-
-/* --- parsing --------------------------------------------------------------- */
-
-static int
-schema_from_name(ad_state *state, PyObject *value, ad_schema *out)
-{
-    const char *name = ad_c_string(value);
-    if (name == NULL) {
-        return -1;
-    }
-    ad_text format = {0};
-    ad_error err;
-    ad_status status = ad_type_format_from_name(name, &format, &err);
-    if (status == AD_OK) {
-        *out = ad_schema_primitive(ad_text_string(&format));
-        if (out->node == NULL) {
-            const ad_schema_spec spec = {.format = ad_text_string(&format),
-                                         .flags = ARROW_FLAG_NULLABLE};
-            status = ad_schema_build(&spec, out, &err);
-        }
-    }
-    ad_text_clear(&format);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
-}
-
-static int
-schema_from_capsule(ad_state *state, PyObject *capsule, ad_schema *out)
-{
-    struct ArrowSchema *schema = ad_capsule_get(
-        state, capsule, AD_CAPSULE_SCHEMA, "__arrow_c_schema__");
-    if (schema == NULL) {
-        return -1;
-    }
-    ad_error err;
-    ad_status status = ad_schema_validate(schema, &err);
-    if (status == AD_OK) {
-        status = ad_schema_move(schema, out, &err);
-    }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
-}
-
-int
-ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
-{
-    if (Py_TYPE(value) == (PyTypeObject *)state->schema_type) {
-        *out = ad_schema_ref(schema_of(value));
-        return 0;
-    }
-    if (PyUnicode_Check(value)) {
-        return schema_from_name(state, value, out);
-    }
-    if (PyCapsule_CheckExact(value)) {
-        return schema_from_capsule(state, value, out);
-    }
-    PyObject *method = NULL;
-    int found =
-        ad_py_lookup_attr(value, AD_STR(state, arrow_c_schema), &method);
-    if (found == 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "a type is a str (a format string or a name such as "
-                     "\"timestamp[us, UTC]\") or an object with "
-                     "__arrow_c_schema__, not %.200s",
-                     Py_TYPE(value)->tp_name);
-    }
-    if (found <= 0) {
-        return -1;
-    }
-    PyObject *capsule = PyObject_CallNoArgs(method);
-    Py_DECREF(method);
-    if (capsule == NULL) {
-        return -1;
-    }
-    int result = schema_from_capsule(state, capsule, out);
-    Py_DECREF(capsule);
-    return result;
 }

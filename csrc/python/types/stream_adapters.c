@@ -10,6 +10,7 @@
 #include "python/streams/iterable_source.h"
 #include "python/streams/stream_list.h"
 #include "python/types/stream_object.h"
+#include "support/parse.h"
 
 /* --- through adapters ---------------------------------------------------------- */
 
@@ -17,45 +18,6 @@ static ad_array_stream *
 upstream_of(ad_batch_source *source)
 {
     return source->upstream != NULL ? source->upstream(source) : NULL;
-}
-
-static ad_kept_exception *
-kept_by(ad_batch_source *source)
-{
-    ad_stream_list *list = ad_stream_chain_list(source);
-    if (list != NULL) {
-        return ad_py_stream_list_kept(list);
-    }
-    ad_kept_exception *kept = ad_iterable_kept(source);
-    return kept != NULL ? kept : ad_async_source_kept(source);
-}
-
-/* And was that told? It may have failed ahead of batches that are still to be
- * given. */
-static bool
-has_upstream_failed(ad_batch_source *source)
-{
-    int code = 0;
-    if (source->last_error != NULL) {
-        (void)source->last_error(source, &code);
-    }
-    return code != 0;
-}
-
-PyObject *
-ad_stream_take_exception(ad_array_stream *stream)
-{
-    while (stream != NULL && ad_array_stream_source(stream) != NULL) {
-        ad_batch_source *source = ad_array_stream_source(stream);
-        ad_kept_exception *kept = kept_by(source);
-        if (kept != NULL && kept->exception != NULL) {
-            PyObject *exception = kept->exception;
-            kept->exception = NULL;
-            return exception;
-        }
-        stream = has_upstream_failed(source) ? upstream_of(source) : NULL;
-    }
-    return NULL;
 }
 
 int
@@ -67,7 +29,7 @@ ad_stream_traverse(ad_array_stream *stream, visitproc visit, void *arg)
         return 0;
     }
     ad_stream_list *list = ad_stream_chain_list(source);
-    ad_kept_exception *kept = kept_by(source);
+    ad_kept_exception *kept = source->saved_exception;
     if (kept != NULL) {
         Py_VISIT(kept->exception);
     }
@@ -81,7 +43,7 @@ bool
 ad_stream_is_python(const ad_array_stream *stream)
 {
     ad_batch_source *source = ad_array_stream_source(stream);
-    return source != NULL && ad_iterable_kept(source) != NULL;
+    return source != NULL && ad_is_iterable_source(source);
 }
 
 /* --- making one ---------------------------------------------------------------- */
@@ -251,7 +213,7 @@ concat(ad_state *state, PyObject *streams, ad_schema schema)
     if (ad_stream_chain(list, schema, &chain, &err) == AD_OK) {
         return ad_stream_object_new(state, chain);
     }
-    ad_kept_exception *kept = ad_py_stream_list_kept(list);
+    ad_kept_exception *kept = list->saved_exception;
     if (kept->exception != NULL) {
         ad_py_restore_exception(kept->exception);
         kept->exception = NULL;

@@ -13,10 +13,6 @@ PyObject *ad_array_stream_rechunk(PyObject *self, PyObject *rows);
 PyObject *ad_array_stream_map(PyObject *self, PyObject *const *args,
                               Py_ssize_t n_args, PyObject *kwnames);
 
-/* Take the exception that made the stream fail (a new reference); NULL where
- * there is none. */
-PyObject *ad_stream_take_exception(ad_array_stream *stream);
-
 /* For garbage collection, of whoever owns the stream alone, and while nobody
  * reads it. */
 int ad_stream_traverse(ad_array_stream *stream, visitproc visit, void *arg);

@@ -9,74 +9,8 @@
 #include "device/backend.h"
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
-#include "python/functions/functions.h"
 #include "python/functions/to_device.h"
-
-static PyObject *
-tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
-{
-    ad_tensor_object *self = PyObject_NewVar(
-        ad_tensor_object, (PyTypeObject *)type, 2 * (Py_ssize_t)tensor->ndim);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->weakrefs = NULL;
-    self->tensor = *tensor;
-    self->tensor.flags &=
-        ~(uint32_t)AD_TENSOR_COPIED; /* that exchange is over */
-    self->tensor.shape = self->dims;
-    self->tensor.strides = self->dims + tensor->ndim;
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        self->tensor.shape[i] = tensor->shape[i];
-        self->tensor.strides[i] = tensor->strides[i];
-    }
-    return (PyObject *)self;
-}
-
-PyObject *
-ad_tensor_object_new(ad_state *state, ad_tensor *steal)
-{
-    return ad_tensor_object_like(state->tensor_type, steal);
-}
-
-PyObject *
-ad_tensor_object_like(PyObject *type, ad_tensor *steal)
-{
-    PyObject *self = tensor_object_alloc(type, steal);
-    if (self == NULL) {
-        PyObject *saved = ad_py_save_exception();
-        ad_tensor_clear(steal);
-        ad_py_reset_exception(saved);
-    }
-    return self;
-}
-
-PyObject *
-ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
-                     int64_t nbytes, ad_device device, uint32_t flags,
-                     ad_owner *owner, ad_sync *sync)
-{
-    int64_t shape = nbytes < 0 ? 0 : nbytes;
-    int64_t stride = 1;
-    const ad_tensor tensor = {
-        .data = data,
-        .byte_offset = byte_offset,
-        .dtype = {AD_DL_UINT, 8, 1},
-        .ndim = 1,
-        .flags = flags | (nbytes < 0 ? AD_TENSOR_SIZE_UNKNOWN : 0),
-        .device = device,
-        .shape = &shape,
-        .strides = &stride,
-        .owner = owner,
-        .sync = sync,
-    };
-    PyObject *self = tensor_object_alloc(state->buffer_type, &tensor);
-    if (self != NULL) {
-        ad_owner_ref(owner);
-        ad_sync_ref(sync);
-    }
-    return self;
-}
+#include "support/parse.h"
 
 static void
 tensor_dealloc(PyObject *self)

@@ -4,12 +4,6 @@
 #include "device/backend.h"
 #include "support/errors.h"
 
-bool
-ad_device_is_host(ad_device device)
-{
-    return ad_host_accessible(device);
-}
-
 int
 ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)
 {
@@ -78,7 +72,7 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
     ad_tensor_value value;
     ad_error err;
     if (ad_array_reads_offsets(array) &&
-        !(ad_device_is_host(array->device) && ad_sync_is_done(array->sync))) {
+        !(ad_host_accessible(array->device) && ad_sync_is_done(array->sync))) {
         ad_fail(&err, AD_ERR_EXCHANGE, "dtype", "arrowdev.tensor() reads them",
                 "whether its lists are of one length stands in offsets that "
                 "would have to be waited for");
@@ -97,7 +91,7 @@ ad_array_offers_host(ad_state *state, PyObject *self, const char *attribute)
     (void)state;
     const ad_array *array = ad_array_of(self);
     ad_error err;
-    if (!ad_device_is_host(array->device)) {
+    if (!ad_host_accessible(array->device)) {
         char name[AD_DEVICE_NAME_SIZE];
         ad_fail(&err, AD_ERR_EXCHANGE, "device", NULL,
                 "its memory is on %s, which the host cannot read",

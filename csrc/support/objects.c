@@ -1,0 +1,151 @@
+#include "support/objects.h"
+
+/* A loop over a stream makes one Array after the other, all in the same
+ * memory. */
+static PyObject *
+allocate(ad_state *state)
+{
+    PyTypeObject *type = (PyTypeObject *)state->array_type;
+    PyObject *self = state->spare_array;
+    state->spare_array = NULL;
+    return self != NULL ? PyObject_Init(self, type)
+                        : (PyObject *)PyObject_New(ad_array_object, type);
+}
+
+void
+ad_array_object_free(ad_state *state, PyObject *self)
+{
+    if (state->spare_array == NULL) {
+        state->spare_array = self;
+    } else {
+        PyObject_Free(self);
+    }
+}
+
+PyObject *
+ad_array_object_new(ad_state *state, ad_array *steal)
+{
+    ad_array_object *self = (ad_array_object *)allocate(state);
+    if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_array_clear(steal);
+        ad_py_reset_exception(saved);
+        return NULL;
+    }
+    self->array = *steal;
+    self->state = state;
+    self->schema_capsule = NULL;
+    self->weakrefs = NULL;
+    return (PyObject *)self;
+}
+
+static PyObject *
+tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
+{
+    ad_tensor_object *self = PyObject_NewVar(
+        ad_tensor_object, (PyTypeObject *)type, 2 * (Py_ssize_t)tensor->ndim);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->weakrefs = NULL;
+    self->tensor = *tensor;
+    self->tensor.flags &=
+        ~(uint32_t)AD_TENSOR_COPIED; /* that exchange is over */
+    self->tensor.shape = self->dims;
+    self->tensor.strides = self->dims + tensor->ndim;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        self->tensor.shape[i] = tensor->shape[i];
+        self->tensor.strides[i] = tensor->strides[i];
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
+ad_tensor_object_new(ad_state *state, ad_tensor *steal)
+{
+    return ad_tensor_object_like(state->tensor_type, steal);
+}
+
+PyObject *
+ad_tensor_object_like(PyObject *type, ad_tensor *steal)
+{
+    PyObject *self = tensor_object_alloc(type, steal);
+    if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_tensor_clear(steal);
+        ad_py_reset_exception(saved);
+    }
+    return self;
+}
+
+PyObject *
+ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
+                     int64_t nbytes, ad_device device, uint32_t flags,
+                     ad_owner *owner, ad_sync *sync)
+{
+    int64_t shape = nbytes < 0 ? 0 : nbytes;
+    int64_t stride = 1;
+    const ad_tensor tensor = {
+        .data = data,
+        .byte_offset = byte_offset,
+        .dtype = {AD_DL_UINT, 8, 1},
+        .ndim = 1,
+        .flags = flags | (nbytes < 0 ? AD_TENSOR_SIZE_UNKNOWN : 0),
+        .device = device,
+        .shape = &shape,
+        .strides = &stride,
+        .owner = owner,
+        .sync = sync,
+    };
+    PyObject *self = tensor_object_alloc(state->buffer_type, &tensor);
+    if (self != NULL) {
+        ad_owner_ref(owner);
+        ad_sync_ref(sync);
+    }
+    return self;
+}
+
+PyObject *
+ad_schema_object_new(ad_state *state, ad_schema steal)
+{
+    ad_schema_object *self =
+        PyObject_New(ad_schema_object, (PyTypeObject *)state->schema_type);
+    if (self == NULL) {
+        PyObject *saved = ad_py_save_exception();
+        ad_schema_unref(steal);
+        ad_py_reset_exception(saved);
+        return NULL;
+    }
+    self->schema = steal;
+    return (PyObject *)self;
+}
+
+PyObject *
+ad_device_object_new(ad_state *state, ad_device device)
+{
+    ad_device_object *self =
+        PyObject_New(ad_device_object, (PyTypeObject *)state->device_type);
+    if (self != NULL) {
+        self->device = device;
+    }
+    return (PyObject *)self;
+}
+
+PyObject *
+ad_device_type_member(ad_state *state, int32_t type)
+{
+    PyObject *number = PyLong_FromLong(type);
+    if (number == NULL) {
+        return NULL;
+    }
+    PyObject *member =
+        PyDict_GetItemWithError(state->device_type_members, number);
+    if (member != NULL) {
+        Py_DECREF(number);
+        return Py_NewRef(member);
+    }
+    if (PyErr_Occurred()) {
+        Py_CLEAR(number);
+    }
+    return number;
+}
