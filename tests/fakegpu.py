@@ -71,7 +71,12 @@ def sources(face):
     others = tuple(f"{other}_" for other in SONAMES if other != face)
     own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
     device = sorted((compiler.CSRC / "device" / "software").glob("engine*.c"))
-    shared = ("base/thread.c", "kernels/kernels.c", "kernels/cpu_vectors.c")
+    shared = (
+        "base/process.c",
+        "base/thread.c",
+        "kernels/kernels.c",
+        "kernels/cpu_vectors.c",
+    )
     return [*own, *device, *(compiler.CSRC / name for name in shared)]
 
 
@@ -79,6 +84,7 @@ def headers():
     return [
         *FOLDER.glob("*.h"),
         *FOLDER.glob("*.def"),
+        compiler.CSRC / "base" / "process.h",
         compiler.CSRC / "base" / "thread.h",
         *(compiler.CSRC / "device" / "software").glob("engine*.h"),
         *(compiler.CSRC / "kernels").rglob("*.[hi]*"),

@@ -13,9 +13,7 @@ WITHOUT_PYTHON = LAYERS[: LAYERS.index("support")]
 
 # Includes that point upwards and are not cut yet.
 KNOWN = {
-    ("base/wait.c", "device/backend.h"),
     ("compute/nulls.c", "bridge/bridge.h"),
-    ("device/gpu/gpu.c", "order/streams.h"),
     ("order/device_owner.c", "model/array.h"),
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "base/thread.h"
 
 struct ad_async_feed {
@@ -157,17 +158,12 @@ after_fork(void)
     n_threads = 0;
 }
 
-static void
-watch_forks(void)
-{
-    (void)pthread_atfork(NULL, NULL, after_fork);
-}
+static ad_child_hook child_hook = {.run = after_fork};
 
 static ad_status
 enter_running(ad_async_feed *self, ad_error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    (void)ad_process_add_child_hook(&child_hook);
     pthread_mutex_lock(&lock);
     int code = has_ended ? ECANCELED : ad_thread_start(run, self, NULL);
     if (code == 0) {

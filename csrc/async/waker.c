@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "device/backend.h"
+#include "base/process.h"
 
 static void
 bell_destroy(ad_owner *base)

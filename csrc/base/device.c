@@ -94,7 +94,7 @@ ad_device_equal(ad_device a, ad_device b)
                             b.id <= 0 && a.id >= -1 && b.id >= -1);
 }
 
-const uint8_t ad_traits_of_device_types[AD_N_DEVICE_TYPES] = {
+const uint16_t ad_traits_of_device_types[AD_N_DEVICE_TYPES] = {
 #define AD_DEVICE_TYPE(tag, value, name, traits) [value] = traits,
 #include "base/device_types.def"
 #undef AD_DEVICE_TYPE
@@ -111,8 +111,7 @@ ad_streams_are_alike(int32_t device_type, int32_t other)
 bool
 ad_device_is_another_name(ad_device found, ad_device wanted)
 {
-    return (ad_device_traits(found.type) & AD_HOST_READS) != 0 &&
-           (ad_device_traits(wanted.type) & AD_HOST_READS) == 0 &&
+    return ad_host_accessible(found) && !ad_host_accessible(wanted) &&
            ad_streams_are_alike(found.type, wanted.type) &&
            found.id == wanted.id;
 }

@@ -47,14 +47,16 @@ typedef enum ad_device_trait {
     AD_CUDA_STREAMS = 1 << 4, /* stream numbers as DLPack has them on CUDA */
     AD_ROCM_STREAMS = 1 << 5, /* ... and on ROCm */
     AD_QUEUES = 1 << 6,       /* streams are objects (SyclQueue, ...) */
-    AD_NO_NUMBERS = 1 << 7    /* ... and no number can stand for one, since a
+    AD_NO_NUMBERS = 1 << 7,   /* ... and no number can stand for one, since a
                                  wrong one could not be told from a right one */
+    AD_DEFAULT_STREAMS = 1 << 8 /* the handles of ad_default_stream_handle are
+                                   streams, others in each context */
 } ad_device_trait;
 
 #define AD_N_DEVICE_TYPES 32
 
 /* By type, for what follows. */
-extern const uint8_t ad_traits_of_device_types[AD_N_DEVICE_TYPES];
+extern const uint16_t ad_traits_of_device_types[AD_N_DEVICE_TYPES];
 
 /* 0 for a type that the specification does not name. */
 static inline uint32_t
@@ -63,6 +65,13 @@ ad_device_traits(int32_t type)
     /* A negative one becomes large. */
     return (uint32_t)type < AD_N_DEVICE_TYPES ? ad_traits_of_device_types[type]
                                               : 0;
+}
+
+/* The host may dereference pointers to this memory, once it is ready. */
+static inline bool
+ad_host_accessible(ad_device device)
+{
+    return (ad_device_traits(device.type) & AD_HOST_READS) != 0;
 }
 
 static inline bool

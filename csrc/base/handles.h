@@ -6,6 +6,7 @@
 #ifndef AD_BASE_HANDLES_H
 #define AD_BASE_HANDLES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,31 @@ ad_place_equal(ad_place a, ad_place b)
 typedef struct ad_stream {
     uintptr_t handle;
 } ad_stream;
+
+/* Where device types have AD_DEFAULT_STREAMS: handles of streams that nobody
+ * has to create. */
+typedef enum ad_default_stream_handle {
+    AD_STREAM_NULL = 0, /* one of the next two */
+    AD_STREAM_LEGACY = 1,
+    AD_STREAM_PER_THREAD = 2
+} ad_default_stream_handle;
+
+/* The per-thread default stream: on another thread the same handle is another
+ * stream. */
+static inline bool
+ad_stream_is_per_thread(ad_device device, ad_stream stream)
+{
+    return stream.handle == AD_STREAM_PER_THREAD &&
+           (ad_device_traits(device.type) & AD_DEFAULT_STREAMS) != 0;
+}
+
+/* One of the handles that mean another stream in each context. */
+static inline bool
+ad_stream_is_default(ad_device device, ad_stream stream)
+{
+    return stream.handle <= AD_STREAM_PER_THREAD &&
+           (ad_device_traits(device.type) & AD_DEFAULT_STREAMS) != 0;
+}
 
 /* An event of the runtime: CUevent, hipEvent_t, cl_event, DPCTLSyclEventRef.
  * NULL: none. */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/process.h"
 #include "base/thread.h"
-#include "device/backend.h"
 
 /* Most work is done by then, and a thread is not worth its while. */
 #define SPIN_NS 100000L

@@ -302,10 +302,6 @@ ad_backend_in_use(int32_t device_type)
  * and events are the parent's, and are dropped without a call. */
 bool ad_backend_is_forked(int32_t device_type);
 
-/* Another number in each forked child. What remembers it knows on which side
- * of a fork it was made, whether a backend was loaded there or not. */
-unsigned ad_process_generation(void);
-
 /* Where loading failed, let the next ad_backend_open try again: what was
  * missing has come (software devices). */
 void ad_backend_retry(int32_t device_type);
@@ -325,13 +321,6 @@ void ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
                        size_t n_devices, const char *hint);
 
 /* --- questions without a runtime ------------------------------------------- */
-
-/* The host may dereference pointers to this memory, once it is ready. */
-static inline bool
-ad_host_accessible(ad_device device)
-{
-    return (ad_device_traits(device.type) & AD_HOST_READS) != 0;
-}
 
 /* Succeed where the host may, else fail with AD_ERR_EXCHANGE, reason
  * "device". */

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/process.h"
 #include "base/wait.h"
 #include "device/defaults.h"
 
@@ -41,7 +42,6 @@ typedef struct entry {
 static entry entries[N_BACKENDS];
 static const struct ad_backend *listed[N_BACKENDS];
 static struct ad_backend absent; /* the stand-in */
-static atomic_uint generation;
 
 /* Types with other numbers have no backend. */
 static entry *by_type[AD_N_DEVICE_TYPES];
@@ -53,7 +53,6 @@ static atomic_bool is_built;
 static void
 after_fork(void)
 {
-    atomic_fetch_add(&generation, 1);
     for (size_t i = 0; i < N_BACKENDS; i++) {
         entry *e = &entries[i];
         int state = atomic_load(&e->state);
@@ -68,6 +67,8 @@ after_fork(void)
         atomic_store(&ad_backends_in_use[i], NULL);
     }
 }
+
+static ad_child_hook child_hook = {.run = after_fork};
 
 static void
 build(void)
@@ -86,7 +87,7 @@ build(void)
             }
         }
     }
-    pthread_atfork(NULL, NULL, after_fork);
+    (void)ad_process_add_child_hook(&child_hook);
     atomic_store_explicit(&is_built, true, memory_order_release);
 }
 
@@ -139,13 +140,6 @@ ad_backend_is_forked(int32_t device_type)
     entry *e = find(device_type);
     return e != NULL &&
            atomic_load_explicit(&e->state, memory_order_acquire) == FORKED;
-}
-
-unsigned
-ad_process_generation(void)
-{
-    find(0);
-    return atomic_load_explicit(&generation, memory_order_relaxed);
 }
 
 /* A library without a device is of no use: a driver that was left behind, or

@@ -6,9 +6,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/process.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "order/context_cache.h"
-#include "base/thread.h"
 #include "device/backend.h"
 
 /* After so many failures an entry is given up on: only who waits for its device
@@ -570,11 +571,7 @@ after_fork(void)
     atomic_store(&n_given_up, 0);
 }
 
-static void
-watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, after_fork);
-}
+static ad_child_hook child_hook = {.run = after_fork};
 
 /* Without a thread, later calls drain the list. */
 static void
@@ -628,10 +625,9 @@ void
 ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
         bool idle)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static const filter oldest = {.max = 1};
     ad_error ignored;
-    pthread_once(&once, watch_forks);
+    (void)ad_process_add_child_hook(&child_hook);
     entry *e = malloc(sizeof(*e) + n * sizeof(syncs[0]));
     if (e == NULL) {
         release_now(owner, place, syncs, n, idle);

@@ -6,6 +6,7 @@
 #include "abi/arrow_c.h"
 #include "model/array.h"
 #include "base/owner_group.h"
+#include "base/process.h"
 #include "order/deferred_release.h"
 #include "order/context_cache.h"
 #include "order/sync.h"

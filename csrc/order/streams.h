@@ -16,23 +16,6 @@ typedef struct ad_stream_choice {
     ad_owner *keep; /* the stream's object; borrowed, may be NULL */
 } ad_stream_choice;
 
-/* The per-thread default stream (2 on CUDA and ROCm): on another thread the
- * same number is another stream. */
-static inline bool
-ad_stream_is_per_thread(ad_device device, ad_stream stream)
-{
-    return stream.handle == 2 && (ad_device_traits(device.type) &
-                                  (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
-}
-
-/* One of the small numbers that mean another stream in each context. */
-static inline bool
-ad_stream_is_default(ad_device device, ad_stream stream)
-{
-    return stream.handle <= 2 && (ad_device_traits(device.type) &
-                                  (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
-}
-
 /* Is it being captured into a graph? A stream that cannot be asked, because it
  * is gone, is not. */
 bool ad_stream_is_captured(ad_place place, ad_stream stream);

@@ -1,7 +1,9 @@
 #include "support/py_call.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
+
+#include "base/process.h"
 
 static atomic_int n_calls;
 static _Thread_local int n_calls_here; /* those of this thread */
@@ -68,13 +70,12 @@ forget_calls(void)
     atomic_store(&n_calls, n_calls_here);
 }
 
+static ad_child_hook child_hook = {.run = forget_calls};
+
 void
 ad_py_call_start(void)
 {
-    static atomic_flag is_registered = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&is_registered)) {
-        (void)pthread_atfork(NULL, NULL, forget_calls);
-    }
+    (void)ad_process_add_child_hook(&child_hook);
     atomic_store(&is_stopped, false);
 }
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "check.h"
 #include "order/device_owner.h"
 #include "order/streams.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "abi/gpu_abi.h"
-#include "order/streams.h"
 
 /* --- errors ------------------------------------------------------------------ */
 

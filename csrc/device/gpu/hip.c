@@ -251,8 +251,7 @@ device_of_stream(ad_stream stream, int *out)
 static ad_status
 hip_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
 {
-    /* 0: the default stream; 1 and 2: the legacy and the per-thread one. */
-    const bool is_default = stream.handle <= 2;
+    const bool is_default = stream.handle <= AD_STREAM_PER_THREAD;
     /* Pinned memory is used from any device. */
     const bool is_bound = hint.device.type == ARROW_DEVICE_ROCM;
     int id = -1;

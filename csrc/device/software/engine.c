@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/process.h"
+
 /* The condition is initialised at the start: its clock cannot be chosen
  * statically. */
 struct ad_engine_globals ad_engine_ = {
@@ -48,6 +50,8 @@ on_fork(void)
     atomic_store(&ad_engine_.is_forked, true);
 }
 
+static ad_child_hook child_hook = {.run = on_fork};
+
 static void
 on_exit_(void)
 {
@@ -69,7 +73,7 @@ start_locked(void)
     if (ad_engine_cond_init(&ad_engine_.progress) != 0) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
-    if (pthread_atfork(NULL, NULL, on_fork) != 0 || atexit(on_exit_) != 0) {
+    if (ad_process_add_child_hook(&child_hook) != 0 || atexit(on_exit_) != 0) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     return AD_ENGINE_OK;
