@@ -1,5 +1,7 @@
 """The C compiler, for the tests that compile something."""
 
+import contextlib
+import fcntl
 import os
 import re
 import shlex
@@ -82,15 +84,52 @@ def preprocess(path):
     return "\n".join(own)
 
 
-def build_folder(request, name, sanitizers):
-    """Objects live in pytest's cache, so that a second run is quick."""
+def shared_folder(config, tmp_path_factory, name):
+    """A folder that all workers of pytest-xdist share.
+
+    It is in pytest's cache, so that a second run is quick, or in the temporary folder of the run.
+    """
+    cache = getattr(config, "cache", None)  # there is none with -p no:cacheprovider
+    if cache is not None:
+        return cache.mkdir(name)
+    root = tmp_path_factory.getbasetemp()
+    folder = (root.parent if hasattr(config, "workerinput") else root) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """One process at a time builds in a folder."""
+    with open(folder / "lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build_folder(request, tmp_path_factory, name, sanitizers):
+    """A shared folder for the objects of tests/c/Makefile; skips without the sanitizers."""
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    folder = request.config.cache.mkdir(name)
+    folder = shared_folder(request.config, tmp_path_factory, name)
     source = folder / "sanitizers.c"
-    source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     probe = folder / "sanitizers"
-    done = run([*command(), f"-fsanitize={sanitizers}", str(source), "-o", str(probe)])
-    if done.returncode != 0 or run([str(probe)]).returncode != 0:
-        pytest.skip(f"the compiler has no sanitizers {sanitizers}: {done.stderr}")
+    with locked(folder):
+        source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+        done = run([*command(), f"-fsanitize={sanitizers}", str(source), "-o", str(probe)])
+        if done.returncode != 0 or run([str(probe)]).returncode != 0:
+            pytest.skip(f"the compiler has no sanitizers {sanitizers}: {done.stderr}")
     return folder
+
+
+def make(folder, target, *variables):
+    """Build a target of tests/c/Makefile in a folder that build_folder() gave."""
+    arguments = ["make", "-C", str(ROOT / "tests" / "c"), f"-j{os.cpu_count()}", f"BUILD={folder}"]
+    with locked(folder):
+        built = run([*arguments, *variables, str(target)])
+    assert built.returncode == 0, built.stdout + built.stderr
+
+
+def core_objects(folder):
+    """The objects of the core under AddressSanitizer, built in that folder."""
+    make(folder, "objects")
+    return [folder / path.relative_to(CSRC).with_suffix(".o") for path in sources_without_python()]

@@ -55,6 +55,12 @@ def is_allowed(reason):
     return found is not None and found[1] in MISSING
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers(config):
+    """Each worker imports every peer: more of them than this only start up."""
+    return min(len(os.sched_getaffinity(0)), 8)
+
+
 def refuse_skip(report):
     """Make a failure of a skip that nobody foresaw."""
     if not NO_SKIPS or not report.skipped or hasattr(report, "wasxfail"):
@@ -74,6 +80,16 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return refuse_skip((yield))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def outside_of_the_source(tmp_path_factory):
+    """`python -c` and `python -m` look for packages in the current folder first. In an unpacked
+    source distribution that would be a package without its extension."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("current"))
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture(scope="module", autouse=True)

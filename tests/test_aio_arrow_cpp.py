@@ -4,7 +4,6 @@ The scenarios are functions of tests/isolated/aio_arrow_cpp.py, one process each
 peer must not take the test run with it.
 """
 
-import os
 import re
 
 import pytest
@@ -14,19 +13,20 @@ from test_isolated import run
 
 import compiler
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
-def peer(request):
+def peer(tmp_path_factory):
     """tests/cpp/arrow_peer.cpp as a library for ctypes."""
     library = library_of(pytest.importorskip("pyarrow", "25"))
-    target = request.config.cache.mkdir("aio_arrow_cpp") / f"arrow_peer-{os.getpid()}.so"
+    target = tmp_path_factory.mktemp("aio_arrow_cpp") / "arrow_peer.so"
     flags = ["-std=c++20", "-O1", "-g", "-fPIC", "-shared", f"-I{compiler.CSRC}"]
     headers = ["-isystem", library.parent / "include"]
     link = [library, f"-Wl,-rpath,{library.parent}", "-lpthread"]
     source = FOLDER / "arrow_peer.cpp"
     run_checked([*compiler.command("c++"), *flags, *headers, source, *link, "-o", target])
-    yield target
-    target.unlink()
+    return target
 
 
 def scenarios():

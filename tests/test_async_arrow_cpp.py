@@ -15,6 +15,8 @@ import pytest
 
 import compiler
 
+pytestmark = pytest.mark.slow
+
 FOLDER = compiler.ROOT / "tests" / "cpp"
 
 IMPORTS = ["import_counts", "import_error", "import_slow", "import_cancel", "import_drop"]
@@ -38,16 +40,13 @@ def library_of(pyarrow):
 
 
 @pytest.fixture(scope="module")
-def program(request):
+def program(request, tmp_path_factory):
     pyarrow = pytest.importorskip("pyarrow", "25")
     library = library_of(pyarrow)
-    folder = compiler.build_folder(request, "core_c", "address,undefined")
+    built = compiler.build_folder(request, tmp_path_factory, "core_c", "address,undefined")
+    objects = [*compiler.core_objects(built), built / "check.o"]
+    folder = tmp_path_factory.mktemp("async_arrow")
     c_tests = compiler.ROOT / "tests" / "c"
-    run_checked(["make", "-C", c_tests, "-j2", f"BUILD={folder}", "objects"])
-    objects = [
-        folder / path.relative_to(compiler.CSRC).with_suffix(".o")
-        for path in compiler.sources_without_python()
-    ]
     sanitize = "-fsanitize=address,undefined"
     includes = [f"-I{compiler.CSRC}", f"-I{c_tests}", f"-I{FOLDER}"]
     scenarios, peer = folder / "async_arrow_c.o", folder / "async_arrow_peer.o"
@@ -58,7 +57,7 @@ def program(request):
     run_checked([*compile_cpp, *headers, "-c", FOLDER / "arrow_peer.cpp", "-o", peer])
     target = folder / "async_arrow"
     wraps = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc")]
-    link = [*compiler.command("c++"), sanitize, scenarios, peer, *objects, folder / "check.o"]
+    link = [*compiler.command("c++"), sanitize, scenarios, peer, *objects]
     link += [*wraps, library, f"-Wl,-rpath,{library.parent}", "-lpthread", "-ldl", "-lm"]
     run_checked([*link, "-o", target])
     return target

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("numpy")
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 

@@ -5,8 +5,6 @@ and UndefinedBehaviorSanitizer; those in which threads meet once more under
 ThreadSanitizer.
 """
 
-import os
-
 import pytest
 
 import compiler
@@ -25,20 +23,18 @@ THREADED = [
 
 
 @pytest.fixture(scope="module")
-def build_folder(request):
-    return compiler.build_folder(request, "core_c", "address,undefined")
+def build_folder(request, tmp_path_factory):
+    return compiler.build_folder(request, tmp_path_factory, "core_c", "address,undefined")
 
 
 @pytest.fixture(scope="module")
-def thread_folder(request):
-    return compiler.build_folder(request, "core_c_threads", "thread")
+def thread_folder(request, tmp_path_factory):
+    return compiler.build_folder(request, tmp_path_factory, "core_c_threads", "thread")
 
 
 def build_and_run(program, folder, *variables):
     target = folder / program
-    make = ["make", "-C", str(FOLDER), f"-j{os.cpu_count()}", f"BUILD={folder}", *variables]
-    built = compiler.run([*make, str(target)])
-    assert built.returncode == 0, built.stdout + built.stderr
+    compiler.make(folder, target, *variables)
     done = compiler.run([str(target)], timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -49,6 +45,7 @@ def test_program(program, build_folder):
     build_and_run(program, build_folder)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", THREADED)
 def test_threads(program, thread_folder):

@@ -285,6 +285,7 @@ def test_current_device(id):
     assert current == f"rocm:{id} is the current device"
 
 
+@pytest.mark.slow
 def test_everything_that_is_installed():
     """As a user runs it: no library and no runtime makes it fail."""
     text = doctor()

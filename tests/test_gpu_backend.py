@@ -23,13 +23,14 @@ NO_DEVICE = 77
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
+def program(request, tmp_path_factory):
     target = tmp_path_factory.mktemp("gpu") / "gpu_backend"
-    files = compiler.sources_without_python()
+    folder = compiler.build_folder(request, tmp_path_factory, "core_c", "address,undefined")
+    objects = map(str, compiler.core_objects(folder))
     libraries = ["-lpthread", "-ldl", "-lm"]
     flags = [*compiler.STRICT, "-O1", "-g", "-fsanitize=address,undefined", f"-I{compiler.CSRC}"]
     built = compiler.run(
-        [*compiler.command(), *flags, str(SOURCE), *map(str, files), *libraries, "-o", str(target)]
+        [*compiler.command(), *flags, str(SOURCE), *objects, *libraries, "-o", str(target)]
     )
     assert built.returncode == 0, built.stderr
     return target
@@ -55,6 +56,7 @@ def run(program, face, library, **more):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("face", ["cuda", "hip"])
 def test_on_stand_in(program, face):

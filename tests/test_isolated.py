@@ -11,6 +11,8 @@ import c_library
 import pytest
 from lifetimes import skip_if_sanitized
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).resolve().parent / "isolated"
 CRASH = re.compile(
     r"Fatal Python error|Segmentation|AddressSanitizer|runtime error|SystemError|"

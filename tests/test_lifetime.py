@@ -492,6 +492,7 @@ SLOW = {"new class": 20}
 N_UNCOLLECTED = 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_no_leak(path):
     skip_if_sanitized()

@@ -644,6 +644,7 @@ class TestFaults:
         }
         run("opencl_faults", "no_kernels", environment=environment)
 
+    @pytest.mark.slow
     @pytest.mark.timeout(400)  # dozens of processes, one after the other
     @pytest.mark.parametrize("which", ["first", "again"])
     def test_every_call_that_fails(self, which):

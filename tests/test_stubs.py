@@ -37,12 +37,14 @@ def run(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_stubtest(run):
     allowed = TESTS / "stubtest_allowlist.txt"
     run("mypy.stubtest", "arrowdev", f"--allowlist={allowed}", "--concise")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_strict(run):
     # By name: mypy takes the folder of a file for the root of its modules.

@@ -15,9 +15,6 @@ import compiler
 # Folder under tests/, and the library without which there is nothing to do.
 SUITES = {"gpu_cuda": "cuda.bindings", "gpu_hip": "hip", "no_runtime": "numpy"}
 
-# Not the checkout's own package, which may lack the extension.
-SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
-
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("suite", SUITES)
@@ -29,10 +26,10 @@ def test_suite(suite):
         environment.pop(f"ARROWDEV_{runtime}_LIBRARY", None)  # of tests/conftest.py
     done = subprocess.run(
         [
-            *(sys.executable, *SAFE_PATH, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            f"tests/{suite}",
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-c", str(compiler.ROOT / "pyproject.toml")),
+            str(compiler.ROOT / "tests" / suite),
         ],
-        cwd=compiler.ROOT,
         env=environment,
         capture_output=True,
         text=True,
