@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stream/array_stream_internal.h"
-#include "model/batch_shape.h"
 #include "base/wait.h"
+#include "stream/array_stream_internal.h"
 
 /* --- failures --------------------------------------------------------------- */
 
@@ -25,8 +24,8 @@ ad_array_stream_errno(const ad_error *err)
     }
 }
 
-static const char *
-foreign_text(ad_array_stream *self)
+const char *
+ad_array_stream_foreign_text(ad_array_stream *self)
 {
     if (self->device.release != NULL) {
         return self->device.get_last_error != NULL
@@ -41,24 +40,8 @@ foreign_text(ad_array_stream *self)
     return NULL;
 }
 
-/* `call` of the producer returned `code`. */
-static int
-fail_foreign(ad_array_stream *self, const char *call, int code)
-{
-    const char *text = foreign_text(self);
-    self->code = code;
-    self->is_foreign = true;
-    (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "stream", NULL,
-                  "%s of the stream failed with error %d (%s): %.300s", call,
-                  code, strerror(code),
-                  text != NULL ? text : "no message was given");
-    self->error.code = code;
-    return code;
-}
-
-/* self->error says what is wrong; reading on would leave a batch out. */
-static int
-fail_ours(ad_array_stream *self)
+int
+ad_array_stream_fail(ad_array_stream *self)
 {
     self->code = ad_array_stream_errno(&self->error);
     self->is_foreign = false;
@@ -75,7 +58,7 @@ ad_array_stream_last_error(ad_array_stream *self)
         return NULL;
     }
     if (self->is_foreign) {
-        return foreign_text(self);
+        return ad_array_stream_foreign_text(self);
     }
     if (self->source != NULL && self->source->last_error != NULL) {
         text = self->source->last_error(self->source, &code);
@@ -83,11 +66,16 @@ ad_array_stream_last_error(ad_array_stream *self)
     return text != NULL ? text : self->error.message;
 }
 
-/* --- one batch -------------------------------------------------------------- */
+int
+ad_array_stream_drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    out->array.release(&out->array);
+    out->array.release = NULL;
+    return ad_array_stream_fail(self);
+}
 
-/* What is there to say before the producer is called at all. */
-static int
-not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
+int
+ad_array_stream_not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     out->array.release = NULL;
     if (self->condition != AD_STREAM_FAILED) {
@@ -103,99 +91,14 @@ not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
     return self->code;
 }
 
-int
-ad_array_stream_drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
-{
-    out->array.release(&out->array);
-    out->array.release = NULL;
-    return fail_ours(self);
-}
-
-static __attribute__((noinline)) int
-fail_device_type(ad_array_stream *self, struct ArrowDeviceArray *out)
-{
-    (void)ad_fail(&self->error, AD_ERR_ARROW, NULL, NULL,
-                  "the stream gave a batch of device type %d, but says that "
-                  "its device type is %d",
-                  (int)out->device_type, (int)self->device_type);
-    return ad_array_stream_drop_batch(self, out);
-}
-
-static __attribute__((noinline)) int
-look_closer(ad_array_stream *self, struct ArrowDeviceArray *out)
-{
-    if (ad_array_validate_known(self->schema.node, &out->array,
-                                &self->error) == AD_OK) {
-        return 0;
-    }
-    ad_error_prefix(&self->error,
-                    "a batch does not fit the schema of the stream: ");
-    return ad_array_stream_drop_batch(self, out);
-}
-
-/* The rules that every batch of a foreign stream must keep. */
-static inline __attribute__((always_inline)) int
-check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
-{
-    if (out->device_type != self->device_type) {
-        return fail_device_type(self, out);
-    }
-    return self->shape != NULL && ad_batch_has_shape(&out->array, self->shape,
-                                                     self->n_columns)
-               ? 0
-               : look_closer(self, out);
-}
-
-static int
-pull_device(ad_array_stream *self, struct ArrowDeviceArray *out)
-{
-    if (self->condition != AD_STREAM_OPEN) {
-        return not_open(self, out);
-    }
-    out->array.release = NULL;
-    self->code = 0;
-    int code = self->device.get_next(&self->device, out);
-    if (code != 0) {
-        out->array.release = NULL;
-        return fail_foreign(self, "get_next", code);
-    }
-    if (out->array.release == NULL) {
-        self->condition = AD_STREAM_ENDED;
-        return 0;
-    }
-    return check_batch(self, out);
-}
-
-static int
-pull_host(ad_array_stream *self, struct ArrowDeviceArray *out)
-{
-    if (self->condition != AD_STREAM_OPEN) {
-        return not_open(self, out);
-    }
-    out->array.release = NULL;
-    self->code = 0;
-    int code = self->host.get_next(&self->host, &out->array);
-    if (code != 0) {
-        out->array.release = NULL;
-        return fail_foreign(self, "get_next", code);
-    }
-    if (out->array.release == NULL) {
-        self->condition = AD_STREAM_ENDED;
-        return 0;
-    }
-    out->device_id = AD_CPU.id;
-    out->device_type = ARROW_DEVICE_CPU;
-    out->sync_event = NULL;
-    memset(out->reserved, 0, sizeof(out->reserved));
-    return check_batch(self, out);
-}
+/* --- sources --------------------------------------------------------------- */
 
 /* The source failed, as self->error says. */
 static int
 fail_source(ad_array_stream *self)
 {
     int code = 0;
-    fail_ours(self);
+    ad_array_stream_fail(self);
     if (self->source->last_error != NULL) {
         (void)self->source->last_error(self->source, &code);
     }
@@ -223,7 +126,7 @@ source_next(ad_array_stream *self, ad_array *out, bool *is_end)
                       "and all batches of a stream must be on one type",
                       (int)out->device.type, (int)self->device_type);
         ad_array_clear(out);
-        return fail_ours(self);
+        return ad_array_stream_fail(self);
     }
     return 0;
 }
@@ -235,7 +138,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     struct ArrowDeviceArray *box;
     bool is_end;
     if (self->condition != AD_STREAM_OPEN) {
-        return not_open(self, out);
+        return ad_array_stream_not_open(self, out);
     }
     out->array.release = NULL;
     int code = source_next(self, &array, &is_end);
@@ -248,7 +151,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     ad_status status = ad_array_export(&array, &box, &self->error);
     ad_array_clear(&array);
     if (status != AD_OK) {
-        return fail_ours(self);
+        return ad_array_stream_fail(self);
     }
     *out = *box;
     box->array.release = NULL;
@@ -292,8 +195,8 @@ stream_destroy(ad_owner *base)
 }
 
 /* Not calloc: most of it is an error that nobody reads before it is set. */
-static ad_array_stream *
-stream_new(ad_error *err)
+ad_array_stream *
+ad_array_stream_new(ad_error *err)
 {
     ad_array_stream *self = malloc(sizeof(*self));
     if (self == NULL) {
@@ -306,6 +209,7 @@ stream_new(ad_error *err)
     self->shape = NULL;
     self->device_type = ARROW_DEVICE_CPU;
     self->condition = AD_STREAM_OPEN;
+    self->is_host = false;
     self->device.release = NULL;
     self->host.release = NULL;
     self->source = NULL;
@@ -329,125 +233,12 @@ ad_array_stream_unref(ad_array_stream *stream)
     }
 }
 
-static ad_status
-check_callbacks(bool has_schema, bool has_next, ad_error *err)
-{
-    if (has_schema && has_next) {
-        return AD_OK;
-    }
-    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                   "%s of the stream is NULL, expected a callback",
-                   has_schema ? "get_next" : "get_schema");
-}
-
-/* Without memory for it the batches are looked at more closely. */
-static void
-make_shape(ad_array_stream *self)
-{
-    const struct ArrowSchema *schema = self->schema.node;
-    self->n_columns = schema->n_children;
-    self->shape = malloc((size_t)schema->n_children + 1);
-    if (self->shape != NULL && !ad_batch_shape_make(schema, self->shape)) {
-        free(self->shape);
-        self->shape = NULL;
-    }
-}
-
-/* Ask for the schema, once. */
-static ad_status
-read_schema(ad_array_stream *self, ad_error *err)
-{
-    struct ArrowSchema schema;
-    memset(&schema, 0, sizeof(schema));
-    int code = self->device.release != NULL
-                   ? self->device.get_schema(&self->device, &schema)
-                   : self->host.get_schema(&self->host, &schema);
-    if (code != 0) {
-        (void)fail_foreign(self, "get_schema", code);
-        if (err != NULL) {
-            *err = self->error;
-        }
-        return AD_ERR_EXCHANGE;
-    }
-    ad_status status = ad_schema_validate(&schema, err);
-    if (status == AD_OK) {
-        status = ad_schema_move(&schema, &self->schema, err);
-    }
-    if (status != AD_OK && schema.release != NULL) {
-        schema.release(&schema);
-    }
-    return status;
-}
-
-static ad_status
-finish_foreign(ad_array_stream *self, ad_status checked, ad_array_stream **out,
-               ad_error *err)
-{
-    ad_status status = checked == AD_OK ? read_schema(self, err) : checked;
-    if (status != AD_OK) {
-        ad_array_stream_unref(self);
-        return status;
-    }
-    make_shape(self);
-    *out = self;
-    return AD_OK;
-}
-
-ad_status
-ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
-                            ad_array_stream **out, ad_error *err)
-{
-    ad_array_stream *own = ad_array_stream_behind_device(stream);
-    if (own != NULL) {
-        *out = ad_array_stream_ref(own);
-        stream->release(stream);
-        return AD_OK;
-    }
-    ad_array_stream *self = stream_new(err);
-    if (self == NULL) {
-        stream->release(stream);
-        return AD_ERR_MEMORY;
-    }
-    self->device = *stream;
-    stream->release = NULL;
-    self->pull = pull_device;
-    self->device_type = self->device.device_type;
-    ad_status checked = check_callbacks(self->device.get_schema != NULL,
-                                        self->device.get_next != NULL, err);
-    return finish_foreign(self, checked, out, err);
-}
-
-ad_status
-ad_array_stream_from_host(struct ArrowArrayStream *stream,
-                          ad_array_stream **out, ad_error *err)
-{
-    /* Not when it has to be waited for batches of another stream: then the
-     * consumer was promised that they are ready. */
-    ad_array_stream *own = ad_array_stream_behind_host(stream);
-    if (own != NULL && own->device_type == ARROW_DEVICE_CPU) {
-        *out = ad_array_stream_ref(own);
-        stream->release(stream);
-        return AD_OK;
-    }
-    ad_array_stream *self = stream_new(err);
-    if (self == NULL) {
-        stream->release(stream);
-        return AD_ERR_MEMORY;
-    }
-    self->host = *stream;
-    stream->release = NULL;
-    self->pull = pull_host;
-    ad_status checked = check_callbacks(self->host.get_schema != NULL,
-                                        self->host.get_next != NULL, err);
-    return finish_foreign(self, checked, out, err);
-}
-
 ad_status
 ad_array_stream_from_source(ad_batch_source *source, ad_schema schema,
                             int32_t device_type, ad_array_stream **out,
                             ad_error *err)
 {
-    ad_array_stream *self = stream_new(err);
+    ad_array_stream *self = ad_array_stream_new(err);
     if (self == NULL) {
         return AD_ERR_MEMORY;
     }

@@ -1,5 +1,5 @@
-/* An ad_array_stream from the inside: for array_stream.c, which reads, and
- * array_stream_export.c, which shows it to others.
+/* The inside of an ad_array_stream: of array_stream.c, which reads it, and of
+ * array_stream_struct.c, which is built on that.
  */
 #ifndef AD_STREAM_ARRAY_STREAM_INTERNAL_H
 #define AD_STREAM_ARRAY_STREAM_INTERNAL_H
@@ -23,7 +23,8 @@ struct ad_array_stream {
     int64_t n_columns;
     int32_t device_type;
     ad_stream_condition condition;
-    /* What is read; released ones have no release. At most one is live. */
+    /* What is read: one of these. A struct that is not has no release. */
+    bool is_host; /* `host`, where it is a struct, else `device` */
     struct ArrowDeviceArrayStream device;
     struct ArrowArrayStream host;
     ad_batch_source *source;
@@ -32,16 +33,21 @@ struct ad_array_stream {
     ad_error error;
 };
 
-/* A batch cannot be handed out, as self->error says: release it, and stay
- * failed. Returns the errno. */
+/* A stream that reads nothing yet; its `pull` is to be set. NULL with an
+ * error. */
+ad_array_stream *ad_array_stream_new(ad_error *err);
+
+/* What `pull` answers where the stream is not open. */
+int ad_array_stream_not_open(ad_array_stream *self,
+                             struct ArrowDeviceArray *out);
+
+/* self->error says what is wrong, and to read on would leave a batch out: the
+ * stream stays failed. Returns the errno. drop_batch releases that batch. */
+int ad_array_stream_fail(ad_array_stream *self);
 int ad_array_stream_drop_batch(ad_array_stream *self,
                                struct ArrowDeviceArray *out);
 
-/* The stream that such a struct is an export of; NULL: it is somebody
- * else's. */
-ad_array_stream *
-ad_array_stream_behind_device(const struct ArrowDeviceArrayStream *stream);
-ad_array_stream *
-ad_array_stream_behind_host(const struct ArrowArrayStream *stream);
+/* get_last_error of the struct; NULL where there is none. */
+const char *ad_array_stream_foreign_text(ad_array_stream *self);
 
 #endif /* AD_STREAM_ARRAY_STREAM_INTERNAL_H */

@@ -1,0 +1,400 @@
+/* Streams as the two structs of the specification, which come in and go out.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/backend.h"
+#include "model/batch_shape.h"
+#include "stream/array_stream_internal.h"
+
+/* --- reading a struct -------------------------------------------------------- */
+
+/* `call` of the producer returned `code`. */
+static int
+fail_foreign(ad_array_stream *self, const char *call, int code)
+{
+    const char *text = ad_array_stream_foreign_text(self);
+    self->code = code;
+    self->is_foreign = true;
+    (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "stream", NULL,
+                  "%s of the stream failed with error %d (%s): %.300s", call,
+                  code, strerror(code),
+                  text != NULL ? text : "no message was given");
+    self->error.code = code;
+    return code;
+}
+
+static __attribute__((noinline)) int
+fail_device_type(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    (void)ad_fail(&self->error, AD_ERR_ARROW, NULL, NULL,
+                  "the stream gave a batch of device type %d, but says that "
+                  "its device type is %d",
+                  (int)out->device_type, (int)self->device_type);
+    return ad_array_stream_drop_batch(self, out);
+}
+
+static __attribute__((noinline)) int
+look_closer(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (ad_array_validate_known(self->schema.node, &out->array,
+                                &self->error) == AD_OK) {
+        return 0;
+    }
+    ad_error_prefix(&self->error,
+                    "a batch does not fit the schema of the stream: ");
+    return ad_array_stream_drop_batch(self, out);
+}
+
+/* The rules that every batch of a foreign stream must keep. */
+static inline __attribute__((always_inline)) int
+check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (out->device_type != self->device_type) {
+        return fail_device_type(self, out);
+    }
+    return self->shape != NULL && ad_batch_has_shape(&out->array, self->shape,
+                                                     self->n_columns)
+               ? 0
+               : look_closer(self, out);
+}
+
+static inline int
+call_next(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (!self->is_host) {
+        return self->device.get_next(&self->device, out);
+    }
+    out->device_id = AD_CPU.id;
+    out->device_type = ARROW_DEVICE_CPU;
+    out->sync_event = NULL;
+    memset(out->reserved, 0, sizeof(out->reserved));
+    return self->host.get_next(&self->host, &out->array);
+}
+
+static int
+pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (self->condition != AD_STREAM_OPEN) {
+        return ad_array_stream_not_open(self, out);
+    }
+    out->array.release = NULL;
+    self->code = 0;
+    int code = call_next(self, out);
+    if (code != 0) {
+        out->array.release = NULL;
+        return fail_foreign(self, "get_next", code);
+    }
+    if (out->array.release == NULL) {
+        self->condition = AD_STREAM_ENDED;
+        return 0;
+    }
+    return check_batch(self, out);
+}
+
+/* --- callbacks of an export --------------------------------------------------- */
+
+/* What both structs give as the schema. */
+static int
+give_schema(ad_array_stream *self, struct ArrowSchema *out)
+{
+    struct ArrowSchema *box;
+    if (ad_schema_export(self->schema, &box, &self->error) != AD_OK) {
+        self->code = ad_array_stream_errno(&self->error);
+        self->is_foreign = false;
+        return self->code;
+    }
+    *out = *box;
+    box->release = NULL;
+    ad_schema_box_free(box);
+    return 0;
+}
+
+/* A host array has no event. No signal ends the wait (there is no error to tell
+ * it by): the event goes with the batch, and nobody may be left waiting. */
+static int
+wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
+{
+    ad_sync *sync;
+    ad_device device = {batch->device_type, batch->device_id};
+    ad_status status = ad_sync_new(AD_SYNC_EVENT, device, batch->sync_event,
+                                   NULL, &sync, &self->error);
+    if (status == AD_OK) {
+        status = ad_sync_wait(sync, "a batch of __arrow_c_stream__", NULL);
+        ad_sync_unref(sync);
+        if (status != AD_OK) {
+            ad_fail(&self->error, status, NULL, NULL,
+                    "the event of a batch of __arrow_c_stream__ cannot be "
+                    "waited for");
+        }
+    }
+    return status == AD_OK ? 0 : ad_array_stream_drop_batch(self, batch);
+}
+
+/* The call may run a generator that closes the very reader that made it, and
+ * so releases the struct: the stream outlives the call. */
+static int
+give_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
+{
+    ad_array_stream_ref(self);
+    int code = self->pull(self, out);
+    if (is_host && code == 0 && out->array.release != NULL &&
+        out->sync_event != NULL) {
+        code = wait_for_batch(self, out);
+    }
+    ad_array_stream_unref(self);
+    return code;
+}
+
+/* NULL where the struct was released. */
+static const char *
+give_last_error(ad_array_stream *self)
+{
+    return self != NULL ? ad_array_stream_last_error(self) : NULL;
+}
+
+/* A second release of the struct finds nothing. */
+static void
+drop_stream(void **private_data)
+{
+    ad_array_stream *self = *private_data;
+    *private_data = NULL;
+    ad_array_stream_unref(self);
+}
+
+static int
+device_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
+{
+    return give_schema(self->private_data, out);
+}
+
+static int
+host_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
+{
+    return give_schema(self->private_data, out);
+}
+
+static int
+device_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
+{
+    return give_next(self->private_data, false, out);
+}
+
+static int
+host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
+{
+    struct ArrowDeviceArray batch;
+    out->release = NULL;
+    int code = give_next(self->private_data, true, &batch);
+    if (code == 0) {
+        *out = batch.array;
+    }
+    return code;
+}
+
+static const char *
+device_last_error(struct ArrowDeviceArrayStream *self)
+{
+    return give_last_error(self->private_data);
+}
+
+static const char *
+host_last_error(struct ArrowArrayStream *self)
+{
+    return give_last_error(self->private_data);
+}
+
+static void
+device_release(struct ArrowDeviceArrayStream *self)
+{
+    self->release = NULL;
+    drop_stream(&self->private_data);
+}
+
+static void
+host_release(struct ArrowArrayStream *self)
+{
+    self->release = NULL;
+    drop_stream(&self->private_data);
+}
+
+/* --- export -------------------------------------------------------------------- */
+
+ad_status
+ad_array_stream_export_device(ad_array_stream *stream,
+                              struct ArrowDeviceArrayStream **box,
+                              ad_error *err)
+{
+    struct ArrowDeviceArrayStream *out = malloc(sizeof(*out));
+    if (out == NULL) {
+        return ad_fail_memory(err, sizeof(*out));
+    }
+    *out = (struct ArrowDeviceArrayStream){
+        .device_type = stream->device_type,
+        .get_schema = device_schema,
+        .get_next = device_next,
+        .get_last_error = device_last_error,
+        .release = device_release,
+        .private_data = ad_array_stream_ref(stream),
+    };
+    *box = out;
+    return AD_OK;
+}
+
+void
+ad_device_stream_box_free(struct ArrowDeviceArrayStream *box)
+{
+    if (box->release != NULL) {
+        box->release(box);
+    }
+    free(box);
+}
+
+ad_status
+ad_array_stream_export_host(ad_array_stream *stream,
+                            struct ArrowArrayStream **box, ad_error *err)
+{
+    ad_device device = {stream->device_type, -1};
+    char name[AD_DEVICE_NAME_SIZE];
+    if ((ad_device_traits(device.type) & AD_HOST_READS) == 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "device",
+                       "use __arrow_c_device_stream__",
+                       "the batches are on %s, which the host cannot read",
+                       ad_device_format(device, name));
+    }
+    struct ArrowArrayStream *out = malloc(sizeof(*out));
+    if (out == NULL) {
+        return ad_fail_memory(err, sizeof(*out));
+    }
+    *out = (struct ArrowArrayStream){
+        .get_schema = host_schema,
+        .get_next = host_next,
+        .get_last_error = host_last_error,
+        .release = host_release,
+        .private_data = ad_array_stream_ref(stream),
+    };
+    *box = out;
+    return AD_OK;
+}
+
+void
+ad_stream_box_free(struct ArrowArrayStream *box)
+{
+    if (box->release != NULL) {
+        box->release(box);
+    }
+    free(box);
+}
+
+/* --- import -------------------------------------------------------------------- */
+
+/* Without memory for it the batches are looked at more closely. */
+static void
+make_shape(ad_array_stream *self)
+{
+    const struct ArrowSchema *schema = self->schema.node;
+    self->n_columns = schema->n_children;
+    self->shape = malloc((size_t)schema->n_children + 1);
+    if (self->shape != NULL && !ad_batch_shape_make(schema, self->shape)) {
+        free(self->shape);
+        self->shape = NULL;
+    }
+}
+
+/* Ask for the schema, once. */
+static ad_status
+read_schema(ad_array_stream *self, ad_error *err)
+{
+    struct ArrowSchema schema;
+    memset(&schema, 0, sizeof(schema));
+    int code = self->is_host ? self->host.get_schema(&self->host, &schema)
+                             : self->device.get_schema(&self->device, &schema);
+    if (code != 0) {
+        (void)fail_foreign(self, "get_schema", code);
+        if (err != NULL) {
+            *err = self->error;
+        }
+        return AD_ERR_EXCHANGE;
+    }
+    ad_status status = ad_schema_validate(&schema, err);
+    if (status == AD_OK) {
+        status = ad_schema_move(&schema, &self->schema, err);
+    }
+    if (status != AD_OK && schema.release != NULL) {
+        schema.release(&schema);
+    }
+    return status;
+}
+
+/* The struct was moved into the stream. */
+static ad_status
+finish_import(ad_array_stream *self, bool has_schema, bool has_next,
+              ad_array_stream **out, ad_error *err)
+{
+    self->pull = pull_foreign;
+    ad_status status =
+        has_schema && has_next
+            ? read_schema(self, err)
+            : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                      "%s of the stream is NULL, expected a callback",
+                      has_schema ? "get_next" : "get_schema");
+    if (status != AD_OK) {
+        ad_array_stream_unref(self);
+        return status;
+    }
+    make_shape(self);
+    *out = self;
+    return AD_OK;
+}
+
+ad_status
+ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
+                            ad_array_stream **out, ad_error *err)
+{
+    if (stream->get_schema == device_schema) {
+        *out = ad_array_stream_ref(stream->private_data);
+        stream->release(stream);
+        return AD_OK;
+    }
+    ad_array_stream *self = ad_array_stream_new(err);
+    if (self == NULL) {
+        stream->release(stream);
+        return AD_ERR_MEMORY;
+    }
+    self->device = *stream;
+    stream->release = NULL;
+    self->device_type = self->device.device_type;
+    return finish_import(self, self->device.get_schema != NULL,
+                         self->device.get_next != NULL, out, err);
+}
+
+/* An export of batches that the host has to wait for is read by its struct:
+ * the consumer was promised that its batches are ready. */
+static bool
+is_own_host_stream(const struct ArrowArrayStream *stream)
+{
+    return stream->get_schema == host_schema &&
+           ad_array_stream_device_type(stream->private_data) ==
+               ARROW_DEVICE_CPU;
+}
+
+ad_status
+ad_array_stream_from_host(struct ArrowArrayStream *stream,
+                          ad_array_stream **out, ad_error *err)
+{
+    if (is_own_host_stream(stream)) {
+        *out = ad_array_stream_ref(stream->private_data);
+        stream->release(stream);
+        return AD_OK;
+    }
+    ad_array_stream *self = ad_array_stream_new(err);
+    if (self == NULL) {
+        stream->release(stream);
+        return AD_ERR_MEMORY;
+    }
+    self->is_host = true;
+    self->host = *stream;
+    stream->release = NULL;
+    return finish_import(self, self->host.get_schema != NULL,
+                         self->host.get_next != NULL, out, err);
+}
