@@ -1,0 +1,155 @@
+#include "model/map_buffers.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Narrow a child to the rows that are mapped. */
+static ad_status
+cut_child(const ad_mapped_node *node, ad_array *child, ad_error *err)
+{
+    int64_t front = node->spec.offset;
+    int64_t first = node->first_below, n = node->n_below, size = 1;
+    ad_array whole = *child;
+    if (n < 0) {
+        if (node->type.layout != AD_LAYOUT_VALIDITY &&
+            node->type.layout != AD_LAYOUT_SPARSE_UNION) {
+            return AD_OK;
+        }
+        first = node->view->offset - front;
+        n = node->view->length + front;
+        size = node->type.id == AD_TYPE_FIXED_LIST ? node->type.list_size : 1;
+    }
+    if (__builtin_mul_overflow(first, size, &first) ||
+        __builtin_mul_overflow(n, size, &n) ||
+        ad_array_slice(&whole, first, n, child, NULL) != AD_OK) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "the rows refer to %" PRId64 " values from %" PRId64
+                       " on, but the child has %" PRId64,
+                       n, first, whole.length);
+    }
+    ad_array_clear(&whole);
+    return AD_OK;
+}
+
+static ad_status
+map_child(ad_buffer_map *map, const ad_mapped_node *node, int64_t i,
+          ad_array *out, ad_error *err)
+{
+    ad_array child;
+    AD_RETURN_IF_ERR(ad_array_child(node->view, i, &child, err));
+    ad_status status = cut_child(node, &child, err);
+    if (status == AD_OK) {
+        status = ad_map_buffers(&child, map, out, err);
+    }
+    ad_array_clear(&child);
+    if (status == AD_ERR_ARROW) {
+        ad_error_path_prepend(err, "children[%" PRId64 "]", i);
+    }
+    return status;
+}
+
+static ad_status
+map_dictionary(ad_buffer_map *map, const ad_mapped_node *node, ad_array *out,
+               ad_error *err)
+{
+    ad_array values;
+    AD_RETURN_IF_ERR(ad_array_dictionary(node->view, &values, err));
+    ad_status status = ad_map_buffers(&values, map, out, err);
+    ad_array_clear(&values);
+    return status;
+}
+
+static ad_status
+share_below(const ad_mapped_node *node, ad_error *err)
+{
+    int64_t n = node->spec.n_children;
+    for (int64_t i = 0; i < n; i++) {
+        AD_RETURN_IF_ERR(ad_array_child(node->view, i, &node->below[i], err));
+    }
+    return node->spec.dictionary == NULL
+               ? AD_OK
+               : ad_array_dictionary(node->view, &node->below[n], err);
+}
+
+/* `builds`: the new tree is wanted. */
+static ad_status
+map_below(ad_buffer_map *map, const ad_mapped_node *node, bool builds,
+          ad_error *err)
+{
+    int64_t n = node->spec.n_children;
+    for (int64_t i = 0; i < n; i++) {
+        ad_array *child = &node->below[i];
+        if (child->node == NULL) {
+            AD_RETURN_IF_ERR(
+                map_child(map, node, i, builds ? child : NULL, err));
+        }
+    }
+    return node->spec.dictionary == NULL
+               ? AD_OK
+               : map_dictionary(map, node, builds ? &node->below[n] : NULL,
+                                err);
+}
+
+static void
+begin_node(const ad_array *view, ad_array *below, ad_mapped_node *out)
+{
+    const struct ArrowArray *node = view->node;
+    const void **buffers = (const void **)&below[node->n_children + 1];
+    for (int64_t i = 0; i < node->n_buffers; i++) {
+        buffers[i] = node->buffers[i];
+    }
+    out->view = view;
+    out->buffers = buffers;
+    out->below = below;
+    out->first_below = 0;
+    out->n_below = -1;
+    out->shares_below = false;
+    out->spec = (ad_array_spec){
+        .schema = view->schema,
+        .device = view->device,
+        .length = view->length,
+        .offset = view->offset,
+        .null_count = view->null_count,
+        .n_buffers = node->n_buffers,
+        .buffers = buffers,
+        .owner = view->owner,
+        .n_children = node->n_children,
+        .children = below,
+        .dictionary =
+            node->dictionary != NULL ? &below[node->n_children] : NULL,
+        .sync = view->sync,
+        .readonly = view->readonly,
+    };
+}
+
+ad_status
+ad_map_buffers(const ad_array *view, ad_buffer_map *map, ad_array *out,
+               ad_error *err)
+{
+    ad_mapped_node node;
+    size_t n_below = (size_t)view->node->n_children + 1;
+    size_t nbytes = n_below * sizeof(*node.below) +
+                    (size_t)view->node->n_buffers * sizeof(*node.buffers);
+    AD_RETURN_IF_ERR(
+        ad_type_parse(view->schema.node->format, &node.type, err));
+    ad_array *below = calloc(1, nbytes);
+    if (below == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    begin_node(view, below, &node);
+    ad_status status = map->buffers(map, &node, err);
+    if (status == AD_OK) {
+        status = node.shares_below ? share_below(&node, err)
+                                   : map_below(map, &node, out != NULL, err);
+    }
+    if (status == AD_OK && out != NULL) {
+        status = ad_array_build(&node.spec, out, err);
+    }
+    for (size_t i = 0; i < n_below; i++) {
+        if (below[i].node != NULL) {
+            ad_array_clear(&below[i]);
+        }
+    }
+    free(below);
+    return status;
+}
