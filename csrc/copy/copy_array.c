@@ -13,39 +13,19 @@ static const char consumer[] = "a copy";
 /* A buffer without bytes is a valid first offset nevertheless. */
 static const uint64_t zeros[AD_ALIGNMENT / sizeof(uint64_t)];
 
-/* Where a buffer of the copy lies: in one allocation for all of them, or,
- * where memory is named by handles, in one of its own. */
-typedef struct slot {
-    const ad_piece *piece;
-    int64_t nbytes;
-    void *data; /* of the allocation */
-    int64_t offset;
-} slot;
-
 typedef struct job {
+    ad_buffer_map map; /* to the tree of the copy */
     ad_route route;
     ad_plan plan;
-    slot *slots; /* of the tree's buffers, node by node, top down */
-    size_t n_slots;
     int64_t nbytes; /* of one allocation for all */
     ad_owner **owners;
     size_t n_owners;
     ad_owner *memory; /* of the copy, all of it */
     ad_owner *host;   /* of host memory that is read */
-    size_t next;      /* slot, while the tree is put together */
+    ad_device device; /* of the copy */
+    ad_sync *sync;
+    const ad_piece *next; /* while the tree is put together */
 } job;
-
-/* --- slots ---------------------------------------------------------------- */
-
-static size_t
-count_slots(const ad_plan_node *node)
-{
-    size_t n = (size_t)node->source.node->n_buffers;
-    for (int64_t i = 0; i < node->n_below; i++) {
-        n += count_slots(&node->below[i]);
-    }
-    return n;
-}
 
 static int64_t
 round_up(int64_t nbytes)
@@ -53,41 +33,33 @@ round_up(int64_t nbytes)
     return (nbytes + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
 }
 
+/* One after the other, as they lie in one allocation for all. */
 static ad_status
-fill_slots(job *self, const ad_plan_node *node, ad_error *err)
+place_pieces(job *self, ad_error *err)
 {
-    static const ad_piece empty = {zeros, 0, sizeof(zeros), true};
-    for (int64_t i = 0; i < node->source.node->n_buffers; i++) {
-        const ad_piece *piece = &node->pieces[i];
-        slot *to = &self->slots[self->n_slots++];
-        to->piece =
-            piece->source == NULL || piece->nbytes > 0 ? piece : &empty;
-        to->nbytes = piece->source == NULL ? 0 : to->piece->nbytes;
-        to->offset = self->nbytes;
-        if (to->nbytes > INT64_MAX - AD_ALIGNMENT ||
-            __builtin_add_overflow(self->nbytes, round_up(to->nbytes),
+    size_t n = self->plan.n_pieces;
+    for (size_t i = 0; i < n; i++) {
+        ad_piece *piece = &self->plan.pieces[i];
+        if (piece->source == NULL) {
+            piece->nbytes = 0;
+        } else if (piece->nbytes <= 0) {
+            piece->source = zeros;
+            piece->offset = 0;
+            piece->nbytes = sizeof(zeros);
+            piece->on_host = true;
+        }
+        piece->target_offset = self->nbytes;
+        if (piece->nbytes > INT64_MAX - AD_ALIGNMENT ||
+            __builtin_add_overflow(self->nbytes, round_up(piece->nbytes),
                                    &self->nbytes)) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "the sizes of all buffers overflow 64 bits");
         }
     }
-    for (int64_t i = 0; i < node->n_below; i++) {
-        AD_RETURN_IF_ERR(fill_slots(self, &node->below[i], err));
-    }
-    return AD_OK;
-}
-
-static ad_status
-make_slots(job *self, ad_error *err)
-{
-    size_t n = count_slots(&self->plan.root);
-    size_t nbytes = (n + 1) * (sizeof(*self->slots) + sizeof(*self->owners));
-    self->slots = calloc(n + 1, sizeof(*self->slots));
     self->owners = calloc(n + 1, sizeof(*self->owners));
-    if (self->slots == NULL || self->owners == NULL) {
-        return ad_fail_memory(err, nbytes);
-    }
-    return fill_slots(self, &self->plan.root, err);
+    return self->owners == NULL
+               ? ad_fail_memory(err, (n + 1) * sizeof(*self->owners))
+               : AD_OK;
 }
 
 /* --- memory --------------------------------------------------------------- */
@@ -97,10 +69,10 @@ make_slots(job *self, ad_error *err)
 static void
 clear_padding(const job *self)
 {
-    for (size_t i = 0; i < self->n_slots; i++) {
-        const slot *at = &self->slots[i];
+    for (size_t i = 0; i < self->plan.n_pieces; i++) {
+        const ad_piece *at = &self->plan.pieces[i];
         if (at->nbytes > 0) {
-            memset((char *)at->data + at->offset + at->nbytes, 0,
+            memset((char *)at->target + at->target_offset + at->nbytes, 0,
                    (size_t)(round_up(at->nbytes) - at->nbytes));
         }
     }
@@ -109,12 +81,12 @@ clear_padding(const job *self)
 static ad_status
 allocate_each(job *self, ad_error *err)
 {
-    for (size_t i = 0; i < self->n_slots; i++) {
-        slot *at = &self->slots[i];
-        at->offset = 0;
+    for (size_t i = 0; i < self->plan.n_pieces; i++) {
+        ad_piece *at = &self->plan.pieces[i];
+        at->target_offset = 0;
         if (at->nbytes > 0) {
             AD_RETURN_IF_ERR(
-                ad_route_allocate(&self->route, at->nbytes, &at->data,
+                ad_route_allocate(&self->route, at->nbytes, &at->target,
                                   &self->owners[self->n_owners], err));
             self->n_owners++;
         }
@@ -129,8 +101,8 @@ allocate_once(job *self, ad_error *err)
     AD_RETURN_IF_ERR(ad_route_allocate(&self->route, self->nbytes, &data,
                                        &self->owners[0], err));
     self->n_owners = 1;
-    for (size_t i = 0; i < self->n_slots; i++) {
-        self->slots[i].data = data;
+    for (size_t i = 0; i < self->plan.n_pieces; i++) {
+        self->plan.pieces[i].target = data;
     }
     if (ad_device_equal(self->route.memory.device, AD_CPU)) {
         clear_padding(self);
@@ -155,16 +127,16 @@ allocate(job *self, ad_error *err)
 /* --- copying -------------------------------------------------------------- */
 
 static ad_status
-copy_slots(job *self, ad_error *err)
+copy_pieces(job *self, ad_error *err)
 {
     const ad_place host = {.device = AD_CPU};
-    for (size_t i = 0; i < self->n_slots; i++) {
-        const slot *at = &self->slots[i];
-        const ad_piece *piece = at->piece;
-        ad_place place = piece->on_host ? host : self->route.source;
+    for (size_t i = 0; i < self->plan.n_pieces; i++) {
+        const ad_piece *at = &self->plan.pieces[i];
+        ad_place place = at->on_host ? host : self->route.source;
         const ad_block_copy copy = {
-            .target = ad_span_at(self->route.target, at->data, at->offset),
-            .source = ad_span_at(place, piece->source, piece->offset),
+            .target =
+                ad_span_at(self->route.target, at->target, at->target_offset),
+            .source = ad_span_at(place, at->source, at->offset),
             .width = (size_t)at->nbytes,
             .height = 1,
         };
@@ -206,91 +178,35 @@ note_use(const job *self, const ad_array *array, ad_error *err)
 }
 
 static ad_status
-run(job *self, const ad_array *array, ad_sync **sync, ad_error *err)
+run(job *self, const ad_array *array, ad_error *err)
 {
-    AD_RETURN_IF_ERR(make_slots(self, err));
+    AD_RETURN_IF_ERR(place_pieces(self, err));
     AD_RETURN_IF_ERR(allocate(self, err));
     AD_RETURN_IF_ERR(keep_host(self, array, err));
     AD_RETURN_IF_ERR(note_use(self, array, err));
-    AD_RETURN_IF_ERR(copy_slots(self, err));
-    return ad_route_finish(&self->route, self->host, sync, err);
+    AD_RETURN_IF_ERR(copy_pieces(self, err));
+    return ad_route_finish(&self->route, self->host, &self->sync, err);
 }
 
-/* --- the copy's tree ------------------------------------------------------ */
-
-static ad_status build(job *self, const ad_plan_node *node, ad_device device,
-                       ad_sync *sync, ad_array *out, ad_error *err);
-
-/* The copies of a node's buffers, in the order of the slots. */
-static const void **
-take_buffers(job *self, const ad_plan_node *node, ad_error *err)
-{
-    size_t n = (size_t)node->source.node->n_buffers;
-    const void **buffers = calloc(n + 1, sizeof(*buffers));
-    if (buffers == NULL) {
-        ad_fail_memory(err, (n + 1) * sizeof(*buffers));
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const slot *at = &self->slots[self->next++];
-        if (at->nbytes > 0) {
-            buffers[i] = (const char *)at->data + at->offset;
-        }
-    }
-    return buffers;
-}
-
+/* A node of the copy's tree. */
 static ad_status
-build_below(job *self, const ad_plan_node *node, ad_device device,
-            ad_sync *sync, ad_array *below, ad_error *err)
+take_pieces(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
-    for (int64_t i = 0; i < node->n_below; i++) {
-        AD_RETURN_IF_ERR(
-            build(self, &node->below[i], device, sync, &below[i], err));
+    job *self = (job *)map;
+    const ad_piece *pieces = self->next;
+    self->next += node->spec.n_buffers;
+    for (int64_t i = 0; i < node->spec.n_buffers; i++) {
+        node->buffers[i] =
+            pieces[i].nbytes > 0
+                ? (const char *)pieces[i].target + pieces[i].target_offset
+                : NULL;
     }
+    ad_plan_set_rows(node, pieces);
+    node->spec.device = self->device;
+    node->spec.owner = self->memory;
+    node->spec.sync = self->sync;
+    node->spec.readonly = false;
     return AD_OK;
-}
-
-static ad_status
-build(job *self, const ad_plan_node *node, ad_device device, ad_sync *sync,
-      ad_array *out, ad_error *err)
-{
-    const struct ArrowArray *source = node->source.node;
-    size_t n_below = (size_t)node->n_below;
-    const void **buffers = take_buffers(self, node, err);
-    ad_array *below = calloc(n_below + 1, sizeof(*below));
-    ad_status status = AD_OK;
-    if (buffers == NULL || below == NULL) {
-        status = ad_fail_memory(err, (n_below + 1) * sizeof(*below));
-        goto done;
-    }
-    status = build_below(self, node, device, sync, below, err);
-    if (status == AD_OK) {
-        const ad_array_spec spec = {
-            .schema = node->source.schema,
-            .device = device,
-            .length = node->length,
-            .offset = node->offset,
-            .null_count = node->source.null_count,
-            .n_buffers = source->n_buffers,
-            .buffers = buffers,
-            .owner = self->memory,
-            .n_children = source->n_children,
-            .children = below,
-            .dictionary =
-                source->dictionary != NULL ? &below[source->n_children] : NULL,
-            .sync = sync,
-        };
-        status = ad_array_build(&spec, out, err);
-    }
-
-done:
-    for (size_t i = 0; below != NULL && i < n_below; i++) {
-        ad_array_clear(&below[i]);
-    }
-    free(below);
-    free(buffers);
-    return status;
 }
 
 /* --- entry ---------------------------------------------------------------- */
@@ -302,9 +218,9 @@ job_clear(job *self)
         ad_owner_unref(self->owners[i]);
     }
     free(self->owners);
-    free(self->slots);
     ad_owner_unref(self->memory);
     ad_owner_unref(self->host);
+    ad_sync_unref(self->sync);
     ad_plan_clear(&self->plan);
 }
 
@@ -336,8 +252,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .is_kept = !is_lent,
         .consumer = consumer,
     };
-    job self = {0};
-    ad_sync *sync = NULL;
+    job self = {.map = {take_pieces}, .device = target};
     if (ad_route_is_staged(array->device, target)) {
         return copy_staged(array, target, stream, out, err);
     }
@@ -347,15 +262,15 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     }
     ad_status status = ad_plan_make(array, &self.plan, err);
     if (status == AD_OK) {
-        status = run(&self, array, &sync, err);
+        status = run(&self, array, err);
     }
     if (status == AD_OK) {
-        status = build(&self, &self.plan.root, target, sync, out, err);
+        self.next = self.plan.pieces;
+        status = ad_map_buffers(array, &self.map, out, err);
     }
     if (status != AD_OK) {
         ad_route_abandon(&self.route, array->owner, self.host, self.memory);
     }
-    ad_sync_unref(sync);
     job_clear(&self);
     return status;
 }

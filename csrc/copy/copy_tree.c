@@ -8,9 +8,6 @@
 #include "base/unaligned.h"
 #include "device/backend.h"
 
-static ad_status plan_node(ad_plan *plan, const ad_array *view,
-                           ad_plan_node *out, ad_error *err);
-
 /* --- reading -------------------------------------------------------------- */
 
 /* Host memory that the plan keeps. */
@@ -54,12 +51,6 @@ put_index(void *indices, bool is_wide, int64_t i, int64_t value)
 
 /* --- offsets -------------------------------------------------------------- */
 
-/* Where the data begin and end that a node's offsets point to. */
-typedef struct range {
-    int64_t first;
-    int64_t end;
-} range;
-
 static ad_status
 fail_range(int64_t first, int64_t end, ad_error *err)
 {
@@ -72,18 +63,18 @@ fail_range(int64_t first, int64_t end, ad_error *err)
 /* The offsets have been waited for. Those of a slice are held against the
  * node's last one on the host only: on a device that is one more read. */
 static ad_status
-check_range(const ad_array *view, bool is_wide, const range *data,
+check_range(const ad_array *view, bool is_wide, const ad_piece *piece,
             ad_error *err)
 {
     const struct ArrowArray *node = view->node;
-    if (data->first < 0 || data->first > data->end) {
-        return fail_range(data->first, data->end, err);
+    if (piece->first < 0 || piece->first > piece->end) {
+        return fail_range(piece->first, piece->end, err);
     }
     if (ad_host_accessible(view->device)) {
         int64_t last = ad_offset_at(node->buffers[1], is_wide,
                                     node->offset + node->length);
-        if (data->end > last) {
-            return fail_range(data->end, last, err);
+        if (piece->end > last) {
+            return fail_range(piece->end, last, err);
         }
     }
     return AD_OK;
@@ -92,7 +83,7 @@ check_range(const ad_array *view, bool is_wide, const range *data,
 /* The offsets of rows in the middle of a column, counted from their first. */
 static ad_status
 rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
-               ad_piece *piece, range *data, ad_error *err)
+               ad_piece *piece, ad_error *err)
 {
     bool is_wide = type->wide_offsets;
     int64_t n = view->length + 1;
@@ -100,18 +91,20 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     AD_RETURN_IF_ERR(make_host(plan, piece->nbytes, &offsets, err));
     AD_RETURN_IF_ERR(read_source(view, piece->source, piece->offset,
                                  piece->nbytes, offsets, err));
-    data->first = ad_offset_at(offsets, is_wide, 0);
-    data->end = ad_offset_at(offsets, is_wide, n - 1);
-    AD_RETURN_IF_ERR(check_range(view, is_wide, data, err));
+    piece->first = ad_offset_at(offsets, is_wide, 0);
+    piece->end = ad_offset_at(offsets, is_wide, n - 1);
+    AD_RETURN_IF_ERR(check_range(view, is_wide, piece, err));
     for (int64_t i = 0; i < n; i++) {
         int64_t at;
         if (__builtin_sub_overflow(ad_offset_at(offsets, is_wide, i),
-                                   data->first, &at)) {
+                                   piece->first, &at)) {
             return fail_range(1, 0, err);
         }
         put_index(offsets, is_wide, i, at);
     }
-    *piece = (ad_piece){offsets, 0, piece->nbytes, true};
+    piece->source = offsets;
+    piece->offset = 0;
+    piece->on_host = true;
     return AD_OK;
 }
 
@@ -119,11 +112,10 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
  * meant and nothing has to be read for it; else -1. */
 static ad_status
 plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
-             int64_t known_end, ad_piece *piece, range *data, ad_error *err)
+             int64_t known_end, ad_piece *piece, ad_error *err)
 {
     int64_t width = type->wide_offsets ? 8 : 4;
     int64_t last;
-    *data = (range){0, 0};
     if (piece->source == NULL || view->length == 0) {
         piece->nbytes = 0;
         return AD_OK;
@@ -131,16 +123,16 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     piece->offset = view->offset * width;
     piece->nbytes = (view->length + 1) * width;
     if (view->offset != 0) {
-        return rebase_offsets(plan, view, type, piece, data, err);
+        return rebase_offsets(plan, view, type, piece, err);
     }
-    data->end = known_end;
+    piece->end = known_end;
     if (known_end >= 0) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(read_source(view, piece->source, view->length * width,
                                  width, &last, err));
-    data->end = ad_offset_at(&last, type->wide_offsets, 0);
-    return check_range(view, type->wide_offsets, data, err);
+    piece->end = ad_offset_at(&last, type->wide_offsets, 0);
+    return check_range(view, type->wide_offsets, piece, err);
 }
 
 /* --- buffers of a node ---------------------------------------------------- */
@@ -209,7 +201,8 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
         AD_RETURN_IF_ERR(
             read_source(view, sizes_piece->source, 0, n_data * 8, sizes, err));
     }
-    *sizes_piece = (ad_piece){sizes, 0, n_data * 8, true};
+    *sizes_piece =
+        (ad_piece){.source = sizes, .nbytes = n_data * 8, .on_host = true};
     for (int64_t i = 0; i < n_data; i++) {
         pieces[2 + i].nbytes = ad_offset_at(sizes, true, i);
         if (pieces[2 + i].nbytes < 0) {
@@ -234,7 +227,7 @@ known_end_of(const ad_array *view, const ad_type *type)
 
 static ad_status
 plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
-             ad_piece *pieces, range *data, ad_error *err)
+             ad_piece *pieces, ad_error *err)
 {
     int64_t index_size = type->wide_offsets ? 8 : 4;
     if (type->has_validity) {
@@ -250,11 +243,10 @@ plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
             return AD_OK;
         case AD_LAYOUT_OFFSETS:
         case AD_LAYOUT_LIST:
-            AD_RETURN_IF_ERR(plan_offsets(plan, view, type,
-                                          known_end_of(view, type), &pieces[1],
-                                          data, err));
+            AD_RETURN_IF_ERR(plan_offsets(
+                plan, view, type, known_end_of(view, type), &pieces[1], err));
             if (type->layout == AD_LAYOUT_OFFSETS) {
-                set_bytes(&pieces[2], data->first, data->end);
+                set_bytes(&pieces[2], pieces[1].first, pieces[1].end);
             }
             return AD_OK;
         case AD_LAYOUT_LIST_VIEW:
@@ -277,87 +269,6 @@ plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
     return AD_OK;
 }
 
-/* --- what hangs below ----------------------------------------------------- */
-
-/* Which rows of a child belong to the rows of `view`. */
-static ad_status
-rows_of_child(const ad_array *view, const ad_type *type, const range *data,
-              ad_array *child, ad_error *err)
-{
-    int64_t first = view->offset, n = view->length, size = 1;
-    ad_array whole = *child;
-    switch (type->layout) {
-        case AD_LAYOUT_VALIDITY:
-            size = type->id == AD_TYPE_FIXED_LIST ? type->list_size : 1;
-            break;
-        case AD_LAYOUT_SPARSE_UNION:
-            break;
-        case AD_LAYOUT_LIST:
-            first = data->first;
-            n = data->end - data->first;
-            break;
-        default:
-            return AD_OK;
-    }
-    if (__builtin_mul_overflow(first, size, &first) ||
-        __builtin_mul_overflow(n, size, &n) ||
-        ad_array_slice(&whole, first, n, child, NULL) != AD_OK) {
-        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "the rows refer to %" PRId64 " values from %" PRId64
-                       " on, but the child has %" PRId64,
-                       n, first, whole.length);
-    }
-    ad_array_clear(&whole);
-    return AD_OK;
-}
-
-static ad_status
-plan_child(ad_plan *plan, const ad_plan_node *parent, const ad_type *type,
-           const range *data, int64_t i, ad_plan_node *out, ad_error *err)
-{
-    ad_array child;
-    AD_RETURN_IF_ERR(ad_array_child(&parent->source, i, &child, err));
-    ad_status status = rows_of_child(&parent->source, type, data, &child, err);
-    if (status == AD_OK) {
-        status = plan_node(plan, &child, out, err);
-    }
-    ad_array_clear(&child);
-    if (status == AD_ERR_ARROW) {
-        ad_error_path_prepend(err, "children[%" PRId64 "]", i);
-    }
-    return status;
-}
-
-static ad_status
-plan_below(ad_plan *plan, ad_plan_node *node, const ad_type *type,
-           const range *data, ad_error *err)
-{
-    int64_t n_children = node->source.node->n_children;
-    bool has_dictionary = node->source.node->dictionary != NULL;
-    size_t n = (size_t)n_children + has_dictionary;
-    if (n == 0) {
-        return AD_OK;
-    }
-    node->below = calloc(n, sizeof(*node->below));
-    if (node->below == NULL) {
-        return ad_fail_memory(err, n * sizeof(*node->below));
-    }
-    node->n_below = (int64_t)n;
-    for (int64_t i = 0; i < n_children; i++) {
-        AD_RETURN_IF_ERR(
-            plan_child(plan, node, type, data, i, &node->below[i], err));
-    }
-    if (has_dictionary) {
-        ad_array values;
-        AD_RETURN_IF_ERR(ad_array_dictionary(&node->source, &values, err));
-        ad_status status =
-            plan_node(plan, &values, &node->below[n_children], err);
-        ad_array_clear(&values);
-        return status;
-    }
-    return AD_OK;
-}
-
 /* --- nodes ---------------------------------------------------------------- */
 
 /* Rows in front that have to come along, since bits are copied as bytes. */
@@ -370,59 +281,63 @@ rows_in_front(const ad_array *view, const ad_type *type)
     return has_bits && view->length > 0 ? view->offset % 8 : 0;
 }
 
-static ad_status
-plan_node(ad_plan *plan, const ad_array *view, ad_plan_node *out,
-          ad_error *err)
+void
+ad_plan_set_rows(ad_mapped_node *node, const ad_piece *pieces)
 {
-    ad_type type;
-    range data = {0, 0};
-    size_t n = (size_t)view->node->n_buffers;
-    AD_RETURN_IF_ERR(ad_type_parse(view->schema.node->format, &type, err));
-    ad_array_share(view, &out->source);
-    out->length = view->length;
-    if (type.id == AD_TYPE_RUN_END) {
-        out->offset = view->offset; /* its children are copied whole */
-    } else {
-        out->offset = rows_in_front(view, &type);
-        out->source.offset -= out->offset;
-        out->source.length += out->offset;
+    /* The children of a run-end array are copied whole. */
+    if (node->type.id != AD_TYPE_RUN_END) {
+        node->spec.offset = rows_in_front(node->view, &node->type);
     }
-    out->pieces = calloc(n + 1, sizeof(*out->pieces));
-    if (out->pieces == NULL) {
-        return ad_fail_memory(err, (n + 1) * sizeof(*out->pieces));
+    if (node->type.layout == AD_LAYOUT_LIST) {
+        node->first_below = pieces[1].first;
+        node->n_below = pieces[1].end - pieces[1].first;
     }
-    for (size_t i = 0; i < n; i++) {
-        out->pieces[i].source = view->node->buffers[i];
-    }
-    AD_RETURN_IF_ERR(
-        plan_buffers(plan, &out->source, &type, out->pieces, &data, err));
-    return plan_below(plan, out, &type, &data, err);
 }
 
-static void
-node_clear(ad_plan_node *node)
+static ad_status
+plan_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
-    for (int64_t i = 0; i < node->n_below; i++) {
-        node_clear(&node->below[i]);
+    ad_plan *plan = (ad_plan *)map;
+    ad_array rows = *node->view;
+    ad_piece *pieces = &plan->pieces[plan->n_pieces];
+    int64_t front = rows_in_front(&rows, &node->type);
+    rows.offset -= front;
+    rows.length += front;
+    for (int64_t i = 0; i < node->spec.n_buffers; i++) {
+        pieces[i].source = node->buffers[i];
     }
-    free(node->below);
-    free(node->pieces);
-    ad_array_clear(&node->source);
+    plan->n_pieces += (size_t)node->spec.n_buffers;
+    AD_RETURN_IF_ERR(plan_buffers(plan, &rows, &node->type, pieces, err));
+    ad_plan_set_rows(node, pieces);
+    return AD_OK;
+}
+
+static size_t
+count_buffers(const struct ArrowArray *node)
+{
+    size_t n = (size_t)node->n_buffers;
+    for (int64_t i = 0; i < node->n_children; i++) {
+        n += count_buffers(node->children[i]);
+    }
+    return node->dictionary != NULL ? n + count_buffers(node->dictionary) : n;
 }
 
 ad_status
 ad_plan_make(const ad_array *array, ad_plan *out, ad_error *err)
 {
-    memset(out, 0, sizeof(*out));
-    return plan_node(out, array, &out->root, err);
+    size_t n = count_buffers(array->node) + 1;
+    *out = (ad_plan){.map = {plan_node}};
+    out->pieces = calloc(n, sizeof(*out->pieces));
+    return out->pieces == NULL ? ad_fail_memory(err, n * sizeof(*out->pieces))
+                               : ad_map_buffers(array, &out->map, NULL, err);
 }
 
 void
 ad_plan_clear(ad_plan *plan)
 {
-    node_clear(&plan->root);
     for (size_t i = 0; i < plan->n_made; i++) {
         ad_owner_unref(plan->made[i]);
     }
     free(plan->made);
+    free(plan->pieces);
 }

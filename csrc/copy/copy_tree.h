@@ -4,9 +4,8 @@
 #ifndef AD_COPY_COPY_TREE_H
 #define AD_COPY_COPY_TREE_H
 
-#include "model/array.h"
+#include "model/map_buffers.h"
 #include "base/memory.h"
-#include "model/type.h"
 
 /* One buffer of the copy. */
 typedef struct ad_piece {
@@ -14,20 +13,18 @@ typedef struct ad_piece {
     int64_t offset;     /* bytes into it */
     int64_t nbytes;
     bool on_host; /* the source is host memory, whatever the tree's device */
+    /* Of an offsets buffer: the data that the rows refer to. */
+    int64_t first;
+    int64_t end;
+    /* Where the copy is; not set by the plan. */
+    void *target;
+    int64_t target_offset;
 } ad_piece;
 
-/* One node of the copy. */
-typedef struct ad_plan_node {
-    ad_array source;  /* the rows, up to 7 in front of them included */
-    int64_t offset;   /* of the copy; as many rows are not meant */
-    int64_t length;   /* of the copy; without them */
-    ad_piece *pieces; /* n_buffers of the source's node */
-    struct ad_plan_node *below; /* children, then the dictionary */
-    int64_t n_below;
-} ad_plan_node;
-
 typedef struct ad_plan {
-    ad_plan_node root;
+    ad_buffer_map map;
+    ad_piece *pieces; /* of all nodes, in the order of ad_map_buffers() */
+    size_t n_pieces;
     ad_owner **made; /* host memory that pieces lie in */
     size_t n_made;
     size_t made_capacity;
@@ -40,6 +37,10 @@ typedef struct ad_plan {
 AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array, ad_plan *out,
                                      ad_error *err);
 void ad_plan_clear(ad_plan *plan);
+
+/* The rows of a node of the copy, and of its children; `pieces` are its
+ * buffers as planned. */
+void ad_plan_set_rows(ad_mapped_node *node, const ad_piece *pieces);
 
 /* Producers disagree on where the sizes of a view's buffers are: what the
  * device's runtime does not know is host memory. */
