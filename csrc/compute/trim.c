@@ -1,12 +1,11 @@
 #include "compute/trim.h"
 
-#include <stdlib.h>
-
 #include "compute/bits.h"
 #include "order/device_owner.h"
 #include "compute/buffer_builder.h"
 #include "base/owner_group.h"
 #include "compute/run_end.h"
+#include "model/map_buffers.h"
 #include "copy/copy.h"
 
 static const char consumer[] = "making an array compact";
@@ -26,11 +25,7 @@ static bool
 was_made_here(const ad_array *array)
 {
     size_t n;
-    ad_owner *const *members = ad_array_built_members(array->owner, &n);
-    if (members == NULL || n == 0 || members[0] == NULL) {
-        return false;
-    }
-    members = ad_owner_group_members(members[0], &n);
+    ad_owner *const *members = ad_owner_group_members(array->owner, &n);
     return members != NULL && n > 0 && members[0] == &mark;
 }
 
@@ -69,13 +64,11 @@ ad_array_is_compact(const ad_array *array)
 /* --- the work ---------------------------------------------------------------- */
 
 typedef struct job {
+    ad_buffer_map map;
     const ad_array *root;
     const ad_stream_choice *stream;
     ad_making making;
 } job;
-
-static ad_status make_compact(job *self, const ad_array *view, bool is_root,
-                              ad_array *out, ad_error *err);
 
 /* Where there is nothing to be made, no runtime is needed. */
 static ad_status
@@ -182,35 +175,11 @@ take_buffers(job *self, const ad_array *view, const ad_type *type,
     return AD_OK;
 }
 
-/* --- nodes ------------------------------------------------------------------- */
-
-static ad_status
-take_child(job *self, const ad_array *view, const ad_type *type, int64_t i,
-           ad_array *out, ad_error *err)
-{
-    ad_array child, rows;
-    bool is_cut = type->layout == AD_LAYOUT_VALIDITY ||
-                  type->layout == AD_LAYOUT_SPARSE_UNION;
-    int64_t size = type->id == AD_TYPE_FIXED_LIST ? type->list_size : 1;
-    AD_RETURN_IF_ERR(ad_array_child(view, i, &child, err));
-    ad_status status = AD_OK;
-    if (is_cut) {
-        status = ad_array_slice(&child, view->offset * size,
-                                view->length * size, &rows, err);
-        ad_array_clear(&child);
-        AD_RETURN_IF_ERR(status);
-        child = rows;
-    }
-    status = make_compact(self, &child, false, out, err);
-    ad_array_clear(&child);
-    return status;
-}
-
 /* Run ends are counted from row 0, so that they are written anew. */
 static ad_status
-take_runs(job *self, const ad_array *view, ad_array *below, ad_error *err)
+take_runs(job *self, ad_mapped_node *node, ad_error *err)
 {
-    ad_array values, rows;
+    const ad_array *view = node->view;
     ad_runs runs;
     int64_t width;
     void *ends;
@@ -222,122 +191,65 @@ take_runs(job *self, const ad_array *view, ad_array *below, ad_error *err)
         ad_making_allocate(&self->making, runs.n * width, &ends, err));
     AD_RETURN_IF_ERR(
         ad_write_run_ends(&self->making, view, runs, 0, ends, 0, err));
-    AD_RETURN_IF_ERR(ad_build_run_ends(view->schema, view->device, runs.n,
-                                       ends, NULL, &below[0], err));
-    AD_RETURN_IF_ERR(ad_array_child(view, 1, &values, err));
-    ad_status status = ad_array_slice(&values, runs.first, runs.n, &rows, err);
-    ad_array_clear(&values);
-    AD_RETURN_IF_ERR(status);
-    status = make_compact(self, &rows, false, &below[1], err);
-    ad_array_clear(&rows);
-    return status;
+    node->first_below = runs.first;
+    node->n_below = runs.n;
+    return ad_build_run_ends(view->schema, view->device, runs.n, ends, NULL,
+                             &node->below[0], err);
 }
 
 static ad_status
-take_below(job *self, const ad_array *view, const ad_type *type,
-           ad_array *below, ad_error *err)
+take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
-    int64_t n = view->node->n_children;
-    if (type->id == AD_TYPE_RUN_END && view->offset != 0) {
-        return take_runs(self, view, below, err);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        AD_RETURN_IF_ERR(take_child(self, view, type, i, &below[i], err));
-    }
-    if (view->node->dictionary == NULL) {
-        return AD_OK;
-    }
-    ad_array values;
-    AD_RETURN_IF_ERR(ad_array_dictionary(view, &values, err));
-    ad_status status = make_compact(self, &values, false, &below[n], err);
-    ad_array_clear(&values);
-    return status;
-}
-
-static ad_status
-build(job *self, const ad_array *view, const ad_type *type, bool is_root,
-      const void **buffers, ad_array *below, ad_array *out, ad_error *err)
-{
-    ad_owner *owner = NULL;
+    job *self = (job *)map;
+    const ad_array *view = node->view;
+    const void **buffers = node->buffers;
     int64_t n_nulls;
     AD_RETURN_IF_ERR(ad_array_count_nulls(view, self->stream, &n_nulls, err));
-    for (int64_t i = 0; i < view->node->n_buffers; i++) {
-        buffers[i] = view->node->buffers[i];
-    }
-    if (type->has_validity && n_nulls == 0) {
+    node->spec.offset = 0;
+    node->spec.null_count = n_nulls;
+    if (node->type.has_validity && n_nulls == 0) {
         buffers[0] = NULL;
-    } else if (type->has_validity) {
+    } else if (node->type.has_validity) {
         AD_RETURN_IF_ERR(
             take_bits(self, &buffers[0], view->offset, view->length, err));
     }
-    AD_RETURN_IF_ERR(take_buffers(self, view, type, buffers, err));
-    AD_RETURN_IF_ERR(take_below(self, view, type, below, err));
-    /* What is made here is kept by the root alone, which comes last. */
-    if (is_root) {
-        AD_RETURN_IF_ERR(
-            ad_making_owner(&self->making, &mark, view->owner, &owner, err));
-    } else {
-        owner = ad_owner_ref(view->owner);
-    }
-    const ad_array_spec spec = {
-        .schema = view->schema,
-        .device = view->device,
-        .length = view->length,
-        .null_count = n_nulls,
-        .n_buffers = view->node->n_buffers,
-        .buffers = buffers,
-        .owner = owner,
-        .n_children = view->node->n_children,
-        .children = below,
-        .dictionary = view->node->dictionary != NULL
-                          ? &below[view->node->n_children]
-                          : NULL,
-        .readonly = view->readonly,
-    };
-    ad_status status = ad_array_build(&spec, out, err);
-    ad_owner_unref(owner);
-    return status;
-}
-
-static ad_status
-make_compact(job *self, const ad_array *view, bool is_root, ad_array *out,
-             ad_error *err)
-{
-    ad_type type;
-    size_t n_below = (size_t)view->node->n_children + 1;
-    size_t n_buffers = (size_t)view->node->n_buffers + 1;
-    AD_RETURN_IF_ERR(ad_type_parse(view->schema.node->format, &type, err));
-    ad_array *below = calloc(n_below, sizeof(*below));
-    const void **buffers = calloc(n_buffers, sizeof(*buffers));
-    ad_status status =
-        below == NULL || buffers == NULL
-            ? ad_fail_memory(err, n_below * sizeof(*below))
-            : build(self, view, &type, is_root, buffers, below, out, err);
-    for (size_t i = 0; below != NULL && i < n_below; i++) {
-        ad_array_clear(&below[i]);
-    }
-    free(buffers);
-    free(below);
-    return status;
+    AD_RETURN_IF_ERR(take_buffers(self, view, &node->type, buffers, err));
+    return node->type.id == AD_TYPE_RUN_END && view->offset != 0
+               ? take_runs(self, node, err)
+               : AD_OK;
 }
 
 /* --- entry -------------------------------------------------------------------- */
+
+/* What is made here is kept by the root alone. */
+static ad_status
+keep_made(job *self, ad_array *root, ad_error *err)
+{
+    ad_owner *all;
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(
+        ad_making_owner(&self->making, &mark, root->owner, &all, err));
+    ad_owner_unref(root->owner);
+    root->owner = all;
+    AD_RETURN_IF_ERR(ad_making_finish(&self->making, &sync, err));
+    if (sync != NULL) {
+        ad_sync_unref(root->sync);
+        root->sync = sync;
+    }
+    return AD_OK;
+}
 
 ad_status
 ad_array_compact(const ad_array *array, const ad_stream_choice *stream,
                  ad_array *out, ad_error *err)
 {
-    job self = {.root = array, .stream = stream};
-    ad_sync *sync = NULL;
-    ad_status status = make_compact(&self, array, true, out, err);
+    job self = {.map = {take_node}, .root = array, .stream = stream};
+    ad_status status = ad_map_buffers(array, &self.map, out, err);
     if (status == AD_OK) {
-        status = ad_making_finish(&self.making, &sync, err);
+        status = keep_made(&self, out, err);
         if (status != AD_OK) {
             ad_array_clear(out);
         }
-    }
-    if (status == AD_OK) {
-        out->sync = sync != NULL ? sync : ad_sync_ref(array->sync);
     }
     ad_making_clear(&self.making, status != AD_OK, array->owner);
     return status;
