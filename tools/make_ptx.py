@@ -117,7 +117,8 @@ def header(lines):
     body = "\n".join(f'    "{line}\\n"' for line in quoted)
     return (
         "/* Made by tools/make_ptx.py from kernels.inc; not to be edited.\n */\n"
-        "#ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H\n#define AD_KERNELS_GENERATED_KERNELS_PTX_H\n\n"
+        "#ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H\n"
+        "#define AD_KERNELS_GENERATED_KERNELS_PTX_H\n\n"
         "/* clang-format off */\n"
         f"static const char kernels_ptx[] =\n{body};\n"
         "/* clang-format on */\n\n"
