@@ -13,6 +13,7 @@ import contextlib
 import gc
 import importlib.util
 import os
+import pathlib
 import re
 import sys
 
@@ -61,6 +62,25 @@ def pytest_xdist_auto_num_workers(config):
     return min(len(os.sched_getaffinity(0)), 8)
 
 
+# What a test may import at its top without a word: where it is missing, the test is skipped.
+OPTIONAL = {"anyio", "hypothesis", "ml_dtypes", "numpy", "pyarrow", "trio"}
+TESTS = pathlib.Path(__file__).parent
+
+
+def skip_what_is_missing(report, directory):
+    """Make a skip of an import of an OPTIONAL library, if a file of the tests has it."""
+    text = str(report.longrepr)
+    missing = re.search(r"^E +ModuleNotFoundError: No module named '(\w+)", text, re.M)
+    places = re.findall(r"^(\S+\.py):(\d+): ", text, re.M)
+    if report.failed and missing is not None and missing[1] in OPTIONAL and places:
+        file, line = places[-1]
+        file = directory / file
+        if TESTS in file.parents:
+            report.outcome = "skipped"
+            report.longrepr = (str(file), int(line), f"Skipped: could not import '{missing[1]}'")
+    return report
+
+
 def refuse_skip(report):
     """Make a failure of a skip that nobody foresaw."""
     if not NO_SKIPS or not report.skipped or hasattr(report, "wasxfail"):
@@ -74,12 +94,12 @@ def refuse_skip(report):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    return refuse_skip((yield))
+    return refuse_skip(skip_what_is_missing((yield), item.config.invocation_params.dir))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    return refuse_skip((yield))
+    return refuse_skip(skip_what_is_missing((yield), collector.config.invocation_params.dir))
 
 
 @pytest.fixture(scope="session", autouse=True)

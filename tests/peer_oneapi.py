@@ -1,27 +1,19 @@
 """dpctl and dpnp on the CPU, and a gate that holds work up until it is opened.
 
-SYCL finds its drivers through an OpenCL loader, which reads OCL_ICD_VENDORS when
-it first looks for devices. The .icd files in Intel's wheel name a folder of the
-machine on which it was built, so a folder with right ones is made here, before
-anybody else asks SYCL for anything. (There are two such loaders: where the
-system's is in the process already, SYCL uses that, and it knows no
-OCL_ICD_FILENAMES.)
+The devices are listed here before anybody else asks SYCL for anything: see sycl_environment.py.
 """
 
 import ctypes
 import os
-import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sycl_environment
 
 LIMIT_S = 20.0  # of every wait: a closed gate opens itself long before
-
-DRIVER = Path(sys.prefix, "lib", "libintelocl.so")
 
 dpctl = pytest.importorskip("dpctl")
 dpnp = pytest.importorskip("dpnp")
@@ -32,17 +24,14 @@ from dpctl.program import create_program_from_source  # noqa: E402
 
 def list_devices():
     """The first look decides. Other users of OpenCL shall not see the variable."""
-    if not DRIVER.exists() or {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} & os.environ.keys():
-        return dpctl.get_devices()
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "intel.icd").write_text(f"{DRIVER}\n")
-        for icd in Path("/etc/OpenCL/vendors").glob("*.icd"):
-            shutil.copy(icd, folder)
-        os.environ["OCL_ICD_VENDORS"] = folder
+        added = sycl_environment.variables(folder)
+        os.environ.update(added)
         try:
             return dpctl.get_devices()
         finally:
-            del os.environ["OCL_ICD_VENDORS"]
+            for name in added:
+                del os.environ[name]
 
 
 DEVICES = list_devices()
