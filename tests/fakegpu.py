@@ -72,7 +72,9 @@ def sources(face):
     own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
     device = sorted((compiler.CSRC / "device" / "software").glob("engine*.c"))
     shared = (
+        "base/list.c",
         "base/process.c",
+        "base/status.c",
         "base/thread.c",
         "kernels/kernels.c",
         "kernels/cpu_vectors.c",
@@ -84,8 +86,7 @@ def headers():
     return [
         *FOLDER.glob("*.h"),
         *FOLDER.glob("*.def"),
-        compiler.CSRC / "base" / "process.h",
-        compiler.CSRC / "base" / "thread.h",
+        *(compiler.CSRC / "base").glob("*.[hd]*"),
         *(compiler.CSRC / "device" / "software").glob("engine*.h"),
         *(compiler.CSRC / "kernels").rglob("*.[hi]*"),
     ]

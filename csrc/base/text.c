@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+
 void
 ad_text_clear(ad_text *text)
 {
@@ -15,22 +17,8 @@ ad_text_clear(ad_text *text)
 static ad_status
 reserve(ad_text *text, size_t extra, ad_error *err)
 {
-    size_t needed = text->length + extra + 1;
-    if (needed <= text->capacity) {
-        return AD_OK;
-    }
-    size_t capacity =
-        text->capacity * 2 > needed ? text->capacity * 2 : needed;
-    if (capacity < 64) {
-        capacity = 64;
-    }
-    char *data = realloc(text->data, capacity);
-    if (data == NULL) {
-        return ad_fail_memory(err, capacity);
-    }
-    text->data = data;
-    text->capacity = capacity;
-    return AD_OK;
+    return ad_list_grow(&text->data, 1, text->length + extra + 1,
+                        &text->capacity, err);
 }
 
 ad_status

@@ -5,22 +5,13 @@
 static ad_status
 add_sync(ad_parts *parts, ad_sync *sync, ad_error *err)
 {
-    for (size_t i = 0; i < parts->n_syncs; i++) {
-        if (ad_sync_same(parts->syncs[i], sync)) {
+    for (size_t i = 0; i < parts->syncs.n; i++) {
+        if (ad_sync_same(parts->syncs.items[i], sync)) {
             return AD_OK;
         }
     }
-    if (parts->n_syncs == parts->capacity) {
-        size_t capacity = 2 * parts->capacity + 4;
-        size_t nbytes = capacity * sizeof(parts->syncs[0]);
-        ad_sync **longer = realloc(parts->syncs, nbytes);
-        if (longer == NULL) {
-            return ad_fail_memory(err, nbytes);
-        }
-        parts->syncs = longer;
-        parts->capacity = capacity;
-    }
-    parts->syncs[parts->n_syncs++] = sync;
+    AD_RETURN_IF_ERR(ad_list_reserve(&parts->syncs, 1, err));
+    parts->syncs.items[parts->syncs.n++] = sync;
     return AD_OK;
 }
 
@@ -48,12 +39,12 @@ ad_parts_add(ad_parts *parts, ad_device device, ad_sync *sync, bool readonly,
 ad_status
 ad_parts_join(const ad_parts *parts, ad_sync **out, ad_error *err)
 {
-    return ad_sync_join(parts->syncs, parts->n_syncs, out, err);
+    return ad_sync_join(parts->syncs.items, parts->syncs.n, out, err);
 }
 
 void
 ad_parts_clear(ad_parts *parts)
 {
-    free(parts->syncs);
+    free(parts->syncs.items);
     *parts = AD_PARTS_INIT;
 }

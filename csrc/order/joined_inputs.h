@@ -8,16 +8,15 @@
 #include <stddef.h>
 
 #include "base/device.h"
+#include "base/list.h"
 #include "base/status.h"
 #include "order/sync.h"
 
 typedef struct ad_parts {
     bool has_device;
-    ad_device device; /* the CPU as long as nothing was added */
-    bool readonly;    /* of one of them at least */
-    ad_sync **syncs;  /* distinct; borrowed */
-    size_t n_syncs;
-    size_t capacity;
+    ad_device device;         /* the CPU as long as nothing was added */
+    bool readonly;            /* of one of them at least */
+    AD_LIST(ad_sync *) syncs; /* distinct; borrowed */
 } ad_parts;
 
 #define AD_PARTS_INIT ((ad_parts){.device = AD_CPU})

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/list.h"
+
 enum {
     PAGE = 4096,
     /* Fresh memory is filled up to here, so that reading what nobody wrote
@@ -29,10 +31,8 @@ static struct {
     char *base;  /* the public view; NULL: not mapped */
     size_t size; /* of one view, and their distance */
     int fd;
-    size_t cursor;     /* where the search for a gap begins */
-    allocation **live; /* sorted by address */
-    size_t n_live;
-    size_t capacity;
+    size_t cursor;              /* where the search for a gap begins */
+    AD_LIST(allocation *) live; /* sorted by address */
     size_t limits[AD_ENGINE_MAX_DEVICES]; /* 0: the default */
     size_t used[AD_ENGINE_MAX_DEVICES];
 } memory;
@@ -124,10 +124,10 @@ static size_t
 position_locked(uintptr_t address)
 {
     size_t low = 0;
-    size_t high = memory.n_live;
+    size_t high = memory.live.n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if ((uintptr_t)memory.live[middle]->public.base <= address) {
+        if ((uintptr_t)memory.live.items[middle]->public.base <= address) {
             low = middle + 1;
         } else {
             high = middle;
@@ -143,7 +143,7 @@ find_locked(const void *pointer)
     if (position == 0) {
         return NULL;
     }
-    allocation *a = memory.live[position - 1];
+    allocation *a = memory.live.items[position - 1];
     uintptr_t distance = (uintptr_t)pointer - (uintptr_t)a->public.base;
     return distance < a->public.nbytes ? a : NULL;
 }
@@ -159,21 +159,14 @@ find_base_locked(const void *base)
 static int
 insert_locked(allocation *a)
 {
-    if (memory.n_live == memory.capacity) {
-        size_t capacity = memory.capacity == 0 ? 64 : memory.capacity * 2;
-        allocation **grown =
-            realloc(memory.live, capacity * sizeof(memory.live[0]));
-        if (grown == NULL) {
-            return AD_ENGINE_OUT_OF_MEMORY;
-        }
-        memory.live = grown;
-        memory.capacity = capacity;
+    if (ad_list_reserve(&memory.live, 1, NULL) != AD_OK) {
+        return AD_ENGINE_OUT_OF_MEMORY;
     }
     size_t position = position_locked((uintptr_t)a->public.base);
-    memmove(&memory.live[position + 1], &memory.live[position],
-            (memory.n_live - position) * sizeof(memory.live[0]));
-    memory.live[position] = a;
-    memory.n_live++;
+    memmove(&memory.live.items[position + 1], &memory.live.items[position],
+            (memory.live.n - position) * sizeof(memory.live.items[0]));
+    memory.live.items[position] = a;
+    memory.live.n++;
     return AD_ENGINE_OK;
 }
 
@@ -181,9 +174,9 @@ static void
 remove_locked(allocation *a)
 {
     size_t position = position_locked((uintptr_t)a->public.base) - 1;
-    memory.n_live--;
-    memmove(&memory.live[position], &memory.live[position + 1],
-            (memory.n_live - position) * sizeof(memory.live[0]));
+    memory.live.n--;
+    memmove(&memory.live.items[position], &memory.live.items[position + 1],
+            (memory.live.n - position) * sizeof(memory.live.items[0]));
 }
 
 bool
@@ -244,13 +237,13 @@ gap_locked(size_t from, size_t to, size_t n)
 {
     size_t at = from;
     size_t first = position_locked((uintptr_t)memory.base + from - 1);
-    for (size_t i = first; i <= memory.n_live; i++) {
-        bool is_more =
-            i < memory.n_live && is_in_arena(memory.live[i]->public.base);
+    for (size_t i = first; i <= memory.live.n; i++) {
+        bool is_more = i < memory.live.n &&
+                       is_in_arena(memory.live.items[i]->public.base);
         size_t end = to;
         if (is_more) {
-            size_t begin =
-                (size_t)((char *)memory.live[i]->public.base - memory.base);
+            size_t begin = (size_t)((char *)memory.live.items[i]->public.base -
+                                    memory.base);
             end = begin < to ? begin : to;
         }
         if (end >= at && end - at >= n) {
@@ -259,7 +252,7 @@ gap_locked(size_t from, size_t to, size_t n)
         if (!is_more || end == to) {
             return SIZE_MAX;
         }
-        at = end + memory.live[i]->n_mapped + PAGE;
+        at = end + memory.live.items[i]->n_mapped + PAGE;
     }
     return SIZE_MAX;
 }
@@ -470,8 +463,8 @@ ad_engine_register(void *base, size_t nbytes, int device, void *tag)
         if (device < 0 || device >= ad_engine_n_devices()) {
             status = AD_ENGINE_INVALID_DEVICE;
         } else if (is_in_arena(base) || find_locked(base) != NULL ||
-                   (next < memory.n_live &&
-                    (uintptr_t)memory.live[next]->public.base <
+                   (next < memory.live.n &&
+                    (uintptr_t)memory.live.items[next]->public.base <
                         (uintptr_t)base + nbytes)) {
             status = AD_ENGINE_INVALID_VALUE;
         } else {
@@ -536,8 +529,8 @@ ad_engine_memory_reset_locked(void)
 void
 ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out)
 {
-    for (size_t i = 0; i < memory.n_live; i++) {
-        const ad_engine_allocation *a = &memory.live[i]->public;
+    for (size_t i = 0; i < memory.live.n; i++) {
+        const ad_engine_allocation *a = &memory.live.items[i]->public;
         if (a->kind != AD_ENGINE_REGISTERED &&
             (tag == NULL || a->tag == tag)) {
             out->allocations++;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/thread.h"
 
 /* Handles of queues begin with this. */
@@ -47,11 +48,7 @@ typedef struct queue {
     int error;     /* first error of its work */
 } queue;
 
-static struct {
-    queue **slots;
-    size_t n;
-    size_t capacity;
-} queues;
+static AD_LIST(queue *) queues;
 
 /* --- slots --------------------------------------------------------------- */
 
@@ -62,7 +59,7 @@ find_locked(uint64_t handle)
     if (handle == 0 || index >= queues.n) {
         return NULL;
     }
-    queue *q = queues.slots[index];
+    queue *q = queues.items[index];
     return q->handle == handle ? q : NULL;
 }
 
@@ -85,18 +82,9 @@ lock_queue(uint64_t handle, queue **out)
 static queue *
 new_slot_locked(void)
 {
-    if (queues.n == AD_ENGINE_MAX_HANDLES) {
+    if (queues.n == AD_ENGINE_MAX_HANDLES ||
+        ad_list_reserve(&queues, 1, NULL) != AD_OK) {
         return NULL;
-    }
-    if (queues.n == queues.capacity) {
-        size_t capacity = queues.capacity == 0 ? 64 : queues.capacity * 2;
-        queue **grown =
-            realloc(queues.slots, capacity * sizeof(queues.slots[0]));
-        if (grown == NULL) {
-            return NULL;
-        }
-        queues.slots = grown;
-        queues.capacity = capacity;
     }
     queue *q = calloc(1, sizeof(*q));
     if (q == NULL || ad_engine_cond_init(&q->wake) != 0) {
@@ -104,7 +92,7 @@ new_slot_locked(void)
         return NULL;
     }
     q->index = queues.n;
-    queues.slots[queues.n++] = q;
+    queues.items[queues.n++] = q;
     return q;
 }
 
@@ -112,8 +100,8 @@ static queue *
 take_slot_locked(void)
 {
     for (size_t i = 0; i < queues.n; i++) {
-        if (!queues.slots[i]->is_used) {
-            return queues.slots[i];
+        if (!queues.items[i]->is_used) {
+            return queues.items[i];
         }
     }
     return new_slot_locked();
@@ -269,7 +257,7 @@ void
 ad_engine_queues_quit_locked(void)
 {
     for (size_t i = 0; i < queues.n; i++) {
-        pthread_cond_signal(&queues.slots[i]->wake);
+        pthread_cond_signal(&queues.items[i]->wake);
     }
 }
 
@@ -432,7 +420,7 @@ ad_engine_synchronize(int device, const void *tag, int64_t timeout_ms)
     int64_t deadline = ad_engine_deadline_locked(timeout_ms);
     int first_error = AD_ENGINE_OK;
     for (size_t i = 0; status == AD_ENGINE_OK && i < queues.n; i++) {
-        queue *q = queues.slots[i];
+        queue *q = queues.items[i];
         if (is_of(q, device, tag)) {
             status = drain_locked(q, deadline);
             if (first_error == AD_ENGINE_OK) {
@@ -510,7 +498,7 @@ ad_engine_queue_list(int device, const void *tag, uint64_t *out,
     }
     size_t n = 0;
     for (size_t i = 0; i < queues.n; i++) {
-        const queue *q = queues.slots[i];
+        const queue *q = queues.items[i];
         if (q->handle != 0 && is_of(q, device, tag)) {
             if (n < capacity) {
                 out[n] = q->handle;
@@ -586,7 +574,7 @@ void
 ad_engine_queues_reset_locked(void)
 {
     for (size_t i = 0; i < queues.n; i++) {
-        queue *q = queues.slots[i];
+        queue *q = queues.items[i];
         q->n_holds = 0;
         q->delay = 0;
         q->error = AD_ENGINE_OK;
@@ -598,7 +586,7 @@ void
 ad_engine_queues_count_locked(const void *tag, ad_engine_counts *out)
 {
     for (size_t i = 0; i < queues.n; i++) {
-        const queue *q = queues.slots[i];
+        const queue *q = queues.items[i];
         if (q->handle != 0 && (tag == NULL || q->tag == tag)) {
             out->queues++;
         }
