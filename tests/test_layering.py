@@ -19,7 +19,6 @@ KNOWN = {
 
 # Calls that point upwards and are not cut yet: (source, symbol).
 KNOWN_CALLS = {
-    ("base/wait", "ad_process_generation"),
     ("compute/nulls", "ad_tensor_from_array"),
     ("order/device_owner", "ad_array_built_members"),
 }
