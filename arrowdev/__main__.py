@@ -7,15 +7,15 @@ import signal
 import sys
 
 import arrowdev
-from arrowdev import _check, _doctor, _inspect, _matrix
+from arrowdev._cli import check, doctor, inspect, matrix
 
 # A command is a module with DESCRIPTION, add_arguments(parser) and
 # run(arguments), which returns the exit status.
 COMMANDS = {
-    "check": _check,
-    "doctor": _doctor,
-    "inspect": _inspect,
-    "matrix": _matrix,
+    "check": check,
+    "doctor": doctor,
+    "inspect": inspect,
+    "matrix": matrix,
 }
 
 

@@ -604,7 +604,7 @@ WITHOUT_AN_OBJECT = ["1 +", "no_such_module.x", "object()", "numpy.arange", "1/0
 def test_command_without_an_object(expression):
     done = command("check", expression)
     assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
-    assert "_expression.py" not in done.stderr
+    assert "expression.py" not in done.stderr
 
 
 @pytest.mark.parametrize("expression", ["type('A', (), {'__dlpack__': 1})()", "str.join"])
@@ -639,10 +639,11 @@ def read_rows(heading):
 # One process per library: importing some of them takes seconds, and one may crash.
 CHECK = """
 import json, sys
-from arrowdev import __main__, _check
+from arrowdev import __main__
+from arrowdev._cli import check
 parser = __main__.parser()
 for arguments in json.load(sys.stdin):
-    report, _ = _check.examine(parser.parse_args(["check", *arguments]))
+    report, _ = check.examine(parser.parse_args(["check", *arguments]))
     print(json.dumps(list(report.findings)), flush=True)
 """
 

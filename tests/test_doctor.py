@@ -15,7 +15,7 @@ from hidden import HIDDEN
 
 import arrowdev
 import compiler
-from arrowdev import _doctor
+from arrowdev._cli import doctor as command
 
 TESTS = Path(__file__).parent
 RUNTIMES = ["cpu", "software", "oneapi", "cuda", "hip", "opencl"]
@@ -52,9 +52,9 @@ raise SystemExit(main(["doctor", *{arguments!r}]))
 def only(*modules):
     """Code that hides every library of the matrix but these: importing them all takes long."""
     return f"""
-from arrowdev import _doctor
-_doctor.PEERS = [p for p in _doctor.PEERS if p.module in {modules!r}]
-_doctor.DEVICE_PEERS = [p for p in _doctor.DEVICE_PEERS if p.module in {modules!r}]
+from arrowdev._cli import doctor as command
+command.PEERS = [p for p in command.PEERS if p.module in {modules!r}]
+command.DEVICE_PEERS = [p for p in command.DEVICE_PEERS if p.module in {modules!r}]
 """
 
 
@@ -88,7 +88,7 @@ def test_text():
 def test_lines_are_short_enough_to_paste():
     text = doctor(before=only(), **WITHOUT_RUNTIMES)
     # The first three name paths, which cannot be cut.
-    assert max(map(len, text.splitlines()[3:])) <= _doctor.WIDTH
+    assert max(map(len, text.splitlines()[3:])) <= command.WIDTH
 
 
 def test_json():
@@ -223,9 +223,9 @@ def test_libraries():
 
 def test_libraries_that_are_not_installed():
     code = """
-class Absent(_doctor.PEERS[0]):
+class Absent(command.PEERS[0]):
     name, module = "absent", "arrowdev_no_such_module"
-_doctor.PEERS.append(Absent)
+command.PEERS.append(Absent)
 """
     assert doctor(before=only("numpy") + code).splitlines()[-1] == "Not installed: absent"
 
@@ -295,5 +295,5 @@ def test_everything_that_is_installed():
     """As a user runs it: no library and no runtime makes it fail."""
     text = doctor()
     assert "Traceback" not in text
-    for peer in (*_doctor.PEERS, *_doctor.DEVICE_PEERS):
+    for peer in (*command.PEERS, *command.DEVICE_PEERS):
         assert peer.module is None or peer.name in text

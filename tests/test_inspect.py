@@ -12,7 +12,7 @@ import pytest
 
 import arrowdev as ad
 import compiler
-from arrowdev import _expression, _inspect
+from arrowdev._cli import expression, inspect
 from arrowdev.testing import ScriptedStream, software_device, step
 
 pa = pytest.importorskip("pyarrow")
@@ -29,16 +29,16 @@ def command(*arguments):
 
 
 def warnings_of(obj):
-    return [text for _, text in _inspect.examine(obj)["warnings"]]
+    return [text for _, text in inspect.examine(obj)["warnings"]]
 
 
 # --- fields ---------------------------------------------------------------------------
 
 
 def test_every_protocol_is_shown():
-    found = _inspect.examine(ad.array(np.arange(3)))
+    found = inspect.examine(ad.array(np.arange(3)))
     assert set(found["protocols"]) >= set(found["arrowdev takes"]) - {"arrowdev.Array"}
-    tensor = _inspect.examine(ad.tensor(np.arange(6).reshape(2, 3)))["protocols"]
+    tensor = inspect.examine(ad.tensor(np.arange(6).reshape(2, 3)))["protocols"]
     assert {
         "__dlpack__",
         "__dlpack_c_exchange_api__",
@@ -49,7 +49,7 @@ def test_every_protocol_is_shown():
 
 def test_array():
     array = pa.array([["a"], None], pa.list_(pa.string()))
-    shown = _inspect.examine(array)["protocols"]["__arrow_c_device_array__"]
+    shown = inspect.examine(array)["protocols"]["__arrow_c_device_array__"]
     assert shown["schema"]["format"] == "+l"
     assert shown["schema"]["children[0]"]["format"] == "u"
     struct = shown["device array"]
@@ -64,7 +64,7 @@ def test_dictionary_metadata_and_flags():
     field = pa.field("d", pa.dictionary(pa.int8(), pa.string()), False, {"key": "value"})
     column = pa.array(["a", "b"]).dictionary_encode().cast(field.type)
     batch = pa.record_batch([column], schema=pa.schema([field]))
-    shown = _inspect.examine(batch)["protocols"]["__arrow_c_array__"]
+    shown = inspect.examine(batch)["protocols"]["__arrow_c_array__"]
     child = shown["schema"]["children[0]"]
     assert child["flags"] == "none" and child["metadata"] == {"key": "value"}
     assert child["dictionary"]["format"] == "u"
@@ -73,7 +73,7 @@ def test_dictionary_metadata_and_flags():
 
 def test_many_children_are_cut():
     batch = pa.record_batch({f"c{i}": [1] for i in range(40)})
-    shown = _inspect.examine(batch)["protocols"]["__arrow_c_array__"]["array"]
+    shown = inspect.examine(batch)["protocols"]["__arrow_c_array__"]["array"]
     assert shown["..."] == "more children" and "children[32]" not in shown
 
 
@@ -85,7 +85,7 @@ def test_stream_is_not_read():
         yield pa.record_batch({"a": [1]})
 
     schema = pa.schema([("a", pa.int64())])
-    shown = _inspect.examine(pa.RecordBatchReader.from_batches(schema, batches()))["protocols"]
+    shown = inspect.examine(pa.RecordBatchReader.from_batches(schema, batches()))["protocols"]
     assert shown["__arrow_c_stream__"]["schema"]["children[0]"]["format"] == "l"
     assert taken == []
 
@@ -96,22 +96,22 @@ def test_a_stream_that_is_handed_over_once():
     def stream():
         return ad.array_stream(iter([np.arange(3)]))
 
-    shown = _inspect.examine(stream(), again=stream)["protocols"]
+    shown = inspect.examine(stream(), again=stream)["protocols"]
     assert shown["__arrow_c_stream__"]["schema"]["format"] == "l"
     assert shown["__arrow_c_device_stream__"]["schema"]["format"] == "l"
-    assert "handed over" in _inspect.examine(stream())["protocols"]["__arrow_c_device_stream__"]
+    assert "handed over" in inspect.examine(stream())["protocols"]["__arrow_c_device_stream__"]
 
 
 def test_failing_stream():
     error = step.error(5, "arrowdev planned this failure")
     stream = ScriptedStream([], type="int64", schema_error=error, device=False)
-    shown = _inspect.examine(stream)["protocols"]["__arrow_c_stream__"]
+    shown = inspect.examine(stream)["protocols"]["__arrow_c_stream__"]
     assert shown["schema"] == "error 5: arrowdev planned this failure"
 
 
 def test_tensor():
     array = np.arange(6, dtype="f4").reshape(2, 3).T
-    shown = _inspect.examine(array)["protocols"]["__dlpack__"]
+    shown = inspect.examine(array)["protocols"]["__dlpack__"]
     for kind in ("legacy", "versioned"):
         assert shown[kind]["data"] == hex(array.ctypes.data)
         assert shown[kind]["dtype"] == "code 2, bits 32, lanes 1 (float32)"
@@ -120,7 +120,7 @@ def test_tensor():
 
 
 def test_refusals_are_shown():
-    shown = _inspect.examine(pa.array([1, None]))["protocols"]["__dlpack__"]
+    shown = inspect.examine(pa.array([1, None]))["protocols"]["__dlpack__"]
     # One text where __dlpack_device__ refuses already.
     legacy = shown if isinstance(shown, str) else shown["legacy"]
     assert legacy.startswith("refused: ArrowTypeError: ")
@@ -129,7 +129,7 @@ def test_refusals_are_shown():
 def test_device_memory_is_not_touched():
     with software_device() as device:  # reading it would be the end of the process
         array = device.array([1, None, 3])
-        found = _inspect.examine(ad.array(array))
+        found = inspect.examine(ad.array(array))
         struct = found["protocols"]["__arrow_c_device_array__"]["device array"]
         assert struct["device"].startswith("12 (EXT_DEV)") and struct["sync_event"] != "NULL"
         assert "consumers that take no notice of sync_event" in str(found["warnings"])
@@ -148,16 +148,16 @@ class Cuda:
 
 def test_a_mask_is_shown_with_its_fields():
     masked = Cuda(mask=Cuda(typestr="|t1", stream=7))
-    shown = _inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
+    shown = inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
     assert shown["mask"]["typestr"] == "|t1" and shown["mask"]["stream"] == 7
-    assert "    typestr  |t1" in "\n".join(_inspect.report(_inspect.examine(masked)))
-    assert "object object" in str(_inspect.examine(Cuda(mask=object())))
+    assert "    typestr  |t1" in "\n".join(inspect.report(inspect.examine(masked)))
+    assert "object object" in str(inspect.examine(Cuda(mask=object())))
 
 
 def test_a_mask_that_is_its_own_mask():
     masked = Cuda(typestr="|b1")
     masked.__cuda_array_interface__["mask"] = masked
-    shown = _inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
+    shown = inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
     assert shown["mask"]["typestr"] == "|b1" and "Cuda object" in shown["mask"]["mask"]
 
 
@@ -242,9 +242,9 @@ def test_command_without_an_object(expression):
 
 
 def test_object_without_protocols():
-    found = _inspect.examine([1, 2])
+    found = inspect.examine([1, 2])
     assert found["protocols"] == {} and found["arrowdev takes"] == []
-    assert list(_inspect.report(found)) == ["builtins.list", "arrowdev takes: nothing of it"]
+    assert list(inspect.report(found)) == ["builtins.list", "arrowdev takes: nothing of it"]
 
 
 # --- expressions ----------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_malformed_dicts(found, text):
 
 def test_a_mask_that_is_no_dict():
     mask = type("Mask", (), {"__cuda_array_interface__": 1})()
-    found = _inspect.examine(Cuda(mask=mask))["protocols"]["__cuda_array_interface__"]
+    found = inspect.examine(Cuda(mask=mask))["protocols"]["__cuda_array_interface__"]
     assert found["mask"] == "malformed: int in place of a dict"
 
 
@@ -289,10 +289,9 @@ def test_a_reader_that_has_enough():
 
 def test_expressions_import_what_they_name():
     assert (
-        _expression.compiled("xml.dom.minidom.parseString('<a/>').documentElement.tagName")()
-        == "a"
+        expression.compiled("xml.dom.minidom.parseString('<a/>').documentElement.tagName")() == "a"
     )
-    assert _expression.compiled("[x + 1 for x in range(2)]")() == [1, 2]
-    assert _expression.compiled("(lambda y: y * 2)(3)")() == 6
-    fresh = _expression.compiled("object()")
+    assert expression.compiled("[x + 1 for x in range(2)]")() == [1, 2]
+    assert expression.compiled("(lambda y: y * 2)(3)")() == 6
+    fresh = expression.compiled("object()")
     assert fresh() is not fresh()

@@ -13,8 +13,9 @@ import pytest
 
 import arrowdev
 from arrowdev import __main__ as command
-from arrowdev import _matrix, _matrix_device_peers, _matrix_peers
-from arrowdev._matrix_peers import PEERS, Payload
+from arrowdev._cli import device_libraries, libraries
+from arrowdev._cli import matrix as matrix_command
+from arrowdev._cli.libraries import PEERS, Payload
 from arrowdev.testing import software_device
 
 OWN = "ad.Array,ad.Tensor,memoryview,bytes,ctypes,array.array"
@@ -28,13 +29,13 @@ def matrix_json(capsys, *arguments, device="cpu"):
 
 
 def run_matrix(*peers, dtype="int64", length=20):
-    matrix = _matrix.run_matrix([peer() for peer in peers], Payload(dtype, length))
+    matrix = matrix_command.run_matrix([peer() for peer in peers], Payload(dtype, length))
     return matrix, {(pair.producer, pair.consumer): pair for pair in matrix.pairs}
 
 
 def run_peers(*peers, as_json=False):
     options = argparse.Namespace(only=peers, json=as_json, dtype="int64", device=None)
-    return _matrix.run(options)
+    return matrix_command.run(options)
 
 
 # --- what comes out ---------------------------------------------------------------
@@ -63,7 +64,7 @@ def test_without_any_library(capsys):
     assert pairs["array.array", "ad.Array"]["ratio"] is None
 
 
-@pytest.mark.parametrize("dtype", list(_matrix_peers.CTYPES))
+@pytest.mark.parametrize("dtype", list(libraries.CTYPES))
 def test_every_dtype(dtype):
     _, pairs = run_matrix(*(cls for cls in PEERS if cls.module is None), dtype=dtype)
     for pair in pairs.values():
@@ -103,7 +104,7 @@ def test_the_table(capsys):
     assert command.main(["matrix", "--only", OWN, "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert max(map(len, lines)) <= _matrix.WIDTH
+    assert max(map(len, lines)) <= matrix_command.WIDTH
     assert lines[0].startswith(f"arrowdev {arrowdev.__version__}, ")
     [row] = [line for line in lines if line.startswith("bytes ")]
     assert re.fullmatch(r"bytes +(=[\d.]+[kM]? +){3}x1", row)
@@ -118,8 +119,8 @@ def test_the_table(capsys):
 
 def test_a_wide_table_is_cut_into_blocks():
     rows = [["", *["heading"] * 30], ["row", *["=123"] * 30]]
-    lines = list(_matrix.aligned_text(rows))
-    assert max(map(len, lines)) <= _matrix.WIDTH
+    lines = list(matrix_command.aligned_text(rows))
+    assert max(map(len, lines)) <= matrix_command.WIDTH
     assert "".join(lines).count("=123") == 30
     assert [line for line in lines if line.startswith("row")] == [
         line for line in lines if "=123" in line
@@ -141,13 +142,13 @@ def test_a_wide_table_is_cut_into_blocks():
     ],
 )
 def test_times_are_short(ns, text):
-    assert _matrix.short_time(ns) == text
+    assert matrix_command.short_time(ns) == text
 
 
 # --- what is wrong ------------------------------------------------------------------
 
 
-class Shifted(_matrix_peers.Memoryview):
+class Shifted(libraries.Memoryview):
     """A way through that hands over other values."""
 
     name = "shifted"
@@ -173,7 +174,7 @@ class DirectlyWrong(Shifted):
         return {"memoryview(x)": memoryview, "shift(x)": function}
 
     def through(self, payload):
-        return _matrix_peers.Memoryview.through(self, payload)
+        return libraries.Memoryview.through(self, payload)
 
 
 class OfAnotherKind(DirectlyWrong):
@@ -183,7 +184,7 @@ class OfAnotherKind(DirectlyWrong):
         return {"one(x)": lambda x: memoryview(b"1"), "list(x)": list}
 
 
-class Copying(_matrix_peers.Memoryview):
+class Copying(libraries.Memoryview):
     name = "copying"
 
     def through(self, payload):
@@ -224,14 +225,14 @@ def test_a_copy_is_no_zero_copy():
 # --- what is missing ------------------------------------------------------------------
 
 
-class NotInstalled(_matrix_peers.Memoryview):
+class NotInstalled(libraries.Memoryview):
     name = "absent"
     module = "arrowdev_no_such_module"
     pip = "no-such-package"
 
 
 def test_not_installed(capsys):
-    assert run_peers(NotInstalled, _matrix_peers.Memoryview) == 0
+    assert run_peers(NotInstalled, libraries.Memoryview) == 0
     out = capsys.readouterr().out
     assert out.endswith("Not installed, each would add a row: pip install no-such-package\n")
     assert "Left out" not in out
@@ -266,7 +267,7 @@ def test_a_panic_is_a_refusal():
     def panic(x):
         raise Panic("at the disco")
 
-    class Panics(_matrix_peers.Memoryview):
+    class Panics(libraries.Memoryview):
         def direct(self, payload):
             return {"panic(x)": panic}
 
@@ -279,7 +280,7 @@ def test_an_interrupt_ends_the_run():
     def interrupt(x):
         raise KeyboardInterrupt
 
-    class Interrupts(_matrix_peers.Memoryview):
+    class Interrupts(libraries.Memoryview):
         def direct(self, payload):
             return {"interrupt(x)": interrupt}
 
@@ -343,7 +344,7 @@ def test_unknown_devices(capsys, name):
     assert "--device" in capsys.readouterr().err
 
 
-class OnSoftware(_matrix_device_peers.OwnDeviceArray):
+class OnSoftware(device_libraries.OwnDeviceArray):
     """A device library that plants a fault."""
 
     name = "planted"
@@ -366,7 +367,7 @@ class WrongOnDevice(OnSoftware):
 
 class NoDeviceHere(OnSoftware):
     def places(self):
-        raise _matrix_device_peers.NoDevice("the driver sleeps")
+        raise device_libraries.NoDevice("the driver sleeps")
 
 
 class CannotMake(OnSoftware):
@@ -387,15 +388,15 @@ def test_wrong_on_a_device(devices, capsys):
 
 
 def test_wrong_when_moved(devices, monkeypatch):
-    monkeypatch.setattr(_matrix_device_peers.OwnDeviceArray, "values", lambda self, obj: [0] * 20)
-    host, device = _matrix_peers.Memoryview(), _matrix_device_peers.OwnDeviceArray()
+    monkeypatch.setattr(device_libraries.OwnDeviceArray, "values", lambda self, obj: [0] * 20)
+    host, device = libraries.Memoryview(), device_libraries.OwnDeviceArray()
     payload = Payload(length=20)
-    move = _matrix.try_move(host, host.make(payload), device, payload, ("cpu", "ext_dev:0"))
+    move = matrix_command.try_move(host, host.make(payload), device, payload, ("cpu", "ext_dev:0"))
     assert (move.through.result, move.through.reason) == ("wrong", "value 1 is 0, not 1")
 
 
 def test_library_without_a_device(devices, capsys):
-    assert run_peers(NoDeviceHere, _matrix_device_peers.OwnDeviceArray) == 0
+    assert run_peers(NoDeviceHere, device_libraries.OwnDeviceArray) == 0
     assert "\nNo device for planted 1: the driver sleeps\n" in capsys.readouterr().out
 
 
@@ -406,11 +407,11 @@ def test_library_whose_device_fails(devices, capsys):
 
 
 def test_device_library_is_recommended_where_its_device_is(devices, monkeypatch, capsys):
-    monkeypatch.setattr(_matrix, "DEVICE_PEERS", (Missing,))
+    monkeypatch.setattr(matrix_command, "DEVICE_PEERS", (Missing,))
     hint = "pip install no-such-package"
     assert run_peers(Missing) == 0
     assert hint not in capsys.readouterr().out  # no device was tried
-    assert run_peers(Missing, _matrix_device_peers.OwnDeviceArray) == 0
+    assert run_peers(Missing, device_libraries.OwnDeviceArray) == 0
     assert hint in capsys.readouterr().out
 
 
@@ -479,11 +480,11 @@ def test_values_of_opencl_are_read_when_they_are_there():
     pytest.importorskip("pyopencl")
     import peer_opencl as peer
 
-    payload, template = Payload(length=20), _matrix_device_peers.PyOpenCL()
+    payload, template = Payload(length=20), device_libraries.PyOpenCL()
     template.load()
     library = template.on(peer.name(), template)
     library.make(payload)
-    values = _matrix_device_peers.numpy_values(payload)
+    values = device_libraries.numpy_values(payload)
     context = library.own_queue.context
     queue, memory = peer.cl.CommandQueue(context), peer.buffer(context, values * 0)
     with peer.Gate(queue) as gate:

@@ -1,6 +1,6 @@
 """The device libraries that ``python -m arrowdev matrix`` tries, one class each.
 
-As in _matrix_peers.py, with one more method: ``places()`` names the devices on which the library
+As in libraries.py, with one more method: ``places()`` names the devices on which the library
 can have arrays here, and each of them gets an instance. Values are read by the library's own copy
 to the host, and by nobody's wait but the library's own.
 """
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 import arrowdev
-from arrowdev._matrix_peers import Peer
+from arrowdev._cli.libraries import Peer
 
 
 class NoDevice(Exception):

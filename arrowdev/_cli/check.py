@@ -3,7 +3,7 @@
 import json
 import textwrap
 
-from arrowdev import _expression
+from arrowdev._cli import expression
 from arrowdev.testing import _conformance
 from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES
 
@@ -45,11 +45,11 @@ def add_arguments(parser):
 
 
 def examine(arguments):
-    make = _expression.compiled(arguments.expression)
+    make = expression.compiled(arguments.expression)
     if arguments.consumer:
-        read = _expression.compiled(arguments.read)() if arguments.read else None
+        read = expression.compiled(arguments.read)() if arguments.read else None
         return _conformance.consumer_report(make(), read=read), CONSUMER_RULES
-    failing = _expression.compiled(arguments.failing) if arguments.failing else None
+    failing = expression.compiled(arguments.failing) if arguments.failing else None
     return _conformance.producer_report(make, failing=failing), PRODUCER_RULES
 
 
@@ -87,8 +87,8 @@ def told(report, rules):
 def run(arguments):
     try:
         report, rules = examine(arguments)
-    except (*_expression.ERRORS, TypeError) as error:
-        _expression.explain(error)
+    except (*expression.ERRORS, TypeError) as error:
+        expression.explain(error)
         return 2
     if arguments.json:
         print(json.dumps(as_json(report), indent=2))

@@ -4,7 +4,7 @@ import ctypes
 import json
 
 import arrowdev
-from arrowdev import _expression
+from arrowdev._cli import expression
 from arrowdev.testing import _abi, _dlpack, _reading
 
 DESCRIPTION = """\
@@ -464,10 +464,10 @@ def report(examined):
 
 def run(arguments):
     try:
-        make = _expression.compiled(arguments.expression)
+        make = expression.compiled(arguments.expression)
         obj = make()
-    except _expression.ERRORS as error:
-        _expression.explain(error)
+    except expression.ERRORS as error:
+        expression.explain(error)
         return 2
     examined = examine(obj, again=make)
     print(json.dumps(examined, indent=2) if arguments.json else "\n".join(report(examined)))

@@ -9,9 +9,10 @@ import textwrap
 import warnings
 
 import arrowdev
-from arrowdev import _core, _matrix
-from arrowdev._matrix_device_peers import DEVICE_PEERS
-from arrowdev._matrix_peers import PEERS, Payload
+from arrowdev import _core
+from arrowdev._cli.device_libraries import DEVICE_PEERS
+from arrowdev._cli.libraries import PEERS, Payload
+from arrowdev._cli.matrix import Matrix, load, load_devices
 
 DESCRIPTION = """\
 Say which runtimes, devices and libraries arrowdev finds here, and why others are missing.
@@ -108,14 +109,14 @@ def packages():
 def host_libraries(payload):
     for peer in (peer() for peer in PEERS):
         if peer.module is not None:
-            library, _ = _matrix.load(peer, payload, lambda text: None)
+            library, _ = load(peer, payload, lambda text: None)
             yield library
 
 
 def device_libraries(payload):
-    matrix = _matrix.Matrix(payload)
+    matrix = Matrix(payload)
     peers = [peer() for peer in DEVICE_PEERS if peer.module is not None]
-    _matrix.load_devices(matrix, peers, payload, None, lambda text: None)
+    load_devices(matrix, peers, payload, None, lambda text: None)
     return matrix.libraries
 
 

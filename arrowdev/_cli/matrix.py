@@ -15,8 +15,8 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 import arrowdev
-from arrowdev._matrix_device_peers import DEVICE_PEERS, DevicePeer, NoDevice, OwnDeviceArray
-from arrowdev._matrix_peers import CTYPES, PEERS, Payload
+from arrowdev._cli.device_libraries import DEVICE_PEERS, DevicePeer, NoDevice, OwnDeviceArray
+from arrowdev._cli.libraries import CTYPES, PEERS, Payload
 
 DESCRIPTION = """\
 Hand an array from every installed library to every other, through arrowdev and directly.

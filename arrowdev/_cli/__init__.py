@@ -1,0 +1,1 @@
+"""What ``python -m arrowdev`` runs: a module for each command, and what they share."""
