@@ -31,16 +31,17 @@ do_not_decrease(const void *offsets, bool is_wide, int64_t n)
 }
 
 static ad_status
-fail_offsets(const void *offsets, bool is_wide, int64_t row, int64_t n,
-             int64_t limit, ad_error *err)
+fail_offsets(const ad_block *block, bool is_wide, int64_t limit, ad_error *err)
 {
+    const void *offsets = block->first;
+    int64_t row = block->row;
     int64_t before = ad_offset_at(offsets, is_wide, 0);
     if (before < 0) {
         return ad_fail_row(err, row,
                            "its offset is %" PRId64 ", expected at least 0",
                            before);
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < block->n; i++) {
         int64_t offset = ad_offset_at(offsets, is_wide, i + 1);
         if (offset < before) {
             return ad_fail_row(err, row + i,
@@ -60,44 +61,48 @@ fail_offsets(const void *offsets, bool is_wide, int64_t row, int64_t n,
 }
 
 ad_status
-ad_check_offset_block(const void *offsets, bool is_wide, int64_t row,
-                      int64_t n, int64_t limit, ad_error *err)
+ad_check_offset_block(const ad_check *check, const ad_block *block,
+                      int64_t limit, ad_error *err)
 {
-    return do_not_decrease(offsets, is_wide, n) &&
-                   ad_offset_at(offsets, is_wide, n) <= limit
+    bool is_wide = check->type.wide_offsets;
+    return do_not_decrease(block->first, is_wide, block->n) &&
+                   ad_offset_at(block->first, is_wide, block->n) <= limit
                ? AD_OK
-               : fail_offsets(offsets, is_wide, row, n, limit, err);
+               : fail_offsets(block, is_wide, limit, err);
+}
+
+/* How many values the lists may have. */
+static int64_t
+child_length(const ad_check *check)
+{
+    return check->array->node->children[0]->length;
+}
+
+static ad_status
+check_list_block(ad_check *check, const ad_block *block, void *context,
+                 ad_error *err)
+{
+    return ad_check_offset_block(check, block, child_length(check), err);
 }
 
 ad_status
 ad_check_lists(ad_check *check, ad_error *err)
 {
-    bool is_wide = check->type.wide_offsets;
-    int64_t limit = check->array->node->children[0]->length;
-    int64_t n;
-    for (int64_t row = 0; row < check->array->length; row += n) {
-        const void *offsets;
-        n = ad_block_at(check, row);
-        AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, row, n + 1,
-                                     is_wide ? 8 : 4, &offsets, err));
-        AD_RETURN_IF_ERR(
-            ad_check_offset_block(offsets, is_wide, row, n, limit, err));
-    }
-    return AD_OK;
+    return ad_check_blocks(check, check_list_block, NULL, err);
 }
 
 /* --- list views --------------------------------------------------------------- */
 
 static ad_status
-fail_list_view(const void *offsets, const void *sizes, bool is_wide,
-               int64_t row, int64_t n, int64_t limit, ad_error *err)
+fail_list_view(const ad_block *block, bool is_wide, int64_t limit,
+               ad_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
-        int64_t offset = ad_offset_at(offsets, is_wide, i);
-        int64_t size = ad_offset_at(sizes, is_wide, i);
+    for (int64_t i = 0; i < block->n; i++) {
+        int64_t offset = ad_offset_at(block->first, is_wide, i);
+        int64_t size = ad_offset_at(block->second, is_wide, i);
         if (offset < 0 || size < 0 || offset > limit ||
             size > limit - offset) {
-            return ad_fail_row(err, row + i,
+            return ad_fail_row(err, block->row + i,
                                "its %" PRId64 " values from %" PRId64
                                " on are not within the %" PRId64
                                " of the child",
@@ -141,26 +146,21 @@ are_within(const void *offsets, const void *sizes, bool is_wide, int64_t limit,
                : are_within_32_of_many(offsets, sizes, limit, n);
 }
 
+static ad_status
+check_list_view_block(ad_check *check, const ad_block *block, void *context,
+                      ad_error *err)
+{
+    bool is_wide = check->type.wide_offsets;
+    int64_t limit = child_length(check);
+    return are_within(block->first, block->second, is_wide, limit, block->n)
+               ? AD_OK
+               : fail_list_view(block, is_wide, limit, err);
+}
+
 ad_status
 ad_check_list_views(ad_check *check, ad_error *err)
 {
-    bool is_wide = check->type.wide_offsets;
-    int width = is_wide ? 8 : 4;
-    int64_t limit = check->array->node->children[0]->length;
-    int64_t n;
-    for (int64_t row = 0; row < check->array->length; row += n) {
-        const void *offsets;
-        const void *sizes;
-        n = ad_block_at(check, row);
-        AD_RETURN_IF_ERR(
-            ad_rows_get(check, &check->first, row, n, width, &offsets, err));
-        AD_RETURN_IF_ERR(
-            ad_rows_get(check, &check->second, row, n, width, &sizes, err));
-        if (!are_within(offsets, sizes, is_wide, limit, n)) {
-            return fail_list_view(offsets, sizes, is_wide, row, n, limit, err);
-        }
-    }
-    return AD_OK;
+    return ad_check_blocks(check, check_list_view_block, NULL, err);
 }
 
 /* --- unions ------------------------------------------------------------------- */
@@ -199,10 +199,12 @@ fail_type_id(const ad_check *check, const ad_at_any_i8 *ids, int64_t row,
 }
 
 static ad_status
-check_members(const ad_at_any_i8 *ids, const ad_at_any_i32 *offsets,
-              int64_t row, int64_t n, member members[256], ad_error *err)
+check_members(const ad_block *block, member members[256], ad_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
+    const ad_at_any_i8 *ids = block->first;
+    const ad_at_any_i32 *offsets = block->second;
+    int64_t row = block->row;
+    for (int64_t i = 0; i < block->n; i++) {
         member *m = &members[(uint8_t)ids[i]];
         int64_t offset = offsets[i];
         if (offset >= m->least && offset < m->length) {
@@ -225,32 +227,30 @@ check_members(const ad_at_any_i8 *ids, const ad_at_any_i32 *offsets,
     return AD_OK;
 }
 
+static ad_status
+check_union_block(ad_check *check, const ad_block *block, void *context,
+                  ad_error *err)
+{
+    member *members = context;
+    const ad_at_any_i8 *ids = block->first;
+    int64_t broken = 0;
+    for (int64_t i = 0; i < block->n; i++) {
+        broken |= members[(uint8_t)ids[i]].length;
+    }
+    if (broken < 0) {
+        return fail_type_id(check, ids, block->row, members, err);
+    }
+    return check->type.layout == AD_LAYOUT_DENSE_UNION
+               ? check_members(block, members, err)
+               : AD_OK;
+}
+
 ad_status
 ad_check_union(ad_check *check, ad_error *err)
 {
     member members[256];
-    int64_t n;
     AD_RETURN_IF_ERR(read_members(check, members, err));
-    for (int64_t row = 0; row < check->array->length; row += n) {
-        const void *data;
-        n = ad_block_at(check, row);
-        AD_RETURN_IF_ERR(
-            ad_rows_get(check, &check->first, row, n, 1, &data, err));
-        const ad_at_any_i8 *ids = data;
-        int64_t broken = 0;
-        for (int64_t i = 0; i < n; i++) {
-            broken |= members[(uint8_t)ids[i]].length;
-        }
-        if (broken < 0) {
-            return fail_type_id(check, ids, row, members, err);
-        }
-        if (check->type.layout == AD_LAYOUT_DENSE_UNION) {
-            AD_RETURN_IF_ERR(
-                ad_rows_get(check, &check->second, row, n, 4, &data, err));
-            AD_RETURN_IF_ERR(check_members(ids, data, row, n, members, err));
-        }
-    }
-    return AD_OK;
+    return ad_check_blocks(check, check_union_block, members, err);
 }
 
 /* --- run ends ------------------------------------------------------------------ */
@@ -263,16 +263,14 @@ do_increase(const void *ends, int width, int64_t n)
                         : AD_BY_BLOCK(increase_64, n, ends, 1);
 }
 
-/* n + 1 run ends, the first of which is that of `row`. */
 static ad_status
-fail_run_end(const void *ends, int width, int64_t row, int64_t n,
-             ad_error *err)
+fail_run_end(const ad_block *block, int width, ad_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
-        int64_t before = ad_int_at(ends, width, i);
-        int64_t end = ad_int_at(ends, width, i + 1);
+    for (int64_t i = 0; i < block->n; i++) {
+        int64_t before = ad_int_at(block->first, width, i);
+        int64_t end = ad_int_at(block->first, width, i + 1);
         if (end <= before) {
-            return ad_fail_row(err, row + i + 1,
+            return ad_fail_row(err, block->row + i + 1,
                                "the run ends at %" PRId64
                                ", expected more than %" PRId64,
                                end, before);
@@ -281,32 +279,33 @@ fail_run_end(const void *ends, int width, int64_t row, int64_t n,
     return AD_OK;
 }
 
-/* `check` is that of the parent, and `ends` the child. */
+/* A row is a run, its element the end of it, and the next one that of the
+ * next run. */
 static ad_status
-check_ends(const ad_check *check, const ad_array *ends, ad_reader *reader,
-           int width, ad_error *err)
+check_end_block(ad_check *check, const ad_block *block, void *context,
+                ad_error *err)
 {
-    int64_t stop = check->array->offset + check->array->length;
-    int64_t first = ends->offset;
-    int64_t last = ends->length - 1;
+    int width = check->first.width;
+    return do_increase(block->first, width, block->n)
+               ? AD_OK
+               : fail_run_end(block, width, err);
+}
+
+/* `check` is that of the child, and `stop` where the rows of the parent end. */
+static ad_status
+check_ends(ad_check *check, int64_t stop, ad_error *err)
+{
+    int width = check->first.width;
+    int64_t last = check->array->length - 1;
     const void *data;
-    int64_t n;
-    AD_RETURN_IF_ERR(ad_reader_get(reader, first * width, width, &data, err));
+    AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, 0, 1, &data, err));
     if (ad_int_at(data, width, 0) < 1) {
         return ad_fail_row(err, 0,
                            "the run ends at %" PRId64 ", expected more than 0",
                            ad_int_at(data, width, 0));
     }
-    for (int64_t row = 0; row < last; row += n) {
-        n = last - row < AD_BLOCK ? last - row : AD_BLOCK;
-        AD_RETURN_IF_ERR(ad_reader_get(reader, (first + row) * width,
-                                       (n + 1) * width, &data, err));
-        if (!do_increase(data, width, n)) {
-            return fail_run_end(data, width, row, n, err);
-        }
-    }
-    AD_RETURN_IF_ERR(
-        ad_reader_get(reader, (first + last) * width, width, &data, err));
+    AD_RETURN_IF_ERR(ad_check_blocks(check, check_end_block, NULL, err));
+    AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, last, 1, &data, err));
     if (ad_int_at(data, width, 0) < stop) {
         return ad_fail_row(err, last,
                            "the last run ends at %" PRId64
@@ -319,16 +318,19 @@ check_ends(const ad_check *check, const ad_array *ends, ad_reader *reader,
 ad_status
 ad_check_run_ends(ad_check *check, ad_error *err)
 {
+    int64_t stop = check->array->offset + check->array->length;
     ad_array ends;
-    ad_type type;
     AD_RETURN_IF_ERR(ad_array_child(check->array, 0, &ends, err));
-    ad_status status = ad_type_parse(ends.schema.node->format, &type, err);
+    ad_check of_ends = {
+        .array = &ends, .has_end = true, .n_rows = ends.length - 1};
+    ad_status status =
+        ad_type_parse(ends.schema.node->format, &of_ends.type, err);
     if (status == AD_OK && ends.length > 0) {
-        int width = type.bit_width / 8;
-        ad_reader reader = ad_reader_of(&ends, ends.node->buffers[1],
-                                        (ends.offset + ends.length) * width);
-        status = check_ends(check, &ends, &reader, width, err);
-        ad_reader_clear(&reader);
+        of_ends.first = ad_reader_of(&ends, ends.node->buffers[1],
+                                     ends.offset + ends.length,
+                                     of_ends.type.bit_width / 8);
+        status = check_ends(&of_ends, stop, err);
+        ad_reader_clear(&of_ends.first);
     }
     ad_array_clear(&ends);
     if (status == AD_ERR_ARROW) {

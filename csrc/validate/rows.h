@@ -22,6 +22,7 @@ typedef struct ad_reader {
     const ad_array *array; /* whose device, event and owner the buffer has */
     const char *data;      /* or a handle */
     int64_t nbytes;        /* nothing beyond is ever touched */
+    int width;             /* bytes of an element */
     bool on_host;
     char *piece;
     int64_t first;    /* of the piece */
@@ -29,8 +30,9 @@ typedef struct ad_reader {
     int64_t capacity; /* of the piece */
 } ad_reader;
 
-ad_reader ad_reader_of(const ad_array *array, const void *data,
-                       int64_t nbytes);
+/* A buffer of `n` elements of `width` bytes. */
+ad_reader ad_reader_of(const ad_array *array, const void *data, int64_t n,
+                       int width);
 void ad_reader_clear(ad_reader *reader);
 
 AD_MUST_CHECK ad_status ad_reader_fill(ad_reader *reader, int64_t offset,
@@ -70,23 +72,17 @@ typedef struct ad_check {
     ad_reader validity; /* data NULL: every row is valid */
     ad_reader first;    /* the buffer after it: values, offsets, ids, ... */
     ad_reader second;   /* and the one after that */
+    bool has_end;       /* n rows have n + 1 elements of `first` */
+    int64_t n_rows;     /* for ad_check_blocks */
 } ad_check;
 
-/* Rows from `row` on, at most a block. */
-static inline int64_t
-ad_block_at(const ad_check *check, int64_t row)
-{
-    int64_t rest = check->array->length - row;
-    return rest < AD_BLOCK ? rest : AD_BLOCK;
-}
-
-/* Elements [row, row + n) of a reader whose elements have `width` bytes. */
+/* Elements [row, row + n) of a reader, which begins with the buffer. */
 AD_MUST_CHECK static inline ad_status
 ad_rows_get(const ad_check *check, ad_reader *reader, int64_t row, int64_t n,
-            int width, const void **out, ad_error *err)
+            const void **out, ad_error *err)
 {
-    return ad_reader_get(reader, (check->array->offset + row) * width,
-                         n * width, out, err);
+    return ad_reader_get(reader, (check->array->offset + row) * reader->width,
+                         n * reader->width, out, err);
 }
 
 AD_MUST_CHECK static inline ad_status
@@ -103,18 +99,32 @@ ad_row_is_valid(ad_check *check, int64_t row, bool *out, ad_error *err)
     return AD_OK;
 }
 
+/* At most AD_BLOCK rows, and their elements. */
+typedef struct ad_block {
+    int64_t row; /* the first */
+    int64_t n;
+    const void *first;
+    const void *second; /* NULL: it is not read */
+} ad_block;
+
+/* AD_ERR_ARROW for the first row of the block that breaks the rule. */
+typedef ad_status (*ad_block_rule)(ad_check *check, const ad_block *block,
+                                   void *context, ad_error *err);
+
+/* `rule` for all rows, block after block. */
+AD_MUST_CHECK ad_status ad_check_blocks(ad_check *check, ad_block_rule rule,
+                                        void *context, ad_error *err);
+
 /* AD_ERR_ARROW: "row 5: " and what is wrong with it. */
 ad_status ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* --- the rules ------------------------------------------------------------ */
 
-/* n + 1 offsets, those of the rows from `row` on: at least 0, no decrease,
- * none larger than `limit`. */
-AD_MUST_CHECK ad_status ad_check_offset_block(const void *offsets,
-                                              bool is_wide, int64_t row,
-                                              int64_t n, int64_t limit,
-                                              ad_error *err);
+/* The offsets of a block: at least 0, no decrease, none larger than `limit`. */
+AD_MUST_CHECK ad_status ad_check_offset_block(const ad_check *check,
+                                              const ad_block *block,
+                                              int64_t limit, ad_error *err);
 
 /* validate/nested.c */
 AD_MUST_CHECK ad_status ad_check_lists(ad_check *check, ad_error *err);

@@ -52,13 +52,15 @@ begin_characters(const uint8_t *bytes, const void *offsets, bool is_wide,
     return !broken;
 }
 
-/* The strings of the rows from `row` on, whose offsets are sound. What holds
- * of all their bytes holds of each row; if it does not, each valid row is
- * looked at by itself. */
+/* The strings of a block whose offsets are sound. What holds of all their
+ * bytes holds of each row; if it does not, each valid row is looked at by
+ * itself. */
 static ad_status
-check_utf8(ad_check *check, ad_reader *data, const void *offsets, int64_t row,
-           int64_t n, ad_error *err)
+check_utf8(ad_check *check, const ad_block *block, ad_reader *data,
+           ad_error *err)
 {
+    const void *offsets = block->first;
+    int64_t n = block->n;
     bool is_wide = check->type.wide_offsets;
     int64_t first = ad_offset_at(offsets, is_wide, 0);
     int64_t nbytes = ad_offset_at(offsets, is_wide, n) - first;
@@ -72,12 +74,13 @@ check_utf8(ad_check *check, ad_reader *data, const void *offsets, int64_t row,
         }
     }
     for (int64_t i = 0; i < n; i++) {
+        int64_t row = block->row + i;
         bool is_valid;
-        AD_RETURN_IF_ERR(ad_row_is_valid(check, row + i, &is_valid, err));
+        AD_RETURN_IF_ERR(ad_row_is_valid(check, row, &is_valid, err));
         if (is_valid) {
-            AD_RETURN_IF_ERR(check_row_utf8(
-                data, row + i, ad_offset_at(offsets, is_wide, i),
-                ad_offset_at(offsets, is_wide, i + 1), err));
+            AD_RETURN_IF_ERR(
+                check_row_utf8(data, row, ad_offset_at(offsets, is_wide, i),
+                               ad_offset_at(offsets, is_wide, i + 1), err));
         }
     }
     return AD_OK;
@@ -85,25 +88,17 @@ check_utf8(ad_check *check, ad_reader *data, const void *offsets, int64_t row,
 
 /* --- strings with offsets ------------------------------------------------------ */
 
+/* `context`: the reader of the data, which has as many bytes as the offsets
+ * say. */
 static ad_status
-check_strings(ad_check *check, int64_t end, ad_reader *data, ad_error *err)
+check_string_block(ad_check *check, const ad_block *block, void *context,
+                   ad_error *err)
 {
-    bool is_wide = check->type.wide_offsets;
+    ad_reader *data = context;
     bool is_text =
         check->type.id == AD_TYPE_UTF8 || check->type.id == AD_TYPE_LARGE_UTF8;
-    int64_t n;
-    for (int64_t row = 0; row < check->array->length; row += n) {
-        const void *offsets;
-        n = ad_block_at(check, row);
-        AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, row, n + 1,
-                                     is_wide ? 8 : 4, &offsets, err));
-        AD_RETURN_IF_ERR(
-            ad_check_offset_block(offsets, is_wide, row, n, end, err));
-        if (is_text) {
-            AD_RETURN_IF_ERR(check_utf8(check, data, offsets, row, n, err));
-        }
-    }
-    return AD_OK;
+    AD_RETURN_IF_ERR(ad_check_offset_block(check, block, data->nbytes, err));
+    return is_text ? check_utf8(check, block, data, err) : AD_OK;
 }
 
 ad_status
@@ -112,15 +107,15 @@ ad_check_strings(ad_check *check, ad_error *err)
     const ad_array *array = check->array;
     const void *data = array->node->buffers[2];
     bool is_wide = check->type.wide_offsets;
-    int width = is_wide ? 8 : 4;
+    int width = check->first.width;
     const void *last;
     /* The node's: a slice's own last offset is one of those to be checked. */
     AD_RETURN_IF_ERR(ad_reader_get(
         &check->first, (array->node->offset + array->node->length) * width,
         width, &last, err));
     int64_t limit = ad_offset_at(last, is_wide, 0);
-    AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, array->length, 1, width,
-                                 &last, err));
+    AD_RETURN_IF_ERR(
+        ad_rows_get(check, &check->first, array->length, 1, &last, err));
     int64_t end = ad_offset_at(last, is_wide, 0);
     if (end > 0 && data == NULL) {
         return ad_fail_row(err, array->length - 1,
@@ -128,8 +123,9 @@ ad_check_strings(ad_check *check, ad_error *err)
                            "%" PRId64,
                            end);
     }
-    ad_reader reader = ad_reader_of(array, data, limit);
-    ad_status status = check_strings(check, limit, &reader, err);
+    ad_reader reader = ad_reader_of(array, data, limit, 1);
+    ad_status status =
+        ad_check_blocks(check, check_string_block, &reader, err);
     ad_reader_clear(&reader);
     return status;
 }
@@ -139,7 +135,7 @@ ad_check_strings(ad_check *check, ad_error *err)
 #define MAX_INLINE 12
 
 typedef struct views {
-    ad_check *check;
+    const ad_array *array;
     int64_t n_data;
     ad_reader sizes;
     ad_reader data; /* of the data buffer that was read last */
@@ -180,7 +176,7 @@ check_inline(const views *self, int64_t row, const uint8_t *view, int32_t size,
 static ad_status
 open_data(views *self, int64_t i, ad_error *err)
 {
-    const ad_array *array = self->check->array;
+    const ad_array *array = self->array;
     const void *size;
     if (i == self->current) {
         return AD_OK;
@@ -188,7 +184,7 @@ open_data(views *self, int64_t i, ad_error *err)
     AD_RETURN_IF_ERR(ad_reader_get(&self->sizes, i * 8, 8, &size, err));
     ad_reader_clear(&self->data);
     self->data = ad_reader_of(array, array->node->buffers[2 + i],
-                              ad_offset_at(size, true, 0));
+                              ad_offset_at(size, true, 0), 1);
     self->current = i;
     return AD_OK;
 }
@@ -251,22 +247,17 @@ check_view(views *self, int64_t row, const uint8_t *view, ad_error *err)
 }
 
 static ad_status
-check_views(views *self, ad_error *err)
+check_view_block(ad_check *check, const ad_block *block, void *context,
+                 ad_error *err)
 {
-    ad_check *check = self->check;
-    int64_t n;
-    for (int64_t row = 0; row < check->array->length; row += n) {
-        const void *block;
-        n = ad_block_at(check, row);
-        AD_RETURN_IF_ERR(
-            ad_rows_get(check, &check->first, row, n, 16, &block, err));
-        for (int64_t i = 0; i < n; i++) {
-            bool is_valid;
-            AD_RETURN_IF_ERR(ad_row_is_valid(check, row + i, &is_valid, err));
-            if (is_valid) {
-                AD_RETURN_IF_ERR(check_view(
-                    self, row + i, (const uint8_t *)block + i * 16, err));
-            }
+    views *self = context;
+    for (int64_t i = 0; i < block->n; i++) {
+        const uint8_t *view = (const uint8_t *)block->first + i * 16;
+        int64_t row = block->row + i;
+        bool is_valid;
+        AD_RETURN_IF_ERR(ad_row_is_valid(check, row, &is_valid, err));
+        if (is_valid) {
+            AD_RETURN_IF_ERR(check_view(self, row, view, err));
         }
     }
     return AD_OK;
@@ -278,18 +269,18 @@ ad_check_views(ad_check *check, ad_error *err)
     const ad_array *array = check->array;
     const void *sizes = array->node->buffers[array->node->n_buffers - 1];
     views self = {
-        .check = check,
+        .array = array,
         .n_data = array->node->n_buffers - 3,
         .current = -1,
         .is_text = check->type.id == AD_TYPE_UTF8_VIEW,
     };
-    self.sizes = ad_reader_of(array, sizes, self.n_data * 8);
+    self.sizes = ad_reader_of(array, sizes, self.n_data, 8);
     ad_status status = AD_OK;
     if (!self.sizes.on_host && self.n_data > 0) {
         status = ad_sizes_are_on_host(array, sizes, &self.sizes.on_host, err);
     }
     if (status == AD_OK) {
-        status = check_views(&self, err);
+        status = ad_check_blocks(check, check_view_block, &self, err);
     }
     ad_reader_clear(&self.sizes);
     ad_reader_clear(&self.data);

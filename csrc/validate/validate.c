@@ -15,12 +15,13 @@
 /* --- reading -------------------------------------------------------------- */
 
 ad_reader
-ad_reader_of(const ad_array *array, const void *data, int64_t nbytes)
+ad_reader_of(const ad_array *array, const void *data, int64_t n, int width)
 {
     return (ad_reader){
         .array = array,
         .data = data,
-        .nbytes = nbytes,
+        .nbytes = n * width,
+        .width = width,
         .on_host = ad_host_accessible(array->device),
     };
 }
@@ -69,6 +70,26 @@ ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
     va_end(args);
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "row %" PRId64 ": %s", row,
                    text);
+}
+
+ad_status
+ad_check_blocks(ad_check *check, ad_block_rule rule, void *context,
+                ad_error *err)
+{
+    ad_block block = {0};
+    for (; block.row < check->n_rows; block.row += block.n) {
+        int64_t rest = check->n_rows - block.row;
+        block.n = rest < AD_BLOCK ? rest : AD_BLOCK;
+        AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, block.row,
+                                     block.n + check->has_end, &block.first,
+                                     err));
+        if (check->second.width != 0) {
+            AD_RETURN_IF_ERR(ad_rows_get(check, &check->second, block.row,
+                                         block.n, &block.second, err));
+        }
+        AD_RETURN_IF_ERR(rule(check, &block, context, err));
+    }
+    return AD_OK;
 }
 
 /* --- nulls ---------------------------------------------------------------- */
@@ -153,34 +174,32 @@ never_null(parent parent, int64_t i)
     return parent.is_entries && i == 0 ? "keys of maps" : NULL;
 }
 
-/* Bytes of the buffer after the validity, and of the one after that. */
+/* Bytes of an element of the buffer after the validity, and of the one after
+ * that; 0: none. */
 static void
-find_sizes(const ad_check *check, int64_t *first, int64_t *second)
+find_widths(const ad_type *type, int *first, int *second)
 {
-    const struct ArrowArray *node = check->array->node;
-    int64_t end = check->array->offset + check->array->length;
-    int64_t width = check->type.wide_offsets ? 8 : 4;
+    int offset_width = type->wide_offsets ? 8 : 4;
     *first = *second = 0;
-    switch (check->type.layout) {
+    switch (type->layout) {
         case AD_LAYOUT_FIXED:
-            *first = end * (check->type.bit_width / 8);
+            *first = type->bit_width / 8;
             break;
-        case AD_LAYOUT_OFFSETS: /* the last one says where the data end */
-            *first = (node->offset + node->length + 1) * width;
-            break;
+        case AD_LAYOUT_OFFSETS:
         case AD_LAYOUT_LIST:
-            *first = (end + 1) * width;
+            *first = offset_width;
             break;
         case AD_LAYOUT_LIST_VIEW:
-            *first = *second = end * width;
+            *first = *second = offset_width;
             break;
         case AD_LAYOUT_VIEWS:
-            *first = end * 16;
+            *first = 16;
             break;
-        case AD_LAYOUT_SPARSE_UNION:
         case AD_LAYOUT_DENSE_UNION:
-            *first = end;
-            *second = end * 4;
+            *second = 4;
+            /* fall through */
+        case AD_LAYOUT_SPARSE_UNION:
+            *first = 1;
             break;
         case AD_LAYOUT_NONE:
         case AD_LAYOUT_VALIDITY:
@@ -191,19 +210,29 @@ find_sizes(const ad_check *check, int64_t *first, int64_t *second)
 static void
 open_check(ad_check *check, const ad_array *array, const ad_type *type)
 {
-    const void *const *buffers = array->node->buffers;
-    int64_t n = array->node->n_buffers;
-    int after = type->has_validity;
-    int64_t first, second;
-    *check = (ad_check){.array = array, .type = *type};
-    find_sizes(check, &first, &second);
-    check->validity =
-        ad_reader_of(array, type->has_validity ? buffers[0] : NULL,
-                     (array->offset + array->length + 7) / 8);
-    check->first =
-        ad_reader_of(array, after < n ? buffers[after] : NULL, first);
-    check->second =
-        ad_reader_of(array, after + 1 < n ? buffers[after + 1] : NULL, second);
+    const struct ArrowArray *node = array->node;
+    const void *const *buffers = node->buffers + type->has_validity;
+    int64_t n = node->n_buffers - type->has_validity;
+    int64_t end = array->offset + array->length;
+    bool is_string = type->layout == AD_LAYOUT_OFFSETS;
+    bool has_end = is_string || type->layout == AD_LAYOUT_LIST;
+    /* The last offset of the node says where the data of strings end. */
+    int64_t n_first =
+        (is_string ? node->offset + node->length : end) + has_end;
+    int first, second;
+    find_widths(type, &first, &second);
+    *check = (ad_check){
+        .array = array,
+        .type = *type,
+        .validity =
+            ad_reader_of(array, type->has_validity ? node->buffers[0] : NULL,
+                         (end + 7) / 8, 1),
+        .first =
+            ad_reader_of(array, n > 0 ? buffers[0] : NULL, n_first, first),
+        .second = ad_reader_of(array, n > 1 ? buffers[1] : NULL, end, second),
+        .has_end = has_end,
+        .n_rows = array->length,
+    };
 }
 
 static void

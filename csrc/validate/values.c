@@ -7,7 +7,6 @@
 
 /* A rule about single values. */
 typedef struct rule {
-    int width;
     uint64_t limit;   /* integers: the largest that is allowed */
     uint64_t high[4]; /* decimals: 10 to the precision, lowest word first */
     bool (*hold)(const struct rule *rule, const void *values, int64_t n);
@@ -15,39 +14,35 @@ typedef struct rule {
                       int64_t row, const void *value, ad_error *err);
 } rule;
 
-/* Some value of the block breaks the rule: that of a null row may. */
+/* The value of a null row may break the rule. */
 static ad_status
-find_broken(ad_check *check, const rule *rule, const char *values, int64_t row,
-            int64_t n, ad_error *err)
+check_rule_block(ad_check *check, const ad_block *block, void *context,
+                 ad_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const char *value = values + i * rule->width;
+    const rule *rule = context;
+    if (rule->hold(rule, block->first, block->n)) {
+        return AD_OK;
+    }
+    for (int64_t i = 0; i < block->n; i++) {
+        const char *value =
+            (const char *)block->first + i * check->first.width;
+        int64_t row = block->row + i;
         bool is_valid;
         if (rule->hold(rule, value, 1)) {
             continue;
         }
-        AD_RETURN_IF_ERR(ad_row_is_valid(check, row + i, &is_valid, err));
+        AD_RETURN_IF_ERR(ad_row_is_valid(check, row, &is_valid, err));
         if (is_valid) {
-            return rule->fail(rule, check, row + i, value, err);
+            return rule->fail(rule, check, row, value, err);
         }
     }
     return AD_OK;
 }
 
 static ad_status
-check_rule(ad_check *check, const rule *rule, ad_error *err)
+check_rule(ad_check *check, rule *rule, ad_error *err)
 {
-    int64_t n;
-    for (int64_t row = 0; row < check->array->length; row += n) {
-        const void *values;
-        n = ad_block_at(check, row);
-        AD_RETURN_IF_ERR(ad_rows_get(check, &check->first, row, n, rule->width,
-                                     &values, err));
-        if (!rule->hold(rule, values, n)) {
-            AD_RETURN_IF_ERR(find_broken(check, rule, values, row, n, err));
-        }
-    }
-    return AD_OK;
+    return ad_check_blocks(check, check_rule_block, rule, err);
 }
 
 /* --- integers up to a limit ------------------------------------------------- */
@@ -78,7 +73,6 @@ DEFINE_HOLD(64)
 static void
 set_limit(rule *rule, int32_t bit_width, uint64_t limit)
 {
-    rule->width = bit_width / 8;
     rule->limit = limit;
     rule->hold = bit_width == 8    ? hold_8
                  : bit_width == 16 ? hold_16
@@ -99,9 +93,10 @@ static ad_status
 fail_index(const rule *rule, const ad_check *check, int64_t row,
            const void *value, ad_error *err)
 {
-    int64_t found = ad_int_at(value, rule->width, 0);
+    int width = check->first.width;
+    int64_t found = ad_int_at(value, width, 0);
     int64_t n = check->array->node->dictionary->length;
-    int unused = 64 - 8 * rule->width;
+    int unused = 64 - 8 * width;
     if (is_signed(&check->type)) {
         return ad_fail_row(err, row,
                            "index %" PRId64 " into a dictionary of %" PRId64
@@ -143,7 +138,7 @@ fail_time(const rule *rule, const ad_check *check, int64_t row,
     return ad_fail_row(err, row,
                        "the time is %" PRId64 ", expected 0 to %" PRIu64
                        ", the end of the day",
-                       ad_int_at(value, rule->width, 0), rule->limit);
+                       ad_int_at(value, check->first.width, 0), rule->limit);
 }
 
 static ad_status
@@ -265,7 +260,7 @@ fail_decimal(const rule *rule, const ad_check *check, int64_t row,
     uint64_t words[4];
     char digits[80];
     char *at = digits + sizeof(digits) - 1;
-    bool is_negative = absolute(value, rule->width, words);
+    bool is_negative = absolute(value, check->first.width, words);
     *at = '\0';
     do {
         *--at = (char)('0' + divide(words, 10));
@@ -279,7 +274,7 @@ static ad_status
 check_decimals(ad_check *check, ad_error *err)
 {
     int bits = check->type.bit_width;
-    rule rule = {.width = bits / 8, .high = {1}, .fail = fail_decimal};
+    rule rule = {.high = {1}, .fail = fail_decimal};
     for (int i = 0; i < check->type.precision; i++) {
         uint64_t carry = 0;
         for (int word = 0; word < 4; word++) {
@@ -308,7 +303,7 @@ ad_check_values(ad_check *check, ad_error *err)
         case AD_TYPE_TIME64:
             return check_times(check, err);
         case AD_TYPE_DATE64: {
-            const rule days = {8, .hold = hold_days, .fail = fail_days};
+            rule days = {.hold = hold_days, .fail = fail_days};
             return check_rule(check, &days, err);
         }
         case AD_TYPE_DECIMAL:
