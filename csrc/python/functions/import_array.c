@@ -51,10 +51,9 @@ bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
         ad_raise(state, &err);
         return -1;
     }
-    return moves
-               ? ad_move_array(state, out, request->device,
-                               ad_request_copy_stream(request), request->copy)
-               : 0;
+    return moves ? ad_move_to(state, out, NULL, request->device,
+                              ad_request_copy_stream(request), request->copy)
+                 : 0;
 }
 
 int
@@ -68,9 +67,9 @@ ad_imported_as_array(ad_state *state, ad_imported *imported,
     if (!request->has_device && request->copy != AD_COPY_ALWAYS) {
         return 0;
     }
-    return ad_move_array(state, out,
-                         request->has_device ? request->device : out->device,
-                         ad_request_copy_stream(request), request->copy);
+    return ad_move_to(state, out, NULL,
+                      request->has_device ? request->device : out->device,
+                      ad_request_copy_stream(request), request->copy);
 }
 
 int
@@ -254,7 +253,7 @@ apply_mask(ad_state *state, const ad_request *request,
     ad_device target = request->has_device ? request->device : array->device;
     PyObject *work = ad_request_copy_stream(request);
     if (moves && !is_there &&
-        ad_move_array(state, array, target, work, request->copy) < 0) {
+        ad_move_to(state, array, NULL, target, work, request->copy) < 0) {
         return -1;
     }
     if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
@@ -268,7 +267,7 @@ apply_mask(ad_state *state, const ad_request *request,
     ad_array_clear(array);
     *array = masked;
     return moves && is_there
-               ? ad_move_array(state, array, target, work, request->copy)
+               ? ad_move_to(state, array, NULL, target, work, request->copy)
                : 0;
 }
 

@@ -179,8 +179,8 @@ import_tensor(ad_state *state, PyObject *object, const ad_request *request,
         return NULL;
     }
     if (request->has_device &&
-        ad_move_tensor(state, &imported.tensor, request->device,
-                       options->stream, request->copy) < 0) {
+        ad_move_to(state, NULL, &imported.tensor, request->device,
+                   options->stream, request->copy) < 0) {
         return NULL;
     }
     ad_tensor *tensor = &imported.tensor.tensor;

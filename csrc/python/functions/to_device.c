@@ -39,94 +39,68 @@ relabel(ad_device target, ad_device *device, ad_sync **sync)
     }
 }
 
-static int
-fail_array(ad_state *state, ad_array *array, const ad_error *err)
+static void
+clear(ad_array *array, ad_tensor_value *value)
 {
-    if (err != NULL) {
-        ad_raise(state, err);
-    }
     PyObject *saved = ad_py_save_exception();
-    ad_array_clear(array);
+    if (array != NULL) {
+        ad_array_clear(array);
+    } else {
+        ad_tensor_clear(&value->tensor);
+    }
     ad_py_reset_exception(saved);
-    return -1;
 }
 
-int
-ad_move_array(ad_state *state, ad_array *array, ad_device target,
-              PyObject *stream, ad_copy copy)
+/* A copy takes its place. */
+static ad_status
+copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
+           const ad_stream_choice *choice, ad_error *err)
 {
-    ad_error err;
-    ad_move what;
-    if (plan(array->device, target, array->sync, copy, false, &what, &err) !=
-        AD_OK) {
-        return fail_array(state, array, &err);
-    }
-    if (what == AD_MOVE_RELABEL) {
-        relabel(target, &array->device, &array->sync);
-    }
-    if (what != AD_MOVE_COPY) {
-        return 0;
-    }
-    ad_stream_choice choice;
-    if (ad_read_choice(state, stream, ad_device_of_copy(array->device, target),
-                       NULL, &choice) < 0) {
-        return fail_array(state, array, NULL);
-    }
-    ad_array copied;
-    ad_status status = ad_array_copy_to(array, target, &choice, &copied, &err);
-    ad_choice_clear(&choice);
-    if (status != AD_OK) {
-        return fail_array(state, array, &err);
-    }
-    ad_array_clear(array);
-    *array = copied;
-    return 0;
-}
-
-static int
-fail_tensor(ad_state *state, ad_tensor *tensor, const ad_error *err)
-{
-    if (err != NULL) {
-        ad_raise(state, err);
-    }
-    PyObject *saved = ad_py_save_exception();
-    ad_tensor_clear(tensor);
-    ad_py_reset_exception(saved);
-    return -1;
-}
-
-int
-ad_move_tensor(ad_state *state, ad_tensor_value *value, ad_device target,
-               PyObject *stream, ad_copy copy)
-{
-    ad_tensor *tensor = &value->tensor;
-    ad_error err;
-    ad_move what;
-    if (plan(tensor->device, target, tensor->sync, copy,
-             (tensor->flags & AD_TENSOR_COPIED) != 0, &what, &err) != AD_OK) {
-        return fail_tensor(state, tensor, &err);
-    }
-    if (what == AD_MOVE_RELABEL) {
-        relabel(target, &tensor->device, &tensor->sync);
-    }
-    if (what != AD_MOVE_COPY) {
-        return 0;
-    }
-    ad_stream_choice choice;
-    if (ad_read_choice(state, stream,
-                       ad_device_of_copy(tensor->device, target), NULL,
-                       &choice) < 0) {
-        return fail_tensor(state, tensor, NULL);
+    if (array != NULL) {
+        ad_array copied;
+        AD_RETURN_IF_ERR(
+            ad_array_copy_to(array, target, choice, &copied, err));
+        ad_array_clear(array);
+        *array = copied;
+        return AD_OK;
     }
     ad_tensor_value copied;
-    ad_status status =
-        ad_tensor_copy_to(tensor, target, &choice, 0, &copied, &err);
-    ad_choice_clear(&choice);
-    if (status != AD_OK) {
-        return fail_tensor(state, tensor, &err);
-    }
-    ad_tensor_clear(tensor);
+    AD_RETURN_IF_ERR(
+        ad_tensor_copy_to(&value->tensor, target, choice, 0, &copied, err));
+    ad_tensor_clear(&value->tensor);
     ad_tensor_share(&copied.tensor, value);
     ad_tensor_clear(&copied.tensor);
+    return AD_OK;
+}
+
+int
+ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
+           ad_device target, PyObject *stream, ad_copy copy)
+{
+    ad_tensor *tensor = array == NULL ? &value->tensor : NULL;
+    ad_device *device = array != NULL ? &array->device : &tensor->device;
+    ad_sync **sync = array != NULL ? &array->sync : &tensor->sync;
+    bool is_copied = array == NULL && (tensor->flags & AD_TENSOR_COPIED) != 0;
+    ad_stream_choice choice;
+    ad_move what;
+    ad_error err;
+    ad_status status =
+        plan(*device, target, *sync, copy, is_copied, &what, &err);
+    if (status == AD_OK && what == AD_MOVE_RELABEL) {
+        relabel(target, device, sync);
+    } else if (status == AD_OK && what == AD_MOVE_COPY) {
+        if (ad_read_choice(state, stream, ad_device_of_copy(*device, target),
+                           NULL, &choice) < 0) {
+            clear(array, value);
+            return -1;
+        }
+        status = copy_there(array, value, target, &choice, &err);
+        ad_choice_clear(&choice);
+    }
+    if (status != AD_OK) {
+        ad_raise(state, &err);
+        clear(array, value);
+        return -1;
+    }
     return 0;
 }

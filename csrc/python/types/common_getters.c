@@ -129,7 +129,8 @@ array_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
         return Py_NewRef(self);
     }
     ad_array_share(ad_array_of(self), &moved);
-    if (ad_move_array(state, &moved, target, stream, AD_COPY_IF_NEEDED) < 0) {
+    if (ad_move_to(state, &moved, NULL, target, stream, AD_COPY_IF_NEEDED) <
+        0) {
         return NULL;
     }
     return ad_array_object_new(state, &moved);
@@ -147,7 +148,8 @@ tensor_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
         return ad_raise(state, &err);
     }
     ad_tensor_share(ad_tensor_of(self), &moved);
-    if (ad_move_tensor(state, &moved, target, stream, AD_COPY_IF_NEEDED) < 0) {
+    if (ad_move_to(state, NULL, &moved, target, stream, AD_COPY_IF_NEEDED) <
+        0) {
         return NULL;
     }
     return ad_tensor_object_like((PyObject *)Py_TYPE(self), &moved.tensor);
