@@ -13,13 +13,11 @@ WITHOUT_PYTHON = LAYERS[: LAYERS.index("support")]
 
 # Includes that point upwards and are not cut yet.
 KNOWN = {
-    ("compute/nulls.c", "bridge/bridge.h"),
     ("order/device_owner.c", "model/array.h"),
 }
 
 # Calls that point upwards and are not cut yet: (source, symbol).
 KNOWN_CALLS = {
-    ("compute/nulls", "ad_tensor_from_array"),
     ("order/device_owner", "ad_array_built_members"),
 }
 

@@ -7,7 +7,7 @@
 #include "order/device_owner.h"
 #include "model/extension.h"
 #include "base/memory.h"
-#include "compute/nulls.h"
+#include "compute/fill.h"
 #include "copy/copy.h"
 #include "copy/session.h"
 #include "kernels/interleave.h"

@@ -5,7 +5,7 @@
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
 #include "base/memory.h"
-#include "compute/nulls.h"
+#include "compute/fill.h"
 #include "copy/copy.h"
 #include "device/backend.h"
 

@@ -6,7 +6,7 @@
  * Whatever fails here is final: the protocols that follow would show the data
  * alone and lose the mask.
  */
-#include "compute/nulls.h"
+#include "bridge/masks.h"
 #include "protocol/interface_import.h"
 
 #define HINT                                                                  \

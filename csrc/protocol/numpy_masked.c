@@ -8,7 +8,7 @@
  * copy=False is about the data: the bitmap is built in any case, since Arrow
  * has no other form for it.
  */
-#include "compute/nulls.h"
+#include "bridge/masks.h"
 #include "protocol/protocol.h"
 
 #include <string.h>

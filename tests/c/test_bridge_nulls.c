@@ -2,7 +2,7 @@
 #include "bridge/bridge.h"
 #include "model/extension.h"
 #include "base/memory.h"
-#include "compute/nulls.h"
+#include "bridge/masks.h"
 #include "strided.h"
 
 static ad_error err;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "model/extension.h"
-#include "compute/nulls.h"
+#include "bridge/masks.h"
 #include "model/schema_cast.h"
 #include "model/type.h"
 #include "python/types/array_methods.h"

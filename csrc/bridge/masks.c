@@ -1,4 +1,4 @@
-#include "compute/nulls.h"
+#include "bridge/masks.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
-#include "base/memory.h"
 #include "base/owner_group.h"
 #include "model/with_validity.h"
 #include "copy/copy.h"
@@ -106,12 +105,25 @@ check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
                    n_nulls, array->length);
 }
 
+/* A column of bytes as flags, where they are. */
+static ad_status
+mask_from_bytes(const ad_array *array, const ad_stream_choice *stream,
+                ad_mask *out, ad_error *err)
+{
+    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
+                                       .nulls = AD_NULLS_IGNORE};
+    ad_tensor_value bytes;
+    AD_RETURN_IF_ERR(ad_tensor_from_array(array, &options, &bytes, err));
+    ad_status status =
+        ad_mask_from_tensor(&bytes.tensor, false, stream, out, err);
+    ad_tensor_clear(&bytes.tensor);
+    return status;
+}
+
 ad_status
 ad_mask_from_array(const ad_array *array, const ad_stream_choice *stream,
                    ad_mask *out, ad_error *err)
 {
-    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
-                                       .nulls = AD_NULLS_IGNORE};
     const struct ArrowSchema *schema = array->schema.node;
     AD_RETURN_IF_ERR(check_flat(schema, err));
     AD_RETURN_IF_ERR(check_no_nulls(array, stream, err));
@@ -127,13 +139,7 @@ ad_mask_from_array(const ad_array *array, const ad_stream_choice *stream,
         };
         return AD_OK;
     }
-    ad_tensor_value bytes;
-    ad_status status = ad_tensor_from_array(array, &options, &bytes, err);
-    if (status == AD_OK) {
-        status = ad_mask_from_tensor(&bytes.tensor, false, stream, out, err);
-        ad_tensor_clear(&bytes.tensor);
-    }
-    return status;
+    return mask_from_bytes(array, stream, out, err);
 }
 
 void
@@ -437,21 +443,6 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
 
 /* --- bools as bits ------------------------------------------------------------ */
 
-/* The bools as flags, where they lie. */
-static ad_status
-bools_as_mask(const ad_array *array, const ad_stream_choice *stream,
-              ad_mask *out, ad_error *err)
-{
-    const ad_bridge_options options = {.copy = AD_COPY_NEVER,
-                                       .nulls = AD_NULLS_IGNORE};
-    ad_tensor_value bools;
-    AD_RETURN_IF_ERR(ad_tensor_from_array(array, &options, &bools, err));
-    ad_status status =
-        ad_mask_from_tensor(&bools.tensor, false, stream, out, err);
-    ad_tensor_clear(&bools.tensor);
-    return status;
-}
-
 static ad_status
 build_bits(const ad_array *array, const bitmap *made, ad_array *out,
            ad_error *err)
@@ -480,7 +471,7 @@ ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
 {
     ad_mask mask;
     bitmap made;
-    AD_RETURN_IF_ERR(bools_as_mask(array, stream, &mask, err));
+    AD_RETURN_IF_ERR(mask_from_bytes(array, stream, &mask, err));
     ad_status status = make_bitmap(array, &mask, NULL, stream, &made, err);
     ad_mask_clear(&mask);
     AD_RETURN_IF_ERR(status);
@@ -491,128 +482,5 @@ ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
         status = build_bits(array, &made, out, err);
     }
     bitmap_clear(&made);
-    return status;
-}
-
-/* --- filling ------------------------------------------------------------------ */
-
-static ad_launch
-fill_launch(const ad_fill *fill, const void *value, size_t size)
-{
-    unsigned char repeated[16];
-    ad_launch launch = {
-        .kernel = AD_KERNEL_FILL_NULLS,
-        .bit_offset = fill->offset,
-        .length = fill->n_rows,
-        .numbers = {(int64_t)size},
-    };
-    for (size_t i = 0; i < sizeof(repeated); i += size) {
-        memcpy(repeated + i, value, size);
-    }
-    launch.numbers[1] = fill->n_rows > fill->n_elements
-                            ? -(fill->n_rows / fill->n_elements)
-                            : fill->n_elements / fill->n_rows;
-    memcpy(&launch.numbers[2], repeated, sizeof(repeated));
-    return launch;
-}
-
-static ad_status
-run_fill(ad_route *route, const ad_array *array, const ad_fill *fill,
-         ad_launch launch, void *target, ad_error *err)
-{
-    const ad_route_request also =
-        request_for(array, fill->validity, array->sync, NULL);
-    AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
-    return ad_route_kernel(route, fill->validity, target, launch, err);
-}
-
-ad_status
-ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
-              const void *value, size_t size, ad_tensor *target, ad_error *err)
-{
-    const ad_route_request request = {
-        .source = target->device,
-        .data = target->data,
-        .sync = target->sync,
-        .target = target->device,
-        .consumer = "filling nulls",
-    };
-    ad_route route;
-    ad_sync *sync;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    ad_status status = AD_OK;
-    for (size_t i = 0; i < n && status == AD_OK; i++) {
-        ad_launch launch = fill_launch(&fills[i], value, size);
-        if (launch.numbers[1] == 1) {
-            launch.values.data = target->data;
-        }
-        status = run_fill(&route, array, &fills[i], launch, target->data, err);
-    }
-    if (status == AD_OK) {
-        status = ad_route_finish(&route, NULL, &sync, err);
-    }
-    if (status != AD_OK) {
-        ad_route_abandon(&route, array->owner, NULL, target->owner);
-        return status;
-    }
-    if (sync != NULL) {
-        ad_sync_unref(target->sync);
-        target->sync = sync;
-    }
-    return AD_OK;
-}
-
-/* A route takes longer than filling a thousand rows. */
-static ad_status
-copy_filled_on_host(const ad_array *array, const ad_fill *fill,
-                    ad_launch launch, int64_t nbytes, ad_made *out,
-                    ad_error *err)
-{
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "filling nulls", err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    launch.source.data = (void *)fill->validity;
-    launch.target.data = memory->data;
-    launch.n_items = 1;
-    ad_kernel_run_on_host(&launch);
-    *out = (ad_made){.data = memory->data, .owner = &memory->base};
-    return AD_OK;
-}
-
-ad_status
-ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
-                     const void *value, size_t size, const ad_tensor *values,
-                     ad_made *out, ad_error *err)
-{
-    const ad_route_request request = {
-        .source = array->device,
-        .data = values->data,
-        .sync = array->sync,
-        .target = array->device,
-        .consumer = "filling nulls",
-    };
-    int64_t nbytes = fill->n_rows * (int64_t)size;
-    ad_launch launch = fill_launch(fill, value, size);
-    launch.values.data = values->data;
-    launch.values.offset = values->byte_offset;
-    *out = (ad_made){0};
-    if (ad_host_accessible(array->device)) {
-        return copy_filled_on_host(array, fill, launch, nbytes, out, err);
-    }
-    ad_route route;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    ad_status status =
-        ad_route_allocate(&route, nbytes, &out->data, &out->owner, err);
-    if (status == AD_OK) {
-        status = run_fill(&route, array, fill, launch, out->data, err);
-    }
-    if (status == AD_OK) {
-        status = ad_route_finish(&route, NULL, &out->sync, err);
-    }
-    if (status != AD_OK) {
-        ad_route_abandon(&route, array->owner, NULL, out->owner);
-        ad_owner_unref(out->owner);
-        *out = (ad_made){0};
-    }
     return status;
 }

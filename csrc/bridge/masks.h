@@ -1,11 +1,11 @@
-/* Nulls: masks that become validity bitmaps, and bitmaps that are obeyed.
+/* Masks, which become validity bitmaps.
  *
  * All is done where the data are. On the host nulls are counted at once; on a
  * device nobody waits: the count is left open, and the result carries the
  * event.
  */
-#ifndef AD_COMPUTE_NULLS_H
-#define AD_COMPUTE_NULLS_H
+#ifndef AD_BRIDGE_MASKS_H
+#define AD_BRIDGE_MASKS_H
 
 #include "model/array.h"
 #include "compute/bits.h"
@@ -60,31 +60,4 @@ AD_MUST_CHECK ad_status ad_array_pack_bools(const ad_array *array,
                                             const ad_stream_choice *stream,
                                             ad_array *out, ad_error *err);
 
-/* Rows that are null are filled in `target`. */
-typedef struct ad_fill {
-    const void *validity; /* of a bitmap of `array` */
-    int64_t offset;       /* of the first row's bit */
-    int64_t n_rows;
-    int64_t n_elements; /* several per row, or, where there are fewer of them
-                           than rows, several rows per element */
-} ad_fill;
-
-/* Put the value of `size` bytes (1, 2, 4, 8 or 16) where a row is null, in
- * memory of our own on the array's device that is ready after target->sync;
- * that is replaced by the event to wait for. On the host it is done on
- * return. */
-AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
-                                      const ad_fill *fills, size_t n,
-                                      const void *value, size_t size,
-                                      ad_tensor *target, ad_error *err);
-
-/* The same with values that are copied on the way, so that memory is gone
- * through once. `values` are the elements in one run, as many as rows; the
- * result is on their device, or, where the host reaches it, on the host. */
-AD_MUST_CHECK ad_status ad_nulls_copy_filled(const ad_array *array,
-                                             const ad_fill *fill,
-                                             const void *value, size_t size,
-                                             const ad_tensor *values,
-                                             ad_made *out, ad_error *err);
-
-#endif /* AD_COMPUTE_NULLS_H */
+#endif /* AD_BRIDGE_MASKS_H */

@@ -1,0 +1,134 @@
+#include "compute/fill.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "copy/session.h"
+
+static const char consumer[] = "filling nulls";
+
+static ad_launch
+fill_launch(const ad_fill *fill, const void *value, size_t size)
+{
+    unsigned char repeated[16];
+    ad_launch launch = {
+        .kernel = AD_KERNEL_FILL_NULLS,
+        .bit_offset = fill->offset,
+        .length = fill->n_rows,
+        .numbers = {(int64_t)size},
+    };
+    for (size_t i = 0; i < sizeof(repeated); i += size) {
+        memcpy(repeated + i, value, size);
+    }
+    launch.numbers[1] = fill->n_rows > fill->n_elements
+                            ? -(fill->n_rows / fill->n_elements)
+                            : fill->n_elements / fill->n_rows;
+    memcpy(&launch.numbers[2], repeated, sizeof(repeated));
+    return launch;
+}
+
+static ad_status
+run_fill(ad_route *route, const ad_array *array, const ad_fill *fill,
+         ad_launch launch, void *target, ad_error *err)
+{
+    const ad_route_request also = {
+        .source = array->device,
+        .data = fill->validity,
+        .sync = array->sync,
+        .target = array->device,
+        .consumer = consumer,
+    };
+    AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+    return ad_route_kernel(route, fill->validity, target, launch, err);
+}
+
+ad_status
+ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
+              const void *value, size_t size, ad_tensor *target, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = target->device,
+        .data = target->data,
+        .sync = target->sync,
+        .target = target->device,
+        .consumer = consumer,
+    };
+    ad_route route;
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status = AD_OK;
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        ad_launch launch = fill_launch(&fills[i], value, size);
+        if (launch.numbers[1] == 1) {
+            launch.values.data = target->data;
+        }
+        status = run_fill(&route, array, &fills[i], launch, target->data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, NULL, target->owner);
+        return status;
+    }
+    if (sync != NULL) {
+        ad_sync_unref(target->sync);
+        target->sync = sync;
+    }
+    return AD_OK;
+}
+
+/* A route takes longer than filling a thousand rows. */
+static ad_status
+copy_filled_on_host(const ad_array *array, const ad_fill *fill,
+                    ad_launch launch, int64_t nbytes, ad_made *out,
+                    ad_error *err)
+{
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    launch.source.data = (void *)fill->validity;
+    launch.target.data = memory->data;
+    launch.n_items = 1;
+    ad_kernel_run_on_host(&launch);
+    *out = (ad_made){.data = memory->data, .owner = &memory->base};
+    return AD_OK;
+}
+
+ad_status
+ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
+                     const void *value, size_t size, const ad_tensor *values,
+                     ad_made *out, ad_error *err)
+{
+    const ad_route_request request = {
+        .source = array->device,
+        .data = values->data,
+        .sync = array->sync,
+        .target = array->device,
+        .consumer = consumer,
+    };
+    int64_t nbytes = fill->n_rows * (int64_t)size;
+    ad_launch launch = fill_launch(fill, value, size);
+    launch.values.data = values->data;
+    launch.values.offset = values->byte_offset;
+    *out = (ad_made){0};
+    if (ad_host_accessible(array->device)) {
+        return copy_filled_on_host(array, fill, launch, nbytes, out, err);
+    }
+    ad_route route;
+    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_status status =
+        ad_route_allocate(&route, nbytes, &out->data, &out->owner, err);
+    if (status == AD_OK) {
+        status = run_fill(&route, array, fill, launch, out->data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_route_finish(&route, NULL, &out->sync, err);
+    }
+    if (status != AD_OK) {
+        ad_route_abandon(&route, array->owner, NULL, out->owner);
+        ad_owner_unref(out->owner);
+        *out = (ad_made){0};
+    }
+    return status;
+}
