@@ -3,19 +3,28 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "compute/bits.h"
 #include "model/extension.h"
 #include "model/type.h"
 
-void
-ad_walk_error_dtype(const ad_array *array, ad_error *err)
+ad_array
+ad_batch_column_borrow(const ad_array *batch, int64_t i)
 {
-    ad_text text = {0};
-    /* Only a name for a message: without memory there is none. */
-    if (err != NULL &&
-        ad_type_print(array->schema.node, &text, NULL) == AD_OK) {
-        ad_error_dtype(err, ad_text_string(&text));
-    }
-    ad_text_clear(&text);
+    const struct ArrowArray *node = batch->node->children[i];
+    bool is_whole = batch->offset == 0 && batch->length == node->length;
+    return (ad_array){
+        .node = node,
+        .owner = batch->owner,
+        .schema = {batch->schema.node->children[i], batch->schema.owner},
+        .sync = batch->sync,
+        .device = batch->device,
+        /* No overflow: the child has offset + length rows. */
+        .offset = node->offset + batch->offset,
+        .length = batch->length,
+        .null_count =
+            is_whole || node->null_count == 0 ? node->null_count : -1,
+        .readonly = batch->readonly,
+    };
 }
 
 void
@@ -374,4 +383,64 @@ ad_walk_array(const ad_array *array, bool reads, ad_walk *out, ad_error *err)
         }
         AD_RETURN_IF_ERR(descend_fixed(&at, type.list_size, err));
     }
+}
+
+/* --- nulls -------------------------------------------------------------- */
+
+#define NULLS_HINT                                                            \
+    "use arrowdev.tensor(x, nulls=\"fill\", fill_value=...), or "             \
+    "nulls=\"ignore\""
+
+static ad_status
+fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
+           int64_t n_nulls, ad_error *err)
+{
+    const char *what = is_root ? "the array" : "a list's child";
+    if (n_nulls > 0) {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls", NULLS_HINT,
+                "%s has %" PRId64 " nulls among %" PRId64
+                " values, and a tensor cannot say which",
+                what, n_nulls, level->length);
+    } else {
+        ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                "use arrowdev.tensor(x, nulls=\"ignore\") when you know that "
+                "there are none, or that their values do no harm",
+                "%s has a validity bitmap and may have nulls: its null count "
+                "is not known, and no runtime is there that could count them "
+                "on this device",
+                what);
+    }
+    ad_error_device(err, array->device);
+    ad_type_error_dtype(array->schema.node, err);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_walk_settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
+                     bool *has_nulls, ad_error *err)
+{
+    bool can_count = ad_host_accessible(array->device) ||
+                     ad_backend_is_there(array->device.type);
+    *has_nulls = false;
+    if (policy == AD_NULLS_IGNORE) {
+        return AD_OK;
+    }
+    for (int32_t i = 0; i < walk->n_levels; i++) {
+        ad_level *level = &walk->levels[i];
+        int64_t n = level->n_nulls;
+        if (n == 0) {
+            continue;
+        }
+        if (n < 0 && can_count) {
+            AD_RETURN_IF_ERR(
+                ad_bitmap_count_zeros_of(array, level->validity, level->offset,
+                                         level->length, NULL, &n, err));
+            level->n_nulls = n;
+        }
+        if (n != 0 && policy == AD_NULLS_RAISE) {
+            return fail_nulls(array, level, i == 0, n, err);
+        }
+        *has_nulls |= n != 0;
+    }
+    return AD_OK;
 }

@@ -65,12 +65,35 @@ AD_MUST_CHECK ad_status ad_lists_as_rows(const ad_array *array,
                                          int64_t length, int64_t *first,
                                          int64_t *row_size, ad_error *err);
 
-/* A struct whose columns are of one element type as a matrix of the shape
- * (rows, columns), see ad_tensor_from_array (bridge/matrix.c). */
-AD_MUST_CHECK ad_status ad_matrix_from_batch(const ad_array *batch,
-                                             const ad_bridge_options *options,
-                                             ad_tensor_value *out,
-                                             ad_error *err);
+/* --- the two cases of ad_tensor_from_array ------------------------------- */
+
+/* Anything but a batch (bridge/column.c). */
+AD_MUST_CHECK ad_status ad_column_to_tensor(const ad_array *array,
+                                            const ad_bridge_options *options,
+                                            ad_tensor_value *out,
+                                            ad_error *err);
+
+/* A struct whose columns are of one element type, as a matrix of the shape
+ * (rows, columns) (bridge/matrix.c). */
+AD_MUST_CHECK ad_status ad_batch_to_tensor(const ad_array *batch,
+                                           const ad_bridge_options *options,
+                                           ad_tensor_value *out,
+                                           ad_error *err);
+
+typedef ad_status (*ad_bridge_fn)(const ad_array *array,
+                                  const ad_bridge_options *options,
+                                  ad_tensor_value *out, ad_error *err);
+
+/* copy=True of pinned or managed memory: the host makes the tensor by
+ * `convert`, if it has to be made, and the copy, in `order` where the options
+ * name none, goes to where the array is (bridge/column.c). */
+bool ad_bridge_copies_back(const ad_array *array,
+                           const ad_bridge_options *options);
+AD_MUST_CHECK ad_status ad_bridge_copy_back(const ad_array *array,
+                                            const ad_bridge_options *options,
+                                            ad_bridge_fn convert, char order,
+                                            ad_tensor_value *out,
+                                            ad_error *err);
 
 /* Column `i` of a batch without references of its own, or a look at the
  * batch's nulls. */
@@ -78,8 +101,5 @@ ad_array ad_batch_column_borrow(const ad_array *batch, int64_t i);
 
 /* Row-major strides of `extent`. */
 void ad_walk_strides(const ad_walk *walk, int64_t *strides);
-
-/* Name the array's type in *err. */
-void ad_walk_error_dtype(const ad_array *array, ad_error *err);
 
 #endif /* AD_BRIDGE_FLATTEN_H */

@@ -146,7 +146,7 @@ fail_unequal(const lists *self, int64_t row, int64_t size, ad_error *err)
                 size, row, other);
     }
     ad_error_device(err, self->array->device);
-    ad_walk_error_dtype(self->array, err);
+    ad_type_error_dtype(self->array->schema.node, err);
     return AD_ERR_EXCHANGE;
 }
 

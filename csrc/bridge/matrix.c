@@ -30,26 +30,6 @@ typedef struct matrix {
 
 /* --- columns ------------------------------------------------------------ */
 
-ad_array
-ad_batch_column_borrow(const ad_array *batch, int64_t i)
-{
-    const struct ArrowArray *node = batch->node->children[i];
-    bool is_whole = batch->offset == 0 && batch->length == node->length;
-    return (ad_array){
-        .node = node,
-        .owner = batch->owner,
-        .schema = {batch->schema.node->children[i], batch->schema.owner},
-        .sync = batch->sync,
-        .device = batch->device,
-        /* No overflow: the child has offset + length rows. */
-        .offset = node->offset + batch->offset,
-        .length = batch->length,
-        .null_count =
-            is_whole || node->null_count == 0 ? node->null_count : -1,
-        .readonly = batch->readonly,
-    };
-}
-
 static const char *
 name_of(const matrix *self, int64_t i)
 {
@@ -61,7 +41,7 @@ static ad_status
 fail_columns(const matrix *self, ad_error *err)
 {
     ad_error_device(err, self->batch->device);
-    ad_walk_error_dtype(self->batch, err);
+    ad_type_error_dtype(self->batch->schema.node, err);
     return AD_ERR_EXCHANGE;
 }
 
@@ -314,7 +294,7 @@ take_column(const matrix *self, int64_t i, const ad_bridge_options *options,
 {
     const ad_array *batch = self->batch;
     ad_array column = ad_batch_column_borrow(batch, i);
-    AD_RETURN_IF_ERR(ad_tensor_from_array(&column, options, value, err));
+    AD_RETURN_IF_ERR(ad_column_to_tensor(&column, options, value, err));
     if (!self->has_null_rows) {
         return AD_OK;
     }
@@ -548,8 +528,8 @@ is_row_major(const matrix *self)
 }
 
 ad_status
-ad_matrix_from_batch(const ad_array *batch, const ad_bridge_options *options,
-                     ad_tensor_value *out, ad_error *err)
+ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
+                   ad_tensor_value *out, ad_error *err)
 {
     ad_extension extension;
     ad_walk refused;
@@ -561,6 +541,10 @@ ad_matrix_from_batch(const ad_array *batch, const ad_bridge_options *options,
         .n_columns = batch->node->n_children,
         .has_pitch = true,
     };
+    if (ad_bridge_copies_back(batch, options)) {
+        return ad_bridge_copy_back(batch, options, ad_batch_to_tensor, 'F',
+                                   out, err);
+    }
     AD_RETURN_IF_ERR(ad_extension_read(batch->schema.node, &extension, err));
     if (extension.kind != AD_EXTENSION_NONE) {
         /* What the columns mean together is not for us to say. */

@@ -123,4 +123,7 @@ AD_MUST_CHECK ad_status ad_type_print(const struct ArrowSchema *node,
 AD_MUST_CHECK ad_status ad_type_format_from_name(const char *name,
                                                  ad_text *out, ad_error *err);
 
+/* Name the type in *err (NULL allowed). */
+void ad_type_error_dtype(const struct ArrowSchema *node, ad_error *err);
+
 #endif /* AD_MODEL_TYPE_H */

@@ -317,3 +317,14 @@ ad_type_print(const struct ArrowSchema *node, ad_text *out, ad_error *err)
 {
     return print_node(node, 1, out, err);
 }
+
+void
+ad_type_error_dtype(const struct ArrowSchema *node, ad_error *err)
+{
+    ad_text text = {0};
+    /* Only a name for a message: without memory there is none. */
+    if (err != NULL && ad_type_print(node, &text, NULL) == AD_OK) {
+        ad_error_dtype(err, ad_text_string(&text));
+    }
+    ad_text_clear(&text);
+}
