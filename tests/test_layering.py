@@ -1,5 +1,6 @@
 """The layers of csrc, as docs/internals/architecture.md lists them."""
 
+import graphlib
 import re
 import shutil
 
@@ -79,19 +80,37 @@ def symbols(folder, directory):
     return defined, needed
 
 
-@pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
-def test_calls_point_downwards(tmp_path):
-    """Also where a function is declared in one layer and defined in a higher one."""
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    """Pairs of sources, the first of which needs a symbol of the second, with that symbol."""
+    if shutil.which("nm") is None:
+        pytest.skip("nm is not installed")
+    directory = tmp_path_factory.mktemp("objects")
     folders = [name for name in LAYERS if files(f"{name}/**/*.c")]
-    found = {folder: symbols(folder, tmp_path) for folder in folders}
+    found = {folder: symbols(folder, directory) for folder in folders}
     home = {symbol: source for defined, _ in found.values() for source, symbol in defined}
-    upwards = {
-        (source, symbol)
+    return {
+        (source, home[symbol], symbol)
         for _, needed in found.values()
         for source, symbol in needed
-        if symbol in home and layer(home[symbol]) > layer(source)
+        if symbol in home
+    }
+
+
+def test_calls_point_downwards(calls):
+    """Also where a function is declared in one layer and defined in a higher one."""
+    upwards = {
+        (source, symbol) for source, target, symbol in calls if layer(target) > layer(source)
     }
     assert upwards == KNOWN_CALLS
+
+
+def test_sources_of_the_bridge_make_no_circle(calls):
+    needs = {}
+    for source, target, _ in calls:
+        if source.startswith("bridge/") and target.startswith("bridge/"):
+            needs.setdefault(source, set()).add(target)
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("folder", LAYERS)
