@@ -14,6 +14,7 @@ from broken_ends import END, RELEASE, REQUESTED, SCHEMA, Reentrant
 from scripted_samples import LIMIT, Handler, Struct, broken_by
 
 import arrowdev as ad
+from arrowdev import _core
 from arrowdev.testing import (
     RULES,
     ScriptedAsyncHandler,
@@ -469,4 +470,5 @@ def test_every_rule_can_be_broken():
     found |= {"async.not_reentrant", "async.cancel_quiet", "async.serialized"}  # by tests above
     found |= {"async.producer", "consumer.async_alive"}
     judged = set(re.findall(r'"((?:stream|async|consumer|release)\.[a-z_]+)"', SOURCE))
+    judged |= {rule for _, rule, _ in _core._testing_async_states().values() if rule}
     assert found == judged and judged < set(RULES)

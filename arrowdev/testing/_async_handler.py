@@ -6,6 +6,7 @@ import ctypes
 import errno
 from contextlib import contextmanager
 
+from arrowdev import _core
 from arrowdev.testing._abi import (
     ArrowAsyncDeviceStreamHandler,
     ArrowAsyncProducer,
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from arrowdev import Array, Schema
 
 
+# (state, event): next state, id of the broken rule, its words. The ends in C use it, too.
+_STEPS = _core._testing_async_states()
+
+
 class _HandlerStruct(CallbackStruct):
     """ArrowAsyncDeviceStreamHandler."""
 
@@ -47,7 +52,8 @@ class _HandlerStruct(CallbackStruct):
 
     def on_next_task(self, _: int, task: int | None, metadata: int | None) -> int:
         about = f"task {self.recorder.n_tasks}" if task else "NULL"
-        with self.recorder._called("on_next_task", about) as one:
+        event = "on_next_task" if task else "end"
+        with self.recorder._called("on_next_task", about, event) as one:
             return self.recorder._answer(one, self.recorder._on_next_task(task, metadata))
 
     def on_error(self, _: int, code: int, message: int | None, metadata: int | None) -> None:
@@ -104,7 +110,8 @@ class ScriptedAsyncHandler(Recorder):
         self.is_cancelled = False
         self.is_released = False
         self._is_open = False
-        self._refused = 0
+        self._state = "new"
+        self._is_refused = False
         self._bad_request: int | None = None
         self._is_asked_late = False
         self._failed_extract: str | None = None
@@ -223,31 +230,31 @@ class ScriptedAsyncHandler(Recorder):
     # --- what a producer calls ---------------------------------------------------------------
 
     @contextmanager
-    def _called(self, name: str, about: str = "") -> Iterator[Call]:
+    def _called(self, name: str, about: str = "", event: str = "") -> Iterator[Call]:
         one = self._note(name, about)
-        self._judge(name)
+        self._judge(name, event or name)
         with self._alone(name, "async.serialized"), self._spans.span(name):
             yield one
 
     def _answer(self, one: Call, code: int) -> int:
         one.result = code
-        self._refused = self._refused or code
+        if code:
+            self._is_refused = True
+            self._state = _STEPS[self._state, "refusal"][0]
         return code
 
-    def _judge(self, name: str) -> None:
+    def _judge(self, name: str, event: str) -> None:
         """The rules that any call of the handler can break."""
         inside = self._spans.now()
         if inside == "request" and name in ("on_next_task", "on_error"):
             self._broke("async.not_reentrant", f"request called {name} before it returned")
         if inside == "cancel" and name != "on_error":
             self._broke("async.cancel_quiet", f"cancel called {name} before it returned")
-        if self.is_released:
-            self._broke("async.release", f"{name} was called after release")
-        elif name != "release":
-            over = "on_error" if self.error else "the end" if self.is_ended else None
-            over = over or (f"a call was refused with {self._refused}" if self._refused else None)
-            if over:
-                self._broke("async.over", f"{name} was called after {over}")
+        state, rule, words = _STEPS[self._state, event]
+        if rule is None or rule == "async.end":  # whether the end is missing: see _leaks
+            self._state = state
+        else:
+            self._broke(rule, f"{name} was called {words}")
         if self._producer is not None and not self.is_released:
             self._judge_producer(name, self._producer)
 
@@ -274,8 +281,6 @@ class ScriptedAsyncHandler(Recorder):
         """The same, before it is imported."""
 
     def _on_schema(self, address: int | None) -> int:
-        if self.schema is not None:
-            self._broke("async.schema_first", "on_schema was called again")
         struct = ArrowSchema()
         if address:
             ctypes.memmove(ctypes.addressof(struct), address, ctypes.sizeof(struct))
@@ -307,7 +312,6 @@ class ScriptedAsyncHandler(Recorder):
 
     def _on_next_task(self, address: int | None, metadata: int | None) -> int:
         if self.schema is None:
-            self._broke("async.schema_first", "on_next_task was called before on_schema")
             return errno.EINVAL
         if not address:
             with self._changed:
@@ -355,7 +359,7 @@ class ScriptedAsyncHandler(Recorder):
             yield Broken("async.release", "the handler was never released")
         elif self.schema is None and not (self.error or self._broken):
             yield Broken("async.schema_first", "on_schema was never called")
-        elif not (self.is_ended or self.error or self._refused or self.is_cancelled):
+        elif not (self.is_ended or self.error or self._is_refused or self.is_cancelled):
             yield Broken("async.end", "the handler was released without an end")
         elif self._bad_request is not None and self.error is None:
             yield Broken(

@@ -104,7 +104,7 @@ ad_async_consumer_schema(ad_async_consumer *self, ad_schema *out,
                          ad_async_poll *poll, ad_error *err)
 {
     pthread_mutex_lock(&self->mutex);
-    if (!self->has_schema) {
+    if (self->schema.node == NULL) {
         return settle_and_unlock(self, poll, err);
     }
     *out = ad_schema_ref(self->schema);
@@ -159,15 +159,6 @@ pop_taken(ad_async_consumer *self)
     return slot;
 }
 
-/* The producer said its last word, or was told to: it may be gone. With the
- * mutex held. */
-static bool
-is_over(const ad_async_consumer *self)
-{
-    return self->is_ended || self->has_error || self->is_refused ||
-           self->is_released;
-}
-
 /* Ask for as many as were popped, in halves of the queue; or pass on a cancel
  * that could not be sent. Called while a task is held that was not extracted:
  * it keeps an Arrow C++ producer alive. */
@@ -177,7 +168,8 @@ tell_producer(ad_async_consumer *self)
     ad_async_call call = CALL_REQUEST;
     int64_t n = 0;
     pthread_mutex_lock(&self->mutex);
-    bool is_due = !is_over(self);
+    /* In any other state the producer may be gone. */
+    bool is_due = self->state == AD_ASYNC_OPEN;
     if (is_due && self->wants_cancel) {
         call = CALL_CANCEL;
         is_due = !self->is_cancel_sent;
@@ -205,7 +197,7 @@ stop_and_unlock(ad_async_consumer *self, bool holds_task)
 {
     self->wants_cancel = true;
     bool is_now =
-        !self->is_cancel_sent && self->has_schema && !is_over(self) &&
+        !self->is_cancel_sent && self->state == AD_ASYNC_OPEN &&
         (holds_task || self->count > 0 || self->producer_outlives_tasks);
     if (is_now) {
         self->is_cancel_sent = true;
@@ -369,7 +361,7 @@ bool
 ad_async_consumer_is_released(ad_async_consumer *self)
 {
     pthread_mutex_lock(&self->mutex);
-    bool is_released = self->is_released;
+    bool is_released = self->state == AD_ASYNC_RELEASED;
     pthread_mutex_unlock(&self->mutex);
     return is_released;
 }

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "async/async_stream.h"
+#include "async/states.h"
 
 typedef struct ad_async_slot {
     struct ArrowAsyncTask task;
@@ -46,11 +47,8 @@ struct ad_async_consumer {
     pthread_cond_t quiet;  /* n_calls went down */
     int n_calls;           /* threads inside request() or cancel() ... */
     int n_cancelling;      /* ... of these, who rely on a queued task */
-    bool has_schema;
-    bool is_ended;     /* by a NULL task */
+    ad_async_state state;
     bool has_error;    /* on_error was called */
-    bool is_refused;   /* a callback returned an error: only release is due */
-    bool is_released;  /* by the producer */
     bool is_cancelled; /* by the user */
     bool is_closed;    /* by the user */
     bool is_broken;    /* a batch could not be taken: drop the others */
@@ -63,7 +61,7 @@ struct ad_async_consumer {
     int failed_code;      /* extract_data returned this ... */
     int64_t failed_batch; /* ... for this one */
     int32_t device_type;
-    ad_schema schema;
+    ad_schema schema; /* node NULL until it came */
     char *metadata;
     int error_code;
     char *error_message; /* owned, or NULL: error_text holds what fits */

@@ -89,42 +89,37 @@ ad_async_note_fault(ad_async_consumer *self, const ad_error *err)
 }
 
 static void
-break_rule(ad_async_consumer *self, const char *what)
+break_rule(ad_async_consumer *self, const char *call, const char *rule)
 {
     ad_error err;
     (void)ad_fail(&err, AD_ERR_EXCHANGE, "stream",
                   "this is a mistake of the library that produces the stream",
-                  "the producer of the async stream broke a rule: %s", what);
+                  "the producer of the async stream broke a rule: %s was "
+                  "called %s",
+                  call, rule);
     ad_async_note_fault(self, &err);
 }
 
 /* The rule that a call breaks because of what was called before, or NULL. */
 static const char *
-rule_about_order(const ad_async_consumer *self)
+rule_about_order(const ad_async_consumer *self, ad_async_event call)
 {
-    if (self->is_released) {
-        return "after release, which must be the last call";
-    }
-    if (self->is_refused) {
-        return "after a call that was refused, when only release may follow";
-    }
-    if (self->has_error) {
-        return "after on_error, when only release may follow";
-    }
-    if (self->is_ended) {
-        return "after the end of the stream, when only release may follow";
-    }
-    return NULL;
+    const ad_async_step *step = ad_async_step_of(self->state, call);
+    return step->is_tolerated ? NULL : step->rule;
+}
+
+static void
+go_on(ad_async_consumer *self, ad_async_event event)
+{
+    self->state = ad_async_step_of(self->state, event)->next;
 }
 
 /* Refuse a call: break_rule and the number to return. */
 static int
 refuse(ad_async_consumer *self, const char *call, const char *rule)
 {
-    char what[160];
-    snprintf(what, sizeof(what), "%s was called %s", call, rule);
-    break_rule(self, what);
-    self->is_refused = true;
+    break_rule(self, call, rule);
+    go_on(self, AD_ASYNC_REFUSAL);
     return EINVAL;
 }
 
@@ -132,11 +127,14 @@ static int
 refuse_for(ad_async_consumer *self, ad_status status, const ad_error *err)
 {
     ad_async_note_fault(self, err);
-    self->is_refused = true;
+    go_on(self, AD_ASYNC_REFUSAL);
     return status == AD_ERR_MEMORY ? ENOMEM : EINVAL;
 }
 
 /* --- serialization of the handler's calls ---------------------------------- */
+
+static const char not_serialized[] =
+    "while another call was running; calls of the handler must be serialized";
 
 static bool
 begin_callback(ad_async_consumer *self, const char *call)
@@ -152,9 +150,7 @@ begin_callback(ad_async_consumer *self, const char *call)
         snprintf(rule, sizeof(rule),
                  "from inside %s(), which must not call it", inside);
     } else {
-        snprintf(rule, sizeof(rule),
-                 "while another call was running; calls of the handler must "
-                 "be serialized");
+        snprintf(rule, sizeof(rule), "%s", not_serialized);
     }
     pthread_mutex_lock(&self->mutex);
     (void)refuse(self, call, rule);
@@ -213,7 +209,7 @@ take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
     self->device_type = producer->device_type;
     self->producer_outlives_tasks = self->options.producer_outlives_tasks ||
                                     ad_async_is_own_producer(producer);
-    self->has_schema = true;
+    go_on(self, AD_ASYNC_ON_SCHEMA);
     return AD_OK;
 }
 
@@ -221,11 +217,8 @@ take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
 static int
 receive_schema(ad_async_consumer *self, struct ArrowSchema *schema)
 {
-    const char *rule = rule_about_order(self);
+    const char *rule = rule_about_order(self, AD_ASYNC_ON_SCHEMA);
     ad_error err;
-    if (rule == NULL && self->has_schema) {
-        rule = "twice, but a stream has one schema";
-    }
     if (rule == NULL) {
         rule = rule_about_producer(self->handler.producer);
     }
@@ -278,13 +271,8 @@ static int
 receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
              char **metadata, bool *is_unwanted)
 {
-    const char *rule = rule_about_order(self);
-    if (task == NULL && self->is_refused && !self->is_released) {
-        return 0; /* Arrow C++ ends so after a refusal */
-    }
-    if (rule == NULL && !self->has_schema) {
-        rule = "before on_schema, which must be the first call";
-    }
+    ad_async_event call = task != NULL ? AD_ASYNC_ON_TASK : AD_ASYNC_ON_END;
+    const char *rule = rule_about_order(self, call);
     if (rule == NULL && task != NULL && task->extract_data == NULL) {
         rule = "with a task whose extract_data is NULL";
     }
@@ -292,7 +280,7 @@ receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
         return refuse(self, "on_next_task", rule);
     }
     if (task == NULL) {
-        self->is_ended = true;
+        go_on(self, AD_ASYNC_ON_END);
         if (self->outcome == OUTCOME_OPEN) {
             self->outcome = OUTCOME_END;
         }
@@ -393,13 +381,11 @@ on_error(struct ArrowAsyncDeviceStreamHandler *handler, int code,
     bool is_nested = innermost_call(self) != NULL;
     bool is_serial = is_nested || begin_callback(self, "on_error");
     pthread_mutex_lock(&self->mutex);
-    const char *rule = rule_about_order(self);
-    if (self->is_refused && !self->is_released && !self->has_error) {
-        rule = NULL; /* Arrow C++ answers a refusal so */
-    }
+    const char *rule = rule_about_order(self, AD_ASYNC_ON_ERROR);
     if (rule != NULL) {
         (void)refuse(self, "on_error", rule);
     } else {
+        go_on(self, AD_ASYNC_ON_ERROR);
         keep_error(self, code, message, metadata);
     }
     ad_async_unlock_and_wake(self, ad_async_take_wake(self));
@@ -420,8 +406,7 @@ handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
             return;
         }
         pthread_mutex_lock(&self->mutex);
-        break_rule(self, "release was called while another call was running; "
-                         "calls of the handler must be serialized");
+        break_rule(self, "release", not_serialized);
         pthread_mutex_unlock(&self->mutex);
         /* Whoever is inside another call of the handler needs it: the release
          * is done when that call returns, and nothing is touched here then. */
@@ -438,9 +423,8 @@ static void
 release_now(ad_async_consumer *self)
 {
     pthread_mutex_lock(&self->mutex);
-    if (self->is_released) {
-        break_rule(self, "release was called twice; "
-                         "it must be called once, last");
+    if (self->state == AD_ASYNC_RELEASED) {
+        break_rule(self, "release", rule_about_order(self, AD_ASYNC_RELEASE));
         atomic_store(&self->callback, CALLBACK_NONE);
         ad_async_unlock_and_wake(self, ad_async_take_wake(self));
         return;
@@ -450,16 +434,14 @@ release_now(ad_async_consumer *self)
     while (self->n_calls > own_calls) {
         pthread_cond_wait(&self->quiet, &self->mutex);
     }
-    self->is_released = true;
+    const char *rule = rule_about_order(self, AD_ASYNC_RELEASE);
+    go_on(self, AD_ASYNC_RELEASE);
     self->handler.release = NULL;
     self->handler.producer = NULL;
-    if (self->outcome == OUTCOME_OPEN) {
-        if (self->wants_cancel) {
-            self->outcome = OUTCOME_END;
-        } else {
-            break_rule(self, "release was called without an end; "
-                             "a NULL task or on_error must come before it");
-        }
+    if (self->outcome == OUTCOME_OPEN && self->wants_cancel) {
+        self->outcome = OUTCOME_END;
+    } else if (self->outcome == OUTCOME_OPEN) {
+        break_rule(self, "release", rule);
     }
     atomic_store(&self->callback, CALLBACK_NONE);
     ad_async_unlock_and_wake(self, ad_async_take_wake(self));

@@ -6,14 +6,8 @@
 #include <string.h>
 
 #include "async/async_stream.h"
+#include "async/states.h"
 #include "model/metadata.h"
-
-typedef enum phase {
-    PHASE_NEW,
-    PHASE_OPEN,
-    PHASE_REFUSED, /* a call returned an error: only release is due */
-    PHASE_OVER     /* the handler was released */
-} phase;
 
 struct ad_async_producer {
     ad_owner base; /* the user, and each task that was not extracted */
@@ -23,7 +17,7 @@ struct ad_async_producer {
     char *metadata;
     atomic_flag is_calling; /* a call of the handler is running */
     pthread_mutex_t mutex;  /* guards all that follows */
-    phase phase;
+    ad_async_state state;
     const char *refused_call;
     int refusal; /* what it returned */
     int64_t credit;
@@ -48,12 +42,12 @@ unlock_and_wake(ad_async_producer *self, bool is_over)
     }
 }
 
-/* A request that comes after cancel, or after the end, does nothing. */
+/* Batches may still be sent. A request does nothing afterwards. */
 static bool
-takes_requests(const ad_async_producer *self)
+is_active(const ad_async_producer *self)
 {
     return !self->is_cancelled && !self->has_bad_request &&
-           self->phase != PHASE_REFUSED && self->phase != PHASE_OVER;
+           (self->state == AD_ASYNC_NEW || self->state == AD_ASYNC_OPEN);
 }
 
 static void
@@ -61,7 +55,7 @@ producer_request(struct ArrowAsyncProducer *shown, int64_t n)
 {
     ad_async_producer *self = shown->private_data;
     pthread_mutex_lock(&self->mutex);
-    if (!takes_requests(self)) {
+    if (!is_active(self)) {
         pthread_mutex_unlock(&self->mutex);
         return;
     }
@@ -79,7 +73,7 @@ producer_cancel(struct ArrowAsyncProducer *shown)
 {
     ad_async_producer *self = shown->private_data;
     pthread_mutex_lock(&self->mutex);
-    bool is_first = !self->is_cancelled && self->phase != PHASE_OVER;
+    bool is_first = !self->is_cancelled && self->state != AD_ASYNC_RELEASED;
     self->is_cancelled = true;
     unlock_and_wake(self, is_first);
 }
@@ -262,20 +256,35 @@ end_call(ad_async_producer *self)
     atomic_flag_clear(&self->is_calling);
 }
 
-static phase
-phase_of(ad_async_producer *self)
+static ad_async_state
+state_of(ad_async_producer *self)
 {
     pthread_mutex_lock(&self->mutex);
-    phase found = self->phase;
+    ad_async_state found = self->state;
     pthread_mutex_unlock(&self->mutex);
     return found;
+}
+
+/* May this be called now? Calls that a consumer would tolerate may not. */
+static bool
+may_call(ad_async_producer *self, ad_async_event call)
+{
+    return ad_async_step_of(state_of(self), call)->rule == NULL;
+}
+
+static void
+go_on(ad_async_producer *self, ad_async_event event)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->state = ad_async_step_of(self->state, event)->next;
+    pthread_mutex_unlock(&self->mutex);
 }
 
 static void
 note_refusal(ad_async_producer *self, const char *call, int code)
 {
+    go_on(self, AD_ASYNC_REFUSAL);
     pthread_mutex_lock(&self->mutex);
-    self->phase = PHASE_REFUSED;
     self->refused_call = call;
     self->refusal = code;
     pthread_mutex_unlock(&self->mutex);
@@ -287,9 +296,7 @@ release_handler(ad_async_producer *self)
 {
     struct ArrowAsyncDeviceStreamHandler *handler = self->handler;
     self->handler = NULL;
-    pthread_mutex_lock(&self->mutex);
-    self->phase = PHASE_OVER;
-    pthread_mutex_unlock(&self->mutex);
+    go_on(self, AD_ASYNC_RELEASE);
     handler->release(handler);
 }
 
@@ -307,9 +314,7 @@ give_schema(ad_async_producer *self, ad_schema schema, ad_async_poll *poll,
 {
     struct ArrowSchema *box;
     AD_RETURN_IF_ERR(ad_schema_export(schema, &box, err));
-    pthread_mutex_lock(&self->mutex);
-    self->phase = PHASE_OPEN;
-    pthread_mutex_unlock(&self->mutex);
+    go_on(self, AD_ASYNC_ON_SCHEMA);
     int code = self->handler->on_schema(self->handler, box);
     ad_schema_box_free(box);
     *poll = AD_ASYNC_READY;
@@ -326,7 +331,7 @@ ad_async_producer_start(ad_async_producer *self, ad_schema schema,
 {
     AD_RETURN_IF_ERR(begin_call(self, "the stream was started", err));
     ad_status status;
-    if (phase_of(self) != PHASE_NEW) {
+    if (!may_call(self, AD_ASYNC_ON_SCHEMA)) {
         status = fail_order(err, "cannot start", "was started before");
     } else {
         status = give_schema(self, schema, poll, err);
@@ -339,11 +344,10 @@ ad_async_producer_start(ad_async_producer *self, ad_schema schema,
 static ad_async_poll
 poll_held(ad_async_producer *self)
 {
-    if (self->is_cancelled || self->has_bad_request ||
-        self->phase == PHASE_REFUSED || self->phase == PHASE_OVER) {
+    if (!is_active(self)) {
         return AD_ASYNC_END;
     }
-    if (self->phase == PHASE_OPEN && self->credit > 0) {
+    if (self->state == AD_ASYNC_OPEN && self->credit > 0) {
         return AD_ASYNC_READY;
     }
     self->is_waiting = true;
@@ -427,7 +431,7 @@ ad_async_producer_send(ad_async_producer *self, const ad_array *array,
             if (status != AD_OK) {
                 give_credit_back(self);
             }
-        } else if (phase_of(self) == PHASE_NEW) {
+        } else if (state_of(self) == AD_ASYNC_NEW) {
             status = fail_order(err, "cannot send to", "was not started");
         }
     }
@@ -453,6 +457,14 @@ ad_async_producer_refusal(ad_async_producer *self)
     return refusal;
 }
 
+static void
+say_error(ad_async_producer *self, int code, const char *message,
+          const char *metadata)
+{
+    go_on(self, AD_ASYNC_ON_ERROR);
+    self->handler->on_error(self->handler, code, message, metadata);
+}
+
 /* The consumer asked for a number that is none. */
 static ad_status
 end_with_bad_request(ad_async_producer *self, ad_error *err)
@@ -467,7 +479,7 @@ end_with_bad_request(ad_async_producer *self, ad_error *err)
     snprintf(message, sizeof(message),
              "request was called with n = %lld, which must be 1 or more",
              (long long)self->bad_request);
-    self->handler->on_error(self->handler, EINVAL, message, NULL);
+    say_error(self, EINVAL, message, NULL);
     return status;
 }
 
@@ -490,7 +502,7 @@ static ad_status
 end_stream(ad_async_producer *self, ad_error *err)
 {
     pthread_mutex_lock(&self->mutex);
-    bool is_refused = self->phase == PHASE_REFUSED;
+    bool is_refused = self->state == AD_ASYNC_REFUSED;
     bool has_bad_request = self->has_bad_request;
     pthread_mutex_unlock(&self->mutex);
     if (is_refused) {
@@ -500,6 +512,7 @@ end_stream(ad_async_producer *self, ad_error *err)
         return end_with_bad_request(self, err);
     }
     /* After a cancel, too: Arrow C++ would wait for it for ever. */
+    go_on(self, AD_ASYNC_ON_END);
     int code = self->handler->on_next_task(self->handler, NULL, NULL);
     if (code != 0) {
         note_refusal(self, "on_next_task (the end)", code);
@@ -513,7 +526,7 @@ ad_async_producer_finish(ad_async_producer *self, ad_error *err)
 {
     AD_RETURN_IF_ERR(begin_call(self, "the stream was finished", err));
     ad_status status = AD_OK;
-    if (phase_of(self) == PHASE_NEW) {
+    if (state_of(self) == AD_ASYNC_NEW) {
         status = fail_order(err, "cannot finish", "was not started");
     } else if (self->handler != NULL) {
         status = end_stream(self, err);
@@ -529,8 +542,8 @@ ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
 {
     AD_RETURN_IF_ERR(begin_call(self, "the stream was failed", err));
     if (self->handler != NULL) {
-        if (phase_of(self) != PHASE_REFUSED) {
-            self->handler->on_error(self->handler, code, message, metadata);
+        if (may_call(self, AD_ASYNC_ON_ERROR)) {
+            say_error(self, code, message, metadata);
         }
         release_handler(self);
     }

@@ -27,6 +27,9 @@ PyObject *ad_testing_guards(PyObject *module, PyObject *ignored);
 /* python/testing/callbacks.c */
 PyObject *ad_testing_givers(PyObject *module, PyObject *ignored);
 
+/* python/testing/async_states.c */
+PyObject *ad_testing_async_states(PyObject *module, PyObject *ignored);
+
 /* Entries of the module's table of functions. */
 #define AD_TESTING_FUNCTIONS                                                  \
     {"_testing_start", ad_testing_start, METH_VARARGS, NULL},                 \
@@ -41,6 +44,8 @@ PyObject *ad_testing_givers(PyObject *module, PyObject *ignored);
         {"_testing_live", ad_testing_live, METH_NOARGS, NULL},                \
         {"_testing_guards", ad_testing_guards, METH_NOARGS, NULL},            \
         {"_testing_givers", ad_testing_givers, METH_NOARGS, NULL},            \
+        {"_testing_async_states", ad_testing_async_states, METH_NOARGS,       \
+         NULL},                                                               \
         {"_testing_produce", ad_testing_produce, METH_VARARGS, NULL},         \
     {                                                                         \
         "_testing_consume", ad_testing_consume, METH_VARARGS, NULL            \

@@ -1,0 +1,118 @@
+#include "async/states.h"
+
+#define GOES_TO(state)                                                        \
+    {                                                                         \
+        .next = AD_ASYNC_##state                                              \
+    }
+#define BREAKS(state, id, text)                                               \
+    {                                                                         \
+        .next = AD_ASYNC_##state, .rule = (text), .rule_id = "async." id      \
+    }
+#define TOLERATED(state, id, text)                                            \
+    {                                                                         \
+        .next = AD_ASYNC_##state, .rule = (text), .rule_id = "async." id,     \
+        .is_tolerated = true                                                  \
+    }
+
+#define NO_SCHEMA "before on_schema, which must be the first call"
+#define NO_END "without an end; a NULL task or on_error must come before it"
+#define IS_ENDED "after the end of the stream, when only release may follow"
+#define IS_FAILED "after on_error, when only release may follow"
+#define IS_REFUSED                                                            \
+    "after a call that was refused, when only release may follow"
+#define IS_RELEASED "after release, which must be the last call"
+
+static const ad_async_step steps[AD_ASYNC_N_STATES][AD_ASYNC_N_EVENTS] = {
+    [AD_ASYNC_NEW] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = GOES_TO(OPEN),
+            [AD_ASYNC_ON_TASK] = BREAKS(NEW, "schema_first", NO_SCHEMA),
+            [AD_ASYNC_ON_END] = BREAKS(NEW, "schema_first", NO_SCHEMA),
+            [AD_ASYNC_ON_ERROR] = GOES_TO(FAILED),
+            [AD_ASYNC_RELEASE] = BREAKS(RELEASED, "end", NO_END),
+            [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED),
+        },
+    [AD_ASYNC_OPEN] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = BREAKS(OPEN, "schema_first",
+                                          "twice, but a stream has one "
+                                          "schema"),
+            [AD_ASYNC_ON_TASK] = GOES_TO(OPEN),
+            [AD_ASYNC_ON_END] = GOES_TO(ENDED),
+            [AD_ASYNC_ON_ERROR] = GOES_TO(FAILED),
+            [AD_ASYNC_RELEASE] = BREAKS(RELEASED, "end", NO_END),
+            [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED),
+        },
+    [AD_ASYNC_ENDED] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = BREAKS(ENDED, "over", IS_ENDED),
+            [AD_ASYNC_ON_TASK] = BREAKS(ENDED, "over", IS_ENDED),
+            [AD_ASYNC_ON_END] = BREAKS(ENDED, "over", IS_ENDED),
+            [AD_ASYNC_ON_ERROR] = BREAKS(ENDED, "over", IS_ENDED),
+            [AD_ASYNC_RELEASE] = GOES_TO(RELEASED),
+            [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED),
+        },
+    [AD_ASYNC_FAILED] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = BREAKS(FAILED, "over", IS_FAILED),
+            [AD_ASYNC_ON_TASK] = BREAKS(FAILED, "over", IS_FAILED),
+            [AD_ASYNC_ON_END] = BREAKS(FAILED, "over", IS_FAILED),
+            [AD_ASYNC_ON_ERROR] = BREAKS(FAILED, "over", IS_FAILED),
+            [AD_ASYNC_RELEASE] = GOES_TO(RELEASED),
+            [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED_FAILED),
+        },
+    [AD_ASYNC_REFUSED] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = BREAKS(REFUSED, "over", IS_REFUSED),
+            [AD_ASYNC_ON_TASK] = BREAKS(REFUSED, "over", IS_REFUSED),
+            [AD_ASYNC_ON_END] = TOLERATED(REFUSED, "over", IS_REFUSED),
+            [AD_ASYNC_ON_ERROR] =
+                TOLERATED(REFUSED_FAILED, "over", IS_REFUSED),
+            [AD_ASYNC_RELEASE] = GOES_TO(RELEASED),
+            [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED),
+        },
+    [AD_ASYNC_REFUSED_FAILED] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = BREAKS(REFUSED_FAILED, "over", IS_REFUSED),
+            [AD_ASYNC_ON_TASK] = BREAKS(REFUSED_FAILED, "over", IS_REFUSED),
+            [AD_ASYNC_ON_END] = TOLERATED(REFUSED_FAILED, "over", IS_REFUSED),
+            [AD_ASYNC_ON_ERROR] = BREAKS(REFUSED_FAILED, "over", IS_REFUSED),
+            [AD_ASYNC_RELEASE] = GOES_TO(RELEASED),
+            [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED_FAILED),
+        },
+    [AD_ASYNC_RELEASED] =
+        {
+            [AD_ASYNC_ON_SCHEMA] = BREAKS(RELEASED, "release", IS_RELEASED),
+            [AD_ASYNC_ON_TASK] = BREAKS(RELEASED, "release", IS_RELEASED),
+            [AD_ASYNC_ON_END] = BREAKS(RELEASED, "release", IS_RELEASED),
+            [AD_ASYNC_ON_ERROR] = BREAKS(RELEASED, "release", IS_RELEASED),
+            [AD_ASYNC_RELEASE] = BREAKS(RELEASED, "release",
+                                        "twice; it must be called once, last"),
+            [AD_ASYNC_REFUSAL] = GOES_TO(RELEASED),
+        },
+};
+
+const ad_async_step *
+ad_async_step_of(ad_async_state state, ad_async_event event)
+{
+    return &steps[state][event];
+}
+
+const char *
+ad_async_state_name(ad_async_state state)
+{
+    static const char *const names[AD_ASYNC_N_STATES] = {
+        "new",     "open",           "ended",    "failed",
+        "refused", "refused_failed", "released",
+    };
+    return names[state];
+}
+
+const char *
+ad_async_event_name(ad_async_event event)
+{
+    static const char *const names[AD_ASYNC_N_EVENTS] = {
+        "on_schema", "on_next_task", "end", "on_error", "release", "refusal",
+    };
+    return names[event];
+}
