@@ -574,7 +574,10 @@ static void
 test_source_fails_once_and_for_all(void)
 {
     own_source source = {
-        {own_next, own_error, own_destroy, NULL, false}, 1, 0, {TYPE, 0}};
+        {.next = own_next, .last_error = own_error, .destroy = own_destroy},
+        1,
+        0,
+        {TYPE, 0}};
     ad_array_stream *stream = open_own(&source);
     struct ArrowDeviceArrayStream out = export_of(stream);
     ad_array_stream_unref(stream);
@@ -603,7 +606,7 @@ static void
 test_source_is_interrupted(void)
 {
     own_source source = {
-        {interrupted_next, NULL, own_destroy, NULL, false}, 0, 0, {TYPE, 0}};
+        {.next = interrupted_next, .destroy = own_destroy}, 0, 0, {TYPE, 0}};
     ad_array_stream *stream = open_own(&source);
     struct ArrowDeviceArrayStream out = export_of(stream);
     ad_array_stream_unref(stream);
@@ -618,7 +621,7 @@ test_source_is_interrupted(void)
 static void
 test_source_on_other_device_type(void)
 {
-    own_source source = {{own_next, NULL, own_destroy, NULL, false},
+    own_source source = {{.next = own_next, .destroy = own_destroy},
                          1,
                          0,
                          {ARROW_DEVICE_VPI, 0}};
