@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/wait.h"
 #include "stream/array_stream_internal.h"
 
@@ -402,54 +403,37 @@ ad_array_list_free(ad_array *arrays, size_t n)
     free(arrays);
 }
 
-/* Room for one more. */
-static ad_status
-grow(ad_array **list, size_t n, size_t *capacity, ad_error *err)
-{
-    if (n < *capacity) {
-        return AD_OK;
-    }
-    size_t wanted = *capacity == 0 ? 4 : *capacity * 2;
-    ad_array *longer = realloc(*list, wanted * sizeof(**list));
-    if (longer == NULL) {
-        return ad_fail_memory(err, wanted * sizeof(**list));
-    }
-    *list = longer;
-    *capacity = wanted;
-    return AD_OK;
-}
-
 ad_status
 ad_array_stream_collect(ad_array_stream *self, ad_array **out, size_t *out_n,
                         ad_error *err)
 {
-    ad_array *list = NULL;
-    size_t n = 0;
-    size_t capacity = 0;
+    AD_LIST(ad_array) list = {0};
     for (;;) {
         bool is_end;
-        ad_status status = grow(&list, n, &capacity, err);
+        ad_array *last = NULL;
+        ad_status status = ad_list_reserve(&list, 1, err);
         if (status == AD_OK) {
-            status = ad_array_stream_next(self, &list[n], &is_end, err);
+            last = &list.items[list.n];
+            status = ad_array_stream_next(self, last, &is_end, err);
         }
         if (status != AD_OK) {
-            ad_array_list_free(list, n);
+            ad_array_list_free(list.items, list.n);
             return status;
         }
         if (is_end) {
             break;
         }
         /* An empty one stays only until another comes. */
-        if (n > 0 && list[n].length == 0) {
-            ad_array_clear(&list[n]);
-        } else if (n == 1 && list[0].length == 0) {
-            ad_array_clear(&list[0]);
-            list[0] = list[1];
+        if (list.n > 0 && last->length == 0) {
+            ad_array_clear(last);
+        } else if (list.n == 1 && list.items[0].length == 0) {
+            ad_array_clear(&list.items[0]);
+            list.items[0] = *last;
         } else {
-            n++;
+            list.n++;
         }
     }
-    *out = list;
-    *out_n = n;
+    *out = list.items;
+    *out_n = list.n;
     return AD_OK;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/list.h"
 #include "compute/concat.h"
 #include "stream/adapters.h"
 #include "stream/upstream.h"
@@ -11,31 +12,12 @@ typedef struct rechunk {
     ad_upstream upstream;
     ad_schema schema;
     int64_t rows;
-    ad_array rest;   /* of the batch that was cut last; node NULL: nothing */
-    ad_array *parts; /* of the batch that is being made */
-    size_t n_parts;
-    size_t capacity;
-    int64_t n_rows; /* theirs */
-    bool has_rows;  /* some batch had */
-    ad_array empty; /* until then, the first batch; or node NULL */
+    ad_array rest; /* of the batch that was cut last; node NULL: nothing */
+    AD_LIST(ad_array) parts; /* of the batch that is being made */
+    int64_t n_rows;          /* theirs */
+    bool has_rows;           /* some batch had */
+    ad_array empty;          /* until then, the first batch; or node NULL */
 } rechunk;
-
-static ad_status
-make_room(rechunk *self, ad_error *err)
-{
-    if (self->n_parts < self->capacity) {
-        return AD_OK;
-    }
-    size_t capacity = self->capacity * 2 + 4;
-    size_t nbytes = capacity * sizeof(*self->parts);
-    ad_array *longer = realloc(self->parts, nbytes);
-    if (longer == NULL) {
-        return ad_fail_memory(err, nbytes);
-    }
-    self->parts = longer;
-    self->capacity = capacity;
-    return AD_OK;
-}
 
 /* The next rows to be placed, in `rest`; false: there are none. */
 static bool
@@ -65,8 +47,8 @@ place_rest(rechunk *self, ad_error *err)
 {
     int64_t missing = self->rows - self->n_rows;
     ad_array *part;
-    AD_RETURN_IF_ERR(make_room(self, err));
-    part = &self->parts[self->n_parts];
+    AD_RETURN_IF_ERR(ad_list_reserve(&self->parts, 1, err));
+    part = &self->parts.items[self->parts.n];
     if (self->rest.length <= missing) {
         *part = self->rest;
         self->rest = (ad_array){0};
@@ -82,7 +64,7 @@ place_rest(rechunk *self, ad_error *err)
         ad_array_clear(&self->rest);
         self->rest = rest;
     }
-    self->n_parts++;
+    self->parts.n++;
     self->n_rows += part->length;
     return AD_OK;
 }
@@ -90,10 +72,10 @@ place_rest(rechunk *self, ad_error *err)
 static void
 clear_parts(rechunk *self)
 {
-    for (size_t i = 0; i < self->n_parts; i++) {
-        ad_array_clear(&self->parts[i]);
+    for (size_t i = 0; i < self->parts.n; i++) {
+        ad_array_clear(&self->parts.items[i]);
     }
-    self->n_parts = 0;
+    self->parts.n = 0;
     self->n_rows = 0;
 }
 
@@ -102,11 +84,12 @@ static ad_status
 join(rechunk *self, ad_array *out, ad_error *err)
 {
     ad_status status = AD_OK;
-    if (self->n_parts == 1) {
-        *out = self->parts[0];
-        self->parts[0] = (ad_array){0};
+    if (self->parts.n == 1) {
+        *out = self->parts.items[0];
+        self->parts.items[0] = (ad_array){0};
     } else {
-        status = ad_concat(self->schema, self->parts, self->n_parts, out, err);
+        status = ad_concat(self->schema, self->parts.items, self->parts.n, out,
+                           err);
     }
     clear_parts(self);
     return status;
@@ -123,7 +106,7 @@ rechunk_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     if (ad_upstream_is_interrupted(&self->upstream)) {
         return ad_upstream_finish(&self->upstream, err);
     }
-    if (self->n_parts > 0) {
+    if (self->parts.n > 0) {
         return join(self, out, err);
     }
     if (self->empty.node != NULL) {
@@ -154,7 +137,7 @@ rechunk_destroy(ad_batch_source *base)
 {
     rechunk *self = (rechunk *)base;
     clear_parts(self);
-    free(self->parts);
+    free(self->parts.items);
     ad_array_clear(&self->rest);
     ad_array_clear(&self->empty);
     ad_upstream_clear(&self->upstream);
