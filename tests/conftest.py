@@ -70,7 +70,10 @@ TESTS = pathlib.Path(__file__).parent
 def skip_what_is_missing(report, directory):
     """Make a skip of an import of an OPTIONAL library, if a file of the tests has it."""
     text = str(report.longrepr)
-    missing = re.search(r"^E +ModuleNotFoundError: No module named '(\w+)", text, re.M)
+    # The second is what ARROWDEV_HIDDEN makes.
+    missing = re.search(
+        r"^E +ModuleNotFoundError: (?:No module named '|import of )(\w+)", text, re.M
+    )
     places = re.findall(r"^(\S+\.py):(\d+): ", text, re.M)
     if report.failed and missing is not None and missing[1] in OPTIONAL and places:
         file, line = places[-1]

@@ -29,7 +29,7 @@ DEVICES = {"GPU", "CUDA"}
 # What makes their devices known, or skips where there are none.
 SETUP = {"dpnp": "peer_oneapi", "pyopencl": "peer_opencl"}
 for setup in SETUP.values():  # now: the first look at a runtime decides
-    with contextlib.suppress(pytest.skip.Exception):
+    with contextlib.suppress(pytest.skip.Exception, ImportError):
         importlib.import_module(setup)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
