@@ -222,6 +222,7 @@ def test_libraries():
 
 
 def test_libraries_that_are_not_installed():
+    pytest.importorskip("numpy")
     code = """
 class Absent(command.PEERS[0]):
     name, module = "absent", "arrowdev_no_such_module"
