@@ -64,8 +64,9 @@ def pytest_xdist_auto_num_workers(config):
 
 # What a test may import at its top without a word: where it is missing, the test is skipped.
 OPTIONAL = {
-    "anyio", "hypothesis", "ml_dtypes", "nanoarrow", "numpy", "pandas", "polars", "pyarrow", "trio",
-}  # fmt: skip
+    *("numpy", "ml_dtypes", "pyarrow", "nanoarrow", "pandas", "polars"),
+    *("hypothesis", "anyio", "trio"),
+}
 TESTS = pathlib.Path(__file__).parent
 
 

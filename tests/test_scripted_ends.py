@@ -282,8 +282,8 @@ def test_metadata_is_valid_during_the_call():
 
 
 def test_exit_with_everything_alive():
-    pytest.importorskip("pyarrow")
     """Foreign libraries release what they hold when Python is gone, or half so."""
+    pytest.importorskip("pyarrow")
     script = """
     import builtins, sys, threading
     import pyarrow as pa
