@@ -146,7 +146,7 @@ static ad_import_result
 make_tensor(ad_state *state, PyObject *object, const ad_request *request,
             ad_interface *in, ad_tensor_value *out)
 {
-    bool is_off = request->stream != NULL && ad_stream_is_off(request->stream);
+    bool is_off = request->stream.kind == AD_STREAM_OFF;
     bool is_stated;
     ad_stream_choice stream;
     ad_place place;

@@ -43,9 +43,10 @@ pass_stream(order *self, int32_t device_type)
 }
 
 static int
-plan_wanted(ad_state *state, PyObject *wanted, ad_device device, order *out)
+plan_wanted(ad_state *state, const ad_stream_argument *wanted,
+            ad_device device, order *out)
 {
-    if (ad_read_choice(state, wanted, device, &out->is_off, &out->on) < 0) {
+    if (ad_choose_stream(state, wanted, device, &out->is_off, &out->on) < 0) {
         return -1;
     }
     if (!out->is_off) {
@@ -98,7 +99,7 @@ plan_order(ad_state *state, PyObject *object, const ad_request *request,
            ad_device device, order *out)
 {
     uint32_t traits = ad_device_traits(device.type);
-    PyObject *wanted = ad_request_stream(request, device);
+    const ad_stream_argument *wanted = ad_request_stream(request, device);
     ad_error err;
     int result;
     if (traits & AD_NO_STREAMS) {

@@ -149,7 +149,7 @@ note_stream(ad_state *state, const ad_dl_exchange_api *api,
     ad_error err;
     ad_stream_choice producer;
     if (tensor->device.type == ARROW_DEVICE_CPU ||
-        (request->stream != NULL && ad_stream_is_off(request->stream))) {
+        request->stream.kind == AD_STREAM_OFF) {
         return AD_IMPORT_DONE;
     }
     if (ask_stream(state, api, tensor->device, &producer) < 0) {

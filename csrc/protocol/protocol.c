@@ -372,7 +372,7 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
         return -1;
     }
     /* Tensors of others went through ad_finish_tensor, and may be copies. */
-    if (request->stream != NULL && ad_stream_is_off(request->stream)) {
+    if (request->stream.kind == AD_STREAM_OFF) {
         if (out->is_array) {
             drop_sync(&out->array.sync);
         } else if (ad_is_tensor(state, object)) {
@@ -389,13 +389,13 @@ ad_settle_order_on_device(ad_state *state, const ad_request *request,
     ad_stream_choice consumer;
     bool is_off;
     ad_error err;
-    if (request->stream == NULL) {
+    if (request->stream.kind == AD_STREAM_ABSENT) {
         if (!ad_stream_current(device, &consumer)) {
             return 0;
         }
         ad_owner_ref(consumer.keep);
-    } else if (ad_read_choice(state, ad_request_stream(request, device),
-                              device, &is_off, &consumer) < 0) {
+    } else if (ad_choose_stream(state, ad_request_stream(request, device),
+                                device, &is_off, &consumer) < 0) {
         return -1;
     }
     if (!consumer.is_given) {
@@ -454,13 +454,14 @@ ad_origin(const char *attribute, PyObject *object, char *buffer)
 }
 
 static int
-copy_tensor(ad_state *state, PyObject *stream, const ad_tensor *tensor,
-            ad_tensor_value *out)
+copy_tensor(ad_state *state, const ad_stream_argument *stream,
+            const ad_tensor *tensor, ad_tensor_value *out)
 {
     ad_stream_choice choice;
     bool is_off;
     ad_error err;
-    if (ad_read_choice(state, stream, tensor->device, &is_off, &choice) < 0) {
+    if (ad_choose_stream(state, stream, tensor->device, &is_off, &choice) <
+        0) {
         return -1;
     }
     ad_status status =
@@ -479,7 +480,7 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
 {
     ad_tensor *tensor = &value->tensor;
     ad_tensor_value copied;
-    if (request->stream != NULL && ad_stream_is_off(request->stream)) {
+    if (request->stream.kind == AD_STREAM_OFF) {
         drop_sync(&tensor->sync);
     }
     if (request->copy != AD_COPY_ALWAYS ||

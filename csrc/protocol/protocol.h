@@ -19,10 +19,29 @@
 #include "support/py_owner.h"
 #include "support/state.h"
 
+/* A stream= argument, read once. What a number means, and whether an object's
+ * stream is of the right kind, is for a device to say. */
+typedef enum ad_stream_kind {
+    AD_STREAM_ABSENT, /* left out, or None */
+    AD_STREAM_OFF,    /* the int -1: no synchronization */
+    AD_STREAM_NUMBER, /* with DLPack's meaning for the type of the device */
+    AD_STREAM_OBJECT  /* a stream or queue object of a kind that is known */
+} ad_stream_kind;
+
+typedef struct ad_stream_argument {
+    ad_stream_kind kind;
+    bool is_too_large;   /* a number that 64 bits cannot hold */
+    int32_t device_type; /* that an object's stream is of */
+    ad_stream stream;
+    PyObject *value;  /* borrowed: what was passed; NULL: nothing */
+    PyObject *object; /* borrowed: has to live as long as the stream is used;
+                         NULL for an int */
+} ad_stream_argument;
+
 /* What the caller of array(), tensor(), ... asked for. */
 typedef struct ad_request {
     ad_copy copy;
-    PyObject *stream; /* borrowed; NULL when left out or None */
+    ad_stream_argument stream;
     ad_schema schema; /* borrowed; wished for, if it has a node */
     bool has_device;  /* the caller names the device of the memory */
     ad_device device;
@@ -173,34 +192,32 @@ ad_finish_elements(ad_state *state, const ad_request *request,
 
 /* --- streams that a caller names (stream_argument.c) --------------------- */
 
-/* A stream= argument, read. */
-typedef struct ad_stream_argument {
-    bool is_off; /* the int -1: no synchronization; nothing else is set */
-    ad_stream stream;
-    ad_device device; /* what its object says it is for: a type, id -1; for an
-                         int, the device that was expected */
-    PyObject *object; /* borrowed: has to live as long as the stream is used;
-                         NULL for an int */
-} ad_stream_argument;
+/* Read a stream= argument (NULL and None: absent) when the device of the data
+ * is not known yet. No runtime is called. -1 with TypeError: nothing that is
+ * known. */
+int ad_parse_stream(ad_state *state, PyObject *value, ad_stream_argument *out);
 
-/* Read a stream= argument (not NULL, not None) for data on `device`: an int
- * with DLPack's meaning for its type (an address, where streams are queues),
- * or one of the stream and queue objects that are known; for a device type of
- * 0, objects only. No runtime is called. 0 on success; -1 with TypeError
- * (nothing that is known), ValueError (a number that has no meaning there) or
- * ExchangeError (an object of another kind of device). */
-int ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
-                    ad_stream_argument *out);
+/* Read the stream of an argument that is there, for data on `device`; for a
+ * device type of 0, objects only. -1 with TypeError (nothing that is known),
+ * ValueError (a number that has no meaning there) or ExchangeError (an object
+ * of another kind of device). */
+int ad_parse_stream_of(ad_state *state, PyObject *value, ad_device device,
+                       ad_stream_argument *out);
 
 /* What core takes. choice->keep is a new reference on an owner of the object
  * (NULL for an int); drop it with ad_choice_clear. -1 with MemoryError. */
 int ad_stream_argument_choice(const ad_stream_argument *argument,
                               ad_stream_choice *out);
 
-/* Both at once: NULL and None are "not given". So is the int -1, for which
- * *is_off is set; where is_off is NULL work has to run somewhere, and -1 is
- * refused (ValueError). -1 with an exception. */
-int ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
+/* The choice for work on `device`, with the errors of ad_parse_stream_of; NULL
+ * is absent. Absent and -1 are "not given"; for -1 *is_off is set, and where
+ * is_off is NULL work has to run somewhere, and -1 is refused (ValueError). -1
+ * with an exception. */
+int ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
+                     ad_device device, bool *is_off, ad_stream_choice *out);
+
+/* ad_parse_stream and ad_choose_stream at once. */
+int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
                    bool *is_off, ad_stream_choice *out);
 
 /* Keeps the exception that is set. */
@@ -211,18 +228,15 @@ void ad_choice_clear(ad_stream_choice *choice);
 bool ad_is_of_class(PyObject *object, const char *library, const char *name);
 
 /* The stream argument that says "no synchronization": the int -1. */
-bool ad_stream_is_off(PyObject *stream);
+bool ad_stream_is_off(PyObject *value);
 
-/* 0 for a stream argument of a kind that is known, for a device that is not
- * known yet: an int, or a stream or queue object. -1 with TypeError. */
-int ad_stream_check(ad_state *state, PyObject *stream);
-
-/* The stream= of a request as far as it is meant for memory on `device`: NULL
+/* The stream of a request as far as it is meant for memory on `device`: NULL
  * where it was left out, or is for the device to which the data will move. */
-PyObject *ad_request_stream(const ad_request *request, ad_device device);
+const ad_stream_argument *ad_request_stream(const ad_request *request,
+                                            ad_device device);
 
-/* The stream= of a request for copies of our own: -1 names none. */
-PyObject *ad_request_copy_stream(const ad_request *request);
+/* The stream of a request for copies of our own; NULL: none, or -1. */
+const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
 
 /* --- order (order.c) ------------------------------------------------------ */
 

@@ -67,31 +67,51 @@ check_number(long long number, int32_t device_type)
     return 0;
 }
 
+/* 1 read, 0 no number, -1 with an exception. */
 static int
-read_number(PyObject *stream, ad_device device, ad_stream_argument *out)
+read_number(PyObject *value, ad_stream_argument *out)
 {
+    if (!is_number(value)) {
+        return 0;
+    }
     int overflow;
-    long long number = PyLong_AsLongLongAndOverflow(stream, &overflow);
-    if (overflow != 0) {
+    PyObject *index = PyNumber_Index(value);
+    long long number =
+        index != NULL ? PyLong_AsLongLongAndOverflow(index, &overflow) : 0;
+    Py_XDECREF(index);
+    if (index == NULL || (number == -1 && PyErr_Occurred())) {
+        return -1;
+    }
+    *out = (ad_stream_argument){
+        .kind =
+            number == -1 && overflow == 0 ? AD_STREAM_OFF : AD_STREAM_NUMBER,
+        .is_too_large = overflow != 0,
+        .stream.handle = (uintptr_t)number,
+        .value = value,
+    };
+    return 1;
+}
+
+static int
+fit_number(const ad_stream_argument *argument, int32_t device_type)
+{
+    if (argument->is_too_large) {
         PyErr_Format(PyExc_ValueError,
                      "stream must be -1 (no synchronization) or a stream "
                      "number of less than 2**63, not %S",
-                     stream);
+                     argument->value);
         return -1;
     }
-    if ((number == -1 && PyErr_Occurred()) ||
-        check_number(number, device.type) < 0) {
+    if (check_number((long long)(intptr_t)argument->stream.handle,
+                     device_type) < 0) {
         return -1;
     }
-    out->is_off = number == -1;
-    if (device.type == 0 && !out->is_off) {
+    if (device_type == 0 && argument->kind != AD_STREAM_OFF) {
         PyErr_SetString(PyExc_ValueError,
                         "a stream number says nothing about its device; name "
                         "the device, or pass a stream object");
         return -1;
     }
-    out->stream.handle = (uintptr_t)number;
-    out->device = device;
     return 0;
 }
 
@@ -135,7 +155,7 @@ take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
     }
     Py_DECREF(number);
     out->stream.handle = (uintptr_t)handle;
-    out->device = (ad_device){device_type, -1};
+    out->device_type = device_type;
     return 1;
 }
 
@@ -335,8 +355,8 @@ read_object(ad_state *state, PyObject *stream, ad_stream_argument *out)
                                       read_cuda_attribute, read_sycl,
                                       read_pyopencl, read_arrowdev_queue};
     int found = 0;
-    out->is_off = false;
-    out->object = stream;
+    *out = (ad_stream_argument){
+        .kind = AD_STREAM_OBJECT, .value = stream, .object = stream};
     if (PyType_Check(stream) || PyBool_Check(stream)) {
         goto unknown; /* the class itself, not one of its instances */
     }
@@ -358,37 +378,36 @@ unknown:
 
 /* The stream is for `expected`: what it is there, or ExchangeError. */
 static int
-fit_object(ad_state *state, PyObject *stream, ad_device expected,
-           ad_stream_argument *out)
+fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
 {
-    bool is_cuda = out->device.type == ARROW_DEVICE_CUDA;
+    bool is_cuda = out->device_type == ARROW_DEVICE_CUDA;
     uint32_t traits = ad_device_traits(expected.type);
     /* torch and CuPy call HIP's streams by CUDA's names. */
     if (is_cuda && (expected.type == 0 || (traits & AD_ROCM_STREAMS))) {
-        out->device.type =
+        out->device_type =
             expected.type == 0 ? ad_cuda_means() : ARROW_DEVICE_ROCM;
-        is_cuda = out->device.type == ARROW_DEVICE_CUDA;
+        is_cuda = out->device_type == ARROW_DEVICE_CUDA;
     }
     if (is_cuda && out->stream.handle == 0) {
-        (void)ad_default_stream(out->device.type, &out->stream);
+        (void)ad_default_stream(out->device_type, &out->stream);
     }
-    bool is_queue = ad_device_traits(out->device.type) & AD_QUEUES;
+    bool is_queue = ad_device_traits(out->device_type) & AD_QUEUES;
     if (is_queue && out->stream.handle == 0) {
         PyErr_Format(PyExc_ValueError, "%.200s has no queue any more",
-                     Py_TYPE(stream)->tp_name);
+                     Py_TYPE(out->value)->tp_name);
         return -1;
     }
     /* Host memory is ready on every stream. */
     if (expected.type == 0 || expected.type == ARROW_DEVICE_CPU ||
-        ad_streams_are_alike(expected.type, out->device.type)) {
+        ad_streams_are_alike(expected.type, out->device_type)) {
         return 0;
     }
     char name[AD_DEVICE_NAME_SIZE];
-    const char *found = ad_device_type_name(out->device.type);
+    const char *found = ad_device_type_name(out->device_type);
     ad_raise_exchange(
         state, "stream", "pass a stream or queue of the device of the data",
         "the memory is on %s, but %.200s is a stream of %s",
-        ad_device_format(expected, name), Py_TYPE(stream)->tp_name,
+        ad_device_format(expected, name), Py_TYPE(out->value)->tp_name,
         found != NULL ? found : "an unknown device");
     return -1;
 }
@@ -396,23 +415,33 @@ fit_object(ad_state *state, PyObject *stream, ad_device expected,
 /* --- shared -------------------------------------------------------------- */
 
 int
-ad_parse_stream(ad_state *state, PyObject *stream, ad_device device,
-                ad_stream_argument *out)
+ad_parse_stream(ad_state *state, PyObject *value, ad_stream_argument *out)
 {
-    *out = (ad_stream_argument){.is_off = false};
-    if (PyLong_CheckExact(stream)) {
-        return read_number(stream, device, out);
+    if (ad_is_none(value)) {
+        *out = (ad_stream_argument){.kind = AD_STREAM_ABSENT};
+        return 0;
     }
-    if (is_number(stream)) {
-        PyObject *number = PyNumber_Index(stream);
-        int result = number != NULL ? read_number(number, device, out) : -1;
-        Py_XDECREF(number);
-        return result;
+    int found = read_number(value, out);
+    if (found == 0) {
+        return read_object(state, value, out);
     }
-    if (read_object(state, stream, out) < 0) {
-        return -1;
-    }
-    return fit_object(state, stream, device, out);
+    return found < 0 ? -1 : 0;
+}
+
+static int
+fit(ad_state *state, ad_device device, ad_stream_argument *argument)
+{
+    return argument->kind == AD_STREAM_OBJECT
+               ? fit_object(state, device, argument)
+               : fit_number(argument, device.type);
+}
+
+int
+ad_parse_stream_of(ad_state *state, PyObject *value, ad_device device,
+                   ad_stream_argument *out)
+{
+    return ad_parse_stream(state, value, out) < 0 ? -1
+                                                  : fit(state, device, out);
 }
 
 int
@@ -428,22 +457,25 @@ ad_stream_argument_choice(const ad_stream_argument *argument,
 }
 
 int
-ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
-               bool *is_off, ad_stream_choice *out)
+ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
+                 ad_device device, bool *is_off, ad_stream_choice *out)
 {
-    ad_stream_argument argument;
     *out = (ad_stream_choice){.is_given = false};
     if (is_off != NULL) {
         *is_off = false;
     }
-    if (ad_is_none(stream)) {
+    if (argument == NULL || argument->kind == AD_STREAM_ABSENT) {
         return 0;
     }
-    if (ad_parse_stream(state, stream, device, &argument) < 0) {
+    ad_stream_argument fitted = *argument;
+    /* The queue of a stream object may have been replaced and freed since. */
+    if ((argument->object != argument->value && argument->object != NULL &&
+         read_object(state, argument->value, &fitted) < 0) ||
+        fit(state, device, &fitted) < 0) {
         return -1;
     }
-    if (!argument.is_off) {
-        return ad_stream_argument_choice(&argument, out);
+    if (fitted.kind != AD_STREAM_OFF) {
+        return ad_stream_argument_choice(&fitted, out);
     }
     if (is_off == NULL) {
         PyErr_SetString(PyExc_ValueError,
@@ -453,6 +485,16 @@ ad_read_choice(ad_state *state, PyObject *stream, ad_device device,
     }
     *is_off = true;
     return 0;
+}
+
+int
+ad_read_choice(ad_state *state, PyObject *value, ad_device device,
+               bool *is_off, ad_stream_choice *out)
+{
+    ad_stream_argument argument;
+    return ad_parse_stream(state, value, &argument) < 0
+               ? -1
+               : ad_choose_stream(state, &argument, device, is_off, out);
 }
 
 void
@@ -467,46 +509,36 @@ ad_choice_clear(ad_stream_choice *choice)
 }
 
 bool
-ad_stream_is_off(PyObject *stream)
-{
-    if (!is_number(stream)) {
-        return false;
-    }
-    int overflow = 0;
-    PyObject *number = PyNumber_Index(stream);
-    long value =
-        number != NULL ? PyLong_AsLongAndOverflow(number, &overflow) : 0;
-    PyErr_Clear(); /* who reads the number says what is wrong with it */
-    Py_XDECREF(number);
-    return value == -1 && overflow == 0;
-}
-
-int
-ad_stream_check(ad_state *state, PyObject *stream)
+ad_stream_is_off(PyObject *value)
 {
     ad_stream_argument argument;
-    if (is_number(stream)) {
-        return 0;
+    int found = read_number(value, &argument);
+    if (found < 0) {
+        PyErr_Clear(); /* told when the number is read */
     }
-    return read_object(state, stream, &argument);
+    return found > 0 && argument.kind == AD_STREAM_OFF;
 }
 
-PyObject *
+const ad_stream_argument *
 ad_request_stream(const ad_request *request, ad_device device)
 {
-    if (request->stream == NULL || !request->has_device ||
-        ad_stream_is_off(request->stream)) {
-        return request->stream;
+    const ad_stream_argument *stream = &request->stream;
+    if (stream->kind == AD_STREAM_ABSENT) {
+        return NULL;
+    }
+    if (!request->has_device || stream->kind == AD_STREAM_OFF) {
+        return stream;
     }
     ad_device target = request->device;
     bool stays = ad_streams_are_alike(target.type, device.type) &&
                  (target.id == device.id || device.id < 0);
-    return stays || ad_device_equal(target, device) ? request->stream : NULL;
+    return stays || ad_device_equal(target, device) ? stream : NULL;
 }
 
-PyObject *
+const ad_stream_argument *
 ad_request_copy_stream(const ad_request *request)
 {
-    bool is_off = request->stream != NULL && ad_stream_is_off(request->stream);
-    return is_off ? NULL : request->stream;
+    bool is_named = request->stream.kind == AD_STREAM_NUMBER ||
+                    request->stream.kind == AD_STREAM_OBJECT;
+    return is_named ? &request->stream : NULL;
 }

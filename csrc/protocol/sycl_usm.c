@@ -93,7 +93,7 @@ read_syclobj(ad_state *state, const char *origin, source *in)
     bool may_be_queue =
         !PyUnicode_Check(in->syclobj) && !PyLong_Check(in->syclobj);
     if (!may_be_queue ||
-        ad_parse_stream(state, in->syclobj, device, &argument) < 0) {
+        ad_parse_stream_of(state, in->syclobj, device, &argument) < 0) {
         if (!may_be_queue || PyErr_ExceptionMatches(PyExc_TypeError)) {
             PyErr_Clear();
             ad_interface_wrong(state, origin, "syclobj", in->syclobj,

@@ -146,7 +146,7 @@ join(const parts *self, const ad_stream_choice *stream, ad_array *out,
 }
 
 static PyObject *
-concat(ad_state *state, const parts *self, PyObject *stream)
+concat(ad_state *state, const parts *self, const ad_stream_argument *stream)
 {
     ad_stream_choice choice;
     ad_array joined;
@@ -161,8 +161,8 @@ concat(ad_state *state, const parts *self, PyObject *stream)
         return Py_NewRef(PyTuple_GET_ITEM(self->objects, 0));
     }
     ad_device device = self->arrays[0].device;
-    if (ad_read_choice(state, ad_host_accessible(device) ? NULL : stream,
-                       device, NULL, &choice) < 0) {
+    if (ad_choose_stream(state, ad_host_accessible(device) ? NULL : stream,
+                         device, NULL, &choice) < 0) {
         return NULL;
     }
     ad_status status = join(self, &choice, &joined, &err);
@@ -186,14 +186,15 @@ ad_function_concat(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
 {
     ad_state *state = ad_state_of_module(module);
     PyObject *values[2];
+    ad_stream_argument stream;
     parts all;
     if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
-        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0)) {
+        ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
     PyObject *result = NULL;
     if (read_parts(state, values[0], &all) == 0) {
-        result = concat(state, &all, values[1]);
+        result = concat(state, &all, &stream);
     }
     parts_clear(&all);
     return result;

@@ -28,10 +28,10 @@ avoid_negative_strides(ad_state *state, ad_tensor_options *options,
 
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
-                        const ad_dl_exchange_api *api, PyObject *stream,
-                        int copy)
+                        const ad_dl_exchange_api *api,
+                        const ad_stream_argument *stream, int copy)
 {
-    const ad_request request = {.copy = (ad_copy)copy, .stream = stream};
+    const ad_request request = {.copy = (ad_copy)copy, .stream = *stream};
     ad_tensor_options options = {.bridge = {.copy = (ad_copy)copy},
                                  .stream = ad_request_copy_stream(&request)};
     ad_imported imported;
@@ -54,7 +54,7 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
 
 PyObject *
 ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
-                PyObject *stream, int copy)
+                const ad_stream_argument *stream, int copy)
 {
     if (!PyType_Check(cls)) {
         PyErr_Format(PyExc_TypeError,
@@ -79,7 +79,8 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     PyObject *flag = copy == AD_COPY_IF_NEEDED ? Py_None
                      : copy == AD_COPY_NEVER   ? Py_False
                                                : Py_True;
-    PyObject *args[] = {self, cls, stream != NULL ? stream : Py_None, flag};
+    PyObject *args[] = {self, cls,
+                        stream->value != NULL ? stream->value : Py_None, flag};
     return PyObject_Vectorcall(state->convert_helper, args, 4, NULL);
 }
 
@@ -118,7 +119,7 @@ ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     if (ours == NULL) {
         return NULL;
     }
-    PyObject *result = ad_convert_into(state, ours, values[1], request.stream,
+    PyObject *result = ad_convert_into(state, ours, values[1], &request.stream,
                                        (int)request.copy);
     Py_DECREF(ours);
     return result;

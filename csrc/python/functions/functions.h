@@ -5,6 +5,7 @@
 
 #include "model/array.h"
 #include "bridge/bridge.h"
+#include "protocol/protocol.h"
 #include "support/args.h"
 #include "support/objects.h"
 
@@ -23,7 +24,7 @@ int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
 
 /* x.into(cls): an instance of another library's class. */
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
-                          PyObject *stream, int copy);
+                          const ad_stream_argument *stream, int copy);
 
 /* arrowdev.array_stream(obj, /, *, schema=None, device_type=None) */
 PyObject *ad_function_array_stream(PyObject *module, PyObject *const *args,

@@ -16,8 +16,8 @@ ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
                  PyObject *copy, ad_request *out)
 {
     int copy_value = AD_COPY_IF_NEEDED;
-    *out = (ad_request){.stream = ad_is_none(stream) ? NULL : stream};
-    if (out->stream != NULL && ad_stream_check(state, out->stream) < 0) {
+    *out = (ad_request){.copy = AD_COPY_IF_NEEDED};
+    if (ad_parse_stream(state, stream, &out->stream) < 0) {
         return -1;
     }
     if (!ad_is_none(device)) {
@@ -251,7 +251,7 @@ apply_mask(ad_state *state, const ad_request *request,
     bool is_there = ad_device_equal(array->device, mask->device);
     bool moves = request->has_device || request->copy == AD_COPY_ALWAYS;
     ad_device target = request->has_device ? request->device : array->device;
-    PyObject *work = ad_request_copy_stream(request);
+    const ad_stream_argument *work = ad_request_copy_stream(request);
     if (moves && !is_there &&
         ad_move_to(state, array, NULL, target, work, request->copy) < 0) {
         return -1;
@@ -280,10 +280,10 @@ apply_validity(ad_state *state, ad_array *array, PyObject *validity,
     ad_stream_choice choice;
     ad_mask mask;
     ad_device working = request->has_device ? request->device : array->device;
-    PyObject *stream = ad_device_equal(working, AD_CPU)
-                           ? NULL
-                           : ad_request_copy_stream(request);
-    int result = ad_read_choice(state, stream, working, NULL, &choice);
+    const ad_stream_argument *stream = ad_device_equal(working, AD_CPU)
+                                           ? NULL
+                                           : ad_request_copy_stream(request);
+    int result = ad_choose_stream(state, stream, working, NULL, &choice);
     if (result == 0) {
         result = import_mask(state, validity, &choice, &mask);
         if (result == 0) {

@@ -25,9 +25,9 @@ int ad_settle_array(ad_state *state, const ad_request *request,
  * has been seen to. */
 typedef struct ad_tensor_options {
     ad_bridge_options bridge;
-    PyObject *fill_value; /* borrowed, or NULL */
-    PyObject *stream;     /* borrowed, or NULL: where copies are made */
-    int readonly;         /* -1: as it is */
+    PyObject *fill_value;             /* borrowed, or NULL */
+    const ad_stream_argument *stream; /* where copies are made, or NULL */
+    int readonly;                     /* -1: as it is */
 } ad_tensor_options;
 
 /* What was imported, as a tensor, in place: afterwards imported->tensor is

@@ -103,8 +103,8 @@ copy_layout(ad_state *state, const ad_tensor_options *options,
 {
     ad_stream_choice choice;
     ad_error err;
-    if (ad_read_choice(state, options->stream, tensor->device, NULL, &choice) <
-        0) {
+    if (ad_choose_stream(state, options->stream, tensor->device, NULL,
+                         &choice) < 0) {
         return -1;
     }
     ad_status status = ad_tensor_copy_to(

@@ -75,7 +75,7 @@ copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
 
 int
 ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
-           ad_device target, PyObject *stream, ad_copy copy)
+           ad_device target, const ad_stream_argument *stream, ad_copy copy)
 {
     ad_tensor *tensor = array == NULL ? &value->tensor : NULL;
     ad_device *device = array != NULL ? &array->device : &tensor->device;
@@ -89,8 +89,8 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
     if (status == AD_OK && what == AD_MOVE_RELABEL) {
         relabel(target, device, sync);
     } else if (status == AD_OK && what == AD_MOVE_COPY) {
-        if (ad_read_choice(state, stream, ad_device_of_copy(*device, target),
-                           NULL, &choice) < 0) {
+        if (ad_choose_stream(state, stream, ad_device_of_copy(*device, target),
+                             NULL, &choice) < 0) {
             clear(array, value);
             return -1;
         }

@@ -11,6 +11,7 @@
  * `copy` of AD_COPY_ALWAYS copies in any case, unless the tensor was copied
  * before. -1 with an exception, and nothing is held any more. */
 int ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
-               ad_device target, PyObject *stream, ad_copy copy);
+               ad_device target, const ad_stream_argument *stream,
+               ad_copy copy);
 
 #endif /* AD_PYTHON_FUNCTIONS_TO_DEVICE_H */

@@ -29,7 +29,7 @@ find_device(ad_state *state, const ad_stream_argument *argument,
             ad_device *out)
 {
     const struct ad_backend *backend;
-    ad_place hint = {argument->device, NULL};
+    ad_place hint = {{argument->device_type, -1}, NULL};
     ad_place place;
     ad_error err;
     ad_status status = ad_backend_open(hint.device.type, &backend, &err);
@@ -89,10 +89,10 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
                         "which with device=, as in device=\"cuda:0\"");
         return -1;
     }
-    if (ad_parse_stream(state, stream, out->device, &argument) < 0) {
+    if (ad_parse_stream_of(state, stream, out->device, &argument) < 0) {
         return -1;
     }
-    if (argument.is_off) {
+    if (argument.kind == AD_STREAM_OFF) {
         PyErr_SetString(PyExc_ValueError,
                         "stream=-1 names no stream that could be used");
         return -1;

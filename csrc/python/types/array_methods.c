@@ -221,19 +221,20 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     PyObject *values[1];
     ad_array *array = ad_array_of(self);
+    ad_stream_argument stream;
     ad_stream_choice choice;
     ad_error err;
     int64_t count;
     if (ad_parse_args(state, &count_nulls_signature, args, n_args, kwnames,
                       values) < 0 ||
-        (!ad_is_none(values[0]) && ad_stream_check(state, values[0]) < 0)) {
+        ad_parse_stream(state, values[0], &stream) < 0) {
         return NULL;
     }
     count = ad_array_known_null_count(array);
     if (count >= 0) {
         return PyLong_FromLongLong(count);
     }
-    if (ad_read_choice(state, values[0], array->device, NULL, &choice) < 0) {
+    if (ad_choose_stream(state, &stream, array->device, NULL, &choice) < 0) {
         return NULL;
     }
     ad_status status = ad_array_count_nulls(array, &choice, &count, &err);
@@ -259,19 +260,20 @@ array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     ad_array *array = ad_array_of(self);
     PyObject *values[1];
+    ad_stream_argument stream;
     ad_stream_choice choice;
     ad_array compact;
     ad_error err;
     if (ad_parse_args(state, &compact_signature, args, n_args, kwnames,
                       values) < 0 ||
-        (!ad_is_none(values[0]) && ad_stream_check(state, values[0]) < 0)) {
+        ad_parse_stream(state, values[0], &stream) < 0) {
         return NULL;
     }
     if (ad_array_is_compact(array)) {
         return Py_NewRef(self);
     }
-    if (ad_read_choice(
-            state, ad_device_equal(array->device, AD_CPU) ? NULL : values[0],
+    if (ad_choose_stream(
+            state, ad_device_equal(array->device, AD_CPU) ? NULL : &stream,
             array->device, NULL, &choice) < 0) {
         return NULL;
     }

@@ -122,7 +122,8 @@ static const ad_signature to_signature = {
 };
 
 static PyObject *
-array_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
+array_to(ad_state *state, PyObject *self, ad_device target,
+         const ad_stream_argument *stream)
 {
     ad_array moved;
     if (ad_device_equal(device_of(self), target)) {
@@ -137,7 +138,8 @@ array_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
 }
 
 static PyObject *
-tensor_to(ad_state *state, PyObject *self, ad_device target, PyObject *stream)
+tensor_to(ad_state *state, PyObject *self, ad_device target,
+          const ad_stream_argument *stream)
 {
     ad_tensor_value moved;
     ad_error err;
@@ -162,16 +164,17 @@ ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     PyObject *values[2];
     ad_device target;
+    ad_stream_argument stream;
     if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
             0 ||
         ad_parse_device(state, values[0], &target) < 0 ||
-        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0)) {
+        ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
     if (ad_is_array(state, self)) {
-        return array_to(state, self, target, values[1]);
+        return array_to(state, self, target, &stream);
     }
-    return tensor_to(state, self, target, values[1]);
+    return tensor_to(state, self, target, &stream);
 }
 
 static const ad_signature numpy_signature = {
@@ -209,13 +212,13 @@ ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 {
     ad_state *state = ad_state_of(self);
     PyObject *values[3];
+    ad_stream_argument stream;
     int copy = AD_COPY_IF_NEEDED;
     if (ad_parse_args(state, &into_signature, args, n_args, kwnames, values) <
             0 ||
-        (!ad_is_none(values[1]) && ad_stream_check(state, values[1]) < 0) ||
+        ad_parse_stream(state, values[1], &stream) < 0 ||
         (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
         return NULL;
     }
-    return ad_convert_into(state, self, values[0],
-                           ad_is_none(values[1]) ? NULL : values[1], copy);
+    return ad_convert_into(state, self, values[0], &stream, copy);
 }

@@ -83,17 +83,16 @@ read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
             ad_stream_choice *out)
 {
     ad_device source = {found, -1};
+    ad_stream_argument argument;
     *out = (ad_stream_choice){.is_given = false};
-    if (ad_is_none(stream)) {
-        return 0;
-    }
-    if (ad_stream_check(state, stream) < 0) {
+    if (ad_parse_stream(state, stream, &argument) < 0) {
         return -1;
     }
     return ad_move_for(source, target) != AD_MOVE_COPY
                ? 0
-               : ad_read_choice(state, stream,
-                                ad_device_of_copy(source, target), NULL, out);
+               : ad_choose_stream(state, &argument,
+                                  ad_device_of_copy(source, target), NULL,
+                                  out);
 }
 
 PyObject *
