@@ -2,24 +2,26 @@
 
 #include <stdlib.h>
 
+#include "python/types/array_stream_type.h"
 #include "support/errors.h"
 #include "support/py_call.h"
 #include "python/streams/stream_element.h"
 #include "python/types/stream_object.h"
 #include "support/waiting.h"
 
-typedef struct iterable_source {
-    ad_batch_source base;
+/* A Python iterator of batches or of streams. */
+typedef struct iteration {
     ad_state *state;
-    PyObject *type;     /* of Array: keeps the module, and so the state */
+    PyObject *type;     /* of the module: keeps it, and so the state */
     PyObject *iterator; /* NULL: used up */
     PyObject *function; /* for each element; NULL: none */
-    ad_element_rules rules;
-    ad_array first;
-    bool has_first;
+    const char *what;   /* for messages */
+    bool gives_streams;
+    ad_element_rules rules; /* of batches */
+    long long n_streams;
     bool is_interrupted;    /* a wait of the stream that is mapped was ended */
     ad_kept_exception kept; /* that ended it */
-} iterable_source;
+} iteration;
 
 /* --- elements ------------------------------------------------------------------ */
 
@@ -41,16 +43,44 @@ apply(PyObject *function, PyObject *element)
     return result;
 }
 
+/* The stream (a new reference) of whatever array_stream() takes. */
+static int
+as_stream(iteration *self, PyObject *element, ad_array_stream **out)
+{
+    PyObject *object = ad_array_stream_object(self->state, element);
+    *out = object != NULL ? ad_stream_hand_over(object) : NULL;
+    if (*out == NULL && !ad_exception_is_final(self->state)) {
+        ad_raise_exchange(self->state, "stream", NULL,
+                          "stream %lld, a %.100s, cannot be read",
+                          self->n_streams, Py_TYPE(element)->tp_name);
+    }
+    self->n_streams++;
+    PyObject *saved = ad_py_save_exception();
+    Py_XDECREF(object);
+    ad_py_reset_exception(saved);
+    return *out != NULL ? 0 : -1;
+}
+
 static bool
-is_interrupted(const iterable_source *self)
+is_interrupted(const iteration *self)
 {
     return ad_is_array_stream(self->state, self->iterator) &&
            ((const ad_stream_object *)self->iterator)->is_interrupted;
 }
 
-/* 1 with *out filled, 0 at the end, -1 with an exception. */
+static void
+drop_iterator(iteration *self)
+{
+    PyObject *saved = ad_py_save_exception();
+    Py_CLEAR(self->iterator);
+    Py_CLEAR(self->function);
+    ad_py_reset_exception(saved);
+}
+
+/* 1 with *out (an ad_array, or an ad_array_stream *) filled, 0 at the end, -1
+ * with an exception. */
 static int
-take_element(iterable_source *self, ad_array *out)
+take_element(iteration *self, void *out)
 {
     PyObject *element =
         self->iterator != NULL ? PyIter_Next(self->iterator) : NULL;
@@ -59,94 +89,122 @@ take_element(iterable_source *self, ad_array *out)
     }
     int result = 0;
     if (element != NULL) {
-        result = ad_element_import(self->state, &self->rules, element, out) < 0
-                     ? -1
-                     : 1;
+        int failed =
+            self->gives_streams
+                ? as_stream(self, element, out)
+                : ad_element_import(self->state, &self->rules, element, out);
+        result = failed < 0 ? -1 : 1;
         PyObject *saved = ad_py_save_exception();
         Py_DECREF(element);
         ad_py_reset_exception(saved);
     } else if (PyErr_Occurred()) {
-        self->is_interrupted = is_interrupted(self);
+        self->is_interrupted = !self->gives_streams && is_interrupted(self);
         result = -1;
     }
     if (result <= 0) {
-        PyObject *saved = ad_py_save_exception();
-        Py_CLEAR(self->iterator);
-        Py_CLEAR(self->function);
-        ad_py_reset_exception(saved);
+        drop_iterator(self);
     }
     return result;
 }
 
-/* --- as a source -------------------------------------------------------------------- */
-
+/* The same on any thread, with or without the GIL. */
 static ad_status
-next_with_gil(iterable_source *self, ad_array *out, bool *is_end,
-              ad_error *err)
+next_element(iteration *self, void *out, bool *is_end, ad_error *err)
 {
+    PyGILState_STATE gil;
+    ad_status status = AD_OK;
+    if (!ad_py_call_begin(&gil)) {
+        return ad_keep_exit(&self->kept, self->what, err);
+    }
     int result = take_element(self, out);
     *is_end = result == 0;
     if (result < 0 && self->is_interrupted) {
         ad_keep_interruption();
-        return ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
-                       "a wait of the stream that is mapped was interrupted");
+        status = ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                         "a wait of the stream that is mapped was "
+                         "interrupted");
+    } else if (result < 0) {
+        status = ad_keep_exception(self->state, &self->kept, self->what, err);
     }
-    return result < 0 ? ad_keep_exception(self->state, &self->kept,
-                                          "the iterable of the stream", err)
-                      : AD_OK;
+    ad_py_call_end(gil);
+    return status;
 }
+
+/* -1 with an exception, and nothing to clear. */
+static int
+iteration_init(iteration *self, ad_state *state, PyObject *iterable,
+               const char *what)
+{
+    self->iterator = PyObject_GetIter(iterable);
+    if (self->iterator == NULL) {
+        return -1;
+    }
+    self->state = state;
+    self->type = Py_NewRef(state->array_type);
+    self->what = what;
+    return 0;
+}
+
+static const char *
+text_of(const iteration *self, int *code)
+{
+    *code = self->kept.code;
+    return self->kept.text;
+}
+
+static void
+iteration_clear(iteration *self)
+{
+    PyGILState_STATE gil;
+    if (ad_py_enter(&gil)) {
+        drop_iterator(self);
+        Py_CLEAR(self->type);
+        PyGILState_Release(gil);
+    }
+    /* Otherwise the interpreter is gone: its objects leak on purpose. */
+    ad_schema_unref(self->rules.schema);
+    ad_kept_clear(&self->kept);
+}
+
+/* --- batches ---------------------------------------------------------------- */
+
+typedef struct iterable_source {
+    ad_batch_source base;
+    iteration elements;
+    ad_array first;
+    bool has_first;
+} iterable_source;
 
 static ad_status
 iterable_next(ad_batch_source *base, ad_array *out, bool *is_end,
               ad_error *err)
 {
     iterable_source *self = (iterable_source *)base;
-    PyGILState_STATE gil;
     if (self->has_first) {
         self->has_first = false;
         *is_end = false;
         *out = self->first;
         return AD_OK;
     }
-    if (!ad_py_call_begin(&gil)) {
-        return ad_keep_exit(&self->kept, "the iterable of the stream", err);
-    }
-    ad_status status = next_with_gil(self, out, is_end, err);
-    ad_py_call_end(gil);
-    return status;
+    return next_element(&self->elements, out, is_end, err);
 }
 
 static const char *
 iterable_last_error(ad_batch_source *base, int *code)
 {
-    const iterable_source *self = (const iterable_source *)base;
-    *code = self->kept.code;
-    return self->kept.text;
+    return text_of(&((iterable_source *)base)->elements, code);
 }
 
 static void
 iterable_destroy(ad_batch_source *base)
 {
     iterable_source *self = (iterable_source *)base;
-    PyGILState_STATE gil;
     if (self->has_first) {
         ad_array_clear(&self->first);
     }
-    ad_schema_unref(self->rules.schema);
-    if (ad_py_enter(&gil)) {
-        PyObject *saved = ad_py_save_exception();
-        Py_CLEAR(self->iterator);
-        Py_CLEAR(self->function);
-        Py_CLEAR(self->type);
-        ad_py_reset_exception(saved);
-        PyGILState_Release(gil);
-    }
-    /* Otherwise the interpreter is gone: its objects leak on purpose. */
-    ad_kept_clear(&self->kept);
+    iteration_clear(&self->elements);
     free(self);
 }
-
-/* --- making one ------------------------------------------------------------------------ */
 
 /* The schema and the device type, from the first element where they were not
  * given. */
@@ -154,17 +212,17 @@ static int
 learn(iterable_source *self, const int32_t *given, int32_t *device_type)
 {
     *device_type = given != NULL ? *given : *device_type;
-    if (self->rules.schema.node != NULL && given != NULL) {
+    if (self->elements.rules.schema.node != NULL && given != NULL) {
         return 0;
     }
-    int result = take_element(self, &self->first);
+    int result = take_element(&self->elements, &self->first);
     if (result < 0) {
         return -1;
     }
     self->has_first = result > 0;
     if (self->has_first) {
         *device_type = given != NULL ? *given : self->first.device.type;
-    } else if (self->rules.schema.node == NULL) {
+    } else if (self->elements.rules.schema.node == NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "the iterable has no elements, from which the schema "
                         "could be known; name it with schema=");
@@ -177,31 +235,29 @@ ad_array_stream *
 ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
                    ad_schema wanted, const int32_t *given, int32_t device_type)
 {
-    PyObject *iterator = PyObject_GetIter(iterable);
     ad_array_stream *stream = NULL;
     ad_error err;
-    if (iterator == NULL) {
-        return NULL;
-    }
     iterable_source *self = calloc(1, sizeof(*self));
     if (self == NULL) {
-        Py_DECREF(iterator);
         PyErr_NoMemory();
         return NULL;
     }
+    if (iteration_init(&self->elements, state, iterable,
+                       "the iterable of the stream") < 0) {
+        free(self);
+        return NULL;
+    }
+    ad_element_rules *rules = &self->elements.rules;
     self->base = (ad_batch_source){.next = iterable_next,
                                    .last_error = iterable_last_error,
                                    .destroy = iterable_destroy,
-                                   .saved_exception = &self->kept,
+                                   .saved_exception = &self->elements.kept,
                                    .lends = true};
-    self->state = state;
-    self->type = Py_NewRef(state->array_type);
-    self->iterator = iterator;
-    self->function = Py_XNewRef(function);
-    self->rules.schema = ad_schema_ref(wanted);
-    self->rules.is_given = wanted.node != NULL;
+    self->elements.function = Py_XNewRef(function);
+    rules->schema = ad_schema_ref(wanted);
+    rules->is_given = wanted.node != NULL;
     if (learn(self, given, &device_type) == 0) {
-        if (ad_array_stream_from_source(&self->base, self->rules.schema,
+        if (ad_array_stream_from_source(&self->base, rules->schema,
                                         device_type, &stream, &err) == AD_OK) {
             return stream;
         }
@@ -217,12 +273,74 @@ ad_is_iterable_source(const ad_batch_source *source)
     return source->next == iterable_next;
 }
 
+/* --- streams ---------------------------------------------------------------- */
+
+typedef struct iterable_list {
+    ad_stream_list base;
+    iteration elements;
+} iterable_list;
+
+static ad_status
+list_next(ad_stream_list *base, ad_array_stream **out, ad_error *err)
+{
+    bool is_end;
+    *out = NULL;
+    return next_element(&((iterable_list *)base)->elements, out, &is_end, err);
+}
+
+static const char *
+list_last_error(ad_stream_list *base, int *code)
+{
+    return text_of(&((iterable_list *)base)->elements, code);
+}
+
+static void
+list_destroy(ad_stream_list *base)
+{
+    iteration_clear(&((iterable_list *)base)->elements);
+    free(base);
+}
+
+ad_stream_list *
+ad_iterable_stream_list(ad_state *state, PyObject *iterable)
+{
+    iterable_list *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    if (iteration_init(&self->elements, state, iterable,
+                       "the iterable of streams") < 0) {
+        free(self);
+        return NULL;
+    }
+    self->base = (ad_stream_list){list_next, list_last_error, list_destroy,
+                                  &self->elements.kept};
+    self->elements.gives_streams = true;
+    return &self->base;
+}
+
+/* --- garbage collection ------------------------------------------------------ */
+
+static iteration *
+iteration_of(ad_batch_source *source)
+{
+    ad_stream_list *list = ad_stream_chain_list(source);
+    if (source->next == iterable_next) {
+        return &((iterable_source *)source)->elements;
+    }
+    return list != NULL && list->next == list_next
+               ? &((iterable_list *)list)->elements
+               : NULL;
+}
+
 int
 ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg)
 {
-    if (source->next == iterable_next) {
-        Py_VISIT(((iterable_source *)source)->iterator);
-        Py_VISIT(((iterable_source *)source)->function);
+    iteration *self = iteration_of(source);
+    if (self != NULL) {
+        Py_VISIT(self->iterator);
+        Py_VISIT(self->function);
     }
     return 0;
 }

@@ -1,5 +1,6 @@
-/* A source of batches that is a Python iterator: what array_stream() makes of
- * generators, lists and the like.
+/* Python iterators as sources: of batches, what array_stream() makes of
+ * generators, lists and the like; and of streams, which concat_streams() puts
+ * one after the other.
  *
  * It may be asked on any thread, with or without the GIL. What the iterator
  * raises becomes the failure of the stream, and is kept for a consumer who can
@@ -8,7 +9,7 @@
 #ifndef AD_PYTHON_STREAMS_ITERABLE_SOURCE_H
 #define AD_PYTHON_STREAMS_ITERABLE_SOURCE_H
 
-#include "stream/array_stream.h"
+#include "stream/adapters.h"
 #include "support/saved_exception.h"
 
 /* A stream over `iterable`, or over what `function` (NULL: none) makes of each
@@ -22,6 +23,9 @@ ad_array_stream *ad_iterable_stream(ad_state *state, PyObject *iterable,
                                     const int32_t *given, int32_t device_type);
 
 bool ad_is_iterable_source(const ad_batch_source *source);
+
+/* A list of whatever array_stream() takes. NULL with an exception. */
+ad_stream_list *ad_iterable_stream_list(ad_state *state, PyObject *iterable);
 
 /* For garbage collection; sources of another kind have nothing to visit. */
 int ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg);

@@ -8,7 +8,6 @@
 #include "python/streams/async_source.h"
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
-#include "python/streams/stream_list.h"
 #include "python/types/stream_object.h"
 #include "support/parse.h"
 
@@ -28,13 +27,11 @@ ad_stream_traverse(ad_array_stream *stream, visitproc visit, void *arg)
     if (source == NULL) {
         return 0;
     }
-    ad_stream_list *list = ad_stream_chain_list(source);
     ad_kept_exception *kept = source->saved_exception;
     if (kept != NULL) {
         Py_VISIT(kept->exception);
     }
-    int result = list != NULL ? ad_py_stream_list_traverse(list, visit, arg)
-                              : ad_iterable_traverse(source, visit, arg);
+    int result = ad_iterable_traverse(source, visit, arg);
     return result != 0 ? result
                        : ad_stream_traverse(upstream_of(source), visit, arg);
 }
@@ -203,7 +200,7 @@ static const ad_signature concat_signature = {
 static PyObject *
 concat(ad_state *state, PyObject *streams, ad_schema schema)
 {
-    ad_stream_list *list = ad_py_stream_list_new(state, streams);
+    ad_stream_list *list = ad_iterable_stream_list(state, streams);
     ad_array_stream *chain;
     ad_error err;
     if (list == NULL) {
