@@ -8,40 +8,42 @@
 #include "base/owner_group.h"
 #include "copy/copy.h"
 
-ad_making
-ad_making_on_host(void)
+ad_builder
+ad_builder_on_host(void)
 {
     const ad_place host = {.device = AD_CPU};
-    return (ad_making){
+    return (ad_builder){
         .route = {.source = host, .target = host, .memory = host},
         .is_open = true,
     };
 }
 
 ad_status
-ad_making_keep(ad_making *self, ad_owner *owner, ad_error *err)
+ad_builder_keep(ad_builder *self, ad_owner *owner, ad_error *err)
 {
-    if (self->n_made == self->capacity) {
+    if (self->n_allocations == self->capacity) {
         size_t capacity = 2 * self->capacity + 4;
-        ad_owner **made = realloc(self->made, capacity * sizeof(*made));
-        if (made == NULL) {
+        ad_owner **allocations =
+            realloc(self->allocations, capacity * sizeof(*allocations));
+        if (allocations == NULL) {
             ad_owner_unref(owner);
-            return ad_fail_memory(err, capacity * sizeof(*made));
+            return ad_fail_memory(err, capacity * sizeof(*allocations));
         }
-        self->made = made;
+        self->allocations = allocations;
         self->capacity = capacity;
     }
-    self->made[self->n_made++] = owner;
+    self->allocations[self->n_allocations++] = owner;
     return AD_OK;
 }
 
 ad_status
-ad_making_allocate(ad_making *self, int64_t nbytes, void **out, ad_error *err)
+ad_builder_allocate(ad_builder *self, int64_t nbytes, void **out,
+                    ad_error *err)
 {
     ad_owner *owner;
     AD_RETURN_IF_ERR(
         ad_route_allocate(&self->route, nbytes, out, &owner, err));
-    return ad_making_keep(self, owner, err);
+    return ad_builder_keep(self, owner, err);
 }
 
 static int64_t
@@ -51,17 +53,17 @@ bitmap_size(int64_t length)
 }
 
 ad_status
-ad_making_bitmap(ad_making *self, int64_t length, void **out, ad_error *err)
+ad_builder_bitmap(ad_builder *self, int64_t length, void **out, ad_error *err)
 {
     int64_t nbytes = bitmap_size(length);
-    AD_RETURN_IF_ERR(ad_making_allocate(self, nbytes, out, err));
-    return ad_making_bits(self, NULL, 0, *out, length, nbytes * 8 - length,
-                          AD_BITS_ZEROS, err);
+    AD_RETURN_IF_ERR(ad_builder_allocate(self, nbytes, out, err));
+    return ad_builder_bits(self, NULL, 0, *out, length, nbytes * 8 - length,
+                           AD_BITS_ZEROS, err);
 }
 
 ad_status
-ad_making_bitmap_of(ad_making *self, const void *source, int64_t from,
-                    int64_t length, void **out, ad_error *err)
+ad_builder_bitmap_of(ad_builder *self, const void *source, int64_t from,
+                     int64_t length, void **out, ad_error *err)
 {
     int64_t nbytes = bitmap_size(length);
     const ad_launch launch = {
@@ -70,20 +72,21 @@ ad_making_bitmap_of(ad_making *self, const void *source, int64_t from,
         .length = length,
         .numbers = {0, AD_BITS_COPY, nbytes * 8 - length},
     };
-    AD_RETURN_IF_ERR(ad_making_allocate(self, nbytes, out, err));
+    AD_RETURN_IF_ERR(ad_builder_allocate(self, nbytes, out, err));
     return ad_route_kernel(&self->route, source, *out, launch, err);
 }
 
 ad_status
-ad_making_bits(ad_making *self, const void *source, int64_t from, void *target,
-               int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
+ad_builder_bits(ad_builder *self, const void *source, int64_t from,
+                void *target, int64_t to, int64_t n, ad_bits_operation how,
+                ad_error *err)
 {
     return ad_copy_bits(&self->route, source, from, target, to, n, how, err);
 }
 
 ad_status
-ad_making_bytes(ad_making *self, const void *source, int64_t from,
-                void *target, int64_t to, int64_t nbytes, ad_error *err)
+ad_builder_bytes(ad_builder *self, const void *source, int64_t from,
+                 void *target, int64_t to, int64_t nbytes, ad_error *err)
 {
     const ad_block_copy copy = {
         .target = ad_span_at(self->route.target, target, to),
@@ -95,8 +98,8 @@ ad_making_bytes(ad_making *self, const void *source, int64_t from,
 }
 
 ad_status
-ad_making_upload(ad_making *self, const void *source, void *target, int64_t to,
-                 int64_t nbytes, ad_error *err)
+ad_builder_upload(ad_builder *self, const void *source, void *target,
+                  int64_t to, int64_t nbytes, ad_error *err)
 {
     const ad_block_copy copy = {
         .target = ad_span_at(self->route.target, target, to),
@@ -108,8 +111,8 @@ ad_making_upload(ad_making *self, const void *source, void *target, int64_t to,
 }
 
 ad_status
-ad_making_read(ad_making *self, const void *source, int64_t from,
-               int64_t nbytes, void *out, ad_error *err)
+ad_builder_read(ad_builder *self, const void *source, int64_t from,
+                int64_t nbytes, void *out, ad_error *err)
 {
     ad_route *route = &self->route;
     const ad_stream_choice same = {true, route->stream, route->keep};
@@ -129,25 +132,25 @@ ad_making_read(ad_making *self, const void *source, int64_t from,
 }
 
 ad_status
-ad_making_share(ad_making *self, ad_owner *owner, ad_error *err)
+ad_builder_share(ad_builder *self, ad_owner *owner, ad_error *err)
 {
     self->route.has_begun = self->route.backend != NULL;
-    return ad_making_keep(self, ad_owner_ref(owner), err);
+    return ad_builder_keep(self, ad_owner_ref(owner), err);
 }
 
 ad_status
-ad_making_owner(const ad_making *self, ad_owner *first, ad_owner *second,
-                ad_owner **out, ad_error *err)
+ad_builder_owner(const ad_builder *self, ad_owner *first, ad_owner *second,
+                 ad_owner **out, ad_error *err)
 {
-    size_t n = self->n_made + 2;
+    size_t n = self->n_allocations + 2;
     ad_owner **owners = malloc(n * sizeof(*owners));
     if (owners == NULL) {
         return ad_fail_memory(err, n * sizeof(*owners));
     }
     owners[0] = first;
     owners[1] = second;
-    for (size_t i = 0; i < self->n_made; i++) {
-        owners[2 + i] = self->made[i];
+    for (size_t i = 0; i < self->n_allocations; i++) {
+        owners[2 + i] = self->allocations[i];
     }
     ad_status status = ad_owner_group_new(owners, n, out, err);
     free(owners);
@@ -155,7 +158,7 @@ ad_making_owner(const ad_making *self, ad_owner *first, ad_owner *second,
 }
 
 ad_status
-ad_making_finish(ad_making *self, ad_sync **out, ad_error *err)
+ad_builder_finish(ad_builder *self, ad_sync **out, ad_error *err)
 {
     *out = NULL;
     return self->is_open ? ad_route_finish(&self->route, NULL, out, err)
@@ -163,16 +166,16 @@ ad_making_finish(ad_making *self, ad_sync **out, ad_error *err)
 }
 
 void
-ad_making_clear(ad_making *self, bool failed, ad_owner *source)
+ad_builder_clear(ad_builder *self, bool failed, ad_owner *source)
 {
     if (failed && self->is_open) {
         ad_route_abandon(&self->route, source, NULL, NULL);
     }
-    for (size_t i = 0; i < self->n_made; i++) {
+    for (size_t i = 0; i < self->n_allocations; i++) {
         if (failed && self->is_open) {
-            ad_route_abandon(&self->route, NULL, NULL, self->made[i]);
+            ad_route_abandon(&self->route, NULL, NULL, self->allocations[i]);
         }
-        ad_owner_unref(self->made[i]);
+        ad_owner_unref(self->allocations[i]);
     }
-    free(self->made);
+    free(self->allocations);
 }

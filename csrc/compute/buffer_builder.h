@@ -6,76 +6,77 @@
 
 #include "copy/session.h"
 
-typedef struct ad_making {
+typedef struct ad_builder {
     ad_route route;
     bool is_open;
-    ad_owner **made; /* all memory that was made */
-    size_t n_made;
+    ad_owner **allocations; /* all memory that was made */
+    size_t n_allocations;
     size_t capacity;
-} ad_making;
+} ad_builder;
 
 /* In host memory, by the host; nothing is waited for. */
-ad_making ad_making_on_host(void);
+ad_builder ad_builder_on_host(void);
 
 /* Keep another owner until the end; takes it over, on failure too. */
-AD_MUST_CHECK ad_status ad_making_keep(ad_making *self, ad_owner *owner,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_keep(ad_builder *self, ad_owner *owner,
+                                        ad_error *err);
 
 /* New memory on the route's target; NULL for 0 bytes. */
-AD_MUST_CHECK ad_status ad_making_allocate(ad_making *self, int64_t nbytes,
-                                           void **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_allocate(ad_builder *self, int64_t nbytes,
+                                            void **out, ad_error *err);
 
 /* A new bitmap of `length` bits, padded to 64 bytes, of which those behind the
  * last are 0 and the others are not set yet. */
-AD_MUST_CHECK ad_status ad_making_bitmap(ad_making *self, int64_t length,
-                                         void **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_bitmap(ad_builder *self, int64_t length,
+                                          void **out, ad_error *err);
 
 /* The same of the bits [from, from + length) of `source`; length > 0. */
-AD_MUST_CHECK ad_status ad_making_bitmap_of(ad_making *self,
-                                            const void *source, int64_t from,
-                                            int64_t length, void **out,
-                                            ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_bitmap_of(ad_builder *self,
+                                             const void *source, int64_t from,
+                                             int64_t length, void **out,
+                                             ad_error *err);
 
 /* `n` bits from `source` to `target`. */
-AD_MUST_CHECK ad_status ad_making_bits(ad_making *self, const void *source,
-                                       int64_t from, void *target, int64_t to,
-                                       int64_t n, ad_bits_operation how,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_bits(ad_builder *self, const void *source,
+                                        int64_t from, void *target, int64_t to,
+                                        int64_t n, ad_bits_operation how,
+                                        ad_error *err);
 
 /* `nbytes` bytes, at these offsets. */
-AD_MUST_CHECK ad_status ad_making_bytes(ad_making *self, const void *source,
-                                        int64_t from, void *target, int64_t to,
-                                        int64_t nbytes, ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_bytes(ad_builder *self, const void *source,
+                                         int64_t from, void *target,
+                                         int64_t to, int64_t nbytes,
+                                         ad_error *err);
 
 /* Host memory to `target`, which reads it until the end at the latest: it is
  * to be kept. */
-AD_MUST_CHECK ad_status ad_making_upload(ad_making *self, const void *source,
-                                         void *target, int64_t to,
-                                         int64_t nbytes, ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_upload(ad_builder *self, const void *source,
+                                          void *target, int64_t to,
+                                          int64_t nbytes, ad_error *err);
 
 /* `nbytes` bytes of the route's device to `out`, after all that was begun.
  * Blocks. */
-AD_MUST_CHECK ad_status ad_making_read(ad_making *self, const void *source,
-                                       int64_t from, int64_t nbytes, void *out,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_read(ad_builder *self, const void *source,
+                                        int64_t from, int64_t nbytes,
+                                        void *out, ad_error *err);
 
 /* The result has memory of `owner` in it: keep that, and let the event say when
  * it is ready, too, though nothing may have been made. */
-AD_MUST_CHECK ad_status ad_making_share(ad_making *self, ad_owner *owner,
-                                        ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_share(ad_builder *self, ad_owner *owner,
+                                         ad_error *err);
 
 /* An owner of all that was made, and of `first` and `second` (which may be
  * NULL) in front of it. */
-AD_MUST_CHECK ad_status ad_making_owner(const ad_making *self, ad_owner *first,
-                                        ad_owner *second, ad_owner **out,
-                                        ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_owner(const ad_builder *self,
+                                         ad_owner *first, ad_owner *second,
+                                         ad_owner **out, ad_error *err);
 
 /* After the last: *out is the event to wait for, or NULL. */
-AD_MUST_CHECK ad_status ad_making_finish(ad_making *self, ad_sync **out,
-                                         ad_error *err);
+AD_MUST_CHECK ad_status ad_builder_finish(ad_builder *self, ad_sync **out,
+                                          ad_error *err);
 
 /* Drop what is held. `failed`: work that was begun may still use it, and
  * `source`. */
-void ad_making_clear(ad_making *self, bool failed, ad_owner *source);
+void ad_builder_clear(ad_builder *self, bool failed, ad_owner *source);
 
 #endif /* AD_COMPUTE_BUFFER_BUILDER_H */

@@ -460,9 +460,9 @@ join_children(ad_join *j, int64_t size, ad_array *parts, ad_error *err)
 }
 
 static ad_status
-join_union_offsets(ad_join *j, ad_making *making, ad_error *err)
+join_union_offsets(ad_join *j, ad_builder *builder, ad_error *err)
 {
-    const ad_rows rows = ad_join_rows(j, making);
+    const ad_rows rows = ad_join_rows(j, builder);
     int64_t nbytes;
     void *offsets;
     AD_RETURN_IF_ERR(ad_union_rows_size(&rows, &nbytes, err));
@@ -478,9 +478,9 @@ join_dense_union(ad_join *j, ad_array *parts, ad_error *err)
     if (j->length == 0) {
         AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, 0, &nothing, err));
     } else {
-        ad_making making = ad_making_on_host();
-        ad_status status = join_union_offsets(j, &making, err);
-        ad_making_clear(&making, false, NULL);
+        ad_builder builder = ad_builder_on_host();
+        ad_status status = join_union_offsets(j, &builder, err);
+        ad_builder_clear(&builder, false, NULL);
         AD_RETURN_IF_ERR(status);
     }
     for (int64_t i = 0; i < j->schema.node->n_children; i++) {

@@ -26,14 +26,14 @@ join_validity(ad_concat_job *self, ad_concat_node *at, ad_error *err)
         return AD_OK;
     }
     AD_RETURN_IF_ERR(
-        ad_making_bitmap(&self->making, at->length, &at->buffers[0], err));
+        ad_builder_bitmap(&self->builder, at->length, &at->buffers[0], err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         bool may = ad_join_may_have_nulls(view);
-        AD_RETURN_IF_ERR(
-            ad_making_bits(&self->making, may ? view->node->buffers[0] : NULL,
-                           view->offset, at->buffers[0], to, view->length,
-                           may ? AD_BITS_COPY : AD_BITS_ONES, err));
+        AD_RETURN_IF_ERR(ad_builder_bits(
+            &self->builder, may ? view->node->buffers[0] : NULL, view->offset,
+            at->buffers[0], to, view->length,
+            may ? AD_BITS_COPY : AD_BITS_ONES, err));
         to += view->length;
     }
     return AD_OK;
@@ -45,12 +45,12 @@ join_bits(ad_concat_job *self, ad_concat_node *at, int i, ad_error *err)
 {
     int64_t to = 0;
     AD_RETURN_IF_ERR(
-        ad_making_bitmap(&self->making, at->length, &at->buffers[i], err));
+        ad_builder_bitmap(&self->builder, at->length, &at->buffers[i], err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
-        AD_RETURN_IF_ERR(ad_making_bits(&self->making, view->node->buffers[i],
-                                        view->offset, at->buffers[i], to,
-                                        view->length, AD_BITS_COPY, err));
+        AD_RETURN_IF_ERR(ad_builder_bits(
+            &self->builder, view->node->buffers[i], view->offset,
+            at->buffers[i], to, view->length, AD_BITS_COPY, err));
         to += view->length;
     }
     return AD_OK;
@@ -65,12 +65,12 @@ join_bytes(ad_concat_job *self, ad_concat_node *at, int i, int64_t size,
     int64_t to = 0;
     AD_RETURN_IF_ERR(ad_join_size_of_rows(at->length, size, &nbytes, err));
     AD_RETURN_IF_ERR(
-        ad_making_allocate(&self->making, nbytes, &at->buffers[i], err));
+        ad_builder_allocate(&self->builder, nbytes, &at->buffers[i], err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
-        AD_RETURN_IF_ERR(ad_making_bytes(&self->making, view->node->buffers[i],
-                                         view->offset * size, at->buffers[i],
-                                         to, view->length * size, err));
+        AD_RETURN_IF_ERR(ad_builder_bytes(
+            &self->builder, view->node->buffers[i], view->offset * size,
+            at->buffers[i], to, view->length * size, err));
         to += view->length * size;
     }
     return AD_OK;
@@ -89,7 +89,7 @@ add(ad_concat_job *self, const void *source, int64_t from, void *target,
         .length = n,
         .numbers = {width, delta},
     };
-    return ad_route_kernel(&self->making.route, source, target, launch, err);
+    return ad_route_kernel(&self->builder.route, source, target, launch, err);
 }
 
 /* --- offsets ------------------------------------------------------------------- */
@@ -176,10 +176,10 @@ join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
     AD_RETURN_IF_ERR(
         ad_join_size_of_rows(at->length + 1, width, &nbytes, err));
     AD_RETURN_IF_ERR(
-        ad_making_allocate(&self->making, nbytes, &at->buffers[1], err));
+        ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
     if (at->length == 0) {
-        return ad_making_bits(&self->making, NULL, 0, at->buffers[1], 0,
-                              nbytes * 8, AD_BITS_ZEROS, err);
+        return ad_builder_bits(&self->builder, NULL, 0, at->buffers[1], 0,
+                               nbytes * 8, AD_BITS_ZEROS, err);
     }
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
@@ -202,14 +202,14 @@ join_data(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
 {
     int64_t to = 0;
     AD_RETURN_IF_ERR(
-        ad_making_allocate(&self->making, total, &at->buffers[2], err));
+        ad_builder_allocate(&self->builder, total, &at->buffers[2], err));
     for (size_t v = 0; v < at->n; v++) {
         int64_t nbytes = ranges[2 * v + 1] - ranges[2 * v];
         AD_RETURN_IF_ERR(ad_join_check_data(&at->views[v], ranges[2 * v],
                                             ranges[2 * v + 1], err));
         AD_RETURN_IF_ERR(
-            ad_making_bytes(&self->making, at->views[v].node->buffers[2],
-                            ranges[2 * v], at->buffers[2], to, nbytes, err));
+            ad_builder_bytes(&self->builder, at->views[v].node->buffers[2],
+                             ranges[2 * v], at->buffers[2], to, nbytes, err));
         to += nbytes;
     }
     return AD_OK;
@@ -282,7 +282,7 @@ join_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     int64_t to = 0;
     AD_RETURN_IF_ERR(ad_join_size_of_rows(at->length, width, &nbytes, err));
     AD_RETURN_IF_ERR(
-        ad_making_allocate(&self->making, nbytes, &at->buffers[1], err));
+        ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         const struct ArrowArray *child = view->node->children[0];
@@ -340,7 +340,7 @@ join_dictionaries(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     }
     if (are_same) {
         ad_array_share(&at->parts[0], below);
-        return ad_making_share(&self->making, below->owner, err);
+        return ad_builder_share(&self->builder, below->owner, err);
     }
     for (size_t v = 0; v < at->n; v++) {
         int64_t n = at->parts[v].length;
@@ -410,7 +410,7 @@ build(ad_concat_job *self, const ad_concat_node *at, bool is_root,
     ad_owner *owner = NULL;
     if (is_root) { /* comes last, and keeps all */
         AD_RETURN_IF_ERR(
-            ad_making_owner(&self->making, NULL, NULL, &owner, err));
+            ad_builder_owner(&self->builder, NULL, NULL, &owner, err));
     }
     const ad_array_spec spec = {
         .schema = at->schema,
@@ -534,11 +534,11 @@ open_route(ad_concat_job *self, const ad_stream_choice *stream, ad_error *err)
 {
     const ad_route_request first =
         request_for(first_with_memory(self), stream);
-    AD_RETURN_IF_ERR(ad_route_open(&first, &self->making.route, err));
-    self->making.is_open = true;
+    AD_RETURN_IF_ERR(ad_route_open(&first, &self->builder.route, err));
+    self->builder.is_open = true;
     for (size_t i = 0; i < self->n; i++) {
         const ad_route_request each = request_for(&self->arrays[i], stream);
-        AD_RETURN_IF_ERR(ad_route_use(&self->making.route, &each,
+        AD_RETURN_IF_ERR(ad_route_use(&self->builder.route, &each,
                                       self->arrays[i].owner, err));
     }
     return AD_OK;
@@ -556,7 +556,7 @@ ad_concat_on_device(ad_schema schema, const ad_array *arrays, size_t n,
     if (status == AD_OK) {
         status = join_views(&self, schema, arrays, true, out, err);
         if (status == AD_OK) {
-            status = ad_making_finish(&self.making, &sync, err);
+            status = ad_builder_finish(&self.builder, &sync, err);
             if (status == AD_OK) {
                 out->sync = sync;
             } else {
@@ -564,9 +564,9 @@ ad_concat_on_device(ad_schema schema, const ad_array *arrays, size_t n,
             }
         }
     }
-    for (size_t i = 0; status != AD_OK && i < n && self.making.is_open; i++) {
-        ad_route_abandon(&self.making.route, arrays[i].owner, NULL, NULL);
+    for (size_t i = 0; status != AD_OK && i < n && self.builder.is_open; i++) {
+        ad_route_abandon(&self.builder.route, arrays[i].owner, NULL, NULL);
     }
-    ad_making_clear(&self.making, status != AD_OK, NULL);
+    ad_builder_clear(&self.builder, status != AD_OK, NULL);
     return status;
 }

@@ -9,7 +9,7 @@
 typedef struct ad_concat_job {
     const ad_array *arrays;
     size_t n;
-    ad_making making;
+    ad_builder builder;
 } ad_concat_job;
 
 /* One node of the result while it is made. */

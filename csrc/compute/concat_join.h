@@ -29,10 +29,10 @@ typedef struct ad_join {
 
 /* All rows of the node, joined on the host. */
 static inline ad_rows
-ad_join_rows(const ad_join *j, ad_making *making)
+ad_join_rows(const ad_join *j, ad_builder *builder)
 {
     return (ad_rows){
-        .making = making,
+        .builder = builder,
         .schema = j->schema,
         .views = j->views,
         .n = j->n,

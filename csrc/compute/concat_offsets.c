@@ -176,9 +176,9 @@ ad_join_list_views(ad_join *j, ad_array *parts, ad_error *err)
 /* --- views --------------------------------------------------------------------- */
 
 static ad_status
-join_view_rows(ad_join *j, ad_making *making, ad_error *err)
+join_view_rows(ad_join *j, ad_builder *builder, ad_error *err)
 {
-    const ad_rows rows = ad_join_rows(j, making);
+    const ad_rows rows = ad_join_rows(j, builder);
     int64_t nbytes;
     void *views;
     AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
@@ -217,19 +217,19 @@ ad_join_views(ad_join *j, ad_error *err)
     if (j->length == 0) {
         return ad_join_new_buffer(j, 1, 0, &nothing, err);
     }
-    ad_making making = ad_making_on_host();
-    ad_status status = join_view_rows(j, &making, err);
-    ad_making_clear(&making, false, NULL);
+    ad_builder builder = ad_builder_on_host();
+    ad_status status = join_view_rows(j, &builder, err);
+    ad_builder_clear(&builder, false, NULL);
     return status;
 }
 
 /* --- run ends ---------------------------------------------------------------------- */
 
 static ad_status
-join_run_ends(ad_join *j, ad_making *making, ad_runs *runs, ad_array *parts,
+join_run_ends(ad_join *j, ad_builder *builder, ad_runs *runs, ad_array *parts,
               ad_error *err)
 {
-    const ad_rows rows = ad_join_rows(j, making);
+    const ad_rows rows = ad_join_rows(j, builder);
     int64_t n, nbytes;
     void *ends;
     ad_owner *owner;
@@ -251,9 +251,9 @@ ad_join_runs(ad_join *j, ad_array *parts, ad_error *err)
     if (runs == NULL) {
         return ad_fail_memory(err, j->n * sizeof(*runs));
     }
-    ad_making making = ad_making_on_host();
-    ad_status status = join_run_ends(j, &making, runs, parts, err);
-    ad_making_clear(&making, false, NULL);
+    ad_builder builder = ad_builder_on_host();
+    ad_status status = join_run_ends(j, &builder, runs, parts, err);
+    ad_builder_clear(&builder, false, NULL);
     free(runs);
     AD_RETURN_IF_ERR(status);
     j->n_children = 1;

@@ -19,7 +19,7 @@ find_fault(const ad_rows *self, const void *target, int64_t from, size_t *v,
            int64_t *row, ad_error *err)
 {
     AD_RETURN_IF_ERR(
-        ad_making_read(self->making, target, from, FAULT_SIZE, row, err));
+        ad_builder_read(self->builder, target, from, FAULT_SIZE, row, err));
     *row -= 1;
     if (*row < 0) {
         return AD_OK;
@@ -61,7 +61,7 @@ launch_on_views(const ad_rows *self, void *target, int64_t fault,
             .length = view->length,
             .numbers = {n_variadic, base, fault, to + 1},
         };
-        AD_RETURN_IF_ERR(ad_route_kernel(&self->making->route, buffers[1],
+        AD_RETURN_IF_ERR(ad_route_kernel(&self->builder->route, buffers[1],
                                          target, launch, err));
         to += view->length;
         base += n_variadic;
@@ -76,16 +76,16 @@ ad_raise_views(const ad_rows *self, void *target, ad_error *err)
     size_t v;
     int64_t row;
     int32_t index;
-    AD_RETURN_IF_ERR(ad_making_bits(self->making, NULL, 0, target, 8 * fault,
-                                    8 * FAULT_SIZE, AD_BITS_ZEROS, err));
+    AD_RETURN_IF_ERR(ad_builder_bits(self->builder, NULL, 0, target, 8 * fault,
+                                     8 * FAULT_SIZE, AD_BITS_ZEROS, err));
     AD_RETURN_IF_ERR(launch_on_views(self, target, fault, err));
     AD_RETURN_IF_ERR(find_fault(self, target, fault, &v, &row, err));
     if (row < 0) {
         return AD_OK;
     }
     const struct ArrowArray *node = self->views[v].node;
-    AD_RETURN_IF_ERR(ad_making_read(self->making, node->buffers[1],
-                                    16 * row + 8, 4, &index, err));
+    AD_RETURN_IF_ERR(ad_builder_read(self->builder, node->buffers[1],
+                                     16 * row + 8, 4, &index, err));
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                    "a view into buffer %" PRId32 ", but there are %" PRId64,
                    index, node->n_buffers - 3);
@@ -173,9 +173,9 @@ upload_tables(const ad_rows *self, const union_ids *ids, void *target,
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
     memset(memory->data, 0, (size_t)nbytes);
     fill_tables(self, ids, (id_entry *)memory->data);
-    AD_RETURN_IF_ERR(ad_making_keep(self->making, &memory->base, err));
-    return ad_making_upload(self->making, memory->data, target,
-                            tables_at(self), nbytes, err);
+    AD_RETURN_IF_ERR(ad_builder_keep(self->builder, &memory->base, err));
+    return ad_builder_upload(self->builder, memory->data, target,
+                             tables_at(self), nbytes, err);
 }
 
 static ad_status
@@ -196,7 +196,7 @@ launch_on_offsets(const ad_rows *self, int64_t n_ids, void *target,
             .length = view->length,
             .numbers = {n_ids, table, fault, to + 1},
         };
-        AD_RETURN_IF_ERR(ad_route_kernel(&self->making->route, buffers[0],
+        AD_RETURN_IF_ERR(ad_route_kernel(&self->builder->route, buffers[0],
                                          target, launch, err));
         to += view->length;
         table += n_ids * (int64_t)sizeof(id_entry);
@@ -244,9 +244,9 @@ ad_raise_offsets(const ad_rows *self, void *target, ad_error *err)
     }
     const struct ArrowArray *node = self->views[v].node;
     AD_RETURN_IF_ERR(
-        ad_making_read(self->making, node->buffers[0], row, 1, &id, err));
-    AD_RETURN_IF_ERR(ad_making_read(self->making, node->buffers[1], 4 * row, 4,
-                                    &offset, err));
+        ad_builder_read(self->builder, node->buffers[0], row, 1, &id, err));
+    AD_RETURN_IF_ERR(ad_builder_read(self->builder, node->buffers[1], 4 * row,
+                                     4, &offset, err));
     return fail_offset(self, &ids, id, node, offset, err);
 }
 
@@ -262,7 +262,7 @@ ad_find_run_rows(const ad_rows *self, ad_runs *runs, int64_t *n,
         return ad_join_fail_size(self->schema, "the run ends", err);
     }
     AD_RETURN_IF_ERR(
-        ad_find_runs(self->making, self->views, self->n, runs, err));
+        ad_find_runs(self->builder, self->views, self->n, runs, err));
     *n = 0;
     for (size_t v = 0; v < self->n; v++) {
         *n += runs[v].n;
@@ -278,7 +278,7 @@ ad_join_run_rows(const ad_rows *self, const ad_runs *runs, void *ends,
     int64_t to = 0;
     for (size_t v = 0; v < self->n; v++) {
         const ad_array *view = &self->views[v];
-        AD_RETURN_IF_ERR(ad_write_run_ends(self->making, view, runs[v], row,
+        AD_RETURN_IF_ERR(ad_write_run_ends(self->builder, view, runs[v], row,
                                            ends, to, err));
         parts[v] = ad_join_view_below(view, view->node->children[1],
                                       self->schema.node->children[1],

@@ -9,7 +9,7 @@
 
 /* The rows of all views; of views and unions there are some. Nothing is owned. */
 typedef struct ad_rows {
-    ad_making *making;
+    ad_builder *builder;
     ad_schema schema;
     const ad_array *views;
     size_t n;

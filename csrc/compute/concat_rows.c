@@ -11,7 +11,7 @@ static ad_rows
 rows_of(ad_concat_job *self, const ad_concat_node *at)
 {
     return (ad_rows){
-        .making = &self->making,
+        .builder = &self->builder,
         .schema = at->schema,
         .views = at->views,
         .n = at->n,
@@ -30,16 +30,16 @@ join_sizes(ad_concat_job *self, const ad_array *view, int64_t n, void *sizes,
     const void *known = view->node->buffers[view->node->n_buffers - 1];
     bool on_host;
     if (known == NULL) { /* without rows there need not be any */
-        return ad_making_bits(&self->making, NULL, 0, sizes, 64 * to, 64 * n,
-                              AD_BITS_ZEROS, err);
+        return ad_builder_bits(&self->builder, NULL, 0, sizes, 64 * to, 64 * n,
+                               AD_BITS_ZEROS, err);
     }
     AD_RETURN_IF_ERR(ad_sizes_are_on_host(view, known, &on_host, err));
     if (!on_host) {
-        return ad_making_bytes(&self->making, known, 0, sizes, 8 * to, 8 * n,
-                               err);
+        return ad_builder_bytes(&self->builder, known, 0, sizes, 8 * to, 8 * n,
+                                err);
     }
     AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "putting arrays together", err));
-    return ad_making_upload(&self->making, known, sizes, 8 * to, 8 * n, err);
+    return ad_builder_upload(&self->builder, known, sizes, 8 * to, 8 * n, err);
 }
 
 static ad_status
@@ -47,8 +47,8 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     int64_t to = 0;
     void **sizes = &at->buffers[at->n_buffers - 1];
-    AD_RETURN_IF_ERR(ad_making_allocate(&self->making, (at->n_buffers - 3) * 8,
-                                        sizes, err));
+    AD_RETURN_IF_ERR(ad_builder_allocate(&self->builder,
+                                         (at->n_buffers - 3) * 8, sizes, err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         int64_t n = view->node->n_buffers - 3;
@@ -58,7 +58,7 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
         for (int64_t i = 0; i < n; i++) {
             at->buffers[2 + to + i] = (void *)view->node->buffers[2 + i];
         }
-        AD_RETURN_IF_ERR(ad_making_share(&self->making, view->owner, err));
+        AD_RETURN_IF_ERR(ad_builder_share(&self->builder, view->owner, err));
         AD_RETURN_IF_ERR(join_sizes(self, view, n, *sizes, to, err));
         to += n;
     }
@@ -76,7 +76,7 @@ ad_concat_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     }
     AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
     AD_RETURN_IF_ERR(
-        ad_making_allocate(&self->making, nbytes, &at->buffers[1], err));
+        ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
     return ad_raise_views(&rows, at->buffers[1], err);
 }
 
@@ -90,7 +90,7 @@ ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     if (at->length > 0) {
         AD_RETURN_IF_ERR(ad_union_rows_size(&rows, &nbytes, err));
         AD_RETURN_IF_ERR(
-            ad_making_allocate(&self->making, nbytes, &at->buffers[1], err));
+            ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
         AD_RETURN_IF_ERR(ad_raise_offsets(&rows, at->buffers[1], err));
     }
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
@@ -110,7 +110,7 @@ join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_runs *runs,
     int64_t n, nbytes;
     void *ends;
     AD_RETURN_IF_ERR(ad_find_run_rows(&rows, runs, &n, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_making_allocate(&self->making, nbytes, &ends, err));
+    AD_RETURN_IF_ERR(ad_builder_allocate(&self->builder, nbytes, &ends, err));
     AD_RETURN_IF_ERR(ad_join_run_rows(&rows, runs, ends, at->parts, err));
     return ad_build_run_ends(at->schema, self->arrays[0].device, n, ends, NULL,
                              &at->below[0], err);

@@ -26,7 +26,7 @@ fail_last_run(int64_t end, int64_t rows, ad_error *err)
 
 /* Run end `i` of the child, 0 in front of the first; blocks. */
 static ad_status
-read_run_end(ad_making *making, const struct ArrowArray *ends, int64_t width,
+read_run_end(ad_builder *builder, const struct ArrowArray *ends, int64_t width,
              int64_t i, int64_t *out, ad_error *err)
 {
     int64_t number = 0;
@@ -34,9 +34,9 @@ read_run_end(ad_making *making, const struct ArrowArray *ends, int64_t width,
     if (i < 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_making_read(making, ends->buffers[1],
-                                    (ends->offset + i) * width, width, &number,
-                                    err));
+    AD_RETURN_IF_ERR(ad_builder_read(builder, ends->buffers[1],
+                                     (ends->offset + i) * width, width,
+                                     &number, err));
     *out = ad_int_at(&number, (int)width, 0);
     return AD_OK;
 }
@@ -51,16 +51,16 @@ typedef struct found_runs {
 } found_runs;
 
 static ad_status
-settle(ad_making *making, const ad_array *view, int64_t width,
+settle(ad_builder *builder, const ad_array *view, int64_t width,
        const found_runs *found, ad_runs *out, ad_error *err)
 {
     const struct ArrowArray *ends = view->node->children[0];
     int64_t before, end;
     if (found->bad != 0) {
         AD_RETURN_IF_ERR(
-            read_run_end(making, ends, width, found->bad - 2, &before, err));
+            read_run_end(builder, ends, width, found->bad - 2, &before, err));
         AD_RETURN_IF_ERR(
-            read_run_end(making, ends, width, found->bad - 1, &end, err));
+            read_run_end(builder, ends, width, found->bad - 1, &end, err));
         return fail_run_end(end, before, err);
     }
     if (view->length == 0) {
@@ -68,7 +68,7 @@ settle(ad_making *making, const ad_array *view, int64_t width,
     }
     if (found->last == 0) {
         AD_RETURN_IF_ERR(
-            read_run_end(making, ends, width, ends->length - 1, &end, err));
+            read_run_end(builder, ends, width, ends->length - 1, &end, err));
         return fail_last_run(end, view->offset + view->length, err);
     }
     *out = (ad_runs){found->first - 1, found->last - found->first + 1};
@@ -123,13 +123,13 @@ look_on_host(const ad_array *view, int64_t width, found_runs *out)
 }
 
 static ad_status
-launch_all(ad_making *making, const ad_array *views, size_t n, int64_t width,
+launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
            void *results, ad_error *err)
 {
     int64_t size = (int64_t)sizeof(found_runs);
-    AD_RETURN_IF_ERR(ad_making_bits(making, NULL, 0, results, 0,
-                                    8 * size * (int64_t)n, AD_BITS_ZEROS,
-                                    err));
+    AD_RETURN_IF_ERR(ad_builder_bits(builder, NULL, 0, results, 0,
+                                     8 * size * (int64_t)n, AD_BITS_ZEROS,
+                                     err));
     for (size_t v = 0; v < n; v++) {
         const ad_array *view = &views[v];
         const struct ArrowArray *ends = view->node->children[0];
@@ -140,38 +140,38 @@ launch_all(ad_making *making, const ad_array *views, size_t n, int64_t width,
             .length = view->length > 0 ? ends->length : 0,
             .numbers = {width, view->offset, view->offset + view->length},
         };
-        AD_RETURN_IF_ERR(ad_route_kernel(&making->route, ends->buffers[1],
+        AD_RETURN_IF_ERR(ad_route_kernel(&builder->route, ends->buffers[1],
                                          results, launch, err));
     }
     return AD_OK;
 }
 
 static ad_status
-look_on_device(ad_making *making, const ad_array *views, size_t n,
+look_on_device(ad_builder *builder, const ad_array *views, size_t n,
                int64_t width, found_runs *out, ad_error *err)
 {
     int64_t nbytes = (int64_t)(n * sizeof(*out));
     void *results;
     ad_owner *owner;
     AD_RETURN_IF_ERR(
-        ad_route_allocate(&making->route, nbytes, &results, &owner, err));
-    ad_status status = launch_all(making, views, n, width, results, err);
+        ad_route_allocate(&builder->route, nbytes, &results, &owner, err));
+    ad_status status = launch_all(builder, views, n, width, results, err);
     if (status == AD_OK) {
-        status = ad_making_read(making, results, 0, nbytes, out, err);
+        status = ad_builder_read(builder, results, 0, nbytes, out, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&making->route, NULL, NULL, owner);
+        ad_route_abandon(&builder->route, NULL, NULL, owner);
     }
     ad_owner_unref(owner);
     return status;
 }
 
 static ad_status
-look(ad_making *making, const ad_array *views, size_t n, int64_t width,
+look(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
      found_runs *out, ad_error *err)
 {
-    if (making->route.backend != NULL) {
-        return look_on_device(making, views, n, width, out, err);
+    if (builder->route.backend != NULL) {
+        return look_on_device(builder, views, n, width, out, err);
     }
     for (size_t v = 0; v < n; v++) {
         out[v] = (found_runs){0, 0, 0};
@@ -183,8 +183,8 @@ look(ad_making *making, const ad_array *views, size_t n, int64_t width,
 }
 
 ad_status
-ad_find_runs(ad_making *making, const ad_array *views, size_t n, ad_runs *out,
-             ad_error *err)
+ad_find_runs(ad_builder *builder, const ad_array *views, size_t n,
+             ad_runs *out, ad_error *err)
 {
     int64_t width;
     bool any_rows = false;
@@ -200,9 +200,9 @@ ad_find_runs(ad_making *making, const ad_array *views, size_t n, ad_runs *out,
     if (all == NULL) {
         return ad_fail_memory(err, n * sizeof(*all));
     }
-    ad_status status = look(making, views, n, width, all, err);
+    ad_status status = look(builder, views, n, width, all, err);
     for (size_t v = 0; status == AD_OK && v < n; v++) {
-        status = settle(making, &views[v], width, &all[v], &out[v], err);
+        status = settle(builder, &views[v], width, &all[v], &out[v], err);
     }
     free(all);
     return status;
@@ -221,7 +221,7 @@ ad_run_end_width(ad_schema schema, int64_t *out, ad_error *err)
 }
 
 ad_status
-ad_write_run_ends(ad_making *making, const ad_array *view, ad_runs runs,
+ad_write_run_ends(ad_builder *builder, const ad_array *view, ad_runs runs,
                   int64_t row, void *target, int64_t to, ad_error *err)
 {
     const struct ArrowArray *ends = view->node->children[0];
@@ -235,7 +235,7 @@ ad_write_run_ends(ad_making *making, const ad_array *view, ad_runs runs,
         .numbers = {width, row - view->offset, view->offset + view->length,
                     true},
     };
-    return ad_route_kernel(&making->route, ends->buffers[1], target, launch,
+    return ad_route_kernel(&builder->route, ends->buffers[1], target, launch,
                            err);
 }
 

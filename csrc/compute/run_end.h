@@ -19,13 +19,14 @@ AD_MUST_CHECK ad_status ad_run_end_width(ad_schema schema, int64_t *out,
 /* The runs that hold the rows of each of `n` run-end encoded arrays; none for
  * one without rows. On a device a kernel looks at all run ends, and the host
  * waits for it, once. AD_ERR_ARROW: they do not grow, or are too few. */
-AD_MUST_CHECK ad_status ad_find_runs(ad_making *making, const ad_array *views,
-                                     size_t n, ad_runs *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_find_runs(ad_builder *builder,
+                                     const ad_array *views, size_t n,
+                                     ad_runs *out, ad_error *err);
 
 /* Their ends to number `to` and following ones of `target`, as work of the
  * route: counted from the view's first row, which becomes row `row`, and cut
  * where its last one is. */
-AD_MUST_CHECK ad_status ad_write_run_ends(ad_making *making,
+AD_MUST_CHECK ad_status ad_write_run_ends(ad_builder *builder,
                                           const ad_array *view, ad_runs runs,
                                           int64_t row, void *target,
                                           int64_t to, ad_error *err);

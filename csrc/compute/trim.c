@@ -67,7 +67,7 @@ typedef struct job {
     ad_buffer_map map;
     const ad_array *root;
     const ad_stream_choice *stream;
-    ad_making making;
+    ad_builder builder;
 } job;
 
 /* Where there is nothing to be made, no runtime is needed. */
@@ -83,16 +83,16 @@ open_route(job *self, const void *data, ad_error *err)
         .stream = self->stream,
         .consumer = consumer,
     };
-    if (self->making.is_open) {
+    if (self->builder.is_open) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_route_open(&request, &self->making.route, err));
-    self->making.is_open = true;
-    return self->making.route.backend == NULL
+    AD_RETURN_IF_ERR(ad_route_open(&request, &self->builder.route, err));
+    self->builder.is_open = true;
+    return self->builder.route.backend == NULL
                ? AD_OK
-               : ad_owner_note_use(root->owner, self->making.route.place,
-                                   self->making.route.stream,
-                                   self->making.route.keep, err);
+               : ad_owner_note_use(root->owner, self->builder.route.place,
+                                   self->builder.route.stream,
+                                   self->builder.route.keep, err);
 }
 
 /* --- buffers ----------------------------------------------------------------- */
@@ -104,8 +104,8 @@ take_bits(job *self, const void **buffer, int64_t first, int64_t length,
 {
     void *target;
     AD_RETURN_IF_ERR(open_route(self, *buffer, err));
-    AD_RETURN_IF_ERR(ad_making_bitmap_of(&self->making, *buffer, first, length,
-                                         &target, err));
+    AD_RETURN_IF_ERR(ad_builder_bitmap_of(&self->builder, *buffer, first,
+                                          length, &target, err));
     *buffer = target;
     return AD_OK;
 }
@@ -125,9 +125,11 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
         return AD_OK;
     }
     AD_RETURN_IF_ERR(open_route(self, data, err));
-    AD_RETURN_IF_ERR(ad_making_allocate(&self->making, nbytes, &target, err));
+    AD_RETURN_IF_ERR(
+        ad_builder_allocate(&self->builder, nbytes, &target, err));
     *buffer = target;
-    return ad_making_bytes(&self->making, data, first, target, 0, nbytes, err);
+    return ad_builder_bytes(&self->builder, data, first, target, 0, nbytes,
+                            err);
 }
 
 /* `n` rows of `size` bytes. */
@@ -185,12 +187,12 @@ take_runs(job *self, ad_mapped_node *node, ad_error *err)
     void *ends;
     AD_RETURN_IF_ERR(
         open_route(self, view->node->children[0]->buffers[1], err));
-    AD_RETURN_IF_ERR(ad_find_runs(&self->making, view, 1, &runs, err));
+    AD_RETURN_IF_ERR(ad_find_runs(&self->builder, view, 1, &runs, err));
     AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
     AD_RETURN_IF_ERR(
-        ad_making_allocate(&self->making, runs.n * width, &ends, err));
+        ad_builder_allocate(&self->builder, runs.n * width, &ends, err));
     AD_RETURN_IF_ERR(
-        ad_write_run_ends(&self->making, view, runs, 0, ends, 0, err));
+        ad_write_run_ends(&self->builder, view, runs, 0, ends, 0, err));
     node->first_below = runs.first;
     node->n_below = runs.n;
     return ad_build_run_ends(view->schema, view->device, runs.n, ends, NULL,
@@ -228,10 +230,10 @@ keep_made(job *self, ad_array *root, ad_error *err)
     ad_owner *all;
     ad_sync *sync;
     AD_RETURN_IF_ERR(
-        ad_making_owner(&self->making, &mark, root->owner, &all, err));
+        ad_builder_owner(&self->builder, &mark, root->owner, &all, err));
     ad_owner_unref(root->owner);
     root->owner = all;
-    AD_RETURN_IF_ERR(ad_making_finish(&self->making, &sync, err));
+    AD_RETURN_IF_ERR(ad_builder_finish(&self->builder, &sync, err));
     if (sync != NULL) {
         ad_sync_unref(root->sync);
         root->sync = sync;
@@ -251,6 +253,6 @@ ad_array_compact(const ad_array *array, const ad_stream_choice *stream,
             ad_array_clear(out);
         }
     }
-    ad_making_clear(&self.making, status != AD_OK, array->owner);
+    ad_builder_clear(&self.builder, status != AD_OK, array->owner);
     return status;
 }
