@@ -22,7 +22,7 @@ def skip_if_sanitized():
 
 
 def settled(device):
-    """live(), once what was released or parked is gone and nothing is pending."""
+    """live(), once what was released or deferred is gone and nothing is pending."""
     gc.collect()
     for index in range(device.n_devices):
         ad.device(f"ext_dev:{index}").synchronize()

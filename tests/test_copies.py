@@ -325,7 +325,7 @@ def test_a_copy_that_fails_reads_nothing_afterwards(device):
 
 
 def test_many_buffers_are_put_aside_without_a_wait(device):
-    """More than the list of parked memory takes before it waits."""
+    """More than the list of deferred releases takes before it waits."""
     queue = device.queue()
     value = np.array([1])
     batch = ad.record_batch({str(i): value for i in range(1100)})

@@ -14,7 +14,7 @@ PROGRAMS = sorted(path.stem for path in FOLDER.glob("test_*.c"))
 THREADED = [
     "test_sync",
     "test_device_owner",
-    "test_parked",
+    "test_deferred_release",
     "test_backend",
     "test_software",
     "test_async",

@@ -94,7 +94,7 @@ def test_memory_outlives_the_wait(device):
     assert is_settled_like(device, before)  # and no copy went wrong
 
 
-def test_parked_memory_stays_parked(device):
+def test_interrupted_wait_keeps_deferred_releases(device):
     """Device.synchronize() waits for it in the place where it is used."""
     producer, consumer = device.queue(), device.queue(1)
     array = ad.array(device.array([1, 2, 3], queue=producer))

@@ -85,7 +85,7 @@ class TestArrowdev:
         consumer.release()
         assert consumer.read(target)[16:] == (3).to_bytes(8, "little")
         consumer.synchronize()
-        # Parked memory goes back with one of the next calls.
+        # Memory of deferred releases goes back with one of the next calls.
         deadline = time.monotonic() + 20
         while device.kind_of(address) is not None and time.monotonic() < deadline:
             ad.array(device.array([1])).synchronize()

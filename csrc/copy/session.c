@@ -564,7 +564,7 @@ keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
         return;
     }
     ad_sync *const syncs[] = {ad_sync_ref(sync)};
-    ad_park(ad_owner_ref(host), self->place, syncs, 1, false);
+    ad_defer_release(ad_owner_ref(host), self->place, syncs, 1, false);
 }
 
 static ad_owner *
@@ -645,8 +645,8 @@ keep_to_the_end(const ad_route *self, ad_owner *owner, ad_sync *sync)
 {
     if (owner != NULL) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
-        ad_park(ad_owner_ref(owner), self->place, syncs, sync != NULL,
-                sync == NULL);
+        ad_defer_release(ad_owner_ref(owner), self->place, syncs, sync != NULL,
+                         sync == NULL);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "order/context_cache.h"
 #include "device/backend.h"
 
-/* After so many failures an entry is given up on: only who waits for its device
+/* After so many failures an entry is abandoned: only who waits for its device
  * tries it again. */
 #define MAX_FAILURES 8
 
@@ -21,16 +21,16 @@
 
 #define SHORTEST_NAP 100000L /* nanoseconds */
 #define LONGEST_NAP 10000000L
-#define STOP_NAPS 200 /* ad_parked_stop() waits for at most 2 s */
+#define STOP_NAPS 200 /* ad_deferred_stop() waits for at most 2 s */
 
 typedef struct entry {
     struct entry *next;
-    struct entry *beside; /* of a looker */
+    struct entry *next_in_pass; /* of a drain pass */
     ad_owner *owner;
     ad_place place;
     bool idle;
     bool has_deaf_event; /* one could not be asked: its place has to be */
-    bool is_given_up;
+    bool is_abandoned;
     unsigned n_failures;
     size_t n;
     ad_sync *syncs[];
@@ -38,16 +38,17 @@ typedef struct entry {
 
 /* What is done about an entry that may not be ready. */
 typedef enum mode {
-    LOOK,
+    QUERY,
     WAIT,
     WAIT_OR_BE_INTERRUPTED
 } mode;
 
 /* A call that looks at entries, which are off the list meanwhile. */
-typedef struct looker {
-    struct looker *next;
-    entry *entries; /* by `beside`; also those that were released since */
-} looker;
+typedef struct drain_pass {
+    struct drain_pass *next;
+    /* by `next_in_pass`; also those that were released since */
+    entry *entries;
+} drain_pass;
 
 typedef struct list {
     entry *first;
@@ -57,17 +58,17 @@ typedef struct list {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 /* Under the lock. */
-static list parked = {NULL, &parked.first};
-static list given_up = {NULL, &given_up.first};
+static list deferred = {NULL, &deferred.first};
+static list abandoned = {NULL, &abandoned.first};
 static list kept = {NULL, &kept.first}; /* for good */
-static looker *lookers;
+static drain_pass *passes;
 static bool has_thread;
 static pthread_t thread;
 static bool is_forked;
 static atomic_bool is_stopping;
 static atomic_bool is_thread_done;
-static atomic_size_t n_parked;
-static atomic_size_t n_given_up;
+static atomic_size_t n_deferred;
+static atomic_size_t n_abandoned;
 /* This thread is in the middle of drain(): a release may call back. */
 static _Thread_local bool is_draining;
 
@@ -262,7 +263,7 @@ is_capture(const ad_error *err)
  * asked; but while somebody captures a graph that would disturb it, and the
  * event gets another chance. */
 static bool
-look_at(entry *e)
+query_entry(entry *e)
 {
     bool must_wait = e->idle || e->has_deaf_event;
     for (size_t i = 0; i < e->n && !must_wait; i++) {
@@ -295,7 +296,7 @@ wait_on(entry *e, mode how, ad_error *err)
         e->n_failures++;
     }
     /* Whoever waits for the device has no part in what went wrong long ago. */
-    if (err->status == AD_OK && !e->is_given_up) {
+    if (err->status == AD_OK && !e->is_abandoned) {
         *err = mine;
     }
     return false;
@@ -315,9 +316,9 @@ release_ready(list *batch, list *done, mode how, ad_error *err)
     entry *next;
     for (entry *e = batch->first; e != NULL; e = next) {
         next = e->next;
-        bool is_ready = how == LOOK ? look_at(e)
-                                    : err->status != AD_ERR_INTERRUPTED &&
-                                          wait_on(e, how, err);
+        bool is_ready = how == QUERY ? query_entry(e)
+                                     : err->status != AD_ERR_INTERRUPTED &&
+                                           wait_on(e, how, err);
         if (is_ready) {
             release(e->owner, e->syncs, e->n);
         }
@@ -325,7 +326,7 @@ release_ready(list *batch, list *done, mode how, ad_error *err)
             return false;
         }
         if (is_ready) {
-            atomic_fetch_sub(&n_parked, 1);
+            atomic_fetch_sub(&n_deferred, 1);
         }
         append(is_ready ? done : &left, e);
     }
@@ -348,24 +349,24 @@ is_hopeless(const entry *e)
  * have mended it who then waits for the device. One that can never tell that a
  * place is idle will not learn it, and the memory stays for good. */
 static void
-give_up_locked(entry *e)
+abandon_locked(entry *e)
 {
     bool can_try_again = !e->idle || can_be_idle(e->place);
-    e->is_given_up = true;
-    append(can_try_again ? &given_up : &kept, e);
-    atomic_fetch_add(&n_given_up, can_try_again ? 1 : 0);
+    e->is_abandoned = true;
+    append(can_try_again ? &abandoned : &kept, e);
+    atomic_fetch_add(&n_abandoned, can_try_again ? 1 : 0);
 }
 
 static void
-part_with_hopeless_locked(list *batch)
+abandon_hopeless_locked(list *batch)
 {
     list left = {NULL, &left.first};
     entry *next;
     for (entry *e = batch->first; e != NULL; e = next) {
         next = e->next;
         if (is_hopeless(e)) {
-            give_up_locked(e);
-            atomic_fetch_sub(&n_parked, 1);
+            abandon_locked(e);
+            atomic_fetch_sub(&n_deferred, 1);
         } else {
             append(&left, e);
         }
@@ -377,10 +378,10 @@ static void
 take_again_locked(const filter *which, list *batch)
 {
     list again = {NULL, &again.first};
-    take(&given_up, which, &again);
+    take(&abandoned, which, &again);
     for (const entry *e = again.first; e != NULL; e = e->next) {
-        atomic_fetch_sub(&n_given_up, 1);
-        atomic_fetch_add(&n_parked, 1);
+        atomic_fetch_sub(&n_abandoned, 1);
+        atomic_fetch_add(&n_deferred, 1);
     }
     put_back_in_front(batch, &again);
 }
@@ -388,10 +389,10 @@ take_again_locked(const filter *which, list *batch)
 /* --- looking ------------------------------------------------------------------- */
 
 static bool
-is_looked_at_locked(ad_device device)
+is_in_pass_locked(ad_device device)
 {
-    for (const looker *l = lookers; l != NULL; l = l->next) {
-        for (const entry *e = l->entries; e != NULL; e = e->beside) {
+    for (const drain_pass *l = passes; l != NULL; l = l->next) {
+        for (const entry *e = l->entries; e != NULL; e = e->next_in_pass) {
             if (is_at(e, device)) {
                 return true;
             }
@@ -401,36 +402,36 @@ is_looked_at_locked(ad_device device)
 }
 
 static void
-begin_looking_locked(looker *self, const filter *which, list *batch)
+begin_pass_locked(drain_pass *self, const filter *which, list *batch)
 {
     /* What others look at belongs to the question of a whole device; what this
      * very thread looks at, further down its stack, cannot be waited for. */
     while (which->place != NULL && !is_draining &&
-           is_looked_at_locked(which->place->device)) {
+           is_in_pass_locked(which->place->device)) {
         pthread_cond_wait(&changed, &lock);
     }
-    take(&parked, which, batch);
+    take(&deferred, which, batch);
     if (which->place != NULL) {
         take_again_locked(which, batch);
     }
     for (entry *e = batch->first; e != NULL; e = e->next) {
-        e->beside = e->next;
+        e->next_in_pass = e->next;
     }
     self->entries = batch->first;
-    self->next = lookers;
-    lookers = self;
+    self->next = passes;
+    passes = self;
 }
 
 static void
-end_looking_locked(looker *self, list *left)
+end_pass_locked(drain_pass *self, list *left)
 {
-    looker **link = &lookers;
+    drain_pass **link = &passes;
     while (*link != self) {
         link = &(*link)->next;
     }
     *link = self->next;
-    part_with_hopeless_locked(left);
-    put_back_in_front(&parked, left);
+    abandon_hopeless_locked(left);
+    put_back_in_front(&deferred, left);
     pthread_cond_broadcast(&changed);
 }
 
@@ -441,13 +442,13 @@ drain(const filter *which, mode how, ad_error *err)
     list batch = {NULL, &batch.first};
     list done = {NULL, &done.first};
     entry *next;
-    looker self;
+    drain_pass self;
     bool was_draining = is_draining;
     err->status = AD_OK;
-    /* Those whose looks have to end first may want what is given up here. */
+    /* Those whose looks have to end first may want what is abandoned here. */
     void *ticket = which->place != NULL ? ad_blocking_begin() : NULL;
     pthread_mutex_lock(&lock);
-    begin_looking_locked(&self, which, &batch);
+    begin_pass_locked(&self, which, &batch);
     pthread_mutex_unlock(&lock);
     ad_blocking_end(ticket);
 
@@ -458,7 +459,7 @@ drain(const filter *which, mode how, ad_error *err)
     is_draining = was_draining;
 
     pthread_mutex_lock(&lock);
-    end_looking_locked(&self, &batch);
+    end_pass_locked(&self, &batch);
     pthread_mutex_unlock(&lock);
     bool progress = done.first != NULL;
     for (entry *e = done.first; e != NULL; e = next) {
@@ -469,21 +470,21 @@ drain(const filter *which, mode how, ad_error *err)
 }
 
 void
-ad_parked_drain(void)
+ad_deferred_drain(void)
 {
     static const filter oldest = {.max = N_IN_PASSING};
     ad_error unused;
-    if (atomic_load_explicit(&n_parked, memory_order_relaxed) != 0) {
-        (void)drain(&oldest, LOOK, &unused);
+    if (atomic_load_explicit(&n_deferred, memory_order_relaxed) != 0) {
+        (void)drain(&oldest, QUERY, &unused);
     }
 }
 
 ad_status
-ad_parked_wait(ad_place place, ad_error *err)
+ad_deferred_wait(ad_place place, ad_error *err)
 {
     filter all = {.max = SIZE_MAX, .place = &place};
     ad_error mine;
-    if (!ad_parked_is_any()) {
+    if (!ad_deferred_is_any()) {
         return AD_OK;
     }
     /* Nobody could be told of an interruption. */
@@ -495,9 +496,9 @@ ad_parked_wait(ad_place place, ad_error *err)
 }
 
 size_t
-ad_parked_count(void)
+ad_deferred_count(void)
 {
-    return atomic_load(&n_parked);
+    return atomic_load(&n_deferred);
 }
 
 ad_status
@@ -506,13 +507,13 @@ ad_place_synchronize(const struct ad_backend *backend, ad_place place,
 {
     AD_RETURN_IF_ERR(
         wait_until_idle(backend, place, WAIT_OR_BE_INTERRUPTED, err));
-    return ad_parked_wait(place, err);
+    return ad_deferred_wait(place, err);
 }
 
 bool
-ad_parked_is_any(void)
+ad_deferred_is_any(void)
 {
-    return atomic_load(&n_parked) > 0 || atomic_load(&n_given_up) > 0;
+    return atomic_load(&n_deferred) > 0 || atomic_load(&n_abandoned) > 0;
 }
 
 /* --- the thread ------------------------------------------------------------------ */
@@ -528,7 +529,7 @@ static bool
 wait_for_work(void)
 {
     pthread_mutex_lock(&lock);
-    while (parked.first == NULL && !atomic_load(&is_stopping)) {
+    while (deferred.first == NULL && !atomic_load(&is_stopping)) {
         pthread_cond_wait(&changed, &lock);
     }
     pthread_mutex_unlock(&lock);
@@ -545,7 +546,7 @@ drain_for_ever(void *unused)
     long span = SHORTEST_NAP;
     while (wait_for_work()) {
         ad_error ignored;
-        bool progress = drain(&all, LOOK, &ignored);
+        bool progress = drain(&all, QUERY, &ignored);
         progress |= drain(&idle, WAIT, &ignored);
         span = progress ? SHORTEST_NAP : span * 2;
         span = span < LONGEST_NAP ? span : LONGEST_NAP;
@@ -555,20 +556,20 @@ drain_for_ever(void *unused)
     return unused;
 }
 
-/* In the child there is no thread, and what was parked is the parent's. */
+/* In the child there is no thread, and what was deferred is the parent's. */
 static void
 after_fork(void)
 {
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&changed, NULL);
-    parked = (list){NULL, &parked.first};
-    given_up = (list){NULL, &given_up.first};
-    lookers = NULL;
+    deferred = (list){NULL, &deferred.first};
+    abandoned = (list){NULL, &abandoned.first};
+    passes = NULL;
     is_draining = false;
     has_thread = false;
     is_forked = true;
-    atomic_store(&n_parked, 0);
-    atomic_store(&n_given_up, 0);
+    atomic_store(&n_deferred, 0);
+    atomic_store(&n_abandoned, 0);
 }
 
 static ad_child_hook child_hook = {.run = after_fork};
@@ -584,7 +585,7 @@ start_thread_locked(void)
 }
 
 void
-ad_parked_stop(void)
+ad_deferred_stop(void)
 {
     pthread_mutex_lock(&lock);
     bool had_thread = has_thread;
@@ -609,7 +610,7 @@ ad_parked_stop(void)
     ad_blocking_end(ticket);
 }
 
-/* --- parking ---------------------------------------------------------------------- */
+/* --- deferring a release ------------------------------------------------- */
 
 /* No memory to remember it by. What cannot be waited for is not released. */
 static void
@@ -622,8 +623,8 @@ release_now(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
 }
 
 void
-ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
-        bool idle)
+ad_defer_release(ad_owner *owner, ad_place place, ad_sync *const *syncs,
+                 size_t n, bool idle)
 {
     static const filter oldest = {.max = 1};
     ad_error ignored;
@@ -639,16 +640,16 @@ ad_park(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
     }
     pthread_mutex_lock(&lock);
     if (is_hopeless(e)) {
-        give_up_locked(e);
+        abandon_locked(e);
         pthread_mutex_unlock(&lock);
         return;
     }
-    size_t before = atomic_fetch_add(&n_parked, 1);
-    append(&parked, e);
+    size_t before = atomic_fetch_add(&n_deferred, 1);
+    append(&deferred, e);
     start_thread_locked();
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
-    if (before >= AD_PARKED_MAX) {
+    if (before >= AD_DEFERRED_MAX) {
         (void)drain(&oldest, WAIT, &ignored);
     }
 }

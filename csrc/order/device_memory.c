@@ -46,16 +46,16 @@ allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
     return status;
 }
 
-/* What is parked is memory that nobody has any more; worth a wait before the
+/* What is deferred is memory that nobody has any more; worth a wait before the
  * caller is told that there is none. */
 static ad_status
 allocate_or_drain(const struct ad_backend *backend, device_memory *self,
                   size_t nbytes, ad_error *err)
 {
-    ad_parked_drain();
+    ad_deferred_drain();
     ad_status status = allocate(backend, self, nbytes, err);
-    if (status == AD_ERR_MEMORY && ad_parked_is_any() &&
-        ad_parked_wait(self->place, NULL) == AD_OK) {
+    if (status == AD_ERR_MEMORY && ad_deferred_is_any() &&
+        ad_deferred_wait(self->place, NULL) == AD_OK) {
         status = allocate(backend, self, nbytes, err);
     }
     return status;

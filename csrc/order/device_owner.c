@@ -134,7 +134,7 @@ record_uses(const device_owner *self, ad_sync **syncs, size_t *n)
 /* Keep the memory until each place was idle in which a use could not be
  * recorded. */
 static void
-park_for_places(const device_owner *self)
+defer_for_places(const device_owner *self)
 {
     for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
         use *earlier = atomic_load(&self->uses);
@@ -143,7 +143,8 @@ park_for_places(const device_owner *self)
             earlier = earlier->next;
         }
         if (earlier == u && atomic_load(&u->whole_place)) {
-            ad_park(ad_owner_ref(self->inner), u->place, NULL, 0, true);
+            ad_defer_release(ad_owner_ref(self->inner), u->place, NULL, 0,
+                             true);
         }
     }
 }
@@ -178,7 +179,7 @@ release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
               bool is_ordered)
 {
     if (!is_ordered && !are_done(syncs, n)) {
-        ad_park(self->inner, self->place, syncs, n, false);
+        ad_defer_release(self->inner, self->place, syncs, n, false);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -201,7 +202,7 @@ release_after_uses(const device_owner *self)
     if (record_uses(self, syncs, &n)) {
         is_ordered = order_producer(self, syncs, n);
     } else {
-        park_for_places(self);
+        defer_for_places(self);
     }
     release_after(self, syncs, n, is_ordered);
     if (syncs != few) {
@@ -220,7 +221,7 @@ device_owner_destroy(ad_owner *base)
     bool is_used = is_here && atomic_load(&self->uses) != NULL;
     bool is_behind = self->is_behind_inner;
     if (is_used) {
-        /* What is parked may be released before this function ends, and the
+        /* What is deferred may be released before this function ends, and the
          * memory of `self` may go with it. */
         ad_owner_ref(inner);
         release_after_uses(self);

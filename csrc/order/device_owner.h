@@ -8,9 +8,11 @@
  *                                                      recorded on each noted
  *                                                      stream, and the release
  *                                                      follows; no host block
- *   else                                               the memory is parked
+ *   else                                               the release of the
+ *   memory is deferred
  *                                                      until the events are
- *                                                      complete (order/deferred_release.h)
+ *                                                      complete
+ *                                                      (order/deferred_release.h)
  * An event that cannot be recorded (a destroyed stream, another thread's
  * per-thread stream, one that is being captured) counts as: wait until the
  * whole place is idle; where the runtime cannot wait for that, the memory is

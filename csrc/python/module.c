@@ -113,7 +113,7 @@ at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     ad_async_feed_stop_all();
     ad_py_call_stop(&deadline);
     ad_async_feed_join_all(&deadline);
-    ad_parked_stop();
+    ad_deferred_stop();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

@@ -217,7 +217,7 @@ static ad_status
 mock_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
               ad_error *err)
 {
-    bool is_full = ad_parked_count() > 0;
+    bool is_full = ad_deferred_count() > 0;
     (void)stream;
     LOCKED((is_full = is_full && failing == MOCK_ALLOCATE));
     if (is_full) {

@@ -71,7 +71,7 @@ typedef enum mock_kind {
     MOCK_NONE,
     MOCK_QUERY,
     MOCK_PLACE_WAIT,
-    MOCK_ALLOCATE /* AD_ERR_MEMORY while something is parked */
+    MOCK_ALLOCATE /* AD_ERR_MEMORY while a release is deferred */
 } mock_kind;
 void mock_fail_all(mock_kind kind);
 

@@ -117,11 +117,11 @@ test_producers_stream_waits_for_the_others(void)
     CHECK_INT(mock_count().records, 2);
     CHECK_INT(mock_count().waits, 2);
     CHECK_INT(mock_last_waiter(), P.handle);
-    CHECK_INT(ad_parked_count(), 0);
+    CHECK_INT(ad_deferred_count(), 0);
 }
 
 static void
-test_unknown_producer_parks(void)
+test_unknown_producer_defers_release(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, NULL);
@@ -129,7 +129,7 @@ test_unknown_producer_parks(void)
     ad_owner_unref(owner);
     rest(30);
     CHECK_INT(atomic_load(&n_released), 0);
-    CHECK_INT(ad_parked_count(), 1);
+    CHECK_INT(ad_deferred_count(), 1);
     mock_finish();
     expect_soon(&n_released, 1);
     CHECK_INT(mock_count().waits, 0);
@@ -185,7 +185,7 @@ test_both_owners_in_one_allocation(void)
 }
 
 static void
-test_parked_owner_outlives_the_one_behind_it(void)
+test_deferred_owner_outlives_its_wrapper(void)
 {
     ad_owner *inner;
     for (int instant = 0; instant < 2; instant++) {
@@ -203,7 +203,7 @@ test_parked_owner_outlives_the_one_behind_it(void)
 }
 
 static void
-test_complete_work_needs_no_parking(void)
+test_complete_work_is_released_at_once(void)
 {
     mock_reset();
     mock_set_instant(true);
@@ -249,7 +249,7 @@ test_dead_stream_waits_for_the_place(void)
 }
 
 static void
-test_dead_producer_parks(void)
+test_dead_producer_defers_release(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &(ad_stream){MOCK_DEAD_STREAM});
@@ -356,7 +356,7 @@ test_stream_that_is_gone_without_a_place(void)
     ad_owner_unref(owner);
     mock_finish();
     rest(30);
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(released, 0);
     CHECK_INT(mock_count().place_waits, 0);
 }
@@ -418,7 +418,7 @@ test_uses_in_several_places(void)
     mock_finish();
     expect_soon(&n_released, 1);
     CHECK_INT(mock_count().place_waits, 2);
-    CHECK_INT(ad_parked_count(), 0);
+    CHECK_INT(ad_deferred_count(), 0);
 }
 
 static void
@@ -498,7 +498,7 @@ test_memory_without_order_waits_for_its_stream(void)
     rest(20);
     CHECK_INT(mock_count().deallocations, 0);
     CHECK_INT(mock_count().records, 1);
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(mock_count().deallocations, 1);
 }
 
@@ -527,16 +527,16 @@ test_memory_of_nothing(void)
 }
 
 static void
-test_full_device_gets_its_parked_memory_back(void)
+test_full_device_drains_deferred_releases(void)
 {
     void *data;
     ad_owner *owner;
     ad_error err;
     mock_reset();
-    ad_owner *parked = owner_of(IN_ORDER, NULL);
-    use_on(parked, IN_ORDER, S);
-    ad_owner_unref(parked);
-    CHECK_INT(ad_parked_count(), 1);
+    ad_owner *deferred = owner_of(IN_ORDER, NULL);
+    use_on(deferred, IN_ORDER, S);
+    ad_owner_unref(deferred);
+    CHECK_INT(ad_deferred_count(), 1);
     mock_fail_all(MOCK_ALLOCATE);
     CHECK_INT(ad_device_memory_new(PLACE(IN_ORDER, 0), S, NULL, 8, &data,
                                    &owner, NULL),
@@ -554,7 +554,7 @@ test_full_device_gets_its_parked_memory_back(void)
               AD_ERR_MEMORY);
     CHECK_HAS(err.message, "the mock is full");
     mock_set_waits_finish(true);
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
 }
 
 /* --- failures ---------------------------------------------------------------- */
@@ -604,7 +604,8 @@ test_every_allocation_may_fail(void)
     bool fails = true;
     for (long n = 1; fails; n++) {
         mock_reset();
-        mock_set_instant(true); /* nothing parks: the thread shares malloc */
+        /* nothing is deferred: the thread shares malloc */
+        mock_set_instant(true);
         atomic_store(&n_released, 0);
         ad_stream_choice choice = {false, P, NULL};
         ad_owner *inner = tracked_new(&n_released);
@@ -646,7 +647,7 @@ test_memory_survives_failures(void)
             fails = kind == 0 ? mock_failed_once() : check_failed_once();
             mock_fail_nth(0);
             check_fail_nth(0);
-            CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+            CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
             /* No event, no proof: where a place cannot be waited for, the
              * memory is kept rather than given away. */
             long kept = mock_live_memory() - before;
@@ -690,7 +691,7 @@ test_threads_note_each_stream_once(void)
 static void
 stop(void)
 {
-    ad_parked_stop();
+    ad_deferred_stop();
 }
 
 int
@@ -702,13 +703,13 @@ main(void)
         CHECK_TEST(test_unused_memory_is_released_at_once),
         CHECK_TEST(test_without_runtime_the_release_is_believed),
         CHECK_TEST(test_producers_stream_waits_for_the_others),
-        CHECK_TEST(test_unknown_producer_parks),
+        CHECK_TEST(test_unknown_producer_defers_release),
         CHECK_TEST(test_both_owners_in_one_allocation),
-        CHECK_TEST(test_parked_owner_outlives_the_one_behind_it),
-        CHECK_TEST(test_complete_work_needs_no_parking),
+        CHECK_TEST(test_deferred_owner_outlives_its_wrapper),
+        CHECK_TEST(test_complete_work_is_released_at_once),
         CHECK_TEST(test_streams_without_order_do_not_order_a_release),
         CHECK_TEST(test_dead_stream_waits_for_the_place),
-        CHECK_TEST(test_dead_producer_parks),
+        CHECK_TEST(test_dead_producer_defers_release),
         CHECK_TEST(test_per_thread_stream_released_elsewhere),
         CHECK_TEST(test_per_thread_stream_released_here),
         CHECK_TEST(test_many_streams_become_the_place),
@@ -723,7 +724,7 @@ main(void)
         CHECK_TEST(test_memory_in_stream_order),
         CHECK_TEST(test_memory_without_order_waits_for_its_stream),
         CHECK_TEST(test_memory_of_nothing),
-        CHECK_TEST(test_full_device_gets_its_parked_memory_back),
+        CHECK_TEST(test_full_device_drains_deferred_releases),
         CHECK_TEST(test_every_call_may_fail),
         CHECK_TEST(test_every_allocation_may_fail),
         CHECK_TEST(test_memory_survives_failures),

@@ -341,7 +341,7 @@ check_all_gone(void)
     ad_place place;
     ok(ad_backend_open(here.type, &backend, &err));
     ok(backend->home(here, &place, &err));
-    ok(ad_parked_wait(place, &err));
+    ok(ad_deferred_wait(place, &err));
     tree_check_all_gone();
 }
 

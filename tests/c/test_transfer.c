@@ -271,8 +271,8 @@ check_move(bool is_dropped)
     }
     ok(ad_backend_open(here.type, &backend, &err));
     ok(backend->home(here, &place, &err));
-    ok(ad_parked_wait(place, &err));
-    CHECK_INT(ad_parked_count(), 0);
+    ok(ad_deferred_wait(place, &err));
+    CHECK_INT(ad_deferred_count(), 0);
     CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);
 }
 
@@ -283,7 +283,7 @@ test_move_to_the_host_is_waited_for_at_its_end(void)
 }
 
 static void
-test_move_that_is_given_up_keeps_the_memory(void)
+test_dropped_move_keeps_the_memory(void)
 {
     check_move(true);
 }
@@ -352,7 +352,7 @@ main(void)
         CHECK_TEST(test_no_such_device),
         CHECK_TEST(test_bits),
         CHECK_TEST(test_move_to_the_host_is_waited_for_at_its_end),
-        CHECK_TEST(test_move_that_is_given_up_keeps_the_memory),
+        CHECK_TEST(test_dropped_move_keeps_the_memory),
         CHECK_TEST(test_moves_that_copy_nothing),
         CHECK_TEST(test_allocations_that_fail),
     };

@@ -94,7 +94,7 @@ class Watched(Memory):
 
 
 def wait_for_frees(n):
-    """Parked memory is drained by a thread of arrowdev's own."""
+    """Deferred releases are drained by a thread of arrowdev's own."""
     limit = time.monotonic() + 20
     while Watched.freed < n:
         assert time.monotonic() < limit, "the memory was never given back"

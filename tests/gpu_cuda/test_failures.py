@@ -67,7 +67,7 @@ class Run:
 
 
 def settle(standin):
-    # Twice: what the first finds parked is freed in the order of a stream.
+    # Twice: what the first finds deferred is freed in the order of a stream.
     for id in (0, 1, 0, 1):
         ad.device(f"cuda:{id}").synchronize()
         gc.collect()

@@ -65,7 +65,7 @@ def test_without_the_note_memory_is_freed_in_use(standin):
     assert "cuMemFreeAsync" in violation and "cuMemcpyAsync" in violation
 
 
-def test_release_is_parked_where_the_producers_stream_is_not_known():
+def test_release_is_deferred_without_a_producers_stream():
     reader = Reader()
     with Gate(reader.stream.handle):
         handed_out(Watched(NEW), reader)
@@ -75,7 +75,7 @@ def test_release_is_parked_where_the_producers_stream_is_not_known():
     wait_for_frees(1)
 
 
-def test_parked_memory_is_drained_by_synchronize():
+def test_synchronize_drains_deferred_releases():
     reader = Reader()
     with Gate(reader.stream.handle):
         handed_out(Watched(NEW), reader)

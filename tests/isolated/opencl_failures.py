@@ -75,7 +75,7 @@ def settle(failed=None):
     gc.collect()
     for device in ad.devices():
         if device.type == ad.DeviceType.OPENCL:
-            device.synchronize()  # releases what is parked
+            device.synchronize()  # releases what is deferred
     limit = 1 if failed in RECORDING else 0
     end = time.monotonic() + 20
     while True:  # OpenCL calls back when it likes

@@ -80,15 +80,15 @@ typedef int (*engine_call)(const uint64_t *a, int64_t *out);
 #define CALL(name) static int call_##name(const uint64_t *a, int64_t *out)
 
 /* clang-format off */
-/* What arrowdev has parked goes back as well: nobody uses it any more. */
+/* What arrowdev has deferred goes back as well: nobody uses it any more. */
 static int
-wait_for_parked(int device)
+wait_for_deferred(int device)
 {
     int code = AD_ENGINE_OK;
     for (int i = 0; code == AD_ENGINE_OK && i < ad_engine_n_devices(); i++) {
         const ad_place place = {{ARROW_DEVICE_EXT_DEV, i}, NULL};
         if ((device < 0 || device == i) &&
-            ad_parked_wait(place, NULL) != AD_OK) {
+            ad_deferred_wait(place, NULL) != AD_OK) {
             code = AD_ENGINE_WORK_FAILED;
         }
     }
@@ -100,10 +100,10 @@ CALL(synchronize)
     (void)out;
     int device = device_id(a[0]);
     int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
-    /* A release may park something else, also on a device that was waited for
-     * before; what is parked elsewhere or given up stays. */
-    for (int i = 0; code == AD_ENGINE_OK && i < 8 && ad_parked_is_any(); i++) {
-        code = wait_for_parked(device);
+    /* A release may defer another, also on a device that was waited for
+     * before; what is deferred elsewhere or abandoned stays. */
+    for (int i = 0; code == AD_ENGINE_OK && i < 8 && ad_deferred_is_any(); i++) {
+        code = wait_for_deferred(device);
     }
     return code == AD_ENGINE_OK
                ? ad_engine_synchronize(device, NULL, (int64_t)a[1])

@@ -84,7 +84,7 @@ ad_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (ad_sync_wait(sync_of(self), "synchronize()", &err) != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
     }
-    ad_parked_drain();
+    ad_deferred_drain();
     Py_RETURN_NONE;
 }
 

@@ -27,10 +27,11 @@ pending_on(ad_stream stream)
 }
 
 static void
-park(atomic_int *released, ad_stream stream)
+defer(atomic_int *released, ad_stream stream)
 {
     ad_sync *sync = pending_on(stream);
-    ad_park(tracked_new(released), PLACE(IN_ORDER, 0), &sync, 1, false);
+    ad_defer_release(tracked_new(released), PLACE(IN_ORDER, 0), &sync, 1,
+                     false);
 }
 
 static void
@@ -38,13 +39,13 @@ test_thread_releases_what_is_done(void)
 {
     atomic_int released = 0;
     mock_reset();
-    ad_parked_drain(); /* nothing there */
+    ad_deferred_drain(); /* nothing there */
     for (int i = 0; i < 20; i++) {
-        park(&released, S);
+        defer(&released, S);
     }
     rest(20);
     CHECK_INT(released, 0);
-    CHECK_INT(ad_parked_count(), 20);
+    CHECK_INT(ad_deferred_count(), 20);
     mock_finish();
     expect_soon(&released, 20);
     CHECK_INT(mock_count().event_waits, 0);
@@ -60,9 +61,10 @@ test_all_events_have_to_be_done(void)
     syncs[0] = pending_on(S);
     mock_finish();
     syncs[1] = pending_on(S);
-    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), syncs, 2, false);
+    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), syncs, 2,
+                     false);
     rest(20);
-    ad_parked_drain();
+    ad_deferred_drain();
     CHECK_INT(released, 0);
     mock_finish();
     expect_soon(&released, 1);
@@ -75,14 +77,14 @@ test_waiting_releases_one_place_only(void)
     atomic_int there = 0;
     ad_sync *sync;
     mock_reset();
-    park(&here, S);
+    defer(&here, S);
     CHECK_INT(ad_sync_record(PLACE(QUEUES, 0), S, &sync, NULL), AD_OK);
-    ad_park(tracked_new(&there), PLACE(QUEUES, 0), &sync, 1, false);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    ad_defer_release(tracked_new(&there), PLACE(QUEUES, 0), &sync, 1, false);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(here, 1);
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(there, 1);
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
 }
 
 static void
@@ -90,7 +92,8 @@ test_idle_waits_for_the_place(void)
 {
     atomic_int released = 0;
     mock_reset();
-    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0, true);
+    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0,
+                     true);
     expect_soon(&released, 1);
     CHECK_INT(mock_count().place_waits, 1);
 }
@@ -104,12 +107,13 @@ test_blocked_wait_for_a_place_stops_nobody_else(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_park(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
+    ad_defer_release(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
     rest(20); /* the thread blocks in there now */
     CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), S, &sync, NULL), AD_OK);
     ((mock_event *)sync->event.handle)->at = 0;
-    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), &sync, 1, false);
-    ad_parked_drain();
+    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), &sync, 1,
+                     false);
+    ad_deferred_drain();
     CHECK_INT(released, 1);
     CHECK_INT(idle, 0);
     mock_finish();
@@ -135,12 +139,12 @@ test_blocked_wait_for_a_device_stops_no_other(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_park(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
+    ad_defer_release(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
     rest(20);
     CHECK_INT(pthread_create(&other, NULL, finish_later, NULL), 0);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(idle, 0);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
     CHECK_INT(idle, 1);
     pthread_join(other, NULL);
     ad_sync_unref(never);
@@ -170,10 +174,11 @@ test_waiting_finds_all_of_a_device(void)
             mock_reset();
             ad_sync *sync = pending_on(S);
             ad_sync *same = ad_sync_ref(sync);
-            ad_park(tracked_new(&released), known[i], &sync, 1, false);
-            ad_park(tracked_new(&elsewhere), PLACE(IN_ORDER, 1), &same, 1,
-                    false);
-            CHECK_INT(ad_parked_wait(asked[j], NULL), AD_OK);
+            ad_defer_release(tracked_new(&released), known[i], &sync, 1,
+                             false);
+            ad_defer_release(tracked_new(&elsewhere), PLACE(IN_ORDER, 1),
+                             &same, 1, false);
+            CHECK_INT(ad_deferred_wait(asked[j], NULL), AD_OK);
             CHECK_INT(released, 1);
             mock_finish();
             expect_soon(&elsewhere, 1);
@@ -187,7 +192,7 @@ test_event_that_cannot_be_asked_falls_back_on_the_place(void)
     atomic_int released = 0;
     mock_reset();
     mock_fail_all(MOCK_QUERY);
-    park(&released, S);
+    defer(&released, S);
     expect_soon(&released, 1);
     CHECK(mock_count().place_waits >= 1);
 }
@@ -197,12 +202,12 @@ test_captured_event_disturbs_no_capture(void)
 {
     atomic_int released = 0;
     mock_reset();
-    park(&released, (ad_stream){MOCK_CAPTURED_STREAM});
+    defer(&released, (ad_stream){MOCK_CAPTURED_STREAM});
     rest(50);
     CHECK_INT(released, 0);
     CHECK_INT(mock_count().place_waits, 0);
     /* Somebody who waits for the device does not capture. */
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 1);
     CHECK_INT(mock_count().place_waits, 1);
 }
@@ -214,45 +219,47 @@ test_errors_are_survived_and_told(void)
     ad_error err;
     mock_reset();
     mock_fail_all(MOCK_PLACE_WAIT);
-    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0, true);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), &err), AD_ERR_DEVICE);
+    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0,
+                     true);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), &err), AD_ERR_DEVICE);
     CHECK_INT(err.code, 42);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
     CHECK_INT(released, 0);
     mock_fail_all(MOCK_NONE);
     expect_soon(&released, 1);
 }
 
 static void
-expect_given_up(void)
+expect_abandoned(void)
 {
-    for (int i = 0; i < 20000 && ad_parked_count() > 0; i++) {
+    for (int i = 0; i < 20000 && ad_deferred_count() > 0; i++) {
         rest(1);
     }
-    CHECK_INT(ad_parked_count(), 0);
+    CHECK_INT(ad_deferred_count(), 0);
 }
 
 static void
-test_what_was_given_up_is_tried_again_by_who_waits(void)
+test_wait_retries_abandoned_releases(void)
 {
     atomic_int released = 0;
     mock_reset();
     mock_fail_all(MOCK_PLACE_WAIT);
-    ad_park(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0, true);
-    expect_given_up();
-    CHECK(ad_parked_is_any());
+    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0,
+                     true);
+    expect_abandoned();
+    CHECK(ad_deferred_is_any());
     /* It fails still, which is not the fault of who waits. */
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 0);
     mock_fail_all(MOCK_NONE);
     long n_waits = mock_count().place_waits;
     rest(50);
     CHECK_INT(mock_count().place_waits, n_waits);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
     CHECK_INT(released, 0);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 1);
-    CHECK(!ad_parked_is_any());
+    CHECK(!ad_deferred_is_any());
 }
 
 static ad_owner *unproven; /* on purpose: it is never released */
@@ -266,18 +273,18 @@ test_place_that_is_never_known_to_be_idle(void)
     ad_sync *sync;
     mock_reset();
     unproven = tracked_new(&released);
-    ad_park(unproven, PLACE(QUEUES, 0), NULL, 0, true);
-    CHECK_INT(ad_parked_count(), 0);
-    CHECK(!ad_parked_is_any());
+    ad_defer_release(unproven, PLACE(QUEUES, 0), NULL, 0, true);
+    CHECK_INT(ad_deferred_count(), 0);
+    CHECK(!ad_deferred_is_any());
     /* An event that failed may tell later, and nothing else can. */
     CHECK_INT(ad_sync_record(PLACE(QUEUES, 0), S, &sync, NULL), AD_OK);
     mock_fail_all(MOCK_QUERY);
-    ad_park(tracked_new(&others), PLACE(QUEUES, 0), &sync, 1, false);
-    expect_given_up();
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    ad_defer_release(tracked_new(&others), PLACE(QUEUES, 0), &sync, 1, false);
+    expect_abandoned();
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(others, 0);
     mock_fail_all(MOCK_NONE);
-    CHECK_INT(ad_parked_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(others, 1);
     CHECK_INT(released, 0);
     CHECK_INT(mock_count().place_waits, 0);
@@ -288,14 +295,14 @@ test_list_is_bounded(void)
 {
     atomic_int released = 0;
     mock_reset();
-    for (int i = 0; i < AD_PARKED_MAX + 10; i++) {
-        park(&released, S);
+    for (int i = 0; i < AD_DEFERRED_MAX + 10; i++) {
+        defer(&released, S);
     }
     /* The mock's waits complete everything: one wait was enough. */
     CHECK(mock_count().event_waits >= 1);
-    CHECK(ad_parked_count() <= AD_PARKED_MAX);
+    CHECK(ad_deferred_count() <= AD_DEFERRED_MAX);
     mock_finish();
-    expect_soon(&released, AD_PARKED_MAX + 10);
+    expect_soon(&released, AD_DEFERRED_MAX + 10);
 }
 
 static void
@@ -306,7 +313,7 @@ test_without_memory_it_waits_here(void)
     ad_sync *sync = pending_on(S);
     ad_owner *owner = tracked_new(&released);
     check_fail_nth(1);
-    ad_park(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
+    ad_defer_release(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
     CHECK(check_failed_once());
     check_fail_nth(0);
     CHECK_INT(released, 1);
@@ -320,15 +327,15 @@ static atomic_int n_nested;
 static void
 nested_destroy(ad_owner *base)
 {
-    ad_parked_drain();
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    ad_deferred_drain();
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     mock_set_instant(true);
-    park(&n_nested, S);
+    defer(&n_nested, S);
     tracked_destroy(base);
 }
 
 static void
-test_release_may_park_and_wait(void)
+test_release_may_defer_and_wait(void)
 {
     atomic_int released = 0;
     mock_reset();
@@ -337,7 +344,7 @@ test_release_may_park_and_wait(void)
         ad_sync *sync = pending_on(S);
         ad_owner *owner = tracked_new(&released);
         owner->destroy = nested_destroy;
-        ad_park(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
+        ad_defer_release(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
     }
     mock_finish();
     expect_soon(&released, 5);
@@ -347,33 +354,33 @@ test_release_may_park_and_wait(void)
 /* --- threads --------------------------------------------------------------------- */
 
 static void *
-park_many(void *released)
+defer_many(void *released)
 {
     for (int i = 0; i < 100; i++) {
-        park(released, S);
-        ad_parked_drain();
+        defer(released, S);
+        ad_deferred_drain();
         if (i % 10 == 0) {
-            CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+            CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
         }
     }
     return NULL;
 }
 
 static void
-test_threads_park(void)
+test_threads_defer_releases(void)
 {
     pthread_t threads[8];
     atomic_int released = 0;
     mock_reset();
     for (int i = 0; i < 8; i++) {
-        CHECK_INT(pthread_create(&threads[i], NULL, park_many, &released), 0);
+        CHECK_INT(pthread_create(&threads[i], NULL, defer_many, &released), 0);
     }
     for (int i = 0; i < 8; i++) {
         pthread_join(threads[i], NULL);
     }
     mock_finish();
     expect_soon(&released, 800);
-    CHECK_INT(ad_parked_count(), 0);
+    CHECK_INT(ad_deferred_count(), 0);
 }
 
 static atomic_int n_signals_elsewhere;
@@ -433,16 +440,17 @@ child(void)
 {
     atomic_int released = 0;
     ad_sync *sync;
-    CHECK_INT(ad_parked_count(), 0); /* the parent's are not ours */
+    CHECK_INT(ad_deferred_count(), 0); /* the parent's are not ours */
     mock_reset();
     CHECK_INT(ad_sync_record(PLACE(CLAIMS, 0), S, &sync, NULL), AD_OK);
-    ad_park(tracked_new(&released), PLACE(CLAIMS, 0), &sync, 1, false);
+    ad_defer_release(tracked_new(&released), PLACE(CLAIMS, 0), &sync, 1,
+                     false);
     mock_finish();
     rest(30);
     CHECK_INT(released, 0); /* no thread */
-    ad_parked_drain();
+    ad_deferred_drain();
     CHECK_INT(released, 1);
-    ad_parked_stop();
+    ad_deferred_stop();
 }
 
 static void
@@ -451,7 +459,7 @@ test_forked_child_starts_with_nothing(void)
     atomic_int released = 0;
     int status = -1;
     mock_reset();
-    park(&released, S);
+    defer(&released, S);
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
@@ -489,13 +497,14 @@ test_release_may_fork(void)
     ad_sync *syncs[2] = {pending_on(S), pending_on(S)};
     ad_owner *owner = tracked_new(&n_forking);
     owner->destroy = forking_destroy;
-    ad_park(owner, PLACE(IN_ORDER, 0), &syncs[0], 1, false);
-    ad_park(tracked_new(&other), PLACE(IN_ORDER, 0), &syncs[1], 1, false);
+    ad_defer_release(owner, PLACE(IN_ORDER, 0), &syncs[0], 1, false);
+    ad_defer_release(tracked_new(&other), PLACE(IN_ORDER, 0), &syncs[1], 1,
+                     false);
     pid_t parent = getpid();
     mock_set_waits_finish(true);
-    CHECK_INT(ad_parked_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
     if (getpid() != parent) {
-        CHECK_INT(ad_parked_count(), 0);
+        CHECK_INT(ad_deferred_count(), 0);
         CHECK_INT(other, 0);
         child();
         _exit(0);
@@ -504,7 +513,7 @@ test_release_may_fork(void)
     CHECK(waitpid(forked, &status, 0) == forked);
     CHECK_INT(status, 0);
     expect_soon(&other, 1);
-    CHECK_INT(ad_parked_count(), 0);
+    CHECK_INT(ad_deferred_count(), 0);
 }
 
 /* Last: there is no thread afterwards. */
@@ -515,19 +524,19 @@ test_stop_does_not_wait_for_the_device(void)
     struct timespec before;
     struct timespec after;
     mock_reset();
-    park(&released, S);
+    defer(&released, S);
     clock_gettime(CLOCK_MONOTONIC, &before);
-    ad_parked_stop();
-    ad_parked_stop();
+    ad_deferred_stop();
+    ad_deferred_stop();
     clock_gettime(CLOCK_MONOTONIC, &after);
     CHECK(after.tv_sec - before.tv_sec < 2);
     CHECK_INT(released, 0);
-    CHECK_INT(ad_parked_count(), 1);
-    park(&released, S);
+    CHECK_INT(ad_deferred_count(), 1);
+    defer(&released, S);
     mock_finish();
     rest(30);
     CHECK_INT(released, 0);
-    ad_parked_drain();
+    ad_deferred_drain();
     CHECK_INT(released, 2);
 }
 
@@ -545,12 +554,12 @@ main(void)
         CHECK_TEST(test_event_that_cannot_be_asked_falls_back_on_the_place),
         CHECK_TEST(test_captured_event_disturbs_no_capture),
         CHECK_TEST(test_errors_are_survived_and_told),
-        CHECK_TEST(test_what_was_given_up_is_tried_again_by_who_waits),
+        CHECK_TEST(test_wait_retries_abandoned_releases),
         CHECK_TEST(test_place_that_is_never_known_to_be_idle),
         CHECK_TEST(test_list_is_bounded),
         CHECK_TEST(test_without_memory_it_waits_here),
-        CHECK_TEST(test_release_may_park_and_wait),
-        CHECK_TEST(test_threads_park),
+        CHECK_TEST(test_release_may_defer_and_wait),
+        CHECK_TEST(test_threads_defer_releases),
         CHECK_TEST(test_signals_go_to_the_program),
         CHECK_TEST(test_threads_block_all_but_their_faults),
         CHECK_TEST(test_forked_child_starts_with_nothing),
