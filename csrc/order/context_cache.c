@@ -6,63 +6,63 @@
 
 /* A list that only grows: readers need no lock, and there are as many entries
  * as contexts that were ever used. */
-ad_place_record *_Atomic ad_place_records;
+ad_context_cache *_Atomic ad_context_caches;
 
-static ad_place_record *
-search(ad_place_record *record, const ad_place_record *end, ad_place place)
+static ad_context_cache *
+search(ad_context_cache *cache, const ad_context_cache *end, ad_place place)
 {
-    while (record != end && !ad_place_record_is_of(record, place)) {
-        record = record->next;
+    while (cache != end && !ad_context_cache_is_of(cache, place)) {
+        cache = cache->next;
     }
-    return record != end ? record : NULL;
+    return cache != end ? cache : NULL;
 }
 
-static ad_place_record *
-insert(ad_place_record *head, ad_place place)
+static ad_context_cache *
+insert(ad_context_cache *head, ad_place place)
 {
-    ad_place_record *record = aligned_alloc(64, sizeof(*record));
-    if (record == NULL) {
+    ad_context_cache *cache = aligned_alloc(64, sizeof(*cache));
+    if (cache == NULL) {
         return NULL;
     }
-    record->place = place;
-    atomic_init(&record->own, 0);
-    atomic_init(&record->turn, 0);
+    cache->place = place;
+    atomic_init(&cache->own, 0);
+    atomic_init(&cache->turn, 0);
     for (size_t i = 0; i < AD_N_SHARED_STREAMS; i++) {
-        atomic_init(&record->shared[i], 0);
+        atomic_init(&cache->shared[i], 0);
     }
-    for (size_t i = 0; i < AD_SYNC_SHELVES; i++) {
-        for (size_t j = 0; j < AD_SYNCS_PER_SHELF; j++) {
-            atomic_init(&record->shelves[i].cells[j], NULL);
+    for (size_t i = 0; i < AD_N_EVENT_POOLS; i++) {
+        for (size_t j = 0; j < AD_EVENTS_PER_POOL; j++) {
+            atomic_init(&cache->pools[i].cells[j], NULL);
         }
     }
-    record->next = head;
-    while (!atomic_compare_exchange_weak(&ad_place_records, &record->next,
-                                         record)) {
+    cache->next = head;
+    while (!atomic_compare_exchange_weak(&ad_context_caches, &cache->next,
+                                         cache)) {
         /* Others were faster; one of theirs may be the same. */
-        ad_place_record *other = search(record->next, head, place);
+        ad_context_cache *other = search(cache->next, head, place);
         if (other != NULL) {
-            free(record);
+            free(cache);
             return other;
         }
     }
-    return record;
+    return cache;
 }
 
-ad_place_record *
-ad_place_record_find(ad_place place)
+ad_context_cache *
+ad_context_cache_find(ad_place place)
 {
-    ad_place_record *head =
-        atomic_load_explicit(&ad_place_records, memory_order_acquire);
-    ad_place_record *found = search(head, NULL, place);
+    ad_context_cache *head =
+        atomic_load_explicit(&ad_context_caches, memory_order_acquire);
+    ad_context_cache *found = search(head, NULL, place);
     return found != NULL ? found : insert(head, place);
 }
 
 /* --- syncs ----------------------------------------------------------------- */
 
 static unsigned
-my_shelf(void)
+my_pool(void)
 {
-    return (unsigned)(ad_thread_number() % AD_SYNC_SHELVES);
+    return (unsigned)(ad_thread_number() % AD_N_EVENT_POOLS);
 }
 
 static ad_sync *
@@ -83,15 +83,15 @@ give_to(ad_sync_cell *cell, ad_sync *sync)
 }
 
 ad_sync *
-ad_sync_take(ad_place_record *record)
+ad_sync_take(ad_context_cache *cache)
 {
-    unsigned start = my_shelf();
-    for (unsigned i = 0; i < AD_SYNC_SHELVES; i++) {
-        ad_sync_shelf *shelf = &record->shelves[(start + i) % AD_SYNC_SHELVES];
-        for (size_t j = 0; j < AD_SYNCS_PER_SHELF; j++) {
-            ad_sync *sync = take_from(&shelf->cells[j]);
+    unsigned start = my_pool();
+    for (unsigned i = 0; i < AD_N_EVENT_POOLS; i++) {
+        ad_event_pool *pool = &cache->pools[(start + i) % AD_N_EVENT_POOLS];
+        for (size_t j = 0; j < AD_EVENTS_PER_POOL; j++) {
+            ad_sync *sync = take_from(&pool->cells[j]);
             if (sync != NULL) {
-                sync->cell = i == 0 ? &shelf->cells[j] : NULL;
+                sync->cell = i == 0 ? &pool->cells[j] : NULL;
                 return sync;
             }
         }
@@ -105,12 +105,12 @@ ad_sync_give(ad_sync *sync)
     if (sync->cell != NULL && give_to(sync->cell, sync)) {
         return true;
     }
-    unsigned start = my_shelf();
-    for (unsigned i = 0; i < AD_SYNC_SHELVES; i++) {
-        ad_sync_shelf *shelf =
-            &sync->pool->shelves[(start + i) % AD_SYNC_SHELVES];
-        for (size_t j = 0; j < AD_SYNCS_PER_SHELF; j++) {
-            if (give_to(&shelf->cells[j], sync)) {
+    unsigned start = my_pool();
+    for (unsigned i = 0; i < AD_N_EVENT_POOLS; i++) {
+        ad_event_pool *pool =
+            &sync->cache->pools[(start + i) % AD_N_EVENT_POOLS];
+        for (size_t j = 0; j < AD_EVENTS_PER_POOL; j++) {
+            if (give_to(&pool->cells[j], sync)) {
                 return true;
             }
         }

@@ -12,27 +12,27 @@
 #include "device/backend.h"
 
 #define AD_N_SHARED_STREAMS 4
-#define AD_SYNC_SHELVES 8
-#define AD_SYNCS_PER_SHELF 64
+#define AD_N_EVENT_POOLS 8
+#define AD_EVENTS_PER_POOL 64
 
 /* A sync with an event, that nobody owns, or NULL. */
 typedef ad_sync *_Atomic ad_sync_cell;
 
-/* A thread has a shelf that it tries first, so that threads do not meet, and
+/* A thread has a pool that it tries first, so that threads do not meet, and
  * what it took there goes back there. Each cell is taken and filled by one
  * atomic step of its own, so there is no lock, and no ABA to think of. */
-typedef struct ad_sync_shelf {
-    _Alignas(64) ad_sync_cell cells[AD_SYNCS_PER_SHELF];
-} ad_sync_shelf;
+typedef struct ad_event_pool {
+    _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
+} ad_event_pool;
 
-typedef struct ad_place_record {
+typedef struct ad_context_cache {
     ad_place place;
-    struct ad_place_record *next;
+    struct ad_context_cache *next;
     atomic_uintptr_t own;                         /* 0: not made yet */
     atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not made yet */
     atomic_uint turn;
-    ad_sync_shelf shelves[AD_SYNC_SHELVES];
-} ad_place_record;
+    ad_event_pool pools[AD_N_EVENT_POOLS];
+} ad_context_cache;
 
 /* The type under which all memory of one runtime is known: "cuda" for pinned
  * and managed memory, too. */
@@ -44,32 +44,32 @@ ad_device_of_runtime(ad_device device)
 }
 
 static inline bool
-ad_place_record_is_of(const ad_place_record *record, ad_place place)
+ad_context_cache_is_of(const ad_context_cache *cache, ad_place place)
 {
-    return record->place.context == place.context &&
-           record->place.device.id == place.device.id &&
-           record->place.device.type == place.device.type;
+    return cache->place.context == place.context &&
+           cache->place.device.id == place.device.id &&
+           cache->place.device.type == place.device.type;
 }
 
 /* The youngest first; for what follows. */
-extern ad_place_record *_Atomic ad_place_records;
-ad_place_record *ad_place_record_find(ad_place place);
+extern ad_context_cache *_Atomic ad_context_caches;
+ad_context_cache *ad_context_cache_find(ad_place place);
 
-/* The record of a place of this backend, made on first need. NULL: no memory
+/* The cache of a place of this backend, made on first need. NULL: no memory
  * for one. The device is taken as ad_device_of_runtime() has it. */
-static inline ad_place_record *
-ad_place_record_of(const struct ad_backend *backend, ad_place place)
+static inline ad_context_cache *
+ad_context_cache_of(const struct ad_backend *backend, ad_place place)
 {
     place.device.type = backend->device_types[0];
-    ad_place_record *youngest =
-        atomic_load_explicit(&ad_place_records, memory_order_acquire);
-    return youngest != NULL && ad_place_record_is_of(youngest, place)
+    ad_context_cache *youngest =
+        atomic_load_explicit(&ad_context_caches, memory_order_acquire);
+    return youngest != NULL && ad_context_cache_is_of(youngest, place)
                ? youngest
-               : ad_place_record_find(place);
+               : ad_context_cache_find(place);
 }
 
 /* A sync of the pool with its event, or NULL. */
-ad_sync *ad_sync_take(ad_place_record *record);
+ad_sync *ad_sync_take(ad_context_cache *cache);
 
 /* To its pool. False: that is full, and the sync still the caller's. */
 bool ad_sync_give(ad_sync *sync);

@@ -89,11 +89,11 @@ make_once(const struct ad_backend *backend, ad_place place,
 }
 
 static ad_status
-find_record(const struct ad_backend *backend, ad_place place,
-            ad_place *out_place, ad_place_record **out, ad_error *err)
+find_cache(const struct ad_backend *backend, ad_place place,
+           ad_place *out_place, ad_context_cache **out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_place_complete(backend, place, out_place, err));
-    *out = ad_place_record_of(backend, *out_place);
+    *out = ad_context_cache_of(backend, *out_place);
     return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
 }
 
@@ -101,10 +101,10 @@ static ad_status
 own_stream(ad_place place, ad_stream *out, ad_place *out_place, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place_record *record;
+    ad_context_cache *cache;
     AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    AD_RETURN_IF_ERR(find_record(backend, place, out_place, &record, err));
-    return make_once(backend, *out_place, &record->own, out, err);
+    AD_RETURN_IF_ERR(find_cache(backend, place, out_place, &cache, err));
+    return make_once(backend, *out_place, &cache->own, out, err);
 }
 
 ad_status
@@ -119,11 +119,11 @@ ad_stream_shared(ad_place place, ad_stream *out, ad_place *out_place,
                  ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place_record *record;
+    ad_context_cache *cache;
     AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    AD_RETURN_IF_ERR(find_record(backend, place, out_place, &record, err));
-    unsigned turn = atomic_fetch_add(&record->turn, 1) % AD_N_SHARED_STREAMS;
-    return make_once(backend, *out_place, &record->shared[turn], out, err);
+    AD_RETURN_IF_ERR(find_cache(backend, place, out_place, &cache, err));
+    unsigned turn = atomic_fetch_add(&cache->turn, 1) % AD_N_SHARED_STREAMS;
+    return make_once(backend, *out_place, &cache->shared[turn], out, err);
 }
 
 /* --- use_stream -------------------------------------------------------------- */

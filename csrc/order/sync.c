@@ -13,11 +13,11 @@
  * this runtime are used once. Its work may be pending: whoever waits for it
  * has said so to the runtime already, which remembers the work and not the
  * event. */
-static ad_place_record *
-pool_of(const struct ad_backend *backend, ad_place place)
+static ad_context_cache *
+cache_of(const struct ad_backend *backend, ad_place place)
 {
     return (backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0
-               ? ad_place_record_of(backend, place)
+               ? ad_context_cache_of(backend, place)
                : NULL;
 }
 
@@ -27,7 +27,7 @@ sync_destroy(ad_owner *base)
     ad_sync *sync = (ad_sync *)base;
     ad_owner *keep = sync->keep;
     int32_t type = sync->place.device.type;
-    if (sync->pool == NULL || !ad_sync_give(sync)) {
+    if (sync->cache == NULL || !ad_sync_give(sync)) {
         if (sync->is_own && !ad_backend_is_forked(type)) {
             ad_backend_for(type)->event_destroy(sync->place, sync->event);
         }
@@ -53,7 +53,7 @@ sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
     sync->thread = 0;
     sync->handle = NULL;
     sync->event = (ad_event){NULL};
-    sync->pool = NULL;
+    sync->cache = NULL;
     sync->cell = NULL;
     sync->keep = NULL;
     return sync;
@@ -93,8 +93,8 @@ static inline ad_sync *
 record_pooled(const struct ad_backend *backend, const ad_place *place,
               ad_stream stream, bool is_right)
 {
-    ad_place_record *pool = pool_of(backend, *place);
-    ad_sync *sync = pool != NULL ? ad_sync_take(pool) : NULL;
+    ad_context_cache *cache = cache_of(backend, *place);
+    ad_sync *sync = cache != NULL ? ad_sync_take(cache) : NULL;
     if (sync == NULL) {
         return NULL;
     }
@@ -121,7 +121,7 @@ own_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream)
     sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
-    sync->pool = pool_of(backend, sync->place);
+    sync->cache = cache_of(backend, sync->place);
 }
 
 static ad_status

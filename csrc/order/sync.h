@@ -40,8 +40,8 @@ typedef struct ad_sync {
                             is a per-thread default stream; else 0 */
     void *handle;   /* EVENT: what `sync_event` carries; else the object */
     ad_event event; /* own events */
-    struct ad_place_record *pool;  /* ... where it goes back to, or NULL */
-    struct ad_sync *_Atomic *cell; /* ... its place there, or NULL */
+    struct ad_context_cache *cache; /* ... where it goes back to, or NULL */
+    struct ad_sync *_Atomic *cell;  /* ... its place there, or NULL */
     ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 

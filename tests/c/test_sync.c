@@ -148,7 +148,7 @@ static void
 test_pool_is_bounded_and_of_one_place(void)
 {
     enum {
-        N = AD_SYNC_SHELVES * AD_SYNCS_PER_SHELF + 40
+        N = AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL + 40
     };
     static ad_sync *syncs[N];
     ad_sync *other;
