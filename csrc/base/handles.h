@@ -15,7 +15,8 @@
 /* A device and, where the runtime has such a thing, the context on it: a
  * CUcontext, cl_context, DPCTLSyclContextRef. Borrowed: contexts that arrowdev
  * sees are kept by the memory, stream or event they belong to, or, for the
- * one of ad_backend.home, by the backend for as long as the process lives. */
+ * one of ad_backend.primary_context, by the backend for as long as the process
+ * lives. */
 typedef struct ad_place {
     ad_device device;
     void *context; /* NULL: the runtime has none */

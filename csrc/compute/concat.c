@@ -70,12 +70,13 @@ allocate_by_runtime(ad_device device, int64_t nbytes, void **out,
                     ad_owner **owner, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place home;
+    ad_place primary;
     ad_stream stream;
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->home(device, &home, err));
-    AD_RETURN_IF_ERR(ad_stream_own(home, &stream, err));
-    return ad_device_memory_new(home, stream, NULL, nbytes, out, owner, err);
+    AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
+    AD_RETURN_IF_ERR(ad_stream_own(primary, &stream, err));
+    return ad_device_memory_new(primary, stream, NULL, nbytes, out, owner,
+                                err);
 }
 
 ad_status

@@ -417,10 +417,10 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
            ad_tensor_value *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place home;
+    ad_place primary;
     if (!ad_device_equal(target, AD_CPU)) {
         AD_RETURN_IF_ERR(ad_backend_open(target.type, &backend, err));
-        AD_RETURN_IF_ERR(backend->home(target, &home, err));
+        AD_RETURN_IF_ERR(backend->primary_context(target, &primary, err));
     }
     set_result(tensor, target, order, NULL, NULL, NULL, out);
     return AD_OK;

@@ -78,7 +78,7 @@ source_place(const struct ad_backend *backend, const ad_route_request *request,
         return AD_OK;
     }
     if (request->data == NULL) {
-        return backend->home(request->source, out, err);
+        return backend->primary_context(request->source, out, err);
     }
     AD_RETURN_IF_ERR(backend->classify(request->data, hint, &info, err));
     if (info.kind != AD_MEMORY_UNREGISTERED) {
@@ -109,7 +109,7 @@ find_places(ad_route *self, const ad_route_request *request,
         *expected = self->source;
         return AD_OK;
     }
-    return self->backend->home(request->target, expected, err);
+    return self->backend->primary_context(request->target, expected, err);
 }
 
 /* --- on which stream ---------------------------------------------------- */

@@ -140,7 +140,8 @@ struct ad_backend {
      * own (CUDA: the primary context, which is retained on first use and kept;
      * SYCL and OpenCL: the default context). Fails for an id that is not
      * there. Cheap after the first call. Required. */
-    ad_status (*home)(ad_device device, ad_place *out, ad_error *err);
+    ad_status (*primary_context)(ad_device device, ad_place *out,
+                                 ad_error *err);
 
     /* Wait until all work in this place is done; without AD_CAP_PLACE_IDLE, all
      * on arrowdev's own queues of the device and the last others that the

@@ -42,7 +42,7 @@ cpu_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-cpu_home(ad_device device, ad_place *out, ad_error *err)
+cpu_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     if (device.id > 0 || device.id < -1) {
         ad_fail(err, AD_ERR_EXCHANGE, "device", "ask for \"cpu\"",
@@ -129,7 +129,7 @@ const struct ad_backend ad_backend_cpu = {
     .describe = cpu_describe,
     .count = cpu_count,
     .device_name = cpu_device_name,
-    .home = cpu_home,
+    .primary_context = cpu_primary_context,
     .synchronize = cpu_synchronize,
     .allocate = cpu_allocate,
     .deallocate = cpu_deallocate,

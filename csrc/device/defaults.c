@@ -80,7 +80,7 @@ absent_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-absent_home(ad_device device, ad_place *out, ad_error *err)
+absent_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     (void)out;
     return refuse(device, "tell where work goes", err);
@@ -293,7 +293,7 @@ ad_backend_fill(struct ad_backend *backend)
         .device_usable = any_device_usable,
         .runs_on_host = not_on_host,
         .describe_current = nothing_is_current,
-        .home = absent_home,
+        .primary_context = absent_primary_context,
         .synchronize = absent_synchronize,
         .classify = no_classify,
         .allocate = no_allocate,
@@ -326,7 +326,7 @@ ad_backend_fill(struct ad_backend *backend)
     FILL(device_usable);
     FILL(runs_on_host);
     FILL(describe_current);
-    FILL(home);
+    FILL(primary_context);
     FILL(synchronize);
     FILL(classify);
     FILL(allocate);

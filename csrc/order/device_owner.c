@@ -87,11 +87,11 @@ static bool
 is_out_of_order(const device_owner *self, const struct ad_backend *backend,
                 ad_place place, ad_stream stream)
 {
-    ad_place home;
+    ad_place primary;
     return ad_stream_is_captured(place, stream) &&
-           !(find_producer(self, &home) &&
-             ad_backend_for(home.device.type) == backend &&
-             ad_stream_is_captured(home, self->producer));
+           !(find_producer(self, &primary) &&
+             ad_backend_for(primary.device.type) == backend &&
+             ad_stream_is_captured(primary, self->producer));
 }
 
 static bool

@@ -22,7 +22,7 @@ ad_place_complete(const struct ad_backend *backend, ad_place place,
                   ad_place *out, ad_error *err)
 {
     if (place.context == NULL) {
-        return backend->home(place.device, out, err);
+        return backend->primary_context(place.device, out, err);
     }
     *out = place;
     return AD_OK;
@@ -110,8 +110,8 @@ own_stream(ad_place place, ad_stream *out, ad_place *out_place, ad_error *err)
 ad_status
 ad_stream_own(ad_place place, ad_stream *out, ad_error *err)
 {
-    ad_place home;
-    return own_stream(place, out, &home, err);
+    ad_place primary;
+    return own_stream(place, out, &primary, err);
 }
 
 ad_status

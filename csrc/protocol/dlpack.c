@@ -67,14 +67,14 @@ static ad_status
 find_own_stream(ad_device device, ad_stream *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place home;
+    ad_place primary;
     if (!ad_backend_is_there(device.type)) {
         (void)ad_default_stream(device.type, out);
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->home(device, &home, err));
-    return ad_stream_own(home, out, err);
+    AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
+    return ad_stream_own(primary, out, err);
 }
 
 /* The queue of an object that has one: a barrier there is all that can be

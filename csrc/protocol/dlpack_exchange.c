@@ -402,17 +402,17 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
                    ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place home;
+    ad_place primary;
     ad_stream_choice stream;
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->home(device, &home, err));
+    AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
     if (!stream_of_thread(device, &stream)) {
         if (ad_device_traits(device.type) & AD_QUEUES) {
             return fail_no_queue(device, "memory was asked for", err);
         }
-        AD_RETURN_IF_ERR(ad_stream_own(home, &stream.stream, err));
+        AD_RETURN_IF_ERR(ad_stream_own(primary, &stream.stream, err));
     }
-    return ad_device_memory_new(home, stream.stream, stream.keep, nbytes,
+    return ad_device_memory_new(primary, stream.stream, stream.keep, nbytes,
                                 &tensor->data, &tensor->owner, err);
 }
 

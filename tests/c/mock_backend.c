@@ -176,10 +176,10 @@ mock_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-mock_home(ad_device device, ad_place *out, ad_error *err)
+mock_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
-    if (enter(&counts.homes, MOCK_NONE)) {
-        return fail(device, "mock_home", err);
+    if (enter(&counts.primary_contexts, MOCK_NONE)) {
+        return fail(device, "mock_primary_context", err);
     }
     *out = (ad_place){device, (void *)(uintptr_t)(0x1000 + device.id)};
     return AD_OK;
@@ -414,7 +414,7 @@ mock_claims_event(const void *sync_event)
 
 #define MOCK_REQUIRED                                                         \
     .describe = mock_describe, .count = mock_n_devices,                       \
-    .device_name = mock_device_name, .home = mock_home,                       \
+    .device_name = mock_device_name, .primary_context = mock_primary_context, \
     .synchronize = mock_synchronize
 
 #define MOCK_SLOTS                                                            \

@@ -41,9 +41,9 @@ typedef struct mock_event {
 } mock_event;
 
 typedef struct mock_counts {
-    long loads, homes, stream_places, streams_created, streams_destroyed,
-        waits, events_created, events_destroyed, records, queries, event_waits,
-        place_waits, allocations, deallocations;
+    long loads, primary_contexts, stream_places, streams_created,
+        streams_destroyed, waits, events_created, events_destroyed, records,
+        queries, event_waits, place_waits, allocations, deallocations;
 } mock_counts;
 
 /* All counts, and all state but events that live. */

@@ -134,8 +134,8 @@ test_stand_in_refuses(void)
     char text[32];
     const struct ad_backend *b = ad_backend_for(7);
     check_defaults(7, "memory on vulkan:0 is carried as data");
-    check_refused(b->home((ad_device){7, 0}, &place, &err), &err, "runtime",
-                  "vulkan:0");
+    check_refused(b->primary_context((ad_device){7, 0}, &place, &err), &err,
+                  "runtime", "vulkan:0");
     check_refused(b->synchronize((ad_place){{7, 0}, NULL}, &err), &err,
                   "runtime", "vulkan:0");
     CHECK_INT(b->load(&err), AD_ERR_EXCHANGE);

@@ -340,7 +340,7 @@ check_all_gone(void)
     const struct ad_backend *backend;
     ad_place place;
     ok(ad_backend_open(here.type, &backend, &err));
-    ok(backend->home(here, &place, &err));
+    ok(backend->primary_context(here, &place, &err));
     ok(ad_deferred_wait(place, &err));
     tree_check_all_gone();
 }

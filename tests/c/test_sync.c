@@ -443,7 +443,7 @@ test_foreign_event(void)
     CHECK(event == &handle);
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
     CHECK(!done);
-    CHECK_INT(mock_count().homes, 0); /* asking makes no context */
+    CHECK_INT(mock_count().primary_contexts, 0); /* asking makes no context */
     CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().stream_places, 1);
     CHECK_INT(mock_count().waits, 1);

@@ -270,7 +270,7 @@ check_move(bool is_dropped)
         ad_array_clear(&found);
     }
     ok(ad_backend_open(here.type, &backend, &err));
-    ok(backend->home(here, &place, &err));
+    ok(backend->primary_context(here, &place, &err));
     ok(ad_deferred_wait(place, &err));
     CHECK_INT(ad_deferred_count(), 0);
     CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);

@@ -60,7 +60,7 @@ static void
 make_current(int64_t id)
 {
     ad_place place;
-    OK(gpu->home((ad_device){first.type, id}, &place, &error));
+    OK(gpu->primary_context((ad_device){first.type, id}, &place, &error));
     if (is_hip) {
         int (*set)(int) = (int (*)(int))symbol("", "hipSetDevice");
         CHECK(set((int)id) == 0);
@@ -77,10 +77,10 @@ enum {
 };
 
 static ad_place
-home_of(int64_t id)
+primary_of(int64_t id)
 {
     ad_place place;
-    OK(gpu->home((ad_device){first.type, id}, &place, &error));
+    OK(gpu->primary_context((ad_device){first.type, id}, &place, &error));
     return place;
 }
 
@@ -156,19 +156,19 @@ test_devices(void)
     printf("%s, %d device(s)\n", text, (int)n_devices);
     CHECK(gpu->device_name(n_devices, text, sizeof(text), &error) ==
           AD_ERR_EXCHANGE);
-    CHECK(gpu->home((ad_device){first.type, n_devices}, &place, &error) ==
-          AD_ERR_EXCHANGE);
+    CHECK(gpu->primary_context((ad_device){first.type, n_devices}, &place,
+                               &error) == AD_ERR_EXCHANGE);
     CHECK(strcmp(error.reason, "device") == 0);
-    CHECK(gpu->home((ad_device){first.type, -1}, &place, &error) ==
+    CHECK(gpu->primary_context((ad_device){first.type, -1}, &place, &error) ==
           AD_ERR_EXCHANGE);
-    ad_place home = home_of(0);
-    CHECK(ad_place_equal(home, home_of(0)));
+    ad_place primary = primary_of(0);
+    CHECK(ad_place_equal(primary, primary_of(0)));
 }
 
 static void
 test_there_and_back(void)
 {
-    ad_place place = home_of(0);
+    ad_place place = primary_of(0);
     ad_stream stream = new_stream(place);
     ad_span memory = new_memory(place, stream, N);
     unsigned char *out = pattern(N, 1), *in = calloc(1, N);
@@ -214,7 +214,7 @@ test_rows(void)
         PITCH = 64,
         TIGHT = 31
     };
-    ad_place place = home_of(0);
+    ad_place place = primary_of(0);
     ad_stream stream = new_stream(place);
     ad_span a = new_memory(place, stream, ROWS * PITCH);
     ad_span b = new_memory(place, stream, ROWS * TIGHT);
@@ -241,8 +241,8 @@ test_rows(void)
 static void
 test_order_of_streams(void)
 {
-    ad_place place = home_of(0);
-    ad_place other = home_of(n_devices - 1);
+    ad_place place = primary_of(0);
+    ad_place other = primary_of(n_devices - 1);
     ad_stream one = new_stream(place), two = new_stream(other);
     ad_span memory = new_memory(place, one, N);
     unsigned char *out = pattern(N, 3), *in = calloc(1, N);
@@ -276,7 +276,7 @@ test_peers(void)
         printf("one device: no peers\n");
         return;
     }
-    ad_place a = home_of(0), b = home_of(1);
+    ad_place a = primary_of(0), b = primary_of(1);
     ad_stream stream_a = new_stream(a), stream_b = new_stream(b);
     ad_span on_a = new_memory(a, stream_a, N),
             on_b = new_memory(b, stream_b, N);
@@ -313,7 +313,7 @@ check_kind(int64_t id, int32_t type, ad_memory_kind kind)
 {
     ad_place place;
     ad_memory_info info;
-    OK(gpu->home((ad_device){type, id}, &place, &error));
+    OK(gpu->primary_context((ad_device){type, id}, &place, &error));
     CHECK(place.device.type == type);
     ad_stream stream = new_stream(place);
     ad_span memory = new_memory(place, stream, N);
@@ -343,7 +343,7 @@ test_pointers(void)
     }
     const void *unknown[] = {host, &info, NULL, (void *)&test_pointers};
     for (size_t i = 0; i < 4; i++) {
-        OK(gpu->classify(unknown[i], home_of(0), &info, &error));
+        OK(gpu->classify(unknown[i], primary_of(0), &info, &error));
         CHECK(info.kind == AD_MEMORY_UNREGISTERED);
         CHECK(!info.host_accessible && !info.device_accessible);
     }
@@ -355,33 +355,33 @@ test_places_of_streams(void)
 {
     ad_place found;
     int64_t last = n_devices - 1;
-    ad_place home = home_of(last);
-    ad_stream stream = new_stream(home);
+    ad_place primary = primary_of(last);
+    ad_stream stream = new_stream(primary);
     const ad_place not_said = {{first.type, -1}, NULL};
     const ad_place pinned = {{gpu->device_types[1], 0}, NULL};
-    OK(gpu->stream_place(stream, home, &found, &error));
-    CHECK(ad_place_equal(found, home));
+    OK(gpu->stream_place(stream, primary, &found, &error));
+    CHECK(ad_place_equal(found, primary));
     OK(gpu->stream_place(stream, not_said, &found, &error));
-    CHECK(ad_place_equal(found, home));
+    CHECK(ad_place_equal(found, primary));
     OK(gpu->stream_place(stream, pinned, &found, &error));
-    CHECK(ad_place_equal(found, home));
-    OK(gpu->stream_place(gpu->default_stream, home, &found, &error));
-    CHECK(ad_place_equal(found, home));
-    const ad_place without = {home.device, NULL};
+    CHECK(ad_place_equal(found, primary));
+    OK(gpu->stream_place(gpu->default_stream, primary, &found, &error));
+    CHECK(ad_place_equal(found, primary));
+    const ad_place without = {primary.device, NULL};
     OK(gpu->stream_place(gpu->default_stream, without, &found, &error));
-    CHECK(ad_place_equal(found, home));
+    CHECK(ad_place_equal(found, primary));
     if (n_devices > 1) {
-        CHECK(gpu->stream_place(stream, home_of(0), &found, &error) ==
+        CHECK(gpu->stream_place(stream, primary_of(0), &found, &error) ==
               AD_ERR_EXCHANGE);
         CHECK(strcmp(error.reason, "stream") == 0);
     }
-    gpu->stream_destroy(home, stream);
+    gpu->stream_destroy(primary, stream);
 }
 
 static void
 test_default_stream(void)
 {
-    ad_place place = home_of(0);
+    ad_place place = primary_of(0);
     ad_stream stream = gpu->default_stream;
     ad_event event = {NULL};
     bool is_capturing = true;
@@ -396,7 +396,7 @@ test_default_stream(void)
 static void
 test_kernels(void)
 {
-    ad_place place = home_of(n_devices - 1);
+    ad_place place = primary_of(n_devices - 1);
     ad_stream stream = new_stream(place);
     ad_span bits = new_memory(place, stream, N), bytes;
     unsigned char *out = pattern(N, 6);
@@ -441,7 +441,7 @@ test_kernels(void)
 static void
 test_errors(void)
 {
-    ad_place place = home_of(0);
+    ad_place place = primary_of(0);
     void *data;
     CHECK(gpu->allocate(place, gpu->default_stream, (size_t)1 << 60, &data,
                         &error) == AD_ERR_MEMORY);
@@ -456,7 +456,7 @@ test_errors(void)
 static void
 test_capture(void)
 {
-    ad_place place = home_of(0);
+    ad_place place = primary_of(0);
     ad_stream stream = new_stream(place);
     ad_event before = {NULL}, inside = {NULL};
     bool is_capturing = false;
@@ -604,7 +604,7 @@ test_failures(void)
         printf("no failures on demand\n");
         return;
     }
-    failing_place = home_of(n_devices - 1);
+    failing_place = primary_of(n_devices - 1);
     failing_stream = new_stream(failing_place);
     failing_event.handle = NULL;
     OK(gpu->event_record(failing_place, failing_stream, &failing_event,
@@ -641,7 +641,7 @@ test_context_to_blame(void)
 {
     const int of_context[] = {201, 709, 719};
     void *before = now_current();
-    failing_place = home_of(n_devices - 1);
+    failing_place = primary_of(n_devices - 1);
     if (fail_at == NULL || n_devices < 2 ||
         (is_hip ? (int64_t)(intptr_t)before == n_devices - 1
                 : before == failing_place.context)) {

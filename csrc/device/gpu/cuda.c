@@ -329,7 +329,7 @@ cuda_leave(const ad_gpu_scope *scope)
 }
 
 static ad_status
-cuda_home(ad_device device, ad_place *out, ad_error *err)
+cuda_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     void *context;
     ad_gpu_result result;
@@ -486,10 +486,10 @@ ask_pointer_inside(const void *pointer, ad_device hint,
                    struct pointer_facts *facts)
 {
     ad_gpu_scope scope = {.is_moved = false};
-    ad_place home;
+    ad_place primary;
     if (hint.id < 0 || hint.id >= n_devices || !is_primary_active(hint.id) ||
-        cuda_home(hint, &home, NULL) != AD_OK ||
-        cuda_enter(home, &scope).code != AD_GPU_SUCCESS) {
+        cuda_primary_context(hint, &primary, NULL) != AD_OK ||
+        cuda_enter(primary, &scope).code != AD_GPU_SUCCESS) {
         return AD_GPU_INVALID_CONTEXT;
     }
     int code = ask_pointer(pointer, facts);
@@ -769,7 +769,7 @@ const struct ad_backend ad_backend_cuda = {
     .count = cuda_count,
     .device_name = cuda_device_name,
     .describe_current = cuda_describe_current,
-    .home = cuda_home,
+    .primary_context = cuda_primary_context,
     .synchronize = cuda_synchronize,
     .classify = cuda_classify,
     .likely_place = cuda_likely_place,

@@ -203,7 +203,7 @@ hip_leave(const ad_gpu_scope *scope)
 }
 
 static ad_status
-hip_home(ad_device device, ad_place *out, ad_error *err)
+hip_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     if (device.id < 0 && device.type != ARROW_DEVICE_ROCM) {
         /* Pinned memory need not say where it was made. */
@@ -534,7 +534,7 @@ const struct ad_backend ad_backend_hip = {
     .count = hip_count,
     .device_name = hip_device_name,
     .describe_current = hip_describe_current,
-    .home = hip_home,
+    .primary_context = hip_primary_context,
     .synchronize = hip_synchronize,
     .classify = hip_classify,
     .stream_place = hip_stream_place,

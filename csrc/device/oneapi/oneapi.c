@@ -271,7 +271,7 @@ oneapi_classify(const void *pointer, ad_place hint, ad_memory_info *out,
     }
     for (size_t i = 0; i < ad_oneapi_n_devices(); i++) {
         ad_device device = {ARROW_DEVICE_ONEAPI, (int64_t)i};
-        if (ad_oneapi_home(device, &space, NULL) != AD_OK) {
+        if (ad_oneapi_primary_context(device, &space, NULL) != AD_OK) {
             continue; /* then nobody has memory there either */
         }
     }
@@ -630,10 +630,10 @@ oneapi_device_usable(int64_t id, ad_error *err)
 }
 
 static ad_status
-oneapi_home(ad_device device, ad_place *out, ad_error *err)
+oneapi_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     struct ad_oneapi_space *space;
-    AD_RETURN_IF_ERR(ad_oneapi_home(device, &space, err));
+    AD_RETURN_IF_ERR(ad_oneapi_primary_context(device, &space, err));
     *out = ad_oneapi_place(space);
     return AD_OK;
 }
@@ -653,7 +653,7 @@ const struct ad_backend ad_backend_oneapi = {
     .device_name = oneapi_device_name,
     .device_usable = oneapi_device_usable,
     .runs_on_host = ad_oneapi_is_cpu,
-    .home = oneapi_home,
+    .primary_context = oneapi_primary_context,
     .synchronize = oneapi_synchronize,
     .classify = oneapi_classify,
     .allocate = oneapi_allocate,

@@ -32,7 +32,7 @@ struct root {
     ad_sycl_device device;
     bool has_usm;
     bool is_cpu;
-    _Atomic(struct ad_oneapi_space *) home; /* in dpctl's default context */
+    _Atomic(struct ad_oneapi_space *) primary; /* in dpctl's default context */
 };
 
 static struct root *roots;
@@ -230,11 +230,12 @@ find_space(ad_sycl_context context, ad_sycl_device device, int64_t id,
 }
 
 ad_status
-ad_oneapi_home(ad_device device, struct ad_oneapi_space **out, ad_error *err)
+ad_oneapi_primary_context(ad_device device, struct ad_oneapi_space **out,
+                          ad_error *err)
 {
     struct root *root;
     AD_RETURN_IF_ERR(find_root(device, &root, err));
-    *out = atomic_load(&root->home);
+    *out = atomic_load(&root->primary);
     if (*out != NULL) {
         return AD_OK;
     }
@@ -246,7 +247,7 @@ ad_oneapi_home(ad_device device, struct ad_oneapi_space **out, ad_error *err)
                                   "DPCTLDeviceMgr_GetCachedContext")
             : find_space(context, copy, device.id, out, err);
     if (status == AD_OK) {
-        atomic_store(&root->home, *out);
+        atomic_store(&root->primary, *out);
         return AD_OK;
     }
     if (context != NULL) {
@@ -268,7 +269,7 @@ ad_status
 ad_oneapi_space(ad_place place, struct ad_oneapi_space **out, ad_error *err)
 {
     if (place.context == NULL) {
-        return ad_oneapi_home(place.device, out, err);
+        return ad_oneapi_primary_context(place.device, out, err);
     }
     *out = place.context;
     return AD_OK;

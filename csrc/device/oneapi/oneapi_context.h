@@ -60,9 +60,9 @@ ad_status ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call);
 
 /* The one that work goes to which names only the device: dpctl's default
  * context, which dpnp's arrays are in. */
-AD_MUST_CHECK ad_status ad_oneapi_home(ad_device device,
-                                       struct ad_oneapi_space **out,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_oneapi_primary_context(ad_device device,
+                                                  struct ad_oneapi_space **out,
+                                                  ad_error *err);
 
 /* All that are known, newest first; linked by `next`. */
 struct ad_oneapi_space *ad_oneapi_spaces(void);
@@ -73,7 +73,7 @@ ad_oneapi_place(struct ad_oneapi_space *space)
     return (ad_place){{ARROW_DEVICE_ONEAPI, space->id}, space};
 }
 
-/* The space of a place: its context, or the home of its device. */
+/* The space of a place: its context, or the primary context of its device. */
 AD_MUST_CHECK ad_status ad_oneapi_space(ad_place place,
                                         struct ad_oneapi_space **out,
                                         ad_error *err);

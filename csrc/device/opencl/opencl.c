@@ -401,10 +401,10 @@ opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-opencl_home(ad_device device, ad_place *out, ad_error *err)
+opencl_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     struct ad_opencl_space *space;
-    AD_RETURN_IF_ERR(ad_opencl_home(device, &space, err));
+    AD_RETURN_IF_ERR(ad_opencl_primary_context(device, &space, err));
     *out = ad_opencl_place(space);
     return AD_OK;
 }
@@ -422,7 +422,7 @@ const struct ad_backend ad_backend_opencl = {
     .count = opencl_count,
     .device_name = opencl_device_name,
     .runs_on_host = ad_opencl_is_cpu,
-    .home = opencl_home,
+    .primary_context = opencl_primary_context,
     .synchronize = opencl_synchronize,
     .classify = ad_opencl_classify,
     .allocate = opencl_allocate,

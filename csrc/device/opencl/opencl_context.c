@@ -47,7 +47,7 @@ struct root {
     ad_cl_device device;
     struct platform *platform;
     bool is_cpu;
-    _Atomic(struct ad_opencl_space *) home;
+    _Atomic(struct ad_opencl_space *) primary;
 };
 
 /* Written by load, once, and then only read. */
@@ -484,12 +484,13 @@ platform_context(struct platform *platform, ad_cl_context *out, ad_error *err)
 }
 
 ad_status
-ad_opencl_home(ad_device device, struct ad_opencl_space **out, ad_error *err)
+ad_opencl_primary_context(ad_device device, struct ad_opencl_space **out,
+                          ad_error *err)
 {
     struct root *root;
     ad_cl_context context;
     AD_RETURN_IF_ERR(find_root(device, &root, err));
-    *out = atomic_load(&root->home);
+    *out = atomic_load(&root->primary);
     if (*out != NULL) {
         return AD_OK;
     }
@@ -504,7 +505,7 @@ ad_opencl_home(ad_device device, struct ad_opencl_space **out, ad_error *err)
         AD_RETURN_IF_ERR(status);
     }
     struct ad_opencl_space *none = NULL;
-    if (!atomic_compare_exchange_strong(&root->home, &none, *out)) {
+    if (!atomic_compare_exchange_strong(&root->primary, &none, *out)) {
         *out = none;
     }
     return AD_OK;
@@ -565,7 +566,7 @@ ad_status
 ad_opencl_space_at(ad_place place, struct ad_opencl_space **out, ad_error *err)
 {
     if (place.context == NULL) {
-        return ad_opencl_home(place.device, out, err);
+        return ad_opencl_primary_context(place.device, out, err);
     }
     return ad_opencl_space_in(place.context, place.device.id, out, err);
 }

@@ -80,9 +80,9 @@ ad_opencl_place(const struct ad_opencl_space *space)
 
 /* The space of arrowdev's own context on a device: one context holds all the
  * devices of a platform, so that copies between them need no detour. */
-AD_MUST_CHECK ad_status ad_opencl_home(ad_device device,
-                                       struct ad_opencl_space **out,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_opencl_primary_context(ad_device device,
+                                                  struct ad_opencl_space **out,
+                                                  ad_error *err);
 
 /* The space of `device` in `context`, made on first need. */
 AD_MUST_CHECK ad_status ad_opencl_space(ad_cl_context context,
@@ -90,7 +90,7 @@ AD_MUST_CHECK ad_status ad_opencl_space(ad_cl_context context,
                                         struct ad_opencl_space **out,
                                         ad_error *err);
 
-/* The same for a place; without a context: home. */
+/* The same for a place; without a context: the primary one. */
 AD_MUST_CHECK ad_status ad_opencl_space_at(ad_place place,
                                            struct ad_opencl_space **out,
                                            ad_error *err);

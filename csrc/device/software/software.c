@@ -171,7 +171,7 @@ software_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-software_home(ad_device device, ad_place *out, ad_error *err)
+software_primary_context(ad_device device, ad_place *out, ad_error *err)
 {
     ENTER(device.id);
     if (device.id < 0 || device.id >= ad_engine_n_devices()) {
@@ -424,7 +424,7 @@ software_claims_event(const void *sync_event)
 
 const char *const ad_software_calls[] = {
     "describe",       "count",
-    "device_name",    "home",
+    "device_name",    "primary_context",
     "synchronize",    "classify",
     "allocate",       "deallocate",
     "copy",           "launch",
@@ -449,7 +449,7 @@ const struct ad_backend ad_backend_software = {
     .describe = software_describe,
     .count = software_count,
     .device_name = software_device_name,
-    .home = software_home,
+    .primary_context = software_primary_context,
     .synchronize = software_synchronize,
     .classify = software_classify,
     .allocate = software_allocate,

@@ -61,7 +61,7 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
     ad_stream_choice on;
     *out = (block){.data = NULL};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->home(device, &place, err));
+    AD_RETURN_IF_ERR(backend->primary_context(device, &place, err));
     AD_RETURN_IF_ERR(ad_stream_choose(place, choice, &on, &place, err));
     AD_RETURN_IF_ERR(
         ad_stream_require_no_capture(place, on.stream, "Device.empty()", err));
@@ -140,7 +140,7 @@ ad_device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
     ad_error err;
     ad_status status = ad_backend_open(device.type, &backend, &err);
     if (status == AD_OK) {
-        status = backend->home(device, &place, &err);
+        status = backend->primary_context(device, &place, &err);
     }
     if (status == AD_OK) {
         status = ad_place_synchronize(backend, place, &err);
