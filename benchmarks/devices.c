@@ -128,10 +128,11 @@ idle_count(int64_t *out, ad_error *err)
 }
 
 static ad_status
-idle_record(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
+idle_record(ad_context context, ad_stream stream, ad_event *event,
+            ad_error *err)
 {
     static int one_for_all;
-    (void)place;
+    (void)context;
     (void)stream;
     (void)err;
     event->handle = &one_for_all;
@@ -139,9 +140,9 @@ idle_record(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
 }
 
 static ad_status
-idle_wait(ad_place place, ad_stream stream, ad_event event, ad_error *err)
+idle_wait(ad_context context, ad_stream stream, ad_event event, ad_error *err)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     (void)event;
     (void)err;
@@ -163,7 +164,7 @@ const struct ad_backend ad_backend_idle = {
 /* --- arrowdev's core ----------------------------------------------------------- */
 
 typedef struct core_work {
-    ad_place place;
+    ad_context context;
     ad_stream producer;
     ad_stream consumer;
     long number;
@@ -176,7 +177,7 @@ core_record(core_work *work)
 {
     for (long i = 0; i < work->number; i++) {
         ad_sync *sync = NULL;
-        work->failed |= ad_sync_pending(work->place, work->producer, NULL,
+        work->failed |= ad_sync_pending(work->context, work->producer, NULL,
                                         &sync, NULL) != AD_OK;
         ad_sync_unref(sync);
     }
@@ -187,7 +188,7 @@ static void
 core_wait(core_work *work)
 {
     ad_sync *sync = NULL;
-    work->failed |= ad_sync_pending(work->place, work->producer, NULL, &sync,
+    work->failed |= ad_sync_pending(work->context, work->producer, NULL, &sync,
                                     NULL) != AD_OK;
     for (long i = 0; i < work->number; i++) {
         work->failed |=
@@ -201,7 +202,7 @@ core_both(core_work *work)
 {
     for (long i = 0; i < work->number; i++) {
         ad_sync *sync = NULL;
-        work->failed |= ad_sync_pending(work->place, work->producer, NULL,
+        work->failed |= ad_sync_pending(work->context, work->producer, NULL,
                                         &sync, NULL) != AD_OK;
         work->failed |=
             ad_sync_order(sync, work->consumer, "a loop", NULL) != AD_OK;
@@ -216,7 +217,7 @@ EXPORT double
 core_loop(int step, void *context, void *producer, void *consumer, long number,
           int *failed)
 {
-    core_work work = {.place = {{ARROW_DEVICE_CUDA, 0}, context},
+    core_work work = {.context = {{ARROW_DEVICE_CUDA, 0}, context},
                       .producer = {(uintptr_t)producer},
                       .consumer = {(uintptr_t)consumer},
                       .number = number};
@@ -242,7 +243,7 @@ core_threads(int n_threads, int device_type, void *context,
     core_work work[64];
     double start = now();
     for (int i = 0; i < n_threads; i++) {
-        work[i] = (core_work){.place = {{device_type, 0}, context},
+        work[i] = (core_work){.context = {{device_type, 0}, context},
                               .producer = {(uintptr_t)streams[2 * i]},
                               .consumer = {(uintptr_t)streams[2 * i + 1]},
                               .number = number / n_threads};

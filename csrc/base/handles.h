@@ -17,15 +17,15 @@
  * sees are kept by the memory, stream or event they belong to, or, for the
  * one of ad_backend.primary_context, by the backend for as long as the process
  * lives. */
-typedef struct ad_place {
+typedef struct ad_context {
     ad_device device;
-    void *context; /* NULL: the runtime has none */
-} ad_place;
+    void *handle; /* NULL: the runtime has none */
+} ad_context;
 
 static inline bool
-ad_place_equal(ad_place a, ad_place b)
+ad_context_equal(ad_context a, ad_context b)
 {
-    return ad_device_equal(a.device, b.device) && a.context == b.context;
+    return ad_device_equal(a.device, b.device) && a.handle == b.handle;
 }
 
 /* A stream or queue of the runtime: CUstream, hipStream_t, cl_command_queue,
@@ -66,10 +66,10 @@ typedef struct ad_event {
     void *handle;
 } ad_event;
 
-/* A run of bytes in some place. On devices whose memory is named by handles,
- * `data` is the handle and `offset` is never added to it. */
+/* A range of bytes in some context. On devices whose memory is named by
+ * handles, `data` is the handle and `offset` is never added to it. */
 typedef struct ad_span {
-    ad_place place; /* AD_CPU: host memory, of any kind */
+    ad_context context; /* AD_CPU: host memory, of any kind */
     void *data;
     uint64_t offset; /* bytes */
 } ad_span;

@@ -17,7 +17,7 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
     *owner = NULL;
     ad_status status = ad_route_allocate(route, nbytes, out, owner, err);
     if (status == AD_OK && route->backend != NULL) {
-        status = ad_owner_note_use(bits_owner, route->place, route->stream,
+        status = ad_owner_note_use(bits_owner, route->context, route->stream,
                                    route->keep, err);
     }
     if (status == AD_OK) {
@@ -103,8 +103,8 @@ ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
     int64_t n_set = 0;
     const ad_launch launch = {
         .kernel = AD_KERNEL_COUNT_BITS,
-        .source = {.place = {.device = AD_CPU}, .data = (void *)bitmap},
-        .target = {.place = {.device = AD_CPU}, .data = &n_set},
+        .source = {.context = {.device = AD_CPU}, .data = (void *)bitmap},
+        .target = {.context = {.device = AD_CPU}, .data = &n_set},
         .bit_offset = offset,
         .length = length,
         .n_items = 1,
@@ -173,7 +173,7 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
     if (status == AD_OK) {
         const ad_stream_choice same = {true, route.stream, route.keep};
         status =
-            ad_read_device(route.place.device, partial, owner, 0,
+            ad_read_device(route.context.device, partial, owner, 0,
                            (size_t)nbytes, sync, &same, (*out)->data, err);
     } else {
         ad_route_abandon(&route, from->owner, NULL, owner);

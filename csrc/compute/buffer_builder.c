@@ -11,7 +11,7 @@
 ad_builder
 ad_builder_on_host(void)
 {
-    const ad_place host = {.device = AD_CPU};
+    const ad_context host = {.device = AD_CPU};
     return (ad_builder){
         .route = {.source = host, .target = host, .memory = host},
         .is_open = true,
@@ -103,7 +103,7 @@ ad_builder_upload(ad_builder *self, const void *source, void *target,
 {
     const ad_block_copy copy = {
         .target = ad_span_at(self->route.target, target, to),
-        .source = ad_span_at((ad_place){.device = AD_CPU}, source, 0),
+        .source = ad_span_at((ad_context){.device = AD_CPU}, source, 0),
         .width = (size_t)nbytes,
         .height = 1,
     };

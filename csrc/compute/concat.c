@@ -70,7 +70,7 @@ allocate_by_runtime(ad_device device, int64_t nbytes, void **out,
                     ad_owner **owner, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place primary;
+    ad_context primary;
     ad_stream stream;
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));

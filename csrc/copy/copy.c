@@ -250,10 +250,10 @@ run_gather(ad_route *route, const ad_loops *loops, ad_span source,
 
 /* The first element, named so that no offset is negative. */
 static ad_span
-first_element(const ad_tensor *tensor, ad_place place)
+first_element(const ad_tensor *tensor, ad_context context)
 {
     int64_t low, high;
-    ad_span span = {place, tensor->data, tensor->byte_offset};
+    ad_span span = {context, tensor->data, tensor->byte_offset};
     if (!ad_device_uses_handles(tensor->device.type)) {
         ad_tensor_extent(tensor, &low, &high);
         span.data = (char *)ad_tensor_address(tensor) + low;
@@ -328,7 +328,7 @@ copy_there(const ad_tensor *tensor, ad_device target,
     ad_status status = ad_route_allocate(&route, ad_tensor_nbytes(tensor),
                                          &data, &owner, err);
     if (status == AD_OK && !from_host && !route.to_host) {
-        status = ad_owner_note_use(tensor->owner, route.place, route.stream,
+        status = ad_owner_note_use(tensor->owner, route.context, route.stream,
                                    route.keep, err);
     }
     if (status == AD_OK) {
@@ -417,7 +417,7 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
            ad_tensor_value *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place primary;
+    ad_context primary;
     if (!ad_device_equal(target, AD_CPU)) {
         AD_RETURN_IF_ERR(ad_backend_open(target.type, &backend, err));
         AD_RETURN_IF_ERR(backend->primary_context(target, &primary, err));

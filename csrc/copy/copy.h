@@ -1,4 +1,4 @@
-/* Copies between places: to(), copy=True, dl_device=, device=.
+/* Copies between devices: to(), copy=True, dl_device=, device=.
  *
  * The copy is enqueued on the consumer's stream (ad_stream_choose), which waits
  * for the data first, and the result carries an event recorded there. Results

@@ -129,14 +129,14 @@ allocate(job *self, ad_error *err)
 static ad_status
 copy_pieces(job *self, ad_error *err)
 {
-    const ad_place host = {.device = AD_CPU};
+    const ad_context host = {.device = AD_CPU};
     for (size_t i = 0; i < self->plan.n_pieces; i++) {
         const ad_piece *at = &self->plan.pieces[i];
-        ad_place place = at->on_host ? host : self->route.source;
+        ad_context context = at->on_host ? host : self->route.source;
         const ad_block_copy copy = {
             .target =
                 ad_span_at(self->route.target, at->target, at->target_offset),
-            .source = ad_span_at(place, at->source, at->offset),
+            .source = ad_span_at(context, at->source, at->offset),
             .width = (size_t)at->nbytes,
             .height = 1,
         };
@@ -173,7 +173,7 @@ note_use(const job *self, const ad_array *array, ad_error *err)
         ad_is_host_memory(array->device)) {
         return AD_OK;
     }
-    return ad_owner_note_use(array->owner, route->place, route->stream,
+    return ad_owner_note_use(array->owner, route->context, route->stream,
                              route->keep, err);
 }
 

@@ -164,13 +164,13 @@ ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
 {
     const struct ad_backend *backend;
     ad_memory_info info;
-    ad_place hint = {.device = view->device};
+    ad_context hint = {.device = view->device};
     *out = true;
     if (ad_host_accessible(view->device)) {
         return AD_OK;
     }
     if (view->sync != NULL) {
-        hint.context = view->sync->place.context;
+        hint.handle = view->sync->context.handle;
     }
     AD_RETURN_IF_ERR(ad_backend_open(view->device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->classify(data, hint, &info, err));

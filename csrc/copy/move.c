@@ -43,7 +43,7 @@ give_up(ad_array_move *self, bool is_idle)
     ad_sync *sync = self->array.sync;
     if (self->is_written && self->is_awaited && !ad_sync_is_done(sync)) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
-        ad_defer_release(ad_owner_ref(self->array.owner), sync->place, syncs,
+        ad_defer_release(ad_owner_ref(self->array.owner), sync->context, syncs,
                          1, is_idle);
     }
     ad_array_clear(&self->array);

@@ -45,10 +45,10 @@ is_cpu(ad_device device)
     return ad_device_equal(device, AD_CPU);
 }
 
-static ad_place
-host_place(void)
+static ad_context
+host_context(void)
 {
-    return (ad_place){.device = AD_CPU};
+    return (ad_context){.device = AD_CPU};
 }
 
 bool
@@ -60,20 +60,20 @@ ad_route_is_staged(ad_device source, ad_device target)
 
 /* --- where -------------------------------------------------------------- */
 
-/* The place where the source lies, as its runtime says: its context may be
+/* The context where the source lies, as its runtime says: its handle may be
  * another than the one that new work goes to. */
 static ad_status
-source_place(const struct ad_backend *backend, const ad_route_request *request,
-             ad_place *out, ad_error *err)
+source_context(const struct ad_backend *backend,
+               const ad_route_request *request, ad_context *out, ad_error *err)
 {
     ad_memory_info info;
     char name[AD_DEVICE_NAME_SIZE];
-    ad_place hint = {.device = request->source};
+    ad_context hint = {.device = request->source};
     if (request->sync != NULL &&
-        ad_device_equal(request->sync->place.device, hint.device)) {
-        hint.context = request->sync->place.context;
+        ad_device_equal(request->sync->context.device, hint.device)) {
+        hint.handle = request->sync->context.handle;
     }
-    if (request->data == NULL && hint.context != NULL) {
+    if (request->data == NULL && hint.handle != NULL) {
         *out = hint;
         return AD_OK;
     }
@@ -82,7 +82,7 @@ source_place(const struct ad_backend *backend, const ad_route_request *request,
     }
     AD_RETURN_IF_ERR(backend->classify(request->data, hint, &info, err));
     if (info.kind != AD_MEMORY_UNREGISTERED) {
-        *out = info.place;
+        *out = info.context;
         return AD_OK;
     }
     ad_fail(err, AD_ERR_EXCHANGE, "device",
@@ -96,12 +96,12 @@ source_place(const struct ad_backend *backend, const ad_route_request *request,
 }
 
 static ad_status
-find_places(ad_route *self, const ad_route_request *request,
-            ad_place *expected, ad_error *err)
+find_contexts(ad_route *self, const ad_route_request *request,
+              ad_context *expected, ad_error *err)
 {
     if (!ad_is_host_memory(request->source)) {
         AD_RETURN_IF_ERR(
-            source_place(self->backend, request, &self->source, err));
+            source_context(self->backend, request, &self->source, err));
     }
     if (is_cpu(request->target) ||
         (ad_device_equal(request->source, request->target) &&
@@ -116,19 +116,19 @@ find_places(ad_route *self, const ad_route_request *request,
 
 static ad_status
 choose_stream(ad_route *self, const ad_route_request *request,
-              ad_place expected, ad_error *err)
+              ad_context expected, ad_error *err)
 {
     ad_stream_choice choice;
     bool is_own = (request->stream == NULL || !request->stream->is_given) &&
                   !ad_stream_current(expected.device, &choice);
     AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, &choice,
-                                      &self->place, err));
+                                      &self->context, err));
     self->stream = choice.stream;
     self->keep = choice.keep;
     /* Our own never is, as ad_stream_own() has it. */
     if (!is_own) {
         AD_RETURN_IF_ERR(ad_stream_require_no_capture(
-            self->place, self->stream, request->consumer, err));
+            self->context, self->stream, request->consumer, err));
     }
     return ad_sync_require_no_capture(request->sync, request->consumer, err);
 }
@@ -139,7 +139,7 @@ static bool
 is_foreign_context(const ad_route *self)
 {
     return (ad_device_traits(self->source.device.type) & AD_QUEUES) != 0 &&
-           self->source.context != self->place.context;
+           self->source.handle != self->context.handle;
 }
 
 /* The thread's current stream, or the one of the target, does not see the
@@ -155,7 +155,7 @@ cross_contexts(ad_route *self, const ad_route_request *request, ad_error *err)
         return AD_OK;
     }
     if (!is_given && stays) {
-        self->place = self->source;
+        self->context = self->source;
         self->keep = NULL;
         return ad_stream_own(self->source, &self->stream, err);
     }
@@ -175,10 +175,10 @@ order_after(const ad_route *self, ad_sync *sync, const char *consumer,
 {
     /* Pinned memory of one runtime on its way to another. */
     if (sync != NULL &&
-        ad_backend_for(sync->place.device.type) != self->backend) {
+        ad_backend_for(sync->context.device.type) != self->backend) {
         return ad_sync_wait(sync, consumer, err);
     }
-    return ad_sync_order_in(sync, self->place, self->stream, consumer, err);
+    return ad_sync_order_in(sync, self->context, self->stream, consumer, err);
 }
 
 /* The runtime that does the work; where there is none, say for what. */
@@ -208,11 +208,11 @@ open_backend(const ad_route_request *request, const struct ad_backend **out,
 ad_status
 ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
 {
-    ad_place expected;
+    ad_context expected;
     *out = (ad_route){
-        .source = host_place(),
-        .target = host_place(),
-        .memory = host_place(),
+        .source = host_context(),
+        .target = host_context(),
+        .memory = host_context(),
         .to_host = ad_host_accessible(request->target) && !request->is_ahead,
     };
     out->is_lent =
@@ -222,17 +222,17 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
         return ad_sync_wait(request->sync, request->consumer, err);
     }
     AD_RETURN_IF_ERR(open_backend(request, &out->backend, err));
-    AD_RETURN_IF_ERR(find_places(out, request, &expected, err));
+    AD_RETURN_IF_ERR(find_contexts(out, request, &expected, err));
     AD_RETURN_IF_ERR(choose_stream(out, request, expected, err));
     if (is_foreign_context(out)) {
         AD_RETURN_IF_ERR(cross_contexts(out, request, err));
     }
     if (!ad_is_host_memory(request->target)) {
-        out->target = out->place;
+        out->target = out->context;
     }
     if (!is_cpu(request->target)) {
         out->memory.device = request->target;
-        out->memory.context = out->place.context;
+        out->memory.handle = out->context.handle;
     }
     if (out->is_lent || (ad_is_host_memory(request->source) &&
                          ad_is_host_memory(request->target))) {
@@ -261,21 +261,21 @@ ad_status
 ad_route_use(ad_route *self, const ad_route_request *memory, ad_owner *owner,
              ad_error *err)
 {
-    ad_place place;
+    ad_context context;
     if (self->backend == NULL) {
         return ad_sync_wait(memory->sync, memory->consumer, err);
     }
     if (memory->data != NULL &&
         (ad_device_traits(memory->source.type) & AD_QUEUES) != 0) {
-        AD_RETURN_IF_ERR(source_place(self->backend, memory, &place, err));
-        if (place.context != self->place.context) {
+        AD_RETURN_IF_ERR(source_context(self->backend, memory, &context, err));
+        if (context.handle != self->context.handle) {
             return fail_context(memory, err);
         }
     }
     AD_RETURN_IF_ERR(
         ad_sync_require_no_capture(memory->sync, memory->consumer, err));
     AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->consumer, err));
-    return ad_owner_note_use(owner, self->place, self->stream, self->keep,
+    return ad_owner_note_use(owner, self->context, self->stream, self->keep,
                              err);
 }
 
@@ -311,7 +311,7 @@ static void
 forget_last(ad_route *self)
 {
     if (self->last.handle != NULL) {
-        self->backend->event_destroy(self->place, self->last);
+        self->backend->event_destroy(self->context, self->last);
         self->last = (ad_event){NULL};
     }
 }
@@ -322,9 +322,9 @@ enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
     const struct ad_backend *backend = self->backend;
     forget_last(self);
     return (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
-               ? backend->copy_with_event(self->place, self->stream, copy,
+               ? backend->copy_with_event(self->context, self->stream, copy,
                                           self->to_host, &self->last, err)
-               : backend->copy(self->place, self->stream, copy, err);
+               : backend->copy(self->context, self->stream, copy, err);
 }
 
 /* Staging blocks in the runtime. And where the host's processors do the copy,
@@ -334,7 +334,7 @@ may_block_in_copy(const ad_route *self)
 {
     return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
            (!self->has_begun &&
-            ad_backend_wait_helps(self->backend, self->place.device.id));
+            ad_backend_wait_helps(self->backend, self->context.device.id));
 }
 
 /* Nothing could end that. So the host waits for the stream first, in a way
@@ -346,7 +346,7 @@ wait_before_copy(ad_route *self, ad_error *err)
     if (self->has_waited || !self->to_host || !may_block_in_copy(self)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
     ad_status status = ad_sync_wait(sync, "a copy to the host", err);
     ad_sync_unref(sync);
     self->has_waited = status == AD_OK;
@@ -379,7 +379,7 @@ static ad_status
 look_at_stream(ad_route *self, ad_error *err)
 {
     ad_sync *sync;
-    AD_RETURN_IF_ERR(ad_sync_record(self->place, self->stream, &sync, err));
+    AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
     ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
     ad_sync_unref(sync);
     self->has_looked = status == AD_OK;
@@ -404,7 +404,7 @@ put_aside(ad_route *self, ad_block_copy *copy, ad_error *err)
     ad_owner_init(&kept->base, set_aside_destroy);
     kept->next = self->aside;
     self->aside = kept;
-    on_host.target = ad_span_at(host_place(), kept->memory->data, 0);
+    on_host.target = ad_span_at(host_context(), kept->memory->data, 0);
     on_host.target_pitch = copy->width;
     copy_rows_on_host(&on_host);
     copy->source = on_host.target;
@@ -436,8 +436,8 @@ ad_route_copy(ad_route *self, const ad_block_copy *asked, ad_error *err)
     if (copy->width == 0 || copy->height == 0) {
         return AD_OK;
     }
-    bool from_host = is_cpu(copy->source.place.device);
-    bool to_host = is_cpu(copy->target.place.device);
+    bool from_host = is_cpu(copy->source.context.device);
+    bool to_host = is_cpu(copy->target.context.device);
     if (from_host && to_host) {
         copy_rows_on_host(copy);
         return AD_OK;
@@ -500,7 +500,7 @@ ad_route_items(const ad_route *self, const ad_launch *launch)
     if (self->backend == NULL) {
         return 1;
     }
-    if (self->backend->runs_on_host(self->place.device.id)) {
+    if (self->backend->runs_on_host(self->context.device.id)) {
         return tasks_for(*launch);
     }
     int64_t most = work[launch->kernel].most;
@@ -520,9 +520,9 @@ launch_on_device(ad_route *self, const ad_launch *launch, ad_error *err)
     void *ticket = ad_blocking_begin();
     ad_status status =
         (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
-            ? backend->launch_with_event(self->place, self->stream, launch,
+            ? backend->launch_with_event(self->context, self->stream, launch,
                                          &self->last, err)
-            : backend->launch(self->place, self->stream, launch, err);
+            : backend->launch(self->context, self->stream, launch, err);
     ad_blocking_end(ticket);
     return status;
 }
@@ -537,7 +537,7 @@ ad_route_kernel(ad_route *self, const void *source, void *target,
     launch.source =
         ad_span_at(self->source, source, (int64_t)launch.source.offset);
     if (launch.values.data != NULL) {
-        launch.values.place = self->source;
+        launch.values.context = self->source;
     }
     launch.target =
         ad_span_at(self->target, target, (int64_t)launch.target.offset);
@@ -564,7 +564,7 @@ keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
         return;
     }
     ad_sync *const syncs[] = {ad_sync_ref(sync)};
-    ad_defer_release(ad_owner_ref(host), self->place, syncs, 1, false);
+    ad_defer_release(ad_owner_ref(host), self->context, syncs, 1, false);
 }
 
 static ad_owner *
@@ -590,7 +590,7 @@ end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
     }
     if (self->is_idle) {
         ad_status status =
-            self->backend->runs_on_host(self->place.device.id)
+            self->backend->runs_on_host(self->context.device.id)
                 ? ad_sync_wait_briefly(sync, err)
                 : ad_sync_wait(sync, "a copy from the host", err);
         /* What was ended is not begun again by ad_route_abandon(). */
@@ -609,8 +609,8 @@ mark_end(ad_route *self, ad_sync **out, ad_error *err)
     ad_event last = self->last;
     self->last = (ad_event){NULL};
     return last.handle != NULL
-               ? ad_sync_adopt(self->place, self->stream, last, out, err)
-               : ad_sync_record(self->place, self->stream, out, err);
+               ? ad_sync_adopt(self->context, self->stream, last, out, err)
+               : ad_sync_record(self->context, self->stream, out, err);
 }
 
 ad_status
@@ -639,14 +639,14 @@ ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
 }
 
 /* Until all work is done, which is on the one stream; where even that cannot be
- * told, the place has to become idle. */
+ * told, the context has to become idle. */
 static void
 keep_to_the_end(const ad_route *self, ad_owner *owner, ad_sync *sync)
 {
     if (owner != NULL) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
-        ad_defer_release(ad_owner_ref(owner), self->place, syncs, sync != NULL,
-                         sync == NULL);
+        ad_defer_release(ad_owner_ref(owner), self->context, syncs,
+                         sync != NULL, sync == NULL);
     }
 }
 
@@ -659,7 +659,7 @@ ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
         return;
     }
     forget_last(self);
-    if (ad_sync_record(self->place, self->stream, &sync, NULL) != AD_OK) {
+    if (ad_sync_record(self->context, self->stream, &sync, NULL) != AD_OK) {
         sync = NULL;
     }
     /* Who lent memory may not have it read any more, even so. */

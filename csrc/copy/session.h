@@ -24,20 +24,20 @@ typedef struct ad_route_request {
 
 typedef struct ad_route {
     const struct ad_backend *backend; /* NULL: host to host */
-    ad_place place;                   /* where `stream` runs */
+    ad_context context;               /* where `stream` runs */
     ad_stream stream;
-    ad_owner *keep;  /* of the stream; borrowed, may be NULL */
-    ad_place source; /* for spans; AD_CPU: host memory */
-    ad_place target;
-    ad_place memory; /* where the result is allocated; AD_CPU: by malloc */
-    bool to_host;    /* the host waits for the result */
-    bool is_split;   /* can_stage: two contexts that do not meet. The route
-                        is not open; the way leads through the host */
-    bool is_lent;    /* the source is memory of the CPU, which its user may
-                        change as soon as the call returns */
-    bool has_looked; /* is_idle is known */
-    bool is_idle;    /* nothing was on the stream when the copy of lent memory
-                        began: the host waits for it */
+    ad_owner *keep;    /* of the stream; borrowed, may be NULL */
+    ad_context source; /* for spans; AD_CPU: host memory */
+    ad_context target;
+    ad_context memory; /* where the result is allocated; AD_CPU: by malloc */
+    bool to_host;      /* the host waits for the result */
+    bool is_split;     /* can_stage: two contexts that do not meet. The route
+                          is not open; the way leads through the host */
+    bool is_lent;      /* the source is memory of the CPU, which its user may
+                          change as soon as the call returns */
+    bool has_looked;   /* is_idle is known */
+    bool is_idle; /* nothing was on the stream when the copy of lent memory
+                     began: the host waits for it */
     struct ad_set_aside *aside; /* else its bytes, from which it is copied */
     bool has_begun;             /* the runtime was given work */
     bool has_waited;            /* the host has, for what came before */
@@ -106,9 +106,9 @@ AD_MUST_CHECK ad_status ad_array_copy_ahead(const ad_array *array,
                                             ad_array *out, ad_error *err);
 
 static inline ad_span
-ad_span_at(ad_place place, const void *data, int64_t offset)
+ad_span_at(ad_context context, const void *data, int64_t offset)
 {
-    return (ad_span){place, (void *)data, (uint64_t)offset};
+    return (ad_span){context, (void *)data, (uint64_t)offset};
 }
 
 #endif /* AD_COPY_SESSION_H */

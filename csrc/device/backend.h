@@ -52,10 +52,10 @@ typedef enum ad_backend_capability {
     /* copy() takes the rows of a block one by one, so that many of them take
      * long; else a block is one piece of work. */
     AD_CAP_COPY_BY_ROW = 1 << 6,
-    /* synchronize() waits for all work in the place, whoever submitted it, so
-     * that no memory there is in use once it returned; else for that on the
+    /* synchronize() waits for all work in the context, whoever submitted it,
+     * so that no memory there is in use once it returned; else for that on the
      * queues which the backend knows, and nothing is released by it. */
-    AD_CAP_PLACE_IDLE = 1 << 7,
+    AD_CAP_CONTEXT_IDLE = 1 << 7,
     /* A forked child can use what its parent loaded. */
     AD_CAP_SURVIVES_FORK = 1 << 8,
     /* Copies and kernels have events of their own, see copy_with_event; to
@@ -78,7 +78,8 @@ typedef enum ad_memory_kind {
 
 typedef struct ad_memory_info {
     ad_memory_kind kind;
-    ad_place place; /* device type (CUDA, CUDA_HOST, ...), ordinal, context */
+    /* device type (CUDA, CUDA_HOST, ...), ordinal, handle */
+    ad_context context;
     bool host_accessible;
     bool device_accessible;
 } ad_memory_info;
@@ -136,40 +137,41 @@ struct ad_backend {
      * "". */
     ad_status (*describe_current)(char *buffer, size_t size, ad_error *err);
 
-    /* The place on `device` where work goes that comes with no context of its
-     * own (CUDA: the primary context, which is retained on first use and kept;
-     * SYCL and OpenCL: the default context). Fails for an id that is not
+    /* The context on `device` of work that names
+     * none (CUDA: the primary context, which is retained on first use and
+     * kept; SYCL and OpenCL: the default context). Fails for an id that is not
      * there. Cheap after the first call. Required. */
-    ad_status (*primary_context)(ad_device device, ad_place *out,
+    ad_status (*primary_context)(ad_device device, ad_context *out,
                                  ad_error *err);
 
-    /* Wait until all work in this place is done; without AD_CAP_PLACE_IDLE, all
-     * on arrowdev's own queues of the device and the last others that the
-     * backend was shown (device/queue_registry.h). Blocks. Required. */
-    ad_status (*synchronize)(ad_place place, ad_error *err);
+    /* Wait until all work in this context is done; without
+     * AD_CAP_CONTEXT_IDLE, all on arrowdev's own queues of the device and the
+     * last others that the backend was shown (device/queue_registry.h).
+     * Blocks. Required. */
+    ad_status (*synchronize)(ad_context context, ad_error *err);
 
     /* --- memory ---------------------------------------------------------- */
 
-    /* What is this pointer? `hint` is the place where it is said to be; its
-     * context may be needed to ask (SYCL). AD_OK with UNREGISTERED for a
+    /* What is this pointer? `hint` is the context where it is said to be; its
+     * handle may be needed to ask (SYCL). AD_OK with UNREGISTERED for a
      * pointer that the runtime does not know. Never dereferences it. */
-    ad_status (*classify)(const void *pointer, ad_place hint,
+    ad_status (*classify)(const void *pointer, ad_context hint,
                           ad_memory_info *out, ad_error *err);
 
     /* Uninitialised memory that may be used by work on `stream` from now on,
      * aligned to 64 bytes at least. nbytes > 0. AD_ERR_MEMORY when there is
      * none left. May block. */
-    ad_status (*allocate)(ad_place place, ad_stream stream, size_t nbytes,
+    ad_status (*allocate)(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
 
     /* Give it back (cannot fail; see AD_CAP_ORDERED_DEALLOCATE). `stream` is
      * one of arrowdev's own, or the one it was allocated on. May block: where
      * the runtime frees only once the memory is not used any more. */
-    void (*deallocate)(ad_place place, ad_stream stream, void *data);
+    void (*deallocate)(ad_context context, ad_stream stream, void *data);
 
-    /* Enqueue a copy on `stream` in `place`. May block only while it stages
+    /* Enqueue a copy on `stream` in `context`. May block only while it stages
      * pageable host memory. */
-    ad_status (*copy)(ad_place place, ad_stream stream,
+    ad_status (*copy)(ad_context context, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
 
     /* The same, with AD_CAP_WORK_HAS_EVENT: *event, which the caller owns, is
@@ -177,17 +179,17 @@ struct ad_backend {
      * where that takes a record after all: there was nothing to copy, or the
      * stream has no order, so that what comes later would not follow the copy;
      * if `host_waits` for it, it need not. */
-    ad_status (*copy_with_event)(ad_place place, ad_stream stream,
+    ad_status (*copy_with_event)(ad_context context, ad_stream stream,
                                  const ad_block_copy *copy, bool host_waits,
                                  ad_event *event, ad_error *err);
 
     /* Enqueue a kernel. AD_ERR_EXCHANGE with reason "kernel" where kernels
      * cannot be had. The first call may block while it builds. */
-    ad_status (*launch)(ad_place place, ad_stream stream,
+    ad_status (*launch)(ad_context context, ad_stream stream,
                         const ad_launch *launch, ad_error *err);
 
     /* The same, as copy_with_event is to copy; other work may follow. */
-    ad_status (*launch_with_event)(ad_place place, ad_stream stream,
+    ad_status (*launch_with_event)(ad_context context, ad_stream stream,
                                    const ad_launch *launch, ad_event *event,
                                    ad_error *err);
 
@@ -197,53 +199,55 @@ struct ad_backend {
      * says it runs (id -1: not said); default streams run wherever that is.
      * AD_ERR_EXCHANGE with reason "stream" for one of another device,
      * AD_ERR_DEVICE for one that is not valid. */
-    ad_status (*stream_place)(ad_stream stream, ad_place hint, ad_place *out,
-                              ad_error *err);
+    ad_status (*stream_context)(ad_stream stream, ad_context hint,
+                                ad_context *out, ad_error *err);
 
     /* Where a stream that is named for `device` runs unless it is a stranger,
-     * for event_record to say: on an event of that place it succeeds for a
-     * stream of that place only, so that stream_place need not be asked. No
-     * runtime call. False: it has to be asked. */
-    bool (*likely_place)(ad_stream stream, ad_device device, ad_place *out);
+     * for event_record to say: on an event of that context it succeeds for a
+     * stream of that context only, so that stream_context need not be asked.
+     * No runtime call. False: it has to be asked. */
+    bool (*likely_context)(ad_stream stream, ad_device device,
+                           ad_context *out);
 
     /* A stream of arrowdev's own that does not synchronize with default
      * streams; in order, whatever the runtime's default is. */
-    ad_status (*stream_create)(ad_place place, ad_stream *out, ad_error *err);
-    void (*stream_destroy)(ad_place place, ad_stream stream);
+    ad_status (*stream_create)(ad_context context, ad_stream *out,
+                               ad_error *err);
+    void (*stream_destroy)(ad_context context, ad_stream stream);
 
     /* Wait until the work on the stream is done. Blocks. */
-    ad_status (*stream_synchronize)(ad_place place, ad_stream stream,
+    ad_status (*stream_synchronize)(ad_context context, ad_stream stream,
                                     ad_error *err);
 
     /* Is the stream being captured into a graph? */
-    ad_status (*stream_is_capturing)(ad_place place, ad_stream stream,
+    ad_status (*stream_is_capturing)(ad_context context, ad_stream stream,
                                      bool *out, ad_error *err);
 
-    /* Later work on `stream`, which runs in `place`, waits for the event; the
-     * event may be of another device of this runtime. */
-    ad_status (*stream_wait)(ad_place place, ad_stream stream, ad_event event,
-                             ad_error *err);
+    /* Later work on `stream`, which runs in `context`, waits for the event;
+     * the event may be of another device of this runtime. */
+    ad_status (*stream_wait)(ad_context context, ad_stream stream,
+                             ad_event event, ad_error *err);
 
     /* --- events ------------------------------------------------------------ */
 
     /* Record all work that is on `stream` now. event->handle is NULL: a new
      * event (without timing), which the caller owns; else, with
-     * AD_CAP_EVENTS_REUSABLE, one that the caller owns, of the same place. On
-     * failure *event is as it was, and can be recorded elsewhere. */
-    ad_status (*event_record)(ad_place place, ad_stream stream,
+     * AD_CAP_EVENTS_REUSABLE, one that the caller owns, of the same context.
+     * On failure *event is as it was, and can be recorded elsewhere. */
+    ad_status (*event_record)(ad_context context, ad_stream stream,
                               ad_event *event, ad_error *err);
 
     /* Is the work done? Foreign events too. */
-    ad_status (*event_query)(ad_place place, ad_event event, bool *out,
+    ad_status (*event_query)(ad_context context, ad_event event, bool *out,
                              ad_error *err);
 
     /* Wait for it. Blocks (sleeping where the runtime can). Foreign events
      * too. */
-    ad_status (*event_synchronize)(ad_place place, ad_event event,
+    ad_status (*event_synchronize)(ad_context context, ad_event event,
                                    ad_error *err);
 
     /* Drop an event of our own; its work may be pending. */
-    void (*event_destroy)(ad_place place, ad_event event);
+    void (*event_destroy)(ad_context context, ad_event event);
 
     /* May the event behind this `sync_event` be handed to the runtime? Only
      * EXT_DEV has producers whose events mean something else. Default:

@@ -42,7 +42,7 @@ cpu_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-cpu_primary_context(ad_device device, ad_place *out, ad_error *err)
+cpu_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     if (device.id > 0 || device.id < -1) {
         ad_fail(err, AD_ERR_EXCHANGE, "device", "ask for \"cpu\"",
@@ -51,23 +51,23 @@ cpu_primary_context(ad_device device, ad_place *out, ad_error *err)
         ad_error_device(err, device);
         return AD_ERR_EXCHANGE;
     }
-    *out = (ad_place){.device = AD_CPU};
+    *out = (ad_context){.device = AD_CPU};
     return AD_OK;
 }
 
 static ad_status
-cpu_synchronize(ad_place place, ad_error *err)
+cpu_synchronize(ad_context context, ad_error *err)
 {
-    (void)place;
+    (void)context;
     (void)err;
     return AD_OK;
 }
 
 static ad_status
-cpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+cpu_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
              ad_error *err)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     if (nbytes > SIZE_MAX - AD_ALIGNMENT) {
         return ad_fail_memory(err, nbytes);
@@ -78,20 +78,20 @@ cpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
 }
 
 static void
-cpu_deallocate(ad_place place, ad_stream stream, void *data)
+cpu_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     free(data);
 }
 
 static ad_status
-cpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+cpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
          ad_error *err)
 {
     char *target = (char *)copy->target.data + copy->target.offset;
     const char *source = (const char *)copy->source.data + copy->source.offset;
-    (void)place;
+    (void)context;
     (void)stream;
     (void)err;
     if (copy->width == 0) {
@@ -106,10 +106,10 @@ cpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
 }
 
 static ad_status
-cpu_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+cpu_launch(ad_context context, ad_stream stream, const ad_launch *launch,
            ad_error *err)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     (void)err;
     ad_kernel_run_on_host(launch);
@@ -124,7 +124,7 @@ const struct ad_backend ad_backend_cpu = {
     .name = "cpu",
     .device_types = cpu_types,
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_PLACE_IDLE | AD_CAP_SURVIVES_FORK,
+                    AD_CAP_CONTEXT_IDLE | AD_CAP_SURVIVES_FORK,
     .load = cpu_load,
     .describe = cpu_describe,
     .count = cpu_count,

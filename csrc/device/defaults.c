@@ -80,22 +80,22 @@ absent_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-absent_primary_context(ad_device device, ad_place *out, ad_error *err)
+absent_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     (void)out;
     return refuse(device, "tell where work goes", err);
 }
 
 static ad_status
-absent_synchronize(ad_place place, ad_error *err)
+absent_synchronize(ad_context context, ad_error *err)
 {
-    return refuse(place.device, "wait for the device", err);
+    return refuse(context.device, "wait for the device", err);
 }
 
 /* --- memory --------------------------------------------------------------- */
 
 static ad_status
-no_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+no_classify(const void *pointer, ad_context hint, ad_memory_info *out,
             ad_error *err)
 {
     (void)pointer;
@@ -104,62 +104,64 @@ no_classify(const void *pointer, ad_place hint, ad_memory_info *out,
 }
 
 static ad_status
-no_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+no_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
             ad_error *err)
 {
     (void)stream;
     (void)nbytes;
     (void)out;
-    return refuse(place.device, "allocate memory", err);
+    return refuse(context.device, "allocate memory", err);
 }
 
 static void
-no_deallocate(ad_place place, ad_stream stream, void *data)
+no_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     (void)data;
 }
 
 static ad_status
-no_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+no_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
         ad_error *err)
 {
     (void)stream;
     (void)copy;
-    return refuse(place.device, "copy memory", err);
+    return refuse(context.device, "copy memory", err);
 }
 
 static ad_status
-no_copy_with_event(ad_place place, ad_stream stream, const ad_block_copy *copy,
-                   bool host_waits, ad_event *event, ad_error *err)
+no_copy_with_event(ad_context context, ad_stream stream,
+                   const ad_block_copy *copy, bool host_waits, ad_event *event,
+                   ad_error *err)
 {
     (void)host_waits;
     (void)event;
-    return no_copy(place, stream, copy, err);
+    return no_copy(context, stream, copy, err);
 }
 
 static ad_status
-no_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+no_launch(ad_context context, ad_stream stream, const ad_launch *launch,
           ad_error *err)
 {
     (void)stream;
     (void)launch;
-    return refuse_as(place.device, "kernel", "run kernels", err);
+    return refuse_as(context.device, "kernel", "run kernels", err);
 }
 
 static ad_status
-no_launch_with_event(ad_place place, ad_stream stream, const ad_launch *launch,
-                     ad_event *event, ad_error *err)
+no_launch_with_event(ad_context context, ad_stream stream,
+                     const ad_launch *launch, ad_event *event, ad_error *err)
 {
     (void)event;
-    return no_launch(place, stream, launch, err);
+    return no_launch(context, stream, launch, err);
 }
 
 /* --- streams --------------------------------------------------------------- */
 
 static ad_status
-no_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
+no_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                  ad_error *err)
 {
     (void)stream;
     (void)out;
@@ -167,7 +169,7 @@ no_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
 }
 
 static bool
-no_likely_place(ad_stream stream, ad_device device, ad_place *out)
+no_likely_context(ad_stream stream, ad_device device, ad_context *out)
 {
     (void)stream;
     (void)device;
@@ -176,32 +178,32 @@ no_likely_place(ad_stream stream, ad_device device, ad_place *out)
 }
 
 static ad_status
-no_stream_create(ad_place place, ad_stream *out, ad_error *err)
+no_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
     (void)out;
-    return refuse(place.device, "create streams", err);
+    return refuse(context.device, "create streams", err);
 }
 
 static void
-no_stream_destroy(ad_place place, ad_stream stream)
+no_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)place;
+    (void)context;
     (void)stream;
 }
 
 static ad_status
-no_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+no_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
 {
     (void)stream;
-    return refuse(place.device, "wait for a stream", err);
+    return refuse(context.device, "wait for a stream", err);
 }
 
 /* A runtime that knows no graphs captures none. */
 static ad_status
-no_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+no_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
                        ad_error *err)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     (void)err;
     *out = false;
@@ -209,43 +211,44 @@ no_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
 }
 
 static ad_status
-no_stream_wait(ad_place place, ad_stream stream, ad_event event, ad_error *err)
+no_stream_wait(ad_context context, ad_stream stream, ad_event event,
+               ad_error *err)
 {
     (void)stream;
     (void)event;
-    return refuse(place.device, "let a stream wait for an event", err);
+    return refuse(context.device, "let a stream wait for an event", err);
 }
 
 /* --- events ----------------------------------------------------------------- */
 
 static ad_status
-no_event_record(ad_place place, ad_stream stream, ad_event *event,
+no_event_record(ad_context context, ad_stream stream, ad_event *event,
                 ad_error *err)
 {
     (void)stream;
     (void)event;
-    return refuse(place.device, "record events", err);
+    return refuse(context.device, "record events", err);
 }
 
 static ad_status
-no_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+no_event_query(ad_context context, ad_event event, bool *out, ad_error *err)
 {
     (void)event;
     (void)out;
-    return refuse(place.device, "query events", err);
+    return refuse(context.device, "query events", err);
 }
 
 static ad_status
-no_event_synchronize(ad_place place, ad_event event, ad_error *err)
+no_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     (void)event;
-    return refuse(place.device, "wait for events", err);
+    return refuse(context.device, "wait for events", err);
 }
 
 static void
-no_event_destroy(ad_place place, ad_event event)
+no_event_destroy(ad_context context, ad_event event)
 {
-    (void)place;
+    (void)context;
     (void)event;
 }
 
@@ -302,8 +305,8 @@ ad_backend_fill(struct ad_backend *backend)
         .copy_with_event = no_copy_with_event,
         .launch = no_launch,
         .launch_with_event = no_launch_with_event,
-        .stream_place = no_stream_place,
-        .likely_place = no_likely_place,
+        .stream_context = no_stream_context,
+        .likely_context = no_likely_context,
         .stream_create = no_stream_create,
         .stream_destroy = no_stream_destroy,
         .stream_synchronize = no_stream_synchronize,
@@ -335,8 +338,8 @@ ad_backend_fill(struct ad_backend *backend)
     FILL(copy_with_event);
     FILL(launch);
     FILL(launch_with_event);
-    FILL(stream_place);
-    FILL(likely_place);
+    FILL(stream_context);
+    FILL(likely_context);
     FILL(stream_create);
     FILL(stream_destroy);
     FILL(stream_synchronize);

@@ -9,22 +9,23 @@
 ad_context_cache *_Atomic ad_context_caches;
 
 static ad_context_cache *
-search(ad_context_cache *cache, const ad_context_cache *end, ad_place place)
+search(ad_context_cache *cache, const ad_context_cache *end,
+       ad_context context)
 {
-    while (cache != end && !ad_context_cache_is_of(cache, place)) {
+    while (cache != end && !ad_context_cache_is_of(cache, context)) {
         cache = cache->next;
     }
     return cache != end ? cache : NULL;
 }
 
 static ad_context_cache *
-insert(ad_context_cache *head, ad_place place)
+insert(ad_context_cache *head, ad_context context)
 {
     ad_context_cache *cache = aligned_alloc(64, sizeof(*cache));
     if (cache == NULL) {
         return NULL;
     }
-    cache->place = place;
+    cache->context = context;
     atomic_init(&cache->own, 0);
     atomic_init(&cache->turn, 0);
     for (size_t i = 0; i < AD_N_SHARED_STREAMS; i++) {
@@ -39,7 +40,7 @@ insert(ad_context_cache *head, ad_place place)
     while (!atomic_compare_exchange_weak(&ad_context_caches, &cache->next,
                                          cache)) {
         /* Others were faster; one of theirs may be the same. */
-        ad_context_cache *other = search(cache->next, head, place);
+        ad_context_cache *other = search(cache->next, head, context);
         if (other != NULL) {
             free(cache);
             return other;
@@ -49,12 +50,12 @@ insert(ad_context_cache *head, ad_place place)
 }
 
 ad_context_cache *
-ad_context_cache_find(ad_place place)
+ad_context_cache_find(ad_context context)
 {
     ad_context_cache *head =
         atomic_load_explicit(&ad_context_caches, memory_order_acquire);
-    ad_context_cache *found = search(head, NULL, place);
-    return found != NULL ? found : insert(head, place);
+    ad_context_cache *found = search(head, NULL, context);
+    return found != NULL ? found : insert(head, context);
 }
 
 /* --- syncs ----------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* What arrowdev keeps per place, for as long as the process lives: its own
+/* What arrowdev keeps per context, for as long as the process lives: its own
  * streams, and syncs whose events wait to be used again. For order/streams.c, sync.c.
  */
 #ifndef AD_ORDER_CONTEXT_CACHE_H
@@ -26,7 +26,7 @@ typedef struct ad_event_pool {
 } ad_event_pool;
 
 typedef struct ad_context_cache {
-    ad_place place;
+    ad_context context;
     struct ad_context_cache *next;
     atomic_uintptr_t own;                         /* 0: not made yet */
     atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not made yet */
@@ -44,28 +44,28 @@ ad_device_of_runtime(ad_device device)
 }
 
 static inline bool
-ad_context_cache_is_of(const ad_context_cache *cache, ad_place place)
+ad_context_cache_is_of(const ad_context_cache *cache, ad_context context)
 {
-    return cache->place.context == place.context &&
-           cache->place.device.id == place.device.id &&
-           cache->place.device.type == place.device.type;
+    return cache->context.handle == context.handle &&
+           cache->context.device.id == context.device.id &&
+           cache->context.device.type == context.device.type;
 }
 
 /* The youngest first; for what follows. */
 extern ad_context_cache *_Atomic ad_context_caches;
-ad_context_cache *ad_context_cache_find(ad_place place);
+ad_context_cache *ad_context_cache_find(ad_context context);
 
-/* The cache of a place of this backend, made on first need. NULL: no memory
+/* The cache of a context of this backend, made on first need. NULL: no memory
  * for one. The device is taken as ad_device_of_runtime() has it. */
 static inline ad_context_cache *
-ad_context_cache_of(const struct ad_backend *backend, ad_place place)
+ad_context_cache_of(const struct ad_backend *backend, ad_context context)
 {
-    place.device.type = backend->device_types[0];
+    context.device.type = backend->device_types[0];
     ad_context_cache *youngest =
         atomic_load_explicit(&ad_context_caches, memory_order_acquire);
-    return youngest != NULL && ad_context_cache_is_of(youngest, place)
+    return youngest != NULL && ad_context_cache_is_of(youngest, context)
                ? youngest
-               : ad_context_cache_find(place);
+               : ad_context_cache_find(context);
 }
 
 /* A sync of the pool with its event, or NULL. */
@@ -74,14 +74,16 @@ ad_sync *ad_sync_take(ad_context_cache *cache);
 /* To its pool. False: that is full, and the sync still the caller's. */
 bool ad_sync_give(ad_sync *sync);
 
-/* One of the few streams of the place that are lent to consumers, in turn. */
-AD_MUST_CHECK ad_status ad_stream_shared(ad_place place, ad_stream *out,
-                                         ad_place *out_place, ad_error *err);
+/* One of the few streams of the context that are lent to consumers, in
+ * turn. */
+AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
+                                         ad_context *out_context,
+                                         ad_error *err);
 
-/* `place`, with the context that the runtime has for it where none is known.
+/* `context`, with the handle that the runtime has for it where none is known.
  * `backend` is open. */
-AD_MUST_CHECK ad_status ad_place_complete(const struct ad_backend *backend,
-                                          ad_place place, ad_place *out,
-                                          ad_error *err);
+AD_MUST_CHECK ad_status ad_context_complete(const struct ad_backend *backend,
+                                            ad_context context,
+                                            ad_context *out, ad_error *err);
 
 #endif /* AD_ORDER_CONTEXT_CACHE_H */

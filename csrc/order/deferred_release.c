@@ -27,9 +27,9 @@ typedef struct entry {
     struct entry *next;
     struct entry *next_in_pass; /* of a drain pass */
     ad_owner *owner;
-    ad_place place;
+    ad_context context;
     bool idle;
-    bool has_deaf_event; /* one could not be asked: its place has to be */
+    bool has_deaf_event; /* one could not be asked: its context has to be */
     bool is_abandoned;
     unsigned n_failures;
     size_t n;
@@ -84,9 +84,9 @@ append(list *to, entry *e)
 
 /* Which entries. */
 typedef struct filter {
-    size_t max;            /* from the front */
-    const ad_place *place; /* NULL: of any */
-    bool idle;             /* only those that wait for a place */
+    size_t max;                /* from the front */
+    const ad_context *context; /* NULL: of any */
+    bool idle;                 /* only those that wait for a context */
 } filter;
 
 /* Whatever its context, of which an owner may not have been told; and pinned
@@ -94,7 +94,7 @@ typedef struct filter {
 static bool
 is_at(const entry *e, ad_device device)
 {
-    ad_device mine = ad_device_of_runtime(e->place.device);
+    ad_device mine = ad_device_of_runtime(e->context.device);
     device = ad_device_of_runtime(device);
     return mine.type == device.type &&
            (mine.id == device.id || mine.id < 0 || device.id < 0);
@@ -103,7 +103,7 @@ is_at(const entry *e, ad_device device)
 static bool
 matches(const entry *e, const filter *which)
 {
-    return (which->place == NULL || is_at(e, which->place->device)) &&
+    return (which->context == NULL || is_at(e, which->context->device)) &&
            (!which->idle || e->idle || e->has_deaf_event);
 }
 
@@ -160,10 +160,10 @@ release(ad_owner *owner, ad_sync *const *syncs, size_t n)
 }
 
 static bool
-can_be_idle(ad_place place)
+can_be_idle(ad_context context)
 {
-    return (ad_backend_for(place.device.type)->capabilities &
-            AD_CAP_PLACE_IDLE) != 0;
+    return (ad_backend_for(context.device.type)->capabilities &
+            AD_CAP_CONTEXT_IDLE) != 0;
 }
 
 static ad_status
@@ -178,61 +178,61 @@ fail_never_idle(ad_device device, ad_error *err)
     return AD_ERR_DEVICE;
 }
 
-/* A place that is waited for. */
-typedef struct place_owner {
+/* A context that is waited for. */
+typedef struct context_owner {
     ad_owner base;
     const struct ad_backend *backend;
-    ad_place place;
-} place_owner;
+    ad_context context;
+} context_owner;
 
 static void
-place_destroy(ad_owner *base)
+context_destroy(ad_owner *base)
 {
     free(base);
 }
 
 static ad_status
-block_on_place(ad_owner *base, ad_error *err)
+block_on_context(ad_owner *base, ad_error *err)
 {
-    const place_owner *self = (const place_owner *)base;
-    return self->backend->synchronize(self->place, err);
+    const context_owner *self = (const context_owner *)base;
+    return self->backend->synchronize(self->context, err);
 }
 
 static ad_status
-wait_until_idle(const struct ad_backend *backend, ad_place place, mode how,
+wait_until_idle(const struct ad_backend *backend, ad_context context, mode how,
                 ad_error *err)
 {
-    place_owner *owner =
+    context_owner *owner =
         how == WAIT_OR_BE_INTERRUPTED ? malloc(sizeof(*owner)) : NULL;
     if (owner == NULL) { /* a wait that cannot be ended needs no memory */
         void *ticket = ad_blocking_begin();
-        ad_status status = backend->synchronize(place, err);
+        ad_status status = backend->synchronize(context, err);
         ad_blocking_end(ticket);
         return status;
     }
-    *owner = (place_owner){.backend = backend, .place = place};
-    ad_owner_init(&owner->base, place_destroy);
-    const ad_wait wait = {.wait = block_on_place, .subject = &owner->base};
+    *owner = (context_owner){.backend = backend, .context = context};
+    ad_owner_init(&owner->base, context_destroy);
+    const ad_wait wait = {.wait = block_on_context, .subject = &owner->base};
     ad_status status = ad_blocking_wait(&wait, err);
     ad_owner_unref(&owner->base);
     return status;
 }
 
 static ad_status
-wait_for_place(ad_place place, mode how, ad_error *err)
+wait_for_context(ad_context context, mode how, ad_error *err)
 {
     const struct ad_backend *backend;
-    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    if (!can_be_idle(place)) {
-        return fail_never_idle(place.device, err);
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    if (!can_be_idle(context)) {
+        return fail_never_idle(context.device, err);
     }
-    AD_RETURN_IF_ERR(ad_place_complete(backend, place, &place, err));
-    return wait_until_idle(backend, place, how, err);
+    AD_RETURN_IF_ERR(ad_context_complete(backend, context, &context, err));
+    return wait_until_idle(backend, context, how, err);
 }
 
-/* Once its place was idle the work behind an event is done, too: that is for
+/* Once its context was idle the work behind an event is done, too: that is for
  * events which cannot be waited for, say because they were captured into a
- * graph. It need not be the place where the owner's memory lies. */
+ * graph. It need not be the context where the owner's memory lies. */
 static ad_status
 wait_for_event(ad_sync *sync, mode how, ad_error *err)
 {
@@ -240,17 +240,17 @@ wait_for_event(ad_sync *sync, mode how, ad_error *err)
         sync, "a release", how == WAIT_OR_BE_INTERRUPTED ? err : NULL);
     return status == AD_OK || status == AD_ERR_INTERRUPTED
                ? status
-               : wait_for_place(sync->place, how, err);
+               : wait_for_context(sync->context, how, err);
 }
 
 static ad_status
-wait_for(ad_place place, ad_sync *const *syncs, size_t n, bool idle, mode how,
-         ad_error *err)
+wait_for(ad_context context, ad_sync *const *syncs, size_t n, bool idle,
+         mode how, ad_error *err)
 {
     for (size_t i = 0; i < n && !idle; i++) {
         AD_RETURN_IF_ERR(wait_for_event(syncs[i], how, err));
     }
-    return idle ? wait_for_place(place, how, err) : AD_OK;
+    return idle ? wait_for_context(context, how, err) : AD_OK;
 }
 
 static bool
@@ -259,7 +259,7 @@ is_capture(const ad_error *err)
     return err->reason != NULL && strcmp(err->reason, "capture") == 0;
 }
 
-/* Never waits. An event that cannot be asked leaves only the place to be
+/* Never waits. An event that cannot be asked leaves only the context to be
  * asked; but while somebody captures a graph that would disturb it, and the
  * event gets another chance. */
 static bool
@@ -284,7 +284,8 @@ static bool
 wait_on(entry *e, mode how, ad_error *err)
 {
     ad_error mine;
-    ad_status status = wait_for(e->place, e->syncs, e->n, e->idle, how, &mine);
+    ad_status status =
+        wait_for(e->context, e->syncs, e->n, e->idle, how, &mine);
     if (status == AD_OK || status == AD_ERR_INTERRUPTED) {
         if (status != AD_OK) {
             *err = mine;
@@ -337,21 +338,21 @@ release_ready(list *batch, list *done, mode how, ad_error *err)
 static bool
 is_hopeless(const entry *e)
 {
-    bool can_wait = !e->idle || can_be_idle(e->place);
+    bool can_wait = !e->idle || can_be_idle(e->context);
     for (size_t i = 0; i < e->n && e->has_deaf_event; i++) {
         can_wait &=
-            ad_sync_is_done(e->syncs[i]) || can_be_idle(e->syncs[i]->place);
+            ad_sync_is_done(e->syncs[i]) || can_be_idle(e->syncs[i]->context);
     }
     return e->n_failures >= MAX_FAILURES || !can_wait;
 }
 
 /* A runtime that fails again and again hardly gets better, but somebody may
  * have mended it who then waits for the device. One that can never tell that a
- * place is idle will not learn it, and the memory stays for good. */
+ * context is idle will not learn it, and the memory stays for good. */
 static void
 abandon_locked(entry *e)
 {
-    bool can_try_again = !e->idle || can_be_idle(e->place);
+    bool can_try_again = !e->idle || can_be_idle(e->context);
     e->is_abandoned = true;
     append(can_try_again ? &abandoned : &kept, e);
     atomic_fetch_add(&n_abandoned, can_try_again ? 1 : 0);
@@ -406,12 +407,12 @@ begin_pass_locked(drain_pass *self, const filter *which, list *batch)
 {
     /* What others look at belongs to the question of a whole device; what this
      * very thread looks at, further down its stack, cannot be waited for. */
-    while (which->place != NULL && !is_draining &&
-           is_in_pass_locked(which->place->device)) {
+    while (which->context != NULL && !is_draining &&
+           is_in_pass_locked(which->context->device)) {
         pthread_cond_wait(&changed, &lock);
     }
     take(&deferred, which, batch);
-    if (which->place != NULL) {
+    if (which->context != NULL) {
         take_again_locked(which, batch);
     }
     for (entry *e = batch->first; e != NULL; e = e->next) {
@@ -446,7 +447,7 @@ drain(const filter *which, mode how, ad_error *err)
     bool was_draining = is_draining;
     err->status = AD_OK;
     /* Those whose looks have to end first may want what is abandoned here. */
-    void *ticket = which->place != NULL ? ad_blocking_begin() : NULL;
+    void *ticket = which->context != NULL ? ad_blocking_begin() : NULL;
     pthread_mutex_lock(&lock);
     begin_pass_locked(&self, which, &batch);
     pthread_mutex_unlock(&lock);
@@ -480,9 +481,9 @@ ad_deferred_drain(void)
 }
 
 ad_status
-ad_deferred_wait(ad_place place, ad_error *err)
+ad_deferred_wait(ad_context context, ad_error *err)
 {
-    filter all = {.max = SIZE_MAX, .place = &place};
+    filter all = {.max = SIZE_MAX, .context = &context};
     ad_error mine;
     if (!ad_deferred_is_any()) {
         return AD_OK;
@@ -502,12 +503,12 @@ ad_deferred_count(void)
 }
 
 ad_status
-ad_place_synchronize(const struct ad_backend *backend, ad_place place,
-                     ad_error *err)
+ad_context_synchronize(const struct ad_backend *backend, ad_context context,
+                       ad_error *err)
 {
     AD_RETURN_IF_ERR(
-        wait_until_idle(backend, place, WAIT_OR_BE_INTERRUPTED, err));
-    return ad_deferred_wait(place, err);
+        wait_until_idle(backend, context, WAIT_OR_BE_INTERRUPTED, err));
+    return ad_deferred_wait(context, err);
 }
 
 bool
@@ -614,16 +615,16 @@ ad_deferred_stop(void)
 
 /* No memory to remember it by. What cannot be waited for is not released. */
 static void
-release_now(ad_owner *owner, ad_place place, ad_sync *const *syncs, size_t n,
-            bool idle)
+release_now(ad_owner *owner, ad_context context, ad_sync *const *syncs,
+            size_t n, bool idle)
 {
-    if (wait_for(place, syncs, n, idle, WAIT, NULL) == AD_OK) {
+    if (wait_for(context, syncs, n, idle, WAIT, NULL) == AD_OK) {
         release(owner, syncs, n);
     }
 }
 
 void
-ad_defer_release(ad_owner *owner, ad_place place, ad_sync *const *syncs,
+ad_defer_release(ad_owner *owner, ad_context context, ad_sync *const *syncs,
                  size_t n, bool idle)
 {
     static const filter oldest = {.max = 1};
@@ -631,10 +632,10 @@ ad_defer_release(ad_owner *owner, ad_place place, ad_sync *const *syncs,
     (void)ad_process_add_child_hook(&child_hook);
     entry *e = malloc(sizeof(*e) + n * sizeof(syncs[0]));
     if (e == NULL) {
-        release_now(owner, place, syncs, n, idle);
+        release_now(owner, context, syncs, n, idle);
         return;
     }
-    *e = (entry){.owner = owner, .place = place, .idle = idle, .n = n};
+    *e = (entry){.owner = owner, .context = context, .idle = idle, .n = n};
     if (n > 0) {
         memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
     }

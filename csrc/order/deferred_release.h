@@ -21,26 +21,26 @@ struct ad_backend;
 #define AD_DEFERRED_MAX 1024
 
 /* Unref `owner` once all of `syncs` (references that are taken over) are
- * complete; with `idle` once the whole place has been idle, which covers them.
- * Where the runtime cannot tell that (no AD_CAP_PLACE_IDLE) and `idle` is
- * wanted, the owner is kept for good. Cannot fail: without
- * memory for an entry it waits here and now. */
-void ad_defer_release(ad_owner *owner, ad_place place, ad_sync *const *syncs,
-                      size_t n, bool idle);
+ * complete; with `idle` once the whole context has been idle, which covers
+ * them. Where the runtime cannot tell that (no AD_CAP_CONTEXT_IDLE) and `idle`
+ * is wanted, the owner is kept for good. Cannot fail: without memory for an
+ * entry it waits here and now. */
+void ad_defer_release(ad_owner *owner, ad_context context,
+                      ad_sync *const *syncs, size_t n, bool idle);
 
 /* Release what is ready; never waits. Cheap when the list is empty. */
 void ad_deferred_drain(void);
 
-/* Wait for every release that is deferred on the device of this place,
+/* Wait for every release that is deferred on the device of this context,
  * whatever its context and kind of memory; also what other threads look at just
  * now, but for what this thread looks at further down its stack. Blocks; with
  * err NULL it cannot be interrupted. */
-AD_MUST_CHECK ad_status ad_deferred_wait(ad_place place, ad_error *err);
+AD_MUST_CHECK ad_status ad_deferred_wait(ad_context context, ad_error *err);
 
-/* Wait for the place, as far as the runtime can (see `synchronize` in
+/* Wait for the context, as far as the runtime can (see `synchronize` in
  * device/backend.h), and for what is deferred on its device. Blocks. */
-AD_MUST_CHECK ad_status ad_place_synchronize(const struct ad_backend *backend,
-                                             ad_place place, ad_error *err);
+AD_MUST_CHECK ad_status ad_context_synchronize(
+    const struct ad_backend *backend, ad_context context, ad_error *err);
 
 /* Those that are looked after. */
 size_t ad_deferred_count(void);

@@ -9,7 +9,7 @@
 
 typedef struct device_memory {
     ad_owner base;
-    ad_place place;
+    ad_context context;
     ad_stream stream; /* that it was allocated on */
     ad_owner *keep;
     void *data; /* NULL: not there yet */
@@ -21,10 +21,10 @@ static void
 memory_destroy(ad_owner *base)
 {
     device_memory *self = (device_memory *)base;
-    int32_t type = self->place.device.type;
+    int32_t type = self->context.device.type;
     if (self->data != NULL && !ad_backend_is_forked(type)) {
         void *ticket = ad_blocking_begin();
-        ad_backend_for(type)->deallocate(self->place, self->stream,
+        ad_backend_for(type)->deallocate(self->context, self->stream,
                                          self->data);
         ad_blocking_end(ticket);
     }
@@ -37,8 +37,8 @@ allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
          ad_error *err)
 {
     void *ticket = ad_blocking_begin();
-    ad_status status =
-        backend->allocate(self->place, self->stream, nbytes, &self->data, err);
+    ad_status status = backend->allocate(self->context, self->stream, nbytes,
+                                         &self->data, err);
     ad_blocking_end(ticket);
     if (status != AD_OK) {
         self->data = NULL;
@@ -55,7 +55,7 @@ allocate_or_drain(const struct ad_backend *backend, device_memory *self,
     ad_deferred_drain();
     ad_status status = allocate(backend, self, nbytes, err);
     if (status == AD_ERR_MEMORY && ad_deferred_is_any() &&
-        ad_deferred_wait(self->place, NULL) == AD_OK) {
+        ad_deferred_wait(self->context, NULL) == AD_OK) {
         status = allocate(backend, self, nbytes, err);
     }
     return status;
@@ -71,15 +71,15 @@ wrap(const struct ad_backend *backend, device_memory *inner, ad_owner **out,
     bool is_ordered = (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0;
     ad_stream_choice producer = {is_ordered, inner->stream, inner->keep};
     ad_owner *owner;
-    ad_status status = ad_device_owner_new(&inner->base, inner->place,
+    ad_status status = ad_device_owner_new(&inner->base, inner->context,
                                            &producer, &owner, err);
     if (status != AD_OK) {
         ad_owner_unref(&inner->base);
         return status;
     }
     if (!is_ordered ||
-        ad_stream_is_per_thread(inner->place.device, inner->stream)) {
-        status = ad_owner_note_use(owner, inner->place, inner->stream,
+        ad_stream_is_per_thread(inner->context.device, inner->stream)) {
+        status = ad_owner_note_use(owner, inner->context, inner->stream,
                                    inner->keep, err);
     }
     if (status != AD_OK) {
@@ -91,7 +91,7 @@ wrap(const struct ad_backend *backend, device_memory *inner, ad_owner **out,
 }
 
 ad_status
-ad_device_memory_new(ad_place place, ad_stream stream, ad_owner *keep,
+ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
                      int64_t nbytes, void **out, ad_owner **owner,
                      ad_error *err)
 {
@@ -103,7 +103,7 @@ ad_device_memory_new(ad_place place, ad_stream stream, ad_owner *keep,
                        "%lld bytes of memory were asked for",
                        (long long)nbytes);
     }
-    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
     if (nbytes == 0) {
         return AD_OK;
     }
@@ -112,7 +112,7 @@ ad_device_memory_new(ad_place place, ad_stream stream, ad_owner *keep,
         return ad_fail_memory(err, sizeof(*self));
     }
     ad_owner_init(&self->base, memory_destroy);
-    self->place = place;
+    self->context = context;
     self->stream = stream;
     self->keep = ad_owner_ref(keep);
     self->data = NULL;

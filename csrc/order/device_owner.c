@@ -12,15 +12,15 @@
 #include "order/sync.h"
 #include "device/backend.h"
 
-/* Past this many streams the memory waits for their whole places instead,
- * where the runtime can do that (AD_CAP_PLACE_IDLE). */
+/* Past this many streams the memory waits for their whole contexts instead,
+ * where the runtime can do that (AD_CAP_CONTEXT_IDLE). */
 #define MAX_USES 32
 #define N_INLINE_USES 2
 
 typedef struct use {
     struct use *next; /* written before it is published, never again */
-    ad_place place;
-    atomic_bool whole_place; /* no event will do */
+    ad_context context;
+    atomic_bool whole_context; /* no event will do */
     ad_stream stream;
     uint64_t thread; /* whose per-thread default stream; else 0 */
     ad_owner *keep;
@@ -30,7 +30,7 @@ typedef struct device_owner {
     ad_owner base;
     ad_owner *inner;
     bool is_behind_inner; /* in the allocation of `inner`, which frees it */
-    ad_place place;
+    ad_context context;
     bool has_producer;
     ad_stream producer;
     uint64_t producer_thread; /* as use.thread */
@@ -43,10 +43,10 @@ typedef struct device_owner {
 } device_owner;
 
 static uint64_t
-thread_of(ad_place place, ad_stream stream)
+thread_of(ad_context context, ad_stream stream)
 {
-    return ad_stream_is_per_thread(place.device, stream) ? ad_thread_number()
-                                                         : 0;
+    return ad_stream_is_per_thread(context.device, stream) ? ad_thread_number()
+                                                           : 0;
 }
 
 /* --- release --------------------------------------------------------------- */
@@ -67,17 +67,17 @@ drop_uses(device_owner *self)
 /* Where the producer's stream runs; false: there is none that this thread could
  * name. */
 static bool
-find_producer(const device_owner *self, ad_place *out)
+find_producer(const device_owner *self, ad_context *out)
 {
     const struct ad_backend *backend;
-    *out = self->place;
+    *out = self->context;
     if (!self->has_producer || (self->producer_thread != 0 &&
                                 self->producer_thread != ad_thread_number())) {
         return false;
     }
-    return out->context != NULL ||
+    return out->handle != NULL ||
            (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
-            backend->stream_place(self->producer, *out, out, NULL) == AD_OK);
+            backend->stream_context(self->producer, *out, out, NULL) == AD_OK);
 }
 
 /* What is enqueued on a captured stream runs whenever the graph does: no event
@@ -85,10 +85,10 @@ find_producer(const device_owner *self, ad_place *out)
  * ordered by it. */
 static bool
 is_out_of_order(const device_owner *self, const struct ad_backend *backend,
-                ad_place place, ad_stream stream)
+                ad_context context, ad_stream stream)
 {
-    ad_place primary;
-    return ad_stream_is_captured(place, stream) &&
+    ad_context primary;
+    return ad_stream_is_captured(context, stream) &&
            !(find_producer(self, &primary) &&
              ad_backend_for(primary.device.type) == backend &&
              ad_stream_is_captured(primary, self->producer));
@@ -97,23 +97,23 @@ is_out_of_order(const device_owner *self, const struct ad_backend *backend,
 static bool
 record_use(const device_owner *self, const use *u, ad_sync **out)
 {
-    ad_place place = u->place;
+    ad_context context = u->context;
     const struct ad_backend *backend;
-    if (atomic_load(&u->whole_place) ||
+    if (atomic_load(&u->whole_context) ||
         (u->thread != 0 && u->thread != ad_thread_number()) ||
-        ad_backend_open(place.device.type, &backend, NULL) != AD_OK) {
+        ad_backend_open(context.device.type, &backend, NULL) != AD_OK) {
         return false;
     }
-    if (place.context == NULL &&
-        backend->stream_place(u->stream, place, &place, NULL) != AD_OK) {
+    if (context.handle == NULL &&
+        backend->stream_context(u->stream, context, &context, NULL) != AD_OK) {
         return false;
     }
-    return !is_out_of_order(self, backend, place, u->stream) &&
-           ad_sync_record(place, u->stream, out, NULL) == AD_OK;
+    return !is_out_of_order(self, backend, context, u->stream) &&
+           ad_sync_record(context, u->stream, out, NULL) == AD_OK;
 }
 
 /* Record an event on every noted stream; `syncs` has room for them, or is NULL.
- * Where that cannot be done the place has to become idle. False: there are
+ * Where that cannot be done the context has to become idle. False: there are
  * such. */
 static bool
 record_uses(const device_owner *self, ad_sync **syncs, size_t *n)
@@ -124,26 +124,27 @@ record_uses(const device_owner *self, ad_sync **syncs, size_t *n)
         if (syncs != NULL && record_use(self, u, &syncs[*n])) {
             *n += 1;
         } else {
-            atomic_store(&u->whole_place, true);
+            atomic_store(&u->whole_context, true);
             all = false;
         }
     }
     return all;
 }
 
-/* Keep the memory until each place was idle in which a use could not be
+/* Keep the memory until each context was idle in which a use could not be
  * recorded. */
 static void
-defer_for_places(const device_owner *self)
+defer_for_contexts(const device_owner *self)
 {
     for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
         use *earlier = atomic_load(&self->uses);
-        while (earlier != u && (!atomic_load(&earlier->whole_place) ||
-                                !ad_place_equal(earlier->place, u->place))) {
+        while (earlier != u &&
+               (!atomic_load(&earlier->whole_context) ||
+                !ad_context_equal(earlier->context, u->context))) {
             earlier = earlier->next;
         }
-        if (earlier == u && atomic_load(&u->whole_place)) {
-            ad_defer_release(ad_owner_ref(self->inner), u->place, NULL, 0,
+        if (earlier == u && atomic_load(&u->whole_context)) {
+            ad_defer_release(ad_owner_ref(self->inner), u->context, NULL, 0,
                              true);
         }
     }
@@ -154,10 +155,10 @@ defer_for_places(const device_owner *self)
 static bool
 order_producer(const device_owner *self, ad_sync *const *syncs, size_t n)
 {
-    ad_place place;
-    bool is_ordered = find_producer(self, &place);
+    ad_context context;
+    bool is_ordered = find_producer(self, &context);
     for (size_t i = 0; i < n && is_ordered; i++) {
-        is_ordered = ad_sync_order_in(syncs[i], place, self->producer,
+        is_ordered = ad_sync_order_in(syncs[i], context, self->producer,
                                       "a release", NULL) == AD_OK;
     }
     return is_ordered;
@@ -179,7 +180,7 @@ release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
               bool is_ordered)
 {
     if (!is_ordered && !are_done(syncs, n)) {
-        ad_defer_release(self->inner, self->place, syncs, n, false);
+        ad_defer_release(self->inner, self->context, syncs, n, false);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -202,7 +203,7 @@ release_after_uses(const device_owner *self)
     if (record_uses(self, syncs, &n)) {
         is_ordered = order_producer(self, syncs, n);
     } else {
-        defer_for_places(self);
+        defer_for_contexts(self);
     }
     release_after(self, syncs, n, is_ordered);
     if (syncs != few) {
@@ -240,23 +241,23 @@ device_owner_destroy(ad_owner *base)
 /* --- making one ------------------------------------------------------------ */
 
 static void
-init(device_owner *self, ad_owner *inner, ad_place place,
+init(device_owner *self, ad_owner *inner, ad_context context,
      const ad_stream_choice *producer)
 {
     ad_owner_init(&self->base, device_owner_destroy);
     self->inner = inner;
     self->is_behind_inner = false;
-    self->place = place;
+    self->context = context;
     /* Where streams have no order, a wait on one orders nothing. */
     self->has_producer = producer != NULL && producer->is_given &&
-                         (ad_backend_for(place.device.type)->capabilities &
+                         (ad_backend_for(context.device.type)->capabilities &
                           AD_CAP_IN_ORDER) != 0;
     self->producer = (ad_stream){0};
     self->producer_thread = 0;
     self->producer_keep = NULL;
     if (self->has_producer) {
         self->producer = producer->stream;
-        self->producer_thread = thread_of(place, producer->stream);
+        self->producer_thread = thread_of(context, producer->stream);
         self->producer_keep = ad_owner_ref(producer->keep);
     }
     self->generation = ad_process_generation();
@@ -266,11 +267,11 @@ init(device_owner *self, ad_owner *inner, ad_place place,
 }
 
 ad_status
-ad_device_owner_new(ad_owner *inner, ad_place place,
+ad_device_owner_new(ad_owner *inner, ad_context context,
                     const ad_stream_choice *producer, ad_owner **out,
                     ad_error *err)
 {
-    if (inner == NULL || !ad_backend_has_events(place.device.type)) {
+    if (inner == NULL || !ad_backend_has_events(context.device.type)) {
         *out = inner;
         return AD_OK;
     }
@@ -278,7 +279,7 @@ ad_device_owner_new(ad_owner *inner, ad_place place,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    init(self, inner, place, producer);
+    init(self, inner, context, producer);
     *out = &self->base;
     return AD_OK;
 }
@@ -302,7 +303,7 @@ ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
     *out = *inner;
     if (is_wrapped) {
         device_owner *self = (device_owner *)((char *)*inner + behind);
-        init(self, *inner, (ad_place){.device = device}, NULL);
+        init(self, *inner, (ad_context){.device = device}, NULL);
         self->is_behind_inner = true;
         *out = &self->base;
     }
@@ -318,7 +319,7 @@ is_noted(const device_owner *self, const use *wanted)
          u != NULL; u = u->next) {
         if (u->stream.handle == wanted->stream.handle &&
             u->thread == wanted->thread &&
-            ad_place_equal(u->place, wanted->place)) {
+            ad_context_equal(u->context, wanted->context)) {
             return true;
         }
     }
@@ -327,12 +328,12 @@ is_noted(const device_owner *self, const use *wanted)
 
 /* The number of a default stream means another one in each context. */
 static bool
-is_producers_place(const device_owner *self, const use *wanted)
+is_producers_context(const device_owner *self, const use *wanted)
 {
-    ad_place place = self->place;
-    return !ad_stream_is_default(wanted->place.device, wanted->stream) ||
-           (find_producer(self, &place) &&
-            place.context == wanted->place.context);
+    ad_context context = self->context;
+    return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
+           (find_producer(self, &context) &&
+            context.handle == wanted->context.handle);
 }
 
 /* Nothing has to be remembered about the stream in whose order the memory is
@@ -343,24 +344,24 @@ is_producers(const device_owner *self, const use *wanted)
 {
     return self->has_producer && wanted->thread == 0 &&
            self->producer.handle == wanted->stream.handle &&
-           ad_device_equal(ad_device_of_runtime(self->place.device),
-                           ad_device_of_runtime(wanted->place.device)) &&
-           is_producers_place(self, wanted);
+           ad_device_equal(ad_device_of_runtime(self->context.device),
+                           ad_device_of_runtime(wanted->context.device)) &&
+           is_producers_context(self, wanted);
 }
 
-/* Some use of that place stands for all of it from now on, and the streams
- * need not be kept. False: there is none, or the place cannot be waited
+/* Some use of that context stands for all of it from now on, and the streams
+ * need not be kept. False: there is none, or the context cannot be waited
  * for. */
 static bool
-add_to_place(device_owner *self, const use *wanted)
+add_to_context(device_owner *self, const use *wanted)
 {
-    if ((ad_backend_for(wanted->place.device.type)->capabilities &
-         AD_CAP_PLACE_IDLE) == 0) {
+    if ((ad_backend_for(wanted->context.device.type)->capabilities &
+         AD_CAP_CONTEXT_IDLE) == 0) {
         return false;
     }
     for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
-        if (ad_place_equal(u->place, wanted->place)) {
-            atomic_store(&u->whole_place, true);
+        if (ad_context_equal(u->context, wanted->context)) {
+            atomic_store(&u->whole_context, true);
             return true;
         }
     }
@@ -374,7 +375,7 @@ add_use_locked(device_owner *self, const use *wanted, ad_error *err)
     if (is_noted(self, wanted)) {
         return AD_OK;
     }
-    if (self->n_uses >= MAX_USES && add_to_place(self, wanted)) {
+    if (self->n_uses >= MAX_USES && add_to_context(self, wanted)) {
         return AD_OK;
     }
     if (self->n_uses < N_INLINE_USES) {
@@ -385,8 +386,8 @@ add_use_locked(device_owner *self, const use *wanted, ad_error *err)
             return ad_fail_memory(err, sizeof(*added));
         }
     }
-    added->place = wanted->place;
-    atomic_init(&added->whole_place, false);
+    added->context = wanted->context;
+    atomic_init(&added->whole_context, false);
     added->stream = wanted->stream;
     added->thread = wanted->thread;
     added->keep = ad_owner_ref(wanted->keep);
@@ -429,17 +430,17 @@ note_in(ad_owner *owner, const use *wanted, ad_error *err)
 }
 
 ad_status
-ad_owner_note_use(ad_owner *owner, ad_place place, ad_stream stream,
+ad_owner_note_use(ad_owner *owner, ad_context context, ad_stream stream,
                   ad_owner *keep, ad_error *err)
 {
     /* Without a runtime nothing could be recorded at the release: the memory
      * is carried as data, and its consumer's release is taken at its word. */
-    if (owner == NULL || ad_backend_in_use(place.device.type) == NULL) {
+    if (owner == NULL || ad_backend_in_use(context.device.type) == NULL) {
         return AD_OK;
     }
-    use wanted = {.place = place,
+    use wanted = {.context = context,
                   .stream = stream,
-                  .thread = thread_of(place, stream),
+                  .thread = thread_of(context, stream),
                   .keep = keep};
     return note_in(owner, &wanted, err);
 }

@@ -15,7 +15,7 @@
  *                                                      (order/deferred_release.h)
  * An event that cannot be recorded (a destroyed stream, another thread's
  * per-thread stream, one that is being captured) counts as: wait until the
- * whole place is idle; where the runtime cannot wait for that, the memory is
+ * whole context is idle; where the runtime cannot wait for that, the memory is
  * kept for good.
  */
 #ifndef AD_ORDER_DEVICE_OWNER_H
@@ -29,24 +29,25 @@
 /* Wrap `inner`, whose reference is taken over on success. `producer` is the
  * stream in whose order the memory is released and used again, if it is
  * known. For memory without a backend `inner` itself is returned. */
-AD_MUST_CHECK ad_status ad_device_owner_new(ad_owner *inner, ad_place place,
+AD_MUST_CHECK ad_status ad_device_owner_new(ad_owner *inner,
+                                            ad_context context,
                                             const ad_stream_choice *producer,
                                             ad_owner **out, ad_error *err);
 
 /* The same in one allocation: *inner is an owner of `size` bytes, of which the
  * caller sets all but the base, and `destroy` ends with free(); *out wraps it,
- * or is *inner itself. The place's context and the producer are not known. */
+ * or is *inner itself. The context's handle and the producer are not known. */
 AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
                                               void (*destroy)(ad_owner *self),
                                               ad_device device,
                                               ad_owner **inner, ad_owner **out,
                                               ad_error *err);
 
-/* Work on `stream` in `place` uses the memory of `owner` from now on, until it
- * is released. Finds the device owners in a group too; a no-op for owners of
- * host memory and of memory that lives forever (NULL). Takes a reference on
+/* Work on `stream` in `context` uses the memory of `owner` from now on, until
+ * it is released. Finds the device owners in a group too; a no-op for owners
+ * of host memory and of memory that lives forever (NULL). Takes a reference on
  * `keep`. Noting a stream again costs a few loads. */
-AD_MUST_CHECK ad_status ad_owner_note_use(ad_owner *owner, ad_place place,
+AD_MUST_CHECK ad_status ad_owner_note_use(ad_owner *owner, ad_context context,
                                           ad_stream stream, ad_owner *keep,
                                           ad_error *err);
 

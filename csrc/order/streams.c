@@ -18,32 +18,32 @@ ad_thread_number(void)
 /* --- arrowdev's own --------------------------------------------------------- */
 
 ad_status
-ad_place_complete(const struct ad_backend *backend, ad_place place,
-                  ad_place *out, ad_error *err)
+ad_context_complete(const struct ad_backend *backend, ad_context context,
+                    ad_context *out, ad_error *err)
 {
-    if (place.context == NULL) {
-        return backend->primary_context(place.device, out, err);
+    if (context.handle == NULL) {
+        return backend->primary_context(context.device, out, err);
     }
-    *out = place;
+    *out = context;
     return AD_OK;
 }
 
 bool
-ad_stream_is_captured(ad_place place, ad_stream stream)
+ad_stream_is_captured(ad_context context, ad_stream stream)
 {
     bool is_captured = false;
-    const struct ad_backend *backend = ad_backend_for(place.device.type);
+    const struct ad_backend *backend = ad_backend_for(context.device.type);
     return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
-           backend->stream_is_capturing(place, stream, &is_captured, NULL) ==
+           backend->stream_is_capturing(context, stream, &is_captured, NULL) ==
                AD_OK &&
            is_captured;
 }
 
 ad_status
-ad_stream_require_no_capture(ad_place place, ad_stream stream,
+ad_stream_require_no_capture(ad_context context, ad_stream stream,
                              const char *consumer, ad_error *err)
 {
-    if (!ad_stream_is_captured(place, stream)) {
+    if (!ad_stream_is_captured(context, stream)) {
         return AD_OK;
     }
     ad_fail(err, AD_ERR_EXCHANGE, "capture",
@@ -52,17 +52,18 @@ ad_stream_require_no_capture(ad_place place, ad_stream stream,
             "the stream is being captured into a graph, and %s allocates, "
             "waits or records an event, which a graph cannot do again",
             consumer);
-    ad_error_device(err, place.device);
+    ad_error_device(err, context.device);
     return AD_ERR_EXCHANGE;
 }
 
 /* Of runtimes without graphs, which have no resets either, nobody asks. */
 static bool
-is_usable(const struct ad_backend *backend, ad_place place, uintptr_t handle)
+is_usable(const struct ad_backend *backend, ad_context context,
+          uintptr_t handle)
 {
     bool is_captured = false;
     return (backend->capabilities & AD_CAP_CAPTURE) == 0 ||
-           (backend->stream_is_capturing(place, (ad_stream){handle},
+           (backend->stream_is_capturing(context, (ad_stream){handle},
                                          &is_captured, NULL) == AD_OK &&
             !is_captured);
 }
@@ -71,17 +72,17 @@ is_usable(const struct ad_backend *backend, ad_place place, uintptr_t handle)
  * that is of no use any more is replaced and not destroyed: it is gone, or in
  * a graph that somebody will end. */
 static ad_status
-make_once(const struct ad_backend *backend, ad_place place,
+make_once(const struct ad_backend *backend, ad_context context,
           atomic_uintptr_t *cell, ad_stream *out, ad_error *err)
 {
     uintptr_t known = atomic_load_explicit(cell, memory_order_acquire);
-    if (known == 0 || !is_usable(backend, place, known)) {
+    if (known == 0 || !is_usable(backend, context, known)) {
         ad_stream made;
-        AD_RETURN_IF_ERR(backend->stream_create(place, &made, err));
+        AD_RETURN_IF_ERR(backend->stream_create(context, &made, err));
         if (atomic_compare_exchange_strong(cell, &known, made.handle)) {
             known = made.handle;
         } else {
-            backend->stream_destroy(place, made);
+            backend->stream_destroy(context, made);
         }
     }
     out->handle = known;
@@ -89,41 +90,42 @@ make_once(const struct ad_backend *backend, ad_place place,
 }
 
 static ad_status
-find_cache(const struct ad_backend *backend, ad_place place,
-           ad_place *out_place, ad_context_cache **out, ad_error *err)
+find_cache(const struct ad_backend *backend, ad_context context,
+           ad_context *out_context, ad_context_cache **out, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_place_complete(backend, place, out_place, err));
-    *out = ad_context_cache_of(backend, *out_place);
+    AD_RETURN_IF_ERR(ad_context_complete(backend, context, out_context, err));
+    *out = ad_context_cache_of(backend, *out_context);
     return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
 }
 
 static ad_status
-own_stream(ad_place place, ad_stream *out, ad_place *out_place, ad_error *err)
+own_stream(ad_context context, ad_stream *out, ad_context *out_context,
+           ad_error *err)
 {
     const struct ad_backend *backend;
     ad_context_cache *cache;
-    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    AD_RETURN_IF_ERR(find_cache(backend, place, out_place, &cache, err));
-    return make_once(backend, *out_place, &cache->own, out, err);
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    AD_RETURN_IF_ERR(find_cache(backend, context, out_context, &cache, err));
+    return make_once(backend, *out_context, &cache->own, out, err);
 }
 
 ad_status
-ad_stream_own(ad_place place, ad_stream *out, ad_error *err)
+ad_stream_own(ad_context context, ad_stream *out, ad_error *err)
 {
-    ad_place primary;
-    return own_stream(place, out, &primary, err);
+    ad_context primary;
+    return own_stream(context, out, &primary, err);
 }
 
 ad_status
-ad_stream_shared(ad_place place, ad_stream *out, ad_place *out_place,
+ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
                  ad_error *err)
 {
     const struct ad_backend *backend;
     ad_context_cache *cache;
-    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    AD_RETURN_IF_ERR(find_cache(backend, place, out_place, &cache, err));
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    AD_RETURN_IF_ERR(find_cache(backend, context, out_context, &cache, err));
     unsigned turn = atomic_fetch_add(&cache->turn, 1) % AD_N_SHARED_STREAMS;
-    return make_once(backend, *out_place, &cache->shared[turn], out, err);
+    return make_once(backend, *out_context, &cache->shared[turn], out, err);
 }
 
 /* --- use_stream -------------------------------------------------------------- */
@@ -156,16 +158,16 @@ ad_stream_show_current(void)
 }
 
 ad_status
-ad_stream_choose(ad_place place, const ad_stream_choice *wanted,
-                 ad_stream_choice *out, ad_place *out_place, ad_error *err)
+ad_stream_choose(ad_context context, const ad_stream_choice *wanted,
+                 ad_stream_choice *out, ad_context *out_context, ad_error *err)
 {
     const struct ad_backend *backend;
     if (wanted != NULL && wanted->is_given) {
         *out = *wanted;
-    } else if (!ad_stream_current(place.device, out)) {
+    } else if (!ad_stream_current(context.device, out)) {
         *out = (ad_stream_choice){.is_given = true};
-        return own_stream(place, &out->stream, out_place, err);
+        return own_stream(context, &out->stream, out_context, err);
     }
-    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    return backend->stream_place(out->stream, place, out_place, err);
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    return backend->stream_context(out->stream, context, out_context, err);
 }

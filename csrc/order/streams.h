@@ -18,11 +18,11 @@ typedef struct ad_stream_choice {
 
 /* Is it being captured into a graph? A stream that cannot be asked, because it
  * is gone, is not. */
-bool ad_stream_is_captured(ad_place place, ad_stream stream);
+bool ad_stream_is_captured(ad_context context, ad_stream stream);
 
 /* AD_ERR_EXCHANGE, "capture", if it is: before work that a graph cannot do
  * again, for `consumer`. */
-AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_place place,
+AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_context context,
                                                      ad_stream stream,
                                                      const char *consumer,
                                                      ad_error *err);
@@ -30,11 +30,11 @@ AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_place place,
 /* A number that no other thread of this process has or will have. */
 uint64_t ad_thread_number(void);
 
-/* arrowdev's own stream in a place: in order, does not synchronize with
+/* arrowdev's own stream in a context: in order, does not synchronize with
  * default streams, made on first use. It is not being captured: where it died
  * with its context, or somebody's event drew it into a graph, another one is
  * made; else it lives as long as the process. */
-AD_MUST_CHECK ad_status ad_stream_own(ad_place place, ad_stream *out,
+AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream *out,
                                       ad_error *err);
 
 /* --- use_stream ------------------------------------------------------------ */
@@ -55,11 +55,12 @@ void ad_stream_hide_current(void);
 void ad_stream_show_current(void);
 
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
- * own, with what keeps it (borrowed); and the place in which it runs (`place`
- * is where it is expected). */
-AD_MUST_CHECK ad_status ad_stream_choose(ad_place place,
+ * own, with what keeps it (borrowed); and the context in which it runs
+ * (`context` is where it is expected). */
+AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
                                          const ad_stream_choice *wanted,
                                          ad_stream_choice *out,
-                                         ad_place *out_place, ad_error *err);
+                                         ad_context *out_context,
+                                         ad_error *err);
 
 #endif /* AD_ORDER_STREAMS_H */

@@ -14,10 +14,10 @@
  * has said so to the runtime already, which remembers the work and not the
  * event. */
 static ad_context_cache *
-cache_of(const struct ad_backend *backend, ad_place place)
+cache_of(const struct ad_backend *backend, ad_context context)
 {
     return (backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0
-               ? ad_context_cache_of(backend, place)
+               ? ad_context_cache_of(backend, context)
                : NULL;
 }
 
@@ -26,10 +26,10 @@ sync_destroy(ad_owner *base)
 {
     ad_sync *sync = (ad_sync *)base;
     ad_owner *keep = sync->keep;
-    int32_t type = sync->place.device.type;
+    int32_t type = sync->context.device.type;
     if (sync->cache == NULL || !ad_sync_give(sync)) {
         if (sync->is_own && !ad_backend_is_forked(type)) {
-            ad_backend_for(type)->event_destroy(sync->place, sync->event);
+            ad_backend_for(type)->event_destroy(sync->context, sync->event);
         }
         free(sync);
     }
@@ -37,7 +37,7 @@ sync_destroy(ad_owner *base)
 }
 
 static ad_sync *
-sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
+sync_alloc(ad_sync_kind kind, ad_context context, ad_error *err)
 {
     ad_sync *sync = malloc(sizeof(*sync));
     if (sync == NULL) {
@@ -46,7 +46,7 @@ sync_alloc(ad_sync_kind kind, ad_place place, ad_error *err)
     }
     ad_owner_init(&sync->base, sync_destroy);
     sync->kind = kind;
-    sync->place = place;
+    sync->context = context;
     sync->is_own = false;
     atomic_init(&sync->is_done, false);
     sync->stream = (ad_stream){0};
@@ -64,7 +64,7 @@ static void
 set_stream(ad_sync *sync, ad_stream stream)
 {
     sync->stream = stream;
-    sync->thread = ad_stream_is_per_thread(sync->place.device, stream)
+    sync->thread = ad_stream_is_per_thread(sync->context.device, stream)
                        ? ad_thread_number()
                        : 0;
 }
@@ -73,7 +73,7 @@ ad_status
 ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
             ad_sync **out, ad_error *err)
 {
-    ad_sync *sync = sync_alloc(kind, (ad_place){.device = device}, err);
+    ad_sync *sync = sync_alloc(kind, (ad_context){.device = device}, err);
     if (sync == NULL) {
         return AD_ERR_MEMORY;
     }
@@ -87,27 +87,27 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
 }
 
 /* One of the pool, its event recorded anew; NULL: there is none, or its event
- * could not be recorded. If the place is right, that is because it died with
+ * could not be recorded. If the context is right, that is because it died with
  * its context. */
 static inline ad_sync *
-record_pooled(const struct ad_backend *backend, const ad_place *place,
+record_pooled(const struct ad_backend *backend, const ad_context *context,
               ad_stream stream, bool is_right)
 {
-    ad_context_cache *cache = cache_of(backend, *place);
+    ad_context_cache *cache = cache_of(backend, *context);
     ad_sync *sync = cache != NULL ? ad_sync_take(cache) : NULL;
     if (sync == NULL) {
         return NULL;
     }
-    if (backend->event_record(*place, stream, &sync->event, NULL) == AD_OK) {
+    if (backend->event_record(*context, stream, &sync->event, NULL) == AD_OK) {
         ad_owner_init(&sync->base, sync_destroy);
-        sync->place = *place;
+        sync->context = *context;
         atomic_init(&sync->is_done, false);
         set_stream(sync, stream);
         sync->keep = NULL;
         return sync;
     }
     if (is_right || !ad_sync_give(sync)) {
-        backend->event_destroy(*place, sync->event);
+        backend->event_destroy(*context, sync->event);
         free(sync);
     }
     return NULL;
@@ -121,19 +121,19 @@ own_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream)
     sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
-    sync->cache = cache_of(backend, sync->place);
+    sync->cache = cache_of(backend, sync->context);
 }
 
 static ad_status
-record_new(const struct ad_backend *backend, const ad_place *place,
+record_new(const struct ad_backend *backend, const ad_context *context,
            ad_stream stream, ad_sync **out, ad_error *err)
 {
-    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, *place, err);
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, *context, err);
     if (sync == NULL) {
         return AD_ERR_MEMORY;
     }
     ad_status status =
-        backend->event_record(*place, stream, &sync->event, err);
+        backend->event_record(*context, stream, &sync->event, err);
     if (status != AD_OK) {
         free(sync);
         return status;
@@ -144,13 +144,13 @@ record_new(const struct ad_backend *backend, const ad_place *place,
 }
 
 ad_status
-ad_sync_adopt(ad_place place, ad_stream stream, ad_event event, ad_sync **out,
-              ad_error *err)
+ad_sync_adopt(ad_context context, ad_stream stream, ad_event event,
+              ad_sync **out, ad_error *err)
 {
-    const struct ad_backend *backend = ad_backend_for(place.device.type);
-    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, place, err);
+    const struct ad_backend *backend = ad_backend_for(context.device.type);
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, context, err);
     if (sync == NULL) {
-        backend->event_destroy(place, event);
+        backend->event_destroy(context, event);
         return AD_ERR_MEMORY;
     }
     sync->event = event;
@@ -160,11 +160,12 @@ ad_sync_adopt(ad_place place, ad_stream stream, ad_event event, ad_sync **out,
 }
 
 static ad_status
-record(const struct ad_backend *backend, const ad_place *place,
+record(const struct ad_backend *backend, const ad_context *context,
        ad_stream stream, ad_sync **out, ad_error *err)
 {
-    *out = record_pooled(backend, place, stream, true);
-    return *out != NULL ? AD_OK : record_new(backend, place, stream, out, err);
+    *out = record_pooled(backend, context, stream, true);
+    return *out != NULL ? AD_OK
+                        : record_new(backend, context, stream, out, err);
 }
 
 /* Wherever the stream runs. The runtime is asked only where that cannot be
@@ -173,32 +174,33 @@ static ad_status
 record_anywhere(const struct ad_backend *backend, ad_device device,
                 ad_stream stream, ad_sync **out, ad_error *err)
 {
-    ad_place place;
-    *out = backend->likely_place(stream, device, &place)
-               ? record_pooled(backend, &place, stream, false)
+    ad_context context;
+    *out = backend->likely_context(stream, device, &context)
+               ? record_pooled(backend, &context, stream, false)
                : NULL;
     if (*out != NULL) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(
-        backend->stream_place(stream, (ad_place){device, NULL}, &place, err));
-    return record(backend, &place, stream, out, err);
+    AD_RETURN_IF_ERR(backend->stream_context(
+        stream, (ad_context){device, NULL}, &context, err));
+    return record(backend, &context, stream, out, err);
 }
 
 ad_status
-ad_sync_record(ad_place place, ad_stream stream, ad_sync **out, ad_error *err)
+ad_sync_record(ad_context context, ad_stream stream, ad_sync **out,
+               ad_error *err)
 {
     const struct ad_backend *backend;
-    AD_RETURN_IF_ERR(ad_backend_open(place.device.type, &backend, err));
-    return record(backend, &place, stream, out, err);
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    return record(backend, &context, stream, out, err);
 }
 
 static ad_status
-carry_statement(ad_place place, ad_stream stream, ad_owner *queue,
+carry_statement(ad_context context, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
 {
-    ad_sync *sync =
-        sync_alloc(queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM, place, err);
+    ad_sync *sync = sync_alloc(queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM,
+                               context, err);
     if (sync == NULL) {
         return AD_ERR_MEMORY;
     }
@@ -210,18 +212,18 @@ carry_statement(ad_place place, ad_stream stream, ad_owner *queue,
 }
 
 ad_status
-ad_sync_pending(ad_place place, ad_stream stream, ad_owner *queue,
+ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
 {
-    const struct ad_backend *backend = ad_backend_in_use(place.device.type);
+    const struct ad_backend *backend = ad_backend_in_use(context.device.type);
     if (backend == NULL) {
-        return carry_statement(place, stream, queue, out, err);
+        return carry_statement(context, stream, queue, out, err);
     }
-    if (place.context == NULL) {
+    if (context.handle == NULL) {
         AD_RETURN_IF_ERR(
-            record_anywhere(backend, place.device, stream, out, err));
+            record_anywhere(backend, context.device, stream, out, err));
     } else {
-        AD_RETURN_IF_ERR(record(backend, &place, stream, out, err));
+        AD_RETURN_IF_ERR(record(backend, &context, stream, out, err));
     }
     (*out)->keep = ad_owner_ref(queue);
     return AD_OK;
@@ -238,7 +240,7 @@ fail_unknown(const ad_sync *sync, ad_error *err)
             "the data came with the context or the device of their memory and "
             "without a queue, so nobody knows which work on them may be "
             "pending");
-    ad_error_device(err, sync->place.device);
+    ad_error_device(err, sync->context.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -262,7 +264,7 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
             "work may be pending on the producer's %s, and no runtime is "
             "loaded that could record an event on it",
             sync->kind == AD_SYNC_STREAM ? "stream" : "queue");
-    ad_error_device(err, sync->place.device);
+    ad_error_device(err, sync->context.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -271,7 +273,7 @@ fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
 {
     ad_error why;
     const struct ad_backend *backend;
-    ad_device device = sync->place.device;
+    ad_device device = sync->context.device;
     if (sync->kind == AD_SYNC_UNKNOWN) {
         return fail_unknown(sync, err);
     }
@@ -300,7 +302,7 @@ backend_of_event(const ad_sync *sync)
 {
     const struct ad_backend *backend =
         sync->kind == AD_SYNC_EVENT
-            ? ad_backend_in_use(sync->place.device.type)
+            ? ad_backend_in_use(sync->context.device.type)
             : NULL;
     return backend != NULL &&
                    (sync->is_own || backend->claims_event(sync->handle))
@@ -341,7 +343,7 @@ open_event(const ad_sync *sync, const char *consumer, subject *out,
                 "report it to the producing library",
                 "sync_event points to an event handle that is NULL; without "
                 "anything to wait for it has to be NULL itself");
-        ad_error_device(err, sync->place.device);
+        ad_error_device(err, sync->context.device);
         return AD_ERR_EXCHANGE;
     }
     return AD_OK;
@@ -363,7 +365,8 @@ ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
         return AD_OK;
     }
     AD_RETURN_IF_ERR(open_event(sync, "is_ready()", &on, err));
-    AD_RETURN_IF_ERR(on.backend->event_query(sync->place, on.event, out, err));
+    AD_RETURN_IF_ERR(
+        on.backend->event_query(sync->context, on.event, out, err));
     if (*out) {
         set_done(sync);
     }
@@ -376,7 +379,7 @@ block_on_event(ad_owner *base, ad_error *err)
     const ad_sync *sync = (const ad_sync *)base;
     subject on;
     AD_RETURN_IF_ERR(open_event(sync, "the host", &on, err));
-    return on.backend->event_synchronize(sync->place, on.event, err);
+    return on.backend->event_synchronize(sync->context, on.event, err);
 }
 
 static bool
@@ -393,7 +396,7 @@ wait_for(ad_sync *sync, const struct ad_backend *backend)
         .wait = block_on_event,
         .is_over = is_event_over,
         .subject = &sync->base,
-        .on_host = ad_backend_wait_helps(backend, sync->place.device.id),
+        .on_host = ad_backend_wait_helps(backend, sync->context.device.id),
     };
 }
 
@@ -422,7 +425,7 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
     AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
     /* A query costs less than giving the interpreter up and back. */
     AD_RETURN_IF_ERR(
-        on.backend->event_query(sync->place, on.event, &is_done, err));
+        on.backend->event_query(sync->context, on.event, &is_done, err));
     if (!is_done) {
         const ad_wait wait = wait_for(sync, on.backend);
         AD_RETURN_IF_ERR(ad_blocking_wait(&wait, err));
@@ -456,7 +459,7 @@ ad_sync_is_captured(const ad_sync *sync)
 {
     return !ad_sync_is_done(sync) && sync->is_own &&
            (sync->thread == 0 || sync->thread == ad_thread_number()) &&
-           ad_stream_is_captured(sync->place, sync->stream);
+           ad_stream_is_captured(sync->context, sync->stream);
 }
 
 ad_status
@@ -471,7 +474,7 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
             "the data are made on a stream that is being captured into a "
             "graph, and %s would become a part of the graph too",
             consumer);
-    ad_error_device(err, sync->place.device);
+    ad_error_device(err, sync->context.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -484,7 +487,7 @@ static bool
 is_same_stream(const ad_sync *sync, ad_stream stream)
 {
     return sync->stream.handle == stream.handle &&
-           (!ad_stream_is_per_thread(sync->place.device, stream) ||
+           (!ad_stream_is_per_thread(sync->context.device, stream) ||
             sync->thread == ad_thread_number());
 }
 
@@ -492,22 +495,22 @@ is_same_stream(const ad_sync *sync, ad_stream stream)
  * the default streams are known to be the same one: any other may have been
  * destroyed, and another one made at its address, while its work goes on. */
 static bool
-follows(const ad_sync *sync, const struct ad_backend *backend, ad_place place,
-        ad_stream stream)
+follows(const ad_sync *sync, const struct ad_backend *backend,
+        ad_context context, ad_stream stream)
 {
     return sync->is_own && is_same_stream(sync, stream) &&
-           ad_place_equal(sync->place, place) &&
-           ad_stream_is_default(place.device, stream) &&
+           ad_context_equal(sync->context, context) &&
+           ad_stream_is_default(context.device, stream) &&
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 
-/* `place` is NULL: the stream runs where the data are. */
+/* `context` is NULL: the stream runs where the data are. */
 static ad_status
-order(ad_sync *sync, const ad_place *place, ad_stream stream,
+order(ad_sync *sync, const ad_context *context, ad_stream stream,
       const char *consumer, ad_error *err)
 {
     subject on;
-    ad_place where;
+    ad_context where;
     if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
@@ -517,13 +520,13 @@ order(ad_sync *sync, const ad_place *place, ad_stream stream,
                    : fail_no_runtime(sync, consumer, err);
     }
     AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
-    if (place != NULL) {
-        where = *place;
+    if (context != NULL) {
+        where = *context;
     } else if (sync->is_own) {
-        where = sync->place;
+        where = sync->context;
     } else {
         AD_RETURN_IF_ERR(
-            on.backend->stream_place(stream, sync->place, &where, err));
+            on.backend->stream_context(stream, sync->context, &where, err));
     }
     if (follows(sync, on.backend, where, stream)) {
         return AD_OK;
@@ -545,17 +548,17 @@ ad_sync_order(ad_sync *sync, ad_stream stream, const char *consumer,
 }
 
 ad_status
-ad_sync_order_in(ad_sync *sync, ad_place place, ad_stream stream,
+ad_sync_order_in(ad_sync *sync, ad_context context, ad_stream stream,
                  const char *consumer, ad_error *err)
 {
-    return order(sync, &place, stream, consumer, err);
+    return order(sync, &context, stream, consumer, err);
 }
 
 ad_status
 ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 {
     static const char consumer[] = "a consumer's stream";
-    ad_place place;
+    ad_context context;
     if (sync == NULL) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "a stream was asked for that waits, and there is "
@@ -565,8 +568,8 @@ ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
         return fail_no_runtime(sync, consumer, err);
     }
     AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
-    AD_RETURN_IF_ERR(ad_stream_shared(sync->place, out, &place, err));
-    return ad_sync_order_in(sync, place, *out, consumer, err);
+    AD_RETURN_IF_ERR(ad_stream_shared(sync->context, out, &context, err));
+    return ad_sync_order_in(sync, context, *out, consumer, err);
 }
 
 /* --- joining ---------------------------------------------------------------- */
@@ -581,9 +584,9 @@ fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
             "synchronize() on them first",
             "parts become ready on %s and on %s, and one event stands for "
             "one device",
-            ad_device_format(a->place.device, first),
-            ad_device_format(b->place.device, second));
-    ad_error_device(err, b->place.device);
+            ad_device_format(a->context.device, first),
+            ad_device_format(b->context.device, second));
+    ad_error_device(err, b->context.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -611,15 +614,15 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
     static const char consumer[] = "one event for several parts";
     ad_sync *first;
     ad_stream own;
-    ad_place place;
+    ad_context context;
     if (!find_two(syncs, n, &first)) {
         *out = ad_sync_ref(first);
         return AD_OK;
     }
-    ad_device device = ad_device_of_runtime(first->place.device);
+    ad_device device = ad_device_of_runtime(first->context.device);
     for (size_t i = 0; i < n; i++) {
         if (!ad_sync_is_done(syncs[i]) &&
-            !ad_device_equal(ad_device_of_runtime(syncs[i]->place.device),
+            !ad_device_equal(ad_device_of_runtime(syncs[i]->context.device),
                              device)) {
             return fail_other_device(first, syncs[i], err);
         }
@@ -628,12 +631,12 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
     if (!ad_sync_can_wait(first)) {
         return fail_no_runtime(first, consumer, err);
     }
-    AD_RETURN_IF_ERR(ad_place_complete(ad_backend_for(device.type),
-                                       first->place, &place, err));
-    AD_RETURN_IF_ERR(ad_stream_own(place, &own, err));
+    AD_RETURN_IF_ERR(ad_context_complete(ad_backend_for(device.type),
+                                         first->context, &context, err));
+    AD_RETURN_IF_ERR(ad_stream_own(context, &own, err));
     for (size_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(
-            ad_sync_order_in(syncs[i], place, own, consumer, err));
+            ad_sync_order_in(syncs[i], context, own, consumer, err));
     }
-    return ad_sync_record(place, own, out, err);
+    return ad_sync_record(context, own, out, err);
 }

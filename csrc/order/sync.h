@@ -32,7 +32,7 @@ typedef enum ad_sync_kind {
 typedef struct ad_sync {
     ad_owner base;
     ad_sync_kind kind;
-    ad_place place;      /* context NULL: not known (foreign events) */
+    ad_context context;  /* handle NULL: not known (foreign events) */
     bool is_own;         /* EVENT: recorded by us, goes back to the pool */
     atomic_bool is_done; /* a query or a wait has proven it */
     ad_stream stream;    /* own events: what it was recorded on; STREAM */
@@ -60,17 +60,17 @@ AD_MUST_CHECK ad_status ad_sync_new(ad_sync_kind kind, ad_device device,
  * captured into a graph the event becomes a part of the graph: streams of the
  * same capture can be ordered after it, and nobody else, see
  * ad_sync_is_captured. */
-AD_MUST_CHECK ad_status ad_sync_pending(ad_place place, ad_stream stream,
+AD_MUST_CHECK ad_status ad_sync_pending(ad_context context, ad_stream stream,
                                         ad_owner *queue, ad_sync **out,
                                         ad_error *err);
 
 /* The same where the runtime is there for certain. */
-AD_MUST_CHECK ad_status ad_sync_record(ad_place place, ad_stream stream,
+AD_MUST_CHECK ad_status ad_sync_record(ad_context context, ad_stream stream,
                                        ad_sync **out, ad_error *err);
 
 /* The same with an event that the runtime gave for the last work on the stream
  * (AD_CAP_WORK_HAS_EVENT). It is taken over, on failure too. */
-AD_MUST_CHECK ad_status ad_sync_adopt(ad_place place, ad_stream stream,
+AD_MUST_CHECK ad_status ad_sync_adopt(ad_context context, ad_stream stream,
                                       ad_event event, ad_sync **out,
                                       ad_error *err);
 
@@ -115,7 +115,7 @@ ad_sync_same(const ad_sync *a, const ad_sync *b)
            (a != NULL && b != NULL && a->kind == b->kind &&
             a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
             a->stream.handle == b->stream.handle && a->thread == b->thread &&
-            ad_device_equal(a->place.device, b->place.device));
+            ad_device_equal(a->context.device, b->context.device));
 }
 
 /* The address that a device array carries for `sync`: NULL only when there is
@@ -163,14 +163,14 @@ AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
 AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, ad_stream stream,
                                       const char *consumer, ad_error *err);
 
-/* The same where the stream runs in `place`, which need not be the place of the
- * data: a default stream is meant there. */
-AD_MUST_CHECK ad_status ad_sync_order_in(ad_sync *sync, ad_place place,
+/* The same where the stream runs in `context`, which need not be the context
+ * of the data: a default stream is meant there. */
+AD_MUST_CHECK ad_status ad_sync_order_in(ad_sync *sync, ad_context context,
                                          ad_stream stream,
                                          const char *consumer, ad_error *err);
 
 /* A stream for a consumer that names none and would wait on one that is shown
- * to it (CUDA Array Interface): one of a few per place that waits for the
+ * to it (CUDA Array Interface): one of a few per context that waits for the
  * event, never a per-thread one. Lives as long as the process. */
 AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
                                        ad_error *err);

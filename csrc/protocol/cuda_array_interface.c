@@ -1,6 +1,6 @@
 /* __cuda_array_interface__, version 3, and what older versions leave out.
  *
- * The dict does not name the device; see find_place().
+ * The dict does not name the device; see find_context().
  */
 #include "protocol/interface_import.h"
 
@@ -40,7 +40,7 @@ ask_runtime(int32_t type, const void *pointer, ad_memory_info *out,
             ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place hint = {{type, -1}, NULL};
+    ad_context hint = {{type, -1}, NULL};
     out->kind = AD_MEMORY_UNREGISTERED;
     AD_RETURN_IF_ERR(ad_backend_open(type, &backend, err));
     return backend->classify(pointer, hint, out, err);
@@ -48,7 +48,7 @@ ask_runtime(int32_t type, const void *pointer, ad_memory_info *out,
 
 /* The runtimes know. *found: one of them is there. */
 static ad_status
-locate(const ad_interface *in, bool *found, ad_place *out, ad_error *err)
+locate(const ad_interface *in, bool *found, ad_context *out, ad_error *err)
 {
     static const int32_t types[] = {ARROW_DEVICE_CUDA, ARROW_DEVICE_ROCM};
     ad_memory_info info = {.kind = AD_MEMORY_UNREGISTERED};
@@ -68,14 +68,14 @@ locate(const ad_interface *in, bool *found, ad_place *out, ad_error *err)
                        "%p in data",
                        in->origin, in->claim.data);
     }
-    *out = info.place;
+    *out = info.context;
     return AD_OK;
 }
 
 /* Where the memory lies, which the dict does not say. */
 static ad_import_result
-find_place(ad_state *state, PyObject *object, const ad_request *request,
-           const ad_interface *in, ad_place *out)
+find_context(ad_state *state, PyObject *object, const ad_request *request,
+             const ad_interface *in, ad_context *out)
 {
     ad_error err;
     bool found = false;
@@ -85,7 +85,7 @@ find_place(ad_state *state, PyObject *object, const ad_request *request,
     if (found) {
         return AD_IMPORT_DONE;
     }
-    out->context = NULL;
+    out->handle = NULL;
     return ad_interface_believe_device(state, object, request, in->origin,
                                        &rules, &out->device);
 }
@@ -129,17 +129,18 @@ read_stream(ad_state *state, ad_interface *in, int32_t device_type,
 /* The memory is used again in the order of the stream that the dict names, as
  * version 3 has it, and is released there. */
 static ad_status
-attach_edges(ad_tensor *tensor, ad_place place, const ad_stream_choice *stream,
-             bool is_stated, bool is_off, ad_error *err)
+attach_edges(ad_tensor *tensor, ad_context context,
+             const ad_stream_choice *stream, bool is_stated, bool is_off,
+             ad_error *err)
 {
     const ad_stream_choice unknown = {.is_given = false};
-    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, place,
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, context,
                                          is_stated ? stream : &unknown,
                                          &tensor->owner, err));
     if (!stream->is_given || is_off) {
         return AD_OK;
     }
-    return ad_sync_pending(place, stream->stream, NULL, &tensor->sync, err);
+    return ad_sync_pending(context, stream->stream, NULL, &tensor->sync, err);
 }
 
 static ad_import_result
@@ -149,19 +150,20 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
     bool is_off = request->stream.kind == AD_STREAM_OFF;
     bool is_stated;
     ad_stream_choice stream;
-    ad_place place;
+    ad_context context;
     ad_error err;
-    ad_import_result result = find_place(state, object, request, in, &place);
+    ad_import_result result =
+        find_context(state, object, request, in, &context);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (read_stream(state, in, place.device.type, &is_stated, &stream) < 0) {
+    if (read_stream(state, in, context.device.type, &is_stated, &stream) < 0) {
         return AD_IMPORT_FAILED;
     }
-    result = ad_interface_tensor(state, object, in, place.device, out);
+    result = ad_interface_tensor(state, object, in, context.device, out);
     if (result == AD_IMPORT_DONE &&
-        attach_edges(&out->tensor, place, &stream, is_stated, is_off, &err) !=
-            AD_OK) {
+        attach_edges(&out->tensor, context, &stream, is_stated, is_off,
+                     &err) != AD_OK) {
         ad_tensor_clear(&out->tensor);
         return ad_import_error(state, &err);
     }
@@ -221,7 +223,7 @@ show_stream(ad_state *state, const ad_tensor *tensor)
         return Py_NewRef(Py_None);
     }
     if (choose_stream(sync, &stream, &err) != AD_OK ||
-        ad_owner_note_use(tensor->owner, sync->place, stream, NULL, &err) !=
+        ad_owner_note_use(tensor->owner, sync->context, stream, NULL, &err) !=
             AD_OK) {
         return ad_interface_failed(state, &rules, &err);
     }

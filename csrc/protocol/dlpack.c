@@ -67,7 +67,7 @@ static ad_status
 find_own_stream(ad_device device, ad_stream *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place primary;
+    ad_context primary;
     if (!ad_backend_is_there(device.type)) {
         (void)ad_default_stream(device.type, out);
         return AD_OK;

@@ -402,7 +402,7 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
                    ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place primary;
+    ad_context primary;
     ad_stream_choice stream;
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
@@ -516,12 +516,12 @@ ad_dlpack_exchange_init(ad_state *state)
 void
 ad_dlpack_exchange_clear(ad_state *state)
 {
-    ad_state **place = &exchange_state;
-    while (*place != NULL && *place != state) {
-        place = &(*place)->exchange_next;
+    ad_state **link = &exchange_state;
+    while (*link != NULL && *link != state) {
+        link = &(*link)->exchange_next;
     }
-    if (*place == state) {
-        *place = state->exchange_next;
+    if (*link == state) {
+        *link = state->exchange_next;
     }
 }
 

@@ -23,27 +23,28 @@ ad_cuda_means(void)
                : ARROW_DEVICE_CUDA;
 }
 
-/* The place in which the stream runs. The runtime is not asked again about the
- * one that an event of ours was recorded on. */
+/* The context in which the stream runs. The runtime is not asked again about
+ * the one that an event of ours was recorded on. */
 static ad_status
-find_place(const struct ad_backend *backend, ad_device device,
-           const ad_sync *sync, ad_stream stream, ad_place *out, ad_error *err)
+find_context(const struct ad_backend *backend, ad_device device,
+             const ad_sync *sync, ad_stream stream, ad_context *out,
+             ad_error *err)
 {
     bool is_default = stream.handle <= 2;
-    ad_place hint = {device, NULL};
+    ad_context hint = {device, NULL};
     if (sync != NULL && sync->is_own && !is_default &&
         sync->stream.handle == stream.handle) {
-        *out = sync->place;
+        *out = sync->context;
         return AD_OK;
     }
-    return backend->stream_place(stream, hint, out, err);
+    return backend->stream_context(stream, hint, out, err);
 }
 
 ad_status
 ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
              const ad_stream_choice *consumer, const char *what, ad_error *err)
 {
-    ad_place place;
+    ad_context context;
     const struct ad_backend *backend = ad_backend_in_use(device.type);
     if (backend == NULL) {
         return ad_sync_order(sync, consumer->stream, what, err);
@@ -51,10 +52,10 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
     /* Now and on this thread: a default stream is another one elsewhere, and
      * on a stream of another device nothing would be ordered. */
     AD_RETURN_IF_ERR(
-        find_place(backend, device, sync, consumer->stream, &place, err));
+        find_context(backend, device, sync, consumer->stream, &context, err));
     AD_RETURN_IF_ERR(
-        ad_sync_order_in(sync, place, consumer->stream, what, err));
-    return ad_owner_note_use(owner, place, consumer->stream, consumer->keep,
+        ad_sync_order_in(sync, context, consumer->stream, what, err));
+    return ad_owner_note_use(owner, context, consumer->stream, consumer->keep,
                              err);
 }
 
@@ -77,7 +78,7 @@ ad_status
 ad_order_pending(ad_tensor *tensor, const ad_stream_choice *producer,
                  ad_error *err)
 {
-    ad_place place = {tensor->device, NULL};
-    return ad_sync_pending(place, producer->stream, producer->keep,
+    ad_context context = {tensor->device, NULL};
+    return ad_sync_pending(context, producer->stream, producer->keep,
                            &tensor->sync, err);
 }

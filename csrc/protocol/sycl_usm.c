@@ -37,7 +37,7 @@ typedef struct source {
     PyObject *syclobj;
     ad_stream_choice queue; /* given: syclobj is a queue that a runtime takes;
                                keep is a reference */
-    ad_place place;
+    ad_context context;
 } source;
 
 /* One word of a filter string: a backend, a kind of device, or a number. */
@@ -114,43 +114,43 @@ locate(const void *pointer, const ad_stream_choice *queue, ad_memory_info *out,
        ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place hint = {{ARROW_DEVICE_ONEAPI, -1}, NULL};
-    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .place = hint};
+    ad_context hint = {{ARROW_DEVICE_ONEAPI, -1}, NULL};
+    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .context = hint};
     if (!ad_backend_is_there(hint.device.type)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_backend_open(hint.device.type, &backend, err));
     if (queue->is_given) {
         AD_RETURN_IF_ERR(
-            backend->stream_place(queue->stream, hint, &hint, err));
+            backend->stream_context(queue->stream, hint, &hint, err));
     }
     AD_RETURN_IF_ERR(backend->classify(pointer, hint, out, err));
     if (out->kind == AD_MEMORY_UNREGISTERED ||
-        (queue->is_given && out->place.context != hint.context)) {
+        (queue->is_given && out->context.handle != hint.handle)) {
         out->kind = AD_MEMORY_UNREGISTERED;
-        out->place = hint;
+        out->context = hint;
     }
     return AD_OK;
 }
 
 static ad_import_result
-find_place(ad_state *state, PyObject *object, const ad_request *request,
-           const ad_interface *in, source *from)
+find_context(ad_state *state, PyObject *object, const ad_request *request,
+             const ad_interface *in, source *from)
 {
     ad_error err;
     ad_memory_info info;
     if (locate(in->claim.data, &from->queue, &info, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
-    from->place = info.place;
+    from->context = info.context;
     if (info.kind != AD_MEMORY_UNREGISTERED) {
         return AD_IMPORT_DONE;
     }
     if (!from->queue.is_given) {
         /* Nobody here knows the context that it may be in. */
-        from->place.context = NULL;
+        from->context.handle = NULL;
         return ad_interface_believe_device(state, object, request, in->origin,
-                                           &rules, &from->place.device);
+                                           &rules, &from->context.device);
     }
     if (in->claim.data == NULL) {
         return AD_IMPORT_DONE; /* of size 0, or ad_interface_tensor says so */
@@ -170,7 +170,7 @@ static ad_status
 attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 {
     if (from->queue.is_given) {
-        return ad_sync_pending(from->place, from->queue.stream,
+        return ad_sync_pending(from->context, from->queue.stream,
                                from->queue.keep, &tensor->sync, err);
     }
     ad_owner *keep = ad_py_owner_new(from->syclobj);
@@ -190,8 +190,8 @@ static ad_status
 attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
 {
     const ad_stream_choice unknown = {.is_given = false};
-    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, from->place, &unknown,
-                                         &tensor->owner, err));
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, from->context,
+                                         &unknown, &tensor->owner, err));
     return attach_sync(tensor, from, err);
 }
 
@@ -208,11 +208,11 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
     if (read_syclobj(state, in->origin, from) < 0) {
         return AD_IMPORT_FAILED;
     }
-    ad_import_result result = find_place(state, object, request, in, from);
+    ad_import_result result = find_context(state, object, request, in, from);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    result = ad_interface_tensor(state, object, in, from->place.device, out);
+    result = ad_interface_tensor(state, object, in, from->context.device, out);
     if (result == AD_IMPORT_DONE &&
         attach_edges(&out->tensor, from, &err) != AD_OK) {
         ad_tensor_clear(&out->tensor);
@@ -282,16 +282,16 @@ make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
 {
     const ad_stream_choice none = {.is_given = false};
     ad_memory_info info;
-    ad_place place;
+    ad_context context;
     AD_RETURN_IF_ERR(locate(ad_tensor_address(tensor), &none, &info, err));
     if (info.kind == AD_MEMORY_UNREGISTERED) {
         return ad_fail(err, AD_ERR_EXCHANGE, "device", NULL,
                        "the data came without a SYCL queue, and SYCL has no "
                        "memory at their address");
     }
-    AD_RETURN_IF_ERR(ad_stream_shared(info.place, out, &place, err));
+    AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, &context, err));
     AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, *out, rules.name, err));
-    return ad_owner_note_use(tensor->owner, place, *out, NULL, err);
+    return ad_owner_note_use(tensor->owner, context, *out, NULL, err);
 }
 
 /* A queue object for data that came with an event only, or with nothing to
@@ -334,7 +334,7 @@ find_queue(ad_state *state, const ad_tensor *tensor)
         return make_queue(state, tensor);
     }
     if (tensor->sync->kind == AD_SYNC_EVENT &&
-        ad_owner_note_use(tensor->owner, (ad_place){tensor->device, NULL},
+        ad_owner_note_use(tensor->owner, (ad_context){tensor->device, NULL},
                           tensor->sync->stream, tensor->sync->keep,
                           &err) != AD_OK) {
         Py_DECREF(queue);

@@ -176,12 +176,12 @@ mock_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-mock_primary_context(ad_device device, ad_place *out, ad_error *err)
+mock_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     if (enter(&counts.primary_contexts, MOCK_NONE)) {
         return fail(device, "mock_primary_context", err);
     }
-    *out = (ad_place){device, (void *)(uintptr_t)(0x1000 + device.id)};
+    *out = (ad_context){device, (void *)(uintptr_t)(0x1000 + device.id)};
     return AD_OK;
 }
 
@@ -204,17 +204,17 @@ block(void)
 }
 
 static ad_status
-mock_synchronize(ad_place place, ad_error *err)
+mock_synchronize(ad_context context, ad_error *err)
 {
-    if (enter(&counts.place_waits, MOCK_PLACE_WAIT)) {
-        return fail(place.device, "mock_synchronize", err);
+    if (enter(&counts.context_waits, MOCK_CONTEXT_WAIT)) {
+        return fail(context.device, "mock_synchronize", err);
     }
     block();
     return AD_OK;
 }
 
 static ad_status
-mock_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
+mock_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
               ad_error *err)
 {
     bool is_full = ad_deferred_count() > 0;
@@ -224,7 +224,7 @@ mock_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
         return ad_fail(err, AD_ERR_MEMORY, NULL, NULL, "the mock is full");
     }
     if (enter(&counts.allocations, MOCK_NONE)) {
-        return fail(place.device, "mock_allocate", err);
+        return fail(context.device, "mock_allocate", err);
     }
     *out = malloc(nbytes);
     if (*out == NULL) {
@@ -235,9 +235,9 @@ mock_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
 }
 
 static void
-mock_deallocate(ad_place place, ad_stream stream, void *data)
+mock_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     LOCKED((counts.deallocations++, live_memory--));
     free(data);
@@ -260,22 +260,22 @@ mock_set_guesses(bool yes)
 }
 
 static ad_status
-mock_stream_place(ad_stream stream, ad_place hint, ad_place *out,
-                  ad_error *err)
+mock_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                    ad_error *err)
 {
-    if (enter(&counts.stream_places, MOCK_NONE) ||
+    if (enter(&counts.stream_contexts, MOCK_NONE) ||
         stream.handle == MOCK_DEAD_STREAM) {
-        return fail(hint.device, "mock_stream_place", err);
+        return fail(hint.device, "mock_stream_context", err);
     }
-    *out = (ad_place){hint.device, context_of(hint.device, stream)};
+    *out = (ad_context){hint.device, context_of(hint.device, stream)};
     return AD_OK;
 }
 
 static bool
-mock_likely_place(ad_stream stream, ad_device device, ad_place *out)
+mock_likely_context(ad_stream stream, ad_device device, ad_context *out)
 {
     (void)stream;
-    *out = (ad_place){device, context_of(device, (ad_stream){0})};
+    *out = (ad_context){device, context_of(device, (ad_stream){0})};
     return atomic_load(&guesses);
 }
 
@@ -291,56 +291,56 @@ mock_lose_streams(void)
 }
 
 static ad_status
-mock_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+mock_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
                          ad_error *err)
 {
     if (stream.handle >= FIRST_STREAM &&
         stream.handle < atomic_load(&first_alive)) {
-        return fail(place.device, "mock_stream_is_capturing", err);
+        return fail(context.device, "mock_stream_is_capturing", err);
     }
     *out = stream.handle == MOCK_CAPTURED_STREAM;
     return AD_OK;
 }
 
 static ad_status
-mock_stream_create(ad_place place, ad_stream *out, ad_error *err)
+mock_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
     if (enter(&counts.streams_created, MOCK_NONE)) {
-        return fail(place.device, "mock_stream_create", err);
+        return fail(context.device, "mock_stream_create", err);
     }
     out->handle = atomic_fetch_add(&next_stream, 16);
     return AD_OK;
 }
 
 static void
-mock_stream_destroy(ad_place place, ad_stream stream)
+mock_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     LOCKED(counts.streams_destroyed++);
 }
 
 static ad_status
-mock_stream_wait(ad_place place, ad_stream stream, ad_event event,
+mock_stream_wait(ad_context context, ad_stream stream, ad_event event,
                  ad_error *err)
 {
     (void)event;
     if (enter(&counts.waits, MOCK_NONE) || stream.handle == MOCK_DEAD_STREAM) {
-        return fail(place.device, "mock_stream_wait", err);
+        return fail(context.device, "mock_stream_wait", err);
     }
     LOCKED(last_waiter = stream.handle);
     return AD_OK;
 }
 
 static ad_status
-mock_event_record(ad_place place, ad_stream stream, ad_event *event,
+mock_event_record(ad_context context, ad_stream stream, ad_event *event,
                   ad_error *err)
 {
     if (enter(&counts.records, MOCK_NONE) ||
         stream.handle == MOCK_DEAD_STREAM ||
         (stream.handle == MOCK_STRANGER &&
-         place.context != MOCK_STRANGE_CONTEXT)) {
-        return fail(place.device, "mock_event_record", err);
+         context.handle != MOCK_STRANGE_CONTEXT)) {
+        return fail(context.device, "mock_event_record", err);
     }
     mock_event *e = event->handle;
     if (e == NULL) {
@@ -371,37 +371,37 @@ fail_captured(ad_device device, ad_error *err)
 }
 
 static ad_status
-mock_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+mock_event_query(ad_context context, ad_event event, bool *out, ad_error *err)
 {
     const mock_event *e = event.handle;
     if (enter(&counts.queries, MOCK_QUERY)) {
-        return fail(place.device, "mock_event_query", err);
+        return fail(context.device, "mock_event_query", err);
     }
     if (e->is_captured) {
-        return fail_captured(place.device, err);
+        return fail_captured(context.device, err);
     }
     LOCKED(*out = e->at <= finished);
     return AD_OK;
 }
 
 static ad_status
-mock_event_synchronize(ad_place place, ad_event event, ad_error *err)
+mock_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     const mock_event *e = event.handle;
     if (enter(&counts.event_waits, MOCK_NONE)) {
-        return fail(place.device, "mock_event_synchronize", err);
+        return fail(context.device, "mock_event_synchronize", err);
     }
     if (e->is_captured) {
-        return fail_captured(place.device, err);
+        return fail_captured(context.device, err);
     }
     block();
     return AD_OK;
 }
 
 static void
-mock_event_destroy(ad_place place, ad_event event)
+mock_event_destroy(ad_context context, ad_event event)
 {
-    (void)place;
+    (void)context;
     LOCKED((counts.events_destroyed++, live_events--));
     free(event.handle);
 }
@@ -418,16 +418,17 @@ mock_claims_event(const void *sync_event)
     .synchronize = mock_synchronize
 
 #define MOCK_SLOTS                                                            \
-    MOCK_REQUIRED,                                                            \
-        .allocate = mock_allocate, .deallocate = mock_deallocate,             \
-        .stream_place = mock_stream_place, .likely_place = mock_likely_place, \
-        .stream_create = mock_stream_create,                                  \
-        .stream_destroy = mock_stream_destroy,                                \
-        .stream_is_capturing = mock_stream_is_capturing,                      \
-        .stream_wait = mock_stream_wait, .event_record = mock_event_record,   \
-        .event_query = mock_event_query,                                      \
-        .event_synchronize = mock_event_synchronize,                          \
-        .event_destroy = mock_event_destroy
+    MOCK_REQUIRED, .allocate = mock_allocate, .deallocate = mock_deallocate,  \
+                   .stream_context = mock_stream_context,                     \
+                   .likely_context = mock_likely_context,                     \
+                   .stream_create = mock_stream_create,                       \
+                   .stream_destroy = mock_stream_destroy,                     \
+                   .stream_is_capturing = mock_stream_is_capturing,           \
+                   .stream_wait = mock_stream_wait,                           \
+                   .event_record = mock_event_record,                         \
+                   .event_query = mock_event_query,                           \
+                   .event_synchronize = mock_event_synchronize,               \
+                   .event_destroy = mock_event_destroy
 
 extern const struct ad_backend mock_in_order, mock_queues, mock_claims,
     mock_broken, mock_bare;
@@ -437,7 +438,7 @@ const struct ad_backend mock_in_order = {
     .device_types = (const int32_t[]){IN_ORDER, PINNED, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE,
+                    AD_CAP_CAPTURE | AD_CAP_CONTEXT_IDLE,
     .default_stream = {1},
     .load = mock_load,
     MOCK_SLOTS,

@@ -2,7 +2,7 @@
  * call can be made to fail, and every call is counted.
  *
  *   mock_in_order   type CUDA (and CUDA_HOST): streams in order, events that
- *                   can be pooled, memory freed in stream order, places that
+ *                   can be pooled, memory freed in stream order, contexts that
  *                   can be waited for
  *   mock_queues     type ONEAPI: nothing of that; sync_event is the handle
  *   mock_claims     type EXT_DEV: claims only sync_event == MOCK_CLAIMED
@@ -41,9 +41,9 @@ typedef struct mock_event {
 } mock_event;
 
 typedef struct mock_counts {
-    long loads, primary_contexts, stream_places, streams_created,
+    long loads, primary_contexts, stream_contexts, streams_created,
         streams_destroyed, waits, events_created, events_destroyed, records,
-        queries, event_waits, place_waits, allocations, deallocations;
+        queries, event_waits, context_waits, allocations, deallocations;
 } mock_counts;
 
 /* All counts, and all state but events that live. */
@@ -70,7 +70,7 @@ bool mock_failed_once(void);
 typedef enum mock_kind {
     MOCK_NONE,
     MOCK_QUERY,
-    MOCK_PLACE_WAIT,
+    MOCK_CONTEXT_WAIT,
     MOCK_ALLOCATE /* AD_ERR_MEMORY while a release is deferred */
 } mock_kind;
 void mock_fail_all(mock_kind kind);

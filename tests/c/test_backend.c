@@ -80,42 +80,43 @@ static void
 check_defaults(int32_t type, const char *text)
 {
     const struct ad_backend *b = ad_backend_for(type);
-    ad_place place = {{type, 0}, NULL};
+    ad_context context = {{type, 0}, NULL};
     ad_stream stream = {5};
     ad_event event = {NULL};
     ad_block_copy copy = {.height = 1};
     ad_launch launch = {.length = 1};
     ad_memory_info info;
-    ad_place where;
+    ad_context where;
     ad_error err;
     void *data;
     bool flag = true;
-    check_refused(b->classify(NULL, place, &info, &err), &err, "runtime",
+    check_refused(b->classify(NULL, context, &info, &err), &err, "runtime",
                   text);
-    check_refused(b->allocate(place, stream, 8, &data, &err), &err, "runtime",
-                  text);
-    check_refused(b->copy(place, stream, &copy, &err), &err, "runtime", text);
-    check_refused(b->launch(place, stream, &launch, &err), &err, "kernel",
-                  text);
-    check_refused(b->stream_place(stream, place, &where, &err), &err,
+    check_refused(b->allocate(context, stream, 8, &data, &err), &err,
                   "runtime", text);
-    check_refused(b->stream_create(place, &stream, &err), &err, "runtime",
+    check_refused(b->copy(context, stream, &copy, &err), &err, "runtime",
                   text);
-    check_refused(b->stream_synchronize(place, stream, &err), &err, "runtime",
+    check_refused(b->launch(context, stream, &launch, &err), &err, "kernel",
                   text);
-    check_refused(b->stream_wait(place, stream, event, &err), &err, "runtime",
-                  text);
-    check_refused(b->event_record(place, stream, &event, &err), &err,
+    check_refused(b->stream_context(stream, context, &where, &err), &err,
                   "runtime", text);
-    check_refused(b->event_query(place, event, &flag, &err), &err, "runtime",
+    check_refused(b->stream_create(context, &stream, &err), &err, "runtime",
                   text);
-    check_refused(b->event_synchronize(place, event, &err), &err, "runtime",
+    check_refused(b->stream_synchronize(context, stream, &err), &err,
+                  "runtime", text);
+    check_refused(b->stream_wait(context, stream, event, &err), &err,
+                  "runtime", text);
+    check_refused(b->event_record(context, stream, &event, &err), &err,
+                  "runtime", text);
+    check_refused(b->event_query(context, event, &flag, &err), &err, "runtime",
                   text);
-    CHECK_INT(b->stream_is_capturing(place, stream, &flag, &err), AD_OK);
+    check_refused(b->event_synchronize(context, event, &err), &err, "runtime",
+                  text);
+    CHECK_INT(b->stream_is_capturing(context, stream, &flag, &err), AD_OK);
     CHECK(!flag);
-    b->deallocate(place, stream, NULL);
-    b->stream_destroy(place, stream);
-    b->event_destroy(place, event);
+    b->deallocate(context, stream, NULL);
+    b->stream_destroy(context, stream);
+    b->event_destroy(context, event);
     CHECK(b->claims_event(&event));
 }
 
@@ -130,13 +131,13 @@ static void
 test_stand_in_refuses(void)
 {
     ad_error err;
-    ad_place place;
+    ad_context context;
     char text[32];
     const struct ad_backend *b = ad_backend_for(7);
     check_defaults(7, "memory on vulkan:0 is carried as data");
-    check_refused(b->primary_context((ad_device){7, 0}, &place, &err), &err,
+    check_refused(b->primary_context((ad_device){7, 0}, &context, &err), &err,
                   "runtime", "vulkan:0");
-    check_refused(b->synchronize((ad_place){{7, 0}, NULL}, &err), &err,
+    check_refused(b->synchronize((ad_context){{7, 0}, NULL}, &err), &err,
                   "runtime", "vulkan:0");
     CHECK_INT(b->load(&err), AD_ERR_EXCHANGE);
     CHECK_INT(b->describe(text, sizeof(text), &err), AD_ERR_EXCHANGE);
@@ -247,7 +248,7 @@ child_refuses(void)
     CHECK_STR(err.reason, "runtime");
     CHECK_HAS(err.message, "forked");
     CHECK_HAS(err.hint, "spawn");
-    CHECK_INT(ad_stream_own((ad_place){{IN_ORDER, 0}, NULL}, &stream, &err),
+    CHECK_INT(ad_stream_own((ad_context){{IN_ORDER, 0}, NULL}, &stream, &err),
               AD_ERR_EXCHANGE);
     CHECK_INT(ad_sync_query(inherited, &flag, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "runtime");
@@ -268,16 +269,18 @@ static void
 test_forked_child_refuses_and_drops(void)
 {
     ad_owner inner;
-    ad_place place = {{IN_ORDER, 0}, (void *)0x1000};
+    ad_context context = {{IN_ORDER, 0}, (void *)0x1000};
     mock_reset();
     ad_owner_init(&inner, count_release);
     unsigned generation = ad_process_generation();
-    CHECK_INT(ad_sync_record(place, (ad_stream){7}, &inherited, NULL), AD_OK);
-    CHECK_INT(ad_device_owner_new(&inner, place, NULL, &inherited_owner, NULL),
+    CHECK_INT(ad_sync_record(context, (ad_stream){7}, &inherited, NULL),
               AD_OK);
     CHECK_INT(
-        ad_owner_note_use(inherited_owner, place, (ad_stream){7}, NULL, NULL),
+        ad_device_owner_new(&inner, context, NULL, &inherited_owner, NULL),
         AD_OK);
+    CHECK_INT(ad_owner_note_use(inherited_owner, context, (ad_stream){7}, NULL,
+                                NULL),
+              AD_OK);
     CHECK_INT(in_child(child_refuses), 0);
     CHECK_INT(ad_process_generation(), generation);
     CHECK(ad_backend_is_there(IN_ORDER));

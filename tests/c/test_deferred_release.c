@@ -13,8 +13,8 @@
 #include "mock_backend.h"
 #include "tracked.h"
 
-#define PLACE(type, id)                                                       \
-    ((ad_place){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
+#define CONTEXT(type, id)                                                     \
+    ((ad_context){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
 
 static const ad_stream S = {0x200};
 
@@ -22,7 +22,8 @@ static ad_sync *
 pending_on(ad_stream stream)
 {
     ad_sync *sync;
-    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), stream, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), stream, &sync, NULL),
+              AD_OK);
     return sync;
 }
 
@@ -30,7 +31,7 @@ static void
 defer(atomic_int *released, ad_stream stream)
 {
     ad_sync *sync = pending_on(stream);
-    ad_defer_release(tracked_new(released), PLACE(IN_ORDER, 0), &sync, 1,
+    ad_defer_release(tracked_new(released), CONTEXT(IN_ORDER, 0), &sync, 1,
                      false);
 }
 
@@ -49,7 +50,7 @@ test_thread_releases_what_is_done(void)
     mock_finish();
     expect_soon(&released, 20);
     CHECK_INT(mock_count().event_waits, 0);
-    CHECK_INT(mock_count().place_waits, 0);
+    CHECK_INT(mock_count().context_waits, 0);
 }
 
 static void
@@ -61,7 +62,7 @@ test_all_events_have_to_be_done(void)
     syncs[0] = pending_on(S);
     mock_finish();
     syncs[1] = pending_on(S);
-    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), syncs, 2,
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), syncs, 2,
                      false);
     rest(20);
     ad_deferred_drain();
@@ -71,35 +72,35 @@ test_all_events_have_to_be_done(void)
 }
 
 static void
-test_waiting_releases_one_place_only(void)
+test_waiting_releases_one_context_only(void)
 {
     atomic_int here = 0;
     atomic_int there = 0;
     ad_sync *sync;
     mock_reset();
     defer(&here, S);
-    CHECK_INT(ad_sync_record(PLACE(QUEUES, 0), S, &sync, NULL), AD_OK);
-    ad_defer_release(tracked_new(&there), PLACE(QUEUES, 0), &sync, 1, false);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 0), S, &sync, NULL), AD_OK);
+    ad_defer_release(tracked_new(&there), CONTEXT(QUEUES, 0), &sync, 1, false);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(here, 1);
-    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(there, 1);
-    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
 }
 
 static void
-test_idle_waits_for_the_place(void)
+test_idle_waits_for_the_context(void)
 {
     atomic_int released = 0;
     mock_reset();
-    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0,
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0,
                      true);
     expect_soon(&released, 1);
-    CHECK_INT(mock_count().place_waits, 1);
+    CHECK_INT(mock_count().context_waits, 1);
 }
 
 static void
-test_blocked_wait_for_a_place_stops_nobody_else(void)
+test_blocked_wait_for_a_context_stops_nobody_else(void)
 {
     atomic_int idle = 0;
     atomic_int released = 0;
@@ -107,11 +108,11 @@ test_blocked_wait_for_a_place_stops_nobody_else(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_defer_release(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
+    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0, true);
     rest(20); /* the thread blocks in there now */
-    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 0), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), S, &sync, NULL), AD_OK);
     ((mock_event *)sync->event.handle)->at = 0;
-    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), &sync, 1,
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), &sync, 1,
                      false);
     ad_deferred_drain();
     CHECK_INT(released, 1);
@@ -139,12 +140,12 @@ test_blocked_wait_for_a_device_stops_no_other(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_defer_release(tracked_new(&idle), PLACE(IN_ORDER, 1), NULL, 0, true);
+    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0, true);
     rest(20);
     CHECK_INT(pthread_create(&other, NULL, finish_later, NULL), 0);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(idle, 0);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 1), NULL), AD_OK);
     CHECK_INT(idle, 1);
     pthread_join(other, NULL);
     ad_sync_unref(never);
@@ -155,17 +156,17 @@ test_blocked_wait_for_a_device_stops_no_other(void)
 static void
 test_waiting_finds_all_of_a_device(void)
 {
-    static const ad_place asked[] = {
+    static const ad_context asked[] = {
         {{IN_ORDER, 0}, (void *)0x1000},
         {{IN_ORDER, 0}, NULL},
         {{IN_ORDER, 0}, (void *)0x7777},
         {{PINNED, 0}, NULL},
     };
-    const ad_place known[] = {
+    const ad_context known[] = {
         {{IN_ORDER, 0}, NULL},
         {{PINNED, 0}, NULL},
         {{PINNED, -1}, NULL},
-        PLACE(IN_ORDER, 0),
+        CONTEXT(IN_ORDER, 0),
     };
     for (int i = 0; i < 4; i++) {
         for (int j = 0; j < 4; j++) {
@@ -176,7 +177,7 @@ test_waiting_finds_all_of_a_device(void)
             ad_sync *same = ad_sync_ref(sync);
             ad_defer_release(tracked_new(&released), known[i], &sync, 1,
                              false);
-            ad_defer_release(tracked_new(&elsewhere), PLACE(IN_ORDER, 1),
+            ad_defer_release(tracked_new(&elsewhere), CONTEXT(IN_ORDER, 1),
                              &same, 1, false);
             CHECK_INT(ad_deferred_wait(asked[j], NULL), AD_OK);
             CHECK_INT(released, 1);
@@ -187,14 +188,14 @@ test_waiting_finds_all_of_a_device(void)
 }
 
 static void
-test_event_that_cannot_be_asked_falls_back_on_the_place(void)
+test_unqueryable_event_waits_for_the_context(void)
 {
     atomic_int released = 0;
     mock_reset();
     mock_fail_all(MOCK_QUERY);
     defer(&released, S);
     expect_soon(&released, 1);
-    CHECK(mock_count().place_waits >= 1);
+    CHECK(mock_count().context_waits >= 1);
 }
 
 static void
@@ -205,11 +206,11 @@ test_captured_event_disturbs_no_capture(void)
     defer(&released, (ad_stream){MOCK_CAPTURED_STREAM});
     rest(50);
     CHECK_INT(released, 0);
-    CHECK_INT(mock_count().place_waits, 0);
+    CHECK_INT(mock_count().context_waits, 0);
     /* Somebody who waits for the device does not capture. */
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 1);
-    CHECK_INT(mock_count().place_waits, 1);
+    CHECK_INT(mock_count().context_waits, 1);
 }
 
 static void
@@ -218,12 +219,12 @@ test_errors_are_survived_and_told(void)
     atomic_int released = 0;
     ad_error err;
     mock_reset();
-    mock_fail_all(MOCK_PLACE_WAIT);
-    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0,
+    mock_fail_all(MOCK_CONTEXT_WAIT);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0,
                      true);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), &err), AD_ERR_DEVICE);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), &err), AD_ERR_DEVICE);
     CHECK_INT(err.code, 42);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
     CHECK_INT(released, 0);
     mock_fail_all(MOCK_NONE);
     expect_soon(&released, 1);
@@ -243,21 +244,21 @@ test_wait_retries_abandoned_releases(void)
 {
     atomic_int released = 0;
     mock_reset();
-    mock_fail_all(MOCK_PLACE_WAIT);
-    ad_defer_release(tracked_new(&released), PLACE(IN_ORDER, 0), NULL, 0,
+    mock_fail_all(MOCK_CONTEXT_WAIT);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0,
                      true);
     expect_abandoned();
     CHECK(ad_deferred_is_any());
     /* It fails still, which is not the fault of who waits. */
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 0);
     mock_fail_all(MOCK_NONE);
-    long n_waits = mock_count().place_waits;
+    long n_waits = mock_count().context_waits;
     rest(50);
-    CHECK_INT(mock_count().place_waits, n_waits);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 1), NULL), AD_OK);
+    CHECK_INT(mock_count().context_waits, n_waits);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 1), NULL), AD_OK);
     CHECK_INT(released, 0);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 1);
     CHECK(!ad_deferred_is_any());
 }
@@ -266,28 +267,29 @@ static ad_owner *unproven; /* on purpose: it is never released */
 
 /* "Idle" means nothing to a runtime that knows queues only. */
 static void
-test_place_that_is_never_known_to_be_idle(void)
+test_context_that_is_never_known_to_be_idle(void)
 {
     static atomic_int released;
     atomic_int others = 0;
     ad_sync *sync;
     mock_reset();
     unproven = tracked_new(&released);
-    ad_defer_release(unproven, PLACE(QUEUES, 0), NULL, 0, true);
+    ad_defer_release(unproven, CONTEXT(QUEUES, 0), NULL, 0, true);
     CHECK_INT(ad_deferred_count(), 0);
     CHECK(!ad_deferred_is_any());
     /* An event that failed may tell later, and nothing else can. */
-    CHECK_INT(ad_sync_record(PLACE(QUEUES, 0), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 0), S, &sync, NULL), AD_OK);
     mock_fail_all(MOCK_QUERY);
-    ad_defer_release(tracked_new(&others), PLACE(QUEUES, 0), &sync, 1, false);
+    ad_defer_release(tracked_new(&others), CONTEXT(QUEUES, 0), &sync, 1,
+                     false);
     expect_abandoned();
-    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(others, 0);
     mock_fail_all(MOCK_NONE);
-    CHECK_INT(ad_deferred_wait(PLACE(QUEUES, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(others, 1);
     CHECK_INT(released, 0);
-    CHECK_INT(mock_count().place_waits, 0);
+    CHECK_INT(mock_count().context_waits, 0);
 }
 
 static void
@@ -313,7 +315,7 @@ test_without_memory_it_waits_here(void)
     ad_sync *sync = pending_on(S);
     ad_owner *owner = tracked_new(&released);
     check_fail_nth(1);
-    ad_defer_release(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
+    ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1, false);
     CHECK(check_failed_once());
     check_fail_nth(0);
     CHECK_INT(released, 1);
@@ -328,7 +330,7 @@ static void
 nested_destroy(ad_owner *base)
 {
     ad_deferred_drain();
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     mock_set_instant(true);
     defer(&n_nested, S);
     tracked_destroy(base);
@@ -344,7 +346,7 @@ test_release_may_defer_and_wait(void)
         ad_sync *sync = pending_on(S);
         ad_owner *owner = tracked_new(&released);
         owner->destroy = nested_destroy;
-        ad_defer_release(owner, PLACE(IN_ORDER, 0), &sync, 1, false);
+        ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1, false);
     }
     mock_finish();
     expect_soon(&released, 5);
@@ -360,7 +362,7 @@ defer_many(void *released)
         defer(released, S);
         ad_deferred_drain();
         if (i % 10 == 0) {
-            CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+            CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
         }
     }
     return NULL;
@@ -442,8 +444,8 @@ child(void)
     ad_sync *sync;
     CHECK_INT(ad_deferred_count(), 0); /* the parent's are not ours */
     mock_reset();
-    CHECK_INT(ad_sync_record(PLACE(CLAIMS, 0), S, &sync, NULL), AD_OK);
-    ad_defer_release(tracked_new(&released), PLACE(CLAIMS, 0), &sync, 1,
+    CHECK_INT(ad_sync_record(CONTEXT(CLAIMS, 0), S, &sync, NULL), AD_OK);
+    ad_defer_release(tracked_new(&released), CONTEXT(CLAIMS, 0), &sync, 1,
                      false);
     mock_finish();
     rest(30);
@@ -497,12 +499,12 @@ test_release_may_fork(void)
     ad_sync *syncs[2] = {pending_on(S), pending_on(S)};
     ad_owner *owner = tracked_new(&n_forking);
     owner->destroy = forking_destroy;
-    ad_defer_release(owner, PLACE(IN_ORDER, 0), &syncs[0], 1, false);
-    ad_defer_release(tracked_new(&other), PLACE(IN_ORDER, 0), &syncs[1], 1,
+    ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &syncs[0], 1, false);
+    ad_defer_release(tracked_new(&other), CONTEXT(IN_ORDER, 0), &syncs[1], 1,
                      false);
     pid_t parent = getpid();
     mock_set_waits_finish(true);
-    CHECK_INT(ad_deferred_wait(PLACE(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     if (getpid() != parent) {
         CHECK_INT(ad_deferred_count(), 0);
         CHECK_INT(other, 0);
@@ -546,16 +548,16 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_thread_releases_what_is_done),
         CHECK_TEST(test_all_events_have_to_be_done),
-        CHECK_TEST(test_waiting_releases_one_place_only),
-        CHECK_TEST(test_idle_waits_for_the_place),
-        CHECK_TEST(test_blocked_wait_for_a_place_stops_nobody_else),
+        CHECK_TEST(test_waiting_releases_one_context_only),
+        CHECK_TEST(test_idle_waits_for_the_context),
+        CHECK_TEST(test_blocked_wait_for_a_context_stops_nobody_else),
         CHECK_TEST(test_blocked_wait_for_a_device_stops_no_other),
         CHECK_TEST(test_waiting_finds_all_of_a_device),
-        CHECK_TEST(test_event_that_cannot_be_asked_falls_back_on_the_place),
+        CHECK_TEST(test_unqueryable_event_waits_for_the_context),
         CHECK_TEST(test_captured_event_disturbs_no_capture),
         CHECK_TEST(test_errors_are_survived_and_told),
         CHECK_TEST(test_wait_retries_abandoned_releases),
-        CHECK_TEST(test_place_that_is_never_known_to_be_idle),
+        CHECK_TEST(test_context_that_is_never_known_to_be_idle),
         CHECK_TEST(test_list_is_bounded),
         CHECK_TEST(test_without_memory_it_waits_here),
         CHECK_TEST(test_release_may_defer_and_wait),

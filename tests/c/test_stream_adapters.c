@@ -338,10 +338,10 @@ static void
 check_all_gone(void)
 {
     const struct ad_backend *backend;
-    ad_place place;
+    ad_context context;
     ok(ad_backend_open(here.type, &backend, &err));
-    ok(backend->primary_context(here, &place, &err));
-    ok(ad_deferred_wait(place, &err));
+    ok(backend->primary_context(here, &context, &err));
+    ok(ad_deferred_wait(context, &err));
     tree_check_all_gone();
 }
 

@@ -10,8 +10,8 @@
 #include "order/streams.h"
 #include "mock_backend.h"
 
-#define PLACE(type, id)                                                       \
-    ((ad_place){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
+#define CONTEXT(type, id)                                                     \
+    ((ad_context){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
 
 static const ad_stream S = {0x100};
 static const ad_stream T = {0x200};
@@ -20,7 +20,7 @@ static ad_sync *
 record(int32_t type, ad_stream stream)
 {
     ad_sync *sync = NULL;
-    CHECK_INT(ad_sync_record(PLACE(type, 0), stream, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(type, 0), stream, &sync, NULL), AD_OK);
     return sync;
 }
 
@@ -145,7 +145,7 @@ test_pool_makes_no_event_when_warm(void)
 }
 
 static void
-test_pool_is_bounded_and_of_one_place(void)
+test_pool_is_bounded_and_of_one_context(void)
 {
     enum {
         N = AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL + 40
@@ -163,10 +163,10 @@ test_pool_is_bounded_and_of_one_place(void)
     /* An event of device 0 is of no use on device 1; pinned memory is device
      * 0's. */
     long created = mock_count().events_created;
-    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 1), S, &other, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 1), S, &other, NULL), AD_OK);
     CHECK_INT(mock_count().events_created, created + 1);
     ad_sync_unref(other);
-    CHECK_INT(ad_sync_record(PLACE(PINNED, 0), S, &other, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(PINNED, 0), S, &other, NULL), AD_OK);
     CHECK_INT(mock_count().events_created, created + 1);
     ad_sync_unref(other);
 }
@@ -208,24 +208,24 @@ test_pending_records_now(void)
     ad_sync *sync;
     ad_owner *queue = new_owner();
     mock_reset();
-    CHECK_INT(ad_sync_pending((ad_place){{IN_ORDER, 0}, NULL}, S, queue, &sync,
-                              NULL),
+    CHECK_INT(ad_sync_pending((ad_context){{IN_ORDER, 0}, NULL}, S, queue,
+                              &sync, NULL),
               AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_EVENT);
-    CHECK(sync->is_own && sync->place.context == (void *)0x1000);
+    CHECK(sync->is_own && sync->context.handle == (void *)0x1000);
     CHECK(sync->stream.handle == S.handle);
     CHECK_INT(mock_count().records, 1);
-    CHECK_INT(mock_count().stream_places, 1);
+    CHECK_INT(mock_count().stream_contexts, 1);
     CHECK_INT(queue->refs, 2);
     ad_sync_unref(sync);
     CHECK_INT(queue->refs, 1);
     /* With the context known there is nothing to be asked. */
-    CHECK_INT(ad_sync_pending(PLACE(IN_ORDER, 0), S, NULL, &sync, NULL),
+    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0), S, NULL, &sync, NULL),
               AD_OK);
-    CHECK_INT(mock_count().stream_places, 1);
+    CHECK_INT(mock_count().stream_contexts, 1);
     ad_sync_unref(sync);
     ad_error err;
-    CHECK_INT(ad_sync_pending(PLACE(IN_ORDER, 0),
+    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
                               (ad_stream){MOCK_DEAD_STREAM}, NULL, &sync,
                               &err),
               AD_ERR_DEVICE);
@@ -238,32 +238,32 @@ static ad_sync *
 pending_somewhere(ad_stream stream)
 {
     ad_sync *sync = NULL;
-    CHECK_INT(ad_sync_pending((ad_place){{IN_ORDER, 5}, NULL}, stream, NULL,
+    CHECK_INT(ad_sync_pending((ad_context){{IN_ORDER, 5}, NULL}, stream, NULL,
                               &sync, NULL),
               AD_OK);
     return sync;
 }
 
 static void
-test_place_is_guessed_and_the_record_proves_it(void)
+test_context_is_guessed_and_the_record_proves_it(void)
 {
     mock_reset();
     mock_set_guesses(true);
     /* Without an event in the pool, nothing is tried. */
     ad_sync_unref(pending_somewhere(S));
-    CHECK_INT(mock_count().stream_places, 1);
+    CHECK_INT(mock_count().stream_contexts, 1);
     ad_sync *sync = pending_somewhere(S);
-    CHECK_INT(mock_count().stream_places, 1);
-    CHECK(sync->place.context == (void *)0x1005);
+    CHECK_INT(mock_count().stream_contexts, 1);
+    CHECK(sync->context.handle == (void *)0x1005);
     ad_sync_unref(sync);
     /* Where the guess was wrong, its event is as good as it was. */
     sync = pending_somewhere((ad_stream){MOCK_STRANGER});
-    CHECK_INT(mock_count().stream_places, 2);
-    CHECK(sync->place.context == MOCK_STRANGE_CONTEXT);
+    CHECK_INT(mock_count().stream_contexts, 2);
+    CHECK(sync->context.handle == MOCK_STRANGE_CONTEXT);
     CHECK_INT(mock_count().events_created, 2);
     ad_sync_unref(sync);
     sync = pending_somewhere(T);
-    CHECK_INT(mock_count().stream_places, 2);
+    CHECK_INT(mock_count().stream_contexts, 2);
     CHECK_INT(mock_count().events_created, 2);
     CHECK_INT(mock_count().events_destroyed, 0);
     CHECK_INT(mock_count().records, 5); /* one was in vain */
@@ -278,10 +278,10 @@ test_event_of_a_copy_is_taken_over(void)
     ad_event event = {NULL};
     bool done;
     mock_reset();
-    CHECK_INT(ad_backend_for(QUEUES)->event_record(PLACE(QUEUES, 0), S, &event,
-                                                   NULL),
+    CHECK_INT(ad_backend_for(QUEUES)->event_record(CONTEXT(QUEUES, 0), S,
+                                                   &event, NULL),
               AD_OK);
-    CHECK_INT(ad_sync_adopt(PLACE(QUEUES, 0), S, event, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_adopt(CONTEXT(QUEUES, 0), S, event, &sync, NULL), AD_OK);
     CHECK(sync->is_own && sync->handle == event.handle);
     CHECK_INT(mock_count().records, 1);
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
@@ -324,15 +324,16 @@ test_without_runtime_the_statement_is_carried(void)
     ad_owner *queue = new_owner();
     mock_reset();
     /* A type without a backend. */
-    CHECK_INT(ad_sync_pending((ad_place){{7, 0}, NULL}, S, NULL, &sync, NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_pending((ad_context){{7, 0}, NULL}, S, NULL, &sync, NULL),
+        AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_STREAM);
     check_carried(sync, "no runtime");
     ad_sync_unref(sync);
     /* One whose library cannot be loaded says why. */
-    ad_place place = {{BROKEN, 0}, NULL};
-    CHECK_INT(ad_sync_pending(place, S, queue, &sync, NULL), AD_OK);
-    CHECK_INT(ad_sync_pending(place, S, queue, &same, NULL), AD_OK);
+    ad_context context = {{BROKEN, 0}, NULL};
+    CHECK_INT(ad_sync_pending(context, S, queue, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(context, S, queue, &same, NULL), AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_QUEUE);
     CHECK(sync->keep == queue);
     check_carried(sync, "libmock.so is not there");
@@ -343,7 +344,7 @@ test_without_runtime_the_statement_is_carried(void)
     CHECK(joined == sync);
     ad_sync_unref(joined);
     ad_sync_unref(same);
-    CHECK_INT(ad_sync_pending(place, T, queue, &same, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(context, T, queue, &same, NULL), AD_OK);
     CHECK(!ad_sync_same(sync, same));
     ad_error err;
     CHECK_INT(ad_sync_join((ad_sync *[]){sync, same}, 2, &joined, &err),
@@ -369,7 +370,7 @@ test_order_waits_once_where_it_must(void)
     CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     CHECK_INT(mock_last_waiter(), T.handle);
-    CHECK_INT(mock_count().stream_places, 0);
+    CHECK_INT(mock_count().stream_contexts, 0);
     CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
     CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
@@ -394,11 +395,11 @@ test_default_stream_of_another_device_waits(void)
     mock_reset();
     ad_sync *sync = record(IN_ORDER, legacy);
     CHECK_INT(
-        ad_sync_order_in(sync, PLACE(IN_ORDER, 0), legacy, "a test", NULL),
+        ad_sync_order_in(sync, CONTEXT(IN_ORDER, 0), legacy, "a test", NULL),
         AD_OK);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(
-        ad_sync_order_in(sync, PLACE(IN_ORDER, 1), legacy, "a test", NULL),
+        ad_sync_order_in(sync, CONTEXT(IN_ORDER, 1), legacy, "a test", NULL),
         AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
@@ -445,7 +446,7 @@ test_foreign_event(void)
     CHECK(!done);
     CHECK_INT(mock_count().primary_contexts, 0); /* asking makes no context */
     CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
-    CHECK_INT(mock_count().stream_places, 1);
+    CHECK_INT(mock_count().stream_contexts, 1);
     CHECK_INT(mock_count().waits, 1);
     foreign.at = 0;
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
@@ -547,7 +548,7 @@ test_join(void)
     ad_sync_unref(out);
     CHECK_INT(ad_sync_join((ad_sync *[]){a, NULL, b}, 3, &out, NULL), AD_OK);
     CHECK(out != a && out != b && out->is_own);
-    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &own, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &own, NULL), AD_OK);
     CHECK(out->stream.handle == own.handle);
     CHECK_INT(mock_count().waits, 2);
     CHECK_INT(mock_last_waiter(), own.handle);
@@ -594,11 +595,11 @@ test_our_streams_are_made_anew(void)
     ad_stream before, after, again, shared;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, S);
-    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &before, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &before, NULL), AD_OK);
     CHECK_INT(ad_sync_stream(sync, &shared, NULL), AD_OK);
     mock_lose_streams();
-    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &after, NULL), AD_OK);
-    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &again, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &after, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &again, NULL), AD_OK);
     CHECK(after.handle != before.handle);
     CHECK_INT(again.handle, after.handle);
     for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
@@ -618,14 +619,14 @@ test_join_of_two_devices_is_refused(void)
     ad_error err;
     mock_reset();
     ad_sync *here = record(IN_ORDER, S);
-    CHECK_INT(ad_sync_record(PLACE(IN_ORDER, 1), S, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 1), S, &there, NULL), AD_OK);
     CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err),
               AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "device");
     CHECK_HAS(err.message, "cuda:0 and on cuda:1");
     ad_sync_unref(there);
     /* Pinned memory of the device is not another one. */
-    CHECK_INT(ad_sync_record(PLACE(PINNED, 0), T, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(PINNED, 0), T, &there, NULL), AD_OK);
     CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err), AD_OK);
     ad_sync_unref(out);
     ad_sync_unref(there);
@@ -650,29 +651,30 @@ test_current_stream(void)
     ad_stream_choice choice;
     ad_stream_choice found;
     ad_stream own;
-    ad_place place;
+    ad_context context;
     ad_device device = {IN_ORDER, 0};
     ad_owner *keep = new_owner();
     mock_reset();
     CHECK(!ad_stream_current(device, &choice));
-    CHECK_INT(ad_stream_own(PLACE(IN_ORDER, 0), &own, NULL), AD_OK);
-    CHECK_INT(ad_stream_choose(PLACE(IN_ORDER, 0), NULL, &found, &place, NULL),
-              AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &own, NULL), AD_OK);
+    CHECK_INT(
+        ad_stream_choose(CONTEXT(IN_ORDER, 0), NULL, &found, &context, NULL),
+        AD_OK);
     CHECK(found.is_given && found.stream.handle == own.handle);
     CHECK(found.keep == NULL);
     current = (ad_stream_choice){true, S, keep};
     ad_stream_set_current(find_current);
-    CHECK_INT(
-        ad_stream_choose((ad_place){device, NULL}, NULL, &found, &place, NULL),
-        AD_OK);
+    CHECK_INT(ad_stream_choose((ad_context){device, NULL}, NULL, &found,
+                               &context, NULL),
+              AD_OK);
     CHECK(found.stream.handle == S.handle && found.keep == keep);
-    CHECK(place.context == (void *)0x1000);
+    CHECK(context.handle == (void *)0x1000);
     CHECK(ad_stream_current(device, &choice));
     CHECK(choice.is_given && choice.stream.handle == S.handle);
     CHECK(!ad_stream_current((ad_device){IN_ORDER, 1}, &choice));
     choice = (ad_stream_choice){true, {0x900}, NULL};
-    CHECK_INT(ad_stream_choose((ad_place){device, NULL}, &choice, &found,
-                               &place, NULL),
+    CHECK_INT(ad_stream_choose((ad_context){device, NULL}, &choice, &found,
+                               &context, NULL),
               AD_OK);
     CHECK_INT(found.stream.handle, 0x900);
     ad_stream_set_current(NULL);
@@ -691,11 +693,11 @@ whole_story(int32_t type, ad_error *err)
     ad_sync *joined = NULL;
     ad_stream stream;
     bool done;
-    ad_place place = PLACE(type, 0);
-    ad_place unknown = {place.device, NULL};
+    ad_context context = CONTEXT(type, 0);
+    ad_context unknown = {context.device, NULL};
     ad_status status = ad_sync_pending(unknown, S, NULL, &a, err);
     if (status == AD_OK) {
-        status = ad_sync_record(place, T, &b, err);
+        status = ad_sync_record(context, T, &b, err);
     }
     if (status == AD_OK) {
         status = ad_sync_join((ad_sync *[]){a, b}, 2, &joined, err);
@@ -817,7 +819,7 @@ test_threads_make_each_stream_once(void)
     pthread_t threads[8];
     ad_sync *sync;
     mock_reset();
-    CHECK_INT(ad_sync_record(PLACE(QUEUES, 1), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 1), S, &sync, NULL), AD_OK);
     for (int i = 0; i < 8; i++) {
         CHECK_INT(pthread_create(&threads[i], NULL, use_shared, sync), 0);
     }
@@ -838,10 +840,10 @@ main(void)
         CHECK_TEST(test_event_that_is_an_address_goes_out_as_it_is),
         CHECK_TEST(test_wait_blocks_between_the_hooks),
         CHECK_TEST(test_pool_makes_no_event_when_warm),
-        CHECK_TEST(test_pool_is_bounded_and_of_one_place),
+        CHECK_TEST(test_pool_is_bounded_and_of_one_context),
         CHECK_TEST(test_pooled_event_that_died_is_replaced),
         CHECK_TEST(test_pending_records_now),
-        CHECK_TEST(test_place_is_guessed_and_the_record_proves_it),
+        CHECK_TEST(test_context_is_guessed_and_the_record_proves_it),
         CHECK_TEST(test_event_of_a_copy_is_taken_over),
         CHECK_TEST(test_without_runtime_the_statement_is_carried),
         CHECK_TEST(test_order_waits_once_where_it_must),

@@ -248,7 +248,7 @@ check_move(bool is_dropped)
 {
     const struct ad_backend *backend;
     uint64_t queue;
-    ad_place place;
+    ad_context context;
     ad_array source, found;
     ad_array_move move;
     bool is_done;
@@ -270,8 +270,8 @@ check_move(bool is_dropped)
         ad_array_clear(&found);
     }
     ok(ad_backend_open(here.type, &backend, &err));
-    ok(backend->primary_context(here, &place, &err));
-    ok(ad_deferred_wait(place, &err));
+    ok(backend->primary_context(here, &context, &err));
+    ok(ad_deferred_wait(context, &err));
     CHECK_INT(ad_deferred_count(), 0);
     CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);
 }

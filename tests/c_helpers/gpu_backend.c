@@ -59,14 +59,14 @@ now_current(void)
 static void
 make_current(int64_t id)
 {
-    ad_place place;
-    OK(gpu->primary_context((ad_device){first.type, id}, &place, &error));
+    ad_context context;
+    OK(gpu->primary_context((ad_device){first.type, id}, &context, &error));
     if (is_hip) {
         int (*set)(int) = (int (*)(int))symbol("", "hipSetDevice");
         CHECK(set((int)id) == 0);
     } else {
         int (*set)(void *) = (int (*)(void *))symbol("cuCtxSetCurrent", "");
-        CHECK(set(place.context) == 0);
+        CHECK(set(context.handle) == 0);
     }
 }
 
@@ -76,28 +76,28 @@ enum {
     N = 1 << 16
 };
 
-static ad_place
+static ad_context
 primary_of(int64_t id)
 {
-    ad_place place;
-    OK(gpu->primary_context((ad_device){first.type, id}, &place, &error));
-    return place;
+    ad_context context;
+    OK(gpu->primary_context((ad_device){first.type, id}, &context, &error));
+    return context;
 }
 
 static ad_stream
-new_stream(ad_place place)
+new_stream(ad_context context)
 {
     ad_stream stream;
-    OK(gpu->stream_create(place, &stream, &error));
+    OK(gpu->stream_create(context, &stream, &error));
     CHECK(stream.handle > 2);
     return stream;
 }
 
 static ad_span
-new_memory(ad_place place, ad_stream stream, size_t nbytes)
+new_memory(ad_context context, ad_stream stream, size_t nbytes)
 {
-    ad_span span = {.place = place};
-    OK(gpu->allocate(place, stream, nbytes, &span.data, &error));
+    ad_span span = {.context = context};
+    OK(gpu->allocate(context, stream, nbytes, &span.data, &error));
     CHECK(((uintptr_t)span.data & 63) == 0);
     return span;
 }
@@ -105,15 +105,15 @@ new_memory(ad_place place, ad_stream stream, size_t nbytes)
 static ad_span
 on_host(void *data)
 {
-    return (ad_span){.place = {AD_CPU, NULL}, .data = data};
+    return (ad_span){.context = {AD_CPU, NULL}, .data = data};
 }
 
 static void
-copy(ad_place place, ad_stream stream, ad_span target, ad_span source,
+copy(ad_context context, ad_stream stream, ad_span target, ad_span source,
      size_t nbytes)
 {
     const ad_block_copy run = {target, source, nbytes, 1, 0, 0};
-    OK(gpu->copy(place, stream, &run, &error));
+    OK(gpu->copy(context, stream, &run, &error));
 }
 
 static unsigned char *
@@ -129,11 +129,11 @@ pattern(size_t n, unsigned seed)
 
 /* Wait by asking, for a limited time. */
 static void
-until_done(ad_place place, ad_event event)
+until_done(ad_context context, ad_event event)
 {
     for (int i = 0; i < 20000; i++) {
         bool is_done;
-        OK(gpu->event_query(place, event, &is_done, &error));
+        OK(gpu->event_query(context, event, &is_done, &error));
         if (is_done) {
             return;
         }
@@ -148,7 +148,7 @@ static void
 test_devices(void)
 {
     char text[256];
-    ad_place place;
+    ad_context context;
     OK(gpu->describe(text, sizeof(text), &error));
     printf("%s\n", text);
     OK(gpu->device_name(0, text, sizeof(text), &error));
@@ -156,28 +156,28 @@ test_devices(void)
     printf("%s, %d device(s)\n", text, (int)n_devices);
     CHECK(gpu->device_name(n_devices, text, sizeof(text), &error) ==
           AD_ERR_EXCHANGE);
-    CHECK(gpu->primary_context((ad_device){first.type, n_devices}, &place,
+    CHECK(gpu->primary_context((ad_device){first.type, n_devices}, &context,
                                &error) == AD_ERR_EXCHANGE);
     CHECK(strcmp(error.reason, "device") == 0);
-    CHECK(gpu->primary_context((ad_device){first.type, -1}, &place, &error) ==
-          AD_ERR_EXCHANGE);
-    ad_place primary = primary_of(0);
-    CHECK(ad_place_equal(primary, primary_of(0)));
+    CHECK(gpu->primary_context((ad_device){first.type, -1}, &context,
+                               &error) == AD_ERR_EXCHANGE);
+    ad_context primary = primary_of(0);
+    CHECK(ad_context_equal(primary, primary_of(0)));
 }
 
 static void
 test_there_and_back(void)
 {
-    ad_place place = primary_of(0);
-    ad_stream stream = new_stream(place);
-    ad_span memory = new_memory(place, stream, N);
+    ad_context context = primary_of(0);
+    ad_stream stream = new_stream(context);
+    ad_span memory = new_memory(context, stream, N);
     unsigned char *out = pattern(N, 1), *in = calloc(1, N);
     ad_event event = {NULL};
-    copy(place, stream, memory, on_host(out), N);
-    copy(place, stream, on_host(in), memory, N);
-    OK(gpu->event_record(place, stream, &event, &error));
+    copy(context, stream, memory, on_host(out), N);
+    copy(context, stream, on_host(in), memory, N);
+    OK(gpu->event_record(context, stream, &event, &error));
     CHECK(event.handle != NULL);
-    OK(gpu->event_synchronize(place, event, &error));
+    OK(gpu->event_synchronize(context, event, &error));
     CHECK(memcmp(in, out, N) == 0);
 
     /* A part of it, and the same event once more. */
@@ -185,22 +185,22 @@ test_there_and_back(void)
     ad_span part = memory;
     part.offset = 1000;
     memset(in, 0, N);
-    copy(place, stream, on_host(in), part, 17);
-    OK(gpu->event_record(place, stream, &event, &error));
+    copy(context, stream, on_host(in), part, 17);
+    OK(gpu->event_record(context, stream, &event, &error));
     CHECK(event.handle == same);
-    until_done(place, event);
+    until_done(context, event);
     CHECK(memcmp(in, out + 1000, 17) == 0 && in[17] == 0);
 
     /* An event whose context is not known. */
-    const ad_place unknown = {place.device, NULL};
+    const ad_context unknown = {context.device, NULL};
     OK(gpu->event_synchronize(unknown, event, &error));
     until_done(unknown, event);
 
-    gpu->event_destroy(place, event);
-    gpu->deallocate(place, stream, memory.data);
-    OK(gpu->stream_synchronize(place, stream, &error));
-    OK(gpu->synchronize(place, &error));
-    gpu->stream_destroy(place, stream);
+    gpu->event_destroy(context, event);
+    gpu->deallocate(context, stream, memory.data);
+    OK(gpu->stream_synchronize(context, stream, &error));
+    OK(gpu->synchronize(context, &error));
+    gpu->stream_destroy(context, stream);
     free(out);
     free(in);
 }
@@ -214,26 +214,26 @@ test_rows(void)
         PITCH = 64,
         TIGHT = 31
     };
-    ad_place place = primary_of(0);
-    ad_stream stream = new_stream(place);
-    ad_span a = new_memory(place, stream, ROWS * PITCH);
-    ad_span b = new_memory(place, stream, ROWS * TIGHT);
+    ad_context context = primary_of(0);
+    ad_stream stream = new_stream(context);
+    ad_span a = new_memory(context, stream, ROWS * PITCH);
+    ad_span b = new_memory(context, stream, ROWS * TIGHT);
     unsigned char *out = pattern(ROWS * PITCH, 2), *in = calloc(ROWS, WIDTH);
     ad_block_copy block = {a, on_host(out), WIDTH, ROWS, PITCH, PITCH};
-    OK(gpu->copy(place, stream, &block, &error));
+    OK(gpu->copy(context, stream, &block, &error));
     block = (ad_block_copy){b, a, WIDTH, ROWS, TIGHT, PITCH};
-    OK(gpu->copy(place, stream, &block, &error));
+    OK(gpu->copy(context, stream, &block, &error));
     block = (ad_block_copy){on_host(in), b, WIDTH, ROWS, WIDTH, TIGHT};
-    OK(gpu->copy(place, stream, &block, &error));
-    OK(gpu->stream_synchronize(place, stream, &error));
+    OK(gpu->copy(context, stream, &block, &error));
+    OK(gpu->stream_synchronize(context, stream, &error));
     for (int row = 0; row < ROWS; row++) {
         CHECK(memcmp(in + row * WIDTH, out + row * PITCH, WIDTH) == 0);
     }
     block.width = 0;
-    OK(gpu->copy(place, stream, &block, &error));
-    gpu->deallocate(place, stream, a.data);
-    gpu->deallocate(place, stream, b.data);
-    gpu->stream_destroy(place, stream);
+    OK(gpu->copy(context, stream, &block, &error));
+    gpu->deallocate(context, stream, a.data);
+    gpu->deallocate(context, stream, b.data);
+    gpu->stream_destroy(context, stream);
     free(out);
     free(in);
 }
@@ -241,24 +241,24 @@ test_rows(void)
 static void
 test_order_of_streams(void)
 {
-    ad_place place = primary_of(0);
-    ad_place other = primary_of(n_devices - 1);
-    ad_stream one = new_stream(place), two = new_stream(other);
-    ad_span memory = new_memory(place, one, N);
+    ad_context context = primary_of(0);
+    ad_context other = primary_of(n_devices - 1);
+    ad_stream one = new_stream(context), two = new_stream(other);
+    ad_span memory = new_memory(context, one, N);
     unsigned char *out = pattern(N, 3), *in = calloc(1, N);
     ad_event ready = {NULL}, done = {NULL};
-    copy(place, one, memory, on_host(out), N);
-    OK(gpu->event_record(place, one, &ready, &error));
+    copy(context, one, memory, on_host(out), N);
+    OK(gpu->event_record(context, one, &ready, &error));
     OK(gpu->stream_wait(other, two, ready, &error));
     OK(gpu->event_record(other, two, &done, &error));
-    gpu->event_destroy(place, ready);
-    OK(gpu->stream_wait(place, one, done, &error));
-    copy(place, one, on_host(in), memory, N);
-    OK(gpu->stream_synchronize(place, one, &error));
+    gpu->event_destroy(context, ready);
+    OK(gpu->stream_wait(context, one, done, &error));
+    copy(context, one, on_host(in), memory, N);
+    OK(gpu->stream_synchronize(context, one, &error));
     CHECK(memcmp(in, out, N) == 0);
     gpu->event_destroy(other, done);
-    gpu->deallocate(place, one, memory.data);
-    gpu->stream_destroy(place, one);
+    gpu->deallocate(context, one, memory.data);
+    gpu->stream_destroy(context, one);
     gpu->stream_destroy(other, two);
     free(out);
     free(in);
@@ -276,7 +276,7 @@ test_peers(void)
         printf("one device: no peers\n");
         return;
     }
-    ad_place a = primary_of(0), b = primary_of(1);
+    ad_context a = primary_of(0), b = primary_of(1);
     ad_stream stream_a = new_stream(a), stream_b = new_stream(b);
     ad_span on_a = new_memory(a, stream_a, N),
             on_b = new_memory(b, stream_b, N);
@@ -284,7 +284,7 @@ test_peers(void)
     copy(a, stream_a, on_a, on_host(out), N);
     OK(gpu->stream_synchronize(a, stream_a, &error));
     /* Memory of a pool does not say which context it is in. */
-    on_a.place.context = NULL;
+    on_a.context.handle = NULL;
     copy(b, stream_b, on_b, on_a, N);
     copy(b, stream_b, on_host(in), on_b, N);
     OK(gpu->stream_synchronize(b, stream_b, &error));
@@ -311,23 +311,23 @@ test_peers(void)
 static void
 check_kind(int64_t id, int32_t type, ad_memory_kind kind)
 {
-    ad_place place;
+    ad_context context;
     ad_memory_info info;
-    OK(gpu->primary_context((ad_device){type, id}, &place, &error));
-    CHECK(place.device.type == type);
-    ad_stream stream = new_stream(place);
-    ad_span memory = new_memory(place, stream, N);
+    OK(gpu->primary_context((ad_device){type, id}, &context, &error));
+    CHECK(context.device.type == type);
+    ad_stream stream = new_stream(context);
+    ad_span memory = new_memory(context, stream, N);
     const char *inner = (const char *)memory.data + 100;
-    OK(gpu->classify(inner, place, &info, &error));
+    OK(gpu->classify(inner, context, &info, &error));
     CHECK(info.kind == kind);
-    CHECK(ad_device_equal(info.place.device, place.device));
+    CHECK(ad_device_equal(info.context.device, context.device));
     CHECK(info.device_accessible);
     CHECK(info.host_accessible == (kind != AD_MEMORY_DEVICE));
     if (info.host_accessible) {
         memset(memory.data, 1, N);
     }
-    gpu->deallocate(place, stream, memory.data);
-    gpu->stream_destroy(place, stream);
+    gpu->deallocate(context, stream, memory.data);
+    gpu->stream_destroy(context, stream);
 }
 
 static void
@@ -351,27 +351,27 @@ test_pointers(void)
 }
 
 static void
-test_places_of_streams(void)
+test_contexts_of_streams(void)
 {
-    ad_place found;
+    ad_context found;
     int64_t last = n_devices - 1;
-    ad_place primary = primary_of(last);
+    ad_context primary = primary_of(last);
     ad_stream stream = new_stream(primary);
-    const ad_place not_said = {{first.type, -1}, NULL};
-    const ad_place pinned = {{gpu->device_types[1], 0}, NULL};
-    OK(gpu->stream_place(stream, primary, &found, &error));
-    CHECK(ad_place_equal(found, primary));
-    OK(gpu->stream_place(stream, not_said, &found, &error));
-    CHECK(ad_place_equal(found, primary));
-    OK(gpu->stream_place(stream, pinned, &found, &error));
-    CHECK(ad_place_equal(found, primary));
-    OK(gpu->stream_place(gpu->default_stream, primary, &found, &error));
-    CHECK(ad_place_equal(found, primary));
-    const ad_place without = {primary.device, NULL};
-    OK(gpu->stream_place(gpu->default_stream, without, &found, &error));
-    CHECK(ad_place_equal(found, primary));
+    const ad_context not_said = {{first.type, -1}, NULL};
+    const ad_context pinned = {{gpu->device_types[1], 0}, NULL};
+    OK(gpu->stream_context(stream, primary, &found, &error));
+    CHECK(ad_context_equal(found, primary));
+    OK(gpu->stream_context(stream, not_said, &found, &error));
+    CHECK(ad_context_equal(found, primary));
+    OK(gpu->stream_context(stream, pinned, &found, &error));
+    CHECK(ad_context_equal(found, primary));
+    OK(gpu->stream_context(gpu->default_stream, primary, &found, &error));
+    CHECK(ad_context_equal(found, primary));
+    const ad_context without = {primary.device, NULL};
+    OK(gpu->stream_context(gpu->default_stream, without, &found, &error));
+    CHECK(ad_context_equal(found, primary));
     if (n_devices > 1) {
-        CHECK(gpu->stream_place(stream, primary_of(0), &found, &error) ==
+        CHECK(gpu->stream_context(stream, primary_of(0), &found, &error) ==
               AD_ERR_EXCHANGE);
         CHECK(strcmp(error.reason, "stream") == 0);
     }
@@ -381,32 +381,32 @@ test_places_of_streams(void)
 static void
 test_default_stream(void)
 {
-    ad_place place = primary_of(0);
+    ad_context context = primary_of(0);
     ad_stream stream = gpu->default_stream;
     ad_event event = {NULL};
     bool is_capturing = true;
-    OK(gpu->stream_is_capturing(place, stream, &is_capturing, &error));
+    OK(gpu->stream_is_capturing(context, stream, &is_capturing, &error));
     CHECK(!is_capturing);
-    OK(gpu->event_record(place, stream, &event, &error));
-    OK(gpu->stream_wait(place, stream, event, &error));
-    OK(gpu->stream_synchronize(place, stream, &error));
-    gpu->event_destroy(place, event);
+    OK(gpu->event_record(context, stream, &event, &error));
+    OK(gpu->stream_wait(context, stream, event, &error));
+    OK(gpu->stream_synchronize(context, stream, &error));
+    gpu->event_destroy(context, event);
 }
 
 static void
 test_kernels(void)
 {
-    ad_place place = primary_of(n_devices - 1);
-    ad_stream stream = new_stream(place);
-    ad_span bits = new_memory(place, stream, N), bytes;
+    ad_context context = primary_of(n_devices - 1);
+    ad_stream stream = new_stream(context);
+    ad_span bits = new_memory(context, stream, N), bytes;
     unsigned char *out = pattern(N, 6);
-    copy(place, stream, bits, on_host(out), N);
+    copy(context, stream, bits, on_host(out), N);
     const int64_t lengths[] = {1, 7, 64, 1000, 8 * N - 13};
     for (size_t i = 0; i < 5; i++) {
         int64_t length = lengths[i];
         int64_t groups = (length + 7) / 8;
         unsigned char *in = calloc(1, (size_t)length);
-        bytes = new_memory(place, stream, (size_t)length);
+        bytes = new_memory(context, stream, (size_t)length);
         const ad_launch launch = {
             .kernel = AD_KERNEL_UNPACK_BITS,
             .source = bits,
@@ -416,37 +416,37 @@ test_kernels(void)
             .n_items =
                 groups <= AD_KERNEL_GROUP ? groups : 4 * AD_KERNEL_GROUP,
         };
-        if (gpu->launch(place, stream, &launch, &error) != AD_OK) {
+        if (gpu->launch(context, stream, &launch, &error) != AD_OK) {
             /* The only good reason: there is no compiler. */
             CHECK(is_hip);
             CHECK(strcmp(error.reason, "kernel") == 0);
             printf("no kernels: %s\n", error.message);
             free(in);
-            gpu->deallocate(place, stream, bytes.data);
+            gpu->deallocate(context, stream, bytes.data);
             break;
         }
-        copy(place, stream, on_host(in), bytes, (size_t)length);
-        OK(gpu->stream_synchronize(place, stream, &error));
+        copy(context, stream, on_host(in), bytes, (size_t)length);
+        OK(gpu->stream_synchronize(context, stream, &error));
         for (int64_t j = 0; j < length; j++) {
             CHECK(in[j] == ((out[(j + 13) / 8] >> ((j + 13) % 8)) & 1));
         }
-        gpu->deallocate(place, stream, bytes.data);
+        gpu->deallocate(context, stream, bytes.data);
         free(in);
     }
-    gpu->deallocate(place, stream, bits.data);
-    gpu->stream_destroy(place, stream);
+    gpu->deallocate(context, stream, bits.data);
+    gpu->stream_destroy(context, stream);
     free(out);
 }
 
 static void
 test_errors(void)
 {
-    ad_place place = primary_of(0);
+    ad_context context = primary_of(0);
     void *data;
-    CHECK(gpu->allocate(place, gpu->default_stream, (size_t)1 << 60, &data,
+    CHECK(gpu->allocate(context, gpu->default_stream, (size_t)1 << 60, &data,
                         &error) == AD_ERR_MEMORY);
     CHECK(error.has_device && strstr(error.message, "allocate") != NULL);
-    const ad_place nowhere = {{first.type, n_devices}, NULL};
+    const ad_context nowhere = {{first.type, n_devices}, NULL};
     ad_event event = {NULL};
     CHECK(gpu->event_record(nowhere, gpu->default_stream, &event, &error) ==
           AD_ERR_DEVICE);
@@ -456,8 +456,8 @@ test_errors(void)
 static void
 test_capture(void)
 {
-    ad_place place = primary_of(0);
-    ad_stream stream = new_stream(place);
+    ad_context context = primary_of(0);
+    ad_stream stream = new_stream(context);
     ad_event before = {NULL}, inside = {NULL};
     bool is_capturing = false;
     void *graph = NULL;
@@ -466,28 +466,28 @@ test_capture(void)
     int (*end)(void *, void **) = (int (*)(void *, void **))symbol(
         "cuStreamEndCapture", "hipStreamEndCapture");
     CHECK(begin != NULL && end != NULL);
-    OK(gpu->event_record(place, stream, &before, &error));
-    OK(gpu->stream_synchronize(place, stream, &error));
+    OK(gpu->event_record(context, stream, &before, &error));
+    OK(gpu->stream_synchronize(context, stream, &error));
     CHECK(begin((void *)stream.handle, 2 /* relaxed */) == 0);
-    OK(gpu->stream_is_capturing(place, stream, &is_capturing, &error));
+    OK(gpu->stream_is_capturing(context, stream, &is_capturing, &error));
     CHECK(is_capturing);
-    OK(gpu->event_record(place, stream, &inside, &error));
-    OK(gpu->stream_wait(place, stream, inside, &error));
-    CHECK(gpu->event_synchronize(place, inside, &error) == AD_ERR_EXCHANGE);
+    OK(gpu->event_record(context, stream, &inside, &error));
+    OK(gpu->stream_wait(context, stream, inside, &error));
+    CHECK(gpu->event_synchronize(context, inside, &error) == AD_ERR_EXCHANGE);
     CHECK(strcmp(error.reason, "capture") == 0);
     CHECK(error.code >= 900 && error.code <= 908);
     CHECK(strstr(error.hint, "stream=") != NULL);
     (void)end((void *)stream.handle, &graph);
-    gpu->event_destroy(place, before);
-    gpu->event_destroy(place, inside);
-    gpu->stream_destroy(place, stream);
+    gpu->event_destroy(context, before);
+    gpu->event_destroy(context, inside);
+    gpu->stream_destroy(context, stream);
 }
 
 /* --- failures, which only a stand-in has on demand --------------------------- */
 
 static void (*fail_at)(uint64_t n, const char *name, int code, int stay);
 
-static ad_place failing_place;
+static ad_context failing_context;
 static ad_stream failing_stream;
 static ad_event failing_event;
 
@@ -496,7 +496,7 @@ do_record(void)
 {
     ad_event event = {NULL};
     ad_status status =
-        gpu->event_record(failing_place, failing_stream, &event, &error);
+        gpu->event_record(failing_context, failing_stream, &event, &error);
     CHECK(event.handle == NULL);
     return status;
 }
@@ -505,7 +505,7 @@ static ad_status
 do_record_again(void)
 {
     void *same = failing_event.handle;
-    ad_status status = gpu->event_record(failing_place, failing_stream,
+    ad_status status = gpu->event_record(failing_context, failing_stream,
                                          &failing_event, &error);
     CHECK(failing_event.handle == same);
     return status;
@@ -515,27 +515,27 @@ static ad_status
 do_query(void)
 {
     bool is_done;
-    return gpu->event_query(failing_place, failing_event, &is_done, &error);
+    return gpu->event_query(failing_context, failing_event, &is_done, &error);
 }
 
 static ad_status
 do_wait(void)
 {
-    return gpu->stream_wait(failing_place, failing_stream, failing_event,
+    return gpu->stream_wait(failing_context, failing_stream, failing_event,
                             &error);
 }
 
 static ad_status
 do_synchronize(void)
 {
-    return gpu->event_synchronize(failing_place, failing_event, &error);
+    return gpu->event_synchronize(failing_context, failing_event, &error);
 }
 
 static ad_status
 do_create(void)
 {
     ad_stream stream;
-    return gpu->stream_create(failing_place, &stream, &error);
+    return gpu->stream_create(failing_context, &stream, &error);
 }
 
 static ad_status
@@ -543,20 +543,20 @@ do_copy(void)
 {
     char bytes[16] = {0};
     const ad_block_copy block = {on_host(bytes), on_host(bytes), 8, 1, 0, 0};
-    return gpu->copy(failing_place, failing_stream, &block, &error);
+    return gpu->copy(failing_context, failing_stream, &block, &error);
 }
 
 static ad_status
 do_classify(void)
 {
     ad_memory_info info;
-    return gpu->classify(&error, failing_place, &info, &error);
+    return gpu->classify(&error, failing_context, &info, &error);
 }
 
 static ad_status
 do_idle(void)
 {
-    return gpu->synchronize(failing_place, &error);
+    return gpu->synchronize(failing_context, &error);
 }
 
 static const struct {
@@ -604,10 +604,10 @@ test_failures(void)
         printf("no failures on demand\n");
         return;
     }
-    failing_place = primary_of(n_devices - 1);
-    failing_stream = new_stream(failing_place);
+    failing_context = primary_of(n_devices - 1);
+    failing_stream = new_stream(failing_context);
     failing_event.handle = NULL;
-    OK(gpu->event_record(failing_place, failing_stream, &failing_event,
+    OK(gpu->event_record(failing_context, failing_stream, &failing_event,
                          &error));
     void *before = now_current();
     for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
@@ -630,8 +630,8 @@ test_failures(void)
             CHECK(now_current() == before);
         }
     }
-    gpu->event_destroy(failing_place, failing_event);
-    gpu->stream_destroy(failing_place, failing_stream);
+    gpu->event_destroy(failing_context, failing_event);
+    gpu->stream_destroy(failing_context, failing_stream);
 }
 
 /* Calls on handles fail for the sake of the context that is current, which is
@@ -641,15 +641,15 @@ test_context_to_blame(void)
 {
     const int of_context[] = {201, 709, 719};
     void *before = now_current();
-    failing_place = primary_of(n_devices - 1);
+    failing_context = primary_of(n_devices - 1);
     if (fail_at == NULL || n_devices < 2 ||
         (is_hip ? (int64_t)(intptr_t)before == n_devices - 1
-                : before == failing_place.context)) {
+                : before == failing_context.handle)) {
         return;
     }
-    failing_stream = new_stream(failing_place);
+    failing_stream = new_stream(failing_context);
     failing_event.handle = NULL;
-    OK(gpu->event_record(failing_place, failing_stream, &failing_event,
+    OK(gpu->event_record(failing_context, failing_stream, &failing_event,
                          &error));
     for (size_t j = 0; j < 3; j++) {
         fail_at(1, is_hip ? "hipEventRecord" : "cuEventRecord", of_context[j],
@@ -660,8 +660,8 @@ test_context_to_blame(void)
         OK(do_wait());
         CHECK(now_current() == before);
     }
-    gpu->event_destroy(failing_place, failing_event);
-    gpu->stream_destroy(failing_place, failing_stream);
+    gpu->event_destroy(failing_context, failing_event);
+    gpu->stream_destroy(failing_context, failing_stream);
 }
 
 static void
@@ -695,7 +695,7 @@ main(int argc, char **argv)
         {"order of streams", test_order_of_streams},
         {"peers", test_peers},
         {"pointers", test_pointers},
-        {"places of streams", test_places_of_streams},
+        {"places of streams", test_contexts_of_streams},
         {"default stream", test_default_stream},
         {"kernels", test_kernels},
         {"errors", test_errors},

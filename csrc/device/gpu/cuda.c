@@ -212,11 +212,11 @@ is_primary_active(int64_t id)
 
 /* The device whose primary context this is; -1: none that is known here. */
 static int64_t
-id_of_primary(const void *context)
+id_of_primary(const void *handle)
 {
     for (int i = 0; i < n_devices; i++) {
         if (atomic_load_explicit(&devices[i].primary, memory_order_acquire) ==
-            context) {
+            handle) {
             return i;
         }
     }
@@ -226,16 +226,16 @@ id_of_primary(const void *context)
 /* The context that is current on this thread and its device's ordinal; NULL
  * and -1 where none is. */
 static ad_gpu_result
-current(void **context, int64_t *id)
+current(void **handle, int64_t *id)
 {
     int device;
     *id = -1;
-    ad_gpu_result result = {cuda.context_get_current(context),
+    ad_gpu_result result = {cuda.context_get_current(handle),
                             "cuCtxGetCurrent"};
-    if (result.code != AD_GPU_SUCCESS || *context == NULL) {
+    if (result.code != AD_GPU_SUCCESS || *handle == NULL) {
         return result;
     }
-    *id = id_of_primary(*context);
+    *id = id_of_primary(*handle);
     if (*id >= 0) {
         return result;
     }
@@ -251,17 +251,17 @@ current(void **context, int64_t *id)
 static ad_status
 cuda_describe_current(char *buffer, size_t size, ad_error *err)
 {
-    void *context;
+    void *handle;
     int64_t id;
-    ad_gpu_result result = current(&context, &id);
+    ad_gpu_result result = current(&handle, &id);
     if (result.code != AD_GPU_SUCCESS) {
         return ad_gpu_fail(&ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1},
                            result, err);
     }
-    int n = context == NULL
+    int n = handle == NULL
                 ? snprintf(buffer, size, "no context is current")
                 : snprintf(buffer, size, "context %p of cuda:%lld is current",
-                           context, (long long)id);
+                           handle, (long long)id);
     for (int i = 0; i < n_devices && (size_t)n < size; i++) {
         if (is_primary_active(i)) {
             n += snprintf(buffer + n, size - (size_t)n,
@@ -288,20 +288,21 @@ context_for(ad_device device, void **out, int64_t *id)
 }
 
 static ad_gpu_result
-cuda_enter(ad_place place, ad_gpu_scope *scope)
+cuda_enter(ad_context context, ad_gpu_scope *scope)
 {
     void *now = NULL;
-    if (place.context == NULL) {
+    if (context.handle == NULL) {
         int64_t id;
-        ad_gpu_result result = context_for(place.device, &place.context, &id);
-        if (result.code != AD_GPU_SUCCESS || place.context == NULL) {
+        ad_gpu_result result =
+            context_for(context.device, &context.handle, &id);
+        if (result.code != AD_GPU_SUCCESS || context.handle == NULL) {
             /* Nowhere to go: the runtime decides whether it minds. */
             return result;
         }
     }
     ad_gpu_result result = {cuda.context_get_current(&now), "cuCtxGetCurrent"};
-    if (result.code == AD_GPU_SUCCESS && now != place.context) {
-        result = (ad_gpu_result){cuda.context_push(place.context),
+    if (result.code == AD_GPU_SUCCESS && now != context.handle) {
+        result = (ad_gpu_result){cuda.context_push(context.handle),
                                  "cuCtxPushCurrent_v2"};
         scope->is_moved = result.code == AD_GPU_SUCCESS;
     }
@@ -311,13 +312,13 @@ cuda_enter(ad_place place, ad_gpu_scope *scope)
 /* The device's primary context where somebody uses it, else the one that is
  * current, else none: the driver decides whether it minds. */
 static ad_gpu_result
-cuda_enter_existing(ad_place place, ad_gpu_scope *scope)
+cuda_enter_existing(ad_context context, ad_gpu_scope *scope)
 {
-    const int64_t id = place.device.id;
+    const int64_t id = context.device.id;
     if (id < 0 || id >= n_devices || !is_primary_active(id)) {
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
-    return cuda_enter(place, scope);
+    return cuda_enter(context, scope);
 }
 
 static void
@@ -329,13 +330,13 @@ cuda_leave(const ad_gpu_scope *scope)
 }
 
 static ad_status
-cuda_primary_context(ad_device device, ad_place *out, ad_error *err)
+cuda_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
-    void *context;
+    void *handle;
     ad_gpu_result result;
     if (device.id < 0 && device.type != ARROW_DEVICE_CUDA) {
         /* Pinned and managed memory need not say where they were made. */
-        result = current(&context, &device.id);
+        result = current(&handle, &device.id);
         if (result.code != AD_GPU_SUCCESS) {
             return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
         }
@@ -344,25 +345,25 @@ cuda_primary_context(ad_device device, ad_place *out, ad_error *err)
     if (device.id < 0 || device.id >= n_devices) {
         return ad_gpu_fail_id(&ad_gpu_cuda, device, n_devices, err);
     }
-    result = primary_of(device.id, &context);
+    result = primary_of(device.id, &handle);
     if (result.code != AD_GPU_SUCCESS) {
         return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
     }
-    *out = (ad_place){device, context};
+    *out = (ad_context){device, handle};
     return AD_OK;
 }
 
 static ad_status
-cuda_synchronize(ad_place place, ad_error *err)
+cuda_synchronize(ad_context context, ad_error *err)
 {
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_cuda, place, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_cuda, context, &scope, err));
     ad_gpu_relax(&ad_gpu_cuda, &scope);
     int code = cuda.context_synchronize();
     ad_gpu_leave(&ad_gpu_cuda, &scope);
     return code == AD_GPU_SUCCESS
                ? AD_OK
-               : ad_gpu_fail(&ad_gpu_cuda, place.device,
+               : ad_gpu_fail(&ad_gpu_cuda, context.device,
                              (ad_gpu_result){code, "cuCtxSynchronize"}, err);
 }
 
@@ -385,14 +386,14 @@ remember_primary(int64_t id)
 /* The device of a stream's context. For primary ones, as nearly all are, the
  * driver is not asked. */
 static ad_gpu_result
-device_of_context(void *context, int64_t *out)
+device_of_context(void *handle, int64_t *out)
 {
-    *out = id_of_primary(context);
+    *out = id_of_primary(handle);
     if (*out >= 0) {
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
     ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_result result = cuda_enter((ad_place){.context = context}, &scope);
+    ad_gpu_result result = cuda_enter((ad_context){.handle = handle}, &scope);
     if (result.code == AD_GPU_SUCCESS) {
         void *same;
         result = current(&same, out);
@@ -400,7 +401,7 @@ device_of_context(void *context, int64_t *out)
     }
     if (result.code == AD_GPU_SUCCESS && *out >= 0) {
         remember_primary(*out);
-        if (id_of_primary(context) < 0) {
+        if (id_of_primary(handle) < 0) {
             atomic_store_explicit(&devices[*out].has_others, true,
                                   memory_order_relaxed);
         }
@@ -411,46 +412,46 @@ device_of_context(void *context, int64_t *out)
 /* The primary context, for as long as no stream of another one was seen. Not
  * for default streams: they are of the context that is current. */
 static bool
-cuda_likely_place(ad_stream stream, ad_device device, ad_place *out)
+cuda_likely_context(ad_stream stream, ad_device device, ad_context *out)
 {
     if (device.type != ARROW_DEVICE_CUDA || device.id < 0 ||
         device.id >= n_devices || stream.handle <= AD_CUDA_STREAM_PER_THREAD) {
         return false;
     }
     const struct cuda_device *on = &devices[device.id];
-    *out = (ad_place){
+    *out = (ad_context){
         device, atomic_load_explicit(&on->primary, memory_order_acquire)};
-    return out->context != NULL &&
+    return out->handle != NULL &&
            !atomic_load_explicit(&on->has_others, memory_order_relaxed);
 }
 
 static ad_status
-cuda_stream_place(ad_stream stream, ad_place hint, ad_place *out,
-                  ad_error *err)
+cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                    ad_error *err)
 {
     /* Pinned and managed memory is used from any device. */
     const bool is_bound = hint.device.type == ARROW_DEVICE_CUDA;
     const bool is_default = stream.handle <= AD_CUDA_STREAM_PER_THREAD;
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
-    void *context = hint.context;
+    void *handle = hint.handle;
     int64_t id = hint.device.id;
     if (!is_default) {
         result = (ad_gpu_result){
-            cuda.stream_context((void *)stream.handle, &context),
+            cuda.stream_context((void *)stream.handle, &handle),
             "cuStreamGetCtx"};
         if (result.code == AD_GPU_SUCCESS) {
-            result = device_of_context(context, &id);
+            result = device_of_context(handle, &id);
         }
-    } else if (context == NULL) {
-        result = context_for(hint.device, &context, &id);
+    } else if (handle == NULL) {
+        result = context_for(hint.device, &handle, &id);
     }
     if (result.code != AD_GPU_SUCCESS) {
         return ad_gpu_fail(&ad_gpu_cuda, hint.device, result, err);
     }
-    if (context == NULL) {
+    if (handle == NULL) {
         return ad_gpu_fail_default_stream(&ad_gpu_cuda, hint.device, err);
     }
-    *out = (ad_place){{ARROW_DEVICE_CUDA, id}, context};
+    *out = (ad_context){{ARROW_DEVICE_CUDA, id}, handle};
     if (is_bound && hint.device.id >= 0 && hint.device.id != id) {
         return ad_gpu_fail_stream(&ad_gpu_cuda, stream, hint.device,
                                   out->device, err);
@@ -461,7 +462,7 @@ cuda_stream_place(ad_stream stream, ad_place hint, ad_place *out,
 /* --- memory ------------------------------------------------------------------- */
 
 struct pointer_facts {
-    void *context;
+    void *handle;
     int memory_type;
     int ordinal;
     uint64_t is_managed; /* the driver writes a part of it */
@@ -473,7 +474,7 @@ ask_pointer(const void *pointer, struct pointer_facts *facts)
     int attributes[] = {AD_CUDA_POINTER_CONTEXT, AD_CUDA_POINTER_MEMORY_TYPE,
                         AD_CUDA_POINTER_DEVICE_ORDINAL,
                         AD_CUDA_POINTER_IS_MANAGED};
-    void *into[] = {&facts->context, &facts->memory_type, &facts->ordinal,
+    void *into[] = {&facts->handle, &facts->memory_type, &facts->ordinal,
                     &facts->is_managed};
     *facts = (struct pointer_facts){NULL, 0, -2, 0};
     return cuda.pointer_attributes(4, attributes, into, (uintptr_t)pointer);
@@ -486,7 +487,7 @@ ask_pointer_inside(const void *pointer, ad_device hint,
                    struct pointer_facts *facts)
 {
     ad_gpu_scope scope = {.is_moved = false};
-    ad_place primary;
+    ad_context primary;
     if (hint.id < 0 || hint.id >= n_devices || !is_primary_active(hint.id) ||
         cuda_primary_context(hint, &primary, NULL) != AD_OK ||
         cuda_enter(primary, &scope).code != AD_GPU_SUCCESS) {
@@ -498,11 +499,11 @@ ask_pointer_inside(const void *pointer, ad_device hint,
 }
 
 static ad_status
-cuda_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
               ad_error *err)
 {
     struct pointer_facts facts;
-    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .place = hint};
+    *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .context = hint};
     int code = ask_pointer(pointer, &facts);
     if (code == AD_GPU_INVALID_CONTEXT) {
         code = ask_pointer_inside(pointer, hint.device, &facts);
@@ -532,7 +533,7 @@ cuda_classify(const void *pointer, ad_place hint, ad_memory_info *out,
                                 err);
     }
     /* Memory of a pool belongs to no context: NULL. */
-    out->place = (ad_place){{type, facts.ordinal}, facts.context};
+    out->context = (ad_context){{type, facts.ordinal}, facts.handle};
     out->host_accessible = out->kind != AD_MEMORY_DEVICE;
     out->device_accessible = true;
     return AD_OK;
@@ -559,20 +560,20 @@ has_pools(int64_t id)
 }
 
 static ad_gpu_result
-cuda_allocate(ad_place place, void *stream, size_t nbytes, void **out)
+cuda_allocate(ad_context context, void *stream, size_t nbytes, void **out)
 {
     uint64_t made = 0;
     ad_gpu_result result;
-    if (place.device.type == ARROW_DEVICE_CUDA_HOST) {
+    if (context.device.type == ARROW_DEVICE_CUDA_HOST) {
         return (ad_gpu_result){
             cuda.host_alloc(out, nbytes, AD_GPU_HOST_PORTABLE),
             "cuMemHostAlloc"};
     }
-    if (place.device.type == ARROW_DEVICE_CUDA_MANAGED) {
+    if (context.device.type == ARROW_DEVICE_CUDA_MANAGED) {
         result = (ad_gpu_result){
             cuda.memory_alloc_managed(&made, nbytes, AD_CUDA_MANAGED_GLOBAL),
             "cuMemAllocManaged"};
-    } else if (has_pools(place.device.id)) {
+    } else if (has_pools(context.device.id)) {
         result = (ad_gpu_result){
             cuda.memory_alloc_async(&made, nbytes, stream), "cuMemAllocAsync"};
     } else {
@@ -584,17 +585,17 @@ cuda_allocate(ad_place place, void *stream, size_t nbytes, void **out)
 }
 
 static bool
-cuda_free_ordered(ad_place place, void *stream, void *data)
+cuda_free_ordered(ad_context context, void *stream, void *data)
 {
-    return place.device.type == ARROW_DEVICE_CUDA &&
-           has_pools(place.device.id) &&
+    return context.device.type == ARROW_DEVICE_CUDA &&
+           has_pools(context.device.id) &&
            cuda.memory_free_async((uintptr_t)data, stream) == AD_GPU_SUCCESS;
 }
 
 static void
-cuda_free_now(ad_place place, void *data)
+cuda_free_now(ad_context context, void *data)
 {
-    if (place.device.type == ARROW_DEVICE_CUDA_HOST) {
+    if (context.device.type == ARROW_DEVICE_CUDA_HOST) {
         (void)cuda.host_free(data);
     } else {
         (void)cuda.memory_free((uintptr_t)data);
@@ -606,7 +607,7 @@ cuda_free_now(ad_place place, void *data)
 static int
 memory_type_of(ad_span span)
 {
-    const int32_t type = span.place.device.type;
+    const int32_t type = span.context.device.type;
     return type == ARROW_DEVICE_CPU    ? AD_CUDA_MEMORY_HOST
            : type == ARROW_DEVICE_CUDA ? AD_CUDA_MEMORY_DEVICE
                                        : AD_CUDA_MEMORY_UNIFIED;
@@ -641,27 +642,27 @@ cuda_copy(const ad_block_copy *copy, void *stream)
 static bool
 cuda_are_peers(const ad_block_copy *copy)
 {
-    const ad_place *a = &copy->target.place, *b = &copy->source.place;
+    const ad_context *a = &copy->target.context, *b = &copy->source.context;
     return a->device.type == ARROW_DEVICE_CUDA &&
            b->device.type == ARROW_DEVICE_CUDA &&
            (a->device.id != b->device.id ||
-            (a->context != NULL && b->context != NULL &&
-             a->context != b->context));
+            (a->handle != NULL && b->handle != NULL &&
+             a->handle != b->handle));
 }
 
 /* The context that a side of a peer copy lies in; for memory of a pool, which
  * is in none, any of its device. */
 static ad_gpu_result
-context_of(ad_place place, void **out)
+context_of(ad_context context, void **out)
 {
-    *out = place.context;
-    if (place.context != NULL) {
+    *out = context.handle;
+    if (context.handle != NULL) {
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
-    if (place.device.id < 0 || place.device.id >= n_devices) {
+    if (context.device.id < 0 || context.device.id >= n_devices) {
         return (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuMemcpyPeerAsync"};
     }
-    return primary_of(place.device.id, out);
+    return primary_of(context.device.id, out);
 }
 
 static ad_gpu_result
@@ -669,9 +670,9 @@ cuda_copy_peer(const ad_block_copy *copy, void *stream)
 {
     void *target = NULL;
     void *source = NULL;
-    ad_gpu_result result = context_of(copy->target.place, &target);
+    ad_gpu_result result = context_of(copy->target.context, &target);
     if (result.code == AD_GPU_SUCCESS) {
-        result = context_of(copy->source.place, &source);
+        result = context_of(copy->source.context, &source);
     }
     if (result.code == AD_GPU_SUCCESS) {
         result = (ad_gpu_result){
@@ -689,18 +690,18 @@ cuda_copy_peer(const ad_block_copy *copy, void *stream)
  * again. Drivers before CUDA 12 have no numbers: there only primary contexts,
  * which live on, are told apart. */
 static ad_status
-cuda_module_key(ad_place place, uint64_t *out, ad_error *err)
+cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
 {
-    void *context;
+    void *handle;
     int64_t id;
     unsigned long long number;
-    ad_gpu_result result = current(&context, &id);
+    ad_gpu_result result = current(&handle, &id);
     if (result.code == AD_GPU_SUCCESS && cuda.context_id != NULL) {
         result =
-            (ad_gpu_result){cuda.context_id(context, &number), "cuCtxGetId"};
+            (ad_gpu_result){cuda.context_id(handle, &number), "cuCtxGetId"};
         *out = number;
     } else if (result.code == AD_GPU_SUCCESS) {
-        if (id < 0 || context != atomic_load(&devices[id].primary)) {
+        if (id < 0 || handle != atomic_load(&devices[id].primary)) {
             return ad_fail(err, AD_ERR_EXCHANGE, "kernel",
                            "install a driver for CUDA 12 or later, use the "
                            "device's primary context, or copy the data to "
@@ -712,7 +713,7 @@ cuda_module_key(ad_place place, uint64_t *out, ad_error *err)
     }
     return result.code == AD_GPU_SUCCESS
                ? AD_OK
-               : ad_gpu_fail(&ad_gpu_cuda, place.device, result, err);
+               : ad_gpu_fail(&ad_gpu_cuda, context.device, result, err);
 }
 
 static ad_status
@@ -762,7 +763,7 @@ const struct ad_backend ad_backend_cuda = {
                           ARROW_DEVICE_CUDA_MANAGED, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE | AD_CAP_STAGES,
+                    AD_CAP_CAPTURE | AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
     .default_stream = {AD_CUDA_STREAM_LEGACY},
     .load = cuda_load,
     .describe = cuda_describe,
@@ -772,7 +773,7 @@ const struct ad_backend ad_backend_cuda = {
     .primary_context = cuda_primary_context,
     .synchronize = cuda_synchronize,
     .classify = cuda_classify,
-    .likely_place = cuda_likely_place,
-    .stream_place = cuda_stream_place,
+    .likely_context = cuda_likely_context,
+    .stream_context = cuda_stream_context,
     AD_GPU_SLOTS,
 };

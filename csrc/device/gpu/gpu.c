@@ -157,24 +157,24 @@ ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
     return AD_ERR_EXCHANGE;
 }
 
-/* `code` of a call, made; the place has been left. */
+/* `code` of a call, made; the context has been left. */
 static inline ad_status
-check(const struct ad_gpu *gpu, ad_place place, const char *call, int code,
+check(const struct ad_gpu *gpu, ad_context context, const char *call, int code,
       ad_error *err)
 {
     return code == AD_GPU_SUCCESS
                ? AD_OK
-               : ad_gpu_fail(gpu, place.device, (ad_gpu_result){code, call},
+               : ad_gpu_fail(gpu, context.device, (ad_gpu_result){code, call},
                              err);
 }
 
 ad_status
-ad_gpu_enter(const struct ad_gpu *gpu, ad_place place, ad_gpu_scope *scope,
+ad_gpu_enter(const struct ad_gpu *gpu, ad_context context, ad_gpu_scope *scope,
              ad_error *err)
 {
     *scope = (ad_gpu_scope){.is_moved = false};
-    ad_gpu_result result = gpu->enter(place, scope);
-    return check(gpu, place, result.call, result.code, err);
+    ad_gpu_result result = gpu->enter(context, scope);
+    return check(gpu, context, result.call, result.code, err);
 }
 
 void
@@ -212,25 +212,25 @@ handle_of(ad_stream stream)
 /* --- streams ------------------------------------------------------------------ */
 
 ad_status
-ad_gpu_stream_create(ad_place place, ad_stream *out, ad_error *err)
+ad_gpu_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     void *made = NULL;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     int code = gpu->calls->stream_create(&made, AD_GPU_STREAM_NON_BLOCKING);
     ad_gpu_leave(gpu, &scope);
     out->handle = (uintptr_t)made;
-    return check(gpu, place, gpu->names.stream_create, code, err);
+    return check(gpu, context, gpu->names.stream_create, code, err);
 }
 
 void
-ad_gpu_stream_destroy(ad_place place, ad_stream stream)
+ad_gpu_stream_destroy(ad_context context, ad_stream stream)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     /* With its context, a stream is gone too. */
-    if (ad_gpu_enter(gpu, place, &scope, NULL) == AD_OK) {
+    if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
         if (gpu->calls->stream_destroy(handle_of(stream)) != AD_GPU_SUCCESS) {
             gpu->forget_error();
         }
@@ -239,15 +239,15 @@ ad_gpu_stream_destroy(ad_place place, ad_stream stream)
 }
 
 ad_status
-ad_gpu_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+ad_gpu_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     int code = gpu->calls->stream_synchronize(handle_of(stream));
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, gpu->names.stream_synchronize, code, err);
+    return check(gpu, context, gpu->names.stream_synchronize, code, err);
 }
 
 /* --- streams and events that others made ------------------------------------ */
@@ -256,16 +256,16 @@ ad_gpu_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
  * thread, so a call on it is made at once; a default stream is another one in
  * each context. */
 static inline bool
-has_handle(ad_place place, ad_stream stream)
+has_handle(ad_context context, ad_stream stream)
 {
-    return !ad_stream_is_default(place.device, stream);
+    return !ad_stream_is_default(context.device, stream);
 }
 
 /* A call on handles has answered `code`: shall it be made again, in its place,
  * which is entered? It may have failed for the sake of the context that is
  * current: there is none, or it is destroyed, or broken. */
 static bool
-enters_after(const struct ad_gpu *gpu, ad_place place, int code,
+enters_after(const struct ad_gpu *gpu, ad_context context, int code,
              ad_gpu_scope *scope)
 {
     if (code != AD_GPU_INVALID_CONTEXT &&
@@ -275,21 +275,21 @@ enters_after(const struct ad_gpu *gpu, ad_place place, int code,
     gpu->forget_error();
     /* Foreign events come without a context. Asking about one must not make
      * any: a primary context that nobody uses takes memory and time. */
-    ad_gpu_result result = place.context == NULL
-                               ? gpu->enter_existing(place, scope)
-                               : gpu->enter(place, scope);
+    ad_gpu_result result = context.handle == NULL
+                               ? gpu->enter_existing(context, scope)
+                               : gpu->enter(context, scope);
     return result.code == AD_GPU_SUCCESS && scope->is_moved;
 }
 
 /* While a stream that waits for the legacy one is captured, the latter may not
  * be used, and the capture is spoilt by the attempt. But it may be asked. */
 static ad_gpu_result
-ask_legacy(const struct ad_gpu *gpu, ad_place place, ad_stream stream)
+ask_legacy(const struct ad_gpu *gpu, ad_context context, ad_stream stream)
 {
     int state = 0;
     ad_gpu_result result = {AD_GPU_SUCCESS, gpu->names.stream_is_capturing};
-    if (ad_stream_is_default(place.device, stream) &&
-        !ad_stream_is_per_thread(place.device, stream)) {
+    if (ad_stream_is_default(context.device, stream) &&
+        !ad_stream_is_per_thread(context.device, stream)) {
         result.code =
             gpu->calls->stream_is_capturing(handle_of(stream), &state);
     }
@@ -299,16 +299,16 @@ ask_legacy(const struct ad_gpu *gpu, ad_place place, ad_stream stream)
 /* The same of a call on a stream, whose result is in *result; one on a default
  * stream was not made yet. False: what went wrong is in *result. */
 static bool
-enters_for(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
+enters_for(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
            ad_gpu_scope *scope, ad_gpu_result *result)
 {
     *scope = (ad_gpu_scope){.is_moved = false};
-    if (has_handle(place, stream)) {
-        return enters_after(gpu, place, result->code, scope);
+    if (has_handle(context, stream)) {
+        return enters_after(gpu, context, result->code, scope);
     }
-    ad_gpu_result entered = gpu->enter(place, scope);
+    ad_gpu_result entered = gpu->enter(context, scope);
     if (entered.code == AD_GPU_SUCCESS) {
-        entered = ask_legacy(gpu, place, stream);
+        entered = ask_legacy(gpu, context, stream);
     }
     if (entered.code != AD_GPU_SUCCESS) {
         *result = entered;
@@ -317,29 +317,29 @@ enters_for(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
 }
 
 ad_status
-ad_gpu_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
                            ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
     int state = 0; /* 1: active, 2: invalidated, but not ended yet */
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
-    if (!has_handle(place, stream)) {
-        result = gpu->enter(place, &scope);
+    if (!has_handle(context, stream)) {
+        result = gpu->enter(context, &scope);
     }
     if (result.code == AD_GPU_SUCCESS) {
         result = (ad_gpu_result){
             gpu->calls->stream_is_capturing(handle_of(stream), &state),
             gpu->names.stream_is_capturing};
     }
-    if (has_handle(place, stream) &&
-        enters_after(gpu, place, result.code, &scope)) {
+    if (has_handle(context, stream) &&
+        enters_after(gpu, context, result.code, &scope)) {
         result.code =
             gpu->calls->stream_is_capturing(handle_of(stream), &state);
     }
     ad_gpu_leave(gpu, &scope);
     *out = state != 0;
-    return check(gpu, place, result.call, result.code, err);
+    return check(gpu, context, result.call, result.code, err);
 }
 
 /* What is not the common case stands apart, so that the common one needs
@@ -348,33 +348,33 @@ ad_gpu_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
 
 /* On a default stream, or after `code`. */
 static SELDOM ad_status
-wait_inside(ad_place place, ad_stream stream, ad_event event, int code,
+wait_inside(ad_context context, ad_stream stream, ad_event event, int code,
             ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     ad_gpu_result result = {code, gpu->names.stream_wait};
-    if (enters_for(gpu, place, stream, &scope, &result)) {
+    if (enters_for(gpu, context, stream, &scope, &result)) {
         result.code =
             gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, result.call, result.code, err);
+    return check(gpu, context, result.call, result.code, err);
 }
 
 ad_status
-ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
+ad_gpu_stream_wait(ad_context context, ad_stream stream, ad_event event,
                    ad_error *err)
 {
     int code = AD_GPU_SUCCESS;
-    if (has_handle(place, stream)) {
-        code = ad_gpu_of(place.device)
+    if (has_handle(context, stream)) {
+        code = ad_gpu_of(context.device)
                    ->calls->stream_wait(handle_of(stream), event.handle, 0);
         if (code == AD_GPU_SUCCESS) {
             return AD_OK;
         }
     }
-    return wait_inside(place, stream, event, code, err);
+    return wait_inside(context, stream, event, code, err);
 }
 
 /* --- events ------------------------------------------------------------------- */
@@ -384,13 +384,14 @@ ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
 
 /* An event is made in the context that is current. */
 static SELDOM ad_status
-record_first(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
+record_first(ad_context context, ad_stream stream, ad_event *event,
+             ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     void *made = NULL;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    ad_gpu_result result = ask_legacy(gpu, place, stream);
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
+    ad_gpu_result result = ask_legacy(gpu, context, stream);
     if (result.code == AD_GPU_SUCCESS) {
         result = (ad_gpu_result){gpu->calls->event_create(&made, EVENT_FLAGS),
                                  gpu->names.event_create};
@@ -406,50 +407,51 @@ record_first(ad_place place, ad_stream stream, ad_event *event, ad_error *err)
         }
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, result.call, result.code, err);
+    return check(gpu, context, result.call, result.code, err);
 }
 
 static SELDOM ad_status
-record_inside(ad_place place, ad_stream stream, ad_event event, int code,
+record_inside(ad_context context, ad_stream stream, ad_event event, int code,
               ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     ad_gpu_result result = {code, gpu->names.event_record};
-    if (enters_for(gpu, place, stream, &scope, &result)) {
+    if (enters_for(gpu, context, stream, &scope, &result)) {
         result.code =
             gpu->calls->event_record(event.handle, handle_of(stream));
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, result.call, result.code, err);
+    return check(gpu, context, result.call, result.code, err);
 }
 
 ad_status
-ad_gpu_event_record(ad_place place, ad_stream stream, ad_event *event,
+ad_gpu_event_record(ad_context context, ad_stream stream, ad_event *event,
                     ad_error *err)
 {
     int code = AD_GPU_SUCCESS;
     if (event->handle == NULL) {
-        return record_first(place, stream, event, err);
+        return record_first(context, stream, event, err);
     }
-    if (has_handle(place, stream)) {
-        code = ad_gpu_of(place.device)
+    if (has_handle(context, stream)) {
+        code = ad_gpu_of(context.device)
                    ->calls->event_record(event->handle, handle_of(stream));
         if (code == AD_GPU_SUCCESS) {
             return AD_OK;
         }
     }
-    return record_inside(place, stream, *event, code, err);
+    return record_inside(context, stream, *event, code, err);
 }
 
 ad_status
-ad_gpu_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+ad_gpu_event_query(ad_context context, ad_event event, bool *out,
+                   ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_relax(gpu, &scope);
     int code = gpu->calls->event_query(event.handle);
-    if (enters_after(gpu, place, code, &scope)) {
+    if (enters_after(gpu, context, code, &scope)) {
         code = gpu->calls->event_query(event.handle);
     }
     ad_gpu_leave(gpu, &scope);
@@ -458,29 +460,29 @@ ad_gpu_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
         gpu->forget_error();
         return AD_OK;
     }
-    return check(gpu, place, gpu->names.event_query, code, err);
+    return check(gpu, context, gpu->names.event_query, code, err);
 }
 
 ad_status
-ad_gpu_event_synchronize(ad_place place, ad_event event, ad_error *err)
+ad_gpu_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_relax(gpu, &scope);
     int code = gpu->calls->event_synchronize(event.handle);
-    if (enters_after(gpu, place, code, &scope)) {
+    if (enters_after(gpu, context, code, &scope)) {
         code = gpu->calls->event_synchronize(event.handle);
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, gpu->names.event_synchronize, code, err);
+    return check(gpu, context, gpu->names.event_synchronize, code, err);
 }
 
 void
-ad_gpu_event_destroy(ad_place place, ad_event event)
+ad_gpu_event_destroy(ad_context context, ad_event event)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    if (ad_gpu_enter(gpu, place, &scope, NULL) == AD_OK) {
+    if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
         if (gpu->calls->event_destroy(event.handle) != AD_GPU_SUCCESS) {
             gpu->forget_error();
         }
@@ -491,26 +493,26 @@ ad_gpu_event_destroy(ad_place place, ad_event event)
 /* --- memory ------------------------------------------------------------------- */
 
 ad_status
-ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
-                ad_error *err)
+ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
+                void **out, ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result =
-        gpu->allocate(place, handle_of(stream), nbytes, out);
+        gpu->allocate(context, handle_of(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
     if (result.code == AD_GPU_OUT_OF_MEMORY) {
         char name[AD_DEVICE_NAME_SIZE];
         gpu->forget_error();
         ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                 "could not allocate %zu bytes on %s", nbytes,
-                ad_device_format(place.device, name));
-        ad_error_device(err, place.device);
+                ad_device_format(context.device, name));
+        ad_error_device(err, context.device);
         return AD_ERR_MEMORY;
     }
-    return check(gpu, place, result.call, result.code, err);
+    return check(gpu, context, result.call, result.code, err);
 }
 
 /* Memory that the runtime cannot free in the order of a stream (pinned,
@@ -518,21 +520,22 @@ ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
  * has come to its end. If that cannot be found out, work may still use it, so
  * it is left where it is. */
 static void
-free_after(const struct ad_gpu *gpu, ad_place place, void *stream, void *data)
+free_after(const struct ad_gpu *gpu, ad_context context, void *stream,
+           void *data)
 {
     if (gpu->calls->stream_synchronize(stream) == AD_GPU_SUCCESS) {
-        gpu->free_now(place, data);
+        gpu->free_now(context, data);
     } else {
         gpu->forget_error();
     }
 }
 
 void
-ad_gpu_deallocate(ad_place place, ad_stream stream, void *data)
+ad_gpu_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_result result = gpu->enter(place, &scope);
+    ad_gpu_result result = gpu->enter(context, &scope);
     if (result.code != AD_GPU_SUCCESS) {
         gpu->forget_error();
     }
@@ -541,8 +544,8 @@ ad_gpu_deallocate(ad_place place, ad_stream stream, void *data)
      * tried: the stream says where it belongs. */
     if (result.code != AD_GPU_INVALID_CONTEXT &&
         result.code != AD_GPU_CONTEXT_IS_DESTROYED) {
-        if (!gpu->free_ordered(place, handle_of(stream), data)) {
-            free_after(gpu, place, handle_of(stream), data);
+        if (!gpu->free_ordered(context, handle_of(stream), data)) {
+            free_after(gpu, context, handle_of(stream), data);
         }
     }
     ad_gpu_leave(gpu, &scope);
@@ -569,16 +572,16 @@ copy_each_row(ad_gpu_result (*copy_row)(const ad_block_copy *, void *),
 }
 
 ad_status
-ad_gpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
             ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     ad_gpu_result result;
     if (copy->width == 0 || copy->height == 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     if (gpu->are_peers(copy)) {
         result = copy_each_row(gpu->copy_peer, copy, handle_of(stream));
@@ -589,5 +592,5 @@ ad_gpu_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
         result = gpu->copy(copy, handle_of(stream));
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, place, result.call, result.code, err);
+    return check(gpu, context, result.call, result.code, err);
 }

@@ -91,23 +91,23 @@ struct ad_gpu {
      * libraries that ask this thread for its last error. */
     void (*forget_error)(void);
 
-    /* Make the place current on this thread: sets scope->is_moved where it was
-     * not, and `leave` is called then. Where it fails nothing has been
+    /* Make the context current on this thread: sets scope->is_moved where it
+     * was not, and `leave` is called then. Where it fails nothing has been
      * moved. */
-    ad_gpu_result (*enter)(ad_place place, ad_gpu_scope *scope);
-    /* The same for a place whose context is not known, where any that exists
+    ad_gpu_result (*enter)(ad_context context, ad_gpu_scope *scope);
+    /* The same for a context whose handle is not known, where any that exists
      * will do: makes none. */
-    ad_gpu_result (*enter_existing)(ad_place place, ad_gpu_scope *scope);
+    ad_gpu_result (*enter_existing)(ad_context context, ad_gpu_scope *scope);
     void (*leave)(const ad_gpu_scope *scope);
 
-    /* The following are called inside the place. */
+    /* The following are called inside the context. */
 
-    /* Memory of the kind that place.device.type names. */
-    ad_gpu_result (*allocate)(ad_place place, void *stream, size_t nbytes,
+    /* Memory of the kind that context.device.type names. */
+    ad_gpu_result (*allocate)(ad_context context, void *stream, size_t nbytes,
                               void **out);
     /* Free it in the order of the stream; false where that cannot be. */
-    bool (*free_ordered)(ad_place place, void *stream, void *data);
-    void (*free_now)(ad_place place, void *data);
+    bool (*free_ordered)(ad_context context, void *stream, void *data);
+    void (*free_now)(ad_context context, void *data);
 
     /* Both sides in one address space; of any height. */
     ad_gpu_result (*copy)(const ad_block_copy *copy, void *stream);
@@ -116,7 +116,7 @@ struct ad_gpu {
     ad_gpu_result (*copy_peer)(const ad_block_copy *copy, void *stream);
 
     /* What a loaded module belongs to, never used twice in a process. */
-    ad_status (*module_key)(ad_place place, uint64_t *out, ad_error *err);
+    ad_status (*module_key)(ad_context context, uint64_t *out, ad_error *err);
     /* The module's image; `*release` is freed by the caller. */
     ad_status (*module_image)(const void **out, void **release, ad_error *err);
 };
@@ -167,28 +167,29 @@ ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,
 
 /* --- slots of struct ad_backend -------------------------------------------- */
 
-ad_status ad_gpu_allocate(ad_place place, ad_stream stream, size_t nbytes,
+ad_status ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
-void ad_gpu_deallocate(ad_place place, ad_stream stream, void *data);
-ad_status ad_gpu_copy(ad_place place, ad_stream stream,
+void ad_gpu_deallocate(ad_context context, ad_stream stream, void *data);
+ad_status ad_gpu_copy(ad_context context, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
-ad_status ad_gpu_launch(ad_place place, ad_stream stream,
+ad_status ad_gpu_launch(ad_context context, ad_stream stream,
                         const ad_launch *launch, ad_error *err);
-ad_status ad_gpu_stream_create(ad_place place, ad_stream *out, ad_error *err);
-void ad_gpu_stream_destroy(ad_place place, ad_stream stream);
-ad_status ad_gpu_stream_synchronize(ad_place place, ad_stream stream,
+ad_status ad_gpu_stream_create(ad_context context, ad_stream *out,
+                               ad_error *err);
+void ad_gpu_stream_destroy(ad_context context, ad_stream stream);
+ad_status ad_gpu_stream_synchronize(ad_context context, ad_stream stream,
                                     ad_error *err);
-ad_status ad_gpu_stream_is_capturing(ad_place place, ad_stream stream,
+ad_status ad_gpu_stream_is_capturing(ad_context context, ad_stream stream,
                                      bool *out, ad_error *err);
-ad_status ad_gpu_stream_wait(ad_place place, ad_stream stream, ad_event event,
-                             ad_error *err);
-ad_status ad_gpu_event_record(ad_place place, ad_stream stream,
+ad_status ad_gpu_stream_wait(ad_context context, ad_stream stream,
+                             ad_event event, ad_error *err);
+ad_status ad_gpu_event_record(ad_context context, ad_stream stream,
                               ad_event *event, ad_error *err);
-ad_status ad_gpu_event_query(ad_place place, ad_event event, bool *out,
+ad_status ad_gpu_event_query(ad_context context, ad_event event, bool *out,
                              ad_error *err);
-ad_status ad_gpu_event_synchronize(ad_place place, ad_event event,
+ad_status ad_gpu_event_synchronize(ad_context context, ad_event event,
                                    ad_error *err);
-void ad_gpu_event_destroy(ad_place place, ad_event event);
+void ad_gpu_event_destroy(ad_context context, ad_event event);
 
 #define AD_GPU_SLOTS                                                          \
     .allocate = ad_gpu_allocate, .deallocate = ad_gpu_deallocate,             \
@@ -202,11 +203,12 @@ void ad_gpu_event_destroy(ad_place place, ad_event event);
     .event_synchronize = ad_gpu_event_synchronize,                            \
     .event_destroy = ad_gpu_event_destroy
 
-/* Enter a place, or fail; *scope needs no value. */
-AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu, ad_place place,
-                                     ad_gpu_scope *scope, ad_error *err);
+/* Enter a context, or fail; *scope needs no value. */
+AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,
+                                     ad_context context, ad_gpu_scope *scope,
+                                     ad_error *err);
 
-/* Until this place is left, what is called does not break the graphs that
+/* Until this context is left, what is called does not break the graphs that
  * others capture: by default a capture forbids every thread of the process to
  * wait, to ask an event or to allocate, and is spoilt by the attempt. It is
  * meant for callers that never touch a captured stream. */

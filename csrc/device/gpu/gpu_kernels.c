@@ -19,10 +19,10 @@ find(const struct ad_gpu *gpu, uint64_t key)
 }
 
 static ad_status
-fail_kernel(const struct ad_gpu *gpu, ad_place place, ad_gpu_result result,
+fail_kernel(const struct ad_gpu *gpu, ad_context context, ad_gpu_result result,
             ad_error *err)
 {
-    ad_status status = ad_gpu_fail(gpu, place.device, result, err);
+    ad_status status = ad_gpu_fail(gpu, context.device, result, err);
     if (status != AD_ERR_DEVICE) {
         return status; /* of a capture */
     }
@@ -37,7 +37,7 @@ fail_kernel(const struct ad_gpu *gpu, ad_place place, ad_gpu_result result,
 }
 
 static ad_status
-load(const struct ad_gpu *gpu, ad_place place, ad_gpu_module *entry,
+load(const struct ad_gpu *gpu, ad_context context, ad_gpu_module *entry,
      ad_error *err)
 {
     const void *image = NULL;
@@ -53,7 +53,7 @@ load(const struct ad_gpu *gpu, ad_place place, ad_gpu_module *entry,
     }
     return result.code == AD_GPU_SUCCESS
                ? AD_OK
-               : fail_kernel(gpu, place, result, err);
+               : fail_kernel(gpu, context, result, err);
 }
 
 static void
@@ -83,11 +83,11 @@ publish(const struct ad_gpu *gpu, ad_gpu_module *entry)
 }
 
 static ad_status
-kernels_of(const struct ad_gpu *gpu, ad_place place, const ad_gpu_module **out,
-           ad_error *err)
+kernels_of(const struct ad_gpu *gpu, ad_context context,
+           const ad_gpu_module **out, ad_error *err)
 {
     uint64_t key;
-    AD_RETURN_IF_ERR(gpu->module_key(place, &key, err));
+    AD_RETURN_IF_ERR(gpu->module_key(context, &key, err));
     *out = find(gpu, key);
     if (*out != NULL) {
         return AD_OK;
@@ -97,7 +97,7 @@ kernels_of(const struct ad_gpu *gpu, ad_place place, const ad_gpu_module **out,
         return ad_fail_memory(err, sizeof(*entry));
     }
     entry->key = key;
-    ad_status status = load(gpu, place, entry, err);
+    ad_status status = load(gpu, context, entry, err);
     if (status != AD_OK) {
         drop(gpu, entry);
         return status;
@@ -109,11 +109,11 @@ kernels_of(const struct ad_gpu *gpu, ad_place place, const ad_gpu_module **out,
 /* --- launching ---------------------------------------------------------------- */
 
 static ad_status
-launch_inside(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
+launch_inside(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
               const ad_launch *launch, ad_error *err)
 {
     const ad_gpu_module *kernels;
-    AD_RETURN_IF_ERR(kernels_of(gpu, place, &kernels, err));
+    AD_RETURN_IF_ERR(kernels_of(gpu, context, &kernels, err));
     ad_launch copy = *launch;
     void *parameters[] = {
         &copy.source.data,   &copy.source.offset, &copy.values.data,
@@ -129,20 +129,20 @@ launch_inside(const struct ad_gpu *gpu, ad_place place, ad_stream stream,
                                   (unsigned int)block, 1, 1, 0,
                                   (void *)stream.handle, parameters, NULL);
     if (code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(gpu, place.device,
+        return ad_gpu_fail(gpu, context.device,
                            (ad_gpu_result){code, gpu->names.launch}, err);
     }
     return AD_OK;
 }
 
 ad_status
-ad_gpu_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+ad_gpu_launch(ad_context context, ad_stream stream, const ad_launch *launch,
               ad_error *err)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(place.device);
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, place, &scope, err));
-    ad_status status = launch_inside(gpu, place, stream, launch, err);
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
+    ad_status status = launch_inside(gpu, context, stream, launch, err);
     ad_gpu_leave(gpu, &scope);
     return status;
 }

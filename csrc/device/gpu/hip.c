@@ -183,14 +183,14 @@ hip_describe_current(char *buffer, size_t size, ad_error *err)
 }
 
 static ad_gpu_result
-hip_enter(ad_place place, ad_gpu_scope *scope)
+hip_enter(ad_context context, ad_gpu_scope *scope)
 {
     ad_gpu_result result = current(&scope->device);
     /* An id of -1 means: wherever this thread is. */
-    if (result.code == AD_GPU_SUCCESS && place.device.id >= 0 &&
-        scope->device != place.device.id) {
-        result = (ad_gpu_result){hip.device_set_current((int)place.device.id),
-                                 "hipSetDevice"};
+    if (result.code == AD_GPU_SUCCESS && context.device.id >= 0 &&
+        scope->device != context.device.id) {
+        result = (ad_gpu_result){
+            hip.device_set_current((int)context.device.id), "hipSetDevice"};
         scope->is_moved = result.code == AD_GPU_SUCCESS;
     }
     return result;
@@ -203,7 +203,7 @@ hip_leave(const ad_gpu_scope *scope)
 }
 
 static ad_status
-hip_primary_context(ad_device device, ad_place *out, ad_error *err)
+hip_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     if (device.id < 0 && device.type != ARROW_DEVICE_ROCM) {
         /* Pinned memory need not say where it was made. */
@@ -214,19 +214,19 @@ hip_primary_context(ad_device device, ad_place *out, ad_error *err)
     if (device.id < 0 || device.id >= n_devices) {
         return ad_gpu_fail_id(&ad_gpu_hip, device, n_devices, err);
     }
-    *out = (ad_place){device, NULL};
+    *out = (ad_context){device, NULL};
     return AD_OK;
 }
 
 static ad_status
-hip_synchronize(ad_place place, ad_error *err)
+hip_synchronize(ad_context context, ad_error *err)
 {
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, place, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, context, &scope, err));
     ad_gpu_relax(&ad_gpu_hip, &scope);
     ad_gpu_result result = {hip.device_synchronize(), "hipDeviceSynchronize"};
     ad_gpu_leave(&ad_gpu_hip, &scope);
-    return check(place.device, result, err);
+    return check(context.device, result, err);
 }
 
 /* --- streams ------------------------------------------------------------------ */
@@ -249,7 +249,8 @@ device_of_stream(ad_stream stream, int *out)
 }
 
 static ad_status
-hip_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
+hip_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                   ad_error *err)
 {
     const bool is_default = stream.handle <= AD_STREAM_PER_THREAD;
     /* Pinned memory is used from any device. */
@@ -272,7 +273,7 @@ hip_stream_place(ad_stream stream, ad_place hint, ad_place *out, ad_error *err)
                        "0x%zx runs",
                        (size_t)stream.handle);
     }
-    *out = (ad_place){{ARROW_DEVICE_ROCM, id}, NULL};
+    *out = (ad_context){{ARROW_DEVICE_ROCM, id}, NULL};
     if (is_bound && hint.device.id >= 0 && hint.device.id != id) {
         return ad_gpu_fail_stream(&ad_gpu_hip, stream, hint.device,
                                   out->device, err);
@@ -311,12 +312,12 @@ kind_of(const struct ad_hip_pointer *facts, ad_memory_kind *out)
 }
 
 static ad_status
-hip_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
              ad_error *err)
 {
     *out = (ad_memory_info){
         .kind = AD_MEMORY_UNREGISTERED,
-        .place = hint,
+        .context = hint,
     };
     if (n_devices == 0) { /* the runtime alone owns nothing */
         return AD_OK;
@@ -336,11 +337,11 @@ hip_classify(const void *pointer, ad_place hint, ad_memory_info *out,
     }
     if (out->kind != AD_MEMORY_UNREGISTERED) {
         /* The specification has no type for managed memory of ROCm. */
-        out->place =
-            (ad_place){{out->kind == AD_MEMORY_PINNED ? ARROW_DEVICE_ROCM_HOST
-                                                      : ARROW_DEVICE_ROCM,
-                        facts.device},
-                       NULL};
+        out->context = (ad_context){{out->kind == AD_MEMORY_PINNED
+                                         ? ARROW_DEVICE_ROCM_HOST
+                                         : ARROW_DEVICE_ROCM,
+                                     facts.device},
+                                    NULL};
         out->host_accessible = out->kind != AD_MEMORY_DEVICE;
         out->device_accessible = true;
     }
@@ -375,14 +376,14 @@ has_pools(int64_t id)
 }
 
 static ad_gpu_result
-hip_allocate(ad_place place, void *stream, size_t nbytes, void **out)
+hip_allocate(ad_context context, void *stream, size_t nbytes, void **out)
 {
-    if (place.device.type == ARROW_DEVICE_ROCM_HOST) {
+    if (context.device.type == ARROW_DEVICE_ROCM_HOST) {
         return (ad_gpu_result){
             hip.host_alloc(out, nbytes, AD_GPU_HOST_PORTABLE),
             "hipHostMalloc"};
     }
-    if (has_pools(place.device.id)) {
+    if (has_pools(context.device.id)) {
         return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
                                "hipMallocAsync"};
     }
@@ -390,10 +391,10 @@ hip_allocate(ad_place place, void *stream, size_t nbytes, void **out)
 }
 
 static bool
-hip_free_ordered(ad_place place, void *stream, void *data)
+hip_free_ordered(ad_context context, void *stream, void *data)
 {
-    if (place.device.type != ARROW_DEVICE_ROCM ||
-        !has_pools(place.device.id)) {
+    if (context.device.type != ARROW_DEVICE_ROCM ||
+        !has_pools(context.device.id)) {
         return false;
     }
     if (hip.memory_free_async(data, stream) != AD_GPU_SUCCESS) {
@@ -404,9 +405,9 @@ hip_free_ordered(ad_place place, void *stream, void *data)
 }
 
 static void
-hip_free_now(ad_place place, void *data)
+hip_free_now(ad_context context, void *data)
 {
-    int code = place.device.type == ARROW_DEVICE_ROCM_HOST
+    int code = context.device.type == ARROW_DEVICE_ROCM_HOST
                    ? hip.host_free(data)
                    : hip.memory_free(data);
     if (code != AD_GPU_SUCCESS) {
@@ -419,8 +420,8 @@ hip_free_now(ad_place place, void *data)
 static int
 direction_of(const ad_block_copy *copy)
 {
-    const int32_t target = copy->target.place.device.type;
-    const int32_t source = copy->source.place.device.type;
+    const int32_t target = copy->target.context.device.type;
+    const int32_t source = copy->source.context.device.type;
     if (source == ARROW_DEVICE_ROCM) {
         return target == ARROW_DEVICE_ROCM  ? AD_HIP_COPY_DEVICE_TO_DEVICE
                : target == ARROW_DEVICE_CPU ? AD_HIP_COPY_DEVICE_TO_HOST
@@ -451,8 +452,8 @@ hip_copy(const ad_block_copy *copy, void *stream)
 static bool
 hip_are_peers(const ad_block_copy *copy)
 {
-    const ad_device a = copy->target.place.device;
-    const ad_device b = copy->source.place.device;
+    const ad_device a = copy->target.context.device;
+    const ad_device b = copy->source.context.device;
     return a.type == ARROW_DEVICE_ROCM && b.type == ARROW_DEVICE_ROCM &&
            a.id != b.id;
 }
@@ -461,9 +462,9 @@ static ad_gpu_result
 hip_copy_peer(const ad_block_copy *copy, void *stream)
 {
     return (ad_gpu_result){hip.copy_peer(ad_gpu_pointer(copy->target),
-                                         (int)copy->target.place.device.id,
+                                         (int)copy->target.context.device.id,
                                          ad_gpu_pointer(copy->source),
-                                         (int)copy->source.place.device.id,
+                                         (int)copy->source.context.device.id,
                                          copy->width, stream),
                            "hipMemcpyPeerAsync"};
 }
@@ -471,10 +472,10 @@ hip_copy_peer(const ad_block_copy *copy, void *stream)
 /* --- kernels ------------------------------------------------------------------ */
 
 static ad_status
-hip_module_key(ad_place place, uint64_t *out, ad_error *err)
+hip_module_key(ad_context context, uint64_t *out, ad_error *err)
 {
     int id;
-    AD_RETURN_IF_ERR(check(place.device, current(&id), err));
+    AD_RETURN_IF_ERR(check(context.device, current(&id), err));
     *out = (uint64_t)id;
     return AD_OK;
 }
@@ -527,7 +528,7 @@ const struct ad_backend ad_backend_hip = {
         (const int32_t[]){ARROW_DEVICE_ROCM, ARROW_DEVICE_ROCM_HOST, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_PLACE_IDLE | AD_CAP_STAGES,
+                    AD_CAP_CAPTURE | AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
     .default_stream = {0},
     .load = hip_load,
     .describe = hip_describe,
@@ -537,6 +538,6 @@ const struct ad_backend ad_backend_hip = {
     .primary_context = hip_primary_context,
     .synchronize = hip_synchronize,
     .classify = hip_classify,
-    .stream_place = hip_stream_place,
+    .stream_context = hip_stream_context,
     AD_GPU_SLOTS,
 };

@@ -6,7 +6,7 @@
  *   for all that was submitted before and holds up all that comes later, so
  *   each command of ours follows a barrier where the queue needs one.
  * - Handles are the addresses of C++ values that share what they stand for:
- *   two DPCTLSyclContextRefs may be one context. So a place holds a space
+ *   two DPCTLSyclContextRefs may be one context. So a context holds a space
  *   (device/oneapi/oneapi_context.h), of which there is one per context and device.
  * - Failed functions return NULL and keep the reason to themselves. Some let
  *   the C++ exception out, which ends the process: those are called only where
@@ -49,8 +49,8 @@ check_queue(ad_stream stream, ad_device device, ad_error *err)
 }
 
 static ad_status
-oneapi_stream_place(ad_stream stream, ad_place hint, ad_place *out,
-                    ad_error *err)
+oneapi_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                      ad_error *err)
 {
     struct ad_oneapi_space *space;
     AD_RETURN_IF_ERR(check_queue(stream, hint.device, err));
@@ -63,34 +63,34 @@ oneapi_stream_place(ad_stream stream, ad_place hint, ad_place *out,
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    *out = ad_oneapi_place(space);
+    *out = ad_oneapi_as_context(space);
     return AD_OK;
 }
 
 static ad_status
-oneapi_stream_create(ad_place place, ad_stream *out, ad_error *err)
+oneapi_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
     struct ad_oneapi_space *space;
     ad_sycl_queue queue;
-    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
+    AD_RETURN_IF_ERR(ad_oneapi_space(context, &space, err));
     AD_RETURN_IF_ERR(ad_oneapi_queue_new(space, &queue, err));
     out->handle = (uintptr_t)queue;
     return AD_OK;
 }
 
 static void
-oneapi_stream_destroy(ad_place place, ad_stream stream)
+oneapi_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)place;
+    (void)context;
     ad_sycl.Queue_Delete(queue_of(stream));
 }
 
 /* SYCL's graphs record a queue too, but dpctl cannot make one do it. */
 static ad_status
-oneapi_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
+oneapi_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
                            ad_error *err)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     (void)err;
     *out = false;
@@ -101,36 +101,36 @@ oneapi_stream_is_capturing(ad_place place, ad_stream stream, bool *out,
 
 /* The barrier and wait list that every order between queues is made of. */
 static ad_status
-submit_barrier(ad_place place, ad_sycl_queue queue, ad_sycl_event *event,
+submit_barrier(ad_context context, ad_sycl_queue queue, ad_sycl_event *event,
                ad_error *err)
 {
     *event = ad_sycl.Queue_SubmitBarrier(queue);
     return *event != NULL ? AD_OK
-                          : ad_oneapi_fail_call(err, place.device.id,
+                          : ad_oneapi_fail_call(err, context.device.id,
                                                 "DPCTLQueue_SubmitBarrier");
 }
 
 static ad_status
-oneapi_event_record(ad_place place, ad_stream stream, ad_event *event,
+oneapi_event_record(ad_context context, ad_stream stream, ad_event *event,
                     ad_error *err)
 {
     ad_sycl_event barrier;
-    AD_RETURN_IF_ERR(check_queue(stream, place.device, err));
-    AD_RETURN_IF_ERR(submit_barrier(place, queue_of(stream), &barrier, err));
+    AD_RETURN_IF_ERR(check_queue(stream, context.device, err));
+    AD_RETURN_IF_ERR(submit_barrier(context, queue_of(stream), &barrier, err));
     event->handle = barrier;
     return AD_OK;
 }
 
 static ad_status
-oneapi_stream_wait(ad_place place, ad_stream stream, ad_event event,
+oneapi_stream_wait(ad_context context, ad_stream stream, ad_event event,
                    ad_error *err)
 {
-    AD_RETURN_IF_ERR(check_queue(stream, place.device, err));
+    AD_RETURN_IF_ERR(check_queue(stream, context.device, err));
     ad_sycl_event dependency = event.handle;
     ad_sycl_event barrier =
         ad_sycl.Queue_SubmitBarrierForEvents(queue_of(stream), &dependency, 1);
     if (barrier == NULL) {
-        return ad_oneapi_fail_call(err, place.device.id,
+        return ad_oneapi_fail_call(err, context.device.id,
                                    "DPCTLQueue_SubmitBarrierForEvents");
     }
     ad_sycl.Event_Delete(barrier);
@@ -139,74 +139,78 @@ oneapi_stream_wait(ad_place place, ad_stream stream, ad_event event,
 
 /* Status 0 is "unknown": dpctl swallowed an exception. */
 static ad_status
-event_status(ad_place place, ad_sycl_event event, unsigned *out, ad_error *err)
+event_status(ad_context context, ad_sycl_event event, unsigned *out,
+             ad_error *err)
 {
     *out = ad_sycl.Event_GetCommandExecutionStatus(event);
     return *out != AD_SYCL_UNKNOWN
                ? AD_OK
-               : ad_oneapi_fail_call(err, place.device.id,
+               : ad_oneapi_fail_call(err, context.device.id,
                                      "DPCTLEvent_GetCommandExecutionStatus");
 }
 
 static ad_status
-oneapi_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+oneapi_event_query(ad_context context, ad_event event, bool *out,
+                   ad_error *err)
 {
     unsigned status;
-    AD_RETURN_IF_ERR(event_status(place, event.handle, &status, err));
+    AD_RETURN_IF_ERR(event_status(context, event.handle, &status, err));
     *out = status == AD_SYCL_COMPLETE;
     return AD_OK;
 }
 
 /* Event_Wait says nothing about how it went. */
 static ad_status
-wait_for(ad_place place, ad_sycl_event event, ad_error *err)
+wait_for(ad_context context, ad_sycl_event event, ad_error *err)
 {
     unsigned status;
     ad_sycl.Event_Wait(event);
-    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    AD_RETURN_IF_ERR(event_status(context, event, &status, err));
     return status == AD_SYCL_COMPLETE
                ? AD_OK
-               : ad_oneapi_fail_call(err, place.device.id, "DPCTLEvent_Wait");
+               : ad_oneapi_fail_call(err, context.device.id,
+                                     "DPCTLEvent_Wait");
 }
 
 static ad_status
-oneapi_event_synchronize(ad_place place, ad_event event, ad_error *err)
+oneapi_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
-    return wait_for(place, event.handle, err);
+    return wait_for(context, event.handle, err);
 }
 
 static void
-oneapi_event_destroy(ad_place place, ad_event event)
+oneapi_event_destroy(ad_context context, ad_event event)
 {
-    (void)place;
+    (void)context;
     ad_sycl.Event_Delete(event.handle);
 }
 
 static ad_status
-oneapi_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+oneapi_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
 {
     ad_sycl_event barrier;
-    AD_RETURN_IF_ERR(submit_barrier(place, queue_of(stream), &barrier, err));
-    ad_status status = wait_for(place, barrier, err);
+    AD_RETURN_IF_ERR(submit_barrier(context, queue_of(stream), &barrier, err));
+    ad_status status = wait_for(context, barrier, err);
     ad_sycl.Event_Delete(barrier);
     return status;
 }
 
 /* SYCL knows queues only: work on one that arrowdev was never shown, or on one
- * of too many others, is not waited for. So AD_CAP_PLACE_IDLE is not ours. */
+ * of too many others, is not waited for. So AD_CAP_CONTEXT_IDLE is not
+ * ours. */
 static ad_status
-oneapi_synchronize(ad_place place, ad_error *err)
+oneapi_synchronize(ad_context context, ad_error *err)
 {
     size_t n;
     ad_sycl_device device;
-    AD_RETURN_IF_ERR(ad_oneapi_device(place.device, &device, err));
-    ad_seen_queue **queues = ad_oneapi_seen(place.device.id, &n);
+    AD_RETURN_IF_ERR(ad_oneapi_device(context.device, &device, err));
+    ad_seen_queue **queues = ad_oneapi_seen(context.device.id, &n);
     ad_status status =
         queues != NULL ? AD_OK : ad_fail_memory(err, sizeof(*queues));
     for (size_t i = 0; i < n; i++) {
         if (status == AD_OK) {
             status = oneapi_stream_synchronize(
-                place, (ad_stream){(uintptr_t)queues[i]->queue}, err);
+                context, (ad_stream){(uintptr_t)queues[i]->queue}, err);
         }
         ad_owner_unref(&queues[i]->base);
     }
@@ -230,22 +234,22 @@ classify_in(const void *pointer, struct ad_oneapi_space *space,
     ad_sycl_usm usm = (ad_sycl_usm)(uintptr_t)pointer;
     /* A device without USM would throw. */
     unsigned type = space->has_usm
-                        ? ad_sycl.USM_GetPointerType(usm, space->context)
+                        ? ad_sycl.USM_GetPointerType(usm, space->handle)
                         : AD_SYCL_USM_UNKNOWN;
     if (type == AD_SYCL_USM_UNKNOWN || type > AD_SYCL_USM_HOST) {
         return false;
     }
     out->kind = kinds[type];
-    out->place = ad_oneapi_place(space);
+    out->context = ad_oneapi_as_context(space);
     out->host_accessible = type != AD_SYCL_USM_DEVICE;
     out->device_accessible = true;
     if (type != AD_SYCL_USM_HOST) {
         /* The context may be shared by several devices. */
         ad_sycl_device device =
-            ad_sycl.USM_GetPointerDevice(usm, space->context);
+            ad_sycl.USM_GetPointerDevice(usm, space->handle);
         int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
         if (id >= 0) {
-            out->place.device.id = id;
+            out->context.device.id = id;
         }
         if (device != NULL) {
             ad_sycl.Device_Delete(device);
@@ -255,7 +259,7 @@ classify_in(const void *pointer, struct ad_oneapi_space *space,
 }
 
 static ad_status
-oneapi_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+oneapi_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                 ad_error *err)
 {
     struct ad_oneapi_space *space = NULL;
@@ -263,7 +267,7 @@ oneapi_classify(const void *pointer, ad_place hint, ad_memory_info *out,
     if (pointer == NULL) {
         return AD_OK;
     }
-    if (hint.context != NULL || hint.device.id >= 0) {
+    if (hint.handle != NULL || hint.device.id >= 0) {
         AD_RETURN_IF_ERR(ad_oneapi_space(hint, &space, err));
         if (classify_in(pointer, space, out)) {
             return AD_OK;
@@ -292,20 +296,20 @@ fail_no_usm(ad_device device, ad_error *err)
 }
 
 static ad_status
-oneapi_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
-                ad_error *err)
+oneapi_allocate(ad_context context, ad_stream stream, size_t nbytes,
+                void **out, ad_error *err)
 {
     struct ad_oneapi_space *space;
-    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
+    AD_RETURN_IF_ERR(ad_oneapi_space(context, &space, err));
     if (!space->has_usm) {
-        return fail_no_usm(place.device, err);
+        return fail_no_usm(context.device, err);
     }
     *out = ad_sycl.aligned_alloc_device(64, nbytes, queue_of(stream));
     if (*out == NULL) {
         ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                 "no %zu bytes of memory on oneapi:%lld", nbytes,
-                (long long)place.device.id);
-        ad_error_device(err, place.device);
+                (long long)context.device.id);
+        ad_error_device(err, context.device);
         return AD_ERR_MEMORY;
     }
     return AD_OK;
@@ -314,13 +318,13 @@ oneapi_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
 /* OpenCL's free waits for the work that uses the memory, and dpctl's host
  * tasks, which that may be behind, wait for the interpreter. */
 static void
-oneapi_deallocate(ad_place place, ad_stream stream, void *data)
+oneapi_deallocate(ad_context context, ad_stream stream, void *data)
 {
     struct ad_oneapi_space *space;
     (void)stream;
     /* It was allocated there, so the space is known. */
-    if (ad_oneapi_space(place, &space, NULL) == AD_OK) {
-        ad_sycl.free_with_context(data, space->context);
+    if (ad_oneapi_space(context, &space, NULL) == AD_OK) {
+        ad_sycl.free_with_context(data, space->handle);
     }
 }
 
@@ -329,13 +333,13 @@ oneapi_deallocate(ad_place place, ad_stream stream, void *data)
  * SYCL does not hold a copy that names no event up while the barrier itself
  * waits for a host task, as dpctl's are. */
 static ad_status
-keep_order(ad_place place, ad_sycl_queue queue, ad_sycl_event *after,
+keep_order(ad_context context, ad_sycl_queue queue, ad_sycl_event *after,
            ad_error *err)
 {
     *after = NULL;
     return ad_sycl.Queue_IsInOrder(queue)
                ? AD_OK
-               : submit_barrier(place, queue, after, err);
+               : submit_barrier(context, queue, after, err);
 }
 
 static void
@@ -349,16 +353,16 @@ forget(ad_sycl_event event)
 /* `last` is the event of the copy before it, or NULL, and then that of this
  * one, which comes after it on any queue. `after`: see keep_order(). */
 static ad_status
-copy_run(ad_place place, ad_sycl_queue queue, char *target, const char *source,
-         size_t nbytes, ad_sycl_event after, ad_sycl_event *last,
-         ad_error *err)
+copy_run(ad_context context, ad_sycl_queue queue, char *target,
+         const char *source, size_t nbytes, ad_sycl_event after,
+         ad_sycl_event *last, ad_error *err)
 {
     const ad_sycl_event both[] = {after, *last};
     size_t n = after == NULL ? 0 : *last == NULL ? 1 : 2;
     ad_sycl_event done =
         ad_sycl.Queue_MemcpyWithEvents(queue, target, source, nbytes, both, n);
     if (done == NULL) {
-        return ad_oneapi_fail_call(err, place.device.id,
+        return ad_oneapi_fail_call(err, context.device.id,
                                    "DPCTLQueue_MemcpyWithEvents");
     }
     forget(*last);
@@ -371,23 +375,23 @@ copy_run(ad_place place, ad_sycl_queue queue, char *target, const char *source,
 #define EVEN_BYTES 256
 
 static ad_status
-copy_row(ad_place place, ad_sycl_queue queue, char *target, const char *source,
-         size_t nbytes, ad_sycl_event after, ad_sycl_event *last,
-         ad_error *err)
+copy_row(ad_context context, ad_sycl_queue queue, char *target,
+         const char *source, size_t nbytes, ad_sycl_event after,
+         ad_sycl_event *last, ad_error *err)
 {
     size_t uneven = nbytes % EVEN_BYTES;
     if (uneven > 0 && nbytes > 4 * EVEN_BYTES &&
-        ad_oneapi_is_cpu(place.device.id)) {
+        ad_oneapi_is_cpu(context.device.id)) {
         nbytes -= uneven;
-        AD_RETURN_IF_ERR(copy_run(place, queue, target + nbytes,
+        AD_RETURN_IF_ERR(copy_run(context, queue, target + nbytes,
                                   source + nbytes, uneven, after, last, err));
     }
-    return copy_run(place, queue, target, source, nbytes, after, last, err);
+    return copy_run(context, queue, target, source, nbytes, after, last, err);
 }
 
 /* SYCL has pitched copies, dpctl has not: one copy a row. */
 static ad_status
-copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
+copy_rows(ad_context context, ad_sycl_queue queue, const ad_block_copy *copy,
           ad_sycl_event *last, ad_error *err)
 {
     char *target = (char *)copy->target.data + copy->target.offset;
@@ -399,10 +403,10 @@ copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
         width *= height;
         height = height > 0;
     }
-    AD_RETURN_IF_ERR(keep_order(place, queue, &after, err));
+    AD_RETURN_IF_ERR(keep_order(context, queue, &after, err));
     ad_status status = AD_OK;
     for (size_t row = 0; row < height && width > 0 && status == AD_OK; row++) {
-        status = copy_row(place, queue, target + row * copy->target_pitch,
+        status = copy_row(context, queue, target + row * copy->target_pitch,
                           source + row * copy->source_pitch, width, after,
                           last, err);
     }
@@ -411,11 +415,11 @@ copy_rows(ad_place place, ad_sycl_queue queue, const ad_block_copy *copy,
 }
 
 static ad_status
-oneapi_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+oneapi_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
             ad_error *err)
 {
     ad_sycl_event last = NULL;
-    ad_status status = copy_rows(place, queue_of(stream), copy, &last, err);
+    ad_status status = copy_rows(context, queue_of(stream), copy, &last, err);
     forget(last);
     return status;
 }
@@ -433,13 +437,13 @@ keep_if_enough(ad_sycl_queue queue, bool host_waits, ad_sycl_event last)
 }
 
 static ad_status
-oneapi_copy_with_event(ad_place place, ad_stream stream,
+oneapi_copy_with_event(ad_context context, ad_stream stream,
                        const ad_block_copy *copy, bool host_waits,
                        ad_event *event, ad_error *err)
 {
     ad_sycl_event last = NULL;
     ad_sycl_queue queue = queue_of(stream);
-    ad_status status = copy_rows(place, queue, copy, &last, err);
+    ad_status status = copy_rows(context, queue, copy, &last, err);
     if (status != AD_OK) {
         forget(last);
         last = NULL;
@@ -453,7 +457,7 @@ oneapi_copy_with_event(ad_place place, ad_stream stream,
 static ad_status
 fail_kernel(ad_error *err, struct ad_oneapi_space *space)
 {
-    return fail_request(err, ad_oneapi_place(space).device, "kernel",
+    return fail_request(err, ad_oneapi_as_context(space).device, "kernel",
                         "copy the data to the host (to(\"cpu\")) and do it "
                         "there; DPCTL_VERBOSITY=error shows why",
                         "the kernels cannot be built from OpenCL C for this "
@@ -472,7 +476,7 @@ build_kernels(struct ad_oneapi_space *space)
         return;
     }
     ad_sycl_bundle bundle = ad_sycl.KernelBundle_CreateFromOCLSource(
-        space->context, space->device, ad_kernels_opencl(),
+        space->handle, space->device, ad_kernels_opencl(),
         space->is_cpu ? AD_KERNELS_ON_PROCESSOR : "");
     for (int i = 0; i < AD_N_KERNELS && bundle != NULL; i++) {
         ad_sycl_kernel none = NULL;
@@ -506,15 +510,15 @@ find_kernel(struct ad_oneapi_space *space, ad_kernel which,
 }
 
 static ad_status
-run_kernel(ad_place place, ad_stream stream, const ad_launch *launch,
+run_kernel(ad_context context, ad_stream stream, const ad_launch *launch,
            ad_sycl_event *done, ad_error *err)
 {
     struct ad_oneapi_space *space;
     ad_sycl_kernel kernel;
     ad_sycl_event after;
-    AD_RETURN_IF_ERR(ad_oneapi_space(place, &space, err));
+    AD_RETURN_IF_ERR(ad_oneapi_space(context, &space, err));
     AD_RETURN_IF_ERR(find_kernel(space, launch->kernel, &kernel, err));
-    AD_RETURN_IF_ERR(keep_order(place, queue_of(stream), &after, err));
+    AD_RETURN_IF_ERR(keep_order(context, queue_of(stream), &after, err));
 
     ad_launch copy = *launch;
     int64_t *p = copy.numbers;
@@ -558,22 +562,22 @@ run_kernel(ad_place place, ad_stream stream, const ad_launch *launch,
 }
 
 static ad_status
-oneapi_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+oneapi_launch(ad_context context, ad_stream stream, const ad_launch *launch,
               ad_error *err)
 {
     ad_sycl_event done;
-    AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
+    AD_RETURN_IF_ERR(run_kernel(context, stream, launch, &done, err));
     ad_sycl.Event_Delete(done);
     return AD_OK;
 }
 
 static ad_status
-oneapi_launch_with_event(ad_place place, ad_stream stream,
+oneapi_launch_with_event(ad_context context, ad_stream stream,
                          const ad_launch *launch, ad_event *event,
                          ad_error *err)
 {
     ad_sycl_event done;
-    AD_RETURN_IF_ERR(run_kernel(place, stream, launch, &done, err));
+    AD_RETURN_IF_ERR(run_kernel(context, stream, launch, &done, err));
     event->handle = keep_if_enough(queue_of(stream), false, done);
     return AD_OK;
 }
@@ -630,11 +634,11 @@ oneapi_device_usable(int64_t id, ad_error *err)
 }
 
 static ad_status
-oneapi_primary_context(ad_device device, ad_place *out, ad_error *err)
+oneapi_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     struct ad_oneapi_space *space;
     AD_RETURN_IF_ERR(ad_oneapi_primary_context(device, &space, err));
-    *out = ad_oneapi_place(space);
+    *out = ad_oneapi_as_context(space);
     return AD_OK;
 }
 
@@ -662,7 +666,7 @@ const struct ad_backend ad_backend_oneapi = {
     .copy_with_event = oneapi_copy_with_event,
     .launch = oneapi_launch,
     .launch_with_event = oneapi_launch_with_event,
-    .stream_place = oneapi_stream_place,
+    .stream_context = oneapi_stream_context,
     .stream_create = oneapi_stream_create,
     .stream_destroy = oneapi_stream_destroy,
     .stream_synchronize = oneapi_stream_synchronize,

@@ -181,13 +181,11 @@ ad_oneapi_index(ad_sycl_device device)
 /* --- spaces --------------------------------------------------------------- */
 
 static struct ad_oneapi_space *
-search_spaces(struct ad_oneapi_space *from, ad_sycl_context context,
-              int64_t id)
+search_spaces(struct ad_oneapi_space *from, ad_sycl_context handle, int64_t id)
 {
     struct ad_oneapi_space *space = from;
-    while (
-        space != NULL &&
-        (space->id != id || !ad_sycl.Context_AreEq(space->context, context))) {
+    while (space != NULL && (space->id != id ||
+                             !ad_sycl.Context_AreEq(space->handle, handle))) {
         space = space->next;
     }
     return space;
@@ -196,18 +194,18 @@ search_spaces(struct ad_oneapi_space *from, ad_sycl_context context,
 /* The one space of this context and device. Takes over both handles on
  * success. Without a lock: who loses the race searches what was added. */
 static ad_status
-find_space(ad_sycl_context context, ad_sycl_device device, int64_t id,
+find_space(ad_sycl_context handle, ad_sycl_device device, int64_t id,
            struct ad_oneapi_space **out, ad_error *err)
 {
     struct ad_oneapi_space *head = atomic_load(&spaces);
-    struct ad_oneapi_space *found = search_spaces(head, context, id);
+    struct ad_oneapi_space *found = search_spaces(head, handle, id);
     struct ad_oneapi_space *space = NULL;
     if (found == NULL) {
         space = calloc(1, sizeof(*space));
         if (space == NULL) {
             return ad_fail_memory(err, sizeof(*space));
         }
-        space->context = context;
+        space->handle = handle;
         space->device = device;
         space->id = id;
         space->has_usm = roots[id].has_usm;
@@ -220,10 +218,10 @@ find_space(ad_sycl_context context, ad_sycl_device device, int64_t id,
             *out = space;
             return AD_OK;
         }
-        found = search_spaces(head, context, id);
+        found = search_spaces(head, handle, id);
     }
     free(space);
-    ad_sycl.Context_Delete(context);
+    ad_sycl.Context_Delete(handle);
     ad_sycl.Device_Delete(device);
     *out = found;
     return AD_OK;
@@ -239,19 +237,19 @@ ad_oneapi_primary_context(ad_device device, struct ad_oneapi_space **out,
     if (*out != NULL) {
         return AD_OK;
     }
-    ad_sycl_context context = ad_sycl.DeviceMgr_GetCachedContext(root->device);
+    ad_sycl_context handle = ad_sycl.DeviceMgr_GetCachedContext(root->device);
     ad_sycl_device copy = ad_sycl.Device_Copy(root->device);
     ad_status status =
-        context == NULL || copy == NULL
+        handle == NULL || copy == NULL
             ? ad_oneapi_fail_call(err, device.id,
                                   "DPCTLDeviceMgr_GetCachedContext")
-            : find_space(context, copy, device.id, out, err);
+            : find_space(handle, copy, device.id, out, err);
     if (status == AD_OK) {
         atomic_store(&root->primary, *out);
         return AD_OK;
     }
-    if (context != NULL) {
-        ad_sycl.Context_Delete(context);
+    if (handle != NULL) {
+        ad_sycl.Context_Delete(handle);
     }
     if (copy != NULL) {
         ad_sycl.Device_Delete(copy);
@@ -266,12 +264,13 @@ ad_oneapi_spaces(void)
 }
 
 ad_status
-ad_oneapi_space(ad_place place, struct ad_oneapi_space **out, ad_error *err)
+ad_oneapi_space(ad_context context, struct ad_oneapi_space **out,
+                ad_error *err)
 {
-    if (place.context == NULL) {
-        return ad_oneapi_primary_context(place.device, out, err);
+    if (context.handle == NULL) {
+        return ad_oneapi_primary_context(context.device, out, err);
     }
-    *out = place.context;
+    *out = context.handle;
     return AD_OK;
 }
 
@@ -307,24 +306,24 @@ static ad_status
 ask_queue(ad_sycl_queue queue, struct ad_oneapi_space **out, ad_error *err)
 {
     ad_sycl_device device = ad_sycl.Queue_GetDevice(queue);
-    ad_sycl_context context = ad_sycl.Queue_GetContext(queue);
+    ad_sycl_context handle = ad_sycl.Queue_GetContext(queue);
     ad_status status;
     int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
-    if (device == NULL || context == NULL) {
+    if (device == NULL || handle == NULL) {
         status = ad_oneapi_fail_call(err, -1, "DPCTLQueue_GetDevice");
     } else if (id < 0) {
         status = ad_fail(err, AD_ERR_EXCHANGE, "stream",
                          "make the queue for one of dpctl.get_devices()",
                          "the queue's device is none that SYCL lists");
     } else {
-        status = find_space(context, device, id, out, err);
+        status = find_space(handle, device, id, out, err);
     }
     if (status != AD_OK) {
         if (device != NULL) {
             ad_sycl.Device_Delete(device);
         }
-        if (context != NULL) {
-            ad_sycl.Context_Delete(context);
+        if (handle != NULL) {
+            ad_sycl.Context_Delete(handle);
         }
     }
     return status;
@@ -356,7 +355,7 @@ ad_oneapi_queue_new(struct ad_oneapi_space *space, ad_sycl_queue *out,
                     ad_error *err)
 {
     /* Without a handler an asynchronous error would end the process. */
-    *out = ad_sycl.Queue_Create(space->context, space->device,
+    *out = ad_sycl.Queue_Create(space->handle, space->device,
                                 remember_async_error, AD_SYCL_IN_ORDER);
     if (*out == NULL) {
         return ad_oneapi_fail_call(err, space->id, "DPCTLQueue_Create");

@@ -20,11 +20,11 @@ struct ad_sycl_api {
 /* Filled by ad_oneapi_load. */
 extern struct ad_sycl_api ad_sycl;
 
-/* A context, and the device in it to which work goes: what ad_place.context
+/* A context, and the device in it to which work goes: what ad_context.handle
  * points to. One per context and device; lives as long as the process. */
 struct ad_oneapi_space {
     struct ad_oneapi_space *next;
-    ad_sycl_context context;
+    ad_sycl_context handle;
     ad_sycl_device device;
     int64_t id; /* of the device, or of the one it is a part of */
     bool has_usm;
@@ -67,14 +67,15 @@ AD_MUST_CHECK ad_status ad_oneapi_primary_context(ad_device device,
 /* All that are known, newest first; linked by `next`. */
 struct ad_oneapi_space *ad_oneapi_spaces(void);
 
-static inline ad_place
-ad_oneapi_place(struct ad_oneapi_space *space)
+static inline ad_context
+ad_oneapi_as_context(struct ad_oneapi_space *space)
 {
-    return (ad_place){{ARROW_DEVICE_ONEAPI, space->id}, space};
+    return (ad_context){{ARROW_DEVICE_ONEAPI, space->id}, space};
 }
 
-/* The space of a place: its context, or the primary context of its device. */
-AD_MUST_CHECK ad_status ad_oneapi_space(ad_place place,
+/* The space of a context: its context, or the primary context of its
+ * device. */
+AD_MUST_CHECK ad_status ad_oneapi_space(ad_context context,
                                         struct ad_oneapi_space **out,
                                         ad_error *err);
 

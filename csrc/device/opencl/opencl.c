@@ -64,7 +64,7 @@ check_event(ad_event event, ad_error *err)
 ad_status
 ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
 {
-    ad_cl_context context;
+    ad_cl_context handle;
     ad_cl_device device;
     uint64_t properties;
     AD_RETURN_IF_ERR(check_queue(stream, err));
@@ -72,7 +72,7 @@ ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
     AD_CL_RETURN_IF_ERR(
         err, -1, "clGetCommandQueueInfo",
         ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_CONTEXT,
-                                  sizeof(context), &context, NULL));
+                                  sizeof(handle), &handle, NULL));
     AD_CL_RETURN_IF_ERR(
         err, -1, "clGetCommandQueueInfo",
         ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_DEVICE,
@@ -82,18 +82,18 @@ ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
         ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_PROPERTIES,
                                   sizeof(properties), &properties, NULL));
     /* A runtime that does not look closely answers for other objects too. */
-    if (!ad_opencl_is_object(context) || !ad_opencl_is_object(device)) {
+    if (!ad_opencl_is_object(handle) || !ad_opencl_is_object(device)) {
         return fail_handle(out->handle, "command queue", INVALID_COMMAND_QUEUE,
                            err);
     }
     out->is_in_order =
         (properties & AD_CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
-    return ad_opencl_space(context, device, &out->space, err);
+    return ad_opencl_space(handle, device, &out->space, err);
 }
 
 static ad_status
-opencl_stream_place(ad_stream stream, ad_place hint, ad_place *out,
-                    ad_error *err)
+opencl_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                      ad_error *err)
 {
     ad_opencl_queue queue;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
@@ -106,18 +106,18 @@ opencl_stream_place(ad_stream stream, ad_place hint, ad_place *out,
         return AD_ERR_EXCHANGE;
     }
     ad_opencl_see(queue.handle, queue.space->id, false);
-    *out = ad_opencl_place(queue.space);
+    *out = ad_opencl_as_context(queue.space);
     return AD_OK;
 }
 
 static ad_status
-opencl_stream_create(ad_place place, ad_stream *out, ad_error *err)
+opencl_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
     struct ad_opencl_space *space;
     int32_t code;
-    AD_RETURN_IF_ERR(ad_opencl_space_at(place, &space, err));
+    AD_RETURN_IF_ERR(ad_opencl_space_at(context, &space, err));
     ad_cl_queue queue =
-        ad_cl.CreateCommandQueue(space->context, space->device, 0, &code);
+        ad_cl.CreateCommandQueue(space->handle, space->device, 0, &code);
     if (queue == NULL) {
         return ad_opencl_fail(err, space->id, "clCreateCommandQueue", code);
     }
@@ -127,30 +127,30 @@ opencl_stream_create(ad_place place, ad_stream *out, ad_error *err)
 }
 
 static void
-opencl_stream_destroy(ad_place place, ad_stream stream)
+opencl_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)place;
+    (void)context;
     (void)ad_cl.ReleaseCommandQueue(handle_of(stream));
 }
 
 static ad_status
-opencl_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+opencl_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
 {
     AD_RETURN_IF_ERR(check_queue(stream, err));
-    AD_CL_RETURN_IF_ERR(err, place.device.id, "clFinish",
+    AD_CL_RETURN_IF_ERR(err, context.device.id, "clFinish",
                         ad_cl.Finish(handle_of(stream)));
     return AD_OK;
 }
 
 /* OpenCL knows queues only: work on one that arrowdev was never shown, or on
- * one of too many others, is not waited for. So AD_CAP_PLACE_IDLE is not
+ * one of too many others, is not waited for. So AD_CAP_CONTEXT_IDLE is not
  * ours. */
 static ad_status
-opencl_synchronize(ad_place place, ad_error *err)
+opencl_synchronize(ad_context context, ad_error *err)
 {
     ad_cl_device device;
-    AD_RETURN_IF_ERR(ad_opencl_device(place.device, &device, err));
-    return ad_opencl_finish_seen(place.device.id, err);
+    AD_RETURN_IF_ERR(ad_opencl_device(context.device, &device, err));
+    return ad_opencl_finish_seen(context.device.id, err);
 }
 
 /* --- events ----------------------------------------------------------------- */
@@ -158,19 +158,19 @@ opencl_synchronize(ad_place place, ad_error *err)
 /* A barrier and no marker: what the queue's user submits next may use the
  * result of our work, also where the queue is out of order. */
 static ad_status
-opencl_event_record(ad_place place, ad_stream stream, ad_event *event,
+opencl_event_record(ad_context context, ad_stream stream, ad_event *event,
                     ad_error *err)
 {
     ad_cl_queue queue = handle_of(stream);
     ad_cl_event barrier;
     AD_RETURN_IF_ERR(check_queue(stream, err));
     AD_CL_RETURN_IF_ERR(
-        err, place.device.id, "clEnqueueBarrierWithWaitList",
+        err, context.device.id, "clEnqueueBarrierWithWaitList",
         ad_cl.EnqueueBarrierWithWaitList(queue, 0, NULL, &barrier));
     int32_t code = ad_cl.Flush(queue);
     if (code != AD_CL_SUCCESS) {
         (void)ad_cl.ReleaseEvent(barrier);
-        return ad_opencl_fail(err, place.device.id, "clFlush", code);
+        return ad_opencl_fail(err, context.device.id, "clFlush", code);
     }
     event->handle = barrier;
     return AD_OK;
@@ -178,14 +178,14 @@ opencl_event_record(ad_place place, ad_stream stream, ad_event *event,
 
 /* Where nobody flushes, nothing need ever begin. A user event has no queue. */
 static ad_status
-flush_for(ad_place place, ad_cl_event event, ad_error *err)
+flush_for(ad_context context, ad_cl_event event, ad_error *err)
 {
     ad_cl_queue queue = NULL;
-    AD_CL_RETURN_IF_ERR(err, place.device.id, "clGetEventInfo",
+    AD_CL_RETURN_IF_ERR(err, context.device.id, "clGetEventInfo",
                         ad_cl.GetEventInfo(event, AD_CL_EVENT_COMMAND_QUEUE,
                                            sizeof(queue), &queue, NULL));
     if (queue != NULL) {
-        AD_CL_RETURN_IF_ERR(err, place.device.id, "clFlush",
+        AD_CL_RETURN_IF_ERR(err, context.device.id, "clFlush",
                             ad_cl.Flush(queue));
     }
     return AD_OK;
@@ -207,7 +207,7 @@ make_stand_in(const ad_opencl_queue *queue, ad_cl_event event,
 {
     int64_t id = queue->space->id;
     int32_t code;
-    *out = ad_cl.CreateUserEvent(queue->space->context, &code);
+    *out = ad_cl.CreateUserEvent(queue->space->handle, &code);
     if (*out == NULL) {
         return ad_opencl_fail(err, id, "clCreateUserEvent", code);
     }
@@ -226,13 +226,13 @@ make_stand_in(const ad_opencl_queue *queue, ad_cl_event event,
 }
 
 static ad_status
-event_status(ad_place place, ad_event event, int32_t *out, ad_error *err)
+event_status(ad_context context, ad_event event, int32_t *out, ad_error *err)
 {
     AD_CL_RETURN_IF_ERR(
-        err, place.device.id, "clGetEventInfo",
+        err, context.device.id, "clGetEventInfo",
         ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_COMMAND_EXECUTION_STATUS,
                            sizeof(*out), out, NULL));
-    AD_CL_RETURN_IF_ERR(err, place.device.id,
+    AD_CL_RETURN_IF_ERR(err, context.device.id,
                         "the work that the event stands for",
                         *out < 0 ? *out : AD_CL_SUCCESS);
     return AD_OK;
@@ -244,35 +244,35 @@ static ad_status
 event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
           ad_error *err)
 {
-    ad_place place = ad_opencl_place(queue->space);
-    ad_cl_context context;
+    ad_context context = ad_opencl_as_context(queue->space);
+    ad_cl_context handle;
     int32_t status;
     *out = NULL;
     /* What has failed already, a wait list may let pass. */
-    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    AD_RETURN_IF_ERR(event_status(context, event, &status, err));
     if (status == AD_CL_COMPLETE) {
         return AD_OK;
     }
-    AD_CL_RETURN_IF_ERR(err, place.device.id, "clGetEventInfo",
+    AD_CL_RETURN_IF_ERR(err, context.device.id, "clGetEventInfo",
                         ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_CONTEXT,
-                                           sizeof(context), &context, NULL));
-    AD_RETURN_IF_ERR(flush_for(place, event.handle, err));
-    if (context != queue->space->context) {
+                                           sizeof(handle), &handle, NULL));
+    AD_RETURN_IF_ERR(flush_for(context, event.handle, err));
+    if (handle != queue->space->handle) {
         return make_stand_in(queue, event.handle, out, err);
     }
-    AD_CL_RETURN_IF_ERR(err, place.device.id, "clRetainEvent",
+    AD_CL_RETURN_IF_ERR(err, context.device.id, "clRetainEvent",
                         ad_cl.RetainEvent(event.handle));
     *out = event.handle;
     return AD_OK;
 }
 
 static ad_status
-opencl_stream_wait(ad_place place, ad_stream stream, ad_event event,
+opencl_stream_wait(ad_context context, ad_stream stream, ad_event event,
                    ad_error *err)
 {
     ad_opencl_queue queue;
     ad_cl_event dependency;
-    (void)place;
+    (void)context;
     AD_RETURN_IF_ERR(check_event(event, err));
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
     AD_RETURN_IF_ERR(event_for(&queue, event, &dependency, err));
@@ -288,33 +288,34 @@ opencl_stream_wait(ad_place place, ad_stream stream, ad_event event,
 }
 
 static ad_status
-opencl_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+opencl_event_query(ad_context context, ad_event event, bool *out,
+                   ad_error *err)
 {
     int32_t status;
     AD_RETURN_IF_ERR(check_event(event, err));
-    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
+    AD_RETURN_IF_ERR(event_status(context, event, &status, err));
     *out = status == AD_CL_COMPLETE;
-    return status == AD_CL_QUEUED ? flush_for(place, event.handle, err)
+    return status == AD_CL_QUEUED ? flush_for(context, event.handle, err)
                                   : AD_OK;
 }
 
 /* What clWaitForEvents returns does not say how the work failed. */
 static ad_status
-opencl_event_synchronize(ad_place place, ad_event event, ad_error *err)
+opencl_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     ad_cl_event handle = event.handle;
     int32_t status;
     AD_RETURN_IF_ERR(check_event(event, err));
     int32_t code = ad_cl.WaitForEvents(1, &handle);
-    AD_RETURN_IF_ERR(event_status(place, event, &status, err));
-    AD_CL_RETURN_IF_ERR(err, place.device.id, "clWaitForEvents", code);
+    AD_RETURN_IF_ERR(event_status(context, event, &status, err));
+    AD_CL_RETURN_IF_ERR(err, context.device.id, "clWaitForEvents", code);
     return AD_OK;
 }
 
 static void
-opencl_event_destroy(ad_place place, ad_event event)
+opencl_event_destroy(ad_context context, ad_event event)
 {
-    (void)place;
+    (void)context;
     (void)ad_cl.ReleaseEvent(event.handle);
 }
 
@@ -334,14 +335,14 @@ is_out_of_memory(int32_t code)
 }
 
 static ad_status
-opencl_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
-                ad_error *err)
+opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
+                void **out, ad_error *err)
 {
     struct ad_opencl_space *space;
     int32_t code;
     (void)stream;
-    AD_RETURN_IF_ERR(ad_opencl_space_at(place, &space, err));
-    ad_cl_mem memory = ad_cl.CreateBuffer(space->context, AD_CL_MEM_READ_WRITE,
+    AD_RETURN_IF_ERR(ad_opencl_space_at(context, &space, err));
+    ad_cl_mem memory = ad_cl.CreateBuffer(space->handle, AD_CL_MEM_READ_WRITE,
                                           nbytes, NULL, &code);
     if (memory == NULL) {
         ad_opencl_fail(err, space->id, "clCreateBuffer", code);
@@ -351,7 +352,7 @@ opencl_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
         ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                 "no %zu bytes of memory on opencl:%lld", nbytes,
                 (long long)space->id);
-        ad_error_device(err, ad_opencl_place(space).device);
+        ad_error_device(err, ad_opencl_as_context(space).device);
         return AD_ERR_MEMORY;
     }
     *out = memory;
@@ -360,9 +361,9 @@ opencl_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
 
 /* Work that was enqueued keeps it. */
 static void
-opencl_deallocate(ad_place place, ad_stream stream, void *data)
+opencl_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)place;
+    (void)context;
     (void)stream;
     (void)ad_cl.ReleaseMemObject(data);
 }
@@ -401,11 +402,11 @@ opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-opencl_primary_context(ad_device device, ad_place *out, ad_error *err)
+opencl_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     struct ad_opencl_space *space;
     AD_RETURN_IF_ERR(ad_opencl_primary_context(device, &space, err));
-    *out = ad_opencl_place(space);
+    *out = ad_opencl_as_context(space);
     return AD_OK;
 }
 
@@ -429,7 +430,7 @@ const struct ad_backend ad_backend_opencl = {
     .deallocate = opencl_deallocate,
     .copy = ad_opencl_copy,
     .launch = ad_opencl_launch,
-    .stream_place = opencl_stream_place,
+    .stream_context = opencl_stream_context,
     .stream_create = opencl_stream_create,
     .stream_destroy = opencl_stream_destroy,
     .stream_synchronize = opencl_stream_synchronize,

@@ -133,8 +133,8 @@ ad_opencl_is_svm(const struct ad_opencl_space *space, const void *pointer)
     if (!space->has_svm || !is_readable(pointer)) {
         return false;
     }
-    ad_cl_mem probe = ad_cl.CreateBuffer(
-        space->context, AD_CL_MEM_USE_HOST_PTR, 1, (void *)pointer, &code);
+    ad_cl_mem probe = ad_cl.CreateBuffer(space->handle, AD_CL_MEM_USE_HOST_PTR,
+                                         1, (void *)pointer, &code);
     if (probe == NULL) {
         return false;
     }
@@ -375,12 +375,12 @@ index_of(ad_cl_device device)
 /* --- spaces --------------------------------------------------------------- */
 
 static struct ad_opencl_space *
-search_spaces(struct ad_opencl_space *from, ad_cl_context context,
+search_spaces(struct ad_opencl_space *from, ad_cl_context handle,
               ad_cl_device device)
 {
     struct ad_opencl_space *space = from;
     while (space != NULL &&
-           (space->context != context || space->device != device)) {
+           (space->handle != handle || space->device != device)) {
         space = space->next;
     }
     return space;
@@ -393,7 +393,7 @@ ad_opencl_spaces(void)
 }
 
 static ad_status
-fill_space(struct ad_opencl_space *space, ad_cl_context context,
+fill_space(struct ad_opencl_space *space, ad_cl_context handle,
            ad_cl_device device, ad_error *err)
 {
     enum {
@@ -416,18 +416,18 @@ fill_space(struct ad_opencl_space *space, ad_cl_context context,
     space->has_svm = code == AD_CL_SUCCESS && svm != 0;
     space->is_cpu = ad_opencl_is_cpu(space->id);
     AD_CL_RETURN_IF_ERR(err, space->id, "clRetainContext",
-                        ad_cl.RetainContext(context));
-    space->context = context;
+                        ad_cl.RetainContext(handle));
+    space->handle = handle;
     space->device = device;
     return AD_OK;
 }
 
 ad_status
-ad_opencl_space(ad_cl_context context, ad_cl_device device,
+ad_opencl_space(ad_cl_context handle, ad_cl_device device,
                 struct ad_opencl_space **out, ad_error *err)
 {
     struct ad_opencl_space *head = atomic_load(&spaces);
-    *out = search_spaces(head, context, device);
+    *out = search_spaces(head, handle, device);
     if (*out != NULL) {
         return AD_OK;
     }
@@ -435,7 +435,7 @@ ad_opencl_space(ad_cl_context context, ad_cl_device device,
     if (space == NULL) {
         return ad_fail_memory(err, sizeof(*space));
     }
-    ad_status status = fill_space(space, context, device, err);
+    ad_status status = fill_space(space, handle, device, err);
     if (status != AD_OK) {
         free(space);
         return status;
@@ -443,9 +443,9 @@ ad_opencl_space(ad_cl_context context, ad_cl_device device,
     space->next = head;
     while (!atomic_compare_exchange_weak(&spaces, &space->next, space)) {
         /* Others were faster; one of theirs may be the same. */
-        *out = search_spaces(space->next, context, device);
+        *out = search_spaces(space->next, handle, device);
         if (*out != NULL) {
-            (void)ad_cl.ReleaseContext(context);
+            (void)ad_cl.ReleaseContext(handle);
             free(space);
             return AD_OK;
         }
@@ -488,20 +488,20 @@ ad_opencl_primary_context(ad_device device, struct ad_opencl_space **out,
                           ad_error *err)
 {
     struct root *root;
-    ad_cl_context context;
+    ad_cl_context handle;
     AD_RETURN_IF_ERR(find_root(device, &root, err));
     *out = atomic_load(&root->primary);
     if (*out != NULL) {
         return AD_OK;
     }
-    if (platform_context(root->platform, &context, NULL) == AD_OK) {
-        AD_RETURN_IF_ERR(ad_opencl_space(context, root->device, out, err));
+    if (platform_context(root->platform, &handle, NULL) == AD_OK) {
+        AD_RETURN_IF_ERR(ad_opencl_space(handle, root->device, out, err));
     } else {
         /* One of the platform's devices is not available: take ours alone. */
         AD_RETURN_IF_ERR(
-            make_context(root->platform, &root->device, 1, &context, err));
-        ad_status status = ad_opencl_space(context, root->device, out, err);
-        (void)ad_cl.ReleaseContext(context);
+            make_context(root->platform, &root->device, 1, &handle, err));
+        ad_status status = ad_opencl_space(handle, root->device, out, err);
+        (void)ad_cl.ReleaseContext(handle);
         AD_RETURN_IF_ERR(status);
     }
     struct ad_opencl_space *none = NULL;
@@ -513,20 +513,20 @@ ad_opencl_primary_context(ad_device device, struct ad_opencl_space **out,
 
 /* *n is at least 1: there is no context without a device. */
 static ad_status
-context_devices(ad_cl_context context, ad_cl_device **out, size_t *n,
+context_devices(ad_cl_context handle, ad_cl_device **out, size_t *n,
                 ad_error *err)
 {
     size_t nbytes = 0;
     *out = NULL;
     *n = 0;
-    AD_CL_RETURN_IF_ERR(err, -1, "clGetContextInfo",
-                        ad_cl.GetContextInfo(context, AD_CL_CONTEXT_DEVICES, 0,
-                                             NULL, &nbytes));
+    AD_CL_RETURN_IF_ERR(
+        err, -1, "clGetContextInfo",
+        ad_cl.GetContextInfo(handle, AD_CL_CONTEXT_DEVICES, 0, NULL, &nbytes));
     *out = malloc(nbytes);
     if (*out == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    int32_t code = ad_cl.GetContextInfo(context, AD_CL_CONTEXT_DEVICES, nbytes,
+    int32_t code = ad_cl.GetContextInfo(handle, AD_CL_CONTEXT_DEVICES, nbytes,
                                         *out, NULL);
     if (code != AD_CL_SUCCESS) {
         free(*out);
@@ -537,20 +537,20 @@ context_devices(ad_cl_context context, ad_cl_device **out, size_t *n,
 }
 
 ad_status
-ad_opencl_space_in(ad_cl_context context, int64_t id,
+ad_opencl_space_in(ad_cl_context handle, int64_t id,
                    struct ad_opencl_space **out, ad_error *err)
 {
     ad_cl_device *devices;
     size_t n;
     struct ad_opencl_space *space = atomic_load(&spaces);
-    while (space != NULL && (space->context != context || space->id != id)) {
+    while (space != NULL && (space->handle != handle || space->id != id)) {
         space = space->next;
     }
     if (space != NULL) {
         *out = space;
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(context_devices(context, &devices, &n, err));
+    AD_RETURN_IF_ERR(context_devices(handle, &devices, &n, err));
     ad_cl_device chosen = devices[0];
     for (size_t i = 0; i < n && id >= 0; i++) {
         if (index_of(devices[i]) == id) {
@@ -559,16 +559,17 @@ ad_opencl_space_in(ad_cl_context context, int64_t id,
         }
     }
     free(devices);
-    return ad_opencl_space(context, chosen, out, err);
+    return ad_opencl_space(handle, chosen, out, err);
 }
 
 ad_status
-ad_opencl_space_at(ad_place place, struct ad_opencl_space **out, ad_error *err)
+ad_opencl_space_at(ad_context context, struct ad_opencl_space **out,
+                   ad_error *err)
 {
-    if (place.context == NULL) {
-        return ad_opencl_primary_context(place.device, out, err);
+    if (context.handle == NULL) {
+        return ad_opencl_primary_context(context.device, out, err);
     }
-    return ad_opencl_space_in(place.context, place.device.id, out, err);
+    return ad_opencl_space_in(context.handle, context.device.id, out, err);
 }
 
 /* --- queues that were seen --------------------------------------------------- */

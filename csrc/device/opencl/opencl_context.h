@@ -64,7 +64,7 @@ bool ad_opencl_is_cpu(int64_t id);
  * spaces: our queues and kernels in them are. */
 struct ad_opencl_space {
     struct ad_opencl_space *next;
-    ad_cl_context context;
+    ad_cl_context handle;
     ad_cl_device device; /* may be a part of the device with this id */
     int64_t id;
     bool has_svm;
@@ -72,10 +72,10 @@ struct ad_opencl_space {
     _Atomic(ad_cl_program) program; /* the kernels; NULL: not built yet */
 };
 
-static inline ad_place
-ad_opencl_place(const struct ad_opencl_space *space)
+static inline ad_context
+ad_opencl_as_context(const struct ad_opencl_space *space)
 {
-    return (ad_place){{ARROW_DEVICE_OPENCL, space->id}, space->context};
+    return (ad_context){{ARROW_DEVICE_OPENCL, space->id}, space->handle};
 }
 
 /* The space of arrowdev's own context on a device: one context holds all the
@@ -84,20 +84,20 @@ AD_MUST_CHECK ad_status ad_opencl_primary_context(ad_device device,
                                                   struct ad_opencl_space **out,
                                                   ad_error *err);
 
-/* The space of `device` in `context`, made on first need. */
-AD_MUST_CHECK ad_status ad_opencl_space(ad_cl_context context,
+/* The space of `device` in `handle`, made on first need. */
+AD_MUST_CHECK ad_status ad_opencl_space(ad_cl_context handle,
                                         ad_cl_device device,
                                         struct ad_opencl_space **out,
                                         ad_error *err);
 
-/* The same for a place; without a context: the primary one. */
-AD_MUST_CHECK ad_status ad_opencl_space_at(ad_place place,
+/* The same for a context; without a context: the primary one. */
+AD_MUST_CHECK ad_status ad_opencl_space_at(ad_context context,
                                            struct ad_opencl_space **out,
                                            ad_error *err);
 
-/* The space of the device `id` in `context`; of the context's first device
+/* The space of the device `id` in `handle`; of the context's first device
  * where that is not in it, or -1. */
-AD_MUST_CHECK ad_status ad_opencl_space_in(ad_cl_context context, int64_t id,
+AD_MUST_CHECK ad_status ad_opencl_space_in(ad_cl_context handle, int64_t id,
                                            struct ad_opencl_space **out,
                                            ad_error *err);
 

@@ -37,10 +37,10 @@ buffer_context(ad_cl_mem memory, ad_cl_context *out, ad_error *err)
 
 /* The space whose SVM this is; NULL: of none that was seen. */
 static struct ad_opencl_space *
-find_svm(const void *pointer, ad_place hint)
+find_svm(const void *pointer, ad_context hint)
 {
     struct ad_opencl_space *space;
-    if ((hint.context != NULL || hint.device.id >= 0) &&
+    if ((hint.handle != NULL || hint.device.id >= 0) &&
         ad_opencl_space_at(hint, &space, NULL) == AD_OK &&
         ad_opencl_is_svm(space, pointer)) {
         return space;
@@ -54,25 +54,25 @@ find_svm(const void *pointer, ad_place hint)
 }
 
 ad_status
-ad_opencl_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+ad_opencl_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                    ad_error *err)
 {
     struct ad_opencl_space *space;
-    ad_cl_context context;
+    ad_cl_context handle;
     *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED};
     if (ad_opencl_is_object(pointer)) {
         out->kind = AD_MEMORY_DEVICE;
-        AD_RETURN_IF_ERR(buffer_context((ad_cl_mem)pointer, &context, err));
+        AD_RETURN_IF_ERR(buffer_context((ad_cl_mem)pointer, &handle, err));
     } else {
         space = find_svm(pointer, hint);
         if (space == NULL) {
             return AD_OK;
         }
         out->kind = AD_MEMORY_MANAGED;
-        context = space->context;
+        handle = space->handle;
     }
-    AD_RETURN_IF_ERR(ad_opencl_space_in(context, hint.device.id, &space, err));
-    out->place = ad_opencl_place(space);
+    AD_RETURN_IF_ERR(ad_opencl_space_in(handle, hint.device.id, &space, err));
+    out->context = ad_opencl_as_context(space);
     out->device_accessible = true;
     return AD_OK;
 }
@@ -80,7 +80,7 @@ ad_opencl_classify(const void *pointer, ad_place hint, ad_memory_info *out,
 /* A span as calls want it. */
 typedef struct view {
     ad_cl_mem memory; /* NULL: host memory */
-    ad_cl_context context;
+    ad_cl_context handle;
     bool is_ours; /* made over SVM */
 } view;
 
@@ -99,7 +99,7 @@ open_svm(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
 {
     int32_t code;
     const struct ad_opencl_space *space =
-        find_svm(span->data, ad_opencl_place(queue->space));
+        find_svm(span->data, ad_opencl_as_context(queue->space));
     if (space == NULL) {
         ad_fail(err, AD_ERR_EXCHANGE, "device",
                 "check that it was not freed; SVM is named by the address "
@@ -107,16 +107,16 @@ open_svm(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
                 "found once a queue of its context was passed as stream=",
                 "%p is neither a cl_mem nor SVM of a context that was seen",
                 span->data);
-        ad_error_device(err, span->place.device);
+        ad_error_device(err, span->context.device);
         return AD_ERR_EXCHANGE;
     }
     /* Not larger than needed: how large it is, OpenCL does not tell. */
-    out->memory = ad_cl.CreateBuffer(space->context, AD_CL_MEM_USE_HOST_PTR,
+    out->memory = ad_cl.CreateBuffer(space->handle, AD_CL_MEM_USE_HOST_PTR,
                                      span->offset + nbytes, span->data, &code);
     if (out->memory == NULL) {
         return ad_opencl_fail(err, space->id, "clCreateBuffer", code);
     }
-    out->context = space->context;
+    out->handle = space->handle;
     out->is_ours = true;
     return AD_OK;
 }
@@ -125,13 +125,13 @@ static ad_status
 open_view(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
           view *out, ad_error *err)
 {
-    *out = (view){.context = queue->space->context};
-    if (span->place.device.type != ARROW_DEVICE_OPENCL) {
+    *out = (view){.handle = queue->space->handle};
+    if (span->context.device.type != ARROW_DEVICE_OPENCL) {
         return AD_OK;
     }
     if (ad_opencl_is_object(span->data)) {
         out->memory = span->data;
-        return buffer_context(out->memory, &out->context, err);
+        return buffer_context(out->memory, &out->handle, err);
     }
     return open_svm(queue, span, nbytes, out, err);
 }
@@ -232,7 +232,7 @@ fail_context(const ad_opencl_queue *queue, ad_error *err)
             "pass a queue of the cl_context that the memory is in, or none",
             "the queue is of another cl_context than the memory, and OpenCL "
             "takes the two only together");
-    ad_error_device(err, ad_opencl_place(queue->space).device);
+    ad_error_device(err, ad_opencl_as_context(queue->space).device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -245,8 +245,8 @@ copy_views(const ad_opencl_queue *queue, const view *target,
                  .block = *copy,
                  .target = target->memory,
                  .source = source->memory};
-    if (target->context != queue->space->context ||
-        source->context != queue->space->context) {
+    if (target->handle != queue->space->handle ||
+        source->handle != queue->space->handle) {
         return fail_context(queue, err);
     }
     AD_RETURN_IF_ERR(keep_order(queue, err));
@@ -260,13 +260,13 @@ copy_views(const ad_opencl_queue *queue, const view *target,
 }
 
 ad_status
-ad_opencl_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+ad_opencl_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
                ad_error *err)
 {
     ad_opencl_queue queue;
     view target, source;
     size_t last = copy->height - 1;
-    (void)place;
+    (void)context;
     if (copy->width == 0 || copy->height == 0) {
         return AD_OK;
     }
@@ -324,7 +324,7 @@ find_program(struct ad_opencl_space *space, ad_cl_program *out, ad_error *err)
         return AD_OK;
     }
     ad_cl_program program =
-        ad_cl.CreateProgramWithSource(space->context, 1, &text, NULL, &code);
+        ad_cl.CreateProgramWithSource(space->handle, 1, &text, NULL, &code);
     if (program == NULL) {
         return ad_opencl_fail(err, space->id, "clCreateProgramWithSource",
                               code);
@@ -393,9 +393,9 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
     ad_cl_program program;
     int32_t code;
     int64_t id = queue->space->id;
-    if (on->target.context != queue->space->context ||
-        on->values.context != queue->space->context ||
-        on->source.context != queue->space->context) {
+    if (on->target.handle != queue->space->handle ||
+        on->values.handle != queue->space->handle ||
+        on->source.handle != queue->space->handle) {
         return fail_context(queue, err);
     }
     AD_RETURN_IF_ERR(find_program(queue->space, &program, err));
@@ -421,12 +421,12 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
 }
 
 ad_status
-ad_opencl_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+ad_opencl_launch(ad_context context, ad_stream stream, const ad_launch *launch,
                  ad_error *err)
 {
     ad_opencl_queue queue;
     views on = {0};
-    (void)place;
+    (void)context;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
     ad_status status =
         open_view(&queue, &launch->target, ad_launch_target_size(launch),

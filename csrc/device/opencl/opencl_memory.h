@@ -19,11 +19,11 @@ AD_MUST_CHECK ad_status ad_opencl_queue_of(ad_stream stream,
                                            ad_error *err);
 
 /* Slots of the backend. */
-ad_status ad_opencl_classify(const void *pointer, ad_place hint,
+ad_status ad_opencl_classify(const void *pointer, ad_context hint,
                              ad_memory_info *out, ad_error *err);
-ad_status ad_opencl_copy(ad_place place, ad_stream stream,
+ad_status ad_opencl_copy(ad_context context, ad_stream stream,
                          const ad_block_copy *copy, ad_error *err);
-ad_status ad_opencl_launch(ad_place place, ad_stream stream,
+ad_status ad_opencl_launch(ad_context context, ad_stream stream,
                            const ad_launch *launch, ad_error *err);
 
 #endif /* AD_DEVICE_OPENCL_OPENCL_MEMORY_H */

@@ -94,11 +94,11 @@ ad_software_fail(ad_error *err, int64_t device, const char *call, int code)
 }
 
 static ad_status
-result(ad_error *err, ad_place place, const char *call, int code)
+result(ad_error *err, ad_context context, const char *call, int code)
 {
     return code == AD_ENGINE_OK
                ? AD_OK
-               : ad_software_fail(err, place.device.id, call, code);
+               : ad_software_fail(err, context.device.id, call, code);
 }
 
 /* --- the runtime --------------------------------------------------------- */
@@ -171,7 +171,7 @@ software_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 }
 
 static ad_status
-software_primary_context(ad_device device, ad_place *out, ad_error *err)
+software_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     ENTER(device.id);
     if (device.id < 0 || device.id >= ad_engine_n_devices()) {
@@ -182,22 +182,22 @@ software_primary_context(ad_device device, ad_place *out, ad_error *err)
         ad_error_device(err, device);
         return AD_ERR_EXCHANGE;
     }
-    *out = (ad_place){.device = {ARROW_DEVICE_EXT_DEV, device.id}};
+    *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, device.id}};
     return AD_OK;
 }
 
 static ad_status
-software_synchronize(ad_place place, ad_error *err)
+software_synchronize(ad_context context, ad_error *err)
 {
-    ENTER(place.device.id);
-    return result(err, place, SLOT,
-                  ad_engine_synchronize((int)place.device.id, NULL, -1));
+    ENTER(context.device.id);
+    return result(err, context, SLOT,
+                  ad_engine_synchronize((int)context.device.id, NULL, -1));
 }
 
 /* --- memory -------------------------------------------------------------- */
 
 static ad_status
-software_classify(const void *pointer, ad_place hint, ad_memory_info *out,
+software_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                   ad_error *err)
 {
     static const ad_memory_kind kinds[] = {
@@ -209,12 +209,13 @@ software_classify(const void *pointer, ad_place hint, ad_memory_info *out,
     ENTER(hint.device.id);
     ad_engine_allocation found;
     if (!ad_engine_find(pointer, &found)) {
-        *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .place = hint};
+        *out =
+            (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .context = hint};
         return AD_OK;
     }
     *out = (ad_memory_info){
         .kind = kinds[found.kind],
-        .place = {.device = {ARROW_DEVICE_EXT_DEV, found.device}},
+        .context = {.device = {ARROW_DEVICE_EXT_DEV, found.device}},
         .host_accessible = found.kind != AD_ENGINE_DEVICE,
         .device_accessible = true,
     };
@@ -222,21 +223,21 @@ software_classify(const void *pointer, ad_place hint, ad_memory_info *out,
 }
 
 static ad_status
-software_allocate(ad_place place, ad_stream stream, size_t nbytes, void **out,
-                  ad_error *err)
+software_allocate(ad_context context, ad_stream stream, size_t nbytes,
+                  void **out, ad_error *err)
 {
     (void)stream; /* fresh memory has no earlier use to wait for */
-    ENTER(place.device.id);
-    return result(err, place, SLOT,
-                  ad_engine_allocate((int)place.device.id, nbytes,
+    ENTER(context.device.id);
+    return result(err, context, SLOT,
+                  ad_engine_allocate((int)context.device.id, nbytes,
                                      AD_ENGINE_DEVICE, &tag, out));
 }
 
 /* What cannot fail is only logged. */
 static void
-software_deallocate(ad_place place, ad_stream stream, void *data)
+software_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)place;
+    (void)context;
     (void)ad_engine_enter(SLOT);
     if (ad_engine_free_ordered(stream.handle, data) ==
         AD_ENGINE_INVALID_QUEUE) {
@@ -253,11 +254,11 @@ address_of(const ad_span *span)
 }
 
 static ad_status
-software_copy(ad_place place, ad_stream stream, const ad_block_copy *copy,
+software_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
               ad_error *err)
 {
-    ENTER(place.device.id);
-    return result(err, place, SLOT,
+    ENTER(context.device.id);
+    return result(err, context, SLOT,
                   ad_engine_copy(stream.handle, address_of(&copy->target),
                                  copy->target_pitch, address_of(&copy->source),
                                  copy->source_pitch, copy->width,
@@ -286,10 +287,10 @@ run_launch(void *arg)
 }
 
 static ad_status
-software_launch(ad_place place, ad_stream stream, const ad_launch *launch,
+software_launch(ad_context context, ad_stream stream, const ad_launch *launch,
                 ad_error *err)
 {
-    ENTER(place.device.id);
+    ENTER(context.device.id);
     ad_launch *own = malloc(sizeof(*own));
     if (own == NULL) {
         return ad_fail_memory(err, sizeof(*own));
@@ -299,14 +300,14 @@ software_launch(ad_place place, ad_stream stream, const ad_launch *launch,
     if (code != AD_ENGINE_OK) {
         free(own);
     }
-    return result(err, place, SLOT, code);
+    return result(err, context, SLOT, code);
 }
 
 /* --- streams ------------------------------------------------------------- */
 
 static ad_status
-software_stream_place(ad_stream stream, ad_place hint, ad_place *out,
-                      ad_error *err)
+software_stream_context(ad_stream stream, ad_context hint, ad_context *out,
+                        ad_error *err)
 {
     ENTER(hint.device.id);
     int device;
@@ -322,58 +323,59 @@ software_stream_place(ad_stream stream, ad_place hint, ad_place *out,
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    *out = (ad_place){.device = {ARROW_DEVICE_EXT_DEV, device}};
+    *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, device}};
     return AD_OK;
 }
 
 static ad_status
-software_stream_create(ad_place place, ad_stream *out, ad_error *err)
+software_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
-    ENTER(place.device.id);
+    ENTER(context.device.id);
     uint64_t queue = 0;
-    int code = ad_engine_queue_create((int)place.device.id, &tag, &queue);
+    int code = ad_engine_queue_create((int)context.device.id, &tag, &queue);
     out->handle = (uintptr_t)queue;
-    return result(err, place, SLOT, code);
+    return result(err, context, SLOT, code);
 }
 
 static void
-software_stream_destroy(ad_place place, ad_stream stream)
+software_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)place;
+    (void)context;
     (void)ad_engine_enter(SLOT);
     (void)ad_engine_queue_destroy(stream.handle);
 }
 
 static ad_status
-software_stream_synchronize(ad_place place, ad_stream stream, ad_error *err)
+software_stream_synchronize(ad_context context, ad_stream stream,
+                            ad_error *err)
 {
-    ENTER(place.device.id);
-    return result(err, place, SLOT,
+    ENTER(context.device.id);
+    return result(err, context, SLOT,
                   ad_engine_queue_synchronize(stream.handle, -1));
 }
 
 static ad_status
-software_stream_wait(ad_place place, ad_stream stream, ad_event event,
+software_stream_wait(ad_context context, ad_stream stream, ad_event event,
                      ad_error *err)
 {
-    ENTER(place.device.id);
+    ENTER(context.device.id);
     return result(
-        err, place, SLOT,
+        err, context, SLOT,
         ad_engine_queue_wait(stream.handle, ad_engine_event_at(event.handle)));
 }
 
 /* --- events -------------------------------------------------------------- */
 
 static ad_status
-software_event_record(ad_place place, ad_stream stream, ad_event *event,
+software_event_record(ad_context context, ad_stream stream, ad_event *event,
                       ad_error *err)
 {
-    ENTER(place.device.id);
+    ENTER(context.device.id);
     uint64_t handle = ad_engine_event_at(event->handle);
     const uint64_t *address = event->handle;
     int code = AD_ENGINE_OK;
     if (address == NULL) {
-        code = ad_engine_event_create((int)place.device.id, &tag, &handle);
+        code = ad_engine_event_create((int)context.device.id, &tag, &handle);
         if (code == AD_ENGINE_OK) {
             code = ad_engine_event_address(handle, &address);
         }
@@ -386,32 +388,33 @@ software_event_record(ad_place place, ad_stream stream, ad_event *event,
     } else if (event->handle == NULL) {
         (void)ad_engine_event_destroy(handle);
     }
-    return result(err, place, SLOT, code);
+    return result(err, context, SLOT, code);
 }
 
 static ad_status
-software_event_query(ad_place place, ad_event event, bool *out, ad_error *err)
+software_event_query(ad_context context, ad_event event, bool *out,
+                     ad_error *err)
 {
-    ENTER(place.device.id);
+    ENTER(context.device.id);
     int code = ad_engine_event_query(ad_engine_event_at(event.handle));
     *out = code == AD_ENGINE_OK;
     return code == AD_ENGINE_NOT_READY ? AD_OK
-                                       : result(err, place, SLOT, code);
+                                       : result(err, context, SLOT, code);
 }
 
 static ad_status
-software_event_synchronize(ad_place place, ad_event event, ad_error *err)
+software_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
-    ENTER(place.device.id);
+    ENTER(context.device.id);
     return result(
-        err, place, SLOT,
+        err, context, SLOT,
         ad_engine_event_synchronize(ad_engine_event_at(event.handle), -1));
 }
 
 static void
-software_event_destroy(ad_place place, ad_event event)
+software_event_destroy(ad_context context, ad_event event)
 {
-    (void)place;
+    (void)context;
     (void)ad_engine_enter(SLOT);
     (void)ad_engine_event_destroy(ad_engine_event_at(event.handle));
 }
@@ -428,7 +431,7 @@ const char *const ad_software_calls[] = {
     "synchronize",    "classify",
     "allocate",       "deallocate",
     "copy",           "launch",
-    "stream_place",   "stream_create",
+    "stream_context", "stream_create",
     "stream_destroy", "stream_synchronize",
     "stream_wait",    "event_record",
     "event_query",    "event_synchronize",
@@ -444,7 +447,7 @@ const struct ad_backend ad_backend_software = {
     .device_types = software_types,
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENT_IS_ADDRESS |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_PLACE_IDLE,
+                    AD_CAP_CONTEXT_IDLE,
     .load = software_load,
     .describe = software_describe,
     .count = software_count,
@@ -456,7 +459,7 @@ const struct ad_backend ad_backend_software = {
     .deallocate = software_deallocate,
     .copy = software_copy,
     .launch = software_launch,
-    .stream_place = software_stream_place,
+    .stream_context = software_stream_context,
     .stream_create = software_stream_create,
     .stream_destroy = software_stream_destroy,
     .stream_synchronize = software_stream_synchronize,

@@ -29,41 +29,42 @@ find_device(ad_state *state, const ad_stream_argument *argument,
             ad_device *out)
 {
     const struct ad_backend *backend;
-    ad_place hint = {{argument->device_type, -1}, NULL};
-    ad_place place;
+    ad_context hint = {{argument->device_type, -1}, NULL};
+    ad_context context;
     ad_error err;
     ad_status status = ad_backend_open(hint.device.type, &backend, &err);
     if (status == AD_OK) {
-        status = backend->stream_place(argument->stream, hint, &place, &err);
+        status =
+            backend->stream_context(argument->stream, hint, &context, &err);
     }
     if (status != AD_OK) {
         ad_raise(state, &err);
         return -1;
     }
-    if (place.device.id < 0) {
+    if (context.device.id < 0) {
         PyErr_SetString(PyExc_ValueError,
                         "a default stream runs on any device; say which with "
                         "device=");
         return -1;
     }
-    *out = place.device;
+    *out = context.device;
     return 0;
 }
 
 /* A stream that runs elsewhere than its user says would order nothing. */
 static int
-check_place(ad_state *state, ad_stream stream, ad_device device)
+check_context(ad_state *state, ad_stream stream, ad_device device)
 {
     const struct ad_backend *backend;
-    ad_place place;
+    ad_context context;
     ad_error err;
     if (!ad_backend_is_there(device.type)) {
         return 0; /* the statement is all that there is */
     }
     ad_status status = ad_backend_open(device.type, &backend, &err);
     if (status == AD_OK) {
-        status = backend->stream_place(stream, (ad_place){device, NULL},
-                                       &place, &err);
+        status = backend->stream_context(stream, (ad_context){device, NULL},
+                                         &context, &err);
     }
     if (status != AD_OK) {
         ad_raise(state, &err);
@@ -99,7 +100,7 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
     }
     out->stream = argument.stream;
     out->object = Py_XNewRef(argument.object);
-    return has_device ? check_place(state, out->stream, out->device)
+    return has_device ? check_context(state, out->stream, out->device)
                       : find_device(state, &argument, &out->device);
 }
 

@@ -86,9 +86,9 @@ wait_for_deferred(int device)
 {
     int code = AD_ENGINE_OK;
     for (int i = 0; code == AD_ENGINE_OK && i < ad_engine_n_devices(); i++) {
-        const ad_place place = {{ARROW_DEVICE_EXT_DEV, i}, NULL};
+        const ad_context context = {{ARROW_DEVICE_EXT_DEV, i}, NULL};
         if ((device < 0 || device == i) &&
-            ad_deferred_wait(place, NULL) != AD_OK) {
+            ad_deferred_wait(context, NULL) != AD_OK) {
             code = AD_ENGINE_WORK_FAILED;
         }
     }

@@ -57,20 +57,20 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
                 int64_t nbytes, block *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_place place;
+    ad_context context;
     ad_stream_choice on;
     *out = (block){.data = NULL};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->primary_context(device, &place, err));
-    AD_RETURN_IF_ERR(ad_stream_choose(place, choice, &on, &place, err));
-    AD_RETURN_IF_ERR(
-        ad_stream_require_no_capture(place, on.stream, "Device.empty()", err));
-    AD_RETURN_IF_ERR(ad_device_memory_new(place, on.stream, on.keep, nbytes,
+    AD_RETURN_IF_ERR(backend->primary_context(device, &context, err));
+    AD_RETURN_IF_ERR(ad_stream_choose(context, choice, &on, &context, err));
+    AD_RETURN_IF_ERR(ad_stream_require_no_capture(context, on.stream,
+                                                  "Device.empty()", err));
+    AD_RETURN_IF_ERR(ad_device_memory_new(context, on.stream, on.keep, nbytes,
                                           &out->data, &out->owner, err));
     if (nbytes == 0) {
         return AD_OK;
     }
-    ad_status status = ad_sync_record(place, on.stream, &out->sync, err);
+    ad_status status = ad_sync_record(context, on.stream, &out->sync, err);
     if (status != AD_OK) {
         ad_owner_unref(out->owner);
     }
@@ -136,14 +136,14 @@ ad_device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     const struct ad_backend *backend;
     ad_device device = device_of(self);
-    ad_place place;
+    ad_context context;
     ad_error err;
     ad_status status = ad_backend_open(device.type, &backend, &err);
     if (status == AD_OK) {
-        status = backend->primary_context(device, &place, &err);
+        status = backend->primary_context(device, &context, &err);
     }
     if (status == AD_OK) {
-        status = ad_place_synchronize(backend, place, &err);
+        status = ad_context_synchronize(backend, context, &err);
     }
     if (status != AD_OK) {
         return ad_raise(ad_state_of(self), &err);

@@ -270,7 +270,7 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
 {
     const struct ad_backend *backend;
     ad_memory_info info;
-    ad_place hint = {tensor->device, NULL};
+    ad_context hint = {tensor->device, NULL};
     char name[AD_DEVICE_NAME_SIZE];
     char said[AD_DEVICE_NAME_SIZE];
     if (tensor->data == NULL || ad_device_equal(tensor->device, AD_CPU) ||
@@ -280,15 +280,15 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
     AD_RETURN_IF_ERR(ad_backend_open(tensor->device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->classify(tensor->data, hint, &info, err));
     if (info.kind == AD_MEMORY_UNREGISTERED ||
-        ad_device_equal(info.place.device, tensor->device)) {
+        ad_device_equal(info.context.device, tensor->device)) {
         return AD_OK;
     }
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "name the device that the memory is on",
             "from_pointer(): the memory is on %s, not on %s",
-            ad_device_format(info.place.device, name),
+            ad_device_format(info.context.device, name),
             ad_device_format(tensor->device, said));
-    ad_error_device(err, info.place.device);
+    ad_error_device(err, info.context.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -313,7 +313,7 @@ static int
 attach_owner(ad_state *state, PyObject *object, PyObject *stream,
              ad_tensor *tensor)
 {
-    ad_place place = {tensor->device, NULL};
+    ad_context context = {tensor->device, NULL};
     ad_stream_choice producer;
     bool is_off;
     ad_error err;
@@ -333,11 +333,11 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
                            : ad_fail_memory(&err, sizeof(ad_owner));
     if (status == AD_OK && producer.is_given &&
         tensor->device.type != ARROW_DEVICE_CPU) {
-        status = ad_sync_pending(place, producer.stream, producer.keep,
+        status = ad_sync_pending(context, producer.stream, producer.keep,
                                  &tensor->sync, &err);
     }
     if (status == AD_OK && tensor->owner != NULL) {
-        status = ad_device_owner_new(tensor->owner, place, &producer,
+        status = ad_device_owner_new(tensor->owner, context, &producer,
                                      &tensor->owner, &err);
     }
     ad_choice_clear(&producer);
