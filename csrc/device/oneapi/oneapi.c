@@ -6,8 +6,9 @@
  *   for all that was submitted before and holds up all that comes later, so
  *   each command of ours follows a barrier where the queue needs one.
  * - Handles are the addresses of C++ values that share what they stand for:
- *   two DPCTLSyclContextRefs may be one context. So a context holds a space
- *   (device/oneapi/oneapi_context.h), of which there is one per context and device.
+ *   two DPCTLSyclContextRefs may be one context. So a context's handle is a
+ *   struct ad_oneapi_context (device/oneapi/oneapi_context.h), of which there
+ *   is one per context and device.
  * - Failed functions return NULL and keep the reason to themselves. Some let
  *   the C++ exception out, which ends the process: those are called only where
  *   they cannot fail (USM_GetPointerType, USM_GetPointerDevice,
@@ -52,28 +53,29 @@ static ad_status
 oneapi_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                       ad_error *err)
 {
-    struct ad_oneapi_space *space;
+    struct ad_oneapi_context *sycl_context;
     AD_RETURN_IF_ERR(check_queue(stream, hint.device, err));
-    AD_RETURN_IF_ERR(ad_oneapi_queue_space(queue_of(stream), &space, err));
-    if (hint.device.id >= 0 && hint.device.id != space->id) {
+    AD_RETURN_IF_ERR(
+        ad_oneapi_queue_context(queue_of(stream), &sycl_context, err));
+    if (hint.device.id >= 0 && hint.device.id != sycl_context->id) {
         ad_fail(err, AD_ERR_EXCHANGE, "stream",
                 "pass a queue of the device the data are on, or copy them",
                 "the queue runs on oneapi:%lld, the data are on oneapi:%lld",
-                (long long)space->id, (long long)hint.device.id);
+                (long long)sycl_context->id, (long long)hint.device.id);
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    *out = ad_oneapi_as_context(space);
+    *out = ad_oneapi_as_context(sycl_context);
     return AD_OK;
 }
 
 static ad_status
 oneapi_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
-    struct ad_oneapi_space *space;
+    struct ad_oneapi_context *sycl_context;
     ad_sycl_queue queue;
-    AD_RETURN_IF_ERR(ad_oneapi_space(context, &space, err));
-    AD_RETURN_IF_ERR(ad_oneapi_queue_new(space, &queue, err));
+    AD_RETURN_IF_ERR(ad_oneapi_context(context, &sycl_context, err));
+    AD_RETURN_IF_ERR(ad_oneapi_queue_new(sycl_context, &queue, err));
     out->handle = (uintptr_t)queue;
     return AD_OK;
 }
@@ -222,7 +224,7 @@ oneapi_synchronize(ad_context context, ad_error *err)
 
 /* Is the pointer one of this context? */
 static bool
-classify_in(const void *pointer, struct ad_oneapi_space *space,
+classify_in(const void *pointer, struct ad_oneapi_context *sycl_context,
             ad_memory_info *out)
 {
     static const ad_memory_kind kinds[] = {
@@ -233,20 +235,20 @@ classify_in(const void *pointer, struct ad_oneapi_space *space,
     };
     ad_sycl_usm usm = (ad_sycl_usm)(uintptr_t)pointer;
     /* A device without USM would throw. */
-    unsigned type = space->has_usm
-                        ? ad_sycl.USM_GetPointerType(usm, space->handle)
+    unsigned type = sycl_context->has_usm
+                        ? ad_sycl.USM_GetPointerType(usm, sycl_context->handle)
                         : AD_SYCL_USM_UNKNOWN;
     if (type == AD_SYCL_USM_UNKNOWN || type > AD_SYCL_USM_HOST) {
         return false;
     }
     out->kind = kinds[type];
-    out->context = ad_oneapi_as_context(space);
+    out->context = ad_oneapi_as_context(sycl_context);
     out->host_accessible = type != AD_SYCL_USM_DEVICE;
     out->device_accessible = true;
     if (type != AD_SYCL_USM_HOST) {
         /* The context may be shared by several devices. */
         ad_sycl_device device =
-            ad_sycl.USM_GetPointerDevice(usm, space->handle);
+            ad_sycl.USM_GetPointerDevice(usm, sycl_context->handle);
         int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
         if (id >= 0) {
             out->context.device.id = id;
@@ -262,25 +264,26 @@ static ad_status
 oneapi_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                 ad_error *err)
 {
-    struct ad_oneapi_space *space = NULL;
+    struct ad_oneapi_context *sycl_context = NULL;
     *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED};
     if (pointer == NULL) {
         return AD_OK;
     }
     if (hint.handle != NULL || hint.device.id >= 0) {
-        AD_RETURN_IF_ERR(ad_oneapi_space(hint, &space, err));
-        if (classify_in(pointer, space, out)) {
+        AD_RETURN_IF_ERR(ad_oneapi_context(hint, &sycl_context, err));
+        if (classify_in(pointer, sycl_context, out)) {
             return AD_OK;
         }
     }
     for (size_t i = 0; i < ad_oneapi_n_devices(); i++) {
         ad_device device = {ARROW_DEVICE_ONEAPI, (int64_t)i};
-        if (ad_oneapi_primary_context(device, &space, NULL) != AD_OK) {
+        if (ad_oneapi_primary_context(device, &sycl_context, NULL) != AD_OK) {
             continue; /* then nobody has memory there either */
         }
     }
-    for (space = ad_oneapi_spaces(); space != NULL; space = space->next) {
-        if (classify_in(pointer, space, out)) {
+    for (sycl_context = ad_oneapi_contexts(); sycl_context != NULL;
+         sycl_context = sycl_context->next) {
+        if (classify_in(pointer, sycl_context, out)) {
             break;
         }
     }
@@ -299,9 +302,9 @@ static ad_status
 oneapi_allocate(ad_context context, ad_stream stream, size_t nbytes,
                 void **out, ad_error *err)
 {
-    struct ad_oneapi_space *space;
-    AD_RETURN_IF_ERR(ad_oneapi_space(context, &space, err));
-    if (!space->has_usm) {
+    struct ad_oneapi_context *sycl_context;
+    AD_RETURN_IF_ERR(ad_oneapi_context(context, &sycl_context, err));
+    if (!sycl_context->has_usm) {
         return fail_no_usm(context.device, err);
     }
     *out = ad_sycl.aligned_alloc_device(64, nbytes, queue_of(stream));
@@ -320,11 +323,11 @@ oneapi_allocate(ad_context context, ad_stream stream, size_t nbytes,
 static void
 oneapi_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    struct ad_oneapi_space *space;
+    struct ad_oneapi_context *sycl_context;
     (void)stream;
-    /* It was allocated there, so the space is known. */
-    if (ad_oneapi_space(context, &space, NULL) == AD_OK) {
-        ad_sycl.free_with_context(data, space->handle);
+    /* It was allocated there, so the entry is known. */
+    if (ad_oneapi_context(context, &sycl_context, NULL) == AD_OK) {
+        ad_sycl.free_with_context(data, sycl_context->handle);
     }
 }
 
@@ -455,9 +458,10 @@ oneapi_copy_with_event(ad_context context, ad_stream stream,
 /* --- kernels ------------------------------------------------------------------ */
 
 static ad_status
-fail_kernel(ad_error *err, struct ad_oneapi_space *space)
+fail_kernel(ad_error *err, struct ad_oneapi_context *sycl_context)
 {
-    return fail_request(err, ad_oneapi_as_context(space).device, "kernel",
+    return fail_request(err, ad_oneapi_as_context(sycl_context).device,
+                        "kernel",
                         "copy the data to the host (to(\"cpu\")) and do it "
                         "there; DPCTL_VERBOSITY=error shows why",
                         "the kernels cannot be built from OpenCL C for this "
@@ -466,24 +470,24 @@ fail_kernel(ad_error *err, struct ad_oneapi_space *space)
 
 /* Build all of them; who loses a race throws its own away. */
 static void
-build_kernels(struct ad_oneapi_space *space)
+build_kernels(struct ad_oneapi_context *sycl_context)
 {
     if (ad_sycl.KernelBundle_CreateFromOCLSource == NULL ||
         ad_sycl.KernelBundle_GetKernel == NULL ||
         ad_sycl.KernelBundle_Delete == NULL || ad_sycl.Kernel_Delete == NULL ||
         ad_sycl.Queue_SubmitRange == NULL) {
-        atomic_store(&space->kernels_failed, true);
+        atomic_store(&sycl_context->kernels_failed, true);
         return;
     }
     ad_sycl_bundle bundle = ad_sycl.KernelBundle_CreateFromOCLSource(
-        space->handle, space->device, ad_kernels_opencl(),
-        space->is_cpu ? AD_KERNELS_ON_PROCESSOR : "");
+        sycl_context->handle, sycl_context->device, ad_kernels_opencl(),
+        sycl_context->is_cpu ? AD_KERNELS_ON_PROCESSOR : "");
     for (int i = 0; i < AD_N_KERNELS && bundle != NULL; i++) {
         ad_sycl_kernel none = NULL;
         ad_sycl_kernel kernel = ad_sycl.KernelBundle_GetKernel(
             bundle, ad_kernel_name((ad_kernel)i));
         if (kernel != NULL && !atomic_compare_exchange_strong(
-                                  &space->kernels[i], &none, kernel)) {
+                                  &sycl_context->kernels[i], &none, kernel)) {
             ad_sycl.Kernel_Delete(kernel);
         }
     }
@@ -491,33 +495,33 @@ build_kernels(struct ad_oneapi_space *space)
         ad_sycl.KernelBundle_Delete(bundle);
     }
     for (int i = 0; i < AD_N_KERNELS; i++) {
-        if (atomic_load(&space->kernels[i]) == NULL) {
-            atomic_store(&space->kernels_failed, true);
+        if (atomic_load(&sycl_context->kernels[i]) == NULL) {
+            atomic_store(&sycl_context->kernels_failed, true);
         }
     }
 }
 
 static ad_status
-find_kernel(struct ad_oneapi_space *space, ad_kernel which,
+find_kernel(struct ad_oneapi_context *sycl_context, ad_kernel which,
             ad_sycl_kernel *out, ad_error *err)
 {
-    *out = atomic_load(&space->kernels[which]);
-    if (*out == NULL && !atomic_load(&space->kernels_failed)) {
-        build_kernels(space);
-        *out = atomic_load(&space->kernels[which]);
+    *out = atomic_load(&sycl_context->kernels[which]);
+    if (*out == NULL && !atomic_load(&sycl_context->kernels_failed)) {
+        build_kernels(sycl_context);
+        *out = atomic_load(&sycl_context->kernels[which]);
     }
-    return *out != NULL ? AD_OK : fail_kernel(err, space);
+    return *out != NULL ? AD_OK : fail_kernel(err, sycl_context);
 }
 
 static ad_status
 run_kernel(ad_context context, ad_stream stream, const ad_launch *launch,
            ad_sycl_event *done, ad_error *err)
 {
-    struct ad_oneapi_space *space;
+    struct ad_oneapi_context *sycl_context;
     ad_sycl_kernel kernel;
     ad_sycl_event after;
-    AD_RETURN_IF_ERR(ad_oneapi_space(context, &space, err));
-    AD_RETURN_IF_ERR(find_kernel(space, launch->kernel, &kernel, err));
+    AD_RETURN_IF_ERR(ad_oneapi_context(context, &sycl_context, err));
+    AD_RETURN_IF_ERR(find_kernel(sycl_context, launch->kernel, &kernel, err));
     AD_RETURN_IF_ERR(keep_order(context, queue_of(stream), &after, err));
 
     ad_launch copy = *launch;
@@ -547,17 +551,17 @@ run_kernel(ad_context context, ad_stream stream, const ad_launch *launch,
     static const size_t one[3] = {1, 1, 1};
     const size_t n_after = after != NULL;
     *done =
-        space->is_cpu
+        sycl_context->is_cpu
             ? ad_sycl.Queue_SubmitNDRange(kernel, queue_of(stream), arguments,
                                           types, n, range, one, 1, &after,
                                           n_after)
             : ad_sycl.Queue_SubmitRange(kernel, queue_of(stream), arguments,
                                         types, n, range, 1, &after, n_after);
     forget(after);
-    return *done != NULL
-               ? AD_OK
-               : ad_oneapi_fail_call(err, space->id,
-                                     space->is_cpu ? "DPCTLQueue_SubmitNDRange"
+    return *done != NULL ? AD_OK
+                         : ad_oneapi_fail_call(err, sycl_context->id,
+                                               sycl_context->is_cpu
+                                                   ? "DPCTLQueue_SubmitNDRange"
                                                    : "DPCTLQueue_SubmitRange");
 }
 
@@ -636,9 +640,9 @@ oneapi_device_usable(int64_t id, ad_error *err)
 static ad_status
 oneapi_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
-    struct ad_oneapi_space *space;
-    AD_RETURN_IF_ERR(ad_oneapi_primary_context(device, &space, err));
-    *out = ad_oneapi_as_context(space);
+    struct ad_oneapi_context *sycl_context;
+    AD_RETURN_IF_ERR(ad_oneapi_primary_context(device, &sycl_context, err));
+    *out = ad_oneapi_as_context(sycl_context);
     return AD_OK;
 }
 

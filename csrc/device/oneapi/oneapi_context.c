@@ -32,12 +32,13 @@ struct root {
     ad_sycl_device device;
     bool has_usm;
     bool is_cpu;
-    _Atomic(struct ad_oneapi_space *) primary; /* in dpctl's default context */
+    /* in dpctl's default context */
+    _Atomic(struct ad_oneapi_context *) primary;
 };
 
 static struct root *roots;
 static size_t n_roots;
-static _Atomic(struct ad_oneapi_space *) spaces; /* only ever grows */
+static _Atomic(struct ad_oneapi_context *) contexts; /* only ever grows */
 
 /* --- errors ---------------------------------------------------------------- */
 
@@ -178,49 +179,51 @@ ad_oneapi_index(ad_sycl_device device)
     return index;
 }
 
-/* --- spaces --------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------ */
 
-static struct ad_oneapi_space *
-search_spaces(struct ad_oneapi_space *from, ad_sycl_context handle, int64_t id)
+static struct ad_oneapi_context *
+search_contexts(struct ad_oneapi_context *from, ad_sycl_context handle,
+                int64_t id)
 {
-    struct ad_oneapi_space *space = from;
-    while (space != NULL && (space->id != id ||
-                             !ad_sycl.Context_AreEq(space->handle, handle))) {
-        space = space->next;
+    struct ad_oneapi_context *sycl_context = from;
+    while (sycl_context != NULL &&
+           (sycl_context->id != id ||
+            !ad_sycl.Context_AreEq(sycl_context->handle, handle))) {
+        sycl_context = sycl_context->next;
     }
-    return space;
+    return sycl_context;
 }
 
-/* The one space of this context and device. Takes over both handles on
+/* The one entry of this context and device. Takes over both handles on
  * success. Without a lock: who loses the race searches what was added. */
 static ad_status
-find_space(ad_sycl_context handle, ad_sycl_device device, int64_t id,
-           struct ad_oneapi_space **out, ad_error *err)
+find_entry(ad_sycl_context handle, ad_sycl_device device, int64_t id,
+           struct ad_oneapi_context **out, ad_error *err)
 {
-    struct ad_oneapi_space *head = atomic_load(&spaces);
-    struct ad_oneapi_space *found = search_spaces(head, handle, id);
-    struct ad_oneapi_space *space = NULL;
+    struct ad_oneapi_context *head = atomic_load(&contexts);
+    struct ad_oneapi_context *found = search_contexts(head, handle, id);
+    struct ad_oneapi_context *sycl_context = NULL;
     if (found == NULL) {
-        space = calloc(1, sizeof(*space));
-        if (space == NULL) {
-            return ad_fail_memory(err, sizeof(*space));
+        sycl_context = calloc(1, sizeof(*sycl_context));
+        if (sycl_context == NULL) {
+            return ad_fail_memory(err, sizeof(*sycl_context));
         }
-        space->handle = handle;
-        space->device = device;
-        space->id = id;
-        space->has_usm = roots[id].has_usm;
-        space->is_cpu =
+        sycl_context->handle = handle;
+        sycl_context->device = device;
+        sycl_context->id = id;
+        sycl_context->has_usm = roots[id].has_usm;
+        sycl_context->is_cpu =
             roots[id].is_cpu && ad_sycl.Queue_SubmitNDRange != NULL;
     }
     while (found == NULL) {
-        space->next = head;
-        if (atomic_compare_exchange_weak(&spaces, &head, space)) {
-            *out = space;
+        sycl_context->next = head;
+        if (atomic_compare_exchange_weak(&contexts, &head, sycl_context)) {
+            *out = sycl_context;
             return AD_OK;
         }
-        found = search_spaces(head, handle, id);
+        found = search_contexts(head, handle, id);
     }
-    free(space);
+    free(sycl_context);
     ad_sycl.Context_Delete(handle);
     ad_sycl.Device_Delete(device);
     *out = found;
@@ -228,7 +231,7 @@ find_space(ad_sycl_context handle, ad_sycl_device device, int64_t id,
 }
 
 ad_status
-ad_oneapi_primary_context(ad_device device, struct ad_oneapi_space **out,
+ad_oneapi_primary_context(ad_device device, struct ad_oneapi_context **out,
                           ad_error *err)
 {
     struct root *root;
@@ -243,7 +246,7 @@ ad_oneapi_primary_context(ad_device device, struct ad_oneapi_space **out,
         handle == NULL || copy == NULL
             ? ad_oneapi_fail_call(err, device.id,
                                   "DPCTLDeviceMgr_GetCachedContext")
-            : find_space(handle, copy, device.id, out, err);
+            : find_entry(handle, copy, device.id, out, err);
     if (status == AD_OK) {
         atomic_store(&root->primary, *out);
         return AD_OK;
@@ -257,15 +260,15 @@ ad_oneapi_primary_context(ad_device device, struct ad_oneapi_space **out,
     return status;
 }
 
-struct ad_oneapi_space *
-ad_oneapi_spaces(void)
+struct ad_oneapi_context *
+ad_oneapi_contexts(void)
 {
-    return atomic_load(&spaces);
+    return atomic_load(&contexts);
 }
 
 ad_status
-ad_oneapi_space(ad_context context, struct ad_oneapi_space **out,
-                ad_error *err)
+ad_oneapi_context(ad_context context, struct ad_oneapi_context **out,
+                  ad_error *err)
 {
     if (context.handle == NULL) {
         return ad_oneapi_primary_context(context.device, out, err);
@@ -288,14 +291,14 @@ forget_queue(void *queue)
 static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
 
 static void
-add_seen(ad_sycl_queue queue, size_t hash, struct ad_oneapi_space *space,
-         bool is_own)
+add_seen(ad_sycl_queue queue, size_t hash,
+         struct ad_oneapi_context *sycl_context, bool is_own)
 {
     const ad_seen_queue added = {
         .queue = ad_sycl.Queue_Copy(queue),
         .key = hash,
-        .id = space->id,
-        .where = space,
+        .id = sycl_context->id,
+        .where = sycl_context,
     };
     if (added.queue != NULL) {
         ad_seen_queues_add(&seen, &added, is_own);
@@ -303,7 +306,7 @@ add_seen(ad_sycl_queue queue, size_t hash, struct ad_oneapi_space *space,
 }
 
 static ad_status
-ask_queue(ad_sycl_queue queue, struct ad_oneapi_space **out, ad_error *err)
+ask_queue(ad_sycl_queue queue, struct ad_oneapi_context **out, ad_error *err)
 {
     ad_sycl_device device = ad_sycl.Queue_GetDevice(queue);
     ad_sycl_context handle = ad_sycl.Queue_GetContext(queue);
@@ -316,7 +319,7 @@ ask_queue(ad_sycl_queue queue, struct ad_oneapi_space **out, ad_error *err)
                          "make the queue for one of dpctl.get_devices()",
                          "the queue's device is none that SYCL lists");
     } else {
-        status = find_space(handle, device, id, out, err);
+        status = find_entry(handle, device, id, out, err);
     }
     if (status != AD_OK) {
         if (device != NULL) {
@@ -330,13 +333,13 @@ ask_queue(ad_sycl_queue queue, struct ad_oneapi_space **out, ad_error *err)
 }
 
 ad_status
-ad_oneapi_queue_space(ad_sycl_queue queue, struct ad_oneapi_space **out,
-                      ad_error *err)
+ad_oneapi_queue_context(ad_sycl_queue queue, struct ad_oneapi_context **out,
+                        ad_error *err)
 {
-    void *space;
+    void *sycl_context;
     size_t hash = ad_sycl.Queue_Hash(queue);
-    if (ad_seen_queues_find(&seen, hash, &space)) {
-        *out = space;
+    if (ad_seen_queues_find(&seen, hash, &sycl_context)) {
+        *out = sycl_context;
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ask_queue(queue, out, err));
@@ -351,15 +354,15 @@ ad_oneapi_seen(int64_t id, size_t *n)
 }
 
 ad_status
-ad_oneapi_queue_new(struct ad_oneapi_space *space, ad_sycl_queue *out,
+ad_oneapi_queue_new(struct ad_oneapi_context *sycl_context, ad_sycl_queue *out,
                     ad_error *err)
 {
     /* Without a handler an asynchronous error would end the process. */
-    *out = ad_sycl.Queue_Create(space->handle, space->device,
+    *out = ad_sycl.Queue_Create(sycl_context->handle, sycl_context->device,
                                 remember_async_error, AD_SYCL_IN_ORDER);
     if (*out == NULL) {
-        return ad_oneapi_fail_call(err, space->id, "DPCTLQueue_Create");
+        return ad_oneapi_fail_call(err, sycl_context->id, "DPCTLQueue_Create");
     }
-    add_seen(*out, ad_sycl.Queue_Hash(*out), space, true);
+    add_seen(*out, ad_sycl.Queue_Hash(*out), sycl_context, true);
     return AD_OK;
 }

@@ -22,8 +22,8 @@ extern struct ad_sycl_api ad_sycl;
 
 /* A context, and the device in it to which work goes: what ad_context.handle
  * points to. One per context and device; lives as long as the process. */
-struct ad_oneapi_space {
-    struct ad_oneapi_space *next;
+struct ad_oneapi_context {
+    struct ad_oneapi_context *next;
     ad_sycl_context handle;
     ad_sycl_device device;
     int64_t id; /* of the device, or of the one it is a part of */
@@ -56,42 +56,41 @@ int64_t ad_oneapi_index(ad_sycl_device device);
 /* Fail for a call that gave NULL: dpctl keeps the reason to itself. */
 ad_status ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call);
 
-/* --- spaces ----------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------ */
 
 /* The one that work goes to which names only the device: dpctl's default
  * context, which dpnp's arrays are in. */
-AD_MUST_CHECK ad_status ad_oneapi_primary_context(ad_device device,
-                                                  struct ad_oneapi_space **out,
-                                                  ad_error *err);
+AD_MUST_CHECK ad_status ad_oneapi_primary_context(
+    ad_device device, struct ad_oneapi_context **out, ad_error *err);
 
 /* All that are known, newest first; linked by `next`. */
-struct ad_oneapi_space *ad_oneapi_spaces(void);
+struct ad_oneapi_context *ad_oneapi_contexts(void);
 
 static inline ad_context
-ad_oneapi_as_context(struct ad_oneapi_space *space)
+ad_oneapi_as_context(struct ad_oneapi_context *sycl_context)
 {
-    return (ad_context){{ARROW_DEVICE_ONEAPI, space->id}, space};
+    return (ad_context){{ARROW_DEVICE_ONEAPI, sycl_context->id}, sycl_context};
 }
 
-/* The space of a context: its context, or the primary context of its
+/* The entry of a context: its context, or the primary context of its
  * device. */
-AD_MUST_CHECK ad_status ad_oneapi_space(ad_context context,
-                                        struct ad_oneapi_space **out,
-                                        ad_error *err);
+AD_MUST_CHECK ad_status ad_oneapi_context(ad_context context,
+                                          struct ad_oneapi_context **out,
+                                          ad_error *err);
 
 /* --- queues ------------------------------------------------------------------ */
 
 /* Where this queue runs. It is remembered. */
-AD_MUST_CHECK ad_status ad_oneapi_queue_space(ad_sycl_queue queue,
-                                              struct ad_oneapi_space **out,
-                                              ad_error *err);
+AD_MUST_CHECK ad_status ad_oneapi_queue_context(ad_sycl_queue queue,
+                                                struct ad_oneapi_context **out,
+                                                ad_error *err);
 
 /* Our own queues on this device and the last others that were seen, see
  * ad_seen_queues_of. */
 ad_seen_queue **ad_oneapi_seen(int64_t id, size_t *n);
 
 /* A new queue of our own, in order. */
-AD_MUST_CHECK ad_status ad_oneapi_queue_new(struct ad_oneapi_space *space,
-                                            ad_sycl_queue *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_oneapi_queue_new(
+    struct ad_oneapi_context *sycl_context, ad_sycl_queue *out, ad_error *err);
 
 #endif /* AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H */

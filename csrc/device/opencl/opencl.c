@@ -88,7 +88,7 @@ ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
     }
     out->is_in_order =
         (properties & AD_CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
-    return ad_opencl_space(handle, device, &out->space, err);
+    return ad_opencl_context(handle, device, &out->cl_context, err);
 }
 
 static ad_status
@@ -97,31 +97,32 @@ opencl_stream_context(ad_stream stream, ad_context hint, ad_context *out,
 {
     ad_opencl_queue queue;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
-    if (hint.device.id >= 0 && hint.device.id != queue.space->id) {
+    if (hint.device.id >= 0 && hint.device.id != queue.cl_context->id) {
         ad_fail(err, AD_ERR_EXCHANGE, "stream",
                 "pass a queue of the device the data are on, or copy them",
                 "the queue runs on opencl:%lld, the data are on opencl:%lld",
-                (long long)queue.space->id, (long long)hint.device.id);
+                (long long)queue.cl_context->id, (long long)hint.device.id);
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    ad_opencl_see(queue.handle, queue.space->id, false);
-    *out = ad_opencl_as_context(queue.space);
+    ad_opencl_see(queue.handle, queue.cl_context->id, false);
+    *out = ad_opencl_as_context(queue.cl_context);
     return AD_OK;
 }
 
 static ad_status
 opencl_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
-    struct ad_opencl_space *space;
+    struct ad_opencl_context *cl_context;
     int32_t code;
-    AD_RETURN_IF_ERR(ad_opencl_space_at(context, &space, err));
-    ad_cl_queue queue =
-        ad_cl.CreateCommandQueue(space->handle, space->device, 0, &code);
+    AD_RETURN_IF_ERR(ad_opencl_context_at(context, &cl_context, err));
+    ad_cl_queue queue = ad_cl.CreateCommandQueue(cl_context->handle,
+                                                 cl_context->device, 0, &code);
     if (queue == NULL) {
-        return ad_opencl_fail(err, space->id, "clCreateCommandQueue", code);
+        return ad_opencl_fail(err, cl_context->id, "clCreateCommandQueue",
+                              code);
     }
-    ad_opencl_see(queue, space->id, true);
+    ad_opencl_see(queue, cl_context->id, true);
     out->handle = (uintptr_t)queue;
     return AD_OK;
 }
@@ -205,9 +206,9 @@ static ad_status
 make_stand_in(const ad_opencl_queue *queue, ad_cl_event event,
               ad_cl_event *out, ad_error *err)
 {
-    int64_t id = queue->space->id;
+    int64_t id = queue->cl_context->id;
     int32_t code;
-    *out = ad_cl.CreateUserEvent(queue->space->handle, &code);
+    *out = ad_cl.CreateUserEvent(queue->cl_context->handle, &code);
     if (*out == NULL) {
         return ad_opencl_fail(err, id, "clCreateUserEvent", code);
     }
@@ -244,7 +245,7 @@ static ad_status
 event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
           ad_error *err)
 {
-    ad_context context = ad_opencl_as_context(queue->space);
+    ad_context context = ad_opencl_as_context(queue->cl_context);
     ad_cl_context handle;
     int32_t status;
     *out = NULL;
@@ -257,7 +258,7 @@ event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
                         ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_CONTEXT,
                                            sizeof(handle), &handle, NULL));
     AD_RETURN_IF_ERR(flush_for(context, event.handle, err));
-    if (handle != queue->space->handle) {
+    if (handle != queue->cl_context->handle) {
         return make_stand_in(queue, event.handle, out, err);
     }
     AD_CL_RETURN_IF_ERR(err, context.device.id, "clRetainEvent",
@@ -282,8 +283,8 @@ opencl_stream_wait(ad_context context, ad_stream stream, ad_event event,
     int32_t code =
         ad_cl.EnqueueBarrierWithWaitList(queue.handle, 1, &dependency, NULL);
     (void)ad_cl.ReleaseEvent(dependency);
-    AD_CL_RETURN_IF_ERR(err, queue.space->id, "clEnqueueBarrierWithWaitList",
-                        code);
+    AD_CL_RETURN_IF_ERR(err, queue.cl_context->id,
+                        "clEnqueueBarrierWithWaitList", code);
     return AD_OK;
 }
 
@@ -338,21 +339,21 @@ static ad_status
 opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
                 void **out, ad_error *err)
 {
-    struct ad_opencl_space *space;
+    struct ad_opencl_context *cl_context;
     int32_t code;
     (void)stream;
-    AD_RETURN_IF_ERR(ad_opencl_space_at(context, &space, err));
-    ad_cl_mem memory = ad_cl.CreateBuffer(space->handle, AD_CL_MEM_READ_WRITE,
-                                          nbytes, NULL, &code);
+    AD_RETURN_IF_ERR(ad_opencl_context_at(context, &cl_context, err));
+    ad_cl_mem memory = ad_cl.CreateBuffer(
+        cl_context->handle, AD_CL_MEM_READ_WRITE, nbytes, NULL, &code);
     if (memory == NULL) {
-        ad_opencl_fail(err, space->id, "clCreateBuffer", code);
+        ad_opencl_fail(err, cl_context->id, "clCreateBuffer", code);
         if (!is_out_of_memory(code)) {
             return AD_ERR_DEVICE;
         }
         ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                 "no %zu bytes of memory on opencl:%lld", nbytes,
-                (long long)space->id);
-        ad_error_device(err, ad_opencl_as_context(space).device);
+                (long long)cl_context->id);
+        ad_error_device(err, ad_opencl_as_context(cl_context).device);
         return AD_ERR_MEMORY;
     }
     *out = memory;
@@ -404,9 +405,9 @@ opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 static ad_status
 opencl_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
-    struct ad_opencl_space *space;
-    AD_RETURN_IF_ERR(ad_opencl_primary_context(device, &space, err));
-    *out = ad_opencl_as_context(space);
+    struct ad_opencl_context *cl_context;
+    AD_RETURN_IF_ERR(ad_opencl_primary_context(device, &cl_context, err));
+    *out = ad_opencl_as_context(cl_context);
     return AD_OK;
 }
 

@@ -47,7 +47,7 @@ struct root {
     ad_cl_device device;
     struct platform *platform;
     bool is_cpu;
-    _Atomic(struct ad_opencl_space *) primary;
+    _Atomic(struct ad_opencl_context *) primary;
 };
 
 /* Written by load, once, and then only read. */
@@ -58,7 +58,7 @@ static size_t n_roots;
 static uintptr_t *tables; /* of functions; see ad_opencl_is_object */
 static size_t n_tables;
 
-static _Atomic(struct ad_opencl_space *) spaces; /* only ever grows */
+static _Atomic(struct ad_opencl_context *) contexts; /* only ever grows */
 
 /* --- errors ---------------------------------------------------------------- */
 
@@ -126,15 +126,16 @@ ad_opencl_is_object(const void *pointer)
 /* OpenCL has no question about a pointer. But a buffer over memory of the
  * caller's knows whether that is SVM, and making one touches nothing. */
 bool
-ad_opencl_is_svm(const struct ad_opencl_space *space, const void *pointer)
+ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
+                 const void *pointer)
 {
     int32_t code;
     uint32_t answer = 0;
-    if (!space->has_svm || !is_readable(pointer)) {
+    if (!cl_context->has_svm || !is_readable(pointer)) {
         return false;
     }
-    ad_cl_mem probe = ad_cl.CreateBuffer(space->handle, AD_CL_MEM_USE_HOST_PTR,
-                                         1, (void *)pointer, &code);
+    ad_cl_mem probe = ad_cl.CreateBuffer(
+        cl_context->handle, AD_CL_MEM_USE_HOST_PTR, 1, (void *)pointer, &code);
     if (probe == NULL) {
         return false;
     }
@@ -372,36 +373,36 @@ index_of(ad_cl_device device)
     return code == AD_CL_SUCCESS && parent != NULL ? index_of(parent) : -1;
 }
 
-/* --- spaces --------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------ */
 
-static struct ad_opencl_space *
-search_spaces(struct ad_opencl_space *from, ad_cl_context handle,
-              ad_cl_device device)
+static struct ad_opencl_context *
+search_contexts(struct ad_opencl_context *from, ad_cl_context handle,
+                ad_cl_device device)
 {
-    struct ad_opencl_space *space = from;
-    while (space != NULL &&
-           (space->handle != handle || space->device != device)) {
-        space = space->next;
+    struct ad_opencl_context *cl_context = from;
+    while (cl_context != NULL &&
+           (cl_context->handle != handle || cl_context->device != device)) {
+        cl_context = cl_context->next;
     }
-    return space;
+    return cl_context;
 }
 
-struct ad_opencl_space *
-ad_opencl_spaces(void)
+struct ad_opencl_context *
+ad_opencl_contexts(void)
 {
-    return atomic_load(&spaces);
+    return atomic_load(&contexts);
 }
 
 static ad_status
-fill_space(struct ad_opencl_space *space, ad_cl_context handle,
-           ad_cl_device device, ad_error *err)
+fill_context(struct ad_opencl_context *cl_context, ad_cl_context handle,
+             ad_cl_device device, ad_error *err)
 {
     enum {
         INVALID_VALUE = -30
     };
     uint64_t svm = 0;
-    space->id = index_of(device);
-    if (space->id < 0) {
+    cl_context->id = index_of(device);
+    if (cl_context->id < 0) {
         return ad_fail(err, AD_ERR_EXCHANGE, "device",
                        "use a device of a platform that clGetPlatformIDs "
                        "lists",
@@ -411,46 +412,47 @@ fill_space(struct ad_opencl_space *space, ad_cl_context handle,
     /* Before OpenCL 2 there is no such question, and no SVM. */
     int32_t code = ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_SVM_CAPABILITIES,
                                        sizeof(svm), &svm, NULL);
-    AD_CL_RETURN_IF_ERR(err, space->id, "clGetDeviceInfo",
+    AD_CL_RETURN_IF_ERR(err, cl_context->id, "clGetDeviceInfo",
                         code != INVALID_VALUE ? code : AD_CL_SUCCESS);
-    space->has_svm = code == AD_CL_SUCCESS && svm != 0;
-    space->is_cpu = ad_opencl_is_cpu(space->id);
-    AD_CL_RETURN_IF_ERR(err, space->id, "clRetainContext",
+    cl_context->has_svm = code == AD_CL_SUCCESS && svm != 0;
+    cl_context->is_cpu = ad_opencl_is_cpu(cl_context->id);
+    AD_CL_RETURN_IF_ERR(err, cl_context->id, "clRetainContext",
                         ad_cl.RetainContext(handle));
-    space->handle = handle;
-    space->device = device;
+    cl_context->handle = handle;
+    cl_context->device = device;
     return AD_OK;
 }
 
 ad_status
-ad_opencl_space(ad_cl_context handle, ad_cl_device device,
-                struct ad_opencl_space **out, ad_error *err)
+ad_opencl_context(ad_cl_context handle, ad_cl_device device,
+                  struct ad_opencl_context **out, ad_error *err)
 {
-    struct ad_opencl_space *head = atomic_load(&spaces);
-    *out = search_spaces(head, handle, device);
+    struct ad_opencl_context *head = atomic_load(&contexts);
+    *out = search_contexts(head, handle, device);
     if (*out != NULL) {
         return AD_OK;
     }
-    struct ad_opencl_space *space = calloc(1, sizeof(*space));
-    if (space == NULL) {
-        return ad_fail_memory(err, sizeof(*space));
+    struct ad_opencl_context *cl_context = calloc(1, sizeof(*cl_context));
+    if (cl_context == NULL) {
+        return ad_fail_memory(err, sizeof(*cl_context));
     }
-    ad_status status = fill_space(space, handle, device, err);
+    ad_status status = fill_context(cl_context, handle, device, err);
     if (status != AD_OK) {
-        free(space);
+        free(cl_context);
         return status;
     }
-    space->next = head;
-    while (!atomic_compare_exchange_weak(&spaces, &space->next, space)) {
+    cl_context->next = head;
+    while (!atomic_compare_exchange_weak(&contexts, &cl_context->next,
+                                         cl_context)) {
         /* Others were faster; one of theirs may be the same. */
-        *out = search_spaces(space->next, handle, device);
+        *out = search_contexts(cl_context->next, handle, device);
         if (*out != NULL) {
             (void)ad_cl.ReleaseContext(handle);
-            free(space);
+            free(cl_context);
             return AD_OK;
         }
     }
-    *out = space;
+    *out = cl_context;
     return AD_OK;
 }
 
@@ -484,7 +486,7 @@ platform_context(struct platform *platform, ad_cl_context *out, ad_error *err)
 }
 
 ad_status
-ad_opencl_primary_context(ad_device device, struct ad_opencl_space **out,
+ad_opencl_primary_context(ad_device device, struct ad_opencl_context **out,
                           ad_error *err)
 {
     struct root *root;
@@ -495,16 +497,16 @@ ad_opencl_primary_context(ad_device device, struct ad_opencl_space **out,
         return AD_OK;
     }
     if (platform_context(root->platform, &handle, NULL) == AD_OK) {
-        AD_RETURN_IF_ERR(ad_opencl_space(handle, root->device, out, err));
+        AD_RETURN_IF_ERR(ad_opencl_context(handle, root->device, out, err));
     } else {
         /* One of the platform's devices is not available: take ours alone. */
         AD_RETURN_IF_ERR(
             make_context(root->platform, &root->device, 1, &handle, err));
-        ad_status status = ad_opencl_space(handle, root->device, out, err);
+        ad_status status = ad_opencl_context(handle, root->device, out, err);
         (void)ad_cl.ReleaseContext(handle);
         AD_RETURN_IF_ERR(status);
     }
-    struct ad_opencl_space *none = NULL;
+    struct ad_opencl_context *none = NULL;
     if (!atomic_compare_exchange_strong(&root->primary, &none, *out)) {
         *out = none;
     }
@@ -537,17 +539,18 @@ context_devices(ad_cl_context handle, ad_cl_device **out, size_t *n,
 }
 
 ad_status
-ad_opencl_space_in(ad_cl_context handle, int64_t id,
-                   struct ad_opencl_space **out, ad_error *err)
+ad_opencl_context_in(ad_cl_context handle, int64_t id,
+                     struct ad_opencl_context **out, ad_error *err)
 {
     ad_cl_device *devices;
     size_t n;
-    struct ad_opencl_space *space = atomic_load(&spaces);
-    while (space != NULL && (space->handle != handle || space->id != id)) {
-        space = space->next;
+    struct ad_opencl_context *cl_context = atomic_load(&contexts);
+    while (cl_context != NULL &&
+           (cl_context->handle != handle || cl_context->id != id)) {
+        cl_context = cl_context->next;
     }
-    if (space != NULL) {
-        *out = space;
+    if (cl_context != NULL) {
+        *out = cl_context;
         return AD_OK;
     }
     AD_RETURN_IF_ERR(context_devices(handle, &devices, &n, err));
@@ -559,17 +562,17 @@ ad_opencl_space_in(ad_cl_context handle, int64_t id,
         }
     }
     free(devices);
-    return ad_opencl_space(handle, chosen, out, err);
+    return ad_opencl_context(handle, chosen, out, err);
 }
 
 ad_status
-ad_opencl_space_at(ad_context context, struct ad_opencl_space **out,
-                   ad_error *err)
+ad_opencl_context_at(ad_context context, struct ad_opencl_context **out,
+                     ad_error *err)
 {
     if (context.handle == NULL) {
         return ad_opencl_primary_context(context.device, out, err);
     }
-    return ad_opencl_space_in(context.handle, context.device.id, out, err);
+    return ad_opencl_context_in(context.handle, context.device.id, out, err);
 }
 
 /* --- queues that were seen --------------------------------------------------- */

@@ -58,12 +58,12 @@ AD_MUST_CHECK ad_status ad_opencl_device(ad_device device, ad_cl_device *out,
 
 bool ad_opencl_is_cpu(int64_t id);
 
-/* --- spaces ------------------------------------------------------------------ */
+/* --- contexts ------------------------------------------------------------ */
 
-/* One device in one context. Contexts that were seen are kept, and so are the
- * spaces: our queues and kernels in them are. */
-struct ad_opencl_space {
-    struct ad_opencl_space *next;
+/* One device in one context. Contexts that were seen are kept, and so are
+ * their entries: our queues and kernels in them are. */
+struct ad_opencl_context {
+    struct ad_opencl_context *next;
     ad_cl_context handle;
     ad_cl_device device; /* may be a part of the device with this id */
     int64_t id;
@@ -73,36 +73,36 @@ struct ad_opencl_space {
 };
 
 static inline ad_context
-ad_opencl_as_context(const struct ad_opencl_space *space)
+ad_opencl_as_context(const struct ad_opencl_context *cl_context)
 {
-    return (ad_context){{ARROW_DEVICE_OPENCL, space->id}, space->handle};
+    return (ad_context){{ARROW_DEVICE_OPENCL, cl_context->id},
+                        cl_context->handle};
 }
 
-/* The space of arrowdev's own context on a device: one context holds all the
+/* The entry of arrowdev's own context on a device: one context holds all the
  * devices of a platform, so that copies between them need no detour. */
-AD_MUST_CHECK ad_status ad_opencl_primary_context(ad_device device,
-                                                  struct ad_opencl_space **out,
-                                                  ad_error *err);
+AD_MUST_CHECK ad_status ad_opencl_primary_context(
+    ad_device device, struct ad_opencl_context **out, ad_error *err);
 
-/* The space of `device` in `handle`, made on first need. */
-AD_MUST_CHECK ad_status ad_opencl_space(ad_cl_context handle,
-                                        ad_cl_device device,
-                                        struct ad_opencl_space **out,
-                                        ad_error *err);
+/* The entry of `device` in `handle`, made on first need. */
+AD_MUST_CHECK ad_status ad_opencl_context(ad_cl_context handle,
+                                          ad_cl_device device,
+                                          struct ad_opencl_context **out,
+                                          ad_error *err);
 
 /* The same for a context; without a context: the primary one. */
-AD_MUST_CHECK ad_status ad_opencl_space_at(ad_context context,
-                                           struct ad_opencl_space **out,
-                                           ad_error *err);
+AD_MUST_CHECK ad_status ad_opencl_context_at(ad_context context,
+                                             struct ad_opencl_context **out,
+                                             ad_error *err);
 
-/* The space of the device `id` in `handle`; of the context's first device
+/* The entry of the device `id` in `handle`; of the context's first device
  * where that is not in it, or -1. */
-AD_MUST_CHECK ad_status ad_opencl_space_in(ad_cl_context handle, int64_t id,
-                                           struct ad_opencl_space **out,
-                                           ad_error *err);
+AD_MUST_CHECK ad_status ad_opencl_context_in(ad_cl_context handle, int64_t id,
+                                             struct ad_opencl_context **out,
+                                             ad_error *err);
 
 /* All that there are, a list by `next`. */
-struct ad_opencl_space *ad_opencl_spaces(void);
+struct ad_opencl_context *ad_opencl_contexts(void);
 
 /* --- what is this number? ------------------------------------------------------ */
 
@@ -113,7 +113,7 @@ bool ad_opencl_is_object(const void *pointer);
 
 /* Is it the address of an SVM allocation in this context? Asked in a way that
  * OpenCL answers for any pointer. */
-bool ad_opencl_is_svm(const struct ad_opencl_space *space,
+bool ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
                       const void *pointer);
 
 /* --- queues that were seen ------------------------------------------------------ */

@@ -35,44 +35,46 @@ buffer_context(ad_cl_mem memory, ad_cl_context *out, ad_error *err)
                : ad_opencl_fail(err, -1, "clGetMemObjectInfo", INVALID_MEM);
 }
 
-/* The space whose SVM this is; NULL: of none that was seen. */
-static struct ad_opencl_space *
+/* The entry whose SVM this is; NULL: of none that was seen. */
+static struct ad_opencl_context *
 find_svm(const void *pointer, ad_context hint)
 {
-    struct ad_opencl_space *space;
+    struct ad_opencl_context *cl_context;
     if ((hint.handle != NULL || hint.device.id >= 0) &&
-        ad_opencl_space_at(hint, &space, NULL) == AD_OK &&
-        ad_opencl_is_svm(space, pointer)) {
-        return space;
+        ad_opencl_context_at(hint, &cl_context, NULL) == AD_OK &&
+        ad_opencl_is_svm(cl_context, pointer)) {
+        return cl_context;
     }
-    for (space = ad_opencl_spaces(); space != NULL; space = space->next) {
-        if (ad_opencl_is_svm(space, pointer)) {
+    for (cl_context = ad_opencl_contexts(); cl_context != NULL;
+         cl_context = cl_context->next) {
+        if (ad_opencl_is_svm(cl_context, pointer)) {
             break;
         }
     }
-    return space;
+    return cl_context;
 }
 
 ad_status
 ad_opencl_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                    ad_error *err)
 {
-    struct ad_opencl_space *space;
+    struct ad_opencl_context *cl_context;
     ad_cl_context handle;
     *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED};
     if (ad_opencl_is_object(pointer)) {
         out->kind = AD_MEMORY_DEVICE;
         AD_RETURN_IF_ERR(buffer_context((ad_cl_mem)pointer, &handle, err));
     } else {
-        space = find_svm(pointer, hint);
-        if (space == NULL) {
+        cl_context = find_svm(pointer, hint);
+        if (cl_context == NULL) {
             return AD_OK;
         }
         out->kind = AD_MEMORY_MANAGED;
-        handle = space->handle;
+        handle = cl_context->handle;
     }
-    AD_RETURN_IF_ERR(ad_opencl_space_in(handle, hint.device.id, &space, err));
-    out->context = ad_opencl_as_context(space);
+    AD_RETURN_IF_ERR(
+        ad_opencl_context_in(handle, hint.device.id, &cl_context, err));
+    out->context = ad_opencl_as_context(cl_context);
     out->device_accessible = true;
     return AD_OK;
 }
@@ -98,9 +100,9 @@ open_svm(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
          view *out, ad_error *err)
 {
     int32_t code;
-    const struct ad_opencl_space *space =
-        find_svm(span->data, ad_opencl_as_context(queue->space));
-    if (space == NULL) {
+    const struct ad_opencl_context *cl_context =
+        find_svm(span->data, ad_opencl_as_context(queue->cl_context));
+    if (cl_context == NULL) {
         ad_fail(err, AD_ERR_EXCHANGE, "device",
                 "check that it was not freed; SVM is named by the address "
                 "that clSVMAlloc returned, with an offset beside it, and "
@@ -111,12 +113,13 @@ open_svm(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
         return AD_ERR_EXCHANGE;
     }
     /* Not larger than needed: how large it is, OpenCL does not tell. */
-    out->memory = ad_cl.CreateBuffer(space->handle, AD_CL_MEM_USE_HOST_PTR,
-                                     span->offset + nbytes, span->data, &code);
+    out->memory =
+        ad_cl.CreateBuffer(cl_context->handle, AD_CL_MEM_USE_HOST_PTR,
+                           span->offset + nbytes, span->data, &code);
     if (out->memory == NULL) {
-        return ad_opencl_fail(err, space->id, "clCreateBuffer", code);
+        return ad_opencl_fail(err, cl_context->id, "clCreateBuffer", code);
     }
-    out->handle = space->handle;
+    out->handle = cl_context->handle;
     out->is_ours = true;
     return AD_OK;
 }
@@ -125,7 +128,7 @@ static ad_status
 open_view(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
           view *out, ad_error *err)
 {
-    *out = (view){.handle = queue->space->handle};
+    *out = (view){.handle = queue->cl_context->handle};
     if (span->context.device.type != ARROW_DEVICE_OPENCL) {
         return AD_OK;
     }
@@ -144,7 +147,7 @@ keep_order(const ad_opencl_queue *queue, ad_error *err)
 {
     if (!queue->is_in_order) {
         AD_CL_RETURN_IF_ERR(
-            err, queue->space->id, "clEnqueueBarrierWithWaitList",
+            err, queue->cl_context->id, "clEnqueueBarrierWithWaitList",
             ad_cl.EnqueueBarrierWithWaitList(queue->handle, 0, NULL, NULL));
     }
     return AD_OK;
@@ -232,7 +235,7 @@ fail_context(const ad_opencl_queue *queue, ad_error *err)
             "pass a queue of the cl_context that the memory is in, or none",
             "the queue is of another cl_context than the memory, and OpenCL "
             "takes the two only together");
-    ad_error_device(err, ad_opencl_as_context(queue->space).device);
+    ad_error_device(err, ad_opencl_as_context(queue->cl_context).device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -241,12 +244,12 @@ copy_views(const ad_opencl_queue *queue, const view *target,
            const view *source, const ad_block_copy *copy, ad_error *err)
 {
     request r = {.queue = queue->handle,
-                 .id = queue->space->id,
+                 .id = queue->cl_context->id,
                  .block = *copy,
                  .target = target->memory,
                  .source = source->memory};
-    if (target->handle != queue->space->handle ||
-        source->handle != queue->space->handle) {
+    if (target->handle != queue->cl_context->handle ||
+        source->handle != queue->cl_context->handle) {
         return fail_context(queue, err);
     }
     AD_RETURN_IF_ERR(keep_order(queue, err));
@@ -288,18 +291,18 @@ ad_opencl_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
 /* --- kernels ------------------------------------------------------------------ */
 
 static ad_status
-fail_build(const struct ad_opencl_space *space, ad_cl_program program,
+fail_build(const struct ad_opencl_context *cl_context, ad_cl_program program,
            int32_t code, ad_error *err)
 {
     char log[2048] = "";
     ad_status status =
-        ad_opencl_fail(err, space->id, "building the kernels", code);
+        ad_opencl_fail(err, cl_context->id, "building the kernels", code);
     if (err == NULL) {
         return status;
     }
     err->status = AD_ERR_EXCHANGE;
     err->reason = "kernel";
-    (void)ad_cl.GetProgramBuildInfo(program, space->device,
+    (void)ad_cl.GetProgramBuildInfo(program, cl_context->device,
                                     AD_CL_PROGRAM_BUILD_LOG, sizeof(log) - 1,
                                     log, NULL);
     size_t n = 0;
@@ -315,29 +318,30 @@ fail_build(const struct ad_opencl_space *space, ad_cl_program program,
 
 /* Whoever loses the race throws its own away. */
 static ad_status
-find_program(struct ad_opencl_space *space, ad_cl_program *out, ad_error *err)
+find_program(struct ad_opencl_context *cl_context, ad_cl_program *out,
+             ad_error *err)
 {
     const char *text = ad_kernels_opencl();
     int32_t code;
-    *out = atomic_load(&space->program);
+    *out = atomic_load(&cl_context->program);
     if (*out != NULL) {
         return AD_OK;
     }
-    ad_cl_program program =
-        ad_cl.CreateProgramWithSource(space->handle, 1, &text, NULL, &code);
+    ad_cl_program program = ad_cl.CreateProgramWithSource(
+        cl_context->handle, 1, &text, NULL, &code);
     if (program == NULL) {
-        return ad_opencl_fail(err, space->id, "clCreateProgramWithSource",
+        return ad_opencl_fail(err, cl_context->id, "clCreateProgramWithSource",
                               code);
     }
-    code = ad_cl.BuildProgram(program, 1, &space->device,
-                              space->is_cpu ? AD_KERNELS_ON_PROCESSOR : "",
-                              NULL, NULL);
+    code = ad_cl.BuildProgram(
+        program, 1, &cl_context->device,
+        cl_context->is_cpu ? AD_KERNELS_ON_PROCESSOR : "", NULL, NULL);
     if (code != AD_CL_SUCCESS) {
-        ad_status status = fail_build(space, program, code, err);
+        ad_status status = fail_build(cl_context, program, code, err);
         (void)ad_cl.ReleaseProgram(program);
         return status;
     }
-    if (atomic_compare_exchange_strong(&space->program, out, program)) {
+    if (atomic_compare_exchange_strong(&cl_context->program, out, program)) {
         *out = program;
     } else {
         (void)ad_cl.ReleaseProgram(program);
@@ -392,13 +396,13 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
     static const size_t one = 1;
     ad_cl_program program;
     int32_t code;
-    int64_t id = queue->space->id;
-    if (on->target.handle != queue->space->handle ||
-        on->values.handle != queue->space->handle ||
-        on->source.handle != queue->space->handle) {
+    int64_t id = queue->cl_context->id;
+    if (on->target.handle != queue->cl_context->handle ||
+        on->values.handle != queue->cl_context->handle ||
+        on->source.handle != queue->cl_context->handle) {
         return fail_context(queue, err);
     }
-    AD_RETURN_IF_ERR(find_program(queue->space, &program, err));
+    AD_RETURN_IF_ERR(find_program(queue->cl_context, &program, err));
     AD_RETURN_IF_ERR(keep_order(queue, err));
     ad_cl_kernel kernel =
         ad_cl.CreateKernel(program, ad_kernel_name(launch->kernel), &code);
@@ -408,7 +412,7 @@ run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
     const char *call = "clSetKernelArg";
     code = set_arguments(kernel, launch, on);
     if (code == AD_CL_SUCCESS) {
-        bool is_cpu = queue->space->is_cpu;
+        bool is_cpu = queue->cl_context->is_cpu;
         const size_t n_items = (size_t)launch->n_items;
         call = "clEnqueueNDRangeKernel";
         code = ad_cl.EnqueueNDRangeKernel(queue->handle, kernel, 1, NULL,

@@ -9,7 +9,7 @@
 /* What there is to know about a queue. */
 typedef struct ad_opencl_queue {
     ad_cl_queue handle;
-    struct ad_opencl_space *space;
+    struct ad_opencl_context *cl_context;
     bool is_in_order;
 } ad_opencl_queue;
 
