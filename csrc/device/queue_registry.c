@@ -3,71 +3,71 @@
 #include <stdlib.h>
 
 static void
-seen_destroy(ad_owner *base)
+entry_destroy(ad_owner *base)
 {
-    ad_seen_queue *seen = (ad_seen_queue *)base;
-    seen->forget(seen->queue);
-    free(seen);
+    ad_queue_entry *entry = (ad_queue_entry *)base;
+    entry->forget(entry->queue);
+    free(entry);
 }
 
 /* Walks our own and then the others; NULL at the end. */
-static ad_seen_queue *
-next_locked(const ad_seen_queues *self, ad_seen_queue **own, size_t *i)
+static ad_queue_entry *
+next_locked(const ad_queue_registry *self, ad_queue_entry **own, size_t *i)
 {
     if (*own != NULL) {
-        ad_seen_queue *seen = *own;
-        *own = seen->next;
-        return seen;
+        ad_queue_entry *entry = *own;
+        *own = entry->next;
+        return entry;
     }
-    while (*i < AD_N_SEEN_QUEUES) {
-        ad_seen_queue *seen = self->others[(*i)++];
-        if (seen != NULL) {
-            return seen;
+    while (*i < AD_N_OTHER_QUEUES) {
+        ad_queue_entry *entry = self->others[(*i)++];
+        if (entry != NULL) {
+            return entry;
         }
     }
     return NULL;
 }
 
-static ad_seen_queue *
-find_locked(const ad_seen_queues *self, uintptr_t key)
+static ad_queue_entry *
+find_locked(const ad_queue_registry *self, uintptr_t key)
 {
-    ad_seen_queue *own = self->own;
+    ad_queue_entry *own = self->own;
     size_t i = 0;
-    ad_seen_queue *seen = next_locked(self, &own, &i);
-    while (seen != NULL && seen->key != key) {
-        seen = next_locked(self, &own, &i);
+    ad_queue_entry *entry = next_locked(self, &own, &i);
+    while (entry != NULL && entry->key != key) {
+        entry = next_locked(self, &own, &i);
     }
-    return seen;
+    return entry;
 }
 
 bool
-ad_seen_queues_find(ad_seen_queues *self, uintptr_t key, void **where)
+ad_queue_registry_find(ad_queue_registry *self, uintptr_t key, void **where)
 {
     pthread_mutex_lock(&self->lock);
-    const ad_seen_queue *seen = find_locked(self, key);
-    if (seen != NULL && where != NULL) {
-        *where = seen->where;
+    const ad_queue_entry *entry = find_locked(self, key);
+    if (entry != NULL && where != NULL) {
+        *where = entry->where;
     }
     pthread_mutex_unlock(&self->lock);
-    return seen != NULL;
+    return entry != NULL;
 }
 
 /* Another thread may have added it meanwhile. */
 void
-ad_seen_queues_add(ad_seen_queues *self, const ad_seen_queue *seen,
-                   bool is_own)
+ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
+                      bool is_own)
 {
-    ad_seen_queue *added = malloc(sizeof(*added));
+    ad_queue_entry *added = malloc(sizeof(*added));
     if (added == NULL) {
-        self->forget(seen->queue);
+        self->forget(entry->queue);
         return;
     }
-    *added = *seen;
-    ad_owner_init(&added->base, seen_destroy);
+    *added = *entry;
+    ad_owner_init(&added->base, entry_destroy);
     added->forget = self->forget;
-    ad_seen_queue *dropped = added;
+    ad_queue_entry *dropped = added;
     pthread_mutex_lock(&self->lock);
-    if (find_locked(self, seen->key) != NULL) {
+    if (find_locked(self, entry->key) != NULL) {
         /* dropped again */
     } else if (is_own) {
         dropped = NULL;
@@ -76,7 +76,7 @@ ad_seen_queues_add(ad_seen_queues *self, const ad_seen_queue *seen,
     } else {
         dropped = self->others[self->next];
         self->others[self->next] = added;
-        self->next = (self->next + 1) % AD_N_SEEN_QUEUES;
+        self->next = (self->next + 1) % AD_N_OTHER_QUEUES;
     }
     pthread_mutex_unlock(&self->lock);
     if (dropped != NULL) {
@@ -85,9 +85,9 @@ ad_seen_queues_add(ad_seen_queues *self, const ad_seen_queue *seen,
 }
 
 static size_t
-count_locked(const ad_seen_queues *self)
+count_locked(const ad_queue_registry *self)
 {
-    ad_seen_queue *own = self->own;
+    ad_queue_entry *own = self->own;
     size_t i = 0;
     size_t n = 0;
     while (next_locked(self, &own, &i) != NULL) {
@@ -96,20 +96,20 @@ count_locked(const ad_seen_queues *self)
     return n;
 }
 
-ad_seen_queue **
-ad_seen_queues_of(ad_seen_queues *self, int64_t id, size_t *n)
+ad_queue_entry **
+ad_queue_registry_of(ad_queue_registry *self, int64_t id, size_t *n)
 {
     *n = 0;
     pthread_mutex_lock(&self->lock);
-    ad_seen_queue **found = calloc(count_locked(self) + 1, sizeof(*found));
+    ad_queue_entry **found = calloc(count_locked(self) + 1, sizeof(*found));
     if (found != NULL) {
-        ad_seen_queue *own = self->own;
+        ad_queue_entry *own = self->own;
         size_t i = 0;
-        ad_seen_queue *seen = next_locked(self, &own, &i);
-        for (; seen != NULL; seen = next_locked(self, &own, &i)) {
-            if (seen->id == id) {
-                ad_owner_ref(&seen->base);
-                found[(*n)++] = seen;
+        ad_queue_entry *entry = next_locked(self, &own, &i);
+        for (; entry != NULL; entry = next_locked(self, &own, &i)) {
+            if (entry->id == id) {
+                ad_owner_ref(&entry->base);
+                found[(*n)++] = entry;
             }
         }
     }

@@ -206,7 +206,7 @@ oneapi_synchronize(ad_context context, ad_error *err)
     size_t n;
     ad_sycl_device device;
     AD_RETURN_IF_ERR(ad_oneapi_device(context.device, &device, err));
-    ad_seen_queue **queues = ad_oneapi_seen(context.device.id, &n);
+    ad_queue_entry **queues = ad_oneapi_queues(context.device.id, &n);
     ad_status status =
         queues != NULL ? AD_OK : ad_fail_memory(err, sizeof(*queues));
     for (size_t i = 0; i < n; i++) {

@@ -288,20 +288,20 @@ forget_queue(void *queue)
 /* Copies, which share the queue and keep it: to tell where one runs at the
  * cost of a hash (of an address that is not given away again while the copy
  * lives), and to wait for them all. */
-static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
+static ad_queue_registry registry = AD_QUEUE_REGISTRY(forget_queue);
 
 static void
-add_seen(ad_sycl_queue queue, size_t hash,
-         struct ad_oneapi_context *sycl_context, bool is_own)
+register_queue(ad_sycl_queue queue, size_t hash,
+               struct ad_oneapi_context *sycl_context, bool is_own)
 {
-    const ad_seen_queue added = {
+    const ad_queue_entry added = {
         .queue = ad_sycl.Queue_Copy(queue),
         .key = hash,
         .id = sycl_context->id,
         .where = sycl_context,
     };
     if (added.queue != NULL) {
-        ad_seen_queues_add(&seen, &added, is_own);
+        ad_queue_registry_add(&registry, &added, is_own);
     }
 }
 
@@ -338,19 +338,19 @@ ad_oneapi_queue_context(ad_sycl_queue queue, struct ad_oneapi_context **out,
 {
     void *sycl_context;
     size_t hash = ad_sycl.Queue_Hash(queue);
-    if (ad_seen_queues_find(&seen, hash, &sycl_context)) {
+    if (ad_queue_registry_find(&registry, hash, &sycl_context)) {
         *out = sycl_context;
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ask_queue(queue, out, err));
-    add_seen(queue, hash, *out, false);
+    register_queue(queue, hash, *out, false);
     return AD_OK;
 }
 
-ad_seen_queue **
-ad_oneapi_seen(int64_t id, size_t *n)
+ad_queue_entry **
+ad_oneapi_queues(int64_t id, size_t *n)
 {
-    return ad_seen_queues_of(&seen, id, n);
+    return ad_queue_registry_of(&registry, id, n);
 }
 
 ad_status
@@ -363,6 +363,6 @@ ad_oneapi_queue_new(struct ad_oneapi_context *sycl_context, ad_sycl_queue *out,
     if (*out == NULL) {
         return ad_oneapi_fail_call(err, sycl_context->id, "DPCTLQueue_Create");
     }
-    add_seen(*out, ad_sycl.Queue_Hash(*out), sycl_context, true);
+    register_queue(*out, ad_sycl.Queue_Hash(*out), sycl_context, true);
     return AD_OK;
 }

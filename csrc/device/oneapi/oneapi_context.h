@@ -86,8 +86,8 @@ AD_MUST_CHECK ad_status ad_oneapi_queue_context(ad_sycl_queue queue,
                                                 ad_error *err);
 
 /* Our own queues on this device and the last others that were seen, see
- * ad_seen_queues_of. */
-ad_seen_queue **ad_oneapi_seen(int64_t id, size_t *n);
+ * ad_queue_registry_of. */
+ad_queue_entry **ad_oneapi_queues(int64_t id, size_t *n);
 
 /* A new queue of our own, in order. */
 AD_MUST_CHECK ad_status ad_oneapi_queue_new(

@@ -105,7 +105,7 @@ opencl_stream_context(ad_stream stream, ad_context hint, ad_context *out,
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    ad_opencl_see(queue.handle, queue.cl_context->id, false);
+    ad_opencl_register_queue(queue.handle, queue.cl_context->id, false);
     *out = ad_opencl_as_context(queue.cl_context);
     return AD_OK;
 }
@@ -122,7 +122,7 @@ opencl_stream_create(ad_context context, ad_stream *out, ad_error *err)
         return ad_opencl_fail(err, cl_context->id, "clCreateCommandQueue",
                               code);
     }
-    ad_opencl_see(queue, cl_context->id, true);
+    ad_opencl_register_queue(queue, cl_context->id, true);
     out->handle = (uintptr_t)queue;
     return AD_OK;
 }
@@ -151,7 +151,7 @@ opencl_synchronize(ad_context context, ad_error *err)
 {
     ad_cl_device device;
     AD_RETURN_IF_ERR(ad_opencl_device(context.device, &device, err));
-    return ad_opencl_finish_seen(context.device.id, err);
+    return ad_opencl_finish_queues(context.device.id, err);
 }
 
 /* --- events ----------------------------------------------------------------- */

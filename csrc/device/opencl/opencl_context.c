@@ -575,7 +575,7 @@ ad_opencl_context_at(ad_context context, struct ad_opencl_context **out,
     return ad_opencl_context_in(context.handle, context.device.id, out, err);
 }
 
-/* --- queues that were seen --------------------------------------------------- */
+/* --- the queue registry -------------------------------------------------- */
 
 static void
 forget_queue(void *queue)
@@ -583,28 +583,28 @@ forget_queue(void *queue)
     (void)ad_cl.ReleaseCommandQueue(queue);
 }
 
-static ad_seen_queues seen = AD_SEEN_QUEUES(forget_queue);
+static ad_queue_registry registry = AD_QUEUE_REGISTRY(forget_queue);
 
 void
-ad_opencl_see(ad_cl_queue queue, int64_t id, bool is_own)
+ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own)
 {
-    const ad_seen_queue added = {
+    const ad_queue_entry added = {
         .queue = queue,
         .key = (uintptr_t)queue,
         .id = id,
     };
-    if (!ad_seen_queues_find(&seen, added.key, NULL) &&
+    if (!ad_queue_registry_find(&registry, added.key, NULL) &&
         ad_cl.RetainCommandQueue(queue) == AD_CL_SUCCESS) {
-        ad_seen_queues_add(&seen, &added, is_own);
+        ad_queue_registry_add(&registry, &added, is_own);
     }
 }
 
 ad_status
-ad_opencl_finish_seen(int64_t id, ad_error *err)
+ad_opencl_finish_queues(int64_t id, ad_error *err)
 {
     size_t n;
     int32_t code = AD_CL_SUCCESS;
-    ad_seen_queue **queues = ad_seen_queues_of(&seen, id, &n);
+    ad_queue_entry **queues = ad_queue_registry_of(&registry, id, &n);
     if (queues == NULL) {
         return ad_fail_memory(err, sizeof(*queues));
     }

@@ -116,12 +116,12 @@ bool ad_opencl_is_object(const void *pointer);
 bool ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
                       const void *pointer);
 
-/* --- queues that were seen ------------------------------------------------------ */
+/* --- the queue registry -------------------------------------------------- */
 
 /* Remember a queue, see device/queue_registry.h. */
-void ad_opencl_see(ad_cl_queue queue, int64_t id, bool is_own);
+void ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own);
 
 /* Wait for our own on the device `id` and the last others. Blocks. */
-AD_MUST_CHECK ad_status ad_opencl_finish_seen(int64_t id, ad_error *err);
+AD_MUST_CHECK ad_status ad_opencl_finish_queues(int64_t id, ad_error *err);
 
 #endif /* AD_DEVICE_OPENCL_OPENCL_CONTEXT_H */
