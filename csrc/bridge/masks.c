@@ -293,8 +293,8 @@ fill_bitmap(ad_route *route, const ad_array *array, const ad_mask *mask,
     const ad_route_request also =
         request_for(array, ad_array_some_buffer(array), array->sync, NULL);
     if (route->backend != NULL) {
-        AD_RETURN_IF_ERR(ad_owner_note_use(mask->owner, route->context,
-                                           route->stream, route->keep, err));
+        AD_RETURN_IF_ERR(ad_owner_record_stream(
+            mask->owner, route->context, route->stream, route->keep, err));
     }
     if (old != NULL || route->backend != NULL) {
         AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));

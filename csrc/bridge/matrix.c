@@ -395,8 +395,8 @@ send_columns(const matrix *self, const ad_tensor *columns, ad_route *route,
         };
         AD_RETURN_IF_ERR(ad_sync_order_in(column->sync, route->context,
                                           route->stream, "a copy", err));
-        AD_RETURN_IF_ERR(ad_owner_note_use(column->owner, route->context,
-                                           route->stream, route->keep, err));
+        AD_RETURN_IF_ERR(ad_owner_record_stream(
+            column->owner, route->context, route->stream, route->keep, err));
         AD_RETURN_IF_ERR(ad_route_copy(route, &copy, err));
     }
     return AD_OK;

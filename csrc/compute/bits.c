@@ -17,8 +17,8 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
     *owner = NULL;
     ad_status status = ad_route_allocate(route, nbytes, out, owner, err);
     if (status == AD_OK && route->backend != NULL) {
-        status = ad_owner_note_use(bits_owner, route->context, route->stream,
-                                   route->keep, err);
+        status = ad_owner_record_stream(bits_owner, route->context,
+                                        route->stream, route->keep, err);
     }
     if (status == AD_OK) {
         status = ad_route_kernel(route, bits, *out, launch, err);

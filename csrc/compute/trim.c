@@ -90,9 +90,10 @@ open_route(job *self, const void *data, ad_error *err)
     self->builder.is_open = true;
     return self->builder.route.backend == NULL
                ? AD_OK
-               : ad_owner_note_use(root->owner, self->builder.route.context,
-                                   self->builder.route.stream,
-                                   self->builder.route.keep, err);
+               : ad_owner_record_stream(root->owner,
+                                        self->builder.route.context,
+                                        self->builder.route.stream,
+                                        self->builder.route.keep, err);
 }
 
 /* --- buffers ----------------------------------------------------------------- */

@@ -328,8 +328,8 @@ copy_there(const ad_tensor *tensor, ad_device target,
     ad_status status = ad_route_allocate(&route, ad_tensor_nbytes(tensor),
                                          &data, &owner, err);
     if (status == AD_OK && !from_host && !route.to_host) {
-        status = ad_owner_note_use(tensor->owner, route.context, route.stream,
-                                   route.keep, err);
+        status = ad_owner_record_stream(tensor->owner, route.context,
+                                        route.stream, route.keep, err);
     }
     if (status == AD_OK) {
         status = run_work(&route, tensor, order, plan, how, data, err);

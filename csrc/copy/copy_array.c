@@ -164,17 +164,18 @@ keep_host(job *self, const ad_array *array, ad_error *err)
     return status;
 }
 
-/* Note the use before there is any: what cannot be noted must not begin. */
+/* Record the stream before its work begins: work that cannot be recorded must
+ * not begin. */
 static ad_status
-note_use(const job *self, const ad_array *array, ad_error *err)
+record_stream(const job *self, const ad_array *array, ad_error *err)
 {
     const ad_route *route = &self->route;
     if (route->backend == NULL || route->to_host ||
         ad_is_host_memory(array->device)) {
         return AD_OK;
     }
-    return ad_owner_note_use(array->owner, route->context, route->stream,
-                             route->keep, err);
+    return ad_owner_record_stream(array->owner, route->context, route->stream,
+                                  route->keep, err);
 }
 
 static ad_status
@@ -183,7 +184,7 @@ run(job *self, const ad_array *array, ad_error *err)
     AD_RETURN_IF_ERR(place_pieces(self, err));
     AD_RETURN_IF_ERR(allocate(self, err));
     AD_RETURN_IF_ERR(keep_host(self, array, err));
-    AD_RETURN_IF_ERR(note_use(self, array, err));
+    AD_RETURN_IF_ERR(record_stream(self, array, err));
     AD_RETURN_IF_ERR(copy_pieces(self, err));
     return ad_route_finish(&self->route, self->host, &self->sync, err);
 }

@@ -275,8 +275,8 @@ ad_route_use(ad_route *self, const ad_route_request *memory, ad_owner *owner,
     AD_RETURN_IF_ERR(
         ad_sync_require_no_capture(memory->sync, memory->consumer, err));
     AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->consumer, err));
-    return ad_owner_note_use(owner, self->context, self->stream, self->keep,
-                             err);
+    return ad_owner_record_stream(owner, self->context, self->stream,
+                                  self->keep, err);
 }
 
 /* --- the work ----------------------------------------------------------- */

@@ -70,8 +70,8 @@ AD_MUST_CHECK ad_status ad_route_copy(ad_route *route,
                                       ad_error *err);
 
 /* The work to come reads or writes this memory of the request's source device,
- * too: it is done after `sync`, and `owner` notes the use. `data` may be NULL.
- * AD_ERR_EXCHANGE, "stream", for memory of another context. */
+ * too: it is done after `sync`, and `owner` records the stream. `data` may be
+ * NULL. AD_ERR_EXCHANGE, "stream", for memory of another context. */
 AD_MUST_CHECK ad_status ad_route_use(ad_route *route,
                                      const ad_route_request *memory,
                                      ad_owner *owner, ad_error *err);

@@ -79,8 +79,8 @@ wrap(const struct ad_backend *backend, device_memory *inner, ad_owner **out,
     }
     if (!is_ordered ||
         ad_stream_is_per_thread(inner->context.device, inner->stream)) {
-        status = ad_owner_note_use(owner, inner->context, inner->stream,
-                                   inner->keep, err);
+        status = ad_owner_record_stream(owner, inner->context, inner->stream,
+                                        inner->keep, err);
     }
     if (status != AD_OK) {
         ad_owner_unref(owner);

@@ -14,17 +14,18 @@
 
 /* Past this many streams the memory waits for their whole contexts instead,
  * where the runtime can do that (AD_CAP_CONTEXT_IDLE). */
-#define MAX_USES 32
-#define N_INLINE_USES 2
+#define MAX_STREAMS 32
+#define N_INLINE_STREAMS 2
 
-typedef struct use {
-    struct use *next; /* written before it is published, never again */
+typedef struct recorded_stream {
+    /* written before it is published, never again */
+    struct recorded_stream *next;
     ad_context context;
     atomic_bool whole_context; /* no event will do */
     ad_stream stream;
     uint64_t thread; /* whose per-thread default stream; else 0 */
     ad_owner *keep;
-} use;
+} recorded_stream;
 
 typedef struct device_owner {
     ad_owner base;
@@ -37,9 +38,9 @@ typedef struct device_owner {
     ad_owner *producer_keep;
     unsigned generation;  /* in which process it was made */
     pthread_mutex_t lock; /* of changes; looking needs none */
-    _Atomic(use *) uses;
-    unsigned n_uses;
-    use inline_uses[N_INLINE_USES];
+    _Atomic(recorded_stream *) streams;
+    unsigned n_streams;
+    recorded_stream inline_streams[N_INLINE_STREAMS];
 } device_owner;
 
 static uint64_t
@@ -52,14 +53,16 @@ thread_of(ad_context context, ad_stream stream)
 /* --- release --------------------------------------------------------------- */
 
 static void
-drop_uses(device_owner *self)
+drop_streams(device_owner *self)
 {
-    use *next;
-    for (use *u = atomic_load(&self->uses); u != NULL; u = next) {
-        next = u->next;
-        ad_owner_unref(u->keep);
-        if (u < self->inline_uses || u >= self->inline_uses + N_INLINE_USES) {
-            free(u);
+    recorded_stream *next;
+    for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
+         r = next) {
+        next = r->next;
+        ad_owner_unref(r->keep);
+        if (r < self->inline_streams ||
+            r >= self->inline_streams + N_INLINE_STREAMS) {
+            free(r);
         }
     }
 }
@@ -95,56 +98,58 @@ is_out_of_order(const device_owner *self, const struct ad_backend *backend,
 }
 
 static bool
-record_use(const device_owner *self, const use *u, ad_sync **out)
+record_event(const device_owner *self, const recorded_stream *r, ad_sync **out)
 {
-    ad_context context = u->context;
+    ad_context context = r->context;
     const struct ad_backend *backend;
-    if (atomic_load(&u->whole_context) ||
-        (u->thread != 0 && u->thread != ad_thread_number()) ||
+    if (atomic_load(&r->whole_context) ||
+        (r->thread != 0 && r->thread != ad_thread_number()) ||
         ad_backend_open(context.device.type, &backend, NULL) != AD_OK) {
         return false;
     }
     if (context.handle == NULL &&
-        backend->stream_context(u->stream, context, &context, NULL) != AD_OK) {
+        backend->stream_context(r->stream, context, &context, NULL) != AD_OK) {
         return false;
     }
-    return !is_out_of_order(self, backend, context, u->stream) &&
-           ad_sync_record(context, u->stream, out, NULL) == AD_OK;
+    return !is_out_of_order(self, backend, context, r->stream) &&
+           ad_sync_record(context, r->stream, out, NULL) == AD_OK;
 }
 
-/* Record an event on every noted stream; `syncs` has room for them, or is NULL.
- * Where that cannot be done the context has to become idle. False: there are
- * such. */
+/* Record an event on every recorded stream; `syncs` has room for them, or is
+ * NULL. Where that cannot be done the context has to become idle. False: there
+ * are such. */
 static bool
-record_uses(const device_owner *self, ad_sync **syncs, size_t *n)
+record_events(const device_owner *self, ad_sync **syncs, size_t *n)
 {
     bool all = true;
     *n = 0;
-    for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
-        if (syncs != NULL && record_use(self, u, &syncs[*n])) {
+    for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
+         r = r->next) {
+        if (syncs != NULL && record_event(self, r, &syncs[*n])) {
             *n += 1;
         } else {
-            atomic_store(&u->whole_context, true);
+            atomic_store(&r->whole_context, true);
             all = false;
         }
     }
     return all;
 }
 
-/* Keep the memory until each context was idle in which a use could not be
+/* Keep the memory until each context was idle in which no event could be
  * recorded. */
 static void
 defer_for_contexts(const device_owner *self)
 {
-    for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
-        use *earlier = atomic_load(&self->uses);
-        while (earlier != u &&
+    for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
+         r = r->next) {
+        recorded_stream *earlier = atomic_load(&self->streams);
+        while (earlier != r &&
                (!atomic_load(&earlier->whole_context) ||
-                !ad_context_equal(earlier->context, u->context))) {
+                !ad_context_equal(earlier->context, r->context))) {
             earlier = earlier->next;
         }
-        if (earlier == u && atomic_load(&u->whole_context)) {
-            ad_defer_release(ad_owner_ref(self->inner), u->context, NULL, 0,
+        if (earlier == r && atomic_load(&r->whole_context)) {
+            ad_defer_release(ad_owner_ref(self->inner), r->context, NULL, 0,
                              true);
         }
     }
@@ -191,16 +196,16 @@ release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
 
 /* Takes over the reference on `inner`. */
 static void
-release_after_uses(const device_owner *self)
+release_after_streams(const device_owner *self)
 {
-    ad_sync *few[MAX_USES];
+    ad_sync *few[MAX_STREAMS];
     ad_sync **syncs = few;
     size_t n;
     bool is_ordered = false;
-    if (self->n_uses > MAX_USES) {
-        syncs = malloc(self->n_uses * sizeof(syncs[0]));
+    if (self->n_streams > MAX_STREAMS) {
+        syncs = malloc(self->n_streams * sizeof(syncs[0]));
     }
-    if (record_uses(self, syncs, &n)) {
+    if (record_events(self, syncs, &n)) {
         is_ordered = order_producer(self, syncs, n);
     } else {
         defer_for_contexts(self);
@@ -219,14 +224,14 @@ device_owner_destroy(ad_owner *base)
     ad_owner *inner = self->inner;
     ad_owner *keep = self->producer_keep;
     bool is_here = self->generation == ad_process_generation();
-    bool is_used = is_here && atomic_load(&self->uses) != NULL;
+    bool is_used = is_here && atomic_load(&self->streams) != NULL;
     bool is_behind = self->is_behind_inner;
     if (is_used) {
         /* What is deferred may be released before this function ends, and the
          * memory of `self` may go with it. */
         ad_owner_ref(inner);
-        release_after_uses(self);
-        drop_uses(self);
+        release_after_streams(self);
+        drop_streams(self);
     }
     pthread_mutex_destroy(&self->lock);
     if (!is_behind) {
@@ -262,8 +267,8 @@ init(device_owner *self, ad_owner *inner, ad_context context,
     }
     self->generation = ad_process_generation();
     self->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    atomic_init(&self->uses, NULL);
-    self->n_uses = 0;
+    atomic_init(&self->streams, NULL);
+    self->n_streams = 0;
 }
 
 ad_status
@@ -310,16 +315,17 @@ ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
     return AD_OK;
 }
 
-/* --- noting uses ----------------------------------------------------------- */
+/* --- recording streams --------------------------------------------------- */
 
 static bool
-is_noted(const device_owner *self, const use *wanted)
+is_recorded(const device_owner *self, const recorded_stream *wanted)
 {
-    for (use *u = atomic_load_explicit(&self->uses, memory_order_acquire);
-         u != NULL; u = u->next) {
-        if (u->stream.handle == wanted->stream.handle &&
-            u->thread == wanted->thread &&
-            ad_context_equal(u->context, wanted->context)) {
+    for (recorded_stream *r =
+             atomic_load_explicit(&self->streams, memory_order_acquire);
+         r != NULL; r = r->next) {
+        if (r->stream.handle == wanted->stream.handle &&
+            r->thread == wanted->thread &&
+            ad_context_equal(r->context, wanted->context)) {
             return true;
         }
     }
@@ -328,7 +334,7 @@ is_noted(const device_owner *self, const use *wanted)
 
 /* The number of a default stream means another one in each context. */
 static bool
-is_producers_context(const device_owner *self, const use *wanted)
+is_producers_context(const device_owner *self, const recorded_stream *wanted)
 {
     ad_context context = self->context;
     return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
@@ -340,7 +346,7 @@ is_producers_context(const device_owner *self, const use *wanted)
  * released, but for a per-thread one: the release may come on another
  * thread. */
 static bool
-is_producers(const device_owner *self, const use *wanted)
+is_producers(const device_owner *self, const recorded_stream *wanted)
 {
     return self->has_producer && wanted->thread == 0 &&
            self->producer.handle == wanted->stream.handle &&
@@ -353,15 +359,16 @@ is_producers(const device_owner *self, const use *wanted)
  * need not be kept. False: there is none, or the context cannot be waited
  * for. */
 static bool
-add_to_context(device_owner *self, const use *wanted)
+add_to_context(device_owner *self, const recorded_stream *wanted)
 {
     if ((ad_backend_for(wanted->context.device.type)->capabilities &
          AD_CAP_CONTEXT_IDLE) == 0) {
         return false;
     }
-    for (use *u = atomic_load(&self->uses); u != NULL; u = u->next) {
-        if (ad_context_equal(u->context, wanted->context)) {
-            atomic_store(&u->whole_context, true);
+    for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
+         r = r->next) {
+        if (ad_context_equal(r->context, wanted->context)) {
+            atomic_store(&r->whole_context, true);
             return true;
         }
     }
@@ -369,17 +376,18 @@ add_to_context(device_owner *self, const use *wanted)
 }
 
 static ad_status
-add_use_locked(device_owner *self, const use *wanted, ad_error *err)
+add_stream_locked(device_owner *self, const recorded_stream *wanted,
+                  ad_error *err)
 {
-    use *added;
-    if (is_noted(self, wanted)) {
+    recorded_stream *added;
+    if (is_recorded(self, wanted)) {
         return AD_OK;
     }
-    if (self->n_uses >= MAX_USES && add_to_context(self, wanted)) {
+    if (self->n_streams >= MAX_STREAMS && add_to_context(self, wanted)) {
         return AD_OK;
     }
-    if (self->n_uses < N_INLINE_USES) {
-        added = &self->inline_uses[self->n_uses];
+    if (self->n_streams < N_INLINE_STREAMS) {
+        added = &self->inline_streams[self->n_streams];
     } else {
         added = malloc(sizeof(*added));
         if (added == NULL) {
@@ -391,56 +399,56 @@ add_use_locked(device_owner *self, const use *wanted, ad_error *err)
     added->stream = wanted->stream;
     added->thread = wanted->thread;
     added->keep = ad_owner_ref(wanted->keep);
-    added->next = atomic_load_explicit(&self->uses, memory_order_relaxed);
-    atomic_store_explicit(&self->uses, added, memory_order_release);
-    self->n_uses++;
+    added->next = atomic_load_explicit(&self->streams, memory_order_relaxed);
+    atomic_store_explicit(&self->streams, added, memory_order_release);
+    self->n_streams++;
     return AD_OK;
 }
 
 static ad_status
-note_use(device_owner *self, const use *wanted, ad_error *err)
+record_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 {
-    if (is_producers(self, wanted) || is_noted(self, wanted)) {
+    if (is_producers(self, wanted) || is_recorded(self, wanted)) {
         return AD_OK;
     }
     pthread_mutex_lock(&self->lock);
-    ad_status status = add_use_locked(self, wanted, err);
+    ad_status status = add_stream_locked(self, wanted, err);
     pthread_mutex_unlock(&self->lock);
     return status;
 }
 
 static ad_status
-note_in(ad_owner *owner, const use *wanted, ad_error *err)
+record_in(ad_owner *owner, const recorded_stream *wanted, ad_error *err)
 {
     size_t n;
     if (owner == NULL) {
         return AD_OK;
     }
     if (owner->destroy == device_owner_destroy) {
-        return note_use((device_owner *)owner, wanted, err);
+        return record_stream((device_owner *)owner, wanted, err);
     }
     ad_owner *const *members = ad_owner_group_members(owner, &n);
     if (members == NULL) {
         members = ad_array_built_members(owner, &n);
     }
     for (size_t i = 0; members != NULL && i < n; i++) {
-        AD_RETURN_IF_ERR(note_in(members[i], wanted, err));
+        AD_RETURN_IF_ERR(record_in(members[i], wanted, err));
     }
     return AD_OK;
 }
 
 ad_status
-ad_owner_note_use(ad_owner *owner, ad_context context, ad_stream stream,
-                  ad_owner *keep, ad_error *err)
+ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
+                       ad_owner *keep, ad_error *err)
 {
     /* Without a runtime nothing could be recorded at the release: the memory
      * is carried as data, and its consumer's release is taken at its word. */
     if (owner == NULL || ad_backend_in_use(context.device.type) == NULL) {
         return AD_OK;
     }
-    use wanted = {.context = context,
-                  .stream = stream,
-                  .thread = thread_of(context, stream),
-                  .keep = keep};
-    return note_in(owner, &wanted, err);
+    recorded_stream wanted = {.context = context,
+                              .stream = stream,
+                              .thread = thread_of(context, stream),
+                              .keep = keep};
+    return record_in(owner, &wanted, err);
 }

@@ -1,13 +1,15 @@
 /* The second edge: "the consumer is done".
  *
- * A device owner wraps the owner of device memory and notes each stream on
+ * A device owner wraps the owner of device memory and records each stream on
  * which the memory was handed out. At its last reference:
- *   nothing noted, or only the producer's own stream   the memory is released
+ *   nothing recorded, or only the producer's own stream   the memory is
+ *   released
  *                                                      at once
  *   the producer's stream is known                     it waits for an event
- *                                                      recorded on each noted
- *                                                      stream, and the release
- *                                                      follows; no host block
+ *                                                      recorded on each
+ *                                                      recorded stream, and
+ *                                                      the release follows; no
+ *                                                      host block
  *   else                                               the release of the
  *   memory is deferred
  *                                                      until the events are
@@ -46,9 +48,10 @@ AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
 /* Work on `stream` in `context` uses the memory of `owner` from now on, until
  * it is released. Finds the device owners in a group too; a no-op for owners
  * of host memory and of memory that lives forever (NULL). Takes a reference on
- * `keep`. Noting a stream again costs a few loads. */
-AD_MUST_CHECK ad_status ad_owner_note_use(ad_owner *owner, ad_context context,
-                                          ad_stream stream, ad_owner *keep,
-                                          ad_error *err);
+ * `keep`. Recording a stream again costs a few loads. */
+AD_MUST_CHECK ad_status ad_owner_record_stream(ad_owner *owner,
+                                               ad_context context,
+                                               ad_stream stream,
+                                               ad_owner *keep, ad_error *err);
 
 #endif /* AD_ORDER_DEVICE_OWNER_H */

@@ -223,8 +223,8 @@ show_stream(ad_state *state, const ad_tensor *tensor)
         return Py_NewRef(Py_None);
     }
     if (choose_stream(sync, &stream, &err) != AD_OK ||
-        ad_owner_note_use(tensor->owner, sync->context, stream, NULL, &err) !=
-            AD_OK) {
+        ad_owner_record_stream(tensor->owner, sync->context, stream, NULL,
+                               &err) != AD_OK) {
         return ad_interface_failed(state, &rules, &err);
     }
     return PyLong_FromSize_t(stream.handle);

@@ -55,8 +55,8 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
         find_context(backend, device, sync, consumer->stream, &context, err));
     AD_RETURN_IF_ERR(
         ad_sync_order_in(sync, context, consumer->stream, what, err));
-    return ad_owner_note_use(owner, context, consumer->stream, consumer->keep,
-                             err);
+    return ad_owner_record_stream(owner, context, consumer->stream,
+                                  consumer->keep, err);
 }
 
 ad_status

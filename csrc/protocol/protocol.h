@@ -124,8 +124,8 @@ int ad_import(ad_state *state, PyObject *object, const ad_request *request,
 
 /* The last step of who called ad_import: what is handed out, be it what was
  * imported or was made of it, will be used on the stream of the request, or
- * this thread's current one. That stream waits for it, and the owner notes the
- * use. Host memory is ready on every stream. -1 with an exception. */
+ * this thread's current one. That stream waits for it, and the owner records
+ * the stream. Host memory is ready on every stream. -1 with an exception. */
 int ad_settle_order_on_device(ad_state *state, const ad_request *request,
                               ad_device device, ad_sync *sync,
                               ad_owner *owner);
@@ -249,7 +249,7 @@ bool ad_default_stream(int32_t device_type, ad_stream *out);
 int32_t ad_cuda_means(void);
 
 /* Somebody is going to work with these data on `consumer`: that stream waits
- * for them, the host does not, and their owner notes the use. A stream of
+ * for them, the host does not, and their owner records the stream. A stream of
  * another device is refused (AD_ERR_EXCHANGE, "stream"), whether anything is
  * pending or not. `what` is for the message. */
 AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,

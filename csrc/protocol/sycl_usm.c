@@ -291,7 +291,7 @@ make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
     }
     AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, &context, err));
     AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, *out, rules.name, err));
-    return ad_owner_note_use(tensor->owner, context, *out, NULL, err);
+    return ad_owner_record_stream(tensor->owner, context, *out, NULL, err);
 }
 
 /* A queue object for data that came with an event only, or with nothing to
@@ -334,9 +334,9 @@ find_queue(ad_state *state, const ad_tensor *tensor)
         return make_queue(state, tensor);
     }
     if (tensor->sync->kind == AD_SYNC_EVENT &&
-        ad_owner_note_use(tensor->owner, (ad_context){tensor->device, NULL},
-                          tensor->sync->stream, tensor->sync->keep,
-                          &err) != AD_OK) {
+        ad_owner_record_stream(
+            tensor->owner, (ad_context){tensor->device, NULL},
+            tensor->sync->stream, tensor->sync->keep, &err) != AD_OK) {
         Py_DECREF(queue);
         return ad_interface_failed(state, &rules, &err);
     }

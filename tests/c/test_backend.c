@@ -278,8 +278,8 @@ test_forked_child_refuses_and_drops(void)
     CHECK_INT(
         ad_device_owner_new(&inner, context, NULL, &inherited_owner, NULL),
         AD_OK);
-    CHECK_INT(ad_owner_note_use(inherited_owner, context, (ad_stream){7}, NULL,
-                                NULL),
+    CHECK_INT(ad_owner_record_stream(inherited_owner, context, (ad_stream){7},
+                                     NULL, NULL),
               AD_OK);
     CHECK_INT(in_child(child_refuses), 0);
     CHECK_INT(ad_process_generation(), generation);

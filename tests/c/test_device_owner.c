@@ -36,10 +36,11 @@ owner_of(int32_t type, const ad_stream *producer)
 }
 
 static void
-use_on(ad_owner *owner, int32_t type, ad_stream stream)
+record_on(ad_owner *owner, int32_t type, ad_stream stream)
 {
-    CHECK_INT(ad_owner_note_use(owner, CONTEXT(type, 0), stream, NULL, NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_owner_record_stream(owner, CONTEXT(type, 0), stream, NULL, NULL),
+        AD_OK);
 }
 
 static void
@@ -55,8 +56,8 @@ test_host_memory_is_not_wrapped(void)
                                       NULL, &owner, NULL),
                   AD_OK);
         CHECK(owner == inner);
-        use_on(owner, types[i], S);
-        use_on(owner, IN_ORDER, S); /* an owner that is no device owner */
+        record_on(owner, types[i], S);
+        record_on(owner, IN_ORDER, S); /* an owner that is no device owner */
         ad_owner_unref(owner);
         CHECK_INT(released, 1);
     }
@@ -65,7 +66,7 @@ test_host_memory_is_not_wrapped(void)
         ad_device_owner_new(NULL, CONTEXT(IN_ORDER, 0), NULL, &none, NULL),
         AD_OK);
     CHECK(none == NULL);
-    use_on(NULL, IN_ORDER, S);
+    record_on(NULL, IN_ORDER, S);
     CHECK_INT(mock_count().records, 0);
 }
 
@@ -86,8 +87,8 @@ test_unused_memory_is_released_at_once(void)
     ad_owner_unref(owner_of(IN_ORDER, NULL));
     CHECK_INT(atomic_load(&n_released), 1);
     ad_owner *owner = owner_of(IN_ORDER, &P);
-    use_on(owner, IN_ORDER, P);
-    use_on(owner, PINNED, P); /* the same runtime, the same stream */
+    record_on(owner, IN_ORDER, P);
+    record_on(owner, PINNED, P); /* the same runtime, the same stream */
     ad_owner_unref(owner);
     CHECK_INT(atomic_load(&n_released), 1);
     CHECK_INT(mock_count().records, 0);
@@ -98,7 +99,7 @@ test_without_runtime_the_release_is_believed(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(BROKEN, NULL);
-    use_on(owner, BROKEN, S);
+    record_on(owner, BROKEN, S);
     ad_owner_unref(owner);
     CHECK_INT(atomic_load(&n_released), 1);
 }
@@ -108,10 +109,10 @@ test_producers_stream_waits_for_the_others(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &P);
-    use_on(owner, IN_ORDER, S);
-    use_on(owner, IN_ORDER, T);
-    use_on(owner, IN_ORDER, S);
-    use_on(owner, IN_ORDER, P);
+    record_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, T);
+    record_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, P);
     ad_owner_unref(owner);
     /* Released, although nothing is complete: the stream waits, not we. */
     CHECK_INT(atomic_load(&n_released), 1);
@@ -126,7 +127,7 @@ test_unknown_producer_defers_release(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, NULL);
-    use_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, S);
     ad_owner_unref(owner);
     rest(30);
     CHECK_INT(atomic_load(&n_released), 0);
@@ -194,7 +195,7 @@ test_deferred_owner_outlives_its_wrapper(void)
         mock_set_instant(instant);
         ad_owner *owner = both_in_one((ad_device){IN_ORDER, 0}, &inner);
         for (uintptr_t i = 0; i < 4; i++) {
-            use_on(owner, IN_ORDER, (ad_stream){S.handle + i});
+            record_on(owner, IN_ORDER, (ad_stream){S.handle + i});
         }
         ad_owner_unref(owner);
         CHECK_INT(atomic_load(&n_released), instant);
@@ -209,8 +210,8 @@ test_complete_work_is_released_at_once(void)
     mock_reset();
     mock_set_instant(true);
     ad_owner *owner = owner_of(IN_ORDER, NULL);
-    use_on(owner, IN_ORDER, S);
-    use_on(owner, IN_ORDER, T);
+    record_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, T);
     ad_owner_unref(owner);
     CHECK_INT(atomic_load(&n_released), 1);
     CHECK_INT(mock_count().queries, 2);
@@ -221,7 +222,7 @@ test_streams_without_order_do_not_order_a_release(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(QUEUES, &P);
-    use_on(owner, QUEUES, P);
+    record_on(owner, QUEUES, P);
     ad_owner_unref(owner);
     rest(20);
     CHECK_INT(atomic_load(&n_released), 0);
@@ -238,8 +239,8 @@ test_dead_stream_waits_for_the_context(void)
     ad_sync *tick;
     CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), T, &tick, NULL), AD_OK);
     ad_owner *owner = owner_of(IN_ORDER, &P);
-    use_on(owner, IN_ORDER, S);
-    use_on(owner, IN_ORDER, (ad_stream){MOCK_DEAD_STREAM});
+    record_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, (ad_stream){MOCK_DEAD_STREAM});
     ad_owner_unref(owner);
     rest(30);
     CHECK_INT(atomic_load(&n_released), 0);
@@ -254,7 +255,7 @@ test_dead_producer_defers_release(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &(ad_stream){MOCK_DEAD_STREAM});
-    use_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, S);
     ad_owner_unref(owner);
     rest(20);
     CHECK_INT(atomic_load(&n_released), 0);
@@ -279,7 +280,7 @@ test_per_thread_stream_released_elsewhere(void)
         pthread_t thread;
         mock_reset();
         ad_owner *owner = owner_of(IN_ORDER, producers[i]);
-        use_on(owner, IN_ORDER, per_thread);
+        record_on(owner, IN_ORDER, per_thread);
         CHECK_INT(pthread_create(&thread, NULL, drop, owner), 0);
         pthread_join(thread, NULL);
         expect_soon(&n_released, 1);
@@ -294,7 +295,7 @@ test_per_thread_stream_released_here(void)
     static const ad_stream per_thread = {2};
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &per_thread);
-    use_on(owner, IN_ORDER, per_thread);
+    record_on(owner, IN_ORDER, per_thread);
     ad_owner_unref(owner);
     CHECK_INT(atomic_load(&n_released), 1);
     CHECK_INT(mock_count().context_waits, 0);
@@ -306,7 +307,7 @@ test_many_streams_become_the_context(void)
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &P);
     for (uintptr_t i = 0; i < 100; i++) {
-        use_on(owner, IN_ORDER, (ad_stream){0x1000 + i});
+        record_on(owner, IN_ORDER, (ad_stream){0x1000 + i});
     }
     ad_owner_unref(owner);
     CHECK(mock_count().records < 64);
@@ -324,8 +325,8 @@ test_many_streams_without_an_idle_context(void)
     ad_owner *keep = tracked_new(&n_kept);
     ad_owner *owner = owner_of(QUEUES, NULL);
     for (uintptr_t i = 0; i < 100; i++) {
-        CHECK_INT(ad_owner_note_use(owner, CONTEXT(QUEUES, 0),
-                                    (ad_stream){0x1000 + i}, keep, NULL),
+        CHECK_INT(ad_owner_record_stream(owner, CONTEXT(QUEUES, 0),
+                                         (ad_stream){0x1000 + i}, keep, NULL),
                   AD_OK);
     }
     CHECK_INT(keep->refs, 101);
@@ -352,8 +353,8 @@ test_stream_that_is_gone_without_an_idle_context(void)
     CHECK_INT(
         ad_device_owner_new(unproven, CONTEXT(QUEUES, 0), NULL, &owner, NULL),
         AD_OK);
-    use_on(owner, QUEUES, S);
-    use_on(owner, QUEUES, (ad_stream){MOCK_DEAD_STREAM});
+    record_on(owner, QUEUES, S);
+    record_on(owner, QUEUES, (ad_stream){MOCK_DEAD_STREAM});
     ad_owner_unref(owner);
     mock_finish();
     rest(30);
@@ -365,11 +366,11 @@ test_stream_that_is_gone_without_an_idle_context(void)
 /* The producer's stream must not be drawn into a graph that uses the
  * memory. */
 static void
-test_use_in_a_capture_orders_nothing(void)
+test_stream_in_a_capture_orders_nothing(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &P);
-    use_on(owner, IN_ORDER, (ad_stream){MOCK_CAPTURED_STREAM});
+    record_on(owner, IN_ORDER, (ad_stream){MOCK_CAPTURED_STREAM});
     ad_owner_unref(owner);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(mock_count().records, 0);
@@ -385,31 +386,32 @@ test_default_stream_of_another_context_is_not_the_producers(void)
     const ad_context other = {{IN_ORDER, 0}, (void *)0x7777};
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &legacy);
-    use_on(owner, IN_ORDER, legacy);
-    CHECK_INT(ad_owner_note_use(owner, other, legacy, NULL, NULL), AD_OK);
+    record_on(owner, IN_ORDER, legacy);
+    CHECK_INT(ad_owner_record_stream(owner, other, legacy, NULL, NULL), AD_OK);
     ad_owner_unref(owner);
     CHECK_INT(mock_count().records, 1);
     CHECK_INT(mock_count().waits, 1);
     CHECK_INT(atomic_load(&n_released), 1);
 }
 
-/* Each context in which a use could not be recorded has to be idle. */
+/* Each context in which no event could be recorded has to be idle. */
 static void
-test_uses_in_several_contexts(void)
+test_streams_in_several_contexts(void)
 {
     static const ad_stream dead = {MOCK_DEAD_STREAM};
     mock_reset();
     mock_set_waits_finish(false);
     ad_owner *owner = owner_of(IN_ORDER, &P);
-    use_on(owner, IN_ORDER, S);
-    use_on(owner, IN_ORDER, dead);
-    CHECK_INT(ad_owner_note_use(owner, CONTEXT(IN_ORDER, 1), dead, NULL, NULL),
+    record_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, dead);
+    CHECK_INT(
+        ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 1), dead, NULL, NULL),
+        AD_OK);
+    CHECK_INT(ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 1),
+                                     (ad_stream){2}, NULL, NULL),
               AD_OK);
-    CHECK_INT(ad_owner_note_use(owner, CONTEXT(IN_ORDER, 1), (ad_stream){2},
-                                NULL, NULL),
-              AD_OK);
-    CHECK_INT(ad_owner_note_use(owner, (ad_context){{IN_ORDER, 0}, NULL}, T,
-                                NULL, NULL),
+    CHECK_INT(ad_owner_record_stream(owner, (ad_context){{IN_ORDER, 0}, NULL},
+                                     T, NULL, NULL),
               AD_OK);
     long contexts = mock_count().stream_contexts;
     ad_owner_unref(owner);
@@ -435,7 +437,7 @@ test_groups_are_looked_into(void)
         ad_owner_group_new((ad_owner *[]){NULL, host, owner}, 3, &group, NULL),
         AD_OK);
     CHECK_INT(ad_owner_group_new(&group, 1, &outer, NULL), AD_OK);
-    use_on(outer, IN_ORDER, S);
+    record_on(outer, IN_ORDER, S);
     ad_owner_unref(group);
     ad_owner_unref(owner);
     ad_owner_unref(host);
@@ -455,8 +457,9 @@ test_streams_objects_are_kept(void)
     ad_owner *keep = tracked_new(&n_kept);
     ad_owner *owner = owner_of(IN_ORDER, NULL);
     for (uintptr_t i = 0; i < 4; i++) {
-        CHECK_INT(ad_owner_note_use(owner, CONTEXT(IN_ORDER, 0),
-                                    (ad_stream){S.handle + i}, keep, NULL),
+        CHECK_INT(ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 0),
+                                         (ad_stream){S.handle + i}, keep,
+                                         NULL),
                   AD_OK);
     }
     CHECK_INT(keep->refs, 5);
@@ -478,8 +481,8 @@ test_memory_in_stream_order(void)
                                    &owner, NULL),
               AD_OK);
     CHECK(data != NULL);
-    use_on(owner, IN_ORDER, S);
-    use_on(owner, IN_ORDER, T);
+    record_on(owner, IN_ORDER, S);
+    record_on(owner, IN_ORDER, T);
     ad_owner_unref(owner);
     CHECK_INT(mock_count().deallocations, 1);
     CHECK_INT(mock_count().waits, 1);
@@ -535,7 +538,7 @@ test_full_device_drains_deferred_releases(void)
     ad_error err;
     mock_reset();
     ad_owner *deferred = owner_of(IN_ORDER, NULL);
-    use_on(deferred, IN_ORDER, S);
+    record_on(deferred, IN_ORDER, S);
     ad_owner_unref(deferred);
     CHECK_INT(ad_deferred_count(), 1);
     mock_fail_all(MOCK_ALLOCATE);
@@ -573,9 +576,9 @@ story(int32_t type, const ad_stream *producer)
         return;
     }
     for (uintptr_t i = 0; i < 4; i++) {
-        if (ad_owner_note_use(owner, CONTEXT(type, 0),
-                              (ad_stream){S.handle + i}, NULL,
-                              NULL) != AD_OK) {
+        if (ad_owner_record_stream(owner, CONTEXT(type, 0),
+                                   (ad_stream){S.handle + i}, NULL,
+                                   NULL) != AD_OK) {
             break;
         }
     }
@@ -616,9 +619,9 @@ test_every_allocation_may_fail(void)
         if (ad_device_owner_new(inner, CONTEXT(IN_ORDER, 0), &choice, &owner,
                                 NULL) == AD_OK) {
             for (uintptr_t i = 0; i < 4; i++) {
-                ad_status status =
-                    ad_owner_note_use(owner, CONTEXT(IN_ORDER, 0),
-                                      (ad_stream){S.handle + i}, NULL, NULL);
+                ad_status status = ad_owner_record_stream(
+                    owner, CONTEXT(IN_ORDER, 0), (ad_stream){S.handle + i},
+                    NULL, NULL);
                 CHECK(status == AD_OK || status == AD_ERR_MEMORY);
             }
             inner = owner;
@@ -661,24 +664,25 @@ test_memory_survives_failures(void)
 /* --- threads ------------------------------------------------------------------- */
 
 static void *
-use_and_drop(void *owner)
+record_and_drop(void *owner)
 {
     for (uintptr_t i = 0; i < 50; i++) {
-        use_on(owner, IN_ORDER, (ad_stream){0x1000 + i % 20});
+        record_on(owner, IN_ORDER, (ad_stream){0x1000 + i % 20});
     }
     ad_owner_unref(owner);
     return NULL;
 }
 
 static void
-test_threads_note_each_stream_once(void)
+test_threads_record_each_stream_once(void)
 {
     pthread_t threads[8];
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &P);
     for (int i = 0; i < 8; i++) {
         ad_owner_ref(owner);
-        CHECK_INT(pthread_create(&threads[i], NULL, use_and_drop, owner), 0);
+        CHECK_INT(pthread_create(&threads[i], NULL, record_and_drop, owner),
+                  0);
     }
     for (int i = 0; i < 8; i++) {
         pthread_join(threads[i], NULL);
@@ -717,10 +721,10 @@ main(void)
         CHECK_TEST(test_many_streams_become_the_context),
         CHECK_TEST(test_many_streams_without_an_idle_context),
         CHECK_TEST(test_stream_that_is_gone_without_an_idle_context),
-        CHECK_TEST(test_use_in_a_capture_orders_nothing),
+        CHECK_TEST(test_stream_in_a_capture_orders_nothing),
         CHECK_TEST(
             test_default_stream_of_another_context_is_not_the_producers),
-        CHECK_TEST(test_uses_in_several_contexts),
+        CHECK_TEST(test_streams_in_several_contexts),
         CHECK_TEST(test_groups_are_looked_into),
         CHECK_TEST(test_streams_objects_are_kept),
         CHECK_TEST(test_memory_in_stream_order),
@@ -730,7 +734,7 @@ main(void)
         CHECK_TEST(test_every_call_may_fail),
         CHECK_TEST(test_every_allocation_may_fail),
         CHECK_TEST(test_memory_survives_failures),
-        CHECK_TEST(test_threads_note_each_stream_once),
+        CHECK_TEST(test_threads_record_each_stream_once),
         CHECK_TEST(stop),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

@@ -53,7 +53,7 @@ def test_release_follows_the_producers_stream():
     producer.synchronize()
 
 
-def test_without_the_note_memory_is_freed_in_use(standin):
+def test_memory_is_freed_in_use_without_the_record(standin):
     """The twin: the consumer says that it needs no order, and so nobody waits."""
     producer, reader = Stream(), Reader()
     with Gate(reader.stream.handle):
@@ -83,7 +83,7 @@ def test_synchronize_drains_deferred_releases():
     assert Watched.freed == 1
 
 
-def test_the_stream_that_is_shown_is_noted():
+def test_stream_that_is_shown_is_recorded():
     """The consumer lets it wait for its own, as version 3 of the interface has it."""
     producer, reader = Stream(), Reader()
     memory = Watched(NEW, producer.handle)
@@ -128,7 +128,7 @@ def test_copy_of_our_own_is_waited_for():
     assert Watched.freed == 1
 
 
-def test_use_stream_is_noted():
+def test_use_stream_is_recorded():
     producer, reader = Stream(), Reader()
     with Gate(reader.stream.handle):
         with ad.use_stream(reader.stream, "cuda:0"):
