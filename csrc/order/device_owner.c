@@ -32,10 +32,10 @@ typedef struct device_owner {
     ad_owner *inner;
     bool is_behind_inner; /* in the allocation of `inner`, which frees it */
     ad_context context;
-    bool has_producer;
-    ad_stream producer;
-    uint64_t producer_thread; /* as use.thread */
-    ad_owner *producer_keep;
+    bool has_free_stream;
+    ad_stream free_stream;
+    uint64_t free_stream_thread; /* as use.thread */
+    ad_owner *free_stream_keep;
     unsigned generation;  /* in which process it was made */
     pthread_mutex_t lock; /* of changes; looking needs none */
     _Atomic(recorded_stream *) streams;
@@ -67,34 +67,36 @@ drop_streams(device_owner *self)
     }
 }
 
-/* Where the producer's stream runs; false: there is none that this thread could
+/* Where the free stream runs; false: there is none that this thread could
  * name. */
 static bool
-find_producer(const device_owner *self, ad_context *out)
+find_free_stream(const device_owner *self, ad_context *out)
 {
     const struct ad_backend *backend;
     *out = self->context;
-    if (!self->has_producer || (self->producer_thread != 0 &&
-                                self->producer_thread != ad_thread_number())) {
+    if (!self->has_free_stream ||
+        (self->free_stream_thread != 0 &&
+         self->free_stream_thread != ad_thread_number())) {
         return false;
     }
     return out->handle != NULL ||
            (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
-            backend->stream_context(self->producer, *out, out, NULL) == AD_OK);
+            backend->stream_context(self->free_stream, *out, out, NULL) ==
+                AD_OK);
 }
 
 /* What is enqueued on a captured stream runs whenever the graph does: no event
- * says when. But the producer may be a part of the same capture, and then is
- * ordered by it. */
+ * says when. But the free stream may be a part of the same capture, and then
+ * is ordered by it. */
 static bool
 is_out_of_order(const device_owner *self, const struct ad_backend *backend,
                 ad_context context, ad_stream stream)
 {
     ad_context primary;
     return ad_stream_is_captured(context, stream) &&
-           !(find_producer(self, &primary) &&
+           !(find_free_stream(self, &primary) &&
              ad_backend_for(primary.device.type) == backend &&
-             ad_stream_is_captured(primary, self->producer));
+             ad_stream_is_captured(primary, self->free_stream));
 }
 
 static bool
@@ -155,15 +157,15 @@ defer_for_contexts(const device_owner *self)
     }
 }
 
-/* The producer's stream waits for all: what it does with the memory from now
+/* The free stream waits for all: what it does with the memory from now
  * on comes after. */
 static bool
-order_producer(const device_owner *self, ad_sync *const *syncs, size_t n)
+order_free_stream(const device_owner *self, ad_sync *const *syncs, size_t n)
 {
     ad_context context;
-    bool is_ordered = find_producer(self, &context);
+    bool is_ordered = find_free_stream(self, &context);
     for (size_t i = 0; i < n && is_ordered; i++) {
-        is_ordered = ad_sync_order_in(syncs[i], context, self->producer,
+        is_ordered = ad_sync_order_in(syncs[i], context, self->free_stream,
                                       "a release", NULL) == AD_OK;
     }
     return is_ordered;
@@ -206,7 +208,7 @@ release_after_streams(const device_owner *self)
         syncs = malloc(self->n_streams * sizeof(syncs[0]));
     }
     if (record_events(self, syncs, &n)) {
-        is_ordered = order_producer(self, syncs, n);
+        is_ordered = order_free_stream(self, syncs, n);
     } else {
         defer_for_contexts(self);
     }
@@ -222,7 +224,7 @@ device_owner_destroy(ad_owner *base)
 {
     device_owner *self = (device_owner *)base;
     ad_owner *inner = self->inner;
-    ad_owner *keep = self->producer_keep;
+    ad_owner *keep = self->free_stream_keep;
     bool is_here = self->generation == ad_process_generation();
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
     bool is_behind = self->is_behind_inner;
@@ -247,23 +249,24 @@ device_owner_destroy(ad_owner *base)
 
 static void
 init(device_owner *self, ad_owner *inner, ad_context context,
-     const ad_stream_choice *producer)
+     const ad_stream_choice *free_stream)
 {
     ad_owner_init(&self->base, device_owner_destroy);
     self->inner = inner;
     self->is_behind_inner = false;
     self->context = context;
     /* Where streams have no order, a wait on one orders nothing. */
-    self->has_producer = producer != NULL && producer->is_given &&
-                         (ad_backend_for(context.device.type)->capabilities &
-                          AD_CAP_IN_ORDER) != 0;
-    self->producer = (ad_stream){0};
-    self->producer_thread = 0;
-    self->producer_keep = NULL;
-    if (self->has_producer) {
-        self->producer = producer->stream;
-        self->producer_thread = thread_of(context, producer->stream);
-        self->producer_keep = ad_owner_ref(producer->keep);
+    self->has_free_stream =
+        free_stream != NULL && free_stream->is_given &&
+        (ad_backend_for(context.device.type)->capabilities &
+         AD_CAP_IN_ORDER) != 0;
+    self->free_stream = (ad_stream){0};
+    self->free_stream_thread = 0;
+    self->free_stream_keep = NULL;
+    if (self->has_free_stream) {
+        self->free_stream = free_stream->stream;
+        self->free_stream_thread = thread_of(context, free_stream->stream);
+        self->free_stream_keep = ad_owner_ref(free_stream->keep);
     }
     self->generation = ad_process_generation();
     self->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -273,7 +276,7 @@ init(device_owner *self, ad_owner *inner, ad_context context,
 
 ad_status
 ad_device_owner_new(ad_owner *inner, ad_context context,
-                    const ad_stream_choice *producer, ad_owner **out,
+                    const ad_stream_choice *free_stream, ad_owner **out,
                     ad_error *err)
 {
     if (inner == NULL || !ad_backend_has_events(context.device.type)) {
@@ -284,7 +287,7 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    init(self, inner, context, producer);
+    init(self, inner, context, free_stream);
     *out = &self->base;
     return AD_OK;
 }
@@ -334,11 +337,11 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
 
 /* The number of a default stream means another one in each context. */
 static bool
-is_producers_context(const device_owner *self, const recorded_stream *wanted)
+is_in_free_context(const device_owner *self, const recorded_stream *wanted)
 {
     ad_context context = self->context;
     return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
-           (find_producer(self, &context) &&
+           (find_free_stream(self, &context) &&
             context.handle == wanted->context.handle);
 }
 
@@ -346,13 +349,13 @@ is_producers_context(const device_owner *self, const recorded_stream *wanted)
  * released, but for a per-thread one: the release may come on another
  * thread. */
 static bool
-is_producers(const device_owner *self, const recorded_stream *wanted)
+is_free_stream(const device_owner *self, const recorded_stream *wanted)
 {
-    return self->has_producer && wanted->thread == 0 &&
-           self->producer.handle == wanted->stream.handle &&
+    return self->has_free_stream && wanted->thread == 0 &&
+           self->free_stream.handle == wanted->stream.handle &&
            ad_device_equal(ad_device_of_runtime(self->context.device),
                            ad_device_of_runtime(wanted->context.device)) &&
-           is_producers_context(self, wanted);
+           is_in_free_context(self, wanted);
 }
 
 /* Some use of that context stands for all of it from now on, and the streams
@@ -408,7 +411,7 @@ add_stream_locked(device_owner *self, const recorded_stream *wanted,
 static ad_status
 record_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 {
-    if (is_producers(self, wanted) || is_recorded(self, wanted)) {
+    if (is_free_stream(self, wanted) || is_recorded(self, wanted)) {
         return AD_OK;
     }
     pthread_mutex_lock(&self->lock);

@@ -2,10 +2,10 @@
  *
  * A device owner wraps the owner of device memory and records each stream on
  * which the memory was handed out. At its last reference:
- *   nothing recorded, or only the producer's own stream   the memory is
+ *   nothing recorded, or only the free stream   the memory is
  *   released
  *                                                      at once
- *   the producer's stream is known                     it waits for an event
+ *   the free stream is known                     it waits for an event
  *                                                      recorded on each
  *                                                      recorded stream, and
  *                                                      the release follows; no
@@ -28,17 +28,17 @@
 #include "base/status.h"
 #include "order/streams.h"
 
-/* Wrap `inner`, whose reference is taken over on success. `producer` is the
+/* Wrap `inner`, whose reference is taken over on success. `free_stream` is the
  * stream in whose order the memory is released and used again, if it is
  * known. For memory without a backend `inner` itself is returned. */
-AD_MUST_CHECK ad_status ad_device_owner_new(ad_owner *inner,
-                                            ad_context context,
-                                            const ad_stream_choice *producer,
-                                            ad_owner **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_device_owner_new(
+    ad_owner *inner, ad_context context, const ad_stream_choice *free_stream,
+    ad_owner **out, ad_error *err);
 
 /* The same in one allocation: *inner is an owner of `size` bytes, of which the
  * caller sets all but the base, and `destroy` ends with free(); *out wraps it,
- * or is *inner itself. The context's handle and the producer are not known. */
+ * or is *inner itself. The context's handle and the free stream are not
+ * known. */
 AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
                                               void (*destroy)(ad_owner *self),
                                               ad_device device,
