@@ -127,7 +127,7 @@ def test_type_without_nulls_for_data_with_some():
     assert not ad.array(source[2:], never).schema.nullable
 
 
-def test_nulls_in_a_child_are_not_relabelled_away():
+def test_schema_cast_keeps_nulls_of_a_child():
     source = pa.array([{"a": 1}, {"a": None}])
     strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
     with pytest.raises(ad.ExchangeError, match="not nullable"):

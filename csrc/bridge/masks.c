@@ -393,13 +393,13 @@ attach(const ad_array *array, const ad_mask *mask, const bitmap *made,
         is_host
             ? ad_bitmap_count_zeros(made->data, array->offset, array->length)
             : -1;
-    const ad_rebuild change = {
+    const ad_validity_change change = {
         .null_count = n_nulls,
         .validity = n_nulls != 0 ? made->data : NULL,
         .owner = n_nulls != 0 ? made->owner : array->owner,
         .sync = made->sync,
     };
-    return ad_array_rebuild(array, &change, out, err);
+    return ad_array_with_validity(array, &change, out, err);
 }
 
 ad_status

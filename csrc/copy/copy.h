@@ -43,7 +43,7 @@ AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
 /* What it takes to have on `target` what is on `found`. */
 typedef enum ad_move {
     AD_MOVE_NONE,
-    AD_MOVE_RELABEL, /* the same memory by another name */
+    AD_MOVE_ALIAS, /* the same memory by another name */
     AD_MOVE_COPY
 } ad_move;
 

@@ -11,9 +11,8 @@ ad_move_for(ad_device found, ad_device target)
     }
     bool is_host =
         ad_device_equal(target, AD_CPU) && ad_host_accessible(found);
-    return is_host || ad_device_is_another_name(found, target)
-               ? AD_MOVE_RELABEL
-               : AD_MOVE_COPY;
+    return is_host || ad_device_is_another_name(found, target) ? AD_MOVE_ALIAS
+                                                               : AD_MOVE_COPY;
 }
 
 ad_status

@@ -45,26 +45,29 @@ same_storage(const char *a, const char *b)
 }
 
 bool
-ad_relabel_fits_type(const struct ArrowSchema *from,
-                     const struct ArrowSchema *to, ad_relabel_reach reach)
+ad_schema_cast_fits_type(const struct ArrowSchema *from,
+                         const struct ArrowSchema *to,
+                         ad_schema_cast_reach reach)
 {
     bool fits = from->n_children == to->n_children &&
                 (from->dictionary == NULL) == (to->dictionary == NULL) &&
                 (strcmp(from->format, to->format) == 0 ||
-                 (reach == AD_RELABEL_STORAGE && from->dictionary == NULL &&
+                 (reach == AD_CAST_STORAGE && from->dictionary == NULL &&
                   same_storage(from->format, to->format)));
     for (int64_t i = 0; fits && i < from->n_children; i++) {
-        fits = ad_relabel_fits_type(from->children[i], to->children[i], reach);
+        fits = ad_schema_cast_fits_type(from->children[i], to->children[i],
+                                        reach);
     }
     if (fits && from->dictionary != NULL) {
-        fits = ad_relabel_fits_type(from->dictionary, to->dictionary, reach);
+        fits =
+            ad_schema_cast_fits_type(from->dictionary, to->dictionary, reach);
     }
     return fits;
 }
 
 bool
-ad_relabel_is_view(const struct ArrowSchema *from,
-                   const struct ArrowSchema *to)
+ad_schema_cast_is_view(const struct ArrowSchema *from,
+                       const struct ArrowSchema *to)
 {
     ad_type a, b;
     return ad_type_parse(from->format, &a, NULL) == AD_OK &&
@@ -73,16 +76,17 @@ ad_relabel_is_view(const struct ArrowSchema *from,
 }
 
 bool
-ad_relabel_keeps_elements(const struct ArrowSchema *from,
-                          const struct ArrowSchema *to)
+ad_schema_cast_keeps_elements(const struct ArrowSchema *from,
+                              const struct ArrowSchema *to)
 {
     bool keeps = ad_extension_same_elements(from, to);
     for (int64_t i = 0; keeps && i < from->n_children; i++) {
-        keeps = ad_relabel_keeps_elements(from->children[i], to->children[i]);
+        keeps =
+            ad_schema_cast_keeps_elements(from->children[i], to->children[i]);
     }
     return keeps &&
            (from->dictionary == NULL ||
-            ad_relabel_keeps_elements(from->dictionary, to->dictionary));
+            ad_schema_cast_keeps_elements(from->dictionary, to->dictionary));
 }
 
 /* --- fields --------------------------------------------------------------- */
@@ -118,7 +122,7 @@ moves_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
 
 /* --- nulls ---------------------------------------------------------------- */
 
-/* Would a child that has, or may have, nulls be relabelled as not nullable? */
+/* Would a child that has, or may have, nulls be cast to not nullable? */
 static bool
 child_loses_nulls(const struct ArrowArray *node,
                   const struct ArrowSchema *from, const struct ArrowSchema *to)
@@ -137,22 +141,23 @@ child_loses_nulls(const struct ArrowArray *node,
     return false;
 }
 
-ad_relabel_result
-ad_relabel_check(const ad_array *array, int64_t null_count,
-                 const struct ArrowSchema *wanted, ad_relabel_reach reach)
+ad_schema_cast_result
+ad_schema_cast_check(const ad_array *array, int64_t null_count,
+                     const struct ArrowSchema *wanted,
+                     ad_schema_cast_reach reach)
 {
     const struct ArrowSchema *own = array->schema.node;
-    if (!ad_relabel_fits_type(own, wanted, reach)) {
-        return AD_RELABEL_OTHER_TYPE;
+    if (!ad_schema_cast_fits_type(own, wanted, reach)) {
+        return AD_CAST_OTHER_TYPE;
     }
-    if (!ad_relabel_keeps_elements(own, wanted)) {
-        return AD_RELABEL_MOVES_ELEMENTS;
+    if (!ad_schema_cast_keeps_elements(own, wanted)) {
+        return AD_CAST_MOVES_ELEMENTS;
     }
     if (moves_fields(own, wanted)) {
-        return AD_RELABEL_MOVES_FIELDS;
+        return AD_CAST_MOVES_FIELDS;
     }
     bool loses_own = !(wanted->flags & ARROW_FLAG_NULLABLE) && null_count != 0;
     return loses_own || child_loses_nulls(array->node, own, wanted)
-               ? AD_RELABEL_LOSES_NULLS
-               : AD_RELABEL_FITS;
+               ? AD_CAST_LOSES_NULLS
+               : AD_CAST_FITS;
 }

@@ -5,16 +5,16 @@
 
 #include "model/array.h"
 
-typedef struct ad_rebuild {
+typedef struct ad_validity_change {
     const void *validity; /* buffers[0]; NULL: none */
     int64_t null_count;
     ad_owner *owner; /* of all buffers; gains a reference */
     ad_sync *sync;   /* of all; gains a reference */
-} ad_rebuild;
+} ad_validity_change;
 
 /* The same rows, children and dictionary. For types with a bitmap. */
-AD_MUST_CHECK ad_status ad_array_rebuild(const ad_array *array,
-                                         const ad_rebuild *change,
-                                         ad_array *out, ad_error *err);
+AD_MUST_CHECK ad_status
+ad_array_with_validity(const ad_array *array, const ad_validity_change *change,
+                       ad_array *out, ad_error *err);
 
 #endif /* AD_MODEL_WITH_VALIDITY_H */

@@ -161,7 +161,7 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
     }
     bool are_alike =
         (theirs.id == AD_TYPE_BOOL && is_bool8(schema.node)) ||
-        ad_relabel_fits_type(schema.node, wanted, AD_RELABEL_STORAGE);
+        ad_schema_cast_fits_type(schema.node, wanted, AD_CAST_STORAGE);
     int64_t n_fields = values_of(schema.node)->n_children;
     int64_t n_wanted = values_of(wanted)->n_children;
     if (ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT &&
@@ -204,8 +204,8 @@ ad_arrow_answer(ad_state *state, const ad_array *array, PyObject *requested,
                                        &is_same, &err);
     int64_t null_count = ad_array_has_no_nulls(array) ? 0 : array->null_count;
     if (status == AD_OK &&
-        (is_same || ad_relabel_check(array, null_count, wanted,
-                                     AD_RELABEL_STORAGE) != AD_RELABEL_FITS)) {
+        (is_same || ad_schema_cast_check(array, null_count, wanted,
+                                         AD_CAST_STORAGE) != AD_CAST_FITS)) {
         return 0;
     }
     if (status == AD_OK) {

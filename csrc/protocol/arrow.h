@@ -27,10 +27,10 @@ int ad_arrow_parse(ad_state *state, const ad_signature *signature,
 int ad_arrow_check_requested(ad_state *state, ad_schema schema,
                              PyObject *requested);
 
-/* The same for an array, which is relabelled where that is all it takes: 1 with
- * the answer in *out, which has references of its own; 0 where the array
- * itself is the answer (the best that can be done, or what was asked for);
- * -1 with an exception. No data are touched. */
+/* The same for an array, which is cast to another schema where that is all it
+ * takes: 1 with the answer in *out, which has references of its own; 0 where
+ * the array itself is the answer (the best that can be done, or what was asked
+ * for); -1 with an exception. No data are touched. */
 int ad_arrow_answer(ad_state *state, const ad_array *array,
                     PyObject *requested, ad_array *out);
 

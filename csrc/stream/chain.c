@@ -79,7 +79,7 @@ take_stream(chain *self, ad_error *err)
 
 /* All batches have the very schema that the stream tells. */
 static void
-relabel(const chain *self, ad_array *array)
+cast_schema(const chain *self, ad_array *array)
 {
     ad_schema old = array->schema;
     if (old.node != self->schema.node) {
@@ -95,7 +95,7 @@ chain_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     *is_end = false;
     for (;;) {
         if (self->is_read && ad_upstream_next(&self->upstream, out)) {
-            relabel(self, out);
+            cast_schema(self, out);
             return AD_OK;
         }
         if (self->is_read) {

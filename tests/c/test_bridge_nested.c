@@ -430,9 +430,9 @@ test_labels(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct ArrowSchema from = {.format = cases[i].from};
         const struct ArrowSchema to = {.format = cases[i].to};
-        CHECK(ad_relabel_fits_type(&from, &to, AD_RELABEL_LAYOUT) ==
+        CHECK(ad_schema_cast_fits_type(&from, &to, AD_CAST_LAYOUT) ==
               cases[i].is_layout);
-        CHECK(ad_relabel_fits_type(&from, &to, AD_RELABEL_STORAGE) ==
+        CHECK(ad_schema_cast_fits_type(&from, &to, AD_CAST_STORAGE) ==
               cases[i].is_storage);
     }
 }

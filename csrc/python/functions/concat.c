@@ -27,21 +27,21 @@ parts_clear(parts *self)
 }
 
 static bool
-is_relabelled(ad_array *array, const ad_array *other)
+is_cast(ad_array *array, const ad_array *other)
 {
-    return ad_relabel_check(array, ad_array_known_null_count(array),
-                            other->schema.node,
-                            AD_RELABEL_LAYOUT) == AD_RELABEL_FITS;
+    return ad_schema_cast_check(array, ad_array_known_null_count(array),
+                                other->schema.node,
+                                AD_CAST_LAYOUT) == AD_CAST_FITS;
 }
 
 /* What makes one type of two. */
 static const char *
 hint_for(ad_array *first, ad_array *other)
 {
-    if (is_relabelled(other, first) || is_relabelled(first, other)) {
+    if (is_cast(other, first) || is_cast(first, other)) {
         return "bring all to one type first: arrowdev.array(x, type)";
     }
-    return ad_relabel_is_view(other->schema.node, first->schema.node)
+    return ad_schema_cast_is_view(other->schema.node, first->schema.node)
                ? "bring all to one type first, in the producing library; "
                  "arrowdev.array(x).view(type) takes the same bytes as "
                  "another type"

@@ -238,8 +238,8 @@ check_part(const ad_array *part, const struct ArrowSchema *wanted,
            ad_error *err)
 {
     const struct ArrowSchema *own = part->schema.node;
-    if (ad_relabel_fits_type(own, wanted, AD_RELABEL_LAYOUT)) {
-        return ad_relabel_keeps_elements(own, wanted)
+    if (ad_schema_cast_fits_type(own, wanted, AD_CAST_LAYOUT)) {
+        return ad_schema_cast_keeps_elements(own, wanted)
                    ? AD_OK
                    : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                              "by its extension the array means other elements "

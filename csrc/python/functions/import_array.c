@@ -135,8 +135,8 @@ pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
 }
 
 static ad_status
-fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
-             ad_error *err)
+fail_cast(const ad_array *array, ad_schema wanted, ad_schema_cast_result why,
+          ad_error *err)
 {
     ad_text from = {0};
     ad_text to = {0};
@@ -148,12 +148,12 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
         goto done;
     }
     status = AD_ERR_EXCHANGE;
-    if (why == AD_RELABEL_LOSES_NULLS) {
+    if (why == AD_CAST_LOSES_NULLS) {
         ad_fail(err, status, "nulls",
                 "ask for a nullable type, or fill the nulls first",
                 "the data have (or may have) nulls, and the type that was "
                 "asked for is not nullable");
-    } else if (why == AD_RELABEL_MOVES_ELEMENTS) {
+    } else if (why == AD_CAST_MOVES_ELEMENTS) {
         ad_fail(err, status, "dtype",
                 ad_extension_is_put_in_order(array->schema.node, wanted.node)
                     ? "leave the type out; arrowdev.tensor(x, order=\"C\") "
@@ -164,7 +164,7 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
                 "the data are %s, not %s: the same storage would mean other "
                 "elements, or the same ones at other indices",
                 ad_text_string(&from), ad_text_string(&to));
-    } else if (why == AD_RELABEL_MOVES_FIELDS) {
+    } else if (why == AD_CAST_MOVES_FIELDS) {
         ad_fail(err, status, "dtype",
                 "take the columns with .field(...), and put them together "
                 "anew with arrowdev.record_batch()",
@@ -173,7 +173,7 @@ fail_relabel(const ad_array *array, ad_schema wanted, ad_relabel_result why,
                 ad_text_string(&from));
     } else {
         ad_fail(err, status, "dtype",
-                ad_relabel_is_view(array->schema.node, wanted.node)
+                ad_schema_cast_is_view(array->schema.node, wanted.node)
                     ? "leave the type out and use .view(type) for the same "
                       "bytes, or convert in the producing library"
                     : "convert in the producing library",
@@ -188,23 +188,23 @@ done:
 }
 
 /* Give the array the asked-for type: names, nullability, metadata and
- * extensions are relabelled without a copy, bools become bits with one;
- * anything else is refused. */
+ * extensions are cast to another schema without a copy, bools become bits with
+ * one; anything else is refused. */
 static int
 apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
 {
     ad_error err;
     ad_status status = pack_if_bools(array, wanted, copy, &err);
     if (status == AD_OK) {
-        ad_relabel_result found =
-            ad_relabel_check(array, ad_array_known_null_count(array),
-                             wanted.node, AD_RELABEL_LAYOUT);
-        if (found == AD_RELABEL_FITS) {
+        ad_schema_cast_result found =
+            ad_schema_cast_check(array, ad_array_known_null_count(array),
+                                 wanted.node, AD_CAST_LAYOUT);
+        if (found == AD_CAST_FITS) {
             ad_schema_unref(array->schema);
             array->schema = ad_schema_ref(wanted);
             return 0;
         }
-        status = fail_relabel(array, wanted, found, &err);
+        status = fail_cast(array, wanted, found, &err);
     }
     ad_raise(state, &err);
     return -1;

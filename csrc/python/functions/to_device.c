@@ -2,7 +2,7 @@
 
 #include "copy/copy.h"
 
-/* Decide, and do what a relabel takes: the host waits where it is the host
+/* Decide, and do what an alias takes: the host waits where it is the host
  * that will read. */
 static ad_status
 plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
@@ -12,7 +12,7 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
     if (copy == AD_COPY_ALWAYS && !(is_copied && *out == AD_MOVE_NONE)) {
         *out = AD_MOVE_COPY;
     }
-    if (*out == AD_MOVE_RELABEL && ad_device_equal(target, AD_CPU)) {
+    if (*out == AD_MOVE_ALIAS && ad_device_equal(target, AD_CPU)) {
         return ad_sync_wait(sync, "host memory", err);
     }
     if (*out == AD_MOVE_COPY && copy == AD_COPY_NEVER) {
@@ -30,7 +30,7 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
 
 /* What came in by another name waits for nothing on the host. */
 static void
-relabel(ad_device target, ad_device *device, ad_sync **sync)
+alias(ad_device target, ad_device *device, ad_sync **sync)
 {
     *device = target;
     if (ad_device_equal(target, AD_CPU)) {
@@ -86,8 +86,8 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
     ad_error err;
     ad_status status =
         plan(*device, target, *sync, copy, is_copied, &what, &err);
-    if (status == AD_OK && what == AD_MOVE_RELABEL) {
-        relabel(target, device, sync);
+    if (status == AD_OK && what == AD_MOVE_ALIAS) {
+        alias(target, device, sync);
     } else if (status == AD_OK && what == AD_MOVE_COPY) {
         if (ad_choose_stream(state, stream, ad_device_of_copy(*device, target),
                              NULL, &choice) < 0) {

@@ -9,7 +9,8 @@
 /* The type that all elements have, and how many there were. */
 typedef struct ad_element_rules {
     ad_schema schema; /* owned; without a node: the first one's, once known */
-    bool is_given;    /* the caller named it: elements are relabelled */
+    /* the caller named it: elements are cast to another schema */
+    bool is_given;
     long long n_taken;
 } ad_element_rules;
 
