@@ -12,25 +12,25 @@
 #include "base/status.h"
 #include "order/sync.h"
 
-typedef struct ad_parts {
+typedef struct ad_joined_inputs {
     bool has_device;
     ad_device device;         /* the CPU as long as nothing was added */
     bool readonly;            /* of one of them at least */
     AD_LIST(ad_sync *) syncs; /* distinct; borrowed */
-} ad_parts;
+} ad_joined_inputs;
 
-#define AD_PARTS_INIT ((ad_parts){.device = AD_CPU})
+#define AD_JOINED_INPUTS_INIT ((ad_joined_inputs){.device = AD_CPU})
 
-/* Add a part; `sync` must live as long as `parts`. AD_ERR_EXCHANGE, "device",
+/* Add a part; `sync` must live as long as `joined`. AD_ERR_EXCHANGE, "device",
  * for one on another device than the parts before it. */
-AD_MUST_CHECK ad_status ad_parts_add(ad_parts *parts, ad_device device,
-                                     ad_sync *sync, bool readonly,
-                                     ad_error *err);
+AD_MUST_CHECK ad_status ad_joined_inputs_add(ad_joined_inputs *joined,
+                                             ad_device device, ad_sync *sync,
+                                             bool readonly, ad_error *err);
 
 /* The sync of the whole, a new reference: see ad_sync_join. */
-AD_MUST_CHECK ad_status ad_parts_join(const ad_parts *parts, ad_sync **out,
-                                      ad_error *err);
+AD_MUST_CHECK ad_status ad_joined_inputs_join(const ad_joined_inputs *joined,
+                                              ad_sync **out, ad_error *err);
 
-void ad_parts_clear(ad_parts *parts);
+void ad_joined_inputs_clear(ad_joined_inputs *joined);
 
 #endif /* AD_ORDER_JOINED_INPUTS_H */

@@ -161,7 +161,7 @@ read_children(ad_state *state, PyObject *value, inputs *in)
 }
 
 static ad_status
-add_all(const inputs *in, ad_parts *parts, ad_error *err)
+add_all(const inputs *in, ad_joined_inputs *joined, ad_error *err)
 {
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         const ad_tensor *tensor = &in->tensors[i].tensor;
@@ -175,19 +175,19 @@ add_all(const inputs *in, ad_parts *parts, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(
-            ad_parts_add(parts, tensor->device, tensor->sync,
-                         (tensor->flags & AD_TENSOR_READONLY) != 0, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(
+            joined, tensor->device, tensor->sync,
+            (tensor->flags & AD_TENSOR_READONLY) != 0, err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
         const ad_array *child = &in->children[i];
-        AD_RETURN_IF_ERR(ad_parts_add(parts, child->device, child->sync,
-                                      child->readonly, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(
+            joined, child->device, child->sync, child->readonly, err));
     }
     if (in->dictionary.node != NULL) {
-        AD_RETURN_IF_ERR(ad_parts_add(parts, in->dictionary.device,
-                                      in->dictionary.sync,
-                                      in->dictionary.readonly, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(joined, in->dictionary.device,
+                                              in->dictionary.sync,
+                                              in->dictionary.readonly, err));
     }
     return AD_OK;
 }
@@ -302,7 +302,7 @@ check_elements(const inputs *in, ad_error *err)
 }
 
 static ad_status
-build(inputs *in, const ad_parts *parts, ad_sync *sync, ad_array *out,
+build(inputs *in, const ad_joined_inputs *joined, ad_sync *sync, ad_array *out,
       ad_error *err)
 {
     const void *buffers[MAX_BUFFERS];
@@ -315,7 +315,7 @@ build(inputs *in, const ad_parts *parts, ad_sync *sync, ad_array *out,
         ad_owner_group_new(owners, (size_t)in->n_buffers, &in->group, err));
     const ad_array_spec spec = {
         .schema = in->schema,
-        .device = parts->device,
+        .device = joined->device,
         .length = in->length,
         .offset = in->offset,
         .null_count = in->null_count,
@@ -326,7 +326,7 @@ build(inputs *in, const ad_parts *parts, ad_sync *sync, ad_array *out,
         .children = in->children,
         .dictionary = in->dictionary.node != NULL ? &in->dictionary : NULL,
         .sync = sync,
-        .readonly = parts->readonly,
+        .readonly = joined->readonly,
     };
     AD_RETURN_IF_ERR(ad_array_build(&spec, out, err));
     ad_status status = ad_array_validate(in->schema.node, out->node, err);
@@ -342,19 +342,19 @@ build(inputs *in, const ad_parts *parts, ad_sync *sync, ad_array *out,
 static ad_status
 check_and_build(inputs *in, ad_array *out, ad_error *err)
 {
-    ad_parts parts = AD_PARTS_INIT;
+    ad_joined_inputs joined = AD_JOINED_INPUTS_INIT;
     ad_sync *sync = NULL;
     AD_RETURN_IF_ERR(check_types(in, err));
     AD_RETURN_IF_ERR(check_elements(in, err));
-    ad_status status = add_all(in, &parts, err);
+    ad_status status = add_all(in, &joined, err);
     if (status == AD_OK) {
-        status = ad_parts_join(&parts, &sync, err);
+        status = ad_joined_inputs_join(&joined, &sync, err);
     }
     if (status == AD_OK) {
-        status = build(in, &parts, sync, out, err);
+        status = build(in, &joined, sync, out, err);
     }
     ad_sync_unref(sync);
-    ad_parts_clear(&parts);
+    ad_joined_inputs_clear(&joined);
     return status;
 }
 

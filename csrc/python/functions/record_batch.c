@@ -207,13 +207,13 @@ check_column(const columns *c, Py_ssize_t i, ad_error *err)
 
 static ad_status
 collect_columns(const columns *c, ad_array *children, ad_schema *schemas,
-                ad_parts *parts, ad_error *err)
+                ad_joined_inputs *joined, ad_error *err)
 {
     for (Py_ssize_t i = 0; i < c->n; i++) {
         const ad_array *column = ad_array_of(c->arrays[i]);
         AD_RETURN_IF_ERR(check_column(c, i, err));
-        AD_RETURN_IF_ERR(ad_parts_add(parts, column->device, column->sync,
-                                      column->readonly, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(
+            joined, column->device, column->sync, column->readonly, err));
         children[i] = *column; /* borrowed */
         schemas[i] = column->schema;
     }
@@ -222,8 +222,8 @@ collect_columns(const columns *c, ad_array *children, ad_schema *schemas,
 
 static ad_status
 build_batch(const columns *c, const ad_array *children,
-            const ad_schema *schemas, const ad_parts *parts, ad_sync *sync,
-            ad_array *out, ad_error *err)
+            const ad_schema *schemas, const ad_joined_inputs *joined,
+            ad_sync *sync, ad_array *out, ad_error *err)
 {
     const ad_schema_spec schema_spec = {
         .format = "+s",
@@ -236,14 +236,14 @@ build_batch(const columns *c, const ad_array *children,
     const void *no_validity = NULL;
     const ad_array_spec spec = {
         .schema = schema,
-        .device = parts->device,
+        .device = joined->device,
         .length = c->length,
         .n_buffers = 1,
         .buffers = &no_validity,
         .n_children = c->n,
         .children = children,
         .sync = sync,
-        .readonly = parts->readonly,
+        .readonly = joined->readonly,
     };
     ad_status status = ad_array_build(&spec, out, err);
     if (status == AD_OK) {
@@ -265,20 +265,21 @@ make_batch(ad_state *state, const columns *c)
     size_t n = (size_t)c->n + 1;
     ad_array *children = malloc(n * sizeof(*children));
     ad_schema *schemas = malloc(n * sizeof(*schemas));
-    ad_parts parts = AD_PARTS_INIT;
+    ad_joined_inputs joined = AD_JOINED_INPUTS_INIT;
     ad_sync *sync = NULL;
     ad_status status =
         children == NULL || schemas == NULL
             ? ad_fail_memory(&err, n * sizeof(*children))
-            : collect_columns(c, children, schemas, &parts, &err);
+            : collect_columns(c, children, schemas, &joined, &err);
     if (status == AD_OK) {
-        status = ad_parts_join(&parts, &sync, &err);
+        status = ad_joined_inputs_join(&joined, &sync, &err);
     }
     if (status == AD_OK) {
-        status = build_batch(c, children, schemas, &parts, sync, &batch, &err);
+        status =
+            build_batch(c, children, schemas, &joined, sync, &batch, &err);
     }
     ad_sync_unref(sync);
-    ad_parts_clear(&parts);
+    ad_joined_inputs_clear(&joined);
     free(children);
     free(schemas);
     return status == AD_OK ? ad_array_object_new(state, &batch)
