@@ -404,7 +404,7 @@ class Pointing:
                 told = found[fault : fault + 8].view("i8")[0]
                 assert told == (1 + row if is_bad else 0)
 
-    def check_runs(self, launch):
+    def check_run_ends(self, launch):
         for dtype in ("i2", "i4", "i8"):
             ends = self.ends.astype(dtype)
             last = int(ends[-1])
@@ -420,7 +420,7 @@ class Pointing:
                 found = launch(RUNS, bad, np.zeros(3, "i8"), [ends.itemsize, 0, 1], row + 1)
                 assert found.view("i8")[0] == row + 1
 
-    ALL = (check_views, check_offsets, check_runs)
+    ALL = (check_views, check_offsets, check_run_ends)
 
 
 @pytest.mark.parametrize("check", Pointing.ALL)

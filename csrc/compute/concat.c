@@ -498,8 +498,9 @@ join_layout(ad_join *j, ad_array *parts, ad_error *err)
 {
     switch (j->type.layout) {
         case AD_LAYOUT_NONE:
-            return j->type.id == AD_TYPE_RUN_END ? ad_join_runs(j, parts, err)
-                                                 : AD_OK;
+            return j->type.id == AD_TYPE_RUN_END
+                       ? ad_join_run_ends(j, parts, err)
+                       : AD_OK;
         case AD_LAYOUT_FIXED:
             AD_RETURN_IF_ERR(ad_join_fixed(j, 1, j->type.bit_width, err));
             return j->schema.node->dictionary != NULL

@@ -391,7 +391,7 @@ join_layout(ad_concat_job *self, ad_concat_node *at, ad_error *err)
             return join_children(self, at, 1, err);
         case AD_LAYOUT_NONE:
             return at->type.id == AD_TYPE_RUN_END
-                       ? ad_concat_runs(self, at, err)
+                       ? ad_concat_run_ends(self, at, err)
                        : AD_OK;
         case AD_LAYOUT_VIEWS:
             return ad_concat_views(self, at, err);

@@ -39,7 +39,7 @@ AD_MUST_CHECK ad_status ad_concat_views(ad_concat_job *self,
 AD_MUST_CHECK ad_status ad_concat_dense_union(ad_concat_job *self,
                                               ad_concat_node *at,
                                               ad_error *err);
-AD_MUST_CHECK ad_status ad_concat_runs(ad_concat_job *self, ad_concat_node *at,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_concat_run_ends(ad_concat_job *self,
+                                           ad_concat_node *at, ad_error *err);
 
 #endif /* AD_COMPUTE_CONCAT_DEVICE_H */

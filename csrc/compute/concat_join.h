@@ -118,8 +118,8 @@ AD_MUST_CHECK ad_status ad_join_lists(ad_join *j, ad_array *parts,
                                       ad_error *err);
 AD_MUST_CHECK ad_status ad_join_list_views(ad_join *j, ad_array *parts,
                                            ad_error *err);
-AD_MUST_CHECK ad_status ad_join_runs(ad_join *j, ad_array *parts,
-                                     ad_error *err);
+AD_MUST_CHECK ad_status ad_join_run_ends(ad_join *j, ad_array *parts,
+                                         ad_error *err);
 
 /* ad_concat_on where the host cannot read (concat_device.c). */
 AD_MUST_CHECK ad_status ad_concat_on_device(ad_schema schema,

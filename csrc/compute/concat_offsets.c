@@ -226,16 +226,16 @@ ad_join_views(ad_join *j, ad_error *err)
 /* --- run ends ---------------------------------------------------------------------- */
 
 static ad_status
-join_run_ends(ad_join *j, ad_builder *builder, ad_runs *runs, ad_array *parts,
-              ad_error *err)
+join_run_ends(ad_join *j, ad_builder *builder, ad_run_ends *runs,
+              ad_array *parts, ad_error *err)
 {
     const ad_rows rows = ad_join_rows(j, builder);
     int64_t n, nbytes;
     void *ends;
     ad_owner *owner;
-    AD_RETURN_IF_ERR(ad_find_run_rows(&rows, runs, &n, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_find_run_end_rows(&rows, runs, &n, &nbytes, err));
     AD_RETURN_IF_ERR(ad_join_allocate(j, nbytes, &ends, &owner, err));
-    ad_status status = ad_join_run_rows(&rows, runs, ends, parts, err);
+    ad_status status = ad_join_run_end_rows(&rows, runs, ends, parts, err);
     if (status == AD_OK) {
         status = ad_build_run_ends(j->schema, j->device, n, ends, owner,
                                    &j->children[0], err);
@@ -245,9 +245,9 @@ join_run_ends(ad_join *j, ad_builder *builder, ad_runs *runs, ad_array *parts,
 }
 
 ad_status
-ad_join_runs(ad_join *j, ad_array *parts, ad_error *err)
+ad_join_run_ends(ad_join *j, ad_array *parts, ad_error *err)
 {
-    ad_runs *runs = malloc(j->n * sizeof(*runs));
+    ad_run_ends *runs = malloc(j->n * sizeof(*runs));
     if (runs == NULL) {
         return ad_fail_memory(err, j->n * sizeof(*runs));
     }

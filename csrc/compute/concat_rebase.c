@@ -253,8 +253,8 @@ ad_raise_offsets(const ad_rows *self, void *target, ad_error *err)
 /* --- runs ------------------------------------------------------------------------- */
 
 ad_status
-ad_find_run_rows(const ad_rows *self, ad_runs *runs, int64_t *n,
-                 int64_t *nbytes, ad_error *err)
+ad_find_run_end_rows(const ad_rows *self, ad_run_ends *runs, int64_t *n,
+                     int64_t *nbytes, ad_error *err)
 {
     int64_t width;
     AD_RETURN_IF_ERR(ad_run_end_width(self->schema, &width, err));
@@ -262,7 +262,7 @@ ad_find_run_rows(const ad_rows *self, ad_runs *runs, int64_t *n,
         return ad_join_fail_size(self->schema, "the run ends", err);
     }
     AD_RETURN_IF_ERR(
-        ad_find_runs(self->builder, self->views, self->n, runs, err));
+        ad_find_run_ends(self->builder, self->views, self->n, runs, err));
     *n = 0;
     for (size_t v = 0; v < self->n; v++) {
         *n += runs[v].n;
@@ -271,8 +271,8 @@ ad_find_run_rows(const ad_rows *self, ad_runs *runs, int64_t *n,
 }
 
 ad_status
-ad_join_run_rows(const ad_rows *self, const ad_runs *runs, void *ends,
-                 ad_array *parts, ad_error *err)
+ad_join_run_end_rows(const ad_rows *self, const ad_run_ends *runs, void *ends,
+                     ad_array *parts, ad_error *err)
 {
     int64_t row = 0;
     int64_t to = 0;

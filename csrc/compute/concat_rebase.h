@@ -36,14 +36,15 @@ AD_MUST_CHECK ad_status ad_raise_offsets(const ad_rows *rows, void *target,
 
 /* The runs of each view, and how many there are; `*nbytes` are those of their
  * ends. Blocks. */
-AD_MUST_CHECK ad_status ad_find_run_rows(const ad_rows *rows, ad_runs *runs,
-                                         int64_t *n, int64_t *nbytes,
-                                         ad_error *err);
+AD_MUST_CHECK ad_status ad_find_run_end_rows(const ad_rows *rows,
+                                             ad_run_ends *runs, int64_t *n,
+                                             int64_t *nbytes, ad_error *err);
 
 /* Their ends to `ends`, counted from the first row of the result; parts[v] = the
  * values of views[v]. */
-AD_MUST_CHECK ad_status ad_join_run_rows(const ad_rows *rows,
-                                         const ad_runs *runs, void *ends,
-                                         ad_array *parts, ad_error *err);
+AD_MUST_CHECK ad_status ad_join_run_end_rows(const ad_rows *rows,
+                                             const ad_run_ends *runs,
+                                             void *ends, ad_array *parts,
+                                             ad_error *err);
 
 #endif /* AD_COMPUTE_CONCAT_REBASE_H */

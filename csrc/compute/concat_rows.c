@@ -103,23 +103,23 @@ ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 /* --- runs ------------------------------------------------------------------------- */
 
 static ad_status
-join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_runs *runs,
+join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_run_ends *runs,
               ad_error *err)
 {
     const ad_rows rows = rows_of(self, at);
     int64_t n, nbytes;
     void *ends;
-    AD_RETURN_IF_ERR(ad_find_run_rows(&rows, runs, &n, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_find_run_end_rows(&rows, runs, &n, &nbytes, err));
     AD_RETURN_IF_ERR(ad_builder_allocate(&self->builder, nbytes, &ends, err));
-    AD_RETURN_IF_ERR(ad_join_run_rows(&rows, runs, ends, at->parts, err));
+    AD_RETURN_IF_ERR(ad_join_run_end_rows(&rows, runs, ends, at->parts, err));
     return ad_build_run_ends(at->schema, self->arrays[0].device, n, ends, NULL,
                              &at->below[0], err);
 }
 
 ad_status
-ad_concat_runs(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+ad_concat_run_ends(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
-    ad_runs *runs = malloc(at->n * sizeof(*runs));
+    ad_run_ends *runs = malloc(at->n * sizeof(*runs));
     if (runs == NULL) {
         return ad_fail_memory(err, at->n * sizeof(*runs));
     }

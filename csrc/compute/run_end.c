@@ -44,15 +44,15 @@ read_run_end(ad_builder *builder, const struct ArrowArray *ends, int64_t width,
 /* --- what was found ------------------------------------------------------------ */
 
 /* 1 + the number of a run each, 0: none (AD_KERNEL_FIND_RUNS). */
-typedef struct found_runs {
+typedef struct found_ends {
     int64_t bad;
     int64_t first;
     int64_t last;
-} found_runs;
+} found_ends;
 
 static ad_status
 settle(ad_builder *builder, const ad_array *view, int64_t width,
-       const found_runs *found, ad_runs *out, ad_error *err)
+       const found_ends *found, ad_run_ends *out, ad_error *err)
 {
     const struct ArrowArray *ends = view->node->children[0];
     int64_t before, end;
@@ -71,7 +71,7 @@ settle(ad_builder *builder, const ad_array *view, int64_t width,
             read_run_end(builder, ends, width, ends->length - 1, &end, err));
         return fail_last_run(end, view->offset + view->length, err);
     }
-    *out = (ad_runs){found->first - 1, found->last - found->first + 1};
+    *out = (ad_run_ends){found->first - 1, found->last - found->first + 1};
     return AD_OK;
 }
 
@@ -96,7 +96,7 @@ first_behind(const struct ArrowArray *ends, int64_t width, int64_t row)
 
 /* Only the runs that are meant, and the one before, have to grow. */
 static void
-look_on_host(const ad_array *view, int64_t width, found_runs *out)
+find_on_host(const ad_array *view, int64_t width, found_ends *out)
 {
     const struct ArrowArray *ends = view->node->children[0];
     int64_t first = first_behind(ends, width, view->offset);
@@ -111,11 +111,11 @@ look_on_host(const ad_array *view, int64_t width, found_runs *out)
         .numbers = {width, -1, -1},
         .n_items = 1,
     };
-    *out = (found_runs){0, 0, 0};
+    *out = (found_ends){0, 0, 0};
     if (launch.length > 0) {
         ad_kernel_run_on_host(&launch);
     }
-    *out = (found_runs){
+    *out = (found_ends){
         .bad = out->bad > 0 ? from + out->bad : 0,
         .first = first + 1,
         .last = last < ends->length ? last + 1 : 0,
@@ -126,7 +126,7 @@ static ad_status
 launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
            void *results, ad_error *err)
 {
-    int64_t size = (int64_t)sizeof(found_runs);
+    int64_t size = (int64_t)sizeof(found_ends);
     AD_RETURN_IF_ERR(ad_builder_bits(builder, NULL, 0, results, 0,
                                      8 * size * (int64_t)n, AD_BITS_ZEROS,
                                      err));
@@ -136,7 +136,7 @@ launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
         const ad_launch launch = {
             .kernel = AD_KERNEL_FIND_RUNS,
             .source.offset = (uint64_t)(ends->offset * width),
-            .target.offset = v * sizeof(found_runs),
+            .target.offset = v * sizeof(found_ends),
             .length = view->length > 0 ? ends->length : 0,
             .numbers = {width, view->offset, view->offset + view->length},
         };
@@ -147,8 +147,8 @@ launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
 }
 
 static ad_status
-look_on_device(ad_builder *builder, const ad_array *views, size_t n,
-               int64_t width, found_runs *out, ad_error *err)
+find_on_device(ad_builder *builder, const ad_array *views, size_t n,
+               int64_t width, found_ends *out, ad_error *err)
 {
     int64_t nbytes = (int64_t)(n * sizeof(*out));
     void *results;
@@ -168,35 +168,35 @@ look_on_device(ad_builder *builder, const ad_array *views, size_t n,
 
 static ad_status
 look(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
-     found_runs *out, ad_error *err)
+     found_ends *out, ad_error *err)
 {
     if (builder->route.backend != NULL) {
-        return look_on_device(builder, views, n, width, out, err);
+        return find_on_device(builder, views, n, width, out, err);
     }
     for (size_t v = 0; v < n; v++) {
-        out[v] = (found_runs){0, 0, 0};
+        out[v] = (found_ends){0, 0, 0};
         if (views[v].length > 0) {
-            look_on_host(&views[v], width, &out[v]);
+            find_on_host(&views[v], width, &out[v]);
         }
     }
     return AD_OK;
 }
 
 ad_status
-ad_find_runs(ad_builder *builder, const ad_array *views, size_t n,
-             ad_runs *out, ad_error *err)
+ad_find_run_ends(ad_builder *builder, const ad_array *views, size_t n,
+                 ad_run_ends *out, ad_error *err)
 {
     int64_t width;
     bool any_rows = false;
     for (size_t v = 0; v < n; v++) {
         any_rows |= views[v].length > 0;
-        out[v] = (ad_runs){0, 0};
+        out[v] = (ad_run_ends){0, 0};
     }
     if (!any_rows) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_run_end_width(views[0].schema, &width, err));
-    found_runs *all = malloc(n * sizeof(*all));
+    found_ends *all = malloc(n * sizeof(*all));
     if (all == NULL) {
         return ad_fail_memory(err, n * sizeof(*all));
     }
@@ -221,7 +221,7 @@ ad_run_end_width(ad_schema schema, int64_t *out, ad_error *err)
 }
 
 ad_status
-ad_write_run_ends(ad_builder *builder, const ad_array *view, ad_runs runs,
+ad_write_run_ends(ad_builder *builder, const ad_array *view, ad_run_ends runs,
                   int64_t row, void *target, int64_t to, ad_error *err)
 {
     const struct ArrowArray *ends = view->node->children[0];

@@ -180,15 +180,15 @@ take_buffers(job *self, const ad_array *view, const ad_type *type,
 
 /* Run ends are counted from row 0, so that they are written anew. */
 static ad_status
-take_runs(job *self, ad_mapped_node *node, ad_error *err)
+take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
 {
     const ad_array *view = node->view;
-    ad_runs runs;
+    ad_run_ends runs;
     int64_t width;
     void *ends;
     AD_RETURN_IF_ERR(
         open_route(self, view->node->children[0]->buffers[1], err));
-    AD_RETURN_IF_ERR(ad_find_runs(&self->builder, view, 1, &runs, err));
+    AD_RETURN_IF_ERR(ad_find_run_ends(&self->builder, view, 1, &runs, err));
     AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
     AD_RETURN_IF_ERR(
         ad_builder_allocate(&self->builder, runs.n * width, &ends, err));
@@ -218,7 +218,7 @@ take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
     }
     AD_RETURN_IF_ERR(take_buffers(self, view, &node->type, buffers, err));
     return node->type.id == AD_TYPE_RUN_END && view->offset != 0
-               ? take_runs(self, node, err)
+               ? take_run_ends(self, node, err)
                : AD_OK;
 }
 
