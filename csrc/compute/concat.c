@@ -468,7 +468,7 @@ join_union_offsets(ad_join *j, ad_builder *builder, ad_error *err)
     void *offsets;
     AD_RETURN_IF_ERR(ad_union_rows_size(&rows, &nbytes, err));
     AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &offsets, err));
-    return ad_raise_offsets(&rows, offsets, err);
+    return ad_rebase_offsets(&rows, offsets, err);
 }
 
 static ad_status

@@ -183,7 +183,7 @@ join_view_rows(ad_join *j, ad_builder *builder, ad_error *err)
     void *views;
     AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
     AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &views, err));
-    return ad_raise_views(&rows, views, err);
+    return ad_rebase_views(&rows, views, err);
 }
 
 /* The data are shared. */

@@ -70,7 +70,7 @@ launch_on_views(const ad_rows *self, void *target, int64_t fault,
 }
 
 ad_status
-ad_raise_views(const ad_rows *self, void *target, ad_error *err)
+ad_rebase_views(const ad_rows *self, void *target, ad_error *err)
 {
     int64_t fault = 16 * self->length;
     size_t v;
@@ -227,7 +227,7 @@ fail_offset(const ad_rows *self, const union_ids *ids, int8_t id,
 }
 
 ad_status
-ad_raise_offsets(const ad_rows *self, void *target, ad_error *err)
+ad_rebase_offsets(const ad_rows *self, void *target, ad_error *err)
 {
     union_ids ids;
     size_t v;

@@ -24,15 +24,15 @@ AD_MUST_CHECK ad_status ad_view_rows_size(const ad_rows *rows, int64_t *out,
 /* The views to such a buffer, those of long strings with the number that their
  * data buffer has in the result. Under a null there may be anything. Blocks.
  * AD_ERR_ARROW: there is no such data buffer. */
-AD_MUST_CHECK ad_status ad_raise_views(const ad_rows *rows, void *target,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_rebase_views(const ad_rows *rows, void *target,
+                                        ad_error *err);
 
 /* The same for a dense union's offsets. AD_ERR_EXCHANGE, "size": they do not
  * fit. */
 AD_MUST_CHECK ad_status ad_union_rows_size(const ad_rows *rows, int64_t *out,
                                            ad_error *err);
-AD_MUST_CHECK ad_status ad_raise_offsets(const ad_rows *rows, void *target,
-                                         ad_error *err);
+AD_MUST_CHECK ad_status ad_rebase_offsets(const ad_rows *rows, void *target,
+                                          ad_error *err);
 
 /* The runs of each view, and how many there are; `*nbytes` are those of their
  * ends. Blocks. */

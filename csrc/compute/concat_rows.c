@@ -77,7 +77,7 @@ ad_concat_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
     AD_RETURN_IF_ERR(
         ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
-    return ad_raise_views(&rows, at->buffers[1], err);
+    return ad_rebase_views(&rows, at->buffers[1], err);
 }
 
 /* --- dense unions --------------------------------------------------------------- */
@@ -91,7 +91,7 @@ ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
         AD_RETURN_IF_ERR(ad_union_rows_size(&rows, &nbytes, err));
         AD_RETURN_IF_ERR(
             ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
-        AD_RETURN_IF_ERR(ad_raise_offsets(&rows, at->buffers[1], err));
+        AD_RETURN_IF_ERR(ad_rebase_offsets(&rows, at->buffers[1], err));
     }
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
         ad_join_view_values(at->schema, at->views, at->n, i, at->parts);
