@@ -245,11 +245,11 @@ join_owner(bitmap *self, ad_owner *of_array, ad_error *err)
     return AD_OK;
 }
 
-static ad_route_request
+static ad_session_request
 request_for(const ad_array *array, const void *data, ad_sync *sync,
             const ad_stream_choice *stream)
 {
-    return (ad_route_request){
+    return (ad_session_request){
         .source = array->device,
         .data = data,
         .sync = sync,
@@ -262,15 +262,16 @@ request_for(const ad_array *array, const void *data, ad_sync *sync,
 /* The flags as bits [array->offset, ...) of the target: those before are set,
  * those behind, up to a whole byte, are not. */
 static ad_status
-write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
+write_flags(ad_session *session, const ad_array *array, const ad_mask *mask,
             void *target, ad_error *err)
 {
     int64_t first = array->offset;
     int64_t end = first + array->length;
     if (mask->is_bits) {
-        AD_RETURN_IF_ERR(ad_copy_bits(route, mask->data, mask->offset, target,
-                                      first, mask->length, AD_BITS_COPY, err));
-        AD_RETURN_IF_ERR(ad_copy_bits(route, NULL, 0, target, end,
+        AD_RETURN_IF_ERR(ad_copy_bits(session, mask->data, mask->offset,
+                                      target, first, mask->length,
+                                      AD_BITS_COPY, err));
+        AD_RETURN_IF_ERR(ad_copy_bits(session, NULL, 0, target, end,
                                       (8 - end % 8) % 8, AD_BITS_ZEROS, err));
     } else {
         const ad_launch launch = {
@@ -281,29 +282,30 @@ write_flags(ad_route *route, const ad_array *array, const ad_mask *mask,
             .numbers = {mask->marks_nulls},
         };
         AD_RETURN_IF_ERR(
-            ad_route_kernel(route, mask->data, target, launch, err));
+            ad_session_kernel(session, mask->data, target, launch, err));
     }
-    return ad_copy_bits(route, NULL, 0, target, 0, first, AD_BITS_ONES, err);
+    return ad_copy_bits(session, NULL, 0, target, 0, first, AD_BITS_ONES, err);
 }
 
 static ad_status
-fill_bitmap(ad_route *route, const ad_array *array, const ad_mask *mask,
+fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
             const void *old, void *target, ad_error *err)
 {
-    const ad_route_request also =
+    const ad_session_request also =
         request_for(array, ad_array_some_buffer(array), array->sync, NULL);
-    if (route->backend != NULL) {
-        AD_RETURN_IF_ERR(ad_owner_record_stream(
-            mask->owner, route->context, route->stream, route->keep, err));
+    if (session->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_owner_record_stream(mask->owner, session->context,
+                                                session->stream, session->keep,
+                                                err));
     }
-    if (old != NULL || route->backend != NULL) {
-        AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
+    if (old != NULL || session->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_session_use(session, &also, array->owner, err));
     }
-    AD_RETURN_IF_ERR(write_flags(route, array, mask, target, err));
+    AD_RETURN_IF_ERR(write_flags(session, array, mask, target, err));
     return old == NULL
                ? AD_OK
-               : ad_copy_bits(route, old, array->offset, target, array->offset,
-                              array->length, AD_BITS_AND, err);
+               : ad_copy_bits(session, old, array->offset, target,
+                              array->offset, array->length, AD_BITS_AND, err);
 }
 
 static ad_status
@@ -312,23 +314,24 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
 {
     /* No overflow: a validated offset + length is below 2^63. */
     int64_t nbytes = (array->offset + array->length + 7) / 8;
-    ad_route_request request =
+    ad_session_request request =
         request_for(array, mask->data, mask->sync, stream);
     request.source = mask->device;
     ad_owner *memory = NULL;
     ad_sync *sync = NULL;
     void *data;
-    ad_route route;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    ad_status status = ad_route_allocate(&route, nbytes, &data, &memory, err);
+    ad_session session;
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    ad_status status =
+        ad_session_allocate(&session, nbytes, &data, &memory, err);
     if (status == AD_OK) {
-        status = fill_bitmap(&route, array, mask, old, data, err);
+        status = fill_bitmap(&session, array, mask, old, data, err);
     }
     if (status == AD_OK) {
-        status = ad_route_finish(&route, NULL, &sync, err);
+        status = ad_session_finish(&session, NULL, &sync, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&route, array->owner, mask->owner, memory);
+        ad_session_abandon(&session, array->owner, mask->owner, memory);
         ad_owner_unref(memory);
         return status;
     }

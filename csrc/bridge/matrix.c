@@ -382,22 +382,23 @@ join_on_host(const matrix *self, const ad_tensor *columns, char order,
 
 /* Column behind column. */
 static ad_status
-send_columns(const matrix *self, const ad_tensor *columns, ad_route *route,
+send_columns(const matrix *self, const ad_tensor *columns, ad_session *session,
              void *target, ad_error *err)
 {
     for (int64_t k = 0; k < self->n_columns; k++) {
         const ad_tensor *column = &columns[k];
         const ad_block_copy copy = {
-            .target = ad_span_at(route->target, target, k * self->run),
-            .source = {route->source, column->data, column->byte_offset},
+            .target = ad_span_at(session->target, target, k * self->run),
+            .source = {session->source, column->data, column->byte_offset},
             .width = (size_t)self->run,
             .height = 1,
         };
-        AD_RETURN_IF_ERR(ad_sync_order_in(column->sync, route->context,
-                                          route->stream, "a copy", err));
-        AD_RETURN_IF_ERR(ad_owner_record_stream(
-            column->owner, route->context, route->stream, route->keep, err));
-        AD_RETURN_IF_ERR(ad_route_copy(route, &copy, err));
+        AD_RETURN_IF_ERR(ad_sync_order_in(column->sync, session->context,
+                                          session->stream, "a copy", err));
+        AD_RETURN_IF_ERR(
+            ad_owner_record_stream(column->owner, session->context,
+                                   session->stream, session->keep, err));
+        AD_RETURN_IF_ERR(ad_session_copy(session, &copy, err));
     }
     return AD_OK;
 }
@@ -408,28 +409,28 @@ join_on_device(const matrix *self, const ad_tensor *columns, ad_tensor *out,
                ad_error *err)
 {
     const ad_array *batch = self->batch;
-    const ad_route_request request = {
+    const ad_session_request request = {
         .source = batch->device,
         .data = columns[0].data,
         .sync = batch->sync,
         .target = batch->device,
         .consumer = "a copy",
     };
-    ad_route route;
+    ad_session session;
     void *target = NULL;
     ad_owner *owner = NULL;
     ad_sync *sync = NULL;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    ad_status status = ad_route_allocate(&route, self->run * self->n_columns,
-                                         &target, &owner, err);
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    ad_status status = ad_session_allocate(
+        &session, self->run * self->n_columns, &target, &owner, err);
     if (status == AD_OK) {
-        status = send_columns(self, columns, &route, target, err);
+        status = send_columns(self, columns, &session, target, err);
     }
     if (status == AD_OK) {
-        status = ad_route_finish(&route, NULL, &sync, err);
+        status = ad_session_finish(&session, NULL, &sync, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&route, batch->owner, NULL, owner);
+        ad_session_abandon(&session, batch->owner, NULL, owner);
         ad_owner_unref(owner);
         return status;
     }

@@ -7,24 +7,24 @@
 /* --- kernels -------------------------------------------------------------- */
 
 /* A kernel from `bits` to `nbytes` of new memory on the same device. On
- * success the route has begun and is yet to be finished; on failure it has
+ * success the session has begun and is yet to be finished; on failure it has
  * been abandoned. */
 static ad_status
-launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
+launch_on_bits(ad_session *session, const void *bits, ad_owner *bits_owner,
                ad_launch launch, int64_t nbytes, void **out, ad_owner **owner,
                ad_error *err)
 {
     *owner = NULL;
-    ad_status status = ad_route_allocate(route, nbytes, out, owner, err);
-    if (status == AD_OK && route->backend != NULL) {
-        status = ad_owner_record_stream(bits_owner, route->context,
-                                        route->stream, route->keep, err);
+    ad_status status = ad_session_allocate(session, nbytes, out, owner, err);
+    if (status == AD_OK && session->backend != NULL) {
+        status = ad_owner_record_stream(bits_owner, session->context,
+                                        session->stream, session->keep, err);
     }
     if (status == AD_OK) {
-        status = ad_route_kernel(route, bits, *out, launch, err);
+        status = ad_session_kernel(session, bits, *out, launch, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(route, bits_owner, NULL, *owner);
+        ad_session_abandon(session, bits_owner, NULL, *owner);
         ad_owner_unref(*owner);
         *owner = NULL;
     }
@@ -34,8 +34,9 @@ launch_on_bits(ad_route *route, const void *bits, ad_owner *bits_owner,
 /* --- bits as bits --------------------------------------------------------- */
 
 ad_status
-ad_copy_bits(ad_route *route, const void *source, int64_t from, void *target,
-             int64_t to, int64_t n, ad_bits_operation how, ad_error *err)
+ad_copy_bits(ad_session *session, const void *source, int64_t from,
+             void *target, int64_t to, int64_t n, ad_bits_operation how,
+             ad_error *err)
 {
     /* Where there is no source, what is written stands in. */
     bool has_source = how < AD_BITS_ONES;
@@ -45,16 +46,16 @@ ad_copy_bits(ad_route *route, const void *source, int64_t from, void *target,
         .length = n,
         .numbers = {to, how},
     };
-    return ad_route_kernel(route, has_source ? source : target, target, launch,
-                           err);
+    return ad_session_kernel(session, has_source ? source : target, target,
+                             launch, err);
 }
 
 /* What is made of the bits lies where they do. */
-static ad_route_request
+static ad_session_request
 stay_there(const ad_bits *bits, const ad_stream_choice *stream,
            const char *consumer)
 {
-    return (ad_route_request){
+    return (ad_session_request){
         .source = bits->device,
         .data = bits->data,
         .sync = bits->sync,
@@ -70,25 +71,25 @@ ad_status
 ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
                ad_made *out, ad_error *err)
 {
-    const ad_route_request request =
+    const ad_session_request request =
         stay_there(bits, stream, "making bytes of bits");
     const ad_launch launch = {
         .kernel = AD_KERNEL_UNPACK_BITS,
         .bit_offset = bits->offset,
         .length = bits->length,
     };
-    ad_route route;
+    ad_session session;
     *out = (ad_made){0};
     if (bits->length == 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    AD_RETURN_IF_ERR(launch_on_bits(&route, bits->data, bits->owner, launch,
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    AD_RETURN_IF_ERR(launch_on_bits(&session, bits->data, bits->owner, launch,
                                     bits->length, &out->data, &out->owner,
                                     err));
-    ad_status status = ad_route_finish(&route, NULL, &out->sync, err);
+    ad_status status = ad_session_finish(&session, NULL, &out->sync, err);
     if (status != AD_OK) {
-        ad_route_abandon(&route, bits->owner, NULL, out->owner);
+        ad_session_abandon(&session, bits->owner, NULL, out->owner);
         ad_owner_unref(out->owner);
         *out = (ad_made){0};
     }
@@ -154,29 +155,29 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
                 const ad_stream_choice *stream, ad_memory **out, int64_t *n,
                 ad_error *err)
 {
-    const ad_route_request request = stay_there(from, stream, consumer);
+    const ad_session_request request = stay_there(from, stream, consumer);
     void *partial;
     ad_owner *owner;
     ad_sync *sync = NULL;
-    ad_route route;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    launch.n_items = ad_route_items(&route, &launch);
+    ad_session session;
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    launch.n_items = ad_session_items(&session, &launch);
     int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
     *n = launch.n_items;
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
-    ad_status status = launch_on_bits(&route, from->data, from->owner, launch,
-                                      nbytes, &partial, &owner, err);
+    ad_status status = launch_on_bits(&session, from->data, from->owner,
+                                      launch, nbytes, &partial, &owner, err);
     if (status != AD_OK) {
         goto failed;
     }
-    status = ad_route_finish(&route, NULL, &sync, err);
+    status = ad_session_finish(&session, NULL, &sync, err);
     if (status == AD_OK) {
-        const ad_stream_choice same = {true, route.stream, route.keep};
+        const ad_stream_choice same = {true, session.stream, session.keep};
         status =
-            ad_read_device(route.context.device, partial, owner, 0,
+            ad_read_device(session.context.device, partial, owner, 0,
                            (size_t)nbytes, sync, &same, (*out)->data, err);
     } else {
-        ad_route_abandon(&route, from->owner, NULL, owner);
+        ad_session_abandon(&session, from->owner, NULL, owner);
     }
     ad_sync_unref(sync);
     ad_owner_unref(owner);

@@ -63,8 +63,8 @@ AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
                                            ad_error *err);
 
 /* `n` bits of `source` from number `from` on go to those of `target` from `to`
- * on, as work of the route; where `how` needs no source, it may be NULL. */
-AD_MUST_CHECK ad_status ad_copy_bits(ad_route *route, const void *source,
+ * on, as work of the session; where `how` needs no source, it may be NULL. */
+AD_MUST_CHECK ad_status ad_copy_bits(ad_session *session, const void *source,
                                      int64_t from, void *target, int64_t to,
                                      int64_t n, ad_bits_operation how,
                                      ad_error *err);

@@ -13,7 +13,7 @@ ad_builder_on_host(void)
 {
     const ad_context host = {.device = AD_CPU};
     return (ad_builder){
-        .route = {.source = host, .target = host, .memory = host},
+        .session = {.source = host, .target = host, .memory = host},
         .is_open = true,
     };
 }
@@ -42,7 +42,7 @@ ad_builder_allocate(ad_builder *self, int64_t nbytes, void **out,
 {
     ad_owner *owner;
     AD_RETURN_IF_ERR(
-        ad_route_allocate(&self->route, nbytes, out, &owner, err));
+        ad_session_allocate(&self->session, nbytes, out, &owner, err));
     return ad_builder_keep(self, owner, err);
 }
 
@@ -73,7 +73,7 @@ ad_builder_bitmap_of(ad_builder *self, const void *source, int64_t from,
         .numbers = {0, AD_BITS_COPY, nbytes * 8 - length},
     };
     AD_RETURN_IF_ERR(ad_builder_allocate(self, nbytes, out, err));
-    return ad_route_kernel(&self->route, source, *out, launch, err);
+    return ad_session_kernel(&self->session, source, *out, launch, err);
 }
 
 ad_status
@@ -81,7 +81,7 @@ ad_builder_bits(ad_builder *self, const void *source, int64_t from,
                 void *target, int64_t to, int64_t n, ad_bits_operation how,
                 ad_error *err)
 {
-    return ad_copy_bits(&self->route, source, from, target, to, n, how, err);
+    return ad_copy_bits(&self->session, source, from, target, to, n, how, err);
 }
 
 ad_status
@@ -89,12 +89,12 @@ ad_builder_bytes(ad_builder *self, const void *source, int64_t from,
                  void *target, int64_t to, int64_t nbytes, ad_error *err)
 {
     const ad_block_copy copy = {
-        .target = ad_span_at(self->route.target, target, to),
-        .source = ad_span_at(self->route.source, source, from),
+        .target = ad_span_at(self->session.target, target, to),
+        .source = ad_span_at(self->session.source, source, from),
         .width = (size_t)nbytes,
         .height = 1,
     };
-    return ad_route_copy(&self->route, &copy, err);
+    return ad_session_copy(&self->session, &copy, err);
 }
 
 ad_status
@@ -102,30 +102,30 @@ ad_builder_upload(ad_builder *self, const void *source, void *target,
                   int64_t to, int64_t nbytes, ad_error *err)
 {
     const ad_block_copy copy = {
-        .target = ad_span_at(self->route.target, target, to),
+        .target = ad_span_at(self->session.target, target, to),
         .source = ad_span_at((ad_context){.device = AD_CPU}, source, 0),
         .width = (size_t)nbytes,
         .height = 1,
     };
-    return ad_route_copy(&self->route, &copy, err);
+    return ad_session_copy(&self->session, &copy, err);
 }
 
 ad_status
 ad_builder_read(ad_builder *self, const void *source, int64_t from,
                 int64_t nbytes, void *out, ad_error *err)
 {
-    ad_route *route = &self->route;
-    const ad_stream_choice same = {true, route->stream, route->keep};
+    ad_session *session = &self->session;
+    const ad_stream_choice same = {true, session->stream, session->keep};
     ad_sync *sync;
-    if (route->backend == NULL) {
+    if (session->backend == NULL) {
         if (nbytes > 0) {
             memcpy(out, (const char *)source + from, (size_t)nbytes);
         }
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_route_finish(route, NULL, &sync, err));
+    AD_RETURN_IF_ERR(ad_session_finish(session, NULL, &sync, err));
     ad_status status =
-        ad_read_device(route->memory.device, source, NULL, (uint64_t)from,
+        ad_read_device(session->memory.device, source, NULL, (uint64_t)from,
                        (size_t)nbytes, sync, &same, out, err);
     ad_sync_unref(sync);
     return status;
@@ -134,7 +134,7 @@ ad_builder_read(ad_builder *self, const void *source, int64_t from,
 ad_status
 ad_builder_share(ad_builder *self, ad_owner *owner, ad_error *err)
 {
-    self->route.has_begun = self->route.backend != NULL;
+    self->session.has_begun = self->session.backend != NULL;
     return ad_builder_keep(self, ad_owner_ref(owner), err);
 }
 
@@ -161,7 +161,7 @@ ad_status
 ad_builder_finish(ad_builder *self, ad_sync **out, ad_error *err)
 {
     *out = NULL;
-    return self->is_open ? ad_route_finish(&self->route, NULL, out, err)
+    return self->is_open ? ad_session_finish(&self->session, NULL, out, err)
                          : AD_OK;
 }
 
@@ -169,11 +169,12 @@ void
 ad_builder_clear(ad_builder *self, bool failed, ad_owner *source)
 {
     if (failed && self->is_open) {
-        ad_route_abandon(&self->route, source, NULL, NULL);
+        ad_session_abandon(&self->session, source, NULL, NULL);
     }
     for (size_t i = 0; i < self->n_allocations; i++) {
         if (failed && self->is_open) {
-            ad_route_abandon(&self->route, NULL, NULL, self->allocations[i]);
+            ad_session_abandon(&self->session, NULL, NULL,
+                               self->allocations[i]);
         }
         ad_owner_unref(self->allocations[i]);
     }

@@ -7,7 +7,7 @@
 #include "copy/session.h"
 
 typedef struct ad_builder {
-    ad_route route;
+    ad_session session;
     bool is_open;
     ad_owner **allocations; /* all memory that was made */
     size_t n_allocations;
@@ -21,7 +21,7 @@ ad_builder ad_builder_on_host(void);
 AD_MUST_CHECK ad_status ad_builder_keep(ad_builder *self, ad_owner *owner,
                                         ad_error *err);
 
-/* New memory on the route's target; NULL for 0 bytes. */
+/* New memory on the session's target; NULL for 0 bytes. */
 AD_MUST_CHECK ad_status ad_builder_allocate(ad_builder *self, int64_t nbytes,
                                             void **out, ad_error *err);
 
@@ -54,7 +54,7 @@ AD_MUST_CHECK ad_status ad_builder_upload(ad_builder *self, const void *source,
                                           void *target, int64_t to,
                                           int64_t nbytes, ad_error *err);
 
-/* `nbytes` bytes of the route's device to `out`, after all that was begun.
+/* `nbytes` bytes of the session's device to `out`, after all that was begun.
  * Blocks. */
 AD_MUST_CHECK ad_status ad_builder_read(ad_builder *self, const void *source,
                                         int64_t from, int64_t nbytes,

@@ -89,7 +89,8 @@ add(ad_concat_job *self, const void *source, int64_t from, void *target,
         .length = n,
         .numbers = {width, delta},
     };
-    return ad_route_kernel(&self->builder.route, source, target, launch, err);
+    return ad_session_kernel(&self->builder.session, source, target, launch,
+                             err);
 }
 
 /* --- offsets ------------------------------------------------------------------- */
@@ -503,10 +504,10 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
                : fail_no_runtime(arrays, n, err);
 }
 
-static ad_route_request
+static ad_session_request
 request_for(const ad_array *array, const ad_stream_choice *stream)
 {
-    return (ad_route_request){
+    return (ad_session_request){
         .source = array->device,
         .data = ad_array_some_buffer(array),
         .sync = array->sync,
@@ -530,16 +531,17 @@ first_with_memory(const ad_concat_job *self)
 
 /* On one stream, after the events of all. */
 static ad_status
-open_route(ad_concat_job *self, const ad_stream_choice *stream, ad_error *err)
+open_session(ad_concat_job *self, const ad_stream_choice *stream,
+             ad_error *err)
 {
-    const ad_route_request first =
+    const ad_session_request first =
         request_for(first_with_memory(self), stream);
-    AD_RETURN_IF_ERR(ad_route_open(&first, &self->builder.route, err));
+    AD_RETURN_IF_ERR(ad_session_open(&first, &self->builder.session, err));
     self->builder.is_open = true;
     for (size_t i = 0; i < self->n; i++) {
-        const ad_route_request each = request_for(&self->arrays[i], stream);
-        AD_RETURN_IF_ERR(ad_route_use(&self->builder.route, &each,
-                                      self->arrays[i].owner, err));
+        const ad_session_request each = request_for(&self->arrays[i], stream);
+        AD_RETURN_IF_ERR(ad_session_use(&self->builder.session, &each,
+                                        self->arrays[i].owner, err));
     }
     return AD_OK;
 }
@@ -552,7 +554,7 @@ ad_concat_on_device(ad_schema schema, const ad_array *arrays, size_t n,
     ad_concat_job self = {.arrays = arrays, .n = n};
     ad_sync *sync = NULL;
     AD_RETURN_IF_ERR(check_devices(arrays, n, err));
-    ad_status status = open_route(&self, stream, err);
+    ad_status status = open_session(&self, stream, err);
     if (status == AD_OK) {
         status = join_views(&self, schema, arrays, true, out, err);
         if (status == AD_OK) {
@@ -565,7 +567,7 @@ ad_concat_on_device(ad_schema schema, const ad_array *arrays, size_t n,
         }
     }
     for (size_t i = 0; status != AD_OK && i < n && self.builder.is_open; i++) {
-        ad_route_abandon(&self.builder.route, arrays[i].owner, NULL, NULL);
+        ad_session_abandon(&self.builder.session, arrays[i].owner, NULL, NULL);
     }
     ad_builder_clear(&self.builder, status != AD_OK, NULL);
     return status;

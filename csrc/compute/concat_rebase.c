@@ -61,8 +61,8 @@ launch_on_views(const ad_rows *self, void *target, int64_t fault,
             .length = view->length,
             .numbers = {n_variadic, base, fault, to + 1},
         };
-        AD_RETURN_IF_ERR(ad_route_kernel(&self->builder->route, buffers[1],
-                                         target, launch, err));
+        AD_RETURN_IF_ERR(ad_session_kernel(&self->builder->session, buffers[1],
+                                           target, launch, err));
         to += view->length;
         base += n_variadic;
     }
@@ -196,8 +196,8 @@ launch_on_offsets(const ad_rows *self, int64_t n_ids, void *target,
             .length = view->length,
             .numbers = {n_ids, table, fault, to + 1},
         };
-        AD_RETURN_IF_ERR(ad_route_kernel(&self->builder->route, buffers[0],
-                                         target, launch, err));
+        AD_RETURN_IF_ERR(ad_session_kernel(&self->builder->session, buffers[0],
+                                           target, launch, err));
         to += view->length;
         table += n_ids * (int64_t)sizeof(id_entry);
     }

@@ -28,47 +28,48 @@ fill_launch(const ad_fill *fill, const void *value, size_t size)
 }
 
 static ad_status
-run_fill(ad_route *route, const ad_array *array, const ad_fill *fill,
+run_fill(ad_session *session, const ad_array *array, const ad_fill *fill,
          ad_launch launch, void *target, ad_error *err)
 {
-    const ad_route_request also = {
+    const ad_session_request also = {
         .source = array->device,
         .data = fill->validity,
         .sync = array->sync,
         .target = array->device,
         .consumer = consumer,
     };
-    AD_RETURN_IF_ERR(ad_route_use(route, &also, array->owner, err));
-    return ad_route_kernel(route, fill->validity, target, launch, err);
+    AD_RETURN_IF_ERR(ad_session_use(session, &also, array->owner, err));
+    return ad_session_kernel(session, fill->validity, target, launch, err);
 }
 
 ad_status
 ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
               const void *value, size_t size, ad_tensor *target, ad_error *err)
 {
-    const ad_route_request request = {
+    const ad_session_request request = {
         .source = target->device,
         .data = target->data,
         .sync = target->sync,
         .target = target->device,
         .consumer = consumer,
     };
-    ad_route route;
+    ad_session session;
     ad_sync *sync;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status = AD_OK;
     for (size_t i = 0; i < n && status == AD_OK; i++) {
         ad_launch launch = fill_launch(&fills[i], value, size);
         if (launch.numbers[1] == 1) {
             launch.values.data = target->data;
         }
-        status = run_fill(&route, array, &fills[i], launch, target->data, err);
+        status =
+            run_fill(&session, array, &fills[i], launch, target->data, err);
     }
     if (status == AD_OK) {
-        status = ad_route_finish(&route, NULL, &sync, err);
+        status = ad_session_finish(&session, NULL, &sync, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&route, array->owner, NULL, target->owner);
+        ad_session_abandon(&session, array->owner, NULL, target->owner);
         return status;
     }
     if (sync != NULL) {
@@ -78,7 +79,7 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     return AD_OK;
 }
 
-/* A route takes longer than filling a thousand rows. */
+/* A session takes longer than filling a thousand rows. */
 static ad_status
 copy_filled_on_host(const ad_array *array, const ad_fill *fill,
                     ad_launch launch, int64_t nbytes, ad_made *out,
@@ -100,7 +101,7 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
                      const void *value, size_t size, const ad_tensor *values,
                      ad_made *out, ad_error *err)
 {
-    const ad_route_request request = {
+    const ad_session_request request = {
         .source = array->device,
         .data = values->data,
         .sync = array->sync,
@@ -115,18 +116,18 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
     if (ad_host_accessible(array->device)) {
         return copy_filled_on_host(array, fill, launch, nbytes, out, err);
     }
-    ad_route route;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
+    ad_session session;
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status =
-        ad_route_allocate(&route, nbytes, &out->data, &out->owner, err);
+        ad_session_allocate(&session, nbytes, &out->data, &out->owner, err);
     if (status == AD_OK) {
-        status = run_fill(&route, array, fill, launch, out->data, err);
+        status = run_fill(&session, array, fill, launch, out->data, err);
     }
     if (status == AD_OK) {
-        status = ad_route_finish(&route, NULL, &out->sync, err);
+        status = ad_session_finish(&session, NULL, &out->sync, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&route, array->owner, NULL, out->owner);
+        ad_session_abandon(&session, array->owner, NULL, out->owner);
         ad_owner_unref(out->owner);
         *out = (ad_made){0};
     }

@@ -140,8 +140,8 @@ launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
             .length = view->length > 0 ? ends->length : 0,
             .numbers = {width, view->offset, view->offset + view->length},
         };
-        AD_RETURN_IF_ERR(ad_route_kernel(&builder->route, ends->buffers[1],
-                                         results, launch, err));
+        AD_RETURN_IF_ERR(ad_session_kernel(&builder->session, ends->buffers[1],
+                                           results, launch, err));
     }
     return AD_OK;
 }
@@ -154,13 +154,13 @@ find_on_device(ad_builder *builder, const ad_array *views, size_t n,
     void *results;
     ad_owner *owner;
     AD_RETURN_IF_ERR(
-        ad_route_allocate(&builder->route, nbytes, &results, &owner, err));
+        ad_session_allocate(&builder->session, nbytes, &results, &owner, err));
     ad_status status = launch_all(builder, views, n, width, results, err);
     if (status == AD_OK) {
         status = ad_builder_read(builder, results, 0, nbytes, out, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&builder->route, NULL, NULL, owner);
+        ad_session_abandon(&builder->session, NULL, NULL, owner);
     }
     ad_owner_unref(owner);
     return status;
@@ -170,7 +170,7 @@ static ad_status
 look(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
      found_ends *out, ad_error *err)
 {
-    if (builder->route.backend != NULL) {
+    if (builder->session.backend != NULL) {
         return find_on_device(builder, views, n, width, out, err);
     }
     for (size_t v = 0; v < n; v++) {
@@ -235,8 +235,8 @@ ad_write_run_ends(ad_builder *builder, const ad_array *view, ad_run_ends runs,
         .numbers = {width, row - view->offset, view->offset + view->length,
                     true},
     };
-    return ad_route_kernel(&builder->route, ends->buffers[1], target, launch,
-                           err);
+    return ad_session_kernel(&builder->session, ends->buffers[1], target,
+                             launch, err);
 }
 
 ad_status

@@ -24,7 +24,7 @@ AD_MUST_CHECK ad_status ad_find_run_ends(ad_builder *builder,
                                          ad_run_ends *out, ad_error *err);
 
 /* Their ends to number `to` and following ones of `target`, as work of the
- * route: counted from the view's first row, which becomes row `row`, and cut
+ * session: counted from the view's first row, which becomes row `row`, and cut
  * where its last one is. */
 AD_MUST_CHECK ad_status ad_write_run_ends(ad_builder *builder,
                                           const ad_array *view,

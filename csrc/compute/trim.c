@@ -72,10 +72,10 @@ typedef struct job {
 
 /* Where there is nothing to be made, no runtime is needed. */
 static ad_status
-open_route(job *self, const void *data, ad_error *err)
+open_session(job *self, const void *data, ad_error *err)
 {
     const ad_array *root = self->root;
-    const ad_route_request request = {
+    const ad_session_request request = {
         .source = root->device,
         .data = data,
         .sync = root->sync,
@@ -86,14 +86,14 @@ open_route(job *self, const void *data, ad_error *err)
     if (self->builder.is_open) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_route_open(&request, &self->builder.route, err));
+    AD_RETURN_IF_ERR(ad_session_open(&request, &self->builder.session, err));
     self->builder.is_open = true;
-    return self->builder.route.backend == NULL
+    return self->builder.session.backend == NULL
                ? AD_OK
                : ad_owner_record_stream(root->owner,
-                                        self->builder.route.context,
-                                        self->builder.route.stream,
-                                        self->builder.route.keep, err);
+                                        self->builder.session.context,
+                                        self->builder.session.stream,
+                                        self->builder.session.keep, err);
 }
 
 /* --- buffers ----------------------------------------------------------------- */
@@ -104,7 +104,7 @@ take_bits(job *self, const void **buffer, int64_t first, int64_t length,
           ad_error *err)
 {
     void *target;
-    AD_RETURN_IF_ERR(open_route(self, *buffer, err));
+    AD_RETURN_IF_ERR(open_session(self, *buffer, err));
     AD_RETURN_IF_ERR(ad_builder_bitmap_of(&self->builder, *buffer, first,
                                           length, &target, err));
     *buffer = target;
@@ -125,7 +125,7 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
         *buffer = (const char *)data + first;
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(open_route(self, data, err));
+    AD_RETURN_IF_ERR(open_session(self, data, err));
     AD_RETURN_IF_ERR(
         ad_builder_allocate(&self->builder, nbytes, &target, err));
     *buffer = target;
@@ -187,7 +187,7 @@ take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
     int64_t width;
     void *ends;
     AD_RETURN_IF_ERR(
-        open_route(self, view->node->children[0]->buffers[1], err));
+        open_session(self, view->node->children[0]->buffers[1], err));
     AD_RETURN_IF_ERR(ad_find_run_ends(&self->builder, view, 1, &runs, err));
     AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
     AD_RETURN_IF_ERR(

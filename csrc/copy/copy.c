@@ -188,8 +188,8 @@ set_result(const ad_tensor *tensor, ad_device target, char order, void *data,
 /* --- block by block ------------------------------------------------------ */
 
 static ad_status
-run_blocks(ad_route *route, const blocks *plan, ad_span source, ad_span target,
-           ad_error *err)
+run_blocks(ad_session *session, const blocks *plan, ad_span source,
+           ad_span target, ad_error *err)
 {
     int64_t index[AD_MAX_NDIM + 2] = {0};
     ad_block_copy block = {
@@ -201,7 +201,7 @@ run_blocks(ad_route *route, const blocks *plan, ad_span source, ad_span target,
         .source_pitch = (size_t)plan->rows.stride,
     };
     for (;;) {
-        AD_RETURN_IF_ERR(ad_route_copy(route, &block, err));
+        AD_RETURN_IF_ERR(ad_session_copy(session, &block, err));
         int32_t k = plan->loops.n - 1;
         for (; k >= 0 && ++index[k] == plan->loops.at[k].extent; k--) {
             const ad_loop *done = &plan->loops.at[k];
@@ -220,7 +220,7 @@ run_blocks(ad_route *route, const blocks *plan, ad_span source, ad_span target,
 /* --- element by element --------------------------------------------------- */
 
 static ad_status
-run_gather(ad_route *route, const ad_loops *loops, ad_span source,
+run_gather(ad_session *session, const ad_loops *loops, ad_span source,
            void *target, ad_error *err)
 {
     const ad_loop *rows = &loops->at[loops->n - 2];
@@ -243,7 +243,7 @@ run_gather(ad_route *route, const ad_loops *loops, ad_span source,
                         (int64_t)loops->size},
         };
         AD_RETURN_IF_ERR(
-            ad_route_kernel(route, source.data, target, launch, err));
+            ad_session_kernel(session, source.data, target, launch, err));
     }
     return AD_OK;
 }
@@ -289,17 +289,17 @@ copy_staged(const ad_tensor *tensor, ad_device target,
 
 /* By the runtime or by a kernel. */
 static ad_status
-run_work(ad_route *route, const ad_tensor *tensor, char order,
+run_work(ad_session *session, const ad_tensor *tensor, char order,
          const blocks *plan, way how, void *target, ad_error *err)
 {
     ad_loops elements;
-    ad_span first = first_element(tensor, route->source);
+    ad_span first = first_element(tensor, session->source);
     if (how == WAY_BLOCKS) {
-        return run_blocks(route, plan, first,
-                          ad_span_at(route->target, target, 0), err);
+        return run_blocks(session, plan, first,
+                          ad_span_at(session->target, target, 0), err);
     }
     AD_RETURN_IF_ERR(ad_loops_plan(tensor, order, &elements, err));
-    return run_gather(route, &elements, first, target, err);
+    return run_gather(session, &elements, first, target, err);
 }
 
 static ad_status
@@ -307,7 +307,7 @@ copy_there(const ad_tensor *tensor, ad_device target,
            const ad_stream_choice *stream, char order, const blocks *plan,
            way how, ad_tensor_value *out, ad_error *err)
 {
-    const ad_route_request request = {
+    const ad_session_request request = {
         .source = tensor->device,
         .data = tensor->data,
         .sync = tensor->sync,
@@ -317,29 +317,29 @@ copy_there(const ad_tensor *tensor, ad_device target,
         .consumer = consumer,
     };
     bool from_host = ad_is_host_memory(tensor->device);
-    ad_route route;
+    ad_session session;
     void *data = NULL;
     ad_owner *owner = NULL;
     ad_sync *sync = NULL;
-    AD_RETURN_IF_ERR(ad_route_open(&request, &route, err));
-    if (route.is_split) {
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    if (session.is_split) {
         return copy_staged(tensor, target, stream, order, out, err);
     }
-    ad_status status = ad_route_allocate(&route, ad_tensor_nbytes(tensor),
-                                         &data, &owner, err);
-    if (status == AD_OK && !from_host && !route.to_host) {
-        status = ad_owner_record_stream(tensor->owner, route.context,
-                                        route.stream, route.keep, err);
+    ad_status status = ad_session_allocate(&session, ad_tensor_nbytes(tensor),
+                                           &data, &owner, err);
+    if (status == AD_OK && !from_host && !session.to_host) {
+        status = ad_owner_record_stream(tensor->owner, session.context,
+                                        session.stream, session.keep, err);
     }
     if (status == AD_OK) {
-        status = run_work(&route, tensor, order, plan, how, data, err);
+        status = run_work(&session, tensor, order, plan, how, data, err);
     }
     if (status == AD_OK) {
-        status = ad_route_finish(&route, from_host ? tensor->owner : NULL,
-                                 &sync, err);
+        status = ad_session_finish(&session, from_host ? tensor->owner : NULL,
+                                   &sync, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&route, tensor->owner, NULL, owner);
+        ad_session_abandon(&session, tensor->owner, NULL, owner);
         ad_owner_unref(owner);
         return status;
     }
@@ -454,7 +454,7 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
         ad_device_equal(target, AD_CPU)) {
         return ad_tensor_copy(tensor, order, out, err);
     }
-    if (ad_route_is_staged(tensor->device, target)) {
+    if (ad_session_is_staged(tensor->device, target)) {
         return copy_staged(tensor, target, stream, order, out, err);
     }
     AD_RETURN_IF_ERR(plan_blocks(tensor, order, &plan, err));

@@ -15,7 +15,7 @@ static const uint64_t zeros[AD_ALIGNMENT / sizeof(uint64_t)];
 
 typedef struct job {
     ad_buffer_map map; /* to the tree of the copy */
-    ad_route route;
+    ad_session session;
     ad_plan plan;
     int64_t nbytes; /* of one allocation for all */
     ad_owner **owners;
@@ -86,8 +86,8 @@ allocate_each(job *self, ad_error *err)
         at->target_offset = 0;
         if (at->nbytes > 0) {
             AD_RETURN_IF_ERR(
-                ad_route_allocate(&self->route, at->nbytes, &at->target,
-                                  &self->owners[self->n_owners], err));
+                ad_session_allocate(&self->session, at->nbytes, &at->target,
+                                    &self->owners[self->n_owners], err));
             self->n_owners++;
         }
     }
@@ -98,13 +98,13 @@ static ad_status
 allocate_once(job *self, ad_error *err)
 {
     void *data;
-    AD_RETURN_IF_ERR(ad_route_allocate(&self->route, self->nbytes, &data,
-                                       &self->owners[0], err));
+    AD_RETURN_IF_ERR(ad_session_allocate(&self->session, self->nbytes, &data,
+                                         &self->owners[0], err));
     self->n_owners = 1;
     for (size_t i = 0; i < self->plan.n_pieces; i++) {
         self->plan.pieces[i].target = data;
     }
-    if (ad_device_equal(self->route.memory.device, AD_CPU)) {
+    if (ad_device_equal(self->session.memory.device, AD_CPU)) {
         clear_padding(self);
     }
     return AD_OK;
@@ -113,7 +113,8 @@ allocate_once(job *self, ad_error *err)
 static ad_status
 allocate(job *self, ad_error *err)
 {
-    bool uses_handles = ad_device_uses_handles(self->route.memory.device.type);
+    bool uses_handles =
+        ad_device_uses_handles(self->session.memory.device.type);
     AD_RETURN_IF_ERR(uses_handles ? allocate_each(self, err)
                                   : allocate_once(self, err));
     if (self->n_owners == 1) {
@@ -132,15 +133,15 @@ copy_pieces(job *self, ad_error *err)
     const ad_context host = {.device = AD_CPU};
     for (size_t i = 0; i < self->plan.n_pieces; i++) {
         const ad_piece *at = &self->plan.pieces[i];
-        ad_context context = at->on_host ? host : self->route.source;
+        ad_context context = at->on_host ? host : self->session.source;
         const ad_block_copy copy = {
-            .target =
-                ad_span_at(self->route.target, at->target, at->target_offset),
+            .target = ad_span_at(self->session.target, at->target,
+                                 at->target_offset),
             .source = ad_span_at(context, at->source, at->offset),
             .width = (size_t)at->nbytes,
             .height = 1,
         };
-        AD_RETURN_IF_ERR(ad_route_copy(&self->route, &copy, err));
+        AD_RETURN_IF_ERR(ad_session_copy(&self->session, &copy, err));
     }
     return AD_OK;
 }
@@ -169,13 +170,13 @@ keep_host(job *self, const ad_array *array, ad_error *err)
 static ad_status
 record_stream(const job *self, const ad_array *array, ad_error *err)
 {
-    const ad_route *route = &self->route;
-    if (route->backend == NULL || route->to_host ||
+    const ad_session *session = &self->session;
+    if (session->backend == NULL || session->to_host ||
         ad_is_host_memory(array->device)) {
         return AD_OK;
     }
-    return ad_owner_record_stream(array->owner, route->context, route->stream,
-                                  route->keep, err);
+    return ad_owner_record_stream(array->owner, session->context,
+                                  session->stream, session->keep, err);
 }
 
 static ad_status
@@ -186,7 +187,7 @@ run(job *self, const ad_array *array, ad_error *err)
     AD_RETURN_IF_ERR(keep_host(self, array, err));
     AD_RETURN_IF_ERR(record_stream(self, array, err));
     AD_RETURN_IF_ERR(copy_pieces(self, err));
-    return ad_route_finish(&self->route, self->host, &self->sync, err);
+    return ad_session_finish(&self->session, self->host, &self->sync, err);
 }
 
 /* A node of the copy's tree. */
@@ -242,7 +243,7 @@ static ad_status
 copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
      bool is_ahead, bool is_lent, ad_array *out, ad_error *err)
 {
-    const ad_route_request request = {
+    const ad_session_request request = {
         .source = array->device,
         .data = ad_array_some_buffer(array),
         .sync = array->sync,
@@ -254,11 +255,11 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .consumer = consumer,
     };
     job self = {.map = {take_pieces}, .device = target};
-    if (ad_route_is_staged(array->device, target)) {
+    if (ad_session_is_staged(array->device, target)) {
         return copy_staged(array, target, stream, out, err);
     }
-    AD_RETURN_IF_ERR(ad_route_open(&request, &self.route, err));
-    if (self.route.is_split) {
+    AD_RETURN_IF_ERR(ad_session_open(&request, &self.session, err));
+    if (self.session.is_split) {
         return copy_staged(array, target, stream, out, err);
     }
     ad_status status = ad_plan_make(array, &self.plan, err);
@@ -270,7 +271,8 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         status = ad_map_buffers(array, &self.map, out, err);
     }
     if (status != AD_OK) {
-        ad_route_abandon(&self.route, array->owner, self.host, self.memory);
+        ad_session_abandon(&self.session, array->owner, self.host,
+                           self.memory);
     }
     job_clear(&self);
     return status;

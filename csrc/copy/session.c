@@ -52,7 +52,7 @@ host_context(void)
 }
 
 bool
-ad_route_is_staged(ad_device source, ad_device target)
+ad_session_is_staged(ad_device source, ad_device target)
 {
     return !ad_is_host_memory(source) && !is_cpu(target) &&
            ad_backend_for(source.type) != ad_backend_for(target.type);
@@ -64,7 +64,8 @@ ad_route_is_staged(ad_device source, ad_device target)
  * another than the one that new work goes to. */
 static ad_status
 source_context(const struct ad_backend *backend,
-               const ad_route_request *request, ad_context *out, ad_error *err)
+               const ad_session_request *request, ad_context *out,
+               ad_error *err)
 {
     ad_memory_info info;
     char name[AD_DEVICE_NAME_SIZE];
@@ -96,7 +97,7 @@ source_context(const struct ad_backend *backend,
 }
 
 static ad_status
-find_contexts(ad_route *self, const ad_route_request *request,
+find_contexts(ad_session *self, const ad_session_request *request,
               ad_context *expected, ad_error *err)
 {
     if (!ad_is_host_memory(request->source)) {
@@ -115,7 +116,7 @@ find_contexts(ad_route *self, const ad_route_request *request,
 /* --- on which stream ---------------------------------------------------- */
 
 static ad_status
-choose_stream(ad_route *self, const ad_route_request *request,
+choose_stream(ad_session *self, const ad_session_request *request,
               ad_context expected, ad_error *err)
 {
     ad_stream_choice choice;
@@ -136,7 +137,7 @@ choose_stream(ad_route *self, const ad_route_request *request,
 /* Does the stream's context see the source? Where streams are numbers all
  * contexts share their addresses. */
 static bool
-is_foreign_context(const ad_route *self)
+is_foreign_context(const ad_session *self)
 {
     return (ad_device_traits(self->source.device.type) & AD_QUEUES) != 0 &&
            self->source.handle != self->context.handle;
@@ -145,7 +146,8 @@ is_foreign_context(const ad_route *self)
 /* The thread's current stream, or the one of the target, does not see the
  * source: take arrowdev's own where it lies, if the work can be done there. */
 static ad_status
-cross_contexts(ad_route *self, const ad_route_request *request, ad_error *err)
+cross_contexts(ad_session *self, const ad_session_request *request,
+               ad_error *err)
 {
     bool is_given = request->stream != NULL && request->stream->is_given;
     bool stays = is_cpu(request->target) ||
@@ -170,7 +172,7 @@ cross_contexts(ad_route *self, const ad_route_request *request, ad_error *err)
 }
 
 static ad_status
-order_after(const ad_route *self, ad_sync *sync, const char *consumer,
+order_after(const ad_session *self, ad_sync *sync, const char *consumer,
             ad_error *err)
 {
     /* Pinned memory of one runtime on its way to another. */
@@ -183,7 +185,7 @@ order_after(const ad_route *self, ad_sync *sync, const char *consumer,
 
 /* The runtime that does the work; where there is none, say for what. */
 static ad_status
-open_backend(const ad_route_request *request, const struct ad_backend **out,
+open_backend(const ad_session_request *request, const struct ad_backend **out,
              ad_error *err)
 {
     ad_device working =
@@ -206,10 +208,11 @@ open_backend(const ad_route_request *request, const struct ad_backend **out,
 }
 
 ad_status
-ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
+ad_session_open(const ad_session_request *request, ad_session *out,
+                ad_error *err)
 {
     ad_context expected;
-    *out = (ad_route){
+    *out = (ad_session){
         .source = host_context(),
         .target = host_context(),
         .memory = host_context(),
@@ -245,7 +248,7 @@ ad_route_open(const ad_route_request *request, ad_route *out, ad_error *err)
 }
 
 static ad_status
-fail_context(const ad_route_request *memory, ad_error *err)
+fail_context(const ad_session_request *memory, ad_error *err)
 {
     ad_fail(err, AD_ERR_EXCHANGE, "stream",
             "bring one of them to the other's context in the producing "
@@ -258,8 +261,8 @@ fail_context(const ad_route_request *memory, ad_error *err)
 }
 
 ad_status
-ad_route_use(ad_route *self, const ad_route_request *memory, ad_owner *owner,
-             ad_error *err)
+ad_session_use(ad_session *self, const ad_session_request *memory,
+               ad_owner *owner, ad_error *err)
 {
     ad_context context;
     if (self->backend == NULL) {
@@ -282,8 +285,8 @@ ad_route_use(ad_route *self, const ad_route_request *memory, ad_owner *owner,
 /* --- the work ----------------------------------------------------------- */
 
 ad_status
-ad_route_allocate(const ad_route *self, int64_t nbytes, void **data,
-                  ad_owner **owner, ad_error *err)
+ad_session_allocate(const ad_session *self, int64_t nbytes, void **data,
+                    ad_owner **owner, ad_error *err)
 {
     if (!is_cpu(self->memory.device)) {
         return ad_device_memory_new(self->memory, self->stream, self->keep,
@@ -308,7 +311,7 @@ copy_rows_on_host(const ad_block_copy *copy)
 }
 
 static void
-forget_last(ad_route *self)
+forget_last(ad_session *self)
 {
     if (self->last.handle != NULL) {
         self->backend->event_destroy(self->context, self->last);
@@ -317,7 +320,7 @@ forget_last(ad_route *self)
 }
 
 static ad_status
-enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
+enqueue(ad_session *self, const ad_block_copy *copy, ad_error *err)
 {
     const struct ad_backend *backend = self->backend;
     forget_last(self);
@@ -330,7 +333,7 @@ enqueue(ad_route *self, const ad_block_copy *copy, ad_error *err)
 /* Staging blocks in the runtime. And where the host's processors do the copy,
  * blocking there is quicker than a thread that does it for the host. */
 static bool
-may_block_in_copy(const ad_route *self)
+may_block_in_copy(const ad_session *self)
 {
     return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
            (!self->has_begun &&
@@ -340,7 +343,7 @@ may_block_in_copy(const ad_route *self)
 /* Nothing could end that. So the host waits for the stream first, in a way
  * that can be interrupted. */
 static ad_status
-wait_before_copy(ad_route *self, ad_error *err)
+wait_before_copy(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
     if (self->has_waited || !self->to_host || !may_block_in_copy(self)) {
@@ -376,7 +379,7 @@ set_aside_destroy(ad_owner *base)
 
 /* Has the stream nothing to do? Then a copy on it is what it does next. */
 static ad_status
-look_at_stream(ad_route *self, ad_error *err)
+look_at_stream(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
     AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
@@ -388,7 +391,7 @@ look_at_stream(ad_route *self, ad_error *err)
 
 /* The copy reads bytes of our own. */
 static ad_status
-put_aside(ad_route *self, ad_block_copy *copy, ad_error *err)
+put_aside(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
     size_t nbytes = copy->width * copy->height;
     ad_block_copy on_host = *copy;
@@ -415,7 +418,7 @@ put_aside(ad_route *self, ad_block_copy *copy, ad_error *err)
 /* Who lends memory does not wait for what else is on the stream, and may not
  * see it read later either. */
 static ad_status
-settle_lent(ad_route *self, ad_block_copy *copy, ad_error *err)
+settle_lent(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
     if (!self->is_lent) {
         return AD_OK;
@@ -429,7 +432,7 @@ settle_lent(ad_route *self, ad_block_copy *copy, ad_error *err)
 /* --- copies -------------------------------------------------------------- */
 
 ad_status
-ad_route_copy(ad_route *self, const ad_block_copy *asked, ad_error *err)
+ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
 {
     ad_block_copy own = *asked;
     ad_block_copy *copy = &own;
@@ -495,7 +498,7 @@ tasks_for(ad_launch launch)
 }
 
 int64_t
-ad_route_items(const ad_route *self, const ad_launch *launch)
+ad_session_items(const ad_session *self, const ad_launch *launch)
 {
     if (self->backend == NULL) {
         return 1;
@@ -511,7 +514,7 @@ ad_route_items(const ad_route *self, const ad_launch *launch)
 }
 
 static ad_status
-launch_on_device(ad_route *self, const ad_launch *launch, ad_error *err)
+launch_on_device(ad_session *self, const ad_launch *launch, ad_error *err)
 {
     const struct ad_backend *backend = self->backend;
     self->has_begun = true;
@@ -528,8 +531,8 @@ launch_on_device(ad_route *self, const ad_launch *launch, ad_error *err)
 }
 
 ad_status
-ad_route_kernel(ad_route *self, const void *source, void *target,
-                ad_launch launch, ad_error *err)
+ad_session_kernel(ad_session *self, const void *source, void *target,
+                  ad_launch launch, ad_error *err)
 {
     if (launch.length == 0) {
         return AD_OK;
@@ -542,7 +545,7 @@ ad_route_kernel(ad_route *self, const void *source, void *target,
     launch.target =
         ad_span_at(self->target, target, (int64_t)launch.target.offset);
     if (launch.n_items == 0) {
-        launch.n_items = ad_route_items(self, &launch);
+        launch.n_items = ad_session_items(self, &launch);
     }
     if (self->backend == NULL) {
         ad_kernel_run_on_host(&launch);
@@ -556,7 +559,7 @@ ad_route_kernel(ad_route *self, const void *source, void *target,
 /* Host memory that the runtime has mostly read already: pageable memory is
  * staged. A query that fails proves nothing. */
 static void
-keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
+keep_until_read(const ad_session *self, ad_owner *host, ad_sync *sync)
 {
     bool is_done = false;
     if (host == NULL ||
@@ -568,13 +571,13 @@ keep_until_read(const ad_route *self, ad_owner *host, ad_sync *sync)
 }
 
 static ad_owner *
-aside_owner(const ad_route *self)
+aside_owner(const ad_session *self)
 {
     return self->aside != NULL ? &self->aside->base : NULL;
 }
 
 static void
-drop_aside(ad_route *self)
+drop_aside(ad_session *self)
 {
     ad_owner_unref(aside_owner(self));
     self->aside = NULL;
@@ -582,7 +585,7 @@ drop_aside(ad_route *self)
 
 /* Of lent memory itself nothing will be read any more on return. */
 static ad_status
-end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
+end_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
 {
     if (!self->is_lent) {
         keep_until_read(self, host, sync);
@@ -593,7 +596,7 @@ end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
             self->backend->runs_on_host(self->context.device.id)
                 ? ad_sync_wait_briefly(sync, err)
                 : ad_sync_wait(sync, "a copy from the host", err);
-        /* What was ended is not begun again by ad_route_abandon(). */
+        /* What was ended is not begun again by ad_session_abandon(). */
         self->is_idle = status != AD_ERR_INTERRUPTED;
         AD_RETURN_IF_ERR(status);
     }
@@ -604,7 +607,7 @@ end_reading(ad_route *self, ad_owner *host, ad_sync *sync, ad_error *err)
 
 /* Behind all work. */
 static ad_status
-mark_end(ad_route *self, ad_sync **out, ad_error *err)
+mark_end(ad_session *self, ad_sync **out, ad_error *err)
 {
     ad_event last = self->last;
     self->last = (ad_event){NULL};
@@ -614,7 +617,8 @@ mark_end(ad_route *self, ad_sync **out, ad_error *err)
 }
 
 ad_status
-ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
+ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
+                  ad_error *err)
 {
     ad_sync *sync;
     *out = NULL;
@@ -641,7 +645,7 @@ ad_route_finish(ad_route *self, ad_owner *host, ad_sync **out, ad_error *err)
 /* Until all work is done, which is on the one stream; where even that cannot be
  * told, the context has to become idle. */
 static void
-keep_to_the_end(const ad_route *self, ad_owner *owner, ad_sync *sync)
+keep_to_the_end(const ad_session *self, ad_owner *owner, ad_sync *sync)
 {
     if (owner != NULL) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
@@ -651,8 +655,8 @@ keep_to_the_end(const ad_route *self, ad_owner *owner, ad_sync *sync)
 }
 
 void
-ad_route_abandon(ad_route *self, ad_owner *source, ad_owner *host,
-                 ad_owner *target)
+ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
+                   ad_owner *target)
 {
     ad_sync *sync = NULL;
     if (!self->has_begun) {

@@ -10,7 +10,7 @@
 #include "order/sync.h"
 #include "device/backend.h"
 
-typedef struct ad_route_request {
+typedef struct ad_session_request {
     ad_device source;
     const void *data; /* any pointer or handle of the source; may be NULL */
     ad_sync *sync;    /* of the source */
@@ -20,9 +20,9 @@ typedef struct ad_route_request {
     bool is_ahead;                  /* the host is not to wait, see to_host */
     bool is_kept; /* memory of the CPU does not change until it is released */
     const char *consumer; /* for messages: "a copy" */
-} ad_route_request;
+} ad_session_request;
 
-typedef struct ad_route {
+typedef struct ad_session {
     const struct ad_backend *backend; /* NULL: host to host */
     ad_context context;               /* where `stream` runs */
     ad_stream stream;
@@ -31,7 +31,7 @@ typedef struct ad_route {
     ad_context target;
     ad_context memory; /* where the result is allocated; AD_CPU: by malloc */
     bool to_host;      /* the host waits for the result */
-    bool is_split;     /* can_stage: two contexts that do not meet. The route
+    bool is_split;     /* can_stage: two contexts that do not meet. The session
                           is not open; the way leads through the host */
     bool is_lent;      /* the source is memory of the CPU, which its user may
                           change as soon as the call returns */
@@ -43,7 +43,7 @@ typedef struct ad_route {
     bool has_waited;            /* the host has, for what came before */
     ad_event last; /* of the last piece of work, where work has events; else
                         NULL */
-} ad_route;
+} ad_session;
 
 /* Host memory of any kind, which no device can move away. */
 bool ad_is_host_memory(ad_device device);
@@ -52,51 +52,51 @@ bool ad_is_host_memory(ad_device device);
 const void *ad_array_some_buffer(const ad_array *array);
 
 /* Two runtimes have to meet in host memory. */
-bool ad_route_is_staged(ad_device source, ad_device target);
+bool ad_session_is_staged(ad_device source, ad_device target);
 
 /* The same runtime's copy, or the host's: choose a stream and let it wait for
  * the source (host to host: wait). Refused while the stream is captured. */
-AD_MUST_CHECK ad_status ad_route_open(const ad_route_request *request,
-                                      ad_route *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_session_open(const ad_session_request *request,
+                                        ad_session *out, ad_error *err);
 
 /* Memory on the target; 0 bytes: NULL. */
-AD_MUST_CHECK ad_status ad_route_allocate(const ad_route *route,
-                                          int64_t nbytes, void **data,
-                                          ad_owner **owner, ad_error *err);
+AD_MUST_CHECK ad_status ad_session_allocate(const ad_session *session,
+                                            int64_t nbytes, void **data,
+                                            ad_owner **owner, ad_error *err);
 
 /* One block; between two runs of host memory it is done on return. */
-AD_MUST_CHECK ad_status ad_route_copy(ad_route *route,
-                                      const ad_block_copy *copy,
-                                      ad_error *err);
+AD_MUST_CHECK ad_status ad_session_copy(ad_session *session,
+                                        const ad_block_copy *copy,
+                                        ad_error *err);
 
 /* The work to come reads or writes this memory of the request's source device,
  * too: it is done after `sync`, and `owner` records the stream. `data` may be
  * NULL. AD_ERR_EXCHANGE, "stream", for memory of another context. */
-AD_MUST_CHECK ad_status ad_route_use(ad_route *route,
-                                     const ad_route_request *memory,
-                                     ad_owner *owner, ad_error *err);
+AD_MUST_CHECK ad_status ad_session_use(ad_session *session,
+                                       const ad_session_request *memory,
+                                       ad_owner *owner, ad_error *err);
 
 /* A kernel from `source` to `target`; the launch's spans say the offsets only,
  * but for `values`, which says where they are, too; its number of work items
  * may be 0: as many as are good. No launch where there is nothing to do. */
-AD_MUST_CHECK ad_status ad_route_kernel(ad_route *route, const void *source,
-                                        void *target, ad_launch launch,
-                                        ad_error *err);
+AD_MUST_CHECK ad_status ad_session_kernel(ad_session *session,
+                                          const void *source, void *target,
+                                          ad_launch launch, ad_error *err);
 
 /* As many work items as are good for a launch there; 1 on the host. */
-int64_t ad_route_items(const ad_route *route, const ad_launch *launch);
+int64_t ad_session_items(const ad_session *session, const ad_launch *launch);
 
 /* After the last copy. *out is what to wait for; NULL where the result is in
  * host memory, for which the host waited. `host` keeps host memory that was
  * read, and is kept until it has been. Blocks where lent memory is being
  * read. */
-AD_MUST_CHECK ad_status ad_route_finish(ad_route *route, ad_owner *host,
-                                        ad_sync **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_session_finish(ad_session *session, ad_owner *host,
+                                          ad_sync **out, ad_error *err);
 
 /* Instead of finish, where something failed on the way: keep what work that
  * was begun may still read or write. */
-void ad_route_abandon(ad_route *route, ad_owner *source, ad_owner *host,
-                      ad_owner *target);
+void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
+                        ad_owner *target);
 
 /* ad_array_copy_to() for ad_array_move_begin(): also where out->device is the
  * host's, out->sync says when the memory will have been written. */
