@@ -241,7 +241,7 @@ copy_staged(const ad_array *array, ad_device target,
 
 static ad_status
 copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
-     bool is_ahead, bool is_lent, ad_array *out, ad_error *err)
+     bool non_blocking, bool is_lent, ad_array *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = array->device,
@@ -250,7 +250,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .target = target,
         .stream = stream,
         .can_stage = true,
-        .is_ahead = is_ahead,
+        .non_blocking = non_blocking,
         .is_kept = !is_lent,
         .consumer = consumer,
     };
@@ -286,9 +286,9 @@ ad_array_copy_to(const ad_array *array, ad_device target,
 }
 
 ad_status
-ad_array_copy_ahead(const ad_array *array, bool is_lent, ad_device target,
-                    const ad_stream_choice *stream, ad_array *out,
-                    ad_error *err)
+ad_array_copy_non_blocking(const ad_array *array, bool is_lent,
+                           ad_device target, const ad_stream_choice *stream,
+                           ad_array *out, ad_error *err)
 {
     return copy(array, target, stream, true, is_lent, out, err);
 }

@@ -25,8 +25,8 @@ ad_array_move_begin(const ad_array *array, bool is_lent, ad_device target,
     out->is_awaited = how != AD_MOVE_NONE && ad_host_accessible(target);
     if (how == AD_MOVE_COPY) {
         ad_stream_hide_current();
-        ad_status status = ad_array_copy_ahead(array, is_lent, target, stream,
-                                               &out->array, err);
+        ad_status status = ad_array_copy_non_blocking(
+            array, is_lent, target, stream, &out->array, err);
         ad_stream_show_current();
         return status;
     }

@@ -216,11 +216,12 @@ ad_session_open(const ad_session_request *request, ad_session *out,
         .source = host_context(),
         .target = host_context(),
         .memory = host_context(),
-        .to_host = ad_host_accessible(request->target) && !request->is_ahead,
+        .to_host =
+            ad_host_accessible(request->target) && !request->non_blocking,
     };
     out->is_lent =
         is_cpu(request->source) && !request->is_kept && !out->to_host;
-    out->has_looked = request->is_ahead; /* and will not wait */
+    out->has_looked = request->non_blocking; /* and will not wait */
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
     }

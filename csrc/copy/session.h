@@ -17,7 +17,8 @@ typedef struct ad_session_request {
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
     bool can_stage;                 /* see is_split */
-    bool is_ahead;                  /* the host is not to wait, see to_host */
+    /* the host is not to wait, see to_host */
+    bool non_blocking;
     bool is_kept; /* memory of the CPU does not change until it is released */
     const char *consumer; /* for messages: "a copy" */
 } ad_session_request;
@@ -100,10 +101,9 @@ void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
 
 /* ad_array_copy_to() for ad_array_move_begin(): also where out->device is the
  * host's, out->sync says when the memory will have been written. */
-AD_MUST_CHECK ad_status ad_array_copy_ahead(const ad_array *array,
-                                            bool is_lent, ad_device target,
-                                            const ad_stream_choice *stream,
-                                            ad_array *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_array_copy_non_blocking(
+    const ad_array *array, bool is_lent, ad_device target,
+    const ad_stream_choice *stream, ad_array *out, ad_error *err);
 
 static inline ad_span
 ad_span_at(ad_context context, const void *data, int64_t offset)

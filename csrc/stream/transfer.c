@@ -48,7 +48,7 @@ begin_next(transfer *self, ad_error *err)
 /* Begin as many moves as may be. What fails comes out behind those that have
  * begun. */
 static void
-run_ahead(transfer *self)
+prefetch(transfer *self)
 {
     ad_error err;
     while (self->n < self->room && !self->upstream.is_over) {
@@ -63,7 +63,7 @@ transfer_next(ad_batch_source *base, ad_array *out, bool *is_end,
               ad_error *err)
 {
     transfer *self = (transfer *)base;
-    run_ahead(self);
+    prefetch(self);
     *is_end = false;
     if (self->n == 0 || ad_upstream_is_interrupted(&self->upstream)) {
         ad_status status = ad_upstream_finish(&self->upstream, err);
