@@ -324,7 +324,7 @@ def test_a_copy_that_fails_reads_nothing_afterwards(device):
     assert device.live().pending <= 1  # what was allocated goes back
 
 
-def test_many_buffers_are_put_aside_without_a_wait(device):
+def test_many_buffers_are_staged_without_a_wait(device):
     """More than the list of deferred releases takes before it waits."""
     queue = device.queue()
     value = np.array([1])

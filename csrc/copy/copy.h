@@ -61,10 +61,10 @@ typedef struct ad_array_move {
  * wants the array calls ad_array_move_end(). Where a
  * runtime cannot copy to pageable memory behind the caller's back (CUDA, HIP),
  * and where ad_array_copy_to() says so, this blocks nevertheless. The array's
- * memory does not change before it is released; if it `is_lent`, that of the
- * CPU may, from the return on. */
+ * memory does not change before it is released; if it `is_borrowed`, that of
+ * the CPU may, from the return on. */
 AD_MUST_CHECK ad_status ad_array_move_begin(const ad_array *array,
-                                            bool is_lent, ad_device target,
+                                            bool is_borrowed, ad_device target,
                                             const ad_stream_choice *stream,
                                             ad_array_move *out, ad_error *err);
 

@@ -241,7 +241,7 @@ copy_staged(const ad_array *array, ad_device target,
 
 static ad_status
 copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
-     bool non_blocking, bool is_lent, ad_array *out, ad_error *err)
+     bool non_blocking, bool is_borrowed, ad_array *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = array->device,
@@ -251,7 +251,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .stream = stream,
         .can_stage = true,
         .non_blocking = non_blocking,
-        .is_kept = !is_lent,
+        .is_kept = !is_borrowed,
         .consumer = consumer,
     };
     job self = {.map = {take_pieces}, .device = target};
@@ -286,9 +286,9 @@ ad_array_copy_to(const ad_array *array, ad_device target,
 }
 
 ad_status
-ad_array_copy_non_blocking(const ad_array *array, bool is_lent,
+ad_array_copy_non_blocking(const ad_array *array, bool is_borrowed,
                            ad_device target, const ad_stream_choice *stream,
                            ad_array *out, ad_error *err)
 {
-    return copy(array, target, stream, true, is_lent, out, err);
+    return copy(array, target, stream, true, is_borrowed, out, err);
 }

@@ -16,7 +16,7 @@ ad_move_for(ad_device found, ad_device target)
 }
 
 ad_status
-ad_array_move_begin(const ad_array *array, bool is_lent, ad_device target,
+ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
                     const ad_stream_choice *stream, ad_array_move *out,
                     ad_error *err)
 {
@@ -26,7 +26,7 @@ ad_array_move_begin(const ad_array *array, bool is_lent, ad_device target,
     if (how == AD_MOVE_COPY) {
         ad_stream_hide_current();
         ad_status status = ad_array_copy_non_blocking(
-            array, is_lent, target, stream, &out->array, err);
+            array, is_borrowed, target, stream, &out->array, err);
         ad_stream_show_current();
         return status;
     }

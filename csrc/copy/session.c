@@ -219,7 +219,7 @@ ad_session_open(const ad_session_request *request, ad_session *out,
         .to_host =
             ad_host_accessible(request->target) && !request->non_blocking,
     };
-    out->is_lent =
+    out->is_borrowed =
         is_cpu(request->source) && !request->is_kept && !out->to_host;
     out->has_looked = request->non_blocking; /* and will not wait */
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
@@ -238,8 +238,8 @@ ad_session_open(const ad_session_request *request, ad_session *out,
         out->memory.device = request->target;
         out->memory.handle = out->context.handle;
     }
-    if (out->is_lent || (ad_is_host_memory(request->source) &&
-                         ad_is_host_memory(request->target))) {
+    if (out->is_borrowed || (ad_is_host_memory(request->source) &&
+                             ad_is_host_memory(request->target))) {
         /* It is the host that copies, or may have to. */
         return ad_sync_wait(request->sync, request->consumer, err);
     }
@@ -357,21 +357,21 @@ wait_before_copy(ad_session *self, ad_error *err)
     return status;
 }
 
-/* --- memory that is lent ------------------------------------------------ */
+/* --- borrowed memory ----------------------------------------------------- */
 
 /* Bytes of the user's that a copy is yet to read. The last piece owns those
  * before it. */
-typedef struct ad_set_aside {
+typedef struct ad_staging_copy {
     ad_owner base;
-    struct ad_set_aside *next;
+    struct ad_staging_copy *next;
     ad_memory *memory;
-} set_aside;
+} staging_copy;
 
 static void
-set_aside_destroy(ad_owner *base)
+staging_copy_destroy(ad_owner *base)
 {
-    for (set_aside *self = (set_aside *)base; self != NULL;) {
-        set_aside *next = self->next;
+    for (staging_copy *self = (staging_copy *)base; self != NULL;) {
+        staging_copy *next = self->next;
         ad_owner_unref(&self->memory->base);
         free(self);
         self = next;
@@ -392,11 +392,11 @@ look_at_stream(ad_session *self, ad_error *err)
 
 /* The copy reads bytes of our own. */
 static ad_status
-put_aside(ad_session *self, ad_block_copy *copy, ad_error *err)
+copy_to_staging(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
     size_t nbytes = copy->width * copy->height;
     ad_block_copy on_host = *copy;
-    set_aside *kept = malloc(sizeof(*kept));
+    staging_copy *kept = malloc(sizeof(*kept));
     if (kept == NULL) {
         return ad_fail_memory(err, sizeof(*kept));
     }
@@ -405,9 +405,9 @@ put_aside(ad_session *self, ad_block_copy *copy, ad_error *err)
         free(kept);
         return status;
     }
-    ad_owner_init(&kept->base, set_aside_destroy);
-    kept->next = self->aside;
-    self->aside = kept;
+    ad_owner_init(&kept->base, staging_copy_destroy);
+    kept->next = self->staging;
+    self->staging = kept;
     on_host.target = ad_span_at(host_context(), kept->memory->data, 0);
     on_host.target_pitch = copy->width;
     copy_rows_on_host(&on_host);
@@ -416,18 +416,18 @@ put_aside(ad_session *self, ad_block_copy *copy, ad_error *err)
     return AD_OK;
 }
 
-/* Who lends memory does not wait for what else is on the stream, and may not
- * see it read later either. */
+/* The owner of borrowed memory does not wait for what else is on the stream,
+ * and may not see it read later either. */
 static ad_status
-settle_lent(ad_session *self, ad_block_copy *copy, ad_error *err)
+stage_borrowed(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
-    if (!self->is_lent) {
+    if (!self->is_borrowed) {
         return AD_OK;
     }
     if (!self->has_looked) {
         AD_RETURN_IF_ERR(look_at_stream(self, err));
     }
-    return self->is_idle ? AD_OK : put_aside(self, copy, err);
+    return self->is_idle ? AD_OK : copy_to_staging(self, copy, err);
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -447,7 +447,7 @@ ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
         return AD_OK;
     }
     if (from_host) {
-        AD_RETURN_IF_ERR(settle_lent(self, copy, err));
+        AD_RETURN_IF_ERR(stage_borrowed(self, copy, err));
     }
     if (to_host) {
         AD_RETURN_IF_ERR(wait_before_copy(self, err));
@@ -572,23 +572,23 @@ keep_until_read(const ad_session *self, ad_owner *host, ad_sync *sync)
 }
 
 static ad_owner *
-aside_owner(const ad_session *self)
+staging_owner(const ad_session *self)
 {
-    return self->aside != NULL ? &self->aside->base : NULL;
+    return self->staging != NULL ? &self->staging->base : NULL;
 }
 
 static void
-drop_aside(ad_session *self)
+drop_staging(ad_session *self)
 {
-    ad_owner_unref(aside_owner(self));
-    self->aside = NULL;
+    ad_owner_unref(staging_owner(self));
+    self->staging = NULL;
 }
 
-/* Of lent memory itself nothing will be read any more on return. */
+/* Of borrowed memory itself nothing will be read any more on return. */
 static ad_status
 end_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
 {
-    if (!self->is_lent) {
+    if (!self->is_borrowed) {
         keep_until_read(self, host, sync);
         return AD_OK;
     }
@@ -601,8 +601,8 @@ end_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
         self->is_idle = status != AD_ERR_INTERRUPTED;
         AD_RETURN_IF_ERR(status);
     }
-    keep_until_read(self, aside_owner(self), sync);
-    drop_aside(self);
+    keep_until_read(self, staging_owner(self), sync);
+    drop_staging(self);
     return AD_OK;
 }
 
@@ -667,8 +667,8 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     if (ad_sync_record(self->context, self->stream, &sync, NULL) != AD_OK) {
         sync = NULL;
     }
-    /* Who lent memory may not have it read any more, even so. */
-    if (sync != NULL && self->is_lent && self->is_idle &&
+    /* Even so, borrowed memory may not be read any more. */
+    if (sync != NULL && self->is_borrowed && self->is_idle &&
         ad_sync_wait_briefly(sync, NULL) != AD_OK) {
         ad_sync_unref(sync);
         sync = NULL;
@@ -676,7 +676,7 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     keep_to_the_end(self, source, sync);
     keep_to_the_end(self, host, sync);
     keep_to_the_end(self, target, sync);
-    keep_to_the_end(self, aside_owner(self), sync);
-    drop_aside(self);
+    keep_to_the_end(self, staging_owner(self), sync);
+    drop_staging(self);
     ad_sync_unref(sync);
 }

@@ -34,15 +34,17 @@ typedef struct ad_session {
     bool to_host;      /* the host waits for the result */
     bool is_split;     /* can_stage: two contexts that do not meet. The session
                           is not open; the way leads through the host */
-    bool is_lent;      /* the source is memory of the CPU, which its user may
-                          change as soon as the call returns */
-    bool has_looked;   /* is_idle is known */
-    bool is_idle; /* nothing was on the stream when the copy of lent memory
+    /* the source is memory of the CPU, which its user may change as soon as
+     * the call returns */
+    bool is_borrowed;
+    bool has_looked; /* is_idle is known */
+    bool is_idle; /* nothing was on the stream when the copy of borrowed memory
                      began: the host waits for it */
-    struct ad_set_aside *aside; /* else its bytes, from which it is copied */
-    bool has_begun;             /* the runtime was given work */
-    bool has_waited;            /* the host has, for what came before */
-    ad_event last; /* of the last piece of work, where work has events; else
+    /* else its bytes, from which it is copied */
+    struct ad_staging_copy *staging;
+    bool has_begun;  /* the runtime was given work */
+    bool has_waited; /* the host has, for what came before */
+    ad_event last;   /* of the last piece of work, where work has events; else
                         NULL */
 } ad_session;
 
@@ -89,7 +91,7 @@ int64_t ad_session_items(const ad_session *session, const ad_launch *launch);
 
 /* After the last copy. *out is what to wait for; NULL where the result is in
  * host memory, for which the host waited. `host` keeps host memory that was
- * read, and is kept until it has been. Blocks where lent memory is being
+ * read, and is kept until it has been. Blocks where borrowed memory is being
  * read. */
 AD_MUST_CHECK ad_status ad_session_finish(ad_session *session, ad_owner *host,
                                           ad_sync **out, ad_error *err);
@@ -102,7 +104,7 @@ void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
 /* ad_array_copy_to() for ad_array_move_begin(): also where out->device is the
  * host's, out->sync says when the memory will have been written. */
 AD_MUST_CHECK ad_status ad_array_copy_non_blocking(
-    const ad_array *array, bool is_lent, ad_device target,
+    const ad_array *array, bool is_borrowed, ad_device target,
     const ad_stream_choice *stream, ad_array *out, ad_error *err);
 
 static inline ad_span

@@ -317,11 +317,11 @@ ad_array_stream_source(const ad_array_stream *stream)
 }
 
 bool
-ad_array_stream_lends(const ad_array_stream *stream)
+ad_array_stream_is_borrowed(const ad_array_stream *stream)
 {
     while (stream != NULL && stream->source != NULL) {
         ad_batch_source *source = stream->source;
-        if (source->lends) {
+        if (source->is_borrowed) {
             return true;
         }
         stream = source->upstream != NULL ? source->upstream(source) : NULL;

@@ -43,7 +43,7 @@ struct ad_batch_source {
     struct ad_kept_exception *saved_exception;
     /* Host memory of a batch may be filled again before it is released: who
      * asks for the next one has read it. */
-    bool lends;
+    bool is_borrowed;
 };
 
 /* --- making one ------------------------------------------------------------ */
@@ -92,8 +92,8 @@ int32_t ad_array_stream_device_type(const ad_array_stream *stream);
 /* The source that was given; NULL for any other stream, and once closed. */
 ad_batch_source *ad_array_stream_source(const ad_array_stream *stream);
 
-/* Does the source lend, or what it reads itself? */
-bool ad_array_stream_lends(const ad_array_stream *stream);
+/* Is the source's memory borrowed, or what it reads itself? */
+bool ad_array_stream_is_borrowed(const ad_array_stream *stream);
 
 /* The next batch, or *is_end. AD_ERR_EXCHANGE, "stream", with the errno in
  * err->code, where the producer failed; ad_array_stream_last_error has all of

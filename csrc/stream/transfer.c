@@ -38,8 +38,8 @@ begin_next(transfer *self, ad_error *err)
     }
     size_t last = (self->first + self->n) % self->room;
     ad_status status = ad_array_move_begin(
-        &batch, ad_array_stream_lends(self->upstream.stream), self->target,
-        &self->choice, &self->moves[last], err);
+        &batch, ad_array_stream_is_borrowed(self->upstream.stream),
+        self->target, &self->choice, &self->moves[last], err);
     ad_array_clear(&batch);
     self->n += status == AD_OK;
     return status;

@@ -252,7 +252,7 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
                                    .last_error = iterable_last_error,
                                    .destroy = iterable_destroy,
                                    .saved_exception = &self->elements.kept,
-                                   .lends = true};
+                                   .is_borrowed = true};
     self->elements.function = Py_XNewRef(function);
     rules->schema = ad_schema_ref(wanted);
     rules->is_given = wanted.node != NULL;
