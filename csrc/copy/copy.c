@@ -277,9 +277,9 @@ send_on(ad_tensor_value *on_host, ad_device target,
 /* Two runtimes, or two contexts that do not meet: the one brings it to the host,
  * the other one takes it. */
 static ad_status
-copy_staged(const ad_tensor *tensor, ad_device target,
-            const ad_stream_choice *stream, char order, ad_tensor_value *out,
-            ad_error *err)
+copy_via_host(const ad_tensor *tensor, ad_device target,
+              const ad_stream_choice *stream, char order, ad_tensor_value *out,
+              ad_error *err)
 {
     ad_tensor_value on_host;
     AD_RETURN_IF_ERR(
@@ -313,7 +313,7 @@ copy_there(const ad_tensor *tensor, ad_device target,
         .sync = tensor->sync,
         .target = target,
         .stream = stream,
-        .can_stage = true,
+        .may_go_via_host = true,
         .consumer = consumer,
     };
     bool from_host = ad_is_host_memory(tensor->device);
@@ -322,8 +322,8 @@ copy_there(const ad_tensor *tensor, ad_device target,
     ad_owner *owner = NULL;
     ad_sync *sync = NULL;
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
-    if (session.is_split) {
-        return copy_staged(tensor, target, stream, order, out, err);
+    if (session.via_host) {
+        return copy_via_host(tensor, target, stream, order, out, err);
     }
     ad_status status = ad_session_allocate(&session, ad_tensor_nbytes(tensor),
                                            &data, &owner, err);
@@ -454,8 +454,8 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
         ad_device_equal(target, AD_CPU)) {
         return ad_tensor_copy(tensor, order, out, err);
     }
-    if (ad_session_is_staged(tensor->device, target)) {
-        return copy_staged(tensor, target, stream, order, out, err);
+    if (ad_session_is_via_host(tensor->device, target)) {
+        return copy_via_host(tensor, target, stream, order, out, err);
     }
     AD_RETURN_IF_ERR(plan_blocks(tensor, order, &plan, err));
     AD_RETURN_IF_ERR(

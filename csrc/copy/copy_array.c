@@ -229,8 +229,8 @@ job_clear(job *self)
 /* Two runtimes, or two contexts that do not meet: the one brings it to the host,
  * the other one takes it. */
 static ad_status
-copy_staged(const ad_array *array, ad_device target,
-            const ad_stream_choice *stream, ad_array *out, ad_error *err)
+copy_via_host(const ad_array *array, ad_device target,
+              const ad_stream_choice *stream, ad_array *out, ad_error *err)
 {
     ad_array on_host;
     AD_RETURN_IF_ERR(ad_array_copy_to(array, AD_CPU, NULL, &on_host, err));
@@ -249,18 +249,18 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .sync = array->sync,
         .target = target,
         .stream = stream,
-        .can_stage = true,
+        .may_go_via_host = true,
         .non_blocking = non_blocking,
         .is_kept = !is_borrowed,
         .consumer = consumer,
     };
     job self = {.map = {take_pieces}, .device = target};
-    if (ad_session_is_staged(array->device, target)) {
-        return copy_staged(array, target, stream, out, err);
+    if (ad_session_is_via_host(array->device, target)) {
+        return copy_via_host(array, target, stream, out, err);
     }
     AD_RETURN_IF_ERR(ad_session_open(&request, &self.session, err));
-    if (self.session.is_split) {
-        return copy_staged(array, target, stream, out, err);
+    if (self.session.via_host) {
+        return copy_via_host(array, target, stream, out, err);
     }
     ad_status status = ad_plan_make(array, &self.plan, err);
     if (status == AD_OK) {

@@ -52,7 +52,7 @@ host_context(void)
 }
 
 bool
-ad_session_is_staged(ad_device source, ad_device target)
+ad_session_is_via_host(ad_device source, ad_device target)
 {
     return !ad_is_host_memory(source) && !is_cpu(target) &&
            ad_backend_for(source.type) != ad_backend_for(target.type);
@@ -152,8 +152,9 @@ cross_contexts(ad_session *self, const ad_session_request *request,
     bool is_given = request->stream != NULL && request->stream->is_given;
     bool stays = is_cpu(request->target) ||
                  ad_device_equal(request->source, request->target);
-    if (request->can_stage && (is_given ? !is_cpu(request->target) : !stays)) {
-        self->is_split = true;
+    if (request->may_go_via_host &&
+        (is_given ? !is_cpu(request->target) : !stays)) {
+        self->via_host = true;
         return AD_OK;
     }
     if (!is_given && stays) {
@@ -243,7 +244,7 @@ ad_session_open(const ad_session_request *request, ad_session *out,
         /* It is the host that copies, or may have to. */
         return ad_sync_wait(request->sync, request->consumer, err);
     }
-    return out->is_split
+    return out->via_host
                ? AD_OK
                : order_after(out, request->sync, request->consumer, err);
 }

@@ -16,7 +16,7 @@ typedef struct ad_session_request {
     ad_sync *sync;    /* of the source */
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
-    bool can_stage;                 /* see is_split */
+    bool may_go_via_host;           /* see via_host */
     /* the host is not to wait, see to_host */
     bool non_blocking;
     bool is_kept; /* memory of the CPU does not change until it is released */
@@ -32,8 +32,9 @@ typedef struct ad_session {
     ad_context target;
     ad_context memory; /* where the result is allocated; AD_CPU: by malloc */
     bool to_host;      /* the host waits for the result */
-    bool is_split;     /* can_stage: two contexts that do not meet. The session
-                          is not open; the way leads through the host */
+    /* may_go_via_host: two contexts that do not meet. The session is not open;
+     * the way leads through the host */
+    bool via_host;
     /* the source is memory of the CPU, which its user may change as soon as
      * the call returns */
     bool is_borrowed;
@@ -55,7 +56,7 @@ bool ad_is_host_memory(ad_device device);
 const void *ad_array_some_buffer(const ad_array *array);
 
 /* Two runtimes have to meet in host memory. */
-bool ad_session_is_staged(ad_device source, ad_device target);
+bool ad_session_is_via_host(ad_device source, ad_device target);
 
 /* The same runtime's copy, or the host's: choose a stream and let it wait for
  * the source (host to host: wait). Refused while the stream is captured. */
