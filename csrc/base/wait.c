@@ -15,25 +15,25 @@
 /* How often a wait that lasts looks up. */
 #define LOOK_UP_NS 20000000L
 
-static ad_blocking_hooks hooks;
+static ad_wait_hooks hooks;
 
 void
-ad_blocking_set_hooks(ad_blocking_hooks new_hooks)
+ad_wait_set_hooks(ad_wait_hooks new_hooks)
 {
     hooks = new_hooks;
 }
 
 void *
-ad_blocking_begin(void)
+ad_wait_begin(void)
 {
     return hooks.begin != NULL ? hooks.begin() : NULL;
 }
 
 void
-ad_blocking_end(void *ticket)
+ad_wait_end(void *saved)
 {
-    if (ticket != NULL) {
-        hooks.end(ticket);
+    if (saved != NULL) {
+        hooks.end(saved);
     }
 }
 
@@ -122,11 +122,11 @@ is_done_soon(job *self)
 
 /* In a child that a handler forked off nobody works on the job. */
 static ad_status
-await(job *self, void *ticket, ad_error *err)
+await(job *self, void *saved, ad_error *err)
 {
     const unsigned generation = ad_process_generation();
     while (!is_done_soon(self)) {
-        if (hooks.is_interrupted(ticket)) {
+        if (hooks.is_interrupted(saved)) {
             return ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
                            "the wait was interrupted");
         }
@@ -152,7 +152,7 @@ now(void)
 }
 
 bool
-ad_blocking_is_over_soon(const ad_wait *wait)
+ad_wait_is_over_soon(const ad_wait *wait)
 {
     int64_t end = now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
     do {
@@ -165,34 +165,34 @@ ad_blocking_is_over_soon(const ad_wait *wait)
 }
 
 static ad_status
-wait_interruptibly(const ad_wait *wait, void *ticket, ad_error *err)
+wait_interruptibly(const ad_wait *wait, void *saved, ad_error *err)
 {
-    bool is_over = wait->is_over != NULL && ad_blocking_is_over_soon(wait);
+    bool is_over = wait->is_over != NULL && ad_wait_is_over_soon(wait);
     job *self = is_over ? NULL : start(wait);
     if (self == NULL) {
         return wait->wait(wait->subject, err);
     }
-    ad_status status = await(self, ticket, err);
+    ad_status status = await(self, saved, err);
     ad_owner_unref(&self->base);
     return status;
 }
 
 ad_status
-ad_blocking_wait(const ad_wait *wait, ad_error *err)
+ad_wait_interruptible(const ad_wait *wait, ad_error *err)
 {
     bool can_be_interrupted = err != NULL &&
                               hooks.can_be_interrupted != NULL &&
                               hooks.can_be_interrupted();
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = can_be_interrupted
-                           ? wait_interruptibly(wait, ticket, err)
+                           ? wait_interruptibly(wait, saved, err)
                            : wait->wait(wait->subject, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     return status;
 }
 
 void
-ad_blocking_pass_on(void)
+ad_wait_pass_on(void)
 {
     if (hooks.pass_on != NULL) {
         hooks.pass_on();

@@ -14,23 +14,23 @@
 #include "base/owner.h"
 #include "base/status.h"
 
-typedef struct ad_blocking_hooks {
-    void *(*begin)(void);      /* NULL: there is nothing to take back */
-    void (*end)(void *ticket); /* called with what begin() returned */
+typedef struct ad_wait_hooks {
+    void *(*begin)(void);     /* NULL: there is nothing to take back */
+    void (*end)(void *saved); /* called with what begin() returned */
     /* Asked before begin(): is this a thread whose waits can be ended? */
     bool (*can_be_interrupted)(void);
     /* Asked now and then between begin() and end(), on such a thread: has
      * something come that ends the wait? May run anything, a fork too. */
-    bool (*is_interrupted)(void *ticket);
-    /* See ad_blocking_pass_on(). */
+    bool (*is_interrupted)(void *saved);
+    /* See ad_wait_pass_on(). */
     void (*pass_on)(void);
-} ad_blocking_hooks;
+} ad_wait_hooks;
 
 /* Set once, before any device is used. Default: do nothing. */
-void ad_blocking_set_hooks(ad_blocking_hooks hooks);
+void ad_wait_set_hooks(ad_wait_hooks hooks);
 
-void *ad_blocking_begin(void);
-void ad_blocking_end(void *ticket);
+void *ad_wait_begin(void);
+void ad_wait_end(void *saved);
 
 /* --- waits that can be ended ---------------------------------------------- */
 
@@ -49,13 +49,14 @@ typedef struct ad_wait {
  * waited has to treat its memory as in use. AD_ERR_EXCHANGE, "runtime", in a
  * child that was forked meanwhile. With err NULL nobody could be told, and the
  * wait is not ended. */
-AD_MUST_CHECK ad_status ad_blocking_wait(const ad_wait *wait, ad_error *err);
+AD_MUST_CHECK ad_status ad_wait_interruptible(const ad_wait *wait,
+                                              ad_error *err);
 
 /* Is it over now, or as soon as is worth looking for? Needs is_over. */
-bool ad_blocking_is_over_soon(const ad_wait *wait);
+bool ad_wait_is_over_soon(const ad_wait *wait);
 
 /* AD_ERR_INTERRUPTED leaves by an interface that has only an errno for it: what
  * ended the wait is to happen somewhere else. On any thread. */
-void ad_blocking_pass_on(void);
+void ad_wait_pass_on(void);
 
 #endif /* AD_BASE_WAIT_H */

@@ -459,9 +459,9 @@ ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
     }
     /* Pageable memory is staged, which takes until all that is before it on
      * the stream is done. */
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = enqueue(self, copy, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     return status;
 }
 
@@ -522,13 +522,13 @@ launch_on_device(ad_session *self, const ad_launch *launch, ad_error *err)
     self->has_begun = true;
     forget_last(self);
     /* The first one may have to be built. */
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status =
         (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
             ? backend->launch_with_event(self->context, self->stream, launch,
                                          &self->last, err)
             : backend->launch(self->context, self->stream, launch, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     return status;
 }
 

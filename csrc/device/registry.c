@@ -190,9 +190,9 @@ settle(entry *e, ad_error *err)
     int state = atomic_load_explicit(&e->state, memory_order_acquire);
     if (state == FRESH || state == LOADING ||
         (state == FAILED && err != NULL)) {
-        void *ticket = ad_blocking_begin();
+        void *saved = ad_wait_begin();
         state = load(e, err);
-        ad_blocking_end(ticket);
+        ad_wait_end(saved);
     }
     return state;
 }

@@ -205,15 +205,15 @@ wait_until_idle(const struct ad_backend *backend, ad_context context, mode how,
     context_owner *owner =
         how == WAIT_OR_BE_INTERRUPTED ? malloc(sizeof(*owner)) : NULL;
     if (owner == NULL) { /* a wait that cannot be ended needs no memory */
-        void *ticket = ad_blocking_begin();
+        void *saved = ad_wait_begin();
         ad_status status = backend->synchronize(context, err);
-        ad_blocking_end(ticket);
+        ad_wait_end(saved);
         return status;
     }
     *owner = (context_owner){.backend = backend, .context = context};
     ad_owner_init(&owner->base, context_destroy);
     const ad_wait wait = {.wait = block_on_context, .subject = &owner->base};
-    ad_status status = ad_blocking_wait(&wait, err);
+    ad_status status = ad_wait_interruptible(&wait, err);
     ad_owner_unref(&owner->base);
     return status;
 }
@@ -447,11 +447,11 @@ drain(const filter *which, mode how, ad_error *err)
     bool was_draining = is_draining;
     err->status = AD_OK;
     /* Those whose looks have to end first may want what is abandoned here. */
-    void *ticket = which->context != NULL ? ad_blocking_begin() : NULL;
+    void *saved = which->context != NULL ? ad_wait_begin() : NULL;
     pthread_mutex_lock(&lock);
     begin_pass_locked(&self, which, &batch);
     pthread_mutex_unlock(&lock);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
 
     is_draining = true;
     if (!release_ready(&batch, &done, how, err)) {
@@ -599,7 +599,7 @@ ad_deferred_stop(void)
     }
     /* It may be in a call of the runtime that never comes back, or about to
      * take the interpreter's lock, which is given up here. */
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     for (int i = 0; i < STOP_NAPS && !atomic_load(&is_thread_done); i++) {
         nap(i == 0 ? SHORTEST_NAP : LONGEST_NAP);
     }
@@ -608,7 +608,7 @@ ad_deferred_stop(void)
     } else {
         pthread_detach(thread);
     }
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
 }
 
 /* --- deferring a release ------------------------------------------------- */

@@ -23,10 +23,10 @@ memory_destroy(ad_owner *base)
     device_memory *self = (device_memory *)base;
     int32_t type = self->context.device.type;
     if (self->data != NULL && !ad_backend_is_forked(type)) {
-        void *ticket = ad_blocking_begin();
+        void *saved = ad_wait_begin();
         ad_backend_for(type)->deallocate(self->context, self->stream,
                                          self->data);
-        ad_blocking_end(ticket);
+        ad_wait_end(saved);
     }
     ad_owner_unref(self->keep);
     free(self);
@@ -36,10 +36,10 @@ static ad_status
 allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
          ad_error *err)
 {
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = backend->allocate(self->context, self->stream, nbytes,
                                          &self->data, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     if (status != AD_OK) {
         self->data = NULL;
     }

@@ -408,9 +408,9 @@ ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
         return AD_OK;
     }
     const ad_wait wait = wait_for(sync, backend_of_event(sync));
-    void *ticket = ad_blocking_begin();
-    bool is_over = ad_blocking_is_over_soon(&wait);
-    ad_blocking_end(ticket);
+    void *saved = ad_wait_begin();
+    bool is_over = ad_wait_is_over_soon(&wait);
+    ad_wait_end(saved);
     return is_over ? ad_sync_query(sync, out, err) : AD_OK;
 }
 
@@ -428,7 +428,7 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
         on.backend->event_query(sync->context, on.event, &is_done, err));
     if (!is_done) {
         const ad_wait wait = wait_for(sync, on.backend);
-        AD_RETURN_IF_ERR(ad_blocking_wait(&wait, err));
+        AD_RETURN_IF_ERR(ad_wait_interruptible(&wait, err));
     }
     set_done(sync);
     return AD_OK;
@@ -442,9 +442,9 @@ ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
     if (is_done) {
         return AD_OK;
     }
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = block_on_event(&sync->base, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     if (status == AD_OK) {
         set_done(sync);
     }

@@ -128,7 +128,7 @@ AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
 AD_MUST_CHECK ad_status ad_sync_query(ad_sync *sync, bool *out, ad_error *err);
 
 /* The same, asked for as long as work lasts that is not worth a wait. Between
- * ad_blocking_begin and _end. */
+ * ad_wait_begin and _end. */
 AD_MUST_CHECK ad_status ad_sync_query_soon(ad_sync *sync, bool *out,
                                            ad_error *err);
 
@@ -148,7 +148,7 @@ AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
                                                    ad_error *err);
 
 /* The host waits. `consumer` (a protocol, a method) is for the message where
- * there is no runtime. Blocks, between ad_blocking_begin and _end. */
+ * there is no runtime. Blocks, between ad_wait_begin and _end. */
 AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *consumer,
                                      ad_error *err);
 

@@ -144,7 +144,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     out->array.release = NULL;
     int code = source_next(self, &array, &is_end);
     if (code != 0 && self->error.status == AD_ERR_INTERRUPTED) {
-        ad_blocking_pass_on(); /* who reads the struct sees the errno only */
+        ad_wait_pass_on(); /* who reads the struct sees the errno only */
     }
     if (code != 0 || is_end) {
         return code;

@@ -23,10 +23,10 @@ begin(void)
 }
 
 static void
-end(void *ticket)
+end(void *saved)
 {
-    if (ticket != NULL) {
-        PyEval_RestoreThread(ticket);
+    if (saved != NULL) {
+        PyEval_RestoreThread(saved);
     }
 }
 
@@ -96,14 +96,14 @@ ad_keep_interruption(void)
     interrupted_thread = PyThread_get_thread_ident();
 }
 
-/* Without a ticket the GIL was given up further out, or never had. */
+/* Without a saved state the GIL was given up further out, or never had. */
 static bool
-is_interrupted(void *ticket)
+is_interrupted(void *saved)
 {
     PyGILState_STATE gil;
     bool result = false;
-    if (ticket != NULL) {
-        PyEval_RestoreThread(ticket);
+    if (saved != NULL) {
+        PyEval_RestoreThread(saved);
         result = ad_run_signal_handlers();
         (void)PyEval_SaveThread();
     } else if (ad_py_call_begin(&gil)) {
@@ -151,7 +151,7 @@ pass_on(void)
 void
 ad_waiting_init(void)
 {
-    ad_blocking_set_hooks((ad_blocking_hooks){
+    ad_wait_set_hooks((ad_wait_hooks){
         .begin = begin,
         .end = end,
         .can_be_interrupted = can_be_interrupted,

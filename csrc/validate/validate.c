@@ -329,9 +329,9 @@ ad_array_validate_full(const ad_array *array, ad_error *err)
     /* Others may note a null count in *array meanwhile. */
     ad_array view;
     ad_array_share(array, &view);
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = check_node(&view, (parent){0}, NULL, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     ad_array_clear(&view);
     return status;
 }

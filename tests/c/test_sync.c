@@ -95,9 +95,9 @@ begin(void)
 }
 
 static void
-end(void *ticket)
+end(void *saved)
 {
-    CHECK(ticket == &n_begun);
+    CHECK(saved == &n_begun);
     n_ended++;
 }
 
@@ -105,7 +105,7 @@ static void
 test_wait_blocks_between_the_hooks(void)
 {
     mock_reset();
-    ad_blocking_set_hooks((ad_blocking_hooks){.begin = begin, .end = end});
+    ad_wait_set_hooks((ad_wait_hooks){.begin = begin, .end = end});
     ad_sync *sync = record(IN_ORDER, S);
     int begun = n_begun;
     CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
@@ -123,7 +123,7 @@ test_wait_blocks_between_the_hooks(void)
     CHECK_INT(mock_count().event_waits, 1);
     ad_sync_unref(sync);
     CHECK_INT(n_begun, n_ended);
-    ad_blocking_set_hooks((ad_blocking_hooks){.begin = NULL});
+    ad_wait_set_hooks((ad_wait_hooks){.begin = NULL});
 }
 
 static void

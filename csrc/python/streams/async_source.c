@@ -168,9 +168,9 @@ source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
 {
     async_source *self = (async_source *)base;
     ad_async_batch batch;
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = wait_for_batch(self, &batch, is_end, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     if (status != AD_OK) {
         ad_async_error said;
         self->code = err->code;
@@ -215,10 +215,10 @@ source_destroy(ad_batch_source *base)
     async_source *self = (async_source *)base;
     ad_async_burst_clear(&self->ready);
     /* Foreign code is told to stop; it may block, or want the GIL. */
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_async_inbox_cancel(self->inbox);
     ad_async_inbox_unref(self->inbox);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     ad_kept_clear(&self->kept);
     ad_owner_unref(self->type);
     free(self);
@@ -267,9 +267,9 @@ ad_async_source_stream(ad_state *state, ad_async_inbox *inbox,
                        ad_array_stream **out, ad_error *err)
 {
     ad_schema schema;
-    void *ticket = ad_blocking_begin();
+    void *saved = ad_wait_begin();
     ad_status status = wait_for_schema(inbox, &schema, err);
-    ad_blocking_end(ticket);
+    ad_wait_end(saved);
     if (status == AD_OK) {
         status =
             make_stream(state, inbox, ready, drops_metadata, schema, out, err);

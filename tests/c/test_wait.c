@@ -14,18 +14,18 @@ static int n_looks;
 static bool is_main = true;
 static pthread_t waiter; /* the thread that a wait blocked */
 
-static int tickets;
+static int hook_state;
 
 static void *
 begin(void)
 {
-    return &tickets;
+    return &hook_state;
 }
 
 static void
-end(void *ticket)
+end(void *saved)
 {
-    CHECK(ticket == &tickets);
+    CHECK(saved == &hook_state);
 }
 
 static bool
@@ -35,9 +35,9 @@ can_be_interrupted(void)
 }
 
 static bool
-is_interrupted(void *ticket)
+is_interrupted(void *saved)
 {
-    CHECK(ticket == &tickets);
+    CHECK(saved == &hook_state);
     n_looks++;
     return patience >= 0 && n_looks > patience;
 }
@@ -47,7 +47,7 @@ set_hooks(int new_patience)
 {
     patience = new_patience;
     n_looks = 0;
-    ad_blocking_set_hooks((ad_blocking_hooks){
+    ad_wait_set_hooks((ad_wait_hooks){
         .begin = begin,
         .end = end,
         .can_be_interrupted = can_be_interrupted,
@@ -107,7 +107,7 @@ test_wait_that_ends_by_itself(void)
     const ad_wait wait = {
         .wait = block, .is_over = is_over, .subject = tracked_new(&released)};
     pthread_create(&opener, NULL, open_later, NULL);
-    CHECK_INT(ad_blocking_wait(&wait, &err), AD_OK);
+    CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(!pthread_equal(waiter, pthread_self()));
     pthread_join(opener, NULL);
     CHECK(n_looks > 0);
@@ -125,7 +125,7 @@ test_error_of_the_wait_is_told(void)
     const ad_wait wait = {.wait = block};
     pthread_t opener;
     pthread_create(&opener, NULL, open_later, NULL);
-    CHECK_INT(ad_blocking_wait(&wait, &err), AD_ERR_DEVICE);
+    CHECK_INT(ad_wait_interruptible(&wait, &err), AD_ERR_DEVICE);
     CHECK_STR(err.message, "it broke");
     pthread_join(opener, NULL);
 }
@@ -138,7 +138,7 @@ test_interrupted_wait_keeps_its_subject(void)
     reset(2);
     const ad_wait wait = {
         .wait = block, .is_over = is_over, .subject = tracked_new(&released)};
-    CHECK_INT(ad_blocking_wait(&wait, &err), AD_ERR_INTERRUPTED);
+    CHECK_INT(ad_wait_interruptible(&wait, &err), AD_ERR_INTERRUPTED);
     CHECK_INT(err.status, AD_ERR_INTERRUPTED);
     CHECK_INT(n_looks, 3);
     ad_owner_unref(wait.subject);
@@ -157,7 +157,7 @@ test_short_wait_starts_no_thread(void)
     reset(0);
     atomic_store(&is_open, true);
     const ad_wait wait = {.wait = block, .is_over = is_over};
-    CHECK_INT(ad_blocking_wait(&wait, &err), AD_OK);
+    CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(pthread_equal(waiter, pthread_self()));
     CHECK_INT(n_looks, 0);
 }
@@ -168,7 +168,7 @@ expect_no_interruption(ad_error *err)
     pthread_t opener;
     const ad_wait wait = {.wait = block, .is_over = is_over};
     pthread_create(&opener, NULL, open_later, NULL);
-    CHECK_INT(ad_blocking_wait(&wait, err), AD_OK);
+    CHECK_INT(ad_wait_interruptible(&wait, err), AD_OK);
     CHECK(pthread_equal(waiter, pthread_self()));
     CHECK_INT(n_looks, 0);
     pthread_join(opener, NULL);
@@ -184,7 +184,7 @@ test_waits_that_nobody_can_end(void)
     is_main = false;
     expect_no_interruption(&err);
     reset(0);
-    ad_blocking_set_hooks((ad_blocking_hooks){.begin = NULL});
+    ad_wait_set_hooks((ad_wait_hooks){.begin = NULL});
     expect_no_interruption(&err);
 }
 
@@ -197,7 +197,7 @@ test_without_memory_it_waits_here(void)
     pthread_t opener;
     pthread_create(&opener, NULL, open_later, NULL);
     check_fail_nth(1);
-    CHECK_INT(ad_blocking_wait(&wait, &err), AD_OK);
+    CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(check_failed_once());
     check_fail_nth(0);
     CHECK(pthread_equal(waiter, pthread_self()));
