@@ -43,7 +43,7 @@ struct ad_stream_list {
     /* As in ad_batch_source. */
     const char *(*last_error)(ad_stream_list *self, int *code);
     void (*destroy)(ad_stream_list *self);
-    struct ad_kept_exception *saved_exception;
+    struct ad_saved_exception *saved_exception;
 };
 
 /* The batches of all of them. The list is taken over on success. The first

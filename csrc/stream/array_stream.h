@@ -40,7 +40,7 @@ struct ad_batch_source {
     /* Optional: the stream that it reads itself, borrowed; NULL: none now. */
     ad_array_stream *(*upstream)(ad_batch_source *self);
     /* What Python raised and ended it, for support/; NULL: it keeps none. */
-    struct ad_kept_exception *saved_exception;
+    struct ad_saved_exception *saved_exception;
     /* Host memory of a batch may be filled again before it is released: who
      * asks for the next one has read it. */
     bool is_borrowed;

@@ -83,7 +83,7 @@ take_exception(ad_array_stream *stream)
 {
     while (stream != NULL && ad_array_stream_source(stream) != NULL) {
         ad_batch_source *source = ad_array_stream_source(stream);
-        ad_kept_exception *kept = source->saved_exception;
+        ad_saved_exception *kept = source->saved_exception;
         if (kept != NULL && kept->exception != NULL) {
             PyObject *exception = kept->exception;
             kept->exception = NULL;

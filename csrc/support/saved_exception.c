@@ -63,7 +63,7 @@ text_of(PyObject *exception)
 }
 
 ad_status
-ad_keep_exception(ad_state *state, ad_kept_exception *self, const char *who,
+ad_save_exception(ad_state *state, ad_saved_exception *self, const char *who,
                   ad_error *err)
 {
     PyObject *exception = ad_py_take_exception();
@@ -90,14 +90,14 @@ ad_fail_exit(const char *who, ad_error *err)
 }
 
 ad_status
-ad_keep_exit(ad_kept_exception *self, const char *who, ad_error *err)
+ad_save_exit(ad_saved_exception *self, const char *who, ad_error *err)
 {
     self->code = ECANCELED;
     return ad_fail_exit(who, err);
 }
 
 void
-ad_kept_clear(ad_kept_exception *self)
+ad_saved_exception_clear(ad_saved_exception *self)
 {
     PyGILState_STATE gil;
     free(self->text);

@@ -7,27 +7,27 @@
 #include "base/status.h"
 #include "support/state.h"
 
-typedef struct ad_kept_exception {
+typedef struct ad_saved_exception {
     PyObject *exception; /* NULL: there was none, or it was taken */
     char *text;          /* "ValueError: broken"; NULL: could not be had */
     int code;            /* errno */
-} ad_kept_exception;
+} ad_saved_exception;
 
-/* Keep the exception that is set, and make an error of it: "`who` raised ...".
+/* Save the exception that is set, and make an error of it: "`who` raised ...".
  */
-AD_MUST_CHECK ad_status ad_keep_exception(ad_state *state,
-                                          ad_kept_exception *self,
+AD_MUST_CHECK ad_status ad_save_exception(ad_state *state,
+                                          ad_saved_exception *self,
                                           const char *who, ad_error *err);
 
 /* `who` cannot be called, because the interpreter is about to go. */
 AD_MUST_CHECK ad_status ad_fail_exit(const char *who, ad_error *err);
 
-/* The same, for those who ask what is kept. */
-AD_MUST_CHECK ad_status ad_keep_exit(ad_kept_exception *self, const char *who,
+/* The same, for those who ask what is saved. */
+AD_MUST_CHECK ad_status ad_save_exit(ad_saved_exception *self, const char *who,
                                      ad_error *err);
 
 /* Takes the GIL where it is needed; leaks the exception where that cannot be
  * had any more. */
-void ad_kept_clear(ad_kept_exception *self);
+void ad_saved_exception_clear(ad_saved_exception *self);
 
 #endif /* AD_SUPPORT_SAVED_EXCEPTION_H */

@@ -21,7 +21,7 @@ typedef struct async_source {
     ad_state *state;
     ad_owner *type; /* keeps the module, and so the state */
     bool drops_metadata;
-    ad_kept_exception kept;
+    ad_saved_exception saved_exception;
     int code; /* of a failure that the producer did not report */
 } async_source;
 
@@ -74,13 +74,13 @@ ad_async_raise_reported(ad_state *state, const ad_async_error *said)
 /* A reader in Python finds the metadata of an error in its cause: an ad_error
  * has no room for it. */
 static void
-keep_reported(ad_state *state, const ad_async_error *said,
-              ad_kept_exception *kept)
+save_reported(ad_state *state, const ad_async_error *said,
+              ad_saved_exception *saved_exception)
 {
     PyGILState_STATE gil;
     if (said->metadata != NULL && ad_py_call_begin(&gil)) {
         ad_async_raise_reported(state, said);
-        kept->exception = ad_py_take_exception();
+        saved_exception->exception = ad_py_take_exception();
         ad_py_call_end(gil);
     }
 }
@@ -175,7 +175,7 @@ source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
         ad_async_error said;
         self->code = err->code;
         if (ad_async_is_reported(self->inbox, err->code, &said)) {
-            keep_reported(self->state, &said, &self->kept);
+            save_reported(self->state, &said, &self->saved_exception);
         }
         return status;
     }
@@ -200,9 +200,9 @@ source_last_error(ad_batch_source *base, int *code)
 {
     async_source *self = (async_source *)base;
     ad_async_error said;
-    if (self->kept.code != 0) {
-        *code = self->kept.code;
-        return self->kept.text;
+    if (self->saved_exception.code != 0) {
+        *code = self->saved_exception.code;
+        return self->saved_exception.text;
     }
     *code = self->code;
     return ad_async_is_reported(self->inbox, self->code, &said) ? said.message
@@ -219,7 +219,7 @@ source_destroy(ad_batch_source *base)
     ad_async_inbox_cancel(self->inbox);
     ad_async_inbox_unref(self->inbox);
     ad_wait_end(saved);
-    ad_kept_clear(&self->kept);
+    ad_saved_exception_clear(&self->saved_exception);
     ad_owner_unref(self->type);
     free(self);
 }
@@ -238,7 +238,7 @@ make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
     self->base = (ad_batch_source){.next = source_next,
                                    .last_error = source_last_error,
                                    .destroy = source_destroy,
-                                   .saved_exception = &self->kept};
+                                   .saved_exception = &self->saved_exception};
     self->state = state;
     self->inbox = inbox;
     self->drops_metadata = drops_metadata;

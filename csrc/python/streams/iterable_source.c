@@ -19,8 +19,8 @@ typedef struct iteration {
     bool gives_streams;
     ad_element_rules rules; /* of batches */
     long long n_streams;
-    bool is_interrupted;    /* a wait of the stream that is mapped was ended */
-    ad_kept_exception kept; /* that ended it */
+    bool is_interrupted; /* a wait of the stream that is mapped was ended */
+    ad_saved_exception saved_exception; /* that ended it */
 } iteration;
 
 /* --- elements ------------------------------------------------------------------ */
@@ -114,7 +114,7 @@ next_element(iteration *self, void *out, bool *is_end, ad_error *err)
     PyGILState_STATE gil;
     ad_status status = AD_OK;
     if (!ad_py_call_begin(&gil)) {
-        return ad_keep_exit(&self->kept, self->what, err);
+        return ad_save_exit(&self->saved_exception, self->what, err);
     }
     int result = take_element(self, out);
     *is_end = result == 0;
@@ -124,7 +124,8 @@ next_element(iteration *self, void *out, bool *is_end, ad_error *err)
                          "a wait of the stream that is mapped was "
                          "interrupted");
     } else if (result < 0) {
-        status = ad_keep_exception(self->state, &self->kept, self->what, err);
+        status = ad_save_exception(self->state, &self->saved_exception,
+                                   self->what, err);
     }
     ad_py_call_end(gil);
     return status;
@@ -148,8 +149,8 @@ iteration_init(iteration *self, ad_state *state, PyObject *iterable,
 static const char *
 text_of(const iteration *self, int *code)
 {
-    *code = self->kept.code;
-    return self->kept.text;
+    *code = self->saved_exception.code;
+    return self->saved_exception.text;
 }
 
 static void
@@ -163,7 +164,7 @@ iteration_clear(iteration *self)
     }
     /* Otherwise the interpreter is gone: its objects leak on purpose. */
     ad_schema_unref(self->rules.schema);
-    ad_kept_clear(&self->kept);
+    ad_saved_exception_clear(&self->saved_exception);
 }
 
 /* --- batches ---------------------------------------------------------------- */
@@ -248,11 +249,12 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
         return NULL;
     }
     ad_element_rules *rules = &self->elements.rules;
-    self->base = (ad_batch_source){.next = iterable_next,
-                                   .last_error = iterable_last_error,
-                                   .destroy = iterable_destroy,
-                                   .saved_exception = &self->elements.kept,
-                                   .is_borrowed = true};
+    self->base =
+        (ad_batch_source){.next = iterable_next,
+                          .last_error = iterable_last_error,
+                          .destroy = iterable_destroy,
+                          .saved_exception = &self->elements.saved_exception,
+                          .is_borrowed = true};
     self->elements.function = Py_XNewRef(function);
     rules->schema = ad_schema_ref(wanted);
     rules->is_given = wanted.node != NULL;
@@ -315,7 +317,7 @@ ad_iterable_stream_list(ad_state *state, PyObject *iterable)
         return NULL;
     }
     self->base = (ad_stream_list){list_next, list_last_error, list_destroy,
-                                  &self->elements.kept};
+                                  &self->elements.saved_exception};
     self->elements.gives_streams = true;
     return &self->base;
 }

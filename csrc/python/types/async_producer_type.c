@@ -388,7 +388,7 @@ static PyObject *
 producer_fail(PyObject *object, PyObject *exception)
 {
     producer_object *self = (producer_object *)object;
-    ad_kept_exception kept = {0};
+    ad_saved_exception saved_exception = {0};
     ad_error err;
     ad_status status;
     if (self->producer == NULL) {
@@ -399,13 +399,15 @@ producer_fail(PyObject *object, PyObject *exception)
     }
     char *metadata = metadata_of(ad_state_of(object), exception);
     ad_py_restore_exception(Py_NewRef(exception));
-    status = ad_keep_exception(ad_state_of(object), &kept, "the source", &err);
+    status = ad_save_exception(ad_state_of(object), &saved_exception,
+                               "the source", &err);
     Py_BEGIN_ALLOW_THREADS
     status = ad_async_producer_fail(
-        self->producer, kept.code, kept.text != NULL ? kept.text : err.message,
+        self->producer, saved_exception.code,
+        saved_exception.text != NULL ? saved_exception.text : err.message,
         metadata, &err);
     Py_END_ALLOW_THREADS
-    ad_kept_clear(&kept);
+    ad_saved_exception_clear(&saved_exception);
     free(metadata);
     if (end_call(self, status, &err) < 0) {
         return NULL;

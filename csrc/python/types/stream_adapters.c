@@ -27,9 +27,9 @@ ad_stream_traverse(ad_array_stream *stream, visitproc visit, void *arg)
     if (source == NULL) {
         return 0;
     }
-    ad_kept_exception *kept = source->saved_exception;
-    if (kept != NULL) {
-        Py_VISIT(kept->exception);
+    ad_saved_exception *saved_exception = source->saved_exception;
+    if (saved_exception != NULL) {
+        Py_VISIT(saved_exception->exception);
     }
     int result = ad_iterable_traverse(source, visit, arg);
     return result != 0 ? result
@@ -209,10 +209,10 @@ concat(ad_state *state, PyObject *streams, ad_schema schema)
     if (ad_stream_chain(list, schema, &chain, &err) == AD_OK) {
         return ad_stream_object_new(state, chain);
     }
-    ad_kept_exception *kept = list->saved_exception;
-    if (kept->exception != NULL) {
-        ad_py_restore_exception(kept->exception);
-        kept->exception = NULL;
+    ad_saved_exception *saved_exception = list->saved_exception;
+    if (saved_exception->exception != NULL) {
+        ad_py_restore_exception(saved_exception->exception);
+        saved_exception->exception = NULL;
     } else {
         ad_raise(state, &err);
     }
