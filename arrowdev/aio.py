@@ -2,7 +2,7 @@
 
 Both ends of the specification's ``ArrowAsyncDeviceStreamHandler`` live in the
 extension, without Python; here is what awaits. A peer's thread never needs the
-GIL: it rings a bell, a file descriptor that the event loop watches while there
+GIL: it wakes a waker, a file descriptor that the event loop watches while there
 is something to wait for.
 """
 
@@ -68,15 +68,15 @@ async def _wait_readable(descriptor: int) -> None:
     import asyncio
 
     loop = asyncio.get_running_loop()
-    rung = loop.create_future()
+    woken = loop.create_future()
 
     def wake() -> None:
-        if not rung.done():  # called again and again until the task has run
-            rung.set_result(None)
+        if not woken.done():  # called again and again until the task has run
+            woken.set_result(None)
 
     loop.add_reader(descriptor, wake)
     try:
-        await rung
+        await woken
     finally:
         if not loop.is_closed():
             loop.remove_reader(descriptor)
@@ -87,7 +87,7 @@ class _AsyncioScope:
 
     def __init__(self, producer: _AsyncProducer) -> None:
         self._producer = producer
-        self._rung: Any = None
+        self._woken: Any = None
         self._is_left = False
 
     async def __aenter__(self) -> Self:
@@ -100,14 +100,14 @@ class _AsyncioScope:
         cancelling = getattr(self._task, "cancelling", None)
         self._n_cancels: int | None = cancelling() if cancelling is not None else None
         self._sleep = asyncio.sleep
-        self._loop.add_reader(self._producer.fileno(), self._on_bell)
+        self._loop.add_reader(self._producer.fileno(), self._on_wake)
         return self
 
-    def _on_bell(self) -> None:
-        self._producer.take_bell()
-        if self._rung is not None:
-            if not self._rung.done():
-                self._rung.set_result(None)
+    def _on_wake(self) -> None:
+        self._producer.clear_waker()
+        if self._woken is not None:
+            if not self._woken.done():
+                self._woken.set_result(None)
         elif self._producer.is_ended and not self._is_left:
             self._is_left = True
             self._task.cancel()
@@ -115,13 +115,13 @@ class _AsyncioScope:
     async def pause(self) -> None:
         await self._sleep(0)
 
-    async def rung(self) -> None:
-        """Wait for the bell."""
-        self._rung = self._loop.create_future()
+    async def woken(self) -> None:
+        """Wait for the waker."""
+        self._woken = self._loop.create_future()
         try:
-            await self._rung
+            await self._woken
         finally:
-            self._rung = None
+            self._woken = None
 
     async def __aexit__(
         self,
@@ -143,7 +143,7 @@ class _TrioScope:
     def __init__(self, producer: _AsyncProducer, trio: Any) -> None:
         self._producer = producer
         self._trio = trio
-        self._rung: Any = None
+        self._woken: Any = None
         self._is_left = False
 
     async def __aenter__(self) -> Self:
@@ -155,9 +155,9 @@ class _TrioScope:
     async def _watch(self) -> None:
         while True:
             await self._trio.lowlevel.wait_readable(self._producer.fileno())
-            self._producer.take_bell()
-            if self._rung is not None:
-                self._rung.set()
+            self._producer.clear_waker()
+            if self._woken is not None:
+                self._woken.set()
             elif self._producer.is_ended:
                 self._is_left = True
                 self._nursery.cancel_scope.cancel()
@@ -166,12 +166,12 @@ class _TrioScope:
     async def pause(self) -> None:
         await self._trio.lowlevel.checkpoint()
 
-    async def rung(self) -> None:
-        self._rung = self._trio.Event()
+    async def woken(self) -> None:
+        self._woken = self._trio.Event()
         try:
-            await self._rung.wait()
+            await self._woken.wait()
         finally:
-            self._rung = None
+            self._woken = None
 
     async def __aexit__(
         self,
@@ -550,7 +550,7 @@ async def _send_all(
         while not (is_sent := producer.flush()):
             if is_sent is None:
                 return
-            await scope.rung()
+            await scope.woken()
             pause_at = monotonic() + _SLICE_SECONDS
         if monotonic() >= pause_at:
             await scope.pause()

@@ -6,10 +6,10 @@ static void
 inbox_destroy(ad_owner *base)
 {
     ad_async_inbox *self = (ad_async_inbox *)base;
-    if (ad_bell_is_ours(self->bell)) {
+    if (ad_waker_is_ours(self->waker)) {
         ad_async_consumer_close(self->consumer);
     }
-    ad_bell_unref(self->bell);
+    ad_waker_unref(self->waker);
     free(self);
 }
 
@@ -22,16 +22,16 @@ ad_async_inbox_new(int64_t queue_size, bool outlives, ad_async_inbox **out,
         return ad_fail_memory(err, sizeof(*self));
     }
     ad_owner_init(&self->base, inbox_destroy);
-    ad_status status = ad_bell_new(&self->bell, err);
+    ad_status status = ad_waker_new(&self->waker, err);
     if (status == AD_OK) {
         const ad_async_consumer_options options = {
             .queue_size = queue_size,
             .producer_outlives_tasks = outlives,
-            .wake = ad_bell_wake(self->bell)};
+            .wake = ad_waker_callback(self->waker)};
         status = ad_async_consumer_new(&options, &self->consumer, err);
     }
     if (status != AD_OK) {
-        ad_bell_unref(self->bell);
+        ad_waker_unref(self->waker);
         free(self);
         return status;
     }
@@ -50,7 +50,7 @@ ad_async_inbox_unref(ad_async_inbox *self)
 void
 ad_async_inbox_cancel(ad_async_inbox *self)
 {
-    if (ad_bell_is_ours(self->bell)) {
+    if (ad_waker_is_ours(self->waker)) {
         ad_async_consumer_cancel(self->consumer);
     }
 }
@@ -59,7 +59,7 @@ ad_status
 ad_async_inbox_schema(ad_async_inbox *self, ad_schema *out,
                       ad_async_poll *poll, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_bell_check(self->bell, err));
+    AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
     return ad_async_consumer_schema(self->consumer, out, poll, err);
 }
 
@@ -97,7 +97,7 @@ ad_status
 ad_async_inbox_fill(ad_async_inbox *self, ad_async_burst *burst,
                     ad_async_poll *poll, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_bell_check(self->bell, err));
+    AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
     burst->next = 0;
     while (burst->n < burst->size) {
         ad_async_batch *batch = &burst->batches[burst->n];
@@ -108,7 +108,7 @@ ad_async_inbox_fill(ad_async_inbox *self, ad_async_burst *burst,
         } else if (burst->n > 0) {
             break;
         } else if (status != AD_OK || *poll == AD_ASYNC_END ||
-                   !ad_bell_take(self->bell)) {
+                   !ad_waker_clear(self->waker)) {
             return status;
         }
     }

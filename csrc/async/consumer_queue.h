@@ -1,4 +1,4 @@
-/* A consumer and the bell that its producer rings: what an event loop, or a
+/* A consumer and the waker that its producer wakes: what an event loop, or a
  * thread that blocks, reads an async stream with.
  */
 #ifndef AD_ASYNC_CONSUMER_QUEUE_H
@@ -15,7 +15,7 @@
 typedef struct ad_async_inbox {
     ad_owner base;
     ad_async_consumer *consumer;
-    ad_bell *bell;
+    ad_waker *waker;
     atomic_bool is_closing; /* who waits for the schema is to stop */
 } ad_async_inbox;
 
@@ -28,7 +28,7 @@ void ad_async_inbox_unref(ad_async_inbox *inbox); /* NULL allowed */
 /* Cancel the consumer; not in such a child. */
 void ad_async_inbox_cancel(ad_async_inbox *inbox);
 
-/* As ad_async_consumer_schema; fails as ad_bell_check(). */
+/* As ad_async_consumer_schema; fails as ad_waker_check(). */
 AD_MUST_CHECK ad_status ad_async_inbox_schema(ad_async_inbox *inbox,
                                               ad_schema *out,
                                               ad_async_poll *poll,
@@ -51,8 +51,8 @@ ad_async_batch ad_async_burst_take(ad_async_burst *burst);
 
 /* Pop what is there into an empty burst. *poll, and an error, are of the first
  * pop: an end or an error behind batches stays, and the next call meets it. A
- * bell that was rung for what is taken here is silent afterwards. Fails as
- * ad_bell_check(), too. */
+ * waker that was woken for what is taken here is cleared afterwards. Fails as
+ * ad_waker_check(), too. */
 AD_MUST_CHECK ad_status ad_async_inbox_fill(ad_async_inbox *inbox,
                                             ad_async_burst *burst,
                                             ad_async_poll *poll,

@@ -12,9 +12,9 @@
 struct ad_async_feed {
     ad_owner base; /* one reference of the thread, one of the user */
     ad_async_producer *producer;
-    ad_bell *bell;
+    ad_waker *waker;
     ad_array_stream *stream;
-    ad_bell *done;
+    ad_waker *done;
     atomic_bool is_stopped;
     atomic_bool is_over; /* of the user, from then on: all that follows */
     ad_status status;
@@ -36,8 +36,8 @@ wait_for_credit(ad_async_feed *self)
 {
     ad_async_poll poll = ad_async_producer_poll(self->producer);
     while (poll == AD_ASYNC_PENDING && !atomic_load(&self->is_stopped)) {
-        ad_bell_wait(self->bell, -1);
-        (void)ad_bell_take(self->bell);
+        ad_waker_wait(self->waker, -1);
+        (void)ad_waker_clear(self->waker);
         poll = ad_async_producer_poll(self->producer);
     }
     return atomic_load(&self->is_stopped) ? AD_ASYNC_END : poll;
@@ -131,13 +131,13 @@ run(void *context)
     ad_async_producer_close(self->producer);
     self->producer = NULL;
     leave_running(self);
-    ad_bell *done = self->done;
+    ad_waker *done = self->done;
     ad_owner_ref(done != NULL ? &done->base : NULL);
     atomic_store(&self->is_over, true);
     ad_owner_unref(&self->base);
     if (done != NULL) {
-        ad_bell_ring(done);
-        ad_bell_unref(done);
+        ad_waker_wake(done);
+        ad_waker_unref(done);
     }
     pthread_mutex_lock(&lock);
     n_threads--;
@@ -210,14 +210,14 @@ feed_destroy(ad_owner *base)
 {
     ad_async_feed *self = (ad_async_feed *)base;
     ad_array_stream_unref(self->stream);
-    ad_bell_unref(self->bell);
-    ad_bell_unref(self->done);
+    ad_waker_unref(self->waker);
+    ad_waker_unref(self->done);
     free(self);
 }
 
 ad_status
-ad_async_feed_start(ad_async_producer *producer, ad_bell *bell,
-                    ad_array_stream *stream, ad_bell *done,
+ad_async_feed_start(ad_async_producer *producer, ad_waker *waker,
+                    ad_array_stream *stream, ad_waker *done,
                     ad_async_feed **out, ad_error *err)
 {
     ad_async_feed *self = calloc(1, sizeof(*self));
@@ -227,8 +227,8 @@ ad_async_feed_start(ad_async_producer *producer, ad_bell *bell,
     ad_owner_init(&self->base, feed_destroy);
     ad_owner_ref(&self->base);
     self->producer = producer;
-    self->bell = bell;
-    ad_owner_ref(&bell->base);
+    self->waker = waker;
+    ad_owner_ref(&waker->base);
     self->stream = stream;
     self->done = done;
     ad_owner_ref(done != NULL ? &done->base : NULL);
@@ -248,7 +248,7 @@ void
 ad_async_feed_stop(ad_async_feed *self)
 {
     atomic_store(&self->is_stopped, true);
-    ad_bell_ring(self->bell);
+    ad_waker_wake(self->waker);
 }
 
 bool

@@ -12,14 +12,12 @@
 
 typedef struct ad_async_feed ad_async_feed;
 
-/* Start the thread. `producer`, which rings `bell` and was not started, and
+/* Start the thread. `producer`, which wakes `waker` and was not started, and
  * the reference to `stream`, which nobody else reads, are taken over on
- * success. `done` (NULL allowed) is rung when the stream is over. */
-AD_MUST_CHECK ad_status ad_async_feed_start(ad_async_producer *producer,
-                                            ad_bell *bell,
-                                            ad_array_stream *stream,
-                                            ad_bell *done, ad_async_feed **out,
-                                            ad_error *err);
+ * success. `done` (NULL allowed) is woken when the stream is over. */
+AD_MUST_CHECK ad_status ad_async_feed_start(
+    ad_async_producer *producer, ad_waker *waker, ad_array_stream *stream,
+    ad_waker *done, ad_async_feed **out, ad_error *err);
 
 /* End the stream with ECANCELED, as soon as the call returns that the thread
  * is in. From any thread. */

@@ -11,17 +11,17 @@
 #include "base/process.h"
 
 static void
-bell_destroy(ad_owner *base)
+waker_destroy(ad_owner *base)
 {
-    ad_bell *self = (ad_bell *)base;
+    ad_waker *self = (ad_waker *)base;
     close(self->fd);
     free(self);
 }
 
 ad_status
-ad_bell_new(ad_bell **out, ad_error *err)
+ad_waker_new(ad_waker **out, ad_error *err)
 {
-    ad_bell *self = malloc(sizeof(*self));
+    ad_waker *self = malloc(sizeof(*self));
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
@@ -39,13 +39,13 @@ ad_bell_new(ad_bell **out, ad_error *err)
         return AD_ERR_EXCHANGE;
     }
     self->generation = ad_process_generation();
-    ad_owner_init(&self->base, bell_destroy);
+    ad_owner_init(&self->base, waker_destroy);
     *out = self;
     return AD_OK;
 }
 
 void
-ad_bell_unref(ad_bell *self)
+ad_waker_unref(ad_waker *self)
 {
     if (self != NULL) {
         ad_owner_unref(&self->base);
@@ -53,15 +53,15 @@ ad_bell_unref(ad_bell *self)
 }
 
 bool
-ad_bell_is_ours(const ad_bell *self)
+ad_waker_is_ours(const ad_waker *self)
 {
     return self->generation == ad_process_generation();
 }
 
 ad_status
-ad_bell_check(const ad_bell *self, ad_error *err)
+ad_waker_check(const ad_waker *self, ad_error *err)
 {
-    return ad_bell_is_ours(self)
+    return ad_waker_is_ours(self)
                ? AD_OK
                : ad_fail(err, AD_ERR_EXCHANGE, "stream",
                          "go on with it in the parent, or make another one "
@@ -72,37 +72,37 @@ ad_bell_check(const ad_bell *self, ad_error *err)
 
 /* It can fail only where the counter is full: then it is readable. */
 void
-ad_bell_ring(ad_bell *self)
+ad_waker_wake(ad_waker *self)
 {
     const uint64_t one = 1;
-    if (ad_bell_is_ours(self)) {
+    if (ad_waker_is_ours(self)) {
         ssize_t n = write(self->fd, &one, sizeof(one));
         (void)n;
     }
 }
 
 static void
-ring(void *bell)
+wake(void *waker)
 {
-    ad_bell_ring(bell);
+    ad_waker_wake(waker);
 }
 
 ad_async_wake
-ad_bell_wake(ad_bell *self)
+ad_waker_callback(ad_waker *self)
 {
-    return (ad_async_wake){ring, self, &self->base};
+    return (ad_async_wake){wake, self, &self->base};
 }
 
 bool
-ad_bell_take(ad_bell *self)
+ad_waker_clear(ad_waker *self)
 {
     uint64_t count;
-    return ad_bell_is_ours(self) &&
+    return ad_waker_is_ours(self) &&
            read(self->fd, &count, sizeof(count)) == sizeof(count);
 }
 
 void
-ad_bell_wait(ad_bell *self, int timeout_ms)
+ad_waker_wait(ad_waker *self, int timeout_ms)
 {
     struct pollfd waited = {.fd = self->fd, .events = POLLIN};
     (void)poll(&waited, 1, timeout_ms);

@@ -11,46 +11,46 @@
 #include "check.h"
 #include "async/async_stream.h"
 
-/* What a wake-up callback rings, and a thread waits for: 10 s at most. */
-typedef struct bell {
+/* What a wake-up callback wakes, and a thread waits for: 10 s at most. */
+typedef struct waker {
     pthread_mutex_t mutex;
-    pthread_cond_t rung;
-    atomic_bool is_rung;
-    long n_rings;
-} bell;
+    pthread_cond_t woken;
+    atomic_bool is_woken;
+    long n_wakes;
+} waker;
 
-#define BELL                                                                  \
+#define WAKER                                                                 \
     {                                                                         \
         PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0         \
     }
 
 static inline void
-bell_ring(void *context)
+waker_wake(void *context)
 {
-    bell *self = context;
+    waker *self = context;
     pthread_mutex_lock(&self->mutex);
-    self->is_rung = true;
-    self->n_rings++;
-    pthread_cond_signal(&self->rung);
+    self->is_woken = true;
+    self->n_wakes++;
+    pthread_cond_signal(&self->woken);
     pthread_mutex_unlock(&self->mutex);
 }
 
 static inline void
-bell_wait(bell *self)
+waker_wait(waker *self)
 {
     struct timespec limit;
     /* A peer that is at work answers sooner than a sleeper wakes up. */
-    for (int i = 0; i < 2000 && !atomic_load(&self->is_rung); i++) {
+    for (int i = 0; i < 2000 && !atomic_load(&self->is_woken); i++) {
         atomic_signal_fence(memory_order_seq_cst);
     }
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += 10;
     pthread_mutex_lock(&self->mutex);
-    while (!self->is_rung) {
-        CHECK_INT(pthread_cond_timedwait(&self->rung, &self->mutex, &limit),
+    while (!self->is_woken) {
+        CHECK_INT(pthread_cond_timedwait(&self->woken, &self->mutex, &limit),
                   0);
     }
-    self->is_rung = false;
+    self->is_woken = false;
     pthread_mutex_unlock(&self->mutex);
 }
 
@@ -64,8 +64,8 @@ typedef enum pair_end {
 typedef struct pair {
     ad_async_consumer *consumer;
     ad_async_producer *producer;
-    bell consumer_bell;
-    bell producer_bell;
+    waker consumer_waker;
+    waker producer_waker;
     const ad_array *batch;
     long n_batches;
     pair_end end;
@@ -87,7 +87,7 @@ pair_produce(void *context)
             ad_async_producer_send(producer, self->batch, NULL, &poll, NULL),
             AD_OK);
         if (poll == AD_ASYNC_PENDING) {
-            bell_wait(&self->producer_bell);
+            waker_wait(&self->producer_waker);
         } else if (poll == AD_ASYNC_READY) {
             self->n_sent++;
         }
@@ -108,11 +108,11 @@ pair_start(pair *self, int64_t queue_size)
 {
     ad_async_consumer_options consumer = {
         .queue_size = queue_size,
-        .wake = {bell_ring, &self->consumer_bell, NULL},
+        .wake = {waker_wake, &self->consumer_waker, NULL},
     };
     ad_async_producer_options producer = {
         .device_type = self->batch->device.type,
-        .wake = {bell_ring, &self->producer_bell, NULL},
+        .wake = {waker_wake, &self->producer_waker, NULL},
     };
     CHECK_INT(ad_async_consumer_new(&consumer, &self->consumer, NULL), AD_OK);
     CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(self->consumer),
@@ -135,7 +135,7 @@ pair_pop(pair *self, long n, ad_async_poll *poll, ad_status *status)
             break;
         }
         if (*poll == AD_ASYNC_PENDING) {
-            bell_wait(&self->consumer_bell);
+            waker_wait(&self->consumer_waker);
         } else {
             popped++;
             ad_async_batch_clear(&batch);
@@ -144,7 +144,7 @@ pair_pop(pair *self, long n, ad_async_poll *poll, ad_status *status)
     return popped;
 }
 
-/* The producer's thread ends, and then nothing rings the bells any more. */
+/* The producer's thread ends, and then nothing wakes the wakers any more. */
 static inline void
 pair_join(pair *self)
 {

@@ -19,8 +19,8 @@ static void
 measure(int64_t queue_size, long n)
 {
     ad_array batch = array_of(3);
-    pair pair = {.consumer_bell = BELL,
-                 .producer_bell = BELL,
+    pair pair = {.consumer_waker = WAKER,
+                 .producer_waker = WAKER,
                  .batch = &batch,
                  .n_batches = n};
     ad_async_poll poll;
@@ -35,7 +35,7 @@ measure(int64_t queue_size, long n)
     printf("queue %5lld: %6.2f M batches/s, %ld wake-ups, %zu bytes at half, "
            "%zu at the end\n",
            (long long)queue_size, (double)n / seconds * 1e-6,
-           pair.consumer_bell.n_rings + pair.producer_bell.n_rings, half,
+           pair.consumer_waker.n_wakes + pair.producer_waker.n_wakes, half,
            mallinfo2().uordblks);
     ad_async_consumer_close(pair.consumer);
     ad_array_clear(&batch);

@@ -9,8 +9,8 @@ static long
 stream_through(int64_t queue_size, long n, pair_end end, ad_status expected)
 {
     ad_array batch = array_of(3);
-    pair pair = {.consumer_bell = BELL,
-                 .producer_bell = BELL,
+    pair pair = {.consumer_waker = WAKER,
+                 .producer_waker = WAKER,
                  .batch = &batch,
                  .n_batches = n,
                  .end = end};
@@ -66,8 +66,8 @@ test_cancel_from_other_threads(void)
 {
     for (int round = 0; round < 100; round++) {
         ad_array batch = array_of(3);
-        pair pair = {.consumer_bell = BELL,
-                     .producer_bell = BELL,
+        pair pair = {.consumer_waker = WAKER,
+                     .producer_waker = WAKER,
                      .batch = &batch,
                      .n_batches = 1000000000};
         pthread_t threads[2];
@@ -98,8 +98,8 @@ test_consumer_that_dies_while_the_producer_runs(void)
 {
     for (int round = 0; round < 100; round++) {
         ad_array batch = array_of(3);
-        pair pair = {.consumer_bell = BELL,
-                     .producer_bell = BELL,
+        pair pair = {.consumer_waker = WAKER,
+                     .producer_waker = WAKER,
                      .batch = &batch,
                      .n_batches = 1000000000};
         ad_async_poll poll;
@@ -222,11 +222,11 @@ eager_run(void *context)
 static void
 run_eager(int round, bool is_like_arrow)
 {
-    pair pair = {.consumer_bell = BELL};
+    pair pair = {.consumer_waker = WAKER};
     ad_async_consumer_options options = {
         .queue_size = 1 + round % 4,
         .producer_outlives_tasks = !is_like_arrow && round % 2 == 0,
-        .wake = {bell_ring, &pair.consumer_bell, NULL},
+        .wake = {waker_wake, &pair.consumer_waker, NULL},
     };
     CHECK_INT(ad_async_consumer_new(&options, &pair.consumer, NULL), AD_OK);
     eager_thread producer = {

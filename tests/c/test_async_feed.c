@@ -1,5 +1,5 @@
-/* Bells, inboxes, and the thread that feeds a consumer from a pull stream: its
- * every end, with a consumer of ours on this thread or a foreign one. */
+/* Wakers, inboxes, and the thread that feeds a consumer from a pull stream:
+ * its every end, with a consumer of ours on this thread or a foreign one. */
 
 #include <errno.h>
 #include <poll.h>
@@ -80,29 +80,30 @@ stream_of(long n, int code)
 
 typedef struct ends {
     ad_async_inbox *inbox;
-    ad_bell *done;
+    ad_waker *done;
     ad_async_feed *feed;
 } ends;
 
 static void
 start(ends *self, long n, int code, int64_t queue_size)
 {
-    ad_bell *bell;
+    ad_waker *waker;
     ad_async_producer *producer;
     ad_error err;
     CHECK_INT(ad_async_inbox_new(queue_size, false, &self->inbox, NULL),
               AD_OK);
-    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
-    CHECK_INT(ad_bell_new(&self->done, NULL), AD_OK);
-    const ad_async_producer_options options = {.wake = ad_bell_wake(bell)};
+    CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
+    CHECK_INT(ad_waker_new(&self->done, NULL), AD_OK);
+    const ad_async_producer_options options = {.wake =
+                                                   ad_waker_callback(waker)};
     CHECK_INT(
         ad_async_producer_new(ad_async_consumer_handler(self->inbox->consumer),
                               &options, &producer, NULL),
         AD_OK);
-    CHECK_INT(ad_async_feed_start(producer, bell, stream_of(n, code),
+    CHECK_INT(ad_async_feed_start(producer, waker, stream_of(n, code),
                                   self->done, &self->feed, &err),
               AD_OK);
-    ad_bell_unref(bell);
+    ad_waker_unref(waker);
 }
 
 /* Up to `n` batches, or all for -1: how many, and how it ended. */
@@ -122,8 +123,8 @@ read_up_to(ad_async_inbox *inbox, long n, ad_status *status, ad_error *err)
             }
         }
         if (burst.n == 0) {
-            ad_bell_wait(inbox->bell, PATIENCE_MS);
-            CHECK(ad_bell_take(inbox->bell));
+            ad_waker_wait(inbox->waker, PATIENCE_MS);
+            CHECK(ad_waker_clear(inbox->waker));
             continue;
         }
         ad_async_batch batch = ad_async_burst_take(&burst);
@@ -140,8 +141,8 @@ wait_for_end(ends *self, ad_error *err)
 {
     ad_status status = AD_OK;
     while (!ad_async_feed_is_over(self->feed, &status, err)) {
-        ad_bell_wait(self->done, PATIENCE_MS);
-        CHECK(ad_bell_take(self->done));
+        ad_waker_wait(self->done, PATIENCE_MS);
+        CHECK(ad_waker_clear(self->done));
     }
     return status;
 }
@@ -151,7 +152,7 @@ end(ends *self)
 {
     ad_async_inbox_unref(self->inbox);
     ad_async_feed_unref(self->feed);
-    ad_bell_unref(self->done);
+    ad_waker_unref(self->done);
 }
 
 /* Threads may drop their references a moment later. */
@@ -168,19 +169,19 @@ check_all_gone(void)
 /* --- tests ---------------------------------------------------------------------------- */
 
 static void
-test_bell(void)
+test_waker(void)
 {
-    ad_bell *bell;
-    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
-    CHECK(!ad_bell_take(bell));
-    ad_bell_wait(bell, 1);
-    ad_bell_ring(bell);
-    ad_bell_ring(bell);
-    ad_bell_wait(bell, -1);
-    CHECK(ad_bell_take(bell));
-    CHECK(!ad_bell_take(bell));
-    ad_bell_unref(bell);
-    ad_bell_unref(NULL);
+    ad_waker *waker;
+    CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
+    CHECK(!ad_waker_clear(waker));
+    ad_waker_wait(waker, 1);
+    ad_waker_wake(waker);
+    ad_waker_wake(waker);
+    ad_waker_wait(waker, -1);
+    CHECK(ad_waker_clear(waker));
+    CHECK(!ad_waker_clear(waker));
+    ad_waker_unref(waker);
+    ad_waker_unref(NULL);
 }
 
 static void
@@ -326,7 +327,7 @@ test_feed_that_is_let_go(void)
     CHECK_INT(read_up_to(self.inbox, -1, &status, &err), 100);
     CHECK_INT(status, AD_OK);
     ad_async_inbox_unref(self.inbox);
-    ad_bell_unref(self.done);
+    ad_waker_unref(self.done);
     check_all_gone();
 }
 
@@ -335,7 +336,7 @@ test_no_memory(void)
 {
     ad_async_inbox *inbox;
     ad_async_burst burst;
-    ad_bell *bell;
+    ad_waker *waker;
     ad_async_producer *producer;
     ad_async_feed *feed;
     for (long n = 1; n <= 3; n++) {
@@ -345,18 +346,19 @@ test_no_memory(void)
     check_fail_nth(1);
     CHECK_INT(ad_async_burst_init(&burst, 5, NULL), AD_ERR_MEMORY);
     CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_OK);
-    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
-    const ad_async_producer_options options = {.wake = ad_bell_wake(bell)};
+    CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
+    const ad_async_producer_options options = {.wake =
+                                                   ad_waker_callback(waker)};
     CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(inbox->consumer),
                                     &options, &producer, NULL),
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
     check_fail_nth(1);
-    CHECK_INT(ad_async_feed_start(producer, bell, stream, NULL, &feed, NULL),
+    CHECK_INT(ad_async_feed_start(producer, waker, stream, NULL, &feed, NULL),
               AD_ERR_MEMORY);
     ad_array_stream_unref(stream);
     ad_async_producer_close(producer);
-    ad_bell_unref(bell);
+    ad_waker_unref(waker);
     ad_async_inbox_unref(inbox);
     check_all_gone();
 }
@@ -385,22 +387,23 @@ test_stop_all(void)
     check_all_gone();
 
     ad_async_inbox *inbox;
-    ad_bell *bell;
+    ad_waker *waker;
     ad_async_producer *producer;
     ad_async_feed *feed;
     CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_OK);
-    CHECK_INT(ad_bell_new(&bell, NULL), AD_OK);
-    const ad_async_producer_options options = {.wake = ad_bell_wake(bell)};
+    CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
+    const ad_async_producer_options options = {.wake =
+                                                   ad_waker_callback(waker)};
     CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(inbox->consumer),
                                     &options, &producer, NULL),
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
-    CHECK_INT(ad_async_feed_start(producer, bell, stream, NULL, &feed, &err),
+    CHECK_INT(ad_async_feed_start(producer, waker, stream, NULL, &feed, &err),
               AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "about to exit");
     ad_array_stream_unref(stream);
     ad_async_producer_close(producer);
-    ad_bell_unref(bell);
+    ad_waker_unref(waker);
     ad_async_inbox_unref(inbox);
     check_all_gone();
 }
@@ -409,7 +412,7 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_bell),
+        CHECK_TEST(test_waker),
         CHECK_TEST(test_no_more_files),
         CHECK_TEST(test_inbox_out_of_range),
         CHECK_TEST(test_whole_stream),

@@ -23,7 +23,7 @@ import_start(import *self, int64_t queue_size, const arrow_script *script)
 {
     ad_async_consumer_options options = {
         .queue_size = queue_size,
-        .wake = {bell_ring, &self->pair.consumer_bell, NULL},
+        .wake = {waker_wake, &self->pair.consumer_waker, NULL},
     };
     CHECK_INT(ad_async_consumer_new(&options, &self->pair.consumer, NULL),
               AD_OK);
@@ -57,7 +57,7 @@ import_pop(import *self, long n, int delay_ms, ad_status *status)
             return count;
         }
         if (poll == AD_ASYNC_PENDING) {
-            bell_wait(&self->pair.consumer_bell);
+            waker_wait(&self->pair.consumer_waker);
             continue;
         }
         CHECK_INT(batch.array.length, 2);
@@ -75,7 +75,7 @@ static void
 import_all(int64_t queue_size, arrow_script script, int delay_ms)
 {
     for (script.is_async = 0; script.is_async < 2; script.is_async++) {
-import self = {.pair.consumer_bell = BELL };
+import self = {.pair.consumer_waker = WAKER };
         ad_status status;
         char arrow_text[512];
         import_start(&self, queue_size, &script);
@@ -127,7 +127,7 @@ import_partly(bool cancels)
 {
     for (int round = 0; round < 60; round++) {
         arrow_script script = {MANY, -1, 0, round % 2};
-import self = {.pair.consumer_bell = BELL };
+import self = {.pair.consumer_waker = WAKER };
         ad_status status = AD_OK;
         import_start(&self, 1 + round % 7, &script);
         CHECK_INT(import_pop(&self, round % 10, 0, &status), round % 10);
@@ -143,7 +143,7 @@ import self = {.pair.consumer_bell = BELL };
                     break;
                 }
                 if (poll == AD_ASYNC_PENDING) {
-                    bell_wait(&self.pair.consumer_bell);
+                    waker_wait(&self.pair.consumer_waker);
                 } else {
                     ad_async_batch_clear(&batch);
                 }
@@ -173,7 +173,7 @@ typedef struct export
     struct ArrowAsyncDeviceStreamHandler handler;
     void *arrow;
     ad_async_producer *producer;
-    bell bell;
+    waker waker;
     long n_batches;
     long n_sent;
     int delay_ms;
@@ -221,7 +221,7 @@ export_next(export *self, ad_schema schema)
             ad_async_producer_send(self->producer, &batch, NULL, &poll, NULL),
             AD_OK);
         if (poll == AD_ASYNC_PENDING) {
-            bell_wait(&self->bell);
+            waker_wait(&self->waker);
         }
     }
     ad_array_clear(&batch);
@@ -262,7 +262,7 @@ export_start(export *self, int queue_size)
     self->arrow = arrow_consumer_new(&self->handler, queue_size);
     ad_async_producer_options options = {
         .device_type = ARROW_DEVICE_CPU,
-        .wake = {bell_ring, &self->bell, NULL},
+        .wake = {waker_wake, &self->waker, NULL},
     };
     CHECK_INT(
         ad_async_producer_new(&self->handler, &options, &self->producer, NULL),
@@ -280,7 +280,7 @@ export_end(export *self)
 static void
 export_all(int queue_size, long n, int delay_ms, int arrow_delay_ms)
 {
-    export self = {.bell = BELL, .n_batches = n, .delay_ms = delay_ms};
+    export self = {.waker = WAKER, .n_batches = n, .delay_ms = delay_ms};
     export_start(&self, queue_size);
     CHECK_INT(arrow_consumer_read(self.arrow, -1, arrow_delay_ms, text,
                                   sizeof(text)),
@@ -313,7 +313,7 @@ static void
 export_error(void)
 {
     for (long n = 0; n < 8; n++) {
-        export self = {.bell = BELL, .n_batches = n, .fails = true};
+        export self = {.waker = WAKER, .n_batches = n, .fails = true};
         export_start(&self, 4);
         long read = arrow_consumer_read(self.arrow, -1, 0, text, sizeof(text));
         CHECK(read >= 0);
@@ -328,12 +328,12 @@ static void
 export_drop(void)
 {
     for (int n = 0; n < 20; n++) {
-        export self = {.bell = BELL, .n_batches = MANY};
+        export self = {.waker = WAKER, .n_batches = MANY};
         export_start(&self, 4);
         CHECK_INT(arrow_consumer_read(self.arrow, n, 0, text, sizeof(text)),
                   n);
         atomic_store(&self.is_stopped, true);
-        bell_ring(&self.bell);
+        waker_wake(&self.waker);
         export_end(&self);
     }
 }
@@ -342,7 +342,7 @@ export_drop(void)
 static void
 export_request_of_nothing(void)
 {
-    export self = {.bell = BELL, .n_batches = MANY};
+    export self = {.waker = WAKER, .n_batches = MANY};
     export_start(&self, 0);
     CHECK_INT(arrow_consumer_read(self.arrow, -1, 0, text, sizeof(text)), 0);
     CHECK_HAS(text, "request was called with n = 0");

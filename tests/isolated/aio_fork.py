@@ -39,7 +39,7 @@ def refusal(read):
     return "it was not refused"
 
 
-def is_rung(descriptor):
+def is_woken(descriptor):
     return select.select([descriptor], [], [], 0)[0] == [descriptor]
 
 
@@ -50,9 +50,9 @@ def check_child():
         assert REFUSED in refusal(read), refusal(read)
     assert REFUSED in refusal(lambda: mine.put([1], None))
     assert mine.is_ended  # for an event loop, which asks for it
-    assert not rung.take_bell()
+    assert not woken.clear_waker()
     reader.close()
-    assert not is_rung(idle)
+    assert not is_woken(idle)
     waiting.cancel()
     pull.close()
 
@@ -63,9 +63,9 @@ assert len(next(pull)) > 0
 waiting, handler = aio.consumer()
 mine = aio._async_producer(aio.consumer()[1])
 unread, handler = aio.consumer()
-rung = aio._async_producer(handler)
-rung.put(common.Owner(), None)
-rung.flush()
+woken = aio._async_producer(handler)
+woken.put(common.Owner(), None)
+woken.flush()
 unread._consumer.cancel()
 reader = aio.consumer()[0]._consumer
 idle = reader.begin_wait()
@@ -82,8 +82,8 @@ for _ in range(20):
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7, status
     assert len(next(pull)) > 0
-    assert is_rung(rung.fileno()) and not is_rung(idle)  # by nobody in the child
-assert not mine.is_ended and rung.take_bell()
+    assert is_woken(woken.fileno()) and not is_woken(idle)  # by nobody in the child
+assert not mine.is_ended and woken.clear_waker()
 for stream in streams:
     asyncio.run(stream.aclose())
 pull.close()

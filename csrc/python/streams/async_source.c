@@ -104,15 +104,15 @@ run_signal_handlers(ad_error *err)
 
 /* Without the GIL. A handler may fork. */
 static ad_status
-wait_for_bell(ad_bell *bell, ad_error *err)
+wait_for_waker(ad_waker *waker, ad_error *err)
 {
-    while (!ad_bell_take(bell)) {
-        ad_bell_wait(bell, SLICE_MS);
-        if (ad_bell_take(bell)) {
+    while (!ad_waker_clear(waker)) {
+        ad_waker_wait(waker, SLICE_MS);
+        if (ad_waker_clear(waker)) {
             return AD_OK;
         }
         AD_RETURN_IF_ERR(run_signal_handlers(err));
-        AD_RETURN_IF_ERR(ad_bell_check(bell, err));
+        AD_RETURN_IF_ERR(ad_waker_check(waker, err));
     }
     return AD_OK;
 }
@@ -136,7 +136,7 @@ wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
             return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
                            "the async stream ended before its schema came");
         }
-        AD_RETURN_IF_ERR(wait_for_bell(inbox->bell, err));
+        AD_RETURN_IF_ERR(wait_for_waker(inbox->waker, err));
     }
 }
 
@@ -153,7 +153,7 @@ wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
             return AD_OK;
         }
         if (poll == AD_ASYNC_PENDING) {
-            AD_RETURN_IF_ERR(wait_for_bell(self->inbox->bell, err));
+            AD_RETURN_IF_ERR(wait_for_waker(self->inbox->waker, err));
         }
     }
     *is_end = false;

@@ -22,7 +22,7 @@ typedef struct consumer_object {
     ad_schema schema;      /* without a node: not known yet; nor are: */
     int32_t device_type;
     PyObject *metadata;
-    bool is_busy;    /* somebody reads, or waits for the bell ... */
+    bool is_busy;    /* somebody reads, or waits for the waker ... */
     bool is_closing; /* ... and is to close it afterwards */
     bool is_waiting; /* between begin_wait() and end_wait() */
     bool is_handed_over;
@@ -314,12 +314,12 @@ consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    if (ad_bell_check(self->inbox->bell, &err) != AD_OK) {
+    if (ad_waker_check(self->inbox->waker, &err) != AD_OK) {
         end_reading(self);
         return ad_raise(ad_state_of(object), &err);
     }
     self->is_waiting = true;
-    return PyLong_FromLong(self->inbox->bell->fd);
+    return PyLong_FromLong(self->inbox->waker->fd);
 }
 
 static PyObject *
@@ -333,7 +333,7 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     self->is_waiting = false;
-    (void)ad_bell_take(self->inbox->bell);
+    (void)ad_waker_clear(self->inbox->waker);
     end_reading(self);
     Py_RETURN_NONE;
 }
@@ -364,7 +364,7 @@ consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
     } else if (!self->is_closing) {
         self->is_closing = true;
         atomic_store(&self->inbox->is_closing, true);
-        ad_bell_ring(self->inbox->bell);
+        ad_waker_wake(self->inbox->waker);
     }
     Py_RETURN_NONE;
 }

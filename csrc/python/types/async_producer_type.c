@@ -15,8 +15,8 @@ typedef struct producer_object {
     PyObject_HEAD
     ad_async_producer *producer; /* NULL: a thread feeds it, or it is over */
     ad_async_feed *feed;
-    ad_bell *bell; /* of the producer */
-    ad_bell *done; /* of the feed */
+    ad_waker *waker; /* of the producer */
+    ad_waker *done;  /* of the feed */
     ad_element_rules rules;
     bool is_started;
     bool is_busy;   /* a call of the handler is running, without the GIL */
@@ -40,7 +40,7 @@ close_producer(ad_async_producer *producer)
 
 /* From a capsule that names what it holds no more; a failure releases it. */
 static int
-take_handler(ad_state *state, PyObject *capsule, ad_bell **bell,
+take_handler(ad_state *state, PyObject *capsule, ad_waker **waker,
              ad_async_producer **out)
 {
     ad_error err;
@@ -49,16 +49,17 @@ take_handler(ad_state *state, PyObject *capsule, ad_bell **bell,
     if (handler == NULL) {
         return -1;
     }
-    ad_status status = ad_bell_new(bell, &err);
+    ad_status status = ad_waker_new(waker, &err);
     if (status == AD_OK) {
         const ad_async_producer_options options = {
-            .device_type = ARROW_DEVICE_CPU, .wake = ad_bell_wake(*bell)};
+            .device_type = ARROW_DEVICE_CPU,
+            .wake = ad_waker_callback(*waker)};
         status = ad_async_producer_new(handler, &options, out, &err);
         if (status == AD_OK) {
             return 0;
         }
-        ad_bell_unref(*bell);
-        *bell = NULL;
+        ad_waker_unref(*waker);
+        *waker = NULL;
     }
     Py_BEGIN_ALLOW_THREADS
     handler->release(handler);
@@ -73,7 +74,7 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
     ad_state *state = ad_state_of(object);
     ad_async_producer *producer;
     ad_async_feed *feed;
-    ad_bell *bell;
+    ad_waker *waker;
     ad_error err;
     if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
                        "__arrowdev_async_device_stream__()") == NULL) {
@@ -83,19 +84,19 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
     if (stream == NULL) {
         return NULL;
     }
-    if (take_handler(state, handler, &bell, &producer) < 0) {
+    if (take_handler(state, handler, &waker, &producer) < 0) {
         ad_stream_drop(stream);
         return NULL;
     }
     ad_status status =
-        ad_async_feed_start(producer, bell, stream, NULL, &feed, &err);
+        ad_async_feed_start(producer, waker, stream, NULL, &feed, &err);
     if (status == AD_OK) {
         ad_async_feed_unref(feed);
     } else {
         close_producer(producer);
         ad_stream_drop(stream);
     }
-    ad_bell_unref(bell);
+    ad_waker_unref(waker);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
@@ -126,7 +127,7 @@ give_up(producer_object *self)
     ad_async_producer *producer = self->producer;
     self->producer = NULL;
     drop_batch(self);
-    if (producer != NULL && ad_bell_is_ours(self->bell)) {
+    if (producer != NULL && ad_waker_is_ours(self->waker)) {
         close_producer(producer);
     }
     if (self->feed != NULL) {
@@ -145,8 +146,8 @@ producer_dealloc(PyObject *object)
         ad_async_feed_unref(self->feed);
         ad_py_reset_exception(saved);
     }
-    ad_bell_unref(self->bell);
-    ad_bell_unref(self->done);
+    ad_waker_unref(self->waker);
+    ad_waker_unref(self->done);
     ad_schema_unref(self->rules.schema);
     PyObject_Free(object);
     Py_DECREF(type);
@@ -169,7 +170,7 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
     }
     memset((char *)self + sizeof(PyObject), 0,
            sizeof(*self) - sizeof(PyObject));
-    if (take_handler(state, handler, &self->bell, &self->producer) < 0) {
+    if (take_handler(state, handler, &self->waker, &self->producer) < 0) {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
@@ -182,7 +183,7 @@ static int
 check_process(producer_object *self)
 {
     ad_error err;
-    if (ad_bell_check(self->bell, &err) == AD_OK) {
+    if (ad_waker_check(self->waker, &err) == AD_OK) {
         return 0;
     }
     ad_raise(ad_state_of((PyObject *)self), &err);
@@ -295,7 +296,7 @@ producer_put(PyObject *object, PyObject *args)
     return result == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
-/* As ad_async_producer_send. A bell that was rung for what is seen here must
+/* As ad_async_producer_send. A waker that was woken for what is seen here must
  * not wake the loop once more. */
 static ad_status
 send(producer_object *self, ad_async_poll *poll, ad_error *err)
@@ -304,7 +305,7 @@ send(producer_object *self, ad_async_poll *poll, ad_error *err)
     do {
         AD_RETURN_IF_ERR(ad_async_producer_send(self->producer, &self->batch,
                                                 self->metadata, poll, err));
-    } while (*poll == AD_ASYNC_PENDING && ad_bell_take(self->bell));
+    } while (*poll == AD_ASYNC_PENDING && ad_waker_clear(self->waker));
     return AD_OK;
 }
 
@@ -437,11 +438,11 @@ producer_feed(PyObject *object, PyObject *stream)
     if (source == NULL) {
         return NULL;
     }
-    ad_bell_unref(self->done); /* of a feed that did not start */
+    ad_waker_unref(self->done); /* of a feed that did not start */
     self->done = NULL;
-    ad_status status = ad_bell_new(&self->done, &err);
+    ad_status status = ad_waker_new(&self->done, &err);
     if (status == AD_OK) {
-        status = ad_async_feed_start(self->producer, self->bell, source,
+        status = ad_async_feed_start(self->producer, self->waker, source,
                                      self->done, &self->feed, &err);
     }
     if (status != AD_OK) {
@@ -468,7 +469,7 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (check_process(self) < 0) {
         return NULL;
     }
-    (void)ad_bell_take(self->done);
+    (void)ad_waker_clear(self->done);
     if (!ad_async_feed_is_over(self->feed, &status, &err)) {
         Py_RETURN_FALSE;
     }
@@ -493,14 +494,14 @@ producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* The bell: of the thread, where there is one. An event loop asks also to
+/* The waker: of the thread, where there is one. An event loop asks also to
  * leave it, in a child that was forked, too. */
 static PyObject *
 producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     const producer_object *self = (const producer_object *)object;
     return PyLong_FromLong(self->feed != NULL ? self->done->fd
-                                              : self->bell->fd);
+                                              : self->waker->fd);
 }
 
 /* In a child that was forked somebody may have held the producer's mutex. */
@@ -509,15 +510,15 @@ get_is_ended(PyObject *object, void *Py_UNUSED(closure))
 {
     const producer_object *self = (const producer_object *)object;
     return PyBool_FromLong(
-        self->producer == NULL || !ad_bell_is_ours(self->bell) ||
+        self->producer == NULL || !ad_waker_is_ours(self->waker) ||
         ad_async_producer_poll(self->producer) == AD_ASYNC_END);
 }
 
 /* False in such a child, where it stays as it is: finish() says why. */
 static PyObject *
-producer_take_bell(PyObject *object, PyObject *Py_UNUSED(ignored))
+producer_clear_waker(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(ad_bell_take(((producer_object *)object)->bell));
+    return PyBool_FromLong(ad_waker_clear(((producer_object *)object)->waker));
 }
 
 static PyMethodDef producer_methods[] = {
@@ -551,8 +552,8 @@ static PyMethodDef producer_methods[] = {
     {"fileno", producer_fileno, METH_NOARGS,
      "fileno($self)\n--\n\n"
      "Readable once there may be something to do."},
-    {"take_bell", producer_take_bell, METH_NOARGS,
-     "take_bell($self)\n--\n\n"
+    {"clear_waker", producer_clear_waker, METH_NOARGS,
+     "clear_waker($self)\n--\n\n"
      "Make that descriptor unreadable until there is something new."},
     {NULL, NULL, 0, NULL},
 };
