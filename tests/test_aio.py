@@ -558,7 +558,7 @@ class TestLoops:
         assert weakref.ref(stream)() is stream
 
 
-class TestBursts:
+class TestChunks:
     def test_one_wake_up_for_many(self):
         """All that is queued is read without another turn of the loop."""
         producer = async_peer.Producer(1000)

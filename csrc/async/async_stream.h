@@ -8,7 +8,7 @@
  *
  * Neither end has a thread, and neither calls foreign code with a lock held.
  * Both tell the outside by a wake-up callback that there is something to do,
- * once per burst: it is armed by an answer AD_ASYNC_PENDING.
+ * once per chunk: it is armed by an answer AD_ASYNC_PENDING.
  */
 #ifndef AD_ASYNC_ASYNC_STREAM_H
 #define AD_ASYNC_ASYNC_STREAM_H

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 static void
-inbox_destroy(ad_owner *base)
+queue_destroy(ad_owner *base)
 {
-    ad_async_inbox *self = (ad_async_inbox *)base;
+    ad_consumer_queue *self = (ad_consumer_queue *)base;
     if (ad_waker_is_ours(self->waker)) {
         ad_async_consumer_close(self->consumer);
     }
@@ -14,14 +14,14 @@ inbox_destroy(ad_owner *base)
 }
 
 ad_status
-ad_async_inbox_new(int64_t queue_size, bool outlives, ad_async_inbox **out,
-                   ad_error *err)
+ad_consumer_queue_new(int64_t queue_size, bool outlives,
+                      ad_consumer_queue **out, ad_error *err)
 {
-    ad_async_inbox *self = calloc(1, sizeof(*self));
+    ad_consumer_queue *self = calloc(1, sizeof(*self));
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    ad_owner_init(&self->base, inbox_destroy);
+    ad_owner_init(&self->base, queue_destroy);
     ad_status status = ad_waker_new(&self->waker, err);
     if (status == AD_OK) {
         const ad_async_consumer_options options = {
@@ -40,7 +40,7 @@ ad_async_inbox_new(int64_t queue_size, bool outlives, ad_async_inbox **out,
 }
 
 void
-ad_async_inbox_unref(ad_async_inbox *self)
+ad_consumer_queue_unref(ad_consumer_queue *self)
 {
     if (self != NULL) {
         ad_owner_unref(&self->base);
@@ -48,7 +48,7 @@ ad_async_inbox_unref(ad_async_inbox *self)
 }
 
 void
-ad_async_inbox_cancel(ad_async_inbox *self)
+ad_consumer_queue_cancel(ad_consumer_queue *self)
 {
     if (ad_waker_is_ours(self->waker)) {
         ad_async_consumer_cancel(self->consumer);
@@ -56,19 +56,19 @@ ad_async_inbox_cancel(ad_async_inbox *self)
 }
 
 ad_status
-ad_async_inbox_schema(ad_async_inbox *self, ad_schema *out,
-                      ad_async_poll *poll, ad_error *err)
+ad_consumer_queue_schema(ad_consumer_queue *self, ad_schema *out,
+                         ad_async_poll *poll, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
     return ad_async_consumer_schema(self->consumer, out, poll, err);
 }
 
-/* --- bursts --------------------------------------------------------------------- */
+/* --- chunks -------------------------------------------------------------- */
 
 ad_status
-ad_async_burst_init(ad_async_burst *self, int64_t size, ad_error *err)
+ad_async_chunk_init(ad_async_chunk *self, int64_t size, ad_error *err)
 {
-    *self = (ad_async_burst){.size = size};
+    *self = (ad_async_chunk){.size = size};
     self->batches = malloc((size_t)size * sizeof(self->batches[0]));
     return self->batches != NULL
                ? AD_OK
@@ -76,10 +76,10 @@ ad_async_burst_init(ad_async_burst *self, int64_t size, ad_error *err)
 }
 
 void
-ad_async_burst_clear(ad_async_burst *self)
+ad_async_chunk_clear(ad_async_chunk *self)
 {
     while (self->n > 0) {
-        ad_async_batch batch = ad_async_burst_take(self);
+        ad_async_batch batch = ad_async_chunk_take(self);
         ad_async_batch_clear(&batch);
     }
     free(self->batches);
@@ -87,25 +87,25 @@ ad_async_burst_clear(ad_async_burst *self)
 }
 
 ad_async_batch
-ad_async_burst_take(ad_async_burst *self)
+ad_async_chunk_take(ad_async_chunk *self)
 {
     self->n--;
     return self->batches[self->next++];
 }
 
 ad_status
-ad_async_inbox_fill(ad_async_inbox *self, ad_async_burst *burst,
-                    ad_async_poll *poll, ad_error *err)
+ad_consumer_queue_fill(ad_consumer_queue *self, ad_async_chunk *chunk,
+                       ad_async_poll *poll, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
-    burst->next = 0;
-    while (burst->n < burst->size) {
-        ad_async_batch *batch = &burst->batches[burst->n];
+    chunk->next = 0;
+    while (chunk->n < chunk->size) {
+        ad_async_batch *batch = &chunk->batches[chunk->n];
         ad_status status =
             ad_async_consumer_pop(self->consumer, batch, poll, err);
         if (status == AD_OK && *poll == AD_ASYNC_READY) {
-            burst->n++;
-        } else if (burst->n > 0) {
+            chunk->n++;
+        } else if (chunk->n > 0) {
             break;
         } else if (status != AD_OK || *poll == AD_ASYNC_END ||
                    !ad_waker_clear(self->waker)) {

@@ -1,5 +1,6 @@
-/* Wakers, inboxes, and the thread that feeds a consumer from a pull stream:
- * its every end, with a consumer of ours on this thread or a foreign one. */
+/* Wakers, consumer queues, and the thread that feeds a consumer from a pull
+ * stream: its every end, with a consumer of ours on this thread or a foreign
+ * one. */
 
 #include <errno.h>
 #include <poll.h>
@@ -79,7 +80,7 @@ stream_of(long n, int code)
 /* --- both ends -------------------------------------------------------------------- */
 
 typedef struct ends {
-    ad_async_inbox *inbox;
+    ad_consumer_queue *queue;
     ad_waker *done;
     ad_async_feed *feed;
 } ends;
@@ -90,14 +91,14 @@ start(ends *self, long n, int code, int64_t queue_size)
     ad_waker *waker;
     ad_async_producer *producer;
     ad_error err;
-    CHECK_INT(ad_async_inbox_new(queue_size, false, &self->inbox, NULL),
+    CHECK_INT(ad_consumer_queue_new(queue_size, false, &self->queue, NULL),
               AD_OK);
     CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
     CHECK_INT(ad_waker_new(&self->done, NULL), AD_OK);
     const ad_async_producer_options options = {.wake =
                                                    ad_waker_callback(waker)};
     CHECK_INT(
-        ad_async_producer_new(ad_async_consumer_handler(self->inbox->consumer),
+        ad_async_producer_new(ad_async_consumer_handler(self->queue->consumer),
                               &options, &producer, NULL),
         AD_OK);
     CHECK_INT(ad_async_feed_start(producer, waker, stream_of(n, code),
@@ -108,31 +109,31 @@ start(ends *self, long n, int code, int64_t queue_size)
 
 /* Up to `n` batches, or all for -1: how many, and how it ended. */
 static long
-read_up_to(ad_async_inbox *inbox, long n, ad_status *status, ad_error *err)
+read_up_to(ad_consumer_queue *queue, long n, ad_status *status, ad_error *err)
 {
-    ad_async_burst burst;
+    ad_async_chunk chunk;
     ad_async_poll poll = AD_ASYNC_READY;
     long count = 0;
-    CHECK_INT(ad_async_burst_init(&burst, 3, NULL), AD_OK);
+    CHECK_INT(ad_async_chunk_init(&chunk, 3, NULL), AD_OK);
     *status = AD_OK;
     while (count != n) {
-        if (burst.n == 0) {
-            *status = ad_async_inbox_fill(inbox, &burst, &poll, err);
+        if (chunk.n == 0) {
+            *status = ad_consumer_queue_fill(queue, &chunk, &poll, err);
             if (*status != AD_OK || poll == AD_ASYNC_END) {
                 break;
             }
         }
-        if (burst.n == 0) {
-            ad_waker_wait(inbox->waker, PATIENCE_MS);
-            CHECK(ad_waker_clear(inbox->waker));
+        if (chunk.n == 0) {
+            ad_waker_wait(queue->waker, PATIENCE_MS);
+            CHECK(ad_waker_clear(queue->waker));
             continue;
         }
-        ad_async_batch batch = ad_async_burst_take(&burst);
+        ad_async_batch batch = ad_async_chunk_take(&chunk);
         CHECK_INT(batch.array.length, count % 100 + 1);
         ad_async_batch_clear(&batch);
         count++;
     }
-    ad_async_burst_clear(&burst);
+    ad_async_chunk_clear(&chunk);
     return count;
 }
 
@@ -150,7 +151,7 @@ wait_for_end(ends *self, ad_error *err)
 static void
 end(ends *self)
 {
-    ad_async_inbox_unref(self->inbox);
+    ad_consumer_queue_unref(self->queue);
     ad_async_feed_unref(self->feed);
     ad_waker_unref(self->done);
 }
@@ -188,13 +189,13 @@ static void
 test_no_more_files(void)
 {
     struct rlimit before, none;
-    ad_async_inbox *inbox;
+    ad_consumer_queue *queue;
     ad_error err;
     CHECK_INT(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 0;
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
-    ad_status status = ad_async_inbox_new(5, false, &inbox, &err);
+    ad_status status = ad_consumer_queue_new(5, false, &queue, &err);
     CHECK_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
     CHECK_INT(status, AD_ERR_EXCHANGE);
     CHECK_INT(err.code, EMFILE);
@@ -202,11 +203,11 @@ test_no_more_files(void)
 }
 
 static void
-test_inbox_out_of_range(void)
+test_queue_size_out_of_range(void)
 {
-    ad_async_inbox *inbox;
+    ad_consumer_queue *queue;
     ad_error err;
-    CHECK_INT(ad_async_inbox_new(0, false, &inbox, &err), AD_ERR_VALUE);
+    CHECK_INT(ad_consumer_queue_new(0, false, &queue, &err), AD_ERR_VALUE);
     CHECK_HAS(err.message, "queue_size is 0");
 }
 
@@ -220,10 +221,10 @@ test_whole_stream(void)
             ad_status status;
             ad_error err;
             start(&self, counts[i], 0, queue_size);
-            CHECK_INT(read_up_to(self.inbox, -1, &status, &err), counts[i]);
+            CHECK_INT(read_up_to(self.queue, -1, &status, &err), counts[i]);
             CHECK_INT(status, AD_OK);
             CHECK_INT(wait_for_end(&self, &err), AD_OK);
-            CHECK(ad_async_consumer_is_released(self.inbox->consumer));
+            CHECK(ad_async_consumer_is_released(self.queue->consumer));
             end(&self);
             check_all_gone();
         }
@@ -239,9 +240,9 @@ test_source_that_fails(void)
         ad_error err;
         ad_async_error said;
         start(&self, at, ENOSPC, 4);
-        CHECK_INT(read_up_to(self.inbox, -1, &status, &err), at);
+        CHECK_INT(read_up_to(self.queue, -1, &status, &err), at);
         CHECK_INT(status, AD_ERR_EXCHANGE);
-        CHECK(ad_async_consumer_error(self.inbox->consumer, &said));
+        CHECK(ad_async_consumer_error(self.queue->consumer, &said));
         CHECK_INT(said.code, ENOSPC);
         CHECK_STR(said.message, "the source is broken, in full");
         CHECK_INT(wait_for_end(&self, &err), AD_ERR_EXCHANGE);
@@ -261,8 +262,8 @@ test_consumer_cancels(void)
         ad_status status;
         ad_error err;
         start(&self, -1, 0, 4);
-        CHECK_INT(read_up_to(self.inbox, at, &status, &err), at);
-        ad_async_consumer_cancel(self.inbox->consumer);
+        CHECK_INT(read_up_to(self.queue, at, &status, &err), at);
+        ad_async_consumer_cancel(self.queue->consumer);
         CHECK_INT(wait_for_end(&self, &err), AD_OK);
         end(&self);
         check_all_gone();
@@ -285,13 +286,13 @@ test_consumer_that_is_silent(void)
     ad_async_feed_stop(self.feed);
     ad_async_feed_stop(self.feed);
     CHECK_INT(wait_for_end(&self, &err), AD_OK);
-    ad_async_burst burst;
+    ad_async_chunk chunk;
     ad_async_poll poll;
-    CHECK_INT(ad_async_burst_init(&burst, 64, NULL), AD_OK);
-    CHECK_INT(ad_async_inbox_fill(self.inbox, &burst, &poll, &err), AD_OK);
-    CHECK_INT(burst.n, 4);
-    ad_async_burst_clear(&burst);
-    CHECK_INT(read_up_to(self.inbox, -1, &status, &err), 0);
+    CHECK_INT(ad_async_chunk_init(&chunk, 64, NULL), AD_OK);
+    CHECK_INT(ad_consumer_queue_fill(self.queue, &chunk, &poll, &err), AD_OK);
+    CHECK_INT(chunk.n, 4);
+    ad_async_chunk_clear(&chunk);
+    CHECK_INT(read_up_to(self.queue, -1, &status, &err), 0);
     CHECK_INT(status, AD_ERR_EXCHANGE);
     CHECK_INT(err.code, ECANCELED);
     end(&self);
@@ -306,9 +307,9 @@ test_consumer_that_is_gone(void)
         ad_status status;
         ad_error err;
         start(&self, -1, 0, 1 + i % 5);
-        CHECK_INT(read_up_to(self.inbox, i % 4, &status, &err), i % 4);
-        ad_async_inbox_unref(self.inbox);
-        self.inbox = NULL;
+        CHECK_INT(read_up_to(self.queue, i % 4, &status, &err), i % 4);
+        ad_consumer_queue_unref(self.queue);
+        self.queue = NULL;
         CHECK_INT(wait_for_end(&self, &err), AD_OK);
         end(&self);
         check_all_gone();
@@ -324,9 +325,9 @@ test_feed_that_is_let_go(void)
     ad_error err;
     start(&self, 100, 0, 8);
     ad_async_feed_unref(self.feed);
-    CHECK_INT(read_up_to(self.inbox, -1, &status, &err), 100);
+    CHECK_INT(read_up_to(self.queue, -1, &status, &err), 100);
     CHECK_INT(status, AD_OK);
-    ad_async_inbox_unref(self.inbox);
+    ad_consumer_queue_unref(self.queue);
     ad_waker_unref(self.done);
     check_all_gone();
 }
@@ -334,22 +335,23 @@ test_feed_that_is_let_go(void)
 static void
 test_no_memory(void)
 {
-    ad_async_inbox *inbox;
-    ad_async_burst burst;
+    ad_consumer_queue *queue;
+    ad_async_chunk chunk;
     ad_waker *waker;
     ad_async_producer *producer;
     ad_async_feed *feed;
     for (long n = 1; n <= 3; n++) {
         check_fail_nth(n);
-        CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_ERR_MEMORY);
+        CHECK_INT(ad_consumer_queue_new(5, false, &queue, NULL),
+                  AD_ERR_MEMORY);
     }
     check_fail_nth(1);
-    CHECK_INT(ad_async_burst_init(&burst, 5, NULL), AD_ERR_MEMORY);
-    CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_OK);
+    CHECK_INT(ad_async_chunk_init(&chunk, 5, NULL), AD_ERR_MEMORY);
+    CHECK_INT(ad_consumer_queue_new(5, false, &queue, NULL), AD_OK);
     CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
     const ad_async_producer_options options = {.wake =
                                                    ad_waker_callback(waker)};
-    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(inbox->consumer),
+    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(queue->consumer),
                                     &options, &producer, NULL),
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
@@ -359,7 +361,7 @@ test_no_memory(void)
     ad_array_stream_unref(stream);
     ad_async_producer_close(producer);
     ad_waker_unref(waker);
-    ad_async_inbox_unref(inbox);
+    ad_consumer_queue_unref(queue);
     check_all_gone();
 }
 
@@ -386,15 +388,15 @@ test_stop_all(void)
     }
     check_all_gone();
 
-    ad_async_inbox *inbox;
+    ad_consumer_queue *queue;
     ad_waker *waker;
     ad_async_producer *producer;
     ad_async_feed *feed;
-    CHECK_INT(ad_async_inbox_new(5, false, &inbox, NULL), AD_OK);
+    CHECK_INT(ad_consumer_queue_new(5, false, &queue, NULL), AD_OK);
     CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
     const ad_async_producer_options options = {.wake =
                                                    ad_waker_callback(waker)};
-    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(inbox->consumer),
+    CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(queue->consumer),
                                     &options, &producer, NULL),
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
@@ -404,7 +406,7 @@ test_stop_all(void)
     ad_array_stream_unref(stream);
     ad_async_producer_close(producer);
     ad_waker_unref(waker);
-    ad_async_inbox_unref(inbox);
+    ad_consumer_queue_unref(queue);
     check_all_gone();
 }
 
@@ -414,7 +416,7 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_waker),
         CHECK_TEST(test_no_more_files),
-        CHECK_TEST(test_inbox_out_of_range),
+        CHECK_TEST(test_queue_size_out_of_range),
         CHECK_TEST(test_whole_stream),
         CHECK_TEST(test_source_that_fails),
         CHECK_TEST(test_consumer_cancels),

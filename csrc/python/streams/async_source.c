@@ -16,8 +16,8 @@
 
 typedef struct async_source {
     ad_batch_source base;
-    ad_async_inbox *inbox;
-    ad_async_burst ready; /* taken out of it */
+    ad_consumer_queue *queue;
+    ad_async_chunk ready; /* taken out of it */
     ad_state *state;
     ad_owner *type; /* keeps the module, and so the state */
     bool drops_metadata;
@@ -28,9 +28,9 @@ typedef struct async_source {
 /* --- what a producer reports ------------------------------------------------------ */
 
 bool
-ad_async_is_reported(ad_async_inbox *inbox, int code, ad_async_error *said)
+ad_async_is_reported(ad_consumer_queue *queue, int code, ad_async_error *said)
 {
-    return code != 0 && ad_async_consumer_error(inbox->consumer, said) &&
+    return code != 0 && ad_async_consumer_error(queue->consumer, said) &&
            said->code == code;
 }
 
@@ -118,17 +118,17 @@ wait_for_waker(ad_waker *waker, ad_error *err)
 }
 
 static ad_status
-wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
+wait_for_schema(ad_consumer_queue *queue, ad_schema *out, ad_error *err)
 {
     ad_async_poll poll;
     while (true) {
-        if (atomic_load(&inbox->is_closing)) {
+        if (atomic_load(&queue->is_closing)) {
             return ad_fail(err, AD_ERR_EXCHANGE, "consumed",
                            "make another one",
                            "this AsyncArrayStream was closed while its schema "
                            "was waited for");
         }
-        AD_RETURN_IF_ERR(ad_async_inbox_schema(inbox, out, &poll, err));
+        AD_RETURN_IF_ERR(ad_consumer_queue_schema(queue, out, &poll, err));
         if (poll == AD_ASYNC_READY) {
             return AD_OK;
         }
@@ -136,7 +136,7 @@ wait_for_schema(ad_async_inbox *inbox, ad_schema *out, ad_error *err)
             return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
                            "the async stream ended before its schema came");
         }
-        AD_RETURN_IF_ERR(wait_for_waker(inbox->waker, err));
+        AD_RETURN_IF_ERR(wait_for_waker(queue->waker, err));
     }
 }
 
@@ -147,17 +147,17 @@ wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
     ad_async_poll poll = AD_ASYNC_READY;
     while (self->ready.n == 0) {
         AD_RETURN_IF_ERR(
-            ad_async_inbox_fill(self->inbox, &self->ready, &poll, err));
+            ad_consumer_queue_fill(self->queue, &self->ready, &poll, err));
         if (poll == AD_ASYNC_END) {
             *is_end = true;
             return AD_OK;
         }
         if (poll == AD_ASYNC_PENDING) {
-            AD_RETURN_IF_ERR(wait_for_waker(self->inbox->waker, err));
+            AD_RETURN_IF_ERR(wait_for_waker(self->queue->waker, err));
         }
     }
     *is_end = false;
-    *out = ad_async_burst_take(&self->ready);
+    *out = ad_async_chunk_take(&self->ready);
     return AD_OK;
 }
 
@@ -174,7 +174,7 @@ source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     if (status != AD_OK) {
         ad_async_error said;
         self->code = err->code;
-        if (ad_async_is_reported(self->inbox, err->code, &said)) {
+        if (ad_async_is_reported(self->queue, err->code, &said)) {
             save_reported(self->state, &said, &self->saved_exception);
         }
         return status;
@@ -205,7 +205,7 @@ source_last_error(ad_batch_source *base, int *code)
         return self->saved_exception.text;
     }
     *code = self->code;
-    return ad_async_is_reported(self->inbox, self->code, &said) ? said.message
+    return ad_async_is_reported(self->queue, self->code, &said) ? said.message
                                                                 : NULL;
 }
 
@@ -213,11 +213,11 @@ static void
 source_destroy(ad_batch_source *base)
 {
     async_source *self = (async_source *)base;
-    ad_async_burst_clear(&self->ready);
+    ad_async_chunk_clear(&self->ready);
     /* Foreign code is told to stop; it may block, or want the GIL. */
     void *saved = ad_wait_begin();
-    ad_async_inbox_cancel(self->inbox);
-    ad_async_inbox_unref(self->inbox);
+    ad_consumer_queue_cancel(self->queue);
+    ad_consumer_queue_unref(self->queue);
     ad_wait_end(saved);
     ad_saved_exception_clear(&self->saved_exception);
     ad_owner_unref(self->type);
@@ -227,7 +227,7 @@ source_destroy(ad_batch_source *base)
 /* --- making one --------------------------------------------------------------------- */
 
 static ad_status
-make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
+make_stream(ad_state *state, ad_consumer_queue *queue, ad_async_chunk *ready,
             bool drops_metadata, ad_schema schema, ad_array_stream **out,
             ad_error *err)
 {
@@ -240,7 +240,7 @@ make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
                                    .destroy = source_destroy,
                                    .saved_exception = &self->saved_exception};
     self->state = state;
-    self->inbox = inbox;
+    self->queue = queue;
     self->drops_metadata = drops_metadata;
     self->type = ad_py_owner_new(state->array_type);
     ad_status status =
@@ -248,31 +248,31 @@ make_stream(ad_state *state, ad_async_inbox *inbox, ad_async_burst *ready,
             ? ad_fail_memory(err, sizeof(*self))
             : ad_array_stream_from_source(
                   &self->base, schema,
-                  ad_async_consumer_device_type(inbox->consumer), out, err);
+                  ad_async_consumer_device_type(queue->consumer), out, err);
     if (status != AD_OK) {
         PyErr_Clear();
         ad_owner_unref(self->type);
         free(self);
         return status;
     }
-    ad_owner_ref(&inbox->base);
+    ad_owner_ref(&queue->base);
     self->ready = *ready;
-    *ready = (ad_async_burst){0};
+    *ready = (ad_async_chunk){0};
     return AD_OK;
 }
 
 ad_status
-ad_async_source_stream(ad_state *state, ad_async_inbox *inbox,
-                       ad_async_burst *ready, bool drops_metadata,
+ad_async_source_stream(ad_state *state, ad_consumer_queue *queue,
+                       ad_async_chunk *ready, bool drops_metadata,
                        ad_array_stream **out, ad_error *err)
 {
     ad_schema schema;
     void *saved = ad_wait_begin();
-    ad_status status = wait_for_schema(inbox, &schema, err);
+    ad_status status = wait_for_schema(queue, &schema, err);
     ad_wait_end(saved);
     if (status == AD_OK) {
         status =
-            make_stream(state, inbox, ready, drops_metadata, schema, out, err);
+            make_stream(state, queue, ready, drops_metadata, schema, out, err);
         ad_schema_unref(schema);
     }
     return status;

@@ -13,31 +13,31 @@
 
 /* So many batches are taken out at one go, while the GIL is given up, where
  * the queue is long enough to be worth it. They count as queued. */
-#define MAX_BURST 64
-#define QUEUE_PER_BURST 16
+#define MAX_CHUNK 64
+#define QUEUE_PER_CHUNK 16
 
 typedef struct consumer_object {
     PyObject_HEAD
-    ad_async_inbox *inbox; /* NULL: closed, or handed over */
-    ad_schema schema;      /* without a node: not known yet; nor are: */
+    ad_consumer_queue *queue; /* NULL: closed, or handed over */
+    ad_schema schema;         /* without a node: not known yet; nor are: */
     int32_t device_type;
     PyObject *metadata;
     bool is_busy;    /* somebody reads, or waits for the waker ... */
     bool is_closing; /* ... and is to close it afterwards */
     bool is_waiting; /* between begin_wait() and end_wait() */
     bool is_handed_over;
-    ad_async_burst ready;
+    ad_async_chunk ready;
 } consumer_object;
 
 /* --- life ---------------------------------------------------------------------- */
 
 /* Foreign code is told to stop; it may block, or want the GIL. */
 static void
-drop_inbox(ad_async_inbox *inbox)
+drop_queue(ad_consumer_queue *queue)
 {
     PyObject *saved = ad_py_save_exception();
     Py_BEGIN_ALLOW_THREADS
-    ad_async_inbox_unref(inbox);
+    ad_consumer_queue_unref(queue);
     Py_END_ALLOW_THREADS
     ad_py_reset_exception(saved);
 }
@@ -46,17 +46,17 @@ static void
 drop_ready(consumer_object *self)
 {
     PyObject *saved = ad_py_save_exception();
-    ad_async_burst_clear(&self->ready);
+    ad_async_chunk_clear(&self->ready);
     ad_py_reset_exception(saved);
 }
 
 static void
 close_now(consumer_object *self)
 {
-    ad_async_inbox *inbox = self->inbox;
-    self->inbox = NULL;
+    ad_consumer_queue *queue = self->queue;
+    self->queue = NULL;
     drop_ready(self);
-    drop_inbox(inbox);
+    drop_queue(queue);
 }
 
 static void
@@ -72,17 +72,17 @@ consumer_dealloc(PyObject *object)
 }
 
 static int64_t
-burst_of(int64_t queue_size)
+chunk_of(int64_t queue_size)
 {
-    int64_t burst = queue_size / QUEUE_PER_BURST;
-    bool is_sound = burst >= 1 && queue_size <= AD_ASYNC_MAX_QUEUE;
-    return !is_sound ? 1 : burst > MAX_BURST ? MAX_BURST : burst;
+    int64_t chunk = queue_size / QUEUE_PER_CHUNK;
+    bool is_sound = chunk >= 1 && queue_size <= AD_ASYNC_MAX_QUEUE;
+    return !is_sound ? 1 : chunk > MAX_CHUNK ? MAX_CHUNK : chunk;
 }
 
 static PyObject *
 consumer_new(ad_state *state, int64_t queue_size, bool outlives)
 {
-    int64_t burst = burst_of(queue_size);
+    int64_t chunk = chunk_of(queue_size);
     ad_error err;
     consumer_object *self = PyObject_New(
         consumer_object, (PyTypeObject *)state->async_consumer_type);
@@ -91,10 +91,10 @@ consumer_new(ad_state *state, int64_t queue_size, bool outlives)
     }
     memset((char *)self + sizeof(PyObject), 0,
            sizeof(*self) - sizeof(PyObject));
-    ad_status status = ad_async_burst_init(&self->ready, burst, &err);
+    ad_status status = ad_async_chunk_init(&self->ready, chunk, &err);
     if (status == AD_OK) {
-        status = ad_async_inbox_new(queue_size - (burst - 1), outlives,
-                                    &self->inbox, &err);
+        status = ad_consumer_queue_new(queue_size - (chunk - 1), outlives,
+                                       &self->queue, &err);
     }
     if (status != AD_OK) {
         ad_raise(state, &err);
@@ -120,7 +120,7 @@ ad_function_async_consumer(PyObject *module, PyObject *args)
     }
     PyObject *capsule = ad_capsule_new(
         AD_CAPSULE_ASYNC_HANDLER,
-        ad_async_consumer_handler(((consumer_object *)self)->inbox->consumer));
+        ad_async_consumer_handler(((consumer_object *)self)->queue->consumer));
     if (capsule == NULL) {
         Py_DECREF(self);
         return NULL;
@@ -152,7 +152,7 @@ begin_reading(PyObject *object)
                         "stream has one reader at a time");
         return -1;
     }
-    if (self->inbox == NULL || self->is_handed_over) {
+    if (self->queue == NULL || self->is_handed_over) {
         return fail_gone(self, ad_state_of(object));
     }
     self->is_busy = true;
@@ -171,10 +171,10 @@ end_reading(consumer_object *self)
 /* --- errors ------------------------------------------------------------------------- */
 
 static PyObject *
-fail(ad_state *state, ad_async_inbox *inbox, const ad_error *err)
+fail(ad_state *state, ad_consumer_queue *queue, const ad_error *err)
 {
     ad_async_error said;
-    return ad_async_is_reported(inbox, err->code, &said)
+    return ad_async_is_reported(queue, err->code, &said)
                ? ad_async_raise_reported(state, &said)
                : ad_raise(state, err);
 }
@@ -187,7 +187,7 @@ give_one(consumer_object *self, bool with_metadata)
 {
     ad_state *state = ad_state_of((PyObject *)self);
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    ad_async_batch batch = ad_async_burst_take(&self->ready);
+    ad_async_batch batch = ad_async_chunk_take(&self->ready);
     PyObject *array = ad_settle_array(state, &request, &batch.array) == 0
                           ? ad_array_object_new(state, &batch.array)
                           : NULL;
@@ -215,11 +215,12 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
     }
     if (self->ready.n == 0) {
         Py_BEGIN_ALLOW_THREADS
-        status = ad_async_inbox_fill(self->inbox, &self->ready, &poll, &err);
+        status =
+            ad_consumer_queue_fill(self->queue, &self->ready, &poll, &err);
         Py_END_ALLOW_THREADS
     }
     if (status != AD_OK) {
-        fail(ad_state_of(object), self->inbox, &err);
+        fail(ad_state_of(object), self->queue, &err);
     } else if (self->ready.n > 0) {
         result = give_one(self, with_metadata == Py_True);
     } else if (poll == AD_ASYNC_END) {
@@ -234,9 +235,9 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
 /* Keep what the producer says of itself, for after the end. Making the dict may
  * run anything, which may have asked here, too. */
 static int
-note_schema(consumer_object *self, ad_async_inbox *inbox, ad_schema steal)
+note_schema(consumer_object *self, ad_consumer_queue *queue, ad_schema steal)
 {
-    ad_async_consumer *consumer = inbox->consumer;
+    ad_async_consumer *consumer = queue->consumer;
     PyObject *metadata = ad_metadata_as_dict(
         ad_state_of((PyObject *)self), ad_async_consumer_metadata(consumer));
     if (metadata == NULL || self->schema.node != NULL) {
@@ -252,14 +253,14 @@ note_schema(consumer_object *self, ad_async_inbox *inbox, ad_schema steal)
 
 /* 1 where it came, 0 where it has not, -1 with an exception. */
 static int
-ask_for_schema(consumer_object *self, ad_async_inbox *inbox)
+ask_for_schema(consumer_object *self, ad_consumer_queue *queue)
 {
     ad_state *state = ad_state_of((PyObject *)self);
     ad_async_poll poll;
     ad_schema schema;
     ad_error err;
-    if (ad_async_inbox_schema(inbox, &schema, &poll, &err) != AD_OK) {
-        fail(state, inbox, &err);
+    if (ad_consumer_queue_schema(queue, &schema, &poll, &err) != AD_OK) {
+        fail(state, queue, &err);
         return -1;
     }
     if (poll == AD_ASYNC_END) {
@@ -267,7 +268,7 @@ ask_for_schema(consumer_object *self, ad_async_inbox *inbox)
                           "the async stream ended before its schema came");
         return -1;
     }
-    return poll == AD_ASYNC_READY ? note_schema(self, inbox, schema) : 0;
+    return poll == AD_ASYNC_READY ? note_schema(self, queue, schema) : 0;
 }
 
 /* As ask_for_schema(). This is no reading, so that anybody may close the stream
@@ -276,16 +277,16 @@ static int
 know_schema(PyObject *object)
 {
     consumer_object *self = (consumer_object *)object;
-    ad_async_inbox *inbox = self->inbox;
+    ad_consumer_queue *queue = self->queue;
     if (self->schema.node != NULL) {
         return 1;
     }
-    if (inbox == NULL) {
+    if (queue == NULL) {
         return fail_gone(self, ad_state_of(object));
     }
-    ad_owner_ref(&inbox->base);
-    int known = ask_for_schema(self, inbox);
-    drop_inbox(inbox);
+    ad_owner_ref(&queue->base);
+    int known = ask_for_schema(self, queue);
+    drop_queue(queue);
     return known;
 }
 
@@ -314,12 +315,12 @@ consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    if (ad_waker_check(self->inbox->waker, &err) != AD_OK) {
+    if (ad_waker_check(self->queue->waker, &err) != AD_OK) {
         end_reading(self);
         return ad_raise(ad_state_of(object), &err);
     }
     self->is_waiting = true;
-    return PyLong_FromLong(self->inbox->waker->fd);
+    return PyLong_FromLong(self->queue->waker->fd);
 }
 
 static PyObject *
@@ -333,7 +334,7 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     self->is_waiting = false;
-    (void)ad_waker_clear(self->inbox->waker);
+    (void)ad_waker_clear(self->queue->waker);
     end_reading(self);
     Py_RETURN_NONE;
 }
@@ -343,12 +344,12 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *
 consumer_cancel(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    ad_async_inbox *inbox = ((consumer_object *)object)->inbox;
-    if (inbox != NULL) {
-        ad_owner_ref(&inbox->base);
+    ad_consumer_queue *queue = ((consumer_object *)object)->queue;
+    if (queue != NULL) {
+        ad_owner_ref(&queue->base);
         Py_BEGIN_ALLOW_THREADS
-        ad_async_inbox_cancel(inbox);
-        ad_async_inbox_unref(inbox);
+        ad_consumer_queue_cancel(queue);
+        ad_consumer_queue_unref(queue);
         Py_END_ALLOW_THREADS
     }
     Py_RETURN_NONE;
@@ -363,8 +364,8 @@ consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
         close_now(self);
     } else if (!self->is_closing) {
         self->is_closing = true;
-        atomic_store(&self->inbox->is_closing, true);
-        ad_waker_wake(self->inbox->waker);
+        atomic_store(&self->queue->is_closing, true);
+        ad_waker_wake(self->queue->waker);
     }
     Py_RETURN_NONE;
 }
@@ -382,13 +383,13 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    if (ad_async_source_stream(state, self->inbox, &self->ready,
+    if (ad_async_source_stream(state, self->queue, &self->ready,
                                drops_metadata == Py_True, &stream,
                                &err) == AD_OK) {
         self->is_handed_over = true;
         result = ad_stream_object_new(state, stream);
     } else {
-        fail(state, self->inbox, &err);
+        fail(state, self->queue, &err);
     }
     end_reading(self);
     return result;
@@ -440,7 +441,7 @@ static PyObject *
 get_condition(PyObject *object, void *Py_UNUSED(closure))
 {
     const consumer_object *self = (consumer_object *)object;
-    return PyUnicode_FromString(self->inbox == NULL    ? "closed"
+    return PyUnicode_FromString(self->queue == NULL    ? "closed"
                                 : self->is_handed_over ? "handed over"
                                                        : "open");
 }
