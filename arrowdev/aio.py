@@ -495,7 +495,7 @@ async def _relay(
 
 
 async def _feed(producer: _AsyncProducer, stream: ArrayStream) -> None:
-    producer.feed(stream)
+    producer.pump(stream)
     while not producer.is_over():
         await _wait_readable(producer.fileno())
 

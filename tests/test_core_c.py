@@ -18,7 +18,7 @@ THREADED = [
     "test_backend",
     "test_software",
     "test_async",
-    "test_async_feed",
+    "test_pump",
 ]
 
 

@@ -9,7 +9,7 @@
 #include "base/process.h"
 #include "base/thread.h"
 
-struct ad_async_feed {
+struct ad_async_pump {
     ad_owner base; /* one reference of the thread, one of the user */
     ad_async_producer *producer;
     ad_waker *waker;
@@ -19,12 +19,12 @@ struct ad_async_feed {
     atomic_bool is_over; /* of the user, from then on: all that follows */
     ad_status status;
     ad_error err;
-    ad_async_feed *next; /* in `running` */
+    ad_async_pump *next; /* in `running` */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t thread_gone = PTHREAD_COND_INITIALIZER;
-static ad_async_feed *running;
+static ad_async_pump *running;
 static size_t n_threads;
 static bool has_ended;
 
@@ -32,7 +32,7 @@ static bool has_ended;
 
 /* AD_ASYNC_END also where it was stopped. */
 static ad_async_poll
-wait_for_credit(ad_async_feed *self)
+wait_for_credit(ad_async_pump *self)
 {
     ad_async_poll poll = ad_async_producer_poll(self->producer);
     while (poll == AD_ASYNC_PENDING && !atomic_load(&self->is_stopped)) {
@@ -46,7 +46,7 @@ wait_for_credit(ad_async_feed *self)
 /* A batch is asked for before the consumer wants it, because an end or an
  * error needs no request. */
 static ad_status
-send_all(ad_async_feed *self, ad_error *err)
+send_all(ad_async_pump *self, ad_error *err)
 {
     ad_async_poll poll;
     AD_RETURN_IF_ERR(ad_async_producer_start(
@@ -74,7 +74,7 @@ send_all(ad_async_feed *self, ad_error *err)
 /* Only another call of the handler could refuse it, and there is none: this
  * thread makes them all. */
 static void
-fail(ad_async_feed *self, int code, const char *text)
+fail(ad_async_pump *self, int code, const char *text)
 {
     ad_status refused =
         ad_async_producer_fail(self->producer, code, text, NULL, NULL);
@@ -82,7 +82,7 @@ fail(ad_async_feed *self, int code, const char *text)
 }
 
 static void
-tell_failure(ad_async_feed *self, const ad_error *err)
+tell_failure(ad_async_pump *self, const ad_error *err)
 {
     const char *text = ad_array_stream_last_error(self->stream);
     /* The code of a device's error is its driver's. */
@@ -93,7 +93,7 @@ tell_failure(ad_async_feed *self, const ad_error *err)
 }
 
 static ad_status
-end_stream(ad_async_feed *self, ad_status status, ad_error *err)
+end_stream(ad_async_pump *self, ad_status status, ad_error *err)
 {
     if (status != AD_OK) {
         tell_failure(self, err);
@@ -108,10 +108,10 @@ end_stream(ad_async_feed *self, ad_status status, ad_error *err)
 }
 
 static void
-leave_running(ad_async_feed *self)
+leave_running(ad_async_pump *self)
 {
     pthread_mutex_lock(&lock);
-    ad_async_feed **link = &running;
+    ad_async_pump **link = &running;
     while (*link != self) {
         link = &(*link)->next;
     }
@@ -122,7 +122,7 @@ leave_running(ad_async_feed *self)
 static void *
 run(void *context)
 {
-    ad_async_feed *self = context;
+    ad_async_pump *self = context;
     ad_error err;
     self->status = end_stream(self, send_all(self, &err), &err);
     if (self->status != AD_OK) {
@@ -161,7 +161,7 @@ after_fork(void)
 static ad_child_hook child_hook = {.run = after_fork};
 
 static ad_status
-enter_running(ad_async_feed *self, ad_error *err)
+enter_running(ad_async_pump *self, ad_error *err)
 {
     (void)ad_process_add_child_hook(&child_hook);
     pthread_mutex_lock(&lock);
@@ -182,18 +182,18 @@ enter_running(ad_async_feed *self, ad_error *err)
 }
 
 void
-ad_async_feed_stop_all(void)
+ad_async_pump_stop_all(void)
 {
     pthread_mutex_lock(&lock);
     has_ended = true;
-    for (ad_async_feed *feed = running; feed != NULL; feed = feed->next) {
-        ad_async_feed_stop(feed);
+    for (ad_async_pump *pump = running; pump != NULL; pump = pump->next) {
+        ad_async_pump_stop(pump);
     }
     pthread_mutex_unlock(&lock);
 }
 
 void
-ad_async_feed_join_all(const struct timespec *deadline)
+ad_async_pump_join_all(const struct timespec *deadline)
 {
     int waited = 0;
     pthread_mutex_lock(&lock);
@@ -206,9 +206,9 @@ ad_async_feed_join_all(const struct timespec *deadline)
 /* --- one of them ------------------------------------------------------------------- */
 
 static void
-feed_destroy(ad_owner *base)
+pump_destroy(ad_owner *base)
 {
-    ad_async_feed *self = (ad_async_feed *)base;
+    ad_async_pump *self = (ad_async_pump *)base;
     ad_array_stream_unref(self->stream);
     ad_waker_unref(self->waker);
     ad_waker_unref(self->done);
@@ -216,15 +216,15 @@ feed_destroy(ad_owner *base)
 }
 
 ad_status
-ad_async_feed_start(ad_async_producer *producer, ad_waker *waker,
+ad_async_pump_start(ad_async_producer *producer, ad_waker *waker,
                     ad_array_stream *stream, ad_waker *done,
-                    ad_async_feed **out, ad_error *err)
+                    ad_async_pump **out, ad_error *err)
 {
-    ad_async_feed *self = calloc(1, sizeof(*self));
+    ad_async_pump *self = calloc(1, sizeof(*self));
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    ad_owner_init(&self->base, feed_destroy);
+    ad_owner_init(&self->base, pump_destroy);
     ad_owner_ref(&self->base);
     self->producer = producer;
     self->waker = waker;
@@ -237,7 +237,7 @@ ad_async_feed_start(ad_async_producer *producer, ad_waker *waker,
     ad_status status = enter_running(self, err);
     if (status != AD_OK) {
         self->stream = NULL;
-        feed_destroy(&self->base);
+        pump_destroy(&self->base);
         return status;
     }
     *out = self;
@@ -245,14 +245,14 @@ ad_async_feed_start(ad_async_producer *producer, ad_waker *waker,
 }
 
 void
-ad_async_feed_stop(ad_async_feed *self)
+ad_async_pump_stop(ad_async_pump *self)
 {
     atomic_store(&self->is_stopped, true);
     ad_waker_wake(self->waker);
 }
 
 bool
-ad_async_feed_is_over(ad_async_feed *self, ad_status *status, ad_error *err)
+ad_async_pump_is_over(ad_async_pump *self, ad_status *status, ad_error *err)
 {
     if (!atomic_load(&self->is_over)) {
         return false;
@@ -265,13 +265,13 @@ ad_async_feed_is_over(ad_async_feed *self, ad_status *status, ad_error *err)
 }
 
 ad_array_stream *
-ad_async_feed_stream(ad_async_feed *self)
+ad_async_pump_stream(ad_async_pump *self)
 {
     return self->stream;
 }
 
 void
-ad_async_feed_unref(ad_async_feed *self)
+ad_async_pump_unref(ad_async_pump *self)
 {
     ad_owner_unref(&self->base);
 }

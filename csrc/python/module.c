@@ -110,9 +110,9 @@ at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec += PATIENCE_S;
     Py_BEGIN_ALLOW_THREADS;
-    ad_async_feed_stop_all();
+    ad_async_pump_stop_all();
     ad_py_call_stop(&deadline);
-    ad_async_feed_join_all(&deadline);
+    ad_async_pump_join_all(&deadline);
     ad_deferred_stop();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;

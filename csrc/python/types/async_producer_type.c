@@ -14,9 +14,9 @@
 typedef struct producer_object {
     PyObject_HEAD
     ad_async_producer *producer; /* NULL: a thread feeds it, or it is over */
-    ad_async_feed *feed;
+    ad_async_pump *pump;
     ad_waker *waker; /* of the producer */
-    ad_waker *done;  /* of the feed */
+    ad_waker *done;  /* of the pump */
     ad_element_rules rules;
     bool is_started;
     bool is_busy;   /* a call of the handler is running, without the GIL */
@@ -73,7 +73,7 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
 {
     ad_state *state = ad_state_of(object);
     ad_async_producer *producer;
-    ad_async_feed *feed;
+    ad_async_pump *pump;
     ad_waker *waker;
     ad_error err;
     if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
@@ -89,9 +89,9 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
         return NULL;
     }
     ad_status status =
-        ad_async_feed_start(producer, waker, stream, NULL, &feed, &err);
+        ad_async_pump_start(producer, waker, stream, NULL, &pump, &err);
     if (status == AD_OK) {
-        ad_async_feed_unref(feed);
+        ad_async_pump_unref(pump);
     } else {
         close_producer(producer);
         ad_stream_drop(stream);
@@ -119,8 +119,8 @@ drop_batch(producer_object *self)
     }
 }
 
-/* A stream that is not over fails, with ECANCELED; the thread of a feed does so
- * as soon as it can. In a child that was forked it is the parent's. */
+/* A stream that is not over fails, with ECANCELED; the thread of a pump does
+ * so as soon as it can. In a child that was forked it is the parent's. */
 static void
 give_up(producer_object *self)
 {
@@ -130,8 +130,8 @@ give_up(producer_object *self)
     if (producer != NULL && ad_waker_is_ours(self->waker)) {
         close_producer(producer);
     }
-    if (self->feed != NULL) {
-        ad_async_feed_stop(self->feed);
+    if (self->pump != NULL) {
+        ad_async_pump_stop(self->pump);
     }
 }
 
@@ -141,9 +141,9 @@ producer_dealloc(PyObject *object)
     producer_object *self = (producer_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     give_up(self);
-    if (self->feed != NULL) {
+    if (self->pump != NULL) {
         PyObject *saved = ad_py_save_exception();
-        ad_async_feed_unref(self->feed);
+        ad_async_pump_unref(self->pump);
         ad_py_reset_exception(saved);
     }
     ad_waker_unref(self->waker);
@@ -418,9 +418,10 @@ producer_fail(PyObject *object, PyObject *exception)
 
 /* --- a thread --------------------------------------------------------------------------- */
 
-/* feed(stream): hand the rest over to a thread, which reads the ArrayStream. */
+/* pump(stream): hand the rest over to a thread, which reads the
+ * ArrayStream. */
 static PyObject *
-producer_feed(PyObject *object, PyObject *stream)
+producer_pump(PyObject *object, PyObject *stream)
 {
     producer_object *self = (producer_object *)object;
     ad_state *state = ad_state_of(object);
@@ -438,12 +439,12 @@ producer_feed(PyObject *object, PyObject *stream)
     if (source == NULL) {
         return NULL;
     }
-    ad_waker_unref(self->done); /* of a feed that did not start */
+    ad_waker_unref(self->done); /* of a pump that did not start */
     self->done = NULL;
     ad_status status = ad_waker_new(&self->done, &err);
     if (status == AD_OK) {
-        status = ad_async_feed_start(self->producer, self->waker, source,
-                                     self->done, &self->feed, &err);
+        status = ad_async_pump_start(self->producer, self->waker, source,
+                                     self->done, &self->pump, &err);
     }
     if (status != AD_OK) {
         ad_stream_drop(source);
@@ -460,22 +461,22 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
     producer_object *self = (producer_object *)object;
     ad_status status = AD_OK;
     ad_error err;
-    if (self->feed == NULL) {
+    if (self->pump == NULL) {
         PyErr_SetString(PyExc_RuntimeError,
                         "no thread was started for this async stream; call "
-                        "feed() first");
+                        "pump() first");
         return NULL;
     }
     if (check_process(self) < 0) {
         return NULL;
     }
     (void)ad_waker_clear(self->done);
-    if (!ad_async_feed_is_over(self->feed, &status, &err)) {
+    if (!ad_async_pump_is_over(self->pump, &status, &err)) {
         Py_RETURN_FALSE;
     }
     if (status != AD_OK) {
         return ad_stream_raise(ad_state_of(object),
-                               ad_async_feed_stream(self->feed), &err);
+                               ad_async_pump_stream(self->pump), &err);
     }
     Py_RETURN_TRUE;
 }
@@ -500,7 +501,7 @@ static PyObject *
 producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     const producer_object *self = (const producer_object *)object;
-    return PyLong_FromLong(self->feed != NULL ? self->done->fd
+    return PyLong_FromLong(self->pump != NULL ? self->done->fd
                                               : self->waker->fd);
 }
 
@@ -540,8 +541,8 @@ static PyMethodDef producer_methods[] = {
      "fail($self, exception, /)\n--\n\n"
      "End the stream with errno and text of an exception; nothing where it\n"
      "is over."},
-    {"feed", producer_feed, METH_O,
-     "feed($self, stream, /)\n--\n\n"
+    {"pump", producer_pump, METH_O,
+     "pump($self, stream, /)\n--\n\n"
      "A thread sends what an ArrayStream gives, and ends the stream."},
     {"is_over", producer_is_over, METH_NOARGS,
      "is_over($self)\n--\n\n"

@@ -82,7 +82,7 @@ stream_of(long n, int code)
 typedef struct ends {
     ad_consumer_queue *queue;
     ad_waker *done;
-    ad_async_feed *feed;
+    ad_async_pump *pump;
 } ends;
 
 static void
@@ -101,8 +101,8 @@ start(ends *self, long n, int code, int64_t queue_size)
         ad_async_producer_new(ad_async_consumer_handler(self->queue->consumer),
                               &options, &producer, NULL),
         AD_OK);
-    CHECK_INT(ad_async_feed_start(producer, waker, stream_of(n, code),
-                                  self->done, &self->feed, &err),
+    CHECK_INT(ad_async_pump_start(producer, waker, stream_of(n, code),
+                                  self->done, &self->pump, &err),
               AD_OK);
     ad_waker_unref(waker);
 }
@@ -141,7 +141,7 @@ static ad_status
 wait_for_end(ends *self, ad_error *err)
 {
     ad_status status = AD_OK;
-    while (!ad_async_feed_is_over(self->feed, &status, err)) {
+    while (!ad_async_pump_is_over(self->pump, &status, err)) {
         ad_waker_wait(self->done, PATIENCE_MS);
         CHECK(ad_waker_clear(self->done));
     }
@@ -152,7 +152,7 @@ static void
 end(ends *self)
 {
     ad_consumer_queue_unref(self->queue);
-    ad_async_feed_unref(self->feed);
+    ad_async_pump_unref(self->pump);
     ad_waker_unref(self->done);
 }
 
@@ -247,7 +247,7 @@ test_source_that_fails(void)
         CHECK_STR(said.message, "the source is broken, in full");
         CHECK_INT(wait_for_end(&self, &err), AD_ERR_EXCHANGE);
         CHECK_INT(err.code, ENOSPC);
-        CHECK_STR(ad_array_stream_last_error(ad_async_feed_stream(self.feed)),
+        CHECK_STR(ad_array_stream_last_error(ad_async_pump_stream(self.pump)),
                   "the source is broken, in full");
         end(&self);
         check_all_gone();
@@ -283,8 +283,8 @@ test_consumer_that_is_silent(void)
     }
     (void)poll(NULL, 0, 5);
     CHECK_INT(atomic_load(&n_given), 5);
-    ad_async_feed_stop(self.feed);
-    ad_async_feed_stop(self.feed);
+    ad_async_pump_stop(self.pump);
+    ad_async_pump_stop(self.pump);
     CHECK_INT(wait_for_end(&self, &err), AD_OK);
     ad_async_chunk chunk;
     ad_async_poll poll;
@@ -318,13 +318,13 @@ test_consumer_that_is_gone(void)
 
 /* Nobody asks for the outcome. */
 static void
-test_feed_that_is_let_go(void)
+test_pump_that_is_let_go(void)
 {
     ends self;
     ad_status status;
     ad_error err;
     start(&self, 100, 0, 8);
-    ad_async_feed_unref(self.feed);
+    ad_async_pump_unref(self.pump);
     CHECK_INT(read_up_to(self.queue, -1, &status, &err), 100);
     CHECK_INT(status, AD_OK);
     ad_consumer_queue_unref(self.queue);
@@ -339,7 +339,7 @@ test_no_memory(void)
     ad_async_chunk chunk;
     ad_waker *waker;
     ad_async_producer *producer;
-    ad_async_feed *feed;
+    ad_async_pump *pump;
     for (long n = 1; n <= 3; n++) {
         check_fail_nth(n);
         CHECK_INT(ad_consumer_queue_new(5, false, &queue, NULL),
@@ -356,7 +356,7 @@ test_no_memory(void)
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
     check_fail_nth(1);
-    CHECK_INT(ad_async_feed_start(producer, waker, stream, NULL, &feed, NULL),
+    CHECK_INT(ad_async_pump_start(producer, waker, stream, NULL, &pump, NULL),
               AD_ERR_MEMORY);
     ad_array_stream_unref(stream);
     ad_async_producer_close(producer);
@@ -376,13 +376,13 @@ test_stop_all(void)
     }
     struct timespec deadline;
     clock_gettime(CLOCK_REALTIME, &deadline);
-    ad_async_feed_join_all(&deadline); /* past: it does not wait */
+    ad_async_pump_join_all(&deadline); /* past: it does not wait */
     deadline.tv_sec += 60;
-    ad_async_feed_stop_all();
-    ad_async_feed_join_all(&deadline);
+    ad_async_pump_stop_all();
+    ad_async_pump_join_all(&deadline);
     for (int i = 0; i < 4; i++) {
         ad_status status;
-        CHECK(ad_async_feed_is_over(some[i].feed, &status, &err));
+        CHECK(ad_async_pump_is_over(some[i].pump, &status, &err));
         CHECK_INT(status, AD_OK);
         end(&some[i]);
     }
@@ -391,7 +391,7 @@ test_stop_all(void)
     ad_consumer_queue *queue;
     ad_waker *waker;
     ad_async_producer *producer;
-    ad_async_feed *feed;
+    ad_async_pump *pump;
     CHECK_INT(ad_consumer_queue_new(5, false, &queue, NULL), AD_OK);
     CHECK_INT(ad_waker_new(&waker, NULL), AD_OK);
     const ad_async_producer_options options = {.wake =
@@ -400,7 +400,7 @@ test_stop_all(void)
                                     &options, &producer, NULL),
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
-    CHECK_INT(ad_async_feed_start(producer, waker, stream, NULL, &feed, &err),
+    CHECK_INT(ad_async_pump_start(producer, waker, stream, NULL, &pump, &err),
               AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "about to exit");
     ad_array_stream_unref(stream);
@@ -422,7 +422,7 @@ main(void)
         CHECK_TEST(test_consumer_cancels),
         CHECK_TEST(test_consumer_that_is_silent),
         CHECK_TEST(test_consumer_that_is_gone),
-        CHECK_TEST(test_feed_that_is_let_go),
+        CHECK_TEST(test_pump_that_is_let_go),
         CHECK_TEST(test_no_memory),
         CHECK_TEST(test_stop_all),
     };
