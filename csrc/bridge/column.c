@@ -52,7 +52,7 @@ check_copy(const ad_array *array, const ad_bridge_options *options,
 }
 
 static void
-take_made(ad_tensor *tensor, const ad_made *made, ad_device device)
+take_allocation(ad_tensor *tensor, const ad_allocation *made, ad_device device)
 {
     tensor->data = made->data;
     tensor->owner = made->owner;
@@ -79,9 +79,9 @@ unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
         .owner = array->owner,
         .sync = is_host ? NULL : array->sync,
     };
-    ad_made bytes;
+    ad_allocation bytes;
     AD_RETURN_IF_ERR(ad_unpack_bits(&bits, NULL, &bytes, err));
-    take_made(tensor, &bytes, device);
+    take_allocation(tensor, &bytes, device);
     return AD_OK;
 }
 
@@ -124,12 +124,12 @@ copy_filled(const ad_array *array, const ad_walk *walk, const void *value,
     const ad_fill fill = {level->validity, level->offset, level->length,
                           level->length};
     bool is_host = ad_host_accessible(array->device);
-    ad_made filled;
+    ad_allocation filled;
     AD_RETURN_IF_ERR(ad_nulls_copy_filled(
         array, &fill, value,
         (size_t)(ad_tensor_nbytes(tensor) / level->length), tensor, &filled,
         err));
-    take_made(tensor, &filled, is_host ? AD_CPU : array->device);
+    take_allocation(tensor, &filled, is_host ? AD_CPU : array->device);
     tensor->flags = AD_TENSOR_COPIED;
     return AD_OK;
 }
@@ -204,7 +204,7 @@ static ad_status
 check_plain(const ad_array *array, ad_dl_dtype dtype, ad_tensor_value *out,
             ad_error *err)
 {
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = (void *)array->node->buffers[1],
         .dtype = dtype,
         .ndim = 1,
@@ -213,8 +213,8 @@ check_plain(const ad_array *array, ad_dl_dtype dtype, ad_tensor_value *out,
         .shape = &array->length,
     };
     AD_RETURN_IF_ERR(byte_offset_of(array->offset, dtype.bits / 8,
-                                    &claim.byte_offset, err));
-    return ad_tensor_check(&claim, "the array", out, err);
+                                    &descriptor.byte_offset, err));
+    return ad_tensor_check(&descriptor, "the array", out, err);
 }
 
 /* Dimensions in logical order, with the strides of the order in memory. */
@@ -230,7 +230,7 @@ check_walked(const ad_array *array, const ad_walk *walk, ad_tensor_value *out,
         shape[i] = walk->extent[walk->position[i]];
         strides[i] = memory_strides[walk->position[i]];
     }
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = (void *)walk->data,
         .dtype = walk->dtype,
         .ndim = walk->ndim,
@@ -240,8 +240,8 @@ check_walked(const ad_array *array, const ad_walk *walk, ad_tensor_value *out,
         .strides = strides,
     };
     AD_RETURN_IF_ERR(byte_offset_of(walk->offset, walk->leaf_nbytes,
-                                    &claim.byte_offset, err));
-    return ad_tensor_check(&claim, "the array", out, err);
+                                    &descriptor.byte_offset, err));
+    return ad_tensor_check(&descriptor, "the array", out, err);
 }
 
 bool

@@ -241,13 +241,13 @@ look(matrix *self, ad_error *err)
 /* The matrix over that memory, which takes owner and sync over: on failure,
  * too, they are the caller's no more. */
 static ad_status
-claim_steal(const matrix *self, const ad_tensor *memory, char order,
-            int64_t pitch, ad_tensor_value *out, ad_error *err)
+describe_stolen(const matrix *self, const ad_tensor *memory, char order,
+                int64_t pitch, ad_tensor_value *out, ad_error *err)
 {
     int64_t shape[] = {self->n_rows, self->n_columns};
     int64_t strides[] = {1, pitch / self->size};
     ad_tensor held = *memory;
-    const ad_tensor_claim claim = {
+    const ad_tensor_descriptor descriptor = {
         .data = memory->data,
         .byte_offset = memory->byte_offset,
         .dtype = self->dtype,
@@ -257,7 +257,7 @@ claim_steal(const matrix *self, const ad_tensor *memory, char order,
         .shape = shape,
         .strides = order == 'C' ? NULL : strides,
     };
-    ad_status status = ad_tensor_check(&claim, "the batch", out, err);
+    ad_status status = ad_tensor_check(&descriptor, "the batch", out, err);
     if (status != AD_OK) {
         ad_tensor_clear(&held);
         return status;
@@ -269,7 +269,7 @@ claim_steal(const matrix *self, const ad_tensor *memory, char order,
 
 /* The columns' own memory. */
 static ad_status
-claim_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
+describe_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
 {
     const ad_array *batch = self->batch;
     const ad_tensor memory = {
@@ -281,7 +281,7 @@ claim_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
         .owner = ad_owner_ref(batch->owner),
         .sync = ad_sync_ref(batch->sync),
     };
-    return claim_steal(self, &memory, 'F', self->pitch, out, err);
+    return describe_stolen(self, &memory, 'F', self->pitch, out, err);
 }
 
 /* --- copies --------------------------------------------------------------- */
@@ -506,14 +506,15 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
     ad_tensor memory = {0};
     bool is_host = ad_host_accessible(self->batch->device);
     if (self->has_pitch) {
-        AD_RETURN_IF_ERR(claim_columns(self, &lying, err));
+        AD_RETURN_IF_ERR(describe_columns(self, &lying, err));
         return copy_strided(&lying, order, out, err);
     }
     AD_RETURN_IF_ERR(join(self, order, &memory, err));
     if (is_host || order == 'F') {
-        return claim_steal(self, &memory, order, self->run, out, err);
+        return describe_stolen(self, &memory, order, self->run, out, err);
     }
-    AD_RETURN_IF_ERR(claim_steal(self, &memory, 'F', self->run, &lying, err));
+    AD_RETURN_IF_ERR(
+        describe_stolen(self, &memory, 'F', self->run, &lying, err));
     return copy_strided(&lying, order, out, err);
 }
 
@@ -554,7 +555,7 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     AD_RETURN_IF_ERR(look(&self, err));
     bool turns = order == 'C' && !is_row_major(&self);
     if (self.has_pitch && !turns && options->copy != AD_COPY_ALWAYS) {
-        return claim_columns(&self, out, err);
+        return describe_columns(&self, out, err);
     }
     AD_RETURN_IF_ERR(check_copy(
         &self, self.has_pitch ? "order=\"C\" is not how they lie" : self.why,

@@ -69,7 +69,7 @@ stay_there(const ad_bits *bits, const ad_stream_choice *stream,
 
 ad_status
 ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
-               ad_made *out, ad_error *err)
+               ad_allocation *out, ad_error *err)
 {
     const ad_session_request request =
         stay_there(bits, stream, "making bytes of bits");
@@ -79,7 +79,7 @@ ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
         .length = bits->length,
     };
     ad_session session;
-    *out = (ad_made){0};
+    *out = (ad_allocation){0};
     if (bits->length == 0) {
         return AD_OK;
     }
@@ -91,7 +91,7 @@ ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
     if (status != AD_OK) {
         ad_session_abandon(&session, bits->owner, NULL, out->owner);
         ad_owner_unref(out->owner);
-        *out = (ad_made){0};
+        *out = (ad_allocation){0};
     }
     return status;
 }

@@ -24,17 +24,17 @@ typedef struct ad_bits {
 } ad_bits;
 
 /* Memory that was made, with references of its own. */
-typedef struct ad_made {
+typedef struct ad_allocation {
     void *data;
     ad_owner *owner;
     ad_sync *sync;
-} ad_made;
+} ad_allocation;
 
 /* Bits as bytes of 0 or 1 in new memory on the same device. `stream` may be
  * NULL. */
 AD_MUST_CHECK ad_status ad_unpack_bits(const ad_bits *bits,
                                        const ad_stream_choice *stream,
-                                       ad_made *out, ad_error *err);
+                                       ad_allocation *out, ad_error *err);
 
 /* Bits number [offset, offset + length) of a bitmap that are 0. */
 int64_t ad_bitmap_count_zeros(const void *bitmap, int64_t offset,

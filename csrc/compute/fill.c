@@ -82,7 +82,7 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
 /* A session takes longer than filling a thousand rows. */
 static ad_status
 copy_filled_on_host(const ad_array *array, const ad_fill *fill,
-                    ad_launch launch, int64_t nbytes, ad_made *out,
+                    ad_launch launch, int64_t nbytes, ad_allocation *out,
                     ad_error *err)
 {
     ad_memory *memory;
@@ -92,14 +92,14 @@ copy_filled_on_host(const ad_array *array, const ad_fill *fill,
     launch.target.data = memory->data;
     launch.n_items = 1;
     ad_kernel_run_on_host(&launch);
-    *out = (ad_made){.data = memory->data, .owner = &memory->base};
+    *out = (ad_allocation){.data = memory->data, .owner = &memory->base};
     return AD_OK;
 }
 
 ad_status
 ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
                      const void *value, size_t size, const ad_tensor *values,
-                     ad_made *out, ad_error *err)
+                     ad_allocation *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = array->device,
@@ -112,7 +112,7 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
     ad_launch launch = fill_launch(fill, value, size);
     launch.values.data = values->data;
     launch.values.offset = values->byte_offset;
-    *out = (ad_made){0};
+    *out = (ad_allocation){0};
     if (ad_host_accessible(array->device)) {
         return copy_filled_on_host(array, fill, launch, nbytes, out, err);
     }
@@ -129,7 +129,7 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
     if (status != AD_OK) {
         ad_session_abandon(&session, array->owner, NULL, out->owner);
         ad_owner_unref(out->owner);
-        *out = (ad_made){0};
+        *out = (ad_allocation){0};
     }
     return status;
 }

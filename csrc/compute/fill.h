@@ -29,10 +29,8 @@ AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
 /* The same with values that are copied on the way, so that memory is gone
  * through once. `values` are the elements in one run, as many as rows; the
  * result is on their device, or, where the host reaches it, on the host. */
-AD_MUST_CHECK ad_status ad_nulls_copy_filled(const ad_array *array,
-                                             const ad_fill *fill,
-                                             const void *value, size_t size,
-                                             const ad_tensor *values,
-                                             ad_made *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_nulls_copy_filled(
+    const ad_array *array, const ad_fill *fill, const void *value, size_t size,
+    const ad_tensor *values, ad_allocation *out, ad_error *err);
 
 #endif /* AD_COMPUTE_FILL_H */

@@ -152,16 +152,17 @@ static ad_status
 keep_host(job *self, const ad_array *array, ad_error *err)
 {
     bool from_host = ad_is_host_memory(array->device);
-    size_t n = self->plan.n_made;
+    size_t n = self->plan.n_allocations;
     if (n == 0) {
         self->host = from_host ? ad_owner_ref(array->owner) : NULL;
         return AD_OK;
     }
-    ad_owner *made;
-    AD_RETURN_IF_ERR(ad_owner_group_new(self->plan.made, n, &made, err));
-    ad_owner *const owners[] = {made, from_host ? array->owner : NULL};
+    ad_owner *allocations;
+    AD_RETURN_IF_ERR(
+        ad_owner_group_new(self->plan.allocations, n, &allocations, err));
+    ad_owner *const owners[] = {allocations, from_host ? array->owner : NULL};
     ad_status status = ad_owner_group_new(owners, 2, &self->host, err);
-    ad_owner_unref(made);
+    ad_owner_unref(allocations);
     return status;
 }
 

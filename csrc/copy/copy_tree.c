@@ -15,17 +15,18 @@ static ad_status
 make_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 {
     ad_memory *memory;
-    if (plan->n_made == plan->made_capacity) {
-        size_t capacity = 2 * plan->made_capacity + 4;
-        ad_owner **made = realloc(plan->made, capacity * sizeof(*made));
-        if (made == NULL) {
-            return ad_fail_memory(err, capacity * sizeof(*made));
+    if (plan->n_allocations == plan->allocation_capacity) {
+        size_t capacity = 2 * plan->allocation_capacity + 4;
+        ad_owner **allocations =
+            realloc(plan->allocations, capacity * sizeof(*allocations));
+        if (allocations == NULL) {
+            return ad_fail_memory(err, capacity * sizeof(*allocations));
         }
-        plan->made = made;
-        plan->made_capacity = capacity;
+        plan->allocations = allocations;
+        plan->allocation_capacity = capacity;
     }
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    plan->made[plan->n_made++] = &memory->base;
+    plan->allocations[plan->n_allocations++] = &memory->base;
     *out = memory->data;
     return AD_OK;
 }
@@ -335,9 +336,9 @@ ad_plan_make(const ad_array *array, ad_plan *out, ad_error *err)
 void
 ad_plan_clear(ad_plan *plan)
 {
-    for (size_t i = 0; i < plan->n_made; i++) {
-        ad_owner_unref(plan->made[i]);
+    for (size_t i = 0; i < plan->n_allocations; i++) {
+        ad_owner_unref(plan->allocations[i]);
     }
-    free(plan->made);
+    free(plan->allocations);
     free(plan->pieces);
 }

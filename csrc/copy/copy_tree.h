@@ -25,9 +25,9 @@ typedef struct ad_plan {
     ad_buffer_map map;
     ad_piece *pieces; /* of all nodes, in the order of ad_map_buffers() */
     size_t n_pieces;
-    ad_owner **made; /* host memory that pieces lie in */
-    size_t n_made;
-    size_t made_capacity;
+    ad_owner **allocations; /* host memory that pieces lie in */
+    size_t n_allocations;
+    size_t allocation_capacity;
 } ad_plan;
 
 /* Offsets stay modulo 8 where there are bits. Offsets buffers that begin in

@@ -173,12 +173,13 @@ ad_tensor_is_compact(const ad_tensor *tensor, char order)
     return true;
 }
 
-/* --- claims from outside ------------------------------------------------ */
+/* --- descriptors from outside -------------------------------------------- */
 
 static ad_status
-check_dtype(const ad_tensor_claim *claim, const char *what, ad_error *err)
+check_dtype(const ad_tensor_descriptor *descriptor, const char *what,
+            ad_error *err)
 {
-    ad_dl_dtype dtype = claim->dtype;
+    ad_dl_dtype dtype = descriptor->dtype;
     if (dtype.bits == 0 || dtype.lanes == 0) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "%s has a type of %u bits and %u lanes; both must be "
@@ -194,23 +195,25 @@ check_dtype(const ad_tensor_claim *claim, const char *what, ad_error *err)
 }
 
 static ad_status
-check_ndim(const ad_tensor_claim *claim, const char *what, ad_error *err)
+check_ndim(const ad_tensor_descriptor *descriptor, const char *what,
+           ad_error *err)
 {
-    if (claim->ndim < 0) {
+    if (descriptor->ndim < 0) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
-                       "%s has %" PRId32 " dimensions", what, claim->ndim);
+                       "%s has %" PRId32 " dimensions", what,
+                       descriptor->ndim);
     }
-    if (claim->ndim > AD_MAX_NDIM) {
+    if (descriptor->ndim > AD_MAX_NDIM) {
         return ad_fail(err, AD_ERR_EXCHANGE, "ndim",
                        "reshape it in the producing library",
                        "%s has %" PRId32 " dimensions; at most %d are "
                        "supported",
-                       what, claim->ndim, AD_MAX_NDIM);
+                       what, descriptor->ndim, AD_MAX_NDIM);
     }
-    if (claim->ndim > 0 && claim->shape == NULL) {
+    if (descriptor->ndim > 0 && descriptor->shape == NULL) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "%s has %" PRId32 " dimensions but no shape", what,
-                       claim->ndim);
+                       descriptor->ndim);
     }
     return AD_OK;
 }
@@ -218,15 +221,15 @@ check_ndim(const ad_tensor_claim *claim, const char *what, ad_error *err)
 /* Element count, with a product that must be sound even where a 0 hides it:
  * strides are made of its parts. */
 static ad_status
-check_shape(const ad_tensor_claim *claim, const char *what, int64_t *size,
-            ad_error *err)
+check_shape(const ad_tensor_descriptor *descriptor, const char *what,
+            int64_t *size, ad_error *err)
 {
     int64_t product = 1;
     int64_t nbytes;
     bool is_empty = false;
     bool overflows = false;
-    for (int32_t i = 0; i < claim->ndim; i++) {
-        int64_t extent = claim->shape[i];
+    for (int32_t i = 0; i < descriptor->ndim; i++) {
+        int64_t extent = descriptor->shape[i];
         if (extent < 0) {
             return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                            "%s has a negative extent, shape[%" PRId32
@@ -238,7 +241,7 @@ check_shape(const ad_tensor_claim *claim, const char *what, int64_t *size,
             extent != 0 && __builtin_mul_overflow(product, extent, &product);
     }
     if (overflows ||
-        !bytes_of(product, element_bits(claim->dtype, claim->flags),
+        !bytes_of(product, element_bits(descriptor->dtype, descriptor->flags),
                   &nbytes)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "%s has a shape whose size in bytes overflows", what);
@@ -250,21 +253,22 @@ check_shape(const ad_tensor_claim *claim, const char *what, int64_t *size,
 /* Check that [base + low, base + high) does not wrap. Handles: base is the
  * offset alone. */
 static ad_status
-check_addresses(const ad_tensor_claim *claim, const char *what,
+check_addresses(const ad_tensor_descriptor *descriptor, const char *what,
                 const int64_t *strides, ad_error *err)
 {
     int64_t low, high, first, past;
-    bool is_handle = ad_device_uses_handles(claim->device.type);
-    uint64_t start = is_handle ? 0 : (uintptr_t)claim->data;
+    bool is_handle = ad_device_uses_handles(descriptor->device.type);
+    uint64_t start = is_handle ? 0 : (uintptr_t)descriptor->data;
     uint64_t end, limit = is_handle ? INT64_MAX : UINTPTR_MAX;
-    if (!reach(claim->ndim, claim->shape, strides, &low, &high) ||
-        !byte_reach(low, high, element_bits(claim->dtype, claim->flags),
-                    &first, &past)) {
+    if (!reach(descriptor->ndim, descriptor->shape, strides, &low, &high) ||
+        !byte_reach(low, high,
+                    element_bits(descriptor->dtype, descriptor->flags), &first,
+                    &past)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "%s has strides that reach over the end of 64 bits",
                        what);
     }
-    if (__builtin_add_overflow(start, claim->byte_offset, &start) ||
+    if (__builtin_add_overflow(start, descriptor->byte_offset, &start) ||
         start < (uint64_t)-first ||
         __builtin_add_overflow(start, (uint64_t)past, &end) || end > limit) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
@@ -276,82 +280,85 @@ check_addresses(const ad_tensor_claim *claim, const char *what,
 }
 
 static void
-accept(const ad_tensor_claim *claim, int64_t size, ad_tensor_value *out)
+accept(const ad_tensor_descriptor *descriptor, int64_t size,
+       ad_tensor_value *out)
 {
-    bool is_handle = ad_device_uses_handles(claim->device.type);
-    void *data = claim->data;
+    bool is_handle = ad_device_uses_handles(descriptor->device.type);
+    void *data = descriptor->data;
     if (size == 0) {
         data = NULL;
     } else if (!is_handle) {
-        data = (char *)data + claim->byte_offset;
+        data = (char *)data + descriptor->byte_offset;
     }
     out->tensor = (ad_tensor){
         .data = data,
-        .byte_offset = is_handle && size != 0 ? claim->byte_offset : 0,
-        .dtype = claim->dtype,
-        .ndim = claim->ndim,
-        .flags = claim->flags,
-        .device = claim->device,
+        .byte_offset = is_handle && size != 0 ? descriptor->byte_offset : 0,
+        .dtype = descriptor->dtype,
+        .ndim = descriptor->ndim,
+        .flags = descriptor->flags,
+        .device = descriptor->device,
         .shape = out->dims,
-        .strides = out->dims + claim->ndim,
+        .strides = out->dims + descriptor->ndim,
     };
 }
 
 /* Nearly every tensor: 1-D, contiguous, elements of 1 to 31 whole bytes, no
  * handle. Everything else, errors included, is left to the long way. */
 static bool
-check_quickly(const ad_tensor_claim *claim, ad_tensor_value *out)
+check_quickly(const ad_tensor_descriptor *descriptor, ad_tensor_value *out)
 {
-    ad_dl_dtype dtype = claim->dtype;
-    if (claim->ndim != 1 || claim->shape == NULL || dtype.lanes != 1 ||
-        dtype.bits == 0 || dtype.bits % 8 != 0 ||
+    ad_dl_dtype dtype = descriptor->dtype;
+    if (descriptor->ndim != 1 || descriptor->shape == NULL ||
+        dtype.lanes != 1 || dtype.bits == 0 || dtype.bits % 8 != 0 ||
         (dtype.code == AD_DL_BOOL && dtype.bits != 8) ||
-        ad_device_uses_handles(claim->device.type)) {
+        ad_device_uses_handles(descriptor->device.type)) {
         return false;
     }
-    int64_t extent = claim->shape[0];
+    int64_t extent = descriptor->shape[0];
     uintptr_t start, end;
-    if (extent <= 0 || extent > INT64_MAX / 32 || claim->data == NULL ||
-        (claim->strides != NULL && claim->strides[0] != 1 && extent != 1) ||
-        __builtin_add_overflow((uintptr_t)claim->data, claim->byte_offset,
-                               &start) ||
+    if (extent <= 0 || extent > INT64_MAX / 32 || descriptor->data == NULL ||
+        (descriptor->strides != NULL && descriptor->strides[0] != 1 &&
+         extent != 1) ||
+        __builtin_add_overflow((uintptr_t)descriptor->data,
+                               descriptor->byte_offset, &start) ||
         __builtin_add_overflow(start, extent * (dtype.bits / 8), &end)) {
         return false;
     }
     out->dims[0] = extent;
     out->dims[1] = 1;
-    accept(claim, extent, out);
+    accept(descriptor, extent, out);
     return true;
 }
 
 ad_status
-ad_tensor_check(const ad_tensor_claim *claim, const char *what,
+ad_tensor_check(const ad_tensor_descriptor *descriptor, const char *what,
                 ad_tensor_value *out, ad_error *err)
 {
     int64_t size = 0;
-    if (check_quickly(claim, out)) {
+    if (check_quickly(descriptor, out)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(check_dtype(claim, what, err));
-    AD_RETURN_IF_ERR(check_ndim(claim, what, err));
-    AD_RETURN_IF_ERR(check_shape(claim, what, &size, err));
+    AD_RETURN_IF_ERR(check_dtype(descriptor, what, err));
+    AD_RETURN_IF_ERR(check_ndim(descriptor, what, err));
+    AD_RETURN_IF_ERR(check_shape(descriptor, what, &size, err));
     int64_t *shape = out->dims;
-    int64_t *strides = out->dims + claim->ndim;
-    for (int32_t i = 0; i < claim->ndim; i++) {
-        shape[i] = claim->shape[i];
+    int64_t *strides = out->dims + descriptor->ndim;
+    for (int32_t i = 0; i < descriptor->ndim; i++) {
+        shape[i] = descriptor->shape[i];
     }
-    ad_tensor_row_major(claim->ndim, shape, strides);
+    ad_tensor_row_major(descriptor->ndim, shape, strides);
     if (size != 0) {
-        for (int32_t i = 0; claim->strides != NULL && i < claim->ndim; i++) {
-            strides[i] = shape[i] == 1 ? strides[i] : claim->strides[i];
+        for (int32_t i = 0;
+             descriptor->strides != NULL && i < descriptor->ndim; i++) {
+            strides[i] = shape[i] == 1 ? strides[i] : descriptor->strides[i];
         }
-        if (claim->data == NULL) {
+        if (descriptor->data == NULL) {
             return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                            "%s has %" PRId64 " elements but no data", what,
                            size);
         }
-        AD_RETURN_IF_ERR(check_addresses(claim, what, strides, err));
+        AD_RETURN_IF_ERR(check_addresses(descriptor, what, strides, err));
     }
-    accept(claim, size, out);
+    accept(descriptor, size, out);
     return AD_OK;
 }

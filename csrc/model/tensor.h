@@ -59,7 +59,7 @@ void ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out);
 void ad_tensor_clear(ad_tensor *tensor);
 
 /* What comes from outside, before anything is believed. */
-typedef struct ad_tensor_claim {
+typedef struct ad_tensor_descriptor {
     void *data;
     uint64_t byte_offset;
     ad_dl_dtype dtype;
@@ -68,15 +68,15 @@ typedef struct ad_tensor_claim {
     ad_device device;
     const int64_t *shape;   /* NULL only when ndim is 0 */
     const int64_t *strides; /* NULL: compact row-major */
-} ad_tensor_claim;
+} ad_tensor_descriptor;
 
-/* Check a claim and make a tensor of it in *out (owner and sync NULL):
+/* Check a descriptor and make a tensor of it in *out (owner and sync NULL):
  * ndim in 0..AD_MAX_NDIM, lanes and bits not 0, no negative extent, no
  * overflow of the element count, of the byte size, or of any address the
  * strides reach, data not NULL while there are elements, bool of 8 bits.
  * Strides of dimensions of extent 1 and of empty tensors are made canonical.
  * `what` names the source in messages ("DLTensor"). AD_ERR_EXCHANGE. */
-AD_MUST_CHECK ad_status ad_tensor_check(const ad_tensor_claim *claim,
+AD_MUST_CHECK ad_status ad_tensor_check(const ad_tensor_descriptor *descriptor,
                                         const char *what, ad_tensor_value *out,
                                         ad_error *err);
 

@@ -102,7 +102,7 @@ read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
           ad_error *err)
 {
     int64_t strides[AD_MAX_NDIM];
-    ad_tensor_claim claim;
+    ad_tensor_descriptor descriptor;
     AD_RETURN_IF_ERR(
         ad_dtype_from_buffer(view->format, view->itemsize, element, err));
     AD_RETURN_IF_ERR(check_dimensions(view, err));
@@ -112,15 +112,15 @@ read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
     if (view->strides != NULL) {
         AD_RETURN_IF_ERR(read_strides(view, strides, err));
     }
-    claim.dtype = element->dtype;
-    claim.data = view->buf;
-    claim.byte_offset = 0;
-    claim.ndim = view->ndim;
-    claim.flags = view->readonly ? AD_TENSOR_READONLY : 0;
-    claim.device = AD_CPU;
-    claim.shape = (const int64_t *)view->shape;
-    claim.strides = view->strides != NULL ? strides : NULL;
-    return ad_tensor_check(&claim, "buffer", out, err);
+    descriptor.dtype = element->dtype;
+    descriptor.data = view->buf;
+    descriptor.byte_offset = 0;
+    descriptor.ndim = view->ndim;
+    descriptor.flags = view->readonly ? AD_TENSOR_READONLY : 0;
+    descriptor.device = AD_CPU;
+    descriptor.shape = (const int64_t *)view->shape;
+    descriptor.strides = view->strides != NULL ? strides : NULL;
+    return ad_tensor_check(&descriptor, "buffer", out, err);
 }
 
 static ad_import_result

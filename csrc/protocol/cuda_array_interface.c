@@ -56,7 +56,7 @@ locate(const ad_interface *in, bool *found, ad_context *out, ad_error *err)
     for (int i = 0; i < 2 && info.kind == AD_MEMORY_UNREGISTERED; i++) {
         if (ad_backend_is_there(types[i])) {
             AD_RETURN_IF_ERR(
-                ask_runtime(types[i], in->claim.data, &info, err));
+                ask_runtime(types[i], in->descriptor.data, &info, err));
             *found = true;
         }
     }
@@ -66,7 +66,7 @@ locate(const ad_interface *in, bool *found, ad_context *out, ad_error *err)
                        "allocated by the runtime of its device",
                        "%s: no CUDA or ROCm device has memory at the address "
                        "%p in data",
-                       in->origin, in->claim.data);
+                       in->origin, in->descriptor.data);
     }
     *out = info.context;
     return AD_OK;
@@ -79,7 +79,8 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
 {
     ad_error err;
     bool found = false;
-    if (in->claim.data != NULL && locate(in, &found, out, &err) != AD_OK) {
+    if (in->descriptor.data != NULL &&
+        locate(in, &found, out, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     if (found) {

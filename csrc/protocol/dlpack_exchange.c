@@ -432,24 +432,24 @@ allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
 {
     ad_tensor_value value;
     ad_tensor *tensor = &value.tensor;
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = &value, /* anything that is not NULL: nobody reads it */
         .dtype = prototype->dtype,
         .ndim = prototype->ndim,
         .device = {prototype->device.device_type, prototype->device.device_id},
         .shape = prototype->shape,
     };
-    bool is_host = claim.device.type == ARROW_DEVICE_CPU;
+    bool is_host = descriptor.device.type == ARROW_DEVICE_CPU;
     if (is_host) {
-        claim.device = AD_CPU;
+        descriptor.device = AD_CPU;
     }
-    AD_RETURN_IF_ERR(ad_tensor_check(&claim, "prototype", &value, err));
+    AD_RETURN_IF_ERR(ad_tensor_check(&descriptor, "prototype", &value, err));
     int64_t nbytes = ad_tensor_nbytes(tensor);
     if (is_host) {
         AD_RETURN_IF_ERR(allocate_on_host(nbytes, tensor, err));
     } else {
         AD_RETURN_IF_ERR(
-            allocate_on_device(claim.device, nbytes, tensor, err));
+            allocate_on_device(descriptor.device, nbytes, tensor, err));
     }
     ad_status status = ad_dlpack_give(tensor, true, false, out, err);
     ad_tensor_clear(tensor);

@@ -81,7 +81,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     if (device.type == ARROW_DEVICE_CPU) {
         device = AD_CPU;
     }
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = tensor->data,
         .byte_offset = tensor->byte_offset,
         .dtype = tensor->dtype,
@@ -91,7 +91,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
         .shape = tensor->shape,
         .strides = tensor->strides,
     };
-    return ad_tensor_check(&claim, "DLTensor", out, err);
+    return ad_tensor_check(&descriptor, "DLTensor", out, err);
 }
 
 ad_status

@@ -247,7 +247,7 @@ read_bits(ad_state *state, ad_interface *in)
     Py_XDECREF(descr);
     in->is_bits = true;
     in->element = (ad_element){.dtype = {AD_DL_UINT, 8, 1}};
-    in->claim.dtype = in->element.dtype;
+    in->descriptor.dtype = in->element.dtype;
     return fits ? 0 : -1;
 }
 
@@ -265,7 +265,7 @@ read_dtype(ad_state *state, ad_interface *in, bool may_be_bits)
     int result =
         parse_typestr(state, in->origin, "typestr", typestr, &in->element);
     Py_XDECREF(typestr);
-    in->claim.dtype = in->element.dtype;
+    in->descriptor.dtype = in->element.dtype;
     if (result < 0 ||
         ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
         return -1;
@@ -295,15 +295,15 @@ read_shape(ad_state *state, ad_interface *in)
                            "no more than 64 dimensions");
         goto done;
     }
-    in->claim.ndim = (int32_t)PyTuple_GET_SIZE(shape);
-    for (int32_t i = 0; i < in->claim.ndim; i++) {
+    in->descriptor.ndim = (int32_t)PyTuple_GET_SIZE(shape);
+    for (int32_t i = 0; i < in->descriptor.ndim; i++) {
         PyObject *item = PyTuple_GET_ITEM(shape, i);
         if (ad_interface_int(state, in->origin, "an extent in shape", item, 0,
                              &in->dims[i]) < 0) {
             goto done;
         }
     }
-    in->claim.shape = in->dims;
+    in->descriptor.shape = in->dims;
     result = 0;
 done:
     Py_XDECREF(shape);
@@ -311,9 +311,10 @@ done:
 }
 
 static int64_t
-itemsize_of(const ad_tensor_claim *claim)
+itemsize_of(const ad_tensor_descriptor *descriptor)
 {
-    return ad_dtype_bits(claim->dtype) / 8; /* whole bytes: has a typestr */
+    /* whole bytes: has a typestr */
+    return ad_dtype_bits(descriptor->dtype) / 8;
 }
 
 /* Bytes to elements. The stride of a dimension of extent 1, or of an array
@@ -321,12 +322,12 @@ itemsize_of(const ad_tensor_claim *claim)
 static int
 scale_strides(ad_state *state, ad_interface *in, int64_t *strides)
 {
-    int64_t itemsize = itemsize_of(&in->claim);
+    int64_t itemsize = itemsize_of(&in->descriptor);
     bool is_empty = false;
-    for (int32_t i = 0; i < in->claim.ndim; i++) {
+    for (int32_t i = 0; i < in->descriptor.ndim; i++) {
         is_empty = is_empty || in->dims[i] == 0;
     }
-    for (int32_t i = 0; i < in->claim.ndim; i++) {
+    for (int32_t i = 0; i < in->descriptor.ndim; i++) {
         bool is_used = !is_empty && in->dims[i] != 1;
         if (is_used && strides[i] % itemsize != 0) {
             ad_raise_exchange(state, "strides", "make a contiguous copy first",
@@ -346,19 +347,20 @@ fill_strides(ad_state *state, ad_interface *in, PyObject *value,
              bool counts_elements)
 {
     int64_t *strides = in->dims + AD_MAX_NDIM;
-    if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != in->claim.ndim) {
+    if (!PyTuple_Check(value) ||
+        PyTuple_GET_SIZE(value) != in->descriptor.ndim) {
         ad_interface_wrong(state, in->origin, "strides", value,
                            "None or a tuple of as many ints as shape has");
         return -1;
     }
-    for (int32_t i = 0; i < in->claim.ndim; i++) {
+    for (int32_t i = 0; i < in->descriptor.ndim; i++) {
         PyObject *item = PyTuple_GET_ITEM(value, i);
         if (ad_interface_int(state, in->origin, "an item of strides", item,
                              INT64_MIN, &strides[i]) < 0) {
             return -1;
         }
     }
-    in->claim.strides = strides;
+    in->descriptor.strides = strides;
     return counts_elements ? 0 : scale_strides(state, in, strides);
 }
 
@@ -429,10 +431,10 @@ fill_data(ad_state *state, ad_interface *in, PyObject *data)
         return -1;
     }
     if (is_readonly) {
-        in->claim.flags |= AD_TENSOR_READONLY;
+        in->descriptor.flags |= AD_TENSOR_READONLY;
     }
     return read_pointer(state, in->origin, PyTuple_GET_ITEM(data, 0),
-                        &in->claim.data);
+                        &in->descriptor.data);
 }
 
 static int
@@ -452,7 +454,7 @@ add_offset(ad_state *state, ad_interface *in, PyObject *value,
            bool counts_elements)
 {
     int64_t offset, nbytes;
-    uintptr_t address = (uintptr_t)in->claim.data;
+    uintptr_t address = (uintptr_t)in->descriptor.data;
     if (ad_interface_int(state, in->origin, "offset", value, 0, &offset) < 0) {
         return -1;
     }
@@ -464,13 +466,14 @@ add_offset(ad_state *state, ad_interface *in, PyObject *value,
                            "0 beside a pointer");
         return -1;
     }
-    if (__builtin_mul_overflow(offset, itemsize_of(&in->claim), &nbytes) ||
+    if (__builtin_mul_overflow(offset, itemsize_of(&in->descriptor),
+                               &nbytes) ||
         __builtin_add_overflow(address, (uintptr_t)nbytes, &address)) {
         ad_interface_wrong(state, in->origin, "offset", value,
                            "one that stays within the address space");
         return -1;
     }
-    in->claim.data = (void *)address;
+    in->descriptor.data = (void *)address;
     return 0;
 }
 
@@ -491,14 +494,15 @@ read_offset(ad_state *state, ad_interface *in, bool counts_elements)
 
 /* What is claimed of bits are the bytes that hold them. */
 static int
-claim_bytes(ad_state *state, ad_interface *in)
+describe_bytes(ad_state *state, ad_interface *in)
 {
-    if (in->claim.ndim != 1 || in->claim.strides != NULL) {
+    if (in->descriptor.ndim != 1 || in->descriptor.strides != NULL) {
         ad_raise_exchange(state, "strides", "make a contiguous copy first",
                           "%s: bits lie in %d dimensions%s, expected one, "
                           "and no strides",
-                          in->origin, (int)in->claim.ndim,
-                          in->claim.strides != NULL ? " with strides" : "");
+                          in->origin, (int)in->descriptor.ndim,
+                          in->descriptor.strides != NULL ? " with strides"
+                                                         : "");
         return -1;
     }
     in->n_bits = in->dims[0];
@@ -549,7 +553,7 @@ read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
         read_strides(state, in, rules->counts_elements) < 0 ||
         read_data(state, in) < 0 ||
         read_offset(state, in, rules->counts_elements) < 0 ||
-        (in->is_bits && claim_bytes(state, in) < 0) ||
+        (in->is_bits && describe_bytes(state, in) < 0) ||
         read_mask(state, in, rules) < 0) {
         return AD_IMPORT_FAILED;
     }
@@ -566,7 +570,7 @@ ad_interface_read(ad_state *state, PyObject *object,
     out->n_bits = 0;
     out->mask = NULL;
     out->element = (ad_element){0};
-    out->claim = (ad_tensor_claim){0};
+    out->descriptor = (ad_tensor_descriptor){0};
     out->dict = PyObject_GetAttr(object, state->strings[rules->attribute]);
     if (out->dict == NULL) {
         return ad_import_exception(state);
@@ -614,8 +618,8 @@ ad_interface_tensor(ad_state *state, PyObject *object, ad_interface *in,
                     ad_device device, ad_tensor_value *out)
 {
     ad_error err;
-    in->claim.device = device;
-    if (ad_tensor_check(&in->claim, in->origin, out, &err) != AD_OK) {
+    in->descriptor.device = device;
+    if (ad_tensor_check(&in->descriptor, in->origin, out, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     out->tensor.owner = make_owner(object, in);

@@ -44,10 +44,10 @@ typedef struct ad_interface {
     Py_ssize_t n_known; /* fields of it that have been looked at */
     int64_t version;
     ad_element element;
-    ad_tensor_claim claim; /* all but the device; points at dims */
-    bool is_bits;          /* what is claimed are the bytes ... */
-    int64_t n_bits;        /* ... of so many */
-    PyObject *mask;        /* strong, or NULL */
+    ad_tensor_descriptor descriptor; /* all but the device; points at dims */
+    bool is_bits;                    /* what is claimed are the bytes ... */
+    int64_t n_bits;                  /* ... of so many */
+    PyObject *mask;                  /* strong, or NULL */
     int64_t dims[2 * AD_MAX_NDIM];
     char origin[AD_ORIGIN_SIZE];
 } ad_interface;

@@ -41,17 +41,17 @@ length_of(const ad_interface *in)
 static ad_import_result
 check(ad_state *state, const ad_interface *data, const ad_interface *mask)
 {
-    ad_dl_dtype dtype = mask->claim.dtype;
+    ad_dl_dtype dtype = mask->descriptor.dtype;
     int64_t n = length_of(mask);
     char name[AD_DTYPE_NAME_SIZE];
-    if (data->claim.ndim != 1 || mask->claim.ndim != 1) {
+    if (data->descriptor.ndim != 1 || mask->descriptor.ndim != 1) {
         ad_raise_exchange(state, "nulls",
                           "pass the data without the mask, and as validity= "
                           "one flag per row (true where valid)",
                           "%s: the mask has %d dimensions and the data have "
                           "%d, expected one: Arrow has a validity bit per row",
-                          data->origin, (int)mask->claim.ndim,
-                          (int)data->claim.ndim);
+                          data->origin, (int)mask->descriptor.ndim,
+                          (int)data->descriptor.ndim);
         return AD_IMPORT_FAILED;
     }
     if ((dtype.code != AD_DL_BOOL && dtype.code != AD_DL_UINT) ||

@@ -139,7 +139,7 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
 {
     ad_error err;
     ad_memory_info info;
-    if (locate(in->claim.data, &from->queue, &info, &err) != AD_OK) {
+    if (locate(in->descriptor.data, &from->queue, &info, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     from->context = info.context;
@@ -152,7 +152,7 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
         return ad_interface_believe_device(state, object, request, in->origin,
                                            &rules, &from->context.device);
     }
-    if (in->claim.data == NULL) {
+    if (in->descriptor.data == NULL) {
         return AD_IMPORT_DONE; /* of size 0, or ad_interface_tensor says so */
     }
     ad_raise_exchange(state, "device",
@@ -160,7 +160,7 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
                       "is of the context that it was allocated in",
                       "%s: the context of syclobj has no memory at the "
                       "address %p in data",
-                      in->origin, in->claim.data);
+                      in->origin, in->descriptor.data);
     return AD_IMPORT_FAILED;
 }
 

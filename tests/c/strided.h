@@ -105,7 +105,7 @@ strided_make(const strided_shape *shape, int mode, ad_dl_dtype dtype,
     int64_t strides[6];
     ad_error err;
     strided_strides(mode, shape->ndim, shape->extent, strides);
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = STRIDED_BASE,
         .dtype = dtype,
         .ndim = shape->ndim,
@@ -113,7 +113,7 @@ strided_make(const strided_shape *shape, int mode, ad_dl_dtype dtype,
         .shape = shape->extent,
         .strides = strides,
     };
-    CHECK_INT(ad_tensor_check(&claim, "the test", out, &err), AD_OK);
+    CHECK_INT(ad_tensor_check(&descriptor, "the test", out, &err), AD_OK);
 }
 
 /* Step to the next index, in C order; false after the last. */

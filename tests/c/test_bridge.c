@@ -63,7 +63,7 @@ static void
 flat(const int64_t *shape, int32_t ndim, ad_dl_dtype dtype, ad_device device,
      uint64_t byte_offset, ad_tensor_value *out)
 {
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = STRIDED_BASE,
         .byte_offset = byte_offset,
         .dtype = dtype,
@@ -71,7 +71,7 @@ flat(const int64_t *shape, int32_t ndim, ad_dl_dtype dtype, ad_device device,
         .device = device,
         .shape = shape,
     };
-    CHECK_INT(ad_tensor_check(&claim, "the test", out, &err), AD_OK);
+    CHECK_INT(ad_tensor_check(&descriptor, "the test", out, &err), AD_OK);
 }
 
 /* --- there and back ------------------------------------------------------ */
@@ -249,16 +249,16 @@ test_permutation_is_as_arrow_defines_it(void)
      * logical dimension i is physical dimension permutation[i]. */
     int64_t shape[] = {2, 4, 2, 3};
     int64_t strides[] = {24, 1, 12, 4};
-    ad_tensor_claim claim = {.data = STRIDED_BASE,
-                             .dtype = I16,
-                             .ndim = 4,
-                             .device = AD_CPU,
-                             .shape = shape,
-                             .strides = strides};
+    ad_tensor_descriptor descriptor = {.data = STRIDED_BASE,
+                                       .dtype = I16,
+                                       .ndim = 4,
+                                       .device = AD_CPU,
+                                       .shape = shape,
+                                       .strides = strides};
     ad_tensor_value x;
     ad_array array;
     ad_extension extension;
-    CHECK_INT(ad_tensor_check(&claim, "x", &x, &err), AD_OK);
+    CHECK_INT(ad_tensor_check(&descriptor, "x", &x, &err), AD_OK);
     CHECK_INT(ad_array_from_tensor(&x.tensor, AD_COPY_NEVER, &array, &err),
               AD_OK);
     CHECK_STR(array.schema.node->format, "+w:24");

@@ -301,15 +301,15 @@ test_times(void)
     static const int64_t times[] = {1, INT64_MIN, 3, 4};
     for (int32_t ndim = 1; ndim <= 2; ndim++) {
         int64_t shape[] = {ndim == 1 ? 4 : 2, 2};
-        ad_tensor_claim claim = {.data = (void *)times,
-                                 .dtype = I64,
-                                 .ndim = ndim,
-                                 .device = AD_CPU,
-                                 .shape = shape};
+        ad_tensor_descriptor descriptor = {.data = (void *)times,
+                                           .dtype = I64,
+                                           .ndim = ndim,
+                                           .device = AD_CPU,
+                                           .shape = shape};
         ad_tensor_value x;
         ad_array array;
         ad_status status = AD_ERR_MEMORY;
-        CHECK_INT(ad_tensor_check(&claim, "times", &x, &err), AD_OK);
+        CHECK_INT(ad_tensor_check(&descriptor, "times", &x, &err), AD_OK);
         x.tensor.owner = tracked_new(&n_released);
         for (long n = 1; status != AD_OK; n++) {
             check_fail_nth(n);
@@ -347,13 +347,13 @@ test_other_byte_order(void)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int64_t n = 64 / cases[i].dtype.bits;
-        ad_tensor_claim claim = {.data = (void *)bytes,
-                                 .dtype = cases[i].dtype,
-                                 .ndim = 1,
-                                 .device = AD_CPU,
-                                 .shape = &n};
+        ad_tensor_descriptor descriptor = {.data = (void *)bytes,
+                                           .dtype = cases[i].dtype,
+                                           .ndim = 1,
+                                           .device = AD_CPU,
+                                           .shape = &n};
         ad_tensor_value x, out;
-        CHECK_INT(ad_tensor_check(&claim, "bytes", &x, &err), AD_OK);
+        CHECK_INT(ad_tensor_check(&descriptor, "bytes", &x, &err), AD_OK);
         CHECK_INT(ad_tensor_copy_swapped(&x.tensor, 'C', &out, &err), AD_OK);
         CHECK(memcmp(out.tensor.data, cases[i].expected, 8) == 0);
         CHECK(out.tensor.flags & AD_TENSOR_COPIED);

@@ -579,13 +579,13 @@ static void
 mask_of(const uint8_t *data, int64_t length, int64_t stride,
         ad_tensor_value *out)
 {
-    ad_tensor_claim claim = {.data = (void *)data,
-                             .dtype = BOOL,
-                             .ndim = 1,
-                             .device = AD_CPU,
-                             .shape = &length,
-                             .strides = &stride};
-    CHECK_INT(ad_tensor_check(&claim, "a mask", out, &err), AD_OK);
+    ad_tensor_descriptor descriptor = {.data = (void *)data,
+                                       .dtype = BOOL,
+                                       .ndim = 1,
+                                       .device = AD_CPU,
+                                       .shape = &length,
+                                       .strides = &stride};
+    CHECK_INT(ad_tensor_check(&descriptor, "a mask", out, &err), AD_OK);
 }
 
 static ad_status

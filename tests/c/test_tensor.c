@@ -5,30 +5,30 @@
 
 static ad_error err;
 
-/* --- claims -------------------------------------------------------------- */
+/* --- descriptors --------------------------------------------------------- */
 
 static ad_status
-check_claim(const ad_tensor_claim *claim, ad_tensor_value *out)
+check_descriptor(const ad_tensor_descriptor *descriptor, ad_tensor_value *out)
 {
     memset(&err, 0, sizeof(err));
-    return ad_tensor_check(claim, "DLTensor", out, &err);
+    return ad_tensor_check(descriptor, "DLTensor", out, &err);
 }
 
 static void
-refused(const ad_tensor_claim *claim, const char *message)
+refused(const ad_tensor_descriptor *descriptor, const char *message)
 {
     ad_tensor_value out;
-    CHECK_INT(check_claim(claim, &out), AD_ERR_EXCHANGE);
+    CHECK_INT(check_descriptor(descriptor, &out), AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "DLTensor");
     CHECK_HAS(err.message, message);
     CHECK(err.reason != NULL);
 }
 
-static ad_tensor_claim
-claim_of(ad_dl_dtype dtype, int32_t ndim, const int64_t *shape,
-         const int64_t *strides)
+static ad_tensor_descriptor
+descriptor_of(ad_dl_dtype dtype, int32_t ndim, const int64_t *shape,
+              const int64_t *strides)
 {
-    return (ad_tensor_claim){
+    return (ad_tensor_descriptor){
         .data = STRIDED_BASE,
         .dtype = dtype,
         .ndim = ndim,
@@ -42,15 +42,15 @@ static void
 test_types_are_refused(void)
 {
     int64_t shape[] = {4};
-    ad_tensor_claim claim = claim_of(I64, 1, shape, NULL);
-    claim.dtype.lanes = 0;
-    refused(&claim, "64 bits and 0 lanes");
-    claim.dtype = (ad_dl_dtype){AD_DL_INT, 0, 1};
-    refused(&claim, "0 bits and 1 lanes");
-    claim.dtype = (ad_dl_dtype){AD_DL_BOOL, 1, 1};
-    refused(&claim, "bool type of 1 bits");
-    claim.dtype = (ad_dl_dtype){AD_DL_BOOL, 16, 1};
-    refused(&claim, "bool type of 16 bits");
+    ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, NULL);
+    descriptor.dtype.lanes = 0;
+    refused(&descriptor, "64 bits and 0 lanes");
+    descriptor.dtype = (ad_dl_dtype){AD_DL_INT, 0, 1};
+    refused(&descriptor, "0 bits and 1 lanes");
+    descriptor.dtype = (ad_dl_dtype){AD_DL_BOOL, 1, 1};
+    refused(&descriptor, "bool type of 1 bits");
+    descriptor.dtype = (ad_dl_dtype){AD_DL_BOOL, 16, 1};
+    refused(&descriptor, "bool type of 16 bits");
     CHECK_STR(err.reason, "dtype");
 }
 
@@ -61,25 +61,25 @@ test_dimensions_are_refused(void)
     for (int i = 0; i <= AD_MAX_NDIM; i++) {
         shape[i] = 1;
     }
-    ad_tensor_claim claim = claim_of(I64, -1, shape, NULL);
-    refused(&claim, "-1 dimensions");
-    claim.ndim = INT32_MIN;
-    refused(&claim, "dimensions");
-    claim.ndim = 1000000;
-    refused(&claim, "1000000 dimensions; at most 64");
+    ad_tensor_descriptor descriptor = descriptor_of(I64, -1, shape, NULL);
+    refused(&descriptor, "-1 dimensions");
+    descriptor.ndim = INT32_MIN;
+    refused(&descriptor, "dimensions");
+    descriptor.ndim = 1000000;
+    refused(&descriptor, "1000000 dimensions; at most 64");
     CHECK_STR(err.reason, "ndim");
-    claim.ndim = AD_MAX_NDIM + 1;
-    refused(&claim, "65 dimensions");
-    claim.ndim = 1;
-    claim.shape = NULL;
-    refused(&claim, "no shape");
+    descriptor.ndim = AD_MAX_NDIM + 1;
+    refused(&descriptor, "65 dimensions");
+    descriptor.ndim = 1;
+    descriptor.shape = NULL;
+    refused(&descriptor, "no shape");
     shape[0] = -1;
-    claim.shape = shape;
-    refused(&claim, "shape[0] = -1");
-    claim.ndim = 3;
+    descriptor.shape = shape;
+    refused(&descriptor, "shape[0] = -1");
+    descriptor.ndim = 3;
     shape[0] = 2;
     shape[2] = INT64_MIN;
-    refused(&claim, "shape[2] = -9223372036854775808");
+    refused(&descriptor, "shape[2] = -9223372036854775808");
 }
 
 static void
@@ -90,8 +90,9 @@ test_most_dimensions(void)
     for (int i = 0; i < AD_MAX_NDIM; i++) {
         shape[i] = 1 + (i % 32 == 0);
     }
-    ad_tensor_claim claim = claim_of(U8, AD_MAX_NDIM, shape, NULL);
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    ad_tensor_descriptor descriptor =
+        descriptor_of(U8, AD_MAX_NDIM, shape, NULL);
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_size(&out.tensor), 4);
     CHECK_INT(out.tensor.strides[0], 2);
     CHECK_INT(out.tensor.strides[AD_MAX_NDIM - 1], 1);
@@ -103,25 +104,25 @@ test_sizes_that_overflow(void)
     int64_t huge = INT64_MAX / 4;
     int64_t shape[] = {huge, 8};
     ad_tensor_value out;
-    ad_tensor_claim claim = claim_of(U8, 2, shape, NULL);
-    refused(&claim, "overflows");
-    claim = claim_of(I64, 1, shape, NULL);
-    refused(&claim, "overflows");
-    claim = claim_of(F32X3, 1, shape, NULL);
-    refused(&claim, "overflows");
+    ad_tensor_descriptor descriptor = descriptor_of(U8, 2, shape, NULL);
+    refused(&descriptor, "overflows");
+    descriptor = descriptor_of(I64, 1, shape, NULL);
+    refused(&descriptor, "overflows");
+    descriptor = descriptor_of(F32X3, 1, shape, NULL);
+    refused(&descriptor, "overflows");
     /* A 0 makes it empty, but its strides would still overflow. */
     int64_t hidden[] = {huge, 8, 0};
-    claim = claim_of(U8, 3, hidden, NULL);
-    refused(&claim, "overflows");
+    descriptor = descriptor_of(U8, 3, hidden, NULL);
+    refused(&descriptor, "overflows");
     /* Half a byte per element: the number of bits overflows, the bytes fit
      * 63 bits, but not the address space behind the data. */
     shape[0] = INT64_MAX;
-    claim = claim_of(FP4, 1, shape, NULL);
-    claim.data = (void *)8;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor = descriptor_of(FP4, 1, shape, NULL);
+    descriptor.data = (void *)8;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), INT64_MAX / 2 + 1);
-    claim.data = (void *)(UINTPTR_MAX - 8);
-    refused(&claim, "outside the address space");
+    descriptor.data = (void *)(UINTPTR_MAX - 8);
+    refused(&descriptor, "outside the address space");
 }
 
 static void
@@ -130,31 +131,31 @@ test_strides_that_overflow(void)
     int64_t shape[] = {3, 2};
     int64_t strides[] = {INT64_MIN, 1};
     ad_tensor_value out;
-    ad_tensor_claim claim = claim_of(I64, 2, shape, strides);
-    refused(&claim, "reach over the end");
-    claim.ndim = 1;
-    refused(&claim, "reach over the end");
+    ad_tensor_descriptor descriptor = descriptor_of(I64, 2, shape, strides);
+    refused(&descriptor, "reach over the end");
+    descriptor.ndim = 1;
+    refused(&descriptor, "reach over the end");
     shape[0] = 2; /* (2 - 1) * INT64_MIN does not overflow as such */
-    refused(&claim, "reach over the end");
-    claim.dtype = U8;
-    refused(&claim, "reach over the end");
+    refused(&descriptor, "reach over the end");
+    descriptor.dtype = U8;
+    refused(&descriptor, "reach over the end");
     strides[0] = INT64_MAX;
-    refused(&claim, "reach over the end");
+    refused(&descriptor, "reach over the end");
     int64_t both[] = {INT64_MAX - 1, INT64_MAX - 1};
-    claim = claim_of(U8, 2, shape, both);
-    refused(&claim, "reach over the end");
+    descriptor = descriptor_of(U8, 2, shape, both);
+    refused(&descriptor, "reach over the end");
     int64_t down[] = {INT64_MIN, -1};
-    claim = claim_of(U8, 2, shape, down);
-    refused(&claim, "reach over the end");
+    descriptor = descriptor_of(U8, 2, shape, down);
+    refused(&descriptor, "reach over the end");
     /* Strides of extents of 1, and of empty tensors, are not looked at. */
     shape[0] = 1;
-    claim = claim_of(U8, 2, shape, (int64_t[]){INT64_MIN, 1});
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor = descriptor_of(U8, 2, shape, (int64_t[]){INT64_MIN, 1});
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(out.tensor.strides[0], 2);
     shape[1] = 0;
     shape[0] = 3;
-    claim = claim_of(U8, 2, shape, down);
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor = descriptor_of(U8, 2, shape, down);
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(out.tensor.strides[0], 1);
     CHECK(out.tensor.data == NULL);
 }
@@ -165,45 +166,45 @@ test_addresses_that_wrap(void)
     int64_t shape[] = {16};
     int64_t back[] = {-1};
     ad_tensor_value out;
-    ad_tensor_claim claim = claim_of(I64, 1, shape, back);
-    claim.data = (void *)64;
-    refused(&claim, "outside the address space");
-    claim.data = (void *)120;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
-    claim = claim_of(I64, 1, shape, NULL);
-    claim.data = (void *)(UINTPTR_MAX - 100);
-    refused(&claim, "outside the address space");
-    claim.data = STRIDED_BASE;
-    claim.byte_offset = UINT64_MAX - 8;
-    refused(&claim, "outside the address space");
-    claim.data = NULL;
-    claim.byte_offset = 0;
-    refused(&claim, "16 elements but no data");
-    claim.ndim = 0;
-    refused(&claim, "1 elements but no data");
+    ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, back);
+    descriptor.data = (void *)64;
+    refused(&descriptor, "outside the address space");
+    descriptor.data = (void *)120;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    descriptor = descriptor_of(I64, 1, shape, NULL);
+    descriptor.data = (void *)(UINTPTR_MAX - 100);
+    refused(&descriptor, "outside the address space");
+    descriptor.data = STRIDED_BASE;
+    descriptor.byte_offset = UINT64_MAX - 8;
+    refused(&descriptor, "outside the address space");
+    descriptor.data = NULL;
+    descriptor.byte_offset = 0;
+    refused(&descriptor, "16 elements but no data");
+    descriptor.ndim = 0;
+    refused(&descriptor, "1 elements but no data");
     /* Handles: only the offset counts. */
-    claim = claim_of(I64, 1, shape, back);
-    claim.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
-    claim.data = (void *)UINTPTR_MAX;
-    refused(&claim, "outside the address space");
-    claim.byte_offset = 120;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
-    CHECK(out.tensor.data == claim.data);
+    descriptor = descriptor_of(I64, 1, shape, back);
+    descriptor.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
+    descriptor.data = (void *)UINTPTR_MAX;
+    refused(&descriptor, "outside the address space");
+    descriptor.byte_offset = 120;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    CHECK(out.tensor.data == descriptor.data);
     CHECK_INT(out.tensor.byte_offset, 120);
-    claim.byte_offset = (uint64_t)INT64_MAX;
-    refused(&claim, "outside the address space");
+    descriptor.byte_offset = (uint64_t)INT64_MAX;
+    refused(&descriptor, "outside the address space");
 }
 
 static void
-test_accepted_claims(void)
+test_accepted_descriptors(void)
 {
     ad_tensor_value out;
     int64_t shape[] = {5};
-    ad_tensor_claim claim = claim_of(I64, 1, shape, NULL);
-    claim.byte_offset = 24;
-    claim.flags = AD_TENSOR_READONLY;
-    claim.device = (ad_device){ARROW_DEVICE_CUDA, 1};
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, NULL);
+    descriptor.byte_offset = 24;
+    descriptor.flags = AD_TENSOR_READONLY;
+    descriptor.device = (ad_device){ARROW_DEVICE_CUDA, 1};
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK(out.tensor.data == STRIDED_BASE + 24);
     CHECK_INT(out.tensor.byte_offset, 0);
     CHECK_INT(out.tensor.flags, AD_TENSOR_READONLY);
@@ -213,21 +214,21 @@ test_accepted_claims(void)
     CHECK(out.tensor.owner == NULL && out.tensor.sync == NULL);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 40);
     int64_t strides[] = {3};
-    claim.strides = strides;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor.strides = strides;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(out.tensor.strides[0], 3);
     shape[0] = 0;
-    claim.data = (void *)0x1234;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor.data = (void *)0x1234;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK(out.tensor.data == NULL);
     CHECK_INT(out.tensor.strides[0], 1);
-    claim = claim_of(F32, 0, NULL, NULL);
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor = descriptor_of(F32, 0, NULL, NULL);
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_size(&out.tensor), 1);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 4);
-    CHECK_INT(ad_tensor_check(&claim, "x", &out, NULL), AD_OK);
-    claim.ndim = -1;
-    CHECK_INT(ad_tensor_check(&claim, "x", &out, NULL), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_tensor_check(&descriptor, "x", &out, NULL), AD_OK);
+    descriptor.ndim = -1;
+    CHECK_INT(ad_tensor_check(&descriptor, "x", &out, NULL), AD_ERR_EXCHANGE);
 }
 
 /* --- sizes --------------------------------------------------------------- */
@@ -238,23 +239,23 @@ test_packed_sizes(void)
     ad_tensor_value out;
     int64_t shape[] = {3, 3};
     int64_t low, high;
-    ad_tensor_claim claim = claim_of(FP4, 2, shape, NULL);
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    ad_tensor_descriptor descriptor = descriptor_of(FP4, 2, shape, NULL);
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 5);
     ad_tensor_extent(&out.tensor, &low, &high);
     CHECK_INT(low, 0);
     CHECK_INT(high, 5);
-    claim.dtype = FP6;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor.dtype = FP6;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 7);
-    claim.flags = AD_TENSOR_SUBBYTE_PADDED;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor.flags = AD_TENSOR_SUBBYTE_PADDED;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 9);
-    claim.dtype = FP4X2;
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor.dtype = FP4X2;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 18);
-    claim = claim_of(FP4, 1, shape, (int64_t[]){-1});
-    CHECK_INT(check_claim(&claim, &out), AD_OK);
+    descriptor = descriptor_of(FP4, 1, shape, (int64_t[]){-1});
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     ad_tensor_extent(&out.tensor, &low, &high);
     CHECK_INT(low, -1);
     CHECK_INT(high, 1);
@@ -362,8 +363,9 @@ static void
 test_packed_copies(void)
 {
     ad_tensor_value x, copy;
-    ad_tensor_claim claim = claim_of(FP4, 2, (int64_t[]){3, 3}, NULL);
-    CHECK_INT(check_claim(&claim, &x), AD_OK);
+    ad_tensor_descriptor descriptor =
+        descriptor_of(FP4, 2, (int64_t[]){3, 3}, NULL);
+    CHECK_INT(check_descriptor(&descriptor, &x), AD_OK);
     CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_OK);
     CHECK(memcmp(copy.tensor.data, STRIDED_BASE, 5) == 0);
     ad_tensor_clear(&copy.tensor);
@@ -371,8 +373,8 @@ test_packed_copies(void)
     CHECK_STR(err.reason, "dtype");
     CHECK_STR(err.dtype, "float4_e2m1fn");
     CHECK(err.hint[0] != '\0');
-    claim.flags = AD_TENSOR_SUBBYTE_PADDED;
-    CHECK_INT(check_claim(&claim, &x), AD_OK);
+    descriptor.flags = AD_TENSOR_SUBBYTE_PADDED;
+    CHECK_INT(check_descriptor(&descriptor, &x), AD_OK);
     CHECK_INT(ad_tensor_copy(&x.tensor, 'F', &copy, &err), AD_OK);
     CHECK_INT(copy.tensor.flags, AD_TENSOR_COPIED | AD_TENSOR_SUBBYTE_PADDED);
     const unsigned char *bytes = copy.tensor.data;
@@ -430,7 +432,7 @@ main(void)
         CHECK_TEST(test_sizes_that_overflow),
         CHECK_TEST(test_strides_that_overflow),
         CHECK_TEST(test_addresses_that_wrap),
-        CHECK_TEST(test_accepted_claims),
+        CHECK_TEST(test_accepted_descriptors),
         CHECK_TEST(test_packed_sizes),
         CHECK_TEST(test_extent_and_compactness),
         CHECK_TEST(test_copies_match_a_naive_indexer),

@@ -57,7 +57,7 @@ static void
 copy_memory(ad_tensor_value *out)
 {
     const int64_t n = sizeof(strided_memory);
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = strided_memory,
         .dtype = U8,
         .ndim = 1,
@@ -65,7 +65,7 @@ copy_memory(ad_tensor_value *out)
         .shape = &n,
     };
     ad_tensor_value all;
-    ok(ad_tensor_check(&claim, "the test", &all, &err));
+    ok(ad_tensor_check(&descriptor, "the test", &all, &err));
     ok(ad_tensor_copy_to(&all.tensor, here, NULL, 'C', out, &err));
     CHECK_INT(out->tensor.flags, AD_TENSOR_COPIED);
     CHECK(ad_device_equal(out->tensor.device, here));
@@ -123,14 +123,14 @@ static void
 test_packed_elements(void)
 {
     ad_tensor_value x, copy;
-    ad_tensor_claim claim = {
+    ad_tensor_descriptor descriptor = {
         .data = STRIDED_BASE,
         .dtype = FP4,
         .ndim = 2,
         .device = AD_CPU,
         .shape = (int64_t[]){3, 3},
     };
-    ok(ad_tensor_check(&claim, "the test", &x, &err));
+    ok(ad_tensor_check(&descriptor, "the test", &x, &err));
     ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', &copy, &err));
     unsigned char bytes[5];
     ok(ad_read_device(here, copy.tensor.data, NULL, 0, 5, copy.tensor.sync,
@@ -164,7 +164,7 @@ test_no_such_device(void)
 static void
 check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
 {
-    ad_made bytes;
+    ad_allocation bytes;
     const ad_bits bits = {
         here, memory->data, offset, length, memory->owner, memory->sync,
     };

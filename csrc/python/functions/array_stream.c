@@ -9,29 +9,29 @@
 #include "support/parse.h"
 
 /* What the caller asked for. */
-typedef struct wishes {
+typedef struct options {
     ad_schema schema; /* without a node: any */
     bool has_device_type;
     int32_t device_type;
-} wishes;
+} options;
 
 /* A foreign stream can be asked, but not changed. */
 static int
-check_wishes(ad_state *state, ad_schema schema, int32_t device_type,
-             const wishes *wished)
+check_options(ad_state *state, ad_schema schema, int32_t device_type,
+              const options *wanted)
 {
     ad_error err;
-    if (wished->has_device_type && wished->device_type != device_type) {
+    if (wanted->has_device_type && wanted->device_type != device_type) {
         ad_raise_exchange(state, "device",
                           "leave device_type out, or bring the stream there "
                           "with .to(device)",
                           "the stream is on device type %d, not %d",
-                          (int)device_type, (int)wished->device_type);
+                          (int)device_type, (int)wanted->device_type);
         return -1;
     }
-    if (wished->schema.node != NULL &&
+    if (wanted->schema.node != NULL &&
         ad_array_stream_require_schema(
-            schema.node, wished->schema.node, "the stream",
+            schema.node, wanted->schema.node, "the stream",
             "what was asked for",
             "leave schema out, or convert the stream with .map(function)",
             &err) != AD_OK) {
@@ -44,10 +44,10 @@ check_wishes(ad_state *state, ad_schema schema, int32_t device_type,
 /* --- from capsules ------------------------------------------------------------ */
 
 static PyObject *
-finish(ad_state *state, ad_array_stream *stream, const wishes *wished)
+finish(ad_state *state, ad_array_stream *stream, const options *wanted)
 {
-    if (check_wishes(state, ad_array_stream_schema(stream),
-                     ad_array_stream_device_type(stream), wished) < 0) {
+    if (check_options(state, ad_array_stream_schema(stream),
+                      ad_array_stream_device_type(stream), wanted) < 0) {
         ad_stream_drop(stream);
         return NULL;
     }
@@ -56,7 +56,7 @@ finish(ad_state *state, ad_array_stream *stream, const wishes *wished)
 
 static PyObject *
 from_capsule(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
-             const char *origin, const wishes *wished)
+             const char *origin, const options *wanted)
 {
     void *pointer = ad_capsule_get(state, capsule, kind, origin);
     ad_array_stream *stream;
@@ -71,18 +71,18 @@ from_capsule(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
     if (status != AD_OK) {
         return ad_stream_raise(state, NULL, &err);
     }
-    return finish(state, stream, wished);
+    return finish(state, stream, wanted);
 }
 
 /* NULL with an exception; *may_go_on where the object refused by one of its
  * own. */
 static PyObject *
 from_method(ad_state *state, PyObject *object, int method,
-            ad_capsule_kind kind, const wishes *wished, bool *may_go_on)
+            ad_capsule_kind kind, const options *wanted, bool *may_go_on)
 {
     const ad_request request = {
         .copy = AD_COPY_IF_NEEDED,
-        .schema = wished->schema,
+        .schema = wanted->schema,
     };
     char origin[AD_ORIGIN_SIZE];
     PyObject *capsule = ad_arrow_call(state, object, method, &request);
@@ -91,30 +91,30 @@ from_method(ad_state *state, PyObject *object, int method,
         return NULL;
     }
     ad_origin(PyUnicode_AsUTF8(state->strings[method]), object, origin);
-    PyObject *result = from_capsule(state, capsule, kind, origin, wished);
+    PyObject *result = from_capsule(state, capsule, kind, origin, wanted);
     Py_DECREF(capsule);
     return result;
 }
 
 static PyObject *
-from_bare_capsule(ad_state *state, PyObject *capsule, const wishes *wished)
+from_bare_capsule(ad_state *state, PyObject *capsule, const options *wanted)
 {
     bool is_host =
         PyCapsule_IsValid(capsule, ad_capsule_name(AD_CAPSULE_STREAM));
     return from_capsule(state, capsule,
                         is_host ? AD_CAPSULE_STREAM : AD_CAPSULE_DEVICE_STREAM,
-                        "array_stream()", wished);
+                        "array_stream()", wanted);
 }
 
 /* --- from arrays and iterables -------------------------------------------------- */
 
 static PyObject *
-from_array(ad_state *state, PyObject *object, const wishes *wished)
+from_array(ad_state *state, PyObject *object, const options *wanted)
 {
     ad_array array;
     ad_array_stream *stream;
     ad_error err;
-    if (ad_as_array_typed(state, object, wished->schema, &array) < 0) {
+    if (ad_as_array_typed(state, object, wanted->schema, &array) < 0) {
         return NULL;
     }
     ad_status status = ad_array_stream_from_array(&array, &stream, &err);
@@ -122,13 +122,13 @@ from_array(ad_state *state, PyObject *object, const wishes *wished)
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    const wishes rest = {.has_device_type = wished->has_device_type,
-                         .device_type = wished->device_type};
+    const options rest = {.has_device_type = wanted->has_device_type,
+                          .device_type = wanted->device_type};
     return finish(state, stream, &rest);
 }
 
 static PyObject *
-from_iterable(ad_state *state, PyObject *object, const wishes *wished)
+from_iterable(ad_state *state, PyObject *object, const options *wanted)
 {
     if (Py_TYPE(object)->tp_iter == NULL && !PySequence_Check(object)) {
         PyErr_Format(PyExc_TypeError,
@@ -138,14 +138,14 @@ from_iterable(ad_state *state, PyObject *object, const wishes *wished)
         return NULL;
     }
     ad_array_stream *stream = ad_iterable_stream(
-        state, object, NULL, wished->schema,
-        wished->has_device_type ? &wished->device_type : NULL,
+        state, object, NULL, wanted->schema,
+        wanted->has_device_type ? &wanted->device_type : NULL,
         ARROW_DEVICE_CPU);
     return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
 }
 
 static PyObject *
-make_stream(ad_state *state, PyObject *object, const wishes *wished)
+make_stream(ad_state *state, PyObject *object, const options *wanted)
 {
     static const struct {
         uint32_t bit;
@@ -160,15 +160,16 @@ make_stream(ad_state *state, PyObject *object, const wishes *wished)
     uint32_t offers;
     if (ad_is_array_stream(state, object)) {
         const ad_stream_object *self = (const ad_stream_object *)object;
-        return check_wishes(state, self->schema, self->device_type, wished) < 0
+        return check_options(state, self->schema, self->device_type, wanted) <
+                       0
                    ? NULL
                    : Py_NewRef(object);
     }
     if (PyCapsule_CheckExact(object)) {
-        return from_bare_capsule(state, object, wished);
+        return from_bare_capsule(state, object, wanted);
     }
     if (ad_is_array(state, object)) {
-        return from_array(state, object, wished);
+        return from_array(state, object, wanted);
     }
     if (ad_offers(state, object, &offers) < 0) {
         return NULL;
@@ -180,20 +181,20 @@ make_stream(ad_state *state, PyObject *object, const wishes *wished)
         bool may_go_on = false;
         offers &= ~ways[i].bit;
         PyObject *result = from_method(state, object, ways[i].method,
-                                       ways[i].kind, wished, &may_go_on);
+                                       ways[i].kind, wanted, &may_go_on);
         if (result != NULL || !may_go_on || offers == 0) {
             return result;
         }
         PyErr_Clear();
     }
-    return offers != 0 ? from_array(state, object, wished)
-                       : from_iterable(state, object, wished);
+    return offers != 0 ? from_array(state, object, wanted)
+                       : from_iterable(state, object, wanted);
 }
 
 PyObject *
 ad_array_stream_object(ad_state *state, PyObject *object)
 {
-    const wishes none = {.has_device_type = false};
+    const options none = {.has_device_type = false};
     return make_stream(state, object, &none);
 }
 
@@ -209,7 +210,7 @@ static const ad_signature signature = {
 };
 
 static int
-parse_device_type(PyObject *value, wishes *out)
+parse_device_type(PyObject *value, options *out)
 {
     if (ad_is_none(value)) {
         return 0;
@@ -240,16 +241,16 @@ ad_function_array_stream(PyObject *module, PyObject *const *args,
 {
     ad_state *state = ad_state_of_module(module);
     PyObject *values[3];
-    wishes wished = {.has_device_type = false};
+    options wanted = {.has_device_type = false};
     if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
-        parse_device_type(values[2], &wished) < 0 ||
+        parse_device_type(values[2], &wanted) < 0 ||
         (!ad_is_none(values[1]) &&
-         ad_parse_schema(state, values[1], &wished.schema) < 0)) {
+         ad_parse_schema(state, values[1], &wanted.schema) < 0)) {
         return NULL;
     }
-    PyObject *result = make_stream(state, values[0], &wished);
+    PyObject *result = make_stream(state, values[0], &wanted);
     PyObject *saved = ad_py_save_exception();
-    ad_schema_unref(wished.schema);
+    ad_schema_unref(wanted.schema);
     ad_py_reset_exception(saved);
     return result;
 }

@@ -212,22 +212,22 @@ parse_dtype(PyObject *value, ad_dl_dtype *out)
     return 0;
 }
 
-/* The claim that the arguments make; dims: shape, then strides. */
+/* The descriptor that the arguments make; dims: shape, then strides. */
 static int
-parse_claim(ad_state *state, PyObject **values, int64_t *dims,
-            ad_tensor_claim *claim)
+parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
+                 ad_tensor_descriptor *descriptor)
 {
-    *claim = (ad_tensor_claim){.data = PyLong_AsVoidPtr(values[0])};
-    if (claim->data == NULL && PyErr_Occurred()) {
+    *descriptor = (ad_tensor_descriptor){.data = PyLong_AsVoidPtr(values[0])};
+    if (descriptor->data == NULL && PyErr_Occurred()) {
         return -1;
     }
     int n_shape = parse_dims(values[1], "shape", dims);
-    if (n_shape < 0 || parse_dtype(values[2], &claim->dtype) < 0 ||
-        ad_parse_device(state, values[3], &claim->device) < 0) {
+    if (n_shape < 0 || parse_dtype(values[2], &descriptor->dtype) < 0 ||
+        ad_parse_device(state, values[3], &descriptor->device) < 0) {
         return -1;
     }
-    claim->ndim = n_shape;
-    claim->shape = dims;
+    descriptor->ndim = n_shape;
+    descriptor->shape = dims;
     if (!ad_is_none(values[4])) {
         int n_strides = parse_dims(values[4], "strides", dims + AD_MAX_NDIM);
         if (n_strides >= 0 && n_strides != n_shape) {
@@ -239,15 +239,15 @@ parse_claim(ad_state *state, PyObject **values, int64_t *dims,
         if (n_strides < 0) {
             return -1;
         }
-        claim->strides = dims + AD_MAX_NDIM;
+        descriptor->strides = dims + AD_MAX_NDIM;
     }
     if (values[5] != NULL) {
         PyObject *number = PyNumber_Index(values[5]);
         if (number == NULL) {
             return -1;
         }
-        claim->byte_offset = PyLong_AsUnsignedLongLong(number);
-        if (claim->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
+        descriptor->byte_offset = PyLong_AsUnsignedLongLong(number);
+        if (descriptor->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
             PyErr_Format(PyExc_ValueError,
                          "byte_offset must be from 0 to 2**64 - 1, not %S",
                          number);
@@ -260,7 +260,7 @@ parse_claim(ad_state *state, PyObject **values, int64_t *dims,
     if (readonly < 0) {
         return -1;
     }
-    claim->flags = readonly ? AD_TENSOR_READONLY : 0;
+    descriptor->flags = readonly ? AD_TENSOR_READONLY : 0;
     return 0;
 }
 
@@ -355,15 +355,16 @@ tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = PyType_GetModuleState((PyTypeObject *)cls);
     PyObject *values[9];
     int64_t dims[2 * AD_MAX_NDIM];
-    ad_tensor_claim claim;
+    ad_tensor_descriptor descriptor;
     ad_tensor_value value;
     ad_error err;
     if (ad_parse_args(state, &from_pointer_signature, args, n_args, kwnames,
                       values) < 0 ||
-        parse_claim(state, values, dims, &claim) < 0) {
+        parse_descriptor(state, values, dims, &descriptor) < 0) {
         return NULL;
     }
-    if (ad_tensor_check(&claim, "from_pointer()", &value, &err) != AD_OK) {
+    if (ad_tensor_check(&descriptor, "from_pointer()", &value, &err) !=
+        AD_OK) {
         return ad_raise(state, &err);
     }
     if (attach_owner(state, values[6], values[7], &value.tensor) < 0) {
