@@ -13,7 +13,7 @@
 /* Where looking takes the processor from the work, and the wait may lend it. */
 #define SPIN_ON_HOST_NS 5000L
 /* How often a wait that lasts looks up. */
-#define LOOK_UP_NS 20000000L
+#define POLL_NS 20000000L
 
 static ad_wait_hooks hooks;
 
@@ -108,7 +108,7 @@ is_done_soon(job *self)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_UP_NS;
+    until.tv_nsec += POLL_NS;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&self->lock);

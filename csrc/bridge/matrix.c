@@ -170,7 +170,7 @@ hint_at_column(int64_t i, ad_error *err)
 }
 
 static ad_status
-look_at_column(matrix *self, int64_t i, ad_error *err)
+inspect_column(matrix *self, int64_t i, ad_error *err)
 {
     ad_walk walk;
     bool has_nulls;
@@ -202,7 +202,7 @@ look_at_column(matrix *self, int64_t i, ad_error *err)
 
 /* The batch's own nulls, which a column would lose. */
 static ad_status
-look_at_rows(matrix *self, ad_error *err)
+inspect_rows(matrix *self, ad_error *err)
 {
     const ad_array *batch = self->batch;
     ad_walk walk = {.n_levels = 1};
@@ -221,7 +221,7 @@ look_at_rows(matrix *self, ad_error *err)
 }
 
 static ad_status
-look(matrix *self, ad_error *err)
+inspect(matrix *self, ad_error *err)
 {
     if (self->n_columns == 0) {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
@@ -229,9 +229,9 @@ look(matrix *self, ad_error *err)
                 "no matrix");
         return fail_columns(self, err);
     }
-    AD_RETURN_IF_ERR(look_at_rows(self, err));
+    AD_RETURN_IF_ERR(inspect_rows(self, err));
     for (int64_t i = 0; i < self->n_columns; i++) {
-        AD_RETURN_IF_ERR(look_at_column(self, i, err));
+        AD_RETURN_IF_ERR(inspect_column(self, i, err));
     }
     return AD_OK;
 }
@@ -552,7 +552,7 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
         /* What the columns mean together is not for us to say. */
         return ad_walk_array(batch, false, &refused, err);
     }
-    AD_RETURN_IF_ERR(look(&self, err));
+    AD_RETURN_IF_ERR(inspect(&self, err));
     bool turns = order == 'C' && !is_row_major(&self);
     if (self.has_pitch && !turns && options->copy != AD_COPY_ALWAYS) {
         return describe_columns(&self, out, err);

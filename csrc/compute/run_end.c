@@ -167,8 +167,8 @@ find_on_device(ad_builder *builder, const ad_array *views, size_t n,
 }
 
 static ad_status
-look(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
-     found_ends *out, ad_error *err)
+find_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
+         found_ends *out, ad_error *err)
 {
     if (builder->session.backend != NULL) {
         return find_on_device(builder, views, n, width, out, err);
@@ -200,7 +200,7 @@ ad_find_run_ends(ad_builder *builder, const ad_array *views, size_t n,
     if (all == NULL) {
         return ad_fail_memory(err, n * sizeof(*all));
     }
-    ad_status status = look(builder, views, n, width, all, err);
+    ad_status status = find_all(builder, views, n, width, all, err);
     for (size_t v = 0; status == AD_OK && v < n; v++) {
         status = settle(builder, &views[v], width, &all[v], &out[v], err);
     }

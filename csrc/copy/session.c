@@ -222,7 +222,7 @@ ad_session_open(const ad_session_request *request, ad_session *out,
     };
     out->is_borrowed =
         is_cpu(request->source) && !request->is_kept && !out->to_host;
-    out->has_looked = request->non_blocking; /* and will not wait */
+    out->has_queried = request->non_blocking; /* and will not wait */
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
     }
@@ -381,13 +381,13 @@ staging_copy_destroy(ad_owner *base)
 
 /* Has the stream nothing to do? Then a copy on it is what it does next. */
 static ad_status
-look_at_stream(ad_session *self, ad_error *err)
+query_stream(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
     AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
     ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
     ad_sync_unref(sync);
-    self->has_looked = status == AD_OK;
+    self->has_queried = status == AD_OK;
     return status;
 }
 
@@ -425,8 +425,8 @@ stage_borrowed(ad_session *self, ad_block_copy *copy, ad_error *err)
     if (!self->is_borrowed) {
         return AD_OK;
     }
-    if (!self->has_looked) {
-        AD_RETURN_IF_ERR(look_at_stream(self, err));
+    if (!self->has_queried) {
+        AD_RETURN_IF_ERR(query_stream(self, err));
     }
     return self->is_idle ? AD_OK : copy_to_staging(self, copy, err);
 }

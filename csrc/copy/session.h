@@ -38,7 +38,7 @@ typedef struct ad_session {
     /* the source is memory of the CPU, which its user may change as soon as
      * the call returns */
     bool is_borrowed;
-    bool has_looked; /* is_idle is known */
+    bool has_queried; /* is_idle is known */
     bool is_idle; /* nothing was on the stream when the copy of borrowed memory
                      began: the host waits for it */
     /* else its bytes, from which it is copied */

@@ -24,7 +24,7 @@ offers(ad_state *state, PyTypeObject *type)
 /* For an exact ndarray the buffer protocol gives what DLPack gives, at two
  * thirds of the time; where it refuses, the usual order follows. */
 static void
-look(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     (void)state;
     if (strcmp(type->tp_name, "numpy.ndarray") == 0 &&
@@ -348,6 +348,6 @@ const ad_protocol ad_protocol_buffer = {
     .name = "buffer protocol",
     .attribute = -1,
     .offers = offers,
-    .look = look,
+    .probe_type = probe_type,
     .import = import_object,
 };

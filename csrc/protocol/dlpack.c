@@ -395,7 +395,7 @@ dlpack_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
 /* --- the protocol -------------------------------------------------------- */
 
 static void
-look(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
 }
@@ -403,7 +403,7 @@ look(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 const ad_protocol ad_protocol_dlpack = {
     .name = "__dlpack__",
     .attribute = AD_STR_dlpack,
-    .look = look,
+    .probe_type = probe_type,
     .import = dlpack_import,
     .array_getset = ad_dlpack_array_getset,
     .tensor_methods = ad_dlpack_methods,

@@ -54,7 +54,7 @@ ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
 }
 
 static void
-look(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     slot->exchange_api = ad_dlpack_exchange_of(state, type);
 }
@@ -529,6 +529,6 @@ const ad_protocol ad_protocol_dlpack_exchange = {
     .name = "__dlpack_c_exchange_api__",
     .attribute = -1,
     .offers = exchange_offers,
-    .look = look,
+    .probe_type = probe_type,
     .import = exchange_import,
 };

@@ -44,7 +44,7 @@ type_offers(ad_state *state, PyTypeObject *type, const ad_protocol *protocol)
 }
 
 static void
-look_at_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     memset(slot, 0, sizeof(*slot));
     slot->type = type;
@@ -62,8 +62,8 @@ look_at_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
         }
     }
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {
-        if (ad_protocols[i]->look != NULL) {
-            ad_protocols[i]->look(state, type, slot);
+        if (ad_protocols[i]->probe_type != NULL) {
+            ad_protocols[i]->probe_type(state, type, slot);
         }
     }
 }
@@ -92,7 +92,7 @@ ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
     Py_XDECREF(found);
 
     unsigned int version = ad_py_type_version(type);
-    look_at_type(state, type, scratch);
+    probe_protocols(state, type, scratch);
     scratch->version = version;
     if (version == 0 || version != ad_py_type_version(type)) {
         return scratch;

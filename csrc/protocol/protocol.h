@@ -82,7 +82,8 @@ typedef struct ad_protocol {
     /* Optional: does this type speak it? (no attribute, or more than one) */
     bool (*offers)(ad_state *state, PyTypeObject *type);
     /* Optional: note what else is to be known of the type, once. */
-    void (*look)(ad_state *state, PyTypeObject *type, ad_type_slot *slot);
+    void (*probe_type)(ad_state *state, PyTypeObject *type,
+                       ad_type_slot *slot);
     /* Optional: export only when NULL. */
     ad_import_fn import;
     /* Optional: attributes of our objects; methods that are always there, and

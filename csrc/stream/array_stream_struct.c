@@ -35,7 +35,7 @@ fail_device_type(ad_array_stream *self, struct ArrowDeviceArray *out)
 }
 
 static __attribute__((noinline)) int
-look_closer(ad_array_stream *self, struct ArrowDeviceArray *out)
+validate_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     if (ad_array_validate_known(self->schema.node, &out->array,
                                 &self->error) == AD_OK) {
@@ -56,7 +56,7 @@ check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
     return self->shape != NULL && ad_batch_has_shape(&out->array, self->shape,
                                                      self->n_columns)
                ? 0
-               : look_closer(self, out);
+               : validate_batch(self, out);
 }
 
 static inline int

@@ -10,7 +10,7 @@
 
 /* Looks until which a wait is interrupted; < 0: it never is. */
 static int patience;
-static int n_looks;
+static int n_polls;
 static bool is_main = true;
 static pthread_t waiter; /* the thread that a wait blocked */
 
@@ -38,15 +38,15 @@ static bool
 is_interrupted(void *saved)
 {
     CHECK(saved == &hook_state);
-    n_looks++;
-    return patience >= 0 && n_looks > patience;
+    n_polls++;
+    return patience >= 0 && n_polls > patience;
 }
 
 static void
 set_hooks(int new_patience)
 {
     patience = new_patience;
-    n_looks = 0;
+    n_polls = 0;
     ad_wait_set_hooks((ad_wait_hooks){
         .begin = begin,
         .end = end,
@@ -110,7 +110,7 @@ test_wait_that_ends_by_itself(void)
     CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(!pthread_equal(waiter, pthread_self()));
     pthread_join(opener, NULL);
-    CHECK(n_looks > 0);
+    CHECK(n_polls > 0);
     CHECK_INT(n_back, 1);
     ad_owner_unref(wait.subject);
     expect_soon(&released, 1);
@@ -140,7 +140,7 @@ test_interrupted_wait_keeps_its_subject(void)
         .wait = block, .is_over = is_over, .subject = tracked_new(&released)};
     CHECK_INT(ad_wait_interruptible(&wait, &err), AD_ERR_INTERRUPTED);
     CHECK_INT(err.status, AD_ERR_INTERRUPTED);
-    CHECK_INT(n_looks, 3);
+    CHECK_INT(n_polls, 3);
     ad_owner_unref(wait.subject);
     rest(30);
     CHECK_INT(n_back, 0);
@@ -159,7 +159,7 @@ test_short_wait_starts_no_thread(void)
     const ad_wait wait = {.wait = block, .is_over = is_over};
     CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(pthread_equal(waiter, pthread_self()));
-    CHECK_INT(n_looks, 0);
+    CHECK_INT(n_polls, 0);
 }
 
 static void
@@ -170,7 +170,7 @@ expect_no_interruption(ad_error *err)
     pthread_create(&opener, NULL, open_later, NULL);
     CHECK_INT(ad_wait_interruptible(&wait, err), AD_OK);
     CHECK(pthread_equal(waiter, pthread_self()));
-    CHECK_INT(n_looks, 0);
+    CHECK_INT(n_polls, 0);
     pthread_join(opener, NULL);
 }
 

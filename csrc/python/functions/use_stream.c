@@ -134,7 +134,7 @@ find_innermost(PyObject *scopes, ad_device device)
 
 /* Whatever may be raised already is none of the look-up's business. */
 static bool
-look_up(ad_device device, ad_stream_choice *out)
+current_of(ad_device device, ad_stream_choice *out)
 {
     PyObject *saved = ad_py_save_exception();
     PyObject *scopes = NULL;
@@ -162,7 +162,7 @@ find_current(ad_device device, ad_stream_choice *out)
         return false;
     }
     PyGILState_STATE gil = PyGILState_Ensure();
-    bool is_found = look_up(device, out);
+    bool is_found = current_of(device, out);
     PyGILState_Release(gil);
     return is_found;
 }
