@@ -140,7 +140,7 @@ def test_no_streams_on_the_host(stream):
         make().__dlpack__(stream=stream)
 
 
-def test_stream_none_or_off_on_the_host():
+def test_stream_none_or_no_sync_on_the_host():
     for stream in (None, -1):
         received(make(), stream=stream).delete()
 

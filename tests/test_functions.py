@@ -191,7 +191,7 @@ def test_stream_is_ordered_by_itself():
             make(cuda_array(), stream=0)
 
 
-def test_stream_off_drops_what_would_have_to_be_waited_for():
+def test_no_sync_drops_what_would_have_to_be_waited_for():
     pending = ad.Tensor.from_pointer(NOWHERE, (2,), "int8", "cuda:0", stream=7)
     for take in (ad.tensor, ad.array):
         with pytest.raises(ad.ExchangeError, match="wait"):

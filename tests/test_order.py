@@ -162,7 +162,7 @@ def test_the_stream_waits_for_what_was_made_on_the_way(device, source, make):
 
 
 @pytest.mark.parametrize(("source", "make"), MADE.values(), ids=MADE)
-def test_off_is_not_said_of_our_own_copies(device, source, make):
+def test_no_sync_is_not_passed_on_for_our_own_copies(device, source, make):
     source, maker = source(), device.queue()
     with maker.held(), ad.use_stream(maker):
         made = make(source, stream=-1)
@@ -170,19 +170,19 @@ def test_off_is_not_said_of_our_own_copies(device, source, make):
     made.synchronize()
 
 
-def test_off_is_not_said_of_our_copy_of_what_came(world):
+def test_no_sync_is_not_passed_on_for_our_copy(world):
     with ad.use_stream(world.producer):
         made = ad.tensor(world.carrying(), stream=-1, copy=True)
     assert made.data_ptr != world.memory.address
     assert not made.is_ready()
 
 
-def test_off_and_a_device(device):
+def test_no_sync_and_a_device(device):
     assert ad.array(column("uint8", 8, 8), stream=-1, device="cpu").to_pylist() == [255] * 8
     assert ad.array(column("uint8", 8, 8), stream=-1, device="ext_dev:1").device.id == 1
 
 
-def test_off_drops_what_came(world):
+def test_no_sync_drops_the_producers_event(world):
     array = ad.array(arrow_array(world), stream=-1)
     assert array.sync_event is None and array.is_ready()
     for thing in (

@@ -52,7 +52,7 @@ def test_dlpack_export_with_a_stream(world, kind):
     assert world.waits(world.consumer)
 
 
-def test_dlpack_export_with_off(world):
+def test_dlpack_export_without_sync(world):
     give(world.pending(), stream=-1).delete()
     assert world.finds_old(world.consumer)
 

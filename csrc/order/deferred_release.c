@@ -29,7 +29,8 @@ typedef struct entry {
     ad_owner *owner;
     ad_context context;
     bool idle;
-    bool has_deaf_event; /* one could not be asked: its context has to be */
+    /* one could not be asked: its context has to be */
+    bool has_unqueryable_event;
     bool is_abandoned;
     unsigned n_failures;
     size_t n;
@@ -104,7 +105,7 @@ static bool
 matches(const entry *e, const filter *which)
 {
     return (which->context == NULL || is_at(e, which->context->device)) &&
-           (!which->idle || e->idle || e->has_deaf_event);
+           (!which->idle || e->idle || e->has_unqueryable_event);
 }
 
 static void
@@ -265,12 +266,12 @@ is_capture(const ad_error *err)
 static bool
 query_entry(entry *e)
 {
-    bool must_wait = e->idle || e->has_deaf_event;
+    bool must_wait = e->idle || e->has_unqueryable_event;
     for (size_t i = 0; i < e->n && !must_wait; i++) {
         bool is_done;
         ad_error err;
         if (ad_sync_query(e->syncs[i], &is_done, &err) != AD_OK) {
-            e->has_deaf_event = !is_capture(&err);
+            e->has_unqueryable_event = !is_capture(&err);
             return false;
         }
         if (!is_done) {
@@ -293,7 +294,7 @@ wait_on(entry *e, mode how, ad_error *err)
         return status == AD_OK;
     }
     if (!is_capture(&mine)) {
-        e->has_deaf_event = e->n > 0;
+        e->has_unqueryable_event = e->n > 0;
         e->n_failures++;
     }
     /* Whoever waits for the device has no part in what went wrong long ago. */
@@ -339,7 +340,7 @@ static bool
 is_hopeless(const entry *e)
 {
     bool can_wait = !e->idle || can_be_idle(e->context);
-    for (size_t i = 0; i < e->n && e->has_deaf_event; i++) {
+    for (size_t i = 0; i < e->n && e->has_unqueryable_event; i++) {
         can_wait &=
             ad_sync_is_done(e->syncs[i]) || can_be_idle(e->syncs[i]->context);
     }

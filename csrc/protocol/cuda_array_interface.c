@@ -131,14 +131,14 @@ read_stream(ad_state *state, ad_interface *in, int32_t device_type,
  * version 3 has it, and is released there. */
 static ad_status
 attach_edges(ad_tensor *tensor, ad_context context,
-             const ad_stream_choice *stream, bool is_stated, bool is_off,
+             const ad_stream_choice *stream, bool is_stated, bool no_sync,
              ad_error *err)
 {
     const ad_stream_choice unknown = {.is_given = false};
     AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, context,
                                          is_stated ? stream : &unknown,
                                          &tensor->owner, err));
-    if (!stream->is_given || is_off) {
+    if (!stream->is_given || no_sync) {
         return AD_OK;
     }
     return ad_sync_pending(context, stream->stream, NULL, &tensor->sync, err);
@@ -148,7 +148,7 @@ static ad_import_result
 make_tensor(ad_state *state, PyObject *object, const ad_request *request,
             ad_interface *in, ad_tensor_value *out)
 {
-    bool is_off = request->stream.kind == AD_STREAM_OFF;
+    bool no_sync = request->stream.kind == AD_STREAM_OFF;
     bool is_stated;
     ad_stream_choice stream;
     ad_context context;
@@ -163,7 +163,7 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
     }
     result = ad_interface_tensor(state, object, in, context.device, out);
     if (result == AD_IMPORT_DONE &&
-        attach_edges(&out->tensor, context, &stream, is_stated, is_off,
+        attach_edges(&out->tensor, context, &stream, is_stated, no_sync,
                      &err) != AD_OK) {
         ad_tensor_clear(&out->tensor);
         return ad_import_error(state, &err);

@@ -13,7 +13,7 @@
 typedef struct order {
     PyObject *passed;    /* owned; NULL: nothing is passed */
     ad_stream_choice on; /* where work is pending then; `keep` is owned */
-    bool is_off;         /* the caller said -1: no synchronization */
+    bool no_sync;        /* the caller said -1: no synchronization */
     bool is_own;         /* `on` is arrowdev's own */
 } order;
 
@@ -46,10 +46,10 @@ static int
 plan_wanted(ad_state *state, const ad_stream_argument *wanted,
             ad_device device, order *out)
 {
-    if (ad_choose_stream(state, wanted, device, &out->is_off, &out->on) < 0) {
+    if (ad_choose_stream(state, wanted, device, &out->no_sync, &out->on) < 0) {
         return -1;
     }
-    if (!out->is_off) {
+    if (!out->no_sync) {
         return pass_stream(out, device.type);
     }
     if (has_numbers(device.type)) {
@@ -88,7 +88,7 @@ plan_queue(ad_state *state, PyObject *object, ad_device device, order *out)
         return AD_IMPORT_DONE;
     }
     if (found > 0) {
-        found = ad_read_choice(state, queue, device, &out->is_off, &out->on);
+        found = ad_read_choice(state, queue, device, &out->no_sync, &out->on);
         Py_DECREF(queue);
     }
     return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
@@ -134,7 +134,7 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
 {
     ad_stream_choice on = order->on;
     int32_t type = tensor->device.type;
-    if ((ad_device_traits(type) & AD_NO_STREAMS) || order->is_off) {
+    if ((ad_device_traits(type) & AD_NO_STREAMS) || order->no_sync) {
         return AD_OK;
     }
     /* The device of the struct decides, whatever __dlpack_device__() said: it

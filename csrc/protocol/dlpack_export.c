@@ -118,7 +118,7 @@ read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
         }
         return 0;
     }
-    if (device.type == ARROW_DEVICE_CPU && !ad_stream_is_off(stream)) {
+    if (device.type == ARROW_DEVICE_CPU && !ad_stream_is_no_sync(stream)) {
         ad_raise_exchange(state, "stream", "leave stream out, or pass None",
                           "stream=%R was asked for, and the memory is on the "
                           "host, where there are no streams",
@@ -204,9 +204,9 @@ prepare(const ad_tensor *tensor, const export_request *request,
  * case: -1 was said of the data, and nobody knows the stream of the copy. */
 static ad_status
 order_consumer(const ad_tensor *given, const ad_stream_choice *consumer,
-               bool is_off, bool is_copy, ad_error *err)
+               bool no_sync, bool is_copy, ad_error *err)
 {
-    if (ad_is_plain(given->device, given->sync) || (is_off && !is_copy)) {
+    if (ad_is_plain(given->device, given->sync) || (no_sync && !is_copy)) {
         return AD_OK;
     }
     if (!consumer->is_given || given->device.type == ARROW_DEVICE_CPU) {
@@ -218,7 +218,7 @@ order_consumer(const ad_tensor *given, const ad_stream_choice *consumer,
 
 static ad_status
 make_managed(const ad_tensor *tensor, const export_request *request,
-             const ad_stream_choice *consumer, bool is_off, void **out,
+             const ad_stream_choice *consumer, bool no_sync, void **out,
              ad_error *err)
 {
     ad_tensor_value copied;
@@ -226,7 +226,7 @@ make_managed(const ad_tensor *tensor, const export_request *request,
     bool is_copy;
     AD_RETURN_IF_ERR(
         prepare(tensor, request, consumer, &copied, &given, &is_copy, err));
-    ad_status status = order_consumer(&given, consumer, is_off, is_copy, err);
+    ad_status status = order_consumer(&given, consumer, no_sync, is_copy, err);
     if (status == AD_OK) {
         status =
             ad_dlpack_give(&given, request->is_versioned, is_copy, out, err);
@@ -244,7 +244,7 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
     ad_error err;
     ad_status status;
     ad_stream_choice consumer;
-    bool is_off;
+    bool no_sync;
     void *managed = NULL;
     if (ad_is_plain(tensor->device, tensor->sync) && !request->has_device &&
         request->copy != AD_COPY_ALWAYS && ad_is_none(request->stream)) {
@@ -255,12 +255,12 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
             request->has_device
                 ? ad_device_of_copy(tensor->device, request->device)
                 : tensor->device;
-        if (read_stream(state, working, request->stream, &is_off, &consumer) <
+        if (read_stream(state, working, request->stream, &no_sync, &consumer) <
             0) {
             return NULL;
         }
         status =
-            make_managed(tensor, request, &consumer, is_off, &managed, &err);
+            make_managed(tensor, request, &consumer, no_sync, &managed, &err);
         ad_choice_clear(&consumer);
     }
     if (status != AD_OK) {

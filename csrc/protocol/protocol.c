@@ -387,7 +387,7 @@ ad_settle_order_on_device(ad_state *state, const ad_request *request,
                           ad_device device, ad_sync *sync, ad_owner *owner)
 {
     ad_stream_choice consumer;
-    bool is_off;
+    bool no_sync;
     ad_error err;
     if (request->stream.kind == AD_STREAM_ABSENT) {
         if (!ad_stream_current(device, &consumer)) {
@@ -395,7 +395,7 @@ ad_settle_order_on_device(ad_state *state, const ad_request *request,
         }
         ad_owner_ref(consumer.keep);
     } else if (ad_choose_stream(state, ad_request_stream(request, device),
-                                device, &is_off, &consumer) < 0) {
+                                device, &no_sync, &consumer) < 0) {
         return -1;
     }
     if (!consumer.is_given) {
@@ -458,9 +458,9 @@ copy_tensor(ad_state *state, const ad_stream_argument *stream,
             const ad_tensor *tensor, ad_tensor_value *out)
 {
     ad_stream_choice choice;
-    bool is_off;
+    bool no_sync;
     ad_error err;
-    if (ad_choose_stream(state, stream, tensor->device, &is_off, &choice) <
+    if (ad_choose_stream(state, stream, tensor->device, &no_sync, &choice) <
         0) {
         return -1;
     }

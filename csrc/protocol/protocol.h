@@ -211,15 +211,15 @@ int ad_stream_argument_choice(const ad_stream_argument *argument,
                               ad_stream_choice *out);
 
 /* The choice for work on `device`, with the errors of ad_parse_stream_of; NULL
- * is absent. Absent and -1 are "not given"; for -1 *is_off is set, and where
- * is_off is NULL work has to run somewhere, and -1 is refused (ValueError). -1
- * with an exception. */
+ * is absent. Absent and -1 are "not given"; for -1 *no_sync is set, and where
+ * no_sync is NULL work has to run somewhere, and -1 is refused (ValueError).
+ * -1 with an exception. */
 int ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
-                     ad_device device, bool *is_off, ad_stream_choice *out);
+                     ad_device device, bool *no_sync, ad_stream_choice *out);
 
 /* ad_parse_stream and ad_choose_stream at once. */
 int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
-                   bool *is_off, ad_stream_choice *out);
+                   bool *no_sync, ad_stream_choice *out);
 
 /* Keeps the exception that is set. */
 void ad_choice_clear(ad_stream_choice *choice);
@@ -229,7 +229,7 @@ void ad_choice_clear(ad_stream_choice *choice);
 bool ad_is_of_class(PyObject *object, const char *library, const char *name);
 
 /* The stream argument that says "no synchronization": the int -1. */
-bool ad_stream_is_off(PyObject *value);
+bool ad_stream_is_no_sync(PyObject *value);
 
 /* The stream of a request as far as it is meant for memory on `device`: NULL
  * where it was left out, or is for the device to which the data will move. */

@@ -458,11 +458,11 @@ ad_stream_argument_choice(const ad_stream_argument *argument,
 
 int
 ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
-                 ad_device device, bool *is_off, ad_stream_choice *out)
+                 ad_device device, bool *no_sync, ad_stream_choice *out)
 {
     *out = (ad_stream_choice){.is_given = false};
-    if (is_off != NULL) {
-        *is_off = false;
+    if (no_sync != NULL) {
+        *no_sync = false;
     }
     if (argument == NULL || argument->kind == AD_STREAM_ABSENT) {
         return 0;
@@ -477,24 +477,24 @@ ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
     if (fitted.kind != AD_STREAM_OFF) {
         return ad_stream_argument_choice(&fitted, out);
     }
-    if (is_off == NULL) {
+    if (no_sync == NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "stream=-1 names no stream to work on; leave stream "
                         "out for arrowdev's own");
         return -1;
     }
-    *is_off = true;
+    *no_sync = true;
     return 0;
 }
 
 int
 ad_read_choice(ad_state *state, PyObject *value, ad_device device,
-               bool *is_off, ad_stream_choice *out)
+               bool *no_sync, ad_stream_choice *out)
 {
     ad_stream_argument argument;
     return ad_parse_stream(state, value, &argument) < 0
                ? -1
-               : ad_choose_stream(state, &argument, device, is_off, out);
+               : ad_choose_stream(state, &argument, device, no_sync, out);
 }
 
 void
@@ -509,7 +509,7 @@ ad_choice_clear(ad_stream_choice *choice)
 }
 
 bool
-ad_stream_is_off(PyObject *value)
+ad_stream_is_no_sync(PyObject *value)
 {
     ad_stream_argument argument;
     int found = read_number(value, &argument);

@@ -315,9 +315,9 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
 {
     ad_context context = {tensor->device, NULL};
     ad_stream_choice producer;
-    bool is_off;
+    bool no_sync;
     ad_error err;
-    if (ad_read_choice(state, stream, tensor->device, &is_off, &producer) <
+    if (ad_read_choice(state, stream, tensor->device, &no_sync, &producer) <
         0) {
         return -1;
     }
