@@ -57,7 +57,7 @@ ad_async_consumer_handler(ad_async_consumer *self)
 
 /* Nothing is queued: wait, or say how it ended. Unlocks. */
 static ad_status
-settle_and_unlock(ad_async_consumer *self, ad_async_poll *poll, ad_error *err)
+update_and_unlock(ad_async_consumer *self, ad_async_poll *poll, ad_error *err)
 {
     ad_status status = AD_OK;
     if (self->failed_code != 0 && self->outcome == OUTCOME_END) {
@@ -105,7 +105,7 @@ ad_async_consumer_schema(ad_async_consumer *self, ad_schema *out,
 {
     pthread_mutex_lock(&self->mutex);
     if (self->schema.node == NULL) {
-        return settle_and_unlock(self, poll, err);
+        return update_and_unlock(self, poll, err);
     }
     *out = ad_schema_ref(self->schema);
     *poll = AD_ASYNC_READY;
@@ -289,7 +289,7 @@ ad_async_consumer_pop(ad_async_consumer *self, ad_async_batch *out,
     if (self->n_taken == 0) {
         pthread_mutex_lock(&self->mutex);
         if (self->count == 0 || self->is_broken) {
-            return settle_and_unlock(self, poll, err);
+            return update_and_unlock(self, poll, err);
         }
         take_queued(self);
         self->is_waiting = self->n_taken == 0;
@@ -317,7 +317,7 @@ ad_async_consumer_pop(ad_async_consumer *self, ad_async_batch *out,
     free(taken.metadata);
     give_up(self, code, number, err);
     pthread_mutex_lock(&self->mutex);
-    return settle_and_unlock(self, poll, err);
+    return update_and_unlock(self, poll, err);
 }
 
 void

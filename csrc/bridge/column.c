@@ -298,7 +298,7 @@ ad_column_to_tensor(const ad_array *array, const ad_bridge_options *options,
     bool has_nulls;
     AD_RETURN_IF_ERR(ad_walk_array(array, true, &walk, err));
     AD_RETURN_IF_ERR(
-        ad_walk_settle_nulls(array, options->nulls, &walk, &has_nulls, err));
+        ad_walk_resolve_nulls(array, options->nulls, &walk, &has_nulls, err));
     AD_RETURN_IF_ERR(check_walked(array, &walk, out, err));
     if (options->copy == AD_COPY_ALWAYS || walk.is_bits || has_nulls) {
         return copy_values(array, options, &walk, has_nulls, &out->tensor,

@@ -416,8 +416,8 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
 }
 
 ad_status
-ad_walk_settle_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
-                     bool *has_nulls, ad_error *err)
+ad_walk_resolve_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
+                      bool *has_nulls, ad_error *err)
 {
     bool can_count = ad_host_accessible(array->device) ||
                      ad_backend_is_there(array->device.type);

@@ -51,9 +51,9 @@ AD_MUST_CHECK ad_status ad_walk_array(const ad_array *array, bool reads,
 /* Drop the bitmaps of levels that have no null after all, which takes a count
  * where their number is not known. Where there are nulls, refuse or, for
  * *has_nulls, leave them to be filled. */
-AD_MUST_CHECK ad_status ad_walk_settle_nulls(const ad_array *array,
-                                             ad_nulls policy, ad_walk *walk,
-                                             bool *has_nulls, ad_error *err);
+AD_MUST_CHECK ad_status ad_walk_resolve_nulls(const ad_array *array,
+                                              ad_nulls policy, ad_walk *walk,
+                                              bool *has_nulls, ad_error *err);
 
 /* The `length` lists of `node` from row `offset` on, a part of `array`, as
  * rows of *row_size values each, the first of them value *first of the child.

@@ -184,8 +184,8 @@ inspect_column(matrix *self, int64_t i, ad_error *err)
         if (status != AD_OK) {
             return status;
         }
-        status = ad_walk_settle_nulls(&column, self->options->nulls, &walk,
-                                      &has_nulls, err);
+        status = ad_walk_resolve_nulls(&column, self->options->nulls, &walk,
+                                       &has_nulls, err);
     }
     if (status != AD_OK) {
         ad_error_prefix(err, "column \"%.80s\": ", name_of(self, i));
@@ -212,8 +212,8 @@ inspect_rows(matrix *self, ad_error *err)
         .length = batch->length,
         .n_nulls = ad_array_has_no_nulls(batch) ? 0 : batch->null_count,
     };
-    AD_RETURN_IF_ERR(ad_walk_settle_nulls(batch, self->options->nulls, &walk,
-                                          &self->has_null_rows, err));
+    AD_RETURN_IF_ERR(ad_walk_resolve_nulls(batch, self->options->nulls, &walk,
+                                           &self->has_null_rows, err));
     if (self->has_null_rows) {
         needs_copy(self, "nulls are to be filled");
     }

@@ -51,8 +51,8 @@ typedef struct found_ends {
 } found_ends;
 
 static ad_status
-settle(ad_builder *builder, const ad_array *view, int64_t width,
-       const found_ends *found, ad_run_ends *out, ad_error *err)
+resolve(ad_builder *builder, const ad_array *view, int64_t width,
+        const found_ends *found, ad_run_ends *out, ad_error *err)
 {
     const struct ArrowArray *ends = view->node->children[0];
     int64_t before, end;
@@ -202,7 +202,7 @@ ad_find_run_ends(ad_builder *builder, const ad_array *views, size_t n,
     }
     ad_status status = find_all(builder, views, n, width, all, err);
     for (size_t v = 0; status == AD_OK && v < n; v++) {
-        status = settle(builder, &views[v], width, &all[v], &out[v], err);
+        status = resolve(builder, &views[v], width, &all[v], &out[v], err);
     }
     free(all);
     return status;

@@ -185,7 +185,7 @@ load(entry *e, ad_error *err)
 /* The state once loading has been tried, and for FAILED why, where that is
  * wanted. Others may wait for the first, so the interpreter is let go on. */
 static int
-settle(entry *e, ad_error *err)
+load_once(entry *e, ad_error *err)
 {
     int state = atomic_load_explicit(&e->state, memory_order_acquire);
     if (state == FRESH || state == LOADING ||
@@ -220,7 +220,7 @@ ad_backend_open(int32_t device_type, const struct ad_backend **out,
                                   err);
     }
     ad_error why;
-    switch (settle(e, &why)) {
+    switch (load_once(e, &why)) {
         case READY:
             *out = &e->backend;
             return AD_OK;
@@ -239,14 +239,14 @@ bool
 ad_backend_is_there(int32_t device_type)
 {
     entry *e = find(device_type);
-    return e != NULL && settle(e, NULL) == READY;
+    return e != NULL && load_once(e, NULL) == READY;
 }
 
 const struct ad_backend *
 ad_backend_take_in_use(int32_t device_type)
 {
     entry *e = find(device_type);
-    if (e == NULL || !e->has_events || settle(e, NULL) != READY) {
+    if (e == NULL || !e->has_events || load_once(e, NULL) != READY) {
         return NULL;
     }
     atomic_store_explicit(&ad_backends_in_use[device_type], &e->backend,

@@ -42,7 +42,7 @@ is_null_type(const struct ArrowSchema *node)
 }
 
 int64_t
-ad_array_settle_null_count(const ad_array *array, int64_t known)
+ad_array_resolve_null_count(const ad_array *array, int64_t known)
 {
     if (is_null_type(array->schema.node)) {
         return array->length;
@@ -60,7 +60,7 @@ view_node(ad_array *out, const struct ArrowArray *node)
     out->node = node;
     out->offset = node->offset;
     out->length = node->length;
-    out->null_count = ad_array_settle_null_count(out, node->null_count);
+    out->null_count = ad_array_resolve_null_count(out, node->null_count);
 }
 
 /* What an import will move into. Nothing of the caller's is touched yet. */
@@ -256,7 +256,7 @@ narrow(ad_array *array, int64_t offset, int64_t length)
     }
     array->offset += offset;
     array->length = length;
-    array->null_count = ad_array_settle_null_count(array, known);
+    array->null_count = ad_array_resolve_null_count(array, known);
 }
 
 ad_status

@@ -135,7 +135,7 @@ ad_array_is_whole(const ad_array *array)
 const void *ad_array_validity(const ad_array *array);
 
 /* Where the null count needs no counting, that; else `known`. */
-int64_t ad_array_settle_null_count(const ad_array *array, int64_t known);
+int64_t ad_array_resolve_null_count(const ad_array *array, int64_t known);
 
 /* Rows without nulls for certain: no bitmap, or a null count of 0. The type
  * `null` counts as all nulls, unions and run-end arrays as without. */

@@ -133,7 +133,7 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
     };
     /* Readers (nanoarrow, polars) want a bitmap for a count of -1. */
     if (spec->null_count == -1) {
-        out->null_count = ad_array_settle_null_count(out, -1);
+        out->null_count = ad_array_resolve_null_count(out, -1);
         self->node.null_count = out->null_count;
     }
     return AD_OK;

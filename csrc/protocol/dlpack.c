@@ -166,8 +166,8 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
 }
 
 static ad_import_result
-settle_order(ad_state *state, const order *order, ad_device said,
-             ad_tensor *tensor)
+apply_stream_order(ad_state *state, const order *order, ad_device said,
+                   ad_tensor *tensor)
 {
     ad_error err;
     if (attach_order(order, said, tensor, &err) == AD_OK) {
@@ -383,7 +383,7 @@ dlpack_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
         result = fetch(state, object, copy, order.passed, &out->tensor);
     }
     if (result == AD_IMPORT_DONE) {
-        result = settle_order(state, &order, said, &out->tensor.tensor);
+        result = apply_stream_order(state, &order, said, &out->tensor.tensor);
     }
     if (result == AD_IMPORT_DONE) {
         result = ad_dlpack_check_copy(state, request, &out->tensor);

@@ -383,8 +383,8 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
 }
 
 int
-ad_settle_order_on_device(ad_state *state, const ad_request *request,
-                          ad_device device, ad_sync *sync, ad_owner *owner)
+ad_apply_device_order(ad_state *state, const ad_request *request,
+                      ad_device device, ad_sync *sync, ad_owner *owner)
 {
     ad_stream_choice consumer;
     bool no_sync;

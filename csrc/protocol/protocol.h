@@ -64,11 +64,11 @@ typedef enum ad_import_result {
 /* Import `object`. `slot` is what is known of its type (borrowed). What has to
  * be waited for is noted in the sync; that stream=-1 drops it is the business
  * of ad_finish_tensor and ad_import, and that the stream of the request waits
- * for it that of ad_settle_order. Device memory has a device owner (order/device_owner.h). Final are:
- * MemoryError, DeviceError, exceptions that are no Exception, a malformed
- * struct, capsules or dicts that are not what the protocol says, and a meaning
- * that would be lost (nulls, requires_grad, conjugate). A producer's own
- * exception is a refusal. */
+ * for it that of ad_apply_stream_order. Device memory has a device owner
+ * (order/device_owner.h). Final are: MemoryError, DeviceError, exceptions that
+ * are no Exception, a malformed struct, capsules or dicts that are not what
+ * the protocol says, and a meaning that would be lost (nulls, requires_grad,
+ * conjugate). A producer's own exception is a refusal. */
 typedef ad_import_result (*ad_import_fn)(ad_state *state, PyObject *object,
                                          const ad_type_slot *slot,
                                          const ad_request *request,
@@ -127,18 +127,16 @@ int ad_import(ad_state *state, PyObject *object, const ad_request *request,
  * imported or was made of it, will be used on the stream of the request, or
  * this thread's current one. That stream waits for it, and the owner records
  * the stream. Host memory is ready on every stream. -1 with an exception. */
-int ad_settle_order_on_device(ad_state *state, const ad_request *request,
-                              ad_device device, ad_sync *sync,
-                              ad_owner *owner);
+int ad_apply_device_order(ad_state *state, const ad_request *request,
+                          ad_device device, ad_sync *sync, ad_owner *owner);
 
 static inline int
-ad_settle_order(ad_state *state, const ad_request *request, ad_device device,
-                ad_sync *sync, ad_owner *owner)
+ad_apply_stream_order(ad_state *state, const ad_request *request,
+                      ad_device device, ad_sync *sync, ad_owner *owner)
 {
     return device.type == AD_CPU.type
                ? 0
-               : ad_settle_order_on_device(state, request, device, sync,
-                                           owner);
+               : ad_apply_device_order(state, request, device, sync, owner);
 }
 
 /* Drop what ad_import filled. */

@@ -42,8 +42,8 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
         return NULL;
     }
     /* The library works on its own current stream, the caller on this one. */
-    PyObject *result = ad_settle_order(state, &request, tensor->device,
-                                       tensor->sync, tensor->owner) == 0
+    PyObject *result = ad_apply_stream_order(state, &request, tensor->device,
+                                             tensor->sync, tensor->owner) == 0
                            ? ad_dlpack_exchange_into(state, api, tensor)
                            : NULL;
     PyObject *saved = ad_py_save_exception();

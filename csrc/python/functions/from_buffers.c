@@ -392,7 +392,7 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
         ad_error err;
         if (check_and_build(&in, &array, &err) != AD_OK) {
             ad_raise(state, &err);
-        } else if (ad_settle_array(state, &request, &array) == 0) {
+        } else if (ad_apply_array_order(state, &request, &array) == 0) {
             result = ad_array_object_new(state, &array);
         }
     }

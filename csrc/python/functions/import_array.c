@@ -73,10 +73,11 @@ ad_imported_as_array(ad_state *state, ad_imported *imported,
 }
 
 int
-ad_settle_array(ad_state *state, const ad_request *request, ad_array *array)
+ad_apply_array_order(ad_state *state, const ad_request *request,
+                     ad_array *array)
 {
-    if (ad_settle_order(state, request, array->device, array->sync,
-                        array->owner) == 0) {
+    if (ad_apply_stream_order(state, request, array->device, array->sync,
+                              array->owner) == 0) {
         return 0;
     }
     PyObject *saved = ad_py_save_exception();
@@ -102,7 +103,7 @@ ad_as_array_object_copy(ad_state *state, PyObject *value, ad_copy copy)
     ad_array array;
     if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
         ad_imported_as_array(state, &imported, &request, &array) < 0 ||
-        ad_settle_array(state, &request, &array) < 0) {
+        ad_apply_array_order(state, &request, &array) < 0) {
         return NULL;
     }
     return ad_array_object_new(state, &array);
@@ -354,7 +355,7 @@ array_of_type(ad_state *state, PyObject **values, ad_schema wanted,
     }
     return import_with_options(state, values, &request, wanted, out) < 0
                ? -1
-               : ad_settle_array(state, &request, out);
+               : ad_apply_array_order(state, &request, out);
 }
 
 static int

@@ -16,10 +16,10 @@ int ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
 int ad_imported_as_array(ad_state *state, ad_imported *imported,
                          const ad_request *request, ad_array *out);
 
-/* ad_settle_order for an array of ours that is about to be handed out. -1 with
- * an exception, and nothing is held any more. */
-int ad_settle_array(ad_state *state, const ad_request *request,
-                    ad_array *array);
+/* ad_apply_stream_order for an array of ours that is about to be handed out.
+ * -1 with an exception, and nothing is held any more. */
+int ad_apply_array_order(ad_state *state, const ad_request *request,
+                         ad_array *array);
 
 /* What tensor() was asked for, beyond the request. bridge.order is 0 once it
  * has been seen to. */

@@ -184,8 +184,8 @@ import_tensor(ad_state *state, PyObject *object, const ad_request *request,
         return NULL;
     }
     ad_tensor *tensor = &imported.tensor.tensor;
-    if (ad_settle_order(state, request, tensor->device, tensor->sync,
-                        tensor->owner) < 0) {
+    if (ad_apply_stream_order(state, request, tensor->device, tensor->sync,
+                              tensor->owner) < 0) {
         return fail_result(tensor);
     }
     apply_readonly(options->readonly, tensor);

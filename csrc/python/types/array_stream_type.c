@@ -157,7 +157,7 @@ hand_out(ad_state *state, ad_array *steal)
         return ad_array_object_new(state, steal);
     }
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    return ad_settle_array(state, &request, steal) == 0
+    return ad_apply_array_order(state, &request, steal) == 0
                ? ad_array_object_new(state, steal)
                : NULL;
 }

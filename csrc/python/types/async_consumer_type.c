@@ -188,7 +188,7 @@ give_one(consumer_object *self, bool with_metadata)
     ad_state *state = ad_state_of((PyObject *)self);
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
     ad_async_batch batch = ad_async_chunk_take(&self->ready);
-    PyObject *array = ad_settle_array(state, &request, &batch.array) == 0
+    PyObject *array = ad_apply_array_order(state, &request, &batch.array) == 0
                           ? ad_array_object_new(state, &batch.array)
                           : NULL;
     PyObject *result = array;
