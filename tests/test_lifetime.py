@@ -282,7 +282,7 @@ def test_children_moved_out(helper, part, mode, order, moved_root):
         assert producer.released in ((0, 0), (6, 0), (0, 6))
         helper.call(mode, struct.release, ac.address(struct))
         assert not struct.release
-    # The emptied boxes in the capsules share a block with the nodes.
+    # The emptied holders in the capsules share a block with the nodes.
     del capsules
     assert producer.released == (6, 6)
 

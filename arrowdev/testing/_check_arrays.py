@@ -356,7 +356,7 @@ def imported(report: Report, capsules: tuple[CapsuleType, ...]) -> arrowdev.Arra
     return None
 
 
-def boxed(struct: Any) -> CapsuleType:
+def as_capsule(struct: Any) -> CapsuleType:
     """A capsule over a struct of ours, to be consumed at once."""
     name = next(name for name, kind in CAPSULES.items() if kind is type(struct))
     text = name.encode()
@@ -384,7 +384,7 @@ def check_children(report: Report, method: str, make: Callable[[], object]) -> N
     if hasattr(array, "device_type"):
         array.array = parts[1]
         parts[1] = array
-    found = report.attempt("release.children", arrowdev.array, tuple(map(boxed, parts)))
+    found = report.attempt("release.children", arrowdev.array, tuple(map(as_capsule, parts)))
     if found is not None:
         same = snapshot(found) == snapshot(expected.children[0])
         report.hold("release.children", same, "other data after the release of the parent")

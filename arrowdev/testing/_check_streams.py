@@ -8,7 +8,7 @@ import arrowdev
 from arrowdev.testing._abi import ArrowArray, ArrowDeviceArray, ArrowSchema, call, inside, take
 from arrowdev.testing._check_arrays import (
     NAMES,
-    boxed,
+    as_capsule,
     check_arguments,
     check_array,
     check_capsule_life,
@@ -136,7 +136,7 @@ def _check_after_end(report: Report, stream: Any) -> None:
 
 
 def _imported(schema: ArrowSchema, array: Any) -> arrowdev.Array:
-    found = arrowdev.array((boxed(schema), boxed(array)))
+    found = arrowdev.array((as_capsule(schema), as_capsule(array)))
     found.validate("full")
     return found
 
@@ -148,7 +148,7 @@ class _Shown:
         self.schema = schema
 
     def __arrow_c_schema__(self) -> Any:
-        return boxed(self.schema)
+        return as_capsule(self.schema)
 
 
 def check_failing(report: Report, method: str, make: Callable[[], object]) -> None:

@@ -92,7 +92,7 @@ typedef struct task {
     ad_owner base;
     ad_async_producer *producer; /* owned: Arrow C++ calls request until it has
                                     extracted everything, after release too */
-    struct ArrowDeviceArray *box;
+    struct ArrowDeviceArray *holder;
     atomic_bool is_taken;
 } task;
 
@@ -100,8 +100,8 @@ static void
 task_destroy(ad_owner *base)
 {
     task *self = (task *)base;
-    if (self->box != NULL) {
-        ad_array_box_free(self->box);
+    if (self->holder != NULL) {
+        ad_array_holder_free(self->holder);
     }
     ad_owner_unref(&self->producer->base);
     free(self);
@@ -118,11 +118,11 @@ task_extract(struct ArrowAsyncTask *shown, struct ArrowDeviceArray *out)
     /* Exported when it was sent, so that nothing can fail here: on_error could
      * not reach a consumer that was released meanwhile. */
     if (out != NULL) {
-        *out = *self->box;
-        self->box->array.release = NULL;
+        *out = *self->holder;
+        self->holder->array.release = NULL;
     }
-    ad_array_box_free(self->box);
-    self->box = NULL;
+    ad_array_holder_free(self->holder);
+    self->holder = NULL;
     ad_owner_unref(&self->base);
     return 0;
 }
@@ -135,7 +135,7 @@ task_new(ad_async_producer *producer, const ad_array *array, task **out,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    ad_status status = ad_array_export(array, &self->box, err);
+    ad_status status = ad_array_export(array, &self->holder, err);
     if (status != AD_OK) {
         free(self);
         return status;
@@ -312,11 +312,11 @@ static ad_status
 give_schema(ad_async_producer *self, ad_schema schema, ad_async_poll *poll,
             ad_error *err)
 {
-    struct ArrowSchema *box;
-    AD_RETURN_IF_ERR(ad_schema_export(schema, &box, err));
+    struct ArrowSchema *holder;
+    AD_RETURN_IF_ERR(ad_schema_export(schema, &holder, err));
     go_on(self, AD_ASYNC_ON_SCHEMA);
-    int code = self->handler->on_schema(self->handler, box);
-    ad_schema_box_free(box);
+    int code = self->handler->on_schema(self->handler, holder);
+    ad_schema_holder_free(holder);
     *poll = AD_ASYNC_READY;
     if (code != 0) {
         note_refusal(self, "on_schema", code);

@@ -178,13 +178,13 @@ AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
 /* --- export ------------------------------------------------------------- */
 
 /* Export the whole tree from one arena that shares buffer lists with the
- * import. Box rules as for ad_schema_export. The sync goes out as
+ * import. Holder rules as for ad_schema_export. The sync goes out as
  * `sync_event`; `reserved` is zeroed. A slice of a struct without a bitmap
  * leaves with offset 0 and its columns cut instead: pyarrow and pandas take
  * no record batch with an offset. */
 AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
-                                        struct ArrowDeviceArray **box,
+                                        struct ArrowDeviceArray **holder,
                                         ad_error *err);
-void ad_array_box_free(struct ArrowDeviceArray *box);
+void ad_array_holder_free(struct ArrowDeviceArray *holder);
 
 #endif /* AD_MODEL_ARRAY_H */

@@ -2,14 +2,14 @@
 
 #include "model/array.h"
 
-/* Everything that leaves with one export, in one allocation: the box, the
+/* Everything that leaves with one export, in one allocation: the holder, the
  * nodes below the root, then the lists of pointers to them. Buffer lists are
  * not copied: the reference on the owner keeps the originals. */
 typedef struct arena {
-    atomic_size_t live; /* nodes that are not released, plus the box */
+    atomic_size_t live; /* nodes that are not released, plus the holder */
     ad_owner *owner;
     ad_sync *sync;
-    struct ArrowDeviceArray box;
+    struct ArrowDeviceArray holder;
     struct ArrowArray nodes[];
 } arena;
 
@@ -83,10 +83,10 @@ node_release(struct ArrowArray *node)
 }
 
 void
-ad_array_box_free(struct ArrowDeviceArray *box)
+ad_array_holder_free(struct ArrowDeviceArray *holder)
 {
-    arena *self = (arena *)((char *)box - offsetof(arena, box));
-    arena_drop(self, 1 + mark(&box->array, self));
+    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
+    arena_drop(self, 1 + mark(&holder->array, self));
 }
 
 static size_t
@@ -176,7 +176,7 @@ cut_columns(struct ArrowArray *batch, const struct ArrowSchema *schema)
 }
 
 ad_status
-ad_array_export(const ad_array *array, struct ArrowDeviceArray **box,
+ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
                 ad_error *err)
 {
     void *event;
@@ -191,7 +191,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **box,
     atomic_init(&self->live, n + 2);
     self->owner = ad_owner_ref(array->owner);
     self->sync = ad_sync_ref(array->sync);
-    struct ArrowDeviceArray *out = &self->box;
+    struct ArrowDeviceArray *out = &self->holder;
     cursor at = {self, self->nodes, (struct ArrowArray **)&self->nodes[n]};
     fill(&at, &out->array, array->node);
     out->array.offset = array->offset;
@@ -204,6 +204,6 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **box,
     out->device_type = array->device.type;
     out->sync_event = event;
     out->reserved[0] = out->reserved[1] = out->reserved[2] = 0;
-    *box = out;
+    *holder = out;
     return AD_OK;
 }

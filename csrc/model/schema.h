@@ -85,21 +85,21 @@ AD_MUST_CHECK ad_status ad_schema_copy(const struct ArrowSchema *node,
                                        ad_schema *out, ad_error *err);
 
 /* Export a tree into one arena that shares all strings with `schema`. The
- * result lives in a box: a consumer moves the struct out (setting release to
- * NULL) or leaves it; ad_schema_box_free must then be called on the same
+ * result lives in a holder: a consumer moves the struct out (setting release
+ * to NULL) or leaves it; ad_schema_holder_free must then be called on the same
  * pointer, releases what was not moved, and frees the memory when the last
  * moved-out node is released too. Children may be moved out one by one and
  * released in any order, from any thread. */
 AD_MUST_CHECK ad_status ad_schema_export(ad_schema schema,
-                                         struct ArrowSchema **box,
+                                         struct ArrowSchema **holder,
                                          ad_error *err);
-void ad_schema_box_free(struct ArrowSchema *box);
+void ad_schema_holder_free(struct ArrowSchema *holder);
 
-/* Make a box, which nobody else may be using, hold an export of `schema` once
- * more, whether its struct was moved out or not. False when that cannot be
- * done without an allocation: a tree with children, a struct that was moved
+/* Make a holder, which nobody else may be using, hold an export of `schema`
+ * once more, whether its struct was moved out or not. False when that cannot
+ * be done without an allocation: a tree with children, a struct that was moved
  * out and lives, a schema with another owner than the one first exported. */
-bool ad_schema_box_renew(struct ArrowSchema *box, ad_schema schema);
+bool ad_schema_holder_renew(struct ArrowSchema *holder, ad_schema schema);
 
 /* Equal types: formats, names, nullability and flags, children, dictionary;
  * with `check_metadata` also the metadata of every node. The name of the root

@@ -4,11 +4,11 @@
 #include <string.h>
 
 /* One exported tree. `refs` counts the live nodes, wherever they were moved,
- * and the box. Nodes and the lists of children follow in the same block. */
+ * and the holder. Nodes and the lists of children follow in the same block. */
 typedef struct arena {
     atomic_size_t refs;
     ad_owner *owner;
-    struct ArrowSchema nodes[]; /* nodes[0] is the box */
+    struct ArrowSchema nodes[]; /* nodes[0] is the holder */
 } arena;
 
 static void release_node(struct ArrowSchema *node);
@@ -145,7 +145,7 @@ release_node(struct ArrowSchema *node)
 /* --- entry points ------------------------------------------------------- */
 
 ad_status
-ad_schema_export(ad_schema schema, struct ArrowSchema **box, ad_error *err)
+ad_schema_export(ad_schema schema, struct ArrowSchema **holder, ad_error *err)
 {
     bool is_single = is_leaf(schema.node);
     size_t n_nodes = is_single ? 1 : count_nodes(schema.node);
@@ -163,31 +163,31 @@ ad_schema_export(ad_schema schema, struct ArrowSchema **box, ad_error *err)
                           (struct ArrowSchema **)(tree->nodes + n_nodes)};
         fill_below(tree->nodes, tree, &free_room);
     }
-    *box = tree->nodes;
+    *holder = tree->nodes;
     return AD_OK;
 }
 
 bool
-ad_schema_box_renew(struct ArrowSchema *box, ad_schema schema)
+ad_schema_holder_renew(struct ArrowSchema *holder, ad_schema schema)
 {
-    arena *tree = (arena *)((char *)box - offsetof(arena, nodes));
+    arena *tree = (arena *)((char *)holder - offsetof(arena, nodes));
     size_t refs = atomic_load_explicit(&tree->refs, memory_order_acquire);
-    bool is_here = box->release == release_node && refs == 2;
-    bool is_gone = box->release == NULL && refs == 1;
+    bool is_here = holder->release == release_node && refs == 2;
+    bool is_gone = holder->release == NULL && refs == 1;
     if (!is_leaf(schema.node) || tree->owner != schema.owner ||
         !(is_here || is_gone)) {
         return false;
     }
-    copy_node(box, schema.node, tree);
+    copy_node(holder, schema.node, tree);
     atomic_store_explicit(&tree->refs, 2, memory_order_relaxed);
     return true;
 }
 
 void
-ad_schema_box_free(struct ArrowSchema *box)
+ad_schema_holder_free(struct ArrowSchema *holder)
 {
-    if (box != NULL) {
-        arena *tree = (arena *)((char *)box - offsetof(arena, nodes));
-        unref(tree, 1 + drop(box, tree));
+    if (holder != NULL) {
+        arena *tree = (arena *)((char *)holder - offsetof(arena, nodes));
+        unref(tree, 1 + drop(holder, tree));
     }
 }

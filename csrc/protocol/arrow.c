@@ -9,12 +9,12 @@ static PyObject *
 call_with_schema(ad_state *state, PyObject *object, PyObject *name,
                  ad_schema schema)
 {
-    struct ArrowSchema *box;
+    struct ArrowSchema *holder;
     ad_error err;
-    if (ad_schema_export(schema, &box, &err) != AD_OK) {
+    if (ad_schema_export(schema, &holder, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    PyObject *capsule = ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+    PyObject *capsule = ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
     if (capsule == NULL) {
         return NULL;
     }

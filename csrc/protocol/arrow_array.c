@@ -121,12 +121,12 @@ import_capsules(ad_state *state, PyObject *object, const ad_type_slot *slot,
 static PyObject *
 export_schema_capsule(ad_state *state, ad_schema schema)
 {
-    struct ArrowSchema *box;
+    struct ArrowSchema *holder;
     ad_error err;
-    if (ad_schema_export(schema, &box, &err) != AD_OK) {
+    if (ad_schema_export(schema, &holder, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
 }
 
 /* The schema's capsule, from the cache when nobody has it any more: its struct
@@ -137,7 +137,7 @@ cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache)
     const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
     if (*cache != NULL && Py_REFCNT(*cache) == 1 &&
         PyCapsule_GetName(*cache) == name && /* not renamed by a consumer */
-        ad_schema_box_renew(PyCapsule_GetPointer(*cache, name), schema)) {
+        ad_schema_holder_renew(PyCapsule_GetPointer(*cache, name), schema)) {
         return Py_NewRef(*cache);
     }
     PyObject *capsule = export_schema_capsule(state, schema);
@@ -152,11 +152,11 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
             PyObject **cache)
 {
     ad_error err;
-    struct ArrowDeviceArray *box;
-    if (ad_array_export(array, &box, &err) != AD_OK) {
+    struct ArrowDeviceArray *holder;
+    if (ad_array_export(array, &holder, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    PyObject *second = ad_capsule_new(kind, box);
+    PyObject *second = ad_capsule_new(kind, holder);
     if (second == NULL) {
         return NULL;
     }

@@ -149,19 +149,19 @@ array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
     ad_array_stream *stream;
-    struct ArrowDeviceArrayStream *box;
+    struct ArrowDeviceArrayStream *holder;
     ad_error err;
     if (ad_arrow_parse(state, &device_stream_signature, args, n_args, kwnames,
                        &requested) < 0 ||
         stream_requested(state, array, requested, &stream) < 0) {
         return NULL;
     }
-    ad_status status = ad_array_stream_export_device(stream, &box, &err);
+    ad_status status = ad_array_stream_export_device(stream, &holder, &err);
     ad_array_stream_unref(stream);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    return ad_capsule_new(AD_CAPSULE_DEVICE_STREAM, box);
+    return ad_capsule_new(AD_CAPSULE_DEVICE_STREAM, holder);
 }
 
 static PyObject *
@@ -172,7 +172,7 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
     ad_array_stream *stream;
-    struct ArrowArrayStream *box;
+    struct ArrowArrayStream *holder;
     ad_error err;
     if (ad_arrow_parse(state, &stream_signature, args, n_args, kwnames,
                        &requested) < 0 ||
@@ -180,12 +180,12 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         stream_requested(state, array, requested, &stream) < 0) {
         return NULL;
     }
-    ad_status status = ad_array_stream_export_host(stream, &box, &err);
+    ad_status status = ad_array_stream_export_host(stream, &holder, &err);
     ad_array_stream_unref(stream);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    return ad_capsule_new(AD_CAPSULE_STREAM, box);
+    return ad_capsule_new(AD_CAPSULE_STREAM, holder);
 }
 
 static const PyMethodDef device_stream_methods[] = {

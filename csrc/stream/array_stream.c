@@ -136,7 +136,7 @@ static int
 pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     ad_array array;
-    struct ArrowDeviceArray *box;
+    struct ArrowDeviceArray *holder;
     bool is_end;
     if (self->condition != AD_STREAM_OPEN) {
         return ad_array_stream_not_open(self, out);
@@ -149,14 +149,14 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     if (code != 0 || is_end) {
         return code;
     }
-    ad_status status = ad_array_export(&array, &box, &self->error);
+    ad_status status = ad_array_export(&array, &holder, &self->error);
     ad_array_clear(&array);
     if (status != AD_OK) {
         return ad_array_stream_fail(self);
     }
-    *out = *box;
-    box->array.release = NULL;
-    ad_array_box_free(box);
+    *out = *holder;
+    holder->array.release = NULL;
+    ad_array_holder_free(holder);
     return 0;
 }
 

@@ -123,17 +123,17 @@ void ad_array_stream_close(ad_array_stream *stream);
 /* --- export ---------------------------------------------------------------- */
 
 /* Whoever gets the struct reads `stream` from here on; the struct takes a
- * reference. Boxes as in schema.h: the consumer moves the struct out or
- * leaves it, and the box is freed in either case. */
+ * reference. Holders as in schema.h: the consumer moves the struct out or
+ * leaves it, and the holder is freed in either case. */
 AD_MUST_CHECK ad_status ad_array_stream_export_device(
-    ad_array_stream *stream, struct ArrowDeviceArrayStream **box,
+    ad_array_stream *stream, struct ArrowDeviceArrayStream **holder,
     ad_error *err);
-void ad_device_stream_box_free(struct ArrowDeviceArrayStream *box);
+void ad_device_stream_holder_free(struct ArrowDeviceArrayStream *holder);
 
 /* As host arrays: waits for each batch's event. AD_ERR_EXCHANGE, "device",
  * where the host cannot read the memory. */
 AD_MUST_CHECK ad_status ad_array_stream_export_host(
-    ad_array_stream *stream, struct ArrowArrayStream **box, ad_error *err);
-void ad_stream_box_free(struct ArrowArrayStream *box);
+    ad_array_stream *stream, struct ArrowArrayStream **holder, ad_error *err);
+void ad_stream_holder_free(struct ArrowArrayStream *holder);
 
 #endif /* AD_STREAM_ARRAY_STREAM_H */

@@ -98,15 +98,15 @@ pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
 static int
 give_schema(ad_array_stream *self, struct ArrowSchema *out)
 {
-    struct ArrowSchema *box;
-    if (ad_schema_export(self->schema, &box, &self->error) != AD_OK) {
+    struct ArrowSchema *holder;
+    if (ad_schema_export(self->schema, &holder, &self->error) != AD_OK) {
         self->code = ad_array_stream_errno(&self->error);
         self->is_foreign = false;
         return self->code;
     }
-    *out = *box;
-    box->release = NULL;
-    ad_schema_box_free(box);
+    *out = *holder;
+    holder->release = NULL;
+    ad_schema_holder_free(holder);
     return 0;
 }
 
@@ -222,7 +222,7 @@ host_release(struct ArrowArrayStream *self)
 
 ad_status
 ad_array_stream_export_device(ad_array_stream *stream,
-                              struct ArrowDeviceArrayStream **box,
+                              struct ArrowDeviceArrayStream **holder,
                               ad_error *err)
 {
     struct ArrowDeviceArrayStream *out = malloc(sizeof(*out));
@@ -237,22 +237,22 @@ ad_array_stream_export_device(ad_array_stream *stream,
         .release = device_release,
         .private_data = ad_array_stream_ref(stream),
     };
-    *box = out;
+    *holder = out;
     return AD_OK;
 }
 
 void
-ad_device_stream_box_free(struct ArrowDeviceArrayStream *box)
+ad_device_stream_holder_free(struct ArrowDeviceArrayStream *holder)
 {
-    if (box->release != NULL) {
-        box->release(box);
+    if (holder->release != NULL) {
+        holder->release(holder);
     }
-    free(box);
+    free(holder);
 }
 
 ad_status
 ad_array_stream_export_host(ad_array_stream *stream,
-                            struct ArrowArrayStream **box, ad_error *err)
+                            struct ArrowArrayStream **holder, ad_error *err)
 {
     ad_device device = {stream->device_type, -1};
     char name[AD_DEVICE_NAME_SIZE];
@@ -273,17 +273,17 @@ ad_array_stream_export_host(ad_array_stream *stream,
         .release = host_release,
         .private_data = ad_array_stream_ref(stream),
     };
-    *box = out;
+    *holder = out;
     return AD_OK;
 }
 
 void
-ad_stream_box_free(struct ArrowArrayStream *box)
+ad_stream_holder_free(struct ArrowArrayStream *holder)
 {
-    if (box->release != NULL) {
-        box->release(box);
+    if (holder->release != NULL) {
+        holder->release(holder);
     }
-    free(box);
+    free(holder);
 }
 
 /* --- import -------------------------------------------------------------------- */

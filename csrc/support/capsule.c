@@ -10,25 +10,25 @@
 static void
 free_schema(void *pointer)
 {
-    ad_schema_box_free(pointer);
+    ad_schema_holder_free(pointer);
 }
 
 static void
 free_device_array(void *pointer)
 {
-    ad_array_box_free(pointer);
+    ad_array_holder_free(pointer);
 }
 
 static void
 free_stream(void *pointer)
 {
-    ad_stream_box_free(pointer);
+    ad_stream_holder_free(pointer);
 }
 
 static void
 free_device_stream(void *pointer)
 {
-    ad_device_stream_box_free(pointer);
+    ad_device_stream_holder_free(pointer);
 }
 
 static void
@@ -65,7 +65,7 @@ static const struct {
     void (*free)(void *pointer);
 } kinds[] = {
     [AD_CAPSULE_SCHEMA] = {"arrow_schema", NULL, free_schema},
-    /* An arrow_array is the first member of a device array's box. */
+    /* An arrow_array is the first member of a device array's holder. */
     [AD_CAPSULE_ARRAY] = {"arrow_array", NULL, free_device_array},
     [AD_CAPSULE_STREAM] = {"arrow_array_stream", NULL, free_stream},
     [AD_CAPSULE_DEVICE_ARRAY] = {"arrow_device_array", NULL,

@@ -25,7 +25,7 @@ typedef enum ad_capsule_kind {
 /* The name of a live capsule of this kind. */
 const char *ad_capsule_name(ad_capsule_kind kind);
 
-/* A new capsule that owns `pointer`: a box of the core for the Arrow kinds
+/* A new capsule that owns `pointer`: a holder of the core for the Arrow kinds
  * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack, a
  * handler that nobody else releases. On failure `pointer` is freed and NULL returned with an exception. */
 PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);

@@ -40,14 +40,14 @@ static double
 added_by_us(int n, double *alone)
 {
     ad_array_stream *stream;
-    struct ArrowDeviceArrayStream *box;
+    struct ArrowDeviceArrayStream *holder;
     struct ArrowDeviceArrayStream producer = quick_producer(n);
     struct ArrowDeviceArrayStream foreign = producer;
     *alone = time_stream(&producer);
     CHECK_INT(ad_array_stream_from_device(&foreign, &stream, NULL), AD_OK);
-    CHECK_INT(ad_array_stream_export_device(stream, &box, NULL), AD_OK);
-    double through = time_stream(box);
-    ad_device_stream_box_free(box);
+    CHECK_INT(ad_array_stream_export_device(stream, &holder, NULL), AD_OK);
+    double through = time_stream(holder);
+    ad_device_stream_holder_free(holder);
     ad_array_stream_unref(stream);
     return through - *alone;
 }

@@ -122,13 +122,13 @@ static void
 test_built_batch_is_exported(void)
 {
     ad_array batch;
-    struct ArrowDeviceArray *box;
+    struct ArrowDeviceArray *holder;
     build_batch(&batch, AD_OK);
-    CHECK_INT(ad_array_export(&batch, &box, &err), AD_OK);
+    CHECK_INT(ad_array_export(&batch, &holder, &err), AD_OK);
     ad_array_clear(&batch);
-    struct ArrowArray moved = *box->array.children[0];
-    box->array.children[0]->release = NULL;
-    ad_array_box_free(box);
+    struct ArrowArray moved = *holder->array.children[0];
+    holder->array.children[0]->release = NULL;
+    ad_array_holder_free(holder);
     CHECK_INT(moved.offset, 5);
     CHECK(moved.buffers[1] == tree_buffer(1));
     moved.release(&moved);
@@ -178,7 +178,7 @@ check_empty(struct ArrowSchema *node)
 {
     ad_schema schema = move_schema(node);
     ad_array array, again;
-    struct ArrowDeviceArray *box;
+    struct ArrowDeviceArray *holder;
     for (int n = 1;; n++) {
         check_fail_nth(n);
         ad_status status = ad_array_empty(schema, &array, &err);
@@ -194,10 +194,10 @@ check_empty(struct ArrowSchema *node)
     CHECK_INT(array.null_count, 0);
     CHECK_INT(array.device.type, ARROW_DEVICE_CPU);
     CHECK(array.sync == NULL);
-    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
+    CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
     ad_array_clear(&array);
-    CHECK_INT(ad_array_import_as(schema, box, &again, &err), AD_OK);
-    ad_array_box_free(box);
+    CHECK_INT(ad_array_import_as(schema, holder, &again, &err), AD_OK);
+    ad_array_holder_free(holder);
     for (int64_t i = 0; i < again.node->n_buffers; i++) {
         bool bitmap = i == 0 && strncmp(schema.node->format, "+u", 2) != 0;
         const void *buffer = again.node->buffers[i];

@@ -25,10 +25,10 @@ drop(struct ArrowArray *node)
 static struct ArrowDeviceArray *
 export_and_clear(ad_array *array)
 {
-    struct ArrowDeviceArray *box = NULL;
-    CHECK_INT(ad_array_export(array, &box, &err), AD_OK);
+    struct ArrowDeviceArray *holder = NULL;
+    CHECK_INT(ad_array_export(array, &holder, &err), AD_OK);
     ad_array_clear(array);
-    return box;
+    return holder;
 }
 
 static void
@@ -66,18 +66,19 @@ test_column(void)
     ad_array array;
     tree_import(tree_schema("l", "", 0), tree_ints(7), &event, &array);
     const void **buffers = array.node->buffers;
-    struct ArrowDeviceArray *box = export_and_clear(&array);
+    struct ArrowDeviceArray *holder = export_and_clear(&array);
     CHECK_INT(atomic_load(&live_schemas), 0);
-    CHECK_INT(box->device_type, ARROW_DEVICE_CUDA);
-    CHECK_INT(box->device_id, 3);
-    CHECK(box->sync_event == &event);
-    CHECK_INT(box->reserved[0] | box->reserved[1] | box->reserved[2], 0);
-    CHECK_INT(box->array.length, 7);
-    CHECK_INT(box->array.n_buffers, 2);
-    CHECK(box->array.buffers == buffers);
-    CHECK(box->array.buffers[1] == tree_buffer(1));
+    CHECK_INT(holder->device_type, ARROW_DEVICE_CUDA);
+    CHECK_INT(holder->device_id, 3);
+    CHECK(holder->sync_event == &event);
+    CHECK_INT(holder->reserved[0] | holder->reserved[1] | holder->reserved[2],
+              0);
+    CHECK_INT(holder->array.length, 7);
+    CHECK_INT(holder->array.n_buffers, 2);
+    CHECK(holder->array.buffers == buffers);
+    CHECK(holder->array.buffers[1] == tree_buffer(1));
     CHECK_INT(atomic_load(&live_arrays), 1);
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     tree_check_all_gone();
 }
 
@@ -87,21 +88,21 @@ test_column_moved_out(void)
     for (int order = 0; order < 3; order++) {
         ad_array array;
         tree_import(tree_schema("l", "", 0), tree_ints(7), NULL, &array);
-        struct ArrowDeviceArray *box = export_and_clear(&array);
+        struct ArrowDeviceArray *holder = export_and_clear(&array);
         if (order == 2) {
-            drop(&box->array);
+            drop(&holder->array);
             CHECK_INT(atomic_load(&live_arrays), 1);
-            ad_array_box_free(box);
+            ad_array_holder_free(holder);
         } else {
-            struct ArrowArray moved = take(&box->array);
+            struct ArrowArray moved = take(&holder->array);
             if (order == 0) {
-                ad_array_box_free(box);
+                ad_array_holder_free(holder);
                 CHECK_INT(atomic_load(&live_arrays), 1);
                 drop(&moved);
             } else {
                 drop(&moved);
                 CHECK_INT(atomic_load(&live_arrays), 1);
-                ad_array_box_free(box);
+                ad_array_holder_free(holder);
             }
         }
         tree_check_all_gone();
@@ -113,23 +114,24 @@ test_nested_fits_its_schema(void)
 {
     ad_array array;
     import_nested(&array);
-    struct ArrowDeviceArray *box = NULL;
-    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
-    CHECK_INT(ad_array_validate(array.schema.node, &box->array, &err), AD_OK);
-    struct ArrowArray *list = box->array.children[1];
+    struct ArrowDeviceArray *holder = NULL;
+    CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
+    CHECK_INT(ad_array_validate(array.schema.node, &holder->array, &err),
+              AD_OK);
+    struct ArrowArray *list = holder->array.children[1];
     CHECK(list != array.node->children[1]);
     CHECK(list->children[0]->children[1] !=
           array.node->children[1]->children[0]->children[1]);
-    CHECK(box->array.children[2]->dictionary !=
+    CHECK(holder->array.children[2]->dictionary !=
           array.node->children[2]->dictionary);
     CHECK_INT(list->children[0]->length, 20);
-    CHECK_INT(box->array.children[2]->dictionary->length, 4);
+    CHECK_INT(holder->array.children[2]->dictionary->length, 4);
     ad_array_clear(&array);
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     tree_check_all_gone();
 }
 
-/* Three columns moved out; they, the root and the box go in every order. */
+/* Three columns moved out; they, the root and the holder go in every order. */
 static void
 test_children_in_every_order(void)
 {
@@ -144,16 +146,16 @@ test_children_in_every_order(void)
         }
         ad_array array;
         import_nested(&array);
-        struct ArrowDeviceArray *box = export_and_clear(&array);
+        struct ArrowDeviceArray *holder = export_and_clear(&array);
         struct ArrowArray moved[4];
         for (int i = 0; i < 3; i++) {
-            moved[i] = take(box->array.children[i]);
+            moved[i] = take(holder->array.children[i]);
         }
-        moved[3] = take(&box->array);
+        moved[3] = take(&holder->array);
         for (int i = 0; i < 5; i++) {
             CHECK(atomic_load(&live_arrays) > 0);
             if (order[i] == 4) {
-                ad_array_box_free(box);
+                ad_array_holder_free(holder);
             } else {
                 drop(&moved[order[i]]);
             }
@@ -167,9 +169,9 @@ test_grandchildren_and_dictionary(void)
 {
     ad_array array;
     import_nested(&array);
-    struct ArrowDeviceArray *box = export_and_clear(&array);
-    struct ArrowArray root = take(&box->array);
-    ad_array_box_free(box);
+    struct ArrowDeviceArray *holder = export_and_clear(&array);
+    struct ArrowArray root = take(&holder->array);
+    ad_array_holder_free(holder);
     struct ArrowArray list = take(root.children[1]);
     struct ArrowArray inner = take(list.children[0]->children[1]);
     struct ArrowArray values = take(root.children[2]->dictionary);
@@ -188,11 +190,11 @@ test_children_released_in_place(void)
 {
     ad_array array;
     import_nested(&array);
-    struct ArrowDeviceArray *box = export_and_clear(&array);
-    drop(box->array.children[1]->children[0]);
-    drop(box->array.children[2]);
-    drop(&box->array);
-    ad_array_box_free(box);
+    struct ArrowDeviceArray *holder = export_and_clear(&array);
+    drop(holder->array.children[1]->children[0]);
+    drop(holder->array.children[2]);
+    drop(&holder->array);
+    ad_array_holder_free(holder);
     tree_check_all_gone();
 }
 
@@ -202,12 +204,12 @@ test_foreign_child_goes_too(void)
 {
     ad_array array;
     import_batch(2, NULL, &array);
-    struct ArrowDeviceArray *box = export_and_clear(&array);
-    struct ArrowArray moved = take(box->array.children[1]);
+    struct ArrowDeviceArray *holder = export_and_clear(&array);
+    struct ArrowArray moved = take(holder->array.children[1]);
     struct ArrowArray *foreign = tree_ints(10);
-    *box->array.children[1] = *foreign;
+    *holder->array.children[1] = *foreign;
     free(foreign);
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     CHECK_INT(atomic_load(&live_arrays), 3);
     drop(&moved);
     tree_check_all_gone();
@@ -226,9 +228,9 @@ test_two_exports(void)
     ad_array_clear(&array);
     drop(second->array.children[0]);
     *second->array.children[0] = take(first->array.children[0]);
-    ad_array_box_free(first);
+    ad_array_holder_free(first);
     CHECK_INT(second->array.children[0]->length, 10);
-    ad_array_box_free(second);
+    ad_array_holder_free(second);
     tree_check_all_gone();
 }
 
@@ -240,18 +242,19 @@ test_slice_of_a_batch_cuts_the_columns(void)
     import_nested(&array);
     CHECK_INT(ad_array_slice(&array, 3, 4, &part, &err), AD_OK);
     ad_array_clear(&array);
-    struct ArrowDeviceArray *box = NULL;
-    CHECK_INT(ad_array_export(&part, &box, &err), AD_OK);
-    CHECK_INT(box->array.offset, 0);
-    CHECK_INT(box->array.length, 4);
-    CHECK_INT(box->array.children[0]->offset, 3);
-    CHECK_INT(box->array.children[0]->length, 4);
-    CHECK_INT(ad_array_validate(part.schema.node, &box->array, &err), AD_OK);
+    struct ArrowDeviceArray *holder = NULL;
+    CHECK_INT(ad_array_export(&part, &holder, &err), AD_OK);
+    CHECK_INT(holder->array.offset, 0);
+    CHECK_INT(holder->array.length, 4);
+    CHECK_INT(holder->array.children[0]->offset, 3);
+    CHECK_INT(holder->array.children[0]->length, 4);
+    CHECK_INT(ad_array_validate(part.schema.node, &holder->array, &err),
+              AD_OK);
     /* What was imported is as it was. */
     CHECK_INT(part.node->children[0]->offset, 0);
     CHECK_INT(part.node->children[0]->length, 10);
     ad_array_clear(&part);
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     tree_check_all_gone();
 }
 
@@ -264,13 +267,13 @@ test_slice_of_dictionary_column(void)
     ad_array_clear(&array);
     CHECK_INT(ad_array_slice(&column, 8, 2, &part, &err), AD_OK);
     ad_array_clear(&column);
-    struct ArrowDeviceArray *box = export_and_clear(&part);
-    CHECK_INT(box->array.offset, 8);
-    CHECK_INT(box->array.length, 2);
-    CHECK_INT(box->array.null_count, 0);
-    CHECK_INT(box->array.dictionary->length, 4);
-    struct ArrowArray values = take(box->array.dictionary);
-    ad_array_box_free(box);
+    struct ArrowDeviceArray *holder = export_and_clear(&part);
+    CHECK_INT(holder->array.offset, 8);
+    CHECK_INT(holder->array.length, 2);
+    CHECK_INT(holder->array.null_count, 0);
+    CHECK_INT(holder->array.dictionary->length, 4);
+    struct ArrowArray values = take(holder->array.dictionary);
+    ad_array_holder_free(holder);
     drop(&values);
     tree_check_all_gone();
 }
@@ -281,12 +284,12 @@ test_export_can_be_imported(void)
     int event;
     ad_array array, again;
     import_batch(3, &event, &array);
-    struct ArrowDeviceArray *box = NULL;
+    struct ArrowDeviceArray *holder = NULL;
     ad_schema schema = ad_schema_ref(array.schema);
-    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
+    CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
     ad_array_clear(&array);
-    CHECK_INT(ad_array_import_as(schema, box, &again, &err), AD_OK);
-    ad_array_box_free(box);
+    CHECK_INT(ad_array_import_as(schema, holder, &again, &err), AD_OK);
+    ad_array_holder_free(holder);
     ad_schema_unref(schema);
     CHECK(again.sync->handle == &event);
     CHECK(again.node->children[2]->buffers[1] == tree_buffer(1));
@@ -298,14 +301,14 @@ static void
 test_stream_needs_a_runtime(void)
 {
     ad_array array;
-    struct ArrowDeviceArray *box = NULL;
+    struct ArrowDeviceArray *holder = NULL;
     import_batch(1, NULL, &array);
     CHECK_INT(ad_sync_new(AD_SYNC_STREAM, array.device, (void *)2, NULL,
                           &array.sync, &err),
               AD_OK);
-    CHECK_INT(ad_array_export(&array, &box, &err), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_array_export(&array, &holder, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
-    CHECK(box == NULL);
+    CHECK(holder == NULL);
     ad_array_clear(&array);
     tree_check_all_gone();
 }
@@ -315,18 +318,18 @@ test_without_memory(void)
 {
     int event;
     ad_array array;
-    struct ArrowDeviceArray *box = NULL;
+    struct ArrowDeviceArray *holder = NULL;
     import_batch(5, &event, &array);
     check_fail_nth(1);
-    CHECK_INT(ad_array_export(&array, &box, &err), AD_ERR_MEMORY);
+    CHECK_INT(ad_array_export(&array, &holder, &err), AD_ERR_MEMORY);
     CHECK(check_failed_once());
-    CHECK(box == NULL);
+    CHECK(holder == NULL);
     check_fail_nth(2); /* there is no second allocation */
-    CHECK_INT(ad_array_export(&array, &box, &err), AD_OK);
+    CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
     CHECK(!check_failed_once());
     check_fail_nth(0);
     ad_array_clear(&array);
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     tree_check_all_gone();
 }
 
@@ -339,11 +342,11 @@ test_wide(void)
     static struct ArrowArray moved[N];
     ad_array array;
     import_batch(N, NULL, &array);
-    struct ArrowDeviceArray *box = export_and_clear(&array);
+    struct ArrowDeviceArray *holder = export_and_clear(&array);
     for (int i = 0; i < N; i += 2) {
-        moved[i] = take(box->array.children[i]);
+        moved[i] = take(holder->array.children[i]);
     }
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     for (int i = N - 2; i >= 0; i -= 2) {
         CHECK_INT(atomic_load(&live_arrays), N + 1);
         drop(&moved[i]);
@@ -359,9 +362,9 @@ drop_on_thread(void *node)
 }
 
 static void *
-free_on_thread(void *box)
+free_on_thread(void *holder)
 {
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     return NULL;
 }
 
@@ -377,16 +380,17 @@ test_threads(void)
         struct ArrowArray moved[N];
         pthread_t threads[N + 1];
         import_batch(N + 2, &event, &array);
-        struct ArrowDeviceArray *box = export_and_clear(&array);
+        struct ArrowDeviceArray *holder = export_and_clear(&array);
         for (int i = 0; i < N; i++) {
-            moved[i] = take(box->array.children[i]);
+            moved[i] = take(holder->array.children[i]);
         }
         for (int i = 0; i < N; i++) {
             CHECK_INT(
                 pthread_create(&threads[i], NULL, drop_on_thread, &moved[i]),
                 0);
         }
-        CHECK_INT(pthread_create(&threads[N], NULL, free_on_thread, box), 0);
+        CHECK_INT(pthread_create(&threads[N], NULL, free_on_thread, holder),
+                  0);
         for (int i = 0; i <= N; i++) {
             pthread_join(threads[i], NULL);
         }

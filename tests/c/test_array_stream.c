@@ -277,11 +277,11 @@ test_schema_changes(void)
 static struct ArrowDeviceArrayStream
 export_of(ad_array_stream *stream)
 {
-    struct ArrowDeviceArrayStream *box;
-    CHECK_INT(ad_array_stream_export_device(stream, &box, &err), AD_OK);
-    struct ArrowDeviceArrayStream out = *box;
-    box->release = NULL;
-    ad_device_stream_box_free(box);
+    struct ArrowDeviceArrayStream *holder;
+    CHECK_INT(ad_array_stream_export_device(stream, &holder, &err), AD_OK);
+    struct ArrowDeviceArrayStream out = *holder;
+    holder->release = NULL;
+    ad_device_stream_holder_free(holder);
     return out;
 }
 
@@ -451,15 +451,15 @@ test_own_stream_is_unwrapped(void)
 }
 
 static void
-test_unused_box_releases(void)
+test_unused_holder_releases(void)
 {
     producer p = sound(1);
     ad_array_stream *stream = open_stream(&p);
-    struct ArrowDeviceArrayStream *box;
-    CHECK_INT(ad_array_stream_export_device(stream, &box, &err), AD_OK);
+    struct ArrowDeviceArrayStream *holder;
+    CHECK_INT(ad_array_stream_export_device(stream, &holder, &err), AD_OK);
     ad_array_stream_unref(stream);
     CHECK_INT(p.n_released, 0);
-    ad_device_stream_box_free(box);
+    ad_device_stream_holder_free(holder);
     CHECK_INT(p.n_released, 1);
     tree_check_all_gone();
 }
@@ -468,9 +468,9 @@ static void
 test_host_export(void)
 {
     producer p = sound(1);
-    struct ArrowArrayStream *box;
+    struct ArrowArrayStream *holder;
     ad_array_stream *stream = open_stream(&p);
-    CHECK_INT(ad_array_stream_export_host(stream, &box, &err),
+    CHECK_INT(ad_array_stream_export_host(stream, &holder, &err),
               AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "device");
     CHECK_HAS(err.hint, "__arrow_c_device_stream__");
@@ -480,13 +480,13 @@ test_host_export(void)
     producer host = sound(1);
     host.device_type = ARROW_DEVICE_CPU;
     stream = open_stream(&host);
-    CHECK_INT(ad_array_stream_export_host(stream, &box, &err), AD_OK);
+    CHECK_INT(ad_array_stream_export_host(stream, &holder, &err), AD_OK);
     ad_array_stream_unref(stream);
     struct ArrowArray batch;
-    CHECK(box->get_next(box, &batch) != 0);
+    CHECK(holder->get_next(holder, &batch) != 0);
     CHECK(batch.release == NULL);
-    CHECK(box->get_last_error(box) != NULL);
-    ad_stream_box_free(box);
+    CHECK(holder->get_last_error(holder) != NULL);
+    ad_stream_holder_free(holder);
     CHECK_INT(host.n_released, 1);
     tree_check_all_gone();
 }
@@ -496,7 +496,7 @@ test_one_array(void)
 {
     ad_array array;
     ad_array_stream *stream;
-    struct ArrowArrayStream *box;
+    struct ArrowArrayStream *holder;
     struct ArrowArray batch;
     struct ArrowSchema schema = tree_take_schema(tree_schema("l", "", 0));
     struct ArrowDeviceArray node = tree_take_array(tree_ints(4), NULL);
@@ -504,14 +504,14 @@ test_one_array(void)
     CHECK_INT(ad_array_import(&schema, &node, &array, &err), AD_OK);
     CHECK_INT(ad_array_stream_from_array(&array, &stream, &err), AD_OK);
     ad_array_clear(&array);
-    CHECK_INT(ad_array_stream_export_host(stream, &box, &err), AD_OK);
+    CHECK_INT(ad_array_stream_export_host(stream, &holder, &err), AD_OK);
     ad_array_stream_unref(stream);
-    CHECK_INT(box->get_next(box, &batch), 0);
+    CHECK_INT(holder->get_next(holder, &batch), 0);
     CHECK_INT(batch.length, 4);
     struct ArrowArray end;
-    CHECK_INT(box->get_next(box, &end), 0);
+    CHECK_INT(holder->get_next(holder, &end), 0);
     CHECK(end.release == NULL);
-    ad_stream_box_free(box);
+    ad_stream_holder_free(holder);
     CHECK_INT(atomic_load(&live_arrays), 1);
     batch.release(&batch);
     tree_check_all_gone();
@@ -685,21 +685,21 @@ run_with_failure(long nth, bool by_struct)
     check_fail_nth(nth);
     ad_status status = ad_array_stream_from_device(&foreign, &stream, &err);
     if (status == AD_OK && by_struct) {
-        struct ArrowDeviceArrayStream *box;
+        struct ArrowDeviceArrayStream *holder;
         struct ArrowSchema schema;
         struct ArrowDeviceArray batch;
-        status = ad_array_stream_export_device(stream, &box, &err);
+        status = ad_array_stream_export_device(stream, &holder, &err);
         if (status == AD_OK) {
-            int code = box->get_schema(box, &schema);
+            int code = holder->get_schema(holder, &schema);
             CHECK(code == 0 || code == ENOMEM);
             is_good = code == 0;
             if (code == 0) {
                 schema.release(&schema);
             }
-            code = box->get_next(box, &batch);
+            code = holder->get_next(holder, &batch);
             CHECK_INT(code, 0); /* passes through without an allocation */
             batch.array.release(&batch.array);
-            ad_device_stream_box_free(box);
+            ad_device_stream_holder_free(holder);
         }
     } else if (status == AD_OK) {
         ad_array *batches;
@@ -763,7 +763,7 @@ main(void)
         CHECK_TEST(test_pass_through_checks),
         CHECK_TEST(test_plain_batches_are_checked),
         CHECK_TEST(test_own_stream_is_unwrapped),
-        CHECK_TEST(test_unused_box_releases),
+        CHECK_TEST(test_unused_holder_releases),
         CHECK_TEST(test_host_export),
         CHECK_TEST(test_one_array),
         CHECK_TEST(test_source_fails_once_and_for_all),

@@ -74,11 +74,11 @@ open_stream(producer *p, int n_batches)
 static struct ArrowDeviceArrayStream
 exported(ad_array_stream *stream)
 {
-    struct ArrowDeviceArrayStream *box, moved;
-    CHECK_INT(ad_array_stream_export_device(stream, &box, NULL), AD_OK);
-    moved = *box;
-    box->release = NULL;
-    ad_device_stream_box_free(box);
+    struct ArrowDeviceArrayStream *holder, moved;
+    CHECK_INT(ad_array_stream_export_device(stream, &holder, NULL), AD_OK);
+    moved = *holder;
+    holder->release = NULL;
+    ad_device_stream_holder_free(holder);
     return moved;
 }
 

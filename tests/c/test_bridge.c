@@ -19,14 +19,14 @@ static const ad_device cuda = {ARROW_DEVICE_CUDA, 0};
 static void
 check_sound(const ad_array *array)
 {
-    struct ArrowDeviceArray *box;
-    CHECK_INT(ad_array_export(array, &box, &err), AD_OK);
+    struct ArrowDeviceArray *holder;
+    CHECK_INT(ad_array_export(array, &holder, &err), AD_OK);
     CHECK_INT(ad_schema_validate(array->schema.node, &err), AD_OK);
-    if (ad_array_validate(array->schema.node, &box->array, &err) != AD_OK) {
+    if (ad_array_validate(array->schema.node, &holder->array, &err) != AD_OK) {
         fprintf(stderr, "%s: %s\n", err.path, err.message);
         CHECK(false);
     }
-    ad_array_box_free(box);
+    ad_array_holder_free(holder);
     CHECK_INT(array->null_count, 0);
     CHECK(ad_array_has_no_nulls(array));
     CHECK_STR(array->schema.node->name, "");

@@ -356,51 +356,52 @@ static void
 test_export_unmoved(void)
 {
     ad_schema schema = import(sample());
-    struct ArrowSchema *box = NULL;
+    struct ArrowSchema *holder = NULL;
     check_fail_nth(1);
-    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_ERR_MEMORY);
-    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
-    check_same(box, schema.node);
-    CHECK(box->children[0]->name == schema.node->children[0]->name);
-    CHECK(box->children[0]->children == NULL);
+    CHECK_INT(ad_schema_export(schema, &holder, NULL), AD_ERR_MEMORY);
+    CHECK_INT(ad_schema_export(schema, &holder, NULL), AD_OK);
+    check_same(holder, schema.node);
+    CHECK(holder->children[0]->name == schema.node->children[0]->name);
+    CHECK(holder->children[0]->children == NULL);
     ad_schema_unref(schema);
     CHECK(live > 0);
-    ad_schema_box_free(box);
+    ad_schema_holder_free(holder);
     CHECK_INT(live, 0);
-    ad_schema_box_free(NULL);
+    ad_schema_holder_free(NULL);
 }
 
 static void
-test_export_released_in_box(void)
+test_export_released_in_holder(void)
 {
     ad_schema schema = import(sample());
-    struct ArrowSchema *box = NULL;
-    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    struct ArrowSchema *holder = NULL;
+    CHECK_INT(ad_schema_export(schema, &holder, NULL), AD_OK);
     ad_schema_unref(schema);
-    box->release(box);
-    CHECK(box->release == NULL);
+    holder->release(holder);
+    CHECK(holder->release == NULL);
     CHECK(live > 0);
-    ad_schema_box_free(box);
+    ad_schema_holder_free(holder);
     CHECK_INT(live, 0);
 }
 
 static void
 test_export_static(void)
 {
-    struct ArrowSchema *box = NULL;
-    CHECK_INT(ad_schema_export(ad_schema_primitive("g"), &box, NULL), AD_OK);
-    struct ArrowSchema moved = *box;
-    box->release = NULL;
-    ad_schema_box_free(box);
+    struct ArrowSchema *holder = NULL;
+    CHECK_INT(ad_schema_export(ad_schema_primitive("g"), &holder, NULL),
+              AD_OK);
+    struct ArrowSchema moved = *holder;
+    holder->release = NULL;
+    ad_schema_holder_free(holder);
     CHECK_STR(moved.format, "g");
     moved.release(&moved);
     CHECK(moved.release == NULL);
 }
 
-/* The box, its root, and four nodes below: who is moved out, and the order in
- * which everything dies. */
+/* The holder, its root, and four nodes below: who is moved out, and the order
+ * in which everything dies. */
 enum {
-    BOX,
+    HOLDER,
     ROOT,
     LEFT,
     RIGHT,
@@ -413,12 +414,12 @@ static void
 check_order(const int order[N_PARTS], unsigned moved_mask)
 {
     ad_schema schema = import(sample());
-    struct ArrowSchema *box = NULL;
-    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    struct ArrowSchema *holder = NULL;
+    CHECK_INT(ad_schema_export(schema, &holder, NULL), AD_OK);
     ad_schema_unref(schema);
-    struct ArrowSchema *parts[N_PARTS] = {box, box};
-    parts[LEFT] = box->children[0];
-    parts[RIGHT] = box->children[1];
+    struct ArrowSchema *parts[N_PARTS] = {holder, holder};
+    parts[LEFT] = holder->children[0];
+    parts[RIGHT] = holder->children[1];
     parts[ITEM] = parts[RIGHT]->children[0];
     parts[VALUES] = parts[ITEM]->dictionary;
     struct ArrowSchema out[N_PARTS] = {{0}};
@@ -431,8 +432,8 @@ check_order(const int order[N_PARTS], unsigned moved_mask)
     for (int i = 0; i < N_PARTS; i++) {
         int part = order[i];
         CHECK_INT(live > 0, 1);
-        if (part == BOX) {
-            ad_schema_box_free(box);
+        if (part == HOLDER) {
+            ad_schema_holder_free(holder);
         } else if (out[part].release != NULL) {
             CHECK(strlen(out[part].format) > 0);
             out[part].release(&out[part]);
@@ -441,7 +442,7 @@ check_order(const int order[N_PARTS], unsigned moved_mask)
         bool is_done = true;
         for (int j = i + 1; j < N_PARTS; j++) {
             is_done =
-                is_done && order[j] != BOX && out[order[j]].release == NULL;
+                is_done && order[j] != HOLDER && out[order[j]].release == NULL;
         }
         if (is_done) {
             break;
@@ -478,7 +479,7 @@ next_permutation(int *items, int n)
 static void
 test_export_all_orders(void)
 {
-    int order[N_PARTS] = {BOX, ROOT, LEFT, RIGHT, ITEM, VALUES};
+    int order[N_PARTS] = {HOLDER, ROOT, LEFT, RIGHT, ITEM, VALUES};
     do {
         for (unsigned mask = 0; mask < 1u << N_PARTS; mask += 2) {
             check_order(order, mask);
@@ -490,15 +491,15 @@ static void
 test_export_foreign_moved_in(void)
 {
     ad_schema schema = import(sample());
-    struct ArrowSchema *box = NULL, *other = NULL;
-    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    struct ArrowSchema *holder = NULL, *other = NULL;
+    CHECK_INT(ad_schema_export(schema, &holder, NULL), AD_OK);
     CHECK_INT(ad_schema_export(schema, &other, NULL), AD_OK);
     ad_schema_unref(schema);
-    struct ArrowSchema out = *box->children[0];
-    *box->children[0] = *other;
+    struct ArrowSchema out = *holder->children[0];
+    *holder->children[0] = *other;
     other->release = NULL;
-    ad_schema_box_free(other);
-    ad_schema_box_free(box);
+    ad_schema_holder_free(other);
+    ad_schema_holder_free(holder);
     CHECK(live > 0);
     out.release(&out);
     CHECK_INT(live, 0);
@@ -523,19 +524,19 @@ test_export_threads(void)
         tree->children[i] = sample();
     }
     ad_schema schema = import(tree);
-    struct ArrowSchema *box = NULL, out[N];
+    struct ArrowSchema *holder = NULL, out[N];
     pthread_t threads[N];
-    CHECK_INT(ad_schema_export(schema, &box, NULL), AD_OK);
+    CHECK_INT(ad_schema_export(schema, &holder, NULL), AD_OK);
     ad_schema_unref(schema);
     for (int i = 0; i < N; i++) {
-        out[i] = *box->children[i];
-        box->children[i]->release = NULL;
+        out[i] = *holder->children[i];
+        holder->children[i]->release = NULL;
     }
     for (int i = 0; i < N; i++) {
         CHECK(pthread_create(&threads[i], NULL, release_on_thread, &out[i]) ==
               0);
     }
-    ad_schema_box_free(box);
+    ad_schema_holder_free(holder);
     for (int i = 0; i < N; i++) {
         pthread_join(threads[i], NULL);
     }
@@ -548,17 +549,17 @@ test_export_of_child_and_of_export(void)
     ad_schema schema = import(sample());
     ad_schema child = ad_schema_at(schema, schema.node->children[1]);
     ad_schema_unref(schema);
-    struct ArrowSchema *box = NULL;
-    CHECK_INT(ad_schema_export(child, &box, NULL), AD_OK);
+    struct ArrowSchema *holder = NULL;
+    CHECK_INT(ad_schema_export(child, &holder, NULL), AD_OK);
     ad_schema again;
-    CHECK_INT(ad_schema_move(box, &again, NULL), AD_OK);
-    ad_schema_box_free(box);
+    CHECK_INT(ad_schema_move(holder, &again, NULL), AD_OK);
+    ad_schema_holder_free(holder);
     check_same(again.node, child.node);
     ad_schema_unref(child);
-    CHECK_INT(ad_schema_export(again, &box, NULL), AD_OK);
+    CHECK_INT(ad_schema_export(again, &holder, NULL), AD_OK);
     ad_schema_unref(again);
-    CHECK_STR(box->name, "b");
-    ad_schema_box_free(box);
+    CHECK_STR(holder->name, "b");
+    ad_schema_holder_free(holder);
     CHECK_INT(live, 0);
 }
 
@@ -675,7 +676,7 @@ main(void)
         CHECK_TEST(test_build),
         CHECK_TEST(test_build_bad_metadata),
         CHECK_TEST(test_export_unmoved),
-        CHECK_TEST(test_export_released_in_box),
+        CHECK_TEST(test_export_released_in_holder),
         CHECK_TEST(test_export_static),
         CHECK_TEST(test_export_all_orders),
         CHECK_TEST(test_export_foreign_moved_in),

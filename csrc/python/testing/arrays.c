@@ -105,26 +105,27 @@ node_new(const struct ArrowArray *like, bool is_on_device, uint64_t queue,
     return is_whole ? AD_OK : ad_fail_memory(err, sizeof(*out));
 }
 
-/* Frees a box that holds a struct ArrowDeviceArray, of which a struct
+/* Frees a holder that holds a struct ArrowDeviceArray, of which a struct
  * ArrowArray is the first member. */
 static void
-destroy_box(PyObject *capsule)
+destroy_holder(PyObject *capsule)
 {
-    struct ArrowDeviceArray *box =
+    struct ArrowDeviceArray *holder =
         PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
-    if (box->array.release != NULL) {
-        box->array.release(&box->array);
+    if (holder->array.release != NULL) {
+        holder->array.release(&holder->array);
     }
-    free(box);
+    free(holder);
 }
 
 static PyObject *
-box_capsule(struct ArrowDeviceArray *box, ad_capsule_kind kind)
+holder_capsule(struct ArrowDeviceArray *holder, ad_capsule_kind kind)
 {
-    PyObject *capsule = PyCapsule_New(box, ad_capsule_name(kind), destroy_box);
+    PyObject *capsule =
+        PyCapsule_New(holder, ad_capsule_name(kind), destroy_holder);
     if (capsule == NULL) {
-        box->array.release(&box->array);
-        free(box);
+        holder->array.release(&holder->array);
+        free(holder);
     }
     return capsule;
 }
@@ -204,9 +205,9 @@ upload_view(const upload *u, const ad_array *view, struct ArrowArray *out,
 
 /* An event for the root, recorded behind the writes. */
 static ad_status
-add_event(const upload *u, struct ArrowDeviceArray *box, ad_error *err)
+add_event(const upload *u, struct ArrowDeviceArray *holder, ad_error *err)
 {
-    node *root = box->array.private_data;
+    node *root = holder->array.private_data;
     const uint64_t *address;
     int code = ad_engine_event_create(u->device, NULL, &root->event);
     if (code == AD_ENGINE_OK) {
@@ -218,7 +219,7 @@ add_event(const upload *u, struct ArrowDeviceArray *box, ad_error *err)
     if (code != AD_ENGINE_OK) {
         return ad_software_fail(err, u->device, "event_record", code);
     }
-    box->sync_event = (void *)address;
+    holder->sync_event = (void *)address;
     return AD_OK;
 }
 
@@ -239,8 +240,8 @@ ad_testing_produce(PyObject *module, PyObject *args)
         return NULL;
     }
     const ad_array *array = ad_array_of(object);
-    struct ArrowDeviceArray *box = calloc(1, sizeof(*box));
-    if (box == NULL) {
+    struct ArrowDeviceArray *holder = calloc(1, sizeof(*holder));
+    if (holder == NULL) {
         return PyErr_NoMemory();
     }
     u.queue = queue;
@@ -250,20 +251,20 @@ ad_testing_produce(PyObject *module, PyObject *args)
         status = ad_software_fail(&err, -1, "queue_device", code);
     }
     if (status == AD_OK) {
-        box->device_type = ARROW_DEVICE_EXT_DEV;
-        box->device_id = u.device;
-        status = upload_view(&u, array, &box->array, &err);
+        holder->device_type = ARROW_DEVICE_EXT_DEV;
+        holder->device_id = u.device;
+        status = upload_view(&u, array, &holder->array, &err);
     }
     if (status == AD_OK && with_event) {
-        status = add_event(&u, box, &err);
+        status = add_event(&u, holder, &err);
     }
     if (status == AD_OK) {
-        return box_capsule(box, AD_CAPSULE_DEVICE_ARRAY);
+        return holder_capsule(holder, AD_CAPSULE_DEVICE_ARRAY);
     }
-    if (box->array.release != NULL) {
-        box->array.release(&box->array);
+    if (holder->array.release != NULL) {
+        holder->array.release(&holder->array);
     }
-    free(box);
+    free(holder);
     return ad_raise(state, &err);
 }
 
@@ -399,13 +400,13 @@ ad_testing_consume(PyObject *module, PyObject *args)
     if (source == NULL) {
         return NULL;
     }
-    struct ArrowDeviceArray *box = calloc(1, sizeof(*box));
-    if (box == NULL) {
+    struct ArrowDeviceArray *holder = calloc(1, sizeof(*holder));
+    if (holder == NULL) {
         return PyErr_NoMemory();
     }
     download d = {.queue = queue};
     ad_status status =
-        submit_download(&d, source, wait != 0, &box->array, &err);
+        submit_download(&d, source, wait != 0, &holder->array, &err);
     int code = AD_ENGINE_OK;
     if (d.is_submitted) {
         Py_BEGIN_ALLOW_THREADS
@@ -415,18 +416,18 @@ ad_testing_consume(PyObject *module, PyObject *args)
     if (code == AD_ENGINE_TIMEOUT) {
         /* Copies are pending, to and from: all of it must stay. */
         *source = (struct ArrowDeviceArray){0};
-        box = NULL;
+        holder = NULL;
     }
     if (status == AD_OK && code != AD_ENGINE_OK) {
         status = ad_software_fail(&err, d.device, "read", code);
     }
     if (status == AD_OK) {
         source->array.release(&source->array);
-        return box_capsule(box, AD_CAPSULE_ARRAY);
+        return holder_capsule(holder, AD_CAPSULE_ARRAY);
     }
-    if (box != NULL && box->array.release != NULL) {
-        box->array.release(&box->array);
+    if (holder != NULL && holder->array.release != NULL) {
+        holder->array.release(&holder->array);
     }
-    free(box);
+    free(holder);
     return ad_raise(state, &err);
 }

@@ -277,8 +277,8 @@ begin_export(PyObject *object, const ad_signature *signature,
 
 /* The struct in the capsule reads the stream from here on. */
 static PyObject *
-end_export(PyObject *object, ad_status status, ad_capsule_kind kind, void *box,
-           const ad_error *err)
+end_export(PyObject *object, ad_status status, ad_capsule_kind kind,
+           void *holder, const ad_error *err)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     PyObject *capsule = NULL;
@@ -287,7 +287,7 @@ end_export(PyObject *object, ad_status status, ad_capsule_kind kind, void *box,
     } else {
         ad_array_stream *stream = self->stream;
         self->stream = NULL;
-        capsule = ad_capsule_new(kind, box);
+        capsule = ad_capsule_new(kind, holder);
         ad_stream_drop(stream);
     }
     ad_stream_end_reading(self);
@@ -298,28 +298,28 @@ static PyObject *
 stream_device_stream(PyObject *object, PyObject *const *args,
                      Py_ssize_t n_args, PyObject *kwnames)
 {
-    struct ArrowDeviceArrayStream *box;
+    struct ArrowDeviceArrayStream *holder;
     ad_error err;
     if (begin_export(object, &device_signature, args, n_args, kwnames) < 0) {
         return NULL;
     }
     ad_status status = ad_array_stream_export_device(
-        ((ad_stream_object *)object)->stream, &box, &err);
-    return end_export(object, status, AD_CAPSULE_DEVICE_STREAM, box, &err);
+        ((ad_stream_object *)object)->stream, &holder, &err);
+    return end_export(object, status, AD_CAPSULE_DEVICE_STREAM, holder, &err);
 }
 
 static PyObject *
 stream_host_stream(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
                    PyObject *kwnames)
 {
-    struct ArrowArrayStream *box;
+    struct ArrowArrayStream *holder;
     ad_error err;
     if (begin_export(object, &host_signature, args, n_args, kwnames) < 0) {
         return NULL;
     }
     ad_status status = ad_array_stream_export_host(
-        ((ad_stream_object *)object)->stream, &box, &err);
-    return end_export(object, status, AD_CAPSULE_STREAM, box, &err);
+        ((ad_stream_object *)object)->stream, &holder, &err);
+    return end_export(object, status, AD_CAPSULE_STREAM, holder, &err);
 }
 
 static PyMethodDef host_stream_method = {
@@ -348,13 +348,13 @@ get_host_stream(PyObject *object, void *Py_UNUSED(closure))
 static PyObject *
 stream_schema_capsule(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    struct ArrowSchema *box;
+    struct ArrowSchema *holder;
     ad_error err;
-    if (ad_schema_export(((ad_stream_object *)object)->schema, &box, &err) !=
-        AD_OK) {
+    if (ad_schema_export(((ad_stream_object *)object)->schema, &holder,
+                         &err) != AD_OK) {
         return ad_raise(ad_state_of(object), &err);
     }
-    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
 }
 
 /* --- members ------------------------------------------------------------------------------ */

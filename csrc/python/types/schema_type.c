@@ -209,12 +209,12 @@ schema_equals(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 static PyObject *
 schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    struct ArrowSchema *box;
+    struct ArrowSchema *holder;
     ad_error err;
-    if (ad_schema_export(schema_of(self), &box, &err) != AD_OK) {
+    if (ad_schema_export(schema_of(self), &holder, &err) != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
     }
-    return ad_capsule_new(AD_CAPSULE_SCHEMA, box);
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
 }
 
 static PyMethodDef schema_methods[] = {
