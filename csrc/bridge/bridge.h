@@ -32,7 +32,7 @@ typedef struct ad_bridge_options {
 } ad_bridge_options;
 
 /* 1-D: the column itself. N-d: arrow.fixed_shape_tensor, the first dimension
- * is the length. 0-d: one row with the shape in the metadata. Row-compact
+ * is the length. 0-d: one row with the shape in the metadata. Row-contiguous
  * inner dimensions in any order need no copy (they become the permutation);
  * other strides are copied. Elements of
  * less than a byte: only where the last of several dimensions fills whole

@@ -44,16 +44,16 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
                     const ad_stream_choice *stream, ad_mask *out,
                     ad_error *err)
 {
-    ad_tensor_value compact;
+    ad_tensor_value contiguous;
     AD_RETURN_IF_ERR(check_mask(tensor, err));
-    if (!ad_tensor_is_compact(tensor, 'C')) {
+    if (!ad_tensor_is_contiguous(tensor, 'C')) {
         ad_device device =
             ad_host_accessible(tensor->device) ? AD_CPU : tensor->device;
         AD_RETURN_IF_ERR(
-            ad_tensor_copy_to(tensor, device, stream, 'C', &compact, err));
-        ad_status status = ad_mask_from_tensor(&compact.tensor, marks_nulls,
+            ad_tensor_copy_to(tensor, device, stream, 'C', &contiguous, err));
+        ad_status status = ad_mask_from_tensor(&contiguous.tensor, marks_nulls,
                                                stream, out, err);
-        ad_tensor_clear(&compact.tensor);
+        ad_tensor_clear(&contiguous.tensor);
         return status;
     }
     *out = (ad_mask){

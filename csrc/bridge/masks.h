@@ -24,8 +24,8 @@ typedef struct ad_mask {
     ad_sync *sync;
 } ad_mask;
 
-/* A tensor of bool or uint8 elements with one dimension, made compact if need
- * be. AD_ERR_TYPE, AD_ERR_VALUE for anything else. */
+/* A tensor of bool or uint8 elements with one dimension, made contiguous if
+ * need be. AD_ERR_TYPE, AD_ERR_VALUE for anything else. */
 AD_MUST_CHECK ad_status ad_mask_from_tensor(const ad_tensor *tensor,
                                             bool marks_nulls,
                                             const ad_stream_choice *stream,

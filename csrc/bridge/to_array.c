@@ -232,7 +232,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     return status;
 }
 
-/* Host memory, compact in some order. `schema` is borrowed. */
+/* Host memory, contiguous in some order. `schema` is borrowed. */
 static ad_status
 build_times(const ad_tensor *tensor, ad_schema schema, int64_t length,
             ad_array *out, ad_error *err)
@@ -469,7 +469,7 @@ from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
                           "several fills whole bytes",
                           err);
     }
-    if (!ad_tensor_is_compact(tensor, 'C')) {
+    if (!ad_tensor_is_contiguous(tensor, 'C')) {
         return fail_strides(tensor,
                             "elements that share bytes are copied only as "
                             "they lie",

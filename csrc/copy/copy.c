@@ -67,7 +67,7 @@ take_rows(blocks *self)
 static ad_status
 plan_blocks(const ad_tensor *tensor, char order, blocks *out, ad_error *err)
 {
-    if (ad_tensor_is_compact(tensor, order)) {
+    if (ad_tensor_is_contiguous(tensor, order)) {
         *out = (blocks){
             .width = (size_t)ad_tensor_nbytes(tensor),
             .rows = {.extent = 1},
@@ -92,7 +92,7 @@ plan_blocks(const ad_tensor *tensor, char order, blocks *out, ad_error *err)
 typedef enum way {
     WAY_BLOCKS, /* block by block, by the runtime */
     WAY_KERNEL, /* element by element, on the device where it stays */
-    WAY_HOST    /* made compact in host memory, on the way */
+    WAY_HOST    /* made contiguous in host memory, on the way */
 } way;
 
 static ad_status
@@ -182,7 +182,7 @@ set_result(const ad_tensor *tensor, ad_device target, char order, void *data,
     for (int32_t i = 0; i < tensor->ndim; i++) {
         out->dims[i] = tensor->shape[i];
     }
-    ad_tensor_compact_strides(&out->tensor, order);
+    ad_tensor_contiguous_strides(&out->tensor, order);
 }
 
 /* --- block by block ------------------------------------------------------ */
@@ -374,10 +374,10 @@ fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
     return AD_OK;
 }
 
-/* A compact copy in host memory. */
+/* A contiguous copy in host memory. */
 static ad_status
-compact_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
-                char order, ad_tensor_value *out, ad_error *err)
+contiguous_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
+                   char order, ad_tensor_value *out, ad_error *err)
 {
     ad_tensor_value extent;
     ad_tensor on_host = *tensor;
@@ -403,8 +403,9 @@ copy_through_host(const ad_tensor *tensor, ad_device target,
     ad_tensor_value on_host;
     bool ends_there = ad_device_equal(target, AD_CPU);
     bool is_shared = ends_there || ad_device_equal(tensor->device, target);
-    AD_RETURN_IF_ERR(compact_on_host(tensor, is_shared ? stream : NULL, order,
-                                     ends_there ? out : &on_host, err));
+    AD_RETURN_IF_ERR(contiguous_on_host(tensor, is_shared ? stream : NULL,
+                                        order, ends_there ? out : &on_host,
+                                        err));
     return ends_there ? AD_OK
                       : send_on(&on_host, target, stream, order, out, err);
 }
@@ -442,8 +443,8 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
     way how;
     AD_RETURN_IF_ERR(ad_tensor_require_size(tensor, err));
     if (order == 0) {
-        order = !ad_tensor_is_compact(tensor, 'C') &&
-                        ad_tensor_is_compact(tensor, 'F')
+        order = !ad_tensor_is_contiguous(tensor, 'C') &&
+                        ad_tensor_is_contiguous(tensor, 'F')
                     ? 'F'
                     : 'C';
     }

@@ -17,7 +17,7 @@
 #include "order/streams.h"
 #include "model/tensor.h"
 
-/* A compact copy ('C' or 'F'; 0: 'F' if it is compact so, else 'C') on
+/* A contiguous copy ('C' or 'F'; 0: 'F' if it is contiguous so, else 'C') on
  * `target`, which may be the device it is on. Strided tensors are copied by
  * pitched copies; where those would be many, or of very short rows between
  * device and host, the whole extent goes through the host, which blocks.

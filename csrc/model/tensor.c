@@ -154,7 +154,7 @@ ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
 }
 
 bool
-ad_tensor_is_compact(const ad_tensor *tensor, char order)
+ad_tensor_is_contiguous(const ad_tensor *tensor, char order)
 {
     int64_t expected = 1;
     int32_t ndim = tensor->ndim;

@@ -67,7 +67,7 @@ typedef struct ad_tensor_descriptor {
     uint32_t flags;
     ad_device device;
     const int64_t *shape;   /* NULL only when ndim is 0 */
-    const int64_t *strides; /* NULL: compact row-major */
+    const int64_t *strides; /* NULL: contiguous row-major */
 } ad_tensor_descriptor;
 
 /* Check a descriptor and make a tensor of it in *out (owner and sync NULL):
@@ -94,8 +94,8 @@ int64_t ad_tensor_nbytes(const ad_tensor *tensor);
  * the elements occupy; both 0 for an empty tensor. */
 void ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high);
 
-/* C (row-major) or F (column-major) compact. */
-bool ad_tensor_is_compact(const ad_tensor *tensor, char order);
+/* C (row-major) or F (column-major) contiguous. */
+bool ad_tensor_is_contiguous(const ad_tensor *tensor, char order);
 
 /* Row-major strides of a shape. */
 void ad_tensor_row_major(int32_t ndim, const int64_t *shape, int64_t *strides);
@@ -109,14 +109,14 @@ ad_tensor_address(const ad_tensor *tensor)
                                 : (char *)tensor->data + tensor->byte_offset;
 }
 
-/* Copy the elements of a host tensor to `target`, compact in `order`. Whole
+/* Copy the elements of a host tensor to `target`, contiguous in `order`. Whole
  * bytes per element only. */
-AD_MUST_CHECK ad_status ad_tensor_copy_compact(const ad_tensor *tensor,
-                                               char order, void *target,
-                                               ad_error *err);
+AD_MUST_CHECK ad_status ad_tensor_copy_contiguous(const ad_tensor *tensor,
+                                                  char order, void *target,
+                                                  ad_error *err);
 
-/* A compact ('C' or 'F') copy of a host tensor in memory of our own, flagged
- * AD_TENSOR_COPIED and writable. */
+/* A contiguous ('C' or 'F') copy of a host tensor in memory of our own,
+ * flagged AD_TENSOR_COPIED and writable. */
 AD_MUST_CHECK ad_status ad_tensor_copy(const ad_tensor *tensor, char order,
                                        ad_tensor_value *out, ad_error *err);
 

@@ -151,8 +151,8 @@ run_loops(const ad_loops *self, char *target, const char *source)
 }
 
 ad_status
-ad_tensor_copy_compact(const ad_tensor *tensor, char order, void *target,
-                       ad_error *err)
+ad_tensor_copy_contiguous(const ad_tensor *tensor, char order, void *target,
+                          ad_error *err)
 {
     ad_loops plan;
     AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
@@ -160,7 +160,7 @@ ad_tensor_copy_compact(const ad_tensor *tensor, char order, void *target,
     if (ad_tensor_size(tensor) == 0) {
         return AD_OK;
     }
-    if (ad_tensor_is_compact(tensor, order)) {
+    if (ad_tensor_is_contiguous(tensor, order)) {
         memcpy(target, ad_tensor_address(tensor),
                (size_t)ad_tensor_nbytes(tensor));
         return AD_OK;
@@ -172,7 +172,7 @@ ad_tensor_copy_compact(const ad_tensor *tensor, char order, void *target,
 }
 
 void
-ad_tensor_compact_strides(ad_tensor *tensor, char order)
+ad_tensor_contiguous_strides(ad_tensor *tensor, char order)
 {
     int64_t stride = 1;
     if (order != 'F') {
@@ -203,7 +203,7 @@ wrap_copy(const ad_tensor *tensor, char order, ad_memory *memory,
     for (int32_t i = 0; i < tensor->ndim; i++) {
         out->dims[i] = tensor->shape[i];
     }
-    ad_tensor_compact_strides(&out->tensor, order);
+    ad_tensor_contiguous_strides(&out->tensor, order);
 }
 
 ad_status
@@ -214,7 +214,7 @@ ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
     AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
     AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
     ad_status status =
-        ad_tensor_copy_compact(tensor, order, memory->data, err);
+        ad_tensor_copy_contiguous(tensor, order, memory->data, err);
     if (status != AD_OK) {
         ad_owner_unref(&memory->base);
         return status;
@@ -258,13 +258,13 @@ copy_swapped(const ad_tensor *tensor, char order, uint32_t width, char *target,
              ad_error *err)
 {
     int64_t nbytes = ad_tensor_nbytes(tensor);
-    if (ad_tensor_is_compact(tensor, order)) {
+    if (ad_tensor_is_contiguous(tensor, order)) {
         AD_RETURN_IF_ERR(
             ad_sync_wait(tensor->sync, "a copy on the host", err));
         swap_bytes(target, ad_tensor_address(tensor), nbytes, width);
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_tensor_copy_compact(tensor, order, target, err));
+    AD_RETURN_IF_ERR(ad_tensor_copy_contiguous(tensor, order, target, err));
     swap_bytes(target, target, nbytes, width);
     return AD_OK;
 }

@@ -6,8 +6,8 @@
 
 #include "model/tensor.h"
 
-/* From one turn to the next the source moves by `stride` bytes and the compact
- * target by `pitch`. */
+/* From one turn to the next the source moves by `stride` bytes and the
+ * contiguous target by `pitch`. */
 typedef struct ad_loop {
     int64_t extent;
     int64_t stride;
@@ -27,7 +27,7 @@ typedef struct ad_loops {
 AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,
                                       ad_loops *out, ad_error *err);
 
-/* Strides of a compact tensor of this shape. */
-void ad_tensor_compact_strides(ad_tensor *tensor, char order);
+/* Strides of a contiguous tensor of this shape. */
+void ad_tensor_contiguous_strides(ad_tensor *tensor, char order);
 
 #endif /* AD_MODEL_TENSOR_LOOPS_H */

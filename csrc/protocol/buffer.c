@@ -208,12 +208,12 @@ check_flags(const ad_tensor *tensor, int flags, ad_error *err)
     }
     const char *layout = NULL;
     if (!has_all(flags, PyBUF_STRIDES) || has_all(flags, PyBUF_C_CONTIGUOUS)) {
-        layout = ad_tensor_is_compact(tensor, 'C') ? NULL : "C-contiguous";
+        layout = ad_tensor_is_contiguous(tensor, 'C') ? NULL : "C-contiguous";
     } else if (has_all(flags, PyBUF_F_CONTIGUOUS)) {
-        layout = ad_tensor_is_compact(tensor, 'F') ? NULL : "F-contiguous";
+        layout = ad_tensor_is_contiguous(tensor, 'F') ? NULL : "F-contiguous";
     } else if (has_all(flags, PyBUF_ANY_CONTIGUOUS)) {
-        layout = ad_tensor_is_compact(tensor, 'C') ||
-                         ad_tensor_is_compact(tensor, 'F')
+        layout = ad_tensor_is_contiguous(tensor, 'C') ||
+                         ad_tensor_is_contiguous(tensor, 'F')
                      ? NULL
                      : "contiguous";
     }

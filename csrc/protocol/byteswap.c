@@ -12,7 +12,7 @@ swap(const ad_request *request, const ad_element *element, ad_imported *out,
         return ad_element_require_plain(
             element, "that takes a copy, which copy=False rules out", err);
     }
-    char order = ad_tensor_is_compact(tensor, 'F') ? 'F' : 'C';
+    char order = ad_tensor_is_contiguous(tensor, 'F') ? 'F' : 'C';
     AD_RETURN_IF_ERR(ad_tensor_copy_swapped(tensor, order, &swapped, err));
     ad_tensor_clear(tensor);
     ad_tensor_share(&swapped.tensor, &out->tensor);

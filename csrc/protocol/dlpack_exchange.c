@@ -426,7 +426,7 @@ allocate_on_host(int64_t nbytes, ad_tensor *tensor, ad_error *err)
     return AD_OK;
 }
 
-/* A compact row-major tensor of the prototype's shape, type and device. */
+/* A contiguous row-major tensor of the prototype's shape, type and device. */
 static ad_status
 allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
 {

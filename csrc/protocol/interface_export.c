@@ -91,7 +91,7 @@ show_typestr(const ad_tensor *tensor, const ad_interface_rules *rules)
 static PyObject *
 show_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
-    if (ad_tensor_is_compact(tensor, 'C')) {
+    if (ad_tensor_is_contiguous(tensor, 'C')) {
         return Py_NewRef(Py_None);
     }
     int64_t itemsize = ad_dtype_bits(tensor->dtype) / 8;

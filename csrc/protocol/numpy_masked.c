@@ -117,8 +117,8 @@ all_set(const uint8_t *bytes, int64_t n)
 
 /* --- from elements to rows ---------------------------------------------- */
 
-/* One byte per row, from a compact mask. A row that is masked in part has no
- * equivalent: there is one validity bit per row. */
+/* One byte per row, from a contiguous mask. A row that is masked in part has
+ * no equivalent: there is one validity bit per row. */
 static ad_status
 reduce_rows(const uint8_t *bytes, int64_t n_rows, int64_t row_size,
             uint8_t *out, ad_error *err)
@@ -164,7 +164,7 @@ attach_rows(const ad_imported *data, uint8_t *rows, int64_t n_rows,
     return status;
 }
 
-/* `mask` is compact and has the shape of the data. */
+/* `mask` is contiguous and has the shape of the data. */
 static ad_status
 apply_mask(const ad_imported *data, const ad_tensor *mask, ad_copy copy,
            ad_array *out, ad_error *err)
@@ -204,11 +204,11 @@ add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "the mask of a masked array does not fit its data");
     }
-    if (!ad_tensor_is_compact(mask, 'C')) {
-        ad_tensor_value compact;
-        AD_RETURN_IF_ERR(ad_tensor_copy(mask, 'C', &compact, err));
-        ad_status status = add_validity(&compact.tensor, copy, out, err);
-        ad_tensor_clear(&compact.tensor);
+    if (!ad_tensor_is_contiguous(mask, 'C')) {
+        ad_tensor_value contiguous;
+        AD_RETURN_IF_ERR(ad_tensor_copy(mask, 'C', &contiguous, err));
+        ad_status status = add_validity(&contiguous.tensor, copy, out, err);
+        ad_tensor_clear(&contiguous.tensor);
         return status;
     }
     if (!any_set(ad_tensor_address(mask), ad_tensor_size(mask))) {

@@ -281,7 +281,7 @@ naive_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
 }
 
 static void
-test_extent_and_compactness(void)
+test_extent_and_contiguity(void)
 {
     for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
         for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
@@ -293,23 +293,23 @@ test_extent_and_compactness(void)
             CHECK_INT(low, expected_low);
             CHECK_INT(high, expected_high);
             if (mode == STRIDED_C) {
-                CHECK(ad_tensor_is_compact(&x.tensor, 'C'));
+                CHECK(ad_tensor_is_contiguous(&x.tensor, 'C'));
             }
             if (mode == STRIDED_F) {
-                CHECK(ad_tensor_is_compact(&x.tensor, 'F'));
+                CHECK(ad_tensor_is_contiguous(&x.tensor, 'F'));
             }
             bool is_large = ad_tensor_size(&x.tensor) > 6;
             if (is_large && mode >= STRIDED_STEP && mode != STRIDED_PITCH) {
-                CHECK(!ad_tensor_is_compact(&x.tensor, 'C') ||
+                CHECK(!ad_tensor_is_contiguous(&x.tensor, 'C') ||
                       x.tensor.shape[x.tensor.ndim - 1] == 1);
             }
         }
     }
     ad_tensor_value x;
     strided_make(&(strided_shape){2, {3, 4}}, STRIDED_F, I16, &x);
-    CHECK(!ad_tensor_is_compact(&x.tensor, 'C'));
+    CHECK(!ad_tensor_is_contiguous(&x.tensor, 'C'));
     strided_make(&(strided_shape){2, {3, 4}}, STRIDED_PITCH, I16, &x);
-    CHECK(!ad_tensor_is_compact(&x.tensor, 'C'));
+    CHECK(!ad_tensor_is_contiguous(&x.tensor, 'C'));
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -320,7 +320,7 @@ check_copy(const ad_tensor *source, char order)
     ad_tensor_value copy;
     CHECK_INT(ad_tensor_copy(source, order, &copy, &err), AD_OK);
     strided_check_equal(source, &copy.tensor);
-    CHECK(ad_tensor_is_compact(&copy.tensor, order));
+    CHECK(ad_tensor_is_contiguous(&copy.tensor, order));
     CHECK_INT(copy.tensor.flags, AD_TENSOR_COPIED);
     CHECK(ad_device_equal(copy.tensor.device, AD_CPU));
     ad_tensor_clear(&copy.tensor);
@@ -394,7 +394,7 @@ test_copies_that_cannot_be(void)
     CHECK_STR(err.reason, "device");
     CHECK_HAS(err.message, "memory on cuda:0 cannot be read by the host");
     CHECK(err.has_device);
-    CHECK_INT(ad_tensor_copy_compact(&x.tensor, 'C', target, &err),
+    CHECK_INT(ad_tensor_copy_contiguous(&x.tensor, 'C', target, &err),
               AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "device");
 
@@ -434,7 +434,7 @@ main(void)
         CHECK_TEST(test_addresses_that_wrap),
         CHECK_TEST(test_accepted_descriptors),
         CHECK_TEST(test_packed_sizes),
-        CHECK_TEST(test_extent_and_compactness),
+        CHECK_TEST(test_extent_and_contiguity),
         CHECK_TEST(test_copies_match_a_naive_indexer),
         CHECK_TEST(test_copies_larger_than_a_tile),
         CHECK_TEST(test_packed_copies),

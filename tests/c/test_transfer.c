@@ -84,7 +84,7 @@ check_copies(const ad_tensor *host, const ad_tensor *memory)
             ok(ad_tensor_copy_to(&on_device.tensor, targets[i], NULL, *order,
                                  &copy, &err));
             CHECK(ad_device_equal(copy.tensor.device, targets[i]));
-            CHECK(ad_tensor_is_compact(&copy.tensor, *order));
+            CHECK(ad_tensor_is_contiguous(&copy.tensor, *order));
             check_equal(&copy.tensor, host);
             ad_tensor_clear(&copy.tensor);
         }

@@ -75,7 +75,7 @@ read_tensor(ad_state *state, PyObject *item, ad_tensor_value *out)
         out->tensor.shape = out->dims;
         out->tensor.strides = out->dims + out->tensor.ndim;
     }
-    if (status == AD_OK && !ad_tensor_is_compact(&out->tensor, 'C')) {
+    if (status == AD_OK && !ad_tensor_is_contiguous(&out->tensor, 'C')) {
         status = ad_fail(&err, AD_ERR_EXCHANGE, "strides",
                          "make it contiguous first",
                          "a buffer must be contiguous memory");

@@ -96,7 +96,7 @@ ad_imported_as_tensor(ad_state *state, ad_imported *imported,
     return result;
 }
 
-/* A compact copy where the tensor lies. */
+/* A contiguous copy where the tensor lies. */
 static int
 copy_layout(ad_state *state, const ad_tensor_options *options,
             const ad_tensor *tensor, ad_tensor_value *out)
@@ -125,7 +125,7 @@ ad_apply_layout(ad_state *state, const ad_tensor_options *options,
     ad_copy copy = options->bridge.copy;
     bool is_copied = value->tensor.flags & AD_TENSOR_COPIED;
     char order = options->bridge.order;
-    bool fits = order == 0 || ad_tensor_is_compact(&value->tensor, order);
+    bool fits = order == 0 || ad_tensor_is_contiguous(&value->tensor, order);
     if (fits && (copy != AD_COPY_ALWAYS || is_copied)) {
         return 0;
     }
