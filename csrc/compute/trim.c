@@ -10,7 +10,7 @@
 
 static const char consumer[] = "making an array compact";
 
-/* --- what is compact already ------------------------------------------------ */
+/* --- what is trimmed already --------------------------------------------- */
 
 static void
 mark_destroy(ad_owner *self)
@@ -54,7 +54,7 @@ is_plain(const struct ArrowSchema *schema, const struct ArrowArray *node,
 }
 
 bool
-ad_array_is_compact(const ad_array *array)
+ad_array_is_trimmed(const ad_array *array)
 {
     return array->offset == 0 && ad_array_is_whole(array) &&
            (was_made_here(array) ||
@@ -243,8 +243,8 @@ keep_made(job *self, ad_array *root, ad_error *err)
 }
 
 ad_status
-ad_array_compact(const ad_array *array, const ad_stream_choice *stream,
-                 ad_array *out, ad_error *err)
+ad_array_trim(const ad_array *array, const ad_stream_choice *stream,
+              ad_array *out, ad_error *err)
 {
     job self = {.map = {take_node}, .root = array, .stream = stream};
     ad_status status = ad_map_buffers(array, &self.map, out, err);

@@ -9,7 +9,7 @@
 /* Every node begins at row 0 and says how many nulls it has; bitmaps, and the
  * bits of bools, are there only where they are needed, and are aligned to 64
  * bytes and padded with zeros to as many. */
-bool ad_array_is_compact(const ad_array *array);
+bool ad_array_is_trimmed(const ad_array *array);
 
 /* The same rows, so. Bitmaps are made anew, since nobody knows what lies behind
  * foreign ones; of other buffers the address is moved to the first row, or,
@@ -17,8 +17,8 @@ bool ad_array_is_compact(const ad_array *array);
  * slice are made anew. Null counts that are not known are counted, and the runs
  * of a slice are looked for, which blocks on a device. AD_ERR_ARROW: run ends
  * that make no sense. */
-AD_MUST_CHECK ad_status ad_array_compact(const ad_array *array,
-                                         const ad_stream_choice *stream,
-                                         ad_array *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_array_trim(const ad_array *array,
+                                      const ad_stream_choice *stream,
+                                      ad_array *out, ad_error *err);
 
 #endif /* AD_COMPUTE_TRIM_H */

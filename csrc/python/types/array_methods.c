@@ -262,14 +262,14 @@ array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     PyObject *values[1];
     ad_stream_argument stream;
     ad_stream_choice choice;
-    ad_array compact;
+    ad_array trimmed;
     ad_error err;
     if (ad_parse_args(state, &compact_signature, args, n_args, kwnames,
                       values) < 0 ||
         ad_parse_stream(state, values[0], &stream) < 0) {
         return NULL;
     }
-    if (ad_array_is_compact(array)) {
+    if (ad_array_is_trimmed(array)) {
         return Py_NewRef(self);
     }
     if (ad_choose_stream(
@@ -277,9 +277,9 @@ array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
             array->device, NULL, &choice) < 0) {
         return NULL;
     }
-    ad_status status = ad_array_compact(array, &choice, &compact, &err);
+    ad_status status = ad_array_trim(array, &choice, &trimmed, &err);
     ad_choice_clear(&choice);
-    return status == AD_OK ? ad_array_object_new(state, &compact)
+    return status == AD_OK ? ad_array_object_new(state, &trimmed)
                            : ad_raise(state, &err);
 }
 
