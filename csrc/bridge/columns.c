@@ -34,9 +34,9 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
                   ad_error *err)
 {
     AD_RETURN_IF_ERR(check_matrix(matrix, err));
-    bool lies = matrix->shape[0] <= 1 || matrix->strides[0] == 1 ||
-                ad_tensor_size(matrix) == 0;
-    if (lies &&
+    bool is_zero_copy = matrix->shape[0] <= 1 || matrix->strides[0] == 1 ||
+                        ad_tensor_size(matrix) == 0;
+    if (is_zero_copy &&
         (copy != AD_COPY_ALWAYS || (matrix->flags & AD_TENSOR_COPIED) != 0)) {
         ad_tensor_share(matrix, out);
         return AD_OK;

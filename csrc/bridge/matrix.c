@@ -236,7 +236,7 @@ inspect(matrix *self, ad_error *err)
     return AD_OK;
 }
 
-/* --- as it lies ---------------------------------------------------------- */
+/* --- zero-copy views ----------------------------------------------------- */
 
 /* The matrix over that memory, which takes owner and sync over: on failure,
  * too, they are the caller's no more. */
@@ -502,20 +502,20 @@ static ad_status
 copy_columns(const matrix *self, char order, ad_tensor_value *out,
              ad_error *err)
 {
-    ad_tensor_value lying;
+    ad_tensor_value view;
     ad_tensor memory = {0};
     bool is_host = ad_host_accessible(self->batch->device);
     if (self->has_pitch) {
-        AD_RETURN_IF_ERR(describe_columns(self, &lying, err));
-        return copy_strided(&lying, order, out, err);
+        AD_RETURN_IF_ERR(describe_columns(self, &view, err));
+        return copy_strided(&view, order, out, err);
     }
     AD_RETURN_IF_ERR(join(self, order, &memory, err));
     if (is_host || order == 'F') {
         return describe_stolen(self, &memory, order, self->run, out, err);
     }
     AD_RETURN_IF_ERR(
-        describe_stolen(self, &memory, 'F', self->run, &lying, err));
-    return copy_strided(&lying, order, out, err);
+        describe_stolen(self, &memory, 'F', self->run, &view, err));
+    return copy_strided(&view, order, out, err);
 }
 
 /* --- entry ---------------------------------------------------------------- */

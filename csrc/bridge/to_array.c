@@ -408,8 +408,8 @@ fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
     return AD_ERR_EXCHANGE;
 }
 
-static ad_status from_lying(const ad_tensor *tensor, const storage *how,
-                            ad_array *out, ad_error *err);
+static ad_status from_zero_copy(const ad_tensor *tensor, const storage *how,
+                                ad_array *out, ad_error *err);
 
 static ad_status
 copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
@@ -419,7 +419,7 @@ copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
     AD_RETURN_IF_ERR(ad_tensor_copy_to(tensor,
                                        ad_bridge_target(tensor->device, copy),
                                        NULL, 'C', &copied, err));
-    ad_status status = from_lying(&copied.tensor, how, out, err);
+    ad_status status = from_zero_copy(&copied.tensor, how, out, err);
     ad_tensor_clear(&copied.tensor);
     return status;
 }
@@ -489,8 +489,8 @@ from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
 
 /* No copy. */
 static ad_status
-from_lying(const ad_tensor *tensor, const storage *how, ad_array *out,
-           ad_error *err)
+from_zero_copy(const ad_tensor *tensor, const storage *how, ad_array *out,
+               ad_error *err)
 {
     return ad_dtype_bits(tensor->dtype) % 8 == 0
                ? from_bytes(tensor, how, AD_COPY_NEVER, out, err)

@@ -268,19 +268,19 @@ test_columns_of_a_matrix(void)
 {
     static const strided_shape shape = {2, {4, 3}};
     for (int mode = STRIDED_C; mode <= STRIDED_SPREAD; mode++) {
-        ad_tensor_value x, lying;
+        ad_tensor_value x, view;
         ad_array array;
         ad_status status = AD_ERR_MEMORY;
         strided_make(&shape, mode, I64, &x);
         for (long n = 1; status != AD_OK; n++) {
             check_fail_nth(n);
             status =
-                ad_matrix_lay_out(&x.tensor, AD_COPY_IF_NEEDED, &lying, &err);
+                ad_matrix_lay_out(&x.tensor, AD_COPY_IF_NEEDED, &view, &err);
             check_fail_nth(0);
             CHECK(status == AD_OK || status == AD_ERR_MEMORY);
         }
         for (int64_t k = 0; k < 3; k++) {
-            CHECK_INT(ad_matrix_column(&lying.tensor, k, &array, &err), AD_OK);
+            CHECK_INT(ad_matrix_column(&view.tensor, k, &array, &err), AD_OK);
             const char *first =
                 (const char *)x.tensor.data + k * x.tensor.strides[1] * 8;
             for (int64_t i = 0; i < 4; i++) {
@@ -289,7 +289,7 @@ test_columns_of_a_matrix(void)
             }
             ad_array_clear(&array);
         }
-        ad_tensor_clear(&lying.tensor);
+        ad_tensor_clear(&view.tensor);
     }
 }
 
