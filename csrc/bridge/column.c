@@ -11,14 +11,14 @@
 /* A row of a level is several elements (a list), or a part of one (half of a
  * complex number). */
 static ad_status
-fill_levels(const ad_array *array, const ad_walk *walk, const void *value,
+fill_levels(const ad_array *array, const ad_flattened *flat, const void *value,
             ad_tensor *tensor, ad_error *err)
 {
     ad_fill fills[AD_MAX_DEPTH + 1];
     size_t n = 0;
     int64_t n_elements = ad_tensor_size(tensor);
-    for (int32_t i = 0; i < walk->n_levels; i++) {
-        const ad_level *level = &walk->levels[i];
+    for (int32_t i = 0; i < flat->n_levels; i++) {
+        const ad_level *level = &flat->levels[i];
         if (level->n_nulls != 0) {
             fills[n++] = (ad_fill){level->validity, level->offset,
                                    level->length, n_elements};
@@ -33,12 +33,12 @@ fill_levels(const ad_array *array, const ad_walk *walk, const void *value,
 
 static ad_status
 check_copy(const ad_array *array, const ad_bridge_options *options,
-           const ad_walk *walk, ad_error *err)
+           const ad_flattened *flat, ad_error *err)
 {
     if (options->copy == AD_COPY_NEVER) {
         ad_fail(err, AD_ERR_EXCHANGE, "copy", "allow a copy (copy=None)",
                 "%s needs a copy, which was ruled out",
-                walk->is_bits ? "making bytes of the bits of a bool array"
+                flat->is_bits ? "making bytes of the bits of a bool array"
                               : "filling nulls");
         ad_error_device(err, array->device);
         ad_type_error_dtype(array->schema.node, err);
@@ -63,8 +63,8 @@ take_allocation(ad_tensor *tensor, const ad_allocation *made, ad_device device)
 
 /* Bytes of the bits, where they lie. */
 static ad_status
-unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
-              ad_error *err)
+unpack_values(const ad_array *array, const ad_flattened *flat,
+              ad_tensor *tensor, ad_error *err)
 {
     bool is_host = ad_host_accessible(array->device);
     ad_device device = is_host ? AD_CPU : array->device;
@@ -73,8 +73,8 @@ unpack_values(const ad_array *array, const ad_walk *walk, ad_tensor *tensor,
     }
     const ad_bits bits = {
         .device = device,
-        .data = walk->data,
-        .offset = walk->offset,
+        .data = flat->data,
+        .offset = flat->offset,
         .length = ad_tensor_size(tensor),
         .owner = array->owner,
         .sync = is_host ? NULL : array->sync,
@@ -110,17 +110,17 @@ duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
 
 /* The nulls of a plain column, which are those of its only level. */
 static bool
-is_plain_fill(const ad_walk *walk, const ad_tensor *tensor)
+is_plain_fill(const ad_flattened *flat, const ad_tensor *tensor)
 {
-    return walk->n_levels == 1 && !walk->is_bits &&
-           walk->levels[0].length == ad_tensor_size(tensor);
+    return flat->n_levels == 1 && !flat->is_bits &&
+           flat->levels[0].length == ad_tensor_size(tensor);
 }
 
 static ad_status
-copy_filled(const ad_array *array, const ad_walk *walk, const void *value,
+copy_filled(const ad_array *array, const ad_flattened *flat, const void *value,
             ad_tensor *tensor, ad_error *err)
 {
-    const ad_level *level = &walk->levels[0];
+    const ad_level *level = &flat->levels[0];
     const ad_fill fill = {level->validity, level->offset, level->length,
                           level->length};
     bool is_host = ad_host_accessible(array->device);
@@ -137,20 +137,20 @@ copy_filled(const ad_array *array, const ad_walk *walk, const void *value,
 /* Replace what *tensor looks at by a copy that lies in the same order. */
 static ad_status
 copy_values(const ad_array *array, const ad_bridge_options *options,
-            const ad_walk *walk, bool has_nulls, ad_tensor *tensor,
+            const ad_flattened *flat, bool has_nulls, ad_tensor *tensor,
             ad_error *err)
 {
-    AD_RETURN_IF_ERR(check_copy(array, options, walk, err));
-    if (has_nulls && is_plain_fill(walk, tensor)) {
-        return copy_filled(array, walk, options->fill, tensor, err);
+    AD_RETURN_IF_ERR(check_copy(array, options, flat, err));
+    if (has_nulls && is_plain_fill(flat, tensor)) {
+        return copy_filled(array, flat, options->fill, tensor, err);
     }
-    AD_RETURN_IF_ERR(walk->is_bits ? unpack_values(array, walk, tensor, err)
+    AD_RETURN_IF_ERR(flat->is_bits ? unpack_values(array, flat, tensor, err)
                                    : duplicate_values(array, tensor, err));
     tensor->flags = AD_TENSOR_COPIED;
     if (!has_nulls || ad_tensor_size(tensor) == 0) {
         return AD_OK;
     }
-    ad_status status = fill_levels(array, walk, options->fill, tensor, err);
+    ad_status status = fill_levels(array, flat, options->fill, tensor, err);
     if (status != AD_OK) {
         ad_tensor_clear(tensor);
     }
@@ -219,27 +219,27 @@ check_plain(const ad_array *array, ad_dl_dtype dtype, ad_tensor_value *out,
 
 /* Dimensions in logical order, with the strides of the order in memory. */
 static ad_status
-check_walked(const ad_array *array, const ad_walk *walk, ad_tensor_value *out,
-             ad_error *err)
+check_flattened(const ad_array *array, const ad_flattened *flat,
+                ad_tensor_value *out, ad_error *err)
 {
     int64_t memory_strides[AD_MAX_NDIM];
     int64_t shape[AD_MAX_NDIM];
     int64_t strides[AD_MAX_NDIM];
-    ad_walk_strides(walk, memory_strides);
-    for (int32_t i = 0; i < walk->ndim; i++) {
-        shape[i] = walk->extent[walk->position[i]];
-        strides[i] = memory_strides[walk->position[i]];
+    ad_flatten_strides(flat, memory_strides);
+    for (int32_t i = 0; i < flat->ndim; i++) {
+        shape[i] = flat->extent[flat->position[i]];
+        strides[i] = memory_strides[flat->position[i]];
     }
     ad_tensor_descriptor descriptor = {
-        .data = (void *)walk->data,
-        .dtype = walk->dtype,
-        .ndim = walk->ndim,
+        .data = (void *)flat->data,
+        .dtype = flat->dtype,
+        .ndim = flat->ndim,
         .flags = flags_of(array),
         .device = array->device,
         .shape = shape,
         .strides = strides,
     };
-    AD_RETURN_IF_ERR(byte_offset_of(walk->offset, walk->leaf_nbytes,
+    AD_RETURN_IF_ERR(byte_offset_of(flat->offset, flat->leaf_nbytes,
                                     &descriptor.byte_offset, err));
     return ad_tensor_check(&descriptor, "the array", out, err);
 }
@@ -294,14 +294,14 @@ ad_column_to_tensor(const ad_array *array, const ad_bridge_options *options,
         return ad_bridge_copy_back(array, options, ad_column_to_tensor, 0, out,
                                    err);
     }
-    ad_walk walk;
+    ad_flattened flat;
     bool has_nulls;
-    AD_RETURN_IF_ERR(ad_walk_array(array, true, &walk, err));
-    AD_RETURN_IF_ERR(
-        ad_walk_resolve_nulls(array, options->nulls, &walk, &has_nulls, err));
-    AD_RETURN_IF_ERR(check_walked(array, &walk, out, err));
-    if (options->copy == AD_COPY_ALWAYS || walk.is_bits || has_nulls) {
-        return copy_values(array, options, &walk, has_nulls, &out->tensor,
+    AD_RETURN_IF_ERR(ad_flatten_array(array, true, &flat, err));
+    AD_RETURN_IF_ERR(ad_flatten_resolve_nulls(array, options->nulls, &flat,
+                                              &has_nulls, err));
+    AD_RETURN_IF_ERR(check_flattened(array, &flat, out, err));
+    if (options->copy == AD_COPY_ALWAYS || flat.is_bits || has_nulls) {
+        return copy_values(array, options, &flat, has_nulls, &out->tensor,
                            err);
     }
     share_memory(array, &out->tensor);

@@ -28,18 +28,18 @@ ad_batch_column_borrow(const ad_array *batch, int64_t i)
 }
 
 void
-ad_walk_strides(const ad_walk *walk, int64_t *strides)
+ad_flatten_strides(const ad_flattened *flat, int64_t *strides)
 {
     /* Wraps instead of overflowing: ad_tensor_check refuses such shapes. */
     uint64_t stride = 1;
-    for (int32_t i = walk->ndim - 1; i >= 0; i--) {
+    for (int32_t i = flat->ndim - 1; i >= 0; i--) {
         strides[i] = (int64_t)stride;
-        stride *= walk->extent[i] > 1 ? (uint64_t)walk->extent[i] : 1;
+        stride *= flat->extent[i] > 1 ? (uint64_t)flat->extent[i] : 1;
     }
 }
 
-/* Where the walk stands. */
-typedef struct place {
+/* The node that flattening has reached. */
+typedef struct position {
     const struct ArrowSchema *schema;
     const struct ArrowArray *node;
     int64_t offset; /* rows of the node that the column consists of */
@@ -48,7 +48,7 @@ typedef struct place {
     int32_t depth;   /* levels below the column */
     bool in_element; /* an extension already said what an element is */
     bool is_scalar;
-} place;
+} position;
 
 /* --- refusals ----------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ view_name(const ad_type *type, char *buffer, size_t size)
 
 /* "arrowdev.array(x)", and a step for each level down to the node. */
 static const char *
-path_to(const place *at, char *buffer, size_t size)
+path_to(const position *at, char *buffer, size_t size)
 {
     int n = snprintf(buffer, size, "arrowdev.array(x)");
     if (at->depth > MAX_STEPS) {
@@ -127,7 +127,7 @@ hint_nested(const ad_type *type, const char *path, ad_error *err)
 }
 
 static void
-hint_type(const place *at, const ad_type *type, ad_error *err)
+hint_type(const position *at, const ad_type *type, ad_error *err)
 {
     char buffer[40], steps[PATH_SIZE];
     const char *path = path_to(at, steps, sizeof(steps));
@@ -149,7 +149,7 @@ hint_type(const place *at, const ad_type *type, ad_error *err)
 }
 
 static ad_status
-refuse(const ad_array *array, const place *at, const ad_type *type,
+refuse(const ad_array *array, const position *at, const ad_type *type,
        ad_error *err)
 {
     ad_text text = {0};
@@ -184,10 +184,10 @@ fail_overflow(ad_error *err)
                    "offset and length times the list size overflow");
 }
 
-/* --- the walk ----------------------------------------------------------- */
+/* --- flattening ---------------------------------------------------------- */
 
 static ad_status
-add_extent(ad_walk *self, int64_t extent, ad_error *err)
+add_extent(ad_flattened *self, int64_t extent, ad_error *err)
 {
     if (self->ndim == AD_MAX_NDIM) {
         return fail_ndim(err);
@@ -199,7 +199,7 @@ add_extent(ad_walk *self, int64_t extent, ad_error *err)
 }
 
 static ad_status
-add_rows_of(ad_walk *self, const ad_extension *extension, ad_error *err)
+add_rows_of(ad_flattened *self, const ad_extension *extension, ad_error *err)
 {
     int32_t base = self->ndim;
     for (int32_t k = 0; k < extension->ndim; k++) {
@@ -212,7 +212,7 @@ add_rows_of(ad_walk *self, const ad_extension *extension, ad_error *err)
 }
 
 static void
-add_level(ad_walk *self, const place *at, const ad_type *type)
+add_level(ad_flattened *self, const position *at, const ad_type *type)
 {
     const void *validity = type->has_validity ? at->node->buffers[0] : NULL;
     bool has_none = validity == NULL || at->length == 0;
@@ -226,7 +226,7 @@ add_level(ad_walk *self, const place *at, const ad_type *type)
 
 /* On to the values [first, first + length) of the only child. */
 static ad_status
-descend(place *at, int64_t first, int64_t length, ad_error *err)
+descend(position *at, int64_t first, int64_t length, ad_error *err)
 {
     const struct ArrowArray *child = at->node->children[0];
     if (__builtin_add_overflow(first, child->offset, &first)) {
@@ -243,7 +243,7 @@ descend(place *at, int64_t first, int64_t length, ad_error *err)
 }
 
 static ad_status
-descend_fixed(place *at, int64_t list_size, ad_error *err)
+descend_fixed(position *at, int64_t list_size, ad_error *err)
 {
     int64_t first, length;
     if (__builtin_mul_overflow(at->offset, list_size, &first) ||
@@ -255,7 +255,7 @@ descend_fixed(place *at, int64_t list_size, ad_error *err)
 
 /* Lists of one length are a dimension like those of a fixed size. */
 static ad_status
-descend_lists(ad_walk *self, place *at, const ad_array *array,
+descend_lists(ad_flattened *self, position *at, const ad_array *array,
               const ad_type *type, bool reads, ad_error *err)
 {
     int64_t first = 0, row_size = 0;
@@ -271,7 +271,7 @@ descend_lists(ad_walk *self, place *at, const ad_array *array,
 /* Take the extension of a node into account. *has_rows: it says itself which
  * dimensions the node's list has. */
 static ad_status
-apply_extension(ad_walk *self, place *at, const ad_array *array,
+apply_extension(ad_flattened *self, position *at, const ad_array *array,
                 const ad_type *type, bool *has_rows, ad_error *err)
 {
     ad_extension extension;
@@ -302,7 +302,7 @@ apply_extension(ad_walk *self, place *at, const ad_array *array,
 }
 
 static ad_status
-take_leaf(ad_walk *self, const place *at, const ad_array *array,
+take_leaf(ad_flattened *self, const position *at, const ad_array *array,
           const ad_type *type, ad_error *err)
 {
     self->data = at->node->buffers[1];
@@ -334,7 +334,7 @@ take_leaf(ad_walk *self, const place *at, const ad_array *array,
 
 /* A 0-d tensor is one row; any other number of its rows is a column. */
 static void
-drop_scalar_row(ad_walk *self, const place *at)
+drop_scalar_row(ad_flattened *self, const position *at)
 {
     if (at->is_scalar && self->ndim == 1 && self->extent[0] == 1) {
         self->ndim = 0;
@@ -342,11 +342,12 @@ drop_scalar_row(ad_walk *self, const place *at)
 }
 
 ad_status
-ad_walk_array(const ad_array *array, bool reads, ad_walk *out, ad_error *err)
+ad_flatten_array(const ad_array *array, bool reads, ad_flattened *out,
+                 ad_error *err)
 {
     ad_type type;
     bool has_rows;
-    place at = {
+    position at = {
         .schema = array->schema.node,
         .node = array->node,
         .offset = array->offset,
@@ -416,8 +417,8 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
 }
 
 ad_status
-ad_walk_resolve_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
-                      bool *has_nulls, ad_error *err)
+ad_flatten_resolve_nulls(const ad_array *array, ad_nulls policy,
+                         ad_flattened *flat, bool *has_nulls, ad_error *err)
 {
     bool can_count = ad_host_accessible(array->device) ||
                      ad_backend_is_there(array->device.type);
@@ -425,8 +426,8 @@ ad_walk_resolve_nulls(const ad_array *array, ad_nulls policy, ad_walk *walk,
     if (policy == AD_NULLS_IGNORE) {
         return AD_OK;
     }
-    for (int32_t i = 0; i < walk->n_levels; i++) {
-        ad_level *level = &walk->levels[i];
+    for (int32_t i = 0; i < flat->n_levels; i++) {
+        ad_level *level = &flat->levels[i];
         int64_t n = level->n_nulls;
         if (n == 0) {
             continue;

@@ -1,5 +1,5 @@
-/* A walk from a column down to the one buffer that holds its elements,
- * through lists and extensions. For the files of the bridge only.
+/* Flattens a column, from the column down to the one buffer that holds its
+ * elements, through lists and extensions. For the files of the bridge only.
  */
 #ifndef AD_BRIDGE_FLATTEN_H
 #define AD_BRIDGE_FLATTEN_H
@@ -27,7 +27,7 @@ typedef struct ad_level {
     int64_t n_nulls; /* -1: not known, and at most `length` */
 } ad_level;
 
-typedef struct ad_walk {
+typedef struct ad_flattened {
     int32_t n_levels;
     ad_level levels[AD_MAX_DEPTH + 1];
     int32_t ndim;
@@ -38,22 +38,24 @@ typedef struct ad_walk {
     const void *data;    /* of the leaf */
     int64_t offset;      /* of the first element, in values of the leaf */
     int64_t leaf_nbytes; /* of one value of the leaf; 0 for bits */
-} ad_walk;
+} ad_flattened;
 
 /* Fails for types that tensors have no equivalent of. Looks at no data but
  * offsets, and not at nulls but to note where they are. Lists of variable size
  * must be of one length, to be a dimension: their offsets are read, which
  * blocks on a device. Without `reads` they are not: then extents, offset and
  * data mean nothing, but the number of dimensions and the type do. */
-AD_MUST_CHECK ad_status ad_walk_array(const ad_array *array, bool reads,
-                                      ad_walk *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_flatten_array(const ad_array *array, bool reads,
+                                         ad_flattened *out, ad_error *err);
 
 /* Drop the bitmaps of levels that have no null after all, which takes a count
  * where their number is not known. Where there are nulls, refuse or, for
  * *has_nulls, leave them to be filled. */
-AD_MUST_CHECK ad_status ad_walk_resolve_nulls(const ad_array *array,
-                                              ad_nulls policy, ad_walk *walk,
-                                              bool *has_nulls, ad_error *err);
+AD_MUST_CHECK ad_status ad_flatten_resolve_nulls(const ad_array *array,
+                                                 ad_nulls policy,
+                                                 ad_flattened *flat,
+                                                 bool *has_nulls,
+                                                 ad_error *err);
 
 /* The `length` lists of `node` from row `offset` on, a part of `array`, as
  * rows of *row_size values each, the first of them value *first of the child.
@@ -100,6 +102,6 @@ AD_MUST_CHECK ad_status ad_bridge_copy_back(const ad_array *array,
 ad_array ad_batch_column_borrow(const ad_array *batch, int64_t i);
 
 /* Row-major strides of `extent`. */
-void ad_walk_strides(const ad_walk *walk, int64_t *strides);
+void ad_flatten_strides(const ad_flattened *flat, int64_t *strides);
 
 #endif /* AD_BRIDGE_FLATTEN_H */

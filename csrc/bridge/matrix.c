@@ -67,25 +67,25 @@ take_type(matrix *self, ad_dl_dtype dtype, ad_error *err)
 }
 
 static ad_status
-check_type(matrix *self, int64_t i, const ad_walk *walk, ad_error *err)
+check_type(matrix *self, int64_t i, const ad_flattened *flat, ad_error *err)
 {
     char first[AD_DTYPE_NAME_SIZE], other[AD_DTYPE_NAME_SIZE];
-    if (walk->ndim > 1) {
+    if (flat->ndim > 1) {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype", COLUMN_HINT,
                 "column \"%.80s\" has rows of %" PRId32
                 " dimensions, and those of a matrix are single values",
-                name_of(self, i), walk->ndim - 1);
+                name_of(self, i), flat->ndim - 1);
         return fail_columns(self, err);
     }
     if (i == 0) {
-        return take_type(self, walk->dtype, err);
+        return take_type(self, flat->dtype, err);
     }
-    if (!ad_dtype_equal(self->dtype, walk->dtype)) {
+    if (!ad_dtype_equal(self->dtype, flat->dtype)) {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype", COLUMN_HINT,
                 "column \"%.80s\" is of type %s and column \"%.80s\" of "
                 "type %s, and a matrix has one type",
                 name_of(self, 0), ad_dtype_format(self->dtype, first),
-                name_of(self, i), ad_dtype_format(walk->dtype, other));
+                name_of(self, i), ad_dtype_format(flat->dtype, other));
         return fail_columns(self, err);
     }
     return AD_OK;
@@ -121,25 +121,25 @@ largest_gap(const matrix *self)
 /* Where the rows of column `i` lie, relative to those of the first. */
 static void
 note_place(matrix *self, int64_t i, const ad_array *column,
-           const ad_walk *walk)
+           const ad_flattened *flat)
 {
     bool is_handle = ad_device_uses_handles(self->batch->device.type);
     int64_t start, step = 0;
-    if (__builtin_mul_overflow(walk->offset, walk->leaf_nbytes, &start)) {
+    if (__builtin_mul_overflow(flat->offset, flat->leaf_nbytes, &start)) {
         needs_copy(self, "they are too far apart");
         return;
     }
     if (i == 0) {
-        self->data = (void *)walk->data;
+        self->data = (void *)flat->data;
         self->start = start;
         self->pitch = self->run; /* if it is the only one */
         return;
     }
-    if (is_handle && walk->data != self->data) {
+    if (is_handle && flat->data != self->data) {
         needs_copy(self, "they lie in several buffers");
         return;
     }
-    step = (int64_t)((uintptr_t)walk->data - (uintptr_t)self->data);
+    step = (int64_t)((uintptr_t)flat->data - (uintptr_t)self->data);
     step += start - self->start;
     if (i == 1) {
         self->pitch = step;
@@ -172,30 +172,30 @@ hint_at_column(int64_t i, ad_error *err)
 static ad_status
 inspect_column(matrix *self, int64_t i, ad_error *err)
 {
-    ad_walk walk;
+    ad_flattened flat;
     bool has_nulls;
     ad_array column = ad_batch_column_borrow(self->batch, i);
-    ad_status status = ad_walk_array(&column, false, &walk, err);
+    ad_status status = ad_flatten_array(&column, false, &flat, err);
     if (status == AD_ERR_EXCHANGE) {
         hint_at_column(i, err);
     }
     if (status == AD_OK) {
-        status = check_type(self, i, &walk, err);
+        status = check_type(self, i, &flat, err);
         if (status != AD_OK) {
             return status;
         }
-        status = ad_walk_resolve_nulls(&column, self->options->nulls, &walk,
-                                       &has_nulls, err);
+        status = ad_flatten_resolve_nulls(&column, self->options->nulls, &flat,
+                                          &has_nulls, err);
     }
     if (status != AD_OK) {
         ad_error_prefix(err, "column \"%.80s\": ", name_of(self, i));
         return status;
     }
-    if (has_nulls || walk.is_bits) {
+    if (has_nulls || flat.is_bits) {
         needs_copy(self, has_nulls ? "nulls are to be filled"
                                    : "bits are to become bytes");
     } else if (self->has_pitch && self->n_rows > 0) {
-        note_place(self, i, &column, &walk);
+        note_place(self, i, &column, &flat);
     }
     return AD_OK;
 }
@@ -205,15 +205,15 @@ static ad_status
 inspect_rows(matrix *self, ad_error *err)
 {
     const ad_array *batch = self->batch;
-    ad_walk walk = {.n_levels = 1};
-    walk.levels[0] = (ad_level){
+    ad_flattened flat = {.n_levels = 1};
+    flat.levels[0] = (ad_level){
         .validity = ad_array_validity(batch),
         .offset = batch->offset,
         .length = batch->length,
         .n_nulls = ad_array_has_no_nulls(batch) ? 0 : batch->null_count,
     };
-    AD_RETURN_IF_ERR(ad_walk_resolve_nulls(batch, self->options->nulls, &walk,
-                                           &self->has_null_rows, err));
+    AD_RETURN_IF_ERR(ad_flatten_resolve_nulls(
+        batch, self->options->nulls, &flat, &self->has_null_rows, err));
     if (self->has_null_rows) {
         needs_copy(self, "nulls are to be filled");
     }
@@ -534,7 +534,7 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
                    ad_tensor_value *out, ad_error *err)
 {
     ad_extension extension;
-    ad_walk refused;
+    ad_flattened refused;
     char order = options->order == 'C' ? 'C' : 'F';
     matrix self = {
         .batch = batch,
@@ -550,7 +550,7 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     AD_RETURN_IF_ERR(ad_extension_read(batch->schema.node, &extension, err));
     if (extension.kind != AD_EXTENSION_NONE) {
         /* What the columns mean together is not for us to say. */
-        return ad_walk_array(batch, false, &refused, err);
+        return ad_flatten_array(batch, false, &refused, err);
     }
     AD_RETURN_IF_ERR(inspect(&self, err));
     bool turns = order == 'C' && !is_row_major(&self);

@@ -21,15 +21,15 @@ ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
 bool
 ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
 {
-    ad_walk walk;
+    ad_flattened flat;
     ad_array column;
     if (is_batch(array) && array->node->n_children > 0) {
         column = ad_batch_column_borrow(array, 0);
         array = &column;
     }
-    if (ad_walk_array(array, false, &walk, NULL) != AD_OK) {
+    if (ad_flatten_array(array, false, &flat, NULL) != AD_OK) {
         return false;
     }
-    *out = walk.dtype;
+    *out = flat.dtype;
     return true;
 }
