@@ -7,8 +7,8 @@ static const ad_interface_rules rules = {
     .attribute = AD_STR_array_interface,
     .min_version = 3,
     .max_version = 3,
-    .shows_byte_order = true,
-    .shows_address_always = true,
+    .exports_byte_order = true,
+    .exports_address_always = true,
     .is_host = true,
     .has_mask = true,
 };
@@ -47,7 +47,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
 }
 
 static PyObject *
-show(ad_state *state, const ad_tensor *tensor)
+export_dict(ad_state *state, const ad_tensor *tensor)
 {
     ad_error err;
     if (!ad_host_accessible(tensor->device)) {
@@ -67,7 +67,7 @@ static PyObject *
 get_interface(PyObject *self, void *closure)
 {
     (void)closure;
-    return ad_interface_show(self, &rules, show);
+    return ad_interface_export(self, &rules, export_dict);
 }
 
 static const PyGetSetDef getset[] = {

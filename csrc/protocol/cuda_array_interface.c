@@ -21,7 +21,7 @@ static const ad_interface_rules rules = {
     .attribute = AD_STR_cuda_array_interface,
     .min_version = 0,
     .max_version = 3,
-    .shows_byte_order = true,
+    .exports_byte_order = true,
     .device_type = ARROW_DEVICE_CUDA,
     .takes = is_taken,
     .has_mask = true,
@@ -29,7 +29,7 @@ static const ad_interface_rules rules = {
 };
 
 static bool
-is_shown(int32_t type)
+is_exported(int32_t type)
 {
     return ad_device_traits(type) & AD_CUDA_STREAMS;
 }
@@ -210,7 +210,7 @@ choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 /* None where the data are ready; else the stream on which the consumer works,
  * or which waits for the consumer's own, as version 3 has it. */
 static PyObject *
-show_stream(ad_state *state, const ad_tensor *tensor)
+export_stream(ad_state *state, const ad_tensor *tensor)
 {
     ad_sync *sync = tensor->sync;
     ad_stream stream;
@@ -232,9 +232,9 @@ show_stream(ad_state *state, const ad_tensor *tensor)
 }
 
 static PyObject *
-show(ad_state *state, const ad_tensor *tensor)
+export_dict(ad_state *state, const ad_tensor *tensor)
 {
-    if (!is_shown(tensor->device.type)) {
+    if (!is_exported(tensor->device.type)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
             &rules, "memory of %s is not CUDA's",
@@ -242,7 +242,7 @@ show(ad_state *state, const ad_tensor *tensor)
     }
     /* The dict first: it costs no runtime call where there is none. */
     PyObject *dict = ad_interface_build(state, tensor, &rules);
-    PyObject *stream = dict != NULL ? show_stream(state, tensor) : NULL;
+    PyObject *stream = dict != NULL ? export_stream(state, tensor) : NULL;
     if (stream == NULL ||
         PyDict_SetItem(dict, AD_STR(state, stream), stream) < 0) {
         Py_CLEAR(dict);
@@ -289,7 +289,7 @@ build_mask(ad_state *state, PyObject *self, PyObject *stream)
 
 /* The data as if there were no nulls among the rows; others still count. */
 static PyObject *
-show_with_mask(ad_state *state, PyObject *self)
+export_with_mask(ad_state *state, PyObject *self)
 {
     const ad_bridge_options options = {.copy = AD_COPY_NEVER};
     ad_array rows = *ad_array_of(self);
@@ -301,7 +301,7 @@ show_with_mask(ad_state *state, PyObject *self)
     }
     PyObject *dict =
         value.tensor.ndim == 1
-            ? show(state, &value.tensor)
+            ? export_dict(state, &value.tensor)
             : ad_interface_unavailable(
                   &rules, "%s",
                   "it has nulls, and the mask of several dimensions has an "
@@ -324,8 +324,9 @@ get_interface(PyObject *self, void *closure)
 {
     ad_state *state = ad_state_of(self);
     (void)closure;
-    return may_have_nulls(state, self) ? show_with_mask(state, self)
-                                       : ad_interface_show(self, &rules, show);
+    return may_have_nulls(state, self)
+               ? export_with_mask(state, self)
+               : ad_interface_export(self, &rules, export_dict);
 }
 
 static const PyGetSetDef getset[] = {

@@ -1,4 +1,5 @@
-/* The dicts that we show; protocol/interface_import.c reads those of others. */
+/* The dicts that we export; protocol/interface_import.c reads those of
+ * others. */
 #include "protocol/interface_import.h"
 
 #include <stdarg.h>
@@ -49,8 +50,8 @@ as_attribute_error(ad_state *state, const ad_interface_rules *rules)
 }
 
 PyObject *
-ad_interface_show(PyObject *self, const ad_interface_rules *rules,
-                  ad_interface_show_fn show)
+ad_interface_export(PyObject *self, const ad_interface_rules *rules,
+                    ad_interface_export_fn export_dict)
 {
     ad_state *state = ad_state_of(self);
     ad_tensor_value value;
@@ -59,20 +60,20 @@ ad_interface_show(PyObject *self, const ad_interface_rules *rules,
             return NULL;
         }
     } else if (!(ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN)) {
-        PyObject *shown = show(state, ad_tensor_of(self));
+        PyObject *shown = export_dict(state, ad_tensor_of(self));
         return shown != NULL ? shown : as_attribute_error(state, rules);
     }
     if (ad_self_as_tensor(state, self, &value) < 0) {
         return as_attribute_error(state, rules);
     }
-    PyObject *result = show(state, &value.tensor);
+    PyObject *result = export_dict(state, &value.tensor);
     /* No copy was made, so `self` keeps the memory. */
     ad_tensor_clear(&value.tensor);
     return result != NULL ? result : as_attribute_error(state, rules);
 }
 
 static PyObject *
-show_typestr(const ad_tensor *tensor, const ad_interface_rules *rules)
+export_typestr(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
     const ad_dtype_info *row = ad_dtype_find(tensor->dtype);
     if (row == NULL || row->typestr[0] == '\0' || tensor->dtype.lanes != 1) {
@@ -82,14 +83,14 @@ show_typestr(const ad_tensor *tensor, const ad_interface_rules *rules)
                                         ad_dtype_format(tensor->dtype, name));
     }
     char order = '|';
-    if (rules->shows_byte_order && tensor->dtype.bits > 8) {
+    if (rules->exports_byte_order && tensor->dtype.bits > 8) {
         order = PY_LITTLE_ENDIAN ? '<' : '>';
     }
     return PyUnicode_FromFormat("%c%s", order, row->typestr);
 }
 
 static PyObject *
-show_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
+export_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
     if (ad_tensor_is_contiguous(tensor, 'C')) {
         return Py_NewRef(Py_None);
@@ -103,13 +104,13 @@ show_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
 static const max_align_t nowhere;
 
 static PyObject *
-show_data(const ad_tensor *tensor, const ad_interface_rules *rules)
+export_data(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
     bool readonly = tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
     const void *address =
-        ad_tensor_size(tensor) != 0   ? ad_tensor_address(tensor)
-        : rules->shows_address_always ? (const void *)&nowhere
-                                      : NULL;
+        ad_tensor_size(tensor) != 0     ? ad_tensor_address(tensor)
+        : rules->exports_address_always ? (const void *)&nowhere
+                                        : NULL;
     PyObject *pointer = PyLong_FromVoidPtr((void *)address);
     if (pointer == NULL) {
         return NULL;
@@ -135,7 +136,7 @@ PyObject *
 ad_interface_build(ad_state *state, const ad_tensor *tensor,
                    const ad_interface_rules *rules)
 {
-    PyObject *typestr = show_typestr(tensor, rules);
+    PyObject *typestr = export_typestr(tensor, rules);
     if (typestr == NULL) {
         return NULL;
     }
@@ -147,9 +148,9 @@ ad_interface_build(ad_state *state, const ad_tensor *tensor,
     if (set_field(dict, AD_STR(state, typestr), typestr) < 0 ||
         set_field(dict, AD_STR(state, shape),
                   ad_int_tuple(tensor->shape, tensor->ndim, 1)) < 0 ||
-        set_field(dict, AD_STR(state, strides), show_strides(tensor, rules)) <
-            0 ||
-        set_field(dict, AD_STR(state, data), show_data(tensor, rules)) < 0 ||
+        set_field(dict, AD_STR(state, strides),
+                  export_strides(tensor, rules)) < 0 ||
+        set_field(dict, AD_STR(state, data), export_data(tensor, rules)) < 0 ||
         set_field(dict, AD_STR(state, version),
                   PyLong_FromLongLong(rules->max_version)) < 0) {
         Py_DECREF(dict);

@@ -21,8 +21,9 @@ typedef struct ad_interface_rules {
     bool counts_elements;
     /* Shown typestrs say the byte order ("<f4"), not only the size ("|f4").
      * Both are read. */
-    bool shows_byte_order;
-    bool shows_address_always; /* of nothing too: NumPy before 2.3 wants one */
+    bool exports_byte_order;
+    /* of nothing too: NumPy before 2.3 wants one */
+    bool exports_address_always;
     /* Host memory: elements can be looked at, so that those in the other byte
      * order and times with NaT are read. */
     bool is_host;
@@ -121,13 +122,13 @@ ad_interface_add_mask(ad_state *state, const ad_request *request,
 
 /* The dict for `tensor`, or NULL with an exception. An AttributeError (see
  * ad_interface_unavailable) says why there is none. */
-typedef PyObject *(*ad_interface_show_fn)(ad_state *state,
-                                          const ad_tensor *tensor);
+typedef PyObject *(*ad_interface_export_fn)(ad_state *state,
+                                            const ad_tensor *tensor);
 
-/* The attribute of `self`, a Tensor, Buffer or Array of ours: `show` of the
- * tensor that it stands for. */
-PyObject *ad_interface_show(PyObject *self, const ad_interface_rules *rules,
-                            ad_interface_show_fn show);
+/* The attribute of `self`, a Tensor, Buffer or Array of ours: `export_dict` of
+ * the tensor that it stands for. */
+PyObject *ad_interface_export(PyObject *self, const ad_interface_rules *rules,
+                              ad_interface_export_fn export_dict);
 
 /* A new dict with shape, typestr, data, strides and version. */
 PyObject *ad_interface_build(ad_state *state, const ad_tensor *tensor,

@@ -344,7 +344,7 @@ find_queue(ad_state *state, const ad_tensor *tensor)
 }
 
 static PyObject *
-show(ad_state *state, const ad_tensor *tensor)
+export_dict(ad_state *state, const ad_tensor *tensor)
 {
     if (tensor->device.type != ARROW_DEVICE_ONEAPI) {
         char name[AD_DEVICE_NAME_SIZE];
@@ -370,7 +370,7 @@ static PyObject *
 get_interface(PyObject *self, void *closure)
 {
     (void)closure;
-    return ad_interface_show(self, &rules, show);
+    return ad_interface_export(self, &rules, export_dict);
 }
 
 static const PyGetSetDef getset[] = {
