@@ -113,7 +113,7 @@ static const struct {
     const char *name;
     void (*release)(void);
     void (*destroy)(void);
-} givers[] = {
+} callbacks[] = {
 #define GIVER(name, release, destroy)                                         \
     {                                                                         \
         name, (void (*)(void))(release), (void (*)(void))(destroy)            \
@@ -126,15 +126,15 @@ static const struct {
 };
 
 PyObject *
-ad_testing_givers(PyObject *module, PyObject *Py_UNUSED(ignored))
+ad_testing_callbacks(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     PyObject *result = PyDict_New();
-    for (size_t i = 0; result != NULL && i < Py_ARRAY_LENGTH(givers); i++) {
+    for (size_t i = 0; result != NULL && i < Py_ARRAY_LENGTH(callbacks); i++) {
         PyObject *pair = Py_BuildValue(
-            "(KK)", (unsigned long long)(uintptr_t)givers[i].release,
-            (unsigned long long)(uintptr_t)givers[i].destroy);
+            "(KK)", (unsigned long long)(uintptr_t)callbacks[i].release,
+            (unsigned long long)(uintptr_t)callbacks[i].destroy);
         if (pair == NULL ||
-            PyDict_SetItemString(result, givers[i].name, pair) < 0) {
+            PyDict_SetItemString(result, callbacks[i].name, pair) < 0) {
             Py_CLEAR(result);
         }
         Py_XDECREF(pair);

@@ -25,7 +25,7 @@ PyObject *ad_testing_consume(PyObject *module, PyObject *args);
 /* python/testing/guards.c */
 PyObject *ad_testing_guards(PyObject *module, PyObject *ignored);
 /* python/testing/callbacks.c */
-PyObject *ad_testing_givers(PyObject *module, PyObject *ignored);
+PyObject *ad_testing_callbacks(PyObject *module, PyObject *ignored);
 
 /* python/testing/async_states.c */
 PyObject *ad_testing_async_states(PyObject *module, PyObject *ignored);
@@ -43,7 +43,7 @@ PyObject *ad_testing_async_states(PyObject *module, PyObject *ignored);
         {"_testing_calls", ad_testing_calls, METH_NOARGS, NULL},              \
         {"_testing_live", ad_testing_live, METH_NOARGS, NULL},                \
         {"_testing_guards", ad_testing_guards, METH_NOARGS, NULL},            \
-        {"_testing_givers", ad_testing_givers, METH_NOARGS, NULL},            \
+        {"_testing_callbacks", ad_testing_callbacks, METH_NOARGS, NULL},      \
         {"_testing_async_states", ad_testing_async_states, METH_NOARGS,       \
          NULL},                                                               \
         {"_testing_produce", ad_testing_produce, METH_VARARGS, NULL},         \
