@@ -7,14 +7,14 @@ from ctypes import c_int64
 
 from broken_ends import forever
 
-from arrowdev.testing import _abi, _dlpack, _reading
+from arrowdev.testing import _abi, _dlpack, _host_read
 
 
 def column_of(array):
     """The values of an int64 struct, as the specification has them."""
     if array.n_children:
-        return column_of(_reading.children(array)[0])
-    bits, data = _reading.buffers(array)
+        return column_of(_host_read.children(array)[0])
+    bits, data = _host_read.buffers(array)
     numbers = (c_int64 * (array.offset + array.length)).from_address(data)
     rows = range(array.offset, array.offset + array.length)
     flags = (ctypes.c_uint8 * (max(rows, default=0) // 8 + 1)).from_address(bits) if bits else None
@@ -102,8 +102,8 @@ class Consumer:
         return Taken(lambda: column_of(node), lambda: self.release(array, "release"))
 
     def check(self, schema, array):
-        formats = [_reading.text_at(schema.format)]
-        formats += [_reading.text_at(child.format) for child in _reading.children(schema)]
+        formats = [_host_read.text_at(schema.format)]
+        formats += [_host_read.text_at(child.format) for child in _host_read.children(schema)]
         if formats not in (["l"], ["+s", "l"]):
             raise ValueError(f"unknown type {formats}")
         if not isinstance(array, _abi.ArrowDeviceArray):
@@ -138,7 +138,7 @@ class Consumer:
             if self.has("no error"):
                 _abi.call(stream, "get_last_error")
             if code == errno.EIO and not self.has("swallows"):
-                raise OSError(code, _reading.text_at(_abi.call(stream, "get_last_error")))
+                raise OSError(code, _host_read.text_at(_abi.call(stream, "get_last_error")))
         finally:
             late = _abi.CALLBACKS["get_next"](stream.get_next)
             self.release(stream, "stream")
@@ -244,7 +244,7 @@ class Handler:
             self.release_struct(array, "release")
 
     def on_error(self, _, code, message, metadata):
-        self.error = OSError(code, _reading.text_at(message))
+        self.error = OSError(code, _host_read.text_at(message))
 
     def release(self, _):
         if self.has("quiet"):

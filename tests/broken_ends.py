@@ -14,7 +14,7 @@ from arrowdev.testing import (
     ScriptedStream,
     _abi,
     _dlpack,
-    _reading,
+    _host_read,
     _spoiling,
     step,
 )
@@ -36,7 +36,7 @@ def nothing(column):
 def refuse_other_fields(requested_schema, own):
     if requested_schema is not None:
         struct = _abi.inside(requested_schema, "arrow_schema")
-        if _reading.text_at(struct.format) != own or struct.n_children != (own == "+s"):
+        if _host_read.text_at(struct.format) != own or struct.n_children != (own == "+s"):
             raise ValueError("other fields were asked for")
 
 
@@ -121,7 +121,7 @@ def set_device(**fields):
 
 def set_buffers(change):
     def spoil(column):
-        found = _reading.buffers(column.array.struct)
+        found = _host_read.buffers(column.array.struct)
         column.array.struct.buffers = _spoiling._pointers(change(found))
 
     return spoil
@@ -266,7 +266,7 @@ class Shared(Host):
         column = super().column()
         if self.data is None:
             self.data = column.data
-        buffers = _reading.buffers(column.array.struct)
+        buffers = _host_read.buffers(column.array.struct)
         buffers[1] = ctypes.addressof(self.data)
         column.array.struct.buffers = _spoiling._pointers(buffers)
         column.array.record.data = buffers[1]
@@ -353,7 +353,7 @@ def spoilt_by_release():
         code = real(address, out)
         array = _abi.ArrowArray.from_address(out)
         if array.release:
-            where = _reading.buffers(array)[1]
+            where = _host_read.buffers(array)[1]
             given.append((where, 8 * (array.offset + array.length)))
         return code
 

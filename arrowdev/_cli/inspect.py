@@ -5,7 +5,7 @@ import json
 
 import arrowdev
 from arrowdev._cli import expression
-from arrowdev.testing import _abi, _dlpack, _reading
+from arrowdev.testing import _abi, _dlpack, _host_read
 
 DESCRIPTION = """\
 Show every exchange protocol that an object offers, and every field of every struct.
@@ -35,7 +35,7 @@ def pointer(address):
 
 
 def device(type_, id_):
-    name = _reading.DEVICE_TYPES.get(type_, "not known")
+    name = _host_read.DEVICE_TYPES.get(type_, "not known")
     return f"{type_} ({name}), id {id_}"
 
 
@@ -50,7 +50,7 @@ def few(pairs):
 
 def tree(fields, node, show):
     """`fields` of a node, and those of what hangs below."""
-    for step, child in few(_reading.below(node)):
+    for step, child in few(_host_read.below(node)):
         if child is None or isinstance(child, str):
             fields[step] = child or "NULL"
         elif not child.release:
@@ -62,12 +62,12 @@ def tree(fields, node, show):
 
 def schema_fields(node):
     fields = {
-        "format": _reading.text_at(node.format),
-        "name": _reading.text_at(node.name),
-        "flags": ", ".join(_reading.flag_names(node.flags)) or "none",
+        "format": _host_read.text_at(node.format),
+        "name": _host_read.text_at(node.name),
+        "flags": ", ".join(_host_read.flag_names(node.flags)) or "none",
         "metadata": {
             key.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
-            for key, value in _reading.metadata(node)
+            for key, value in _host_read.metadata(node)
         },
         "n_children": node.n_children,
         "release": pointer(node.release),
@@ -82,7 +82,7 @@ def array_fields(node):
         "null_count": node.null_count,
         "offset": node.offset,
         "n_buffers": node.n_buffers,
-        "buffers": [pointer(address) for address in _reading.buffers(node)],
+        "buffers": [pointer(address) for address in _host_read.buffers(node)],
         "n_children": node.n_children,
         "release": pointer(node.release),
         "private_data": pointer(node.private_data),
@@ -114,7 +114,7 @@ def stream_fields(struct):
     schema = _abi.ArrowSchema()
     code = _abi.call(struct, "get_schema", ctypes.addressof(schema))
     if code != 0:
-        message = _reading.text_at(_abi.call(struct, "get_last_error"))
+        message = _host_read.text_at(_abi.call(struct, "get_last_error"))
         return fields | {"schema": f"error {code}: {message}"}
     fields["schema"] = schema_fields(schema)
     _abi.call(schema, "release")
@@ -305,7 +305,7 @@ def warn_of_device_array(found):
     if any(struct["reserved"]):
         yield "reserved is not zero (specification, ArrowDeviceArray.reserved)"
     type_ = int(struct["device"].split()[0])
-    if type_ in _reading.WITHOUT_EVENTS and struct["sync_event"] != "NULL":
+    if type_ in _host_read.WITHOUT_EVENTS and struct["sync_event"] != "NULL":
         yield "this device type has no events, but sync_event is not NULL"
     if type_ == 1 and not struct["device"].endswith("id -1"):
         yield "the CPU's device_id should be -1"

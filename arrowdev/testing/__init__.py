@@ -13,10 +13,10 @@ The guide is docs/testing.md.
 """
 
 from arrowdev.testing import step
-from arrowdev.testing._arrays import ArrayProducer
 from arrowdev.testing._async_handler import ScriptedAsyncHandler
 from arrowdev.testing._async_producer import ScriptedAsyncProducer
 from arrowdev.testing._conformance import check_consumer, check_producer
+from arrowdev.testing._producers import ArrayProducer
 from arrowdev.testing._recording import Call
 from arrowdev.testing._report import ConformanceError, Finding, Report
 from arrowdev.testing._rules import RULES, Broken, BrokenRule, Rule

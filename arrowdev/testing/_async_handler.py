@@ -17,7 +17,7 @@ from arrowdev.testing._abi import (
     new_capsule,
 )
 from arrowdev.testing._async_producer import CAPSULE
-from arrowdev.testing._reading import Malformed, metadata_at
+from arrowdev.testing._host_read import Malformed, metadata_at
 from arrowdev.testing._recording import TIMEOUT, Call, CallbackStruct, Recorder, Spans
 from arrowdev.testing._rules import Broken
 from arrowdev.testing._streams import import_batch, import_schema, is_untouched, untouched

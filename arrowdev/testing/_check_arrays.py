@@ -6,7 +6,7 @@ import ctypes
 import gc
 
 import arrowdev
-from arrowdev.testing import _reading
+from arrowdev.testing import _host_read
 from arrowdev.testing._abi import (
     CALLBACKS,
     CAPSULES,
@@ -77,17 +77,17 @@ def _at(path: str) -> str:
 def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
     """All of a tree; False where it cannot be walked."""
     at = _at(path)
-    format = _reading.text_at(node.format)
+    format = _host_read.text_at(node.format)
     sound = report.hold("schema.format", is_format(format), f"format is {format!r}{at}")
     if node.name:
         raw = ctypes.string_at(node.name)
         report.hold(
             "schema.name", raw.decode(errors="replace").encode() == raw, f"name is {raw!r}{at}"
         )
-    _hold_readable(report, "schema.metadata", lambda: _reading.metadata(node), at)
-    unknown = node.flags & ~sum(_reading.FLAGS)
+    _hold_readable(report, "schema.metadata", lambda: _host_read.metadata(node), at)
+    unknown = node.flags & ~sum(_host_read.FLAGS)
     report.hold("schema.flags", unknown == 0, f"flags are {node.flags:#x}{at}")
-    if not _hold_readable(report, "schema.children", lambda: _reading.children(node), at):
+    if not _hold_readable(report, "schema.children", lambda: _host_read.children(node), at):
         return False
     expected = layout(format or "")[1]
     sound &= report.hold(
@@ -95,7 +95,7 @@ def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
         expected is None or node.n_children == expected,
         f'format "{format}" has {expected} children, not {node.n_children}{at}',
     )
-    for step, child in _reading.below(node):
+    for step, child in _host_read.below(node):
         rule = "schema.dictionary" if step == "dictionary" else "schema.children"
         below = f"{path}.{step}" if path else step
         if report.hold(rule, child is not None and child.release, f"{below} is NULL or released"):
@@ -111,7 +111,7 @@ def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
 def _hold_readable(report: Report, rule: str, read: Callable[[], Any], at: str) -> bool:
     try:
         read()
-    except _reading.Malformed as error:
+    except _host_read.Malformed as error:
         return report.hold(rule, False, f"{error}{at}")
     return report.hold(rule, True, "")
 
@@ -119,7 +119,7 @@ def _hold_readable(report: Report, rule: str, read: Callable[[], Any], at: str) 
 def check_array(report: Report, schema: ArrowSchema, node: ArrowArray, path: str = "") -> bool:
     """All of a tree whose schema is sound; False where it cannot be walked."""
     at = _at(path)
-    format = _reading.text_at(schema.format) or ""
+    format = _host_read.text_at(schema.format) or ""
     sound = report.hold("array.length", node.length >= 0, f"length is {node.length}{at}")
     sound &= report.hold("array.offset", node.offset >= 0, f"offset is {node.offset}{at}")
     report.hold(
@@ -132,7 +132,7 @@ def check_array(report: Report, schema: ArrowSchema, node: ArrowArray, path: str
         "array.nullable", nullable or node.null_count <= 0, f"null_count is {node.null_count}{at}"
     )
     sound &= _check_buffers(report, format, node, at)
-    if not _hold_readable(report, "array.children", lambda: _reading.children(node), at):
+    if not _hold_readable(report, "array.children", lambda: _host_read.children(node), at):
         return False
     sound &= report.hold(
         "array.children",
@@ -158,10 +158,10 @@ def _check_buffers(report: Report, format: str, node: ArrowArray, at: str) -> bo
         f'format "{format}" has {n} buffers, not {node.n_buffers}{at}',
     )
     if not sound or not _hold_readable(
-        report, "array.buffers", lambda: _reading.buffers(node), at
+        report, "array.buffers", lambda: _host_read.buffers(node), at
     ):
         return False
-    found = _reading.buffers(node)
+    found = _host_read.buffers(node)
     has_rows = node.length > 0 and format != "w:0"
     missing = [i for i in needed if has_rows and not found[i]]
     has_bitmap = n > 0 and 0 not in needed
@@ -184,7 +184,7 @@ def _check_below(
         needed = node.offset + node.length
     elif format.startswith("+w:"):
         needed = (node.offset + node.length) * int(format[3:])
-    pairs = zip(_reading.below(schema), _reading.below(node), strict=True)
+    pairs = zip(_host_read.below(schema), _host_read.below(node), strict=True)
     for (step, child_schema), (_, child) in pairs:
         below = f"{path}.{step}" if path else step
         rule = "array.dictionary" if step == "dictionary" else "array.children"
@@ -203,10 +203,10 @@ def _check_below(
 def check_device(report: Report, struct: Any) -> None:
     """What a device array has beyond its array."""
     type_ = struct.device_type
-    report.hold("device.type", type_ in _reading.DEVICE_TYPES, f"device_type is {type_}")
+    report.hold("device.type", type_ in _host_read.DEVICE_TYPES, f"device_type is {type_}")
     if type_ == 1:
         report.hold("device.id", struct.device_id == -1, f"device_id is {struct.device_id}")
-    if type_ in _reading.WITHOUT_EVENTS:
+    if type_ in _host_read.WITHOUT_EVENTS:
         event = struct.sync_event
         report.hold("device.event", not event, f"sync_event is {event or 0:#x}, type {type_}")
     reserved = list(struct.reserved)
@@ -375,7 +375,7 @@ def check_children(report: Report, method: str, make: Callable[[], object]) -> N
     schema, array = (take(c, n) for c, n in zip(capsules, NAMES[method], strict=True))
     parts: list[Any] = []
     for parent in (schema, getattr(array, "array", array)):
-        child = _reading.children(parent)[0]
+        child = _host_read.children(parent)[0]
         parts.append(type(child)())
         move(child, ctypes.addressof(parts[-1]))
         call(parent, "release")

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from arrowdev import _core
-from arrowdev.testing._arrays import ArrayProducer, consume, host_array
 from arrowdev.testing._engine import (
     KINDS,
     call,
@@ -22,6 +21,7 @@ from arrowdev.testing._engine import (
     whole,
     write,
 )
+from arrowdev.testing._producers import ArrayProducer, consume, host_array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

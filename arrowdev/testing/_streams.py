@@ -18,7 +18,7 @@ from arrowdev.testing._abi import (
     new_capsule,
     take,
 )
-from arrowdev.testing._arrays import host_array, refuse_unknown
+from arrowdev.testing._producers import host_array, refuse_unknown
 from arrowdev.testing._recording import TIMEOUT, CallbackStruct, Output, Recorder
 from arrowdev.testing._rules import Broken
 from arrowdev.testing.step import Step, batch, get_schema, read_to_end, release
