@@ -37,9 +37,9 @@ round_up(int64_t nbytes)
 static ad_status
 place_pieces(job *self, ad_error *err)
 {
-    size_t n = self->plan.n_pieces;
+    size_t n = self->plan.pieces.n;
     for (size_t i = 0; i < n; i++) {
-        ad_piece *piece = &self->plan.pieces[i];
+        ad_piece *piece = &self->plan.pieces.items[i];
         if (piece->source == NULL) {
             piece->nbytes = 0;
         } else if (piece->nbytes <= 0) {
@@ -69,8 +69,8 @@ place_pieces(job *self, ad_error *err)
 static void
 clear_padding(const job *self)
 {
-    for (size_t i = 0; i < self->plan.n_pieces; i++) {
-        const ad_piece *at = &self->plan.pieces[i];
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        const ad_piece *at = &self->plan.pieces.items[i];
         if (at->nbytes > 0) {
             memset((char *)at->target + at->target_offset + at->nbytes, 0,
                    (size_t)(round_up(at->nbytes) - at->nbytes));
@@ -81,8 +81,8 @@ clear_padding(const job *self)
 static ad_status
 allocate_each(job *self, ad_error *err)
 {
-    for (size_t i = 0; i < self->plan.n_pieces; i++) {
-        ad_piece *at = &self->plan.pieces[i];
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        ad_piece *at = &self->plan.pieces.items[i];
         at->target_offset = 0;
         if (at->nbytes > 0) {
             AD_RETURN_IF_ERR(
@@ -101,8 +101,8 @@ allocate_once(job *self, ad_error *err)
     AD_RETURN_IF_ERR(ad_session_allocate(&self->session, self->nbytes, &data,
                                          &self->owners[0], err));
     self->n_owners = 1;
-    for (size_t i = 0; i < self->plan.n_pieces; i++) {
-        self->plan.pieces[i].target = data;
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        self->plan.pieces.items[i].target = data;
     }
     if (ad_device_equal(self->session.memory.device, AD_CPU)) {
         clear_padding(self);
@@ -131,8 +131,8 @@ static ad_status
 copy_pieces(job *self, ad_error *err)
 {
     const ad_context host = {.device = AD_CPU};
-    for (size_t i = 0; i < self->plan.n_pieces; i++) {
-        const ad_piece *at = &self->plan.pieces[i];
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        const ad_piece *at = &self->plan.pieces.items[i];
         ad_context context = at->on_host ? host : self->session.source;
         const ad_block_copy copy = {
             .target = ad_span_at(self->session.target, at->target,
@@ -152,14 +152,14 @@ static ad_status
 keep_host(job *self, const ad_array *array, ad_error *err)
 {
     bool from_host = ad_is_host_memory(array->device);
-    size_t n = self->plan.n_allocations;
+    size_t n = self->plan.allocations.n;
     if (n == 0) {
         self->host = from_host ? ad_owner_ref(array->owner) : NULL;
         return AD_OK;
     }
     ad_owner *allocations;
-    AD_RETURN_IF_ERR(
-        ad_owner_group_new(self->plan.allocations, n, &allocations, err));
+    AD_RETURN_IF_ERR(ad_owner_group_new(self->plan.allocations.items, n,
+                                        &allocations, err));
     ad_owner *const owners[] = {allocations, from_host ? array->owner : NULL};
     ad_status status = ad_owner_group_new(owners, 2, &self->host, err);
     ad_owner_unref(allocations);
@@ -268,7 +268,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         status = run(&self, array, err);
     }
     if (status == AD_OK) {
-        self.next = self.plan.pieces;
+        self.next = self.plan.pieces.items;
         status = ad_map_buffers(array, &self.map, out, err);
     }
     if (status != AD_OK) {

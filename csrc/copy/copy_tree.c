@@ -15,18 +15,9 @@ static ad_status
 make_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 {
     ad_memory *memory;
-    if (plan->n_allocations == plan->allocation_capacity) {
-        size_t capacity = 2 * plan->allocation_capacity + 4;
-        ad_owner **allocations =
-            realloc(plan->allocations, capacity * sizeof(*allocations));
-        if (allocations == NULL) {
-            return ad_fail_memory(err, capacity * sizeof(*allocations));
-        }
-        plan->allocations = allocations;
-        plan->allocation_capacity = capacity;
-    }
+    AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    plan->allocations[plan->n_allocations++] = &memory->base;
+    plan->allocations.items[plan->allocations.n++] = &memory->base;
     *out = memory->data;
     return AD_OK;
 }
@@ -300,45 +291,34 @@ plan_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
     ad_plan *plan = (ad_plan *)map;
     ad_array rows = *node->view;
-    ad_piece *pieces = &plan->pieces[plan->n_pieces];
     int64_t front = rows_in_front(&rows, &node->type);
+    size_t n = (size_t)node->spec.n_buffers;
+    AD_RETURN_IF_ERR(ad_list_reserve(&plan->pieces, n, err));
+    ad_piece *pieces = &plan->pieces.items[plan->pieces.n];
+    plan->pieces.n += n;
+    for (size_t i = 0; i < n; i++) {
+        pieces[i] = (ad_piece){.source = node->buffers[i]};
+    }
     rows.offset -= front;
     rows.length += front;
-    for (int64_t i = 0; i < node->spec.n_buffers; i++) {
-        pieces[i].source = node->buffers[i];
-    }
-    plan->n_pieces += (size_t)node->spec.n_buffers;
     AD_RETURN_IF_ERR(plan_buffers(plan, &rows, &node->type, pieces, err));
     ad_plan_set_rows(node, pieces);
     return AD_OK;
 }
 
-static size_t
-count_buffers(const struct ArrowArray *node)
-{
-    size_t n = (size_t)node->n_buffers;
-    for (int64_t i = 0; i < node->n_children; i++) {
-        n += count_buffers(node->children[i]);
-    }
-    return node->dictionary != NULL ? n + count_buffers(node->dictionary) : n;
-}
-
 ad_status
 ad_plan_make(const ad_array *array, ad_plan *out, ad_error *err)
 {
-    size_t n = count_buffers(array->node) + 1;
     *out = (ad_plan){.map = {plan_node}};
-    out->pieces = calloc(n, sizeof(*out->pieces));
-    return out->pieces == NULL ? ad_fail_memory(err, n * sizeof(*out->pieces))
-                               : ad_map_buffers(array, &out->map, NULL, err);
+    return ad_map_buffers(array, &out->map, NULL, err);
 }
 
 void
 ad_plan_clear(ad_plan *plan)
 {
-    for (size_t i = 0; i < plan->n_allocations; i++) {
-        ad_owner_unref(plan->allocations[i]);
+    for (size_t i = 0; i < plan->allocations.n; i++) {
+        ad_owner_unref(plan->allocations.items[i]);
     }
-    free(plan->allocations);
-    free(plan->pieces);
+    free(plan->allocations.items);
+    free(plan->pieces.items);
 }

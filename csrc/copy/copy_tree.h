@@ -5,6 +5,7 @@
 #define AD_COPY_COPY_TREE_H
 
 #include "model/map_buffers.h"
+#include "base/list.h"
 #include "base/memory.h"
 
 /* One buffer of the copy. */
@@ -23,11 +24,8 @@ typedef struct ad_piece {
 
 typedef struct ad_plan {
     ad_buffer_map map;
-    ad_piece *pieces; /* of all nodes, in the order of ad_map_buffers() */
-    size_t n_pieces;
-    ad_owner **allocations; /* host memory that pieces lie in */
-    size_t n_allocations;
-    size_t allocation_capacity;
+    AD_LIST(ad_piece) pieces;        /* in the order of ad_map_buffers() */
+    AD_LIST(ad_owner *) allocations; /* host memory that pieces lie in */
 } ad_plan;
 
 /* Offsets stay modulo 8 where there are bits. Offsets buffers that begin in
