@@ -263,7 +263,11 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     if (self.session.via_host) {
         return copy_via_host(array, target, stream, out, err);
     }
-    ad_status status = ad_plan_make(array, &self.plan, err);
+    /* What else is on a stream of the caller's may take long. */
+    bool is_given = stream != NULL && stream->is_given;
+    bool reads = !is_given && ad_session_sees_source(&self.session);
+    ad_status status =
+        ad_plan_make(array, reads ? &self.session : NULL, &self.plan, err);
     if (status == AD_OK) {
         status = run(&self, array, err);
     }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "copy/copy.h"
 #include "base/unaligned.h"
 #include "device/backend.h"
 
@@ -23,11 +22,22 @@ make_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 }
 
 static ad_status
-read_source(const ad_array *view, const void *data, int64_t offset,
-            int64_t nbytes, void *out, ad_error *err)
+read_source(ad_plan *plan, const ad_array *view, const void *data,
+            int64_t offset, int64_t nbytes, void *out, ad_error *err)
 {
-    return ad_read_device(view->device, data, view->owner, (uint64_t)offset,
-                          (size_t)nbytes, view->sync, NULL, out, err);
+    const ad_session_request request = {
+        .source = view->device,
+        .data = data,
+        .sync = view->sync,
+        .target = AD_CPU,
+        .consumer = "reading device memory",
+    };
+    if (plan->reading == NULL) {
+        AD_RETURN_IF_ERR(ad_session_open(&request, &plan->own, err));
+        plan->reading = &plan->own;
+    }
+    return ad_session_read(plan->reading, view->owner, data, (uint64_t)offset,
+                           (size_t)nbytes, out, err);
 }
 
 static void
@@ -81,7 +91,7 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     int64_t n = view->length + 1;
     void *offsets;
     AD_RETURN_IF_ERR(make_host(plan, piece->nbytes, &offsets, err));
-    AD_RETURN_IF_ERR(read_source(view, piece->source, piece->offset,
+    AD_RETURN_IF_ERR(read_source(plan, view, piece->source, piece->offset,
                                  piece->nbytes, offsets, err));
     piece->first = ad_offset_at(offsets, is_wide, 0);
     piece->end = ad_offset_at(offsets, is_wide, n - 1);
@@ -121,8 +131,8 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     if (known_end >= 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(read_source(view, piece->source, view->length * width,
-                                 width, &last, err));
+    AD_RETURN_IF_ERR(read_source(plan, view, piece->source,
+                                 view->length * width, width, &last, err));
     piece->end = ad_offset_at(&last, type->wide_offsets, 0);
     return check_range(view, type->wide_offsets, piece, err);
 }
@@ -190,8 +200,8 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
         AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "a copy", err));
         memcpy(sizes, sizes_piece->source, (size_t)n_data * 8);
     } else {
-        AD_RETURN_IF_ERR(
-            read_source(view, sizes_piece->source, 0, n_data * 8, sizes, err));
+        AD_RETURN_IF_ERR(read_source(plan, view, sizes_piece->source, 0,
+                                     n_data * 8, sizes, err));
     }
     *sizes_piece =
         (ad_piece){.source = sizes, .nbytes = n_data * 8, .on_host = true};
@@ -307,9 +317,10 @@ plan_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 }
 
 ad_status
-ad_plan_make(const ad_array *array, ad_plan *out, ad_error *err)
+ad_plan_make(const ad_array *array, const ad_session *reading, ad_plan *out,
+             ad_error *err)
 {
-    *out = (ad_plan){.map = {plan_node}};
+    *out = (ad_plan){.map = {plan_node}, .reading = reading};
     return ad_map_buffers(array, &out->map, NULL, err);
 }
 

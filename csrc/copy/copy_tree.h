@@ -7,6 +7,7 @@
 #include "model/map_buffers.h"
 #include "base/list.h"
 #include "base/memory.h"
+#include "copy/session.h"
 
 /* One buffer of the copy. */
 typedef struct ad_piece {
@@ -26,13 +27,17 @@ typedef struct ad_plan {
     ad_buffer_map map;
     AD_LIST(ad_piece) pieces;        /* in the order of ad_map_buffers() */
     AD_LIST(ad_owner *) allocations; /* host memory that pieces lie in */
+    const ad_session *reading; /* borrowed, or `own`; NULL: none is open */
+    ad_session own;
 } ad_plan;
 
 /* Offsets stay modulo 8 where there are bits. Offsets buffers that begin in
  * the middle are made anew in host memory, so that only the data they point to
- * are copied. Sizes that stand in device memory are read: blocks. The plan is
- * to be cleared on failure too. */
-AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array, ad_plan *out,
+ * are copied. Sizes that stand in device memory are read by `reading`, which is
+ * kept; where it is NULL the first read opens one: blocks. The plan is to be
+ * cleared on failure too. */
+AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array,
+                                     const ad_session *reading, ad_plan *out,
                                      ad_error *err);
 void ad_plan_clear(ad_plan *plan);
 

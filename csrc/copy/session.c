@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/wait.h"
+#include "copy/copy.h"
 #include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/memory.h"
@@ -680,4 +681,73 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     keep_to_the_end(self, staging_owner(self), sync);
     drop_staging(self);
     ad_sync_unref(sync);
+}
+
+/* --- reading ------------------------------------------------------------ */
+
+bool
+ad_session_sees_source(const ad_session *self)
+{
+    return self->backend != NULL &&
+           ad_device_equal(self->source.device, self->context.device);
+}
+
+ad_status
+ad_session_read(const ad_session *self, ad_owner *source, const void *data,
+                uint64_t offset, size_t nbytes, void *out, ad_error *err)
+{
+    ad_session reading = {
+        .backend = self->backend,
+        .context = self->context,
+        .stream = self->stream,
+        .keep = self->keep,
+        .source = self->source,
+        .target = host_context(),
+        .memory = host_context(),
+        .to_host = true,
+    };
+    ad_owner *owner;
+    void *bounce;
+    ad_sync *none;
+    /* Not the caller's memory: after a failure the runtime may still write. */
+    AD_RETURN_IF_ERR(
+        ad_session_allocate(&reading, (int64_t)nbytes, &bounce, &owner, err));
+    const ad_block_copy copy = {
+        .target = ad_span_at(reading.target, bounce, 0),
+        .source = ad_span_at(reading.source, data, (int64_t)offset),
+        .width = nbytes,
+        .height = 1,
+    };
+    ad_status status = ad_session_copy(&reading, &copy, err);
+    if (status == AD_OK) {
+        status = ad_session_finish(&reading, NULL, &none, err);
+    }
+    if (status == AD_OK) {
+        memcpy(out, bounce, nbytes);
+    } else {
+        ad_session_abandon(&reading, source, NULL, owner);
+    }
+    ad_owner_unref(owner);
+    return status;
+}
+
+ad_status
+ad_read_device(ad_device device, const void *data, ad_owner *source,
+               uint64_t offset, size_t nbytes, ad_sync *sync,
+               const ad_stream_choice *stream, void *out, ad_error *err)
+{
+    const ad_session_request request = {
+        .source = device,
+        .data = data,
+        .sync = sync,
+        .target = AD_CPU,
+        .stream = stream,
+        .consumer = "reading device memory",
+    };
+    ad_session session;
+    if (nbytes == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    return ad_session_read(&session, source, data, offset, nbytes, out, err);
 }

@@ -108,6 +108,18 @@ AD_MUST_CHECK ad_status ad_array_copy_non_blocking(
     const ad_array *array, bool is_borrowed, ad_device target,
     const ad_stream_choice *stream, ad_array *out, ad_error *err);
 
+/* Does the stream run on the source's device? Then it is the one that a read
+ * of the source would choose, unless the caller named it. */
+bool ad_session_sees_source(const ad_session *session);
+
+/* A few bytes of the source, to host memory, once what is on the stream is
+ * done. Blocks. `source` owns them (it may be NULL): where the read fails, it is
+ * kept until the device is done. */
+AD_MUST_CHECK ad_status ad_session_read(const ad_session *session,
+                                        ad_owner *source, const void *data,
+                                        uint64_t offset, size_t nbytes,
+                                        void *out, ad_error *err);
+
 static inline ad_span
 ad_span_at(ad_context context, const void *data, int64_t offset)
 {

@@ -64,6 +64,17 @@ def test_calls_of_each_step(standin, memory):
     del pair, capsule, same
 
 
+def test_copy_reads_sizes_in_its_own_session(standin):
+    """Where the source lies and whether the stream is captured is asked once per copy."""
+    buffers = [None, np.array([0, 1, 4, 4], np.int32), np.frombuffer(b"abcd", np.uint8)]
+    column = ad.Array.from_buffers("string", 3, buffers)
+    there = ad.record_batch(dict.fromkeys("xyz", column)).to("cuda:0")
+    with standin.logged() as calls:
+        there.to("cpu")
+    assert names(calls).count("cuPointerGetAttributes") == 1
+    assert names(calls).count("cuStreamIsCapturing") == 1
+
+
 class Exchanged:
     """DLPack by methods: the device is stated, the stream that works is the caller's."""
 
