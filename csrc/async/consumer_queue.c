@@ -2,10 +2,34 @@
 
 #include <stdlib.h>
 
+/* So many batches are taken out at one go, where the queue is long enough to
+ * be worth it. They count as queued. */
+#define MAX_CHUNK 64
+#define QUEUE_PER_CHUNK 16
+
+static int64_t
+chunk_of(int64_t queue_size)
+{
+    int64_t chunk = queue_size / QUEUE_PER_CHUNK;
+    bool is_sound = chunk >= 1 && queue_size <= AD_ASYNC_MAX_QUEUE;
+    return !is_sound ? 1 : chunk > MAX_CHUNK ? MAX_CHUNK : chunk;
+}
+
+static ad_async_batch
+take_ready(ad_consumer_queue *self)
+{
+    self->n_ready--;
+    return self->ready[self->next++];
+}
+
 static void
 queue_destroy(ad_owner *base)
 {
     ad_consumer_queue *self = (ad_consumer_queue *)base;
+    while (self->n_ready > 0) {
+        ad_async_batch batch = take_ready(self);
+        ad_async_batch_clear(&batch);
+    }
     if (ad_waker_is_ours(self->waker)) {
         ad_async_consumer_close(self->consumer);
     }
@@ -17,15 +41,19 @@ ad_status
 ad_consumer_queue_new(int64_t queue_size, bool outlives,
                       ad_consumer_queue **out, ad_error *err)
 {
-    ad_consumer_queue *self = calloc(1, sizeof(*self));
+    int64_t chunk_size = chunk_of(queue_size);
+    size_t nbytes = sizeof(ad_consumer_queue) +
+                    (size_t)chunk_size * sizeof(ad_async_batch);
+    ad_consumer_queue *self = calloc(1, nbytes);
     if (self == NULL) {
-        return ad_fail_memory(err, sizeof(*self));
+        return ad_fail_memory(err, nbytes);
     }
+    self->chunk_size = chunk_size;
     ad_owner_init(&self->base, queue_destroy);
     ad_status status = ad_waker_new(&self->waker, err);
     if (status == AD_OK) {
         const ad_async_consumer_options options = {
-            .queue_size = queue_size,
+            .queue_size = queue_size - (chunk_size - 1),
             .producer_outlives_tasks = outlives,
             .wake = ad_waker_callback(self->waker)};
         status = ad_async_consumer_new(&options, &self->consumer, err);
@@ -63,55 +91,38 @@ ad_consumer_queue_schema(ad_consumer_queue *self, ad_schema *out,
     return ad_async_consumer_schema(self->consumer, out, poll, err);
 }
 
-/* --- chunks -------------------------------------------------------------- */
-
-ad_status
-ad_async_chunk_init(ad_async_chunk *self, int64_t size, ad_error *err)
-{
-    *self = (ad_async_chunk){.size = size};
-    self->batches = malloc((size_t)size * sizeof(self->batches[0]));
-    return self->batches != NULL
-               ? AD_OK
-               : ad_fail_memory(err, (size_t)size * sizeof(self->batches[0]));
-}
-
-void
-ad_async_chunk_clear(ad_async_chunk *self)
-{
-    while (self->n > 0) {
-        ad_async_batch batch = ad_async_chunk_take(self);
-        ad_async_batch_clear(&batch);
-    }
-    free(self->batches);
-    self->batches = NULL;
-}
-
-ad_async_batch
-ad_async_chunk_take(ad_async_chunk *self)
-{
-    self->n--;
-    return self->batches[self->next++];
-}
-
-ad_status
-ad_consumer_queue_fill(ad_consumer_queue *self, ad_async_chunk *chunk,
-                       ad_async_poll *poll, ad_error *err)
+/* *poll, and an error, are of the first pop. */
+static ad_status
+fill(ad_consumer_queue *self, ad_async_poll *poll, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
-    chunk->next = 0;
-    while (chunk->n < chunk->size) {
-        ad_async_batch *batch = &chunk->batches[chunk->n];
+    self->next = 0;
+    while (self->n_ready < self->chunk_size) {
+        ad_async_batch *batch = &self->ready[self->n_ready];
         ad_status status =
             ad_async_consumer_pop(self->consumer, batch, poll, err);
         if (status == AD_OK && *poll == AD_ASYNC_READY) {
-            chunk->n++;
-        } else if (chunk->n > 0) {
+            self->n_ready++;
+        } else if (self->n_ready > 0) {
             break;
         } else if (status != AD_OK || *poll == AD_ASYNC_END ||
                    !ad_waker_clear(self->waker)) {
             return status;
         }
     }
-    *poll = AD_ASYNC_READY;
+    return AD_OK;
+}
+
+ad_status
+ad_consumer_queue_pop(ad_consumer_queue *self, ad_async_batch *out,
+                      ad_async_poll *poll, ad_error *err)
+{
+    if (self->n_ready == 0) {
+        AD_RETURN_IF_ERR(fill(self, poll, err));
+    }
+    if (self->n_ready > 0) {
+        *out = take_ready(self);
+        *poll = AD_ASYNC_READY;
+    }
     return AD_OK;
 }

@@ -1,5 +1,6 @@
-/* A consumer and the waker that its producer wakes: what an event loop, or a
- * thread that blocks, reads an async stream with.
+/* A consumer, the waker that its producer wakes, and the batches that were
+ * taken out of the consumer at one go: what an event loop, or a thread that
+ * blocks, reads an async stream with.
  */
 #ifndef AD_ASYNC_CONSUMER_QUEUE_H
 #define AD_ASYNC_CONSUMER_QUEUE_H
@@ -17,9 +18,15 @@ typedef struct ad_consumer_queue {
     ad_async_consumer *consumer;
     ad_waker *waker;
     atomic_bool is_closing; /* who waits for the schema is to stop */
+    /* Of the reader: `n_ready` batches, from `next` on. */
+    int64_t chunk_size;
+    int64_t next;
+    int64_t n_ready;
+    ad_async_batch ready[];
 } ad_consumer_queue;
 
-/* `outlives`: as ad_async_consumer_options.producer_outlives_tasks. */
+/* At most `queue_size` batches are requested and not popped. `outlives`: as
+ * ad_async_consumer_options.producer_outlives_tasks. */
 AD_MUST_CHECK ad_status ad_consumer_queue_new(int64_t queue_size,
                                               bool outlives,
                                               ad_consumer_queue **out,
@@ -35,28 +42,21 @@ AD_MUST_CHECK ad_status ad_consumer_queue_schema(ad_consumer_queue *queue,
                                                  ad_async_poll *poll,
                                                  ad_error *err);
 
-/* Batches that were taken out at one go: `n` of them, from `next` on. */
-typedef struct ad_async_chunk {
-    ad_async_batch *batches;
-    int64_t size;
-    int64_t next;
-    int64_t n;
-} ad_async_chunk;
-
-AD_MUST_CHECK ad_status ad_async_chunk_init(ad_async_chunk *chunk,
-                                            int64_t size, ad_error *err);
-void ad_async_chunk_clear(ad_async_chunk *chunk);
-
-/* The first one, where there is one. */
-ad_async_batch ad_async_chunk_take(ad_async_chunk *chunk);
-
-/* Pop what is there into an empty chunk. *poll, and an error, are of the first
- * pop: an end or an error behind batches stays, and the next call meets it. A
- * waker that was woken for what is taken here is cleared afterwards. Fails as
+/* As ad_async_consumer_pop, from the chunk that was taken out of the consumer.
+ * An empty one is filled first, with what is there: that calls foreign code.
+ * An end or an error behind batches stays, and the next call meets it. A waker
+ * that was woken for what is taken here is cleared afterwards. Fails as
  * ad_waker_check(), too. */
-AD_MUST_CHECK ad_status ad_consumer_queue_fill(ad_consumer_queue *queue,
-                                               ad_async_chunk *chunk,
-                                               ad_async_poll *poll,
-                                               ad_error *err);
+AD_MUST_CHECK ad_status ad_consumer_queue_pop(ad_consumer_queue *queue,
+                                              ad_async_batch *out,
+                                              ad_async_poll *poll,
+                                              ad_error *err);
+
+/* Does that give a batch, and call nothing? */
+static inline bool
+ad_consumer_queue_is_ready(const ad_consumer_queue *queue)
+{
+    return queue->n_ready > 0;
+}
 
 #endif /* AD_ASYNC_CONSUMER_QUEUE_H */

@@ -17,7 +17,6 @@
 typedef struct async_source {
     ad_batch_source base;
     ad_consumer_queue *queue;
-    ad_async_chunk ready; /* taken out of it */
     ad_state *state;
     ad_owner *type; /* keeps the module, and so the state */
     bool drops_metadata;
@@ -144,21 +143,15 @@ static ad_status
 wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
                ad_error *err)
 {
-    ad_async_poll poll = AD_ASYNC_READY;
-    while (self->ready.n == 0) {
-        AD_RETURN_IF_ERR(
-            ad_consumer_queue_fill(self->queue, &self->ready, &poll, err));
-        if (poll == AD_ASYNC_END) {
-            *is_end = true;
+    ad_async_poll poll;
+    while (true) {
+        AD_RETURN_IF_ERR(ad_consumer_queue_pop(self->queue, out, &poll, err));
+        if (poll != AD_ASYNC_PENDING) {
+            *is_end = poll == AD_ASYNC_END;
             return AD_OK;
         }
-        if (poll == AD_ASYNC_PENDING) {
-            AD_RETURN_IF_ERR(wait_for_waker(self->queue->waker, err));
-        }
+        AD_RETURN_IF_ERR(wait_for_waker(self->queue->waker, err));
     }
-    *is_end = false;
-    *out = ad_async_chunk_take(&self->ready);
-    return AD_OK;
 }
 
 /* --- as a source ------------------------------------------------------------------ */
@@ -213,7 +206,6 @@ static void
 source_destroy(ad_batch_source *base)
 {
     async_source *self = (async_source *)base;
-    ad_async_chunk_clear(&self->ready);
     /* Foreign code is told to stop; it may block, or want the GIL. */
     void *saved = ad_wait_begin();
     ad_consumer_queue_cancel(self->queue);
@@ -227,9 +219,8 @@ source_destroy(ad_batch_source *base)
 /* --- making one --------------------------------------------------------------------- */
 
 static ad_status
-make_stream(ad_state *state, ad_consumer_queue *queue, ad_async_chunk *ready,
-            bool drops_metadata, ad_schema schema, ad_array_stream **out,
-            ad_error *err)
+make_stream(ad_state *state, ad_consumer_queue *queue, bool drops_metadata,
+            ad_schema schema, ad_array_stream **out, ad_error *err)
 {
     async_source *self = calloc(1, sizeof(*self));
     if (self == NULL) {
@@ -256,23 +247,20 @@ make_stream(ad_state *state, ad_consumer_queue *queue, ad_async_chunk *ready,
         return status;
     }
     ad_owner_ref(&queue->base);
-    self->ready = *ready;
-    *ready = (ad_async_chunk){0};
     return AD_OK;
 }
 
 ad_status
 ad_async_source_stream(ad_state *state, ad_consumer_queue *queue,
-                       ad_async_chunk *ready, bool drops_metadata,
-                       ad_array_stream **out, ad_error *err)
+                       bool drops_metadata, ad_array_stream **out,
+                       ad_error *err)
 {
     ad_schema schema;
     void *saved = ad_wait_begin();
     ad_status status = wait_for_schema(queue, &schema, err);
     ad_wait_end(saved);
     if (status == AD_OK) {
-        status =
-            make_stream(state, queue, ready, drops_metadata, schema, out, err);
+        status = make_stream(state, queue, drops_metadata, schema, out, err);
         ad_schema_unref(schema);
     }
     return status;

@@ -20,12 +20,13 @@ bool ad_async_is_reported(ad_consumer_queue *queue, int code,
 /* Raise it, whole. Returns NULL. */
 PyObject *ad_async_raise_reported(ad_state *state, const ad_async_error *said);
 
-/* A stream that reads the queue from then on, behind what was taken out of it
- * already (moved on success), and cancels it when it is closed. Blocks until
- * the schema is there. A batch with metadata, which a pull stream cannot pass
- * on, is an error, unless `drops_metadata`. */
-AD_MUST_CHECK ad_status ad_async_source_stream(
-    ad_state *state, ad_consumer_queue *queue, ad_async_chunk *ready,
-    bool drops_metadata, ad_array_stream **out, ad_error *err);
+/* A stream that reads the queue from then on, and cancels it when it is
+ * closed. Blocks until the schema is there. A batch with metadata, which a
+ * pull stream cannot pass on, is an error, unless `drops_metadata`. */
+AD_MUST_CHECK ad_status ad_async_source_stream(ad_state *state,
+                                               ad_consumer_queue *queue,
+                                               bool drops_metadata,
+                                               ad_array_stream **out,
+                                               ad_error *err);
 
 #endif /* AD_PYTHON_STREAMS_ASYNC_SOURCE_H */

@@ -11,11 +11,6 @@
 #include "support/objects.h"
 #include "python/types/stream_object.h"
 
-/* So many batches are taken out at one go, while the GIL is given up, where
- * the queue is long enough to be worth it. They count as queued. */
-#define MAX_CHUNK 64
-#define QUEUE_PER_CHUNK 16
-
 typedef struct consumer_object {
     PyObject_HEAD
     ad_consumer_queue *queue; /* NULL: closed, or handed over */
@@ -26,7 +21,6 @@ typedef struct consumer_object {
     bool is_closing; /* ... and is to close it afterwards */
     bool is_waiting; /* between begin_wait() and end_wait() */
     bool is_handed_over;
-    ad_async_chunk ready;
 } consumer_object;
 
 /* --- life ---------------------------------------------------------------------- */
@@ -43,19 +37,10 @@ drop_queue(ad_consumer_queue *queue)
 }
 
 static void
-drop_ready(consumer_object *self)
-{
-    PyObject *saved = ad_py_save_exception();
-    ad_async_chunk_clear(&self->ready);
-    ad_py_reset_exception(saved);
-}
-
-static void
 close_now(consumer_object *self)
 {
     ad_consumer_queue *queue = self->queue;
     self->queue = NULL;
-    drop_ready(self);
     drop_queue(queue);
 }
 
@@ -71,18 +56,9 @@ consumer_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static int64_t
-chunk_of(int64_t queue_size)
-{
-    int64_t chunk = queue_size / QUEUE_PER_CHUNK;
-    bool is_sound = chunk >= 1 && queue_size <= AD_ASYNC_MAX_QUEUE;
-    return !is_sound ? 1 : chunk > MAX_CHUNK ? MAX_CHUNK : chunk;
-}
-
 static PyObject *
 consumer_new(ad_state *state, int64_t queue_size, bool outlives)
 {
-    int64_t chunk = chunk_of(queue_size);
     ad_error err;
     consumer_object *self = PyObject_New(
         consumer_object, (PyTypeObject *)state->async_consumer_type);
@@ -91,12 +67,8 @@ consumer_new(ad_state *state, int64_t queue_size, bool outlives)
     }
     memset((char *)self + sizeof(PyObject), 0,
            sizeof(*self) - sizeof(PyObject));
-    ad_status status = ad_async_chunk_init(&self->ready, chunk, &err);
-    if (status == AD_OK) {
-        status = ad_consumer_queue_new(queue_size - (chunk - 1), outlives,
-                                       &self->queue, &err);
-    }
-    if (status != AD_OK) {
+    if (ad_consumer_queue_new(queue_size, outlives, &self->queue, &err) !=
+        AD_OK) {
         ad_raise(state, &err);
         Py_CLEAR(self);
     }
@@ -183,11 +155,9 @@ fail(ad_state *state, ad_consumer_queue *queue, const ad_error *err)
 
 /* Array, or (Array, dict or None). */
 static PyObject *
-give_one(consumer_object *self, bool with_metadata)
+give_one(ad_state *state, ad_async_batch batch, bool with_metadata)
 {
-    ad_state *state = ad_state_of((PyObject *)self);
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    ad_async_batch batch = ad_async_chunk_take(&self->ready);
     PyObject *array = ad_apply_array_order(state, &request, &batch.array) == 0
                           ? ad_array_object_new(state, &batch.array)
                           : NULL;
@@ -206,23 +176,26 @@ static PyObject *
 consumer_pop(PyObject *object, PyObject *with_metadata)
 {
     consumer_object *self = (consumer_object *)object;
-    ad_async_poll poll = AD_ASYNC_READY;
-    ad_status status = AD_OK;
+    ad_async_batch batch;
+    ad_async_poll poll;
+    ad_status status;
     PyObject *result = NULL;
     ad_error err;
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    if (self->ready.n == 0) {
+    if (ad_consumer_queue_is_ready(self->queue)) {
+        status = ad_consumer_queue_pop(self->queue, &batch, &poll, &err);
+    } else {
         Py_BEGIN_ALLOW_THREADS
-        status =
-            ad_consumer_queue_fill(self->queue, &self->ready, &poll, &err);
+        status = ad_consumer_queue_pop(self->queue, &batch, &poll, &err);
         Py_END_ALLOW_THREADS
     }
     if (status != AD_OK) {
         fail(ad_state_of(object), self->queue, &err);
-    } else if (self->ready.n > 0) {
-        result = give_one(self, with_metadata == Py_True);
+    } else if (poll == AD_ASYNC_READY) {
+        result =
+            give_one(ad_state_of(object), batch, with_metadata == Py_True);
     } else if (poll == AD_ASYNC_END) {
         PyErr_SetNone(PyExc_StopAsyncIteration);
     } else {
@@ -383,9 +356,8 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
     if (begin_reading(object) < 0) {
         return NULL;
     }
-    if (ad_async_source_stream(state, self->queue, &self->ready,
-                               drops_metadata == Py_True, &stream,
-                               &err) == AD_OK) {
+    if (ad_async_source_stream(state, self->queue, drops_metadata == Py_True,
+                               &stream, &err) == AD_OK) {
         self->is_handed_over = true;
         result = ad_stream_object_new(state, stream);
     } else {
