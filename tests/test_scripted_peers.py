@@ -97,7 +97,7 @@ def test_peer_drops_a_stream_early():
 
 
 def producers():
-    table = pa.table(pa.record_batch(ad.record_batch(testing._arrays.host_array(TABLE))))
+    table = pa.table(pa.record_batch(ad.record_batch(testing._producers.host_array(TABLE))))
     duckdb = pytest.importorskip("duckdb")
     return {
         "pyarrow.Table": table,
