@@ -16,19 +16,13 @@ from arrowdev.testing import step
 from arrowdev.testing._async_handler import ScriptedAsyncHandler
 from arrowdev.testing._async_producer import ScriptedAsyncProducer
 from arrowdev.testing._conformance import check_consumer, check_producer
+from arrowdev.testing._engine import EXT_DEV
 from arrowdev.testing._producers import ArrayProducer
+from arrowdev.testing._queue import DeviceMemory, Event, Queue
 from arrowdev.testing._recording import Call
 from arrowdev.testing._report import ConformanceError, Finding, Report
 from arrowdev.testing._rules import RULES, Broken, BrokenRule, Rule
-from arrowdev.testing._software import (
-    EXT_DEV,
-    DeviceMemory,
-    Event,
-    Live,
-    Queue,
-    SoftwareDevice,
-    software_device,
-)
+from arrowdev.testing._software import Live, SoftwareDevice, software_device
 from arrowdev.testing._streams import ScriptedReader, ScriptedStream
 
 __all__ = [

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+# The device type of the software device, ARROW_DEVICE_EXT_DEV.
+EXT_DEV = 12
+
 # What _testing_find() calls the kinds of memory, by number.
 KINDS = ("device", "pinned", "managed", "registered")
 

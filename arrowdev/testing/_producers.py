@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import CapsuleType
 
     from arrowdev import Array
-    from arrowdev.testing._software import Queue
+    from arrowdev.testing._queue import Queue
     from arrowdev.typing import TypeLike
 
 

@@ -1,12 +1,10 @@
-"""The software device, its queues, events and memory."""
+"""The software device."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from typing import NamedTuple
-from weakref import WeakSet
 
 from arrowdev import _core
 from arrowdev.testing._engine import (
@@ -15,17 +13,16 @@ from arrowdev.testing._engine import (
     calls,
     find,
     milliseconds,
-    read,
     scaled,
     size,
     whole,
-    write,
 )
 from arrowdev.testing._producers import ArrayProducer, consume, host_array
+from arrowdev.testing._queue import DeviceMemory, Event, Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Any
 
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
     from arrowdev.typing import TypeLike
 
 _MAX_DEVICES = 64  # the engine's AD_ENGINE_MAX_DEVICES
-
-EXT_DEV = 12
-"""The device type of the software device, ARROW_DEVICE_EXT_DEV."""
 
 
 class Live(NamedTuple):
@@ -53,247 +47,6 @@ class Live(NamedTuple):
     """arrowdev keeps one or a few per device, as long as the process lives."""
     arrowdev_events: int
     """arrowdev keeps a pool of events, as long as the process lives."""
-
-
-class Event:
-    """A point in a queue's work. Made by ``SoftwareDevice.event`` and ``Queue.record``."""
-
-    _all: WeakSet[Event] = WeakSet()
-
-    def __init__(self, device_id: int = 0) -> None:
-        self.handle = call("event_create", device_id)
-        Event._all.add(self)
-
-    @property
-    def address(self) -> int:
-        """What ``sync_event`` of a device array carries: the address of the 8-byte handle."""
-        return call("event_address", self.handle)
-
-    def record(self, queue: Queue) -> None:
-        """Stand for the work that is on the queue now."""
-        call("event_record", self.handle, queue.handle)
-
-    def is_ready(self) -> bool:
-        """Whether the work is done; of an armed event, whether it was fired."""
-        return bool(call("event_query", self.handle))
-
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Let the host wait, at most `timeout` seconds."""
-        call("event_synchronize", self.handle, milliseconds(timeout))
-
-    def arm(self) -> None:
-        """Be pending until ``fire``, without any queue."""
-        call("event_arm", self.handle)
-
-    def fire(self) -> None:
-        """Be done, after ``arm``."""
-        call("event_fire", self.handle)
-
-    def close(self) -> None:
-        """Destroy it; whoever waits for it goes on waiting for what it stood for."""
-        if self.handle:
-            handle, self.handle = self.handle, 0
-            call("event_destroy", handle)
-
-    def __del__(self) -> None:
-        # In a forked child, and half made, there is nothing to destroy.
-        try:
-            self.close()
-        except (AttributeError, _core.DeviceError):
-            pass
-
-    def __repr__(self) -> str:
-        return f"<Event {self.handle:#x}>"
-
-
-class DeviceMemory:
-    """Memory of the software device: ``address`` is a pointer that the host cannot follow.
-
-    Freed by ``free``, or when the object is gone and the queues that it was used on have done what
-    is on them then. Arrays over it are made with
-    ``arrowdev.Tensor.from_pointer(memory.address, shape, dtype, memory.device, owner=memory)``.
-    """
-
-    def __init__(self, nbytes: int, device_id: int = 0, kind: str = "device") -> None:
-        if kind not in KINDS[:3]:
-            raise ValueError(f"kind must be one of {', '.join(KINDS[:3])}, not {kind!r}")
-        self.nbytes = size("nbytes", nbytes)
-        self.device_id = device_id
-        self.kind = kind
-        self._used_on: set[Queue] = set()
-        # An address of its own, as memory of no bytes has on real devices.
-        self.address = call("allocate", device_id, max(self.nbytes, 1), KINDS.index(kind))
-
-    @property
-    def device(self) -> tuple[int, int]:
-        """(type, id)"""
-        return EXT_DEV, self.device_id
-
-    def free(self, queue: Queue | None = None) -> None:
-        """Give it back now, or when the queue has done the work that is on it."""
-        if self.address:
-            address, self.address = self.address, 0
-            if queue is None:
-                call("free", address)
-            else:
-                call("free_ordered", queue.handle, address)
-
-    def _free_behind(self, queues: set[Queue]) -> None:
-        """Free it once the work on these queues is done, which is not made to wait for that."""
-        last = call("queue_create", self.device_id)
-        for queue in queues:
-            call("queue_wait_queue", last, queue.handle)
-        call("free_ordered", last, self.address)
-        call("queue_destroy", last)
-
-    def __del__(self) -> None:
-        try:
-            queues = {queue for queue in self._used_on if queue._is_busy()}
-            if self.address and queues:
-                self._free_behind(queues)
-            else:
-                self.free()
-        except (AttributeError, _core.DeviceError):
-            pass
-
-    def __repr__(self) -> str:
-        return f"<DeviceMemory {self.address:#x}, {self.nbytes} bytes on ext_dev:{self.device_id}>"
-
-
-def _size_of(memory: DeviceMemory | int, nbytes: int | None) -> int:
-    if nbytes is not None:
-        return size("nbytes", nbytes)
-    if isinstance(memory, int):
-        raise TypeError("a bare address needs nbytes=")
-    return memory.nbytes
-
-
-class Queue:
-    """An in-order queue of work; takes the place of a stream in ``stream=``.
-
-    Made by ``SoftwareDevice.queue``; closed by ``close``, or with the device.
-    """
-
-    def __init__(self, device_id: int = 0) -> None:
-        self.device_id = device_id
-        self.handle = call("queue_create", device_id)
-        self._holds = 0
-
-    @property
-    def __arrowdev_queue__(self) -> tuple[int, int]:
-        """(device type, handle), by which arrowdev knows a queue."""
-        return EXT_DEV, self.handle
-
-    # --- the gate ---------------------------------------------------------------------------
-
-    def hold(self) -> None:
-        """Begin no more work until ``release``."""
-        call("queue_hold", self.handle)
-        self._holds += 1
-
-    def release(self) -> None:
-        """Undo one ``hold``."""
-        call("queue_release", self.handle)
-        self._holds -= 1
-
-    @contextmanager
-    def held(self) -> Iterator[Queue]:
-        """Hold the queue inside ``with``."""
-        self.hold()
-        try:
-            yield self
-        finally:
-            self.release()
-
-    @property
-    def delay(self) -> float:
-        """Seconds by which each piece of work begins late."""
-        return call("queue_delay", self.handle) / 1e6
-
-    @delay.setter
-    def delay(self, seconds: float) -> None:
-        call("queue_set_delay", self.handle, scaled("delay", seconds, 10**6))
-
-    # --- work -------------------------------------------------------------------------------
-
-    def write(self, target: DeviceMemory | int, data: Any) -> None:
-        """Write bytes of the host, which are read now."""
-        write(self.handle, self._use(target), data)
-
-    def fill(self, target: DeviceMemory | int, value: int, nbytes: int | None = None) -> None:
-        """Set all bytes to `value`."""
-        byte, n = whole("value", value, 0, 255), _size_of(target, nbytes)
-        call("fill", self.handle, self._use(target), byte, 1, n)
-
-    def copy(
-        self, target: DeviceMemory | int, source: DeviceMemory | int, nbytes: int | None = None
-    ) -> None:
-        """Copy from device memory to device memory, of any device."""
-        n = _size_of(source, nbytes)
-        call("copy", self.handle, self._use(target), self._use(source), n)
-
-    def read(
-        self,
-        source: DeviceMemory | int,
-        nbytes: int | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> bytes:
-        """The bytes, once the work that is on the queue now is done. The host waits."""
-        return read(self.handle, self._use(source), _size_of(source, nbytes), timeout)
-
-    def _use(self, memory: DeviceMemory | int) -> int:
-        """The address; the memory must outlive the work that is going to use it."""
-        if isinstance(memory, int):
-            return memory
-        memory._used_on.add(self)
-        return memory.address
-
-    # --- order ------------------------------------------------------------------------------
-
-    def record(self) -> Event:
-        """A new event that stands for the work that is on the queue now."""
-        event = Event(self.device_id)
-        event.record(self)
-        return event
-
-    def wait(self, other: Event | Queue) -> None:
-        """Let later work wait for an event, or for the work that is on another queue now."""
-        name = "queue_wait" if isinstance(other, Event) else "queue_wait_queue"
-        call(name, self.handle, other.handle)
-
-    def is_idle(self) -> bool:
-        """Is all work done? Raises DeviceError for work that failed."""
-        return bool(call("queue_query", self.handle))
-
-    def _is_busy(self) -> bool:
-        try:
-            return self.handle != 0 and not self.is_idle()
-        except _core.DeviceError:
-            return False  # what failed is over
-
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Let the host wait for the work, at most `timeout` seconds.
-
-        Raises DeviceError for work that failed (memory that was freed too early), then and ever
-        after, until ``SoftwareDevice.reset``.
-        """
-        call("queue_synchronize", self.handle, milliseconds(timeout))
-
-    def close(self) -> None:
-        """Destroy the queue; its work is still done, and a hold ends."""
-        if self.handle:
-            handle, self.handle = self.handle, 0
-            call("queue_destroy", handle)
-
-    def _open_gate(self) -> None:
-        if self.handle:
-            self.delay = 0
-            while self._holds:
-                self.release()
-
-    def __repr__(self) -> str:
-        return f"<Queue {self.handle:#x} of ext_dev:{self.device_id}>"
 
 
 class SoftwareDevice:
