@@ -10,6 +10,7 @@ import arrowdev
 from arrowdev.testing import _check_async, step
 from arrowdev.testing._abi import get_name
 from arrowdev.testing._async_producer import ScriptedAsyncProducer
+from arrowdev.testing._engine import EXT_DEV
 from arrowdev.testing._rules import BrokenRule
 from arrowdev.testing._spoiling import Batch, Column, DeviceArray, HostArray, Tensor
 from arrowdev.testing._streams import ScriptedStream
@@ -25,7 +26,6 @@ VALUES: list[int | None] = [7, None, -9, 12]
 CHUNKS: list[list[int | None]] = [[7, None], [], [-9, 12]]
 NUMBERS = [3, -1, 4]
 KINDS = (Column, Batch)
-EXT_DEV = 12
 MESSAGE = "arrowdev planned this failure"
 
 

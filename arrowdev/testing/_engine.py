@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import index
 
-from arrowdev import _core
+from arrowdev import DeviceType, _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # The device type of the software device, ARROW_DEVICE_EXT_DEV.
-EXT_DEV = 12
+EXT_DEV = DeviceType.EXT_DEV.value
 
 # What _testing_find() calls the kinds of memory, by number.
 KINDS = ("device", "pinned", "managed", "registered")

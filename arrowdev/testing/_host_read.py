@@ -6,6 +6,7 @@ import ctypes
 import struct
 from ctypes import c_void_p
 
+from arrowdev import DeviceType
 from arrowdev.testing._abi import ArrowArray, ArrowSchema
 
 TYPE_CHECKING = False
@@ -13,14 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-DEVICE_TYPES = {
-    1: "CPU", 2: "CUDA", 3: "CUDA_HOST", 4: "OPENCL", 7: "VULKAN", 8: "METAL", 9: "VPI",
-    10: "ROCM", 11: "ROCM_HOST", 12: "EXT_DEV", 13: "CUDA_MANAGED", 14: "ONEAPI",
-    15: "WEBGPU", 16: "HEXAGON",
-}  # fmt: skip
+DEVICE_TYPES = {type.value: type.name for type in DeviceType}
 
 # Device types whose `sync_event` should always be NULL.
-WITHOUT_EVENTS = frozenset({1, 9, 15, 16})
+WITHOUT_EVENTS = frozenset({DeviceType.CPU, DeviceType.VPI, DeviceType.WEBGPU, DeviceType.HEXAGON})
 
 FLAGS = {1: "DICTIONARY_ORDERED", 2: "NULLABLE", 4: "MAP_KEYS_SORTED"}
 
