@@ -5,7 +5,6 @@ Exchanges are measured on the stand-in driver: no GPU is needed, and the
 runtime's calls take the same time on both sides. The part "gpu" needs one.
 """
 
-import argparse
 import gc
 import json
 import re
@@ -13,7 +12,7 @@ import subprocess
 import sys
 
 from paths import Case, Goal, HotPath
-from run import measure_path, row_of
+from run import measure_path, part_parser, row_of
 
 GROUP = "devices"
 SETUP = (
@@ -228,11 +227,8 @@ def measured(path, part, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = part_parser(__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--repeats", type=int, default=101)
-    parser.add_argument("--seconds", type=float, default=0.0005)
     arguments = parser.parse_args()
     gc.disable()
     rows = []

@@ -13,7 +13,6 @@ what it adds). Nothing is asserted: the table says how many times as long as eac
 arrowdev takes, so that below 1 it is faster. run.py writes the ratio the other way round.
 """
 
-import argparse
 import gc
 import json
 import re
@@ -24,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from paths import KERNELS, Case, Goal, HotPath, validation
-from run import measure_path
+from run import measure_path, part_parser
 
 import arrowdev as ad
 
@@ -260,13 +259,10 @@ def device_name(kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = part_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", type=float, default=SIZES)
-    parser.add_argument("--only", default="")
     parser.add_argument("--device", choices=["opencl", "oneapi"])
     parser.add_argument("part", nargs="?", choices=PARTS, help="for run.py: its rows as JSON")
-    parser.add_argument("--repeats", type=int, default=101)
-    parser.add_argument("--seconds", type=float, default=0.0005)
     arguments = parser.parse_args()
     if arguments.part:
         gc.disable()

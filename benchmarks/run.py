@@ -358,6 +358,15 @@ def write_table(file, table, markers):
     path.write_text(table, encoding="utf-8")
 
 
+def part_parser(description):
+    """Of a program that run.py starts, which adds what its parts are."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--repeats", type=int, default=101)
+    parser.add_argument("--seconds", type=float, default=0.0005)
+    return parser
+
+
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument

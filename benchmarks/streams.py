@@ -4,7 +4,6 @@ Run by run.py, part by part, in processes of their own; prints rows as JSON.
 Needs a C compiler.
 """
 
-import argparse
 import asyncio
 import ctypes
 import gc
@@ -18,7 +17,7 @@ from time import perf_counter
 
 from memory import bytes_in_use
 from paths import AD, PA, Case, Goal, HotPath, columns
-from run import measure_path, row_of
+from run import measure_path, part_parser, row_of
 
 import arrowdev as ad
 from arrowdev import aio
@@ -304,11 +303,8 @@ PARTS = {"times": times, "memory": memory}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = part_parser(__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--repeats", type=int, default=101)
-    parser.add_argument("--seconds", type=float, default=0.0005)
     arguments = parser.parse_args()
     gc.disable()
     print(json.dumps(list(PARTS[arguments.part](arguments))))
