@@ -7,15 +7,32 @@
 #include "base/memory.h"
 #include "base/owner_group.h"
 #include "copy/copy.h"
+#include "device/backend.h"
 
 ad_builder
-ad_builder_on_host(void)
+ad_builder_on_host(ad_device device)
 {
     const ad_context host = {.device = AD_CPU};
     return (ad_builder){
         .session = {.source = host, .target = host, .memory = host},
         .is_open = true,
+        .needs_runtime = device.type != ARROW_DEVICE_CPU,
+        .device = device,
     };
+}
+
+/* The runtime allocates on a stream, which the host's writes do not need. */
+static ad_status
+open_runtime(ad_builder *self, ad_error *err)
+{
+    ad_session *session = &self->session;
+    const struct ad_backend *backend;
+    AD_RETURN_IF_ERR(ad_backend_open(self->device.type, &backend, err));
+    AD_RETURN_IF_ERR(
+        backend->primary_context(self->device, &session->memory, err));
+    AD_RETURN_IF_ERR(ad_stream_own(session->memory, &session->stream, err));
+    self->needs_runtime = false;
+    return AD_OK;
 }
 
 ad_status
@@ -41,31 +58,21 @@ ad_builder_allocate(ad_builder *self, int64_t nbytes, void **out,
                     ad_error *err)
 {
     ad_owner *owner;
+    *out = NULL;
+    if (self->needs_runtime) {
+        AD_RETURN_IF_ERR(open_runtime(self, err));
+    }
     AD_RETURN_IF_ERR(
         ad_session_allocate(&self->session, nbytes, out, &owner, err));
     return ad_builder_keep(self, owner, err);
-}
-
-static int64_t
-bitmap_size(int64_t length)
-{
-    return ((length + 7) / 8 + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
-}
-
-ad_status
-ad_builder_bitmap(ad_builder *self, int64_t length, void **out, ad_error *err)
-{
-    int64_t nbytes = bitmap_size(length);
-    AD_RETURN_IF_ERR(ad_builder_allocate(self, nbytes, out, err));
-    return ad_builder_bits(self, NULL, 0, *out, length, nbytes * 8 - length,
-                           AD_BITS_ZEROS, err);
 }
 
 ad_status
 ad_builder_bitmap_of(ad_builder *self, const void *source, int64_t from,
                      int64_t length, void **out, ad_error *err)
 {
-    int64_t nbytes = bitmap_size(length);
+    int64_t nbytes =
+        ((length + 7) / 8 + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
     const ad_launch launch = {
         .kernel = AD_KERNEL_COPY_BITS,
         .bit_offset = from,
@@ -84,10 +91,24 @@ ad_builder_bits(ad_builder *self, const void *source, int64_t from,
     return ad_copy_bits(&self->session, source, from, target, to, n, how, err);
 }
 
+static void
+copy_on_host(const void *source, int64_t from, void *target, int64_t to,
+             int64_t nbytes)
+{
+    if (nbytes > 0) {
+        memcpy((char *)target + to, (const char *)source + from,
+               (size_t)nbytes);
+    }
+}
+
 ad_status
 ad_builder_bytes(ad_builder *self, const void *source, int64_t from,
                  void *target, int64_t to, int64_t nbytes, ad_error *err)
 {
+    if (self->session.backend == NULL) {
+        copy_on_host(source, from, target, to, nbytes);
+        return AD_OK;
+    }
     const ad_block_copy copy = {
         .target = ad_span_at(self->session.target, target, to),
         .source = ad_span_at(self->session.source, source, from),
@@ -118,9 +139,7 @@ ad_builder_read(ad_builder *self, const void *source, int64_t from,
     const ad_stream_choice same = {true, session->stream, session->keep};
     ad_sync *sync;
     if (session->backend == NULL) {
-        if (nbytes > 0) {
-            memcpy(out, (const char *)source + from, (size_t)nbytes);
-        }
+        copy_on_host(source, from, out, 0, nbytes);
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_session_finish(session, NULL, &sync, err));
@@ -142,6 +161,10 @@ ad_status
 ad_builder_owner(const ad_builder *self, ad_owner *first, ad_owner *second,
                  ad_owner **out, ad_error *err)
 {
+    if (first == NULL && second == NULL) {
+        return ad_owner_group_new(self->allocations, self->n_allocations, out,
+                                  err);
+    }
     size_t n = self->n_allocations + 2;
     ad_owner **owners = malloc(n * sizeof(*owners));
     if (owners == NULL) {

@@ -9,13 +9,17 @@
 typedef struct ad_builder {
     ad_session session;
     bool is_open;
+    bool needs_runtime; /* on the host: not open yet, for memory of `device` */
+    ad_device device;
     ad_owner **allocations; /* all memory that was made */
     size_t n_allocations;
     size_t capacity;
 } ad_builder;
 
-/* In host memory, by the host; nothing is waited for. */
-ad_builder ad_builder_on_host(void);
+/* By the host, in memory of `device`, which the host writes: pinned and managed
+ * memory need their runtime from the first allocation on. Nothing is waited
+ * for. */
+ad_builder ad_builder_on_host(ad_device device);
 
 /* Keep another owner until the end; takes it over, on failure too. */
 AD_MUST_CHECK ad_status ad_builder_keep(ad_builder *self, ad_owner *owner,
@@ -25,12 +29,8 @@ AD_MUST_CHECK ad_status ad_builder_keep(ad_builder *self, ad_owner *owner,
 AD_MUST_CHECK ad_status ad_builder_allocate(ad_builder *self, int64_t nbytes,
                                             void **out, ad_error *err);
 
-/* A new bitmap of `length` bits, padded to 64 bytes, of which those behind the
- * last are 0 and the others are not set yet. */
-AD_MUST_CHECK ad_status ad_builder_bitmap(ad_builder *self, int64_t length,
-                                          void **out, ad_error *err);
-
-/* The same of the bits [from, from + length) of `source`; length > 0. */
+/* A new bitmap, padded to 64 bytes, of the bits [from, from + length) of
+ * `source`; length > 0. Those behind the last are 0. */
 AD_MUST_CHECK ad_status ad_builder_bitmap_of(ad_builder *self,
                                              const void *source, int64_t from,
                                              int64_t length, void **out,

@@ -1,130 +1,158 @@
-/* What the files of concat.h share: one node of the result while it is made.
+/* What the files of concat.h share: one call, and one node of its result.
+ *
+ * All work goes through the buffer builder: on a device it is enqueued, on the
+ * host it is done on return. The few steps that only one of the two can do, or
+ * has to, ask ad_concat_on_host().
  */
 #ifndef AD_COMPUTE_CONCAT_JOIN_H
 #define AD_COMPUTE_CONCAT_JOIN_H
 
-#include "model/array.h"
-#include "compute/concat_rebase.h"
-#include "order/streams.h"
-#include "model/type.h"
 #include "base/unaligned.h"
+#include "compute/bits.h"
+#include "compute/buffer_builder.h"
+#include "model/array.h"
+#include "model/type.h"
+
+typedef struct ad_concat_job {
+    const ad_array *arrays;
+    size_t n;
+    ad_device device; /* of the result */
+    ad_builder builder;
+} ad_concat_job;
 
 /* One node of the result while it is made. */
-typedef struct ad_join {
+typedef struct ad_concat_node {
     ad_schema schema;      /* borrowed */
     const ad_array *views; /* the rows to be joined; nothing is owned */
     size_t n;
-    ad_device device; /* of the result: memory that the host writes */
     ad_type type;
     int64_t length;
-    const void **buffers;
-    int64_t n_buffers;
-    ad_owner **owners; /* of the buffers */
-    size_t n_owners;
-    ad_array *children; /* owned */
-    int64_t n_children; /* made so far */
-    ad_array dictionary;
     int64_t null_count;
-} ad_join;
+    int64_t n_buffers;
+    void **buffers;  /* the data of views are shared, the others made */
+    ad_array *parts; /* room for a view of each view's child */
+    ad_array *below; /* owned: children, then the dictionary */
+} ad_concat_node;
 
-/* All rows of the node, joined on the host. */
-static inline ad_rows
-ad_join_rows(const ad_join *j, ad_builder *builder)
+/* The host reads what it joins. */
+static inline bool
+ad_concat_on_host(const ad_concat_job *self)
 {
-    return (ad_rows){
-        .builder = builder,
-        .schema = j->schema,
-        .views = j->views,
-        .n = j->n,
-        .length = j->length,
-    };
+    return self->builder.session.backend == NULL;
 }
 
-/* What ad_int_at() reads. */
-void ad_join_put_int(void *data, int width, int64_t i, int64_t value);
-int64_t ad_join_max(int width, bool is_unsigned);
+/* Of offsets. */
+static inline int
+ad_concat_offset_width(const ad_concat_node *at)
+{
+    return at->type.wide_offsets ? 8 : 4;
+}
 
-/* Memory for the result, its own or its runtime's; 0 bytes: both may be NULL. */
-AD_MUST_CHECK ad_status ad_join_allocate(const ad_join *j, int64_t nbytes,
-                                         void **out, ad_owner **owner,
-                                         ad_error *err);
-
-/* Buffer `i` of the result: new memory, which the join owns. */
-AD_MUST_CHECK ad_status ad_join_new_buffer(ad_join *j, int64_t i,
-                                           int64_t nbytes, void **out,
-                                           ad_error *err);
-
-AD_MUST_CHECK ad_status ad_join_size_of_rows(int64_t rows, int64_t row_size,
-                                             int64_t *out, ad_error *err);
-
-/* AD_ERR_EXCHANGE, "size": `what` does not fit the type. */
-ad_status ad_join_fail_size(ad_schema schema, const char *what, ad_error *err);
+/* --- rows --------------------------------------------------------------------- */
 
 /* Rows [first, first + length) of a child, as the parent counts them. */
-ad_array ad_join_view_below(const ad_array *view,
-                            const struct ArrowArray *node,
-                            const struct ArrowSchema *schema, int64_t first,
-                            int64_t length);
+ad_array ad_concat_view_below(const ad_array *view,
+                              const struct ArrowArray *node,
+                              const struct ArrowSchema *schema, int64_t first,
+                              int64_t length);
 
-/* parts[v] = the values of child `i` that belong to the rows of views[v]:
- * `size` of them per row. */
-void ad_join_view_child(ad_schema schema, const ad_array *views, size_t n,
-                        int64_t i, int64_t size, ad_array *parts);
+/* The bitmap of a view, of a type that has one; NULL: no row is null. */
+const void *ad_concat_validity(const ad_array *view);
 
-/* parts[v] = all values of child `i` of views[v]. */
-void ad_join_view_values(ad_schema schema, const ad_array *views, size_t n,
-                         int64_t i, ad_array *parts);
+AD_MUST_CHECK ad_status ad_concat_size_of_rows(int64_t rows, int64_t row_size,
+                                               int64_t *out, ad_error *err);
 
-/* The buffers of the result; those of views are all kept. */
-AD_MUST_CHECK ad_status ad_join_count_buffers(ad_schema schema,
-                                              const ad_type *type,
-                                              const ad_array *views, size_t n,
-                                              int64_t *out, ad_error *err);
+/* The largest integer of `width` bytes. */
+int64_t ad_concat_max(int width, bool is_unsigned);
 
-/* Memory that the result shares must not be written. */
-bool ad_join_is_readonly(const ad_type *type, const ad_array *views, size_t n);
+/* AD_ERR_EXCHANGE, "size": `what` does not fit the type. */
+ad_status ad_concat_fail_size(ad_schema schema, const char *what,
+                              ad_error *err);
 
-/* The rows of all views. */
-AD_MUST_CHECK ad_status ad_join_count_rows(ad_schema schema,
-                                           const ad_array *views, size_t n,
-                                           int64_t *rows, ad_error *err);
+/* --- buffers ------------------------------------------------------------------ */
 
-/* Of a type with a bitmap. */
-bool ad_join_may_have_nulls(const ad_array *view);
+/* New memory for the result; NULL for 0 bytes. */
+AD_MUST_CHECK ad_status ad_concat_allocate(ad_concat_job *self, int64_t nbytes,
+                                           void **out, ad_error *err);
 
-/* The nulls of all views, -1 where some are not known. Does the result need a
- * bitmap? */
-bool ad_join_count_nulls(const ad_type *type, const ad_array *views, size_t n,
-                         int64_t rows, int64_t *nulls);
-bool ad_join_is_valid_row(const ad_array *view, int64_t i);
+/* Buffer `i` of the node: new memory. */
+AD_MUST_CHECK ad_status ad_concat_buffer(ad_concat_job *self,
+                                         ad_concat_node *at, int64_t i,
+                                         int64_t nbytes, ad_error *err);
 
-/* Child `i` of the result from `parts`, one per view. */
-AD_MUST_CHECK ad_status ad_join_child(ad_join *j, int64_t i,
-                                      const ad_array *parts, ad_error *err);
+/* Buffer `i` of `size` bytes per row, copied from those of the views. */
+AD_MUST_CHECK ad_status ad_concat_bytes(ad_concat_job *self,
+                                        ad_concat_node *at, int64_t i,
+                                        int64_t size, ad_error *err);
 
-/* Buffer `buffer` of so many bits per row. */
-AD_MUST_CHECK ad_status ad_join_fixed(ad_join *j, int64_t buffer,
-                                      int64_t bit_width, ad_error *err);
-
-/* AD_ERR_ARROW if strings in [first, last) of the data have no data. */
-AD_MUST_CHECK ad_status ad_join_check_data(const ad_array *view, int64_t first,
-                                           int64_t last, ad_error *err);
-
-/* All but the validity of a node of these layouts (concat_offsets.c). `parts`
- * is room for one view per view. */
-AD_MUST_CHECK ad_status ad_join_strings(ad_join *j, ad_error *err);
-AD_MUST_CHECK ad_status ad_join_views(ad_join *j, ad_error *err);
-AD_MUST_CHECK ad_status ad_join_lists(ad_join *j, ad_array *parts,
+/* Integers [from, from + n) of `source`, `width` bytes each, with `delta` added
+ * become number `to` and following ones of `target`. */
+AD_MUST_CHECK ad_status ad_concat_add(ad_concat_job *self, const void *source,
+                                      int64_t from, void *target, int64_t to,
+                                      int64_t n, int width, int64_t delta,
                                       ad_error *err);
-AD_MUST_CHECK ad_status ad_join_list_views(ad_join *j, ad_array *parts,
-                                           ad_error *err);
-AD_MUST_CHECK ad_status ad_join_run_ends(ad_join *j, ad_array *parts,
-                                         ad_error *err);
 
-/* ad_concat_on where the host cannot read (concat_device.c). */
-AD_MUST_CHECK ad_status ad_concat_on_device(ad_schema schema,
-                                            const ad_array *arrays, size_t n,
-                                            const ad_stream_choice *stream,
-                                            ad_array *out, ad_error *err);
+/* --- nodes -------------------------------------------------------------------- */
+
+/* The rows of `n` views as one array. */
+AD_MUST_CHECK ad_status ad_concat_views(ad_concat_job *self, ad_schema schema,
+                                        const ad_array *views, size_t n,
+                                        ad_array *out, ad_error *err);
+
+/* Child `i` of the result, from at->parts. */
+AD_MUST_CHECK ad_status ad_concat_child(ad_concat_job *self,
+                                        ad_concat_node *at, int64_t i,
+                                        ad_error *err);
+
+/* The same from all values of child `i` of the views. */
+AD_MUST_CHECK ad_status ad_concat_whole_child(ad_concat_job *self,
+                                              ad_concat_node *at, int64_t i,
+                                              ad_error *err);
+
+/* The dictionary of the node, whose indices (buffer 1) are moved where the
+ * views' dictionaries differ (concat_dictionary.c). */
+AD_MUST_CHECK ad_status ad_concat_dictionary(ad_concat_job *self,
+                                             ad_concat_node *at,
+                                             ad_error *err);
+
+/* All but the validity of a node of these layouts: strings and lists
+ * (concat_offsets.c), what else points into something (concat_rows.c); of
+ * unions, all but the type ids. On a device the host waits: for offsets and
+ * rows that it has to read, and for the kernels that check them. */
+AD_MUST_CHECK ad_status ad_concat_ranges(ad_concat_job *self,
+                                         ad_concat_node *at, ad_error *err);
+AD_MUST_CHECK ad_status ad_concat_list_views(ad_concat_job *self,
+                                             ad_concat_node *at,
+                                             ad_error *err);
+AD_MUST_CHECK ad_status ad_concat_string_views(ad_concat_job *self,
+                                               ad_concat_node *at,
+                                               ad_error *err);
+AD_MUST_CHECK ad_status ad_concat_dense_union(ad_concat_job *self,
+                                              ad_concat_node *at,
+                                              ad_error *err);
+AD_MUST_CHECK ad_status ad_concat_run_ends(ad_concat_job *self,
+                                           ad_concat_node *at, ad_error *err);
+
+/* --- loops of the host over rows ------------------------------------------------ */
+
+/* What ad_int_at() reads. */
+static inline void
+ad_concat_put_int(void *data, int width, int64_t i, int64_t value)
+{
+    switch (width) {
+        case 1:
+            ((ad_at_any_i8 *)data)[i] = (int8_t)value;
+            break;
+        case 2:
+            ((ad_at_any_i16 *)data)[i] = (int16_t)value;
+            break;
+        case 4:
+            ((ad_at_any_i32 *)data)[i] = (int32_t)value;
+            break;
+        default:
+            ((ad_at_any_i64 *)data)[i] = value;
+            break;
+    }
+}
 
 #endif /* AD_COMPUTE_CONCAT_JOIN_H */

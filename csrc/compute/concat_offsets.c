@@ -1,261 +1,303 @@
-/* The layouts whose rows point into something else: strings, lists, views,
- * runs. */
+/* Strings and lists: offsets that follow one another. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "compute/concat_join.h"
+#include "copy/copy.h"
 
-/* --- offsets ------------------------------------------------------------------ */
+/* --- where the data of the rows begin and end ----------------------------------- */
 
-/* Where the data of a view's rows begin and end. */
+/* Blocks on a device. */
 static ad_status
-data_range(const ad_join *j, const ad_array *view, int64_t *first,
-           int64_t *last, ad_error *err)
+read_offset(const ad_concat_job *self, const ad_array *view, int width,
+            int64_t i, int64_t *out, ad_error *err)
 {
-    int width = j->type.wide_offsets ? 8 : 4;
+    const void *offsets = view->node->buffers[1];
+    int64_t number = 0;
+    if (ad_concat_on_host(self)) {
+        *out = ad_int_at(offsets, width, i);
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_read_device(view->device, offsets, view->owner,
+                                    (uint64_t)(i * width), (size_t)width,
+                                    view->sync, NULL, &number, err));
+    *out = ad_int_at(&number, width, 0);
+    return AD_OK;
+}
+
+/* The view may be a slice, and its last offset any of those of its memory. */
+static ad_status
+check_on_host(const ad_array *view, int width, int64_t last, ad_error *err)
+{
     const struct ArrowArray *node = view->node;
-    const void *offsets = node->buffers[1];
+    int64_t end =
+        ad_int_at(node->buffers[1], width, node->offset + node->length);
+    return last <= end ? AD_OK
+                       : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                                 "offsets run to %" PRId64
+                                 ", past the last one, %" PRId64,
+                                 last, end);
+}
+
+/* The same on a device, and all offsets up to the last; blocks. */
+static ad_status
+check_on_device(const ad_array *view, int width, int64_t last, ad_error *err)
+{
+    int64_t bad;
+    AD_RETURN_IF_ERR(ad_find_bad_offset(view, view->node->buffers[1], width,
+                                        last, &bad, err));
+    return bad < 0 ? AD_OK
+                   : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                             "the offsets decrease at row %" PRId64, bad);
+}
+
+/* Blocks on a device. */
+static ad_status
+read_range(const ad_concat_job *self, const ad_concat_node *at,
+           const ad_array *view, int64_t *first, int64_t *last, ad_error *err)
+{
+    int width = ad_concat_offset_width(at);
     *first = *last = 0;
     if (view->length == 0) {
         return AD_OK;
     }
-    *first = ad_int_at(offsets, width, view->offset);
-    *last = ad_int_at(offsets, width, view->offset + view->length);
+    AD_RETURN_IF_ERR(read_offset(self, view, width, view->offset, first, err));
+    AD_RETURN_IF_ERR(read_offset(self, view, width,
+                                 view->offset + view->length, last, err));
     if (*first < 0 || *last < *first) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "offsets run from %" PRId64 " to %" PRId64, *first,
                        *last);
     }
-    /* The view may be a slice, and its last offset any of them. */
-    int64_t end = ad_int_at(offsets, width, node->offset + node->length);
-    if (*last > end) {
+    if (at->type.layout == AD_LAYOUT_LIST &&
+        *last > view->node->children[0]->length) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "offsets run to %" PRId64
-                       ", past the last one, %" PRId64,
-                       *last, end);
+                       "offsets end at %" PRId64 ", but there are %" PRId64
+                       " values",
+                       *last, view->node->children[0]->length);
     }
-    return AD_OK;
+    return ad_concat_on_host(self) ? check_on_host(view, width, *last, err)
+                                   : check_on_device(view, width, *last, err);
 }
 
-/* The offsets of all views, made to follow one another; *total is the last. */
+/* The views' ranges of data follow one another: 2 * n numbers. */
 static ad_status
-join_offsets(ad_join *j, int64_t *total, ad_error *err)
+read_ranges(const ad_concat_job *self, const ad_concat_node *at,
+            int64_t *ranges, int64_t *total, ad_error *err)
 {
-    int width = j->type.wide_offsets ? 8 : 4;
-    int64_t max = ad_join_max(width, false);
-    int64_t at = 0;
-    void *data;
-    int64_t nbytes;
-    AD_RETURN_IF_ERR(ad_join_size_of_rows(j->length + 1, width, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &data, err));
+    int64_t max = ad_concat_max(ad_concat_offset_width(at), false);
     *total = 0;
-    ad_join_put_int(data, width, at++, 0);
-    for (size_t v = 0; v < j->n; v++) {
-        const ad_array *view = &j->views[v];
-        int64_t first, last;
-        AD_RETURN_IF_ERR(data_range(j, view, &first, &last, err));
-        if (last - first > max - *total) {
-            return ad_join_fail_size(j->schema, "the data", err);
+    for (size_t v = 0; v < at->n; v++) {
+        int64_t *range = &ranges[2 * v];
+        AD_RETURN_IF_ERR(
+            read_range(self, at, &at->views[v], &range[0], &range[1], err));
+        if (range[1] - range[0] > max - *total) {
+            return ad_concat_fail_size(at->schema, "the data", err);
         }
-        int64_t before = first;
-        for (int64_t i = 1; i <= view->length; i++) {
-            int64_t offset =
-                ad_int_at(view->node->buffers[1], width, view->offset + i);
-            if (offset < before || offset > last) {
-                return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                               "offset %" PRId64 " comes after %" PRId64,
-                               offset, before);
-            }
-            ad_join_put_int(data, width, at++, *total + offset - first);
-            before = offset;
-        }
-        *total += last - first;
+        *total += range[1] - range[0];
     }
     return AD_OK;
 }
 
-ad_status
-ad_join_check_data(const ad_array *view, int64_t first, int64_t last,
-                   ad_error *err)
-{
-    if (first == last || view->node->buffers[2] != NULL) {
-        return AD_OK;
-    }
-    return ad_fail(
-        err, AD_ERR_ARROW, NULL, NULL,
-        "buffers[2] (data) is NULL, but the offsets end at %" PRId64, last);
-}
+/* --- strings and lists ---------------------------------------------------------- */
 
-ad_status
-ad_join_strings(ad_join *j, ad_error *err)
+/* The offsets of one view behind the first, as those behind number `to`: the
+ * host checks them on the way. */
+static ad_status
+put_offsets(const ad_concat_node *at, const ad_array *view,
+            const int64_t *range, int64_t base, int64_t to, ad_error *err)
 {
-    int64_t total;
-    void *data;
-    AD_RETURN_IF_ERR(join_offsets(j, &total, err));
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 2, total, &data, err));
-    int64_t at = 0;
-    for (size_t v = 0; v < j->n; v++) {
-        int64_t first, last;
-        AD_RETURN_IF_ERR(data_range(j, &j->views[v], &first, &last, err));
-        AD_RETURN_IF_ERR(ad_join_check_data(&j->views[v], first, last, err));
-        if (last > first) {
-            const char *source = j->views[v].node->buffers[2];
-            memcpy((char *)data + at, source + first, (size_t)(last - first));
-            at += last - first;
-        }
-    }
-    return AD_OK;
-}
-
-ad_status
-ad_join_lists(ad_join *j, ad_array *parts, ad_error *err)
-{
-    int64_t total;
-    AD_RETURN_IF_ERR(join_offsets(j, &total, err));
-    for (size_t v = 0; v < j->n; v++) {
-        const struct ArrowArray *child = j->views[v].node->children[0];
-        int64_t first, last;
-        AD_RETURN_IF_ERR(data_range(j, &j->views[v], &first, &last, err));
-        if (last > child->length) {
+    int width = ad_concat_offset_width(at);
+    const void *offsets = view->node->buffers[1];
+    void *target = at->buffers[1];
+    int64_t before = range[0];
+    for (int64_t i = 1; i <= view->length; i++) {
+        int64_t offset = ad_int_at(offsets, width, view->offset + i);
+        if (offset < before || offset > range[1]) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                           "offsets end at %" PRId64 ", but there are %" PRId64
-                           " values",
-                           last, child->length);
+                           "offset %" PRId64 " comes after %" PRId64, offset,
+                           before);
         }
-        parts[v] = ad_join_view_below(&j->views[v], child,
-                                      j->schema.node->children[0], first,
-                                      last - first);
+        ad_concat_put_int(target, width, to + i, base + offset - range[0]);
+        before = offset;
     }
-    return ad_join_child(j, 0, parts, err);
+    return AD_OK;
+}
+
+/* The same on a device, where the first view with rows gives its first offset,
+ * too, which becomes 0. */
+static ad_status
+shift_offsets(ad_concat_job *self, const ad_concat_node *at,
+              const ad_array *view, const int64_t *range, int64_t base,
+              int64_t to, ad_error *err)
+{
+    int64_t skip = to > 0;
+    return view->length == 0
+               ? AD_OK
+               : ad_concat_add(
+                     self, view->node->buffers[1], view->offset + skip,
+                     at->buffers[1], to + skip, view->length + 1 - skip,
+                     ad_concat_offset_width(at), base - range[0], err);
+}
+
+static ad_status
+join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
+             ad_error *err)
+{
+    int width = ad_concat_offset_width(at);
+    int64_t nbytes;
+    int64_t total = 0;
+    int64_t to = 0;
+    AD_RETURN_IF_ERR(
+        ad_concat_size_of_rows(at->length + 1, width, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes, err));
+    if (at->length == 0 || ad_concat_on_host(self)) {
+        AD_RETURN_IF_ERR(ad_builder_bits(&self->builder, NULL, 0,
+                                         at->buffers[1], 0, 8 * width,
+                                         AD_BITS_ZEROS, err));
+    }
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        const int64_t *range = &ranges[2 * v];
+        AD_RETURN_IF_ERR(
+            ad_concat_on_host(self)
+                ? put_offsets(at, view, range, total, to, err)
+                : shift_offsets(self, at, view, range, total, to, err));
+        to += view->length;
+        total += range[1] - range[0];
+    }
+    return AD_OK;
+}
+
+static ad_status
+join_data(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
+          int64_t total, ad_error *err)
+{
+    int64_t to = 0;
+    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 2, total, err));
+    for (size_t v = 0; v < at->n; v++) {
+        const void *data = at->views[v].node->buffers[2];
+        int64_t last = ranges[2 * v + 1];
+        int64_t nbytes = last - ranges[2 * v];
+        if (nbytes > 0 && data == NULL) {
+            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                           "buffers[2] (data) is NULL, but the offsets end "
+                           "at %" PRId64,
+                           last);
+        }
+        AD_RETURN_IF_ERR(ad_builder_bytes(&self->builder, data, ranges[2 * v],
+                                          at->buffers[2], to, nbytes, err));
+        to += nbytes;
+    }
+    return AD_OK;
+}
+
+static ad_status
+join_values(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
+            ad_error *err)
+{
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        at->parts[v] = ad_concat_view_below(
+            view, view->node->children[0], at->schema.node->children[0],
+            ranges[2 * v], ranges[2 * v + 1] - ranges[2 * v]);
+    }
+    return ad_concat_child(self, at, 0, err);
+}
+
+ad_status
+ad_concat_ranges(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+{
+    int64_t total;
+    int64_t *ranges = malloc(2 * at->n * sizeof(*ranges));
+    if (ranges == NULL) {
+        return ad_fail_memory(err, 2 * at->n * sizeof(*ranges));
+    }
+    ad_status status = read_ranges(self, at, ranges, &total, err);
+    if (status == AD_OK) {
+        status = join_offsets(self, at, ranges, err);
+    }
+    if (status == AD_OK) {
+        status = at->type.layout == AD_LAYOUT_LIST
+                     ? join_values(self, at, ranges, err)
+                     : join_data(self, at, ranges, total, err);
+    }
+    free(ranges);
+    return status;
+}
+
+/* --- list views ----------------------------------------------------------------- */
+
+/* Offsets and sizes of one view, from row `to` on. Those of nulls become 0. */
+static ad_status
+put_lists(const ad_concat_node *at, const ad_array *view, int64_t base,
+          int64_t to, ad_error *err)
+{
+    int width = ad_concat_offset_width(at);
+    int64_t max = ad_concat_max(width, false);
+    int64_t n_values = view->node->children[0]->length;
+    const void *const *buffers = view->node->buffers;
+    const void *validity = ad_concat_validity(view);
+    for (int64_t i = 0; i < view->length; i++) {
+        int64_t row = view->offset + i;
+        int64_t offset = 0;
+        int64_t size = 0;
+        if (validity == NULL || ad_bitmap_get(validity, row)) {
+            offset = ad_int_at(buffers[1], width, row);
+            size = ad_int_at(buffers[2], width, row);
+        }
+        if (offset < 0 || size < 0 || offset > n_values ||
+            size > n_values - offset) {
+            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                           "a list of %" PRId64 " values from %" PRId64
+                           ", but there are %" PRId64,
+                           size, offset, n_values);
+        }
+        if (offset > max - base) {
+            return ad_concat_fail_size(at->schema, "the values", err);
+        }
+        ad_concat_put_int(at->buffers[1], width, to + i, base + offset);
+        ad_concat_put_int(at->buffers[2], width, to + i, size);
+    }
+    return AD_OK;
+}
+
+/* The same on a device, where rows are not looked at. */
+static ad_status
+shift_lists(ad_concat_job *self, const ad_concat_node *at,
+            const ad_array *view, int64_t base, int64_t to, ad_error *err)
+{
+    int width = ad_concat_offset_width(at);
+    const void *const *buffers = view->node->buffers;
+    if (view->node->children[0]->length > ad_concat_max(width, false) - base) {
+        return ad_concat_fail_size(at->schema, "the values", err);
+    }
+    AD_RETURN_IF_ERR(ad_concat_add(self, buffers[1], view->offset,
+                                   at->buffers[1], to, view->length, width,
+                                   base, err));
+    return ad_builder_bytes(&self->builder, buffers[2], view->offset * width,
+                            at->buffers[2], to * width, view->length * width,
+                            err);
 }
 
 /* Rows may point anywhere, so that all values come along. */
 ad_status
-ad_join_list_views(ad_join *j, ad_array *parts, ad_error *err)
+ad_concat_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
-    int width = j->type.wide_offsets ? 8 : 4;
-    int64_t max = ad_join_max(width, false);
-    int64_t at = 0;
+    int64_t nbytes;
     int64_t base = 0;
-    int64_t nbytes;
-    void *offsets;
-    void *sizes;
-    AD_RETURN_IF_ERR(ad_join_size_of_rows(j->length, width, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &offsets, err));
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 2, nbytes, &sizes, err));
-    for (size_t v = 0; v < j->n; v++) {
-        const ad_array *view = &j->views[v];
-        const struct ArrowArray *child = view->node->children[0];
-        for (int64_t i = 0; i < view->length; i++, at++) {
-            int64_t row = view->offset + i;
-            bool is_valid = ad_join_is_valid_row(view, i);
-            int64_t offset =
-                is_valid ? ad_int_at(view->node->buffers[1], width, row) : 0;
-            int64_t size =
-                is_valid ? ad_int_at(view->node->buffers[2], width, row) : 0;
-            if (offset < 0 || size < 0 || offset > child->length ||
-                size > child->length - offset) {
-                return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                               "a list of %" PRId64 " values from %" PRId64
-                               ", but there are %" PRId64,
-                               size, offset, child->length);
-            }
-            if (offset > max - base) {
-                return ad_join_fail_size(j->schema, "the values", err);
-            }
-            ad_join_put_int(offsets, width, at, base + offset);
-            ad_join_put_int(sizes, width, at, size);
-        }
-        base += child->length;
-    }
-    ad_join_view_values(j->schema, j->views, j->n, 0, parts);
-    return ad_join_child(j, 0, parts, err);
-}
-
-/* --- views --------------------------------------------------------------------- */
-
-static ad_status
-join_view_rows(ad_join *j, ad_builder *builder, ad_error *err)
-{
-    const ad_rows rows = ad_join_rows(j, builder);
-    int64_t nbytes;
-    void *views;
-    AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, 1, nbytes, &views, err));
-    return ad_rebase_views(&rows, views, err);
-}
-
-/* The data are shared. */
-static ad_status
-share_data(ad_join *j, ad_error *err)
-{
     int64_t to = 0;
-    void *sizes;
-    AD_RETURN_IF_ERR(ad_join_new_buffer(j, j->n_buffers - 1,
-                                        (j->n_buffers - 3) * 8, &sizes, err));
-    for (size_t v = 0; v < j->n; v++) {
-        const ad_array *view = &j->views[v];
-        int64_t n = view->node->n_buffers - 3;
-        const void *known = view->node->buffers[view->node->n_buffers - 1];
-        for (int64_t i = 0; i < n; i++, to++) {
-            j->buffers[2 + to] = view->node->buffers[2 + i];
-            /* Without rows there need not be any sizes. */
-            ad_join_put_int(sizes, 8, to,
-                            known != NULL ? ad_int_at(known, 8, i) : 0);
-        }
-        j->owners[j->n_owners++] = ad_owner_ref(view->owner);
+    AD_RETURN_IF_ERR(ad_concat_size_of_rows(
+        at->length, ad_concat_offset_width(at), &nbytes, err));
+    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes, err));
+    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 2, nbytes, err));
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        AD_RETURN_IF_ERR(ad_concat_on_host(self)
+                             ? put_lists(at, view, base, to, err)
+                             : shift_lists(self, at, view, base, to, err));
+        base += view->node->children[0]->length;
+        to += view->length;
     }
-    return AD_OK;
-}
-
-ad_status
-ad_join_views(ad_join *j, ad_error *err)
-{
-    void *nothing;
-    AD_RETURN_IF_ERR(share_data(j, err));
-    if (j->length == 0) {
-        return ad_join_new_buffer(j, 1, 0, &nothing, err);
-    }
-    ad_builder builder = ad_builder_on_host();
-    ad_status status = join_view_rows(j, &builder, err);
-    ad_builder_clear(&builder, false, NULL);
-    return status;
-}
-
-/* --- run ends ---------------------------------------------------------------------- */
-
-static ad_status
-join_run_ends(ad_join *j, ad_builder *builder, ad_run_ends *runs,
-              ad_array *parts, ad_error *err)
-{
-    const ad_rows rows = ad_join_rows(j, builder);
-    int64_t n, nbytes;
-    void *ends;
-    ad_owner *owner;
-    AD_RETURN_IF_ERR(ad_find_run_end_rows(&rows, runs, &n, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_join_allocate(j, nbytes, &ends, &owner, err));
-    ad_status status = ad_join_run_end_rows(&rows, runs, ends, parts, err);
-    if (status == AD_OK) {
-        status = ad_build_run_ends(j->schema, j->device, n, ends, owner,
-                                   &j->children[0], err);
-    }
-    ad_owner_unref(owner);
-    return status;
-}
-
-ad_status
-ad_join_run_ends(ad_join *j, ad_array *parts, ad_error *err)
-{
-    ad_run_ends *runs = malloc(j->n * sizeof(*runs));
-    if (runs == NULL) {
-        return ad_fail_memory(err, j->n * sizeof(*runs));
-    }
-    ad_builder builder = ad_builder_on_host();
-    ad_status status = join_run_ends(j, &builder, runs, parts, err);
-    ad_builder_clear(&builder, false, NULL);
-    free(runs);
-    AD_RETURN_IF_ERR(status);
-    j->n_children = 1;
-    return ad_join_child(j, 1, parts, err);
+    return ad_concat_whole_child(self, at, 0, err);
 }

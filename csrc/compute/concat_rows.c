@@ -1,25 +1,40 @@
-/* Concatenation on a device where each row has to be looked at: views, dense
- * unions, runs. Kernels do, and tell the host what they found. */
+/* Rows that point into something, joined by kernels: views of long strings,
+ * offsets of dense unions, run ends. */
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "compute/concat_device.h"
-#include "compute/concat_rebase.h"
-#include "copy/copy.h"
+#include "base/memory.h"
+#include "compute/concat_join.h"
+#include "compute/run_end.h"
 #include "copy/copy_tree.h"
 
-static ad_rows
-rows_of(ad_concat_job *self, const ad_concat_node *at)
+/* --- faults ------------------------------------------------------------------ */
+
+/* A kernel writes 1 + the number of a row into the last 8 bytes of the buffer,
+ * which is the one memory that it writes. */
+#define FAULT_SIZE ((int64_t)sizeof(int64_t))
+
+/* The row that was written at byte `from` of buffer 1, as row `*row` of the
+ * memory of view `*v`; -1: none. Blocks on a device. */
+static ad_status
+find_fault(ad_concat_job *self, const ad_concat_node *at, int64_t from,
+           size_t *v, int64_t *row, ad_error *err)
 {
-    return (ad_rows){
-        .builder = &self->builder,
-        .schema = at->schema,
-        .views = at->views,
-        .n = at->n,
-        .length = at->length,
-    };
+    AD_RETURN_IF_ERR(ad_builder_read(&self->builder, at->buffers[1], from,
+                                     FAULT_SIZE, row, err));
+    *row -= 1;
+    if (*row < 0) {
+        return AD_OK;
+    }
+    for (*v = 0; *v + 1 < at->n && *row >= at->views[*v].length; *v += 1) {
+        *row -= at->views[*v].length;
+    }
+    *row += at->views[*v].offset;
+    return AD_OK;
 }
 
-/* --- views ------------------------------------------------------------------- */
+/* --- views of strings ----------------------------------------------------------- */
 
 /* The sizes of a view's `n` data buffers, which producers keep on either
  * side. */
@@ -46,9 +61,9 @@ static ad_status
 share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     int64_t to = 0;
-    void **sizes = &at->buffers[at->n_buffers - 1];
-    AD_RETURN_IF_ERR(ad_builder_allocate(&self->builder,
-                                         (at->n_buffers - 3) * 8, sizes, err));
+    int64_t last = at->n_buffers - 1;
+    AD_RETURN_IF_ERR(
+        ad_concat_buffer(self, at, last, (at->n_buffers - 3) * 8, err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         int64_t n = view->node->n_buffers - 3;
@@ -59,61 +74,284 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
             at->buffers[2 + to + i] = (void *)view->node->buffers[2 + i];
         }
         AD_RETURN_IF_ERR(ad_builder_share(&self->builder, view->owner, err));
-        AD_RETURN_IF_ERR(join_sizes(self, view, n, *sizes, to, err));
+        AD_RETURN_IF_ERR(
+            join_sizes(self, view, n, at->buffers[last], to, err));
         to += n;
     }
     return AD_OK;
 }
 
-ad_status
-ad_concat_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+static ad_status
+launch_on_views(ad_concat_job *self, ad_concat_node *at, int64_t fault,
+                ad_error *err)
 {
-    const ad_rows rows = rows_of(self, at);
-    int64_t nbytes;
-    AD_RETURN_IF_ERR(share_data(self, at, err));
-    if (at->length == 0) {
-        return AD_OK;
-    }
-    AD_RETURN_IF_ERR(ad_view_rows_size(&rows, &nbytes, err));
-    AD_RETURN_IF_ERR(
-        ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
-    return ad_rebase_views(&rows, at->buffers[1], err);
-}
-
-/* --- dense unions --------------------------------------------------------------- */
-
-ad_status
-ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
-{
-    const ad_rows rows = rows_of(self, at);
-    int64_t nbytes;
-    if (at->length > 0) {
-        AD_RETURN_IF_ERR(ad_union_rows_size(&rows, &nbytes, err));
-        AD_RETURN_IF_ERR(
-            ad_builder_allocate(&self->builder, nbytes, &at->buffers[1], err));
-        AD_RETURN_IF_ERR(ad_rebase_offsets(&rows, at->buffers[1], err));
-    }
-    for (int64_t i = 0; i < at->schema.node->n_children; i++) {
-        ad_join_view_values(at->schema, at->views, at->n, i, at->parts);
-        AD_RETURN_IF_ERR(ad_concat_child(self, at, i, err));
+    int64_t to = 0;
+    int64_t base = 0;
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        const void *const *buffers = view->node->buffers;
+        int64_t n_variadic = view->node->n_buffers - 3;
+        const void *validity = ad_concat_validity(view);
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_RAISE_VIEWS,
+            .source.offset = (uint64_t)(16 * view->offset),
+            .values.data = (void *)validity,
+            .target.offset = (uint64_t)(16 * to),
+            .bit_offset = validity != NULL ? view->offset : -1,
+            .length = view->length,
+            .numbers = {n_variadic, base, fault, to + 1},
+        };
+        AD_RETURN_IF_ERR(ad_session_kernel(&self->builder.session, buffers[1],
+                                           at->buffers[1], launch, err));
+        to += view->length;
+        base += n_variadic;
     }
     return AD_OK;
 }
 
-/* --- runs ------------------------------------------------------------------------- */
+/* Long strings get the number that their data buffer has in the result. Under a
+ * null there may be anything. */
+static ad_status
+rebase_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+{
+    int64_t nbytes;
+    size_t v;
+    int64_t row;
+    int32_t index;
+    AD_RETURN_IF_ERR(ad_concat_size_of_rows(at->length, 16, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes + FAULT_SIZE, err));
+    AD_RETURN_IF_ERR(ad_builder_bits(&self->builder, NULL, 0, at->buffers[1],
+                                     8 * nbytes, 8 * FAULT_SIZE, AD_BITS_ZEROS,
+                                     err));
+    AD_RETURN_IF_ERR(launch_on_views(self, at, nbytes, err));
+    AD_RETURN_IF_ERR(find_fault(self, at, nbytes, &v, &row, err));
+    if (row < 0) {
+        return AD_OK;
+    }
+    const struct ArrowArray *node = at->views[v].node;
+    AD_RETURN_IF_ERR(ad_builder_read(&self->builder, node->buffers[1],
+                                     16 * row + 8, 4, &index, err));
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "a view into buffer %" PRId32 ", but there are %" PRId64,
+                   index, node->n_buffers - 3);
+}
 
+/* The data are shared. */
+ad_status
+ad_concat_string_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+{
+    AD_RETURN_IF_ERR(share_data(self, at, err));
+    return at->length == 0 ? ad_concat_buffer(self, at, 1, 0, err)
+                           : rebase_views(self, at, err);
+}
+
+/* --- dense unions ------------------------------------------------------------- */
+
+/* The ids that the children of a union have, and how many there are up to the
+ * largest. */
+typedef struct union_ids {
+    int8_t ids[128];
+    int n_children;
+    int n;
+} union_ids;
+
+/* What AD_KERNEL_RAISE_OFFSETS wants to know of an id. */
+typedef struct id_entry {
+    uint32_t limit;
+    uint32_t base;
+} id_entry;
+
+static ad_status
+find_ids(const ad_concat_node *at, union_ids *out, ad_error *err)
+{
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(at->schema.node->format, &type, err));
+    AD_RETURN_IF_ERR(
+        ad_type_union_ids(&type, out->ids, &out->n_children, err));
+    out->n = 0;
+    for (int i = 0; i < out->n_children; i++) {
+        out->n = out->ids[i] >= out->n ? out->ids[i] + 1 : out->n;
+    }
+    return AD_OK;
+}
+
+/* Behind the offsets, and room for one that there may be: a table for each
+ * view, and the fault. */
+static int64_t
+tables_at(const ad_concat_node *at)
+{
+    return at->length / 2 * 8 + 8;
+}
+
+static int64_t
+tables_size(const ad_concat_node *at, const union_ids *ids)
+{
+    return (int64_t)at->n * ids->n * (int64_t)sizeof(id_entry);
+}
+
+/* Offsets that would not fit the result are above the limit, too. No fault is
+ * known yet. */
+static void
+fill_tables(const ad_concat_node *at, const union_ids *ids, void *target)
+{
+    const int64_t end = (int64_t)INT32_MAX + 1;
+    int64_t bases[128] = {0};
+    id_entry *tables = target;
+    memset(target, 0, (size_t)(tables_size(at, ids) + FAULT_SIZE));
+    for (size_t v = 0; v < at->n; v++) {
+        for (int i = 0; i < ids->n_children; i++) {
+            int64_t n = at->views[v].node->children[i]->length;
+            int64_t room = end - bases[i];
+            int64_t limit = n < room ? n : room;
+            tables[ids->ids[i]] =
+                (id_entry){(uint32_t)limit, (uint32_t)bases[i]};
+            bases[i] += limit;
+        }
+        tables += ids->n;
+    }
+}
+
+static ad_status
+put_tables(ad_concat_job *self, ad_concat_node *at, const union_ids *ids,
+           ad_error *err)
+{
+    int64_t nbytes = tables_size(at, ids) + FAULT_SIZE;
+    ad_memory *memory;
+    if (ad_concat_on_host(self)) {
+        fill_tables(at, ids, (char *)at->buffers[1] + tables_at(at));
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    fill_tables(at, ids, memory->data);
+    AD_RETURN_IF_ERR(ad_builder_keep(&self->builder, &memory->base, err));
+    return ad_builder_upload(&self->builder, memory->data, at->buffers[1],
+                             tables_at(at), nbytes, err);
+}
+
+static ad_status
+launch_on_offsets(ad_concat_job *self, ad_concat_node *at, int64_t n_ids,
+                  int64_t fault, ad_error *err)
+{
+    int64_t to = 0;
+    int64_t table = tables_at(at);
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        const void *const *buffers = view->node->buffers;
+        const ad_launch launch = {
+            .kernel = AD_KERNEL_RAISE_OFFSETS,
+            .source.offset = (uint64_t)view->offset,
+            .values.data = (void *)buffers[1],
+            .values.offset = (uint64_t)(4 * view->offset),
+            .target.offset = (uint64_t)(4 * to),
+            .length = view->length,
+            .numbers = {n_ids, table, fault, to + 1},
+        };
+        AD_RETURN_IF_ERR(ad_session_kernel(&self->builder.session, buffers[0],
+                                           at->buffers[1], launch, err));
+        to += view->length;
+        table += n_ids * (int64_t)sizeof(id_entry);
+    }
+    return AD_OK;
+}
+
+static ad_status
+fail_offset(const ad_concat_node *at, const union_ids *ids, int8_t id,
+            const struct ArrowArray *node, int32_t offset, ad_error *err)
+{
+    int i = 0;
+    while (i < ids->n_children && ids->ids[i] != id) {
+        i++;
+    }
+    if (i == ids->n_children) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "type id %d, which format \"%.40s\" does not have",
+                       (int)id, at->schema.node->format);
+    }
+    int64_t n = node->children[i]->length;
+    if (offset >= 0 && offset < n) {
+        return ad_concat_fail_size(at->schema, "the values", err);
+    }
+    return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                   "offset %" PRId32 " into child %d of %" PRId64 " values",
+                   offset, i, n);
+}
+
+static ad_status
+rebase_offsets(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+{
+    union_ids ids;
+    size_t v;
+    int64_t nbytes;
+    int64_t row;
+    int8_t id;
+    int32_t offset;
+    AD_RETURN_IF_ERR(find_ids(at, &ids, err));
+    int64_t behind = tables_size(at, &ids) + FAULT_SIZE;
+    AD_RETURN_IF_ERR(ad_concat_size_of_rows(at->length / 2 + 1 + behind / 8, 8,
+                                            &nbytes, err));
+    int64_t fault = nbytes - FAULT_SIZE;
+    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes, err));
+    AD_RETURN_IF_ERR(put_tables(self, at, &ids, err));
+    AD_RETURN_IF_ERR(launch_on_offsets(self, at, ids.n, fault, err));
+    AD_RETURN_IF_ERR(find_fault(self, at, fault, &v, &row, err));
+    if (row < 0) {
+        return AD_OK;
+    }
+    const struct ArrowArray *node = at->views[v].node;
+    AD_RETURN_IF_ERR(
+        ad_builder_read(&self->builder, node->buffers[0], row, 1, &id, err));
+    AD_RETURN_IF_ERR(ad_builder_read(&self->builder, node->buffers[1], 4 * row,
+                                     4, &offset, err));
+    return fail_offset(at, &ids, id, node, offset, err);
+}
+
+ad_status
+ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+{
+    AD_RETURN_IF_ERR(at->length == 0 ? ad_concat_buffer(self, at, 1, 0, err)
+                                     : rebase_offsets(self, at, err));
+    for (int64_t i = 0; i < at->schema.node->n_children; i++) {
+        AD_RETURN_IF_ERR(ad_concat_whole_child(self, at, i, err));
+    }
+    return AD_OK;
+}
+
+/* --- runs ----------------------------------------------------------------------- */
+
+/* at->parts = the values of the runs; their ends count from the first row of the
+ * result. */
 static ad_status
 join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_run_ends *runs,
               ad_error *err)
 {
-    const ad_rows rows = rows_of(self, at);
-    int64_t n, nbytes;
+    int64_t width, nbytes;
+    int64_t n = 0;
+    int64_t row = 0;
+    int64_t to = 0;
     void *ends;
-    AD_RETURN_IF_ERR(ad_find_run_end_rows(&rows, runs, &n, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_builder_allocate(&self->builder, nbytes, &ends, err));
-    AD_RETURN_IF_ERR(ad_join_run_end_rows(&rows, runs, ends, at->parts, err));
-    return ad_build_run_ends(at->schema, self->arrays[0].device, n, ends, NULL,
-                             &at->below[0], err);
+    AD_RETURN_IF_ERR(ad_run_end_width(at->schema, &width, err));
+    if (at->length > ad_concat_max((int)width, false)) {
+        return ad_concat_fail_size(at->schema, "the run ends", err);
+    }
+    AD_RETURN_IF_ERR(
+        ad_find_run_ends(&self->builder, at->views, at->n, runs, err));
+    for (size_t v = 0; v < at->n; v++) {
+        n += runs[v].n;
+    }
+    AD_RETURN_IF_ERR(ad_concat_size_of_rows(n, width, &nbytes, err));
+    AD_RETURN_IF_ERR(ad_concat_allocate(self, nbytes, &ends, err));
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        AD_RETURN_IF_ERR(ad_write_run_ends(&self->builder, view, runs[v], row,
+                                           ends, to, err));
+        at->parts[v] = ad_concat_view_below(view, view->node->children[1],
+                                            at->schema.node->children[1],
+                                            runs[v].first, runs[v].n);
+        row += view->length;
+        to += runs[v].n;
+    }
+    return ad_build_run_ends(at->schema, self->device, n, ends, &at->below[0],
+                             err);
 }
 
 ad_status

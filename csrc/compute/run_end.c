@@ -241,8 +241,7 @@ ad_write_run_ends(ad_builder *builder, const ad_array *view, ad_run_ends runs,
 
 ad_status
 ad_build_run_ends(ad_schema schema, ad_device device, int64_t n,
-                  const void *ends, ad_owner *owner, ad_array *out,
-                  ad_error *err)
+                  const void *ends, ad_array *out, ad_error *err)
 {
     const void *buffers[] = {NULL, ends};
     const ad_array_spec spec = {
@@ -251,7 +250,6 @@ ad_build_run_ends(ad_schema schema, ad_device device, int64_t n,
         .length = n,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = owner,
     };
     return ad_array_build(&spec, out, err);
 }

@@ -32,11 +32,9 @@ AD_MUST_CHECK ad_status ad_write_run_ends(ad_builder *builder,
                                           void *target, int64_t to,
                                           ad_error *err);
 
-/* The child that they are: `n` of them in `ends`, which `owner` (it may be
- * NULL) keeps. */
+/* The child that they are: `n` of them in `ends`, which it does not keep. */
 AD_MUST_CHECK ad_status ad_build_run_ends(ad_schema schema, ad_device device,
                                           int64_t n, const void *ends,
-                                          ad_owner *owner, ad_array *out,
-                                          ad_error *err);
+                                          ad_array *out, ad_error *err);
 
 #endif /* AD_COMPUTE_RUN_END_H */

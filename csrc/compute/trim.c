@@ -196,7 +196,7 @@ take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
         ad_write_run_ends(&self->builder, view, runs, 0, ends, 0, err));
     node->first_below = runs.first;
     node->n_below = runs.n;
-    return ad_build_run_ends(view->schema, view->device, runs.n, ends, NULL,
+    return ad_build_run_ends(view->schema, view->device, runs.n, ends,
                              &node->below[0], err);
 }
 

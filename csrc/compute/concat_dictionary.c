@@ -1,0 +1,204 @@
+/* Dictionaries: one where they are the same, else one behind the other. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "compute/concat_join.h"
+
+/* --- the same values ------------------------------------------------------------ */
+
+/* Offsets that make no sense are never the same: whoever joins the values
+ * refuses them. */
+static bool
+same_strings(const ad_array *a, const ad_array *b, int width)
+{
+    const void *a_offsets = a->node->buffers[1];
+    const void *b_offsets = b->node->buffers[1];
+    int64_t a_first = ad_int_at(a_offsets, width, a->offset);
+    int64_t b_first = ad_int_at(b_offsets, width, b->offset);
+    int64_t nbytes = 0;
+    if (a_first < 0 || b_first < 0) {
+        return false;
+    }
+    for (int64_t i = 1; i <= a->length; i++) {
+        int64_t a_end = ad_int_at(a_offsets, width, a->offset + i);
+        int64_t b_end = ad_int_at(b_offsets, width, b->offset + i);
+        if (a_end < a_first || b_end < b_first || a_end - a_first < nbytes ||
+            a_end - a_first != b_end - b_first) {
+            return false;
+        }
+        nbytes = a_end - a_first;
+    }
+    const char *a_data = a->node->buffers[2];
+    const char *b_data = b->node->buffers[2];
+    return nbytes == 0 ||
+           (a_data != NULL && b_data != NULL &&
+            memcmp(a_data + a_first, b_data + b_first, (size_t)nbytes) == 0);
+}
+
+/* The values are the same for certain. */
+static bool
+same_values(const ad_array *a, const ad_array *b, const ad_type *type)
+{
+    if (a->node == b->node) {
+        return true;
+    }
+    if (a->length != b->length || !type->has_validity ||
+        ad_concat_validity(a) != NULL || ad_concat_validity(b) != NULL ||
+        a->node->dictionary != NULL || a->length == 0) {
+        return false;
+    }
+    if (type->layout == AD_LAYOUT_FIXED && type->bit_width % 8 == 0) {
+        int64_t size = type->bit_width / 8;
+        return size == 0 ||
+               memcmp((const char *)a->node->buffers[1] + a->offset * size,
+                      (const char *)b->node->buffers[1] + b->offset * size,
+                      (size_t)(a->length * size)) == 0;
+    }
+    return type->layout == AD_LAYOUT_OFFSETS &&
+           same_strings(a, b, type->wide_offsets ? 8 : 4);
+}
+
+/* The very same memory. */
+static bool
+same_node(const struct ArrowArray *a, const struct ArrowArray *b)
+{
+    bool is_same = a->length == b->length && a->offset == b->offset &&
+                   a->n_buffers == b->n_buffers &&
+                   a->n_children == b->n_children &&
+                   (a->dictionary == NULL) == (b->dictionary == NULL);
+    for (int64_t i = 0; is_same && i < a->n_buffers; i++) {
+        is_same = a->buffers[i] == b->buffers[i];
+    }
+    for (int64_t i = 0; is_same && i < a->n_children; i++) {
+        is_same = same_node(a->children[i], b->children[i]);
+    }
+    return is_same &&
+           (a->dictionary == NULL || same_node(a->dictionary, b->dictionary));
+}
+
+/* at->parts = the dictionaries. The host compares their values, a device has
+ * addresses only. */
+static ad_status
+view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
+                  bool *are_same, ad_error *err)
+{
+    const struct ArrowSchema *schema = at->schema.node->dictionary;
+    const struct ArrowArray *first = at->views[0].node->dictionary;
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
+    *are_same = true;
+    for (size_t v = 0; v < at->n; v++) {
+        const struct ArrowArray *node = at->views[v].node->dictionary;
+        at->parts[v] =
+            ad_concat_view_below(&at->views[v], node, schema, 0, node->length);
+        *are_same &= ad_concat_on_host(self)
+                         ? same_values(&at->parts[0], &at->parts[v], &type)
+                         : same_node(first, node);
+    }
+    return AD_OK;
+}
+
+/* --- indices -------------------------------------------------------------------- */
+
+typedef struct index_type {
+    int width;
+    bool is_unsigned;
+    int64_t max;
+} index_type;
+
+static index_type
+index_type_of(const ad_concat_node *at)
+{
+    int width = at->type.bit_width / 8;
+    bool is_unsigned =
+        at->type.id == AD_TYPE_UINT8 || at->type.id == AD_TYPE_UINT16 ||
+        at->type.id == AD_TYPE_UINT32 || at->type.id == AD_TYPE_UINT64;
+    return (index_type){width, is_unsigned, ad_concat_max(width, is_unsigned)};
+}
+
+/* The indices of one view, from row `to` on, now count from value `base`. Those
+ * of nulls become 0. */
+static ad_status
+put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
+            int64_t base, int64_t to, ad_error *err)
+{
+    const index_type type = index_type_of(at);
+    int64_t mask = type.width == 8 ? -1 : ((int64_t)1 << type.width * 8) - 1;
+    const void *validity = ad_concat_validity(view);
+    void *indices = at->buffers[1];
+    for (int64_t i = 0; i < view->length; i++) {
+        int64_t index = ad_int_at(indices, type.width, to + i);
+        index = type.is_unsigned ? index & mask : index;
+        if (validity != NULL && !ad_bitmap_get(validity, view->offset + i)) {
+            ad_concat_put_int(indices, type.width, to + i, 0);
+            continue;
+        }
+        if (index < 0 || index >= n_values) {
+            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                           "index %" PRId64 " into a dictionary of %" PRId64
+                           " values",
+                           index, n_values);
+        }
+        if (base + index > type.max) {
+            return ad_concat_fail_size(at->schema, "the dictionaries", err);
+        }
+        ad_concat_put_int(indices, type.width, to + i, base + index);
+    }
+    return AD_OK;
+}
+
+/* The same on a device, where indices are not looked at: what a null's was
+ * becomes some number. */
+static ad_status
+shift_indices(ad_concat_job *self, const ad_concat_node *at,
+              const ad_array *view, int64_t n_values, int64_t base, int64_t to,
+              ad_error *err)
+{
+    const index_type type = index_type_of(at);
+    if (n_values > 0 && base > type.max - (n_values - 1)) {
+        return ad_concat_fail_size(at->schema, "the dictionaries", err);
+    }
+    return base == 0 ? AD_OK
+                     : ad_concat_add(self, at->buffers[1], to, at->buffers[1],
+                                     to, view->length, type.width, base, err);
+}
+
+static ad_status
+move_indices(ad_concat_job *self, const ad_concat_node *at, ad_error *err)
+{
+    int64_t base = 0;
+    int64_t to = 0;
+    for (size_t v = 0; v < at->n; v++) {
+        const ad_array *view = &at->views[v];
+        int64_t n = at->parts[v].length;
+        AD_RETURN_IF_ERR(
+            ad_concat_on_host(self)
+                ? put_indices(at, view, n, base, to, err)
+                : shift_indices(self, at, view, n, base, to, err));
+        base += n;
+        to += view->length;
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_concat_dictionary(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+{
+    const ad_schema schema = {at->schema.node->dictionary, at->schema.owner};
+    ad_array *out = &at->below[at->schema.node->n_children];
+    bool are_same;
+    AD_RETURN_IF_ERR(view_dictionaries(self, at, &are_same, err));
+    if (are_same && !ad_concat_on_host(self)) {
+        ad_array_share(&at->parts[0], out);
+        return ad_builder_share(&self->builder, out->owner, err);
+    }
+    if (!are_same) {
+        AD_RETURN_IF_ERR(move_indices(self, at, err));
+    }
+    ad_status status = ad_concat_views(self, schema, at->parts,
+                                       are_same ? 1 : at->n, out, err);
+    if (status != AD_OK) {
+        ad_error_path_prepend(err, "dictionary");
+    }
+    return status;
+}
