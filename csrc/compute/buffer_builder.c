@@ -38,18 +38,12 @@ open_runtime(ad_builder *self, ad_error *err)
 ad_status
 ad_builder_keep(ad_builder *self, ad_owner *owner, ad_error *err)
 {
-    if (self->n_allocations == self->capacity) {
-        size_t capacity = 2 * self->capacity + 4;
-        ad_owner **allocations =
-            realloc(self->allocations, capacity * sizeof(*allocations));
-        if (allocations == NULL) {
-            ad_owner_unref(owner);
-            return ad_fail_memory(err, capacity * sizeof(*allocations));
-        }
-        self->allocations = allocations;
-        self->capacity = capacity;
+    ad_status status = ad_list_reserve(&self->allocations, 1, err);
+    if (status != AD_OK) {
+        ad_owner_unref(owner);
+        return status;
     }
-    self->allocations[self->n_allocations++] = owner;
+    self->allocations.items[self->allocations.n++] = owner;
     return AD_OK;
 }
 
@@ -162,18 +156,18 @@ ad_builder_owner(const ad_builder *self, ad_owner *first, ad_owner *second,
                  ad_owner **out, ad_error *err)
 {
     if (first == NULL && second == NULL) {
-        return ad_owner_group_new(self->allocations, self->n_allocations, out,
-                                  err);
+        return ad_owner_group_new(self->allocations.items, self->allocations.n,
+                                  out, err);
     }
-    size_t n = self->n_allocations + 2;
+    size_t n = self->allocations.n + 2;
     ad_owner **owners = malloc(n * sizeof(*owners));
     if (owners == NULL) {
         return ad_fail_memory(err, n * sizeof(*owners));
     }
     owners[0] = first;
     owners[1] = second;
-    for (size_t i = 0; i < self->n_allocations; i++) {
-        owners[2 + i] = self->allocations[i];
+    for (size_t i = 0; i < self->allocations.n; i++) {
+        owners[2 + i] = self->allocations.items[i];
     }
     ad_status status = ad_owner_group_new(owners, n, out, err);
     free(owners);
@@ -194,12 +188,12 @@ ad_builder_clear(ad_builder *self, bool failed, ad_owner *source)
     if (failed && self->is_open) {
         ad_session_abandon(&self->session, source, NULL, NULL);
     }
-    for (size_t i = 0; i < self->n_allocations; i++) {
+    for (size_t i = 0; i < self->allocations.n; i++) {
         if (failed && self->is_open) {
             ad_session_abandon(&self->session, NULL, NULL,
-                               self->allocations[i]);
+                               self->allocations.items[i]);
         }
-        ad_owner_unref(self->allocations[i]);
+        ad_owner_unref(self->allocations.items[i]);
     }
-    free(self->allocations);
+    free(self->allocations.items);
 }

@@ -4,6 +4,7 @@
 #ifndef AD_COMPUTE_BUFFER_BUILDER_H
 #define AD_COMPUTE_BUFFER_BUILDER_H
 
+#include "base/list.h"
 #include "copy/session.h"
 
 typedef struct ad_builder {
@@ -11,9 +12,7 @@ typedef struct ad_builder {
     bool is_open;
     bool needs_runtime; /* on the host: not open yet, for memory of `device` */
     ad_device device;
-    ad_owner **allocations; /* all memory that was made */
-    size_t n_allocations;
-    size_t capacity;
+    AD_LIST(ad_owner *) allocations;
 } ad_builder;
 
 /* By the host, in memory of `device`, which the host writes: pinned and managed
