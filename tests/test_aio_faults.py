@@ -537,5 +537,5 @@ def test_end_of_a_wait_that_did_not_begin(is_closed):
 def test_end_of_a_thread_that_was_not_started():
     _stream, handler = aio.consumer()
     producer = aio._async_producer(handler)
-    with pytest.raises(RuntimeError, match=r"call feed\(\) first"):
+    with pytest.raises(RuntimeError, match=r"call pump\(\) first"):
         producer.is_over()
