@@ -25,11 +25,16 @@ STRICT = [
 ]
 
 
-def layers():
-    """The folders of csrc, lowest first, as docs/internals/architecture.md lists them."""
+def headers_to_read_first():
+    """By folder of csrc, lowest first: the table in docs/internals/architecture.md."""
     page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
-    table = page.split("<!-- layers -->")[1]
-    return re.findall(r"^\| `(\w+)/` \|", table, re.M)
+    table = page.split("<!-- layers -->")[1].split("<!-- layers end -->")[0]
+    return dict(re.findall(r"^\| `(\w+)/` \|.*\| `([\w/.]+)` \|$", table, re.M))
+
+
+def layers():
+    """The folders of csrc, lowest first."""
+    return list(headers_to_read_first())
 
 
 def sources_without_python():

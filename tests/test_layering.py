@@ -41,6 +41,14 @@ def test_table_lists_the_folders():
     assert sorted(LAYERS) == sorted(path.name for path in CSRC.iterdir() if path.is_dir())
 
 
+def test_the_header_to_read_first_describes_its_folder():
+    for folder, header in compiler.headers_to_read_first().items():
+        text = (CSRC / folder / header).read_text(encoding="utf-8")
+        paragraph = text.split("*/")[0]
+        assert paragraph.startswith(f"/* {folder}/: "), header
+        assert paragraph.count("\n") <= 12, header
+
+
 def test_includes_point_downwards():
     upwards = {
         (name, included)

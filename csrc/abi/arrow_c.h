@@ -1,3 +1,11 @@
+/* abi/: the structs and symbols of others.
+ *
+ * Foreign ABI structs, error numbers and lists of driver symbols, written here
+ * from the facts; tests compare each with the installed headers. No code, no
+ * include of ours, no lock. A symbol list is an X-macro, X(field, name, need),
+ * which device/ expands into a table of function pointers.
+ */
+
 /* The Arrow C data, stream, device, device stream and async stream structs.
  *
  * ABI facts, written from the specification. Each block stands under the

@@ -1,3 +1,12 @@
+/* async/: both ends of an async device stream.
+ *
+ * Two state machines, producer and consumer, with the queue between them, the
+ * waker that an event loop polls, and the pump that feeds a stream from a pull
+ * stream on a thread of its own. Peers may call on any thread and may break
+ * the rules; a broken rule is answered by an error that names it. Locks: one
+ * per end, one for the list of pumps; none is held while foreign code runs.
+ */
+
 /* The two ends of an async device stream, without Python.
  *
  * The specification leaves open which thread calls what when, and Arrow C++,

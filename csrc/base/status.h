@@ -1,3 +1,13 @@
+/* base/: what every other layer stands on.
+ *
+ * Status and error record, owners, device types with their traits, handles
+ * (context, stream, event, span), the process with its forks, threads, waits
+ * that a signal may end, host memory, text, UTF-8 and JSON. Calls no runtime
+ * and no interpreter; what must happen around a blocking call comes in as
+ * hooks (base/wait.h). Any thread may call everything. One lock per wait that
+ * another thread makes, and none is held while foreign code runs.
+ */
+
 /* Status codes and the error record of the core.
  *
  * Every function that can fail returns ad_status and takes `ad_error *err`

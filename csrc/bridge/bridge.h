@@ -1,3 +1,11 @@
+/* bridge/: a column as a tensor and back, a batch as a matrix.
+ *
+ * Decides by the type table (docs/types.md) what can be shared, what takes a
+ * copy and what is refused; masks become validity bitmaps here. Knows no
+ * protocol. Any thread; no lock of its own. Reads offsets of lists, which
+ * waits on a device; nothing else here waits.
+ */
+
 /* The bridge between the two models: a tensor as an Arrow array and back.
  *
  * Zero-copy wherever the type table (docs/types.md) says so; a copy only where

@@ -1,3 +1,11 @@
+/* compute/: buffers whose contents are new.
+ *
+ * The buffer builder, bits, nulls filled, run ends, concat and trim, wherever
+ * the data are: by loops on the host and by kernels on a device, where nobody
+ * waits for the result. Assumes trees that model/ has checked, but believes no
+ * offset that it reads. Any thread; no lock of its own.
+ */
+
 /* Buffers that are made one after the other, on one device or on the host, for
  * an array that will own them.
  */

@@ -1,3 +1,12 @@
+/* copy/: memory brought to another device, or to the host.
+ *
+ * One session per copy says which runtime works, in which context and on which
+ * stream; arrays and tensors are copied, moved or read back through it.
+ * Assumes trees that model/ has checked. Enqueues behind the data's event and
+ * gives the result an event of its own; the host waits only where its memory
+ * is the target. Any thread; no lock of its own.
+ */
+
 /* Copies between devices: to(), copy=True, dl_device=, device=.
  *
  * The copy is enqueued on the consumer's stream (ad_stream_choose), which waits

@@ -1,3 +1,13 @@
+/* device/: one backend per runtime, and the registry of them.
+ *
+ * A backend is a `const struct ad_backend` in a folder of its own and one line
+ * in backends.def. It supplies short primitives: memory, copies, streams,
+ * events, kernels. Policy (who waits, what is copied, which error) belongs to
+ * the layers above. Slots may be called on any thread, with and without the
+ * GIL, and leave the caller's current context as it was. Locks: one per
+ * backend for its first load, one for the queues that it has seen.
+ */
+
 /* The contract of a backend: what the core asks of a runtime.
  *
  * A backend is one file that ends in one `const struct ad_backend` with

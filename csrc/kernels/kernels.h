@@ -1,3 +1,11 @@
+/* kernels/: the work on elements, for devices and for the host.
+ *
+ * kernels.inc is written once, in what C and OpenCL C share. It is compiled
+ * for the host, shipped as text to OpenCL, SYCL and HIP, and as PTX in
+ * generated/ (tools/make_ptx.py). Host code assumes memory that the host may
+ * read; it allocates nothing, takes no lock, and any thread may call it.
+ */
+
 /* The device kernels: one text (kernels.inc) for every runtime.
  *
  * The text is written in the subset that C and OpenCL C share. OpenCL and SYCL

@@ -1,3 +1,13 @@
+/* model/: the two neutral models, Arrow trees and strided tensors.
+ *
+ * Types, schemas, metadata, extension types, dtypes; arrays imported, checked
+ * by structure, built and exported; tensors; the cast to a schema that is
+ * stored alike. Structs from outside are hostile until ad_array_validate has
+ * passed them; data buffers are never read here, on any device. No lock and no
+ * thread: values are immutable once made and shared by owners that are
+ * counted.
+ */
+
 /* ad_array: a view of a node in an Arrow tree on a device.
  *
  * The node and everything below it are the producer's structs (or ours),

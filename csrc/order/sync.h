@@ -1,3 +1,13 @@
+/* order/: when data are ready, and when memory may go back.
+ *
+ * Events and who waits for them, arrowdev's own streams and its cache per
+ * context, device memory, device owners that know the streams on which memory
+ * is used, and the deferred release. Assumes that a backend may fail at any
+ * call. Any thread, with or without the GIL. Locks: one per device owner, one
+ * for the queue of deferred releases; none is held while a runtime, a release
+ * function or Python is called.
+ */
+
 /* ad_sync: "the data are ready when ...", shared by everything that was made
  * from one import (slices, children, tensors, re-exports) and never dropped.
  *

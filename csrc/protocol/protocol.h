@@ -1,3 +1,12 @@
+/* protocol/: one file per exchange protocol.
+ *
+ * A protocol turns foreign objects into an ad_array or an ad_tensor and shows
+ * ours; one file ends in one `const ad_protocol`, and protocols.def has a line
+ * for it. Protocols know neither each other nor the Python types above. What
+ * comes in is hostile until it is checked. The GIL is held, and given up round
+ * calls that may block.
+ */
+
 /* The contract of a protocol: one file ending in one `const ad_protocol`, one
  * line in protocols.def. Protocols and devices never meet; a protocol turns
  * foreign objects into an ad_array or an ad_tensor, and shows ours.

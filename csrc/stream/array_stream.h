@@ -1,3 +1,12 @@
+/* stream/: pull streams.
+ *
+ * A stream read from a foreign struct or from a source of our own, both
+ * structs it can leave as, and streams made of streams: chain, rechunk,
+ * transfer. Streams are counted but not thread-safe: one caller at a time, as
+ * the specification has it. Foreign callbacks run without a lock of ours.
+ * Batches and schema outlive their stream.
+ */
+
 /* ad_array_stream: arrays of one schema and one device type, pulled one at a
  * time. It is read from a foreign ArrowDeviceArrayStream or ArrowArrayStream,
  * or from a source of our own, and leaves as either struct.

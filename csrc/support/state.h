@@ -1,3 +1,13 @@
+/* support/: the first layer that knows Python.
+ *
+ * Module state, errors as exceptions, arguments, capsules, owners of Python
+ * objects, calls into Python from foreign threads, waits that run signal
+ * handlers, constructors of our objects. The GIL is held unless a contract
+ * says otherwise; it is taken in py_owner.c (releases) and py_call.c
+ * (callbacks) only. Only errors.c makes an exception of an ad_error. No lock
+ * but the GIL.
+ */
+
 /* Everything that lives as long as the module: types, exceptions, interned
  * strings, and the cache of what types speak. One field list per kind, so
  * that state, traverse and clear cannot differ.

@@ -1,3 +1,11 @@
+/* validate/: every row checked against the columnar format.
+ *
+ * Fixed-size values, strings, nested types, and notes on what is legal but
+ * unusual. Assumes that model/ has checked the structure, believes nothing
+ * that a buffer says, and reads device memory in pieces through copy/. Blocks
+ * for the array's event. Any thread; no lock of its own.
+ */
+
 /* Do an array's buffers hold what the columnar format says they must?
  *
  * ad_array_validate looks at the structs alone; this looks at every row. The

@@ -1,3 +1,12 @@
+/* python/: what a user sees: types, functions, the module.
+ *
+ * types/ has a heap type per file, functions/ the functions of the module,
+ * streams/ what feeds a stream from Python, testing/ what arrowdev.testing is
+ * made of. Parses arguments, calls the layers below and wraps the result;
+ * decides nothing about memory. The GIL is held. Objects are immutable, but
+ * for streams, of which one reader at a time is let in.
+ */
+
 /* The module's functions, and what they share with methods.
  */
 #ifndef AD_PYTHON_FUNCTIONS_FUNCTIONS_H
