@@ -278,6 +278,18 @@ def test_from_dlpack_function():
         ad.from_dlpack([1, 2])
 
 
+@pytest.mark.parametrize("attribute", ["__dlpack__", "__dlpack_device__"])
+def test_method_takes_the_tensor_that_the_lookup_found(attribute):
+    """The offsets of lists are read once: what they are later changes nothing."""
+    pa = pytest.importorskip("pyarrow")
+    offsets = np.array([0, 2, 4], "int32")
+    values = np.arange(6, dtype="int32")
+    array = ad.Array.from_buffers(pa.list_(pa.int32()), 2, [None, offsets], children=[values])
+    assert hasattr(array, attribute)
+    offsets[1] = 1
+    assert np.from_dlpack(array).tolist() == [[0, 1], [2, 3]]
+
+
 def test_reference_counts_are_stable():
     t = make()
     p = Producer()

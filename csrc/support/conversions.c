@@ -9,13 +9,16 @@ ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)
 {
     ad_error err;
     ad_status status;
-    if (!ad_is_tensor(state, self)) {
+    PyObject *found = ad_is_tensor(state, self)
+                          ? self
+                          : ((ad_array_object *)self)->as_tensor;
+    if (found == NULL) {
         const ad_bridge_options options = {.copy = AD_COPY_NEVER};
         status = ad_tensor_from_array(ad_array_of(self), &options, out, &err);
     } else {
-        status = ad_tensor_require_size(ad_tensor_of(self), &err);
+        status = ad_tensor_require_size(ad_tensor_of(found), &err);
         if (status == AD_OK) {
-            ad_tensor_share(ad_tensor_of(self), out);
+            ad_tensor_share(ad_tensor_of(found), out);
         }
     }
     if (status != AD_OK) {
@@ -60,9 +63,11 @@ not_offered(const char *attribute, const ad_error *err)
 int
 ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
 {
-    (void)state;
     const ad_array *array = ad_array_of(self);
     ad_dl_dtype dtype;
+    if (((ad_array_object *)self)->as_tensor != NULL) {
+        return 0;
+    }
     /* Plain columns without nulls, the common case, need no trial. */
     if (array->null_count == 0 && array->node->n_children == 0 &&
         ad_array_tensor_dtype(array, &dtype) && dtype.code != AD_DL_BOOL) {
@@ -81,8 +86,9 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
     if (ad_tensor_from_array(array, &options, &value, &err) != AD_OK) {
         return not_offered(attribute, &err);
     }
-    ad_tensor_clear(&value.tensor);
-    return 0;
+    ((ad_array_object *)self)->as_tensor =
+        ad_tensor_object_new(state, &value.tensor);
+    return ((ad_array_object *)self)->as_tensor != NULL ? 0 : -1;
 }
 
 int

@@ -35,6 +35,7 @@ ad_array_object_new(ad_state *state, ad_array *steal)
     self->array = *steal;
     self->state = state;
     self->schema_capsule = NULL;
+    self->as_tensor = NULL;
     self->weakrefs = NULL;
     return (PyObject *)self;
 }

@@ -19,6 +19,7 @@ typedef struct ad_array_object {
     ad_array array;
     ad_state *state;          /* a loop has no time to look it up */
     PyObject *schema_capsule; /* of the last export, see arrow_array.c */
+    PyObject *as_tensor;      /* that an attribute found it to be, or NULL */
     PyObject *weakrefs;
 } ad_array_object;
 
@@ -103,7 +104,8 @@ int ad_self_as_array(ad_state *state, PyObject *self, ad_array *out);
 /* For the attributes of an Array that only some arrays can serve: 0 when this
  * one can be seen as a tensor without a copy, as far as can be told without
  * waiting or reading device memory; else -1 with an AttributeError that says
- * why (`attribute` is its name). */
+ * why (`attribute` is its name). The method that is called next finds the
+ * tensor in the object. */
 int ad_array_offers_tensor(ad_state *state, PyObject *self,
                            const char *attribute);
 
