@@ -12,16 +12,6 @@ from compiler import CSRC
 LAYERS = compiler.layers()
 WITHOUT_PYTHON = LAYERS[: LAYERS.index("support")]
 
-# Includes that point upwards and are not cut yet.
-KNOWN = {
-    ("order/device_owner.c", "model/array.h"),
-}
-
-# Calls that point upwards and are not cut yet: (source, symbol).
-KNOWN_CALLS = {
-    ("order/device_owner", "ad_array_built_members"),
-}
-
 
 def files(*patterns):
     found = (path for pattern in patterns for path in CSRC.rglob(pattern))
@@ -56,7 +46,7 @@ def test_includes_point_downwards():
         for included in includes(name)
         if (CSRC / included).exists() and layer(included) > layer(name)
     }
-    assert upwards == KNOWN
+    assert upwards == set()
 
 
 def test_layers_below_support_never_include_python():
@@ -110,7 +100,7 @@ def test_calls_point_downwards(calls):
     upwards = {
         (source, symbol) for source, target, symbol in calls if layer(target) > layer(source)
     }
-    assert upwards == KNOWN_CALLS
+    assert upwards == set()
 
 
 def test_sources_of_the_bridge_make_no_circle(calls):

@@ -19,6 +19,9 @@ consumer_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops consumer_ops = {.destroy = consumer_destroy,
+                                          .name = "async consumer"};
+
 ad_status
 ad_async_consumer_new(const ad_async_consumer_options *options,
                       ad_async_consumer **out, ad_error *err)
@@ -36,7 +39,7 @@ ad_async_consumer_new(const ad_async_consumer_options *options,
     if (self == NULL) {
         return ad_fail_memory(err, size);
     }
-    ad_owner_init(&self->base, consumer_destroy);
+    ad_owner_init(&self->base, &consumer_ops);
     ad_owner_ref(&self->base);
     ad_async_handler_init(self);
     self->options = *options;

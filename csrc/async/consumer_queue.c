@@ -37,6 +37,9 @@ queue_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops queue_ops = {.destroy = queue_destroy,
+                                       .name = "consumer queue"};
+
 ad_status
 ad_consumer_queue_new(int64_t queue_size, bool outlives,
                       ad_consumer_queue **out, ad_error *err)
@@ -49,7 +52,7 @@ ad_consumer_queue_new(int64_t queue_size, bool outlives,
         return ad_fail_memory(err, nbytes);
     }
     self->chunk_size = chunk_size;
-    ad_owner_init(&self->base, queue_destroy);
+    ad_owner_init(&self->base, &queue_ops);
     ad_status status = ad_waker_new(&self->waker, err);
     if (status == AD_OK) {
         const ad_async_consumer_options options = {

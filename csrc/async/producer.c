@@ -107,6 +107,9 @@ task_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops task_ops = {.destroy = task_destroy,
+                                      .name = "async task"};
+
 static int
 task_extract(struct ArrowAsyncTask *shown, struct ArrowDeviceArray *out)
 {
@@ -140,7 +143,7 @@ task_new(ad_async_producer *producer, const ad_array *array, task **out,
         free(self);
         return status;
     }
-    ad_owner_init(&self->base, task_destroy);
+    ad_owner_init(&self->base, &task_ops);
     ad_owner_ref(&self->base);
     ad_owner_ref(&producer->base);
     self->producer = producer;
@@ -160,6 +163,9 @@ producer_destroy(ad_owner *base)
     free(self->metadata);
     free(self);
 }
+
+static const ad_owner_ops producer_ops = {.destroy = producer_destroy,
+                                          .name = "async producer"};
 
 static ad_status
 check_handler(const struct ArrowAsyncDeviceStreamHandler *handler,
@@ -198,7 +204,7 @@ ad_async_producer_new(struct ArrowAsyncDeviceStreamHandler *handler,
         free(metadata);
         return ad_fail_memory(err, sizeof(*self));
     }
-    ad_owner_init(&self->base, producer_destroy);
+    ad_owner_init(&self->base, &producer_ops);
     self->shown = (struct ArrowAsyncProducer){
         .device_type = options->device_type,
         .request = producer_request,

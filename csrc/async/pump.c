@@ -215,6 +215,8 @@ pump_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops pump_ops = {.destroy = pump_destroy, .name = "pump"};
+
 ad_status
 ad_async_pump_start(ad_async_producer *producer, ad_waker *waker,
                     ad_array_stream *stream, ad_waker *done,
@@ -224,7 +226,7 @@ ad_async_pump_start(ad_async_producer *producer, ad_waker *waker,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    ad_owner_init(&self->base, pump_destroy);
+    ad_owner_init(&self->base, &pump_ops);
     ad_owner_ref(&self->base);
     self->producer = producer;
     self->waker = waker;

@@ -18,6 +18,9 @@ waker_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops waker_ops = {.destroy = waker_destroy,
+                                       .name = "waker"};
+
 ad_status
 ad_waker_new(ad_waker **out, ad_error *err)
 {
@@ -39,7 +42,7 @@ ad_waker_new(ad_waker **out, ad_error *err)
         return AD_ERR_EXCHANGE;
     }
     self->generation = ad_process_generation();
-    ad_owner_init(&self->base, waker_destroy);
+    ad_owner_init(&self->base, &waker_ops);
     *out = self;
     return AD_OK;
 }

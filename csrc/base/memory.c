@@ -10,6 +10,9 @@ memory_destroy(ad_owner *base)
     free(base);
 }
 
+static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
+                                        .name = "host memory"};
+
 #define HUGE (4 << 20)
 #define PAGE 4096
 
@@ -42,7 +45,7 @@ ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
     if (memory == NULL) {
         return ad_fail_memory(err, extra + padded);
     }
-    ad_owner_init(&memory->base, memory_destroy);
+    ad_owner_init(&memory->base, &memory_ops);
     memory->data = NULL;
     memory->nbytes = nbytes;
     if (nbytes > 0) {

@@ -18,6 +18,20 @@ group_destroy(ad_owner *base)
     free(group);
 }
 
+static ad_owner *const *
+group_members(const ad_owner *base, size_t *n)
+{
+    const owner_group *group = (const owner_group *)base;
+    *n = group->n;
+    return group->owners;
+}
+
+static const ad_owner_ops group_ops = {
+    .destroy = group_destroy,
+    .members = group_members,
+    .name = "group",
+};
+
 ad_status
 ad_owner_group_new(ad_owner *const *owners, size_t n, ad_owner **out,
                    ad_error *err)
@@ -27,22 +41,11 @@ ad_owner_group_new(ad_owner *const *owners, size_t n, ad_owner **out,
     if (group == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    ad_owner_init(&group->base, group_destroy);
+    ad_owner_init(&group->base, &group_ops);
     group->n = n;
     for (size_t i = 0; i < n; i++) {
         group->owners[i] = ad_owner_ref(owners[i]);
     }
     *out = &group->base;
     return AD_OK;
-}
-
-ad_owner *const *
-ad_owner_group_members(const ad_owner *owner, size_t *n)
-{
-    if (owner == NULL || owner->destroy != group_destroy) {
-        return NULL;
-    }
-    const owner_group *group = (const owner_group *)owner;
-    *n = group->n;
-    return group->owners;
 }

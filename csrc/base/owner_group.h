@@ -11,8 +11,4 @@
 AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
                                            ad_owner **out, ad_error *err);
 
-/* What a group holds: *n owners (NULL among them). NULL for an owner that is no
- * group. */
-ad_owner *const *ad_owner_group_members(const ad_owner *owner, size_t *n);
-
 #endif /* AD_BASE_OWNER_GROUP_H */

@@ -61,6 +61,8 @@ job_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops job_ops = {.destroy = job_destroy, .name = "wait"};
+
 static void *
 run(void *arg)
 {
@@ -89,7 +91,7 @@ start(const ad_wait *wait)
         return NULL;
     }
     *self = (job){.wait = *wait};
-    ad_owner_init(&self->base, job_destroy);
+    ad_owner_init(&self->base, &job_ops);
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->done, NULL);
     ad_owner_ref(&self->base);

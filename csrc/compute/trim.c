@@ -19,13 +19,17 @@ mark_destroy(ad_owner *self)
 }
 
 /* Among the owners of what was made here, so that it is known again. */
-static ad_owner mark = {.refs = 1, .destroy = mark_destroy};
+static const ad_owner_ops mark_ops = {
+    .destroy = mark_destroy,
+    .name = "mark",
+};
+static ad_owner mark = {.refs = 1, .ops = &mark_ops};
 
 static bool
 was_made_here(const ad_array *array)
 {
     size_t n;
-    ad_owner *const *members = ad_owner_group_members(array->owner, &n);
+    ad_owner *const *members = ad_owner_members(array->owner, &n);
     return members != NULL && n > 0 && members[0] == &mark;
 }
 

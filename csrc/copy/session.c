@@ -380,6 +380,9 @@ staging_copy_destroy(ad_owner *base)
     }
 }
 
+static const ad_owner_ops staging_copy_ops = {.destroy = staging_copy_destroy,
+                                              .name = "staging copy"};
+
 /* Has the stream nothing to do? Then a copy on it is what it does next. */
 static ad_status
 query_stream(ad_session *self, ad_error *err)
@@ -407,7 +410,7 @@ copy_to_staging(ad_session *self, ad_block_copy *copy, ad_error *err)
         free(kept);
         return status;
     }
-    ad_owner_init(&kept->base, staging_copy_destroy);
+    ad_owner_init(&kept->base, &staging_copy_ops);
     kept->next = self->staging;
     self->staging = kept;
     on_host.target = ad_span_at(host_context(), kept->memory->data, 0);

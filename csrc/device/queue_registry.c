@@ -10,6 +10,9 @@ entry_destroy(ad_owner *base)
     free(entry);
 }
 
+static const ad_owner_ops entry_ops = {.destroy = entry_destroy,
+                                       .name = "queue"};
+
 /* Walks our own and then the others; NULL at the end. */
 static ad_queue_entry *
 next_locked(const ad_queue_registry *self, ad_queue_entry **own, size_t *i)
@@ -63,7 +66,7 @@ ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
         return;
     }
     *added = *entry;
-    ad_owner_init(&added->base, entry_destroy);
+    ad_owner_init(&added->base, &entry_ops);
     added->forget = self->forget;
     ad_queue_entry *dropped = added;
     pthread_mutex_lock(&self->lock);

@@ -24,6 +24,9 @@ imported_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
+                                          .name = "imported array"};
+
 /* The types whose buffers[0], if any, is no validity bitmap. */
 static bool
 has_bitmap(const struct ArrowSchema *node)
@@ -84,7 +87,7 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     ad_device device = {array->device_type, array->device_id};
     ad_owner *tree;
     p->sync = NULL;
-    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(*p->tree), imported_destroy,
+    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(*p->tree), &imported_ops,
                                            device, &tree, &p->owner, err));
     p->tree = (imported *)tree;
     p->tree->array.array.release = NULL;
@@ -169,7 +172,7 @@ ad_array_slot_new(ad_error *err)
         (void)ad_fail_memory(err, sizeof(*tree));
         return NULL;
     }
-    ad_owner_init(&tree->base, imported_destroy);
+    ad_owner_init(&tree->base, &imported_ops);
     return &tree->array;
 }
 

@@ -177,10 +177,6 @@ typedef struct ad_array_spec {
 AD_MUST_CHECK ad_status ad_array_build(const ad_array_spec *spec,
                                        ad_array *out, ad_error *err);
 
-/* What the owner of a built node holds: *n owners (NULL among them). NULL for
- * any other owner. */
-ad_owner *const *ad_array_built_members(const ad_owner *owner, size_t *n);
-
 /* An array of no rows of any validated schema, on the host. */
 AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
                                        ad_error *err);

@@ -32,16 +32,19 @@ built_destroy(ad_owner *base)
     free(self);
 }
 
-ad_owner *const *
-ad_array_built_members(const ad_owner *owner, size_t *n)
+static ad_owner *const *
+built_members(const ad_owner *base, size_t *n)
 {
-    if (owner == NULL || owner->destroy != built_destroy) {
-        return NULL;
-    }
-    const built *self = (const built *)owner;
+    const built *self = (const built *)base;
     *n = self->n_kept;
     return self->kept;
 }
+
+static const ad_owner_ops built_ops = {
+    .destroy = built_destroy,
+    .members = built_members,
+    .name = "built array",
+};
 
 static void
 copy_view(struct ArrowArray *copy, const ad_array *view)
@@ -118,7 +121,7 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
     if (self == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    ad_owner_init(&self->base, built_destroy);
+    ad_owner_init(&self->base, &built_ops);
     built_fill(self, spec, n_copies);
     *out = (ad_array){
         .node = &self->node,
@@ -160,6 +163,9 @@ empty_destroy(ad_owner *base)
 {
     free(base);
 }
+
+static const ad_owner_ops empty_ops = {.destroy = empty_destroy,
+                                       .name = "empty array"};
 
 static size_t
 count_nodes(const struct ArrowSchema *schema)
@@ -216,7 +222,7 @@ ad_array_empty(ad_schema schema, ad_array *out, ad_error *err)
     if (self == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    ad_owner_init(&self->base, empty_destroy);
+    ad_owner_init(&self->base, &empty_ops);
     cursor at = {self->nodes, (struct ArrowArray **)&self->nodes[n]};
     ad_status status = fill_empty(schema.node, &at, &root, err);
     if (status != AD_OK) {

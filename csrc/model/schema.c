@@ -182,6 +182,9 @@ imported_destroy(ad_owner *self)
     free(tree);
 }
 
+static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
+                                          .name = "imported schema"};
+
 ad_status
 ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
 {
@@ -193,7 +196,7 @@ ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
     if (tree == NULL) {
         return ad_fail_memory(err, sizeof(*tree));
     }
-    ad_owner_init(&tree->base, imported_destroy);
+    ad_owner_init(&tree->base, &imported_ops);
     tree->root = *src;
     src->release = NULL;
     *out = (ad_schema){&tree->root, &tree->base};
@@ -255,6 +258,9 @@ built_destroy(ad_owner *self)
     }
     free(tree);
 }
+
+static const ad_owner_ops built_ops = {.destroy = built_destroy,
+                                       .name = "built schema"};
 
 static const char *
 copy_bytes(char **at, const char *bytes, size_t n)
@@ -325,7 +331,7 @@ ad_schema_build(const ad_schema_spec *spec, ad_schema *out, ad_error *err)
     if (tree == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    ad_owner_init(&tree->base, built_destroy);
+    ad_owner_init(&tree->base, &built_ops);
     tree->n_owners = 0;
     tree->owners = (ad_owner **)(tree->below + n_below);
     struct ArrowSchema **list =

@@ -192,6 +192,9 @@ context_destroy(ad_owner *base)
     free(base);
 }
 
+static const ad_owner_ops place_ops = {.destroy = context_destroy,
+                                       .name = "device context"};
+
 static ad_status
 block_on_context(ad_owner *base, ad_error *err)
 {
@@ -212,7 +215,7 @@ wait_until_idle(const struct ad_backend *backend, ad_context context, mode how,
         return status;
     }
     *owner = (context_owner){.backend = backend, .context = context};
-    ad_owner_init(&owner->base, context_destroy);
+    ad_owner_init(&owner->base, &place_ops);
     const ad_wait wait = {.wait = block_on_context, .subject = &owner->base};
     ad_status status = ad_wait_interruptible(&wait, err);
     ad_owner_unref(&owner->base);

@@ -32,6 +32,9 @@ memory_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
+                                        .name = "device memory"};
+
 static ad_status
 allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
          ad_error *err)
@@ -111,7 +114,7 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    ad_owner_init(&self->base, memory_destroy);
+    ad_owner_init(&self->base, &memory_ops);
     self->context = context;
     self->stream = stream;
     self->keep = ad_owner_ref(keep);

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 
 #include "abi/arrow_c.h"
-#include "model/array.h"
-#include "base/owner_group.h"
 #include "base/process.h"
 #include "order/deferred_release.h"
 #include "order/context_cache.h"
@@ -245,13 +243,16 @@ device_owner_destroy(ad_owner *base)
     }
 }
 
+static const ad_owner_ops device_owner_ops = {.destroy = device_owner_destroy,
+                                              .name = "device owner"};
+
 /* --- making one ------------------------------------------------------------ */
 
 static void
 init(device_owner *self, ad_owner *inner, ad_context context,
      const ad_stream_choice *free_stream)
 {
-    ad_owner_init(&self->base, device_owner_destroy);
+    ad_owner_init(&self->base, &device_owner_ops);
     self->inner = inner;
     self->is_behind_inner = false;
     self->context = context;
@@ -293,9 +294,8 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
 }
 
 ad_status
-ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
-                      ad_device device, ad_owner **inner, ad_owner **out,
-                      ad_error *err)
+ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
+                      ad_owner **inner, ad_owner **out, ad_error *err)
 {
     const size_t step = _Alignof(device_owner);
     const size_t behind = (size + step - 1) / step * step;
@@ -307,7 +307,7 @@ ad_device_owner_alloc(size_t size, void (*destroy)(ad_owner *self),
     if (*inner == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    ad_owner_init(*inner, destroy);
+    ad_owner_init(*inner, ops);
     *out = *inner;
     if (is_wrapped) {
         device_owner *self = (device_owner *)((char *)*inner + behind);
@@ -427,13 +427,10 @@ record_in(ad_owner *owner, const recorded_stream *wanted, ad_error *err)
     if (owner == NULL) {
         return AD_OK;
     }
-    if (owner->destroy == device_owner_destroy) {
+    if (owner->ops == &device_owner_ops) {
         return record_stream((device_owner *)owner, wanted, err);
     }
-    ad_owner *const *members = ad_owner_group_members(owner, &n);
-    if (members == NULL) {
-        members = ad_array_built_members(owner, &n);
-    }
+    ad_owner *const *members = ad_owner_members(owner, &n);
     for (size_t i = 0; members != NULL && i < n; i++) {
         AD_RETURN_IF_ERR(record_in(members[i], wanted, err));
     }

@@ -36,11 +36,11 @@ AD_MUST_CHECK ad_status ad_device_owner_new(
     ad_owner **out, ad_error *err);
 
 /* The same in one allocation: *inner is an owner of `size` bytes, of which the
- * caller sets all but the base, and `destroy` ends with free(); *out wraps it,
- * or is *inner itself. The context's handle and the free stream are not
+ * caller sets all but the base, and ops->destroy ends with free(); *out wraps
+ * it, or is *inner itself. The context's handle and the free stream are not
  * known. */
 AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
-                                              void (*destroy)(ad_owner *self),
+                                              const ad_owner_ops *ops,
                                               ad_device device,
                                               ad_owner **inner, ad_owner **out,
                                               ad_error *err);

@@ -36,6 +36,8 @@ sync_destroy(ad_owner *base)
     ad_owner_unref(keep);
 }
 
+static const ad_owner_ops sync_ops = {.destroy = sync_destroy, .name = "sync"};
+
 static ad_sync *
 sync_alloc(ad_sync_kind kind, ad_context context, ad_error *err)
 {
@@ -44,7 +46,7 @@ sync_alloc(ad_sync_kind kind, ad_context context, ad_error *err)
         ad_fail_memory(err, sizeof(*sync));
         return NULL;
     }
-    ad_owner_init(&sync->base, sync_destroy);
+    ad_owner_init(&sync->base, &sync_ops);
     sync->kind = kind;
     sync->context = context;
     sync->is_own = false;
@@ -99,7 +101,7 @@ record_pooled(const struct ad_backend *backend, const ad_context *context,
         return NULL;
     }
     if (backend->event_record(*context, stream, &sync->event, NULL) == AD_OK) {
-        ad_owner_init(&sync->base, sync_destroy);
+        ad_owner_init(&sync->base, &sync_ops);
         sync->context = *context;
         atomic_init(&sync->is_done, false);
         set_stream(sync, stream);

@@ -44,6 +44,16 @@ destroy_versioned(ad_owner *base)
     free(base);
 }
 
+static const ad_owner_ops legacy_ops = {
+    .destroy = destroy_legacy,
+    .name = "DLPack tensor",
+};
+
+static const ad_owner_ops versioned_ops = {
+    .destroy = destroy_versioned,
+    .name = "versioned DLPack tensor",
+};
+
 static uint32_t
 tensor_flags(uint64_t flags)
 {
@@ -102,8 +112,7 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
     ad_status status = check_managed(managed, is_versioned, out, err);
     if (status == AD_OK) {
         status = ad_device_owner_alloc(
-            sizeof(managed_owner),
-            is_versioned ? destroy_versioned : destroy_legacy,
+            sizeof(managed_owner), is_versioned ? &versioned_ops : &legacy_ops,
             out->tensor.device, &owner, &out->tensor.owner, err);
     }
     if (status != AD_OK) {

@@ -195,6 +195,9 @@ stream_destroy(ad_owner *base)
     free(self);
 }
 
+static const ad_owner_ops stream_ops = {.destroy = stream_destroy,
+                                        .name = "stream"};
+
 /* Not calloc: most of it is an error that nobody reads before it is set. */
 ad_array_stream *
 ad_array_stream_new(ad_error *err)
@@ -204,7 +207,7 @@ ad_array_stream_new(ad_error *err)
         (void)ad_fail_memory(err, sizeof(*self));
         return NULL;
     }
-    ad_owner_init(&self->base, stream_destroy);
+    ad_owner_init(&self->base, &stream_ops);
     self->pull = NULL;
     self->schema = (ad_schema){0};
     self->shape = NULL;

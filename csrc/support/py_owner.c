@@ -29,6 +29,9 @@ object_destroy(ad_owner *base)
     /* Otherwise the interpreter is gone: leaked on purpose. */
 }
 
+static const ad_owner_ops object_ops = {.destroy = object_destroy,
+                                        .name = "Python object"};
+
 static void
 buffer_destroy(ad_owner *base)
 {
@@ -44,6 +47,9 @@ buffer_destroy(ad_owner *base)
     /* Otherwise the interpreter is gone: leaked on purpose. */
 }
 
+static const ad_owner_ops buffer_ops = {.destroy = buffer_destroy,
+                                        .name = "Python buffer"};
+
 /* --- making them ----------------------------------------------------------- */
 
 ad_owner *
@@ -54,7 +60,7 @@ ad_py_owner_new(PyObject *object)
         PyErr_NoMemory();
         return NULL;
     }
-    ad_owner_init(&owner->base, object_destroy);
+    ad_owner_init(&owner->base, &object_ops);
     owner->object = Py_NewRef(object);
     return &owner->base;
 }
@@ -67,7 +73,7 @@ ad_py_owner_from_buffer(Py_buffer *buffer)
         PyErr_NoMemory();
         return NULL;
     }
-    ad_owner_init(&owner->base, buffer_destroy);
+    ad_owner_init(&owner->base, &buffer_ops);
     owner->buffer = *buffer;
     /* CPython's and NumPy's shape and strides may point into the Py_buffer
      * itself (len 1-D), so nobody may read those through the old struct. */
@@ -77,7 +83,7 @@ ad_py_owner_from_buffer(Py_buffer *buffer)
 PyObject *
 ad_py_owner_object(const ad_owner *owner)
 {
-    if (owner == NULL || owner->destroy != object_destroy) {
+    if (owner == NULL || owner->ops != &object_ops) {
         return NULL;
     }
     return ((const object_owner *)owner)->object;

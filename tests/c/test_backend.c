@@ -234,6 +234,9 @@ count_release(ad_owner *owner)
     _exit(3);
 }
 
+static const ad_owner_ops count_release_ops = {.destroy = count_release,
+                                               .name = "test"};
+
 static void
 child_refuses(void)
 {
@@ -271,7 +274,7 @@ test_forked_child_refuses_and_drops(void)
     ad_owner inner;
     ad_context context = {{IN_ORDER, 0}, (void *)0x1000};
     mock_reset();
-    ad_owner_init(&inner, count_release);
+    ad_owner_init(&inner, &count_release_ops);
     unsigned generation = ad_process_generation();
     CHECK_INT(ad_sync_record(context, (ad_stream){7}, &inherited, NULL),
               AD_OK);

@@ -311,6 +311,9 @@ count_destroy(ad_owner *self)
     n_destroyed++;
 }
 
+static const ad_owner_ops count_ops = {.destroy = count_destroy,
+                                       .name = "test"};
+
 static void
 test_lifetime_event_and_flags_travel(void)
 {
@@ -321,7 +324,7 @@ test_lifetime_event_and_flags_travel(void)
         ad_tensor_value x, back;
         ad_array array;
         n_destroyed = 0;
-        ad_owner_init(&owner, count_destroy);
+        ad_owner_init(&owner, &count_ops);
         strided_make(&shapes[k], STRIDED_C, k == 0 ? I64 : C64, &x);
         x.tensor.device = cuda;
         x.tensor.flags = AD_TENSOR_READONLY;

@@ -20,6 +20,9 @@ keep_alive(ad_owner *self)
 {
 }
 
+static const ad_owner_ops keep_alive_ops = {.destroy = keep_alive,
+                                            .name = "test"};
+
 /* A schema of one node, over `child` if it is not NULL (which it takes). */
 static ad_schema
 schema_of(const char *format, const ad_extension *extension, ad_schema *child,
@@ -657,7 +660,7 @@ test_masks_of_nested_rows(void)
     ad_tensor_value x, mask;
     ad_array array, out;
     ad_status status = AD_ERR_MEMORY;
-    ad_owner_init(&owner, keep_alive);
+    ad_owner_init(&owner, &keep_alive_ops);
     strided_make(&(strided_shape){3, {2, 3, 2}}, STRIDED_C, C64, &x);
     x.tensor.owner = ad_owner_ref(&owner);
     CHECK_INT(ad_array_from_tensor(&x.tensor, AD_COPY_NEVER, &array, &err),

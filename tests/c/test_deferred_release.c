@@ -336,6 +336,8 @@ nested_destroy(ad_owner *base)
     tracked_destroy(base);
 }
 
+static const ad_owner_ops nested_ops = {.destroy = nested_destroy};
+
 static void
 test_release_may_defer_and_wait(void)
 {
@@ -345,7 +347,7 @@ test_release_may_defer_and_wait(void)
     for (int i = 0; i < 5; i++) {
         ad_sync *sync = pending_on(S);
         ad_owner *owner = tracked_new(&released);
-        owner->destroy = nested_destroy;
+        owner->ops = &nested_ops;
         ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1, false);
     }
     mock_finish();
@@ -486,6 +488,8 @@ forking_destroy(ad_owner *base)
     tracked_destroy(base);
 }
 
+static const ad_owner_ops forking_ops = {.destroy = forking_destroy};
+
 /* A destructor of a program forks, in the middle of a drain. The child's list
  * begins anew, whatever the parent was about to do with its own. */
 static void
@@ -498,7 +502,7 @@ test_release_may_fork(void)
     atomic_store(&n_forking, 0);
     ad_sync *syncs[2] = {pending_on(S), pending_on(S)};
     ad_owner *owner = tracked_new(&n_forking);
-    owner->destroy = forking_destroy;
+    owner->ops = &forking_ops;
     ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &syncs[0], 1, false);
     ad_defer_release(tracked_new(&other), CONTEXT(IN_ORDER, 0), &syncs[1], 1,
                      false);

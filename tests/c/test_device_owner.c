@@ -151,12 +151,14 @@ in_front_destroy(ad_owner *base)
     free(base);
 }
 
+static const ad_owner_ops in_front_ops = {.destroy = in_front_destroy};
+
 static ad_owner *
 both_in_one(ad_device device, ad_owner **inner)
 {
     ad_owner *owner;
     atomic_store(&n_released, 0);
-    CHECK_INT(ad_device_owner_alloc(sizeof(in_front), in_front_destroy, device,
+    CHECK_INT(ad_device_owner_alloc(sizeof(in_front), &in_front_ops, device,
                                     inner, &owner, NULL),
               AD_OK);
     ((in_front *)*inner)->n_released = &n_released;

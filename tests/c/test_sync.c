@@ -193,12 +193,15 @@ count_down(ad_owner *owner)
     free(owner);
 }
 
+static const ad_owner_ops count_down_ops = {.destroy = count_down,
+                                            .name = "test"};
+
 static ad_owner *
 new_owner(void)
 {
     ad_owner *owner = malloc(sizeof(*owner));
     CHECK(owner != NULL);
-    ad_owner_init(owner, count_down);
+    ad_owner_init(owner, &count_down_ops);
     return owner;
 }
 

@@ -21,12 +21,15 @@ tracked_destroy(ad_owner *base)
     free(base);
 }
 
+static const ad_owner_ops tracked_ops = {.destroy = tracked_destroy,
+                                         .name = "test"};
+
 static inline ad_owner *
 tracked_new(atomic_int *n_released)
 {
     tracked *self = malloc(sizeof(*self));
     CHECK(self != NULL);
-    ad_owner_init(&self->base, tracked_destroy);
+    ad_owner_init(&self->base, &tracked_ops);
     self->n_released = n_released;
     return &self->base;
 }

@@ -238,10 +238,13 @@ tree_owner_destroy(ad_owner *self)
     owner->destroyed = true;
 }
 
+static const ad_owner_ops tree_owner_ops = {.destroy = tree_owner_destroy,
+                                            .name = "test"};
+
 static inline void
 tree_owner_init(tree_owner *owner)
 {
-    ad_owner_init(&owner->base, tree_owner_destroy);
+    ad_owner_init(&owner->base, &tree_owner_ops);
     owner->destroyed = false;
 }
 
