@@ -45,37 +45,35 @@
 typedef enum ad_backend_capability {
     /* Work on one stream runs in the order of its submission. */
     AD_CAP_IN_ORDER = 1 << 0,
-    /* There is a default stream, see `default_stream`. */
-    AD_CAP_DEFAULT_STREAM = 1 << 1,
     /* `sync_event` of an Arrow device array is the event handle itself; else
      * it is the address of the handle (specification, "Synchronization event
      * types"). */
-    AD_CAP_EVENT_IS_ADDRESS = 1 << 2,
+    AD_CAP_EVENT_IS_ADDRESS = 1 << 1,
     /* event_record on an event that was recorded before records it anew, so
      * that events can be pooled; else each record makes a new one. */
-    AD_CAP_EVENTS_REUSABLE = 1 << 3,
+    AD_CAP_EVENTS_REUSABLE = 1 << 2,
     /* deallocate() is ordered after the work on its stream; else the caller
      * waits first. */
-    AD_CAP_ORDERED_DEALLOCATE = 1 << 4,
+    AD_CAP_ORDERED_DEALLOCATE = 1 << 3,
     /* Streams can be captured into graphs. */
-    AD_CAP_CAPTURE = 1 << 5,
+    AD_CAP_CAPTURE = 1 << 4,
     /* copy() takes the rows of a block one by one, so that many of them take
      * long; else a block is one piece of work. */
-    AD_CAP_COPY_BY_ROW = 1 << 6,
+    AD_CAP_COPY_BY_ROW = 1 << 5,
     /* synchronize() waits for all work in the context, whoever submitted it,
      * so that no memory there is in use once it returned; else for that on the
      * queues which the backend knows, and nothing is released by it. */
-    AD_CAP_CONTEXT_IDLE = 1 << 7,
+    AD_CAP_CONTEXT_IDLE = 1 << 6,
     /* A forked child can use what its parent loaded. */
-    AD_CAP_SURVIVES_FORK = 1 << 8,
+    AD_CAP_SURVIVES_FORK = 1 << 7,
     /* Copies and kernels have events of their own, see copy_with_event; to
      * record one behind them would be work of its own. */
-    AD_CAP_WORK_HAS_EVENT = 1 << 9,
+    AD_CAP_WORK_HAS_EVENT = 1 << 8,
     /* copy() from the device to pageable host memory blocks until the work
      * before it on the stream is done. */
-    AD_CAP_STAGES = 1 << 10,
+    AD_CAP_STAGES = 1 << 9,
     /* A wait of the host lends its thread to a device that runs_on_host. */
-    AD_CAP_WAIT_HELPS = 1 << 11
+    AD_CAP_WAIT_HELPS = 1 << 10
 } ad_backend_capability;
 
 /* What a pointer is to the runtime that owns it. */
@@ -114,7 +112,6 @@ struct ad_backend {
     /* The ARROW_DEVICE_* it serves, the main one first; ends in 0. */
     const int32_t *device_types;
     uint32_t capabilities; /* AD_CAP_* */
-    ad_stream default_stream;
 
     /* --- the runtime ---------------------------------------------------- */
 
@@ -224,10 +221,6 @@ struct ad_backend {
     ad_status (*stream_create)(ad_context context, ad_stream *out,
                                ad_error *err);
     void (*stream_destroy)(ad_context context, ad_stream stream);
-
-    /* Wait until the work on the stream is done. Blocks. */
-    ad_status (*stream_synchronize)(ad_context context, ad_stream stream,
-                                    ad_error *err);
 
     /* Is the stream being captured into a graph? */
     ad_status (*stream_is_capturing)(ad_context context, ad_stream stream,

@@ -191,13 +191,6 @@ no_stream_destroy(ad_context context, ad_stream stream)
     (void)stream;
 }
 
-static ad_status
-no_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
-{
-    (void)stream;
-    return refuse(context.device, "wait for a stream", err);
-}
-
 /* A runtime that knows no graphs captures none. */
 static ad_status
 no_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
@@ -309,7 +302,6 @@ ad_backend_fill(struct ad_backend *backend)
         .likely_context = no_likely_context,
         .stream_create = no_stream_create,
         .stream_destroy = no_stream_destroy,
-        .stream_synchronize = no_stream_synchronize,
         .stream_is_capturing = no_stream_is_capturing,
         .stream_wait = no_stream_wait,
         .event_record = no_event_record,
@@ -342,7 +334,6 @@ ad_backend_fill(struct ad_backend *backend)
     FILL(likely_context);
     FILL(stream_create);
     FILL(stream_destroy);
-    FILL(stream_synchronize);
     FILL(stream_is_capturing);
     FILL(stream_wait);
     FILL(event_record);

@@ -436,10 +436,9 @@ extern const struct ad_backend mock_in_order, mock_queues, mock_claims,
 const struct ad_backend mock_in_order = {
     .name = "inorder",
     .device_types = (const int32_t[]){IN_ORDER, PINNED, 0},
-    .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
-                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_CONTEXT_IDLE,
-    .default_stream = {1},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENTS_REUSABLE |
+                    AD_CAP_ORDERED_DEALLOCATE | AD_CAP_CAPTURE |
+                    AD_CAP_CONTEXT_IDLE,
     .load = mock_load,
     MOCK_SLOTS,
 };

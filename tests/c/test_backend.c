@@ -102,8 +102,6 @@ check_defaults(int32_t type, const char *text)
                   "runtime", text);
     check_refused(b->stream_create(context, &stream, &err), &err, "runtime",
                   text);
-    check_refused(b->stream_synchronize(context, stream, &err), &err,
-                  "runtime", text);
     check_refused(b->stream_wait(context, stream, event, &err), &err,
                   "runtime", text);
     check_refused(b->event_record(context, stream, &event, &err), &err,

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "device/software/engine.h"
+#include "device/software/software.h"
 
 enum {
     LIMIT = 20000 /* ms; no wait of a test is longer */
@@ -558,10 +559,11 @@ static void
 test_names_of_statuses(void)
 {
     for (int i = 0; i < AD_ENGINE_N_STATUS; i++) {
-        CHECK(ad_engine_status_name(i) != NULL);
+        CHECK(ad_software_error_name(i) != NULL);
     }
-    CHECK_STR(ad_engine_status_name(AD_ENGINE_TIMEOUT), "TIMEOUT");
-    CHECK_STR(ad_engine_status_name(-1), "UNKNOWN");
+    CHECK_STR(ad_software_error_name(AD_ENGINE_TIMEOUT),
+              "SOFTWARE_ERROR_TIMEOUT");
+    CHECK_STR(ad_software_error_name(-1), "SOFTWARE_ERROR_UNKNOWN");
 }
 
 static void

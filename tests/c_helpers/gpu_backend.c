@@ -127,6 +127,22 @@ pattern(size_t n, unsigned seed)
     return bytes;
 }
 
+static ad_stream
+default_stream(void)
+{
+    return (ad_stream){is_hip ? AD_STREAM_NULL : AD_STREAM_LEGACY};
+}
+
+/* Wait for the work on the stream. */
+static void
+finish(ad_context context, ad_stream stream)
+{
+    ad_event event = {NULL};
+    OK(gpu->event_record(context, stream, &event, &error));
+    OK(gpu->event_synchronize(context, event, &error));
+    gpu->event_destroy(context, event);
+}
+
 /* Wait by asking, for a limited time. */
 static void
 until_done(ad_context context, ad_event event)
@@ -198,7 +214,7 @@ test_there_and_back(void)
 
     gpu->event_destroy(context, event);
     gpu->deallocate(context, stream, memory.data);
-    OK(gpu->stream_synchronize(context, stream, &error));
+    finish(context, stream);
     OK(gpu->synchronize(context, &error));
     gpu->stream_destroy(context, stream);
     free(out);
@@ -225,7 +241,7 @@ test_rows(void)
     OK(gpu->copy(context, stream, &block, &error));
     block = (ad_block_copy){on_host(in), b, WIDTH, ROWS, WIDTH, TIGHT};
     OK(gpu->copy(context, stream, &block, &error));
-    OK(gpu->stream_synchronize(context, stream, &error));
+    finish(context, stream);
     for (int row = 0; row < ROWS; row++) {
         CHECK(memcmp(in + row * WIDTH, out + row * PITCH, WIDTH) == 0);
     }
@@ -254,7 +270,7 @@ test_order_of_streams(void)
     gpu->event_destroy(context, ready);
     OK(gpu->stream_wait(context, one, done, &error));
     copy(context, one, on_host(in), memory, N);
-    OK(gpu->stream_synchronize(context, one, &error));
+    finish(context, one);
     CHECK(memcmp(in, out, N) == 0);
     gpu->event_destroy(other, done);
     gpu->deallocate(context, one, memory.data);
@@ -282,12 +298,12 @@ test_peers(void)
             on_b = new_memory(b, stream_b, N);
     unsigned char *out = pattern(N, 4), *in = calloc(1, N);
     copy(a, stream_a, on_a, on_host(out), N);
-    OK(gpu->stream_synchronize(a, stream_a, &error));
+    finish(a, stream_a);
     /* Memory of a pool does not say which context it is in. */
     on_a.context.handle = NULL;
     copy(b, stream_b, on_b, on_a, N);
     copy(b, stream_b, on_host(in), on_b, N);
-    OK(gpu->stream_synchronize(b, stream_b, &error));
+    finish(b, stream_b);
     CHECK(memcmp(in, out, N) == 0);
 
     memset(in, 0, N);
@@ -295,7 +311,7 @@ test_peers(void)
     const ad_block_copy block = {on_b, on_a, WIDTH, ROWS, PITCH, PITCH};
     OK(gpu->copy(b, stream_b, &block, &error));
     copy(b, stream_b, on_host(in), on_b, N);
-    OK(gpu->stream_synchronize(b, stream_b, &error));
+    finish(b, stream_b);
     for (int row = 0; row < ROWS; row++) {
         CHECK(memcmp(in + row * PITCH, out + row * PITCH, WIDTH) == 0);
         CHECK(in[row * PITCH + WIDTH] == 0);
@@ -365,10 +381,10 @@ test_contexts_of_streams(void)
     CHECK(ad_context_equal(found, primary));
     OK(gpu->stream_context(stream, pinned, &found, &error));
     CHECK(ad_context_equal(found, primary));
-    OK(gpu->stream_context(gpu->default_stream, primary, &found, &error));
+    OK(gpu->stream_context(default_stream(), primary, &found, &error));
     CHECK(ad_context_equal(found, primary));
     const ad_context without = {primary.device, NULL};
-    OK(gpu->stream_context(gpu->default_stream, without, &found, &error));
+    OK(gpu->stream_context(default_stream(), without, &found, &error));
     CHECK(ad_context_equal(found, primary));
     if (n_devices > 1) {
         CHECK(gpu->stream_context(stream, primary_of(0), &found, &error) ==
@@ -382,14 +398,14 @@ static void
 test_default_stream(void)
 {
     ad_context context = primary_of(0);
-    ad_stream stream = gpu->default_stream;
+    ad_stream stream = default_stream();
     ad_event event = {NULL};
     bool is_capturing = true;
     OK(gpu->stream_is_capturing(context, stream, &is_capturing, &error));
     CHECK(!is_capturing);
     OK(gpu->event_record(context, stream, &event, &error));
     OK(gpu->stream_wait(context, stream, event, &error));
-    OK(gpu->stream_synchronize(context, stream, &error));
+    finish(context, stream);
     gpu->event_destroy(context, event);
 }
 
@@ -426,7 +442,7 @@ test_kernels(void)
             break;
         }
         copy(context, stream, on_host(in), bytes, (size_t)length);
-        OK(gpu->stream_synchronize(context, stream, &error));
+        finish(context, stream);
         for (int64_t j = 0; j < length; j++) {
             CHECK(in[j] == ((out[(j + 13) / 8] >> ((j + 13) % 8)) & 1));
         }
@@ -443,12 +459,12 @@ test_errors(void)
 {
     ad_context context = primary_of(0);
     void *data;
-    CHECK(gpu->allocate(context, gpu->default_stream, (size_t)1 << 60, &data,
+    CHECK(gpu->allocate(context, default_stream(), (size_t)1 << 60, &data,
                         &error) == AD_ERR_MEMORY);
     CHECK(error.has_device && strstr(error.message, "allocate") != NULL);
     const ad_context nowhere = {{first.type, n_devices}, NULL};
     ad_event event = {NULL};
-    CHECK(gpu->event_record(nowhere, gpu->default_stream, &event, &error) ==
+    CHECK(gpu->event_record(nowhere, default_stream(), &event, &error) ==
           AD_ERR_DEVICE);
     CHECK(error.code == 101 && event.handle == NULL);
 }
@@ -467,7 +483,7 @@ test_capture(void)
         "cuStreamEndCapture", "hipStreamEndCapture");
     CHECK(begin != NULL && end != NULL);
     OK(gpu->event_record(context, stream, &before, &error));
-    OK(gpu->stream_synchronize(context, stream, &error));
+    finish(context, stream);
     CHECK(begin((void *)stream.handle, 2 /* relaxed */) == 0);
     OK(gpu->stream_is_capturing(context, stream, &is_capturing, &error));
     CHECK(is_capturing);

@@ -761,10 +761,9 @@ const struct ad_backend ad_backend_cuda = {
     .device_types =
         (const int32_t[]){ARROW_DEVICE_CUDA, ARROW_DEVICE_CUDA_HOST,
                           ARROW_DEVICE_CUDA_MANAGED, 0},
-    .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
-                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
-    .default_stream = {AD_CUDA_STREAM_LEGACY},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENTS_REUSABLE |
+                    AD_CAP_ORDERED_DEALLOCATE | AD_CAP_CAPTURE |
+                    AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
     .load = cuda_load,
     .describe = cuda_describe,
     .count = cuda_count,

@@ -238,18 +238,6 @@ ad_gpu_stream_destroy(ad_context context, ad_stream stream)
     }
 }
 
-ad_status
-ad_gpu_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
-{
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
-    ad_gpu_relax(gpu, &scope);
-    int code = gpu->calls->stream_synchronize(handle_of(stream));
-    ad_gpu_leave(gpu, &scope);
-    return check(gpu, context, gpu->names.stream_synchronize, code, err);
-}
-
 /* --- streams and events that others made ------------------------------------ */
 
 /* A handle of its own says where it belongs, whatever is current on this

@@ -177,8 +177,6 @@ ad_status ad_gpu_launch(ad_context context, ad_stream stream,
 ad_status ad_gpu_stream_create(ad_context context, ad_stream *out,
                                ad_error *err);
 void ad_gpu_stream_destroy(ad_context context, ad_stream stream);
-ad_status ad_gpu_stream_synchronize(ad_context context, ad_stream stream,
-                                    ad_error *err);
 ad_status ad_gpu_stream_is_capturing(ad_context context, ad_stream stream,
                                      bool *out, ad_error *err);
 ad_status ad_gpu_stream_wait(ad_context context, ad_stream stream,
@@ -196,7 +194,6 @@ void ad_gpu_event_destroy(ad_context context, ad_event event);
     .copy = ad_gpu_copy, .launch = ad_gpu_launch,                             \
     .stream_create = ad_gpu_stream_create,                                    \
     .stream_destroy = ad_gpu_stream_destroy,                                  \
-    .stream_synchronize = ad_gpu_stream_synchronize,                          \
     .stream_is_capturing = ad_gpu_stream_is_capturing,                        \
     .stream_wait = ad_gpu_stream_wait, .event_record = ad_gpu_event_record,   \
     .event_query = ad_gpu_event_query,                                        \

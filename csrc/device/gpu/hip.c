@@ -526,10 +526,9 @@ const struct ad_backend ad_backend_hip = {
     .name = "hip",
     .device_types =
         (const int32_t[]){ARROW_DEVICE_ROCM, ARROW_DEVICE_ROCM_HOST, 0},
-    .capabilities = AD_CAP_IN_ORDER | AD_CAP_DEFAULT_STREAM |
-                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CAPTURE | AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
-    .default_stream = {0},
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENTS_REUSABLE |
+                    AD_CAP_ORDERED_DEALLOCATE | AD_CAP_CAPTURE |
+                    AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
     .load = hip_load,
     .describe = hip_describe,
     .count = hip_count,

@@ -88,17 +88,6 @@ oneapi_stream_destroy(ad_context context, ad_stream stream)
 }
 
 /* SYCL's graphs record a queue too, but dpctl cannot make one do it. */
-static ad_status
-oneapi_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
-                           ad_error *err)
-{
-    (void)context;
-    (void)stream;
-    (void)err;
-    *out = false;
-    return AD_OK;
-}
-
 /* --- events ----------------------------------------------------------------- */
 
 /* The barrier and wait list that every order between queues is made of. */
@@ -188,10 +177,10 @@ oneapi_event_destroy(ad_context context, ad_event event)
 }
 
 static ad_status
-oneapi_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
+finish_queue(ad_context context, ad_sycl_queue queue, ad_error *err)
 {
     ad_sycl_event barrier;
-    AD_RETURN_IF_ERR(submit_barrier(context, queue_of(stream), &barrier, err));
+    AD_RETURN_IF_ERR(submit_barrier(context, queue, &barrier, err));
     ad_status status = wait_for(context, barrier, err);
     ad_sycl.Event_Delete(barrier);
     return status;
@@ -211,8 +200,7 @@ oneapi_synchronize(ad_context context, ad_error *err)
         queues != NULL ? AD_OK : ad_fail_memory(err, sizeof(*queues));
     for (size_t i = 0; i < n; i++) {
         if (status == AD_OK) {
-            status = oneapi_stream_synchronize(
-                context, (ad_stream){(uintptr_t)queues[i]->queue}, err);
+            status = finish_queue(context, queues[i]->queue, err);
         }
         ad_owner_unref(&queues[i]->base);
     }
@@ -673,8 +661,6 @@ const struct ad_backend ad_backend_oneapi = {
     .stream_context = oneapi_stream_context,
     .stream_create = oneapi_stream_create,
     .stream_destroy = oneapi_stream_destroy,
-    .stream_synchronize = oneapi_stream_synchronize,
-    .stream_is_capturing = oneapi_stream_is_capturing,
     .stream_wait = oneapi_stream_wait,
     .event_record = oneapi_event_record,
     .event_query = oneapi_event_query,

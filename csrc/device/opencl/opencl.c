@@ -134,15 +134,6 @@ opencl_stream_destroy(ad_context context, ad_stream stream)
     (void)ad_cl.ReleaseCommandQueue(handle_of(stream));
 }
 
-static ad_status
-opencl_stream_synchronize(ad_context context, ad_stream stream, ad_error *err)
-{
-    AD_RETURN_IF_ERR(check_queue(stream, err));
-    AD_CL_RETURN_IF_ERR(err, context.device.id, "clFinish",
-                        ad_cl.Finish(handle_of(stream)));
-    return AD_OK;
-}
-
 /* OpenCL knows queues only: work on one that arrowdev was never shown, or on
  * one of too many others, is not waited for. So AD_CAP_CONTEXT_IDLE is not
  * ours. */
@@ -434,7 +425,6 @@ const struct ad_backend ad_backend_opencl = {
     .stream_context = opencl_stream_context,
     .stream_create = opencl_stream_create,
     .stream_destroy = opencl_stream_destroy,
-    .stream_synchronize = opencl_stream_synchronize,
     .stream_wait = opencl_stream_wait,
     .event_record = opencl_event_record,
     .event_query = opencl_event_query,

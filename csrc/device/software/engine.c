@@ -14,32 +14,6 @@ struct ad_engine_globals ad_engine_ = {
     .patience = -1,
 };
 
-const char *
-ad_engine_status_name(int status)
-{
-    static const char *const names[AD_ENGINE_N_STATUS] = {
-        [AD_ENGINE_OK] = "OK",
-        [AD_ENGINE_NOT_STARTED] = "NOT_STARTED",
-        [AD_ENGINE_UNSUPPORTED] = "UNSUPPORTED",
-        [AD_ENGINE_FORKED] = "FORKED",
-        [AD_ENGINE_INVALID_DEVICE] = "INVALID_DEVICE",
-        [AD_ENGINE_INVALID_QUEUE] = "INVALID_QUEUE",
-        [AD_ENGINE_INVALID_EVENT] = "INVALID_EVENT",
-        [AD_ENGINE_INVALID_POINTER] = "INVALID_POINTER",
-        [AD_ENGINE_INVALID_VALUE] = "INVALID_VALUE",
-        [AD_ENGINE_OUT_OF_MEMORY] = "OUT_OF_MEMORY",
-        [AD_ENGINE_NOT_READY] = "NOT_READY",
-        [AD_ENGINE_TIMEOUT] = "TIMEOUT",
-        [AD_ENGINE_ILLEGAL_ADDRESS] = "ILLEGAL_ADDRESS",
-        [AD_ENGINE_WORK_FAILED] = "WORK_FAILED",
-        [AD_ENGINE_INJECTED] = "INJECTED",
-    };
-    if (status < 0 || status >= AD_ENGINE_N_STATUS) {
-        return "UNKNOWN";
-    }
-    return names[status];
-}
-
 /* --- start, fork, exit --------------------------------------------------- */
 
 /* The workers do not exist in a child, and the lock may be held there by a

@@ -52,9 +52,6 @@ typedef enum ad_engine_status {
     AD_ENGINE_N_STATUS
 } ad_engine_status;
 
-/* "INVALID_QUEUE"; "UNKNOWN" for any other number. Static. */
-const char *ad_engine_status_name(int status);
-
 /* --- devices ------------------------------------------------------------- */
 
 /* Have at least `n_devices` devices from now on (at most 64). Devices are

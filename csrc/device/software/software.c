@@ -346,15 +346,6 @@ software_stream_destroy(ad_context context, ad_stream stream)
 }
 
 static ad_status
-software_stream_synchronize(ad_context context, ad_stream stream,
-                            ad_error *err)
-{
-    ENTER(context.device.id);
-    return result(err, context, SLOT,
-                  ad_engine_queue_synchronize(stream.handle, -1));
-}
-
-static ad_status
 software_stream_wait(ad_context context, ad_stream stream, ad_event event,
                      ad_error *err)
 {
@@ -426,16 +417,25 @@ software_claims_event(const void *sync_event)
 }
 
 const char *const ad_software_calls[] = {
-    "describe",       "count",
-    "device_name",    "primary_context",
-    "synchronize",    "classify",
-    "allocate",       "deallocate",
-    "copy",           "launch",
-    "stream_context", "stream_create",
-    "stream_destroy", "stream_synchronize",
-    "stream_wait",    "event_record",
-    "event_query",    "event_synchronize",
-    "event_destroy",  NULL,
+    "describe",
+    "count",
+    "device_name",
+    "primary_context",
+    "synchronize",
+    "classify",
+    "allocate",
+    "deallocate",
+    "copy",
+    "launch",
+    "stream_context",
+    "stream_create",
+    "stream_destroy",
+    "stream_wait",
+    "event_record",
+    "event_query",
+    "event_synchronize",
+    "event_destroy",
+    NULL,
 };
 
 static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
@@ -462,7 +462,6 @@ const struct ad_backend ad_backend_software = {
     .stream_context = software_stream_context,
     .stream_create = software_stream_create,
     .stream_destroy = software_stream_destroy,
-    .stream_synchronize = software_stream_synchronize,
     .stream_wait = software_stream_wait,
     .event_record = software_event_record,
     .event_query = software_event_query,
