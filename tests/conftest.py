@@ -1,12 +1,11 @@
-"""What every test shares: the software device, and the rule that, in CI, nothing is skipped
-unnoticed.
+"""Shared fixtures: the software device, and the rule that a skip fails in CI.
 
 A test may skip where a peer library, a tool or a device is missing, so that
 `pytest` is useful on any machine. With ARROWDEV_NO_SKIPS=1 a skip is a
-failure, unless its reason is in ALLOWED_SKIPS, or names a package listed in
-ARROWDEV_MISSING (comma-separated), which states what a leg of CI leaves out or
-can only have in an old version. ARROWDEV_HIDDEN does the same for packages that
-are installed and must not be imported.
+failure, unless its reason is in ALLOWED_SKIPS or names a package listed in
+ARROWDEV_MISSING (comma-separated). That variable states which packages a CI
+job leaves out or has only in an old version. ARROWDEV_HIDDEN does the same for
+packages that are installed and must not be imported.
 """
 
 import contextlib
@@ -21,13 +20,13 @@ import pocl_environment  # noqa: F401
 import pytest
 from hidden import HIDDEN
 
-# Tests make up CUDA and ROCm memory: no driver must be handed that. The suites
-# with a driver run in processes of their own (test_suites.py).
+# Tests use made-up CUDA and ROCm addresses, which must never reach a driver. The suites
+# with a driver run in separate processes (test_suites.py).
 if "ARROWDEV_SUITE" not in os.environ:
     for runtime in ("CUDA", "HIP"):
         os.environ.setdefault(f"ARROWDEV_{runtime}_LIBRARY", "/nowhere/library.so")
 
-# A busy machine is no failure of an example: pytest's own limit is enough.
+# On a busy machine examples are slow; pytest's own timeout is enough.
 if importlib.util.find_spec("hypothesis"):
     import hypothesis
 
@@ -50,19 +49,19 @@ for name in HIDDEN:
 def is_allowed(reason):
     if any(re.search(pattern, reason) for pattern in ALLOWED_SKIPS):
         return True
-    # pytest.importorskip says: could not import 'NAME': ..., or, of one that
-    # is too old: module 'NAME' has __version__ ...
+    # The message of pytest.importorskip is "could not import 'NAME': ..." or, for a version
+    # that is too old, "module 'NAME' has __version__ ...".
     found = re.search(r"(?:could not import|module) '(\w+)", reason)
     return found is not None and found[1] in MISSING
 
 
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+@pytest.hookimpl(optionalhook=True)  # a hook of pytest-xdist
 def pytest_xdist_auto_num_workers(config):
-    """Each worker imports every peer: more of them than this only start up."""
+    """Each worker imports every peer, so more workers only add start-up time."""
     return min(len(os.sched_getaffinity(0)), 8)
 
 
-# What a test may import at its top without a word: where it is missing, the test is skipped.
+# Libraries that a test file may import at its top. A missing one skips the file.
 OPTIONAL = {
     *("numpy", "ml_dtypes", "pyarrow", "nanoarrow", "pandas", "polars"),
     *("hypothesis", "anyio", "trio"),
@@ -71,9 +70,9 @@ TESTS = pathlib.Path(__file__).parent
 
 
 def skip_what_is_missing(report, directory):
-    """Make a skip of an import of an OPTIONAL library, if a file of the tests has it."""
+    """Turns an import error for an OPTIONAL library into a skip if a test file imports it."""
     text = str(report.longrepr)
-    # The second is what ARROWDEV_HIDDEN makes.
+    # The second form is the error raised for a package in ARROWDEV_HIDDEN.
     missing = re.search(
         r"^E +ModuleNotFoundError: (?:No module named '|import of )(\w+)", text, re.M
     )
@@ -88,7 +87,7 @@ def skip_what_is_missing(report, directory):
 
 
 def refuse_skip(report):
-    """Make a failure of a skip that nobody foresaw."""
+    """Turns an unexpected skip into a failure."""
     if not NO_SKIPS or not report.skipped or hasattr(report, "wasxfail"):
         return report
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -111,7 +110,7 @@ def pytest_make_collect_report(collector):
 @pytest.fixture(scope="session", autouse=True)
 def outside_of_the_source(tmp_path_factory):
     """`python -c` and `python -m` look for packages in the current folder first. In an unpacked
-    source distribution that would be a package without its extension."""
+    source distribution they would find a package without its extension."""
     before = os.getcwd()
     os.chdir(tmp_path_factory.mktemp("current"))
     yield
@@ -120,13 +119,13 @@ def outside_of_the_source(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_collections():
-    """Tests that collect would spend their time on torch, jax and pytest's own reports: what is
-    there before a module's tests is garbage now or never."""
+    """Keeps garbage collections in tests fast. The objects of torch, jax and pytest that exist
+    before a module's tests are excluded from later collections."""
     gc.collect()
     gc.freeze()
 
 
-# arrowdev is imported late: a suite says before which drivers it finds.
+# arrowdev is imported late, because a suite first chooses the drivers that it finds.
 
 
 @pytest.fixture
@@ -140,13 +139,13 @@ def software():
 
 @pytest.fixture
 def device(software):
-    """The same, where no test has the name of a device as a parameter."""
+    """The software device, for tests without a parameter named after a device."""
     return software
 
 
 @pytest.fixture
 def world(software):
-    """Data that are pending on a queue of it."""
+    """Data that are pending on a queue of the software device."""
     from order_world import World
 
     with contextlib.closing(World(software)) as world:

@@ -1,8 +1,8 @@
-"""csrc/abi against the headers that other libraries ship.
+"""Compares csrc/abi with the headers that other libraries ship.
 
 Nothing is listed by hand: structs, members, enumerators and constants are read
-from the installed header, so that what is new there fails here. The compiler
-then compares sizes and offsets, and the text of each member its type.
+from the installed header, so that an addition to it fails here. The compiler
+then compares sizes and offsets. The types of members are compared as text.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ ARROW_GUARDS = [
     "ARROW_C_ASYNC_STREAM_INTERFACE",
 ]
 
-# The names of DLPack and ours.
+# DLPack's names and the corresponding names of csrc/abi.
 DLPACK_NAMES = {
     "DLPackVersion": "ad_dl_version",
     "DLDevice": "ad_dl_device",
@@ -44,7 +44,7 @@ DLPACK_NAMES = {
     "DLPackCurrentWorkStream": "ad_dl_current_stream_fn",
 }
 
-# kDLCUDAHost has no underscore to tell where a word of ARROW_DEVICE_CUDA_HOST starts.
+# kDLCUDAHost has no underscore between the words of ARROW_DEVICE_CUDA_HOST.
 ARROW_DEVICES = {
     "kDLCUDAHost": "CUDA_HOST",
     "kDLROCMHost": "ROCM_HOST",
@@ -52,7 +52,7 @@ ARROW_DEVICES = {
     "kDLCUDAManaged": "CUDA_MANAGED",
 }
 
-# DLPack names them, Arrow does not yet.
+# DLPack defines these types; Arrow does not yet.
 NOT_IN_ARROW = {"kDLMAIA", "kDLTrn"}
 
 FLAGS = {
@@ -63,7 +63,7 @@ FLAGS = {
 
 
 def shipped(package, *places):
-    """A header inside an installed package, found without importing it."""
+    """Path of a header inside an installed package, found without an import."""
     spec = importlib.util.find_spec(package)
     if spec is None:
         pytest.skip(f"could not import '{package}': not installed")
@@ -78,32 +78,32 @@ def pyarrow_header(name):
     return shipped("pyarrow", f"include/arrow/c/{name}")
 
 
-def words_of(text):
+def tokens_of(text):
     return re.findall(r"\w+|\*", text)
 
 
 def without_name(parameter):
     """`struct A *self` and `struct A*` are the same parameter."""
-    words = words_of(parameter)
+    words = tokens_of(parameter)
     if len(words) > 1 and words[-1] != "*" and words[-2:-1] not in (["struct"], ["const"]):
         words.pop()
     return " ".join(words)
 
 
 def split_declaration(text):
-    """One declaration as (name, type)."""
+    """Splits one declaration into (name, type)."""
     function = re.fullmatch(r"(?:typedef )?(.*?)\(\s*\*\s*(\w+)\s*\)\s*\((.*)\)", text, re.S)
     if function:
         returns, name, inner = function.groups()
         nested = re.search(r"\w+\s*\(\s*\*\s*\w*\s*\)\s*\(.*\)", inner, re.S)
         parameters = []
-        if nested:  # one callback among the parameters, the last
+        if nested:  # the last parameter may be a callback
             parameters = [split_declaration(nested[0])[1]]
             inner = inner[: nested.start()].rstrip().rstrip(",")
         parameters = [without_name(part) for part in inner.split(",")] + parameters
-        return name, f"{' '.join(words_of(returns))}({', '.join(parameters)})"
+        return name, f"{' '.join(tokens_of(returns))}({', '.join(parameters)})"
     plain = re.fullmatch(r"(.*?)(\w+)\s*((?:\[\d+\])?)", text, re.S)
-    return plain[2], " ".join(words_of(plain[1])) + plain[3]
+    return plain[2], " ".join(tokens_of(plain[1])) + plain[3]
 
 
 def structs_of(text):
@@ -123,7 +123,7 @@ def functions_of(text):
 
 
 def same_layout(theirs, ours, members):
-    """Static assertions that two struct types agree."""
+    """Static assertions that two struct types have the same layout."""
     yield f'_Static_assert(sizeof({theirs}) == sizeof({ours}), "size of {theirs}");'
     yield f'_Static_assert(_Alignof({theirs}) == _Alignof({ours}), "alignment of {theirs}");'
     for member in members:
@@ -138,7 +138,7 @@ def same_layout(theirs, ours, members):
 
 
 class TestArrow:
-    """csrc/abi/arrow_c.h against arrow/c/abi.h of Arrow C++."""
+    """csrc/abi/arrow_c.h matches arrow/c/abi.h of Arrow C++."""
 
     def test_layout(self):
         header = pyarrow_header("abi.h")
@@ -153,14 +153,14 @@ class TestArrow:
             lines += same_layout(f"struct {name}", f"struct ours_{name}", members)
         compiler.check("\n".join(lines))
 
-    def test_sizes_are_those_of_the_specification(self):
+    def test_sizes_match_the_specification(self):
         sizes = {
             "ArrowSchema": 72,
             "ArrowArray": 80,
             "ArrowArrayStream": 40,
             "ArrowDeviceArray": 128,
             "ArrowDeviceArrayStream": 48,
-            # As the reference header has them: without ArrowAsyncProducer.release.
+            # Sizes of the reference header, without ArrowAsyncProducer.release.
             "ArrowAsyncTask": 16,
             "ArrowAsyncProducer": 40,
             "ArrowAsyncDeviceStreamHandler": 48,
@@ -181,22 +181,22 @@ class TestArrow:
         assert len(theirs) == 3 + 14
         assert dict(re.findall(pattern, ARROW.read_text(encoding="utf-8"))) == theirs
 
-    def test_guards_are_those_of_the_specification(self):
+    def test_guards_match_the_specification(self):
         for path in (ARROW, pyarrow_header("abi.h")):
             text = path.read_text(encoding="utf-8")
             for guard in ARROW_GUARDS:
                 assert re.search(rf"#ifndef {guard}\n#\s*define {guard}\n", text), (path, guard)
 
     @pytest.mark.parametrize("language", ["c", "c++"])
-    def test_both_orders_of_inclusion(self, language):
+    def test_headers_compile_in_both_orders(self, language):
         header = pyarrow_header("abi.h")
         use = "struct ArrowDeviceArray a; struct ArrowAsyncDeviceStreamHandler h;"
         for first, second in ((ARROW, header), (header, ARROW)):
             compiler.check(f'#include "{first}"\n#include "{second}"\n{use}\n', language=language)
 
     @pytest.mark.parametrize("n_blocks", range(len(ARROW_GUARDS)))
-    def test_beside_a_header_with_only_the_first_blocks(self, n_blocks):
-        """Libraries vendor the data block alone, say, and are included first."""
+    def test_compiles_after_header_with_first_blocks_only(self, n_blocks):
+        """A library may vendor only the data block, for example, and be included first."""
         text = pyarrow_header("abi.h").read_text(encoding="utf-8")
         lines = ["#include <stdint.h>"]
         for guard in ARROW_GUARDS[:n_blocks]:
@@ -206,7 +206,7 @@ class TestArrow:
         compiler.check("\n".join(lines))
 
 
-# How C's types are written in ctypes; a pointer of any kind is an address.
+# C types as ctypes writes them. A pointer of any kind is an address.
 IN_CTYPES = {
     "int64_t": ctypes.c_int64,
     "ArrowDeviceType": ctypes.c_int32,
@@ -216,12 +216,12 @@ IN_CTYPES = {
 
 
 def in_ctypes(type):
-    """The type of a member, parameter or result as _abi has it."""
+    """The type of a member, parameter or result as _abi declares it."""
     return ctypes.c_void_p if type.endswith(("*", ")")) else IN_CTYPES[type]
 
 
 class TestCtypes:
-    """arrowdev.testing._abi against csrc/abi/arrow_c.h."""
+    """arrowdev.testing._abi matches csrc/abi/arrow_c.h."""
 
     def test_members(self):
         ours = structs_of(compiler.preprocess(ARROW))
@@ -272,7 +272,7 @@ def dlpack_header(request):
 
 
 def is_complete(dlpack_header):
-    """The header is of our version; an older one (old peers) is a part of it."""
+    """True if the header has our version. An older header (old peers) has only part of it."""
     pattern = r"#define (?:DLPACK|AD_DL)_(?:MAJOR|MINOR)(?:_VERSION)? (\d+)"
     theirs, ours = (
         tuple(map(int, re.findall(pattern, path.read_text(encoding="utf-8"))))
@@ -284,13 +284,13 @@ def is_complete(dlpack_header):
 
 
 class TestDLPack:
-    """csrc/abi/dlpack.h against each copy of dlpack.h that a peer ships."""
+    """csrc/abi/dlpack.h matches each copy of dlpack.h that a peer ships."""
 
     def test_layout(self, dlpack_header):
         structs = structs_of(compiler.preprocess(dlpack_header))
         assert len(structs) == (8 if is_complete(dlpack_header) else 6)
         lines = ["#include <stddef.h>", f'#include "{dlpack_header}"', f'#include "{DLPACK}"']
-        # Version 1.0 declares this one without a typedef.
+        # Version 1.0 declares this struct without a typedef.
         lines += ["typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;"]
         for name, members in structs.items():
             lines += same_layout(name, DLPACK_NAMES[name], members)
@@ -298,7 +298,7 @@ class TestDLPack:
 
     def test_types_of_the_members(self, dlpack_header):
         text = compiler.preprocess(dlpack_header)
-        # Renamed before it is parsed; an enum of DLPack is an int32 of ours.
+        # Names are replaced before parsing; our headers use int32 for an enum of DLPack.
         text = re.sub(r"typedef\s+enum\s*\{[^}]*\}\s*\w+;", "", text)
         text = re.sub(r"\w+", lambda word: DLPACK_NAMES.get(word[0], word[0]), text)
         theirs = structs_of(text) | functions_of(text)
@@ -332,6 +332,6 @@ class TestDLPack:
         compiler.check("\n".join(lines))
 
     @pytest.mark.parametrize("language", ["c", "c++"])
-    def test_both_orders_of_inclusion(self, dlpack_header, language):
+    def test_headers_compile_in_both_orders(self, dlpack_header, language):
         for first, second in ((DLPACK, dlpack_header), (dlpack_header, DLPACK)):
             compiler.check(f'#include "{first}"\n#include "{second}"\n', language=language)

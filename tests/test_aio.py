@@ -54,7 +54,7 @@ class TestConnect:
         run(main())
         producer.join()
 
-    def test_type_without_the_method(self):
+    def test_object_without_the_method(self):
         with pytest.raises(TypeError, match=r"list has no __arrowdev_async.*array_stream"):
             aio.connect([1])
 
@@ -74,7 +74,7 @@ class TestConnect:
         with pytest.raises(LookupError, match="no such table"):
             aio.connect(Broken())
 
-    def test_handler_that_is_not_taken(self):
+    def test_handler_not_taken(self):
         class Idle:
             def __arrowdev_async_device_stream__(self, handler):
                 pass
@@ -99,14 +99,14 @@ class TestConnect:
 
 
 class TestSchema:
-    def test_not_there_yet(self):
+    def test_not_known_yet(self):
         stream, _handler = aio.consumer()
         for name in ("schema", "device_type", "metadata"):
             with pytest.raises(AttributeError, match=f"{name} is not known yet.*get_schema"):
                 getattr(stream, name)
         assert repr(stream) == "<arrowdev.AsyncArrayStream, open>"
 
-    def test_is_waited_for_and_stays(self):
+    def test_get_schema_waits_and_property_stays(self):
         async def main():
             stream, handler = aio.consumer()
             waiting = asyncio.create_task(stream.get_schema())
@@ -123,7 +123,7 @@ class TestSchema:
         assert stream.metadata == {b"rows": b"12", b"source": b"here"}
         assert repr(stream) == "<arrowdev.AsyncArrayStream, closed>"
 
-    def test_never_comes(self):
+    def test_never_arrives(self):
         async def main():
             stream, handler = aio.consumer()
             del handler
@@ -134,7 +134,7 @@ class TestSchema:
 
         run(main())
 
-    def test_ended_without_one(self):
+    def test_stream_ends_without_schema(self):
         async def main():
             stream, handler = aio.consumer()
             stream.cancel()
@@ -146,7 +146,7 @@ class TestSchema:
 
 
 class TestMetadata:
-    def test_of_batches(self):
+    def test_batches_have_metadata(self):
         producer = async_peer.Producer(3, metadata=blob(key="value"))
 
         async def main():
@@ -157,7 +157,7 @@ class TestMetadata:
         run(main())
         producer.join()
 
-    def test_there_is_none(self):
+    def test_no_metadata(self):
         producer = async_peer.Producer(1)
 
         async def main():
@@ -166,7 +166,7 @@ class TestMetadata:
         run(main())
         producer.join()
 
-    def test_of_produce(self):
+    def test_produce_sets_metadata(self):
         async def source():
             yield np.array([0]), {"a": b"1", b"b": "2"}
             yield np.array([1])
@@ -184,7 +184,7 @@ class TestMetadata:
         run(main())
 
     @pytest.mark.parametrize("wrong", [{"a": 1}, [("a", "b")], 5, {1: "a"}])
-    def test_of_another_type(self, wrong):
+    def test_wrong_metadata_type(self, wrong):
         async def main():
             stream, handler = aio.consumer()
             with pytest.raises(TypeError, match="metadata must be"):
@@ -212,7 +212,7 @@ class TestMetadata:
 
 class TestErrors:
     @pytest.mark.parametrize("at", [0, 1, 7, 100])
-    def test_of_the_producer(self, at):
+    def test_producer_error(self, at):
         producer = async_peer.Producer(-1, fail_at=at, metadata=blob(retry="no"))
 
         async def main():
@@ -242,7 +242,7 @@ class TestErrors:
         ids=["value", "os", "memory", "long"],
     )
     @pytest.mark.parametrize("kind", ["async", "sync", "pull"])
-    def test_of_a_source_in_python(self, error, code, text, kind):
+    def test_python_source_error(self, error, code, text, kind):
         async def pushed():
             yield np.array([0])
             yield np.array([1])
@@ -273,7 +273,7 @@ class TestErrors:
 
         run(main())
 
-    def test_iterator_that_raises_the_async_end(self):
+    def test_iterator_raises_stop_async_iteration(self):
         def step():
             if not left:
                 raise StopAsyncIteration
@@ -294,7 +294,7 @@ class TestErrors:
 
         run(main())
 
-    def test_passed_on_by_a_relay(self):
+    def test_relay_forwards_error(self):
         producer = async_peer.Producer(-1, fail_at=4, metadata=blob(retry="no"))
 
         async def main():
@@ -326,7 +326,7 @@ class TestErrors:
 
 
 class TestCancel:
-    def test_from_the_loop(self):
+    def test_cancel_from_the_loop(self):
         producer = async_peer.Producer(-1)
 
         async def main():
@@ -340,7 +340,7 @@ class TestCancel:
         run(main())
         assert producer.join()[1] == 1
 
-    def test_from_other_threads_while_it_waits(self):
+    def test_cancel_from_other_threads_during_wait(self):
         async def main():
             stream, handler = aio.consumer()
             consumer = async_peer.library().peer_produce
@@ -386,7 +386,7 @@ class TestCancel:
         assert producer.join()[1] == 1
         assert async_peer.count_live_arrays() == 0
 
-    def test_of_the_task_that_reads(self):
+    def test_reading_task_cancelled(self):
         async def main():
             producer = async_peer.Producer(-1, delay_us=200_000)
             stream = aio.connect(producer)
@@ -408,7 +408,7 @@ class TestCancel:
 
         assert run(main()).join()[1] == 1
 
-    def test_close_wakes_who_waits(self):
+    def test_close_wakes_waiting_task(self):
         async def main():
             stream, _handler = aio.consumer()
             task = asyncio.create_task(anext(stream))
@@ -419,7 +419,7 @@ class TestCancel:
 
         run(main())
 
-    def test_of_the_task_that_produces(self):
+    def test_producing_task_cancelled(self):
         async def main():
             stream, handler = aio.consumer(2)
             task = asyncio.create_task(aio.produce(handler, count_up(10**9)))
@@ -433,7 +433,7 @@ class TestCancel:
 
         run(main())
 
-    def test_of_the_task_whose_source_waits(self):
+    def test_producing_task_cancelled_while_source_waits(self):
         async def main():
             consumer = async_peer.Consumer()
             task = asyncio.create_task(aio.produce(consumer.capsule, count_up(9, LIMIT)))
@@ -445,7 +445,7 @@ class TestCancel:
 
         run(main())
 
-    def test_of_the_task_that_waits_for_a_thread(self):
+    def test_producing_task_cancelled_while_thread_runs(self):
         go = threading.Event()
 
         def slow():
@@ -536,15 +536,15 @@ class TestLoops:
         gc.collect()
         assert consumer.join()[:3] == (0, 0, errno.ECANCELED)
 
-    def test_never_run(self):
+    def test_coroutine_never_run(self):
         consumer = async_peer.Consumer()
         coroutine = aio.produce(consumer.capsule, [np.array([1])])
         coroutine.close()
-        run(aio.produce(consumer.capsule, [np.array([1])]))  # it was not taken
+        run(aio.produce(consumer.capsule, [np.array([1])]))  # the handler is not taken yet
         assert consumer.join() == (1, 1, 0, "")
 
-    def test_stopped_for_good(self):
-        """The producer's thread goes on, up to the queue, without the loop."""
+    def test_loop_stopped_for_good(self):
+        """The producer's thread fills the queue and ends without the loop."""
         producer = async_peer.Producer(-1)
         loop = asyncio.new_event_loop()
         stream = aio.connect(producer, queue_size=4)
@@ -559,8 +559,8 @@ class TestLoops:
 
 
 class TestChunks:
-    def test_one_wake_up_for_many(self):
-        """All that is queued is read without another turn of the loop."""
+    def test_one_wake_up_for_many_batches(self):
+        """All queued batches are read in one turn of the loop."""
         producer = async_peer.Producer(1000)
 
         async def main():
@@ -585,7 +585,7 @@ class TestChunks:
         producer.join()
 
     @pytest.mark.parametrize("queue_size", [5, 1024])
-    def test_memory_is_that_of_the_queue(self, queue_size):
+    def test_memory_bounded_by_queue(self, queue_size):
         producer = async_peer.Producer(100_000)
 
         async def main():

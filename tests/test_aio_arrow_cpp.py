@@ -1,7 +1,7 @@
-"""arrowdev.aio against Arrow C++, the library inside pyarrow's wheel, in both directions.
+"""arrowdev.aio with Arrow C++, from the library inside pyarrow's wheel, in both directions.
 
-The scenarios are functions of tests/isolated/aio_arrow_cpp.py, one process each: a hang in a
-peer must not take the test run with it.
+The scenarios are functions of tests/isolated/aio_arrow_cpp.py. Each runs in a separate
+process, so that a hang in a peer does not hang the test run.
 """
 
 import re
@@ -34,7 +34,7 @@ def scenarios():
     return re.findall(r"^async def ((?:import|export)_\w+)", text, re.MULTILINE)
 
 
-@pytest.mark.timeout(600)  # the first one compiles Arrow's headers
+@pytest.mark.timeout(600)  # the first test compiles Arrow's headers
 @pytest.mark.parametrize("name", scenarios())
 def test_exchange(peer, name):
     run("aio_arrow_cpp", peer, name)

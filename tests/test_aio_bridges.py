@@ -1,4 +1,4 @@
-"""From pull streams to async ones and back: connect(ArrayStream), to_stream(), threads."""
+"""Pull streams to async streams and back: connect(ArrayStream), to_stream(), threads."""
 
 import asyncio
 import errno
@@ -95,7 +95,7 @@ class TestPullToAsync:
         run(main())
 
     @pytest.mark.parametrize("way", ["cancel", "aclose", "drop"])
-    def test_ends_when_the_consumer_does(self, way):
+    def test_source_ends_with_consumer(self, way):
         ended = threading.Event()
 
         def source():
@@ -117,7 +117,7 @@ class TestPullToAsync:
         gc.collect()
         assert ended.wait(LIMIT)
 
-    def test_silent_consumer_costs_one_batch_more(self):
+    def test_silent_consumer_takes_one_extra_batch(self):
         taken = []
 
         def source():
@@ -133,7 +133,7 @@ class TestPullToAsync:
         consumer.cancel()
         assert consumer.join() == (3, 1, 0, "")
 
-    def test_many_at_a_time(self):
+    def test_many_streams_concurrently(self):
         async def read(i):
             stream = aio.connect(ad.array_stream(np.array([i]) for _ in range(50)))
             return [number async for batch in stream for number in batch.to_pylist()] == [i] * 50
@@ -160,7 +160,7 @@ class TestAsyncToPull:
         producer.join()
 
     @pytest.mark.parametrize("n_read", [1, 10])
-    def test_goes_on_where_async_for_stopped(self, n_read):
+    def test_continues_after_async_for(self, n_read):
         producer = async_peer.Producer(1000)
 
         async def main():
@@ -189,7 +189,7 @@ class TestAsyncToPull:
         stream = aio.connect(ad.array_stream(table)).to_stream()
         assert pyarrow.table(stream).equals(table)
 
-    def test_would_block_the_loop(self):
+    def test_refused_on_the_loop(self):
         async def main():
             stream, _handler = aio.consumer()
             with pytest.raises(RuntimeError, match=r"await get_schema\(\) first"):
@@ -216,7 +216,7 @@ class TestAsyncToPull:
         pull.close()
         assert producer.join()[1] == 1
 
-    def test_cancel_from_another_thread_ends_it(self):
+    def test_cancel_from_another_thread_ends_stream(self):
         producer = async_peer.Producer(-1, delay_us=20_000)
         stream = aio.connect(producer)
         pull = stream.to_stream()
@@ -239,18 +239,18 @@ class TestAsyncToPull:
         assert async_peer.count_live_arrays() == 0
 
     @pytest.mark.parametrize("way", ["drop", "close"])
-    def test_gil_is_free_while_the_producer_is_told(self, way):
+    def test_cancel_releases_gil(self, way):
         producer = async_peer.Producer(-1)
         pull = aio.connect(producer).to_stream()
         next(pull)
         producer.hold_cancel()
         in_time = []
 
-        def let_go():
+        def unblock_cancel():
             until(lambda: producer.n_cancels == 1)
             in_time.append(producer.let_cancel_go())
 
-        thread = threading.Thread(target=let_go)
+        thread = threading.Thread(target=unblock_cancel)
         thread.start()
         if way == "close":
             pull.close()
@@ -285,8 +285,8 @@ class TestAsyncToPull:
         with pytest.raises(ad.ExchangeError, match="ended before its schema came"):
             stream.to_stream()
 
-    def test_closed_while_the_schema_is_waited_for(self):
-        for seconds in (0.2, 2, 20):  # on a busy machine the wait may begin late
+    def test_closed_during_schema_wait(self):
+        for seconds in (0.2, 2, 20):  # on a busy machine the wait may start late
             stream, _handler = aio.consumer()
             timer = threading.Timer(seconds, lambda it=stream: asyncio.run(it.aclose()))
             timer.start()
@@ -299,7 +299,7 @@ class TestAsyncToPull:
         with pytest.raises(ad.ExchangeError, match="is closed"):
             stream.to_stream()
 
-    def test_metadata_is_not_lost_unseen(self):
+    def test_unread_metadata_is_refused(self):
         metadata = b"\1\0\0\0\1\0\0\0k\1\0\0\0v"
         producer = async_peer.Producer(3, metadata=metadata)
         with pytest.raises(ad.ExchangeError, match="drop_metadata=True") as caught:
@@ -328,7 +328,7 @@ class TestInterrupts:
             stream.cancel()
             producer.join()
 
-    def test_other_signals_are_handled_and_it_goes_on(self):
+    def test_wait_continues_after_handled_signal(self):
         handled = []
         before = signal.signal(signal.SIGUSR1, lambda *_: handled.append(True))
         try:
@@ -339,7 +339,7 @@ class TestInterrupts:
             try:
                 assert numbers(pull) == [0, 1]
             finally:
-                timer.join()  # a signal that comes later than its handler goes ends the process
+                timer.join()  # once the handler is restored, a late signal ends the process
             assert handled == [True]
             producer.join()
         finally:

@@ -1,4 +1,4 @@
-"""The interpreter ends in the middle of async streams: no crash, no hang, no words."""
+"""The interpreter exits during async streams: no crash, no hang, no output."""
 
 import errno
 
@@ -27,7 +27,7 @@ def test_fork(way):
 
 @pytest.mark.timeout(400)
 def test_fork_in_a_handler():
-    """The child, too, waits at its exit for calls of Python by threads in C."""
+    """At its exit, the child too waits for C threads that call Python."""
     said = run("fork_in_a_handler", c_library.build("async_peer"))
     assert "the iterable was called to its end" in said
 

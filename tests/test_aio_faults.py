@@ -1,4 +1,4 @@
-"""What goes wrong in async streams, through Python: broken rules, failures, lost peers."""
+"""Faults in async streams, through Python: protocol violations, failures, lost peers."""
 
 import asyncio
 import errno
@@ -23,18 +23,18 @@ def values(arrays):
 
 
 async def read(producer, batches, **options):
-    """Read to the end, which may be an error."""
+    """Reads to the end, which may be an error."""
     async for batch in aio.connect(producer, **options):
         batches.append(batch)
 
 
 def fail_to_read(producer, **options):
-    """What was read, and the error that it ended with."""
+    """Returns the values that were read and the error at the end."""
     batches = []
     with pytest.raises((ad.ExchangeError, ad.InvalidArrowError)) as caught:
         run(read(producer, batches, **options))
     producer.wait()
-    error = caught.value.with_traceback(None)  # which would keep the stream
+    error = caught.value.with_traceback(None)  # the traceback would keep the stream
     error.__context__ = None
     return values(batches), error
 
@@ -44,7 +44,7 @@ def scripted(*steps, **options):
     return ScriptedAsyncProducer(steps, **options)
 
 
-# --- producers that break a rule -----------------------------------------------------------------
+# --- producers that violate the protocol ---------------------------------------------------------
 
 BROKEN = {
     "task before the schema": (
@@ -121,7 +121,7 @@ BROKEN = {
         "batch 1 of the async stream: ",
     ),
 }
-# Found out too late to stop what was sound.
+# These violations are detected after all valid batches have been read.
 AFTER_THE_END = {
     "error after the end": [step.schema(), step.end(), step.error(5, "late"), step.release()],
     "task after the end": [step.schema(), step.end(), step.batch([1]), step.release()],
@@ -130,9 +130,9 @@ AFTER_THE_END = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_producer_breaks_a_rule(name):
+def test_producer_violates_protocol(name):
     steps, read_before, text = BROKEN[name]
-    producer = scripted(*steps, on_thread=False)  # all of it before the first read
+    producer = scripted(*steps, on_thread=False)  # all steps run before the first read
     found, error = fail_to_read(producer, queue_size=2)
     assert found == read_before
     assert text in str(error)
@@ -141,7 +141,7 @@ def test_producer_breaks_a_rule(name):
 
 
 @pytest.mark.parametrize("name", AFTER_THE_END)
-def test_producer_goes_on_after_the_end(name):
+def test_producer_continues_after_end(name):
     producer = scripted(*AFTER_THE_END[name], on_thread=False)
 
     async def main():
@@ -153,7 +153,7 @@ def test_producer_goes_on_after_the_end(name):
 
 
 @pytest.mark.parametrize("queue_size", [1, 5, 100])
-def test_consumer_keeps_the_rules(queue_size):
+def test_consumer_follows_protocol(queue_size):
     producer = ScriptedAsyncProducer.of([[i] for i in range(50)], timeout=LIMIT)
     batches = []
     run(read(producer, batches, queue_size=queue_size))
@@ -164,7 +164,7 @@ def test_consumer_keeps_the_rules(queue_size):
 
 
 @pytest.mark.parametrize("n_read", [0, 1, 10])
-def test_consumer_that_leaves_keeps_the_rules(n_read):
+def test_leaving_consumer_follows_protocol(n_read):
     producer = ScriptedAsyncProducer.of([[i] for i in range(10**4)], timeout=LIMIT)
 
     async def main():
@@ -179,8 +179,8 @@ def test_consumer_that_leaves_keeps_the_rules(n_read):
     producer.check()
 
 
-def test_producer_that_frees_its_struct_early():
-    """As Arrow C++ does: it is not touched any more."""
+def test_producer_frees_its_struct_early():
+    """The producer frees its struct early, as Arrow C++ does. The consumer does not access it."""
     steps = [step.schema(), step.wait_for_request(2), step.batch([0]), step.batch([1])]
     producer = scripted(*steps, step.free_producer(), step.end(), step.release())
 
@@ -203,14 +203,14 @@ def test_error_instead_of_a_schema():
     producer.check()
 
 
-def test_error_without_words():
+def test_error_without_message():
     producer = scripted(step.schema(), step.error(errno.EACCES), step.release())
     _, error = fail_to_read(producer)
     assert "Permission denied" in str(error) and error.metadata is None
 
 
 @pytest.mark.parametrize("way", ["cancel", "aclose", "drop", "task"])
-def test_cancel_reaches_a_producer_that_has_nothing_to_say(way):
+def test_cancel_reaches_idle_producer(way):
     producer = scripted(step.schema(), step.wait_for_cancel(), step.end(), step.release())
 
     async def main():
@@ -231,8 +231,8 @@ def test_cancel_reaches_a_producer_that_has_nothing_to_say(way):
     producer.check()
 
 
-def test_cancel_waits_until_the_producer_is_there_for_certain():
-    """As long as it may be gone, as Arrow C++'s."""
+def test_cancel_waits_until_producer_is_known_alive():
+    """Until the next batch arrives, the producer may already be freed, as with Arrow C++."""
     go = threading.Event()
     steps = [step.schema(), lambda _: go.wait(LIMIT), step.batch([1]), step.wait_for_cancel()]
     producer = scripted(*steps, step.end(), step.release())
@@ -250,7 +250,7 @@ def test_cancel_waits_until_the_producer_is_there_for_certain():
     producer.check()
 
 
-def test_error_that_answers_a_cancel_is_the_end():
+def test_error_after_cancel_ends_stream():
     error = step.error(errno.EINVAL, "Consumer requested cancellation")
     producer = scripted(step.schema(), step.wait_for_cancel(), error, step.release())
 
@@ -264,13 +264,13 @@ def test_error_that_answers_a_cancel_is_the_end():
     producer.wait()
 
 
-def test_long_error_is_whole():
+def test_long_error_is_not_truncated():
     producer = scripted(step.schema(), step.error(5, "x" * 5000), step.release())
     _, error = fail_to_read(producer)
     assert "x" * 5000 in str(error)
 
 
-# --- consumers that break a rule, or leave -------------------------------------------------------
+# --- consumers that violate the protocol, or leave -----------------------------------------------
 
 
 def produce(handler, source, **options):
@@ -291,7 +291,7 @@ SOURCES = {"async": count_up, "pull": lists}
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_producer_keeps_the_rules(kind):
+def test_producer_follows_protocol(kind):
     handler = ScriptedAsyncHandler(timeout=LIMIT)
     produce(handler, SOURCES[kind](20), metadata={"rows": "20"})
     handler.wait_for_release()
@@ -315,7 +315,7 @@ def test_consumer_refuses(where, kind):
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("n", [0, -1])
-def test_consumer_requests_no_number(n, kind):
+def test_consumer_requests_invalid_number(n, kind):
     handler = ScriptedAsyncHandler([step.request(n)], timeout=LIMIT)
     with pytest.raises(ad.ExchangeError, match=f"request was called with n = {n}, which must"):
         produce(handler, SOURCES[kind](5))
@@ -340,14 +340,14 @@ def test_consumer_calls_after_cancel(kind):
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_consumer_wants_no_data(kind):
+def test_consumer_requests_no_data(kind):
     handler = ScriptedAsyncHandler(on_task=[step.request(1), step.discard()], timeout=LIMIT)
     produce(handler, SOURCES[kind](20))
     assert handler.n_tasks == 20
     handler.check()
 
 
-def test_error_reaches_the_consumer_whole():
+def test_consumer_receives_full_error():
     async def source():
         yield memoryview(b"x")
         error = ad.ExchangeError("no more tables")
@@ -376,18 +376,18 @@ def test_consumer_dies_while_the_producer_runs():
     run(main())
 
 
-def test_both_ends_in_threads_of_their_own():
-    """Two event loops; the wake-ups go between them."""
+def test_both_ends_in_separate_threads():
+    """Two event loops. Each wakes the other."""
     stream, handler = aio.consumer(3)
     failures = []
 
-    def produce_there():
+    def produce_on_thread():
         try:
             run(aio.produce(handler, count_up(100)))
         except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=produce_there)
+    thread = threading.Thread(target=produce_on_thread)
     thread.start()
 
     async def main():
@@ -413,7 +413,7 @@ def test_batch_on_another_device_than_the_first(software):
 
 @pytest.mark.parametrize("way", ["produce", "bridge", "relay", "to_stream"])
 def test_events_stay_with_their_batches(software, way):
-    """Nobody waits for the device: the batches arrive while its queue is held."""
+    """The host does not wait for the device: batches arrive while its queue is held."""
     queue = software.queue()
     with queue.held():
         made = [ad.array(software.array([i], queue=queue)) for i in range(3)]
@@ -443,7 +443,7 @@ def test_events_stay_with_their_batches(software, way):
 
 
 def test_current_stream_waits_for_each_batch(software):
-    """As with array(): what the caller does with a batch comes behind the batch."""
+    """As with array(), the caller's work on a batch is ordered after the batch."""
     theirs, ours = software.queue(), software.queue()
     memory = software.empty(3 * 8)
 
@@ -460,7 +460,7 @@ def test_current_stream_waits_for_each_batch(software):
     assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1, 2]
 
 
-# --- calls that come while another one runs Python code ------------------------------------------
+# --- calls during another call that runs Python code ---------------------------------------------
 
 MEANWHILE = {
     "close": lambda stream: stream._consumer.close(),
@@ -469,7 +469,7 @@ MEANWHILE = {
 
 
 class InCycle:
-    """Acts as soon as the collector comes along."""
+    """Runs its action when it is garbage collected."""
 
     def __init__(self, action):
         self.action, self.self = action, self
@@ -479,10 +479,10 @@ class InCycle:
 
 
 @pytest.mark.parametrize("name", MEANWHILE)
-def test_metadata_while_the_collector_comes_along(name):
+def test_metadata_during_collection(name):
     metadata = {f"key {i}".encode(): b"value" * 10 for i in range(20)}
     seen = []
-    for n in range(1, 10):  # one of them is when the dict is made, where that collects
+    for n in range(1, 10):  # one threshold triggers a collection while the dict is created
         stream, handler = aio.consumer()
         run(aio.produce(handler, [memoryview(b"a")], metadata=metadata))
         gc.collect()
@@ -501,8 +501,8 @@ def test_metadata_while_the_collector_comes_along(name):
     assert all(one == (metadata, ad.DeviceType.CPU) for one in seen)
 
 
-def test_put_while_another_batch_is_put():
-    """The batch that is replaced there is freed, and no other one is lost."""
+def test_put_during_put():
+    """The replaced batch is freed, and no other batch is lost."""
     _stream, handler = aio.consumer()
     producer = aio._async_producer(handler)
     freed = []
@@ -522,11 +522,11 @@ def test_put_while_another_batch_is_put():
     assert freed[3:] == [b"b"]
 
 
-# --- calls of the extension's own objects out of order, which would be a mistake in aio.py ------
+# --- calls of the extension's objects in a wrong order, which would be a bug of aio.py ----------
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_end_of_a_wait_that_did_not_begin(is_closed):
+def test_end_of_wait_that_did_not_begin(is_closed):
     reader = aio.consumer()[0]._consumer
     if is_closed:
         reader.close()
@@ -534,7 +534,7 @@ def test_end_of_a_wait_that_did_not_begin(is_closed):
         reader.end_wait()
 
 
-def test_end_of_a_thread_that_was_not_started():
+def test_end_of_thread_that_was_not_started():
     _stream, handler = aio.consumer()
     producer = aio._async_producer(handler)
     with pytest.raises(RuntimeError, match=r"call pump\(\) first"):

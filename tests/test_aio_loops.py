@@ -1,4 +1,4 @@
-"""arrowdev.aio on every event loop: asyncio, uvloop, trio, and anyio over either."""
+"""arrowdev.aio on every event loop: asyncio, uvloop, trio, and anyio over asyncio and trio."""
 
 import asyncio
 import errno
@@ -93,7 +93,7 @@ def test_both_ends(run, queue_size, kind):
     run(main)
 
 
-def test_error_of_the_source(run):
+def test_source_error(run):
     async def source():
         yield np.array([0])
         await anyio.sleep(0)
@@ -120,7 +120,7 @@ def test_consumer_cancels_while_the_source_waits(run):
 
             async def produce_slowly():
                 await aio.produce(consumer.capsule, slow())
-                await anyio.sleep(0)  # this task was not cancelled
+                await anyio.sleep(0)  # this task itself was not cancelled
                 ended.append(True)
 
             group.start_soon(produce_slowly)
@@ -132,7 +132,7 @@ def test_consumer_cancels_while_the_source_waits(run):
     run(main)
 
 
-def test_task_that_produces_is_cancelled(run):
+def test_producing_task_cancelled(run):
     async def main():
         consumer = async_peer.Consumer()
         async with anyio.create_task_group() as group:
@@ -144,7 +144,7 @@ def test_task_that_produces_is_cancelled(run):
     run(main)
 
 
-def test_task_that_produces_without_credit_is_cancelled(run):
+def test_producing_task_without_credit_cancelled(run):
     async def main():
         consumer = async_peer.Consumer(request=1, is_greedy=False)
         async with anyio.create_task_group() as group:
@@ -158,7 +158,7 @@ def test_task_that_produces_without_credit_is_cancelled(run):
 
 
 @pytest.mark.parametrize("way", ["timeout", "group"])
-def test_task_that_reads_is_cancelled(run, way):
+def test_reading_task_cancelled(run, way):
     producer = async_peer.Producer(-1, delay_us=200_000)
 
     async def main():
@@ -208,8 +208,8 @@ def test_aclose_wakes_the_reader(run):
     run(main)
 
 
-def test_loop_runs_meanwhile(run):
-    """A source that never suspends leaves time to others."""
+def test_loop_runs_during_produce(run):
+    """A source that never suspends lets other tasks run."""
     turns = []
 
     async def main():

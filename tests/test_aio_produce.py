@@ -47,7 +47,7 @@ class TestProduce:
     def test_given_schema(self):
         async def main():
             stream, handler = aio.consumer()
-            source = [np.array([True, False])]  # a byte each
+            source = [np.array([True, False])]  # bools of one byte each
             task = asyncio.create_task(aio.produce(handler, source, schema="bool"))
             assert await stream.get_schema() == ad.schema("bool")
             assert [batch.to_pylist() async for batch in stream] == [[True, False]]
@@ -56,7 +56,7 @@ class TestProduce:
         run(main())
 
     @pytest.mark.parametrize("source", [[], iter(()), count_up(0)], ids=["list", "iter", "async"])
-    def test_nothing_without_a_schema(self, source):
+    def test_empty_source_needs_schema(self, source):
         consumer = async_peer.Consumer()
         with pytest.raises(ValueError, match="name it with schema="):
             run(aio.produce(consumer.capsule, source))
@@ -66,7 +66,7 @@ class TestProduce:
             "name it with schema=",
         )
 
-    def test_something_else(self):
+    def test_invalid_source(self):
         consumer = async_peer.Consumer()
         with pytest.raises(TypeError, match="is no stream"):
             run(aio.produce(consumer.capsule, 5))
@@ -97,7 +97,7 @@ class TestProduce:
     def test_handler_is_dropped(self):
         consumer = async_peer.Consumer()
         stream, handler = aio.consumer()
-        del stream, handler  # closes one end, releases the other
+        del stream, handler  # closes the consumer and releases the handler
         gc.collect()
         del consumer
 
@@ -190,7 +190,7 @@ class TestProduce:
 
         run(main())
 
-    def test_credit_is_kept_to(self):
+    def test_credit_is_respected(self):
         async def main():
             consumer = async_peer.Consumer(request=3, is_greedy=False)
             task = asyncio.create_task(aio.produce(consumer.capsule, count_up(10)))
@@ -217,8 +217,8 @@ class TestProduce:
 
         run(main())
 
-    def test_loop_runs_meanwhile(self):
-        """A fast source, and a consumer with room for all, leave time to others."""
+    def test_loop_runs_during_produce(self):
+        """A fast source and a consumer with unlimited credit let other tasks run."""
         consumer = async_peer.Consumer(request=10**9, is_greedy=False)
         turns = []
 
@@ -252,7 +252,7 @@ class TestProduce:
             stream, handler = aio.consumer()
             task = asyncio.create_task(aio.produce(handler, ad.array_stream(slow())))
             assert numbers([await anext(stream)]) == [0]
-            go.set()  # this loop still runs
+            go.set()  # the loop runs while the source blocks
             assert numbers([batch async for batch in stream]) == [1]
             await task
 

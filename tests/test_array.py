@@ -1,4 +1,4 @@
-"""ad.Array: members, parts, values."""
+"""ad.Array: members, columns, values."""
 
 import copy
 import datetime
@@ -16,7 +16,7 @@ import arrowdev as ad
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
-# Where no memory is: a look at it ends the process.
+# An unmapped address: an access ends the process.
 NOWHERE = 0x7FFF00001000
 
 
@@ -85,17 +85,17 @@ def test_counts(name):
 
 
 @every_type
-def test_buffers_are_the_producers(name):
+def test_buffers_share_producer_memory(name):
     source = SAMPLES[name]
     found = [
         buffer and buffer.data_ptr
-        for node in walk(ad.array(source))
+        for node in nested_arrays(ad.array(source))
         for buffer in node.buffers
-        if not (is_view(node) and buffer is node.buffers[-1])  # made for the exchange
+        if not (is_view(node) and buffer is node.buffers[-1])  # buffers created for the exchange
     ]
     expected = [buffer and buffer.address for buffer in source.buffers()]
     if source.type.num_fields and pa.types.is_union(source.type):
-        expected = [item for i, item in enumerate(expected) if i != 0]  # no validity
+        expected = [item for i, item in enumerate(expected) if i != 0]  # no validity bitmap
     assert set(filter(None, found)) >= set(filter(None, expected)) - {0}
 
 
@@ -103,10 +103,10 @@ def is_view(array):
     return array.schema.format in ("vu", "vz")
 
 
-def walk(array):
+def nested_arrays(array):
     yield array
     for child in (*array.children, *filter(None, [array.dictionary])):
-        yield from walk(child)
+        yield from nested_arrays(child)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_nbytes(values, type, nbytes):
     assert ad.array(pa.array(values, type)).nbytes == nbytes
 
 
-def test_nbytes_of_a_slice_reach_from_row_0():
+def test_nbytes_of_a_slice_count_from_row_0():
     array = ad.array(np.arange(10, dtype="i4"))
     assert array[4:6].nbytes == 6 * 4
 
@@ -138,7 +138,7 @@ def test_null_count_of_slices(nulls):
     assert nulls[1:3].validity.to_pylist() == [False, True]
 
 
-def test_null_count_is_not_read_from_a_device():
+def test_null_count_not_read_from_device():
     array = on_device(validity=True)
     assert array.null_count is None
     assert array[1:3].null_count is None
@@ -172,7 +172,7 @@ def test_immutable(nulls):
 
 
 @pytest.mark.parametrize("cls", [ad.Array, ad.Tensor, ad.Buffer, ad.Schema, ad.Device])
-def test_no_subclasses_and_no_instances(cls):
+def test_no_subclassing_or_instantiation(cls):
     with pytest.raises(TypeError, match="not an acceptable base type"):
         type("Sub", (cls,), {})
     with pytest.raises(TypeError, match="cannot create"):
@@ -222,7 +222,7 @@ def test_weakref():
         lambda array: array.into(np.ndarray),
     ],
 )
-def test_every_part_keeps_the_memory(keep):
+def test_every_view_keeps_the_memory(keep):
     class Owned(np.ndarray):
         pass
 
@@ -245,7 +245,7 @@ def test_repr():
     assert repr(array.buffers[1]) == "<arrowdev.Buffer 8 bytes on cpu>"
 
 
-def test_repr_does_not_look_at_device_memory():
+def test_repr_does_not_read_device_memory():
     array = on_device("timestamp[us, UTC]", validity=True)
     expected = "<arrowdev.Array timestamp[us, tz=UTC], length 4, on cuda:1>"
     assert repr(array) == str(array) == expected
@@ -297,7 +297,7 @@ def test_slice_like_a_list(key):
     data = np.arange(10)
     part = ad.array(data)[key]
     assert part.to_pylist() == rows[key]
-    assert address(part) == data.ctypes.data  # where row 0 is
+    assert address(part) == data.ctypes.data  # offset of row 0
     assert part.offset == min(key.indices(10)[0], 10)
 
 
@@ -323,7 +323,7 @@ def test_index_objects(index):
 
 
 @pytest.mark.parametrize("key", [1.0, None, ..., (0, 1), [0], b"a"], ids=repr)
-def test_no_other_subscripts(key):
+def test_invalid_subscripts(key):
     with pytest.raises(TypeError, match="indexed by int, slice or field name"):
         ad.array(np.arange(5))[key]
 
@@ -417,7 +417,7 @@ def test_field_of_a_struct_with_nulls():
     assert struct[:1]["a"].to_pylist() == [1]
 
 
-def test_children_are_as_the_producer_has_them():
+def test_children_match_producer():
     array = ad.array(pa.array([[1], [2, 3], [4]]))[1:2]
     assert array.to_pylist() == [[2, 3]]
     (child,) = array.children
@@ -502,7 +502,7 @@ def test_view_on_a_device():
 @pytest.mark.parametrize(
     ("type", "error"), [("int65", ValueError), (5, TypeError), ("", ValueError)]
 )
-def test_view_of_no_type(nulls, type, error):
+def test_view_as_invalid_type(nulls, type, error):
     with pytest.raises(error):
         nulls.view(type)
 
@@ -547,7 +547,7 @@ def test_validate_levels(nulls, level, error):
 @pytest.mark.parametrize(
     "type", ["timestamp[ns]", "timestamp[ns, UTC]", "duration[ns]", "time64[ns]"]
 )
-def test_times_that_python_cannot_hold(type):
+def test_times_out_of_python_range(type):
     array = ad.array(np.array([1000, 1001])).view(type)
     assert array[0] is not None
     with pytest.raises(ValueError, match="view\\('int64'\\)"):
@@ -635,7 +635,7 @@ def test_array_refuses_nulls_with_a_hint(nulls):
         ("run_end_encoded", "children"),
     ],
 )
-def test_array_refuses_what_would_lose_its_meaning(name, hint):
+def test_array_refuses_lossy_types(name, hint):
     with pytest.raises(ad.ExchangeError, match=r"mean|lose") as info:
         np.asarray(ad.array(SAMPLES[name])[:1])
     assert info.value.reason == "dtype" and hint in info.value.hint
@@ -660,12 +660,12 @@ def test_from_buffers_of_every_type(name):
     parts = parts_of(array)
     again = ad.Array.from_buffers(array, len(array), parts.pop("buffers"), **parts)
     assert again.to_pylist() == SAMPLES[name].slice(3, 11).to_pylist()
-    for mine, theirs in zip(walk(again), walk(array), strict=True):
+    for mine, theirs in zip(nested_arrays(again), nested_arrays(array), strict=True):
         for a, b in zip(mine.buffers, theirs.buffers, strict=True):
             assert (a and a.data_ptr) == (b and b.data_ptr)
 
 
-def test_from_buffers_takes_anything():
+def test_from_buffers_takes_any_buffer():
     offsets = np.array([0, 1, 3], "i4")
     array = ad.Array.from_buffers("utf8", 2, (None, offsets, b"abc"))
     assert array.to_pylist() == ["a", "bc"]
@@ -679,8 +679,8 @@ def test_from_buffers_takes_anything():
     assert array.null_count == 1
 
 
-def test_no_bitmap_means_no_nulls_for_readers_too():
-    """nanoarrow and polars want a bitmap for a null count of -1, in columns as well."""
+def test_null_count_without_bitmap_is_0_for_readers():
+    """nanoarrow and polars need a bitmap where the null count is -1, in children as well."""
     column = ad.Array.from_buffers("int64", 2, [None, np.arange(2)])
     batch = ad.record_batch({"a": column})
     assert pa.array(batch).field(0).null_count == 0
@@ -688,7 +688,7 @@ def test_no_bitmap_means_no_nulls_for_readers_too():
     assert [child.null_count for child in children_of(struct)] == [0]
 
 
-def test_from_buffers_keeps_all_parts():
+def test_from_buffers_keeps_all_buffers():
     class Owned(np.ndarray):
         pass
 

@@ -1,4 +1,4 @@
-"""`__array_interface__`: every field is read or refused, in and out."""
+"""`__array_interface__`: import and export. Every field is read or refused."""
 
 import ctypes
 import gc
@@ -71,7 +71,7 @@ def test_readonly_flag(flag, readonly):
     ],
     ids=str,
 )
-def test_takes_all_spellings(changes):
+def test_all_typestr_spellings(changes):
     assert np.asarray(ad.tensor(showing(changes))).tolist() == [0, 1, 2, 3]
 
 
@@ -91,7 +91,7 @@ def test_stride_must_be_a_multiple_of_the_itemsize():
     with pytest.raises(ad.ExchangeError, match="stride of 6 bytes in dimension 0") as info:
         ad.tensor(showing({"strides": (6,)}))
     assert info.value.reason == "strides"
-    # Unless nobody walks along it.
+    # The stride of a dimension with at most one element is not checked.
     assert ad.tensor(showing({"shape": (1,), "strides": (6,)})).shape == (1,)
     assert ad.tensor(showing({"shape": (0, 4), "strides": (6, 3)})).shape == (0, 4)
 
@@ -106,14 +106,14 @@ def test_zero_dimensions():
 def test_no_elements(address):
     tensor = ad.tensor(showing({"shape": (3, 0), "data": (address, False)}))
     assert tensor.shape == (3, 0)
-    # NumPy before 2.3 takes no null pointer.
+    # NumPy before 2.3 refuses a null pointer.
     shown, readonly = tensor.__array_interface__["data"]
     assert shown != 0 and not readonly
     assert np.asarray(tensor).shape == (3, 0)
 
 
 @dicts.wrong_fields
-def test_wrong_field(changes, error, text):
+def test_invalid_field(changes, error, text):
     dicts.check_wrong_field(showing(changes), NAME, error, text)
 
 
@@ -153,7 +153,7 @@ class RaisesOnAccess:
         raise self.error
 
 
-def test_attribute_error_means_not_offered():
+def test_attribute_error_means_not_supported():
     with pytest.raises(TypeError):
         ad.tensor(RaisesOnAccess(AttributeError("not now")))
 
@@ -171,7 +171,7 @@ def test_final_errors(error):
         ad.tensor(RaisesOnAccess(error()))
 
 
-def test_refusal_goes_on_to_the_buffer_protocol():
+def test_refusal_falls_back_to_buffer_protocol():
     class Both(bytearray):
         @property
         def __array_interface__(self):
@@ -196,7 +196,7 @@ def test_numpy_types_without_equivalent():
 
 
 def test_numpy_scalar_keeps_its_memory():
-    # The memory belongs to an array that only the dict ("__ref") holds.
+    # Only the dict ("__ref") holds the array that owns the memory.
     tensors = [ad.tensor(dicts.OnlyInterface(np.float64(i))) for i in range(50)]
     scalar = ad.tensor(np.float64(2.5))
     gc.collect()
@@ -231,7 +231,7 @@ def test_keeps_the_producer_alive():
     assert alive() is None
 
 
-def test_a_refusal_keeps_nothing():
+def test_refusal_keeps_nothing_alive():
     for changes in [{}, {"shape": [4]}, {"data": (0, False)}, {"mask": 1}, {"version": 9}]:
         source = showing(changes)
         counts = [sys.getrefcount(value) for value in source.__dict__.values()]
@@ -244,7 +244,7 @@ def test_a_refusal_keeps_nothing():
         assert [sys.getrefcount(value) for value in source.__dict__.values()] == counts
 
 
-def test_a_dict_that_changes_while_it_is_read():
+def test_dict_changes_during_read():
     class Evil:
         def __index__(self):
             source.__dict__[NAME].clear()
@@ -257,7 +257,7 @@ def test_a_dict_that_changes_while_it_is_read():
 # --- export ------------------------------------------------------------------
 
 
-def test_shows_a_tensor():
+def test_export_tensor():
     tensor = ad.tensor(showing({"shape": (2, 3)}))
     assert tensor.__array_interface__ == {
         "shape": (2, 3),
@@ -268,12 +268,12 @@ def test_shows_a_tensor():
     }
 
 
-def test_shows_strides_in_bytes():
+def test_export_strides_in_bytes():
     tensor = ad.tensor(showing({"shape": (2, 3), "strides": (8, 16)}))
     assert tensor.__array_interface__["strides"] == (8, 16)
 
 
-def test_shows_an_array_read_only():
+def test_export_array_read_only():
     array = ad.array(np.arange(5, dtype="f8"))
     shown = array.__array_interface__
     assert shown["shape"] == (5,)
@@ -281,28 +281,28 @@ def test_shows_an_array_read_only():
     assert np.array_equal(np.asarray(dicts.OnlyInterface(array)), np.arange(5.0))
 
 
-def test_shows_a_slice_of_an_array():
+def test_export_array_slice():
     source = np.arange(10)
     array = ad.array(source).slice(3, 4)
     assert array.__array_interface__["data"][0] == source[3:].ctypes.data
     assert np.asarray(dicts.OnlyInterface(array)).tolist() == [3, 4, 5, 6]
 
 
-def test_array_with_nulls_has_none():
+def test_array_with_nulls_has_no_interface():
     array = ad.array(np.ma.masked_array([1, 2, 3], [False, True, False]))
     assert not hasattr(array, NAME)
     with pytest.raises(AttributeError, match="null"):
         array.__array_interface__
 
 
-def test_device_memory_has_none():
+def test_device_memory_has_no_interface():
     tensor = ad.Tensor.from_pointer(0x1000, (4,), "float32", "cuda:0")
     with pytest.raises(AttributeError, match=rf"{NAME} is not available.*cuda:0"):
         tensor.__array_interface__
     assert not hasattr(tensor, NAME)
 
 
-def test_type_without_typestr_has_none():
+def test_type_without_typestr_has_no_interface():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     torch = pytest.importorskip("torch")
     assert ml_dtypes is not None
@@ -315,7 +315,7 @@ TYPES = ["?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", "F", "D"]
 
 
 @pytest.mark.parametrize("code", TYPES)
-def test_every_type_both_ways(code):
+def test_every_type_round_trip(code):
     source = np.arange(6).astype(code)
     tensor = ad.tensor(dicts.OnlyInterface(source))
     assert tensor.dtype == source.dtype.name
@@ -327,7 +327,7 @@ def test_every_type_both_ways(code):
 
 @st.composite
 def views(draw):
-    """Any view that slicing and transposing can make."""
+    """Any view made by slicing and transposing."""
     shape = draw(st.lists(st.integers(0, 5), min_size=0, max_size=4))
     dtype = draw(st.sampled_from(TYPES))
     array = np.arange(int(np.prod(shape))).astype(dtype).reshape(shape)
@@ -342,7 +342,7 @@ def views(draw):
 
 
 @given(views())
-def test_like_numpy(view):
+def test_export_matches_numpy(view):
     tensor = ad.tensor(dicts.OnlyInterface(view))
     assert tensor.shape == view.shape
     assert np.array_equal(np.asarray(dicts.OnlyInterface(tensor)), view)
@@ -389,7 +389,7 @@ def test_masks(make, dtype):
 
 
 @pytest.mark.parametrize("n", [0, 1, 8, 100])
-def test_bits_are_a_column_of_bools(n):
+def test_bit_column_is_bool_column(n):
     data = np.arange(n) % 3 == 1
     source = Bits(data)
     array = ad.array(source, copy=False)
@@ -419,7 +419,7 @@ def test_bits_are_a_column_of_bools(n):
         ({"mask": np.ones(19, bool)}, "mask has 19 elements, expected one for each of 20"),
     ],
 )
-def test_bits_that_are_refused(changes, text):
+def test_bits_refused(changes, text):
     with pytest.raises(ad.ExchangeError, match=text):
         ad.array(Bits(np.ones(20, bool), **changes))
 

@@ -1,4 +1,4 @@
-"""ad.array_stream() and ad.ArrayStream: pull streams, from both ends."""
+"""ad.array_stream() and ad.ArrayStream: import and export of pull streams."""
 
 import ctypes
 import errno
@@ -37,7 +37,7 @@ def numbers(count):
         yield np.full(2, i)
 
 
-# --- made of what ------- ------------------------------------------------------------------------
+# --- sources -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_stream_of_a_stream_is_itself():
 
 
 @pytest.mark.parametrize("nothing", [5, None, object()])
-def test_nothing_to_stream(nothing):
+def test_invalid_source(nothing):
     with pytest.raises(TypeError, match="no stream"):
         ad.array_stream(nothing)
 
 
-def test_capsule_of_another_kind():
+def test_wrong_capsule_kind():
     with pytest.raises(ad.ExchangeError, match="arrow_schema"):
         ad.array_stream(ad.schema("int64").__arrow_c_schema__())
 
@@ -112,7 +112,7 @@ def test_schema_of_the_first_element():
     assert len(list(stream)) == 3
 
 
-def test_nothing_is_taken_when_all_is_given():
+def test_source_not_read_if_schema_and_device_given():
     taken = []
     source = (taken.append(x) or x for x in numbers(2))
     stream = ad.array_stream(source, schema="int64", device_type=ad.DeviceType.CPU)
@@ -149,7 +149,7 @@ def test_schema_that_changes(second, text):
         next(stream)
     causes = str(info.value) + str(info.value.__cause__) + str(info.value.__cause__.__cause__)
     assert text in causes
-    with pytest.raises(ad.ExchangeError):  # a batch is missing: it does not go on
+    with pytest.raises(ad.ExchangeError):  # a batch is lost, so the stream does not continue
         next(stream)
 
 
@@ -162,7 +162,7 @@ def test_extension_that_changes():
         next(stream)
 
 
-def test_wishes_of_a_foreign_stream():
+def test_options_apply_to_foreign_stream():
     table = pa.table({"a": [1, 2]})
     with pytest.raises(ad.ExchangeError) as info:
         ad.array_stream(table, schema=pa.schema({"b": pa.int64()}))
@@ -174,7 +174,7 @@ def test_wishes_of_a_foreign_stream():
 
 
 @pytest.mark.parametrize("wrong", ["cpu", 1.0, object()])
-def test_device_type_that_is_none(wrong):
+def test_invalid_device_type(wrong):
     with pytest.raises(TypeError, match="device_type"):
         ad.array_stream(numbers(1), device_type=wrong)
 
@@ -189,7 +189,7 @@ def test_batch_on_another_device_type():
     assert info.value.reason == "device"
 
 
-# --- foreign streams ---- ------------------------------------------------------------------------
+# --- foreign streams -----------------------------------------------------------------------------
 
 KINDS = pytest.mark.parametrize("device_type", [None, ac.CUDA], ids=["host", "device"])
 
@@ -199,11 +199,11 @@ def test_foreign_stream_is_released_once(device_type):
     source = foreign(ac.numbers(), ac.numbers(), device_type=device_type)
     stream = ad.array_stream(source)
     arrays = list(stream)
-    assert source.released == 1  # at the end, not later
+    assert source.released == 1  # released at the end of the stream, not later
     stream.close()
     del stream
     gc.collect()
-    assert source.schema.released == 0  # the arrays have it still
+    assert source.schema.released == 0  # the arrays still hold it
     assert [len(array) for array in arrays] == [3, 3]
     del arrays
     gc.collect()
@@ -251,8 +251,8 @@ def test_get_schema_fails(device_type):
 
 
 @KINDS
-def test_error_passes_through_as_it_is(device_type):
-    """Text and errno of a producer reach the consumer of our struct unchanged."""
+def test_error_passes_through_unchanged(device_type):
+    """Error text and errno of a producer reach the consumer of our struct unchanged."""
     message = "y" * 3000
     source = foreign(device_type=device_type, next_code=errno.EAGAIN, message=message)
     capsule = ad.array_stream(source).__arrow_c_device_stream__()
@@ -318,7 +318,7 @@ def test_exception_is_chained_through_a_capsule(device):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no"), SystemExit(3)])
-def test_exceptions_that_nobody_wraps(error):
+def test_exceptions_that_are_not_wrapped(error):
     stream = ad.array_stream(failing(error))
     next(stream)
     with pytest.raises(type(error)):
@@ -333,7 +333,7 @@ def test_exceptions_that_nobody_wraps(error):
         (OSError(errno.ENOSPC, "broken"), OSError),
     ],
 )
-def test_exception_leaves_with_its_text(error, seen):
+def test_exported_error_has_exception_text(error, seen):
     source = (pa.record_batch({"a": x}) for x in failing(error))
     reader = pa.RecordBatchReader.from_stream(ad.array_stream(source))
     reader.read_next_batch()
@@ -341,7 +341,7 @@ def test_exception_leaves_with_its_text(error, seen):
         reader.read_next_batch()
 
 
-def test_exception_whose_text_fails():
+def test_exception_with_failing_str():
     class Odd(Exception):
         def __str__(self):
             raise RuntimeError("no text")
@@ -353,8 +353,8 @@ def test_exception_whose_text_fails():
     assert isinstance(info.value.__cause__, Odd)
 
 
-def test_long_text_that_is_another_one():
-    """It begins with the message's last letter, by chance."""
+def test_long_text_changes_between_calls():
+    """The second text happens to begin with the last letter of the first."""
     texts = iter([ac.text("what was lost"), ac.text("t" * 3000)])
 
     class Forgetful(ac.Stream):
@@ -367,7 +367,7 @@ def test_long_text_that_is_another_one():
     assert next(texts, None) is None
 
 
-def test_long_text_is_whole_when_it_is_told_again():
+def test_long_text_is_complete_on_second_read():
     text = "(" + "x" * 3000
 
     def source():
@@ -379,7 +379,7 @@ def test_long_text_is_whole_when_it_is_told_again():
     with pytest.raises(ad.ExchangeError) as first:
         next(stream)
     assert str(first.value.__cause__) == text
-    with pytest.raises(ad.ExchangeError) as again:  # the exception was handed out
+    with pytest.raises(ad.ExchangeError) as again:  # the exception has already been raised
         next(stream)
     assert str(again.value) == f"the iterable of the stream raised ValueError: {text}"
 
@@ -389,10 +389,10 @@ def test_exception_before_the_first_element():
         ad.array_stream(1 // 0 for _ in range(1))
 
 
-# --- handing over ------- ------------------------------------------------------------------------
+# --- export --------------------------------------------------------------------------------------
 
 
-def test_export_hands_over():
+def test_export_moves_the_stream():
     stream = ad.array_stream(numbers(3))
     next(stream)
     rest = ad.array_stream(stream.__arrow_c_device_stream__())
@@ -420,13 +420,13 @@ def test_requested_schema():
         ad.array_stream(numbers(1)).__arrow_c_device_stream__(other=1)
 
 
-def test_batches_pass_through_untouched():
+def test_batches_pass_through_unchanged():
     x = np.arange(3)
     (array,) = ad.array_stream(OneMethod(ad.array_stream(iter([x]))))
     assert np.shares_memory(np.asarray(array), x)
 
 
-# --- lifetime ----------- ------------------------------------------------------------------------
+# --- lifetime ------------------------------------------------------------------------------------
 
 
 def test_generator_is_closed_early():
@@ -449,7 +449,7 @@ def test_generator_is_closed_early():
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_generator_closes_its_reader(ends):
-    """Which releases the stream in the middle of a call of it."""
+    """The reader's close releases the stream during a call of it."""
     freed = []
 
     class Memory(bytearray):
@@ -520,10 +520,10 @@ def test_memory_is_bounded():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert sum(1 for _ in stream) == 19_800
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 20_000  # kB; all batches together are 320,000
+    assert grown < 20_000  # in kB; all batches together take 320,000
 
 
-def test_stream_that_reads_itself():
+def test_source_reads_its_own_stream():
     holder = []
 
     def source():
@@ -538,7 +538,7 @@ def test_stream_that_reads_itself():
     holder.clear()
 
 
-# --- threads ------------ ------------------------------------------------------------------------
+# --- threads -------------------------------------------------------------------------------------
 
 
 def run_thread(function):
@@ -551,7 +551,7 @@ def run_thread(function):
 
 
 def test_generator_is_pulled_by_foreign_threads():
-    """DuckDB and polars pull on threads of their own, without the GIL."""
+    """DuckDB and polars pull on their own threads, without the GIL."""
     con = duckdb.connect(config={"threads": 4})
     stream = ad.array_stream(batches(50, 100))  # noqa: F841, found by its name
     assert con.sql("select count(*), sum(a) from stream").fetchall() == [(5000, 12497500)]
@@ -585,7 +585,7 @@ def test_one_reader_at_a_time():
     assert not thread.is_alive() and repr(stream).endswith("closed>")
 
 
-def test_gil_is_free_while_a_foreign_stream_is_read():
+def test_foreign_get_next_runs_without_gil():
     started, go_on = threading.Event(), threading.Event()
     source = foreign(ac.numbers())
     blocked = source._get_next
@@ -619,7 +619,7 @@ def run_python(code):
 
 
 def test_interpreter_exits_while_a_thread_pulls():
-    """A thread that Python does not know pulls a generator through the exit."""
+    """A thread unknown to Python pulls from a generator while the interpreter exits."""
     code, out, err = run_python(
         """
         import threading, time
@@ -662,7 +662,7 @@ def test_stream_that_lives_until_the_exit():
     assert code == 0 and err == "", err
 
 
-# --- real peers --------- ------------------------------------------------------------------------
+# --- peers ---------------------------------------------------------------------------------------
 
 TABLE = pa.concat_tables([pa.table({"a": [1, 2], "s": ["x", None]}) for _ in range(3)])
 
@@ -715,7 +715,7 @@ def test_pandas_reads_ours():
     assert list(pd.DataFrame.from_arrow(ad.array_stream(batches(2)))["a"]) == [0, 1, 2, 3]
 
 
-# --- the software device  ------------------------------------------------------------------------
+# --- the software device -------------------------------------------------------------------------
 
 
 def on_device(device, queue, count):
@@ -767,7 +767,7 @@ def test_current_stream_waits_for_each_batch(device):
     assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1]
 
 
-def test_device_memory_goes_back(device):
+def test_device_memory_is_freed(device):
     before = device.live()
     queue = device.queue()
     for array in ad.array_stream(on_device(device, queue, 50)):

@@ -1,8 +1,8 @@
-"""Async streams against Arrow C++, the library inside pyarrow's wheel, in both
+"""Async streams with Arrow C++, from the library inside pyarrow's wheel, in both
 directions.
 
-The scenarios are C functions in tests/cpp/async_arrow.c, one process each: a
-hang in a peer must not take the test run with it.
+The scenarios are C functions in tests/cpp/async_arrow.c. Each runs in a separate
+process, so that a hang in a peer does not hang the test run.
 """
 
 import re
@@ -21,7 +21,7 @@ FOLDER = compiler.ROOT / "tests" / "cpp"
 
 IMPORTS = ["import_counts", "import_error", "import_slow", "import_cancel", "import_drop"]
 EXPORTS = ["export_counts", "export_slow", "export_request_of_nothing"]
-# Arrow C++ leaks the tasks that it did not read: it extracts them never.
+# Arrow C++ leaks the tasks that it did not read, because it never extracts them.
 LEAKS_OF_ARROW = ["export_error", "export_drop"]
 
 
@@ -31,7 +31,7 @@ def run_checked(command):
 
 
 def library_of(pyarrow):
-    """libarrow.so.NUMBER, and the flags of the headers beside it."""
+    """Path of libarrow.so.NUMBER, and the compiler flags for its headers."""
     folder = Path(pyarrow.__file__).parent
     found = sorted(folder.glob("libarrow.so*"))
     if not found or not (folder / "include" / "arrow" / "c" / "bridge.h").exists():
@@ -64,15 +64,15 @@ def program(request, tmp_path_factory):
 
 
 def is_inside_arrow(done):
-    """It crashed in libarrow's own code, or while that was being reported, until alarm()."""
+    """The crash was in libarrow's own code, or the report of it ran until alarm()."""
     innermost = re.search(r"^ *#0 .*", done.stderr, re.MULTILINE)
     if innermost is None:
         return done.returncode == -signal.SIGALRM
     return "libarrow.so" in innermost[0]
 
 
-# A consumer that leaves early: under load some 3 in 100 runs, of 60 streams each, end inside Arrow
-# C++ 26, in a callback of a future that is gone. docs/internals/roadmap.md has what is known.
+# A consumer leaves early. Under load about 3 in 100 runs of 60 streams each crash inside Arrow
+# C++ 26, in a callback of a freed future. See docs/internals/roadmap.md.
 ATTEMPTS = {"import_drop": 4}
 
 
@@ -89,7 +89,7 @@ def run_scenario(program, name, leaks):
     assert "1 passed" in done.stdout
 
 
-@pytest.mark.timeout(600)  # the first one compiles the core and Arrow's headers
+@pytest.mark.timeout(600)  # the first test compiles the core and Arrow's headers
 @pytest.mark.parametrize("name", IMPORTS + EXPORTS)
 def test_exchange(program, name):
     run_scenario(program, name, leaks=1)

@@ -1,4 +1,4 @@
-"""The benchmarks run and tell what they promise; no time is asserted."""
+"""The benchmarks run and report their rows. No time is asserted."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 def load(name):
     spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module by name
     spec.loader.exec_module(module)
     return module
 
@@ -53,7 +53,7 @@ def test_every_row_of_the_speed_table_is_there(quick):
     assert {row["group"] for row in report["paths"]} == {"goals", "per column", "more"}
 
 
-def test_figures_are_sane(quick):
+def test_figures_are_plausible(quick):
     _, report, _ = quick
     for row in report["paths"]:
         if "not_measured" in row or "ours" not in row:
@@ -66,7 +66,7 @@ def test_figures_are_sane(quick):
             assert figures["statement"] and figures["number"] >= 1
 
 
-def test_goals_are_judged_by_the_medians(quick):
+def test_goals_compare_medians(quick):
     _, report, _ = quick
     for row in report["paths"]:
         if row["met"] is None or "ratio" not in (row["peers"] or [{}])[0]:
@@ -90,7 +90,7 @@ def test_table_goes_between_the_markers(quick):
 def devices(tmp_path_factory):
     import compiler
 
-    compiler.command()  # skips where there is none
+    compiler.command()  # skips without a device
     folder = tmp_path_factory.mktemp("devices")
     page = folder / "page.md"
     page.write_text("<!-- devices: begin -->\nold\n<!-- devices: end -->\nafter\n")
@@ -114,7 +114,7 @@ def test_device_rows(devices):
             assert row["peers"][0]["ratio"] > 0
 
 
-def test_overhead_is_over_the_calls_that_are_made(devices):
+def test_overhead_is_relative_to_required_calls(devices):
     report, _ = devices
     rows = {row["name"]: row for row in report["paths"] if row["group"] == "devices"}
     assert sum(row["goal"] is not None for row in rows.values()) == 6
@@ -124,14 +124,14 @@ def test_overhead_is_over_the_calls_that_are_made(devices):
         needed = row["peers"][0]
         made = next((p for p in row["peers"] if p["label"].startswith("all its")), row["ours"])
         assert needed["statement"].startswith("bare")
-        # No exchange goes without the calls that it needs.
+        # No exchange works without the calls that it needs.
         assert made["minimum"] >= 0.5 * needed["minimum"]
 
 
 def test_stream_rows(tmp_path):
     import compiler
 
-    compiler.command()  # skips where there is none
+    compiler.command()  # skips without a device
     page = tmp_path / "page.md"
     page.write_text("<!-- streams: begin -->\nold\n<!-- streams: end -->\nafter\n")
     done = run("--quick", "--streams", "--json", "r.json", "--markdown", "page.md", cwd=tmp_path)
@@ -149,7 +149,7 @@ def test_stream_rows(tmp_path):
 def test_async_streams():
     import compiler
 
-    compiler.command()  # skips where there is none
+    compiler.command()  # skips without a device
     command = [sys.executable, str(FOLDER / "async_streams.py"), "--batches=2000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
@@ -182,7 +182,7 @@ def test_plot(quick, tmp_path):
 
 
 class TestBudget:
-    """The comparison; valgrind itself is run by CI."""
+    """The comparison of instruction counts. CI runs valgrind itself."""
 
     @pytest.fixture
     def module(self):

@@ -1,4 +1,4 @@
-"""The buffer protocol, in and out."""
+"""The buffer protocol: import and export."""
 
 import array
 import ctypes
@@ -17,7 +17,7 @@ import arrowdev as ad
 
 CODES = ["?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", "F", "D"]
 
-# PyBUF_*, from CPython's object.h.
+# PyBUF_* constants of CPython's object.h.
 SIMPLE, WRITABLE, FORMAT, ND = 0, 0x1, 0x4, 0x8
 STRIDES = 0x10 | ND
 C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS = 0x20 | STRIDES, 0x40 | STRIDES, 0x80 | STRIDES
@@ -41,7 +41,7 @@ class PyBuffer(ctypes.Structure):
     ]
 
 
-python_api = ctypes.PyDLL(None)  # ctypes.pythonapi's argtypes are shared
+python_api = ctypes.PyDLL(None)  # the argtypes of pythonapi are shared
 get_buffer = python_api.PyObject_GetBuffer
 get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(PyBuffer), ctypes.c_int]
 release_buffer = python_api.PyBuffer_Release
@@ -50,7 +50,7 @@ release_buffer.restype = None
 
 
 def filled(obj, flags):
-    """What a consumer that asks with these flags gets, as a dict."""
+    """The buffer that a consumer gets with these flags, as a dict."""
     view = PyBuffer()
     get_buffer(obj, view, flags)
     try:
@@ -69,7 +69,7 @@ def filled(obj, flags):
 
 
 class OnlyBuffer(np.ndarray):
-    """An ndarray whose other protocols refuse."""
+    """An ndarray whose other protocols raise errors."""
 
     @property
     def __array_interface__(self):
@@ -198,7 +198,7 @@ def test_type_without_equivalent(dtype):
             ad.tensor(source)
 
 
-def test_format_names_what_was_found():
+def test_format_error_names_the_format():
     with pytest.raises(ad.ExchangeError) as info:
         ad.tensor(memoryview(b"abc").cast("c"))
     assert 'type "c"' in str(info.value)
@@ -207,7 +207,7 @@ def test_format_names_what_was_found():
     assert "byte order" in str(info.value) and info.value.reason == "byteorder"
 
 
-def test_other_byte_order_is_turned_round():
+def test_foreign_byte_order_is_swapped():
     source = (ctypes.c_int32.__ctype_be__ * 3)(1, -2, 1 << 30)
     for tensor in (ad.tensor(source), ad.tensor(source, copy=True)):
         assert memoryview(tensor).tolist() == [1, -2, 1 << 30]
@@ -266,7 +266,7 @@ def test_keeps_the_exporter_alive():
     assert alive() is None
 
 
-def test_reference_counts_come_back():
+def test_reference_counts_are_restored():
     source = np.arange(4)
     before = sys.getrefcount(source)
     for _ in range(10):
@@ -276,7 +276,7 @@ def test_reference_counts_come_back():
     assert sys.getrefcount(source) == before
 
 
-def test_a_refusal_releases_the_buffer():
+def test_refusal_releases_the_buffer():
     source = bytearray(8)
     with pytest.raises(ad.ExchangeError):
         ad.tensor(memoryview(source).cast("c"))
@@ -342,7 +342,7 @@ def test_simple_request():
     assert (plain["format"], plain["shape"], plain["strides"]) == (None, None, None)
 
 
-def test_fields_that_are_asked_for():
+def test_requested_fields_are_filled():
     tensor = ad.tensor(np.arange(6, dtype="i4").reshape(2, 3))
     asked = filled(tensor, ND)
     assert (asked["ndim"], asked["shape"], asked["strides"]) == (2, (2, 3), None)
@@ -370,7 +370,7 @@ LAYOUTS = {
 @looped(
     "flags", [SIMPLE, ND, STRIDES, C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS, INDIRECT, FULL_RO]
 )
-def test_contiguity_like_numpy(name, flags):
+def test_contiguity_matches_numpy(name, flags):
     source = LAYOUTS[name]
     tensor = ad.tensor(source)
     try:
@@ -421,7 +421,7 @@ def test_array_with_nulls():
 
 @st.composite
 def views(draw):
-    """Any view that slicing and transposing can make."""
+    """Any view made by slicing and transposing."""
     shape = draw(st.lists(st.integers(0, 5), min_size=0, max_size=4))
     dtype = draw(st.sampled_from(CODES))
     source = np.arange(int(np.prod(shape))).astype(dtype).reshape(shape)
@@ -431,7 +431,7 @@ def views(draw):
 
 
 @given(views())
-def test_like_numpy(view):
+def test_export_matches_numpy(view):
     for given_source in (view, only_buffer(view)):
         tensor = ad.tensor(given_source)
         back = np.asarray(memoryview(tensor))

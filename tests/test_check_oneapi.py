@@ -1,4 +1,4 @@
-"""arrowdev.testing.check_producer on SYCL USM array interfaces: no false alarm."""
+"""arrowdev.testing.check_producer reports no false fault for SYCL USM array interfaces."""
 
 import peer_oneapi as peer
 import pytest
