@@ -1,4 +1,4 @@
-"""Whether objects and their memory are gone."""
+"""Checks whether objects and their memory are released."""
 
 import gc
 
@@ -8,21 +8,21 @@ import arrowdev as ad
 
 
 def is_gone(reference):
-    """The object of a weak reference; cycles are collected where that is not clear."""
+    """Whether the object of a weak reference is gone. Collects cycles if it is still alive."""
     if reference() is not None:
         gc.collect()
     return reference() is None
 
 
 def skip_if_sanitized():
-    """AddressSanitizer holds what is freed back, and has an allocator of its own."""
+    """Skips the test under AddressSanitizer, which delays frees and has its own allocator."""
     with open("/proc/self/maps", encoding="utf-8") as file:
         if "libasan" in file.read():
             pytest.skip("not measured under a sanitizer")
 
 
 def settled(device):
-    """live(), once what was released or deferred is gone and nothing is pending."""
+    """live() of the device, after deferred releases are drained and no work is pending."""
     gc.collect()
     for index in range(device.n_devices):
         ad.device(f"ext_dev:{index}").synchronize()

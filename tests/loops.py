@@ -1,7 +1,7 @@
-"""Cases that are looped over inside one test, where a case of its own for each would say no more.
+"""Cases that run in a loop inside one test, where separate test ids would add nothing.
 
-`@looped` is written like `@pytest.mark.parametrize`, and stands above the same kind of test. The
-test runs once for every combination; the first failure ends it and names its case. The fixtures
+`@looped` has the arguments of `@pytest.mark.parametrize` and decorates the same kind of test. The
+test runs once for every combination; the first failure ends it and names its case. Fixtures
 are set up once for all cases. Either all cases are skipped or none is.
 """
 
@@ -16,7 +16,7 @@ def split(names, value):
 
 
 def explain(error, case):
-    """Add the case to what pytest prints of the failure."""
+    """Adds the case to the failure that pytest prints."""
     shown = ", ".join(f"{name}={value!r}" for name, value in case.items())
     if hasattr(error, "add_note"):
         error.add_note(f"in the case {shown}")
@@ -25,7 +25,7 @@ def explain(error, case):
 
 
 def looped(names, values):
-    """`names`: one string, or a tuple of them, for each of `values`."""
+    """`names`: one string for each of `values`, or a tuple of strings."""
     names = [names] if isinstance(names, str) else list(names)
     cases = [split(names, value) for value in values]
     assert cases, "a loop without a case tests nothing"
@@ -43,7 +43,7 @@ def looped(names, values):
                     explain(error, case)
                     raise
             if skipped:
-                # A part of the cases would be skipped unseen: parametrize what decides.
+                # Some of the cases would be skipped unnoticed: parametrize the condition instead.
                 assert len(skipped) == len(cases), f"only some cases are skipped: {skipped[0]}"
                 raise skipped[0]
 

@@ -1,5 +1,5 @@
-"""What nulls have to do on every device: the checks that test_nulls.py, test_opencl.py and
-test_oneapi.py share. `device` is a name such as "cpu"; the oracle is NumPy."""
+"""Checks of nulls that hold on every device; test_nulls.py, test_opencl.py and
+test_oneapi.py share them. `device` is a name such as "cpu"; NumPy is the oracle."""
 
 import ctypes
 
@@ -21,7 +21,7 @@ def flags(seed, n=N):
 
 
 def bits(values, device, offset=0):
-    """A bool Array of one bit each, whose first bit is number `offset`."""
+    """A bool Array with one bit per row that starts at bit `offset`."""
     padded = np.concatenate([~values[:1].repeat(offset), values])
     return ad.array(padded, "bool").to(device)[offset:]
 
@@ -43,7 +43,7 @@ def rows(array):
 
 
 def check_masks(device):
-    """validity= in every form."""
+    """Checks validity= in every form."""
     data = np.arange(N)
     valid = flags(1)
     on_device = ad.array(data).to(device)
@@ -77,7 +77,7 @@ def check_packed_masks(device):
 
 
 def check_combined(device):
-    """Nulls that were there stay, at every bit offset."""
+    """Checks that existing nulls are kept, at every bit offset."""
     data, old, new = np.arange(N), flags(3), flags(4)
     for offset in OFFSETS:
         array = nullable(data, old, device, offset)
@@ -154,7 +154,7 @@ def check_compact_bits(device):
 
 
 def is_padded(array):
-    """The bitmap of a host array is aligned, and zero behind the last row."""
+    """Whether the bitmap of a host array is aligned and zero after the last row."""
     address = array.buffers[0].data_ptr
     n = len(array)
     whole = ctypes.string_at(address, (n + 511) // 512 * 64)
@@ -180,7 +180,7 @@ def check_bad_masks(device):
 
 
 def check_masks_elsewhere(device):
-    """On a device: data and mask on two sides."""
+    """Checks data and a mask of which one is on a device and one on the host."""
     valid = flags(1)
     data = ad.array(np.arange(N))
     with pytest.raises(ad.ExchangeError, match="mask is on cpu") as info:
@@ -217,7 +217,7 @@ def strided_views(whole):
 
 
 def check_gather(device):
-    """Copies of strided tensors where they are: many short rows, by a kernel."""
+    """Checks that a kernel copies strided tensors with many short rows on the device."""
     for dtype in ("i1", "u2", "f4", "i8", "c16"):
         for shape in ((400, 31), (90, 31, 7)):
             whole = random(1).integers(0, 100, shape).astype(dtype)

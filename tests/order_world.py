@@ -1,4 +1,4 @@
-"""What the tests of order share: data that are pending on a queue, and who waits for them."""
+"""What the order tests share: data that are pending on a queue, and checks of waits."""
 
 import threading
 
@@ -15,7 +15,7 @@ SHORT = 0.05
 
 
 class World:
-    """Memory of 3 floats with old data; new data are pending on the queue `producer`."""
+    """Memory of 3 floats with old data. New data are pending on the queue `producer`."""
 
     def __init__(self, device):
         self.device = device
@@ -27,16 +27,16 @@ class World:
         self.event = self.producer.record()
         self._held = True
         self._timer = None
-        self._found = []  # work on them may be pending
+        self._found = []  # arrays whose memory may have pending work
 
     def finish(self):
-        """Let the producer's work be done."""
+        """Lets the producer's work finish."""
         if self._held:
             self._held = False
             self.producer.release()
 
     def finish_later(self):
-        """... while the host waits for it."""
+        """Lets the producer's work finish while the host waits for it."""
         self._timer = threading.Timer(4 * SHORT, self.finish)
         self._timer.start()
 
@@ -54,7 +54,7 @@ class World:
         return cls((0.0, 0.0, 0.0), **self.tensor_arguments(), **kwargs)
 
     def pending(self):
-        """A tensor of ours, with the event of the producer's queue."""
+        """An arrowdev tensor with the event of the producer's queue."""
         return ad.Tensor.from_pointer(
             self.memory.address,
             (3,),
@@ -64,17 +64,17 @@ class World:
             stream=self.producer,
         )
 
-    # What the consumer finds.
+    # What the consumer observes.
 
     def use(self, queue, address=None):
-        """Let a queue work with the data: it copies them."""
+        """Makes a queue use the data: the queue copies them."""
         found = self.device.empty(len(NEW))
         self._found.append(found)
         queue.copy(found, self.memory.address if address is None else address, len(NEW))
         return found
 
     def waits(self, queue, address=None):
-        """The queue does not begin before the producer is done, and so finds the new data."""
+        """Whether the queue starts only after the producer's work, and so finds the new data."""
         found = self.use(queue, address)
         with pytest.raises(ad.DeviceError):
             queue.synchronize(timeout=SHORT)
@@ -82,7 +82,7 @@ class World:
         return queue.read(found) == NEW
 
     def finds_old(self, queue):
-        """The queue waits for nothing, and so finds the old data."""
+        """Whether the queue does not wait, and so finds the old data."""
         found = self.use(queue)
         queue.synchronize(timeout=10)
         return self.device.peek(found) == OLD

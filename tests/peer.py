@@ -1,4 +1,4 @@
-"""A library that may be missing, or too old: the test that first touches it is
+"""A library that may be missing or too old. The first test that uses it is
 skipped."""
 
 import pytest
@@ -10,6 +10,6 @@ class Peer:
         self.__dict__["minversion"] = minversion
 
     def __getattr__(self, attribute):
-        if attribute.startswith(("_", "pytest")):  # pytest looks at every global
+        if attribute.startswith(("_", "pytest")):  # pytest reads every global
             raise AttributeError(attribute)
         return getattr(pytest.importorskip(self.name, self.minversion), attribute)

@@ -1,6 +1,6 @@
-"""dpctl and dpnp on the CPU, and a gate that holds work up until it is opened.
+"""dpctl and dpnp on the CPU, and a gate that blocks work until it is opened.
 
-The devices are listed here before anybody else asks SYCL for anything: see sycl_environment.py.
+This module lists the devices before any other SYCL user does: see sycl_environment.py.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sycl_environment
 
-LIMIT_S = 20.0  # of every wait: a closed gate opens itself long before
+LIMIT_S = 20.0  # upper limit of every wait; a closed gate opens itself long before
 
 dpctl = pytest.importorskip("dpctl")
 dpnp = pytest.importorskip("dpnp")
@@ -23,7 +23,7 @@ from dpctl.program import create_program_from_source  # noqa: E402
 
 
 def list_devices():
-    """The first look decides. Other users of OpenCL shall not see the variable."""
+    """Lists the devices. SYCL reads the variable once; other users of OpenCL must not see it."""
     with tempfile.TemporaryDirectory() as folder:
         added = sycl_environment.variables(folder)
         os.environ.update(added)
@@ -51,7 +51,7 @@ def queue(*, in_order=False, context=None):
 
 
 def other_context():
-    """A context of its own: SyclContext(device) is the default one."""
+    """A separate context: SyclContext(device) returns the default one."""
     context = dpctl.SyclContext([DEVICE])
     assert context != dpctl.SyclQueue(DEVICE).sycl_context
     return context
@@ -61,7 +61,7 @@ def is_done(event):
     return event.execution_status == dpctl.event_status_type.complete
 
 
-# Spins until the host writes flag[0], and gives up after `limit` rounds.
+# Spins until the host writes flag[0]; ends after `limit` rounds.
 SOURCE = """
 __kernel void gate(__global volatile int *flag, long limit)
 {
@@ -77,13 +77,13 @@ __kernel void add(__global long *data, long value)
     data[get_global_id(0)] += value;
 }
 """
-ROUNDS_PER_S = 1.7e8  # about; more on a slower machine
+ROUNDS_PER_S = 1.7e8  # approximate; a slower machine needs longer
 
 programs = []
 
 
 def kernel(queue, name):
-    """Built once in a context: a build takes longer than a gate stays closed."""
+    """A kernel that is built once per context: a build takes longer than a gate stays closed."""
     for context, program in programs:
         if context == queue.sycl_context:
             return program.get_sycl_kernel(name)
@@ -93,8 +93,8 @@ def kernel(queue, name):
 
 
 def lend_a_hand():
-    """Run what can run: the device's threads may all be at a closed gate, but one
-    that waits for the device works for it."""
+    """Runs work that is ready: closed gates may occupy all threads of the device, but a thread
+    that waits for the device executes work for it."""
     helper = queue()
     source, target = (usm.MemoryUSMDevice(64, queue=helper) for _ in range(2))
     for _ in range(5):
@@ -102,21 +102,21 @@ def lend_a_hand():
 
 
 class Gate:
-    """All that is submitted to `queue` after it waits until it is opened (of a
-    queue that is out of order: without a barrier nothing does)."""
+    """Blocks all work that is submitted to `queue` after it until it is opened. (On an
+    out-of-order queue, only with a barrier.)"""
 
     def __init__(self, queue, *, seconds=10.0, barrier=True):
         self.queue = queue
         self.memory = usm.MemoryUSMShared(64, queue=queue)
         self.flags = np.frombuffer(memoryview(self.memory), dtype="i4")
         self.flags[:] = 0
-        # submit() would wait for what is pending.
+        # submit() would wait for pending work.
         rounds = ctypes.c_longlong(int(seconds * ROUNDS_PER_S))
         self.event = queue.submit_async(kernel(queue, "gate"), [self.memory, rounds], [1])
         if barrier:
             queue.submit_barrier()
-        # A thread that waits for this device lends a hand: it shall not be the
-        # one that gets this kernel.
+        # A thread that waits for this device executes its work; it must not
+        # execute this kernel.
         wait_until(lambda: not is_done(self.event) and self.flags[2] == 1)
 
     @property
@@ -141,8 +141,8 @@ def memory_of(array):
 
 
 def add_later(array, value, *, after=()):
-    """Enqueue array += value, an int64 dpnp array, on its queue: no host wait
-    and nothing freed. With `after`, behind these events only."""
+    """Enqueues array += value, an int64 dpnp array, on its queue, without a host wait
+    and without freeing memory. With `after`, only after these events."""
     queue, memory = array.sycl_queue, memory_of(array)
     arguments = [memory, ctypes.c_longlong(value)]
     queue.submit_async(kernel(queue, "add"), arguments, [array.size], None, list(after))
@@ -151,14 +151,14 @@ def add_later(array, value, *, after=()):
 
 
 def host_task(queue, after):
-    """Its event: what depends on it does not reach the driver before it ran,
-    and dpctl puts one behind each of its kernels."""
+    """The event of a host task. Dependent work reaches the driver only after the task ran;
+    dpctl adds a host task after each of its kernels."""
     return queue._submit_keep_args_alive([], list(after))
 
 
 def read(array, stream=None):
     """The values of a dpnp array, copied by a queue of its context that waits
-    for nothing else."""
+    for no other work."""
     out = np.zeros(array.shape, array.dtype)
     (stream or queue(context=array.sycl_context)).memcpy(out, memory_of(array), out.nbytes)
     return out

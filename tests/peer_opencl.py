@@ -1,7 +1,7 @@
-"""pyopencl on PoCL, which is an OpenCL of the processor's, and gates that hold work up.
+"""pyopencl on PoCL, an OpenCL of the CPU, and gates that block work.
 
-Others may bring an OpenCL of their own into the process, so
-devices are found by name, and arrowdev may number them differently.
+Other libraries may load another OpenCL into the process. For this reason the
+devices are found by name, and arrowdev's ordinals may differ.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ READ_WRITE = cl.mem_flags.READ_WRITE
 def platforms():
     try:
         return cl.get_platforms()
-    except cl.LogicError:  # there is none
+    except cl.LogicError:  # there is no platform
         return []
 
 
@@ -37,7 +37,7 @@ OTHERS = [p for p in platforms() if p != FOUND[0]]
 
 @functools.cache
 def ids():
-    """arrowdev's numbers of DEVICES."""
+    """arrowdev's ordinals of DEVICES."""
     found = [d.id for d in ad.devices() if d.type == 4 and d.name == DEVICES[0].name]
     assert len(found) == len(DEVICES)
     return found
@@ -55,7 +55,7 @@ def wait_until(condition):
 
 
 class Gate:
-    """All that is submitted to `queue` after it waits until it is opened."""
+    """Blocks all work that is submitted to `queue` after it until it is opened."""
 
     def __init__(self, queue):
         self.event = cl.UserEvent(queue.context)
@@ -79,12 +79,12 @@ def buffer(context, values):
 
 
 def write_later(queue, target, values):
-    """Enqueue a write. From a buffer: pyopencl waits for host memory when the event dies."""
+    """Enqueues a write from a buffer: with host memory, pyopencl waits when the event dies."""
     return cl.enqueue_copy(queue, target, buffer(queue.context, values))
 
 
 def read(memory, dtype, count, queue=None, offset=0):
-    """What is in a buffer (or its handle) now, read by a queue that waits for nothing else."""
+    """The content of a buffer (or its handle), read by a queue that waits for no other work."""
     if isinstance(memory, int):
         memory = cl.MemoryObject.from_int_ptr(memory)
     out = np.zeros(count, dtype)

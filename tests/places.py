@@ -1,4 +1,4 @@
-"""Addresses: of memory that nobody may touch, and of what came out."""
+"""Addresses: of inaccessible memory, and of results."""
 
 from interface_dicts import Showing
 

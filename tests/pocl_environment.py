@@ -1,6 +1,6 @@
-"""Two devices of PoCL, whoever asks OpenCL first: the variables are read once.
+"""Environment variables of PoCL for two devices. PoCL reads them once, at the first use.
 
-Kernels are cached in a folder of the tests' own; that of the user is not theirs.
+The tests cache kernels in a folder of their own, not in the user's.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What the tests of the scripted ends share: other ends in C's manner, and what was found."""
+"""Helpers of the tests of scripted ends: peers that act like C code, and lists of broken rules."""
 
 from ctypes import addressof
 
@@ -6,7 +6,7 @@ import pytest
 
 from arrowdev.testing import RULES, BrokenRule, _abi
 
-LIMIT = 20  # seconds that any wait of these tests may take
+LIMIT = 20  # seconds; upper limit of any wait of these tests
 TABLE = {"a": [1, 2], "s": ["x", None]}
 
 
@@ -25,7 +25,7 @@ def rows(batches):
 
 
 class Struct:
-    """A stream's struct moved out of a capsule, to be called in any order."""
+    """A stream's struct, moved out of a capsule, whose callbacks can be called in any order."""
 
     def __init__(self, stream):
         capsule = stream.__arrow_c_device_stream__()
@@ -50,7 +50,7 @@ class Struct:
 
 
 class Handler:
-    """A handler in C's manner, whose callbacks are functions of this object's class."""
+    """A handler as C code would write it; its callbacks are functions of this object's class."""
 
     def __init__(self, **functions):
         self.struct = _abi.ArrowAsyncDeviceStreamHandler()

@@ -1,4 +1,4 @@
-"""What the tests of streams of streams read, and threads that end."""
+"""Sources of the stream tests, and threads with a result."""
 
 import threading
 
@@ -10,7 +10,7 @@ import pytest
 import arrowdev as ad
 
 HERE = "ext_dev:0"
-LIMIT = 20  # seconds that any wait of these tests may take
+LIMIT = 20  # seconds; upper limit of any wait of these tests
 TABLE = pa.concat_tables([pa.table({"a": [1, 2, 3], "s": ["x", None, "yz"]}) for _ in range(3)])
 TYPES = {
     "int": pa.array([1, None, 3, 4, 5] * 2),
@@ -34,7 +34,7 @@ def failing(error, after=1):
 
 
 def counted(taken, arrays):
-    """The same arrays; those that were asked for are in `taken`."""
+    """Yields the same arrays and appends each one to `taken` when it is requested."""
     for array in arrays:
         taken.append(array)
         yield array
@@ -60,7 +60,7 @@ def on_device(device, queues):
 
 
 class OneMethod:
-    """Shows one method of a stream, so that no consumer can take a short cut."""
+    """Exposes one method of a stream, so that no consumer can use another one."""
 
     def __init__(self, stream, *, device=False):
         name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
@@ -68,7 +68,7 @@ class OneMethod:
 
 
 class Call:
-    """A function on a thread of its own, whose end can be waited for."""
+    """A function that runs on its own thread; result() waits for its end."""
 
     def __init__(self, function):
         self._function = function

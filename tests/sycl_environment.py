@@ -1,10 +1,10 @@
 """Where SYCL finds Intel's CPU runtime.
 
 SYCL finds its drivers through an OpenCL loader, which reads OCL_ICD_VENDORS when
-it first looks for devices. The .icd files in Intel's wheel name a folder of the
-machine on which it was built, so a folder with right ones is made here. (There
-are two such loaders: where the system's is in the process already, SYCL uses
-that, and it knows no OCL_ICD_FILENAMES.)
+it first lists devices. The .icd files in Intel's wheel name a folder of the
+machine that built it, so this module writes correct ones to a folder. (There
+are two such loaders: where the system's loader is in the process already, SYCL
+uses that one, which ignores OCL_ICD_FILENAMES.)
 """
 
 import os
@@ -16,7 +16,7 @@ DRIVER = Path(sys.prefix, "lib", "libintelocl.so")
 
 
 def variables(folder):
-    """What to add to the environment; `folder` is filled with .icd files where it is named."""
+    """Variables to add to the environment. Fills `folder` with .icd files if it is given."""
     if not DRIVER.exists() or {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} & os.environ.keys():
         return {}
     Path(folder, "intel.icd").write_text(f"{DRIVER}\n")

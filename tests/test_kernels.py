@@ -1,4 +1,4 @@
-"""The kernels: one text, as C on the host, as OpenCL C, as HIP's C++ and as PTX."""
+"""The kernels: one source, compiled as C on the host, as OpenCL C, as HIP C++ and as PTX."""
 
 import ctypes
 import mmap
@@ -37,7 +37,7 @@ def library():
 def run(
     library, kernel, source, target, numbers=(), *, bits=0, length, items=1, at=(0, 0), values=None
 ):
-    """One kernel on the host. `source`, `target` and `values` are arrays or addresses."""
+    """Runs one kernel on the host. `source`, `target` and `values` are arrays or addresses."""
     source, target, values = (
         x.ctypes.data if isinstance(x, np.ndarray) else x for x in (source, target, values)
     )
@@ -55,7 +55,7 @@ def names(library):
 
 
 class GuardedPage:
-    """Memory in front of a page that nobody may touch."""
+    """Memory in front of an inaccessible page."""
 
     def __init__(self, nbytes=16384):
         self.nbytes = nbytes
@@ -66,7 +66,7 @@ class GuardedPage:
         self.array = np.frombuffer(self.map, np.uint8, nbytes)
 
     def end(self, data):
-        """`data` at the end; its address."""
+        """Copies `data` to the end of the memory and returns its address."""
         self.array[self.nbytes - len(data) :] = data
         return self.address + self.nbytes - len(data)
 
@@ -88,7 +88,7 @@ def random_bits(bit_offset, length):
 
 @pytest.mark.parametrize("n_items", [1, -1, 3, 256])
 @looped("bit_offset", range(64))
-def test_unpack_on_the_host(library, guarded, bit_offset, n_items):
+def test_host_unpack(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
         source = guarded.end(bitmap)
@@ -111,7 +111,7 @@ def test_unpack_on_the_host(library, guarded, bit_offset, n_items):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @looped("bit_offset", range(64))
-def test_count_on_the_host(library, guarded, bit_offset, n_items):
+def test_host_count(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
         target = np.full(n_items + 2, -7, np.int64)
@@ -131,7 +131,7 @@ def test_count_on_the_host(library, guarded, bit_offset, n_items):
 
 
 @pytest.mark.parametrize("value", [0, 0xFF])
-def test_count_of_all_and_none(library, value):
+def test_host_count_of_equal_bits(library, value):
     bitmap = np.full(1 << 16, value, np.uint8)
     target = np.zeros(1, np.int64)
     for bit_offset in range(9):
@@ -140,7 +140,7 @@ def test_count_of_all_and_none(library, value):
         assert target[0] == (length if value else 0)
 
 
-def test_count_without_an_instruction(library):
+def test_host_count_without_popcnt(library):
     library.helper_popcount.restype = c_int64
     words = np.random.default_rng(5).integers(0, 2**63, 500, np.uint64)
     for n in range(500):
@@ -165,7 +165,7 @@ def bits_of(data):
 
 @pytest.mark.parametrize("n_items", [1, -1, 3, 256])
 @looped("bit_offset", range(64))
-def test_pack_on_the_host(library, guarded, bit_offset, n_items):
+def test_host_pack(library, guarded, bit_offset, n_items):
     for length in LENGTHS:
         mask = random_bytes(length, bit_offset)
         mask[:: 1 + bit_offset % 3] = 0
@@ -206,7 +206,7 @@ def merged(old, new, at, operation):
 @pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("operation", [BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS])
 @looped("bit_offset", range(64))
-def test_copy_of_bits_on_the_host(library, guarded, bit_offset, operation, n_items):
+def test_host_copy_of_bits(library, guarded, bit_offset, operation, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
         source = guarded.end(bitmap)
@@ -228,14 +228,14 @@ def test_copy_of_bits_on_the_host(library, guarded, bit_offset, operation, n_ite
             assert np.array_equal(bits_of(target), expected), (length, to)
 
 
-def test_ones_need_no_source(library):
+def test_fill_of_ones_needs_no_source(library):
     target = np.zeros(100, np.uint8)
     run(library, COPY, 0, target, [3, BITS_ONES], length=700)
     assert bits_of(target).sum() == 700
 
 
 def two_words(value):
-    """A value as the numbers of a launch: short ones are repeated."""
+    """A value as launch parameters; short values are repeated."""
     repeated = np.frombuffer(bytes(value) * (16 // len(value)), np.int64)
     return int(repeated[0]), int(repeated[1])
 
@@ -243,7 +243,7 @@ def two_words(value):
 @pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 @looped("bit_offset", range(64))
-def test_fill_on_the_host(library, guarded, bit_offset, size, n_items):
+def test_host_fill(library, guarded, bit_offset, size, n_items):
     value = np.arange(1, size + 1, dtype=np.uint8)
     for length in (1, 7, 63, 64, 65, 128, 500):
         bitmap, bits = random_bits(bit_offset, length)
@@ -260,7 +260,7 @@ def test_fill_on_the_host(library, guarded, bit_offset, size, n_items):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_fill_of_rows_and_of_parts(library, size):
+def test_host_fill_of_rows_and_partial_rows(library, size):
     value = np.arange(1, size + 1, dtype=np.uint8)
     bitmap, bits = random_bits(5, 90)
     for per_row in (2, 3, -2, -3):
@@ -278,7 +278,7 @@ def test_fill_of_rows_and_of_parts(library, size):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 16])
-def test_gather_on_the_host(library, size, n_items):
+def test_host_gather(library, size, n_items):
     whole = random_bytes(40 * 30 * size, size).reshape(40, 30, size)
     for view in (
         whole,
@@ -297,7 +297,7 @@ def test_gather_on_the_host(library, size, n_items):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_offsets_on_the_host(library, guarded, dtype, n_items):
+def test_host_offsets(library, guarded, dtype, n_items):
     good = np.cumsum(np.random.default_rng(1).integers(0, 5, 400)).astype(dtype)
     limit = int(good[-1])
 
@@ -321,7 +321,7 @@ def test_offsets_on_the_host(library, guarded, dtype, n_items):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8"])
-def test_add_on_the_host(library, dtype, n_items):
+def test_host_add(library, dtype, n_items):
     numbers = random_bytes(999 * 8, 3).view(dtype)[:999]
     for delta in (0, 1, -1, 77, 2**40 + 3):
         target = np.zeros(999, dtype)
@@ -340,7 +340,7 @@ def clipped_sum(numbers, most, delta):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("dtype", ["i2", "i4", "i8"])
-def test_add_up_to_a_limit_on_the_host(library, dtype, n_items):
+def test_host_add_stops_at_limit(library, dtype, n_items):
     numbers = random_bytes(999 * 8, 3).view(dtype)[:999]
     for most, delta in ((100, -3), (-5, 7), (np.iinfo(dtype).max, 0)):
         target = np.zeros(999, dtype)
@@ -350,7 +350,7 @@ def test_add_up_to_a_limit_on_the_host(library, dtype, n_items):
 
 
 class Pointing:
-    """Rows that point into something, what a kernel makes of them, and what one of them spoils."""
+    """Rows with offsets or views, the result of a kernel on them, and a fault in one row."""
 
     N = 500
 
@@ -369,7 +369,7 @@ class Pointing:
         self.ends = np.cumsum(rng.integers(1, 4, self.N))
 
     def target(self, rows):
-        """The rows, the table behind them, and room for a fault: target, numbers of the launch."""
+        """Returns the target (rows, table, space for a fault) and the launch parameters."""
         rows = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
         behind = np.concatenate([self.limits.view(np.uint8).reshape(-1), np.zeros(8, np.uint8)])
         return np.concatenate([rows, behind]), rows.size, rows.size + self.limits.nbytes
@@ -425,7 +425,7 @@ class Pointing:
 
 @pytest.mark.parametrize("check", Pointing.ALL)
 @pytest.mark.parametrize("n_items", [1, 3, 256])
-def test_rows_that_point_on_the_host(library, guarded, check, n_items):
+def test_host_rows_with_offsets_or_views(library, guarded, check, n_items):
     def launch(kernel, source, target, numbers, length, values=None, bits=0):
         source = guarded.end(source.view(np.uint8).reshape(-1))
         how = {"length": length, "items": n_items, "values": values, "bits": bits}
@@ -450,9 +450,9 @@ def opencl(library, request):
 
 
 def run_opencl(opencl, kernel, source, target, numbers=(), *, bits=0, length, items, values=None):
-    """One kernel; the target's bytes afterwards, of which the first 8 are left alone.
+    """Runs one kernel and returns the target's bytes after the first 8, which it does not touch.
 
-    Values of None: the target.
+    `values` None means the target.
     """
     cl, context, queue, program = opencl
     copied = cl.mem_flags.COPY_HOST_PTR
@@ -574,8 +574,8 @@ def test_opencl_offsets_and_sums(opencl, n_items):
 
 @pytest.mark.parametrize("check", Pointing.ALL)
 @pytest.mark.parametrize("n_items", [1, 77, 512])
-def test_opencl_rows_that_point(library, opencl, check, n_items):
-    """All that is counted from the target's first byte is 8 further on, as its rows are."""
+def test_opencl_rows_with_offsets_or_views(library, opencl, check, n_items):
+    """Everything that is counted from the target's first byte is 8 further on, as its rows are."""
 
     def launch(kernel, source, target, numbers, length, values=None, bits=0):
         if kernel == OFFSETS:
@@ -638,7 +638,7 @@ def test_ptx_has_every_kernel(library):
 
 
 def find_clang():
-    """A clang that makes what the committed PTX was made by; others name registers anew."""
+    """The clang version that built the committed PTX; others name registers differently."""
     for name in (os.environ.get("CLANG"), "clang-14", "clang"):
         if name and shutil.which(name):
             version = subprocess.run([name, "--version"], capture_output=True, text=True).stdout
@@ -667,8 +667,8 @@ def test_ptx_assembles(library, tmp_path, target):
 
 @pytest.mark.parametrize("dtype", ["u1", "<u2", "<f4", "<f8", "<c16"])
 @pytest.mark.parametrize("is_one_memory", [False, True], ids=["columns", "one memory"])
-def test_columns_become_rows(dtype, is_one_memory):
-    """Every number of columns beside the power of two that is next, and rows beside a tile."""
+def test_interleave_turns_columns_into_rows(dtype, is_one_memory):
+    """Covers column counts around a power of two and row counts around the tile size."""
     chance = np.random.default_rng(0)
     for n_rows in (1, 2, 15, 63, 64, 65, 255, 256, 257, 600):
         for n_columns in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 130):
@@ -682,7 +682,7 @@ def test_columns_become_rows(dtype, is_one_memory):
             assert np.array_equal(np.from_dlpack(rows), data.T), (n_rows, n_columns)
 
 
-def test_elements_are_taken_apart():
+def test_interleave_splits_elements():
     data = np.arange(6000, dtype=np.uint16).reshape(2000, 3)
     for step in (-3, -1, 1, 2, 3):
         for column in (data[::step], data[::step, ::2], data.T[:, ::step]):
@@ -692,8 +692,8 @@ def test_elements_are_taken_apart():
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
-def test_elements_of_any_size(lanes):
-    """3 bytes are no number, but elements may have them."""
+def test_interleave_accepts_any_element_size(lanes):
+    """An element of 3 bytes has no integer type but is valid."""
 
     def copied(shape, strides):
         given = dl.Producer(

@@ -58,7 +58,7 @@ def test_layers_below_support_never_include_python():
 
 
 def symbols(folder, directory):
-    """What the sources of a folder define and what they need, as pairs of source and symbol."""
+    """The symbols that the sources of a folder define and need, as pairs of source and symbol."""
     objects = directory / folder
     objects.mkdir()
     sources = [name for name in files("*.c") if name.startswith(f"{folder}/")]
@@ -80,7 +80,7 @@ def symbols(folder, directory):
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory):
-    """Pairs of sources, the first of which needs a symbol of the second, with that symbol."""
+    """Triples (source, source, symbol): the first source needs a symbol of the second."""
     if shutil.which("nm") is None:
         pytest.skip("nm is not installed")
     directory = tmp_path_factory.mktemp("objects")
@@ -96,7 +96,7 @@ def calls(tmp_path_factory):
 
 
 def test_calls_point_downwards(calls):
-    """Also where a function is declared in one layer and defined in a higher one."""
+    """Covers functions that are declared in one layer and defined in a higher one."""
     upwards = {
         (source, symbol) for source, target, symbol in calls if layer(target) > layer(source)
     }
@@ -113,7 +113,7 @@ def test_sources_of_the_bridge_make_no_circle(calls):
 
 @pytest.mark.parametrize("folder", LAYERS)
 def test_files_of_a_folder_compile_alone(folder):
-    """Each source and each header, without a Python include path where that is promised."""
+    """Compiles each file, without a Python include path where the layer promises that."""
     if folder in WITHOUT_PYTHON:
         paths = files("*.c", "*.h")
         flags = ["-I", str(CSRC), *compiler.STRICT]

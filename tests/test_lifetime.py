@@ -1,4 +1,4 @@
-"""Who lives how long: releases on any thread, with or without the GIL, in any order; no leaks."""
+"""Lifetimes: releases on any thread, with or without the GIL, in any order, without leaks."""
 
 import ctypes
 import gc
@@ -24,7 +24,7 @@ def helper():
 
 
 class FromC:
-    """A producer whose structs are made and released by C, and counted there."""
+    """A producer whose structs C code creates and releases; it counts them."""
 
     def __init__(self, helper, n_children=0):
         self.counters = ac.keep(Counters())
@@ -41,7 +41,7 @@ class FromC:
 
 
 class Owner:
-    """Memory whose end can be seen."""
+    """Memory whose deallocation can be observed."""
 
     def __init__(self):
         self.memory = np.arange(12, dtype="float32")
@@ -55,7 +55,7 @@ class Owner:
 
 
 class Taken:
-    """The struct of a capsule, moved out, as a C consumer holds it."""
+    """The struct of a capsule, moved out as a C consumer holds it."""
 
     def __init__(self, capsule, name):
         source = ac.inside(capsule, name)
@@ -74,7 +74,7 @@ class Taken:
 
 
 class TakenTensor:
-    """A DLPack capsule's tensor."""
+    """The tensor of a DLPack capsule."""
 
     def __init__(self, capsule, versioned):
         name = b"dltensor_versioned" if versioned else b"dltensor"
@@ -82,7 +82,7 @@ class TakenTensor:
         set_name = ctypes.pythonapi.PyCapsule_SetName
         set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
         set_name(capsule, ac.keep(ctypes.c_char_p(b"used_" + name)))
-        # Behind the version and manager_ctx, or behind the tensor and manager_ctx.
+        # After the version and manager_ctx, or after the tensor and manager_ctx.
         offset = 16 if versioned else 56
         self.deleter = ctypes.c_void_p.from_address(self.pointer + offset).value
 
@@ -131,7 +131,7 @@ INPUTS = {
 
 
 class Buffered(np.ndarray):
-    """A subclass with a reference to the owner, which goes through the buffer protocol."""
+    """A subclass that references the owner and exports through the buffer protocol."""
 
     def __new__(cls, owner):
         self = owner.memory.view(cls)
@@ -158,7 +158,7 @@ class Lent:
 @looped("mode", MODES)
 @pytest.mark.parametrize("export", EXPORTS)
 @pytest.mark.parametrize("entry", INPUTS)
-def test_owner_lives_until_the_release(helper, entry, export, mode):
+def test_owner_lives_until_release(helper, entry, export, mode):
     owner = Owner()
     gone = weakref.ref(owner)
     array = ad.array(INPUTS[entry](owner))
@@ -178,7 +178,7 @@ def test_owner_lives_until_the_release(helper, entry, export, mode):
 
 @pytest.mark.parametrize("export", EXPORTS)
 @pytest.mark.parametrize("entry", INPUTS)
-def test_refcounts_return_to_the_start(helper, entry, export):
+def test_refcounts_return_to_initial(helper, entry, export):
     owner = Owner()
 
     def counts():
@@ -208,7 +208,7 @@ CAPSULES = {
 
 
 @pytest.mark.parametrize("kind", CAPSULES)
-def test_what_nobody_consumed(kind):
+def test_unconsumed_capsule_releases(kind):
     owner = Owner()
     gone = weakref.ref(owner)
     array = ad.array(owner)
@@ -226,7 +226,7 @@ def test_what_nobody_consumed(kind):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("n_children", [0, 1, 5])
-def test_c_to_c(helper, n_children, mode):
+def test_c_producer_to_c_consumer(helper, n_children, mode):
     producer = FromC(helper, n_children)
     total = n_children + 1
     array = ad.array(producer)
@@ -250,7 +250,7 @@ ORDERS = {
 
 
 def move_children(struct):
-    """Copies of all children, whose places in the tree are marked as released."""
+    """Copies of all children; the originals are marked as released."""
     moved = []
     for child in ac.children_of(struct):
         copy = ac.keep(type(child)())
@@ -278,7 +278,7 @@ def test_children_moved_out(helper, part, mode, order, moved_root):
         other = ac.inside(capsules[1 - index], "arrow_array" if index == 0 else "arrow_schema")
     parts = move_children(root)
     for struct in [other, *ORDERS[order](parts, root)]:
-        # Exactly one half of the pair is still held until the very last.
+        # One half of the pair is held until the last step.
         assert producer.released in ((0, 0), (6, 0), (0, 6))
         helper.call(mode, struct.release, ac.address(struct))
         assert not struct.release
@@ -287,7 +287,7 @@ def test_children_moved_out(helper, part, mode, order, moved_root):
     assert producer.released == (6, 6)
 
 
-def test_many_threads_release_one_tree(helper):
+def test_threads_release_one_tree(helper):
     for _ in range(50):
         producer = FromC(helper, 32)
         schema, array = (taken.struct for taken in by_pair(ad.array(producer), False))
@@ -299,7 +299,7 @@ def test_many_threads_release_one_tree(helper):
         assert producer.released == (33, 33)
 
 
-def test_many_threads_release_python_owners(helper):
+def test_threads_release_python_owners(helper):
     for _ in range(30):
         owners = [Owner() for _ in range(8)]
         gone = [weakref.ref(owner) for owner in owners]
@@ -317,7 +317,7 @@ def test_many_threads_release_python_owners(helper):
         assert [ref() for ref in gone] == [None] * 8
 
 
-def test_imports_while_other_threads_release(helper):
+def test_imports_while_threads_release(helper):
     stop = threading.Event()
     failed = []
 
@@ -378,7 +378,7 @@ def test_error_paths_release_once(helper, case):
     del error
     gc.collect()
     assert producer.released in ((1, 1), (0, 0))
-    # What was not taken over is still the producer's.
+    # The producer still owns what was not taken over.
     assert bool(producer.schema.release) == (producer.released == (0, 0))
 
 
@@ -396,7 +396,7 @@ class Mallinfo2(ctypes.Structure):
 
 
 def allocated():
-    """Bytes held through malloc, and blocks held by Python."""
+    """Bytes allocated through malloc, and blocks allocated by Python."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         pytest.skip("this C library has no mallinfo2")
@@ -419,8 +419,8 @@ BITS = np.arange(12) > 3
 
 
 class Base:
-    """Of classes that come and go. CPython's table of the subclasses grows with the classes
-    that were not collected yet, and that of `object` is large already."""
+    """Base of short-lived classes. CPython's table of subclasses grows with the classes that are
+    not collected yet, and the table of `object` is large already."""
 
     __slots__ = ()
 
@@ -433,7 +433,7 @@ class Refusing:
 
 
 class Malformed:
-    """Structs with a length of -1, made once."""
+    """Structs with a length of -1, created once."""
 
     tree = ac.numbers()
     tree.array.struct.length = -1
@@ -513,9 +513,9 @@ def test_no_leak(path):
     gc.collect()
     now = allocated()
     assert now[1] - blocks < 200
-    # The smallest block that could leak is 32 bytes, in thousands of rounds.
+    # The smallest possible leak is 32 bytes, in thousands of rounds.
     assert now[0] - memory < 256 << 10
     assert resident() - before < 8 << 20
     assert sys.getrefcount(SOURCE) == counts[0]
-    if sys.version_info < (3, 12):  # immortal since
+    if sys.version_info < (3, 12):  # newer versions make it immortal
         assert abs(sys.getrefcount(None) - counts[1]) < rounds // 10

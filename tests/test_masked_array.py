@@ -24,14 +24,14 @@ def test_mask_becomes_validity():
     assert column.buffers[1].data_ptr == source.data.ctypes.data
 
 
-def test_protocol_is_named():
+def test_protocols_lists_masked_array():
     assert any("MaskedArray" in name for name in ad.protocols(masked([1], [True])))
 
 
 @pytest.mark.parametrize(
     "mask", [np.ma.nomask, False, [False] * 3], ids=["nomask", "False", "all False"]
 )
-def test_nothing_is_masked(mask):
+def test_empty_mask_means_no_nulls(mask):
     source = masked([1, 2, 3], mask)
     column = ad.array(source)
     assert column.null_count == 0
@@ -39,7 +39,7 @@ def test_nothing_is_masked(mask):
     assert ad.tensor(source).data_ptr == source.data.ctypes.data
 
 
-def test_all_masked():
+def test_full_mask_means_all_null():
     assert ad.array(masked([1, 2, 3], True)).to_pylist() == [None] * 3
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_masked_in_the_matrix():
     assert len(ad.array(source)) == 2
 
 
-def test_whole_rows():
+def test_masked_rows_of_matrix():
     source = masked(np.arange(6).reshape(3, 2), [[False] * 2, [True] * 2, [False] * 2])
     column = ad.array(source)
     assert len(column) == 3
@@ -131,7 +131,7 @@ def test_whole_rows():
     assert column.validity.to_pylist() == [True, False, True]
 
 
-def test_rows_masked_in_part():
+def test_partly_masked_rows_are_refused():
     source = masked(np.arange(6).reshape(3, 2), [[False, False], [True, False], [False, False]])
     for convert in (ad.array, ad.tensor):
         with pytest.raises(ad.ExchangeError, match=r"row 1 .*masked in part") as info:
@@ -140,7 +140,7 @@ def test_rows_masked_in_part():
         assert "filled" in info.value.hint
 
 
-def test_a_mask_that_is_none():
+def test_mask_of_wrong_type_is_refused():
     class Odd(np.ma.MaskedArray):
         mask = times = np.zeros(2, "M8[s]")
 
@@ -153,7 +153,7 @@ def test_a_mask_that_is_none():
     assert alive() is None
 
 
-def test_types_without_equivalent_are_final():
+def test_type_without_equivalent_is_final_error():
     for dtype in ["M8[D]", "m8[h]", "S3", "O", "g", [("a", "i4"), ("b", "f4")]]:
         source = np.ma.masked_all(3, dtype)
         for convert in (ad.array, ad.tensor):
@@ -207,7 +207,7 @@ def test_lifetime():
     assert alive() is None
 
 
-def test_reference_counts_come_back():
+def test_reference_counts_are_restored():
     source = masked(np.arange(6).reshape(3, 2), [[True] * 2, [False] * 2, [False] * 2])
     partly = masked(np.arange(4).reshape(2, 2), [[True, False], [False] * 2])
     objects = [source, partly, source.data.base, partly.data.base]

@@ -1,4 +1,4 @@
-"""``python -m arrowdev matrix``, run as a user would, and with planted faults."""
+"""``python -m arrowdev matrix``, run as a user runs it, and with injected faults."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ OWN = "ad.Array,ad.Tensor,memoryview,bytes,ctypes,array.array"
 
 
 def matrix_json(capsys, *arguments, device="cpu"):
-    """The JSON of a run in this process, its pairs by (producer, consumer)."""
+    """The JSON of a run in this process, and its pairs by (producer, consumer)."""
     assert command.main(["matrix", "--json", "--device", device, *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     return found, {(pair["producer"], pair["consumer"]): pair for pair in found["pairs"]}
@@ -38,10 +38,10 @@ def run_peers(*peers, as_json=False):
     return matrix_command.run(options)
 
 
-# --- what comes out ---------------------------------------------------------------
+# --- output -----------------------------------------------------------------------
 
 
-def test_without_any_library(capsys):
+def test_matrix_without_libraries(capsys):
     found, pairs = matrix_json(capsys, "--only", OWN)
     producers = OWN.split(",")
     consumers = ["ad.Array", "ad.Tensor", "memoryview", "ctypes"]
@@ -84,7 +84,7 @@ def test_numpy_and_pyarrow(capsys):
     versions = {library["name"]: library["version"] for library in found["libraries"]}
     assert versions["numpy"] == sys.modules["numpy"].__version__
     assert {pair["through"]["result"] for pair in pairs.values()} == {"zero-copy"}
-    # pyarrow has no buffer protocol, and takes a memoryview number by number.
+    # pyarrow has no buffer protocol, and reads a memoryview element by element.
     assert pairs["pyarrow", "memoryview"]["direct"][0]["result"] == "refused"
     assert pairs["pyarrow", "memoryview"]["direct"][0]["reason"].startswith("TypeError: ")
     assert pairs["memoryview", "pyarrow"]["direct"][0]["result"] == "copy"
@@ -92,7 +92,7 @@ def test_numpy_and_pyarrow(capsys):
 
 
 @pytest.mark.parametrize("name", ["nanoarrow", "polars", "arro3", "tvm-ffi"])
-def test_light_libraries(capsys, name):
+def test_pure_python_libraries(capsys, name):
     [peer] = [cls for cls in PEERS if cls.name == name]
     pytest.importorskip(peer.module.split(".")[0])
     found, pairs = matrix_json(capsys, "--only", f"ad.Array,memoryview,{name}")
@@ -100,7 +100,7 @@ def test_light_libraries(capsys, name):
     assert {pair["through"]["result"] for pair in pairs.values()} == {"zero-copy"}
 
 
-def test_the_table(capsys):
+def test_table_is_printed(capsys):
     assert command.main(["matrix", "--only", OWN, "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -117,7 +117,7 @@ def test_the_table(capsys):
     assert err.startswith("matrix: ") and err.count("\n") == 1
 
 
-def test_a_wide_table_is_cut_into_blocks():
+def test_wide_table_is_split_into_blocks():
     rows = [["", *["heading"] * 30], ["row", *["=123"] * 30]]
     lines = list(matrix_command.aligned_text(rows))
     assert max(map(len, lines)) <= matrix_command.WIDTH
@@ -141,15 +141,15 @@ def test_a_wide_table_is_cut_into_blocks():
         (4.2e9, "4200M"),
     ],
 )
-def test_times_are_short(ns, text):
+def test_times_are_formatted_short(ns, text):
     assert matrix_command.short_time(ns) == text
 
 
-# --- what is wrong ------------------------------------------------------------------
+# --- wrong values -------------------------------------------------------------------
 
 
 class Shifted(libraries.Memoryview):
-    """A way through that hands over other values."""
+    """A peer that exports other values than it was given."""
 
     name = "shifted"
 
@@ -199,7 +199,7 @@ class Copying(libraries.Memoryview):
         (DirectlyWrong, "directly to directly by shift(x): value 3 is 4, not 3"),
     ],
 )
-def test_wrong_values_are_loud(capsys, peer, reason):
+def test_wrong_values_are_reported(capsys, peer, reason):
     assert run_peers(peer) == 1
     out = capsys.readouterr().out
     assert "!WRONG" in out
@@ -208,13 +208,13 @@ def test_wrong_values_are_loud(capsys, peer, reason):
     assert json.loads(capsys.readouterr().out)["wrong"] == 1
 
 
-def test_a_constructor_that_makes_something_else_refuses(capsys):
+def test_constructor_result_of_wrong_type_is_a_refusal(capsys):
     assert run_peers(OfAnotherKind) == 0
     out = capsys.readouterr().out
     assert "one(x): it gives something else: 1 values, not 1000 (nor did list(x) do)" in out
 
 
-def test_a_copy_is_no_zero_copy():
+def test_copy_is_not_zero_copy():
     _, pairs = run_matrix(Copying)
     pair = pairs["copying", "copying"]
     assert pair.through.result == "copy" and pair.through.ns > 0
@@ -222,7 +222,7 @@ def test_a_copy_is_no_zero_copy():
     assert pair.ratio is None
 
 
-# --- what is missing ------------------------------------------------------------------
+# --- missing libraries ----------------------------------------------------------------
 
 
 class NotInstalled(libraries.Memoryview):
@@ -238,13 +238,13 @@ def test_not_installed(capsys):
     assert "Left out" not in out
 
 
-def test_only_libraries_that_are_not_installed(capsys):
+def test_only_names_missing_libraries(capsys):
     assert run_peers(NotInstalled) == 0
     assert "pip install no-such-package" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("source", ["raise RuntimeError('no licence\\nat all')", "import no_such"])
-def test_an_import_that_fails(capsys, tmp_path, monkeypatch, source):
+def test_failing_import(capsys, tmp_path, monkeypatch, source):
     (tmp_path / "arrowdev_broken_module.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -260,8 +260,8 @@ def test_an_import_that_fails(capsys, tmp_path, monkeypatch, source):
     )
 
 
-def test_a_panic_is_a_refusal():
-    class Panic(BaseException):  # as pyo3 raises, for polars and arro3
+def test_panic_is_a_refusal():
+    class Panic(BaseException):  # pyo3 raises this for polars and arro3
         pass
 
     def panic(x):
@@ -276,7 +276,7 @@ def test_a_panic_is_a_refusal():
     assert (attempt.result, attempt.reason) == ("refused", "Panic: at the disco")
 
 
-def test_an_interrupt_ends_the_run():
+def test_interrupt_ends_the_run():
     def interrupt(x):
         raise KeyboardInterrupt
 
@@ -329,7 +329,7 @@ def test_device_filter(devices, capsys, wanted, tried):
     assert {pair["device"] for pair in found["pairs"]} == tried
 
 
-def test_host_alone_asks_no_runtime(tmp_path):
+def test_host_filter_loads_no_runtime(tmp_path):
     then = "from arrowdev import _core; print('asked', sys.modules.keys() & {'dpctl', 'dpnp'})"
     done = in_fresh_process(tmp_path, "matrix", "--device", "cpu", then=then)
     assert "asked set()" in done.stdout
@@ -345,7 +345,7 @@ def test_unknown_devices(capsys, name):
 
 
 class OnSoftware(device_libraries.OwnDeviceArray):
-    """A device library that plants a fault."""
+    """A device library with an injected fault."""
 
     name = "planted"
     module = "json"
@@ -380,14 +380,14 @@ class Missing(OnSoftware):
     pip = "no-such-package"
 
 
-def test_wrong_on_a_device(devices, capsys):
+def test_wrong_values_on_a_device(devices, capsys):
     assert run_peers(WrongOnDevice) == 1
     out = capsys.readouterr().out
     line = "!!   planted to planted on ext_dev:0 by shift(x): value 3 is 4, not 3"
     assert line in out.splitlines()
 
 
-def test_wrong_when_moved(devices, monkeypatch):
+def test_wrong_values_after_move(devices, monkeypatch):
     monkeypatch.setattr(device_libraries.OwnDeviceArray, "values", lambda self, obj: [0] * 20)
     host, device = libraries.Memoryview(), device_libraries.OwnDeviceArray()
     payload = Payload(length=20)
@@ -406,7 +406,7 @@ def test_library_whose_device_fails(devices, capsys):
     assert "Left out on ext_dev:0: planted 1: RuntimeError: out of memory\n" in out
 
 
-def test_device_library_is_recommended_where_its_device_is(devices, monkeypatch, capsys):
+def test_device_library_is_recommended_if_device_exists(devices, monkeypatch, capsys):
     monkeypatch.setattr(matrix_command, "DEVICE_PEERS", (Missing,))
     hint = "pip install no-such-package"
     assert run_peers(Missing) == 0
@@ -416,7 +416,7 @@ def test_device_library_is_recommended_where_its_device_is(devices, monkeypatch,
 
 
 def run_peers_apart(code, *arguments, hide=False):
-    """The matrix in a process of its own, after `code`: the first look at a runtime decides."""
+    """Runs the matrix in a new process, after `code`: a runtime lists its devices only once."""
     script = f"""
 import sys
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
@@ -442,7 +442,7 @@ raise SystemExit(status)
 
 
 def slow_stand_in(face):
-    """Work takes so long that values read without a wait are wrong."""
+    """Work takes so long that values that are read without a wait are wrong."""
     return f"import fakegpu; fakegpu.load({face!r}).set_delay(5000)"
 
 
@@ -476,7 +476,7 @@ def test_opencl():
     assert all("from_pointer" in p["through"]["how"] for p in taken)
 
 
-def test_values_of_opencl_are_read_when_they_are_there():
+def test_opencl_values_are_read_after_wait():
     pytest.importorskip("pyopencl")
     import peer_opencl as peer
 
@@ -527,7 +527,7 @@ def test_hip_python_on_the_stand_in_driver():
     assert results(found, "moves") == {"copy"}
 
 
-def test_device_that_arrowdev_does_not_see(monkeypatch):
+def test_device_unknown_to_arrowdev(monkeypatch):
     pytest.importorskip("numba.cuda")
     monkeypatch.setenv("ARROWDEV_CUDA_LIBRARY", "/nowhere/libcuda.so.1")
     found = run_peers_apart(
@@ -547,7 +547,7 @@ def test_device_that_arrowdev_does_not_see(monkeypatch):
 
 
 def test_libraries_without_any_device(monkeypatch, tmp_path):
-    """OpenCL and SYCL are installed, and find no driver."""
+    """OpenCL and SYCL are installed but find no driver."""
     pytest.importorskip("pyopencl")
     pytest.importorskip("dpnp")
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
@@ -574,7 +574,7 @@ def test_gpu_library_without_a_gpu(name):
 
 
 def in_fresh_process(tmp_path, *arguments, then=""):
-    """Run the command where nothing but arrowdev and the standard library is installed."""
+    """Runs the command with only arrowdev and the standard library installed."""
     package = pathlib.Path(arrowdev.__file__).parent
     link = tmp_path / "arrowdev"
     if not link.exists():
@@ -594,7 +594,7 @@ finally:
     )
 
 
-def test_with_nothing_but_arrowdev(tmp_path):
+def test_with_only_arrowdev_installed(tmp_path):
     done = in_fresh_process(tmp_path, "matrix", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert "22 zero-copy, 2 refused, of 24 pairs" in done.stdout
@@ -603,8 +603,8 @@ def test_with_nothing_but_arrowdev(tmp_path):
     assert hint.split() == wanted
 
 
-def test_only_imports_nothing_else(tmp_path):
-    """Modules of the names of libraries, which tell on stderr that they are imported."""
+def test_only_imports_named_libraries(tmp_path):
+    """Modules with the names of libraries write to stderr when they are imported."""
     for name in ("numpy", "torch", "pyarrow", "tvm_ffi"):
         (tmp_path / f"{name}.py").write_text(f"import sys; print('HERE {name}', file=sys.stderr)")
     done = in_fresh_process(
@@ -617,7 +617,7 @@ def test_only_imports_nothing_else(tmp_path):
     assert libraries["tvm-ffi"]["reason"].startswith("AttributeError: ")
 
 
-def test_as_a_module():
+def test_run_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "arrowdev", "matrix", "--only", "memoryview,bytes", "--json"],
         capture_output=True,

@@ -1,10 +1,10 @@
-"""Sound structs of many types, one to three fields changed: accepted or refused, no crash.
+"""Valid structs of many types with one to three fields changed: accepted or refused, no crash.
 
-pyarrow's own structs are copied node by node, so that what is changed is ours
-and pyarrow's release functions see what they wrote. Pointers are changed to
-NULL or to other structs of the right kind only; counts that would lead beyond
-what is mapped are either too large to be believed or within the slack of the
-lists. The copies claim to be on a CUDA device, so nobody may read their data.
+pyarrow's own structs are copied node by node, so that the changes are in our copies
+and pyarrow's release functions find their own values. Pointers are changed to
+NULL or to other structs of the right kind only. Counts beyond the mapped memory
+are either too large to be accepted or within the slack of the lists. The
+copies claim to be on a CUDA device, so that their data must not be read.
 """
 
 import ctypes
@@ -72,7 +72,7 @@ ARRAYS = pyarrow_arrays()
 
 
 class Copied:
-    """Structs of pyarrow's, to copy and to put back by."""
+    """Structs of pyarrow, to copy from and to restore."""
 
     def __init__(self, array):
         self.schema, self.array = ac.ArrowSchema(), ac.ArrowArray()
@@ -146,13 +146,13 @@ METADATA = [
 
 
 def near(count):
-    """Counts that lie: a little, within the slack, or beyond belief."""
+    """Wrong counts: slightly wrong, within the slack, or impossible."""
     return [-(2**63), -1, 0, count - 1, count + 1, count + ac.SLACK - 1, 2**31, 2**62, 2**63 - 1]
 
 
 @st.composite
 def mutations(draw, node, others):
-    """What to write into which field of one node."""
+    """A change: a node, one of its fields, and the new value."""
     struct = node.struct
     is_schema = isinstance(node, ac.SchemaNode)
     fields = ["n_children", "children", "child", "dictionary", "release"]
@@ -175,7 +175,7 @@ def mutations(draw, node, others):
     elif field == "metadata":
         value = draw(st.sampled_from(METADATA))
     elif field in ("child", "dictionary"):
-        # Nodes further down only: trees that are no trees grow without end.
+        # Only deeper nodes: a tree with a cycle would grow without end.
         below = [other.address for other in nodes_of(node)][1:]
         value = draw(st.sampled_from([None, *below, *(leaf.address for leaf in others)]))
     else:
@@ -196,7 +196,7 @@ def leaves():
 
 
 def look_at_everything(array, depth=3):
-    """All that can be asked of an array without reading its memory."""
+    """Reads everything that an array tells without reading its memory."""
     repr(array), len(array), array.offset, array.null_count, array.device, array.dictionary
     repr(array.schema), hash(array.schema), str(array.schema), array.schema == array.schema
     for ask in (
@@ -219,7 +219,7 @@ def look_at_everything(array, depth=3):
             ask()
         except (ad.ExchangeError, ad.InvalidArrowError, AttributeError, IndexError, TypeError):
             pass
-        except MemoryError:  # offsets of 2**60 rows, say, that the host would have to read
+        except MemoryError:  # e.g. offsets of 2**60 rows that the host would have to read
             pass
     if depth:
         for child in array.children:

@@ -28,21 +28,21 @@ def test_on_the_software_device(software, check):
 # --- validity= ----------------------------------------------------------------------------------
 
 
-def test_a_bitmap_that_fits_is_shared():
+def test_aligned_bitmap_is_shared():
     mask = ad.array(np.arange(100) % 3 == 0, "bool")
     array = ad.array(np.arange(100), validity=mask)
     assert array.buffers[0].data_ptr == mask.buffers[1].data_ptr
     assert array.null_count == 66
 
 
-def test_all_valid_is_no_bitmap():
+def test_all_valid_mask_gives_no_bitmap():
     array = ad.array(pa.array([1, 2, 3]), validity=np.ones(3, bool))
     assert array.buffers[0] is None and array.null_count == 0
     nulls = ad.array(pa.array([1, None, 3]), validity=np.ones(3, bool))
     assert nulls.null_count == 1
 
 
-def test_a_bitmap_of_ones_counts_as_none():
+def test_bitmap_of_ones_gives_no_bitmap():
     ones = (ctypes.c_uint8 * 8)(*[255] * 8)
     array = ad.array(ac.Host(ac.numbers(3, null_count=-1, validity=ctypes.addressof(ones))))
     assert ad.tensor(array).shape == (3,)
@@ -60,8 +60,8 @@ def test_strided_masks_on_a_device(software):
     assert null_checks.rows(found) == null_checks.expected(np.arange(200), valid[::2])
 
 
-def test_a_mask_that_is_not_ready_yet(software):
-    """Data and mask come from two queues; the result waits for both."""
+def test_pending_mask_is_waited_for(software):
+    """Data and mask are pending on two queues; the result waits for both."""
     one, two = software.queue(), software.queue()
     valid = null_checks.flags(2, 100)
     data = ad.array(np.arange(100)).to("ext_dev:0", stream=one)
@@ -77,8 +77,8 @@ def test_a_mask_that_is_not_ready_yet(software):
     assert null_checks.rows(found) == null_checks.expected(np.arange(100), valid)
 
 
-def test_a_mask_on_another_device(software):
-    """The error names the device that the host cannot reach, whichever of both is there."""
+def test_mask_on_another_device(software):
+    """The error names the device that the host cannot read, of data or mask."""
     data, mask = np.arange(3), ad.tensor(np.ones(3, bool))
     for array, other in (
         (ad.array(data), mask.to("ext_dev:0")),
@@ -89,7 +89,7 @@ def test_a_mask_on_another_device(software):
         assert (info.value.reason, str(info.value.device)) == ("device", "ext_dev:0")
 
 
-def test_a_column_that_may_not_have_nulls(software):
+def test_mask_for_non_nullable_field(software):
     schema = ad.schema(pa.field("x", pa.int64(), nullable=False))
     for device in ("cpu", "ext_dev:0"):
         never = ad.array(np.arange(9), schema).to(device)
@@ -98,7 +98,7 @@ def test_a_column_that_may_not_have_nulls(software):
         assert ad.array(never, validity=ad.tensor(np.ones(9, bool)).to(device)).null_count == 0
 
 
-def test_masks_of_data_without_rows():
+def test_mask_of_no_rows():
     assert len(ad.array(np.zeros(0), validity=np.zeros(0, bool))) == 0
     with pytest.raises(ValueError, match="0, not 1"):
         ad.array(np.zeros(0), validity=np.zeros(1, bool))
@@ -132,7 +132,7 @@ def test_compact_of_every_type(software, name, device):
         host = found.to("cpu")
         expected = sample.slice(first, n)
         assert pa.array(host).equals(expected), (first, n)
-        if name != "dense_union":  # the sample's offsets go backwards
+        if name != "dense_union":  # the sample's offsets decrease
             pa.array(host).validate(full=True)
         assert found.compact() is found
         for node in nodes(found):
@@ -144,7 +144,7 @@ def test_compact_of_every_type(software, name, device):
                 assert null_checks.is_padded(node)
 
 
-def test_what_is_compact_is_returned_itself():
+def test_compact_array_is_returned_itself():
     for obj in (np.arange(3), pa.array([1.5, 2]), pa.array(["a", "b"]), np.zeros((3, 4))):
         array = ad.array(obj)
         assert array.null_count == 0
@@ -160,14 +160,14 @@ def test_only_bitmaps_are_copied():
     assert words.compact().buffers[2].data_ptr == words.buffers[2].data_ptr
 
 
-def test_a_slice_of_what_is_compact():
+def test_compact_of_a_slice():
     whole = ad.array(pa.array([1, None, 3, 4])).compact()
     part = whole[1:]
     assert part.compact() is not part and part.compact().to_pylist() == [None, 3, 4]
     assert whole[0:4].compact().to_pylist() == whole.to_pylist()
 
 
-def test_children_of_what_is_compact():
+def test_compact_of_children():
     batch = ad.array(pa.array([{"a": 1}, {"a": None}, {"a": 3}])).compact()
     child = batch.children[0]
     assert child.compact() is child
@@ -194,7 +194,7 @@ def test_compact_arguments(software):
 
 
 @pytest.mark.parametrize("call", ["allocate", "launch", "event_record", "stream_wait"])
-def test_calls_that_fail(software, call):
+def test_failing_calls(software, call):
     array = ad.array(pa.array([1, None, 3] * 2000)).to("ext_dev:0")[5:]
     mask = ad.tensor(np.arange(5995) % 3 != 0).to("ext_dev:0")
     gc.collect()
@@ -234,7 +234,7 @@ def test_scattered_elements_are_gathered_by_a_kernel(software):
     assert np.array_equal(np.asarray(found.to("cpu")), whole[:, :600:2])
 
 
-# --- by chance ----------------------------------------------------------------------------------
+# --- random cases -------------------------------------------------------------------------------
 
 DTYPES = ["i1", "u2", "i4", "f4", "i8", "f8"]
 

@@ -1,8 +1,8 @@
 """oneAPI with dpctl and dpnp as real peers, on the CPU.
 
-A gate (peer_oneapi.py) holds up a queue until the test opens it, so "pending"
-is a fact and not a matter of speed. On this device, work on a queue that was
-not told to wait overtakes a closed gate: a wait that is left out shows.
+A gate (peer_oneapi.py) blocks a queue until the test opens it, so "pending" does
+not depend on speed. On this device, work on a queue without a wait overtakes a
+closed gate: a missing wait is detected.
 """
 
 import ctypes
@@ -46,14 +46,14 @@ def numbers(queue, dtype="i8"):
 
 
 def as_dpnp(obj):
-    """A dpnp array over the same memory, with the queue that `obj` shows.
-    dpnp.from_dlpack() names no stream, so that its producer has to wait."""
+    """A dpnp array over the same memory, with the queue of `obj`.
+    dpnp.from_dlpack() passes no stream, so its producer has to wait."""
     memory = usm.MemoryUSMDevice(obj)
     return dpt.usm_ndarray(obj.shape, dtype=obj.dtype, buffer=memory)
 
 
 class Later:
-    """An asynchronous copy to the host on `queue`, behind what it waits for."""
+    """An asynchronous copy to the host on `queue`, after the work that it waits for."""
 
     def __init__(self, array, queue):
         data = peer.memory_of(array)
@@ -73,37 +73,37 @@ class Later:
 # --- devices -----------------------------------------------------------------
 
 
-def test_the_ordinal_is_the_one_of_dpctl():
+def test_ordinal_matches_dpctl():
     ours = [d for d in ad.devices() if d.type == ad.DeviceType.ONEAPI]
     usable = [d for d in peer.DEVICES if d.has_aspect_usm_device_allocations]
     assert [d.id for d in ours] == [d.get_device_id() for d in usable]
     assert [d.name for d in ours] == [d.name for d in usable]
 
 
-def test_the_ordinal_is_the_one_of_dpnp(queue):
+def test_ordinal_matches_dpnp(queue):
     array = numbers(queue)
     for imported in (ad.array(array), ad.tensor(array)):
         assert (imported.device_type, imported.device_id) == tuple(array.__dlpack_device__())
         assert imported.__dlpack_device__() == array.__dlpack_device__()
 
 
-def test_a_part_of_a_device_has_the_ordinal_of_the_whole():
+def test_subdevice_has_ordinal_of_root_device():
     part = peer.DEVICE.create_sub_devices(partition=1)[0]
     array = dpnp.arange(N, sycl_queue=dpctl.SyclQueue(part))
     tensor = ad.tensor(array, stream=-1)
     assert tensor.device_id == array.__dlpack_device__()[1] == peer.ID
 
 
-def test_a_runtime_that_is_imported_late():
+def test_runtime_imported_after_arrowdev():
     run("oneapi_late")
 
 
-def test_a_device_that_is_not_there():
+def test_ordinal_out_of_range():
     with pytest.raises(ad.ExchangeError, match=r"oneapi:99 is not there: SYCL has \d+ device"):
         ad.device("oneapi:99").empty(8)
 
 
-def test_a_device_without_usm():
+def test_device_without_usm():
     without = [d for d in peer.DEVICES if d not in peer.WITH_USM]
     if not without:
         pytest.skip("could not import 'pocl': every SYCL device has USM")
@@ -115,14 +115,14 @@ def test_a_device_without_usm():
 
 
 def chain(source):
-    """dpnp, array, Arrow capsules, array, tensor, dpnp."""
+    """The chain dpnp, array, Arrow capsules, array, tensor, dpnp."""
     first = ad.array(source)
     second = ad.array(first.__arrow_c_device_array__())
     tensor = ad.tensor(second, readonly=False)
     return [first, second, tensor], as_dpnp(tensor)
 
 
-def test_a_chain_keeps_the_event_and_nobody_waits(queue):
+def test_chain_keeps_event_without_host_wait(queue):
     source = numbers(queue)
     chain(source)
     with Gate(queue) as gate:
@@ -131,7 +131,7 @@ def test_a_chain_keeps_the_event_and_nobody_waits(queue):
         assert [x.is_ready() for x in ours] == [False] * 3
         assert all(x.sync_event for x in ours)
         assert result.usm_data._pointer == peer.memory_of(source)._pointer
-        assert result.sycl_queue != queue  # one that waits for the event
+        assert result.sycl_queue != queue  # a queue that waits for the event
         later = Later(result, result.sycl_queue)
         assert not later.is_done
         assert gate.is_closed
@@ -140,8 +140,8 @@ def test_a_chain_keeps_the_event_and_nobody_waits(queue):
         assert [x.is_ready() for x in ours] == [True] * 3
 
 
-def test_a_chain_that_leaves_the_wait_out_reads_old_values(queue):
-    """The test above can fail."""
+def test_chain_without_wait_reads_old_values(queue):
+    """The negative control of the test above."""
     source = numbers(queue)
     with Gate(queue) as gate:
         peer.add_later(source, 5)
@@ -154,8 +154,8 @@ def test_a_chain_that_leaves_the_wait_out_reads_old_values(queue):
         assert (values == np.arange(N)).all()
 
 
-def test_the_event_is_a_sycl_event(queue):
-    """`sync_event` is a sycl::event *, which is what a DPCTLSyclEventRef is."""
+def test_sync_event_is_a_sycl_event(queue):
+    """`sync_event` is a sycl::event *, and so is a DPCTLSyclEventRef."""
     library = ctypes.CDLL(peer.library_path())
     status = library.DPCTLEvent_GetCommandExecutionStatus
     status.argtypes, status.restype = [ctypes.c_void_p], ctypes.c_int
@@ -174,7 +174,7 @@ def test_the_event_is_a_sycl_event(queue):
 
 @pytest.mark.parametrize("how", ["import", "wait", "dlpack", "use_stream"])
 @QUEUES
-def test_a_queue_that_is_named_waits(queue, in_order, how):
+def test_named_queue_waits(queue, in_order, how):
     source, consumer = numbers(queue), peer.queue(in_order=in_order)
     with Gate(queue) as gate:
         peer.add_later(source, 5)
@@ -195,7 +195,7 @@ def test_a_queue_that_is_named_waits(queue, in_order, how):
         assert (later.wait() == np.arange(N) + 5).all()
 
 
-def test_a_queue_of_another_context_waits(queue):
+def test_queue_of_another_context_waits(queue):
     source = numbers(queue)
     other = peer.queue(context=peer.other_context())
     with Gate(queue) as gate:
@@ -206,7 +206,7 @@ def test_a_queue_of_another_context_waits(queue):
         later.wait()
 
 
-def test_an_object_with_a_queue_names_it(queue):
+def test_object_with_a_queue_is_a_stream(queue):
     source, holder = numbers(queue), numbers(peer.queue())
     with Gate(queue) as gate:
         peer.add_later(source, 5)
@@ -232,7 +232,7 @@ def test_host_memory_may_change_when_the_call_returns(queue):
     assert [set(np.asarray(t.to("cpu"))) for t in made] == [{0}, {1}, {2}, {3}]
 
 
-# --- the host waits where nothing else is left -----------------------------------
+# --- the host waits where no queue can -------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_dlpack_both_ways(queue, dtype):
 
 
 class Shown:
-    """Only this interface of an object, with some fields changed."""
+    """Exposes only this interface of an object, with some fields changed."""
 
     def __init__(self, obj, **changes):
         self.obj = obj
@@ -301,14 +301,14 @@ def test_usm_interface_both_ways(queue):
         assert (later.wait() == np.arange(N) + 5).all()
 
 
-def test_usm_interface_asks_for_the_device(queue):
+def test_usm_interface_queries_the_device(queue):
     source = Shown(numbers(queue))
     assert ad.tensor(source).device_id == peer.ID
     part = peer.DEVICE.create_sub_devices(partition=1)[0]
     assert ad.tensor(Shown(numbers(dpctl.SyclQueue(part)))).device_id == peer.ID
 
 
-def test_a_strided_view(queue):
+def test_strided_view(queue):
     source = dpnp.reshape(numbers(queue), (10, 100))[2:8:2, ::-3]
     tensor = ad.tensor(Shown(source))
     assert (
@@ -319,7 +319,7 @@ def test_a_strided_view(queue):
     assert (np.asarray(tensor.to("cpu")) == dpnp.asnumpy(source)).all()
 
 
-def test_memory_of_another_context(queue):
+def test_memory_of_another_context_gets_a_queue(queue):
     other = peer.queue(context=peer.other_context())
     source = numbers(other)
     peer.add_later(source, 5)
@@ -327,12 +327,12 @@ def test_memory_of_another_context(queue):
     assert tensor.device_id == peer.ID
     copied = ad.array(tensor.__arrow_c_device_array__())
     assert (np.asarray(copied.to("cpu")) == np.arange(N) + 5).all()
-    # Without a queue one is made, and of that context.
+    # Without a queue, arrowdev creates one in that context.
     made = ad.tensor(copied).__sycl_usm_array_interface__["syclobj"]
     assert made.sycl_context == other.sycl_context != queue.sycl_context
 
 
-def test_a_made_queue_is_in_order_and_keeps_nothing(queue):
+def test_created_queue_is_in_order_and_holds_no_reference(queue):
     tensor = ad.tensor(ad.array(ad.array(numbers(queue)).__arrow_c_device_array__()))
     made = tensor.__sycl_usm_array_interface__["syclobj"]
     assert type(made) is dpctl.SyclQueue
@@ -340,7 +340,7 @@ def test_a_made_queue_is_in_order_and_keeps_nothing(queue):
     assert made.sycl_context == queue.sycl_context
 
 
-def test_no_queue_is_made_without_dpctl(queue, monkeypatch):
+def test_no_queue_is_created_without_dpctl(queue, monkeypatch):
     tensor = ad.tensor(ad.array(ad.array(numbers(queue)).__arrow_c_device_array__()))
     assert hasattr(tensor, "__sycl_usm_array_interface__")
     monkeypatch.delitem(sys.modules, "dpctl")
@@ -349,7 +349,7 @@ def test_no_queue_is_made_without_dpctl(queue, monkeypatch):
 
 
 @pytest.mark.parametrize("syclobj", ["filter", "context"])
-def test_what_is_no_queue_says_nothing_about_pending_work(queue, syclobj):
+def test_filter_or_context_gives_no_event(queue, syclobj):
     source = numbers(queue)
     other = {"filter": peer.DEVICE.filter_string, "context": queue.sycl_context}[syclobj]
     tensor = ad.tensor(Shown(source, syclobj=other))
@@ -377,7 +377,7 @@ def test_kinds_of_memory(queue, kind):
     assert bytes(tensor.to("cpu")) == bytes(range(64))
 
 
-def test_memory_that_is_gone(queue):
+def test_freed_memory_is_refused(queue):
     memory = usm.MemoryUSMDevice(1 << 20, queue=queue)
     shown = Shown(memory)
     del memory, shown.obj
@@ -392,23 +392,23 @@ def test_memory_of_the_host(queue):
         ad.tensor(Shown(memory, data=(host.ctypes.data, False)))
 
 
-def test_a_queue_of_another_context_than_the_memory(queue):
+def test_queue_and_memory_of_different_contexts(queue):
     other = peer.queue(context=peer.other_context())
     with pytest.raises(ad.ExchangeError, match="has no memory at the address"):
         ad.tensor(Shown(numbers(queue), syclobj=other))
 
 
-# --- streams that are none ---------------------------------------------------------------
+# --- invalid streams ---------------------------------------------------------------------
 
 
-def test_a_number_is_no_queue(queue):
+def test_number_is_not_a_queue(queue):
     source = numbers(queue)
     for number in (0, 2, 1 << 40):
         with pytest.raises(TypeError, match="must be a queue object"):
             ad.tensor(source).wait(number)
 
 
-def test_a_queue_of_another_device(queue):
+def test_queue_of_another_device_is_refused(queue):
     others = [d for d in peer.DEVICES if d != peer.DEVICE]
     if not others:
         pytest.skip("could not import 'pocl': there is one SYCL device only")
@@ -434,7 +434,7 @@ def test_to_the_device_and_back():
     assert (dpnp.asnumpy(dpnp.from_dlpack(there)) == host).all()
 
 
-def test_a_copy_on_the_device(queue):
+def test_copy_on_the_device(queue):
     source = numbers(queue)
     with Gate(queue) as gate:
         peer.add_later(source, 5)
@@ -447,7 +447,7 @@ def test_a_copy_on_the_device(queue):
 
 
 @QUEUES
-def test_a_copy_on_the_queue_of_the_caller(queue, in_order):
+def test_copy_on_the_callers_queue(queue, in_order):
     source, mine = numbers(queue), peer.queue(in_order=in_order)
     with Gate(queue) as gate:
         peer.add_later(source, 5)
@@ -461,8 +461,8 @@ def test_a_copy_on_the_queue_of_the_caller(queue, in_order):
 
 @pytest.mark.parametrize("stream", ["none", "its own", "another"])
 @pytest.mark.parametrize("read", [ad.array, ad.tensor])
-def test_copy_true_comes_after_pending_work(read, stream):
-    """dpnp's own copy, which __dlpack__(copy=True) would give, does not."""
+def test_copy_true_waits_for_pending_work(read, stream):
+    """dpnp's own copy, which __dlpack__(copy=True) would return, does not."""
     mine = peer.queue()
     peer.kernel(mine, "gate")
     source = numbers(mine)
@@ -486,14 +486,14 @@ def test_copy_true_comes_after_pending_work(read, stream):
     ids=["copy", "kernel", "to the host"],
 )
 @pytest.mark.parametrize("is_its_own", [True, False], ids=["its own queue", "another queue"])
-def test_commands_of_ours_come_after_host_tasks(work, step, blocks, is_its_own):
-    """What is behind a host task is not in the driver's queue yet, and neither
-    is a barrier that waits for it."""
+def test_our_commands_run_after_host_tasks(work, step, blocks, is_its_own):
+    """Work after a host task is not in the driver's queue yet, and neither is
+    a barrier that waits for it."""
     mine = peer.queue()
     peer.kernel(mine, "gate")
     source = numbers(mine)
     view = source[::step]
-    with Gate(mine, barrier=False, seconds=60.0) as gate:  # a busy machine is no failure
+    with Gate(mine, barrier=False, seconds=60.0) as gate:  # the limit allows for a busy machine
         task = peer.host_task(mine, after=[gate.event])
         peer.add_later(source, 5, after=[task])
         tensor = ad.tensor(view)
@@ -516,7 +516,7 @@ def test_rows_of_a_matrix(queue):
         assert (np.asarray(copied.to("cpu")) == values).all()
 
 
-def test_an_array_with_nulls_and_strings():
+def test_array_with_nulls_and_strings():
     values = ["a", None, "ccc", "", None, "ffffff"] * 20
     there = ad.array(pa.array(values)).to(peer.NAME)
     assert there.device_type == ad.DeviceType.ONEAPI
@@ -528,7 +528,7 @@ def test_an_array_with_nulls_and_strings():
 
 @pytest.mark.parametrize("offset", [0, 3, 64])
 def test_nulls_are_counted_on_the_device(offset):
-    n = 1 << 20  # fewer are read and counted on the host
+    n = 1 << 20  # smaller arrays are read and counted on the host
     is_null = np.arange(n) % 3 == 0
     host = ad.array(pa.array(np.arange(n), mask=is_null)).slice(offset)
     there = host.to(peer.NAME)
@@ -537,8 +537,8 @@ def test_nulls_are_counted_on_the_device(offset):
     assert fresh.count_nulls() == is_null[offset:].sum()
 
 
-def test_commands_of_ours_come_after_what_is_on_the_queue():
-    """A queue that is out of order: nothing here but our own barrier does it."""
+def test_our_commands_run_after_queued_work():
+    """On an out-of-order queue, only our own barrier orders the work."""
     mine = peer.queue()
     peer.kernel(mine, "gate")
     source = numbers(mine)
@@ -553,7 +553,7 @@ def test_commands_of_ours_come_after_what_is_on_the_queue():
         assert (np.asarray(copied.to("cpu")) == np.arange(N) + 5).all()
 
 
-def test_commands_of_ours_keep_their_order_on_the_queue_of_the_caller(queue):
+def test_our_commands_keep_order_on_callers_queue(queue):
     """A kernel, and the copy of its result."""
     n = 1 << 22
     is_null = np.arange(n) % 3 == 0
@@ -600,8 +600,8 @@ def test_bits_become_bytes_on_the_device(offset):
 
 
 class Watched:
-    """A producer that can be watched, and whose interface does not wait, as
-    dpnp's does."""
+    """A producer whose release is observable, and whose interface does not wait (as
+    dpnp's does not)."""
 
     def __init__(self, array):
         self.array = array
@@ -618,7 +618,7 @@ class Watched:
         }
 
 
-def test_everything_dies(queue):
+def test_all_memory_is_released(queue):
     array = numbers(queue)
     before = sys.getrefcount(queue)
     source = Watched(array)
@@ -635,7 +635,7 @@ def test_everything_dies(queue):
 
 
 def test_memory_is_kept_while_a_consumer_works(queue):
-    """USM is freed without regard to queues: not before the consumer is done."""
+    """USM is freed regardless of queues: the release comes after the consumer's work."""
     consumer = peer.queue()
     source = Watched(numbers(queue))
     watched = weakref.ref(source)
@@ -649,7 +649,7 @@ def test_memory_is_kept_while_a_consumer_works(queue):
 
 
 @pytest.mark.parametrize("way", ["the queue that came", "a queue that was made"])
-def test_memory_is_kept_for_work_on_the_queue_that_was_shown(queue, way):
+def test_memory_is_kept_for_work_on_exported_queue(queue, way):
     source = Watched(numbers(queue))
     watched = weakref.ref(source)
     tensor = ad.tensor(source)
@@ -665,7 +665,7 @@ def test_memory_is_kept_for_work_on_the_queue_that_was_shown(queue, way):
         peer.wait_until(lambda: watched() is None)
 
 
-def test_the_queue_lives_as_long_as_the_data():
+def test_queue_lives_as_long_as_the_data():
     queue = peer.queue()
     tensor = ad.tensor(Shown(numbers(queue)))
     del queue
@@ -696,13 +696,13 @@ def run_with(library, script, *arguments, **environment):
     )
 
 
-def test_every_function_that_fails():
+def test_every_failing_function():
     library = c_library.build("failing_sycl")
     run_with(library, "oneapi_failures", library)
 
 
 @pytest.mark.parametrize("name", ["DeviceMgr_GetDevices", "DeviceVector_GetAt"])
-def test_devices_that_cannot_be_listed(name):
+def test_device_listing_fails(name):
     library = c_library.build("failing_sycl")
     run_with(library, "oneapi_library", f"DPCTL{name}", FAILING_SYCL=name)
 
@@ -711,17 +711,17 @@ def test_devices_that_cannot_be_listed(name):
     ("library", "text"),
     [("/nowhere/lib.so", "/nowhere/lib.so"), ("libm.so.6", "DPCTLDeviceMgr_GetDevices")],
 )
-def test_a_library_that_cannot_be_used(library, text):
+def test_unusable_library(library, text):
     run_with(library, "oneapi_library", text)
 
 
-def test_kernels_that_cannot_be_built():
+def test_kernel_build_fails():
     library = c_library.build("failing_sycl")
     run_with(library, "oneapi_no_kernels", FAILING_SYCL="KernelBundle_CreateFromOCLSource")
 
 
-def test_declarations_are_those_of_dpctl():
-    """A declaration that differs from the header's is a compiler error."""
+def test_declarations_match_dpctl():
+    """A declaration that differs from the header is a compiler error."""
     folder = dpctl.get_include()
     source = """
 #include <stdint.h>
@@ -748,7 +748,7 @@ _Static_assert(AD_SYCL_ARG_POINTER == DPCTL_VOID_PTR, "");
 
 
 class Owner:
-    """Says when the memory was let go."""
+    """Records when the memory was released."""
 
     def __init__(self, memory, gone):
         self.memory, self.gone = memory, gone
@@ -758,8 +758,8 @@ class Owner:
 
 
 @pytest.mark.parametrize("n", [1, 33, 80])
-def test_memory_that_many_queues_use(queue, n):
-    """SYCL cannot wait for a device: each queue is remembered, the last one too."""
+def test_many_queues_use_memory(queue, n):
+    """SYCL cannot wait for a device: every queue is recorded, including the last one."""
     memory, gone = dpnp.zeros(8, dtype="i8", sycl_queue=queue), []
     pointer = peer.memory_of(memory)._pointer
     tensor = ad.Tensor.from_pointer(pointer, (8,), "int64", peer.NAME, owner=Owner(memory, gone))
@@ -775,16 +775,16 @@ def test_memory_that_many_queues_use(queue, n):
     peer.wait_until(lambda: gone)
 
 
-def test_the_device_waits_for_our_own_queue(queue):
-    """However many others came along since."""
+def test_device_synchronize_waits_for_our_queue(queue):
+    """Also after many other queues were recorded."""
     device = ad.device(peer.NAME)
-    array = ad.tensor(np.arange(8)).to(peer.NAME)  # makes our queue
+    array = ad.tensor(np.arange(8)).to(peer.NAME)  # creates our queue
     array.synchronize()
     source = dpnp.zeros(8, dtype="i8", sycl_queue=queue)
     queue.wait()
     with Gate(queue) as gate:
         pending = ad.tensor(source)
-        copied = ad.tensor(pending, copy=True)  # on our queue, behind the gate
+        copied = ad.tensor(pending, copy=True)  # on our queue, after the gate
         for _ in range(80):
             copied.wait(peer.queue(context=queue.sycl_context))
         assert not copied.is_ready()
