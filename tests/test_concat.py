@@ -43,7 +43,7 @@ def test_bits_at_every_offset(software, device, offset):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
-def test_some_have_nulls(software, device):
+def test_only_some_arrays_have_nulls(software, device):
     arrays = [
         ad.array(pa.array(rows)).to(device) for rows in ([1, 2, 3], [4, None], [5] * 70, [None, 6])
     ]
@@ -53,8 +53,8 @@ def test_some_have_nulls(software, device):
     assert ad.concat(arrays[::2]).buffers[0] is None
 
 
-def test_where_a_part_has_no_bitmap_nothing_is_read(software):
-    """The device looks at all that a kernel may read: 500 bytes would be too many."""
+def test_missing_bitmap_is_not_read(software):
+    """The device checks all the memory that a kernel may read: reading 500 bytes would fail."""
     late = ad.array(np.arange(4000)).to("ext_dev:0")[3998:]
     joined = ad.concat([late, ad.array(pa.array([None, 2])).to("ext_dev:0")])
     assert joined.to("cpu").to_pylist() == [3998, 3999, None, 2]
@@ -71,8 +71,8 @@ def test_dictionaries(software, device):
     assert pa.array(same.to("cpu")).to_pylist() == ["b", None, "a", "b", None]
 
 
-def test_dictionaries_that_are_shared_are_waited_for(software):
-    """Where there are no rows nothing is done, and there is an event nevertheless."""
+def test_shared_dictionaries_are_waited_for(software):
+    """Without rows no work is queued, but the result still has an event."""
     words = ad.array(pa.array(["a", "b"]).dictionary_encode())
     queue = software.queue()
     with queue.held():
@@ -84,7 +84,7 @@ def test_dictionaries_that_are_shared_are_waited_for(software):
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
 def test_dictionaries_of_nulls(software, device):
-    """They have no buffers at all."""
+    """Dictionaries of nulls have no buffers."""
     words = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.nulls(2))
     arrays = [ad.array(words, copy=True).to(device) for _ in range(2)]
     assert ad.concat(arrays).to("cpu").to_pylist() == [None] * 4
@@ -93,7 +93,7 @@ def test_dictionaries_of_nulls(software, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
-def test_indices_that_do_not_fit(software, device):
+def test_index_overflow(software, device):
     indices = pa.array([0, 99], pa.int8())
     arrays = [
         pa.DictionaryArray.from_arrays(indices, pa.array([f"{k}{i}" for i in range(100)]))
@@ -104,7 +104,7 @@ def test_indices_that_do_not_fit(software, device):
     assert info.value.reason == "size"
 
 
-def test_anything_that_array_takes(software):
+def test_every_source_of_array(software):
     joined = ad.concat([np.arange(3), pa.array([3, None]), ad.tensor(np.arange(2))])
     assert joined.to_pylist() == [0, 1, 2, 3, None, 0, 1]
     assert ad.concat(iter([np.arange(2), np.arange(1)])).to_pylist() == [0, 1, 0]
@@ -120,7 +120,7 @@ def test_sequences_of_every_kind():
     assert ad.concat(pa.table({"a": [1], "b": [2]}).columns).to_pylist() == [1, 2]
 
 
-def test_one_is_returned_itself():
+def test_single_array_is_returned_unchanged():
     array = ad.array(np.arange(3))
     assert ad.concat([array]) is array
 
@@ -193,7 +193,7 @@ def test_chunks_on_a_device_become_one_array(software):
     ],
 )
 @pytest.mark.parametrize("call", ["allocate", "copy", "launch", "event_record", "stream_wait"])
-def test_calls_that_fail(software, call, name, make):
+def test_failing_runtime_calls(software, call, name, make):
     arrays = pieces(ALL[name], "ext_dev:0")
     gc.collect()
     software.synchronize()
@@ -227,7 +227,7 @@ def test_calls_that_fail(software, call, name, make):
         ("+l", [np.arange(3)], [0, 1, 2, 4]),
     ],
 )
-def test_offsets_that_make_no_sense(software, device, type, children, offsets):
+def test_invalid_offsets(software, device, type, children, offsets):
     width = "i8" if type == "large_string" else "i4"
     schema = LISTS if type == "+l" else type
     there = ad.tensor(np.array(offsets, width)).to(device)
@@ -238,11 +238,11 @@ def test_offsets_that_make_no_sense(software, device, type, children, offsets):
         ad.concat([bad[:2], bad])
 
 
-# --- rows that point into something -------------------------------------------------------------
+# --- types with offsets or references ------------------------------------------------------------
 
 
 def two_of(kind, seed):
-    """Two arrays of one type, with data of their own."""
+    """Two arrays of one type, each with its own data."""
     rng = np.random.default_rng(seed)
     for first in (0, 100):
         text = pa.array(
@@ -264,7 +264,7 @@ def two_of(kind, seed):
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
 @pytest.mark.parametrize("kind", ["views", "runs", "union"])
-def test_many_parts(software, kind, device):
+def test_many_arrays(software, kind, device):
     rng = np.random.default_rng(3)
     sources = list(two_of(kind, 5))
     there = [ad.array(source).to(device) for source in sources]
@@ -281,7 +281,7 @@ def test_many_parts(software, kind, device):
 
 
 @pytest.mark.parametrize("kind", ["views", "runs", "union"])
-def test_the_host_looks_when_they_are_ready(software, kind):
+def test_host_waits_before_it_reads_values(software, kind):
     (source, _) = two_of(kind, 1)
     there = ad.array(source).to("ext_dev:0")
     for work in (
@@ -301,7 +301,7 @@ def test_the_host_looks_when_they_are_ready(software, kind):
 
 
 def test_views_share_their_data(software):
-    """All of it is waited for, and kept until the consumer is done."""
+    """The result waits for all shared data, and keeps them until the consumer is done."""
     (source, _) = two_of("views", 0)
     there = ad.array(source).to("ext_dev:0")
     gc.collect()
@@ -331,7 +331,8 @@ def test_views_of_read_only_memory():
 
 
 def test_sizes_in_host_memory(software):
-    """Producers keep the sizes of a view's buffers on either side, and may write them late."""
+    """A producer may keep the sizes of a view's buffers on the host or on the device, and write
+    them late."""
     (source, _) = two_of("views", 0)
     there = ad.array(source).to("ext_dev:0")
     queue = software.queue()
@@ -362,7 +363,7 @@ def from_numbers(schema, n, device, buffers, children=()):
 
 
 def views(device, *rows, valid=None):
-    """Rows of (size, prefix, buffer, offset), of one data buffer."""
+    """Rows of (size, prefix, buffer, offset) over one data buffer."""
     numbers = np.array(rows, "i4").view("u1").reshape(-1)
     buffers = [valid, numbers, np.zeros(99, "u1"), np.array([99])]
     return from_numbers("string_view", len(rows), device, buffers)
@@ -397,8 +398,8 @@ def runs(device, ends, n):
         (lambda d: runs(d, [2, 4], 5), "the last run ends at 4, but there are 5 rows"),
     ],
 )
-def test_rows_that_point_nowhere(software, device, make, text):
-    """The device says what the host does; of a later array too, and within a struct."""
+def test_invalid_references(software, device, make, text):
+    """The device gives the same error as the host, also for a later array and within a struct."""
     with pytest.raises(ad.InvalidArrowError, match=text):
         ad.concat([make(device)] * 2)
     bad = make(device)
@@ -416,7 +417,7 @@ def test_rows_that_point_nowhere(software, device, make, text):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
-def test_under_a_null_there_may_be_anything(software, device):
+def test_invalid_values_under_nulls_are_ignored(software, device):
     rows = views(device, (7 << 8, 1, 9, -1), (2, 0, 0, 0), valid=np.array([2], "u1"))
     joined = ad.concat([rows, views(device, (20, 0, 0, 0)), rows])
     assert joined.to("cpu").to_pylist() == [None, "\0" * 2, "\0" * 20, None, "\0" * 2]
@@ -424,8 +425,8 @@ def test_under_a_null_there_may_be_anything(software, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
-def test_run_ends_behind_the_last_row(software, device):
-    """The last run may go on; one that ends at the largest number does not overflow."""
+def test_run_ends_past_the_last_row(software, device):
+    """The last run may continue past the last row. The largest run end does not overflow."""
     end = 2**31 - 1
     joined = ad.concat([runs(device, [1, end], 4)[2:], runs(device, [2, end], 3)]).to("cpu")
     assert joined.to_pylist() == ["a"] * 5
@@ -435,8 +436,8 @@ def test_run_ends_behind_the_last_row(software, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
-def test_what_does_not_fit(software, device):
-    """16 bits of run ends; 32 bits of offsets into a child of nulls, which needs no memory."""
+def test_size_overflow(software, device):
+    """16-bit run ends; 32-bit offsets into a child of nulls, which needs no memory."""
     array = ad.array(pa.RunEndEncodedArray.from_arrays(pa.array([30000], "int16"), pa.array([1])))
     with pytest.raises(ad.ExchangeError, match="run ends") as info:
         ad.concat([array.to(device)] * 2)
@@ -456,7 +457,7 @@ def test_what_does_not_fit(software, device):
 
 
 def words(offsets, data):
-    """A column of one index into a made-up dictionary of strings."""
+    """A column of one index into a hand-made dictionary of strings."""
     values = ac.ArrayNode(len(offsets) - 1, [None, ac.int32s(*offsets), data])
     return ac.Host(
         ac.Tree(
@@ -476,8 +477,8 @@ def words(offsets, data):
         ([0, 4], False),
     ],
 )
-def test_dictionaries_that_make_no_sense(offsets, has_data):
-    """Two of them with the same offsets: their strings are compared only if there are any."""
+def test_invalid_dictionary_offsets(offsets, has_data):
+    """Two dictionaries with the same offsets: their strings are compared only if there are any."""
     bad = [
         ad.array(words(offsets, ctypes.create_string_buffer(8) if has_data else None))
         for _ in range(2)
@@ -494,8 +495,8 @@ def test_strings_without_data(software, device):
         ad.concat([bad, bad])
 
 
-def test_types_that_are_written_alike():
-    """What differs is said."""
+def test_types_with_equal_text():
+    """The message says how the types differ."""
     batch, struct = pa.record_batch({"a": [1]}), pa.array([{"a": 1}])
     with pytest.raises(ad.ExchangeError, match=r"1 is .*\(nullable\), .*0 is .*\(not nullable\)"):
         ad.concat([batch, struct])

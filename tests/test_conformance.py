@@ -1,5 +1,5 @@
-"""check_producer and check_consumer: they find a fault of every rule, and none where there is
-none; what they find in other libraries is what docs/conformance.md says."""
+"""check_producer and check_consumer: every rule has a fault that they detect, and correct ends
+pass. Their findings in other libraries match docs/conformance.md."""
 
 import asyncio
 import errno
@@ -57,19 +57,20 @@ from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, RULES
 
 pa = pytest.importorskip("pyarrow")
 
-# Arrow's arrays are immutable, and NumPy's interface says so; DLPack's legacy consumers get them.
+# Arrow arrays are immutable, and NumPy's interface marks them read-only. DLPack's legacy
+# consumers get them anyway.
 ARRAYS = {"recommended": True, "ignore": ["dlpack.read_only_legacy"]}
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """No wait for what sound ends do not do, and no collection of what checks keep for good."""
+    """Short waits, and no garbage collection of objects that the checks keep permanently."""
     gc.freeze()
     monkeypatch.setattr(_check_async, "PATIENCE", 0.001)
     monkeypatch.setattr(_check_async, "LINGER", 0.001)
 
 
-# --- sound ones -----------------------------------------------------------------------
+# --- correct ends ---------------------------------------------------------------------
 
 STANDING = {
     "an array": Host,
@@ -92,8 +93,8 @@ def test_sound_producers(name):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_arrays_of_ours(name):
-    """A copy: what pyarrow forgets to set is not ours to answer for."""
+def test_own_arrays(name):
+    """A copy, so that fields that pyarrow leaves unset do not count against arrowdev."""
     if name == "dense_union":
         pytest.xfail("its offsets run backwards on purpose")
     check_producer(lambda: ad.array(SAMPLES[name], copy=True), **ARRAYS)
@@ -122,11 +123,11 @@ OURS = {
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_other_objects_of_ours(name):
+def test_other_own_objects(name):
     check_producer(OURS[name], **ARRAYS)
 
 
-def test_arrays_of_ours_on_a_device():
+def test_own_arrays_on_a_device():
     with software_device():
         check_producer(lambda: ad.array(np.arange(5)).to("ext_dev:0"), recommended=True)
         check_producer(lambda: ad.tensor(np.arange(5)).to("ext_dev:0"), recommended=True)
@@ -153,7 +154,7 @@ def test_sound_consumers(consume, read):
     assert not check_consumer(consume, recommended=True).findings
 
 
-# --- broken ones ----------------------------------------------------------------------
+# --- ends with a fault ----------------------------------------------------------------
 
 
 def forgets(struct):
@@ -272,7 +273,7 @@ PRODUCERS = {
 }
 
 FAILING = {
-    "stream.error": Stream,  # it does not fail at all
+    "stream.error": Stream,  # this end never fails
     "stream.after_error": lambda: broken.failing(broken.unmarked_stream),
     "async.error": lambda: pushed(SCHEMA, step.error(0, "no"), RELEASE),
 }
@@ -310,7 +311,7 @@ CONSUMERS = {
 }
 
 
-def test_there_is_a_fault_of_every_rule():
+def test_every_rule_has_a_fault():
     assert set(PRODUCERS) | set(FAILING) == set(PRODUCER_RULES)
     assert set(CONSUMERS) == set(CONSUMER_RULES)
 
@@ -323,7 +324,7 @@ def test_producer_fault(rule):
         report.require(recommended=True)
 
 
-def test_schema_that_leaks():
+def test_leaked_schema():
     sound = _conformance.producer_report(lambda: ad.Array.from_buffers("int64", 0, [None, None]))
     assert "capsule.unconsumed" in sound.held
     before = _leaks._measure()
@@ -378,23 +379,23 @@ def test_dict_of_a_buffer():
 
 
 class BothDicts(Dict):
-    """Masked by itself by either."""
+    """Each dict is its own mask."""
 
     __cuda_array_interface__ = property(lambda self: self.show())
 
 
-def test_a_dict_is_not_used_where_another_is_malformed_too():
+def test_valid_dict_not_read_if_another_is_malformed():
     report = _conformance.producer_report(lambda: masked_by_itself(BothDicts))
     assert set(report.findings) == {"interface.mask"}
 
 
 class AsyncToo(Host):
-    """A sound async stream, besides."""
+    """Also offers a correct async stream."""
 
     __arrowdev_async_device_stream__ = property(lambda self: broken.sound_async().connect)
 
 
-def test_another_methods_fault_leaves_the_async_rules():
+def test_fault_of_another_method_keeps_async_rules():
     alone = _conformance.producer_report(broken.sound_async).held
     report = _conformance.producer_report(lambda: AsyncToo(broken.nulls_against_the_schema))
     assert set(report.findings) == {"array.nullable"}
@@ -423,7 +424,7 @@ def test_consumer_fault(rule, monkeypatch):
 @pytest.mark.parametrize(
     "rule", ["consumer.stream_end", "consumer.release", "consumer.stream", "consumer.device"]
 )
-def test_device_streams_alone(rule):
+def test_consumer_of_device_streams_only(rule):
     def consumer(*faults):
         full = Consumer(*faults)
         return lambda obj: full.stream(
@@ -436,8 +437,8 @@ def test_device_streams_alone(rule):
     assert rule in report.findings, report
 
 
-def test_inside_of_an_event_loop():
-    """Whoever is tested gets a loop of its own."""
+def test_inside_an_event_loop():
+    """The object under test gets its own event loop."""
 
     async def check():
         check_consumer(read_pushed, read=lambda values: values)
@@ -494,13 +495,13 @@ class RefusesItsSchema(RefusesAll):
         (broken.RefusesAlways(error=BufferError), r"refuses all that it offers: __dlpack__"),
     ],
 )
-def test_what_offers_nothing(obj, how):
-    """Functions that were not called, above all."""
+def test_object_without_protocols(obj, how):
+    """Above all functions that were not called."""
     with pytest.raises(TypeError, match=how):
         check_producer(lambda: obj)
 
 
-def test_a_schema_alone():
+def test_schema_only():
     for make in (lambda: ad.schema("int8"), pa.int64, lambda: pa.schema({"a": pa.utf8()})):
         report = check_producer(make)
         assert {"schema.format", "capsule.consumed"} <= report.held
@@ -508,12 +509,12 @@ def test_a_schema_alone():
 
 @pytest.mark.parametrize("consume", [len, lambda obj: None])
 @pytest.mark.parametrize("read", [None, lambda taken: []])
-def test_what_takes_nothing(consume, read):
+def test_consumer_that_accepts_nothing(consume, read):
     with pytest.raises(TypeError, match=r"takes neither .* async streams"):
         check_consumer(consume, read=read)
 
 
-def test_what_takes_tensors_and_looks_at_nothing_else():
+def test_consumer_of_tensors_only():
     def consume(obj):
         return np.from_dlpack(obj) if hasattr(obj, "__dlpack__") else None
 
@@ -536,13 +537,13 @@ def test_tensor_without_a_device():
 
 
 @pytest.mark.parametrize("kind", [Tensor, broken.RefusesAlways])
-def test_a_device_that_is_no_pair(kind):
+def test_device_is_not_a_pair(kind):
     with pytest.raises(ConformanceError, match=r"broken: dlpack\.device.* 5 is no pair of ints"):
         check_producer(lambda: kind(device=5))
 
 
 class HandedOverOnce:
-    """A stream whose schema is not shown either when it is taken."""
+    """A stream that can be exported once. Its schema is unavailable afterwards."""
 
     def __init__(self):
         self.stream = ad.array_stream([np.arange(3)])
@@ -557,7 +558,7 @@ class HandedOverOnce:
         return stream.__arrow_c_stream__(requested_schema)
 
 
-def test_the_schema_of_a_stream_that_is_handed_over_once():
+def test_schema_of_single_use_stream():
     report = check_producer(HandedOverOnce)
     assert "capsule.schema" in report.held
 
@@ -608,7 +609,7 @@ def test_command_without_an_object(expression):
 
 
 @pytest.mark.parametrize("expression", ["type('A', (), {'__dlpack__': 1})()", "str.join"])
-def test_command_on_what_has_no_module(expression):
+def test_command_on_name_without_module(expression):
     done = command("check", expression)
     assert done.returncode == 2 and " offers neither " in done.stderr, done.stderr
 
@@ -621,7 +622,7 @@ ROW = re.compile(r"^\| (\w+) ([\w.+]+) \| `([^`]+)` \| (?:`([^`]+)` \| )?(.*) \|
 
 
 def rows(heading):
-    """(library, version, expression, reader, rules) of a table of the page."""
+    """(library, version, expression, reader, rules) of each row of a table of the page."""
     return list(read_rows(heading))
 
 
@@ -650,7 +651,7 @@ for arguments in json.load(sys.stdin):
 
 @functools.cache
 def findings_of(library):
-    """{(expression, read): ids of the rules that are broken}"""
+    """{(expression, read): ids of the violated rules}"""
     table = [
         (row.values[2], row.values[3])
         for heading in ("Producers", "Consumers")
@@ -683,7 +684,7 @@ def test_peer(library, version, expression, read, rules):
     installed = importlib.metadata.version(DISTRIBUTIONS.get(library, library))
     if installed.partition("+")[0] == version:
         assert found == rules
-    else:  # another version has other faults; the page is about this one
+    else:  # another version has other faults; the page describes this version
         assert found <= set(RULES)
 
 

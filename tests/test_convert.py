@@ -1,4 +1,4 @@
-"""convert() and .into(): other libraries' classes over the same memory."""
+"""convert() and .into(): objects of other libraries over the same memory."""
 
 import builtins
 import weakref
@@ -17,13 +17,13 @@ pa = pytest.importorskip("pyarrow")
 arro3 = Peer("arro3.core")
 jax = Peer("jax")
 nanoarrow = Peer("nanoarrow")
-pd = Peer("pandas", "3.0")  # the first with an Arrow interface on Series
+pd = Peer("pandas", "3.0")  # the first version with an Arrow interface on Series
 pl = Peer("polars")
 torch = Peer("torch")
 tvm_ffi = Peer("tvm_ffi")
 
 
-# Class: address of the first value; None where the library decides whether to copy.
+# Class: address of the first value, or None where the library decides whether to copy.
 COLUMNS = {
     "builtins.memoryview": lambda x: np.asarray(x).ctypes.data,
     "np.ndarray": lambda x: x.ctypes.data,
@@ -60,7 +60,7 @@ def values(found):
 
 
 def aligned(n=4):
-    """jax copies what does not lie at a multiple of 64."""
+    """jax copies memory that is not aligned to 64 bytes."""
     raw = np.zeros(n + 16, "f4")
     start = -raw.ctypes.data % 64 // 4
     data = raw[start : start + n]
@@ -119,7 +119,7 @@ def test_convert_a_batch(name, copy):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_converted_memory_stays(name):
+def test_converted_object_keeps_memory(name):
     cls = the_class(name)
 
     class Owned(np.ndarray):
@@ -165,7 +165,7 @@ def test_convert_refuses_nulls(name):
         (np, "not module"),
     ],
 )
-def test_convert_to_something_else(cls, text):
+def test_convert_to_unsupported_class(cls, text):
     with pytest.raises(TypeError, match=text):
         ad.array(aligned()).into(cls)
     with pytest.raises(TypeError, match=text):
@@ -186,7 +186,7 @@ def test_negative_strides_into_torch():
         ad.convert(data, torch.Tensor, copy=False)
 
 
-def test_jax_may_not_copy_unseen():
+def test_hidden_copy_by_jax_is_refused():
     shifted = np.arange(1001, dtype="float32")[1:]
     if shifted.ctypes.data % 64 == 0:
         shifted = shifted[1:]
@@ -203,7 +203,7 @@ def test_strided_memory_into_jax():
             ad.convert(part, jax.Array, copy=False)
 
 
-def test_types_that_numpy_has_not():
+def test_types_without_numpy_dtype():
     halves = ad.tensor(torch.zeros(2, dtype=torch.bfloat16))
     with pytest.raises(ad.ExchangeError, match="no equivalent of bfloat16"):
         halves.into(np.ndarray)

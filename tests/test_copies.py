@@ -1,5 +1,5 @@
-"""Copies between the host and a device, and between devices: on the software device, whose
-memory the host cannot touch and whose queues run behind the caller's back."""
+"""Copies between the host and a device, and between devices. The software device has memory
+that the host cannot access and queues that run asynchronously."""
 
 import contextlib
 import gc
@@ -23,9 +23,9 @@ HERE, THERE = "ext_dev:0", "ext_dev:1"
 
 
 def same(found, expected):
-    """Bit for bit, as far as rows have values."""
+    """Equal bit for bit in all valid rows."""
     found = pa.array(found)
-    # pyarrow wants the offsets of a dense union to rise, which the sample's do not.
+    # pyarrow requires increasing offsets in a dense union, which the sample does not have.
     found.validate(full="dense_union" not in str(expected.type))
     return found.type == expected.type and found.equals(expected)
 
@@ -34,7 +34,7 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize("array", SAMPLES.values(), ids=SAMPLES.keys())
-def test_every_type_there_and_back(device, array):
+def test_every_type_round_trip(device, array):
     there = ad.array(array).to(HERE)
     assert str(there.device) == HERE
     assert same(there.to("cpu"), array)
@@ -42,7 +42,7 @@ def test_every_type_there_and_back(device, array):
 
 @pytest.mark.parametrize("array", SAMPLES.values(), ids=SAMPLES.keys())
 @looped("route", ["host", "device", "both"])
-def test_every_slice_there_and_back(device, array, route):
+def test_every_slice_round_trip(device, array, route):
     for offset, length in [(0, 21), (0, 5), (1, 20), (3, 9), (8, 8), (9, 12), (13, 0), (20, 1)]:
         expected = array.slice(offset, length)
         found = ad.array(expected if route == "host" else array).to(HERE)
@@ -72,7 +72,7 @@ def test_random_slices_of_trees_within_trees(device, seed):
         assert same(found, array), chosen
 
 
-def test_only_the_rows_that_are_meant_are_copied(device):
+def test_only_selected_rows_are_copied(device):
     strings = ad.array(pa.array([f"{i:>1000}" for i in range(1000)]))
     lists = ad.array(pa.array([[i] * 125 for i in range(1000)], pa.list_(pa.int64())))
     numbers = ad.array(np.zeros(125_000))
@@ -89,7 +89,7 @@ def test_only_the_rows_that_are_meant_are_copied(device):
 
 
 def on_device(device, array, index):
-    """A tensor of the device's that looks at array[index], and that as NumPy has it."""
+    """A device tensor for array[index], and the same as a NumPy array."""
     memory = device.from_host(np.ascontiguousarray(array))
     view = array[(*index, ...)]
     offset = view.__array_interface__["data"][0] - array.__array_interface__["data"][0]
@@ -166,7 +166,7 @@ def test_broadcast_tensors(device):
         assert np.array_equal(np.asarray(tensor.to("cpu")), expected)
 
 
-def test_a_plain_copy_is_one_call(device):
+def test_contiguous_copy_is_one_call(device):
     tensor = ad.tensor(np.arange(1000)).to(HERE)
     device.synchronize()
     before = device.n_calls
@@ -175,8 +175,8 @@ def test_a_plain_copy_is_one_call(device):
     assert calls.count("copy") == 1
 
 
-def test_scattered_elements_are_refused(device):
-    """Nine elements over gigabytes, and none of them next to another."""
+def test_sparse_tensor_is_refused(device):
+    """Nine elements that span gigabytes, with no two adjacent."""
     memory = device.empty(8)
     tensor = ad.Tensor.from_pointer(
         memory.address, (300, 300, 300), "int8", HERE, strides=(1 << 24, 1 << 36, -1), owner=memory
@@ -186,12 +186,12 @@ def test_scattered_elements_are_refused(device):
     assert info.value.reason == "strides"
 
 
-# --- memory that is named by handles ------------------------------------------------------------
+# --- memory addressed by handles ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def opencl():
-    import peer_opencl  # skips where there is no OpenCL
+    import peer_opencl  # skips without OpenCL
 
     return peer_opencl
 
@@ -207,7 +207,7 @@ def test_every_type_in_handles(opencl, array):
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_strided_handles(opencl, index):
-    """In a context that is not arrowdev's; offsets are never added to a handle."""
+    """In a context that arrowdev did not create. Offsets are never added to a handle."""
     cl = opencl.cl
     context = cl.Context([opencl.DEVICES[0]])
     array = np.arange(8 * 9 * 10, dtype=np.float32).reshape(8, 9, 10)
@@ -231,7 +231,7 @@ def test_strided_handles(opencl, index):
     assert np.array_equal(np.asarray(copy.to("cpu")), expected)
 
 
-def test_two_runtimes_meet_on_the_host(device, opencl):
+def test_copy_between_runtimes_via_host(device, opencl):
     array = SAMPLES["struct"]
     found = ad.array(array).to(HERE).slice(3, 11).to(opencl.name()).slice(2, 7).to(THERE)
     assert same(found.to("cpu"), array.slice(5, 7))
@@ -243,7 +243,7 @@ def test_two_runtimes_meet_on_the_host(device, opencl):
 # --- order and lifetime -------------------------------------------------------------------------
 
 
-def test_a_copy_waits_for_the_data(device):
+def test_copy_waits_for_data(device):
     queue = device.queue()
     queue.hold()
     source = ad.array(device.array([1, 2, 3], queue=queue))
@@ -266,7 +266,7 @@ def test_the_host_waits_for_its_copy(device):
     assert pa.array(source.to("cpu")).to_pylist() == [1, 2, 3]
 
 
-def test_host_memory_is_kept_until_it_was_read(device):
+def test_host_memory_kept_until_read(device):
     queue = device.queue()
     source = OnlyInterface(np.arange(1 << 16))
     watch = weakref.ref(source)
@@ -275,7 +275,7 @@ def test_host_memory_is_kept_until_it_was_read(device):
         assert not there.is_ready()
         del source
         gc.collect()
-        if watch() is None:  # the runtime had its own copy of the bytes already
+        if watch() is None:  # the runtime had copied the bytes already
             np.full(1 << 16, -1)
     assert np.array_equal(np.asarray(there.to("cpu")), np.arange(1 << 16))
     for _ in range(200):
@@ -297,13 +297,13 @@ FROM_THE_HOST = {
 
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize("way", FROM_THE_HOST.values(), ids=FROM_THE_HOST.keys())
-def test_host_memory_may_change_when_the_call_returns(device, way, is_busy):
+def test_host_memory_may_change_after_the_call(device, way, is_busy):
     queue = device.queue()
     values = np.arange(1 << 14)
     expected = way(values.copy(), queue).to("cpu")
     with queue.held() if is_busy else contextlib.nullcontext():
         there = way(values, queue)
-        if is_busy:  # otherwise the copy is done now, or soon
+        if is_busy:  # otherwise the copy is done now or soon
             assert not there.is_ready()
         values[:] = -1
     found = there.to("cpu")
@@ -314,18 +314,18 @@ def test_host_memory_may_change_when_the_call_returns(device, way, is_busy):
     assert found == expected
 
 
-def test_a_copy_that_fails_reads_nothing_afterwards(device):
+def test_failed_copy_reads_nothing_later(device):
     queue = device.queue()
     batch = ad.record_batch({name: np.arange(1000) for name in "abc"})
     queue.delay = 0.05
     device.fail_at(2, "copy")
     with pytest.raises(ad.DeviceError):
         batch.to(HERE, stream=queue)
-    assert device.live().pending <= 1  # what was allocated goes back
+    assert device.live().pending <= 1  # the allocation is freed
 
 
-def test_many_buffers_are_staged_without_a_wait(device):
-    """More than the list of deferred releases takes before it waits."""
+def test_staging_many_buffers_does_not_wait(device):
+    """More buffers than the deferred-release list holds before it waits."""
     queue = device.queue()
     value = np.array([1])
     batch = ad.record_batch({str(i): value for i in range(1100)})
@@ -338,7 +338,7 @@ def test_many_buffers_are_staged_without_a_wait(device):
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("is_mapped", [False, True])
-def test_an_iterable_may_fill_its_memory_again(device, prefetch, is_mapped):
+def test_iterable_may_reuse_its_memory(device, prefetch, is_mapped):
     value = np.array([0])
 
     def batches():
@@ -353,7 +353,7 @@ def test_an_iterable_may_fill_its_memory_again(device, prefetch, is_mapped):
     assert found == [[0], [1], [2], [3], [4]]
 
 
-def test_device_memory_is_kept_until_it_was_read(device):
+def test_device_memory_kept_until_read(device):
     queue = device.queue(1)
     source = ad.tensor(np.arange(1000)).to(HERE)
     source.synchronize()
@@ -365,7 +365,7 @@ def test_device_memory_is_kept_until_it_was_read(device):
     assert np.array_equal(np.asarray(copy.to("cpu")), np.arange(1000))
 
 
-def test_nothing_is_left(device):
+def test_no_allocation_is_leaked(device):
     gc.collect()
     device.synchronize()
     before = device.live()
@@ -445,7 +445,7 @@ def test_failure_at_every_call(device, name, stay):
         pytest.fail("it never got through")
     assert n_failed > 10
     gc.collect()
-    # What failed so often that it was left alone in the background is tried once more.
+    # Abandoned releases are tried once more.
     for place in (HERE, THERE):
         ad.device(place).synchronize()
     device.synchronize()
@@ -462,14 +462,14 @@ def test_out_of_memory(device):
     assert pa.array(array.to(HERE).to("cpu")).equals(pa.array(array))
 
 
-def test_memory_that_is_not_the_devices(device):
+def test_memory_of_another_device(device):
     tensor = ad.Tensor.from_pointer(1 << 20, (4,), "int8", HERE)
     with pytest.raises(ad.ExchangeError, match="does not know it"):
         tensor.to("cpu")
 
 
-def test_an_address_without_rows_may_lead_anywhere(device):
-    """As behind the end of the memory, where others let a slice of no rows begin."""
+def test_zero_rows_allow_any_address(device):
+    """For example an address past the end of the memory, where a zero-row slice may start."""
     trees = [
         ac.Tree(ac.SchemaNode("l"), ac.ArrayNode(0, [None, 1 << 20])),
         ac.Tree(ac.SchemaNode("u"), ac.ArrayNode(0, [None, None, 1 << 20])),

@@ -1,7 +1,7 @@
 """The C tests of the core, tests/c/test_*.c, one pytest case per program.
 
-They are built by tests/c/Makefile without Python and under AddressSanitizer
-and UndefinedBehaviorSanitizer; those in which threads meet once more under
+They are built by tests/c/Makefile without Python, under AddressSanitizer and
+UndefinedBehaviorSanitizer. Tests with several threads also run under
 ThreadSanitizer.
 """
 
@@ -39,7 +39,7 @@ def build_and_run(program, folder, *variables):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(900)  # the first one compiles the whole core
+@pytest.mark.timeout(900)  # the first test compiles the whole core
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program(program, build_folder):
     build_and_run(program, build_folder)

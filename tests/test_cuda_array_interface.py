@@ -1,4 +1,4 @@
-"""`__cuda_array_interface__` without a GPU: pointers are never followed."""
+"""`__cuda_array_interface__` without a GPU: pointers are never dereferenced."""
 
 import re
 import sys
@@ -38,12 +38,12 @@ def test_reads_every_field():
 
 
 @dicts.wrong_fields
-def test_wrong_field(changes, error, text):
+def test_invalid_field(changes, error, text):
     dicts.check_wrong_field(showing(changes), NAME, error, text)
 
 
 @dicts.wrong_on_devices
-def test_elements_that_have_to_be_looked_at(typestr, reason, text):
+def test_types_that_need_conversion(typestr, reason, text):
     dicts.check_elements(showing({"typestr": typestr}), reason, text)
 
 
@@ -52,7 +52,7 @@ def test_not_a_dict(value):
     dicts.check_not_a_dict(NAME, value)
 
 
-def test_attribute_error_means_not_offered():
+def test_attribute_error_means_not_supported():
     class Absent:
         @property
         def __cuda_array_interface__(self):
@@ -62,7 +62,7 @@ def test_attribute_error_means_not_offered():
         ad.tensor(Absent())
 
 
-def test_nothing_is_read_from_the_device():
+def test_import_reads_no_device_memory():
     array = ad.array(showing({"shape": (1 << 20,)}))
     assert len(array) == 1 << 20
     assert array.buffers[1].data_ptr == ADDRESS
@@ -79,7 +79,7 @@ def test_copy_needs_a_runtime():
 # --- which device ------------------------------------------------------------
 
 
-def test_device_is_not_known():
+def test_unknown_device():
     tensor = ad.tensor(showing())
     assert tensor.device_id == -1
 
@@ -94,12 +94,12 @@ def test_device_is_not_known():
         (ad.DeviceType.ROCM_HOST, 0),
     ],
 )
-def test_device_that_dlpack_names(kind, ordinal):
+def test_device_from_dlpack(kind, ordinal):
     tensor = ad.tensor(showing(**on_device(kind, ordinal)))
     assert (tensor.device_type, tensor.device_id) == (kind, ordinal)
 
 
-def test_device_of_the_host_contradicts():
+def test_host_device_is_a_contradiction():
     with pytest.raises(ad.ExchangeError) as info:
         ad.tensor(showing(**on_device(1, 0)))
     assert "__dlpack_device__() says cpu" in dicts.all_texts(info.value)
@@ -108,13 +108,13 @@ def test_device_of_the_host_contradicts():
 @pytest.mark.parametrize(
     "pair", [None, 2, (2,), (2, 0, 0), [2, 0], ("cuda", 0), (2, -5), (2, None)]
 )
-def test_device_that_is_no_pair(pair):
+def test_device_is_not_a_pair(pair):
     with pytest.raises(ad.ExchangeError) as info:
         ad.tensor(showing(__dlpack_device__=lambda: pair))
     assert "__dlpack_device__()" in dicts.all_texts(info.value)
 
 
-def test_device_that_raises_is_not_known():
+def test_failing_device_is_unknown():
     def refuse():
         raise RuntimeError("no idea")
 
@@ -137,7 +137,7 @@ def stream_of(obj):
 
 
 @pytest.mark.parametrize("stream", [1, 2, 0x55550000])
-def test_stream_comes_and_goes(stream):
+def test_stream_is_imported_and_exported(stream):
     assert stream_of(showing({"stream": stream})) == stream
     assert ad.array(showing({"stream": stream})).__cuda_array_interface__["stream"] == stream
 
@@ -154,18 +154,18 @@ def test_older_versions_mean_the_legacy_default_stream(version):
 
 
 @pytest.mark.parametrize("stream", [0, -1, -2, dicts.HUGE, "1", 1.0, True, object()])
-def test_wrong_stream(stream):
+def test_invalid_stream(stream):
     with pytest.raises(ad.ExchangeError, match="stream is"):
         ad.tensor(showing({"stream": stream}))
 
 
-def test_stream_that_the_caller_uses():
+def test_stream_of_the_caller():
     source = showing({"stream": 7})
     assert stream_of(source) == 7
     tensor = ad.tensor(source, stream=7)
     assert tensor.__cuda_array_interface__["stream"] == 7
     with pytest.raises(ad.ExchangeError, match="no runtime") as info:
-        ad.tensor(source, stream=9)  # it would have to wait for stream 7
+        ad.tensor(source, stream=9)  # stream 9 would have to wait for stream 7
     assert info.value.reason == "event"
     assert ad.tensor(source, stream=-1).__cuda_array_interface__["stream"] is None
     assert ad.tensor(showing(), stream=9).__cuda_array_interface__["stream"] is None
@@ -177,7 +177,7 @@ def test_stream_that_the_caller_uses():
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cuda_host", "cuda_managed"])
-def test_shows_a_tensor(kind):
+def test_export_tensor(kind):
     tensor = ad.Tensor.from_pointer(ADDRESS, (2, 3), "float32", f"{kind}:0")
     assert tensor.__cuda_array_interface__ == {
         "shape": (2, 3),
@@ -189,7 +189,7 @@ def test_shows_a_tensor(kind):
     }
 
 
-def test_shows_strides_and_read_only():
+def test_export_strides_and_read_only():
     tensor = ad.Tensor.from_pointer(
         ADDRESS, (2, 3), "float64", "cuda:0", strides=(1, 2), readonly=True
     )
@@ -198,7 +198,7 @@ def test_shows_strides_and_read_only():
     assert shown["data"] == (ADDRESS, True)
 
 
-def test_shows_no_pointer_without_elements():
+def test_export_null_pointer_without_elements():
     tensor = ad.Tensor.from_pointer(ADDRESS, (0, 3), "float32", "cuda:0")
     assert tensor.__cuda_array_interface__["data"] == (0, False)
 
@@ -213,14 +213,14 @@ def test_round_trip():
 
 
 @pytest.mark.parametrize("device", ["cpu", "rocm:0", "oneapi:0"])
-def test_other_memory_has_none(device):
+def test_other_memory_has_no_interface(device):
     tensor = ad.Tensor.from_pointer(ADDRESS, (4,), "float32", device)
     assert not hasattr(tensor, NAME)
     with pytest.raises(AttributeError, match=f"{NAME} is not available: memory of"):
         tensor.__cuda_array_interface__
 
 
-def test_type_without_typestr_has_none():
+def test_type_without_typestr_has_no_interface():
     tensor = ad.Tensor.from_pointer(ADDRESS, (4,), "bfloat16", "cuda:0")
     with pytest.raises(AttributeError, match="elements of type bfloat16"):
         tensor.__cuda_array_interface__
@@ -246,7 +246,7 @@ def test_keeps_the_producer_alive(changes):
 @pytest.mark.parametrize(
     "changes", [{"stream": 0}, {"data": (0, False)}, {"shape": 3}, {"version": 5}], ids=str
 )
-def test_a_refusal_keeps_nothing(changes):
+def test_refusal_keeps_nothing_alive(changes):
     source = showing(changes)
     before = sys.getrefcount(source)
     shown = source.__cuda_array_interface__
@@ -268,14 +268,14 @@ def with_mask(changes=None, **data):
 
 
 @pytest.mark.parametrize("typestr", ["|t1", "<t1", "t1"])
-def test_bits_become_the_bitmap(typestr):
+def test_bit_mask_becomes_bitmap(typestr):
     array = ad.array(with_mask({"typestr": typestr}))
     assert (len(array), array.null_count) == (4, None)
     assert array.buffers[0].data_ptr == MASK_ADDRESS
     assert array.buffers[1].data_ptr == ADDRESS
 
 
-def test_bits_are_a_column_of_bools():
+def test_bit_column_is_bool_column():
     array = ad.array(dicts.Showing(NAME, BITS))
     assert array.schema == ad.schema("bool") and (len(array), array.null_count) == (4, 0)
     assert array.buffers[1].data_ptr == MASK_ADDRESS
@@ -288,7 +288,7 @@ def test_masks_of_older_versions(version):
     array = ad.array(with_mask({"version": version}, version=version))
     assert array.buffers[0].data_ptr == MASK_ADDRESS
     with pytest.raises(ad.ExchangeError, match="an event"):
-        array.synchronize()  # before version 3 the legacy stream is meant
+        array.synchronize()  # before version 3 the legacy default stream is meant
 
 
 def test_mask_is_kept():
@@ -313,7 +313,7 @@ def test_no_elements():
     assert (len(array), array.null_count) == (0, 0)
 
 
-def test_bytes_need_a_runtime():
+def test_byte_mask_needs_a_runtime():
     with pytest.raises(ad.ExchangeError) as info:
         ad.array(with_mask({"typestr": "|b1"}))
     assert info.value.reason == "runtime"
@@ -337,7 +337,7 @@ def test_bytes_need_a_runtime():
         ({"shape": ...}, {}, "shape is missing"),
     ],
 )
-def test_masks_that_are_refused(changes, data, text):
+def test_invalid_masks(changes, data, text):
     raised = dicts.refusal(ad.array, with_mask(changes, **data))
     assert isinstance(raised, ad.ExchangeError)
     assert re.search(text, dicts.all_texts(raised), re.S)
@@ -349,7 +349,7 @@ def test_masks_on_two_devices():
         ad.array(showing({"mask": mask}, **on_device(ad.DeviceType.CUDA, 0)))
 
 
-def test_a_failing_mask_is_final():
+def test_failing_mask_is_final():
     class Failing:
         @property
         def __cuda_array_interface__(self):
@@ -368,7 +368,7 @@ def nullable(offset=0, length=8, null_count=-1, type="int32"):
 
 
 @pytest.mark.parametrize("offset", [0, 8, 64])
-def test_nulls_go_out_as_a_mask(offset):
+def test_nulls_are_exported_as_mask(offset):
     array = nullable(offset)
     shown = array.__cuda_array_interface__
     assert shown["data"] == (ADDRESS + 4 * offset, True)
@@ -387,18 +387,18 @@ def test_nulls_go_out_as_a_mask(offset):
     assert back.buffers[1].data_ptr == ADDRESS + 4 * offset
 
 
-def test_no_mask_where_there_are_no_nulls():
+def test_no_mask_without_nulls():
     assert "mask" not in nullable(null_count=0).__cuda_array_interface__
     assert "mask" in nullable(null_count=3).__cuda_array_interface__
 
 
-def test_bits_within_a_byte_are_not_shown():
+def test_bit_offset_is_not_exported():
     assert not hasattr(nullable(3), NAME)
     with pytest.raises(AttributeError, match=r"compact\(\)"):
         nullable(3).__cuda_array_interface__
 
 
-def test_the_mask_keeps_the_memory():
+def test_mask_keeps_memory():
     owner = dicts.Showing(NAME, BITS)
     alive = weakref.ref(owner)
     array = ad.array(showing({"mask": owner}))
@@ -409,7 +409,7 @@ def test_the_mask_keeps_the_memory():
     assert alive() is None
 
 
-def test_rows_of_several_dimensions_show_no_mask():
+def test_multidimensional_rows_export_no_mask():
     bitmap = ad.Tensor.from_pointer(MASK_ADDRESS, (64,), "uint8", "cuda:0")
     values = ad.array(ad.Tensor.from_pointer(ADDRESS, (12,), "int32", "cuda:0"))
     rows = ad.Array.from_buffers(LISTS, 4, [bitmap], children=[values])

@@ -10,7 +10,7 @@ import arrowdev as ad
 
 np = pytest.importorskip("numpy")
 
-# The specification's table, "Device types".
+# The table "Device types" of the specification.
 TYPES = {
     "CPU": 1,
     "CUDA": 2,
@@ -123,7 +123,7 @@ def test_bad_names(spec):
         ad.device(spec)
 
 
-def test_bad_names_say_what_is_right():
+def test_bad_name_error_lists_valid_forms():
     with pytest.raises(ValueError, match=r"unknown device 'gpu'.*\"cuda:0\".*DeviceType"):
         ad.device("gpu")
 

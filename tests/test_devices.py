@@ -1,6 +1,6 @@
-"""What Python sees of devices: devices(), Device.empty, moves, waiting, use_stream.
+"""Devices in Python: devices(), Device.empty, transfers, waiting, use_stream.
 
-On the software device, which is real enough for all of them and always there.
+The tests use the software device, which supports all of them and is always available.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ def host_bytes(obj):
     return bytes(memoryview(ad.tensor(obj).to("cpu")))
 
 
-# --- which devices there are ------------------------------------------------------------------
+# --- available devices ------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_the_host_is_there_in_a_forked_child(tmp_path):
+def test_host_available_in_forked_child(tmp_path):
     script = """
 import os, arrowdev as ad
 ad.devices(), ad.device("cpu").synchronize()
@@ -51,7 +51,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.returncode == 0
 
 
-def test_the_host_is_always_there():
+def test_host_is_always_available():
     assert ad.devices()[0] == ad.device("cpu")
     assert ad.device("cpu").name == "cpu"
 
@@ -65,18 +65,18 @@ def test_devices_come_with_their_runtime():
     assert ad.device("ext_dev:0") not in ad.devices()
 
 
-def test_a_device_without_a_runtime_keeps_its_own_name():
+def test_device_without_runtime_keeps_its_name():
     assert ad.device("hexagon:3").name == "hexagon:3"
 
 
 @pytest.mark.parametrize("action", [lambda d: d.empty(8), lambda d: d.synchronize()])
-def test_a_device_without_a_runtime_does_nothing(action):
+def test_device_without_runtime_refuses_operations(action):
     with pytest.raises(ad.ExchangeError, match="hexagon") as info:
         action(ad.device("hexagon:0"))
     assert info.value.hint
 
 
-def test_a_device_that_is_not_there(software):
+def test_missing_device(software):
     with pytest.raises((ad.DeviceError, ad.ExchangeError), match="7"):
         ad.device("ext_dev:7").empty(8)
     with pytest.raises((ad.DeviceError, ad.ExchangeError), match="7"):
@@ -111,7 +111,7 @@ def test_empty_on_a_device(software, queue):
 
 
 def test_empty_on_a_stream(software, queue):
-    """Who is given the memory elsewhere waits for its allocation."""
+    """The memory is handed to another queue, which waits for the allocation."""
     buffer = ad.device("ext_dev:0").empty(4, stream=queue)
     queue.fill(buffer.data_ptr, 7, 4)
     queue.synchronize(10)
@@ -144,10 +144,10 @@ def test_no_memory_left(software):
         ad.device("cpu").empty(1 << 60)
 
 
-# --- moves -------------------------------------------------------------------------------------
+# --- transfers ---------------------------------------------------------------------------------
 
 
-def test_there_and_back(software):
+def test_round_trip(software):
     there = ad.array(VALUES_ARRAY).to("ext_dev:0")
     assert there.device == ad.device("ext_dev:0")
     assert there.to("ext_dev:0") is there
@@ -158,7 +158,7 @@ def test_there_and_back(software):
     )
 
 
-def test_a_tensor_moves_with_its_shape(software):
+def test_to_keeps_tensor_shape(software):
     matrix = np.arange(12, dtype="int32").reshape(3, 4)
     for source in (matrix, matrix.T, matrix[:, 1:3], matrix[::-1]):
         moved = ad.tensor(source).to("ext_dev:0")
@@ -166,12 +166,12 @@ def test_a_tensor_moves_with_its_shape(software):
         assert moved.to("cpu").into(np.ndarray).tolist() == source.tolist()
 
 
-def test_a_buffer_stays_a_buffer(software):
+def test_to_keeps_buffer_type(software):
     buffer = ad.array(VALUES_ARRAY).buffers[1].to("ext_dev:0")
     assert type(buffer) is ad.Buffer and bytes(buffer.to("cpu")) == bytes(VALUES)
 
 
-def test_copy_false_never_moves(software):
+def test_copy_false_refuses_transfer(software):
     with pytest.raises(ad.ExchangeError) as info:
         ad.array(VALUES_ARRAY, device="ext_dev:0", copy=False)
     assert info.value.reason == "copy"
@@ -188,13 +188,13 @@ def test_copy_true_on_the_device(software):
     assert copied.to("cpu").to_pylist() == VALUES
 
 
-def test_from_dlpack_moves(software):
+def test_from_dlpack_transfers(software):
     there = ad.from_dlpack(VALUES_ARRAY, device="ext_dev:0")
     assert there.device == ad.device("ext_dev:0")
     assert ad.from_dlpack(there, device="cpu").into(np.ndarray).tolist() == VALUES
 
 
-def test_a_move_waits_for_the_data(software, queue):
+def test_transfer_waits_for_data(software, queue):
     with queue.held():
         there = ad.array(software.array(VALUES, "uint8", queue=queue))
         moved = there.to("ext_dev:1")
@@ -215,8 +215,8 @@ def test_readiness(software, queue):
     assert ad.array(VALUES_ARRAY).is_ready()
 
 
-def test_synchronize_lets_other_threads_go_on(software, queue):
-    """The GIL is given up: else nobody could open the gate."""
+def test_synchronize_releases_gil(software, queue):
+    """The GIL is released: otherwise no thread could open the gate."""
     queue.hold()
     array = ad.array(software.array(VALUES, "uint8", queue=queue))
     timer = threading.Timer(0.05, queue.release)
@@ -238,7 +238,7 @@ def test_wait_orders_a_queue(software, queue):
     assert software.peek(target) == bytes(VALUES)
 
 
-def test_a_forgotten_wait_is_seen(software, queue):
+def test_missing_wait_is_detected(software, queue):
     consumer = software.queue()
     target = software.empty(4)
     with queue.held():
@@ -258,7 +258,7 @@ def test_bad_streams(software, stream, error):
         array.wait(stream)
 
 
-def test_a_queue_that_is_gone(software):
+def test_destroyed_queue(software):
     array = ad.array(software.array(VALUES, "uint8"))
     queue = software.queue()
     handle = queue.handle
@@ -271,7 +271,7 @@ def test_a_queue_that_is_gone(software):
 
 
 class queue_held_elsewhere:
-    """An array whose data are not there yet."""
+    """An array whose data are pending."""
 
     def __init__(self, software):
         self.queue = software.queue()
@@ -326,7 +326,7 @@ def test_use_stream_is_the_default(software, queue):
     moved.synchronize()
 
 
-def test_use_stream_nests_and_is_of_one_thread(software, queue):
+def test_use_stream_nests_and_is_thread_local(software, queue):
     seen = []
 
     def elsewhere():
@@ -363,7 +363,7 @@ def test_use_stream_refuses(software, queue):
         type(ad.use_stream(queue))()
 
 
-def test_use_stream_is_left_on_its_own_thread(software, queue):
+def test_use_stream_exits_on_its_own_thread(software, queue):
     scope = ad.use_stream(queue)
     with pytest.raises(RuntimeError, match="not been entered"):
         scope.__exit__(None, None, None)
@@ -383,7 +383,7 @@ def test_use_stream_is_left_on_its_own_thread(software, queue):
 
 
 def current_queue(candidates):
-    """Which of these queues holds up work that names no stream."""
+    """Finds which of these queues delays work that names no stream."""
     found = []
     for name, candidate in candidates.items():
         candidate.synchronize()
@@ -394,7 +394,7 @@ def current_queue(candidates):
     return found
 
 
-def test_use_stream_is_of_one_asyncio_task(software):
+def test_use_stream_is_local_to_asyncio_task(software):
     queues = {"a": software.queue(), "b": software.queue()}
     seen = {}
 
@@ -422,7 +422,7 @@ def test_use_stream_is_of_one_asyncio_task(software):
     }
 
 
-def test_use_stream_is_left_innermost_first(software):
+def test_use_stream_exits_innermost_first(software):
     queues = {"a": software.queue(), "b": software.queue()}
     outer, inner = ad.use_stream(queues["a"]), ad.use_stream(queues["b"])
     outer.__enter__()
@@ -452,7 +452,7 @@ def test_use_stream_keeps_the_queue_object(software):
         assert ad.array(VALUES_ARRAY).to("ext_dev:0").to("cpu").to_pylist() == VALUES
 
 
-def test_protocols_tell_what_the_host_cannot_read(software):
+def test_host_protocols_refuse_device_memory(software):
     there = ad.array(VALUES_ARRAY).to("ext_dev:0")
     assert "buffer protocol" in ad.protocols(ad.array(VALUES_ARRAY))
     for obj in (there, ad.tensor(there), there.buffers[1]):
@@ -460,7 +460,7 @@ def test_protocols_tell_what_the_host_cannot_read(software):
 
 
 def test_empty_keeps_the_current_queue_object(software):
-    """The memory goes back on the queue, which has to be there then."""
+    """The memory is freed on the queue, which must still exist then."""
 
     class Queue:
         def __init__(self):
@@ -482,11 +482,11 @@ def test_empty_keeps_the_current_queue_object(software):
     assert gone() is None
 
 
-# --- what is refused, and how --------------------------------------------------------------------
+# --- refusals and their messages ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [2**63, 2**64, -5, -(2**70)])
-def test_numbers_that_are_no_stream(software, stream):
+def test_invalid_stream_numbers(software, stream):
     column = ad.array(software.array([1, 2, 3]))
     for use in (
         column.wait,
@@ -498,7 +498,7 @@ def test_numbers_that_are_no_stream(software, stream):
             use(stream)
 
 
-def test_integers_of_numpy_are_streams(software, queue):
+def test_numpy_integers_are_streams(software, queue):
     column = ad.array(software.array([1, 2, 3]))
     with queue.held():
         column.wait(np.int64(queue.handle))
@@ -512,7 +512,7 @@ def test_integers_of_numpy_are_streams(software, queue):
             column.wait(stream)
 
 
-def test_handles_out_of_range_are_refused_by_name(software):
+def test_handle_out_of_range_error_names_argument(software):
     class Holder:
         __arrowdev_queue__ = (12, 2**64)
 
@@ -526,7 +526,7 @@ def test_only_queues_of_pyopencl_are_queues():
         ad.use_stream(context, "opencl:0")
 
 
-def test_sizes_and_offsets_are_refused_by_name():
+def test_size_and_offset_errors_name_argument():
     for offset in (-8, 2**64):
         with pytest.raises(ValueError, match="byte_offset"):
             ad.Tensor.from_pointer(16, (1,), "int8", "cpu", byte_offset=offset)
@@ -534,7 +534,7 @@ def test_sizes_and_offsets_are_refused_by_name():
         ad.device("cpu").empty(True)
 
 
-def test_a_device_that_is_not_there_is_said_to_be_none(software):
+def test_missing_device_error_says_so(software):
     column = ad.array(software.array([1]))
     for use in (
         lambda: column.to("ext_dev:99"),
@@ -554,7 +554,7 @@ def test_a_device_that_is_not_there_is_said_to_be_none(software):
     assert ad.array(VALUES_ARRAY).to((1, -1)).to((1, 0)).to_pylist() == VALUES
 
 
-def test_reading_on_the_host_says_what_was_called_and_what_to_do(software):
+def test_host_read_error_names_call_and_remedy(software):
     column = ad.array(software.array([1, 2, 3]))
     for what, use in {
         "to_pylist()": column.to_pylist,

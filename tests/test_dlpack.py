@@ -1,4 +1,4 @@
-"""DLPack through __dlpack__: import. test_dlpack_export.py has the other way."""
+"""DLPack import through __dlpack__. Export is in test_dlpack_export.py."""
 
 import gc
 import threading
@@ -176,7 +176,7 @@ def test_lanes_are_kept():
     assert received(t).dtype == (dl.FLOAT, 32, 4)
 
 
-def test_unknown_type_is_carried():
+def test_unknown_type_is_preserved():
     t = ad.tensor(Producer(dtype=(77, 32, 1)))
     assert received(t).dtype == (77, 32, 1)
 
@@ -264,7 +264,7 @@ def test_wrong_dlpack_device(advertised):
 
 
 def test_shape_is_copied():
-    """torch's managed tensors are live views of the tensor."""
+    """torch's managed tensors are live views of the tensor, so the shape may change."""
     p = Producer()
     t = ad.tensor(p)
     p.managed.shape[0] = 1 << 30
@@ -312,7 +312,7 @@ def test_keywords(device, stream, passed):
         (dl.ROCM, 2, ValueError),
     ],
 )
-def test_wrong_stream_is_final(device, stream, error):
+def test_invalid_stream_is_final(device, stream, error):
     p = Producer(device=(device, 0), data=HANDLE)
     with pytest.raises(error):
         ad.tensor(p, stream=stream)
@@ -354,12 +354,12 @@ def test_no_synchronization_leaves_nothing_to_wait_for():
             t.__dlpack__(stream=stream)
 
 
-def test_struct_decides_over_advertised_device():
-    # torch advertises CUDA_HOST for pinned memory; the capsule says CPU.
+def test_struct_overrides_advertised_device():
+    # torch advertises CUDA_HOST for pinned memory, but its capsule says CPU.
     t = ad.tensor(Producer(device=(dl.CPU, 0), advertised=(dl.CUDA_HOST, 0)))
     assert t.device_type == dl.CPU
     assert np.from_dlpack(t).tolist() == [1, 2, 3]
-    # Called without a stream, so work may be pending on the default one.
+    # __dlpack__ was called without a stream, so work may be pending on the default stream.
     t = ad.tensor(Producer(device=(dl.CUDA, 0), data=HANDLE, advertised=(dl.CPU, 0)))
     received(t, stream=1).delete()
     with fails("event"):
@@ -403,7 +403,7 @@ def test_producer_refuses(error):
     assert len(p.calls) == 1
 
 
-def test_refusal_falls_through_to_the_next_protocol():
+def test_refusal_falls_back_to_next_protocol():
     class Both(Producer):
         memory = np.arange(3)
         __array_interface__ = memory.__array_interface__
@@ -421,7 +421,7 @@ def test_final_errors_of_a_producer(error):
         ad.tensor(Both(error=error()))
 
 
-def test_only_half_of_the_protocol():
+def test_incomplete_protocol():
     class Half:
         def __dlpack__(self, **kwargs):
             return Managed().capsule()
@@ -441,7 +441,7 @@ def test_read_only():
     with fails("readonly") as info:
         t.__dlpack__()
     assert "readonly=False" in info.value.hint
-    # A copy may be written.
+    # A copy is writable.
     r = Received(t.__dlpack__(copy=True))
     assert r.data != t.data_ptr
     r.delete()
@@ -454,7 +454,7 @@ def test_padded_subbyte():
         t.__dlpack__()
 
 
-def test_is_copied_is_about_one_exchange():
+def test_is_copied_describes_one_exchange():
     t = ad.tensor(Producer(flags=dl.IS_COPIED))
     assert received(t).flags == 0
 

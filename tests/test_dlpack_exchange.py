@@ -1,4 +1,4 @@
-"""DLPack's C exchange API: other libraries' tables, and our own."""
+"""DLPack's C exchange API: tables of other libraries, and arrowdev's own."""
 
 import ctypes
 import gc
@@ -17,7 +17,7 @@ np = pytest.importorskip("numpy")
 HANDLE = 0x1000
 
 
-# --- a foreign table, made by hand -----------------------------------------------
+# --- a foreign hand-made table ---------------------------------------------------
 
 
 def test_table_is_used():
@@ -46,14 +46,14 @@ def test_other_major_versions():
         assert foreign.n_calls == 0
 
 
-def test_attribute_that_is_no_table():
+def test_attribute_is_not_a_table():
     for value in (None, 3, dl.capsule_new(16, "other")):
         cls = type("Odd", (), {"__dlpack_c_exchange_api__": value})
         with pytest.raises(TypeError):
             ad.tensor(cls())
 
 
-def test_only_the_very_type():
+def test_table_not_used_for_subclasses():
     foreign = Foreign()
     subclass = type("Sub", (foreign.type,), {})
     with pytest.raises(TypeError):
@@ -104,9 +104,9 @@ def test_current_stream_is_pending(device, current, expected, other):
         t.__dlpack__(stream=other)
 
 
-def test_stream_that_the_caller_names():
+def test_stream_of_the_caller():
     foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
-    with fails("event"):  # without a runtime nobody can make 5 wait for 77
+    with fails("event"):  # without a runtime stream 5 cannot be made to wait for stream 77
         ad.tensor(foreign(), stream=5)
     assert foreign.managed.deleted == 1
     foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
@@ -154,7 +154,7 @@ def test_complex_needs_dlpack():
 
 
 def test_marks_of_any_type():
-    """Whatever has torch's three marks is asked for them."""
+    """Every type with torch's three marks is asked for them."""
 
     class Marks:
         requires_grad = False
@@ -184,7 +184,7 @@ def test_marks_of_any_type():
     with fails("requires_grad"):
         ad.tensor(x)
     assert foreign.managed.deleted == 3
-    # Integers have no such marks.
+    # The marks are not read for integers.
     foreign, x = make(dtype=(dl.INT, 32, 1))
     x.negative = x.requires_grad = True
     ad.tensor(x)
@@ -295,7 +295,7 @@ def test_into_torch(torch):
 
 
 def test_refused_by_torch(torch):
-    # torch's function steals the tensor only when it succeeds.
+    # torch's function takes ownership of the tensor only on success.
     p = dl.Producer(dtype=(77, 32, 1))
     t = ad.tensor(p)
     with fails("refused") as info:
@@ -334,7 +334,7 @@ def test_into_with_pending_work():
     assert foreign.asked == [(dl.CUDA, 0)] * 2
 
 
-# --- our own table ---------------------------------------------------------------
+# --- arrowdev's own table --------------------------------------------------------
 
 
 @pytest.fixture
@@ -418,7 +418,7 @@ def test_hostile_objects(table, value):
 
 def test_pending_work(table):
     out = POINTER(dl.Versioned)()
-    # current_work_stream says the default stream: work pending there is fine.
+    # current_work_stream reports the default stream, so work may be pending there.
     t = ad.tensor(dl.Producer(device=(dl.CUDA, 0), data=HANDLE))
     Received.of_struct(managed_of(table, t)[0]).delete()
     t = ad.tensor(dl.Producer(device=(dl.CUDA, 0), data=HANDLE), stream=77)
@@ -433,7 +433,7 @@ def to_py(table, managed):
     pointer = ctypes.cast(ctypes.addressof(managed.struct), POINTER(dl.Versioned))
     assert table.to_py(pointer, ctypes.byref(out)) == 0
     value = out.value
-    # The slot of a py_object does not own what C code wrote into it.
+    # The slot of a py_object does not own the reference that C code stores in it.
     ctypes.pythonapi.Py_DecRef(py_object(value))
     return value
 
@@ -520,7 +520,7 @@ def test_current_stream(table):
         assert out.value is None
 
 
-def test_tvm_ffi_uses_our_table():
+def test_tvm_ffi_uses_arrowdev_table():
     tvm_ffi = pytest.importorskip("tvm_ffi")
     x, t = make()
     echo = tvm_ffi.get_global_func("testing.echo")

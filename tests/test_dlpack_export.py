@@ -194,7 +194,7 @@ def test_pinned_and_managed_have_id_0():
         assert t.__dlpack_device__() == (device, 0)
 
 
-def test_device_id_not_known():
+def test_unknown_device_id():
     t = ad.tensor(Producer(device=(dl.CUDA, -1), data=HANDLE), stream=-1)
     with fails("device"):
         t.__dlpack_device__()
@@ -228,7 +228,7 @@ def test_array_as_tensor():
     assert r.shape == (3,)
     r.delete()
     assert np.from_dlpack(a).tolist() == [1, 2, 3]
-    # A legacy consumer is served.
+    # A legacy consumer is accepted.
     Received(a.__dlpack__()).delete()
 
 

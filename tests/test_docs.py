@@ -1,4 +1,4 @@
-"""The documentation is true: examples run, links lead somewhere, lists are complete."""
+"""The documentation is correct: examples run, links resolve, lists are complete."""
 
 import ast
 import contextlib
@@ -19,23 +19,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()
 ]
-# ```python ... ```, with <!-- needs: pandas>=3 --> in front where the newest release is needed,
-# <!-- needs: GPU --> where a GPU is, <!-- needs: CUDA --> where the stand-in driver will do.
+# ```python ... ```, preceded by <!-- needs: pandas>=3 --> if the newest release is needed, by
+# <!-- needs: GPU --> if a GPU is, or by <!-- needs: CUDA --> if the stand-in driver suffices.
 BLOCK = re.compile(
     r"^(?:<!-- needs: (?P<needs>.*?) -->\n\n?)?```python\n(?P<code>.*?)^```$", re.M | re.S
 )
 IS_REAL = os.environ.get("ARROWDEV_GPU", "0") not in ("", "0")
 DEVICES = {"GPU", "CUDA"}
-# What makes their devices known, or skips where there are none.
+# Modules that make the devices of a library known, or skip if there are none.
 SETUP = {"dpnp": "peer_oneapi", "pyopencl": "peer_opencl"}
-for setup in SETUP.values():  # now: the first look at a runtime decides
+for setup in SETUP.values():  # now, because the first use of a runtime is final
     with contextlib.suppress(pytest.skip.Exception, ImportError):
         importlib.import_module(setup)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def is_installed_as_needed(needs):
-    """Whether "pandas>=3" holds; a library that is missing counts, its test will skip."""
+    """True if "pandas>=3" holds, or if the library is missing: then its test skips."""
     for requirement in {*(needs or "").split()} - DEVICES:
         name, _, least = requirement.partition(">=")
         try:
@@ -48,7 +48,7 @@ def is_installed_as_needed(needs):
 
 
 def examples():
-    """(file, line, code) of every example, named by file, nearest heading and line."""
+    """(page, line, code, needs) of each example. The id has file, nearest heading and line."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in BLOCK.finditer(text):
@@ -62,7 +62,7 @@ def examples():
 
 
 def imported_libraries(code):
-    """Top-level names of what the example imports, without the standard library's."""
+    """Top-level names that the example imports, without the standard library."""
     names = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
@@ -73,11 +73,11 @@ def imported_libraries(code):
 
 
 def run_on_cuda(page, line, code):
-    """In a process of its own, with a real driver or the stand-in one."""
+    """Runs in a separate process, with a real driver or the stand-in driver."""
     driver = "" if IS_REAL else "import fakegpu; fakegpu.load('cuda')"
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); {driver}\n"
     script += "\n" * (line - 1) + code
-    names = {"ARROWDEV_CUDA_LIBRARY", "ARROWDEV_HIP_LIBRARY"}  # of conftest.py
+    names = {"ARROWDEV_CUDA_LIBRARY", "ARROWDEV_HIP_LIBRARY"}  # from conftest.py
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -100,7 +100,7 @@ def test_example_runs(page, line, code, needs):
     if needs:
         run_on_cuda(page, line, code)
         return
-    # Line numbers of a traceback are those of the page.
+    # Line numbers in a traceback match the page.
     exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "example"})
 
 
@@ -115,13 +115,13 @@ def test_backend_of_the_walk_through_compiles():
 def test_protocol_of_the_walk_through_compiles():
     page = ROOT / "docs/internals/add_a_protocol.md"
     blocks = re.findall(r"^```c\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
-    name = "-DAD_STR_foo_memory=AD_STR_mask"  # what the line in strings.def makes
+    name = "-DAD_STR_foo_memory=AD_STR_mask"  # the line in strings.def generates this name
     include = (compiler.CSRC, compiler.PYTHON_INCLUDE)
     compiler.check(blocks[-1], name, *compiler.STRICT, include=include)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = [target for target in LINK.findall(text) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
@@ -129,7 +129,7 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
 class TestCompleteness:
-    def test_every_recipe_proves_something(self):
+    def test_every_recipe_has_an_assertion(self):
         codes = BLOCK.findall((ROOT / "docs/recipes.md").read_text(encoding="utf-8"))
         assert len(codes) > 20
         assert [code for _, code in codes if "assert " not in code] == []

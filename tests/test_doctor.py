@@ -1,5 +1,5 @@
-"""``python -m arrowdev doctor``, each time in a process of its own: the first look at a runtime
-decides what is found."""
+"""``python -m arrowdev doctor``, each time in a separate process, because the first use of a
+runtime decides what is found."""
 
 import functools
 import json
@@ -25,7 +25,7 @@ WITHOUT_RUNTIMES = {f"ARROWDEV_{name.upper()}_LIBRARY": NOWHERE for name in RUNT
 
 @functools.cache
 def doctor(*arguments, before="", **variables):
-    """What it prints, after `before` and with these environment variables; made once."""
+    """The output after `before` and with these environment variables, cached."""
     script = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
@@ -50,7 +50,7 @@ raise SystemExit(main(["doctor", *{arguments!r}]))
 
 
 def only(*modules):
-    """Code that hides every library of the matrix but these: importing them all takes long."""
+    """Code that hides every other library of the matrix: importing all takes long."""
     return f"""
 from arrowdev._cli import doctor as command
 command.PEERS = [p for p in command.PEERS if p.module in {modules!r}]
@@ -85,9 +85,9 @@ def test_text():
     assert rows[0] == ["cpu", "yes"] and rows[1] == ["software", "no"]
 
 
-def test_lines_are_short_enough_to_paste():
+def test_line_lengths():
     text = doctor(before=only(), **WITHOUT_RUNTIMES)
-    # The first three name paths, which cannot be cut.
+    # The first three lines name paths, which cannot be shortened.
     assert max(map(len, text.splitlines()[3:])) <= command.WIDTH
 
 
@@ -112,7 +112,7 @@ def test_json():
 
 
 @pytest.mark.parametrize("name", RUNTIMES[2:])
-def test_library_that_is_not_there(name):
+def test_missing_library(name):
     variable = f"ARROWDEV_{name.upper()}_LIBRARY"
     found = examined(**WITHOUT_RUNTIMES)
     assert found["environment"][variable] == NOWHERE
@@ -122,7 +122,7 @@ def test_library_that_is_not_there(name):
         assert words in row["reason"]
 
 
-def test_oneapi_without_dpctl_says_import_it():
+def test_oneapi_without_dpctl_suggests_import():
     found = examined(LD_LIBRARY_PATH="")
     row = runtime(found, "oneapi")
     if row["usable"]:
@@ -131,7 +131,7 @@ def test_oneapi_without_dpctl_says_import_it():
     assert "import dpctl first" in row["reason"]
 
 
-def test_oneapi_comes_with_dpnp(tmp_path):
+def test_oneapi_found_through_dpnp(tmp_path):
     pytest.importorskip("dpnp")
     found = examined("dpnp", **sycl_environment.variables(tmp_path))
     row = runtime(found, "oneapi")
@@ -147,8 +147,8 @@ def test_oneapi_comes_with_dpnp(tmp_path):
     assert "__dlpack__" in on_devices[0]["protocols"]
 
 
-def test_devices_that_cannot_be_used(tmp_path):
-    """Where arrowdev.devices() leaves one out, it says why."""
+def test_unusable_devices(tmp_path):
+    """If arrowdev.devices() omits a device, the doctor says why."""
     pytest.importorskip("dpctl")
     code = """
 import dpctl
@@ -181,8 +181,8 @@ def test_opencl():
     assert all(d["name"] != d["device"] for d in devices)
 
 
-def test_driver_that_is_too_old(tmp_path):
-    """It can be loaded, and lacks functions."""
+def test_driver_too_old(tmp_path):
+    """The driver loads, but lacks functions."""
     source = tmp_path / "driver.c"
     source.write_text("int cuDriverGetVersion(int *v) { *v = 13000; return 0; }\n")
     library = tmp_path / "libcuda.so.1"
@@ -292,8 +292,8 @@ def test_current_device(id):
 
 
 @pytest.mark.slow
-def test_everything_that_is_installed():
-    """As a user runs it: no library and no runtime makes it fail."""
+def test_all_installed_libraries():
+    """As a user runs it: no installed library and no runtime makes it fail."""
     text = doctor()
     assert "Traceback" not in text
     for peer in (*command.PEERS, *command.DEVICE_PEERS):

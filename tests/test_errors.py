@@ -1,4 +1,4 @@
-"""Every documented error, provoked: class, attributes, and what its message says."""
+"""Provokes every documented error and checks its class, attributes and message."""
 
 import pickle
 import re
@@ -73,7 +73,7 @@ with_null = pa.array([1, None])
 bools = pa.array([True, None])
 frozen = ad.Tensor.from_pointer(NOWHERE, (4,), "int8", "cuda:0", readonly=True)
 
-# (reason, what provokes it, .device, .dtype, words of the message)
+# (reason, code that raises it, .device, .dtype, words of the message)
 EXCHANGE = [
     ("byteorder", lambda: ad.array(np.arange(3, dtype=">i4"), copy=False), None, None, "order"),
     ("chunks", lambda: ad.array(chunks(), copy=False), None, None, "chunk"),
@@ -203,7 +203,7 @@ EXCHANGE = [
 ]
 
 
-# Those that take a runtime which can do more, or less, than the software device.
+# Errors that need a runtime that supports more, or less, than the software device.
 ELSEWHERE = {
     "capture": "gpu_cuda/test_release.py",
     "kernel": "isolated/opencl_faults.py",
@@ -239,8 +239,8 @@ def test_exchange_error(reason, provoke, device, dtype, text):
     )
 
 
-def test_hints_are_what_to_do():
-    """Where the user can do something, the error says so."""
+def test_hints_say_what_to_do():
+    """Where the user can fix the problem, the error says how."""
     without = {
         "protocol",
         "malformed",
@@ -277,7 +277,7 @@ def lists(child):
 
 
 def bad_dictionary():
-    """A list of dictionary-encoded values, whose dictionary is released."""
+    """A list of dictionary-encoded values whose dictionary is released."""
     values = ArrayNode(1, [None, int32s(0, 1), int32s(0)])
     values.struct.release = None
     words = Tree(
@@ -287,7 +287,7 @@ def bad_dictionary():
     return lists(words)
 
 
-# (path, what provokes it, words of the message)
+# (path, code that raises it, words of the message)
 INVALID = [
     ("", lambda: ad.array(Host(numbers(length=-1))), "length is -1, expected 0 or more"),
     ("", lambda: ad.array(OnDevice(numbers(null_count=9))), "null_count is 9"),
@@ -318,7 +318,7 @@ def test_invalid_arrow_error(path, provoke, text):
     assert pickle.loads(pickle.dumps(error)).path == path
 
 
-def test_long_paths_keep_their_end():
+def test_truncated_paths_keep_their_end():
     with pytest.raises(ad.InvalidArrowError, match="deeper than 64") as info:
         ad.array(Host(nested(100)))
     assert info.value.path.endswith("children[0]")
@@ -339,7 +339,7 @@ def test_classes(cls, base, names):
     error = cls("text")
     assert str(error) == "text"
     for name in names:
-        assert getattr(error, name) is None  # there, whoever raises it
+        assert getattr(error, name) is None  # the attribute exists wherever the error is raised
         assert name in cls.__doc__
     error.hint = "do this"
     assert error.hint == "do this" and cls("other").hint is None
@@ -377,7 +377,7 @@ def no_array(name):
         (lambda: on("cpu").__cuda_array_interface__, AttributeError, "cpu"),
     ],
 )
-def test_pythons_own(provoke, error, text):
+def test_builtin_errors(provoke, error, text):
     with pytest.raises(error, match=text) as info:
         provoke()
     assert not isinstance(info.value, (ad.ExchangeError, ad.InvalidArrowError))
@@ -390,7 +390,7 @@ def test_refusals_are_chained():
     assert info.value.__context__ is info.value.__cause__
 
 
-def test_no_producer_is_lost_by_an_error():
+def test_error_releases_producer_once():
     managed = [Producer(version=(2, 0)), Producer(ndim=-1), Producer(shape=(1,) * 65)]
     for producer in managed:
         with pytest.raises(ad.ExchangeError):

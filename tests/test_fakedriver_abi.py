@@ -1,7 +1,7 @@
-"""The stand-in drivers against the headers of CUDA and ROCm.
+"""Compares the stand-in drivers with the headers of CUDA and ROCm.
 
-The drivers are written from facts, without a header. Here each name, version
-and exported symbol is compared, and the size of each parameter.
+The drivers are written without the vendors' headers. Each name, version, exported
+symbol and parameter size is compared.
 """
 
 import re
@@ -14,10 +14,10 @@ import compiler
 FOLDER = compiler.ROOT / "tests" / "fakedriver"
 LIST = (FOLDER / "cuda_functions.def").read_text(encoding="utf-8").split("*/", 1)[1]
 HIP_FLAGS = ["-D__HIP_PLATFORM_AMD__", "-D__HIP_DISABLE_CPP_FUNCTIONS__"]
-# What the header of Debian's ROCm 5.2 does not have: newer, or of its C++ part.
+# Missing from the header of Debian's ROCm 5.2: newer names, or names of its C++ part.
 UNDECLARED_HIP = {"hipStreamGetDevice", "hipGetStreamDeviceId"}
-# New in 12.5 and 13.0 under their old names: cuda.h goes on using the old ones,
-# cuGetProcAddress gives the new ones to who asks for that version.
+# Added in 12.5 and 13.0 under existing names. cuda.h still uses the old versions;
+# cuGetProcAddress returns the new ones to callers that ask for that version.
 UNMAPPED = {
     "cuCtxGetDevice": "cuCtxGetDevice",
     "cuCtxSynchronize": "cuCtxSynchronize",
@@ -38,7 +38,7 @@ def cuda():
 
 
 def parts(text):
-    """What stands between the commas outside of parentheses."""
+    """Splits at the commas outside parentheses."""
     found, depth = [""], 0
     for character in " ".join(text.split()):
         depth += (character == "(") - (character == ")")
@@ -65,7 +65,7 @@ SERVED = [entry for entry in ENTRIES if entry[0] != "OLD"]
 
 
 def signatures(typedefs):
-    """{name: {version: parameters}}, and the names with a twin."""
+    """{name: {version: parameters}}, and the names that have a per-thread twin."""
     known, twins = {}, set()
     pattern = r"\(CUDAAPI \*PFN_(cu\w+?)_v(\d+)(_pt[sd][sz])?\)\((.*?)\);"
     for name, version, twin, parameters in re.findall(pattern, typedefs, re.S):
@@ -77,14 +77,14 @@ def signatures(typedefs):
 
 
 def our_type(parameter):
-    """A type of the same size; all pointers are one."""
+    """A type of the same size. All pointers map to one type."""
     if "*" in parameter:
         return "void *"
     return re.sub(r"\s*\w+$", "", parameter.replace("const ", ""))
 
 
 def their_type(parameter):
-    """The type alone. Callbacks that are typedefs stay what they are."""
+    """The type alone. Callback typedefs are left unchanged."""
     if "*" in parameter:
         return "void *"
     return re.sub(r"\s+\w+$", "", parameter.replace("const ", ""))
@@ -98,7 +98,7 @@ def same_sizes(name, ours, theirs):
     ]
 
 
-def test_versions_of_every_name(cuda):
+def test_every_name_has_its_versions(cuda):
     known, twins = signatures(cuda.read_text(encoding="utf-8"))
     ours = {}
     for _, name, version, _, suffix, _ in ENTRIES:
@@ -110,7 +110,7 @@ def test_versions_of_every_name(cuda):
     }
 
 
-def test_every_stream_function_has_its_twin(cuda):
+def test_every_stream_function_has_its_per_thread_twin(cuda):
     _, twins = signatures(cuda.read_text(encoding="utf-8"))
     with_twin = {name for name, _ in twins}
     plain = {name for kind, name, *_ in ENTRIES if kind == "PLAIN"}
@@ -126,11 +126,11 @@ def test_parameters(cuda):
 
 
 @pytest.mark.parametrize("per_thread", [False, True])
-def test_newest_symbol_is_the_one_of_the_header(cuda, per_thread):
+def test_newest_symbol_matches_the_header(cuda, per_thread):
     newest = {}
     for _, name, _, symbol, suffix, _ in sorted(SERVED, key=lambda entry: entry[2]):
         newest[name] = UNMAPPED.get(name, symbol) + (suffix if per_thread else "")
-    newest.pop("cuGetProcAddress")  # it asks for itself without a suffix
+    newest.pop("cuGetProcAddress")  # cuGetProcAddress looks itself up without a suffix
     names = list(newest)
     text = "#include <cuda.h>\nNAMES " + " ".join(names)
     done = compiler.run(
@@ -167,7 +167,7 @@ LAYOUTS = {
 
 
 def test_structs(cuda):
-    """The face's header and cuda.h declare the same functions: only types here."""
+    """The stand-in's header and cuda.h declare the same functions, so only types are compared."""
     face = (FOLDER / "cuda_face.h").read_text(encoding="utf-8")
     own = face[face.index("typedef struct cu_location") : face.index("#define FD_PLAIN")]
     lines = ["#include <cuda.h>", "#include <stddef.h>", "#include <stdint.h>", own]

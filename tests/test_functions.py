@@ -1,5 +1,5 @@
-"""The module's functions: signatures, arguments of array(), from_dlpack, validate, wrappers, and
-parts that do not fit together."""
+"""Module functions: signatures, arguments of array(), from_dlpack, validate, wrappers, and
+arguments that are inconsistent."""
 
 import ctypes
 import inspect
@@ -73,13 +73,13 @@ def test_missing_and_unknown_arguments(function):
 
 
 @pytest.mark.parametrize("type", ["int64", "l", pa.int64(), ad.schema("int64"), None])
-def test_type_that_fits(type):
+def test_matching_type(type):
     data = np.arange(3)
     array = ad.array(data, type)
     assert (array.schema.format, pointer(array)) == ("l", data.ctypes.data)
 
 
-def test_type_relabels_what_is_no_conversion():
+def test_type_casts_schema_without_copy():
     field = pa.field("x", pa.int64(), nullable=False, metadata={"k": "v"})
     array = ad.array(np.arange(3), field)
     assert (array.schema.name, array.schema.nullable) == ("x", False)
@@ -88,14 +88,14 @@ def test_type_relabels_what_is_no_conversion():
     assert ad.array(ad.record_batch({"a": np.arange(3)}), names)["b"].to_pylist() == [0, 1, 2]
 
 
-def test_type_is_asked_of_the_producer():
+def test_type_is_requested_from_producer():
     source = pa.array([1, 2], pa.int16())
-    assert ad.array(source, "int64").to_pylist() == [1, 2]  # pyarrow casts when asked
+    assert ad.array(source, "int64").to_pylist() == [1, 2]  # pyarrow casts on request
 
 
-def test_the_producer_is_not_asked_to_convert_when_nothing_may_be_copied():
+def test_copy_false_requests_no_cast_from_producer():
     source = pa.array([1, 2])
-    assert ad.array(source, "float64").to_pylist() == [1.0, 2.0]  # pyarrow's cast
+    assert ad.array(source, "float64").to_pylist() == [1.0, 2.0]  # cast by pyarrow
     with pytest.raises(ad.ExchangeError, match="int64, not double"):
         ad.array(source, "float64", copy=False)
 
@@ -111,14 +111,14 @@ def test_the_producer_is_not_asked_to_convert_when_nothing_may_be_copied():
         (int, TypeError, "__arrow_c_schema__"),
     ],
 )
-def test_type_that_does_not_fit(type, error, text):
+def test_mismatching_type(type, error, text):
     with pytest.raises(error, match=text) as info:
         ad.array(np.arange(3), type)
     if error is ad.ExchangeError:
         assert (info.value.reason, info.value.dtype) == ("dtype", "int64")
 
 
-def test_type_without_nulls_for_data_with_some():
+def test_non_nullable_type_for_data_with_nulls():
     never = pa.field("x", pa.int64(), nullable=False)
     source = ad.array(pa.array([1, None, 3]))
     with pytest.raises(ad.ExchangeError, match="not nullable") as info:
@@ -136,7 +136,7 @@ def test_schema_cast_keeps_nulls_of_a_child():
 
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("start", [0, 1, 7, 8, 13])
-def test_bools_become_bits_where_bits_are_asked_for(start, nulls):
+def test_byte_bools_are_packed_on_request(start, nulls):
     values = np.arange(30) % 3 == 0
     valid = np.arange(30) % 4 != 0
     array = ad.array(values, validity=valid) if nulls else ad.array(values)
@@ -148,7 +148,7 @@ def test_bools_become_bits_where_bits_are_asked_for(start, nulls):
         ad.array(array, "bool", copy=False)
 
 
-def test_bools_of_a_byte_for_who_asks_for_bits():
+def test_export_of_byte_bools_ignores_request_for_bits():
     schema = ad.schema("bool").__arrow_c_schema__()
     exported, _ = ad.array(np.array([True, False])).__arrow_c_device_array__(schema)
     assert str(ad.schema(exported)) == "extension<arrow.bool8>"  # best effort
@@ -157,7 +157,7 @@ def test_bools_of_a_byte_for_who_asks_for_bits():
 # --- array(device=, stream=) ---------------------------------------------------------------------
 
 
-def test_device_where_the_data_are():
+def test_device_of_the_data():
     data = np.arange(3)
     for device in ("cpu", (1, 0), (1, -1), ad.device("cpu"), None):
         assert pointer(ad.array(data, device=device)) == data.ctypes.data
@@ -166,7 +166,7 @@ def test_device_where_the_data_are():
     assert ad.array(tensor, device=ad.array(tensor).device).device_id == 1
 
 
-def test_device_elsewhere():
+def test_other_device_without_runtime():
     alive = weakref.ref(owner := type("Owner", (), {})())
     tensor = ad.Tensor.from_pointer(NOWHERE, (3,), "int8", "cuda:1", owner=owner)
     for make in (ad.array, ad.from_dlpack):
@@ -181,7 +181,7 @@ def test_device_elsewhere():
     assert is_gone(alive)
 
 
-def test_stream_is_ordered_by_itself():
+def test_same_stream_needs_no_wait():
     for make in (ad.array, ad.tensor):
         assert make(cuda_array(), stream=7).wait(7) is None
         with pytest.raises(ad.ExchangeError) as info:
@@ -191,7 +191,7 @@ def test_stream_is_ordered_by_itself():
             make(cuda_array(), stream=0)
 
 
-def test_no_sync_drops_what_would_have_to_be_waited_for():
+def test_no_sync_drops_pending_work():
     pending = ad.Tensor.from_pointer(NOWHERE, (2,), "int8", "cuda:0", stream=7)
     for take in (ad.tensor, ad.array):
         with pytest.raises(ad.ExchangeError, match="wait"):
@@ -200,7 +200,7 @@ def test_no_sync_drops_what_would_have_to_be_waited_for():
 
 
 @pytest.mark.parametrize("call", ["into", "to", "count_nulls"])
-def test_no_stream_is_guessed_at(call):
+def test_invalid_stream_argument(call):
     array = ad.array(np.arange(3))
     arguments = {"into": (np.ndarray,), "to": ("cpu",), "count_nulls": ()}[call]
     with pytest.raises(TypeError, match="stream must be"):
@@ -263,7 +263,7 @@ def test_validity_of_every_layout():
         (pa.array(["a"] * 4), TypeError, "not string"),
     ],
 )
-def test_validity_that_does_not_fit(validity, error, text):
+def test_invalid_validity(validity, error, text):
     with pytest.raises(error, match=text):
         ad.array(np.arange(4), validity=validity)
 
@@ -278,7 +278,7 @@ def test_validity_without_a_bitmap():
 # --- from_dlpack, validate -----------------------------------------------------------------------
 
 
-def test_from_dlpack_by_dlpack_alone():
+def test_from_dlpack_uses_only_dlpack():
     source = pa.array([1, 2, 3])
     tensor = ad.from_dlpack(source)
     assert isinstance(tensor, ad.Tensor) and pointer(tensor) == source.buffers()[1].address
@@ -310,7 +310,7 @@ def test_validate():
 # --- as_host, as_device --------------------------------------------------------------------------
 
 
-def test_wrappers_show_one_side():
+def test_wrapper_exposes_host_or_device_protocols():
     data = np.arange(3)
     host, device = ad.as_host(data), ad.as_device(data)
     arrow = {name for name in dir(host) if name.startswith("__arrow")}
@@ -344,10 +344,10 @@ def test_as_host_of_device_memory():
     assert ad.array(ad.as_device(tensor)).device_id == 0
 
 
-# --- parts that do not fit -----------------------------------------------------------------------
+# --- inconsistent arguments ----------------------------------------------------------------------
 
 
-def test_children_are_what_the_type_says():
+def test_children_must_match_type():
     schema = pa.struct([("a", pa.int64())])
     with pytest.raises(ad.InvalidArrowError, match=r"^children\[0\]: the array has the format"):
         ad.Array.from_buffers(schema, 3, [None], children=[np.zeros(3, np.int8)])
@@ -371,7 +371,7 @@ def test_buffers_of_other_elements(type, buffers, text):
         ad.Array.from_buffers(type, 2, buffers)
 
 
-def test_a_buffer_of_unknown_size_is_not_exchanged():
+def test_buffer_of_unknown_size_is_refused():
     offsets, data = (
         ad.Tensor.from_pointer(NOWHERE, (size,), "int8", "cuda:0") for size in (12, 9)
     )
@@ -383,13 +383,13 @@ def test_a_buffer_of_unknown_size_is_not_exchanged():
             use(buffer)
 
 
-def test_chunks_without_rows_do_not_count():
+def test_empty_chunks_are_ignored():
     chunked = pa.chunked_array([[], [1, 2], []], pa.int64())
     assert ad.array(chunked).to_pylist() == [1, 2]
     assert ad.array(pa.chunked_array([[], []], pa.int64())).to_pylist() == []
 
 
-def test_no_offset_is_read_where_there_are_no_rows():
+def test_empty_array_reads_no_offset():
     with mmap.mmap(-1, 2 * mmap.PAGESIZE) as pages:
         address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
         end = address + 2 * mmap.PAGESIZE
@@ -401,7 +401,7 @@ def test_no_offset_is_read_where_there_are_no_rows():
             pa.array(ad.array(empty, copy=True)).validate(full=True)
 
 
-def test_fill_value_of_a_type_that_is_no_number():
+def test_fill_value_of_non_numeric_type():
     odd = pa.array([bytes(31), None], pa.binary(31))
     field = pa.field(
         "x",
@@ -417,7 +417,7 @@ def test_fill_value_of_a_type_that_is_no_number():
 
 
 @pytest.mark.parametrize("source", [pa.array([1]), pa.array([{"a": 1}]), np.arange(1)], ids=str)
-def test_a_renamed_schema_capsule_does_no_harm(source):
+def test_renamed_schema_capsule_is_released(source):
     rename = ctypes.PyDLL(None).PyCapsule_SetName
     rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
     array = ad.array(source)
@@ -428,17 +428,17 @@ def test_a_renamed_schema_capsule_does_no_harm(source):
     assert pa.array(array).to_pylist() == array.to_pylist()
 
 
-# --- values at the prompt ------------------------------------------------------------------------
+# --- to_pylist -----------------------------------------------------------------------------------
 
 
-def test_values_of_extensions_at_the_prompt():
+def test_to_pylist_of_extension_types():
     halves = ad.array(torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
     assert halves.to_pylist() == [1.5, -2.0]
     with pytest.raises(NotImplementedError, match="no Python value for float8_e4m3fn"):
         ad.array(torch.tensor([1.5]).to(torch.float8_e4m3fn)).to_pylist()
 
 
-def test_values_at_the_prompt_keep_what_names_repeat():
+def test_to_pylist_keeps_values_of_repeated_names():
     assert ad.array(np.array(True)).to_pylist() == [True]
     repeated = pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("k", pa.int64()))
     array = pa.array([[("a", 1), ("a", 2)], None], repeated)
