@@ -10,29 +10,31 @@
 
 static const char consumer[] = "a copy";
 
-/* --- how ---------------------------------------------------------------- */
+/* --- ways to copy -------------------------------------------------------- */
 
-/* A strided copy as blocks: rows of `width` bytes, one loop of them to a
- * block, the other loops around it. */
+/* A strided copy as blocks. A block is one loop over rows of `width` bytes;
+ * the other loops go around the blocks. */
 typedef struct blocks {
-    ad_loops loops; /* those around; the rows' own are taken out */
+    ad_loops loops; /* around the blocks, without the loop of the rows */
     size_t width;
     ad_loop rows;
-    int64_t n; /* blocks */
+    int64_t n; /* number of blocks */
 } blocks;
 
-/* More would keep the runtime busy with itself. */
+/* Up to FEW_PIECES operations are enqueued one by one without looking for
+ * another way. More than MAX_PIECES are refused: the overhead would exceed the
+ * cost of the copies. */
 #define FEW_PIECES 256
 #define MAX_PIECES 65536
 
-/* As far as runtimes go. */
+/* A limit that all runtimes accept. */
 #define MAX_PITCH INT32_MAX
 
-/* Rows below this are not worth a trip over the bus each. */
+/* Shorter rows are too small for one bus transfer each. */
 #define SHORT_ROW 64
 
-/* Bytes between the elements that may come along: this many times what is
- * wanted, or this many in all. */
+/* An extent may be copied whole if it is at most DENSE times as large as the
+ * elements, or at most SMALL bytes. */
 #define DENSE 4
 #define SMALL (1 << 20)
 
@@ -46,8 +48,8 @@ take_loop(ad_loops *loops, int32_t k)
     return taken;
 }
 
-/* The loop that makes the fewest blocks, of those that a pitch can express:
- * rows may not overlap, nor run backwards. */
+/* Takes the loop that leaves the fewest blocks, of those that a pitch can
+ * express: rows may not overlap or run backwards. */
 static void
 take_rows(blocks *self)
 {
@@ -83,16 +85,16 @@ plan_blocks(const ad_tensor *tensor, char order, blocks *out, ad_error *err)
     take_rows(out);
     out->n = 1;
     for (int32_t k = 0; k < out->loops.n; k++) {
-        /* No overflow: there are no more blocks than elements. */
+        /* This cannot overflow: there are no more blocks than elements. */
         out->n *= out->loops.at[k].extent;
     }
     return AD_OK;
 }
 
 typedef enum way {
-    WAY_BLOCKS, /* block by block, by the runtime */
-    WAY_KERNEL, /* element by element, on the device where it stays */
-    WAY_HOST    /* made contiguous in host memory, on the way */
+    WAY_BLOCKS, /* block by block, copied by the runtime */
+    WAY_KERNEL, /* element by element, within one device */
+    WAY_HOST    /* made contiguous in host memory first */
 } way;
 
 static ad_status
@@ -108,7 +110,7 @@ fail_scattered(const ad_tensor *tensor, int64_t n, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-/* Pieces of work that the runtime makes of it. */
+/* Number of operations that the runtime needs for the plan. */
 static int64_t
 count_pieces(const ad_tensor *tensor, ad_device target, const blocks *plan)
 {
@@ -119,7 +121,8 @@ count_pieces(const ad_tensor *tensor, ad_device target, const blocks *plan)
     return by_row ? plan->n * plan->rows.extent : plan->n;
 }
 
-/* A kernel goes through the two innermost loops; those around it are launches. */
+/* A launch covers the two innermost loops; each turn of the others is a
+ * launch. */
 static int64_t
 count_launches(const ad_loops *loops)
 {
@@ -130,7 +133,7 @@ count_launches(const ad_loops *loops)
     return n;
 }
 
-/* `kernels`: they can be had, as far as is known. */
+/* `kernels`: kernels are available, as far as is known. */
 static ad_status
 choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
            const blocks *plan, way *out, ad_error *err)
@@ -248,7 +251,7 @@ run_gather(ad_session *session, const ad_loops *loops, ad_span source,
     return AD_OK;
 }
 
-/* The first element, named so that no offset is negative. */
+/* The first element, as a span whose offset is never negative. */
 static ad_span
 first_element(const ad_tensor *tensor, ad_context context)
 {
@@ -262,11 +265,11 @@ first_element(const ad_tensor *tensor, ad_context context)
     return span;
 }
 
-/* The second half of a way through the host, which uses `on_host` up. */
+/* The second half of a copy through the host. Consumes `on_host`. */
 static ad_status
-send_on(ad_tensor_value *on_host, ad_device target,
-        const ad_stream_choice *stream, char order, ad_tensor_value *out,
-        ad_error *err)
+copy_from_host(ad_tensor_value *on_host, ad_device target,
+               const ad_stream_choice *stream, char order,
+               ad_tensor_value *out, ad_error *err)
 {
     ad_status status =
         ad_tensor_copy_to(&on_host->tensor, target, stream, order, out, err);
@@ -274,8 +277,8 @@ send_on(ad_tensor_value *on_host, ad_device target,
     return status;
 }
 
-/* Two runtimes, or two contexts that do not meet: the one brings it to the host,
- * the other one takes it. */
+/* Two runtimes, or two contexts without shared memory: one copies to the host,
+ * the other from it. */
 static ad_status
 copy_via_host(const ad_tensor *tensor, ad_device target,
               const ad_stream_choice *stream, char order, ad_tensor_value *out,
@@ -284,10 +287,10 @@ copy_via_host(const ad_tensor *tensor, ad_device target,
     ad_tensor_value on_host;
     AD_RETURN_IF_ERR(
         ad_tensor_copy_to(tensor, AD_CPU, NULL, order, &on_host, err));
-    return send_on(&on_host, target, stream, order, out, err);
+    return copy_from_host(&on_host, target, stream, order, out, err);
 }
 
-/* By the runtime or by a kernel. */
+/* Copies with the runtime's copies or with a kernel. */
 static ad_status
 run_work(ad_session *session, const ad_tensor *tensor, char order,
          const blocks *plan, way how, void *target, ad_error *err)
@@ -303,9 +306,9 @@ run_work(ad_session *session, const ad_tensor *tensor, char order,
 }
 
 static ad_status
-copy_there(const ad_tensor *tensor, ad_device target,
-           const ad_stream_choice *stream, char order, const blocks *plan,
-           way how, ad_tensor_value *out, ad_error *err)
+copy_on_stream(const ad_tensor *tensor, ad_device target,
+               const ad_stream_choice *stream, char order, const blocks *plan,
+               way how, ad_tensor_value *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = tensor->device,
@@ -349,7 +352,7 @@ copy_there(const ad_tensor *tensor, ad_device target,
 
 /* --- through the host ----------------------------------------------------- */
 
-/* All bytes that the elements lie among, as they lie. */
+/* Copies the whole byte range of the elements, with its gaps. */
 static ad_status
 fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
              ad_tensor_value *out, ad_error *err)
@@ -374,7 +377,7 @@ fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
     return AD_OK;
 }
 
-/* A contiguous copy in host memory. */
+/* Makes a contiguous copy in host memory. */
 static ad_status
 contiguous_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
                    char order, ad_tensor_value *out, ad_error *err)
@@ -394,7 +397,8 @@ contiguous_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
     return status;
 }
 
-/* `stream` is where the data go, if that is a device at all. */
+/* `stream` belongs to the target, or to the source if the target is the
+ * CPU. */
 static ad_status
 copy_through_host(const ad_tensor *tensor, ad_device target,
                   const ad_stream_choice *stream, char order,
@@ -406,13 +410,14 @@ copy_through_host(const ad_tensor *tensor, ad_device target,
     AD_RETURN_IF_ERR(contiguous_on_host(tensor, is_shared ? stream : NULL,
                                         order, ends_there ? out : &on_host,
                                         err));
-    return ends_there ? AD_OK
-                      : send_on(&on_host, target, stream, order, out, err);
+    return ends_there
+               ? AD_OK
+               : copy_from_host(&on_host, target, stream, order, out, err);
 }
 
 /* --- entry ---------------------------------------------------------------- */
 
-/* No bytes move, but the device has to be there. */
+/* No bytes are copied, but the device has to exist. */
 static ad_status
 copy_empty(const ad_tensor *tensor, ad_device target, char order,
            ad_tensor_value *out, ad_error *err)
@@ -427,9 +432,10 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
     return AD_OK;
 }
 
-/* There is no compiler, or the driver is too old: the slower ways are left. */
+/* There is no compiler, or the driver is too old: the ways without kernels are
+ * left. */
 static bool
-is_about_kernels(const ad_error *err)
+lacks_kernels(const ad_error *err)
 {
     return err->reason != NULL && strcmp(err->reason, "kernel") == 0;
 }
@@ -463,16 +469,16 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
         choose_way(tensor, target, order, true, &plan, &how, err));
     if (how == WAY_KERNEL) {
         ad_error why;
-        ad_status status = copy_there(tensor, target, stream, order, &plan,
-                                      how, out, err != NULL ? err : &why);
-        if (status == AD_OK || !is_about_kernels(err != NULL ? err : &why)) {
+        ad_status status = copy_on_stream(tensor, target, stream, order, &plan,
+                                          how, out, err != NULL ? err : &why);
+        if (status == AD_OK || !lacks_kernels(err != NULL ? err : &why)) {
             return status;
         }
         AD_RETURN_IF_ERR(
             choose_way(tensor, target, order, false, &plan, &how, err));
     }
     return how == WAY_BLOCKS
-               ? copy_there(tensor, target, stream, order, &plan, how, out,
-                            err)
+               ? copy_on_stream(tensor, target, stream, order, &plan, how, out,
+                                err)
                : copy_through_host(tensor, target, stream, order, out, err);
 }

@@ -9,15 +9,18 @@
 
 /* Copies between devices: to(), copy=True, dl_device=, device=.
  *
- * The copy is enqueued on the consumer's stream (ad_stream_choose), which waits
- * for the data first, and the result carries an event recorded there. Results
- * in host memory are valid on return: the host waits. Between two runtimes, and
- * two contexts that cannot reach each other's memory, the way leads through the
- * host, which blocks. Only the bytes of the rows that are meant are copied.
- * Memory of the CPU has been read on return: where the stream has nothing else
- * to do the host waits for that, else the bytes are copied first. Other host
- * memory is kept until it has been read. Refused on a stream that is being
- * captured. Where a stream may be chosen, NULL is: none was given.
+ * The copy is enqueued on the consumer's stream (ad_stream_choose). That
+ * stream waits for the data first, and the result carries an event recorded on
+ * it. Results in host memory are valid on return, because the host waits. A
+ * copy between two runtimes, or between two contexts that cannot access each
+ * other's memory, goes through the host and blocks. Only the bytes of the
+ * selected rows are copied.
+ *
+ * CPU memory has been read on return: the host waits if the stream is idle,
+ * otherwise the bytes are first copied to staging memory. Other host memory is
+ * kept alive until it has been read. Copies are refused on a stream that is
+ * being captured. Wherever a stream may be chosen, NULL means that none was
+ * given.
  */
 #ifndef AD_COPY_COPY_H
 #define AD_COPY_COPY_H
@@ -26,67 +29,68 @@
 #include "order/streams.h"
 #include "model/tensor.h"
 
-/* A contiguous copy ('C' or 'F'; 0: 'F' if it is contiguous so, else 'C') on
- * `target`, which may be the device it is on. Strided tensors are copied by
- * pitched copies; where those would be many, or of very short rows between
- * device and host, the whole extent goes through the host, which blocks.
- * AD_ERR_EXCHANGE, "strides", where that would be too much as well. */
+/* Makes a contiguous copy on `target`, which may be the tensor's own device.
+ * `order` is 'C' or 'F'; 0 selects 'F' if the tensor is contiguous in that
+ * order, else 'C'. Strided tensors are copied by pitched copies. Where there
+ * would be too many of them, or very short rows between device and host, the
+ * whole extent goes through the host, which blocks. Fails with
+ * AD_ERR_EXCHANGE, "strides", where the extent is too large as well. */
 AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
                                           ad_device target,
                                           const ad_stream_choice *stream,
                                           char order, ad_tensor_value *out,
                                           ad_error *err);
 
-/* A copy of the whole tree on `target`. Offsets into bitmaps stay modulo 8;
- * dictionaries and children go along. One allocation for all buffers, each
- * aligned to 64 bytes; where memory is named by handles, one for each. The size
- * of variable-length data on a device is read from its last offset, and offsets
- * of rows in the middle are counted anew on the host: both block. The sizes of
- * a view's buffers may lie on the host or the device; the copy has them where
- * it is. */
+/* Copies the whole tree to `target`. Bit offsets stay the same modulo 8.
+ * Dictionaries and children are copied too. All buffers share one allocation,
+ * each aligned to 64 bytes; on devices that name memory by handles, each
+ * buffer has its own allocation. On a device, the size of variable-length data
+ * is read from its last offset, and the offsets of a slice are rebased on the
+ * host: both block. The sizes of a view's buffers may be in host or device
+ * memory; the copy has them on the target. */
 AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
                                          ad_device target,
                                          const ad_stream_choice *stream,
                                          ad_array *out, ad_error *err);
 
-/* What it takes to have on `target` what is on `found`. */
+/* How memory on `found` becomes memory on `target`. */
 typedef enum ad_move {
     AD_MOVE_NONE,
-    AD_MOVE_ALIAS, /* the same memory by another name */
+    AD_MOVE_ALIAS, /* the same memory under another device */
     AD_MOVE_COPY
 } ad_move;
 
 ad_move ad_move_for(ad_device found, ad_device target);
 
-/* An array on its way to another device. */
+/* An array that is being moved to another device. */
 typedef struct ad_array_move {
-    ad_array array;  /* as it will be; not to be touched before the end */
-    bool is_awaited; /* by the host, at the end */
-    bool is_written; /* it is a copy, perhaps one that is being written */
+    ad_array array;  /* the result; not to be used before the end */
+    bool is_awaited; /* the host waits for it at the end */
+    bool is_written; /* the array is a copy, which may still be in progress */
 } ad_array_move;
 
-/* Begin, and do not wait, not for a result in host memory either: the work is
- * enqueued on `stream`, or on arrowdev's own, whatever is current, and whoever
- * wants the array calls ad_array_move_end(). Where a
- * runtime cannot copy to pageable memory behind the caller's back (CUDA, HIP),
- * and where ad_array_copy_to() says so, this blocks nevertheless. The array's
- * memory does not change before it is released; if it `is_borrowed`, that of
- * the CPU may, from the return on. */
+/* Begins a move without waiting, not even for a result in host memory. The
+ * work is enqueued on `stream`, or on arrowdev's own stream whatever the
+ * current one is. ad_array_move_end() returns the array. The call still blocks
+ * where a runtime cannot copy to pageable memory asynchronously (CUDA, HIP),
+ * and where ad_array_copy_to() says so. The array's memory does not change
+ * before it is released; if the array `is_borrowed`, its CPU memory may change
+ * once the call has returned. */
 AD_MUST_CHECK ad_status ad_array_move_begin(const ad_array *array,
                                             bool is_borrowed, ad_device target,
                                             const ad_stream_choice *stream,
                                             ad_array_move *out, ad_error *err);
 
-/* Exactly one of these: wait for it where it is the host's, and take it; or
- * give it up, whose memory is kept for as long as it is being written. Used
- * up on failure, too. */
+/* Call exactly one of these for each move. The first waits for an array in
+ * host memory and returns it. The second abandons the move; the memory is kept
+ * alive while it is being written. Both consume the move, also on failure. */
 AD_MUST_CHECK ad_status ad_array_move_end(ad_array_move *move, ad_array *out,
                                           ad_error *err);
 void ad_array_move_drop(ad_array_move *move);
 
-/* Read a few bytes of device memory, once it is ready. Blocks; refused during
- * graph capture. `owner` of the memory and `stream` may be NULL: where the read
- * fails, the owner is kept until the device is done. */
+/* Reads a few bytes of device memory once it is ready. Blocks; refused during
+ * graph capture. `owner` (of the memory) and `stream` may be NULL. If the read
+ * fails, the owner is kept alive until the device is done. */
 AD_MUST_CHECK ad_status ad_read_device(ad_device device, const void *data,
                                        ad_owner *owner, uint64_t offset,
                                        size_t nbytes, ad_sync *sync,

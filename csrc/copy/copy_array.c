@@ -10,21 +10,21 @@
 
 static const char consumer[] = "a copy";
 
-/* A buffer without bytes is a valid first offset nevertheless. */
+/* A buffer without bytes still holds a valid first offset. */
 static const uint64_t zeros[AD_ALIGNMENT / sizeof(uint64_t)];
 
 typedef struct job {
-    ad_buffer_map map; /* to the tree of the copy */
+    ad_buffer_map map; /* maps to the copied tree */
     ad_session session;
     ad_plan plan;
-    int64_t nbytes; /* of one allocation for all */
+    int64_t nbytes; /* size of the common allocation */
     ad_owner **owners;
     size_t n_owners;
-    ad_owner *memory; /* of the copy, all of it */
-    ad_owner *host;   /* of host memory that is read */
-    ad_device device; /* of the copy */
+    ad_owner *memory; /* owns all memory of the copy */
+    ad_owner *host;   /* owns the host memory that is read */
+    ad_device device; /* device of the copy */
     ad_sync *sync;
-    const ad_piece *next; /* while the tree is put together */
+    const ad_piece *next; /* next piece while the tree is built */
 } job;
 
 static int64_t
@@ -33,7 +33,7 @@ round_up(int64_t nbytes)
     return (nbytes + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
 }
 
-/* One after the other, as they lie in one allocation for all. */
+/* Places the pieces one after the other, as in a common allocation. */
 static ad_status
 place_pieces(job *self, ad_error *err)
 {
@@ -64,8 +64,8 @@ place_pieces(job *self, ad_error *err)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Arrow recommends that padding be zero; on devices that would take as many
- * copies again. */
+/* Arrow recommends zero padding. On devices that would double the number of
+ * operations. */
 static void
 clear_padding(const job *self)
 {
@@ -146,10 +146,10 @@ copy_pieces(job *self, ad_error *err)
     return AD_OK;
 }
 
-/* What keeps host memory that the copy reads: the plan's own, and the source
- * if it is such. */
+/* Keeps the host memory that the copy reads: the plan's own, and the source if
+ * it is host memory. */
 static ad_status
-keep_host(job *self, const ad_array *array, ad_error *err)
+keep_host_memory(job *self, const ad_array *array, ad_error *err)
 {
     bool from_host = ad_is_host_memory(array->device);
     size_t n = self->plan.allocations.n;
@@ -185,13 +185,13 @@ run(job *self, const ad_array *array, ad_error *err)
 {
     AD_RETURN_IF_ERR(place_pieces(self, err));
     AD_RETURN_IF_ERR(allocate(self, err));
-    AD_RETURN_IF_ERR(keep_host(self, array, err));
+    AD_RETURN_IF_ERR(keep_host_memory(self, array, err));
     AD_RETURN_IF_ERR(record_stream(self, array, err));
     AD_RETURN_IF_ERR(copy_pieces(self, err));
     return ad_session_finish(&self->session, self->host, &self->sync, err);
 }
 
-/* A node of the copy's tree. */
+/* Builds a node of the copied tree. */
 static ad_status
 take_pieces(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
@@ -227,8 +227,8 @@ job_clear(job *self)
     ad_plan_clear(&self->plan);
 }
 
-/* Two runtimes, or two contexts that do not meet: the one brings it to the host,
- * the other one takes it. */
+/* Two runtimes, or two contexts without shared memory: one copies to the host,
+ * the other from it. */
 static ad_status
 copy_via_host(const ad_array *array, ad_device target,
               const ad_stream_choice *stream, ad_array *out, ad_error *err)
@@ -263,7 +263,8 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     if (self.session.via_host) {
         return copy_via_host(array, target, stream, out, err);
     }
-    /* What else is on a stream of the caller's may take long. */
+    /* Other work on a stream of the caller's may take long, so the sizes are
+     * read elsewhere. */
     bool is_given = stream != NULL && stream->is_given;
     bool reads = !is_given && ad_session_sees_source(&self.session);
     ad_status status =

@@ -9,9 +9,9 @@
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Host memory that the plan keeps. */
+/* Allocates host memory that the plan keeps. */
 static ad_status
-make_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
+allocate_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 {
     ad_memory *memory;
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
@@ -41,7 +41,7 @@ read_source(ad_plan *plan, const ad_array *view, const void *data,
 }
 
 static void
-put_index(void *indices, bool is_wide, int64_t i, int64_t value)
+write_offset(void *indices, bool is_wide, int64_t i, int64_t value)
 {
     int32_t narrow = (int32_t)value;
     if (is_wide) {
@@ -62,8 +62,8 @@ fail_range(int64_t first, int64_t end, ad_error *err)
                    first, end);
 }
 
-/* The offsets have been waited for. Those of a slice are held against the
- * node's last one on the host only: on a device that is one more read. */
+/* The offsets are ready. The offsets of a slice are compared with the node's
+ * last one on the host only: on a device that costs another read. */
 static ad_status
 check_range(const ad_array *view, bool is_wide, const ad_piece *piece,
             ad_error *err)
@@ -82,7 +82,7 @@ check_range(const ad_array *view, bool is_wide, const ad_piece *piece,
     return AD_OK;
 }
 
-/* The offsets of rows in the middle of a column, counted from their first. */
+/* Rebases the offsets of a slice to start at 0. */
 static ad_status
 rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
                ad_piece *piece, ad_error *err)
@@ -90,7 +90,7 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     bool is_wide = type->wide_offsets;
     int64_t n = view->length + 1;
     void *offsets;
-    AD_RETURN_IF_ERR(make_host(plan, piece->nbytes, &offsets, err));
+    AD_RETURN_IF_ERR(allocate_host(plan, piece->nbytes, &offsets, err));
     AD_RETURN_IF_ERR(read_source(plan, view, piece->source, piece->offset,
                                  piece->nbytes, offsets, err));
     piece->first = ad_offset_at(offsets, is_wide, 0);
@@ -102,7 +102,7 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
                                    piece->first, &at)) {
             return fail_range(1, 0, err);
         }
-        put_index(offsets, is_wide, i, at);
+        write_offset(offsets, is_wide, i, at);
     }
     piece->source = offsets;
     piece->offset = 0;
@@ -110,8 +110,8 @@ rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     return AD_OK;
 }
 
-/* Plan the offsets buffer. `known_end` is where the data end if all rows are
- * meant and nothing has to be read for it; else -1. */
+/* Plans the offsets buffer. `known_end` is the end of the data if all rows are
+ * selected and it is known without a read; else -1. */
 static ad_status
 plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
              int64_t known_end, ad_piece *piece, ad_error *err)
@@ -146,7 +146,7 @@ set_bytes(ad_piece *piece, int64_t first, int64_t end)
     piece->nbytes = end - first;
 }
 
-/* The rows [offset, offset + length) of elements of `nbytes`. */
+/* The rows [offset, offset + length), of elements of `nbytes` bytes. */
 static void
 set_rows(ad_piece *piece, const ad_array *view, int64_t nbytes)
 {
@@ -180,7 +180,8 @@ ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
     return AD_OK;
 }
 
-/* Views may point anywhere in their data, which are copied whole. */
+/* Views may point anywhere in their data buffers, so these are copied
+ * whole. */
 static ad_status
 plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
            ad_error *err)
@@ -195,7 +196,7 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
     }
     AD_RETURN_IF_ERR(
         ad_sizes_are_on_host(view, sizes_piece->source, &on_host, err));
-    AD_RETURN_IF_ERR(make_host(plan, n_data * 8, &sizes, err));
+    AD_RETURN_IF_ERR(allocate_host(plan, n_data * 8, &sizes, err));
     if (on_host) {
         AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "a copy", err));
         memcpy(sizes, sizes_piece->source, (size_t)n_data * 8);
@@ -217,7 +218,7 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
     return AD_OK;
 }
 
-/* Where a list's child ends if nothing has to be read to know it. */
+/* The end of a list's child, if it is known without a read; else -1. */
 static int64_t
 known_end_of(const ad_array *view, const ad_type *type)
 {
@@ -273,9 +274,10 @@ plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
 
 /* --- nodes ---------------------------------------------------------------- */
 
-/* Rows in front that have to come along, since bits are copied as bytes. */
+/* Number of rows before the slice that are copied with it, because bits are
+ * copied as whole bytes. */
 static int64_t
-rows_in_front(const ad_array *view, const ad_type *type)
+leading_rows(const ad_array *view, const ad_type *type)
 {
     const void *const *buffers = view->node->buffers;
     bool has_bits = (type->has_validity && buffers[0] != NULL) ||
@@ -288,7 +290,7 @@ ad_plan_set_rows(ad_mapped_node *node, const ad_piece *pieces)
 {
     /* The children of a run-end array are copied whole. */
     if (node->type.id != AD_TYPE_RUN_END) {
-        node->spec.offset = rows_in_front(node->view, &node->type);
+        node->spec.offset = leading_rows(node->view, &node->type);
     }
     if (node->type.layout == AD_LAYOUT_LIST) {
         node->first_below = pieces[1].first;
@@ -301,7 +303,7 @@ plan_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
     ad_plan *plan = (ad_plan *)map;
     ad_array rows = *node->view;
-    int64_t front = rows_in_front(&rows, &node->type);
+    int64_t leading = leading_rows(&rows, &node->type);
     size_t n = (size_t)node->spec.n_buffers;
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->pieces, n, err));
     ad_piece *pieces = &plan->pieces.items[plan->pieces.n];
@@ -309,8 +311,8 @@ plan_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
     for (size_t i = 0; i < n; i++) {
         pieces[i] = (ad_piece){.source = node->buffers[i]};
     }
-    rows.offset -= front;
-    rows.length += front;
+    rows.offset -= leading;
+    rows.length += leading;
     AD_RETURN_IF_ERR(plan_buffers(plan, &rows, &node->type, pieces, err));
     ad_plan_set_rows(node, pieces);
     return AD_OK;

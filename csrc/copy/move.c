@@ -1,4 +1,4 @@
-/* Moves that are begun now and waited for later, or never. */
+/* Asynchronous moves: begun now, ended or dropped later. */
 #include "order/deferred_release.h"
 #include "copy/copy.h"
 #include "copy/session.h"
@@ -35,9 +35,10 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
     return AD_OK;
 }
 
-/* Host memory does not know who is writing to it. Device memory does. */
+/* Host memory does not track its writers, device memory does: the owner is
+ * released after the write. */
 static void
-give_up(ad_array_move *self, bool is_idle)
+abandon(ad_array_move *self, bool is_idle)
 {
     ad_sync *sync = self->array.sync;
     if (self->is_written && self->is_awaited && !ad_sync_is_done(sync)) {
@@ -51,7 +52,7 @@ give_up(ad_array_move *self, bool is_idle)
 void
 ad_array_move_drop(ad_array_move *self)
 {
-    give_up(self, false);
+    abandon(self, false);
 }
 
 ad_status
@@ -60,7 +61,7 @@ ad_array_move_end(ad_array_move *self, ad_array *out, ad_error *err)
     if (self->is_awaited) {
         ad_status status = ad_sync_wait(self->array.sync, "host memory", err);
         if (status != AD_OK) {
-            give_up(self, true);
+            abandon(self, true);
             return status;
         }
         ad_sync_unref(self->array.sync);

@@ -17,9 +17,10 @@ ad_is_host_memory(ad_device device)
     return (ad_device_traits(device.type) & wanted) == wanted;
 }
 
-/* Without rows nothing is read, and an address may lead anywhere. */
+/* Any buffer of the node. Nodes without rows are left out: nothing reads their
+ * buffers, so their addresses may be invalid. */
 static const void *
-some_buffer(const struct ArrowArray *node)
+any_buffer_of(const struct ArrowArray *node)
 {
     const void *found = NULL;
     int64_t n_buffers = node->length == 0 ? 0 : node->n_buffers;
@@ -27,17 +28,17 @@ some_buffer(const struct ArrowArray *node)
         found = node->buffers[i];
     }
     for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
-        found = some_buffer(node->children[i]);
+        found = any_buffer_of(node->children[i]);
     }
     return found == NULL && node->dictionary != NULL
-               ? some_buffer(node->dictionary)
+               ? any_buffer_of(node->dictionary)
                : found;
 }
 
 const void *
 ad_array_some_buffer(const ad_array *array)
 {
-    return some_buffer(array->node);
+    return any_buffer_of(array->node);
 }
 
 static bool
@@ -59,10 +60,10 @@ ad_session_is_via_host(ad_device source, ad_device target)
            ad_backend_for(source.type) != ad_backend_for(target.type);
 }
 
-/* --- where -------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------ */
 
-/* The context where the source lies, as its runtime says: its handle may be
- * another than the one that new work goes to. */
+/* The context of the source's memory as its runtime reports it. It may have
+ * another handle than the context for new work. */
 static ad_status
 source_context(const struct ad_backend *backend,
                const ad_session_request *request, ad_context *out,
@@ -114,7 +115,7 @@ find_contexts(ad_session *self, const ad_session_request *request,
     return self->backend->primary_context(request->target, expected, err);
 }
 
-/* --- on which stream ---------------------------------------------------- */
+/* --- streams ------------------------------------------------------------- */
 
 static ad_status
 choose_stream(ad_session *self, const ad_session_request *request,
@@ -127,7 +128,7 @@ choose_stream(ad_session *self, const ad_session_request *request,
                                       &self->context, err));
     self->stream = choice.stream;
     self->keep = choice.keep;
-    /* Our own never is, as ad_stream_own() has it. */
+    /* arrowdev's own stream is never captured, see ad_stream_own(). */
     if (!is_own) {
         AD_RETURN_IF_ERR(ad_stream_require_no_capture(
             self->context, self->stream, request->consumer, err));
@@ -135,8 +136,8 @@ choose_stream(ad_session *self, const ad_session_request *request,
     return ad_sync_require_no_capture(request->sync, request->consumer, err);
 }
 
-/* Does the stream's context see the source? Where streams are numbers all
- * contexts share their addresses. */
+/* True if the stream's context cannot access the source. Where streams are
+ * numbers, all contexts share one address space. */
 static bool
 is_foreign_context(const ad_session *self)
 {
@@ -144,8 +145,9 @@ is_foreign_context(const ad_session *self)
            self->source.handle != self->context.handle;
 }
 
-/* The thread's current stream, or the one of the target, does not see the
- * source: take arrowdev's own where it lies, if the work can be done there. */
+/* The current stream of the thread, or of the target, cannot access the
+ * source. Takes arrowdev's own stream in the context of the source, if the
+ * work can run there. */
 static ad_status
 cross_contexts(ad_session *self, const ad_session_request *request,
                ad_error *err)
@@ -177,7 +179,7 @@ static ad_status
 order_after(const ad_session *self, ad_sync *sync, const char *consumer,
             ad_error *err)
 {
-    /* Pinned memory of one runtime on its way to another. */
+    /* Pinned memory of one runtime that another one copies. */
     if (sync != NULL &&
         ad_backend_for(sync->context.device.type) != self->backend) {
         return ad_sync_wait(sync, consumer, err);
@@ -185,7 +187,8 @@ order_after(const ad_session *self, ad_sync *sync, const char *consumer,
     return ad_sync_order_in(sync, self->context, self->stream, consumer, err);
 }
 
-/* The runtime that does the work; where there is none, say for what. */
+/* Opens the runtime that does the work. Without one, the error names the
+ * copy. */
 static ad_status
 open_backend(const ad_session_request *request, const struct ad_backend **out,
              ad_error *err)
@@ -223,7 +226,7 @@ ad_session_open(const ad_session_request *request, ad_session *out,
     };
     out->is_borrowed =
         is_cpu(request->source) && !request->is_kept && !out->to_host;
-    out->has_queried = request->non_blocking; /* and will not wait */
+    out->has_queried = request->non_blocking; /* and does not wait */
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
     }
@@ -242,7 +245,7 @@ ad_session_open(const ad_session_request *request, ad_session *out,
     }
     if (out->is_borrowed || (ad_is_host_memory(request->source) &&
                              ad_is_host_memory(request->target))) {
-        /* It is the host that copies, or may have to. */
+        /* The host copies, or may have to. */
         return ad_sync_wait(request->sync, request->consumer, err);
     }
     return out->via_host
@@ -285,7 +288,7 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
                                   self->keep, err);
 }
 
-/* --- the work ----------------------------------------------------------- */
+/* --- operations ---------------------------------------------------------- */
 
 ad_status
 ad_session_allocate(const ad_session *self, int64_t nbytes, void **data,
@@ -314,7 +317,7 @@ copy_rows_on_host(const ad_block_copy *copy)
 }
 
 static void
-forget_last(ad_session *self)
+drop_last_event(ad_session *self)
 {
     if (self->last.handle != NULL) {
         self->backend->event_destroy(self->context, self->last);
@@ -326,15 +329,16 @@ static ad_status
 enqueue(ad_session *self, const ad_block_copy *copy, ad_error *err)
 {
     const struct ad_backend *backend = self->backend;
-    forget_last(self);
+    drop_last_event(self);
     return (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
                ? backend->copy_with_event(self->context, self->stream, copy,
                                           self->to_host, &self->last, err)
                : backend->copy(self->context, self->stream, copy, err);
 }
 
-/* Staging blocks in the runtime. And where the host's processors do the copy,
- * blocking there is quicker than a thread that does it for the host. */
+/* A copy may block where the runtime stages memory. It also may where the
+ * host's processors do the copy, since blocking is quicker there than a
+ * waiting thread. */
 static bool
 may_block_in_copy(const ad_session *self)
 {
@@ -343,8 +347,8 @@ may_block_in_copy(const ad_session *self)
             ad_backend_wait_helps(self->backend, self->context.device.id));
 }
 
-/* Nothing could end that. So the host waits for the stream first, in a way
- * that can be interrupted. */
+/* A blocking copy cannot be interrupted, so the host first waits for the
+ * stream in an interruptible way. */
 static ad_status
 wait_before_copy(ad_session *self, ad_error *err)
 {
@@ -361,8 +365,8 @@ wait_before_copy(ad_session *self, ad_error *err)
 
 /* --- borrowed memory ----------------------------------------------------- */
 
-/* Bytes of the user's that a copy is yet to read. The last piece owns those
- * before it. */
+/* Staged bytes of the user's memory that a copy is yet to read. The last
+ * staging copy owns the ones before it. */
 typedef struct ad_staging_copy {
     ad_owner base;
     struct ad_staging_copy *next;
@@ -383,7 +387,7 @@ staging_copy_destroy(ad_owner *base)
 static const ad_owner_ops staging_copy_ops = {.destroy = staging_copy_destroy,
                                               .name = "staging copy"};
 
-/* Has the stream nothing to do? Then a copy on it is what it does next. */
+/* Queries whether the stream is idle. If it is, a copy on it runs at once. */
 static ad_status
 query_stream(ad_session *self, ad_error *err)
 {
@@ -395,7 +399,7 @@ query_stream(ad_session *self, ad_error *err)
     return status;
 }
 
-/* The copy reads bytes of our own. */
+/* Redirects the copy to a staging copy of the bytes. */
 static ad_status
 copy_to_staging(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
@@ -421,8 +425,9 @@ copy_to_staging(ad_session *self, ad_block_copy *copy, ad_error *err)
     return AD_OK;
 }
 
-/* The owner of borrowed memory does not wait for what else is on the stream,
- * and may not see it read later either. */
+/* Borrowed memory is not read after the return, and its user does not wait for
+ * other work on the stream. So the bytes are staged unless the stream is
+ * idle. */
 static ad_status
 stage_borrowed(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
@@ -461,21 +466,21 @@ ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
     if (!from_host && !to_host) {
         return enqueue(self, copy, err);
     }
-    /* Pageable memory is staged, which takes until all that is before it on
-     * the stream is done. */
+    /* Pageable memory is staged, and the call may block until all earlier work
+     * on the stream is done. */
     void *saved = ad_wait_begin();
     ad_status status = enqueue(self, copy, err);
     ad_wait_end(saved);
     return status;
 }
 
-/* On a processor each work item is a task of the runtime's, which has to be
- * worth its while, and so many are enough for any number of threads. */
+/* On a processor each work item is a task of the runtime. A task has to be
+ * worth its overhead, and MOST_TASKS are enough for any number of threads. */
 #define TASK_BYTES 16384
 #define MOST_TASKS 256
 
-/* Elsewhere: what one step of a work item does, and how many items there are at
- * most: those whose results the host reads are few. */
+/* On other devices: the size of one step of a work item, and the greatest
+ * number of items. Kernels whose results the host reads have few items. */
 static const struct {
     int64_t per_item;
     int64_t most;
@@ -496,7 +501,7 @@ static const struct {
 static int64_t
 tasks_for(ad_launch launch)
 {
-    launch.n_items = 0; /* whose results are few */
+    launch.n_items = 0; /* the results of the items are few bytes */
     size_t nbytes =
         ad_launch_source_size(&launch) + ad_launch_target_size(&launch);
     int64_t n = (int64_t)(nbytes / TASK_BYTES) + 1;
@@ -524,8 +529,8 @@ launch_on_device(ad_session *self, const ad_launch *launch, ad_error *err)
 {
     const struct ad_backend *backend = self->backend;
     self->has_begun = true;
-    forget_last(self);
-    /* The first one may have to be built. */
+    drop_last_event(self);
+    /* The first launch may build the kernels. */
     void *saved = ad_wait_begin();
     ad_status status =
         (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
@@ -560,10 +565,10 @@ ad_session_kernel(ad_session *self, const void *source, void *target,
     return launch_on_device(self, &launch, err);
 }
 
-/* --- the end ------------------------------------------------------------ */
+/* --- end of a session ---------------------------------------------------- */
 
-/* Host memory that the runtime has mostly read already: pageable memory is
- * staged. A query that fails proves nothing. */
+/* Defers the release of host memory. Pageable memory is staged, so that the
+ * runtime has often read it already. A failed query tells nothing. */
 static void
 keep_until_read(const ad_session *self, ad_owner *host, ad_sync *sync)
 {
@@ -589,9 +594,9 @@ drop_staging(ad_session *self)
     self->staging = NULL;
 }
 
-/* Of borrowed memory itself nothing will be read any more on return. */
+/* Ensures that borrowed memory itself is not read after the return. */
 static ad_status
-end_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
+finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
 {
     if (!self->is_borrowed) {
         keep_until_read(self, host, sync);
@@ -602,7 +607,7 @@ end_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
             self->backend->runs_on_host(self->context.device.id)
                 ? ad_sync_wait_briefly(sync, err)
                 : ad_sync_wait(sync, "a copy from the host", err);
-        /* What was ended is not begun again by ad_session_abandon(). */
+        /* ad_session_abandon() does not repeat an interrupted wait. */
         self->is_idle = status != AD_ERR_INTERRUPTED;
         AD_RETURN_IF_ERR(status);
     }
@@ -611,9 +616,9 @@ end_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
     return AD_OK;
 }
 
-/* Behind all work. */
+/* The sync of all work of the session. */
 static ad_status
-mark_end(ad_session *self, ad_sync **out, ad_error *err)
+record_end(ad_session *self, ad_sync **out, ad_error *err)
 {
     ad_event last = self->last;
     self->last = (ad_event){NULL};
@@ -631,9 +636,9 @@ ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
     if (!self->has_begun) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(mark_end(self, &sync, err));
+    AD_RETURN_IF_ERR(record_end(self, &sync, err));
     if (!self->to_host) {
-        ad_status status = end_reading(self, host, sync, err);
+        ad_status status = finish_reading(self, host, sync, err);
         if (status != AD_OK) {
             ad_sync_unref(sync);
             return status;
@@ -648,10 +653,10 @@ ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
     return status;
 }
 
-/* Until all work is done, which is on the one stream; where even that cannot be
- * told, the context has to become idle. */
+/* Keeps `owner` alive until all work is done. All work is on one stream;
+ * without a sync for it, the context has to become idle. */
 static void
-keep_to_the_end(const ad_session *self, ad_owner *owner, ad_sync *sync)
+defer_release(const ad_session *self, ad_owner *owner, ad_sync *sync)
 {
     if (owner != NULL) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
@@ -668,20 +673,21 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     if (!self->has_begun) {
         return;
     }
-    forget_last(self);
+    drop_last_event(self);
     if (ad_sync_record(self->context, self->stream, &sync, NULL) != AD_OK) {
         sync = NULL;
     }
-    /* Even so, borrowed memory may not be read any more. */
+    /* Borrowed memory must not be read after the return, also after a
+     * failure. */
     if (sync != NULL && self->is_borrowed && self->is_idle &&
         ad_sync_wait_briefly(sync, NULL) != AD_OK) {
         ad_sync_unref(sync);
         sync = NULL;
     }
-    keep_to_the_end(self, source, sync);
-    keep_to_the_end(self, host, sync);
-    keep_to_the_end(self, target, sync);
-    keep_to_the_end(self, staging_owner(self), sync);
+    defer_release(self, source, sync);
+    defer_release(self, host, sync);
+    defer_release(self, target, sync);
+    defer_release(self, staging_owner(self), sync);
     drop_staging(self);
     ad_sync_unref(sync);
 }
@@ -712,7 +718,8 @@ ad_session_read(const ad_session *self, ad_owner *source, const void *data,
     ad_owner *owner;
     void *bounce;
     ad_sync *none;
-    /* Not the caller's memory: after a failure the runtime may still write. */
+    /* Not the caller's memory: after a failure the runtime may still write to
+     * it. */
     AD_RETURN_IF_ERR(
         ad_session_allocate(&reading, (int64_t)nbytes, &bounce, &owner, err));
     const ad_block_copy copy = {

@@ -1,5 +1,5 @@
-/* A copy in progress: which runtime does it, where, and on which stream. For
- * core only.
+/* A copy session: the runtime, contexts and stream of one copy. Only for the
+ * core.
  */
 #ifndef AD_COPY_SESSION_H
 #define AD_COPY_SESSION_H
@@ -17,9 +17,9 @@ typedef struct ad_session_request {
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
     bool may_go_via_host;           /* see via_host */
-    /* the host is not to wait, see to_host */
+    /* the host does not wait, see to_host */
     bool non_blocking;
-    bool is_kept; /* memory of the CPU does not change until it is released */
+    bool is_kept;         /* CPU memory does not change until it is released */
     const char *consumer; /* for messages: "a copy" */
 } ad_session_request;
 
@@ -27,94 +27,98 @@ typedef struct ad_session {
     const struct ad_backend *backend; /* NULL: host to host */
     ad_context context;               /* where `stream` runs */
     ad_stream stream;
-    ad_owner *keep;    /* of the stream; borrowed, may be NULL */
+    ad_owner *keep;    /* owner of the stream; borrowed, may be NULL */
     ad_context source; /* for spans; AD_CPU: host memory */
     ad_context target;
-    ad_context memory; /* where the result is allocated; AD_CPU: by malloc */
+    ad_context memory; /* where the result is allocated; AD_CPU: malloc */
     bool to_host;      /* the host waits for the result */
-    /* may_go_via_host: two contexts that do not meet. The session is not open;
-     * the way leads through the host */
+    /* may_go_via_host: the two contexts cannot access each other's memory. The
+     * session is not open; the copy has to go through the host */
     bool via_host;
-    /* the source is memory of the CPU, which its user may change as soon as
-     * the call returns */
+    /* the source is CPU memory, which the user may change as soon as the call
+     * returns */
     bool is_borrowed;
     bool has_queried; /* is_idle is known */
-    bool is_idle; /* nothing was on the stream when the copy of borrowed memory
-                     began: the host waits for it */
-    /* else its bytes, from which it is copied */
+    bool is_idle;     /* the stream was idle when the copy of borrowed memory
+                         began: the host waits for the copy */
+    /* otherwise: staging copies of the bytes, which the copy reads */
     struct ad_staging_copy *staging;
-    bool has_begun;  /* the runtime was given work */
-    bool has_waited; /* the host has, for what came before */
-    ad_event last;   /* of the last piece of work, where work has events; else
-                        NULL */
+    bool has_begun;  /* the runtime has work of this session */
+    bool has_waited; /* the host has waited for the earlier work */
+    ad_event last;   /* event of the last operation, where operations have
+                        events; else NULL */
 } ad_session;
 
-/* Host memory of any kind, which no device can move away. */
+/* True for host memory of any kind that no device can migrate. */
 bool ad_is_host_memory(ad_device device);
 
-/* Any buffer of the tree, to ask the runtime where it lies; or NULL. */
+/* Any buffer of the tree, for asking the runtime about its memory; or NULL. */
 const void *ad_array_some_buffer(const ad_array *array);
 
-/* Two runtimes have to meet in host memory. */
+/* The devices belong to two runtimes, whose only common memory is the
+ * host's. */
 bool ad_session_is_via_host(ad_device source, ad_device target);
 
-/* The same runtime's copy, or the host's: choose a stream and let it wait for
- * the source (host to host: wait). Refused while the stream is captured. */
+/* Opens a session of the runtime's copy, or of the host's. Chooses a stream
+ * and orders it after the source (host to host: waits). Refused while the
+ * stream is being captured. */
 AD_MUST_CHECK ad_status ad_session_open(const ad_session_request *request,
                                         ad_session *out, ad_error *err);
 
-/* Memory on the target; 0 bytes: NULL. */
+/* Allocates memory on the target; for 0 bytes *data is NULL. */
 AD_MUST_CHECK ad_status ad_session_allocate(const ad_session *session,
                                             int64_t nbytes, void **data,
                                             ad_owner **owner, ad_error *err);
 
-/* One block; between two runs of host memory it is done on return. */
+/* Copies one block. A copy between two host memories is complete on return. */
 AD_MUST_CHECK ad_status ad_session_copy(ad_session *session,
                                         const ad_block_copy *copy,
                                         ad_error *err);
 
-/* The work to come reads or writes this memory of the request's source device,
- * too: it is done after `sync`, and `owner` records the stream. `data` may be
- * NULL. AD_ERR_EXCHANGE, "stream", for memory of another context. */
+/* The following work also reads or writes `memory`, on the request's source
+ * device. Orders that work after `sync`, and `owner` records the stream.
+ * `data` may be NULL. Fails with AD_ERR_EXCHANGE, "stream", for memory of
+ * another context. */
 AD_MUST_CHECK ad_status ad_session_use(ad_session *session,
                                        const ad_session_request *memory,
                                        ad_owner *owner, ad_error *err);
 
-/* A kernel from `source` to `target`; the launch's spans say the offsets only,
- * but for `values`, which says where they are, too; its number of work items
- * may be 0: as many as are good. No launch where there is nothing to do. */
+/* Launches a kernel from `source` to `target`. The spans of `launch` give
+ * offsets only, except `values`, which also gives its address. A number of
+ * work items of 0 means a suitable number. Nothing is launched for length
+ * 0. */
 AD_MUST_CHECK ad_status ad_session_kernel(ad_session *session,
                                           const void *source, void *target,
                                           ad_launch launch, ad_error *err);
 
-/* As many work items as are good for a launch there; 1 on the host. */
+/* A suitable number of work items for the launch; 1 on the host. */
 int64_t ad_session_items(const ad_session *session, const ad_launch *launch);
 
-/* After the last copy. *out is what to wait for; NULL where the result is in
- * host memory, for which the host waited. `host` keeps host memory that was
- * read, and is kept until it has been. Blocks where borrowed memory is being
- * read. */
+/* Ends the session after the last copy. *out is the sync to wait for; NULL
+ * where the result is in host memory, since the host has waited for it. `host`
+ * owns host memory that the copies read, and is kept alive until they have
+ * read it. Blocks while borrowed memory is being read. */
 AD_MUST_CHECK ad_status ad_session_finish(ad_session *session, ad_owner *host,
                                           ad_sync **out, ad_error *err);
 
-/* Instead of finish, where something failed on the way: keep what work that
- * was begun may still read or write. */
+/* Replaces ad_session_finish() after a failure: keeps alive the memory that
+ * enqueued work may still read or write. */
 void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
                         ad_owner *target);
 
-/* ad_array_copy_to() for ad_array_move_begin(): also where out->device is the
- * host's, out->sync says when the memory will have been written. */
+/* ad_array_copy_to() for ad_array_move_begin(). Also when out->device is host
+ * memory, out->sync signals that the memory has been written. */
 AD_MUST_CHECK ad_status ad_array_copy_non_blocking(
     const ad_array *array, bool is_borrowed, ad_device target,
     const ad_stream_choice *stream, ad_array *out, ad_error *err);
 
-/* Does the stream run on the source's device? Then it is the one that a read
- * of the source would choose, unless the caller named it. */
+/* True if the stream runs on the source's device. It is then the stream that a
+ * read of the source would choose, unless the caller named another. */
 bool ad_session_sees_source(const ad_session *session);
 
-/* A few bytes of the source, to host memory, once what is on the stream is
- * done. Blocks. `source` owns them (it may be NULL): where the read fails, it is
- * kept until the device is done. */
+/* Reads a few bytes of the source into host memory after the work on the
+ * stream. Blocks. `source` owns the bytes and may be NULL. If the read fails,
+ * it is kept alive until the device is done. */
 AD_MUST_CHECK ad_status ad_session_read(const ad_session *session,
                                         ad_owner *source, const void *data,
                                         uint64_t offset, size_t nbytes,
