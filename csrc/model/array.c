@@ -11,7 +11,7 @@
 
 typedef struct imported {
     ad_owner base;
-    struct ArrowDeviceArray array; /* released until the move */
+    struct ArrowDeviceArray array; /* release is NULL until the move */
 } imported;
 
 static void
@@ -27,7 +27,7 @@ imported_destroy(ad_owner *base)
 static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
                                           .name = "imported array"};
 
-/* The types whose buffers[0], if any, is no validity bitmap. */
+/* True unless the type's buffers[0], if any, is not a validity bitmap. */
 static bool
 has_bitmap(const struct ArrowSchema *node)
 {
@@ -56,7 +56,7 @@ ad_array_resolve_null_count(const ad_array *array, int64_t known)
     return known == -1 && ad_array_validity(array) == NULL ? 0 : known;
 }
 
-/* Everything that a view of a whole node takes from the node. */
+/* Sets the members that a view of a whole node takes from the node. */
 static void
 view_node(ad_array *out, const struct ArrowArray *node)
 {
@@ -66,10 +66,10 @@ view_node(ad_array *out, const struct ArrowArray *node)
     out->null_count = ad_array_resolve_null_count(out, node->null_count);
 }
 
-/* What an import will move into. Nothing of the caller's is touched yet. */
+/* Destination of an import. The caller's structs are still untouched. */
 typedef struct preparation {
     imported *tree;
-    ad_owner *owner; /* the tree, or the device owner around it */
+    ad_owner *owner; /* the tree, or the device owner of the tree */
     ad_sync *sync;
 } preparation;
 
@@ -94,8 +94,8 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     if (array->sync_event == NULL) {
         return AD_OK;
     }
-    /* The event lives as long as the tree, whatever becomes of the memory's
-     * users. */
+    /* The event lives as long as the tree, even after its memory has been
+     * released. */
     ad_status status = ad_sync_new(AD_SYNC_EVENT, device, array->sync_event,
                                    tree, &p->sync, err);
     if (status != AD_OK) {
@@ -104,7 +104,7 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     return status;
 }
 
-/* The array is in the tree. Takes over all references. */
+/* Makes the view once the array is in the tree. Takes over all references. */
 static void
 view_tree(const preparation *p, ad_schema schema, ad_array *out)
 {
@@ -119,7 +119,7 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
     view_node(out, &array->array);
 }
 
-/* Takes over all references and the array. */
+/* Moves the array. Takes over all references. */
 static void
 import_finish(const preparation *p, ad_schema schema,
               struct ArrowDeviceArray *array, ad_array *out)
@@ -226,9 +226,10 @@ ad_array_clear(ad_array *array)
     ad_sync *sync = array->sync;
     ad_owner *schema = array->schema.owner;
     ad_owner *owner = array->owner;
-    /* Emptied first: an owner may run code that looks at *array again. Member
-     * by member: compilers make "rep stos" of the whole, which takes longer
-     * than all the rest. */
+    /* The array is emptied first, because an owner's destructor may run code
+     * that reads *array. The members are written one by one: for the whole
+     * struct compilers emit "rep stos", which takes longer than everything
+     * else here. */
     array->node = NULL;
     array->owner = NULL;
     array->schema = (ad_schema){0};
@@ -249,7 +250,7 @@ ad_array_drop(const ad_array *array)
     ad_owner_unref(array->owner);
 }
 
-/* Narrow *array, whose window is known to hold the new one. */
+/* Narrows *array to a range that is known to be within it. */
 static void
 narrow(ad_array *array, int64_t offset, int64_t length)
 {
@@ -279,7 +280,7 @@ ad_array_slice(const ad_array *src, int64_t offset, int64_t length,
     return AD_OK;
 }
 
-/* A new view of a node that hangs below src's. */
+/* A view of a node below the one of `src`. */
 static void
 view_below(const ad_array *src, const struct ArrowArray *node,
            const struct ArrowSchema *schema, ad_array *out)
@@ -385,8 +386,8 @@ ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
 const void *
 ad_array_validity(const ad_array *array)
 {
-    /* An array that a user described may lack all buffers; it is built first,
-     * and validated then. */
+    /* An array that a user described may lack all buffers, since it is built
+     * before it is validated. */
     if (!has_bitmap(array->schema.node) || array->node->n_buffers == 0) {
         return NULL;
     }

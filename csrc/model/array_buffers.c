@@ -23,10 +23,10 @@ read_offset(const void *offsets, bool is_wide, int64_t i)
     return value;
 }
 
-/* Data of a variable-size type end where the last offset says: that of the
- * node, for the rows are not checked one by one. A slice's own last offset may
- * only say less: it is one of those that are to be checked against the size,
- * and behind a null it may be anything. */
+/* Size of the data of a variable-size type: the last offset of the node. The
+ * slice's own last offset is used only if it is smaller. It must not enlarge
+ * the size, because it is among the offsets that are checked against this size
+ * later, and an offset after a null may have any value. */
 static ad_status
 data_size(const ad_array *array, const ad_type *type, int64_t end,
           int64_t *out, ad_error *err)
@@ -54,13 +54,14 @@ data_size(const ad_array *array, const ad_type *type, int64_t end,
     return AD_OK;
 }
 
-/* A view's variadic buffers have their sizes in the last buffer. */
+/* The last buffer of a view holds the sizes of its variadic buffers. */
 static ad_status
 variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
 {
     const void *sizes = array->node->buffers[array->node->n_buffers - 1];
     if (sizes == NULL) {
-        *out = 0; /* sound only without rows, of which none points here */
+        *out = 0; /* valid only without rows, so that no row refers to the
+                     buffer */
         return AD_OK;
     }
     if (array->sync != NULL || !ad_host_accessible(array->device)) {
@@ -77,7 +78,7 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
     return AD_OK;
 }
 
-/* Without rows there may be no offset at all, as older producers have it. */
+/* Without rows the offsets may be absent, as older producers export them. */
 static int64_t
 offsets_size(int64_t end, int64_t index_size)
 {

@@ -5,19 +5,18 @@
 
 #include "model/array.h"
 
-/* The size is only known from memory that the host cannot read. */
+/* The size can only be read from memory that the host cannot access. */
 #define AD_SIZE_UNKNOWN (-1)
 
-/* Bytes that buffer `i` of the array's own node must have for rows
- * [0, offset + length) of the view; 0 for an absent buffer. Variable-size
- * data need a look at the offsets (or at a view's size buffer): on host
- * memory that look is taken, elsewhere the answer is AD_SIZE_UNKNOWN. Never
- * more than the node as a whole says there is, whatever rows the view has.
- * AD_ERR_ARROW when the offsets make no sense. */
+/* Size in bytes that buffer `i` of the array's own node must have for rows [0,
+ * offset + length) of the view; 0 for an absent buffer. For variable-size data
+ * the size is read from the offsets (or from a view's size buffer) in host
+ * memory; on other devices it is AD_SIZE_UNKNOWN. Never larger than the size
+ * for the whole node. Fails with AD_ERR_ARROW on invalid offsets. */
 AD_MUST_CHECK ad_status ad_array_buffer_size(const ad_array *array, int64_t i,
                                              int64_t *out, ad_error *err);
 
-/* Bytes of all buffers of the tree, as above; unknown if one is. */
+/* Total size of all buffers of the tree; AD_SIZE_UNKNOWN if one is unknown. */
 AD_MUST_CHECK ad_status ad_array_nbytes(const ad_array *array, int64_t *out,
                                         ad_error *err);
 

@@ -2,8 +2,8 @@
 
 #include "model/array.h"
 
-/* Release of the nodes that are made here. The block that they lie in frees
- * them; the callback only says that they are live, and is called by nobody. */
+/* Release callback of built nodes. It marks them as live and is never called;
+ * the block that contains the nodes frees them. */
 static void
 node_release(struct ArrowArray *node)
 {
@@ -12,9 +12,10 @@ node_release(struct ArrowArray *node)
 
 /* --- over foreign memory ------------------------------------------------ */
 
-/* One node with copies of its children's nodes, and references on all that
- * they borrow from. Behind `kept` in the same allocation: the copies, the
- * list of pointers to the first n_children of them, the list of buffers. */
+/* One node with copies of its children's nodes, and references on the owners
+ * of everything it borrows. The same allocation contains, after `kept`: the
+ * copies, the pointers to the first n_children of them, and the list of
+ * buffers. */
 typedef struct built {
     ad_owner base;
     struct ArrowArray node;
@@ -134,7 +135,8 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
         .null_count = spec->null_count,
         .readonly = any_readonly(spec),
     };
-    /* Readers (nanoarrow, polars) want a bitmap for a count of -1. */
+    /* Some consumers (nanoarrow, polars) require a bitmap if the count is
+     * -1. */
     if (spec->null_count == -1) {
         out->null_count = ad_array_resolve_null_count(out, -1);
         self->node.null_count = out->null_count;
@@ -142,17 +144,17 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
     return AD_OK;
 }
 
-/* --- no rows ------------------------------------------------------------ */
+/* --- arrays without rows ------------------------------------------------- */
 
-/* What every buffer of an array without rows points to: room for one offset,
- * aligned and padded as buffers should be. */
+/* Memory of all buffers of an array without rows: long enough for one offset,
+ * aligned and padded as Arrow recommends. */
 static const _Alignas(64) unsigned char zeros[64];
 
-/* Every buffer list there is: no bitmap, then data; types without a bitmap
+/* The buffer list of every type: no bitmap, then data. Types without a bitmap
  * start at the second entry. */
 static const void *const empty_buffers[] = {NULL, zeros, zeros, zeros};
 
-/* A block of nodes; behind them the lists of pointers to them. */
+/* A block of nodes, followed by the lists of pointers to them. */
 typedef struct empty {
     ad_owner base;
     struct ArrowArray nodes[];
@@ -192,7 +194,8 @@ fill_empty(const struct ArrowSchema *schema, cursor *at,
     struct ArrowArray *node = at->node++;
     struct ArrowArray **list = at->list;
     at->list += schema->n_children;
-    /* Consumers read the list of buffers only, as the specification has it. */
+    /* The cast is safe: the specification does not let consumers write to the
+     * list of buffers. */
     *node = (struct ArrowArray){
         .n_buffers = type.n_buffers,
         .buffers = (const void **)&empty_buffers[type.has_validity ? 0 : 1],

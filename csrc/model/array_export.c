@@ -2,9 +2,9 @@
 
 #include "model/array.h"
 
-/* Everything that leaves with one export, in one allocation: the holder, the
- * nodes below the root, then the lists of pointers to them. Buffer lists are
- * not copied: the reference on the owner keeps the originals. */
+/* One allocation for everything in an export: the holder, the nodes below the
+ * root, and the lists of pointers to them. Buffer lists are not copied: the
+ * reference on the owner keeps the originals alive. */
 typedef struct arena {
     atomic_size_t live; /* nodes that are not released, plus the holder */
     ad_owner *owner;
@@ -16,8 +16,9 @@ typedef struct arena {
 static void
 arena_drop(arena *self, size_t n)
 {
-    /* Who holds all that is left has no rival, so a plain load will do: in the
-     * common case (nothing moved out) no locked instruction is needed. */
+    /* A thread that drops all remaining references has no competitor, so a
+     * plain load is enough. The common case (no node moved out) needs no
+     * locked instruction. */
     if (atomic_load_explicit(&self->live, memory_order_acquire) != n &&
         atomic_fetch_sub_explicit(&self->live, n, memory_order_acq_rel) != n) {
         return;
@@ -41,17 +42,19 @@ is_leaf(const struct ArrowArray *node)
     return node->n_children == 0 && node->dictionary == NULL;
 }
 
-/* Not inlined, so that the mark of a leaf is. */
+/* Not inlined, so that mark() can be for a leaf. */
 static __attribute__((noinline)) size_t mark_below(struct ArrowArray *node,
                                                    arena *self);
 
-/* Mark a node and all below it that was not moved out; returns how many. */
+/* Marks a node and the nodes below it that were not moved out as released;
+ * returns their number. */
 static inline size_t
 mark(struct ArrowArray *node, arena *self)
 {
     if (!is_ours(node, self)) {
-        /* Moved out or released already; or a consumer hung something of its
-         * own here, which goes with the parent as the specification says. */
+        /* The node was moved out or released already. Or a consumer placed a
+         * struct of its own here, which is released with its parent, as the
+         * specification says. */
         if (node->release != NULL) {
             node->release(node);
         }
@@ -74,7 +77,7 @@ mark_below(struct ArrowArray *node, arena *self)
     return n;
 }
 
-/* `node` may be a consumer's copy; what hangs below it lies in the arena. */
+/* `node` may be a consumer's copy; the nodes below it are in the arena. */
 static void
 node_release(struct ArrowArray *node)
 {
@@ -124,8 +127,8 @@ fill(cursor *at, struct ArrowArray *node, const struct ArrowArray *source)
     }
 }
 
-/* Copy what hangs below `node`, whose own fields were just copied and so
- * still point to the originals. */
+/* Copies the nodes below `node`, whose fields were just copied and still point
+ * to the originals. */
 static void
 fill_below(cursor *at, struct ArrowArray *node)
 {
@@ -147,9 +150,9 @@ fill_below(cursor *at, struct ArrowArray *node)
     }
 }
 
-/* A slice of a batch lies in the offset of the struct, with which pyarrow and
- * pandas take no record batch. Where the struct has no bitmap of its own, the
- * columns can be cut instead. */
+/* A slice of a batch is the offset of the struct, and pyarrow and pandas
+ * accept no record batch with an offset. If the struct has no bitmap of its
+ * own, its columns can be sliced instead. */
 static bool
 is_sliced_batch(const ad_array *array)
 {

@@ -3,18 +3,18 @@
 #include "model/array.h"
 #include "model/batch_shape.h"
 
-/* --- leaves, fast ------------------------------------------------------- */
+/* --- fast check of leaves ------------------------------------------------ */
 
-/* Number of buffers of the one-letter formats whose arrays have nothing below
- * them; 0 for every other first letter. */
+/* Number of buffers of one-letter formats whose arrays have neither children
+ * nor a dictionary; 0 for every other first letter. */
 static const uint8_t leaf_buffers[256] = {
     ['b'] = 2, ['c'] = 2, ['C'] = 2, ['s'] = 2, ['S'] = 2, ['i'] = 2,
     ['I'] = 2, ['l'] = 2, ['L'] = 2, ['e'] = 2, ['f'] = 2, ['g'] = 2,
     ['u'] = 3, ['U'] = 3, ['z'] = 3, ['Z'] = 3,
 };
 
-/* The whole check of schema and array for the columns that most batches are
- * made of. False means only: look closer. */
+/* The complete check of schema and array for the most common columns. False
+ * means only that the slow check has to decide. */
 static inline bool
 leaf_is_sound(const struct ArrowSchema *schema, const struct ArrowArray *array,
               int64_t min_length)
@@ -39,8 +39,8 @@ leaf_is_sound(const struct ArrowSchema *schema, const struct ArrowArray *array,
            (array->buffers[1] != NULL || array->offset + array->length == 0);
 }
 
-/* Batches fresh from a producer are cold: ask for nodes 8 ahead, and for what
- * they point to 4 ahead. Where a producer's nodes lie scattered in memory this
+/* New batches are not in the cache. The nodes are prefetched 8 ahead, the
+ * memory that they point to 4 ahead. For a producer with scattered nodes this
  * saves 40 % of the time. */
 static inline void
 prefetch_children(struct ArrowSchema *const *schemas,
@@ -60,9 +60,9 @@ prefetch_children(struct ArrowSchema *const *schemas,
     }
 }
 
-/* --- numbers ------------------------------------------------------------ */
+/* --- numbers of a node --------------------------------------------------- */
 
-/* Bits of the widest buffer that belong to one row; at least 1. */
+/* Bits per row in the widest buffer; at least 1. */
 static int64_t
 bits_per_row(const ad_type *type)
 {
@@ -100,7 +100,7 @@ check_numbers(const struct ArrowArray *array, const ad_type *type,
                        "offset is %" PRId64 ", expected 0 or more",
                        array->offset);
     }
-    /* Offsets have one entry more than there are rows. */
+    /* Offsets have one entry more than the array has rows. */
     int64_t max_end = INT64_MAX / bits_per_row(type) - 1;
     if (array->length > max_end || array->offset > max_end - array->length) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -119,7 +119,7 @@ check_numbers(const struct ArrowArray *array, const ad_type *type,
 
 /* --- buffers ------------------------------------------------------------ */
 
-/* Buffers [first, end) must be there when there are rows. */
+/* Buffers in [first, end) are required if there are rows. */
 static const struct {
     int8_t first;
     int8_t end;
@@ -144,7 +144,7 @@ check_n_buffers(const struct ArrowSchema *schema,
     int64_t found = array->n_buffers;
     bool is_view = type->layout == AD_LAYOUT_VIEWS;
     if (type->id == AD_TYPE_NULL && found == 1) {
-        found = 0; /* polars gives a NULL bitmap, which nobody reads */
+        found = 0; /* polars adds a NULL bitmap, which is never read */
     }
     if (is_view ? found < type->n_buffers : found != type->n_buffers) {
         bool is_union = type->layout == AD_LAYOUT_SPARSE_UNION ||
@@ -220,14 +220,15 @@ check_buffers(const struct ArrowSchema *schema, const struct ArrowArray *array,
 
 typedef struct walk {
     int depth;
-    /* The schema below here has been checked; else check it on the way. */
+    /* The schema of this subtree has been validated; else it is checked
+     * too. */
     bool known;
 } walk;
 
 static ad_status check_node(walk at, const struct ArrowSchema *schema,
                             const struct ArrowArray *array, ad_error *err);
 
-/* Rows that each child must have at the least. */
+/* The number of rows that each child must have at least. */
 static ad_status
 rows_needed(const struct ArrowArray *array, const ad_type *type, int64_t *out,
             ad_error *err)
@@ -347,7 +348,8 @@ check_dictionary(walk at, const struct ArrowSchema *schema,
     return status;
 }
 
-/* All of a node and what is below it, with the schema node itself checked. */
+/* Checks a node and the tree below it. The schema node itself has been
+ * checked. */
 static ad_status
 check_node(walk at, const struct ArrowSchema *schema,
            const struct ArrowArray *array, ad_error *err)
@@ -374,8 +376,8 @@ check_node(walk at, const struct ArrowSchema *schema,
     return check_dictionary(at, schema, array, err);
 }
 
-/* The one nested type whose schema node is checked in a few comparisons, so
- * that a batch is walked once: each column's schema along with its array. */
+/* A struct's schema node is checked in a few comparisons, so that a batch is
+ * traversed only once: each column's schema together with its array. */
 static bool
 is_sound_struct(const struct ArrowSchema *schema)
 {
@@ -418,7 +420,7 @@ ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape)
     return is_sound_struct(schema);
 }
 
-/* Numbers and bitmap as they must be. */
+/* The numbers and the bitmap of the node are valid. */
 static inline bool
 numbers_are_sound(const struct ArrowArray *array, int64_t n_buffers)
 {

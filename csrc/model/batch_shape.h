@@ -1,7 +1,7 @@
-/* Are the batches of a stream what its schema says? Most streams are of
- * structs of plain columns, whose batches are checked by the shape of their
- * schema: in line, since it is all that a stream that is passed on does with a
- * batch.
+/* Checks that the batches of a stream match its schema. Most streams are of
+ * structs of plain columns, whose batches are checked against the shape of
+ * their schema. The check is inline, because a stream that is passed on does
+ * nothing else with a batch.
  */
 #ifndef AD_MODEL_BATCH_SHAPE_H
 #define AD_MODEL_BATCH_SHAPE_H
@@ -12,23 +12,23 @@
 
 #include "abi/arrow_c.h"
 
-/* No size in bits of a leaf with fewer rows overflows. One less than a power
- * of 2. */
+/* With fewer rows than this, no size in bits of a leaf overflows. One less
+ * than a power of 2. */
 #define AD_LEAF_MAX_END (INT64_MAX / 128)
 
-/* `shape` gets one entry per child of a validated schema. False for one that
- * is no struct of plain columns. */
+/* Writes one entry per child of a validated schema to `shape`. Returns false
+ * for a schema that is not a struct of plain columns. */
 bool ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape);
 
-/* The whole check of the struct itself, and of a column of it that has to have
- * `needed` rows. */
+/* The complete checks of the struct itself, and of a column of it that needs
+ * at least `needed` rows. */
 bool ad_batch_root_is_sound(const struct ArrowArray *array, int64_t n);
 bool ad_batch_column_is_sound(const struct ArrowArray *column,
                               int64_t n_buffers, int64_t needed);
 
-/* Without an offset or nulls, and sound. Tests are joined where they can be:
- * there is nothing to be learnt from which one fails. `needed` is from 0 to
- * AD_LEAF_MAX_END. */
+/* True for a sound node without an offset or nulls. The conditions are joined
+ * into few branches, since which of them fails does not matter. `needed` is in
+ * [0, AD_LEAF_MAX_END]. */
 static inline bool
 ad_batch_node_is_simple(const struct ArrowArray *node, int64_t n_buffers,
                         int64_t n_children, int64_t needed)
@@ -42,8 +42,8 @@ ad_batch_node_is_simple(const struct ArrowArray *node, int64_t n_buffers,
                (uint64_t)(AD_LEAF_MAX_END - needed);
 }
 
-/* The array is sound and has the shape, of `n` children. False means only:
- * look closer, with ad_array_validate_known. */
+/* True if the array is sound and has the shape, of `n` children. False means
+ * only that ad_array_validate_known has to decide. */
 static inline __attribute__((always_inline)) bool
 ad_batch_has_shape(const struct ArrowArray *array, const uint8_t *shape,
                    int64_t n)

@@ -63,7 +63,7 @@ ad_dtype_format(ad_dl_dtype dtype, char *buffer)
     return buffer;
 }
 
-/* "float32x4": the row whose name it begins with, and lanes. */
+/* Parses "float32x4": the name of a row, and lanes. */
 static bool
 scan_name(const char *name, ad_dl_dtype *out)
 {
@@ -92,7 +92,7 @@ ad_dtype_from_name(const char *name, ad_dl_dtype *out)
         *out = (ad_dl_dtype){(uint8_t)code, (uint8_t)bits, (uint16_t)lanes};
         is_found = true;
     }
-    /* Nothing but what is written: numbers in range, nothing behind. */
+    /* The text has to be canonical: numbers in range, nothing after them. */
     return is_found && ad_dtype_bits(*out) != 0 &&
            strcmp(ad_dtype_format(*out, buffer), name) == 0;
 }
@@ -112,11 +112,11 @@ is_foreign(char order)
 }
 
 static ad_status
-no_dtype(ad_error *err, const char *text, const char *what, const char *hint)
+fail_dtype(ad_error *err, const char *text, const char *what, const char *hint)
 {
     ad_fail(err, AD_ERR_EXCHANGE, "dtype", hint,
-            "elements of type \"%.80s\" (%s) have no equivalent here", text,
-            what);
+            "elements of type \"%.80s\" (%s) have no equivalent in arrowdev",
+            text, what);
     ad_error_dtype(err, text);
     return AD_ERR_EXCHANGE;
 }
@@ -152,17 +152,17 @@ ad_element_require_plain(const ad_element *element, const char *why,
 
 typedef struct typestr {
     const char *text;
-    char order; /* '=' when there is none */
+    char order; /* '=' if there is none */
     char kind;
-    int size;         /* 0 when there is none */
-    const char *rest; /* behind the size */
+    int size;         /* 0 if there is none */
+    const char *rest; /* text after the size */
 } typestr;
 
 static ad_status
 bad_typestr(ad_error *err, const char *text)
 {
     return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                   "\"%.80s\" is no typestr of an array interface such as "
+                   "\"%.80s\" is not a typestr of an array interface such as "
                    "\"<f4\"",
                    text);
 }
@@ -187,7 +187,8 @@ split_typestr(const char *text, typestr *out)
     return p > digits || out->kind == 'O';
 }
 
-/* Sizes that numpy has somewhere: 80-bit floats take 10, 12 or 16 bytes. */
+/* True for the sizes that numpy has on some platform: 80-bit floats take 10,
+ * 12 or 16 bytes. */
 static bool
 is_plausible(const typestr *type)
 {
@@ -196,8 +197,9 @@ is_plausible(const typestr *type)
            size == 12 || size == 16;
 }
 
-/* Of a unit Arrow has not: a finer or coarser one, a multiple ("[25us]"), or
- * none. The hint names the coarsest of Arrow's that holds the values. */
+/* Refuses a time of a unit that Arrow does not have: a finer or coarser one, a
+ * multiple ("[25us]"), or none. The hint names the coarsest Arrow unit that
+ * holds the values. */
 static ad_status
 refuse_time(const typestr *type, ad_error *err)
 {
@@ -211,8 +213,9 @@ refuse_time(const typestr *type, ad_error *err)
     const char *unit = type->rest + strspn(type->rest, "[0123456789");
     const char *into = "s";
     bool is_moment = type->kind == 'M';
-    no_dtype(err, type->text, "a unit of time Arrow has not", NULL);
-    /* How long a year or a month is, nobody can say. */
+    fail_dtype(err, type->text, "a unit of time that Arrow does not have",
+               NULL);
+    /* Durations in years or months have no fixed length. */
     if (*unit == '\0' || (!is_moment && strchr("YM", *unit) != NULL)) {
         ad_error_hint(err, "pass %s", plain);
         return AD_ERR_EXCHANGE;
@@ -236,22 +239,22 @@ refuse_typestr(const typestr *type, ad_error *err)
         case 'm':
             return refuse_time(type, err);
         case 'O':
-            return no_dtype(err, type->text, "Python objects",
-                            "pyarrow.array(x) makes a column of them");
+            return fail_dtype(err, type->text, "Python objects",
+                              "pyarrow.array(x) makes a column of them");
         case 'S':
         case 'a':
         case 'U':
-            return no_dtype(err, type->text, "fixed-width text",
-                            "pyarrow.array(x) makes a column of them");
+            return fail_dtype(err, type->text, "fixed-width text",
+                              "pyarrow.array(x) makes a column of them");
         case 'V':
-            return no_dtype(err, type->text, "structured or raw bytes",
-                            "pass one field, x[\"name\"].copy(), or a "
-                            ".view() of a number type");
+            return fail_dtype(err, type->text, "structured or raw bytes",
+                              "pass one field, x[\"name\"].copy(), or a "
+                              ".view() of a number type");
         case 't':
-            return no_dtype(err, type->text, "bit field", NULL);
+            return fail_dtype(err, type->text, "bit field", NULL);
         default:
             if (*type->rest == '\0' && is_plausible(type)) {
-                return no_dtype(
+                return fail_dtype(
                     err, type->text, "number of that size",
                     type->kind == 'c'   ? ".astype(\"complex128\") rounds them"
                     : type->kind == 'f' ? ".astype(\"float64\") rounds them"
@@ -261,8 +264,8 @@ refuse_typestr(const typestr *type, ad_error *err)
     }
 }
 
-/* Arrow's format for datetime64 or timedelta64, or NULL: for those of other
- * units, and of multiples of one ("[25us]"), too. */
+/* Arrow's format for datetime64 or timedelta64. NULL for all other types, and
+ * for units that Arrow does not have and multiples ("[25us]"). */
 static const char *
 find_time(const typestr *type)
 {
@@ -283,7 +286,7 @@ find_time(const typestr *type)
     return NULL;
 }
 
-/* Kind and size name a row: it is what typestr in the table consists of. */
+/* Finds a row by kind and size, the two parts of the table's typestr. */
 static const ad_dtype_info *
 find_typestr(const typestr *type)
 {
@@ -304,10 +307,11 @@ ad_dtype_from_typestr(const char *text, ad_element *out, ad_error *err)
 {
     typestr type;
     if (!split_typestr(text, &type)) {
-        /* NumPy's text of any length puts its own name there. */
+        /* The typestr of NumPy's variable-length text is the name of its
+         * dtype. */
         return strncmp(text, "StringDType(", 12) == 0
-                   ? no_dtype(err, text, "text of any length",
-                              "pyarrow.array(x) makes a column of them")
+                   ? fail_dtype(err, text, "text of any length",
+                                "pyarrow.array(x) makes a column of them")
                    : bad_typestr(err, text);
     }
     const char *time = find_time(&type);
@@ -326,8 +330,8 @@ ad_dtype_from_typestr(const char *text, ad_element *out, ad_error *err)
 
 /* --- PEP 3118 ----------------------------------------------------------- */
 
-/* The same type's code in standard sizes: native 'l' has 8 bytes on some
- * machines and 4 on others, and 'n' and 'N' exist natively only. */
+/* The code of the same type in standard sizes. Native 'l' has 8 bytes on some
+ * machines and 4 on others; 'n' and 'N' have only native sizes. */
 static char
 standard_code(char native)
 {
@@ -345,7 +349,8 @@ standard_code(char native)
     }
 }
 
-/* A switch and not the table: this runs for every imported buffer. */
+/* A switch instead of the table, because this runs for every imported
+ * buffer. */
 static int
 row_of_code(char code)
 {
@@ -374,7 +379,7 @@ row_of_code(char code)
             return ROW_FLOAT64;
         case '?':
             return ROW_BOOL;
-        case 'F': /* as struct spells it since Python 3.14 */
+        case 'F': /* spelling of `struct` since Python 3.14 */
             return ROW_COMPLEX64;
         case 'D':
             return ROW_COMPLEX128;
@@ -388,36 +393,36 @@ refuse_buffer(const char *text, const char *code, ad_error *err)
 {
     switch (*code == 'Z' ? code[1] : *code) {
         case 'g':
-            return no_dtype(err, text, "long double",
-                            "convert to 64-bit floats first");
+            return fail_dtype(err, text, "long double",
+                              "convert to 64-bit floats first");
         case 'c':
-            return no_dtype(err, text, "single characters",
-                            "pass memoryview(x).cast(\"B\") for the bytes");
+            return fail_dtype(err, text, "single characters",
+                              "pass memoryview(x).cast(\"B\") for the bytes");
         case 'O':
-            return no_dtype(err, text, "Python objects", NULL);
+            return fail_dtype(err, text, "Python objects", NULL);
         case 'T':
         case '(':
-            return no_dtype(err, text, "structured elements",
-                            "pass one field, x[\"name\"].copy()");
+            return fail_dtype(err, text, "structured elements",
+                              "pass one field, x[\"name\"].copy()");
         case 'P':
         case '&':
         case 'X':
-            return no_dtype(err, text, "pointers", NULL);
+            return fail_dtype(err, text, "pointers", NULL);
         case 's':
         case 'p':
         case 'u':
         case 'w':
-            return no_dtype(err, text, "text", NULL);
+            return fail_dtype(err, text, "text", NULL);
         default:
             break;
     }
-    /* "3f", "ff", "xi": several items, or padding, per element. */
+    /* "3f", "ff", "xi": an element has several items, or padding. */
     if ((*code >= '0' && *code <= '9') || *code == 'x' ||
         (row_of_code(standard_code(*code)) >= 0 && code[1] != '\0')) {
-        return no_dtype(err, text, "several items per element", NULL);
+        return fail_dtype(err, text, "several items per element", NULL);
     }
     return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                   "\"%.80s\" is no buffer format such as \"f\" or \"<i\"",
+                   "\"%.80s\" is not a buffer format such as \"f\" or \"<i\"",
                    text);
 }
 
@@ -439,7 +444,8 @@ take_row(int row, const char *text, int64_t itemsize, bool is_swapped,
     return AD_OK;
 }
 
-/* Formats with a byte order, with a letter before the code, or wrong. */
+/* Parses formats with a byte order or with a letter before the code, and
+ * invalid ones. */
 static ad_status
 parse_buffer(const char *text, int64_t itemsize, ad_element *out,
              ad_error *err)

@@ -1,4 +1,4 @@
-/* Element types of tensors: one table (dtypes.def), read in every direction.
+/* Element types of tensors, from one table (dtypes.def).
  */
 #ifndef AD_MODEL_DTYPE_H
 #define AD_MODEL_DTYPE_H
@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 typedef enum ad_dtype_extension {
-    AD_DTYPE_NONE,  /* the Arrow format says it all */
+    AD_DTYPE_NONE,  /* the Arrow format is enough */
     AD_DTYPE_BOOL8, /* arrow.bool8 over int8 */
     AD_DTYPE_DLPACK /* arrowdev.dlpack over fixed-width storage */
 } ad_dtype_extension;
@@ -19,31 +19,32 @@ typedef enum ad_dtype_extension {
 typedef struct ad_dtype_info {
     const char *name;
     ad_dl_dtype dtype; /* one lane */
-    const char *arrow; /* storage format, "" when there is none per element */
+    const char *arrow; /* storage format; "" if elements have none of their
+                          own */
     ad_dtype_extension extension;
     const char *typestr; /* kind and size, without byte order; or "" */
     const char *buffer;  /* PEP 3118 code in standard size; or "" */
 } ad_dtype_info;
 
-/* Row of a DLPack type, any number of lanes; NULL for types that the table
- * does not have. */
+/* Row of a DLPack type with any number of lanes; NULL for types that are not
+ * in the table. */
 const ad_dtype_info *ad_dtype_find(ad_dl_dtype dtype);
 
-/* Row whose storage in Arrow is `format` with no extension; or NULL. */
+/* Row whose Arrow storage is `format` without an extension; or NULL. */
 const ad_dtype_info *ad_dtype_by_format(const char *format);
 
-/* What an array interface or a buffer says of its elements. */
+/* Element type of an array interface or a buffer. */
 typedef struct ad_element {
     ad_dl_dtype dtype;
-    bool is_swapped;  /* bytes are in the other order than this machine's */
-    const char *time; /* datetime64, timedelta64: Arrow's format for them, of
-                         which NaT is a null; the dtype is int64. Or NULL */
+    bool is_swapped;  /* the byte order is not this machine's */
+    const char *time; /* datetime64, timedelta64: the Arrow format, in which
+                         NaT is a null; the dtype is int64. Otherwise NULL */
 } ad_element;
 
-/* Read an array interface's typestr ("<f4") or a buffer format ("<f", "l",
- * NULL = "B"). Types that have no equivalent, units of time that Arrow has
- * not, structured and object types fail with AD_ERR_EXCHANGE, text that is no
- * such string with AD_ERR_VALUE. `itemsize` is the producer's and must
+/* Parses the typestr of an array interface ("<f4") or the format of a buffer
+ * ("<f", "l", NULL = "B"). AD_ERR_EXCHANGE for types without an equivalent,
+ * units of time that Arrow does not have, and structured and object types;
+ * AD_ERR_VALUE for text of another form. `itemsize` is the producer's and must
  * agree. */
 AD_MUST_CHECK ad_status ad_dtype_from_typestr(const char *typestr,
                                               ad_element *out, ad_error *err);
@@ -51,20 +52,20 @@ AD_MUST_CHECK ad_status ad_dtype_from_buffer(const char *format,
                                              int64_t itemsize, ad_element *out,
                                              ad_error *err);
 
-/* AD_ERR_EXCHANGE for elements that have to be looked at one by one, to be
- * swapped or for NaT, by who does not; `why` ends the message: "they may lie
- * on a device". */
+/* Fails with AD_ERR_EXCHANGE for elements that the caller would have to read
+ * one by one, to swap their bytes or to find NaT. `why` ends the message:
+ * "they may lie on a device". */
 AD_MUST_CHECK ad_status ad_element_require_plain(const ad_element *element,
                                                  const char *why,
                                                  ad_error *err);
 
 #define AD_DTYPE_NAME_SIZE 40
 
-/* Write "float32", "float32x4" or "dlpack(code=77, bits=3, lanes=1)" into
- * `buffer` (AD_DTYPE_NAME_SIZE bytes) and return it. */
+/* Writes "float32", "float32x4" or "dlpack(code=77, bits=3, lanes=1)" to
+ * `buffer` (AD_DTYPE_NAME_SIZE bytes) and returns it. */
 const char *ad_dtype_format(ad_dl_dtype dtype, char *buffer);
 
-/* Read what ad_dtype_format writes. False for any other text. */
+/* Parses the names that ad_dtype_format writes. False for any other text. */
 bool ad_dtype_from_name(const char *name, ad_dl_dtype *out);
 
 /* Bits of one element, lanes included; never 0 for a valid type. */

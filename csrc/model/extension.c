@@ -26,15 +26,15 @@ find_kind(const ad_metadata_pair *name)
 }
 
 static ad_status
-bad(ad_extension_kind kind, const char *problem, ad_error *err)
+fail_extension(ad_extension_kind kind, const char *problem, ad_error *err)
 {
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "extension %s %s",
                    names[kind], problem);
 }
 
 static ad_status
-bad_storage(ad_extension_kind kind, const struct ArrowSchema *node,
-            const char *expected, ad_error *err)
+fail_storage(ad_extension_kind kind, const struct ArrowSchema *node,
+             const char *expected, ad_error *err)
 {
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                    "extension %s has storage of format \"%.80s\"%s instead "
@@ -46,7 +46,7 @@ bad_storage(ad_extension_kind kind, const struct ArrowSchema *node,
 
 /* --- arrow.fixed_shape_tensor ------------------------------------------- */
 
-/* Members of the metadata; a count of -1 means that there is none. */
+/* Members of the metadata; a count of -1 means that the member is absent. */
 typedef struct tensor_members {
     int32_t n_shape;
     int32_t n_permutation;
@@ -88,10 +88,10 @@ take_permutation(const tensor_members *members, ad_extension *out,
 {
     bool is_seen[AD_MAX_NDIM] = {false};
     if (members->n_permutation >= 0 && members->n_permutation != out->ndim) {
-        return bad(out->kind,
-                   "has a permutation of another length than its "
-                   "shape",
-                   err);
+        return fail_extension(out->kind,
+                              "has a permutation of another length than its "
+                              "shape",
+                              err);
     }
     for (int32_t i = 0; i < out->ndim; i++) {
         int64_t axis =
@@ -128,12 +128,12 @@ check_shape(const ad_extension *tensor, int64_t list_size, ad_error *err)
         }
     }
     /* Strides of an empty shape are products of its other extents, so these
-     * must fit too. */
+     * products must fit too. */
     if (is_too_large) {
-        return bad(tensor->kind,
-                   "has a shape whose product does not fit 64 "
-                   "bits",
-                   err);
+        return fail_extension(tensor->kind,
+                              "has a shape whose product does not fit 64 "
+                              "bits",
+                              err);
     }
     size = is_empty ? 0 : size;
     if (size != list_size) {
@@ -155,16 +155,17 @@ read_tensor(const struct ArrowSchema *node, const ad_metadata_pair *text,
         .n_shape = -1, .n_permutation = -1, .n_names = -1};
     AD_RETURN_IF_ERR(ad_type_parse(node->format, &type, err));
     if (type.id != AD_TYPE_FIXED_LIST) {
-        return bad_storage(out->kind, node, "a fixed-size list", err);
+        return fail_storage(out->kind, node, "a fixed-size list", err);
     }
     AD_RETURN_IF_ERR(read_tensor_members(text, &members, out, err));
     if (members.n_shape < 0) {
-        return bad(out->kind, "has no \"shape\" in its metadata", err);
+        return fail_extension(out->kind, "has no \"shape\" in its metadata",
+                              err);
     }
     out->ndim = members.n_shape;
     if (members.n_names >= 0 && members.n_names != out->ndim) {
-        return bad(out->kind, "has another number of names than dimensions",
-                   err);
+        return fail_extension(
+            out->kind, "has another number of names than dimensions", err);
     }
     AD_RETURN_IF_ERR(take_permutation(&members, out, err));
     return check_shape(out, type.list_size, err);
@@ -176,7 +177,7 @@ typedef struct dlpack_members {
     int64_t code;
     int64_t bits;
     int64_t lanes;
-    int32_t n_shape; /* -1: none */
+    int32_t n_shape; /* -1: absent */
 } dlpack_members;
 
 static ad_status
@@ -208,7 +209,7 @@ read_dlpack_members(const ad_metadata_pair *text, dlpack_members *members,
     }
 }
 
-/* Two floats per complex number, in the child. */
+/* True for a fixed-size list of two floats per complex number. */
 static bool
 fits_complex_list(const struct ArrowSchema *node, const ad_type *type,
                   ad_dl_dtype dtype)
@@ -234,7 +235,7 @@ fits_storage(const struct ArrowSchema *node, const ad_type *type,
         type->bit_width % 8 != 0) {
         return false;
     }
-    /* Sub-byte elements are packed, a whole row of them per binary. */
+    /* Sub-byte elements are packed: each binary holds a whole row of them. */
     if (bits % 8 != 0) {
         return type->id == AD_TYPE_FIXED_BINARY && type->bit_width % bits == 0;
     }
@@ -252,17 +253,17 @@ read_dlpack(const struct ArrowSchema *node, const ad_metadata_pair *text,
     if (members.code < 0 || members.code > UINT8_MAX || members.bits < 1 ||
         members.bits > UINT8_MAX || members.lanes < 1 ||
         members.lanes > UINT16_MAX) {
-        return bad(out->kind,
-                   "must have \"code\" (0 to 255), \"bits\" (1 to "
-                   "255) and \"lanes\" (1 to 65535)",
-                   err);
+        return fail_extension(out->kind,
+                              "must have \"code\" (0 to 255), \"bits\" (1 to "
+                              "255) and \"lanes\" (1 to 65535)",
+                              err);
     }
     out->dtype = (ad_dl_dtype){(uint8_t)members.code, (uint8_t)members.bits,
                                (uint16_t)members.lanes};
     out->is_scalar = members.n_shape == 0;
     if (!fits_storage(node, &type, out->dtype)) {
         char name[AD_DTYPE_NAME_SIZE];
-        bad_storage(out->kind, node, "storage of the same width", err);
+        fail_storage(out->kind, node, "storage of the same width", err);
         ad_error_dtype(err, ad_dtype_format(out->dtype, name));
         return AD_ERR_ARROW;
     }
@@ -278,8 +279,8 @@ ad_extension_read(const struct ArrowSchema *node, ad_extension *out,
     ad_metadata_pair name;
     ad_metadata_pair text = {0};
     bool found;
-    /* Not cleared as a whole: most nodes have no extension, and the arrays
-     * mean something for a tensor only. */
+    /* Not the whole struct, for speed: most nodes have no extension, and the
+     * arrays have a meaning only for a tensor. */
     out->kind = AD_EXTENSION_NONE;
     out->is_scalar = false;
     out->ndim = 0;
@@ -299,7 +300,7 @@ ad_extension_read(const struct ArrowSchema *node, ad_extension *out,
         text = (ad_metadata_pair){.value = ""};
     }
     if (node->dictionary != NULL) {
-        return bad_storage(out->kind, node, "plain storage", err);
+        return fail_storage(out->kind, node, "plain storage", err);
     }
     if (out->kind == AD_EXTENSION_FIXED_SHAPE_TENSOR) {
         return read_tensor(node, &text, out, err);
@@ -308,14 +309,15 @@ ad_extension_read(const struct ArrowSchema *node, ad_extension *out,
         return read_dlpack(node, &text, out, err);
     }
     if (node->format == NULL || strcmp(node->format, "c") != 0) {
-        return bad_storage(out->kind, node, "int8 (\"c\")", err);
+        return fail_storage(out->kind, node, "int8 (\"c\")", err);
     }
     return text.value_length == 0
                ? AD_OK
-               : bad(out->kind, "has metadata, which must be empty", err);
+               : fail_extension(out->kind, "has metadata, which must be empty",
+                                err);
 }
 
-/* The nodes say the same under this key, or nothing. */
+/* True if both nodes have the same value for the key, or none. */
 static bool
 same_entry(const struct ArrowSchema *a, const struct ArrowSchema *b,
            const char *key)

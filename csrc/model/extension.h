@@ -1,4 +1,4 @@
-/* Extension types that carry what a tensor is and an Arrow column is not.
+/* Extension types with the properties of tensors that Arrow columns lack.
  *
  *   arrow.bool8               int8 storage; metadata ""
  *   arrow.fixed_shape_tensor  fixed-size list storage; JSON metadata
@@ -9,7 +9,7 @@
  *                             the same number of bits per element: fixed
  *                             width, or for complex numbers a fixed-size list
  *                             of 2 * lanes floats. Elements that are not
- *                             whole bytes stand packed in a fixed-size binary
+ *                             whole bytes are packed in a fixed-size binary
  */
 #ifndef AD_MODEL_EXTENSION_H
 #define AD_MODEL_EXTENSION_H
@@ -31,7 +31,7 @@ typedef enum ad_extension_kind {
     AD_EXTENSION_BOOL8,
     AD_EXTENSION_FIXED_SHAPE_TENSOR,
     AD_EXTENSION_DLPACK,
-    AD_EXTENSION_OTHER /* some extension that arrowdev does not interpret */
+    AD_EXTENSION_OTHER /* an extension that arrowdev does not interpret */
 } ad_extension_kind;
 
 typedef struct ad_extension {
@@ -39,38 +39,39 @@ typedef struct ad_extension {
     ad_dl_dtype dtype;          /* DLPACK */
     bool is_scalar;             /* DLPACK: the tensor has no dimension */
     int32_t ndim;               /* FIXED_SHAPE_TENSOR: dimensions of one row */
-    int64_t shape[AD_MAX_NDIM]; /* physical (storage) order */
-    int32_t permutation[AD_MAX_NDIM]; /* logical i is physical [i]; identity
-                                         where the metadata has none */
+    int64_t shape[AD_MAX_NDIM]; /* in physical (storage) order */
+    int32_t permutation[AD_MAX_NDIM]; /* logical dimension i is physical [i];
+                                         identity if the metadata has none */
 } ad_extension;
 
-/* Read the extension of a node. Metadata that is not what the extension says
- * (broken JSON, negative or overflowing shape, a permutation that is none,
- * wrong storage) fails with AD_ERR_ARROW. */
+/* Reads the extension of a node. Fails with AD_ERR_ARROW on metadata that
+ * violate the extension's specification (invalid JSON, negative or overflowing
+ * shape, invalid permutation, wrong storage). */
 AD_MUST_CHECK ad_status ad_extension_read(const struct ArrowSchema *node,
                                           ad_extension *out, ad_error *err);
 
-/* The same extension in the very same words, or none in both. */
+/* True if both have the same extension with identical metadata, or none. */
 bool ad_extension_equal(const struct ArrowSchema *a,
                         const struct ArrowSchema *b);
 
-/* Extents of a row of a FIXED_SHAPE_TENSOR as they are meant, and how many
- * values lie between neighbours in storage; ndim of each. */
+/* Logical extents of a row of a FIXED_SHAPE_TENSOR, and the distance of
+ * neighbours in storage, in values; ndim of each. */
 void ad_extension_row(const ad_extension *tensor, int64_t *shape,
                       int64_t *strides);
 
-/* Do both nodes mean the same elements at the same indices by their storage?
- * One without an extension, or with one that arrowdev does not interpret, says
- * nothing of that; metadata that make no sense mean nothing. */
+/* True if both nodes assign the same elements to the same indices of their
+ * storage. A node without an extension, or with one that arrowdev does not
+ * interpret, is compatible with any. A node with invalid metadata is
+ * compatible with none. */
 bool ad_extension_same_elements(const struct ArrowSchema *a,
                                 const struct ArrowSchema *b);
 
-/* Are the rows of `to` those of `from`, of the same shape, where the one has no
- * permutation and the other has? */
+/* True if the rows of `to` have the same shape as those of `from`, and only
+ * `from` has a permutation. */
 bool ad_extension_is_put_in_order(const struct ArrowSchema *from,
                                   const struct ArrowSchema *to);
 
-/* A malloc'ed metadata blob that holds just this extension. AD_ERR_VALUE for
+/* Builds a malloc'ed metadata blob with only this extension. AD_ERR_VALUE for
  * AD_EXTENSION_NONE and AD_EXTENSION_OTHER. */
 AD_MUST_CHECK ad_status ad_extension_metadata(const ad_extension *extension,
                                               char **out, ad_error *err);

@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Narrow a child to the rows that are mapped. */
+/* Slices a child to the rows that are mapped. */
 static ad_status
-cut_child(const ad_mapped_node *node, ad_array *child, ad_error *err)
+slice_child(const ad_mapped_node *node, ad_array *child, ad_error *err)
 {
-    int64_t front = node->spec.offset;
+    int64_t leading = node->spec.offset;
     int64_t first = node->first_below, n = node->n_below, size = 1;
     ad_array whole = *child;
     if (n < 0) {
@@ -15,8 +15,8 @@ cut_child(const ad_mapped_node *node, ad_array *child, ad_error *err)
             node->type.layout != AD_LAYOUT_SPARSE_UNION) {
             return AD_OK;
         }
-        first = node->view->offset - front;
-        n = node->view->length + front;
+        first = node->view->offset - leading;
+        n = node->view->length + leading;
         size = node->type.id == AD_TYPE_FIXED_LIST ? node->type.list_size : 1;
     }
     if (__builtin_mul_overflow(first, size, &first) ||
@@ -37,7 +37,7 @@ map_child(ad_buffer_map *map, const ad_mapped_node *node, int64_t i,
 {
     ad_array child;
     AD_RETURN_IF_ERR(ad_array_child(node->view, i, &child, err));
-    ad_status status = cut_child(node, &child, err);
+    ad_status status = slice_child(node, &child, err);
     if (status == AD_OK) {
         status = ad_map_buffers(&child, map, out, err);
     }
@@ -71,7 +71,7 @@ share_below(const ad_mapped_node *node, ad_error *err)
                : ad_array_dictionary(node->view, &node->below[n], err);
 }
 
-/* `builds`: the new tree is wanted. */
+/* `builds`: the new tree is built. */
 static ad_status
 map_below(ad_buffer_map *map, const ad_mapped_node *node, bool builds,
           ad_error *err)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The blob has no alignment, and its numbers are the machine's own. */
+/* The blob is not aligned, and its numbers are in native byte order. */
 static int32_t
 read_int32(const char *at)
 {
@@ -146,7 +146,7 @@ ad_metadata_build(const ad_metadata_pair *pairs, int32_t n_pairs, char **out,
         size += 2 * (int64_t)sizeof(int32_t);
         size += (int64_t)pairs[i].key_length + pairs[i].value_length;
     }
-    /* What could not be read back must not be written. */
+    /* Metadata that cannot be read back must not be written. */
     if (n_pairs > AD_METADATA_MAX_PAIRS || size > AD_METADATA_MAX_SIZE) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "metadata of %d pairs in %lld bytes are too large",
@@ -199,8 +199,8 @@ read_pairs(const char *metadata, ad_metadata_pair *out, ad_error *err)
     return AD_OK;
 }
 
-/* Both blobs have `n` pairs. Sorting bounds the work: a hostile blob has
- * 65536 pairs, too many to search each one in the other. */
+/* Compares blobs of `n` pairs each. Sorting bounds the work: a malicious blob
+ * may have 65536 pairs, too many to search each one in the other blob. */
 static ad_status
 equal_sorted(const char *a, const char *b, int32_t n, bool *out, ad_error *err)
 {
@@ -240,7 +240,7 @@ ad_metadata_equal(const char *a, const char *b, bool *out, ad_error *err)
         *out = false;
         return AD_OK;
     }
-    /* NULL and a blob of no pairs say the same. */
+    /* NULL and a blob without pairs are equal. */
     *out = n == 0 || (a_size == b_size && memcmp(a, b, (size_t)a_size) == 0);
     if (*out || a_size != b_size) {
         return AD_OK;

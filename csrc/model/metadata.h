@@ -1,7 +1,7 @@
-/* ArrowSchema.metadata: int32 pair count, then (int32 length, bytes) for key
- * and value, native endian. The blob does not state its own size, so lengths
- * are checked for sign and for a plausible total before anything is read at
- * the place they point to.
+/* ArrowSchema.metadata: an int32 pair count, then (int32 length, bytes) for
+ * each key and value, in native byte order. The blob does not contain its own
+ * size, so each length is checked for its sign and for a plausible total
+ * before the bytes are read.
  */
 #ifndef AD_MODEL_METADATA_H
 #define AD_MODEL_METADATA_H
@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-/* Blobs larger than this are refused as lies. */
+/* Larger blobs are refused as malformed. */
 #define AD_METADATA_MAX_SIZE (64 << 20)
 #define AD_METADATA_MAX_PAIRS 65536
 
@@ -26,14 +26,14 @@ typedef struct ad_metadata_reader {
     const char *cursor;
     int32_t n_pairs;
     int32_t n_read;
-    int64_t size; /* bytes read so far, the count included */
+    int64_t size; /* bytes read so far, including the count */
 } ad_metadata_reader;
 
-/* Begin to read a blob (NULL: no pairs). AD_ERR_ARROW on a bad count. */
+/* Starts reading a blob (NULL: no pairs). AD_ERR_ARROW on an invalid count. */
 AD_MUST_CHECK ad_status ad_metadata_begin(ad_metadata_reader *reader,
                                           const char *metadata, ad_error *err);
 
-/* Read the next pair; *done is set instead when there is none. */
+/* Reads the next pair. After the last one, *done is set instead. */
 AD_MUST_CHECK ad_status ad_metadata_next(ad_metadata_reader *reader,
                                          ad_metadata_pair *out, bool *done,
                                          ad_error *err);
@@ -46,17 +46,17 @@ AD_MUST_CHECK ad_status ad_metadata_size(const char *metadata, int64_t *out,
 AD_MUST_CHECK ad_status ad_metadata_copy(const char *metadata, char **out,
                                          ad_error *err);
 
-/* Value of the first pair with this key; *found tells whether there is one. */
+/* Value of the first pair with this key; *found is false if there is none. */
 AD_MUST_CHECK ad_status ad_metadata_find(const char *metadata, const char *key,
                                          ad_metadata_pair *out, bool *found,
                                          ad_error *err);
 
-/* A malloc'ed blob with these pairs. */
+/* Builds a malloc'ed blob with these pairs. */
 AD_MUST_CHECK ad_status ad_metadata_build(const ad_metadata_pair *pairs,
                                           int32_t n_pairs, char **out,
                                           ad_error *err);
 
-/* Same pairs, in any order. */
+/* Compares the pairs, in any order. */
 AD_MUST_CHECK ad_status ad_metadata_equal(const char *a, const char *b,
                                           bool *out, ad_error *err);
 

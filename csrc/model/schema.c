@@ -44,7 +44,7 @@ check_child_count(const struct ArrowSchema *node, const ad_type *type,
     return AD_OK;
 }
 
-/* The whole check for the columns that most batches are made of. */
+/* The complete check for the most common columns. */
 static inline bool
 is_sound_leaf(const struct ArrowSchema *node)
 {
@@ -136,7 +136,8 @@ validate_node(const struct ArrowSchema *node, int depth, int64_t *budget,
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "schema is nested deeper than %d levels", AD_MAX_DEPTH);
     }
-    /* Nodes that several parents share multiply with every level. */
+    /* A node with several parents counts once for each path to it, and the
+     * number of paths can double at each level. */
     if (--*budget < 0) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "schema has more than %d nested nodes", AD_MAX_NESTED);
@@ -203,10 +204,10 @@ ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
     return AD_OK;
 }
 
-/* --- nodes of our own --------------------------------------------------- */
+/* --- built nodes --------------------------------------------------------- */
 
-/* Marks nodes that live in static memory or in a built tree as not released.
- * Such a node is never handed out, only copied from, so nobody calls this. */
+/* Marks nodes in static memory or in a built tree as not released. Such nodes
+ * are only copied from and never exported, so this is never called. */
 static void
 never_released(struct ArrowSchema *node)
 {
@@ -221,7 +222,7 @@ never_released(struct ArrowSchema *node)
         .release = never_released,                                            \
     }
 
-/* Indexed by the letter. */
+/* Indexed by the format's letter. */
 static const struct ArrowSchema primitives[128] = {
     PRIMITIVE('c'), PRIMITIVE('C'), PRIMITIVE('s'), PRIMITIVE('S'),
     PRIMITIVE('i'), PRIMITIVE('I'), PRIMITIVE('l'), PRIMITIVE('L'),
@@ -239,8 +240,8 @@ ad_schema_primitive(const char *format)
     return (ad_schema){NULL, NULL};
 }
 
-/* One block: this struct, copies of the nodes below, their list, the owners
- * that keep what the copies point to, and the strings. */
+/* One block with this struct, copies of the nodes below, the list of them, the
+ * owners of the memory that the copies point to, and the strings. */
 typedef struct built {
     ad_owner base;
     size_t n_owners;

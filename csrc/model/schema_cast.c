@@ -21,9 +21,10 @@ is_number(const ad_type *type)
     return type->id == AD_TYPE_INT32 || type->id == AD_TYPE_INT64;
 }
 
-/* The moment is the same in every zone, but none without one. */
+/* A point in time is the same in every time zone, but is undefined without a
+ * zone. */
 static bool
-differ_in_zone_only(const ad_type *from, const ad_type *to)
+differ_in_time_zone_only(const ad_type *from, const ad_type *to)
 {
     return from->id == AD_TYPE_TIMESTAMP && to->id == AD_TYPE_TIMESTAMP &&
            from->unit == to->unit && from->suffix[0] != '\0' &&
@@ -38,7 +39,7 @@ same_storage(const char *a, const char *b)
         ad_type_parse(b, &to, NULL) != AD_OK) {
         return false;
     }
-    return differ_in_zone_only(&from, &to) ||
+    return differ_in_time_zone_only(&from, &to) ||
            (from.bit_width == to.bit_width &&
             ((is_number(&from) && is_time(&to)) ||
              (is_time(&from) && is_number(&to))));
@@ -97,8 +98,9 @@ name_of(const struct ArrowSchema *node)
     return node->name != NULL ? node->name : "";
 }
 
-/* A field of `to` that stands elsewhere in `from`, and not in its place, is
- * not one that got a new name. */
+/* True if a struct of `to` has a name at an index where `from` has another
+ * one, and `from` has that name at another index. The field was then moved,
+ * not renamed. */
 static bool
 moves_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
 {
@@ -122,7 +124,7 @@ moves_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
 
 /* --- nulls ---------------------------------------------------------------- */
 
-/* Would a child that has, or may have, nulls be cast to not nullable? */
+/* True if a child that has, or may have, nulls would become not nullable. */
 static bool
 child_loses_nulls(const struct ArrowArray *node,
                   const struct ArrowSchema *from, const struct ArrowSchema *to)

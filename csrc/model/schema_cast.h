@@ -1,5 +1,5 @@
-/* The same memory under another type: names, nullability, metadata, and types
- * that are stored alike.
+/* Schema casts: the same memory under another type. Names, nullability,
+ * metadata and types of the same storage may change.
  */
 #ifndef AD_MODEL_SCHEMA_CAST_H
 #define AD_MODEL_SCHEMA_CAST_H
@@ -8,41 +8,41 @@
 
 /* How far the types may differ. */
 typedef enum ad_schema_cast_reach {
-    AD_CAST_LAYOUT, /* the same formats all the way down */
-    AD_CAST_STORAGE /* an int32 or int64 may be a time of that width too,
-                       and a time zone another one */
+    AD_CAST_LAYOUT, /* the same formats in the whole tree */
+    AD_CAST_STORAGE /* also between int32 or int64 and a time of that width,
+                       and between time zones */
 } ad_schema_cast_reach;
 
 typedef enum ad_schema_cast_result {
     AD_CAST_FITS,
     AD_CAST_OTHER_TYPE,     /* the values would have to change */
-    AD_CAST_MOVES_ELEMENTS, /* extensions by which other elements are meant,
-                               or the same at other indices */
-    AD_CAST_LOSES_NULLS,    /* there are, or may be, nulls where `wanted` has
-                               none */
+    AD_CAST_MOVES_ELEMENTS, /* the extensions assign other elements, or other
+                               indices to them */
+    AD_CAST_LOSES_NULLS,    /* there are, or may be, nulls where `wanted` is
+                               not nullable */
     AD_CAST_MOVES_FIELDS    /* `wanted` has the fields of a struct in another
                                order, so that their names would be swapped */
 } ad_schema_cast_result;
 
-/* Can `wanted` (validated) be the schema of this array? `null_count` is the
- * array's as far as it is known, or -1. */
+/* Checks if `wanted` (validated) can be the schema of this array. `null_count`
+ * is the array's, -1 if unknown. */
 ad_schema_cast_result ad_schema_cast_check(const ad_array *array,
                                            int64_t null_count,
                                            const struct ArrowSchema *wanted,
                                            ad_schema_cast_reach reach);
 
-/* Formats alone: are both stored alike? */
+/* Compares formats only: true if both types have the same storage. */
 bool ad_schema_cast_fits_type(const struct ArrowSchema *from,
                               const struct ArrowSchema *to,
                               ad_schema_cast_reach reach);
 
-/* Is `to` the same memory, where it cannot be a label: both of one fixed width
- * (Array.view())? */
+/* True if `to` is not a cast of `from` but a view (Array.view()): both have
+ * the same fixed width. */
 bool ad_schema_cast_is_view(const struct ArrowSchema *from,
                             const struct ArrowSchema *to);
 
-/* Do the extensions, all the way down, leave every element what and where it
- * is? Both types are stored alike. */
+/* True if the extensions of the whole tree leave every element and its index
+ * unchanged. Both types have the same storage. */
 bool ad_schema_cast_keeps_elements(const struct ArrowSchema *from,
                                    const struct ArrowSchema *to);
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One exported tree. `refs` counts the live nodes, wherever they were moved,
- * and the holder. Nodes and the lists of children follow in the same block. */
+/* One exported tree. `refs` counts the live nodes, including moved ones, and
+ * the holder. The nodes and the lists of children follow in the same block. */
 typedef struct arena {
     atomic_size_t refs;
     ad_owner *owner;
@@ -37,15 +37,15 @@ count_nodes(const struct ArrowSchema *node)
     return n;
 }
 
-/* What is still free of the block. */
+/* The unused part of the block. */
 typedef struct room {
     struct ArrowSchema *nodes;
     struct ArrowSchema **lists;
 } room;
 
-/* The last two members are not copied to be overwritten at once: stores are
- * what a wide export costs. `children` and `dictionary` point into the source
- * until fill_below has been there. */
+/* The last two members are not copied, since they are overwritten at once:
+ * stores dominate the cost of a wide export. `children` and `dictionary` point
+ * into the source until fill_below replaces them. */
 static inline void
 copy_node(struct ArrowSchema *target, const struct ArrowSchema *source,
           arena *tree)
@@ -88,9 +88,9 @@ fill_below(struct ArrowSchema *node, arena *tree, room *free_room)
 
 static size_t drop_below(struct ArrowSchema *node, arena *tree);
 
-/* Mark a node that its parent still has and return how many nodes of `tree`
- * died with it. A consumer may have moved it out, and even another struct
- * in: that one is released as a foreign one. */
+/* Releases a node in its parent's list and returns the number of nodes of
+ * `tree` that this released. A consumer may have moved the node out, and even
+ * moved a foreign struct in, which is released with its own callback. */
 static inline size_t
 drop(struct ArrowSchema *node, arena *tree)
 {
@@ -123,7 +123,8 @@ drop_below(struct ArrowSchema *node, arena *tree)
 static void
 unref(arena *tree, size_t n)
 {
-    /* Who holds all that is left has no rival, so a plain load will do. */
+    /* A thread that drops all remaining references has no competitor, so a
+     * plain load is enough. */
     if (n == 0 ||
         (atomic_load_explicit(&tree->refs, memory_order_acquire) != n &&
          atomic_fetch_sub_explicit(&tree->refs, n, memory_order_acq_rel) !=
@@ -172,10 +173,10 @@ ad_schema_holder_renew(struct ArrowSchema *holder, ad_schema schema)
 {
     arena *tree = (arena *)((char *)holder - offsetof(arena, nodes));
     size_t refs = atomic_load_explicit(&tree->refs, memory_order_acquire);
-    bool is_here = holder->release == release_node && refs == 2;
-    bool is_gone = holder->release == NULL && refs == 1;
+    bool is_unmoved = holder->release == release_node && refs == 2;
+    bool is_released = holder->release == NULL && refs == 1;
     if (!is_leaf(schema.node) || tree->owner != schema.owner ||
-        !(is_here || is_gone)) {
+        !(is_unmoved || is_released)) {
         return false;
     }
     copy_node(holder, schema.node, tree);

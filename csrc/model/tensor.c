@@ -20,7 +20,8 @@ ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out)
 void
 ad_tensor_clear(ad_tensor *tensor)
 {
-    /* Emptied first: an owner may run code that looks at *tensor again. */
+    /* The tensor is emptied first, because an owner's destructor may run code
+     * that reads *tensor. */
     ad_owner *owner = tensor->owner;
     ad_sync *sync = tensor->sync;
     tensor->owner = NULL;
@@ -31,7 +32,7 @@ ad_tensor_clear(ad_tensor *tensor)
 
 /* --- sizes -------------------------------------------------------------- */
 
-/* Bits of one element as it lies in memory. */
+/* Bits of one element in memory. */
 static uint32_t
 element_bits(ad_dl_dtype dtype, uint32_t flags)
 {
@@ -42,12 +43,12 @@ element_bits(ad_dl_dtype dtype, uint32_t flags)
     return bits * dtype.lanes;
 }
 
-/* Bytes of n >= 0 packed elements, rounded up; false when they overflow. */
+/* Bytes of n >= 0 packed elements, rounded up; false on overflow. */
 static bool
 bytes_of(int64_t n, uint32_t bits, int64_t *out)
 {
-    /* In two parts, since the number of bits may overflow where that of bytes
-     * does not. */
+    /* In two parts, because the number of bits may overflow where the number
+     * of bytes does not. */
     int64_t rest = bits % 8;
     int64_t whole;
     if (__builtin_mul_overflow(n, (int64_t)(bits / 8), &whole)) {
@@ -103,10 +104,10 @@ ad_tensor_row_major(int32_t ndim, const int64_t *shape, int64_t *strides)
     }
 }
 
-/* --- where the elements lie --------------------------------------------- */
+/* --- addresses of the elements ------------------------------------------- */
 
-/* Lowest and highest element that the strides reach, relative to the first;
- * false when one of them overflows. */
+/* Lowest and highest element that the strides reach, relative to the first
+ * one; false on overflow. */
 static bool
 reach(int32_t ndim, const int64_t *shape, const int64_t *strides, int64_t *low,
       int64_t *high)
@@ -124,7 +125,7 @@ reach(int32_t ndim, const int64_t *shape, const int64_t *strides, int64_t *low,
     return true;
 }
 
-/* The same as bytes: the first one and one past the last. */
+/* The same in bytes: the first byte, and one past the last byte. */
 static bool
 byte_reach(int64_t low, int64_t high, uint32_t bits, int64_t *first,
            int64_t *past)
@@ -147,7 +148,7 @@ ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
     if (ad_tensor_size(tensor) == 0) {
         return;
     }
-    /* ad_tensor_check proved that none of these overflows. */
+    /* ad_tensor_check has ensured that none of these overflows. */
     (void)reach(tensor->ndim, tensor->shape, tensor->strides, &first, &last);
     (void)byte_reach(first, last, element_bits(tensor->dtype, tensor->flags),
                      low, high);
@@ -173,7 +174,7 @@ ad_tensor_is_contiguous(const ad_tensor *tensor, char order)
     return true;
 }
 
-/* --- descriptors from outside -------------------------------------------- */
+/* --- check of a descriptor ----------------------------------------------- */
 
 static ad_status
 check_dtype(const ad_tensor_descriptor *descriptor, const char *what,
@@ -218,8 +219,9 @@ check_ndim(const ad_tensor_descriptor *descriptor, const char *what,
     return AD_OK;
 }
 
-/* Element count, with a product that must be sound even where a 0 hides it:
- * strides are made of its parts. */
+/* Computes the number of elements. The product of the extents other than 0
+ * must not overflow either, because the strides are computed from parts of
+ * it. */
 static ad_status
 check_shape(const ad_tensor_descriptor *descriptor, const char *what,
             int64_t *size, ad_error *err)
@@ -250,8 +252,8 @@ check_shape(const ad_tensor_descriptor *descriptor, const char *what,
     return AD_OK;
 }
 
-/* Check that [base + low, base + high) does not wrap. Handles: base is the
- * offset alone. */
+/* Checks that [base + low, base + high) does not wrap around. For handles,
+ * base is the byte offset only. */
 static ad_status
 check_addresses(const ad_tensor_descriptor *descriptor, const char *what,
                 const int64_t *strides, ad_error *err)
@@ -302,8 +304,9 @@ accept(const ad_tensor_descriptor *descriptor, int64_t size,
     };
 }
 
-/* Nearly every tensor: 1-D, contiguous, elements of 1 to 31 whole bytes, no
- * handle. Everything else, errors included, is left to the long way. */
+/* Fast check for the most common tensors: 1-D, contiguous, elements of 1 to 31
+ * whole bytes, no handle. Returns false for all others, including invalid
+ * ones, which the slow check decides. */
 static bool
 check_quickly(const ad_tensor_descriptor *descriptor, ad_tensor_value *out)
 {

@@ -1,8 +1,8 @@
-/* ad_tensor: a strided N-d block on a device, the neutral model of DLPack,
- * the array interfaces and the buffer protocol.
+/* ad_tensor: a strided N-dimensional block on a device, the common model of
+ * DLPack, the array interfaces and the buffer protocol.
  *
- * A value. `shape` and `strides` point into storage that the holder provides:
- * an ad_tensor_value on the stack, or the Python object.
+ * It is a value. `shape` and `strides` point into storage of the holder: an
+ * ad_tensor_value on the stack, or the Python object.
  */
 #ifndef AD_MODEL_TENSOR_H
 #define AD_MODEL_TENSOR_H
@@ -19,46 +19,47 @@
 #define AD_MAX_NDIM 64
 
 enum {
-    /* The producer flagged the memory read-only: legacy consumers, which
-     * could not see the flag, are refused. */
+    /* The producer flagged the memory as read-only. Legacy consumers cannot
+     * see the flag and are refused. */
     AD_TENSOR_READONLY = 1 << 0,
-    /* Immutable by Arrow's convention only: flagged where a flag exists. */
+    /* Immutable by Arrow's convention only: exported as read-only where the
+     * protocol has a flag. */
     AD_TENSOR_IMMUTABLE = 1 << 1,
     /* The data are a copy made for this exchange. */
     AD_TENSOR_COPIED = 1 << 2,
-    /* Sub-byte elements stand in one byte each. */
+    /* Each sub-byte element takes one byte. */
     AD_TENSOR_SUBBYTE_PADDED = 1 << 3,
-    /* A Buffer whose size lies in memory that the host cannot read: it has an
+    /* A Buffer whose size is in memory that the host cannot read. It has an
      * address, but cannot be exchanged. */
     AD_TENSOR_SIZE_UNKNOWN = 1 << 4
 };
 
 typedef struct ad_tensor {
-    void *data; /* pointer or opaque handle; NULL when there are no elements */
-    uint64_t byte_offset; /* only for handles; pointers have it added */
+    void *data; /* pointer or opaque handle; NULL if there are no elements */
+    uint64_t byte_offset; /* only for handles; pointers include it */
     ad_dl_dtype dtype;
     int32_t ndim;
     uint32_t flags;
     ad_device device;
     int64_t *shape;
-    int64_t *strides; /* in elements, always there when ndim > 0 */
+    int64_t *strides; /* in elements; not NULL if ndim > 0 */
     ad_owner *owner;
     ad_sync *sync;
 } ad_tensor;
 
-/* A tensor with room for its own dimensions. */
+/* A tensor with storage for its dimensions. */
 typedef struct ad_tensor_value {
     ad_tensor tensor;
     int64_t dims[2 * AD_MAX_NDIM];
 } ad_tensor_value;
 
-/* The same tensor in *out, with references and dimensions of its own. */
+/* Copies the tensor to *out, with references and dimensions of its own. */
 void ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out);
 
-/* Drop the references on owner and sync. */
+/* Drops the references on owner and sync. */
 void ad_tensor_clear(ad_tensor *tensor);
 
-/* What comes from outside, before anything is believed. */
+/* Unchecked input from a producer. */
 typedef struct ad_tensor_descriptor {
     void *data;
     uint64_t byte_offset;
@@ -70,17 +71,17 @@ typedef struct ad_tensor_descriptor {
     const int64_t *strides; /* NULL: contiguous row-major */
 } ad_tensor_descriptor;
 
-/* Check a descriptor and make a tensor of it in *out (owner and sync NULL):
- * ndim in 0..AD_MAX_NDIM, lanes and bits not 0, no negative extent, no
- * overflow of the element count, of the byte size, or of any address the
- * strides reach, data not NULL while there are elements, bool of 8 bits.
- * Strides of dimensions of extent 1 and of empty tensors are made canonical.
- * `what` names the source in messages ("DLTensor"). AD_ERR_EXCHANGE. */
+/* Checks a descriptor and makes a tensor of it in *out (owner and sync are
+ * NULL): ndim in 0..AD_MAX_NDIM; lanes and bits not 0; no negative extent; no
+ * overflow of the element count, the byte size, or any address that the
+ * strides reach; data not NULL if there are elements; bool of 8 bits. Strides
+ * of dimensions of extent 1 and of empty tensors become canonical. `what`
+ * names the source in messages ("DLTensor"). Fails with AD_ERR_EXCHANGE. */
 AD_MUST_CHECK ad_status ad_tensor_check(const ad_tensor_descriptor *descriptor,
                                         const char *what, ad_tensor_value *out,
                                         ad_error *err);
 
-/* Fail for AD_TENSOR_SIZE_UNKNOWN. */
+/* Fails if AD_TENSOR_SIZE_UNKNOWN is set. */
 AD_MUST_CHECK ad_status ad_tensor_require_size(const ad_tensor *tensor,
                                                ad_error *err);
 
@@ -90,11 +91,12 @@ int64_t ad_tensor_size(const ad_tensor *tensor);
 /* Bytes of the elements, packed; sub-byte types are rounded up once. */
 int64_t ad_tensor_nbytes(const ad_tensor *tensor);
 
-/* Lowest and one past the highest byte, relative to data + byte_offset, that
- * the elements occupy; both 0 for an empty tensor. */
+/* The range of bytes that the elements occupy, relative to data + byte_offset:
+ * the lowest, and one past the highest. Both are 0 for an empty tensor. */
 void ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high);
 
-/* C (row-major) or F (column-major) contiguous. */
+/* True if the tensor is contiguous in C (row-major) or F (column-major)
+ * order. */
 bool ad_tensor_is_contiguous(const ad_tensor *tensor, char order);
 
 /* Row-major strides of a shape. */
@@ -109,19 +111,19 @@ ad_tensor_address(const ad_tensor *tensor)
                                 : (char *)tensor->data + tensor->byte_offset;
 }
 
-/* Copy the elements of a host tensor to `target`, contiguous in `order`. Whole
- * bytes per element only. */
+/* Copies the elements of a host tensor to `target`, contiguous in `order`.
+ * Only for elements of whole bytes. */
 AD_MUST_CHECK ad_status ad_tensor_copy_contiguous(const ad_tensor *tensor,
                                                   char order, void *target,
                                                   ad_error *err);
 
-/* A contiguous ('C' or 'F') copy of a host tensor in memory of our own,
- * flagged AD_TENSOR_COPIED and writable. */
+/* Copies a host tensor to new memory, contiguous in `order` ('C' or 'F'). The
+ * copy is writable and flagged AD_TENSOR_COPIED. */
 AD_MUST_CHECK ad_status ad_tensor_copy(const ad_tensor *tensor, char order,
                                        ad_tensor_value *out, ad_error *err);
 
-/* The same of a host tensor whose elements have their bytes in the other order
- * than this machine's, turned round. Types of a typestr only. */
+/* The same for a host tensor whose elements are not in this machine's byte
+ * order; the bytes are swapped. Only for types with a typestr. */
 AD_MUST_CHECK ad_status ad_tensor_copy_swapped(const ad_tensor *tensor,
                                                char order,
                                                ad_tensor_value *out,

@@ -49,8 +49,9 @@ ad_loops_plan(const ad_tensor *tensor, char order, ad_loops *out,
     int32_t ndim = tensor->ndim;
     AD_RETURN_IF_ERR(element_size(tensor, &out->size, err));
     int64_t size = (int64_t)out->size;
-    /* Two that turn once, so that there are two in any case. The second
-     * never merges: nothing else reaches over half of the addresses. */
+    /* Two loops with one iteration, so that there are always at least two. The
+     * second one never merges: no other stride spans half of the address
+     * space. */
     out->at[0] = out->at[1] = (ad_loop){.extent = 1, .stride = INT64_MAX};
     out->n = 2;
     for (int32_t k = 0; k < ndim; k++) {
@@ -71,9 +72,9 @@ magnitude(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* The innermost loop writes the target from start to end. Where it jumps
- * through the source, put the loop that jumps least right outside of it, to
- * be run in tiles with it. */
+/* The innermost loop writes the target sequentially. If its source stride is
+ * not the smallest one, the loop with the smallest stride is moved next to it,
+ * so that both run in tiles. */
 static void
 pair_loops(ad_loops *self)
 {
@@ -93,8 +94,8 @@ pair_loops(ad_loops *self)
     }
 }
 
-/* Elements of the innermost loop that are done together: their cache lines
- * are still there when the loop around it comes to their neighbours. */
+/* Number of innermost iterations per tile: their cache lines are still cached
+ * when the loop around them reaches the neighbouring elements. */
 #define TILE 64
 
 static void
@@ -223,7 +224,7 @@ ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
     return AD_OK;
 }
 
-/* --- the other byte order ------------------------------------------------- */
+/* --- byte order ---------------------------------------------------------- */
 
 #define SWAP_ALL(TYPE, SWAP)                                                  \
     for (int64_t i = 0; i < nbytes; i += (int64_t)sizeof(TYPE)) {             \
@@ -234,7 +235,7 @@ ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
     }                                                                         \
     break
 
-/* Where both are the same memory, it is turned round in place. */
+/* Swaps in place if both are the same memory. */
 static void
 swap_bytes(char *target, const char *source, int64_t nbytes, uint32_t width)
 {
@@ -245,14 +246,14 @@ swap_bytes(char *target, const char *source, int64_t nbytes, uint32_t width)
             SWAP_ALL(uint32_t, __builtin_bswap32);
         case 8:
             SWAP_ALL(uint64_t, __builtin_bswap64);
-        default: /* single bytes have no order */
+        default: /* single bytes have no byte order */
             if (target != source) {
                 memcpy(target, source, (size_t)nbytes);
             }
     }
 }
 
-/* In one pass where the elements lie as they are to lie. */
+/* One pass if the elements are already in the target's order. */
 static ad_status
 copy_swapped(const ad_tensor *tensor, char order, uint32_t width, char *target,
              ad_error *err)
@@ -274,7 +275,7 @@ ad_tensor_copy_swapped(const ad_tensor *tensor, char order,
                        ad_tensor_value *out, ad_error *err)
 {
     ad_memory *memory;
-    /* Of a complex number each half is turned round. */
+    /* The halves of a complex number are swapped separately. */
     uint32_t parts = tensor->dtype.code == AD_DL_COMPLEX ? 2 : 1;
     AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
     AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));

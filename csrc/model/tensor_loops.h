@@ -1,12 +1,12 @@
-/* The nested loops that a copy of a strided tensor takes. For the files that
- * copy tensors only.
+/* The nested loops of a copy of a strided tensor. Only for the files that copy
+ * tensors.
  */
 #ifndef AD_MODEL_TENSOR_LOOPS_H
 #define AD_MODEL_TENSOR_LOOPS_H
 
 #include "model/tensor.h"
 
-/* From one turn to the next the source moves by `stride` bytes and the
+/* One loop. Each iteration advances the source by `stride` bytes and the
  * contiguous target by `pitch`. */
 typedef struct ad_loop {
     int64_t extent;
@@ -14,20 +14,21 @@ typedef struct ad_loop {
     int64_t pitch;
 } ad_loop;
 
-/* Outermost first; dimensions that the source runs through at one stride are
- * one loop. Always two at least: there may be some of extent 1. */
+/* Outermost loop first. Dimensions that the source traverses at one stride are
+ * merged into one loop. There are always at least two loops, if necessary with
+ * extent 1. */
 typedef struct ad_loops {
     int32_t n;
     ad_loop at[AD_MAX_NDIM + 2];
     size_t size; /* bytes per element */
 } ad_loops;
 
-/* For a tensor with elements and a target in `order`, 'C' or 'F'. Fails with
- * AD_ERR_EXCHANGE for elements that share bytes. */
+/* Plans the loops for a tensor with elements and a target in `order`, 'C' or
+ * 'F'. Fails with AD_ERR_EXCHANGE for elements that share bytes. */
 AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,
                                       ad_loops *out, ad_error *err);
 
-/* Strides of a contiguous tensor of this shape. */
+/* Sets the strides of a contiguous tensor of this shape. */
 void ad_tensor_contiguous_strides(ad_tensor *tensor, char order);
 
 #endif /* AD_MODEL_TENSOR_LOOPS_H */

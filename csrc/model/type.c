@@ -26,7 +26,7 @@ typedef struct letter {
         }                                                                     \
     }
 
-/* The formats of one letter, which are nearly all that is ever seen. */
+/* The one-letter formats, which are nearly all that occur in practice. */
 static const letter letters[128] = {
     ['n'] = {true, {.id = AD_TYPE_NULL, .layout = AD_LAYOUT_NONE}},
     ['b'] = FIXED(BOOL, 1),
@@ -50,19 +50,20 @@ static const letter letters[128] = {
 /* --- errors ------------------------------------------------------------- */
 
 static ad_status
-bad(ad_error *err, const char *format, const char *problem)
+fail_format(ad_error *err, const char *format, const char *problem)
 {
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "format string \"%.80s\" %s",
                    format, problem);
 }
 
 static ad_status
-bad_unknown(ad_error *err, const char *format)
+fail_unknown(ad_error *err, const char *format)
 {
-    return bad(err, format, "is not known to the Arrow C data interface");
+    return fail_format(err, format,
+                       "is not known to the Arrow C data interface");
 }
 
-/* --- pieces ------------------------------------------------------------- */
+/* --- helpers ------------------------------------------------------------- */
 
 static void
 set_fixed(ad_type *out, ad_type_id id, int32_t bit_width)
@@ -85,7 +86,7 @@ set_nested(ad_type *out, ad_type_id id, ad_layout layout, int n_buffers,
                      .n_children = n_children};
 }
 
-/* Digits only, so no sign, no blanks; *text is left behind them. */
+/* Reads digits only, without sign or blanks; *text advances past them. */
 static bool
 read_count(const char **text, int64_t limit, int64_t *out)
 {
@@ -124,10 +125,10 @@ parse_fixed_binary(const char *format, ad_type *out, ad_error *err)
     const char *p = format + 2;
     int64_t width;
     if (format[1] != ':') {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
     if (!read_count(&p, INT32_MAX / 8, &width) || *p != '\0') {
-        return bad(
+        return fail_format(
             err, format,
             "must give a width of 0 to 268435455 bytes, as in \"w:16\"");
     }
@@ -159,7 +160,7 @@ parse_decimal(const char *format, ad_type *out, ad_error *err)
     int64_t precision, scale;
     int64_t bit_width = 128;
     if (format[1] != ':') {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
     bool is_ok = read_count(&p, INT32_MAX, &precision) && read_comma(&p);
     bool is_negative = is_ok && *p == '-';
@@ -170,14 +171,16 @@ parse_decimal(const char *format, ad_type *out, ad_error *err)
         is_ok = read_count(&p, INT32_MAX, &bit_width);
     }
     if (!is_ok || *p != '\0') {
-        return bad(err, format,
-                   "must give precision and scale, as in \"d:10,2\" or "
-                   "\"d:10,2,256\"");
+        return fail_format(
+            err, format,
+            "must give precision and scale, as in \"d:10,2\" or "
+            "\"d:10,2,256\"");
     }
     int max_precision = decimal_max_precision(bit_width);
     if (max_precision == 0) {
-        return bad(err, format,
-                   "has a decimal width other than 32, 64, 128 and 256 bits");
+        return fail_format(
+            err, format,
+            "has a decimal width other than 32, 64, 128 and 256 bits");
     }
     if (precision < 1 || precision > max_precision) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -202,11 +205,12 @@ static ad_status
 parse_timestamp(const char *format, ad_type *out, ad_error *err)
 {
     if (!is_unit(format[2])) {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
     if (format[3] != ':') {
-        return bad(err, format,
-                   "must have a colon before the time zone, as in \"tsu:\"");
+        return fail_format(
+            err, format,
+            "must have a colon before the time zone, as in \"tsu:\"");
     }
     set_fixed(out, AD_TYPE_TIMESTAMP, 64);
     out->unit = format[2];
@@ -242,10 +246,11 @@ parse_temporal(const char *format, ad_type *out, ad_error *err)
     } else if (kind == 'i' && unit == 'n') {
         set_fixed(out, AD_TYPE_INTERVAL_MONTH_DAY_NANO, 128);
     } else {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
-    return format[3] == '\0' ? AD_OK
-                             : bad(err, format, "goes on after its unit");
+    return format[3] == '\0'
+               ? AD_OK
+               : fail_format(err, format, "goes on after its unit");
 }
 
 static ad_status
@@ -253,10 +258,10 @@ parse_view(const char *format, ad_type *out, ad_error *err)
 {
     char kind = format[1];
     if (kind != 'u' && kind != 'z') {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
     if (format[2] != '\0') {
-        return bad(err, format, "goes on after its second letter");
+        return fail_format(err, format, "goes on after its second letter");
     }
     *out = (ad_type){
         .id = kind == 'u' ? AD_TYPE_UTF8_VIEW : AD_TYPE_BINARY_VIEW,
@@ -273,8 +278,8 @@ parse_fixed_list(const char *format, ad_type *out, ad_error *err)
     const char *p = format + 3;
     int64_t size;
     if (format[2] != ':' || !read_count(&p, INT64_MAX, &size) || *p != '\0') {
-        return bad(err, format,
-                   "must give a list size from 0 on, as in \"+w:3\"");
+        return fail_format(err, format,
+                           "must give a list size from 0 on, as in \"+w:3\"");
     }
     set_nested(out, AD_TYPE_FIXED_LIST, AD_LAYOUT_VALIDITY, 1, 1);
     out->list_size = size;
@@ -286,7 +291,7 @@ parse_union(const char *format, ad_type *out, ad_error *err)
 {
     bool is_dense = format[2] == 'd';
     if ((!is_dense && format[2] != 's') || format[3] != ':') {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
     set_nested(out, is_dense ? AD_TYPE_DENSE_UNION : AD_TYPE_SPARSE_UNION,
                is_dense ? AD_LAYOUT_DENSE_UNION : AD_LAYOUT_SPARSE_UNION,
@@ -303,10 +308,10 @@ parse_list_view(const char *format, ad_type *out, ad_error *err)
 {
     bool is_large = format[2] == 'L';
     if (!is_large && format[2] != 'l') {
-        return bad_unknown(err, format);
+        return fail_unknown(err, format);
     }
     if (format[3] != '\0') {
-        return bad(err, format, "goes on after its third letter");
+        return fail_format(err, format, "goes on after its third letter");
     }
     set_nested(out, is_large ? AD_TYPE_LARGE_LIST_VIEW : AD_TYPE_LIST_VIEW,
                AD_LAYOUT_LIST_VIEW, 3, 1);
@@ -341,10 +346,11 @@ parse_nested(const char *format, ad_type *out, ad_error *err)
         case 'v':
             return parse_list_view(format, out, err);
         default:
-            return bad_unknown(err, format);
+            return fail_unknown(err, format);
     }
-    return format[2] == '\0' ? AD_OK
-                             : bad(err, format, "goes on after its letter");
+    return format[2] == '\0'
+               ? AD_OK
+               : fail_format(err, format, "goes on after its letter");
 }
 
 /* --- entry points ------------------------------------------------------- */
@@ -369,9 +375,9 @@ parse_long(const char *format, ad_type *out, ad_error *err)
             return parse_decimal(format, out, err);
         default:
             if (first < 128 && letters[first].known) {
-                return bad(err, format, "goes on after its letter");
+                return fail_format(err, format, "goes on after its letter");
             }
-            return bad_unknown(err, format);
+            return fail_unknown(err, format);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Arrow types: format strings, read once into what the rest needs to know.
+/* Arrow types, parsed from format strings.
  */
 #ifndef AD_MODEL_TYPE_H
 #define AD_MODEL_TYPE_H
@@ -79,51 +79,51 @@ typedef struct ad_type {
     int32_t precision;  /* decimal */
     int32_t scale;      /* decimal */
     const char *suffix; /* borrowed from the format: a timestamp's time zone
-                            ("" when it has none), or the comma-separated ids
-                            of a union; NULL for all other types */
+                           ("" when it has none), or the comma-separated ids of
+                           a union; NULL for all other types */
 } ad_type;
 
-/* Parse a format string. Fails with AD_ERR_ARROW and names what is wrong with
- * it. Fast for the one-letter formats: this runs per node at import. */
+/* Parses a format string. Fails with AD_ERR_ARROW and a message about the
+ * invalid part. Fast for one-letter formats, because an import calls it for
+ * each node. */
 AD_MUST_CHECK ad_status ad_type_parse(const char *format, ad_type *out,
                                       ad_error *err);
 
-/* The type of a one-letter format, without a copy; NULL for all others (also
+/* The type of a one-letter format, without a copy; NULL for all others (and
  * for a NULL format). Such types have no children. */
 const ad_type *ad_type_of_letter(const char *format);
 
-/* A width-only copy target for .view(): both types are fixed-width of the
- * same whole number of bytes. */
+/* True if Array.view() can convert between the types: both are fixed-width, of
+ * the same whole number of bytes. */
 bool ad_type_same_width(const ad_type *a, const ad_type *b);
 
-/* Type ids that a union's suffix lists: writes at most 128 ids into `ids`
- * and their number into *n. Fails on ids outside 0..127, doubled ones, or text
- * that is no number. */
+/* Parses the type ids in a union's suffix: writes at most 128 ids to `ids` and
+ * their number to *n. Fails on ids outside 0..127, duplicate ids, and text
+ * that is not a number. */
 AD_MUST_CHECK ad_status ad_type_union_ids(const ad_type *type, int8_t ids[128],
                                           int *n, ad_error *err);
 
-/* Append the type of a schema node in pyarrow's notation: "int32", "float",
- * "string", "timestamp[us, tz=UTC]", "list<item: int32>",
- * "struct<a: int32 not null, b: string>",
- * "dictionary<values=string, indices=int8, ordered=0>",
+/* Appends the type of a schema node in pyarrow's notation: "int32", "float",
+ * "string", "timestamp[us, tz=UTC]", "list<item: int32>", "struct<a: int32 not
+ * null, b: string>", "dictionary<values=string, indices=int8, ordered=0>",
  * "extension<arrow.bool8>", "extension<arrowdev.dlpack[bfloat16]>",
- * "extension<arrow.json: string>" (name and storage of those that are not
- * interpreted). The node must have been validated; deep nesting and the
- * 21st and later fields are cut to "...". */
+ * "extension<arrow.json: string>" (name and storage of extensions that are not
+ * interpreted). The node must have been validated. Deep nesting and the fields
+ * after the 20th are cut to "...". */
 AD_MUST_CHECK ad_status ad_type_print(const struct ArrowSchema *node,
                                       ad_text *out, ad_error *err);
 
-/* Format string of a common name: "int32", "utf8", "string", "large_utf8",
- * "bool", "double", "timestamp[us, UTC]", "date32", "duration[ns]",
- * "time64[us]", "decimal128(10, 2)", "fixed_size_binary[16]", "binary_view"...
- * pyarrow's and nanoarrow's spellings both work. A text that is a format
- * string of a type without children is returned as it is. Names of nested
- * types fail with AD_ERR_VALUE and the hint to pass an object with
+/* Format string of a common type name: "int32", "utf8", "string",
+ * "large_utf8", "bool", "double", "timestamp[us, UTC]", "date32",
+ * "duration[ns]", "time64[us]", "decimal128(10, 2)", "fixed_size_binary[16]",
+ * "binary_view"... The spellings of pyarrow and nanoarrow are both accepted. A
+ * format string of a type without children is returned unchanged. Names of
+ * nested types fail with AD_ERR_VALUE and the hint to pass an object with
  * __arrow_c_schema__. */
 AD_MUST_CHECK ad_status ad_type_format_from_name(const char *name,
                                                  ad_text *out, ad_error *err);
 
-/* Name the type in *err (NULL allowed). */
+/* Sets the dtype of *err (NULL allowed) to the name of the type. */
 void ad_type_error_dtype(const struct ArrowSchema *node, ad_error *err);
 
 #endif /* AD_MODEL_TYPE_H */

@@ -78,13 +78,13 @@ find_name(const char *name)
 
 /* --- names with parameters ---------------------------------------------- */
 
-/* "timestamp[us, UTC]" in pieces; none keeps blanks at its ends. */
+/* The parts of "timestamp[us, UTC]", without blanks at their ends. */
 typedef struct parts {
     const char *base;
     size_t base_length;
     const char *first;
     size_t first_length;
-    const char *second; /* NULL when there is one parameter */
+    const char *second; /* NULL if there is only one parameter */
     size_t second_length;
 } parts;
 
@@ -136,7 +136,7 @@ has_base(const parts *name, const char *expected)
     return is_text(name->base, name->base_length, expected);
 }
 
-/* The letter of a unit, or NUL. */
+/* The letter of a unit; NUL for any other text. */
 static char
 unit_letter(const parts *name)
 {
@@ -149,9 +149,9 @@ unit_letter(const parts *name)
     return '\0';
 }
 
-/* Writes the format that the parts mean, right or wrong: ad_type_parse tells
- * afterwards whether numbers and units are possible. Nothing is written for
- * an unknown base. */
+/* Writes the format for the name. Numbers and units may be invalid:
+ * ad_type_parse checks them afterwards. Writes nothing for an unknown base
+ * name. */
 static ad_status
 write_decimal(const parts *name, ad_text *out, ad_error *err)
 {
@@ -243,7 +243,7 @@ unknown_name(const char *name, ad_error *err)
                    "type name \"%.80s\" is not known", name);
 }
 
-/* A format string that stands for itself. */
+/* Accepts a text that is itself a format string. */
 static ad_status
 take_format(const char *name, ad_text *out, ad_error *err)
 {

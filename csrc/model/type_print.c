@@ -7,8 +7,8 @@
 /* Deeper levels are printed as "...". */
 #define MAX_PRINT_DEPTH 6
 
-/* Further fields, and whatever follows so long a text, likewise: both bounds
- * together keep hostile trees from printing for hours. */
+/* Further fields are printed as "..." too, and so is everything after this
+ * length. Both bounds together limit the time that malicious trees take. */
 #define MAX_PRINT_FIELDS 20
 #define MAX_PRINT_LENGTH 8192
 
@@ -19,8 +19,9 @@ static ad_status print_node(const struct ArrowSchema *node, int depth,
 
 /* --- types without children --------------------------------------------- */
 
-/* As pyarrow spells them, which has no names for the first two intervals;
- * theirs are those of Arrow C++. NULL: has parameters or children. */
+/* Names in pyarrow's spelling. pyarrow has no names for the first two
+ * intervals, so theirs are from Arrow C++. NULL: the type has parameters or
+ * children. */
 static const char *const plain_names[] = {
     [AD_TYPE_NULL] = "null",
     [AD_TYPE_BOOL] = "bool",
@@ -103,7 +104,8 @@ print_field(const struct ArrowSchema *field, int depth, ad_text *out,
     return is_nullable(field) ? AD_OK : ad_text_append(out, " not null", err);
 }
 
-/* `ids` of a union are printed behind the fields; NULL elsewhere. */
+/* `ids` are the type ids of a union, printed after its fields; NULL for other
+ * types. */
 static ad_status
 print_fields(const struct ArrowSchema *node, const int8_t *ids, int depth,
              ad_text *out, ad_error *err)
@@ -268,8 +270,8 @@ print_extension(const struct ArrowSchema *node, const ad_metadata_pair *name,
 {
     char buffer[AD_DTYPE_NAME_SIZE];
     ad_extension extension;
-    /* What is wrong with a broken extension is told by whoever uses it; its
-     * storage can be shown all the same. */
+    /* A broken extension is reported when it is used; its storage can be
+     * printed in any case. */
     if (ad_extension_read(node, &extension, NULL) != AD_OK) {
         extension.kind = AD_EXTENSION_OTHER;
     }
@@ -322,7 +324,8 @@ void
 ad_type_error_dtype(const struct ArrowSchema *node, ad_error *err)
 {
     ad_text text = {0};
-    /* Only a name for a message: without memory there is none. */
+    /* The name is only part of a message, and is left out if there is no
+     * memory. */
     if (err != NULL && ad_type_print(node, &text, NULL) == AD_OK) {
         ad_error_dtype(err, ad_text_string(&text));
     }
