@@ -15,7 +15,7 @@ has_avx2(void)
            __builtin_cpu_supports("popcnt");
 }
 
-/* The 32 bits from number `shift`, less than 8, on. */
+/* 32 bits, starting at bit `shift` (less than 8). */
 AVX2 static inline uint32_t
 load_bits(const unsigned char *bits, int shift)
 {
@@ -24,15 +24,15 @@ load_bits(const unsigned char *bits, int shift)
     return (uint32_t)(word >> shift);
 }
 
-/* Rows of a multiple of 32 of which the last 32 may be loaded, too: no byte is
- * read that holds none of their bits. */
+/* Number of rows, a multiple of 32, for which 64 bits may be loaded at each
+ * step without reading a byte that holds none of the n bits. */
 static inline int64_t
 whole_rows(int64_t n)
 {
     return n < 64 ? 0 : (n - 32) / 32 * 32;
 }
 
-/* Each of 32 bits as a byte that holds it, and another bit of its own. */
+/* Spreads 32 bits to bytes: each byte keeps one bit, at its own position. */
 AVX2 static inline __m256i
 spread(uint32_t bits)
 {
@@ -76,9 +76,9 @@ pack_avx2(const unsigned char *bytes, unsigned char *bits, int64_t n,
     return i;
 }
 
-/* To a whole byte. What the shift to the right lacks at the top of each 64 bits
- * is in the byte behind them, and the rest of that word is the same as what is
- * there. */
+/* Copies to a whole byte of the target. A right shift of a 64-bit word lacks
+ * its top bits, which are in the next byte. The other bits of the word that
+ * starts there agree with those already present. */
 AVX2 static int64_t
 copy_bits_avx2(const unsigned char *source, int64_t from,
                unsigned char *target, int64_t n)
@@ -103,7 +103,7 @@ copy_bits_avx2(const unsigned char *source, int64_t from,
     return i;
 }
 
-/* Each byte as the number of its bits: halves of it are looked up. */
+/* Counts the bits of each byte with a table of half bytes. */
 AVX2 static inline __m256i
 count_bytes(const uint64_t *words)
 {
@@ -140,10 +140,11 @@ count_avx2(const uint64_t *words, int64_t n, int64_t *total)
     return i;
 }
 
-/* `kept` where the bit of the element is set, and `fill` elsewhere; the bits
- * are the lowest ones. The sign of an element chooses it. */
+/* Selects `kept` where the bit of the element is set, and `fill` elsewhere;
+ * the bits are the lowest ones. Each bit is moved to the sign of its
+ * element. */
 AVX2 static inline __m256i
-choose(uint32_t bits, __m256i fill, __m256i kept, int size)
+select_elements(uint32_t bits, __m256i fill, __m256i kept, int size)
 {
     const __m256i to_sign_4 =
         _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
@@ -194,15 +195,15 @@ fill_of(const unsigned char *bits, int64_t at, const unsigned char *from,
         for (int k = 0; k < size; k++) {
             int64_t here = i * size + 32 * k;
             __m256i kept = _mm256_loadu_si256((const __m256i *)(from + here));
-            _mm256_storeu_si256(
-                (__m256i *)(to + here),
-                choose(valid >> (k * per_vector % 32), fill, kept, size));
+            _mm256_storeu_si256((__m256i *)(to + here),
+                                select_elements(valid >> (k * per_vector % 32),
+                                                fill, kept, size));
         }
     }
     return end;
 }
 
-/* With the size as a constant the loop within is written out. */
+/* With a constant size the inner loop is unrolled. */
 AVX2 static int64_t
 fill_avx2(const unsigned char *bits, int64_t at, const unsigned char *from,
           unsigned char *to, int64_t n, int64_t size, uint64_t value)
@@ -258,8 +259,8 @@ ad_vector_fill(const unsigned char *bits, int64_t at,
     return has_avx2() ? fill_avx2(bits, at, from, to, n, size, value) : 0;
 }
 
-/* Every x86-64 processor can do the rest. The size is known where these two
- * loops are called: no turn asks for it. */
+/* SSE2, which every x86-64 processor has. With a constant size the loop
+ * contains no test of it. */
 static inline __attribute__((always_inline)) int64_t
 zip_elements(const char *a, const char *b, int64_t n, int64_t size, char *to)
 {
@@ -300,7 +301,7 @@ take_first(__m128i a, __m128i b, int64_t size)
         case 1:
             return _mm_packus_epi16(_mm_and_si128(a, low),
                                     _mm_and_si128(b, low));
-        case 2: /* with their signs, so that none is too large to be packed */
+        case 2: /* sign-extended, so that no value saturates */
             a = _mm_srai_epi32(_mm_slli_epi32(a, 16), 16);
             b = _mm_srai_epi32(_mm_slli_epi32(b, 16), 16);
             return _mm_packs_epi32(a, b);

@@ -5,17 +5,18 @@
 
 #include "kernels/cpu_vectors.h"
 
-/* Columns, or groups of them, that are read side by side: a line of the result
- * is written at once, and not as often as it has columns. */
+/* Number of columns, or groups of columns, that are read together, so that a
+ * cache line of the result is written once and not once per column. */
 #define SIDE_BY_SIDE 16
 
-/* So few are quicker one by one. */
+/* Fewer columns than this are faster one by one. */
 #define FEW 4
 
-/* Rows of the result that stay in the nearest caches meanwhile. */
+/* Rows of a tile, whose result stays in the nearest cache. */
 #define TILE_ROWS 256
 
-/* Columns of less are put together to one of this many bytes first. */
+/* Columns of narrower elements are first interleaved to elements of this many
+ * bytes. */
 #define WIDE 8
 
 static bool
@@ -38,7 +39,7 @@ is_power_of_two(int64_t n)
     }                                                                         \
     break
 
-/* With the size as a constant memcpy is a load and a store. */
+/* With a constant size memcpy is a load and a store. */
 void
 ad_move_elements(char *target, int64_t to_step, const char *source,
                  int64_t from_step, int64_t n, size_t size)
@@ -82,7 +83,7 @@ ad_move_elements(char *target, int64_t to_step, const char *source,
     }                                                                         \
     break
 
-/* With the size as a constant memcpy is a load and a store. */
+/* With a constant size memcpy is a load and a store. */
 static void
 gather(const char *const *columns, int64_t n, int64_t n_rows, int64_t size,
        char *target, int64_t pitch)
@@ -117,7 +118,7 @@ gather(const char *const *columns, int64_t n, int64_t n_rows, int64_t size,
     }                                                                         \
     break
 
-/* Elements of 1, 2 or 4 bytes in turns. */
+/* Interleaves two columns of elements of 1, 2 or 4 bytes. */
 static void
 zip(const char *a, const char *b, int64_t n_rows, int64_t size, char *target)
 {
@@ -132,8 +133,8 @@ zip(const char *a, const char *b, int64_t n_rows, int64_t size, char *target)
     }
 }
 
-/* `n` columns, a power of two, become one whose elements are n times as wide,
- * at `target`; one alone stays where it is. */
+/* Interleaves `n` columns, a power of two, to one at `target` with elements n
+ * times as wide. A single column is not copied. */
 static const char *
 zip_columns(const char *const *columns, int64_t n, int64_t row, int64_t n_rows,
             int64_t size, char *target)
@@ -155,9 +156,9 @@ zip_columns(const char *const *columns, int64_t n, int64_t row, int64_t n_rows,
 
 /* --- a tile --------------------------------------------------------------- */
 
-/* Rows that are no wider than WIDE, and lie one behind the other. Columns that
- * lack to a power of two are made up for: what is then written behind a row is
- * where the next one goes, and behind the last nothing is written. */
+/* Rows of at most WIDE bytes without gaps. The columns are padded to a power
+ * of two. The padding of a row is overwritten by the next row, and the last
+ * row is written without it. */
 static void
 interleave_narrow(const char *const *columns, int64_t n, int64_t row,
                   int64_t n_rows, int64_t size, char *target)
@@ -181,8 +182,8 @@ interleave_narrow(const char *const *columns, int64_t n, int64_t row,
            rows + (n_rows - 1) * n_all * size, (size_t)(n * size));
 }
 
-/* How many of `n` columns to zip: the largest power of two that is not too
- * wide; of elements that are not 1, 2 or 4 bytes wide, none. */
+/* Number of the `n` columns to zip: the greatest power of two whose result is
+ * at most WIDE; 1 for elements that are not 1, 2 or 4 bytes wide. */
 static int64_t
 columns_to_zip(int64_t n, int64_t size)
 {

@@ -7,7 +7,7 @@
 #include "kernels/cpu_vectors.h"
 #include "kernels/generated/kernels_ptx.h"
 
-/* --- the text for others --------------------------------------------------- */
+/* --- sources for OpenCL and HIP ------------------------------------------ */
 
 #define AD_TEXT(...) #__VA_ARGS__ "\n"
 
@@ -18,7 +18,8 @@
     "ad_i64 target_offset, ad_i64 bit_offset, ad_i64 length, "                \
     "ad_i64 p0, ad_i64 p1, ad_i64 p2, ad_i64 p3\n"
 
-/* The end is found once: where it is a call, the loop becomes no vectors. */
+/* The end is computed once: with a call in the condition, compilers do not
+ * vectorize the loop. */
 #define EACH                                                                  \
     "#define AD_EACH(i, n) for (ad_i64 i = AD_BEGIN(n), "                     \
     "i##_end = AD_END(n); i < i##_end; i += AD_STEP)\n"
@@ -34,7 +35,7 @@
     "#define AD_END(n) min(AD_BEGIN(n) + SHARE(n), (ad_i64)(n))\n"            \
     "#define AD_STEP 1\n" EACH
 
-/* Processors take a word from any address. */
+/* Processors access words at any address. */
 #define LOOSE_ACCESS(SIZE, TYPE)                                              \
     "typedef struct __attribute__((packed)) {\n"                              \
     "    " TYPE " value;\n"                                                   \
@@ -50,7 +51,7 @@
     "    ((AD_GLOBAL loose_" SIZE " *)to)->value = (" TYPE ")value;\n"        \
     "}\n"
 
-/* What other devices do alike: what is not aligned is done in bytes. */
+/* Other devices access unaligned words byte by byte. */
 #define DEVICE_ACCESS(SIZE, TYPE)                                             \
     "AD_FUNCTION ad_u64\n"                                                    \
     "ad_load_" SIZE "(AD_GLOBAL const ad_byte *from)\n"                       \
@@ -86,7 +87,7 @@
     "    return ad_load_8(from) >> shift | " HIGH ";\n"                       \
     "}\n"
 
-/* A second word becomes a vector, as the first does; a byte does not. */
+/* The second word can be vectorized like the first; a single byte cannot. */
 #define ON_PROCESSOR                                                          \
     SHARE_OF_FEW FOR_EACH_SIZE(LOOSE_ACCESS)                                  \
         LOAD_SHIFTED("ad_load_8(from + 1) << (8 - shift)")
@@ -95,7 +96,7 @@
     SHARE_OF_MANY FOR_EACH_SIZE(DEVICE_ACCESS)                                \
         LOAD_SHIFTED("(ad_u64)from[8] << (64 - shift)")
 
-/* Where popcount is an instruction. */
+/* For devices with a popcount instruction. */
 #define POPCOUNT_WORDS                                                        \
     "AD_FUNCTION ad_i64\n"                                                    \
     "ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first,\n"        \
@@ -108,7 +109,7 @@
     "    return total;\n"                                                     \
     "}\n"
 
-/* The pieces take the lowest byte of a word for the first in memory. */
+/* kernels.inc assumes that the lowest byte of a word is first in memory. */
 static const char opencl_text[] =
     "#ifndef __ENDIAN_LITTLE__\n"
     "#error the kernels are for little-endian devices\n"
@@ -166,7 +167,7 @@ ad_kernels_ptx(void)
     return kernels_ptx;
 }
 
-/* --- the text for the host ------------------------------------------------- */
+/* --- kernels for the host ------------------------------------------------ */
 
 #define AD_TEXT(...) __VA_ARGS__
 #define AD_KERNEL static
@@ -178,7 +179,7 @@ ad_kernels_ptx(void)
 #define AD_END(n) (n)
 #define AD_STEP AD_ITEMS
 #define AD_EACH(i, n) for (ad_i64 i = AD_BEGIN(n); i < (n); i += AD_STEP)
-/* No kernel needs all of them. */
+/* No kernel uses all parameters. */
 #define UNUSED __attribute__((unused))
 #define NUMBER UNUSED ad_i64
 #define AD_PARAMETERS                                                         \
@@ -214,9 +215,9 @@ ad_load_shifted(const ad_byte *from, int shift)
     return ad_load_8(from) >> shift | ad_load_8(from + 1) << (8 - shift);
 }
 
-/* Not every processor that this may run on has an instruction for it, so the
- * words are first added up, bit by bit, four to a step; as vectors, for which
- * the compiler finds registers of any width. */
+/* Not every supported processor has a popcount instruction. So the words are
+ * first added bit by bit, four to a step (Harley-Seal). They are vectors, for
+ * which the compiler chooses registers of any width. */
 typedef ad_u64 words_2 __attribute__((vector_size(16), aligned(8), may_alias));
 
 static inline words_2
@@ -231,7 +232,7 @@ popcount_2(words_2 x)
     return x & 0x7f;
 }
 
-/* *high and *low become the sum of three bits in every position. */
+/* Adds three bits at every position; the sum is *high and *low. */
 static inline void
 add_3(words_2 *high, words_2 *low, words_2 a, words_2 b)
 {
@@ -281,7 +282,7 @@ ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 
 #include "kernels/kernels.inc"
 
-/* --- all of them ----------------------------------------------------------- */
+/* --- table of kernels ---------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -312,7 +313,7 @@ bytes_of_bits(int64_t n)
     return (n + 7) / 8;
 }
 
-/* From the first of a matrix' elements to behind the last one of them. */
+/* Bytes from the first element of a matrix to the end of the last one. */
 static int64_t
 gathered_size(const ad_launch *launch)
 {
@@ -348,10 +349,10 @@ ad_launch_source_size(const ad_launch *launch)
     }
 }
 
-/* Of the rows, or of where a fault among them is written down: behind them, as
- * a table is, too, which is in front of it. */
+/* Size of the target up to the end of the rows, or of the int64 for errors if
+ * that is later. A table, if there is one, is before that int64. */
 static size_t
-behind_fault(const ad_launch *launch, int64_t rows)
+size_with_error(const ad_launch *launch, int64_t rows)
 {
     int64_t end = launch->numbers[2] + (int64_t)sizeof(int64_t) -
                   (int64_t)launch->target.offset;
@@ -396,12 +397,12 @@ ad_launch_target_size(const ad_launch *launch)
         case AD_KERNEL_ADD:
             return (size_t)(n * p[0]);
         case AD_KERNEL_RAISE_VIEWS:
-            return behind_fault(launch, n * 16);
+            return size_with_error(launch, n * 16);
         case AD_KERNEL_RAISE_OFFSETS:
-            return behind_fault(launch, n * 4);
+            return size_with_error(launch, n * 4);
         case AD_KERNEL_FIND_RUNS:
             return 3 * sizeof(int64_t);
-        default: /* a number of each work item */
+        default: /* one number per work item */
             return (size_t)launch->n_items * sizeof(int64_t);
     }
 }
@@ -420,7 +421,7 @@ run_text(const ad_launch *launch)
     }
 }
 
-/* The first `n` bits, rows or elements are done. */
+/* Skips the first `n` bits, rows or elements, which are done. */
 static void
 advance(ad_launch *self, int64_t n)
 {
@@ -445,7 +446,7 @@ advance(ad_launch *self, int64_t n)
     }
 }
 
-/* Up to a whole byte of the target's bits. */
+/* Runs the bits before the first whole byte of the target. */
 static void
 run_head(ad_launch *self, int64_t target_bit)
 {
@@ -458,10 +459,10 @@ run_head(ad_launch *self, int64_t target_bit)
     }
 }
 
-/* Fewer than 64 rows of 8 bytes or less, in a block of their own: one by one
- * they would take longer than all that is before them. */
+/* Fills the last rows, fewer than 64 of at most 8 bytes, in a block of their
+ * own. One by one they would take longer than all rows before them. */
 static void
-fill_last(const ad_launch *self)
+fill_tail(const ad_launch *self)
 {
     const ad_byte *bits = (ad_byte *)self->source.data + self->source.offset;
     const ad_byte *values = (ad_byte *)self->values.data + self->values.offset;
@@ -489,12 +490,12 @@ run_fill(ad_launch *self, const ad_byte *bits, ad_byte *target)
             ad_vector_fill(bits, self->bit_offset, values, target,
                            self->length, size, (uint64_t)self->numbers[2]));
     if (size <= 8 && self->length < 64) {
-        fill_last(self);
+        fill_tail(self);
         self->length = 0;
     }
 }
 
-/* As much as there are instructions for. */
+/* Runs the part for which there are vector instructions. */
 static void
 run_fast(ad_launch *self)
 {
