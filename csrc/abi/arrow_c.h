@@ -8,11 +8,12 @@
 
 /* The Arrow C data, stream, device, device stream and async stream structs.
  *
- * ABI facts, written from the specification. Each block stands under the
- * specification's own guard, unchanged, so that two libraries' copies of the
- * same declarations coexist in one translation unit. The async structs follow
- * the layout that implementations compile (Arrow C++), not the code block of
- * the document; tests/test_abi.py compares everything with installed headers.
+ * ABI facts, written from the specification. Each block is under the
+ * specification's own guard, unchanged, so that copies of the same
+ * declarations from two libraries coexist in one translation unit. The async
+ * structs follow the layout that implementations compile (Arrow C++), not the
+ * code block of the document. tests/test_abi.py compares everything with
+ * installed headers.
  */
 #ifndef AD_ABI_ARROW_C_H
 #define AD_ABI_ARROW_C_H

@@ -1,7 +1,7 @@
-/* The structs and numbers of CUDA's driver API and of HIP that are used.
+/* Structs and constants of CUDA's driver API and of HIP that arrowdev uses.
  * tests/test_gpu_abi.py compares them with cuda.h and hip_runtime_api.h.
  *
- * HIP took over CUDA's flags and error codes: AD_GPU_ holds what both have.
+ * HIP has CUDA's flags and error codes: AD_GPU_ marks those of both.
  */
 #ifndef AD_ABI_GPU_ABI_H
 #define AD_ABI_GPU_ABI_H
@@ -23,13 +23,13 @@ enum {
     AD_GPU_LAUNCH_TIMEOUT = 702,
     AD_GPU_CONTEXT_IS_DESTROYED = 709,
     AD_GPU_ASSERT = 710,
-    AD_GPU_HARDWARE_STACK_ERROR = 714, /* the first of what kernels die of */
-    AD_GPU_LAUNCH_FAILED = 719,        /* the last */
-    AD_GPU_CAPTURE_UNSUPPORTED = 900,  /* the first of the errors of capture */
+    AD_GPU_HARDWARE_STACK_ERROR = 714, /* first of the errors of kernels */
+    AD_GPU_LAUNCH_FAILED = 719,        /* last of the errors of kernels */
+    AD_GPU_CAPTURE_UNSUPPORTED = 900,  /* first of the errors of capture */
     AD_GPU_CAPTURE_INVALIDATED = 901,
     AD_GPU_CAPTURE_IMPLICIT = 906,
     AD_GPU_CAPTURED_EVENT = 907,
-    AD_GPU_CAPTURE_WRONG_THREAD = 908 /* the last */
+    AD_GPU_CAPTURE_WRONG_THREAD = 908 /* last of the errors of capture */
 };
 
 enum {
@@ -88,7 +88,7 @@ enum {
     AD_HIP_COPY_DEVICE_TO_DEVICE = 3,
     AD_HIP_COPY_DEFAULT = 4,
 
-    /* hipMemoryType: ROCm 6 gave it CUDA's numbers. */
+    /* hipMemoryType: since ROCm 6 with CUDA's numbers. */
     AD_HIP_5_MEMORY_HOST = 0,
     AD_HIP_5_MEMORY_DEVICE = 1,
     AD_HIP_5_MEMORY_UNIFIED = 3,

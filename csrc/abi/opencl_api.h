@@ -1,7 +1,7 @@
-/* What libOpenCL.so.1 looks like to us.
+/* Declarations of libOpenCL.so.1.
  *
  * The struct tags are those of Khronos' headers, so that a test can compare
- * each function of opencl_api.def with theirs.
+ * each function of opencl_api.def with them.
  */
 #ifndef AD_ABI_OPENCL_API_H
 #define AD_ABI_OPENCL_API_H
@@ -24,7 +24,7 @@ typedef void ad_cl_program_notify(ad_cl_program, void *);
 
 enum {
     AD_CL_SUCCESS = 0,
-    AD_CL_COMPLETE = 0, /* execution status; negative: it failed */
+    AD_CL_COMPLETE = 0, /* execution status; negative: error */
     AD_CL_QUEUED = 3,
     AD_CL_MEM_READ_WRITE = 1 << 0,
     AD_CL_MEM_USE_HOST_PTR = 1 << 3,
@@ -51,7 +51,7 @@ enum {
     AD_CL_EVENT_CONTEXT = 0x11d4
 };
 
-/* CL_DEVICE_TYPE_ALL is a 64-bit value, which an enumerator cannot be. */
+/* CL_DEVICE_TYPE_ALL is a 64-bit value, which does not fit an enumerator. */
 #define AD_CL_DEVICE_TYPE_ALL UINT64_C(0xffffffff)
 
 #endif /* AD_ABI_OPENCL_API_H */

@@ -1,7 +1,7 @@
-/* What libDPCTLSyclInterface.so, dpctl's C face of SYCL, looks like to us.
+/* Declarations of libDPCTLSyclInterface.so, dpctl's C interface to SYCL.
  *
  * A DPCTLSycl...Ref is the address of a C++ object: an ad_sycl_event is a
- * `sycl::event *`, which is what `sync_event` of a oneAPI device array holds.
+ * `sycl::event *`, which is also the `sync_event` of a oneAPI device array.
  * The struct tags are dpctl's own, so that a test can declare every function
  * of sycl_api.def after its header.
  */
