@@ -1,5 +1,5 @@
-/* Strided tensors to test with, and an indexer too simple to be wrong. For
- * test_tensor.c and test_bridge.c.
+/* Strided tensors for tests, and a naive indexer. For the tests of tensors,
+ * copies and the bridge.
  */
 #ifndef AD_TESTS_STRIDED_H
 #define AD_TESTS_STRIDED_H
@@ -20,7 +20,7 @@
 #define FP6 ((ad_dl_dtype){AD_DL_FLOAT6_E2M3FN, 6, 1})
 #define F32X3 ((ad_dl_dtype){AD_DL_FLOAT, 32, 3})
 
-/* Every byte tells where it lies. */
+/* The value of each byte depends on its address. */
 static unsigned char strided_memory[1 << 16];
 
 #define STRIDED_BASE (strided_memory + (1 << 15))
@@ -47,14 +47,14 @@ static const strided_shape strided_shapes[] = {
 
 #define N_STRIDED_SHAPES (sizeof(strided_shapes) / sizeof(strided_shapes[0]))
 
-/* How the elements lie. */
+/* Layouts of the elements. */
 enum {
     STRIDED_C,
     STRIDED_F,
     STRIDED_ROWS_F,  /* dimension 0 outermost, the others reversed */
     STRIDED_ROTATED, /* dimension 0 outermost, the others rotated */
-    STRIDED_STEP,    /* every second element of a C block */
-    STRIDED_PITCH,   /* rows with a gap behind each */
+    STRIDED_STEP,    /* every second element of a C-contiguous block */
+    STRIDED_PITCH,   /* rows with a gap after each */
     STRIDED_BACK,    /* the last dimension backwards */
     STRIDED_BACK_0,  /* the first dimension backwards */
     STRIDED_SPREAD,  /* the last dimension repeated */
@@ -116,7 +116,7 @@ strided_make(const strided_shape *shape, int mode, ad_dl_dtype dtype,
     CHECK_INT(ad_tensor_check(&descriptor, "the test", out, &err), AD_OK);
 }
 
-/* Step to the next index, in C order; false after the last. */
+/* Advances to the next index in C order; false after the last one. */
 static inline bool
 strided_next(const ad_tensor *tensor, int64_t *index)
 {
@@ -140,7 +140,7 @@ strided_at(const ad_tensor *tensor, const int64_t *index)
            element * (ad_dtype_bits(tensor->dtype) / 8);
 }
 
-/* Same shape, and the same bytes at every index. */
+/* Checks that both have the same shape, and the same bytes at every index. */
 static inline void
 strided_check_equal(const ad_tensor *a, const ad_tensor *b)
 {

@@ -9,7 +9,7 @@ batch_schema(void)
                        tree_schema("u", "b", 0), tree_schema("g", "a", 0));
 }
 
-/* 10 rows, of 12 in the children, from row 1 on. */
+/* A batch of 10 rows from row 1 on; its children have 12 rows. */
 static struct ArrowArray *
 batch_array(void)
 {
@@ -23,7 +23,7 @@ batch_array(void)
 }
 
 static void
-test_import_moves_both(void)
+test_import_moves_schema_and_array(void)
 {
     ad_array array, child;
     tree_import(batch_schema(), batch_array(), NULL, &array);
@@ -46,7 +46,7 @@ test_import_moves_both(void)
 }
 
 static void
-test_import_carries_event(void)
+test_import_keeps_event(void)
 {
     int event;
     ad_array array;
@@ -63,7 +63,7 @@ test_import_carries_event(void)
 }
 
 static void
-test_import_refuses_and_leaves(void)
+test_failed_import_leaves_structs_untouched(void)
 {
     struct ArrowSchema schema = tree_take_schema(batch_schema());
     struct ArrowDeviceArray array = tree_take_array(batch_array(), NULL);
@@ -88,7 +88,7 @@ test_import_refuses_and_leaves(void)
 }
 
 static void
-test_import_without_memory(void)
+test_import_fails_without_memory(void)
 {
     int event;
     struct ArrowSchema schema = tree_take_schema(batch_schema());
@@ -108,13 +108,14 @@ test_import_without_memory(void)
         CHECK_INT(atomic_load(&live_schemas), 4);
     }
     check_fail_nth(0);
-    CHECK_INT(n, 4); /* both owners in one, sync, schema's owner */
+    CHECK_INT(n, 4); /* owner of the tree and of the device, sync, owner of the
+                        schema */
     ad_array_clear(&out);
     tree_check_all_gone();
 }
 
 static void
-test_import_as(void)
+test_import_as_shares_the_schema(void)
 {
     int event;
     struct ArrowSchema source = tree_take_schema(batch_schema());
@@ -128,7 +129,7 @@ test_import_as(void)
         check_fail_nth(0);
         if (status == AD_OK) {
             CHECK(array.array.release == NULL);
-            CHECK_INT(n, 3); /* both owners in one, sync */
+            CHECK_INT(n, 3); /* owner of the tree and of the device, sync */
             break;
         }
         CHECK_INT(status, AD_ERR_MEMORY);
@@ -143,7 +144,7 @@ test_import_as(void)
 }
 
 static void
-test_from_host(void)
+test_device_array_from_host_moves_the_struct(void)
 {
     struct ArrowArray *source = tree_ints(3);
     struct ArrowDeviceArray out;
@@ -182,7 +183,7 @@ import_column(const char *format, int64_t null_count, bool bitmap,
 }
 
 static void
-test_slice_null_count(void)
+test_slice_knows_its_null_count(void)
 {
     static const struct {
         const char *format;
@@ -214,7 +215,7 @@ test_slice_null_count(void)
 }
 
 static void
-test_slice_range(void)
+test_slice_refuses_rows_out_of_range(void)
 {
     static const int64_t bad[][2] = {
         {-1, 1},        {0, -1},
@@ -242,7 +243,7 @@ test_slice_range(void)
 }
 
 static void
-test_share_holds_all(void)
+test_share_keeps_tree_and_event_alive(void)
 {
     int event;
     ad_array array, other;
@@ -256,7 +257,7 @@ test_share_holds_all(void)
 }
 
 static void
-test_children_and_fields(void)
+test_field_applies_the_slice_of_its_parent(void)
 {
     ad_array array, part, out;
     tree_import(batch_schema(), batch_array(), NULL, &array);
@@ -285,7 +286,7 @@ test_children_and_fields(void)
 }
 
 static void
-test_field_keeps_whole_null_count(void)
+test_field_of_whole_struct_keeps_null_count(void)
 {
     struct ArrowArray *node =
         tree_array(8, false, 1, 1, tree_array(8, true, 2, 0));
@@ -301,7 +302,7 @@ test_field_keeps_whole_null_count(void)
 }
 
 static void
-test_field_of_nulls(void)
+test_field_refuses_struct_with_nulls(void)
 {
     static const struct {
         int64_t null_count;
@@ -336,7 +337,7 @@ test_field_of_nulls(void)
 }
 
 static void
-test_field_of_other_types(void)
+test_field_refuses_types_other_than_struct(void)
 {
     ad_array array, out;
     tree_import(tree_schema("+l", "", 1, tree_schema("l", "item", 0)),
@@ -348,7 +349,7 @@ test_field_of_other_types(void)
 }
 
 static void
-test_dictionary(void)
+test_dictionary_outlives_its_indices(void)
 {
     ad_array array, part, out;
     struct ArrowArray *node = tree_array(6, true, 2, 0);
@@ -369,7 +370,7 @@ test_dictionary(void)
 }
 
 static void
-test_find_field(void)
+test_find_field_refuses_duplicate_names(void)
 {
     ad_array array;
     int64_t i = -5;
@@ -391,7 +392,7 @@ test_find_field(void)
 }
 
 static void
-test_null_questions(void)
+test_has_no_nulls_by_type_bitmap_and_count(void)
 {
     static const struct {
         const char *format;
@@ -438,22 +439,22 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_import_moves_both),
-        CHECK_TEST(test_import_carries_event),
-        CHECK_TEST(test_import_refuses_and_leaves),
-        CHECK_TEST(test_import_without_memory),
-        CHECK_TEST(test_import_as),
-        CHECK_TEST(test_from_host),
-        CHECK_TEST(test_slice_null_count),
-        CHECK_TEST(test_slice_range),
-        CHECK_TEST(test_share_holds_all),
-        CHECK_TEST(test_children_and_fields),
-        CHECK_TEST(test_field_keeps_whole_null_count),
-        CHECK_TEST(test_field_of_nulls),
-        CHECK_TEST(test_field_of_other_types),
-        CHECK_TEST(test_dictionary),
-        CHECK_TEST(test_find_field),
-        CHECK_TEST(test_null_questions),
+        CHECK_TEST(test_import_moves_schema_and_array),
+        CHECK_TEST(test_import_keeps_event),
+        CHECK_TEST(test_failed_import_leaves_structs_untouched),
+        CHECK_TEST(test_import_fails_without_memory),
+        CHECK_TEST(test_import_as_shares_the_schema),
+        CHECK_TEST(test_device_array_from_host_moves_the_struct),
+        CHECK_TEST(test_slice_knows_its_null_count),
+        CHECK_TEST(test_slice_refuses_rows_out_of_range),
+        CHECK_TEST(test_share_keeps_tree_and_event_alive),
+        CHECK_TEST(test_field_applies_the_slice_of_its_parent),
+        CHECK_TEST(test_field_of_whole_struct_keeps_null_count),
+        CHECK_TEST(test_field_refuses_struct_with_nulls),
+        CHECK_TEST(test_field_refuses_types_other_than_struct),
+        CHECK_TEST(test_dictionary_outlives_its_indices),
+        CHECK_TEST(test_find_field_refuses_duplicate_names),
+        CHECK_TEST(test_has_no_nulls_by_type_bitmap_and_count),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

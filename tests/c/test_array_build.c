@@ -23,7 +23,7 @@ check_valid(const ad_array *array)
 }
 
 static void
-test_column_over_memory(void)
+test_built_column_keeps_owner_and_sync(void)
 {
     tree_owner owner;
     tree_owner_init(&owner);
@@ -61,7 +61,7 @@ test_column_over_memory(void)
     CHECK(owner.destroyed);
 }
 
-/* Columns of two imports, one of them a slice, as one batch. */
+/* Builds one batch of columns of two imports, one of them a slice. */
 static void
 build_batch(ad_array *out, ad_status expected)
 {
@@ -88,7 +88,8 @@ build_batch(ad_array *out, ad_status expected)
         .n_children = 2,
         .children = columns,
     };
-    check_fail_nth(expected == AD_OK ? 2 : 1); /* there is only one */
+    check_fail_nth(expected == AD_OK ? 2 : 1); /* there is only one
+                                                  allocation */
     CHECK_INT(ad_array_build(&spec, out, &err), expected);
     CHECK_INT(check_failed_once(), expected != AD_OK);
     check_fail_nth(0);
@@ -98,7 +99,7 @@ build_batch(ad_array *out, ad_status expected)
 }
 
 static void
-test_children_are_their_slices(void)
+test_built_children_are_slices(void)
 {
     ad_array batch, field;
     build_batch(&batch, AD_OK);
@@ -119,7 +120,7 @@ test_children_are_their_slices(void)
 }
 
 static void
-test_built_batch_is_exported(void)
+test_export_outlives_built_batch(void)
 {
     ad_array batch;
     struct ArrowDeviceArray *holder;
@@ -136,7 +137,7 @@ test_built_batch_is_exported(void)
 }
 
 static void
-test_build_without_memory(void)
+test_build_fails_without_memory(void)
 {
     ad_array batch;
     build_batch(&batch, AD_ERR_MEMORY);
@@ -144,7 +145,7 @@ test_build_without_memory(void)
 }
 
 static void
-test_dictionary(void)
+test_built_dictionary_is_a_slice(void)
 {
     ad_array all, values, array, out;
     tree_import(tree_schema("u", "", 0), tree_array(9, false, 3, 0), NULL,
@@ -211,7 +212,7 @@ check_empty(struct ArrowSchema *node)
 }
 
 static void
-test_empty_of_every_format(void)
+test_empty_array_of_every_format_is_valid(void)
 {
     static const char *const leaves[] = {
         "n", "b", "l", "g", "u", "Z", "vu", "vz", "w:16", "d:9,2", "tsn:UTC",
@@ -245,12 +246,12 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_column_over_memory),
-        CHECK_TEST(test_children_are_their_slices),
-        CHECK_TEST(test_built_batch_is_exported),
-        CHECK_TEST(test_build_without_memory),
-        CHECK_TEST(test_dictionary),
-        CHECK_TEST(test_empty_of_every_format),
+        CHECK_TEST(test_built_column_keeps_owner_and_sync),
+        CHECK_TEST(test_built_children_are_slices),
+        CHECK_TEST(test_export_outlives_built_batch),
+        CHECK_TEST(test_build_fails_without_memory),
+        CHECK_TEST(test_built_dictionary_is_a_slice),
+        CHECK_TEST(test_empty_array_of_every_format_is_valid),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -4,7 +4,7 @@
 
 static ad_error err;
 
-/* As a consumer does: out of its place, which is then released. */
+/* Moves a node out, as a consumer does. */
 static struct ArrowArray
 take(struct ArrowArray *source)
 {
@@ -21,7 +21,7 @@ drop(struct ArrowArray *node)
     CHECK(node->release == NULL);
 }
 
-/* The import is given up: the export alone keeps everything. */
+/* Exports the array and drops the import: only the export keeps the memory. */
 static struct ArrowDeviceArray *
 export_and_clear(ad_array *array)
 {
@@ -60,7 +60,7 @@ import_nested(ad_array *out)
 }
 
 static void
-test_column(void)
+test_export_shares_buffers_and_event(void)
 {
     int event;
     ad_array array;
@@ -83,7 +83,7 @@ test_column(void)
 }
 
 static void
-test_column_moved_out(void)
+test_moved_column_and_holder_are_released_in_any_order(void)
 {
     for (int order = 0; order < 3; order++) {
         ad_array array;
@@ -110,7 +110,7 @@ test_column_moved_out(void)
 }
 
 static void
-test_nested_fits_its_schema(void)
+test_nested_export_is_a_valid_copy_of_the_tree(void)
 {
     ad_array array;
     import_nested(&array);
@@ -131,9 +131,10 @@ test_nested_fits_its_schema(void)
     tree_check_all_gone();
 }
 
-/* Three columns moved out; they, the root and the holder go in every order. */
+/* Moves three columns out, and releases them, the root and the holder in every
+ * order. */
 static void
-test_children_in_every_order(void)
+test_moved_children_are_released_in_any_order(void)
 {
     int order[5] = {0, 1, 2, 3, 4};
     for (int p = 0; p < 120; p++) {
@@ -165,7 +166,7 @@ test_children_in_every_order(void)
 }
 
 static void
-test_grandchildren_and_dictionary(void)
+test_moved_grandchildren_and_dictionary_outlive_their_parents(void)
 {
     ad_array array;
     import_nested(&array);
@@ -198,9 +199,9 @@ test_children_released_in_place(void)
     tree_check_all_gone();
 }
 
-/* A consumer that hangs a node of its own where it moved one out. */
+/* A consumer places a node of its own where it moved one out. */
 static void
-test_foreign_child_goes_too(void)
+test_foreign_child_is_released_with_its_parent(void)
 {
     ad_array array;
     import_batch(2, NULL, &array);
@@ -215,10 +216,10 @@ test_foreign_child_goes_too(void)
     tree_check_all_gone();
 }
 
-/* Two exports of one import hang on nothing of each other. A node of the one
- * put into the other is not taken for the other's own. */
+/* Two exports of one import are independent. A node of one that is moved into
+ * the other is released as a foreign node. */
 static void
-test_two_exports(void)
+test_two_exports_are_independent(void)
 {
     ad_array array;
     struct ArrowDeviceArray *first, *second;
@@ -234,9 +235,9 @@ test_two_exports(void)
     tree_check_all_gone();
 }
 
-/* pyarrow takes no record batch with an offset. */
+/* pyarrow accepts no record batch with an offset. */
 static void
-test_slice_of_a_batch_cuts_the_columns(void)
+test_sliced_batch_is_exported_with_sliced_columns(void)
 {
     ad_array array, part;
     import_nested(&array);
@@ -250,7 +251,7 @@ test_slice_of_a_batch_cuts_the_columns(void)
     CHECK_INT(holder->array.children[0]->length, 4);
     CHECK_INT(ad_array_validate(part.schema.node, &holder->array, &err),
               AD_OK);
-    /* What was imported is as it was. */
+    /* The import is unchanged. */
     CHECK_INT(part.node->children[0]->offset, 0);
     CHECK_INT(part.node->children[0]->length, 10);
     ad_array_clear(&part);
@@ -259,7 +260,7 @@ test_slice_of_a_batch_cuts_the_columns(void)
 }
 
 static void
-test_slice_of_dictionary_column(void)
+test_sliced_dictionary_column_keeps_its_dictionary(void)
 {
     ad_array array, column, part;
     import_nested(&array);
@@ -298,7 +299,7 @@ test_export_can_be_imported(void)
 }
 
 static void
-test_stream_needs_a_runtime(void)
+test_export_of_stream_sync_needs_a_runtime(void)
 {
     ad_array array;
     struct ArrowDeviceArray *holder = NULL;
@@ -314,7 +315,7 @@ test_stream_needs_a_runtime(void)
 }
 
 static void
-test_without_memory(void)
+test_export_fails_without_memory(void)
 {
     int event;
     ad_array array;
@@ -334,7 +335,7 @@ test_without_memory(void)
 }
 
 static void
-test_wide(void)
+test_wide_export_lives_until_its_last_column(void)
 {
     enum {
         N = 1000
@@ -369,7 +370,7 @@ free_on_thread(void *holder)
 }
 
 static void
-test_threads(void)
+test_nodes_are_released_on_several_threads(void)
 {
     enum {
         N = 4
@@ -402,21 +403,22 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_column),
-        CHECK_TEST(test_column_moved_out),
-        CHECK_TEST(test_nested_fits_its_schema),
-        CHECK_TEST(test_children_in_every_order),
-        CHECK_TEST(test_grandchildren_and_dictionary),
+        CHECK_TEST(test_export_shares_buffers_and_event),
+        CHECK_TEST(test_moved_column_and_holder_are_released_in_any_order),
+        CHECK_TEST(test_nested_export_is_a_valid_copy_of_the_tree),
+        CHECK_TEST(test_moved_children_are_released_in_any_order),
+        CHECK_TEST(
+            test_moved_grandchildren_and_dictionary_outlive_their_parents),
         CHECK_TEST(test_children_released_in_place),
-        CHECK_TEST(test_foreign_child_goes_too),
-        CHECK_TEST(test_two_exports),
-        CHECK_TEST(test_slice_of_a_batch_cuts_the_columns),
-        CHECK_TEST(test_slice_of_dictionary_column),
+        CHECK_TEST(test_foreign_child_is_released_with_its_parent),
+        CHECK_TEST(test_two_exports_are_independent),
+        CHECK_TEST(test_sliced_batch_is_exported_with_sliced_columns),
+        CHECK_TEST(test_sliced_dictionary_column_keeps_its_dictionary),
         CHECK_TEST(test_export_can_be_imported),
-        CHECK_TEST(test_stream_needs_a_runtime),
-        CHECK_TEST(test_without_memory),
-        CHECK_TEST(test_wide),
-        CHECK_TEST(test_threads),
+        CHECK_TEST(test_export_of_stream_sync_needs_a_runtime),
+        CHECK_TEST(test_export_fails_without_memory),
+        CHECK_TEST(test_wide_export_lives_until_its_last_column),
+        CHECK_TEST(test_nodes_are_released_on_several_threads),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

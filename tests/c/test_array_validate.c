@@ -2,7 +2,7 @@
 
 static ad_error err;
 
-/* A tree of every kind of node, to be spoiled in one place at a time. */
+/* A valid schema and array; each test makes one place invalid. */
 typedef struct tree {
     struct ArrowSchema *schema;
     struct ArrowArray *array;
@@ -30,7 +30,7 @@ validate(tree t)
     return status;
 }
 
-/* Both entry points refuse the array, with the same words. */
+/* Both entry points refuse the array with the same message. */
 static void
 refuse(tree t, const char *path, const char *message)
 {
@@ -64,7 +64,7 @@ leaf(const char *format, int64_t length, int n_buffers)
                   tree_array(length, true, n_buffers, 0)};
 }
 
-/* One child, of int64, of `child_length` rows. */
+/* A node with one int64 child of `child_length` rows. */
 static tree
 parent(const char *format, int64_t length, int n_buffers, int64_t child_length)
 {
@@ -92,7 +92,7 @@ dictionary(void)
                                         tree_array(2, false, 3, 0))};
 }
 
-/* struct<list<struct<int64>>, dictionary>, so that paths get long. */
+/* struct<list<struct<int64>>, dictionary>, for long paths. */
 static tree
 deep(void)
 {
@@ -132,7 +132,7 @@ test_accepts_every_format(void)
     t.array->buffers = NULL;
     t.array->children = NULL;
     accept(t);
-    accept(leaf("n", 5, 1)); /* polars: a bitmap that nobody reads */
+    accept(leaf("n", 5, 1)); /* polars: a NULL bitmap, which is never read */
     accept(parent("+l", 5, 2, 0));
     accept(parent("+L", 5, 2, 7));
     accept(parent("+vl", 5, 3, 7));
@@ -156,10 +156,10 @@ test_accepts_every_format(void)
                               tree_ints(4)))});
 }
 
-/* What peers really hand out, and the specification lets pass or does not
- * quite: nothing here can be dereferenced. */
+/* Arrays that producers export, some of them at the limits of the
+ * specification. The buffers cannot be dereferenced. */
 static void
-test_accepts_peers(void)
+test_accepts_arrays_of_other_libraries(void)
 {
     static const struct {
         const char *format;
@@ -198,7 +198,7 @@ test_accepts_peers(void)
 }
 
 static void
-test_refuses_numbers(void)
+test_refuses_invalid_numbers(void)
 {
     static const struct {
         const char *format;
@@ -234,13 +234,13 @@ test_refuses_numbers(void)
             refuse(t, nested ? "children[0]" : "", cases[i].message);
         }
     }
-    /* The widest that fits. */
+    /* The greatest length that is accepted. */
     tree t = leaf("l", INT64_MAX / 64 - 1, 2);
     accept(t);
 }
 
 static void
-test_refuses_buffers(void)
+test_refuses_invalid_buffers(void)
 {
     tree t = leaf("l", 5, 2);
     t.array->buffers = NULL;
@@ -312,7 +312,7 @@ test_refuses_missing_data(void)
 }
 
 static void
-test_refuses_children(void)
+test_refuses_invalid_children(void)
 {
     tree t = parent("+s", 5, 1, 4);
     refuse(t, "children[0]", "length is 4, but the parent's offset and");
@@ -353,7 +353,7 @@ test_refuses_children(void)
 }
 
 static void
-test_refuses_run_ends(void)
+test_refuses_invalid_run_ends(void)
 {
     tree t = run_end(5, 2, 2);
     t.array->children[0]->null_count = 1;
@@ -363,7 +363,7 @@ test_refuses_run_ends(void)
 }
 
 static void
-test_refuses_dictionary(void)
+test_refuses_invalid_dictionary(void)
 {
     tree t = dictionary();
     t.array->dictionary = NULL;
@@ -392,7 +392,7 @@ refuse_schema(tree t, const char *path, const char *message)
 }
 
 static void
-test_refuses_schema(void)
+test_refuses_invalid_schema(void)
 {
     tree t = leaf("l", 5, 2);
     t.schema->release(t.schema);
@@ -428,7 +428,7 @@ test_refuses_schema(void)
     tree_check_all_gone();
 }
 
-/* Nodes in plain lists: releasing such a tree would recurse. */
+/* Nodes in plain lists, because a release of such a tree would recurse. */
 typedef struct level {
     struct ArrowSchema schema, *schema_child;
     struct ArrowArray array, *array_child;
@@ -449,7 +449,7 @@ never_array(struct ArrowArray *node)
 }
 
 static level *
-bomb(int depth, const char *format, bool by_dictionary)
+make_levels(int depth, const char *format, bool by_dictionary)
 {
     static const void *buffers[2] = {NULL, &buffers};
     level *levels = calloc((size_t)depth, sizeof(*levels));
@@ -479,7 +479,7 @@ bomb(int depth, const char *format, bool by_dictionary)
 }
 
 static void
-test_depth(void)
+test_depth_is_limited(void)
 {
     static const struct {
         int depth;
@@ -494,7 +494,8 @@ test_depth(void)
         {10000, true, AD_ERR_ARROW},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        level *levels = bomb(cases[i].depth, "+s", cases[i].by_dictionary);
+        level *levels =
+            make_levels(cases[i].depth, "+s", cases[i].by_dictionary);
         CHECK_INT(ad_array_validate(&levels->schema, &levels->array, &err),
                   cases[i].status);
         if (cases[i].depth == 10000) {
@@ -505,16 +506,16 @@ test_depth(void)
         }
         free(levels);
     }
-    level *levels = bomb(10000, "+w:1", false);
+    level *levels = make_levels(10000, "+w:1", false);
     CHECK_INT(ad_array_validate(&levels->schema, &levels->array, &err),
               AD_ERR_ARROW);
     CHECK_HAS(err.message, "deeper than 64");
     free(levels);
 }
 
-/* A million columns, which all are the same node: no release. */
+/* A million columns that all are the same node, so they are not released. */
 static void
-test_wide(void)
+test_accepts_a_million_columns(void)
 {
     const int64_t n = 1000000;
     tree t = parent("+s", 5, 1, 5);
@@ -542,16 +543,16 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_accepts_every_format),
-        CHECK_TEST(test_accepts_peers),
-        CHECK_TEST(test_refuses_numbers),
-        CHECK_TEST(test_refuses_buffers),
+        CHECK_TEST(test_accepts_arrays_of_other_libraries),
+        CHECK_TEST(test_refuses_invalid_numbers),
+        CHECK_TEST(test_refuses_invalid_buffers),
         CHECK_TEST(test_refuses_missing_data),
-        CHECK_TEST(test_refuses_children),
-        CHECK_TEST(test_refuses_run_ends),
-        CHECK_TEST(test_refuses_dictionary),
-        CHECK_TEST(test_refuses_schema),
-        CHECK_TEST(test_depth),
-        CHECK_TEST(test_wide),
+        CHECK_TEST(test_refuses_invalid_children),
+        CHECK_TEST(test_refuses_invalid_run_ends),
+        CHECK_TEST(test_refuses_invalid_dictionary),
+        CHECK_TEST(test_refuses_invalid_schema),
+        CHECK_TEST(test_depth_is_limited),
+        CHECK_TEST(test_accepts_a_million_columns),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

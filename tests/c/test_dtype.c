@@ -1,4 +1,4 @@
-/* Element types: the table in every direction, typestr, buffer formats. */
+/* Element types: the table, typestrs, buffer formats. */
 #include "check.h"
 #include "model/dtype.h"
 
@@ -14,7 +14,7 @@ enum {
 };
 
 static void
-test_table(void)
+test_table_rows_are_found_by_every_key(void)
 {
     char text[32];
     ad_element element;
@@ -47,7 +47,7 @@ test_table(void)
 }
 
 static void
-test_unknown(void)
+test_unknown_types_are_not_found(void)
 {
     CHECK(ad_dtype_find((ad_dl_dtype){77, 8, 1}) == NULL);
     CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_INT, 7, 1}) == NULL);
@@ -59,7 +59,7 @@ test_unknown(void)
 }
 
 static void
-test_format(void)
+test_format_names_lanes_and_unknown_types(void)
 {
     char name[AD_DTYPE_NAME_SIZE];
     CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 1}, name), "float32");
@@ -72,7 +72,7 @@ test_format(void)
 }
 
 static void
-test_names(void)
+test_names_are_canonical(void)
 {
     static const char *const names[] = {
         "float32x4",
@@ -107,12 +107,12 @@ test_names(void)
     }
 }
 
-/* --- errors -------------------------------------------------------------- */
+/* --- refused types ------------------------------------------------------- */
 
 typedef struct refusal {
     const char *text;
     ad_status status;
-    const char *reason; /* NULL: none */
+    const char *reason; /* NULL: no reason */
     const char *hint;
 } refusal;
 
@@ -143,7 +143,7 @@ check_typestr(const char *text, uint8_t code, uint8_t bits)
 }
 
 static void
-test_typestr(void)
+test_typestr_is_parsed(void)
 {
     check_typestr("|b1", AD_DL_BOOL, 8);
     check_typestr("<f4", AD_DL_FLOAT, 32);
@@ -155,7 +155,7 @@ test_typestr(void)
 }
 
 static void
-check_strange(const ad_element *element, const char *reason)
+check_not_plain(const ad_element *element, const char *reason)
 {
     ad_error err = {0};
     CHECK_INT(ad_element_require_plain(element, "so", &err), AD_ERR_EXCHANGE);
@@ -164,7 +164,7 @@ check_strange(const ad_element *element, const char *reason)
 }
 
 static void
-test_other_byte_order(void)
+test_foreign_byte_order_is_reported(void)
 {
     static const char *const typestrs[] = {">i4", ">c8", ">f2", ">M8[s]"};
     static const struct {
@@ -175,18 +175,18 @@ test_other_byte_order(void)
         ad_element element = {0};
         CHECK_INT(ad_dtype_from_typestr(typestrs[i], &element, NULL), AD_OK);
         CHECK(element.is_swapped);
-        check_strange(&element, "byteorder");
+        check_not_plain(&element, "byteorder");
         element = (ad_element){0};
         CHECK_INT(ad_dtype_from_buffer(buffers[i].text, buffers[i].itemsize,
                                        &element, NULL),
                   AD_OK);
         CHECK(element.is_swapped && element.time == NULL);
-        check_strange(&element, "byteorder");
+        check_not_plain(&element, "byteorder");
     }
 }
 
 static void
-test_times(void)
+test_time_units_map_to_arrow_formats(void)
 {
     static const struct {
         const char *typestr, *format;
@@ -201,12 +201,12 @@ test_times(void)
                   AD_OK);
         CHECK_STR(element.time, times[i].format);
         CHECK(ad_dtype_equal(element.dtype, (ad_dl_dtype){AD_DL_INT, 64, 1}));
-        check_strange(&element, "dtype");
+        check_not_plain(&element, "dtype");
     }
 }
 
 static void
-test_typestr_refused(void)
+test_typestr_refusals(void)
 {
     static const refusal refusals[] = {
         {"<M8", AD_ERR_EXCHANGE, "dtype", "view(\"int64\")"},
@@ -256,7 +256,7 @@ check_buffer(const char *format, int64_t itemsize, uint8_t code, uint8_t bits)
 }
 
 static void
-test_buffer(void)
+test_buffer_format_is_parsed(void)
 {
     const uint8_t long_bits = 8 * sizeof(long);
     check_buffer(NULL, 1, AD_DL_UINT, 8);
@@ -277,7 +277,7 @@ test_buffer(void)
 }
 
 static void
-test_buffer_refused(void)
+test_buffer_format_refusals(void)
 {
     static const refusal refusals[] = {
         {"g", AD_ERR_EXCHANGE, "dtype", "64-bit"},
@@ -293,7 +293,7 @@ test_buffer_refused(void)
         {"2f", AD_ERR_EXCHANGE, "dtype", ""},
         {"ff", AD_ERR_EXCHANGE, "dtype", ""},
         {"x", AD_ERR_EXCHANGE, "dtype", ""},
-        {"i", AD_ERR_EXCHANGE, "dtype", ""}, /* itemsize is 0 here */
+        {"i", AD_ERR_EXCHANGE, "dtype", ""}, /* the test passes itemsize 0 */
         {"", AD_ERR_VALUE, NULL, ""},
         {"@", AD_ERR_VALUE, NULL, ""},
         {"=n", AD_ERR_VALUE, NULL, ""},
@@ -311,7 +311,7 @@ test_buffer_refused(void)
 }
 
 static void
-test_buffer_itemsize(void)
+test_buffer_itemsize_must_agree(void)
 {
     static const int64_t sizes[] = {0, 1, 2, 8, -4, INT64_MAX, INT64_MIN};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -327,12 +327,17 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_table),           CHECK_TEST(test_unknown),
-        CHECK_TEST(test_format),          CHECK_TEST(test_names),
-        CHECK_TEST(test_typestr),         CHECK_TEST(test_typestr_refused),
-        CHECK_TEST(test_buffer),          CHECK_TEST(test_other_byte_order),
-        CHECK_TEST(test_times),           CHECK_TEST(test_buffer_refused),
-        CHECK_TEST(test_buffer_itemsize),
+        CHECK_TEST(test_table_rows_are_found_by_every_key),
+        CHECK_TEST(test_unknown_types_are_not_found),
+        CHECK_TEST(test_format_names_lanes_and_unknown_types),
+        CHECK_TEST(test_names_are_canonical),
+        CHECK_TEST(test_typestr_is_parsed),
+        CHECK_TEST(test_typestr_refusals),
+        CHECK_TEST(test_buffer_format_is_parsed),
+        CHECK_TEST(test_foreign_byte_order_is_reported),
+        CHECK_TEST(test_time_units_map_to_arrow_formats),
+        CHECK_TEST(test_buffer_format_refusals),
+        CHECK_TEST(test_buffer_itemsize_must_agree),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

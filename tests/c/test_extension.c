@@ -1,11 +1,11 @@
-/* Extension metadata, and the JSON reader below it. */
+/* Extension metadata, and the JSON reader that it uses. */
 #include "check.h"
 #include "model/extension.h"
 #include "base/json.h"
 #include "model/metadata.h"
 
 static void
-never(struct ArrowSchema *node)
+never_released(struct ArrowSchema *node)
 {
 }
 
@@ -16,8 +16,8 @@ make_pair(const char *key, const char *value)
                               (int32_t)strlen(value)};
 }
 
-/* Read extension `name` (NULL: none) with `json` (NULL: none) over a storage
- * of `format` whose children all have the format `item`. */
+/* Reads extension `name` (NULL: none) with `json` (NULL: none). The storage
+ * has the format `format`, and all its children have the format `item`. */
 static ad_status
 read_over(const char *format, const char *item, const char *name,
           const char *json, ad_extension *out, ad_error *err)
@@ -32,13 +32,13 @@ read_over(const char *format, const char *item, const char *name,
         pairs[n++] = make_pair(AD_EXTENSION_METADATA_KEY, json);
     }
     CHECK_INT(ad_metadata_build(pairs, n, &metadata, NULL), AD_OK);
-    struct ArrowSchema child = {.format = item, .release = never};
+    struct ArrowSchema child = {.format = item, .release = never_released};
     struct ArrowSchema *children[] = {&child};
     struct ArrowSchema node = {.format = format,
                                .metadata = metadata,
                                .n_children = item != NULL,
                                .children = children,
-                               .release = never};
+                               .release = never_released};
     ad_status status = ad_extension_read(&node, out, err);
     free(metadata);
     return status;
@@ -73,10 +73,10 @@ bad(const char *format, const char *item, const char *name, const char *json,
 /* --- kinds --------------------------------------------------------------- */
 
 static void
-test_kinds(void)
+test_kind_is_read_from_the_name(void)
 {
     ad_extension extension;
-    struct ArrowSchema node = {.format = "i", .release = never};
+    struct ArrowSchema node = {.format = "i", .release = never_released};
     CHECK_INT(ad_extension_read(&node, &extension, NULL), AD_OK);
     CHECK_INT(extension.kind, AD_EXTENSION_NONE);
     CHECK_INT(good("i", NULL, NULL, NULL).kind, AD_EXTENSION_NONE);
@@ -91,7 +91,7 @@ test_kinds(void)
 }
 
 static void
-test_bool8(void)
+test_bool8_needs_int8_storage(void)
 {
     CHECK_INT(good("c", NULL, "arrow.bool8", "").kind, AD_EXTENSION_BOOL8);
     CHECK_INT(good("c", NULL, "arrow.bool8", NULL).kind, AD_EXTENSION_BOOL8);
@@ -101,18 +101,18 @@ test_bool8(void)
 }
 
 static void
-test_dictionary_storage(void)
+test_dictionary_storage_is_refused(void)
 {
     ad_metadata_pair pair = make_pair(AD_EXTENSION_NAME_KEY, "arrow.bool8");
     char *metadata = NULL;
     ad_extension extension;
     ad_error err = {0};
     CHECK_INT(ad_metadata_build(&pair, 1, &metadata, NULL), AD_OK);
-    struct ArrowSchema values = {.format = "u", .release = never};
+    struct ArrowSchema values = {.format = "u", .release = never_released};
     struct ArrowSchema node = {.format = "c",
                                .metadata = metadata,
                                .dictionary = &values,
-                               .release = never};
+                               .release = never_released};
     CHECK_INT(ad_extension_read(&node, &extension, &err), AD_ERR_ARROW);
     CHECK_HAS(err.message, "with a dictionary");
     free(metadata);
@@ -123,7 +123,7 @@ test_dictionary_storage(void)
 #define TENSOR "arrow.fixed_shape_tensor"
 
 static void
-test_tensor(void)
+test_fixed_shape_tensor_is_read(void)
 {
     ad_extension t = good("+w:6", "i", TENSOR, "{\"shape\":[2,3]}");
     CHECK_INT(t.kind, AD_EXTENSION_FIXED_SHAPE_TENSOR);
@@ -149,7 +149,7 @@ test_tensor(void)
 }
 
 static void
-test_tensor_bad(void)
+test_invalid_fixed_shape_tensor_is_refused(void)
 {
     bad("+l", "i", TENSOR, "{\"shape\":[2]}", "instead of a fixed-size list");
     bad(NULL, "i", TENSOR, "{\"shape\":[2]}", "NULL");
@@ -187,7 +187,7 @@ test_tensor_bad(void)
 }
 
 static void
-test_json_bad(void)
+test_invalid_json_is_refused(void)
 {
     static const char *const texts[][2] = {
         {"", "ends at position 0 instead of an object"},
@@ -240,7 +240,7 @@ test_json_bad(void)
 }
 
 static void
-test_json_depth(void)
+test_json_depth_is_limited(void)
 {
     char text[20100] = "{\"a\":";
     char *at = text + strlen(text);
@@ -254,9 +254,10 @@ test_json_depth(void)
     good("+w:6", "i", TENSOR, text);
 }
 
-/* Every prefix of a good text, at its exact size, fails without reading on. */
+/* Every prefix of a valid text, in an allocation of its exact size, fails
+ * without a read past its end. */
 static void
-test_json_prefixes(void)
+test_truncated_json_is_refused(void)
 {
     static const char full[] =
         "{\"a\\u0041\":[1.5,{\"x\":null}],\"shape\":[2, 3],"
@@ -281,7 +282,7 @@ test_json_prefixes(void)
 }
 
 static void
-test_json_long_key(void)
+test_json_key_of_any_length_is_skipped(void)
 {
     char text[200] = "{\"";
     memset(text + 2, 'k', 100);
@@ -311,7 +312,7 @@ check_dlpack(const char *format, const char *item, int code, int bits,
 }
 
 static void
-test_dlpack(void)
+test_dlpack_is_read(void)
 {
     check_dlpack("S", NULL, AD_DL_BFLOAT, 16, 1, true);
     check_dlpack("C", NULL, AD_DL_FLOAT8_E5M2, 8, 1, true);
@@ -332,7 +333,7 @@ test_dlpack(void)
 }
 
 static void
-test_dlpack_bad(void)
+test_invalid_dlpack_is_refused(void)
 {
     check_dlpack("C", NULL, AD_DL_BFLOAT, 16, 1, false);
     check_dlpack("S", NULL, AD_DL_BFLOAT, 16, 2, false);
@@ -389,7 +390,7 @@ again(const char *format, const ad_extension *extension, const char *json)
     CHECK_INT(value.value_length, strlen(json));
     CHECK(memcmp(value.value, json, strlen(json)) == 0);
     struct ArrowSchema node = {
-        .format = format, .metadata = metadata, .release = never};
+        .format = format, .metadata = metadata, .release = never_released};
     ad_extension out;
     CHECK_INT(ad_extension_read(&node, &out, NULL), AD_OK);
     CHECK_INT(out.kind, extension->kind);
@@ -398,7 +399,7 @@ again(const char *format, const ad_extension *extension, const char *json)
 }
 
 static void
-test_write(void)
+test_written_metadata_are_read_back(void)
 {
     ad_extension x = {.kind = AD_EXTENSION_BOOL8};
     again("c", &x, "");
@@ -430,18 +431,18 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_kinds),
-        CHECK_TEST(test_bool8),
-        CHECK_TEST(test_dictionary_storage),
-        CHECK_TEST(test_tensor),
-        CHECK_TEST(test_tensor_bad),
-        CHECK_TEST(test_json_bad),
-        CHECK_TEST(test_json_depth),
-        CHECK_TEST(test_json_prefixes),
-        CHECK_TEST(test_json_long_key),
-        CHECK_TEST(test_dlpack),
-        CHECK_TEST(test_dlpack_bad),
-        CHECK_TEST(test_write),
+        CHECK_TEST(test_kind_is_read_from_the_name),
+        CHECK_TEST(test_bool8_needs_int8_storage),
+        CHECK_TEST(test_dictionary_storage_is_refused),
+        CHECK_TEST(test_fixed_shape_tensor_is_read),
+        CHECK_TEST(test_invalid_fixed_shape_tensor_is_refused),
+        CHECK_TEST(test_invalid_json_is_refused),
+        CHECK_TEST(test_json_depth_is_limited),
+        CHECK_TEST(test_truncated_json_is_refused),
+        CHECK_TEST(test_json_key_of_any_length_is_skipped),
+        CHECK_TEST(test_dlpack_is_read),
+        CHECK_TEST(test_invalid_dlpack_is_refused),
+        CHECK_TEST(test_written_metadata_are_read_back),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

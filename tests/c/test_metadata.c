@@ -1,4 +1,4 @@
-/* The metadata blob: reading, lies, building, comparison. */
+/* The metadata blob: reading, malformed blobs, building, comparison. */
 #include "check.h"
 #include "model/metadata.h"
 
@@ -17,7 +17,7 @@ build(const char *const (*pairs)[2], int32_t n)
 }
 
 static void
-test_round_trip(void)
+test_built_blob_is_read_back(void)
 {
     const char *const pairs[][2] = {{"key", "value"}, {"", ""}, {"k", "22"}};
     char *blob = build(pairs, 3);
@@ -43,7 +43,7 @@ test_round_trip(void)
 }
 
 static void
-test_null(void)
+test_null_has_no_pairs(void)
 {
     int64_t size = -1;
     bool found = true;
@@ -55,7 +55,7 @@ test_null(void)
 }
 
 static void
-test_find(void)
+test_find_returns_the_first_pair(void)
 {
     const char *const pairs[][2] = {{"kk", "0"}, {"k", "1"}, {"k", "2"}};
     char *blob = build(pairs, 3);
@@ -68,12 +68,13 @@ test_find(void)
     free(blob);
 }
 
-/* --- lies ---------------------------------------------------------------- */
+/* --- malformed blobs ----------------------------------------------------- */
 
 static void
-check_lie(const int32_t *numbers, size_t n, const char *message)
+check_malformed(const int32_t *numbers, size_t n, const char *message)
 {
-    /* On the heap at its exact size, so that reading further is seen. */
+    /* On the heap at its exact size, so that a read past the end is
+     * detected. */
     char *blob = malloc(n * sizeof(int32_t));
     memcpy(blob, numbers, n * sizeof(int32_t));
     ad_error err = {0};
@@ -89,16 +90,16 @@ check_lie(const int32_t *numbers, size_t n, const char *message)
 }
 
 static void
-test_lies(void)
+test_malformed_blobs_are_refused(void)
 {
-    check_lie((int32_t[]){-1}, 1, "claim -1 pairs");
-    check_lie((int32_t[]){65537}, 1, "claim 65537 pairs");
-    check_lie((int32_t[]){INT32_MAX}, 1, "claim 2147483647 pairs");
-    check_lie((int32_t[]){1, -5}, 2, "length of -5");
-    check_lie((int32_t[]){1, INT32_MAX}, 2, "length of 2147483647");
-    check_lie((int32_t[]){1, AD_METADATA_MAX_SIZE}, 2, "refused");
-    check_lie((int32_t[]){1, 0, -1}, 3, "value 0 claims");
-    check_lie((int32_t[]){2, 0, 0, 0, INT32_MIN}, 5, "value 1 claims");
+    check_malformed((int32_t[]){-1}, 1, "claim -1 pairs");
+    check_malformed((int32_t[]){65537}, 1, "claim 65537 pairs");
+    check_malformed((int32_t[]){INT32_MAX}, 1, "claim 2147483647 pairs");
+    check_malformed((int32_t[]){1, -5}, 2, "length of -5");
+    check_malformed((int32_t[]){1, INT32_MAX}, 2, "length of 2147483647");
+    check_malformed((int32_t[]){1, AD_METADATA_MAX_SIZE}, 2, "refused");
+    check_malformed((int32_t[]){1, 0, -1}, 3, "value 0 claims");
+    check_malformed((int32_t[]){2, 0, 0, 0, INT32_MIN}, 5, "value 1 claims");
 }
 
 static void
@@ -131,7 +132,7 @@ compare(const char *const (*a)[2], int32_t n_a, const char *const (*b)[2],
 }
 
 static void
-test_equal(void)
+test_comparison_ignores_the_order_of_pairs(void)
 {
     const char *const ab[][2] = {{"a", "1"}, {"b", "2"}};
     const char *const ba[][2] = {{"b", "2"}, {"a", "1"}};
@@ -162,9 +163,12 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_round_trip),   CHECK_TEST(test_null),
-        CHECK_TEST(test_find),         CHECK_TEST(test_lies),
-        CHECK_TEST(test_build_errors), CHECK_TEST(test_equal),
+        CHECK_TEST(test_built_blob_is_read_back),
+        CHECK_TEST(test_null_has_no_pairs),
+        CHECK_TEST(test_find_returns_the_first_pair),
+        CHECK_TEST(test_malformed_blobs_are_refused),
+        CHECK_TEST(test_build_errors),
+        CHECK_TEST(test_comparison_ignores_the_order_of_pairs),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -5,7 +5,7 @@
 #include "model/metadata.h"
 #include "model/schema.h"
 
-/* --- a foreign producer: every node is its own allocation ---------------- */
+/* --- a producer that allocates every node separately --------------------- */
 
 static atomic_int live;
 
@@ -97,7 +97,7 @@ valid(struct ArrowSchema *self)
     drop(self);
 }
 
-/* Takes the tree. */
+/* Consumes the tree. */
 static void
 invalid(struct ArrowSchema *self, const char *path, const char *message)
 {
@@ -117,7 +117,7 @@ with_count(struct ArrowSchema *self, int64_t n)
 }
 
 static void
-test_validate_good(void)
+test_valid_schemas_are_accepted(void)
 {
     valid(sample());
     valid(node("+s", NULL, 0));
@@ -136,7 +136,7 @@ test_validate_good(void)
 }
 
 static void
-test_validate_bad(void)
+test_invalid_schemas_are_refused(void)
 {
     ad_error err = {0};
     CHECK_INT(ad_schema_validate(NULL, &err), AD_ERR_ARROW);
@@ -175,7 +175,7 @@ test_validate_bad(void)
 }
 
 static void
-test_validate_released(void)
+test_released_nodes_are_refused(void)
 {
     struct ArrowSchema *tree = sample();
     struct ArrowSchema *child = tree->children[1];
@@ -190,7 +190,7 @@ test_validate_released(void)
     CHECK_INT(live, 0);
 }
 
-/* On an array, because releasing ten thousand levels recurses. */
+/* Nodes in an array, because a release of ten thousand levels recurses. */
 static void
 check_depth(int levels, bool by_dictionary, ad_status expected)
 {
@@ -222,7 +222,7 @@ check_depth(int levels, bool by_dictionary, ad_status expected)
 }
 
 static void
-test_validate_depth(void)
+test_depth_is_limited(void)
 {
     for (int by_dictionary = 0; by_dictionary < 2; by_dictionary++) {
         check_depth(AD_MAX_DEPTH, by_dictionary, AD_OK);
@@ -244,7 +244,7 @@ import(struct ArrowSchema *self)
 }
 
 static void
-test_move(void)
+test_move_leaves_the_source_released(void)
 {
     struct ArrowSchema *tree = sample();
     ad_schema schema = {0};
@@ -266,7 +266,7 @@ test_move(void)
 }
 
 static void
-test_primitive(void)
+test_primitive_schemas_are_static(void)
 {
     for (const char *p = "cCsSiIlLefgb"; *p != '\0'; p++) {
         char format[] = {*p, '\0'};
@@ -286,7 +286,7 @@ test_primitive(void)
 /* --- build --------------------------------------------------------------- */
 
 static void
-test_build(void)
+test_built_schema_keeps_its_children(void)
 {
     char *metadata = NULL;
     const ad_metadata_pair pair = {"k", 1, "value", 5};
@@ -333,7 +333,7 @@ test_build(void)
 }
 
 static void
-test_build_bad_metadata(void)
+test_build_refuses_malformed_metadata(void)
 {
     int32_t blob = -1;
     ad_schema_spec spec = {.format = "i", .metadata = (const char *)&blob};
@@ -353,7 +353,7 @@ check_same(const struct ArrowSchema *a, const struct ArrowSchema *b)
 }
 
 static void
-test_export_unmoved(void)
+test_unmoved_export_is_freed_with_its_holder(void)
 {
     ad_schema schema = import(sample());
     struct ArrowSchema *holder = NULL;
@@ -371,7 +371,7 @@ test_export_unmoved(void)
 }
 
 static void
-test_export_released_in_holder(void)
+test_export_is_released_in_its_holder(void)
 {
     ad_schema schema = import(sample());
     struct ArrowSchema *holder = NULL;
@@ -385,7 +385,7 @@ test_export_released_in_holder(void)
 }
 
 static void
-test_export_static(void)
+test_static_schema_is_exported(void)
 {
     struct ArrowSchema *holder = NULL;
     CHECK_INT(ad_schema_export(ad_schema_primitive("g"), &holder, NULL),
@@ -398,8 +398,8 @@ test_export_static(void)
     CHECK(moved.release == NULL);
 }
 
-/* The holder, its root, and four nodes below: who is moved out, and the order
- * in which everything dies. */
+/* The holder, its root, and four nodes below the root; which of them are moved
+ * out, and the order of the releases. */
 enum {
     HOLDER,
     ROOT,
@@ -477,7 +477,7 @@ next_permutation(int *items, int n)
 }
 
 static void
-test_export_all_orders(void)
+test_exported_nodes_are_released_in_any_order(void)
 {
     int order[N_PARTS] = {HOLDER, ROOT, LEFT, RIGHT, ITEM, VALUES};
     do {
@@ -488,7 +488,7 @@ test_export_all_orders(void)
 }
 
 static void
-test_export_foreign_moved_in(void)
+test_foreign_node_is_released_with_its_parent(void)
 {
     ad_schema schema = import(sample());
     struct ArrowSchema *holder = NULL, *other = NULL;
@@ -514,7 +514,7 @@ release_on_thread(void *arg)
 }
 
 static void
-test_export_threads(void)
+test_exported_nodes_are_released_on_several_threads(void)
 {
     enum {
         N = 8
@@ -544,7 +544,7 @@ test_export_threads(void)
 }
 
 static void
-test_export_of_child_and_of_export(void)
+test_child_and_export_are_exported_again(void)
 {
     ad_schema schema = import(sample());
     ad_schema child = ad_schema_at(schema, schema.node->children[1]);
@@ -565,7 +565,7 @@ test_export_of_child_and_of_export(void)
 
 /* --- comparison ---------------------------------------------------------- */
 
-/* Takes both trees. */
+/* Consumes both trees. */
 static void
 compare(struct ArrowSchema *a, struct ArrowSchema *b, bool check_name,
         bool expected)
@@ -586,7 +586,7 @@ with_flags(struct ArrowSchema *self, int64_t flags)
 }
 
 static void
-test_equal(void)
+test_comparison_of_types(void)
 {
     compare(sample(), sample(), true, true);
     compare(node("i", "a", 0), node("i", "b", 0), false, true);
@@ -610,7 +610,7 @@ test_equal(void)
 }
 
 static void
-test_equal_metadata(void)
+test_comparison_of_metadata(void)
 {
     char *blob = NULL;
     int32_t bad = -1;
@@ -637,9 +637,9 @@ keep(struct ArrowSchema *schema)
     (void)schema;
 }
 
-/* Each level has the next one twice: few nodes, and 2^40 ways to reach them. */
+/* Each level has the next one twice: few nodes, but 2^40 paths to them. */
 static void
-test_validate_shared_nodes(void)
+test_number_of_nested_nodes_is_limited(void)
 {
     enum {
         LEVELS = 40
@@ -666,24 +666,24 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_validate_good),
-        CHECK_TEST(test_validate_bad),
-        CHECK_TEST(test_validate_released),
-        CHECK_TEST(test_validate_depth),
-        CHECK_TEST(test_validate_shared_nodes),
-        CHECK_TEST(test_move),
-        CHECK_TEST(test_primitive),
-        CHECK_TEST(test_build),
-        CHECK_TEST(test_build_bad_metadata),
-        CHECK_TEST(test_export_unmoved),
-        CHECK_TEST(test_export_released_in_holder),
-        CHECK_TEST(test_export_static),
-        CHECK_TEST(test_export_all_orders),
-        CHECK_TEST(test_export_foreign_moved_in),
-        CHECK_TEST(test_export_threads),
-        CHECK_TEST(test_export_of_child_and_of_export),
-        CHECK_TEST(test_equal),
-        CHECK_TEST(test_equal_metadata),
+        CHECK_TEST(test_valid_schemas_are_accepted),
+        CHECK_TEST(test_invalid_schemas_are_refused),
+        CHECK_TEST(test_released_nodes_are_refused),
+        CHECK_TEST(test_depth_is_limited),
+        CHECK_TEST(test_number_of_nested_nodes_is_limited),
+        CHECK_TEST(test_move_leaves_the_source_released),
+        CHECK_TEST(test_primitive_schemas_are_static),
+        CHECK_TEST(test_built_schema_keeps_its_children),
+        CHECK_TEST(test_build_refuses_malformed_metadata),
+        CHECK_TEST(test_unmoved_export_is_freed_with_its_holder),
+        CHECK_TEST(test_export_is_released_in_its_holder),
+        CHECK_TEST(test_static_schema_is_exported),
+        CHECK_TEST(test_exported_nodes_are_released_in_any_order),
+        CHECK_TEST(test_foreign_node_is_released_with_its_parent),
+        CHECK_TEST(test_exported_nodes_are_released_on_several_threads),
+        CHECK_TEST(test_child_and_export_are_exported_again),
+        CHECK_TEST(test_comparison_of_types),
+        CHECK_TEST(test_comparison_of_metadata),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -15,7 +15,7 @@ check_descriptor(const ad_tensor_descriptor *descriptor, ad_tensor_value *out)
 }
 
 static void
-refused(const ad_tensor_descriptor *descriptor, const char *message)
+check_refused(const ad_tensor_descriptor *descriptor, const char *message)
 {
     ad_tensor_value out;
     CHECK_INT(check_descriptor(descriptor, &out), AD_ERR_EXCHANGE);
@@ -39,51 +39,51 @@ descriptor_of(ad_dl_dtype dtype, int32_t ndim, const int64_t *shape,
 }
 
 static void
-test_types_are_refused(void)
+test_invalid_types_are_refused(void)
 {
     int64_t shape[] = {4};
     ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, NULL);
     descriptor.dtype.lanes = 0;
-    refused(&descriptor, "64 bits and 0 lanes");
+    check_refused(&descriptor, "64 bits and 0 lanes");
     descriptor.dtype = (ad_dl_dtype){AD_DL_INT, 0, 1};
-    refused(&descriptor, "0 bits and 1 lanes");
+    check_refused(&descriptor, "0 bits and 1 lanes");
     descriptor.dtype = (ad_dl_dtype){AD_DL_BOOL, 1, 1};
-    refused(&descriptor, "bool type of 1 bits");
+    check_refused(&descriptor, "bool type of 1 bits");
     descriptor.dtype = (ad_dl_dtype){AD_DL_BOOL, 16, 1};
-    refused(&descriptor, "bool type of 16 bits");
+    check_refused(&descriptor, "bool type of 16 bits");
     CHECK_STR(err.reason, "dtype");
 }
 
 static void
-test_dimensions_are_refused(void)
+test_invalid_dimensions_are_refused(void)
 {
     int64_t shape[AD_MAX_NDIM + 1];
     for (int i = 0; i <= AD_MAX_NDIM; i++) {
         shape[i] = 1;
     }
     ad_tensor_descriptor descriptor = descriptor_of(I64, -1, shape, NULL);
-    refused(&descriptor, "-1 dimensions");
+    check_refused(&descriptor, "-1 dimensions");
     descriptor.ndim = INT32_MIN;
-    refused(&descriptor, "dimensions");
+    check_refused(&descriptor, "dimensions");
     descriptor.ndim = 1000000;
-    refused(&descriptor, "1000000 dimensions; at most 64");
+    check_refused(&descriptor, "1000000 dimensions; at most 64");
     CHECK_STR(err.reason, "ndim");
     descriptor.ndim = AD_MAX_NDIM + 1;
-    refused(&descriptor, "65 dimensions");
+    check_refused(&descriptor, "65 dimensions");
     descriptor.ndim = 1;
     descriptor.shape = NULL;
-    refused(&descriptor, "no shape");
+    check_refused(&descriptor, "no shape");
     shape[0] = -1;
     descriptor.shape = shape;
-    refused(&descriptor, "shape[0] = -1");
+    check_refused(&descriptor, "shape[0] = -1");
     descriptor.ndim = 3;
     shape[0] = 2;
     shape[2] = INT64_MIN;
-    refused(&descriptor, "shape[2] = -9223372036854775808");
+    check_refused(&descriptor, "shape[2] = -9223372036854775808");
 }
 
 static void
-test_most_dimensions(void)
+test_64_dimensions_are_accepted(void)
 {
     int64_t shape[AD_MAX_NDIM];
     ad_tensor_value out;
@@ -99,55 +99,56 @@ test_most_dimensions(void)
 }
 
 static void
-test_sizes_that_overflow(void)
+test_overflowing_sizes_are_refused(void)
 {
     int64_t huge = INT64_MAX / 4;
     int64_t shape[] = {huge, 8};
     ad_tensor_value out;
     ad_tensor_descriptor descriptor = descriptor_of(U8, 2, shape, NULL);
-    refused(&descriptor, "overflows");
+    check_refused(&descriptor, "overflows");
     descriptor = descriptor_of(I64, 1, shape, NULL);
-    refused(&descriptor, "overflows");
+    check_refused(&descriptor, "overflows");
     descriptor = descriptor_of(F32X3, 1, shape, NULL);
-    refused(&descriptor, "overflows");
-    /* A 0 makes it empty, but its strides would still overflow. */
+    check_refused(&descriptor, "overflows");
+    /* An extent of 0 makes the tensor empty, but its strides would still
+     * overflow. */
     int64_t hidden[] = {huge, 8, 0};
     descriptor = descriptor_of(U8, 3, hidden, NULL);
-    refused(&descriptor, "overflows");
-    /* Half a byte per element: the number of bits overflows, the bytes fit
-     * 63 bits, but not the address space behind the data. */
+    check_refused(&descriptor, "overflows");
+    /* Half a byte per element: the number of bits overflows. The number of
+     * bytes fits 63 bits, but not the address space after the data. */
     shape[0] = INT64_MAX;
     descriptor = descriptor_of(FP4, 1, shape, NULL);
     descriptor.data = (void *)8;
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), INT64_MAX / 2 + 1);
     descriptor.data = (void *)(UINTPTR_MAX - 8);
-    refused(&descriptor, "outside the address space");
+    check_refused(&descriptor, "outside the address space");
 }
 
 static void
-test_strides_that_overflow(void)
+test_overflowing_strides_are_refused(void)
 {
     int64_t shape[] = {3, 2};
     int64_t strides[] = {INT64_MIN, 1};
     ad_tensor_value out;
     ad_tensor_descriptor descriptor = descriptor_of(I64, 2, shape, strides);
-    refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "reach over the end");
     descriptor.ndim = 1;
-    refused(&descriptor, "reach over the end");
-    shape[0] = 2; /* (2 - 1) * INT64_MIN does not overflow as such */
-    refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "reach over the end");
+    shape[0] = 2; /* (2 - 1) * INT64_MIN itself does not overflow */
+    check_refused(&descriptor, "reach over the end");
     descriptor.dtype = U8;
-    refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "reach over the end");
     strides[0] = INT64_MAX;
-    refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "reach over the end");
     int64_t both[] = {INT64_MAX - 1, INT64_MAX - 1};
     descriptor = descriptor_of(U8, 2, shape, both);
-    refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "reach over the end");
     int64_t down[] = {INT64_MIN, -1};
     descriptor = descriptor_of(U8, 2, shape, down);
-    refused(&descriptor, "reach over the end");
-    /* Strides of extents of 1, and of empty tensors, are not looked at. */
+    check_refused(&descriptor, "reach over the end");
+    /* Strides of extents of 1, and of empty tensors, are ignored. */
     shape[0] = 1;
     descriptor = descriptor_of(U8, 2, shape, (int64_t[]){INT64_MIN, 1});
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
@@ -161,42 +162,42 @@ test_strides_that_overflow(void)
 }
 
 static void
-test_addresses_that_wrap(void)
+test_wrapping_addresses_are_refused(void)
 {
     int64_t shape[] = {16};
     int64_t back[] = {-1};
     ad_tensor_value out;
     ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, back);
     descriptor.data = (void *)64;
-    refused(&descriptor, "outside the address space");
+    check_refused(&descriptor, "outside the address space");
     descriptor.data = (void *)120;
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     descriptor = descriptor_of(I64, 1, shape, NULL);
     descriptor.data = (void *)(UINTPTR_MAX - 100);
-    refused(&descriptor, "outside the address space");
+    check_refused(&descriptor, "outside the address space");
     descriptor.data = STRIDED_BASE;
     descriptor.byte_offset = UINT64_MAX - 8;
-    refused(&descriptor, "outside the address space");
+    check_refused(&descriptor, "outside the address space");
     descriptor.data = NULL;
     descriptor.byte_offset = 0;
-    refused(&descriptor, "16 elements but no data");
+    check_refused(&descriptor, "16 elements but no data");
     descriptor.ndim = 0;
-    refused(&descriptor, "1 elements but no data");
-    /* Handles: only the offset counts. */
+    check_refused(&descriptor, "1 elements but no data");
+    /* Handles: only the byte offset counts. */
     descriptor = descriptor_of(I64, 1, shape, back);
     descriptor.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
     descriptor.data = (void *)UINTPTR_MAX;
-    refused(&descriptor, "outside the address space");
+    check_refused(&descriptor, "outside the address space");
     descriptor.byte_offset = 120;
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK(out.tensor.data == descriptor.data);
     CHECK_INT(out.tensor.byte_offset, 120);
     descriptor.byte_offset = (uint64_t)INT64_MAX;
-    refused(&descriptor, "outside the address space");
+    check_refused(&descriptor, "outside the address space");
 }
 
 static void
-test_accepted_descriptors(void)
+test_descriptor_becomes_a_tensor(void)
 {
     ad_tensor_value out;
     int64_t shape[] = {5};
@@ -234,7 +235,7 @@ test_accepted_descriptors(void)
 /* --- sizes --------------------------------------------------------------- */
 
 static void
-test_packed_sizes(void)
+test_packed_sizes_are_rounded_up_once(void)
 {
     ad_tensor_value out;
     int64_t shape[] = {3, 3};
@@ -261,7 +262,7 @@ test_packed_sizes(void)
     CHECK_INT(high, 1);
 }
 
-/* Lowest and highest byte, found by visiting each element. */
+/* Lowest and highest byte, found by an iteration over all elements. */
 static void
 naive_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
 {
@@ -281,7 +282,7 @@ naive_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
 }
 
 static void
-test_extent_and_contiguity(void)
+test_extent_and_contiguity_of_strided_tensors(void)
 {
     for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
         for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
@@ -349,7 +350,7 @@ test_copies_match_a_naive_indexer(void)
 }
 
 static void
-test_copies_larger_than_a_tile(void)
+test_copies_larger_than_a_tile_are_equal(void)
 {
     for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
         ad_tensor_value x;
@@ -360,7 +361,7 @@ test_copies_larger_than_a_tile(void)
 }
 
 static void
-test_packed_copies(void)
+test_packed_tensor_is_copied_in_its_own_order_only(void)
 {
     ad_tensor_value x, copy;
     ad_tensor_descriptor descriptor =
@@ -384,7 +385,7 @@ test_packed_copies(void)
 }
 
 static void
-test_copies_that_cannot_be(void)
+test_copy_refuses_devices_and_streams(void)
 {
     ad_tensor_value x, copy;
     unsigned char target[64];
@@ -426,19 +427,19 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_types_are_refused),
-        CHECK_TEST(test_dimensions_are_refused),
-        CHECK_TEST(test_most_dimensions),
-        CHECK_TEST(test_sizes_that_overflow),
-        CHECK_TEST(test_strides_that_overflow),
-        CHECK_TEST(test_addresses_that_wrap),
-        CHECK_TEST(test_accepted_descriptors),
-        CHECK_TEST(test_packed_sizes),
-        CHECK_TEST(test_extent_and_contiguity),
+        CHECK_TEST(test_invalid_types_are_refused),
+        CHECK_TEST(test_invalid_dimensions_are_refused),
+        CHECK_TEST(test_64_dimensions_are_accepted),
+        CHECK_TEST(test_overflowing_sizes_are_refused),
+        CHECK_TEST(test_overflowing_strides_are_refused),
+        CHECK_TEST(test_wrapping_addresses_are_refused),
+        CHECK_TEST(test_descriptor_becomes_a_tensor),
+        CHECK_TEST(test_packed_sizes_are_rounded_up_once),
+        CHECK_TEST(test_extent_and_contiguity_of_strided_tensors),
         CHECK_TEST(test_copies_match_a_naive_indexer),
-        CHECK_TEST(test_copies_larger_than_a_tile),
-        CHECK_TEST(test_packed_copies),
-        CHECK_TEST(test_copies_that_cannot_be),
+        CHECK_TEST(test_copies_larger_than_a_tile_are_equal),
+        CHECK_TEST(test_packed_tensor_is_copied_in_its_own_order_only),
+        CHECK_TEST(test_copy_refuses_devices_and_streams),
     };
     strided_prepare();
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

@@ -1,5 +1,5 @@
-/* Copies and kernels on the software device: strides, bits, and allocations
- * that fail on the way. Whole trees are in tests/test_copies.py. */
+/* Copies and kernels on the software device: strides, bits, and failing
+ * allocations. tests/test_copies.py tests whole trees. */
 #include <time.h>
 
 #include "compute/bits.h"
@@ -38,7 +38,7 @@ check_equal(const ad_tensor *found, const ad_tensor *expected)
     ad_tensor_clear(&back.tensor);
 }
 
-/* The same strides over a copy of the memory, on the device. */
+/* The same strides over a copy of the memory on the device. */
 static void
 strided_on_device(const ad_tensor *host, const ad_tensor *memory,
                   ad_tensor_value *out)
@@ -96,7 +96,7 @@ check_copies(const ad_tensor *host, const ad_tensor *memory)
 }
 
 static void
-test_all_shapes_and_strides(void)
+test_strided_copies_equal_their_source(void)
 {
     static const ad_dl_dtype dtypes[] = {
         {AD_DL_UINT, 8, 1}, {AD_DL_UINT, 24, 1}, {AD_DL_COMPLEX, 128, 1}};
@@ -120,7 +120,7 @@ test_all_shapes_and_strides(void)
 }
 
 static void
-test_packed_elements(void)
+test_packed_elements_are_copied_in_their_own_order_only(void)
 {
     ad_tensor_value x, copy;
     ad_tensor_descriptor descriptor = {
@@ -145,7 +145,7 @@ test_packed_elements(void)
 }
 
 static void
-test_no_such_device(void)
+test_copy_to_missing_device_fails(void)
 {
     ad_tensor_value x, copy;
     for (int64_t n = 0; n < 5; n += 4) {
@@ -204,7 +204,7 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
 }
 
 static void
-test_bits(void)
+test_bits_are_unpacked_and_counted(void)
 {
     static const int64_t lengths[] = {1, 7, 8, 64, 1031, 40000, 400007};
     ad_tensor_value memory;
@@ -217,13 +217,13 @@ test_bits(void)
     ad_tensor_clear(&memory.tensor);
 }
 
-/* --- moves that are begun ------------------------------------------------- */
+/* --- asynchronous moves -------------------------------------------------- */
 
 static const int64_t values[] = {1, 2, 3, 4};
 
-/* Values on the device that will be there once `queue` is released. */
+/* Copies values to the device; the copy waits until `queue` is released. */
 static void
-pending_array(uint64_t queue, ad_array *out)
+make_pending_array(uint64_t queue, ad_array *out)
 {
     const void *buffers[] = {NULL, values};
     const ad_stream_choice choice = {true, {queue}, NULL};
@@ -241,8 +241,8 @@ pending_array(uint64_t queue, ad_array *out)
     ad_array_clear(&on_host);
 }
 
-/* A copy to the host is begun without a wait; `is_dropped`: given up, so that
- * nobody but the device knows the memory that is written. */
+/* Begins a copy to the host, which does not wait. `is_dropped`: the move is
+ * abandoned, so that only the device refers to the written memory. */
 static void
 check_move(bool is_dropped)
 {
@@ -253,7 +253,7 @@ check_move(bool is_dropped)
     ad_array_move move;
     bool is_done;
     CHECK_INT(ad_engine_queue_create(0, NULL, &queue), AD_ENGINE_OK);
-    pending_array(queue, &source);
+    make_pending_array(queue, &source);
     ok(ad_array_move_begin(&source, false, AD_CPU, NULL, &move, &err));
     ad_array_clear(&source);
     ok(ad_sync_query(move.array.sync, &is_done, &err));
@@ -277,19 +277,19 @@ check_move(bool is_dropped)
 }
 
 static void
-test_move_to_the_host_is_waited_for_at_its_end(void)
+test_move_end_waits_for_a_copy_to_the_host(void)
 {
     check_move(false);
 }
 
 static void
-test_dropped_move_keeps_the_memory(void)
+test_dropped_move_keeps_the_memory_alive(void)
 {
     check_move(true);
 }
 
 static void
-test_moves_that_copy_nothing(void)
+test_move_between_names_of_one_memory_is_an_alias(void)
 {
     const ad_device pinned = {ARROW_DEVICE_CUDA_HOST, 0};
     const ad_device cuda = {ARROW_DEVICE_CUDA, 0};
@@ -301,7 +301,7 @@ test_moves_that_copy_nothing(void)
     CHECK_INT(ad_move_for(here, AD_CPU), AD_MOVE_COPY);
 }
 
-/* --- faults -------------------------------------------------------------- */
+/* --- failing allocations ------------------------------------------------- */
 
 static ad_status
 copy_there_and_back(const ad_tensor *x)
@@ -323,7 +323,7 @@ copy_there_and_back(const ad_tensor *x)
 }
 
 static void
-test_allocations_that_fail(void)
+test_failing_allocations_are_reported(void)
 {
     ad_tensor_value x;
     long n_failed = 0;
@@ -347,14 +347,14 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_all_shapes_and_strides),
-        CHECK_TEST(test_packed_elements),
-        CHECK_TEST(test_no_such_device),
-        CHECK_TEST(test_bits),
-        CHECK_TEST(test_move_to_the_host_is_waited_for_at_its_end),
-        CHECK_TEST(test_dropped_move_keeps_the_memory),
-        CHECK_TEST(test_moves_that_copy_nothing),
-        CHECK_TEST(test_allocations_that_fail),
+        CHECK_TEST(test_strided_copies_equal_their_source),
+        CHECK_TEST(test_packed_elements_are_copied_in_their_own_order_only),
+        CHECK_TEST(test_copy_to_missing_device_fails),
+        CHECK_TEST(test_bits_are_unpacked_and_counted),
+        CHECK_TEST(test_move_end_waits_for_a_copy_to_the_host),
+        CHECK_TEST(test_dropped_move_keeps_the_memory_alive),
+        CHECK_TEST(test_move_between_names_of_one_memory_is_an_alias),
+        CHECK_TEST(test_failing_allocations_are_reported),
     };
     strided_prepare();
     ok(ad_software_start(2, &err));

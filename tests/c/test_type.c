@@ -1,4 +1,4 @@
-/* Format strings, type names, and the two printed and read again. */
+/* Format strings and type names, parsed and printed. */
 #include "check.h"
 #include "model/metadata.h"
 #include "model/schema.h"
@@ -12,8 +12,8 @@ typedef struct expectation {
     int bit_width;
     int n_children;
     char unit;
-    const char *suffix; /* NULL: none */
-    const char *name;   /* NULL: nested */
+    const char *suffix; /* NULL: no suffix */
+    const char *name;   /* NULL: a nested type */
 } expectation;
 
 #define FIXED(format, id, bits, unit, name)                                   \
@@ -100,7 +100,7 @@ enum {
 /* --- format strings ------------------------------------------------------ */
 
 static void
-test_parse(void)
+test_formats_are_parsed(void)
 {
     for (int i = 0; i < N_EXPECTATIONS; i++) {
         const expectation *e = &expectations[i];
@@ -127,7 +127,7 @@ test_parse(void)
 }
 
 static void
-test_letters(void)
+test_only_one_letter_formats_are_letters(void)
 {
     for (int c = 1; c < 256; c++) {
         const char format[] = {(char)c, '\0'};
@@ -141,7 +141,7 @@ test_letters(void)
 }
 
 static void
-test_parse_numbers(void)
+test_parameters_are_parsed(void)
 {
     ad_type type;
     CHECK_INT(ad_type_parse("d:38,-7", &type, NULL), AD_OK);
@@ -154,7 +154,7 @@ test_parse_numbers(void)
 }
 
 static void
-test_parse_bad(void)
+test_invalid_formats_are_refused(void)
 {
     static const char *const formats[] = {
         "x",
@@ -241,7 +241,7 @@ test_parse_bad(void)
         "tx",
     };
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-        /* A copy of its exact size shows reads beyond the end. */
+        /* A copy of the exact size detects reads past its end. */
         char *format = strdup(formats[i]);
         ad_error err = {0};
         ad_type type;
@@ -267,7 +267,7 @@ test_parse_bad(void)
 }
 
 static void
-test_union_ids(void)
+test_union_ids_are_parsed(void)
 {
     ad_type type;
     ad_error err = {0};
@@ -304,7 +304,7 @@ same_width(const char *a, const char *b)
 }
 
 static void
-test_same_width(void)
+test_views_need_the_same_whole_width(void)
 {
     CHECK(same_width("l", "tsu:"));
     CHECK(same_width("tin", "w:16"));
@@ -318,7 +318,7 @@ test_same_width(void)
 /* --- printing ------------------------------------------------------------ */
 
 static void
-never(struct ArrowSchema *node)
+never_released(struct ArrowSchema *node)
 {
 }
 
@@ -328,7 +328,7 @@ leaf(const char *format, const char *name)
     return (struct ArrowSchema){.format = format,
                                 .name = name,
                                 .flags = ARROW_FLAG_NULLABLE,
-                                .release = never};
+                                .release = never_released};
 }
 
 static void
@@ -353,7 +353,7 @@ check_nested(const char *format, int64_t n, struct ArrowSchema *a,
 }
 
 static void
-test_print_plain(void)
+test_plain_types_are_printed(void)
 {
     for (int i = 0; i < N_EXPECTATIONS; i++) {
         if (expectations[i].name != NULL) {
@@ -364,7 +364,7 @@ test_print_plain(void)
 }
 
 static void
-test_print_nested(void)
+test_nested_types_are_printed(void)
 {
     struct ArrowSchema item = leaf("i", "item");
     struct ArrowSchema a = leaf("u", "a"), ends = leaf("s", "run_ends");
@@ -408,7 +408,7 @@ test_print_nested(void)
 }
 
 static void
-test_print_cut(void)
+test_deep_and_wide_types_are_cut(void)
 {
     enum {
         LEVELS = 12,
@@ -456,7 +456,7 @@ check_extension(struct ArrowSchema *node, const char *name, const char *json,
 }
 
 static void
-test_print_extension(void)
+test_extensions_are_printed(void)
 {
     struct ArrowSchema node = leaf("c", "");
     check_extension(&node, "arrow.bool8", "", "extension<arrow.bool8>");
@@ -488,7 +488,7 @@ test_print_extension(void)
 }
 
 static void
-test_print_memory(void)
+test_print_fails_without_memory(void)
 {
     struct ArrowSchema item = leaf("tsu:UTC", "a rather long name of a field");
     struct ArrowSchema *children[] = {&item, &item, &item};
@@ -522,7 +522,7 @@ check_name(const char *name, const char *format)
 }
 
 static void
-test_names(void)
+test_names_are_parsed(void)
 {
     static const char *const names[][2] = {
         {"utf8", "u"},
@@ -553,7 +553,7 @@ test_names(void)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         check_name(names[i][0], names[i][1]);
     }
-    /* Every printed name reads back, every format stands for itself. */
+    /* Every printed name is parsed, and every format is its own name. */
     for (int i = 0; i < N_EXPECTATIONS; i++) {
         if (expectations[i].name != NULL) {
             check_name(expectations[i].name, expectations[i].format);
@@ -564,7 +564,7 @@ test_names(void)
 }
 
 static void
-test_names_bad(void)
+test_invalid_names_are_refused(void)
 {
     static const char *const names[][2] = {
         {"", "not known"},
@@ -612,7 +612,7 @@ test_names_bad(void)
 }
 
 static void
-test_names_memory(void)
+test_names_fail_without_memory(void)
 {
     static const char *const names[] = {"int32", "decimal256(5, 2)", "w:3",
                                         "timestamp[us, UTC]"};
@@ -634,13 +634,20 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_parse),         CHECK_TEST(test_letters),
-        CHECK_TEST(test_parse_numbers), CHECK_TEST(test_parse_bad),
-        CHECK_TEST(test_union_ids),     CHECK_TEST(test_same_width),
-        CHECK_TEST(test_print_plain),   CHECK_TEST(test_print_nested),
-        CHECK_TEST(test_print_cut),     CHECK_TEST(test_print_extension),
-        CHECK_TEST(test_print_memory),  CHECK_TEST(test_names),
-        CHECK_TEST(test_names_bad),     CHECK_TEST(test_names_memory),
+        CHECK_TEST(test_formats_are_parsed),
+        CHECK_TEST(test_only_one_letter_formats_are_letters),
+        CHECK_TEST(test_parameters_are_parsed),
+        CHECK_TEST(test_invalid_formats_are_refused),
+        CHECK_TEST(test_union_ids_are_parsed),
+        CHECK_TEST(test_views_need_the_same_whole_width),
+        CHECK_TEST(test_plain_types_are_printed),
+        CHECK_TEST(test_nested_types_are_printed),
+        CHECK_TEST(test_deep_and_wide_types_are_cut),
+        CHECK_TEST(test_extensions_are_printed),
+        CHECK_TEST(test_print_fails_without_memory),
+        CHECK_TEST(test_names_are_parsed),
+        CHECK_TEST(test_invalid_names_are_refused),
+        CHECK_TEST(test_names_fail_without_memory),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

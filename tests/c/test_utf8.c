@@ -1,11 +1,11 @@
-/* UTF-8: against a decoder that does it by the book, in memory that ends where
- * the text does. */
+/* UTF-8: comparison with a reference decoder, on allocations of the text's
+ * exact size. */
 #include <stdint.h>
 
 #include "check.h"
 #include "base/utf8.h"
 
-/* Length of the character at the front by its code point; 0: none. */
+/* Length of the first character, from its code point; 0 if it is invalid. */
 static size_t
 decode(const uint8_t *at, size_t n)
 {
@@ -31,7 +31,7 @@ decode(const uint8_t *at, size_t n)
 }
 
 static size_t
-prefix_by_the_book(const uint8_t *bytes, size_t n)
+reference_prefix(const uint8_t *bytes, size_t n)
 {
     size_t i = 0;
     while (i < n) {
@@ -53,14 +53,15 @@ compare(const uint8_t *text, size_t n)
     for (size_t i = 0; i < n; i++) {
         is_ascii = is_ascii && text[i] < 0x80;
     }
-    CHECK_INT(ad_utf8_prefix(exact, n), prefix_by_the_book(text, n));
+    CHECK_INT(ad_utf8_prefix(exact, n), reference_prefix(text, n));
     CHECK_INT(ad_is_ascii(exact, n), is_ascii);
     free(exact);
 }
 
-/* Every kind of byte in every place of a character, in front of others. */
+/* Every kind of byte at every position of a character, with other bytes around
+ * it. */
 static void
-test_characters(void)
+test_prefix_agrees_on_all_byte_combinations(void)
 {
     static const uint8_t kinds[] = {
         0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf,
@@ -73,7 +74,7 @@ test_characters(void)
     for (int i = 0; i < N * N * N * N; i++) {
         const uint8_t text[] = {kinds[i % N], kinds[i / N % N],
                                 kinds[i / N / N % N], kinds[i / N / N / N]};
-        CHECK_INT(ad_utf8_prefix(text, 4), prefix_by_the_book(text, 4));
+        CHECK_INT(ad_utf8_prefix(text, 4), reference_prefix(text, 4));
     }
 }
 
@@ -86,9 +87,10 @@ static const char *const words[] = {"a",
                                     "\xf0\x9f\x98\x80",
                                     "\xf4\x8f\xbf\xbf"};
 
-/* Texts of any length, whole and with a byte changed or cut off anywhere. */
+/* Texts of any length: valid ones, truncated ones, and ones with a random
+ * byte. */
 static void
-test_texts(void)
+test_prefix_agrees_on_random_texts(void)
 {
     uint8_t text[400];
     srand(7);
@@ -114,8 +116,8 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_characters),
-        CHECK_TEST(test_texts),
+        CHECK_TEST(test_prefix_agrees_on_all_byte_combinations),
+        CHECK_TEST(test_prefix_agrees_on_random_texts),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -1,6 +1,7 @@
-/* Trees of a foreign producer: every node and list is its own allocation, so
- * that the sanitizers see what is touched too late or freed twice. Buffers are
- * addresses that nothing may read. Live nodes are counted.
+/* Trees of a producer in which every node and every list is its own
+ * allocation, so that the sanitizers detect a use or a second release after
+ * the release. Buffers are addresses that must not be read. Live nodes are
+ * counted.
  */
 #ifndef AD_TESTS_TREES_H
 #define AD_TESTS_TREES_H
@@ -16,7 +17,7 @@
 static atomic_int live_schemas;
 static atomic_int live_arrays;
 
-/* Device memory: faults when read. */
+/* Device memory: a read of it crashes. */
 static inline const void *
 tree_buffer(int i)
 {
@@ -42,7 +43,7 @@ tree_release_schema(struct ArrowSchema *node)
     atomic_fetch_sub(&live_schemas, 1);
 }
 
-/* The counts are kept apart from the struct, whose own a test may spoil. */
+/* Copies of the counts, because a test may change those in the struct. */
 typedef struct tree_private {
     struct ArrowArray **children;
     int64_t n_children;
@@ -74,7 +75,7 @@ tree_release_array(struct ArrowArray *node)
     atomic_fetch_sub(&live_arrays, 1);
 }
 
-/* A schema node over n children (struct ArrowSchema *), which it takes. */
+/* A schema node with n children (struct ArrowSchema *), which it consumes. */
 static inline struct ArrowSchema *
 tree_schema(const char *format, const char *name, int n, ...)
 {
@@ -98,7 +99,8 @@ tree_schema(const char *format, const char *name, int n, ...)
     return node;
 }
 
-/* An array node: buffers[0] NULL where there is a choice (`bitmap`). */
+/* An array node. Without `bitmap`, buffers[0] is NULL if the layout permits
+ * it. */
 static inline struct ArrowArray *
 tree_array_n(int64_t length, bool bitmap, int n_buffers, int64_t n)
 {
@@ -179,7 +181,7 @@ tree_wide_array(int n, int64_t length)
     return node;
 }
 
-/* Out of the allocation that the root node came in. */
+/* Moves the root out of its allocation. */
 static inline struct ArrowSchema
 tree_take_schema(struct ArrowSchema *node)
 {
@@ -224,7 +226,7 @@ tree_check_all_gone(void)
     CHECK_INT(atomic_load(&live_arrays), 0);
 }
 
-/* An owner that counts its life. */
+/* An owner that records its destruction. */
 typedef struct tree_owner {
     ad_owner base;
     bool destroyed;
