@@ -128,13 +128,13 @@ WRONG_FIELDS = [
 
 wrong_fields = looped(("changes", "error", "text"), WRONG_FIELDS)
 
-# What only host memory is looked through for.
+# Elements that are searched or swapped in host memory only.
 wrong_on_devices = pytest.mark.parametrize(
     ("typestr", "reason", "text"),
     [
         (">i4", "byteorder", "may lie on a device"),
-        ("<M8[ns]", "dtype", r"NaT, as they may lie on a device.*\.view\(\"int64\"\)"),
-        ("<m8[s]", "dtype", "NaT, as they may lie on a device"),
+        ("<M8[ns]", "dtype", r"NaT, because they may lie on a device.*\.view\(\"int64\"\)"),
+        ("<m8[s]", "dtype", "NaT, because they may lie on a device"),
     ],
 )
 

@@ -220,7 +220,7 @@ def test_str_is_a_name_where_there_are_no_children(type):
     ("name", "text"),
     [
         ("int", "ambiguous.*int32"),
-        ("uint", "how many bits"),
+        ("uint", "number of bits"),
         ("int65", "not known"),
         ("", "not known"),
         ("Int32", "not known"),

@@ -1,9 +1,10 @@
-/* abi/: the structs and symbols of others.
+/* abi/: structs and symbols of other libraries.
  *
- * Foreign ABI structs, error numbers and lists of driver symbols, written here
- * from the facts; tests compare each with the installed headers. No code, no
- * include of ours, no lock. A symbol list is an X-macro, X(field, name, need),
- * which device/ expands into a table of function pointers.
+ * Foreign ABI structs, error numbers and lists of driver symbols, written from
+ * the facts; tests compare each with the installed headers. There is no code,
+ * no include of arrowdev's, and no lock. A symbol list is an X-macro,
+ * X(field, name, need), which device/ expands into a table of function
+ * pointers.
  */
 
 /* The Arrow C data, stream, device, device stream and async stream structs.

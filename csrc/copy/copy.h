@@ -1,10 +1,10 @@
-/* copy/: memory brought to another device, or to the host.
+/* copy/: copies of memory to another device or to the host.
  *
- * One session per copy says which runtime works, in which context and on which
- * stream; arrays and tensors are copied, moved or read back through it.
- * Assumes trees that model/ has checked. Enqueues behind the data's event and
- * gives the result an event of its own; the host waits only where its memory
- * is the target. Any thread; no lock of its own.
+ * Each copy has one session, with its runtime, context and stream. Arrays and
+ * tensors are copied, moved and read back in sessions. Trees must have passed
+ * the checks of model/. Work is enqueued after the data's event, and the
+ * result has an event of its own; the host waits only for results in its
+ * memory. Any thread may call this; it has no lock of its own.
  */
 
 /* Copies between devices: to(), copy=True, dl_device=, device=.

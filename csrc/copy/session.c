@@ -91,8 +91,8 @@ source_context(const struct ad_backend *backend,
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "check that the memory was not freed, and that it was allocated "
             "by the runtime of this device, in its default context",
-            "the memory is said to be on %s, but its runtime does not know "
-            "it",
+            "the producer declares the memory to be on %s, but the runtime of "
+            "that device does not know it",
             ad_device_format(request->source, name));
     ad_error_device(err, request->source);
     return AD_ERR_EXCHANGE;
@@ -168,8 +168,8 @@ cross_contexts(ad_session *self, const ad_session_request *request,
     ad_fail(err, AD_ERR_EXCHANGE, "stream",
             "pass a stream of the context that the memory was allocated in, "
             "or none",
-            "the stream is of another context than the memory, which %s "
-            "cannot reach from there",
+            "the stream belongs to another context than the memory, which %s "
+            "cannot access from there",
             request->consumer);
     ad_error_device(err, request->source);
     return AD_ERR_EXCHANGE;
@@ -199,13 +199,13 @@ open_backend(const ad_session_request *request, const struct ad_backend **out,
     if (status != AD_OK) {
         char from[AD_DEVICE_NAME_SIZE];
         char to[AD_DEVICE_NAME_SIZE];
-        ad_error_prefix(err, "memory on %s cannot be brought to %s: ",
+        ad_error_prefix(err, "memory on %s cannot be copied to %s: ",
                         ad_device_format(request->source, from),
                         ad_device_format(request->target, to));
         if (ad_host_accessible(working) &&
             ad_device_equal(request->source, request->target)) {
-            ad_error_hint(err, "what the host reaches needs no runtime as "
-                               "memory of the host: use .to(\"cpu\")");
+            ad_error_hint(err, "host-accessible memory needs no runtime as "
+                               "CPU memory: use .to(\"cpu\")");
         }
         ad_error_device(err, request->source);
     }
@@ -257,10 +257,10 @@ static ad_status
 fail_context(const ad_session_request *memory, ad_error *err)
 {
     ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "bring one of them to the other's context in the producing "
+            "copy one of them to the other's context in the producing "
             "library",
-            "two memories of one device are of two contexts, and %s needs "
-            "both",
+            "two buffers of one device belong to different contexts, but %s "
+            "needs both in one",
             memory->consumer);
     ad_error_device(err, memory->source);
     return AD_ERR_EXCHANGE;
@@ -568,7 +568,7 @@ ad_session_kernel(ad_session *self, const void *source, void *target,
 /* --- end of a session ---------------------------------------------------- */
 
 /* Defers the release of host memory. Pageable memory is staged, so that the
- * runtime has often read it already. A failed query tells nothing. */
+ * runtime has often read it already. A failed query is ignored. */
 static void
 keep_until_read(const ad_session *self, ad_owner *host, ad_sync *sync)
 {

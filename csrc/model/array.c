@@ -270,10 +270,9 @@ ad_array_slice(const ad_array *src, int64_t offset, int64_t length,
     if (offset < 0 || length < 0 || offset > src->length ||
         length > src->length - offset) {
         return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
-                       "rows from %" PRId64 ", %" PRId64
-                       " of them, are not all within an array of %" PRId64
-                       " rows",
-                       offset, length, src->length);
+                       "a slice of %" PRId64 " rows from row %" PRId64
+                       " on is not within an array of %" PRId64 " rows",
+                       length, offset, src->length);
     }
     ad_array_share(src, out);
     narrow(out, offset, length);
@@ -308,7 +307,7 @@ static ad_status
 fail_struct_nulls(const ad_array *src, ad_error *err)
 {
     static const char hint[] =
-        "take .children[i] and .validity apart, and apply the struct's "
+        "take .children[i] and .validity separately, and apply the struct's "
         "validity to the column yourself";
     if (src->null_count > 0) {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
@@ -348,7 +347,7 @@ ad_array_dictionary(const ad_array *src, ad_array *out, ad_error *err)
 {
     if (src->node->dictionary == NULL) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                       "an array of format \"%s\" without a dictionary",
+                       "an array of format \"%s\" has no dictionary",
                        src->schema.node->format);
     }
     view_below(src, src->node->dictionary, src->schema.node->dictionary, out);

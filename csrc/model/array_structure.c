@@ -164,8 +164,7 @@ check_n_buffers(const struct ArrowSchema *schema,
     if (is_view && found > INT32_MAX) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "n_buffers is %" PRId64
-                       ", but a view can tell no more than %" PRId32
-                       " buffers apart",
+                       ", but a view can refer to at most %" PRId32 " buffers",
                        found, INT32_MAX);
     }
     if (found > 0 && array->buffers == NULL) {

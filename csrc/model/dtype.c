@@ -135,13 +135,13 @@ ad_element_require_plain(const ad_element *element, const char *why,
                 "convert it first, with "
                 ".astype(x.dtype.newbyteorder(\"=\")) for example",
                 "elements of %s are not in the byte order of this machine, "
-                "and are not swapped, as %s",
+                "and cannot be swapped, because %s",
                 name, why);
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype",
                 "pass .view(\"int64\") for the plain numbers",
-                "datetime64 or timedelta64 elements are not looked through "
-                "for NaT, as %s",
+                "datetime64 or timedelta64 elements cannot be "
+                "searched for NaT, because %s",
                 why);
     }
     ad_error_dtype(err, name);
@@ -226,7 +226,7 @@ refuse_time(const typestr *type, ad_error *err)
     ad_error_hint(
         err, "convert it first, with .astype(\"%s64[%s]\")%s, or pass %s",
         is_moment ? "datetime" : "timedelta", into,
-        strchr("afp", *unit) != NULL ? ", which drops what is finer" : "",
+        strchr("afp", *unit) != NULL ? ", which drops finer units" : "",
         plain);
     return AD_ERR_EXCHANGE;
 }

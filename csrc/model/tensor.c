@@ -66,8 +66,8 @@ ad_tensor_require_size(const ad_tensor *tensor, ad_error *err)
     }
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "take the size from the library that made the data",
-            "the size of this buffer is only known from device memory, which "
-            "no loaded runtime can read");
+            "the size of this buffer is stored in device memory, which no "
+            "loaded runtime can read");
     ad_error_device(err, tensor->device);
     return AD_ERR_EXCHANGE;
 }
@@ -267,8 +267,7 @@ check_addresses(const ad_tensor_descriptor *descriptor, const char *what,
                     element_bits(descriptor->dtype, descriptor->flags), &first,
                     &past)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
-                       "%s has strides that reach over the end of 64 bits",
-                       what);
+                       "%s has strides whose extent overflows 64 bits", what);
     }
     if (__builtin_add_overflow(start, descriptor->byte_offset, &start) ||
         start < (uint64_t)-first ||

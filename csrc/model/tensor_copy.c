@@ -35,8 +35,8 @@ element_size(const ad_tensor *tensor, size_t *out, ad_error *err)
     ad_dtype_format(tensor->dtype, name);
     ad_fail(err, AD_ERR_EXCHANGE, "dtype",
             "make it contiguous in the producing library",
-            "elements of %s lie packed within bytes, and such a tensor can "
-            "only be copied as it lies",
+            "elements of %s are packed within bytes, and such a tensor can "
+            "only be copied in its own layout",
             name);
     ad_error_dtype(err, name);
     return AD_ERR_EXCHANGE;

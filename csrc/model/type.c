@@ -250,7 +250,7 @@ parse_temporal(const char *format, ad_type *out, ad_error *err)
     }
     return format[3] == '\0'
                ? AD_OK
-               : fail_format(err, format, "goes on after its unit");
+               : fail_format(err, format, "has text after its unit");
 }
 
 static ad_status
@@ -261,7 +261,7 @@ parse_view(const char *format, ad_type *out, ad_error *err)
         return fail_unknown(err, format);
     }
     if (format[2] != '\0') {
-        return fail_format(err, format, "goes on after its second letter");
+        return fail_format(err, format, "has text after its second letter");
     }
     *out = (ad_type){
         .id = kind == 'u' ? AD_TYPE_UTF8_VIEW : AD_TYPE_BINARY_VIEW,
@@ -278,8 +278,8 @@ parse_fixed_list(const char *format, ad_type *out, ad_error *err)
     const char *p = format + 3;
     int64_t size;
     if (format[2] != ':' || !read_count(&p, INT64_MAX, &size) || *p != '\0') {
-        return fail_format(err, format,
-                           "must give a list size from 0 on, as in \"+w:3\"");
+        return fail_format(
+            err, format, "must give a list size of 0 or more, as in \"+w:3\"");
     }
     set_nested(out, AD_TYPE_FIXED_LIST, AD_LAYOUT_VALIDITY, 1, 1);
     out->list_size = size;
@@ -311,7 +311,7 @@ parse_list_view(const char *format, ad_type *out, ad_error *err)
         return fail_unknown(err, format);
     }
     if (format[3] != '\0') {
-        return fail_format(err, format, "goes on after its third letter");
+        return fail_format(err, format, "has text after its third letter");
     }
     set_nested(out, is_large ? AD_TYPE_LARGE_LIST_VIEW : AD_TYPE_LIST_VIEW,
                AD_LAYOUT_LIST_VIEW, 3, 1);
@@ -350,7 +350,7 @@ parse_nested(const char *format, ad_type *out, ad_error *err)
     }
     return format[2] == '\0'
                ? AD_OK
-               : fail_format(err, format, "goes on after its letter");
+               : fail_format(err, format, "has text after its letter");
 }
 
 /* --- entry points ------------------------------------------------------- */
@@ -375,7 +375,7 @@ parse_long(const char *format, ad_type *out, ad_error *err)
             return parse_decimal(format, out, err);
         default:
             if (first < 128 && letters[first].known) {
-                return fail_format(err, format, "goes on after its letter");
+                return fail_format(err, format, "has text after its letter");
             }
             return fail_unknown(err, format);
     }
@@ -428,7 +428,7 @@ ad_type_union_ids(const ad_type *type, int8_t ids[128], int *n, ad_error *err)
         if ((!is_first && !read_comma(&p)) || !read_count(&p, 127, &id)) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "union type ids \"%.80s\" are not numbers from 0 "
-                           "to 127 with commas between them",
+                           "to 127 separated by commas",
                            type->suffix);
         }
         if (is_seen[id]) {

@@ -222,9 +222,10 @@ unknown_name(const char *name, ad_error *err)
 {
     size_t length = strcspn(name, "<[( ");
     if (strcmp(name, "int") == 0 || strcmp(name, "uint") == 0) {
-        return ad_fail(err, AD_ERR_VALUE, NULL,
-                       "say how many bits, as in \"int32\" or \"uint64\"",
-                       "type name \"%s\" is ambiguous", name);
+        return ad_fail(
+            err, AD_ERR_VALUE, NULL,
+            "give the number of bits, as in \"int32\" or \"uint64\"",
+            "type name \"%s\" is ambiguous", name);
     }
     for (size_t i = 0; i < sizeof(nested_names) / sizeof(nested_names[0]);
          i++) {
@@ -236,11 +237,12 @@ unknown_name(const char *name, ad_error *err)
                            name);
         }
     }
-    return ad_fail(err, AD_ERR_VALUE, NULL,
-                   "names are such as \"int32\" or \"timestamp[us, UTC]\"; "
-                   "an Arrow format string, or an object with "
-                   "__arrow_c_schema__, works too",
-                   "type name \"%.80s\" is not known", name);
+    return ad_fail(
+        err, AD_ERR_VALUE, NULL,
+        "examples of names are \"int32\" and \"timestamp[us, UTC]\"; "
+        "an Arrow format string, or an object with "
+        "__arrow_c_schema__, works too",
+        "type name \"%.80s\" is not known", name);
 }
 
 /* Accepts a text that is itself a format string. */
@@ -255,7 +257,7 @@ take_format(const char *name, ad_text *out, ad_error *err)
         return ad_fail(err, AD_ERR_VALUE, NULL,
                        "pass an object with __arrow_c_schema__, such as a "
                        "pyarrow type",
-                       "format string \"%.80s\" does not tell the types of "
+                       "format string \"%.80s\" does not contain the types of "
                        "the children",
                        name);
     }

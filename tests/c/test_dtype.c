@@ -160,7 +160,7 @@ check_not_plain(const ad_element *element, const char *reason)
     ad_error err = {0};
     CHECK_INT(ad_element_require_plain(element, "so", &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, reason);
-    CHECK_HAS(err.message, "as so");
+    CHECK_HAS(err.message, "because so");
 }
 
 static void

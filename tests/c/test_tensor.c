@@ -133,21 +133,21 @@ test_overflowing_strides_are_refused(void)
     int64_t strides[] = {INT64_MIN, 1};
     ad_tensor_value out;
     ad_tensor_descriptor descriptor = descriptor_of(I64, 2, shape, strides);
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     descriptor.ndim = 1;
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     shape[0] = 2; /* (2 - 1) * INT64_MIN itself does not overflow */
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     descriptor.dtype = U8;
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     strides[0] = INT64_MAX;
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     int64_t both[] = {INT64_MAX - 1, INT64_MAX - 1};
     descriptor = descriptor_of(U8, 2, shape, both);
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     int64_t down[] = {INT64_MIN, -1};
     descriptor = descriptor_of(U8, 2, shape, down);
-    check_refused(&descriptor, "reach over the end");
+    check_refused(&descriptor, "extent overflows");
     /* Strides of extents of 1, and of empty tensors, are ignored. */
     shape[0] = 1;
     descriptor = descriptor_of(U8, 2, shape, (int64_t[]){INT64_MIN, 1});

@@ -261,7 +261,7 @@ test_invalid_formats_are_refused(void)
     CHECK_INT(ad_type_parse("", &type, &err), AD_ERR_ARROW);
     CHECK_HAS(err.message, "empty");
     CHECK_INT(ad_type_parse("ix", &type, &err), AD_ERR_ARROW);
-    CHECK_HAS(err.message, "\"ix\" goes on after");
+    CHECK_HAS(err.message, "\"ix\" has text after");
     CHECK_INT(ad_type_parse("d:40,2", &type, &err), AD_ERR_ARROW);
     CHECK_HAS(err.message, "precision 40");
 }
