@@ -131,3 +131,18 @@ def test_guards_are_named_after_their_files():
         guard = "AD_" + re.sub(r"\W", "_", name).upper()
         assert re.search(rf"^#ifndef {guard}\n#define {guard}$", text, re.M), name
         assert text.endswith(f"#endif /* {guard} */\n"), name
+
+
+def test_diagrams_name_functions_that_exist():
+    boxes = [
+        (path.name, *box)
+        for path in (compiler.ROOT / "docs" / "internals" / "diagrams").glob("*.dot")
+        for box in re.findall(r'label="([\w/]+\.c)\\n(\w+)\(\)"', path.read_text(encoding="utf-8"))
+    ]
+    assert len(boxes) > 30
+    missing = [
+        (diagram, file, function)
+        for diagram, file, function in boxes
+        if not re.search(rf"^{function}\(", (CSRC / file).read_text(encoding="utf-8"), re.M)
+    ]
+    assert missing == []
