@@ -1,9 +1,9 @@
 """OpenCL with pyopencl as a real peer, on PoCL.
 
-A gate (peer_opencl.py) is a user event: what waits for it does not run before
-the test says so. So "pending" is a fact here, and a wait that is left out reads
-old data. A queue that was destroyed is not tried: OpenCL does not say what
-happens then.
+A gate (peer_opencl.py) is a user event: work that waits for it runs only after
+the test opens it. So "pending" does not depend on speed, and a missing wait reads
+old data. Destroyed queues are not tested: OpenCL leaves the behaviour
+undefined.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def queue(request, context):
 
 @pytest.fixture
 def other(queue):
-    """A second queue, of the same kind."""
+    """A second queue of the same kind."""
     other = cl.CommandQueue(queue.context, peer.DEVICES[0], queue.properties)
     yield other
     other.finish()
@@ -65,12 +65,12 @@ def tensor_of(memory, shape=(N,), dtype="int64", index=0, **options):
 
 
 def copy(tensor, stream=None):
-    """On the device where it is."""
+    """A copy on the same device."""
     return ad.tensor(tensor, copy=True, stream=stream)
 
 
 def intel_library():
-    """A second platform: that of the wheel that dpctl brings along."""
+    """A second platform: that of the wheel that dpctl installs."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         for file in importlib.metadata.files("intel-opencl-rt") or ():
             if file.name == "libintelocl.so":
@@ -83,7 +83,7 @@ def zeros(context):
 
 
 def pending(queue):
-    """A tensor whose data are written behind a gate on `queue`."""
+    """A tensor whose data are written after a gate on `queue`."""
     memory = zeros(queue.context)
     gate = Gate(queue)
     peer.write_later(queue, memory, NUMBERS)
@@ -91,7 +91,7 @@ def pending(queue):
 
 
 def array_on_device(memory, event=None, offset=0, length=N):
-    """An Arrow device array, made by hand, over a cl_mem and with a cl_event."""
+    """An Arrow device array, built by hand, over a cl_mem and with a cl_event."""
     tree = ac.Tree(
         ac.SchemaNode("l"),
         ac.ArrayNode(length, [None, memory.int_ptr], offset=offset),
@@ -104,12 +104,12 @@ def array_on_device(memory, event=None, offset=0, length=N):
 
 
 class TestDevices:
-    def test_all_are_there(self):
+    def test_every_device_is_listed(self):
         for index, device in enumerate(peer.DEVICES):
             assert ad.device(peer.name(index)) in ad.devices()
             assert ad.device(peer.name(index)).name == device.name
 
-    def test_an_id_that_is_not_there(self):
+    def test_ordinal_out_of_range(self):
         with pytest.raises(ad.ExchangeError, match=r"opencl:99 is not there") as caught:
             ad.tensor(NUMBERS).to("opencl:99")
         assert caught.value.reason == "device"
@@ -120,11 +120,11 @@ class TestDevices:
         seen = cl.MemoryObject.from_int_ptr(memory.data_ptr)
         assert seen.size == 80
 
-    def test_more_than_there_is(self):
+    def test_allocation_larger_than_memory(self):
         with pytest.raises(MemoryError):
             ad.device(peer.name()).empty(1 << 50)
 
-    def test_synchronize_waits_for_queues_that_were_shown(self, context):
+    def test_synchronize_waits_for_known_queues(self, context):
         queue = cl.CommandQueue(context, peer.DEVICES[0])
         tensor = tensor_of(zeros(context), stream=queue)
         peer.write_later(queue, cl.MemoryObject.from_int_ptr(tensor.data_ptr), NUMBERS)
@@ -133,10 +133,10 @@ class TestDevices:
 
 
 class TestWhatAPointerIs:
-    """A number is followed only where that cannot fault."""
+    """A number is dereferenced only where that cannot fault."""
 
     @pytest.mark.parametrize("pointer", [0x10, 0x1000, 0x1001, 2**47 - 8, 2**63])
-    def test_no_address(self, pointer):
+    def test_invalid_address(self, pointer):
         tensor = ad.Tensor.from_pointer(pointer, (4,), "int64", peer.name())
         with pytest.raises(ad.ExchangeError, match="does not know it"):
             tensor.to("cpu")
@@ -148,13 +148,13 @@ class TestWhatAPointerIs:
         with pytest.raises(ad.ExchangeError, match="does not know it"):
             tensor.to("cpu")
 
-    def test_another_object(self, context):
-        """A queue's handle begins as a cl_mem's does."""
+    def test_handle_of_another_object(self, context):
+        """A queue's handle starts like that of a cl_mem."""
         queue = cl.CommandQueue(context, peer.DEVICES[0])
         with pytest.raises((ad.DeviceError, ad.ExchangeError), match=r"MEM_OBJECT|no memory"):
             ad.Tensor.from_pointer(queue.int_ptr, (4,), "int64", peer.name())
 
-    def test_an_image(self, context):
+    def test_image(self, context):
         form = cl.ImageFormat(cl.channel_order.R, cl.channel_type.FLOAT)
         image = cl.create_image(context, cl.mem_flags.READ_ONLY, form, shape=(4, 4))
         with pytest.raises(ad.ExchangeError, match="of an image") as caught:
@@ -167,7 +167,7 @@ class TestWhatAPointerIs:
             tensor_of(zeros(context), index=1)
 
     @pytest.mark.parametrize("stream", [0x10, 2**47 - 8, "memory", "host"])
-    def test_no_queue(self, context, stream):
+    def test_stream_that_is_not_a_queue(self, context, stream):
         memory = zeros(context)
         if stream == "memory":
             stream = memory.int_ptr
@@ -177,7 +177,7 @@ class TestWhatAPointerIs:
             tensor_of(memory, stream=stream)
         assert caught.value.code == -36
 
-    def test_no_event(self, context):
+    def test_event_that_is_not_an_event(self, context):
         tree = array_on_device(zeros(context))
         tree.event = ac.address(ac.int64s(0x1230))
         array = ad.array(ac.OnDevice(tree))
@@ -194,7 +194,7 @@ class TestImports:
         assert tensor.byte_offset == 80
         assert np.asarray(tensor.to("cpu")).tolist() == NUMBERS[10:].tolist()
 
-    def test_a_pyopencl_array(self, queue):
+    def test_pyopencl_array(self, queue):
         from pyopencl.array import to_device
 
         array = to_device(queue, NUMBERS)[5:20]
@@ -230,11 +230,11 @@ class TestImports:
         peer.wait_until(lambda: producer.deleted == 1)
 
     def test_arrow(self, queue):
-        """A foreign event, pending, and a slice that keeps the handle."""
+        """A foreign pending event, and a slice that keeps the handle."""
         memory = zeros(queue.context)
         with Gate(queue) as gate:
             peer.write_later(queue, memory, NUMBERS)
-            event = cl.enqueue_marker(queue)  # not flushed: arrowdev sees to it
+            event = cl.enqueue_marker(queue)  # not flushed: arrowdev flushes it
             array = ad.array(ac.OnDevice(array_on_device(memory, event)))
             part = array.slice(3, 4)
             assert part.sync_event == array.sync_event
@@ -255,8 +255,8 @@ class TestImports:
 
 
 class TestOrder:
-    def test_nobody_waits(self, queue, other):
-        """Import, hand on, copy and look: the gate is closed all the while."""
+    def test_exchange_waits_nowhere(self, queue, other):
+        """Import, export, copy and inspect while the gate is closed."""
         gate, tensor = pending(queue)
         with gate:
             assert not tensor.is_ready()
@@ -282,7 +282,7 @@ class TestOrder:
             assert thing.is_ready()
 
     def test_wait(self, queue, other):
-        """What is put on the queue after wait() sees the data."""
+        """Work that is put on the queue after wait() sees the data."""
         gate, tensor = pending(queue)
         target = zeros(queue.context)
         with gate:
@@ -294,8 +294,8 @@ class TestOrder:
         done.wait()
         assert peer.read(target, "i8", N).tolist() == NUMBERS.tolist()
 
-    def test_a_wait_that_is_left_out(self, queue, other):
-        """The same without it reads what was there before."""
+    def test_without_wait_old_data_are_read(self, queue, other):
+        """The same without wait() reads the old data."""
         gate, tensor = pending(queue)
         target = zeros(queue.context)
         with gate:
@@ -303,8 +303,8 @@ class TestOrder:
             assert not gate.is_open
             assert not peer.read(target, "i8", N).any()
 
-    def test_an_event_that_is_left_out(self, queue, other):
-        """stream=-1 on import: the caller said that there is nothing to wait for."""
+    def test_no_sync_reads_old_data(self, queue, other):
+        """stream=-1 on import: the caller states that there is nothing to wait for."""
         gate, tensor = pending(queue)
         with gate:
             careless = tensor_of(cl.MemoryObject.from_int_ptr(tensor.data_ptr), stream=-1)
@@ -314,7 +314,7 @@ class TestOrder:
         assert np.asarray(tensor.to("cpu", stream=other)).tolist() == NUMBERS.tolist()
 
     def test_dlpack_out(self, queue, other):
-        """The consumer's queue waits; -1: it does not."""
+        """The consumer's queue waits; with -1 it does not."""
         gate, tensor = pending(queue)
         with gate:
             first = cl.enqueue_marker(other)
@@ -328,8 +328,8 @@ class TestOrder:
             gate.open()
         second.wait()
 
-    def test_a_queue_of_another_context(self, queue):
-        """Its wait is for an event that stands in for ours."""
+    def test_queue_of_another_context(self, queue):
+        """It waits for an event that represents ours."""
         gate, tensor = pending(queue)
         stranger = cl.CommandQueue(cl.Context(peer.DEVICES[:1]), peer.DEVICES[0])
         with gate:
@@ -341,7 +341,7 @@ class TestOrder:
         marker.wait()
         assert tensor.is_ready()
 
-    def test_a_queue_of_another_device(self, context):
+    def test_queue_of_another_device_is_refused(self, context):
         queue = cl.CommandQueue(context, peer.DEVICES[1])
         with pytest.raises(ad.ExchangeError, match=f"runs on {peer.name(1)}") as caught:
             tensor_of(zeros(context), stream=queue)
@@ -355,7 +355,7 @@ class TestOrder:
             gate.open()
         assert np.asarray(copied.to("cpu")).tolist() == NUMBERS.tolist()
 
-    def test_parts_with_events_of_two_queues(self, queue, other):
+    def test_columns_with_events_of_two_queues(self, queue, other):
         first, x = pending(queue)
         second, y = pending(other)
         with first, second:
@@ -367,7 +367,7 @@ class TestOrder:
         batch.synchronize()
         assert batch.to("cpu").field("y").to_pylist() == NUMBERS.tolist()
 
-    def test_the_event_is_the_runtimes(self, queue):
+    def test_sync_event_is_a_cl_event(self, queue):
         gate, tensor = pending(queue)
         with gate:
             event = peer.event_of(tensor)
@@ -386,14 +386,14 @@ class TestCopies:
         assert peer.read(there.data_ptr, "i8", count).tolist() == NUMBERS[:count].tolist()
         assert np.asarray(there.to("cpu")).tolist() == NUMBERS[:count].tolist()
 
-    def test_what_has_no_rows_says_nothing_of_the_context(self, queue):
+    def test_empty_tensor_has_no_context(self, queue):
         full = ad.array(NUMBERS).to(peer.name(), stream=queue)
         none = ad.array(NUMBERS[:0]).to(peer.name(), stream=queue)
         assert ad.concat([none, full]).to("cpu").to_pylist() == NUMBERS.tolist()
         view = ad.array(pa.array(["x" * 20], pa.string_view()))[:0]
         assert view.to(peer.name(), stream=queue).to("cpu").to_pylist() == []
 
-    def test_memory_that_is_filled_again(self):
+    def test_reused_memory(self):
         buffer, made = np.empty(1 << 18), []
         for i in range(4):
             buffer[:] = i
@@ -437,7 +437,7 @@ class TestCopies:
         assert np.asarray(there.to("cpu")).tolist() == NUMBERS.tolist()
 
     def test_between_contexts(self, queue):
-        """Its own and arrowdev's have no queue in common: by way of the host."""
+        """The two contexts share no queue: the copy goes via the host."""
         tensor = tensor_of(peer.buffer(queue.context, NUMBERS), stream=queue)
         there = tensor.to(peer.name(1))
         assert np.asarray(there.to("cpu")).tolist() == NUMBERS.tolist()
@@ -458,7 +458,7 @@ class TestCopies:
         assert batch.to(peer.name()).to("cpu").to_pylist() == batch.to_pylist()
 
     def test_out(self, queue):
-        """pyopencl writes to memory of arrowdev's."""
+        """pyopencl writes to arrowdev's memory."""
         there = ad.tensor(np.zeros(N, "i8")).to(peer.name(), stream=queue)
         there.synchronize()
         memory = cl.MemoryObject.from_int_ptr(there.data_ptr)
@@ -467,7 +467,7 @@ class TestCopies:
 
 
 class TestSVM:
-    """Addresses, which OpenCL tells from handles; named by what clSVMAlloc gave."""
+    """SVM addresses, which OpenCL distinguishes from handles. Named by what clSVMAlloc gave."""
 
     @pytest.fixture
     def shared(self, queue):
@@ -501,7 +501,7 @@ class TestSVM:
             np.tile([1, 0, 0, 1, 1], 32)[3:].astype(bool).tolist()
         )
 
-    def test_of_a_context_that_nobody_showed(self):
+    def test_of_an_unknown_context(self):
         context = cl.Context(peer.DEVICES[:1])
         shared = cl.SVMAllocation(context, 8 * N, 0, cl.svm_mem_flags.READ_WRITE)
         with pytest.raises(ad.ExchangeError, match="does not know it"):
@@ -528,10 +528,10 @@ class TestKernels:
         assert there.count_nulls() == int((~valid[3:]).sum())
 
     def test_order(self, queue):
-        """The kernel waits for the bits, and nobody waits for the kernel."""
+        """The kernel waits for the bits, and the host does not wait for the kernel."""
         packed = np.packbits(NUMBERS % 3 == 0, bitorder="little")
         memory = peer.buffer(queue.context, np.zeros_like(packed))
-        ad.tensor(ad.array(pa.array([True])).to(peer.name()))  # built by now
+        ad.tensor(ad.array(pa.array([True])).to(peer.name()))  # builds the kernel
         with Gate(queue) as gate:
             peer.write_later(queue, memory, packed)
             data = tensor_of(memory, packed.shape, "uint8", stream=queue)
@@ -543,7 +543,7 @@ class TestKernels:
 
 class TestRelease:
     def test_with_work_pending(self, queue, other):
-        """Nothing is given back before the consumer's queue is through."""
+        """Nothing is released before the consumer's queue is done."""
         memory = peer.buffer(queue.context, NUMBERS)
         alone = memory.reference_count
         gone = []
@@ -562,7 +562,7 @@ class TestRelease:
         assert memory.reference_count == alone
 
     def test_own_memory_with_work_pending(self, queue):
-        """OpenCL keeps what its work needs; the bits are right."""
+        """OpenCL keeps the memory that its work needs; the bits are correct."""
         target = zeros(queue.context)
         with Gate(queue) as gate:
             tensor = ad.tensor(NUMBERS.copy()).to(peer.name(), stream=queue)
@@ -571,11 +571,11 @@ class TestRelease:
             del tensor, memory
             gc.collect()
             gate.open()
-        copied.wait()  # a read on the queue, where it is out of order, would not
+        copied.wait()  # a read on an out-of-order queue would not wait
         assert peer.read(target, "i8", N).tolist() == NUMBERS.tolist()
 
-    def test_the_queue_of_a_user_who_let_go(self, context):
-        """The tensor's event, and the queue that it is on, outlive the user's name for it."""
+    def test_queue_outlives_the_users_reference(self, context):
+        """The tensor's event and its queue outlive the user's reference to the queue."""
         queue = cl.CommandQueue(context, peer.DEVICES[0])
         gate, tensor = pending(queue)
         with gate:
@@ -585,8 +585,8 @@ class TestRelease:
             gate.open()
         assert np.asarray(tensor.to("cpu")).tolist() == NUMBERS.tolist()
 
-    def test_memory_that_many_queues_use(self, context):
-        """OpenCL cannot wait for a device: each queue is remembered, the last one too."""
+    def test_many_queues_use_memory(self, context):
+        """OpenCL cannot wait for a device: every queue is recorded, including the last one."""
         memory = peer.buffer(context, NUMBERS)
         gone = []
         tree = array_on_device(memory)
@@ -606,8 +606,8 @@ class TestRelease:
             first.open()
         peer.wait_until(lambda: gone)
 
-    def test_the_device_waits_for_our_own_queue(self, queue, context):
-        """However many others came along since."""
+    def test_device_synchronize_waits_for_our_queue(self, queue, context):
+        """Also after many other queues were recorded."""
         gate, tensor = pending(queue)
         with gate:
             copied = ad.tensor(tensor, copy=True)
@@ -645,9 +645,9 @@ class TestFaults:
         run("opencl_faults", "no_kernels", environment=environment)
 
     @pytest.mark.slow
-    @pytest.mark.timeout(400)  # dozens of processes, one after the other
+    @pytest.mark.timeout(400)  # dozens of processes in sequence
     @pytest.mark.parametrize("which", ["first", "again"])
-    def test_every_call_that_fails(self, which):
+    def test_every_failing_call(self, which):
         library = str(failing_opencl.build())
         environment = {**self.ENVIRONMENT, "ARROWDEV_OPENCL_LIBRARY": library}
         run("opencl_failures", library, which, environment=environment)

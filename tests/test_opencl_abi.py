@@ -58,7 +58,7 @@ def test_functions():
     )
 
 
-def test_a_wrong_type_would_be_seen():
+def test_wrong_type_is_detected():
     with pytest.raises(AssertionError, match="clFinish"):
         check(
             "_Static_assert(__builtin_types_compatible_p(__typeof__(&clFinish),"
@@ -71,16 +71,16 @@ def test_constants():
 
 
 def test_error_names(header):
-    """Every number that a call can return, and no other."""
+    """Every error code that a call can return, and no other."""
     check(*(f'_Static_assert(CL_{name} == {code}, "{name}");' for name, code in errors().items()))
     theirs = re.findall(r"^#define CL_(\w+)\s+(-\d+)$", header, re.M)
-    # The status of a build, which no call returns.
+    # Status values of a build, which no call returns.
     builds = {"BUILD_NONE", "BUILD_ERROR", "BUILD_IN_PROGRESS"}
     assert {name for name, _ in theirs} - builds == set(errors())
 
 
 def test_event_is_named_by_its_address():
-    """The specification: sync_event of an OpenCL array is a `cl_event *`."""
+    """The specification defines sync_event of an OpenCL array as a `cl_event *`."""
     check(
         '_Static_assert(sizeof(cl_event) == sizeof(void *), "an event\'s handle");',
         '_Static_assert(sizeof(cl_bool) == sizeof(uint32_t), "what USES_SVM_POINTER gives");',

@@ -1,11 +1,11 @@
 """The import table of docs/internals/synchronization.md, a test per cell, on the software device.
 
-Every test of a wait has a twin in which the wait is left out: there the consumer's queue does its
-work at once and finds what lay in the memory before. Nothing is left to chance: the producer's
+Every test of a wait has a negative control without the wait: there the consumer's queue does its
+work at once and finds the old content of the memory. No result depends on timing: the producer's
 queue is held, so the data are pending until `finish()`.
 
 Cells of CUDA and ROCm (numbers for streams, the CUDA Array Interface, pinned and managed memory in
-the host protocols) are tested on the stand-in drivers and, where there is one, on a GPU:
+the host protocols) are tested on the stand-in drivers and, if there is one, on a GPU:
 tests/gpu_cuda and tests/gpu_hip; those of oneAPI in tests/test_oneapi.py.
 """
 
@@ -21,8 +21,8 @@ from order_world import EXT_DEV, NEW, SHORT, exported_event
 import arrowdev as ad
 
 
-def test_the_twin_is_honest(world):
-    """Without any of arrowdev's doing, the consumer's queue finds the old data."""
+def test_consumer_without_wait_finds_old_data(world):
+    """Without arrowdev, the consumer's queue finds the old data."""
     assert world.finds_old(world.consumer)
 
 
@@ -69,7 +69,7 @@ def test_arrow_with_use_stream(world):
     assert world.consumer.read(found) == VALUES
 
 
-def test_our_own_objects_with_a_stream(world):
+def test_own_objects_with_a_stream(world):
     tensor = world.pending()
     assert world.finds_old(world.consumer)
     ad.tensor(tensor, stream=world.consumer)
@@ -81,7 +81,7 @@ def test_our_own_objects_with_a_stream(world):
     [ad.tensor, ad.array, lambda x: ad.array(x).buffers[1]],
     ids=["Tensor", "Array", "Buffer"],
 )
-def test_memory_of_our_own_object_is_ready_when_that_is(world, own):
+def test_memory_of_own_object_has_its_event(world, own):
     owner = own(world.pending())
     address, where = world.memory.address, (EXT_DEV, 0)
     again = ad.Tensor.from_pointer(address, (3,), "float32", where, owner=owner)
@@ -93,7 +93,7 @@ def test_memory_of_our_own_object_is_ready_when_that_is(world, own):
     assert world.waits(world.consumer)
 
 
-# --- import: what is made on the way ----------------------------------------------------
+# --- import: intermediate copies --------------------------------------------------------
 
 
 def column(type_name, n_bytes, length):
@@ -112,7 +112,7 @@ def matrix(strides=(16, 1)):
     )
 
 
-# Where the copy comes from, and how it is made.
+# The source of the copy, and the function that copies.
 MADE = {
     "tensor of an array, copied": (
         lambda: column("uint8", 256, 256),
@@ -141,9 +141,9 @@ def address_of(thing):
 
 
 @pytest.mark.parametrize(("source", "make"), MADE.values(), ids=MADE)
-def test_the_stream_waits_for_what_was_made_on_the_way(device, source, make):
-    """The copy may be made on another queue, which is held here; and it is not given back while
-    the stream that was named reads it."""
+def test_stream_waits_for_intermediate_copy(device, source, make):
+    """The copy may run on another queue, which is held here. Its memory is not freed while the
+    named stream reads it."""
     maker, consumer, found = device.queue(), device.queue(), device.empty(128)
     source = source()
     maker.hold()
@@ -152,7 +152,7 @@ def test_the_stream_waits_for_what_was_made_on_the_way(device, source, make):
     consumer.copy(found, address_of(made), 128)
     del made
     with contextlib.suppress(ad.DeviceError):
-        consumer.synchronize(timeout=SHORT)  # all that it does before the copy is made
+        consumer.synchronize(timeout=SHORT)  # all work before the copy
     maker.release()
     assert set(consumer.read(found)) <= {1, 255}
     device.synchronize()
@@ -162,7 +162,7 @@ def test_the_stream_waits_for_what_was_made_on_the_way(device, source, make):
 
 
 @pytest.mark.parametrize(("source", "make"), MADE.values(), ids=MADE)
-def test_no_sync_is_not_passed_on_for_our_own_copies(device, source, make):
+def test_no_sync_does_not_apply_to_intermediate_copies(device, source, make):
     source, maker = source(), device.queue()
     with maker.held(), ad.use_stream(maker):
         made = make(source, stream=-1)
@@ -170,14 +170,14 @@ def test_no_sync_is_not_passed_on_for_our_own_copies(device, source, make):
     made.synchronize()
 
 
-def test_no_sync_is_not_passed_on_for_our_copy(world):
+def test_no_sync_does_not_apply_to_our_copy(world):
     with ad.use_stream(world.producer):
         made = ad.tensor(world.carrying(), stream=-1, copy=True)
     assert made.data_ptr != world.memory.address
     assert not made.is_ready()
 
 
-def test_no_sync_and_a_device(device):
+def test_no_sync_with_device(device):
     assert ad.array(column("uint8", 8, 8), stream=-1, device="cpu").to_pylist() == [255] * 8
     assert ad.array(column("uint8", 8, 8), stream=-1, device="ext_dev:1").device.id == 1
 
@@ -208,7 +208,7 @@ def test_exchange_records_on_the_current_stream(world):
 
 
 def test_exchange_records_eagerly(world):
-    """Work that comes later is not waited for, and the stream may be gone by then."""
+    """Later work is not waited for, and the stream may be destroyed by then."""
     tensor = ad.tensor(world.carrying(Foreign, stream=world.producer.handle)())
     later = world.device.event()
     later.arm()
@@ -229,7 +229,7 @@ def test_exchange_with_a_stream(world, waits):
 
 
 class Orderly(Producer):
-    """Its stream= waits for the producer, as DLPack has it."""
+    """Its stream= waits for the producer, as DLPack requires."""
 
     world = None
 
@@ -293,10 +293,10 @@ def test_host_protocols_have_no_order(device):
         assert thing.is_ready() and thing.sync_event is None
 
 
-# --- streams that are of no use ---------------------------------------------------------
+# --- invalid streams --------------------------------------------------------------------
 
 
-def test_streams_of_another_kind(world):
+def test_stream_of_another_kind_is_refused(world):
     class CudaStream:
         cuda_stream = 77
 
@@ -323,8 +323,8 @@ USES = {
 
 @pytest.mark.parametrize("is_pending", [True, False])
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_a_queue_of_another_device(world, use, is_pending):
-    """It is refused whether or not there is anything to wait for, and nothing is noted of it."""
+def test_queue_of_another_device_is_refused(world, use, is_pending):
+    """It is refused even if nothing is pending, and it is not recorded."""
     owner = Producer((0.0,))
     gone = weakref.ref(owner)
     how = {"stream": world.producer} if is_pending else {}
@@ -342,7 +342,7 @@ def test_a_queue_of_another_device(world, use, is_pending):
         assert gone() is None
 
 
-def test_zero_is_no_queue(world):
+def test_zero_is_not_a_queue(world):
     for call in (
         lambda: ad.array(arrow_array(world), stream=0),
         lambda: world.pending().__dlpack__(stream=0),
@@ -352,7 +352,7 @@ def test_zero_is_no_queue(world):
 
 
 @pytest.mark.parametrize("call", ["import", "export", "exchange"])
-def test_a_queue_that_was_destroyed(world, call):
+def test_destroyed_queue_is_refused(world, call):
     tensor = world.pending()
     queue = world.device.queue()
     handle = queue.handle

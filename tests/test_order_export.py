@@ -1,4 +1,4 @@
-"""The export table of docs/internals/synchronization.md and what keeps the memory, as in
+"""The export table of docs/internals/synchronization.md and the lifetime of memory, as in
 test_order.py."""
 
 import ctypes
@@ -27,12 +27,12 @@ def test_arrow_export_carries_the_event(world, waits):
     assert (bytes(memoryview(found)) == NEW) is waits
 
 
-def test_arrow_export_has_no_event_when_it_was_proven(world):
+def test_arrow_export_has_no_event_once_known_complete(world):
     array = ad.array(world.pending())
     assert exported_event(array) is not None
     world.finish()
     world.producer.synchronize()
-    assert exported_event(array) is not None  # complete, but nobody has asked
+    assert exported_event(array) is not None  # complete, but not queried yet
     assert array.is_ready()
     assert exported_event(array) is None
     assert bytes(memoryview(world.device.to_host(array, wait=False))) == NEW
@@ -68,7 +68,7 @@ def test_dlpack_export_without_a_stream_makes_the_host_wait(world):
 
 
 def test_dlpack_export_waits_on_the_same_queue(world):
-    """By its handle alone: it may be another queue, made at the same address."""
+    """By its handle alone: another queue may have the same address."""
     tensor = world.pending()
     before = list(world.device.calls)
     give(tensor, stream=world.producer).delete()
@@ -93,7 +93,7 @@ def take_view(table, tensor):
     assert table.tensor_from_py(tensor, ctypes.byref(dl.DLTensor())) == 0
 
 
-def test_exchange_says_the_current_stream(world, table):
+def test_exchange_returns_the_current_stream(world, table):
     def current(device_id):
         out = ctypes.c_void_p(1)
         assert table.current_stream(EXT_DEV, device_id, ctypes.byref(out)) == 0
@@ -132,7 +132,7 @@ def adopt(table, managed):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_exchange_takes_what_is_pending_on_the_current_stream(world, table, waits):
+def test_exchange_imports_pending_data_of_current_stream(world, table, waits):
     with ad.use_stream(world.producer):
         tensor = adopt(table, world.carrying(Managed))
     assert not tensor.is_ready()
@@ -160,12 +160,12 @@ def test_exchange_allocates_on_the_device(device, table):
     with queue.held():
         queue.write(tensor.data, NEW)
         tensor.delete()
-    device.synchronize()  # would raise if the memory had gone before it was written
+    device.synchronize()  # raises if the memory was freed before it was written
     assert device.kind_of(tensor.data) is None
 
 
-def test_exchange_refuses_data_where_there_is_no_current_queue(world, table):
-    """What is pending on them, nobody knows; and they go back at once."""
+def test_exchange_without_current_queue_refuses_data(world, table):
+    """The order of the pending work is unknown there; the data are released at once."""
     managed, out = world.carrying(Managed), ctypes.py_object()
     pointer = ctypes.cast(ctypes.addressof(managed.struct), POINTER(dl.Versioned))
     call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
@@ -176,14 +176,14 @@ def test_exchange_refuses_data_where_there_is_no_current_queue(world, table):
     assert info.value.reason == "stream" and managed.deleted == 1
 
 
-def test_exchange_allocates_nothing_where_there_is_no_current_queue(device, table):
+def test_exchange_without_current_queue_does_not_allocate(device, table):
     result, out, errors = allocate(table, (EXT_DEV, 0))
     assert result == -1 and not out
     ((kind, message),) = errors
     assert kind == b"BufferError" and b"no current queue" in message
 
 
-def test_exchange_cannot_allocate(device, table):
+def test_exchange_allocation_fails(device, table):
     result, out, errors = allocate(table, (EXT_DEV, 99))
     assert result == -1 and not out and len(errors) == 1
 
@@ -192,7 +192,7 @@ def test_exchange_cannot_allocate(device, table):
 
 
 def into_foreign(world, queue, into=lambda tensor, cls: tensor.into(cls)):
-    """tensor.into() a class that works on `queue`; what it got is deleted at once."""
+    """tensor.into() a class that works on `queue`; the result is deleted at once."""
     foreign = Foreign(stream=queue.handle if queue else None)
     taken = []
 
@@ -220,7 +220,7 @@ INTO = {
 
 @pytest.mark.parametrize("into", INTO.values(), ids=INTO)
 def test_into_makes_the_named_stream_wait(world, into):
-    """The library works on a queue of its own, and the caller on another one."""
+    """The library works on its own queue, and the caller on another one."""
     into_foreign(
         world, world.device.queue(), lambda obj, cls: into(obj, cls, world.consumer)
     ).delete()
@@ -228,8 +228,8 @@ def test_into_makes_the_named_stream_wait(world, into):
 
 
 @pytest.mark.parametrize("into", INTO.values(), ids=INTO)
-def test_into_by_a_function_makes_the_named_stream_wait(world, into, monkeypatch):
-    """As with CuPy, whose from_dlpack() knows no stream."""
+def test_into_of_from_dlpack_makes_the_named_stream_wait(world, into, monkeypatch):
+    """As with CuPy, whose from_dlpack() has no stream parameter."""
     library = types.ModuleType("cupy")
 
     class ndarray:
@@ -280,7 +280,7 @@ def test_dl_device_of_another_device(world):
 
 @pytest.mark.parametrize("stream", ["consumer", None, -1])
 def test_copy_is_marked_and_waited_for(world, stream):
-    """-1 was said of the data; the copy is made on a stream that nobody knows."""
+    """-1 applies to the data; the copy runs on an internal stream."""
     world.finish_later()
     queue = world.consumer if stream == "consumer" else stream
     received = give(world.pending(), copy=True, stream=queue)
@@ -312,11 +312,11 @@ def test_copy_on_import(world, offer):
     assert world.consumer.read(world.use(world.consumer, tensor.data_ptr)) == NEW
 
 
-# --- the second edge: the memory stays while a consumer uses it -------------------------
+# --- release: the memory stays while a consumer uses it ---------------------------------
 
 
 def released(managed, within):
-    """Was the producer's deleter called, at the latest after so many seconds?"""
+    """Whether the producer's deleter is called within so many seconds."""
     end = time.monotonic() + within
     while managed.deleted == 0 and time.monotonic() < end:
         time.sleep(0.005)
@@ -382,7 +382,7 @@ def test_memory_stays_until_the_consumer_is_done(world, hand_out):
     assert released(managed, 10)
 
 
-def test_memory_goes_at_once_when_nobody_was_named(world):
+def test_memory_is_released_at_once_without_streams(world):
     managed = world.carrying(Managed)
     tensor = plain(world, managed)
     world.consumer.hold()

@@ -1,4 +1,4 @@
-"""Numbers between arrowdev and every library that is installed, both ways, zero-copy."""
+"""Numbers between arrowdev and every installed library, in both directions, zero-copy."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def jax_with_64_bits():
 
 
 def aligned(dtype):
-    """Six numbers at a multiple of 64, since jax copies what lies elsewhere."""
+    """Six numbers at a multiple of 64 bytes, since jax copies unaligned data."""
     nbytes = 6 * np.dtype(dtype).itemsize
     raw = np.zeros(nbytes + 64, "u1")
     start = -raw.ctypes.data % 64
@@ -50,7 +50,7 @@ def aligned(dtype):
 
 
 class Only:
-    """Shows one protocol of an object and nothing else of it."""
+    """Exposes one protocol of an object and nothing else."""
 
     def __init__(self, inner, *names):
         self.inner = inner
@@ -66,7 +66,7 @@ def only_dlpack(thing):
     return Only(thing, "__dlpack__", "__dlpack_device__")
 
 
-# --- out: what arrowdev shows, read by a library --------------------------------------
+# --- export: a library reads what arrowdev exports ------------------------------------
 
 # name: (reader, address of the first value, values); a reader takes any producer.
 DLPACK_CONSUMERS = {
@@ -124,7 +124,7 @@ def device_array(thing):
     return ad.array(nanoarrow_device.c_device_array(thing))
 
 
-# Those that take the device protocol where there is nothing else.
+# Readers that use the device protocol where there is no other.
 DEVICE_CONSUMERS = {
     "pyarrow": ARROW_CONSUMERS["pyarrow"],
     "nanoarrow": (device_array, lambda x: x.buffers[1].data_ptr, lambda x: x.to_pylist()),
@@ -152,7 +152,7 @@ def test_arrow_out(dtype, show, read, address, values):
     assert address is None or address(found) == data.ctypes.data
 
 
-# --- in: what a library makes, read by arrowdev ------------------------------------------
+# --- import: arrowdev reads what a library exports ---------------------------------------
 
 # name: from a NumPy array to (its object, address of the first value)
 
@@ -238,7 +238,7 @@ def test_dlpack_in(dtype, name):
 @every_dtype
 @pytest.mark.parametrize("source", PRODUCERS)
 def test_chain(dtype, source):
-    """From every library through arrowdev into every one that shares memory."""
+    """From every library through arrowdev to every library that shares memory."""
     data = aligned(dtype)
     made, _ = PRODUCERS[source](data)
     array = ad.array(made)
@@ -290,8 +290,8 @@ def test_nulls_and_text(name):
     assert back(read(array)) == values
 
 
-def test_no_library_is_imported_for_another():
-    """A class that is handed in brings its library along; arrowdev imports none."""
+def test_no_library_is_imported():
+    """A class that is passed in brings its own library; arrowdev imports none."""
     code = (
         "import sys, arrowdev as ad\n"
         "array = ad.array(b'abc')\n"

@@ -1,4 +1,4 @@
-"""Which protocols an object speaks, which of them is taken, and what happens when it refuses."""
+"""Which protocols an object supports, which one is used, and what happens when it refuses."""
 
 import pytest
 from peer import Peer
@@ -63,7 +63,7 @@ def test_protocols_probed():
     assert not {"__arrow_c_array__", "__array_interface__", "buffer protocol"} & set(probed)
 
 
-def test_probing_leaves_streams_and_capsules_alone():
+def test_probing_consumes_no_stream_or_capsule():
     reader = pa.table({"a": [1, 2]}).to_reader()
     assert ad.protocols(reader, probe=True) == ("__arrow_c_stream__",)
     assert ad.array(reader)["a"].to_pylist() == [1, 2]
@@ -86,7 +86,7 @@ ORDER = [
 
 
 def interface(name, data):
-    """The dict of one of the three protocols; no pointer to a device is followed."""
+    """The dict of one of the three protocols; device pointers are not followed."""
     base = {"shape": (1,), "typestr": "<i4", "version": 3}
     if name == "__sycl_usm_array_interface__":
         return {**base, "version": 1, "data": (NOWHERE, False), "syclobj": "level_zero"}
@@ -96,7 +96,7 @@ def interface(name, data):
 
 
 def offering(names, refusing=(), how=ValueError):
-    """An object that gives the place of a protocol in ORDER, by that protocol."""
+    """An object whose result through each protocol is the protocol's position in ORDER."""
     data = {name: np.array([ORDER.index(name)], "i4") for name in names}
     calls = []
 
@@ -136,7 +136,7 @@ def offering(names, refusing=(), how=ValueError):
 
 
 def without_device(calls):
-    """__dlpack_device__ is asked by whoever needs a device."""
+    """Without the __dlpack_device__ calls, which every step that needs a device makes."""
     return [name for name in calls if name != "__dlpack_device__"]
 
 
@@ -166,7 +166,7 @@ def test_fall_through(n, how):
     assert without_device(source.calls) == ORDER[: n + 1][:8]
 
 
-def test_retry_after_type_error_is_still_a_refusal():
+def test_type_error_after_retry_is_a_refusal():
     source = offering(ORDER, refusing=ORDER[:2], how=TypeError)
     assert place(ad.array(source)) == ORDER[2]
 
@@ -185,7 +185,7 @@ def test_all_refuse():
     assert without_device(source.calls) == names
 
 
-def test_all_are_absent_after_all():
+def test_attribute_error_of_every_protocol():
     names = ORDER[:-1]
     source = offering(names, refusing=names, how=AttributeError)
     with pytest.raises(TypeError, match="Many speaks none of the protocols") as info:
@@ -195,7 +195,7 @@ def test_all_are_absent_after_all():
 
 
 @pytest.mark.parametrize("final", [MemoryError, KeyboardInterrupt, ad.DeviceError, SystemExit])
-def test_final_exceptions(final):
+def test_final_exceptions_stop_the_search(final):
     for n in (0, 4, 6):
         source = offering(ORDER, refusing=ORDER[: n + 1], how=final)
         with pytest.raises(final):
@@ -211,9 +211,9 @@ def test_final_exceptions(final):
         (lambda: torch.ones(3, dtype=torch.complex64).conj().imag, "negative", "resolve_neg"),
     ],
 )
-def test_a_lost_meaning_is_final(make, reason, hint):
+def test_unsupported_meaning_is_final_error(make, reason, hint):
     class Shadowed(torch.Tensor):
-        """Offers another way in, which would not tell what is lost."""
+        """Offers another protocol, which would lose the same meaning silently."""
 
         asked = 0
 
@@ -230,12 +230,12 @@ def test_a_lost_meaning_is_final(make, reason, hint):
     assert Shadowed.asked == 0
 
 
-def test_any_other_tuple_speaks_nothing():
+def test_tuple_of_numbers_has_no_protocol():
     with pytest.raises(TypeError, match="speaks none"):
         ad.array((1, 2, 3))
 
 
-def test_copies_that_the_producer_cannot_make():
+def test_copy_if_producer_cannot_copy():
     data = np.arange(3.0)
     tensor = ad.tensor(tvm_ffi.from_dlpack(data), copy=True)
     assert pointer(tensor) != data.ctypes.data and np.from_dlpack(tensor).tolist() == [0, 1, 2]

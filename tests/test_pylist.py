@@ -1,4 +1,4 @@
-"""to_pylist() of arrays whose structure is sound and whose rows are not: nothing is made up."""
+"""to_pylist() of arrays with valid structure and malformed rows: no value is invented."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_malformed_rows(name):
 
 def test_rows_of_a_slice():
     array = built("utf8", 4, [None, i4(0, 1, 2, 0, 3), b"abc"])
-    assert array[:1].to_pylist() == ["a"]  # what is not asked for is not looked at
+    assert array[:1].to_pylist() == ["a"]  # rows outside of the slice are not read
     with pytest.raises(ad.InvalidArrowError, match=r"^row 1 \(2 in its buffers\): "):
         array[1:].to_pylist()
     runs = built(RUNS, 5, [], i4(2, 5), TWO)
@@ -77,7 +77,7 @@ def test_rows_of_a_slice():
     assert runs[3] == 1
 
 
-def test_null_rows_may_hold_anything():
+def test_null_rows_may_have_any_content():
     valid = b"\x02"
     for type, buffers, rows in [
         ("time32[s]", [i4(-1, 1)], [None, ad.array(pa.array([1], pa.time32("s")))[0]]),
@@ -91,7 +91,7 @@ def test_null_rows_may_hold_anything():
 
 
 @pytest.mark.parametrize(("type", "offset"), [("utf8", "i4"), ("large_binary", "i8")])
-def test_data_of_a_slice_end_where_those_of_the_array_do(type, offset):
+def test_data_of_a_slice_end_with_the_array(type, offset):
     array = built(type, 3, [None, np.array([0, 1, 400, 5], offset), b"abcdefghij"])
     lists = built(pa.list_(pa.type_for_alias(type)), 3, [None, i4(0, 1, 2, 3)], array)
     columns = built(pa.struct([("a", pa.type_for_alias(type))]), 3, [None], array)

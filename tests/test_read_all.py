@@ -1,4 +1,4 @@
-"""ArrayStream.read_all(), and array() of what has several chunks."""
+"""ArrayStream.read_all(), and array() of sources with several chunks."""
 
 import arrow_ctypes as ac
 import numpy as np
@@ -43,7 +43,7 @@ TYPES = {
 
 @pytest.mark.parametrize("name", TYPES)
 @looped("cuts", [(0, 1, 2, 7), (0, 3, 3), (0,), (0, 4, 5, 6)])
-def test_chunks_are_put_together(name, cuts):
+def test_chunks_are_concatenated(name, cuts):
     whole = TYPES[name]
     parts = [whole[a:b] for a, b in zip(cuts, [*cuts[1:], len(whole)], strict=True)]
     chunked = pa.chunked_array(parts)
@@ -55,7 +55,7 @@ def test_chunks_are_put_together(name, cuts):
     assert pa.array(ad.array_stream(parts).read_all()).to_pylist() == whole.to_pylist()
 
 
-def test_dictionaries_that_differ():
+def test_different_dictionaries():
     parts = [
         pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint8()), ["a", "b"]),
         pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.uint8()), ["c", "a"]),
@@ -66,13 +66,13 @@ def test_dictionaries_that_differ():
     assert joined.to_pylist() == ["a", "b", None, "a", "c", "a"]
 
 
-def test_the_same_dictionary_stays_one():
+def test_same_dictionary_is_shared():
     parts = [pa.DictionaryArray.from_arrays(pa.array([i], pa.int8()), ["a", "b"]) for i in (0, 1)]
     joined = pa.array(ad.array_stream(parts).read_all())
     assert joined.dictionary.to_pylist() == ["a", "b"] and joined.to_pylist() == ["a", "b"]
 
 
-def test_indices_that_do_not_fit():
+def test_index_overflow():
     values = [str(i) for i in range(100)]
     parts = [
         pa.DictionaryArray.from_arrays(pa.array([99], pa.int8()), [f"{i}{v}" for v in values])
@@ -83,27 +83,27 @@ def test_indices_that_do_not_fit():
     assert info.value.reason == "size" and info.value.hint
 
 
-def test_run_ends_that_do_not_fit():
+def test_run_end_overflow():
     part = pa.RunEndEncodedArray.from_arrays(pa.array([30_000], pa.int16()), pa.array([1]))
     with pytest.raises(ad.ExchangeError) as info:
         ad.array_stream([part, part]).read_all()
     assert info.value.reason == "size"
 
 
-def test_offsets_that_make_no_sense():
+def test_malformed_offsets():
     offsets = np.array([0, 5, 2], np.int32)
     bad = ad.Array.from_buffers("utf8", 2, [None, offsets, b"abcde"])
     with pytest.raises(ad.InvalidArrowError, match=r"offset 2 comes after 5|from 0 to 2|5"):
         ad.array_stream([bad, bad]).read_all()
 
 
-def test_one_chunk_is_not_copied():
+def test_single_chunk_is_not_copied():
     column = pa.array([1, 2, 3])
     array = ad.array(pa.chunked_array([[], column, []], pa.int64()))
     assert ad.tensor(array).data_ptr == column.buffers()[1].address
 
 
-def test_several_chunks_and_no_copy():
+def test_several_chunks_with_copy_false():
     with pytest.raises(ad.ExchangeError) as info:
         ad.array(pa.chunked_array([[1], [2]]), copy=False)
     assert info.value.reason == "chunks" and "array_stream" in info.value.hint
@@ -117,7 +117,7 @@ def test_several_chunks_on_a_device():
     assert source.released == 1
 
 
-def test_read_all_of_the_rest():
+def test_read_all_of_remaining_batches():
     stream = ad.array_stream(np.full(2, i) for i in range(3))
     next(stream)
     assert stream.read_all().to_pylist() == [1, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""record_batch(): columns that become a batch, and batches that are taken."""
+"""record_batch(): columns that become a batch, and imported batches."""
 
 import pytest
 from peer import Peer
@@ -85,7 +85,7 @@ def test_names_go_with_sequences():
             ad.record_batch(columns, names=names)
 
 
-def test_record_batch_of_several_places():
+def test_record_batch_of_several_devices():
     def column(device, **options):
         return ad.Tensor.from_pointer(NOWHERE, (3,), "int8", device, **options)
 
@@ -102,7 +102,7 @@ def test_record_batch_of_several_places():
     assert info.value.reason == "event"
 
 
-def test_columns_pending_on_one_stream_make_a_batch():
+def test_columns_pending_on_one_stream():
     def column(stream):
         return ad.Tensor.from_pointer(NOWHERE, (2,), "int8", "cuda:0", stream=stream)
 
@@ -112,7 +112,7 @@ def test_columns_pending_on_one_stream_make_a_batch():
 
 
 @pytest.mark.parametrize("stop", [3, 5])
-def test_a_sliced_batch_is_taken_by_all(stop):
+def test_sliced_batch_is_imported_by_peers(stop):
     batch = ad.record_batch({"a": np.arange(5), "b": pa.array(["u", None, "w", "x", None])})
     part = batch[1:stop]
     expected = pa.record_batch(batch).slice(1, stop - 1).to_pylist()
@@ -128,7 +128,7 @@ def test_null_columns_of_polars():
     assert batch[1:].to_pylist() == [{"a": 2, "b": None}]
 
 
-def test_batches_of_batches_end_somewhere():
+def test_nesting_of_batches_is_limited():
     batch = np.arange(2)
     with pytest.raises(ad.InvalidArrowError, match="nested deeper than 64"):
         for _ in range(100):

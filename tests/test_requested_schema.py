@@ -1,4 +1,4 @@
-"""`requested_schema`, as a producer and as a consumer: labels are changed, values never.
+"""`requested_schema`, as producer and as consumer: types are relabelled, values never change.
 
 Source: Arrow PyCapsule interface, "Protocol typehints" and "Export Protocol".
 """
@@ -18,7 +18,7 @@ STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
 
 
 def answer(source, wanted, method="__arrow_c_array__"):
-    """What is exported to who asks for the schema of `wanted`."""
+    """The export for a consumer that requests the schema of `wanted`."""
     capsule = None if wanted is None else wanted.__arrow_c_schema__()
     got = getattr(source, method)(capsule)
     if method in ARRAYS:
@@ -32,7 +32,7 @@ def address(array):
 
 
 class Producer:
-    """A library's own class, which does as it is told by `take`."""
+    """A library's own class, whose behaviour `take` defines."""
 
     def __init__(self, data, take):
         self.data, self.take, self.calls = data, take, []
@@ -56,7 +56,7 @@ class Stream(Producer):
         return self.take(pa.chunked_array([self.data]).__arrow_c_stream__, *args, **kwargs)
 
 
-# --- as a producer ------------------------------------------------------------------------
+# --- as producer --------------------------------------------------------------------------
 
 ALIKE = [
     ("int64", "timestamp[us]"),
@@ -75,7 +75,7 @@ ALIKE = [
 
 @pytest.mark.parametrize("method", ARRAYS + STREAMS)
 @pytest.mark.parametrize(("own", "wanted"), ALIKE)
-def test_types_that_are_stored_alike(method, own, wanted):
+def test_types_with_equal_storage(method, own, wanted):
     array = ad.array(np.arange(3, dtype="i4" if "32" in own else "i8")).view(own)
     got = answer(array, ad.schema(wanted), method)
     assert got.schema == ad.schema(wanted) and address(got) == address(array)
@@ -89,20 +89,20 @@ def test_types_that_are_stored_alike(method, own, wanted):
         ("int64", "int32"),
         ("int64", "uint64"),
         ("int64", "float64"),
-        ("timestamp[us]", "timestamp[ms]"),  # other numbers
-        ("timestamp[us]", "timestamp[us, UTC]"),  # a moment only with a zone
+        ("timestamp[us]", "timestamp[ms]"),  # different numbers
+        ("timestamp[us]", "timestamp[us, UTC]"),  # an instant only with a time zone
         ("timestamp[us, UTC]", "timestamp[us]"),
         ("duration[s]", "duration[ms]"),
         ("date64", "date32"),
     ],
 )
-def test_the_best_that_can_be_done_is_what_there_is(method, own, wanted):
+def test_impossible_request_exports_own_type(method, own, wanted):
     array = ad.array(np.arange(3)).view(own)
     got = answer(array, ad.schema(wanted), method)
     assert got.schema == array.schema and address(got) == address(array)
 
 
-def test_other_layouts_are_left_to_the_consumer():
+def test_other_layout_exports_own_type():
     words = ad.array(pa.array(["a", None, "ccc"]))
     assert answer(words, pa.large_string()).schema == ad.schema("string")
     assert answer(words, pa.string_view()).schema == ad.schema("string")
@@ -113,7 +113,7 @@ def test_other_layouts_are_left_to_the_consumer():
 
 @pytest.mark.parametrize("method", ARRAYS + STREAMS)
 @pytest.mark.parametrize("wanted", [pa.string(), pa.list_(pa.int64()), pa.struct([]), pa.bool_()])
-def test_what_can_never_be_the_same_data(method, wanted):
+def test_incompatible_type_is_refused(method, wanted):
     array = ad.array(np.arange(3))
     with pytest.raises(ad.ExchangeError, match="no representation") as info:
         getattr(array, method)(wanted.__arrow_c_schema__())
@@ -127,10 +127,10 @@ def test_names_nullability_and_metadata(method):
     got = answer(array, field, method)
     assert got.schema.name == "q" and not got.schema.nullable
     assert got.schema.metadata == {b"k": b"v"}
-    assert answer(array, None, method).schema == array.schema  # nothing was kept
+    assert answer(array, None, method).schema == array.schema  # the request is not stored
 
 
-def test_nullability_only_where_there_is_no_null():
+def test_non_nullable_only_without_nulls():
     field = pa.field("q", pa.int64(), nullable=False)
     assert answer(ad.array(pa.array([1, None])), field).schema.nullable
     assert not answer(ad.array(pa.array([1, 2, None]))[:2].compact(), field).schema.nullable
@@ -142,14 +142,14 @@ def test_nullability_only_where_there_is_no_null():
 
 
 def test_extensions():
-    """From storage to an extension, and back, on demand."""
+    """From storage to an extension and back, on request."""
     bools = ad.array(np.array([True, False]))
     assert answer(bools, pa.int8()).schema.metadata is None
     assert pa.array(answer(ad.array(np.array([1, 0], "i1")), bools.schema)).type == pa.bool8()
     assert answer(bools, pa.bool_()).schema == bools.schema  # bits would be a copy
     rows = ad.array(np.arange(12.0).reshape(2, 3, 2))
     other = pa.fixed_shape_tensor(pa.float64(), [2, 3])
-    assert answer(rows, other).schema == rows.schema  # the elements would change places
+    assert answer(rows, other).schema == rows.schema  # the element order would change
 
 
 @pytest.mark.parametrize("method", ARRAYS + STREAMS)
@@ -159,7 +159,7 @@ def test_fields_of_a_batch(method):
     got = answer(batch, wanted, method)
     assert [child.name for child in got.schema.children] == ["x", "y"]
     assert str(got.schema.children[1]) == "timestamp[s]"
-    # Names that would be swapped are not.
+    # Names are never swapped.
     for names in (["b", "a"], ["b", "c"], ["c", "a"]):
         wanted = pa.schema([(name, pa.int64()) for name in names])
         assert answer(batch, wanted, method).schema == batch.schema
@@ -177,7 +177,7 @@ def test_dictionaries_and_lists():
     assert got.children[0].schema.format == "tDs"
 
 
-def test_tensors_answer_as_their_array_would():
+def test_tensor_answers_like_its_array():
     tensor = ad.tensor(np.arange(3))
     got = ad.array(tensor.__arrow_c_device_array__(pa.timestamp("us").__arrow_c_schema__()))
     assert got.schema == ad.schema("timestamp[us]") and address(got) == tensor.data_ptr
@@ -185,7 +185,7 @@ def test_tensors_answer_as_their_array_would():
         tensor.__arrow_c_device_array__(pa.string().__arrow_c_schema__())
 
 
-def test_the_capsule_stays_the_consumers():
+def test_capsule_is_not_consumed():
     array = ad.array(np.arange(3))
     capsule = pa.timestamp("us").__arrow_c_schema__()
     for _ in range(3):
@@ -195,7 +195,7 @@ def test_the_capsule_stays_the_consumers():
     assert ad.schema(capsule) == ad.schema("timestamp[us]")
 
 
-# --- as a consumer ---------------------------------------------------------------------------
+# --- as consumer -----------------------------------------------------------------------------
 
 
 def obeys(export, requested_schema=None):
@@ -231,7 +231,7 @@ every_producer = pytest.mark.parametrize("cls", [Array, DeviceArray, Stream])
 
 
 @every_producer
-def test_type_is_asked_for(cls):
+def test_type_is_requested(cls):
     producer = cls(pa.array([1, 2, 3]), obeys)
     array = ad.array(producer, "timestamp[us]")
     assert array.schema == ad.schema("timestamp[us]") and array.null_count == 0
@@ -240,13 +240,13 @@ def test_type_is_asked_for(cls):
 
 
 @every_producer
-def test_nothing_is_asked_for_without_a_type(cls):
+def test_no_request_without_a_type(cls):
     for options in ({}, {"copy": False}, {"copy": True}):
         producer = cls(pa.array([1, 2, 3]), obeys)
         ad.array(producer, **options)
         assert producer.calls == [((), {})]
     producer = cls(pa.array([1, 2, 3]), obeys)
-    ad.array(producer, "int64", copy=False)  # to convert would be a copy
+    ad.array(producer, "int64", copy=False)  # a conversion would be a copy
     assert producer.calls == [((), {})]
 
 
@@ -263,7 +263,7 @@ def test_retry_without_keyword_arguments(cls, take):
 
 @every_producer
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, SystemExit])
-def test_no_retry_where_nothing_helps(cls, error):
+def test_no_retry_after_other_errors(cls, error):
     producer = cls(pa.array([1]), refuses(error()))
     with pytest.raises(error):
         ad.array(producer, "int64")
@@ -271,8 +271,8 @@ def test_no_retry_where_nothing_helps(cls, error):
 
 
 @every_producer
-def test_an_answer_that_is_another_type(cls):
-    """A producer may do its best, and that may not be enough."""
+def test_answer_of_another_type(cls):
+    """A producer may export its best match, which may not suffice."""
     producer = cls(pa.array([1, 2, 3]), lambda export, requested_schema=None: export())
     assert ad.array(producer, pa.field("x", pa.int64())).schema.name == "x"
     with pytest.raises(ad.ExchangeError) as info:
@@ -302,7 +302,7 @@ def test_unknown_keyword_arguments(method):
 
 
 @pytest.mark.parametrize("method", ["__arrow_c_array__", "__arrow_c_stream__"])
-def test_host_methods_take_no_others(method):
+def test_host_methods_refuse_keyword_arguments(method):
     export = getattr(ad.array(np.arange(3)), method)
     with pytest.raises(TypeError):
         export(later=None)

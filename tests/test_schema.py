@@ -10,7 +10,7 @@ pa = pytest.importorskip("pyarrow")
 
 INT = pa.int32()
 
-# A type for every format string of the C data interface that pyarrow has.
+# A type for every format string of the C data interface that pyarrow supports.
 FORMATS = {
     "n": pa.null(),
     "b": pa.bool_(),
@@ -81,7 +81,7 @@ NESTED = {
     "no fields": pa.struct([]),
 }
 
-# More than pyarrow says, on purpose.
+# Intentionally more detailed than pyarrow.
 OUR_STR = {
     NESTED["json"]: "extension<arrow.json: string>",
     NESTED["uuid"]: "extension<arrow.uuid: fixed_size_binary[16]>",
@@ -108,7 +108,7 @@ def test_round_trip(type):
     assert pa.DataType._import_from_c_capsule(schema.__arrow_c_schema__()) == type
     assert ad.schema(schema) is not None and ad.schema(schema) == schema
     assert schema.equals(type)
-    nullable = type == pa.null()  # pyarrow knows no null type without nulls
+    nullable = type == pa.null()  # pyarrow has no non-nullable null type
     field = pa.field("ü", type, nullable=nullable, metadata={"k": "v"})
     found = ad.schema(field)
     assert (found.name, found.nullable) == ("ü", nullable)
@@ -118,7 +118,7 @@ def test_round_trip(type):
 
 
 @every_type
-def test_str_is_pyarrows(type):
+def test_str_equals_that_of_pyarrow(type):
     expected = OUR_STR.get(type, str(type))
     assert str(ad.schema(type)) == expected
     assert repr(ad.schema(type)) == f"<arrowdev.Schema {expected}>"
@@ -131,13 +131,13 @@ def test_str_is_pyarrows(type):
 @pytest.mark.parametrize(
     ("format", "name"), [("tiM", "month_interval"), ("tiD", "day_time_interval")]
 )
-def test_types_that_pyarrow_lacks(format, name):
+def test_types_missing_in_pyarrow(format, name):
     assert ad.schema(format).format == format
     assert str(ad.schema(format)) == name
     assert ad.schema(name) == ad.schema(format)
 
 
-def test_str_is_cut():
+def test_str_is_truncated():
     wide = pa.struct([(f"f{i}", pa.int8()) for i in range(50)])
     assert str(ad.schema(wide)).endswith("f19: int8, ...>")
     deep = pa.int8()
@@ -210,7 +210,7 @@ def test_names(name, format):
 
 
 @every_type
-def test_str_is_a_name_where_there_are_no_children(type):
+def test_str_of_flat_type_is_a_name(type):
     nested = (pa.StructType, pa.DictionaryType, pa.BaseExtensionType)
     if type.num_fields == 0 and not isinstance(type, nested):
         assert ad.schema(str(type)) == ad.schema(type)
@@ -247,12 +247,12 @@ def test_unknown_names(name, text):
 
 
 @pytest.mark.parametrize("value", [None, 5, b"int32", int, pa, ["int32"]])
-def test_no_type(value):
+def test_value_that_is_not_a_type(value):
     with pytest.raises(TypeError, match="__arrow_c_schema__"):
         ad.schema(value)
 
 
-def test_from_everything_with_a_schema():
+def test_schema_of_objects_with_a_schema():
     table = pa.table({"a": [1]})
     for source in (
         pa.struct([("a", pa.int64())]),
@@ -304,12 +304,12 @@ def test_metadata():
     assert found.metadata == {b"x": b"", b"": b"y"}
     assert found.children[0].metadata == {b"\xff\0": b"\0"}
     assert ad.schema(INT).metadata is None
-    found.metadata.clear()  # a copy
+    found.metadata.clear()  # metadata is a copy
     assert found.metadata == {b"x": b"", b"": b"y"}
     assert pa.schema(found).equals(schema, check_metadata=True)
 
 
-def test_metadata_key_that_comes_twice():
+def test_duplicate_metadata_key():
     node = SchemaNode("i", metadata=metadata((b"k", b"1"), (b"k", b"2")))
     assert ad.schema(WithSchema(node)).metadata == {b"k": b"2"}
 
@@ -343,7 +343,7 @@ def test_equality_is_strict():
         assert not base.equals(other)
 
 
-def test_children_count_with_their_names():
+def test_equality_compares_child_names():
     a, b = (ad.schema(pa.struct([(name, INT)])) for name in "ab")
     assert a != b and not a.equals(b)
     plain = ad.schema(pa.struct([pa.field("a", INT, metadata={"k": "v"})]))

@@ -1,4 +1,4 @@
-"""arrowdev.testing's scripted ends: scripts that cannot be, records, the end of the process."""
+"""arrowdev.testing's scripted ends: invalid scripts, records, the end of the process."""
 
 import ctypes
 import errno
@@ -24,10 +24,10 @@ from arrowdev.testing import (
     step,
 )
 
-# --- the ends say what is wrong with a script ----------------------------------------------------
+# --- invalid scripts are reported ----------------------------------------------------------------
 
 
-def test_steps_that_an_end_has_not():
+def test_unsupported_steps():
     with pytest.raises(ValueError, match=r"cannot request\(n=1\)"):
         ScriptedStream([[1], step.request(1)])
     with pytest.raises(ValueError, match="get_next, get_schema, on_thread, read_to_end, release"):
@@ -36,7 +36,7 @@ def test_steps_that_an_end_has_not():
     handler = ScriptedAsyncHandler(timeout=LIMIT).connect(producer)
     with pytest.raises(ValueError, match="has no step extract"):
         producer.wait()
-    handler.wait_for_release()  # the consumer does not wait for a script that is broken
+    handler.wait_for_release()  # the consumer does not wait for an invalid script
     assert handler.error[:2] == (errno.EIO, str(handler.error[1])) and "script" in handler.error[1]
 
 
@@ -54,12 +54,12 @@ def test_steps_that_an_end_has_not():
         (lambda: ScriptedAsyncHandler().extract(), "no task"),
     ],
 )
-def test_scripts_that_cannot_be(make, text):
+def test_invalid_scripts(make, text):
     with pytest.raises(ValueError, match=text):
         make()
 
 
-def test_reader_of_nothing():
+def test_reader_without_source():
     with pytest.raises(TypeError, match="is no stream"):
         ScriptedReader().read(5)
     with pytest.raises(RuntimeError, match="read"):
@@ -70,7 +70,7 @@ def test_reader_of_nothing():
         reader.read(stream)
 
 
-def test_one_consumer_at_a_producer():
+def test_one_consumer_per_producer():
     producer = ScriptedAsyncProducer.of([[1]], timeout=LIMIT)
     ScriptedAsyncHandler(timeout=LIMIT).connect(producer).wait_for_release()
     with pytest.raises(RuntimeError, match="another one"):
@@ -82,7 +82,7 @@ def test_waits_have_a_limit():
     producer = ScriptedAsyncProducer.of([[1]], timeout=0.05)
     handler.connect(producer)
     handler.timeout = LIMIT
-    handler.wait_for_release()  # by a script that gave up
+    handler.wait_for_release()  # by a script that timed out
     handler.timeout = 0.05
     with pytest.raises(TimeoutError, match="task 0"):
         handler.wait_for_tasks(1)
@@ -92,7 +92,7 @@ def test_waits_have_a_limit():
             call()
 
 
-def test_which_methods_are_shown():
+def test_exported_methods():
     both, device, host = (
         ScriptedStream([[1]], device=d, host=h)
         for d, h in ((True, True), (True, False), (False, True))
@@ -151,7 +151,7 @@ def test_text_of_an_error_is_valid_until_the_next_call():
     struct("release")
 
 
-def test_exported_twice_it_starts_anew():
+def test_second_export_restarts_the_script():
     stream = ScriptedStream([[1], [2]])
     for _ in range(2):
         assert rows(ScriptedReader().read(stream).batches) == [1, 2]
@@ -159,7 +159,7 @@ def test_exported_twice_it_starts_anew():
     stream.check()
 
 
-def test_batches_of_functions_are_made_when_they_are_given_out():
+def test_functions_create_batches_on_request():
     made = []
 
     def batch(i):
@@ -172,7 +172,7 @@ def test_batches_of_functions_are_made_when_they_are_given_out():
     assert made == [0, 0, 1]
 
 
-def test_capsule_that_nobody_takes():
+def test_unconsumed_capsule():
     stream = ScriptedStream([[1]])
     stream.__arrow_c_stream__()
     stream.__arrow_c_device_stream__()
@@ -239,7 +239,7 @@ def test_refusal_ends_a_script(where):
     producer.check()
 
 
-def test_script_that_does_not_obey():
+def test_script_that_ignores_cancel():
     steps = [step.schema(), [1], step.error(errno.EINVAL, "refused"), step.release()]
     producer, handler = pair(steps, on_schema=[step.refuse(7)], on_task=[], obey=False)
     producer.wait()
@@ -247,7 +247,7 @@ def test_script_that_does_not_obey():
     assert broken_by(handler)[0] == "async.over"
 
 
-def test_tasks_are_kept_until_the_test_takes_them():
+def test_tasks_are_kept_until_extracted():
     producer = ScriptedAsyncProducer.of([[1], [2], [3]], timeout=LIMIT)
     handler = ScriptedAsyncHandler([step.request(3)], on_task=[], timeout=LIMIT).connect(producer)
     handler.wait_for_tasks(3)
@@ -281,8 +281,8 @@ def test_metadata_is_valid_during_the_call():
 # --- processes that end --------------------------------------------------------------------------
 
 
-def test_exit_with_everything_alive():
-    """Foreign libraries release what they hold when Python is gone, or half so."""
+def test_exit_with_live_structs():
+    """Foreign libraries release their structs during or after Python's finalization."""
     pytest.importorskip("pyarrow")
     script = """
     import builtins, sys, threading
@@ -309,8 +309,8 @@ def test_exit_with_everything_alive():
     assert (done.returncode, done.stdout, done.stderr) == (0, "end of the script\n", "")
 
 
-def test_call_when_the_end_is_gone():
-    """A stale struct is found out, although nobody is left to be told."""
+def test_call_after_the_end_is_collected():
+    """A stale struct is detected even though no end exists to report it."""
     stream = ScriptedStream([[1]])
     struct = Struct(stream)
     struct("release")
@@ -325,8 +325,8 @@ def test_call_when_the_end_is_gone():
     assert "get_next" in str(told[0].exc_value)
 
 
-def test_ends_are_garbage_when_they_are_over():
-    """Nothing keeps a script alive whose structs are gone, or were never given away."""
+def test_finished_ends_are_collected():
+    """A script is collected once its structs are released or if none was exported."""
     producer = ScriptedAsyncProducer.of([[1]], timeout=LIMIT)
     handler = ScriptedAsyncHandler(timeout=LIMIT).connect(producer)
     handler.wait_for_release()
@@ -336,6 +336,6 @@ def test_ends_are_garbage_when_they_are_over():
     unused = [ScriptedAsyncHandler(), ScriptedAsyncProducer.of([[1]]), ScriptedStream([[1]])]
     references = [weakref.ref(end) for end in (producer, handler, stream, reader, *unused)]
     del producer, handler, stream, reader, unused
-    for _ in range(2):  # what a consumer keeps is a producer's
+    for _ in range(2):  # a consumer may hold a producer
         gc.collect()
     assert [reference() for reference in references] == [None] * 7

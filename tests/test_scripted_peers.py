@@ -1,4 +1,4 @@
-"""arrowdev.testing's scripted ends of streams at work: on peers, on arrowdev, on a device."""
+"""arrowdev.testing's scripted ends of streams with peers, with arrowdev and on a device."""
 
 import asyncio
 import errno
@@ -66,16 +66,16 @@ def test_peer_reads_a_script(name):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_peer_tells_of_an_error(name):
-    """Also where the peer releases what it has while its exception is on its way."""
+def test_peer_reports_an_error(name):
+    """Covers peers that release their structs while the exception propagates."""
     stream = ScriptedStream([TABLE, step.error(errno.EIO, GONE)], device=name == "arrowdev")
-    with pytest.raises(Exception, match=GONE):  # each has a type of its own
+    with pytest.raises(Exception, match=GONE):  # each peer has its own exception type
         READERS[name](stream)
     stream.check()
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_peer_tells_of_an_error_in_the_schema(name):
+def test_peer_reports_a_schema_error(name):
     stream = ScriptedStream([TABLE], schema_error=step.error(errno.EIO, GONE), device=False)
     with pytest.raises(Exception, match=GONE):
         READERS[name](stream)
@@ -145,7 +145,7 @@ def test_ours_survives_a_second_release(name):
     reader.check()
 
 
-def test_error_of_ours_stays_what_it_is():
+def test_own_error_keeps_its_type():
     def source():
         yield np.arange(2)
         raise OSError(errno.ENOSPC, "no space left")
@@ -160,7 +160,7 @@ def test_foreign_error_passes_through_ours():
     stream = ScriptedStream([step.error(errno.EAGAIN, GONE), [1]], type="int64")
     reader = ScriptedReader([step.get_next(2)]).read(ad.array_stream(stream))
     assert reader.errors == [(errno.EAGAIN, GONE)]
-    assert rows(reader.batches) == [1]  # after a failure the producer decides what comes next
+    assert rows(reader.batches) == [1]  # the producer decides how to continue
     reader.check()
 
 
@@ -199,7 +199,7 @@ def test_device_batches_through_an_async_stream(device):
 
 
 async def read(stream):
-    """Everything that a stream gives, and what it ends with."""
+    """All batches of a stream, and how it ends."""
     found = []
     try:
         async for batch in stream:
@@ -224,7 +224,7 @@ def consume(producer, queue_size=5):
     return found
 
 
-# A producer without a thread of its own cannot wait for requests: it has as many as are queued.
+# A producer without its own thread cannot wait for requests: it has those that are queued.
 ON_CALLER = [(n, size, False) for n in (0, 1, 2) for size in (2, 5, 64)]
 ON_THREAD = [(n, size, True) for n in (0, 1, 5, 100) for size in (1, 2, 5, 64)]
 
@@ -241,7 +241,7 @@ def test_aio_reads_a_script(n, queue_size, on_thread):
     assert producer.is_all_released
 
 
-def test_aio_tells_of_an_error():
+def test_aio_reports_an_error():
     steps = [step.schema(), step.wait_for_request(), [1]]
     error = step.error(errno.ENOSPC, "no space left", {"file": "x"})
     producer = ScriptedAsyncProducer([*steps, error, step.release()], timeout=LIMIT)
@@ -253,7 +253,7 @@ def test_aio_tells_of_an_error():
 
 OVER = [step.end(), step.release()]
 
-# what the producer does wrong, and what the error says
+# the producer's violation, and the error text
 BROKEN_PRODUCERS = {
     "task before schema": ([[1], step.release()], "on_schema"),
     "too many": (
@@ -263,7 +263,7 @@ BROKEN_PRODUCERS = {
     "two schemas": ([step.schema(), step.schema(), step.release()], "on_schema"),
     "error after the end": (
         [step.schema(), step.end(), step.error(5), step.release()],
-        None,  # the stream was over
+        None,  # the stream had ended
     ),
     "other device type": (
         [step.schema(), step.wait_for_request(), step.batch([1], device_type=2), *OVER],
@@ -308,7 +308,7 @@ def test_aio_survives_a_broken_producer(name):
     producer.check()
 
 
-def test_aio_survives_a_producer_that_is_gone_early():
+def test_aio_survives_early_release_of_producer():
     steps = [step.schema(), step.wait_for_request(3), [1], [2], [3], step.free_producer()]
     producer = ScriptedAsyncProducer([*steps, step.end(), step.release()], timeout=LIMIT)
 
@@ -323,7 +323,7 @@ def test_aio_survives_a_producer_that_is_gone_early():
 
 @pytest.mark.parametrize("way", ["cancel", "aclose", "task"])
 def test_aio_cancels(way):
-    """Whichever way it ends: the producer is told, and every task is extracted."""
+    """With every kind of end, the producer is told and every task is extracted."""
     endless = [step.schema()]
     for i in range(1000):
         endless += [step.wait_for_request(), [i]]
@@ -392,7 +392,7 @@ def test_script_reads_metadata_of_aio():
     handler.check()
 
 
-def test_source_that_fails():
+def test_failing_source():
     async def broken():
         yield np.arange(1)
         raise OSError(errno.ENOSPC, "no space left")
@@ -450,7 +450,7 @@ def test_tasks_that_outlive_the_producer():
     handler.check()
 
 
-def test_slow_consumer_is_never_overrun():
+def test_producer_respects_requests_of_slow_consumer():
     handler = ScriptedAsyncHandler([], [], timeout=LIMIT)
     thread = threading.Thread(
         target=produce, args=(handler, numbers(5)), kwargs={"schema": "int64"}
@@ -467,7 +467,7 @@ def test_slow_consumer_is_never_overrun():
     handler.check()
 
 
-def test_handler_is_taken_once():
+def test_handler_is_used_once():
     handler = ScriptedAsyncHandler(timeout=LIMIT)
     produce(handler, numbers(1))
     with pytest.raises(ad.ExchangeError) as info:
@@ -479,7 +479,7 @@ def test_handler_is_taken_once():
 
 
 def test_pull_stream_is_pushed():
-    """ArrayStream.__arrowdev_async_device_stream__: on a thread of its own."""
+    """ArrayStream.__arrowdev_async_device_stream__, on its own thread."""
     source = ScriptedStream([[1], [2], [3]])
     handler = ScriptedAsyncHandler(timeout=LIMIT).connect(ad.array_stream(source))
     handler.wait_for_release()
@@ -513,7 +513,7 @@ def test_pushed_stream_is_pulled():
     producer.check()
 
 
-def test_pulled_stream_that_is_dropped():
+def test_dropped_pull_stream():
     producer = ScriptedAsyncProducer.of([[i] for i in range(100)], timeout=LIMIT)
     stream = aio.connect(producer, queue_size=2).to_stream()
     ScriptedReader([step.get_next(3), step.release()]).read(stream)

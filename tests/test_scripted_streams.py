@@ -1,4 +1,4 @@
-"""arrowdev.testing's scripted ends of streams: what each finds in a careless other end."""
+"""arrowdev.testing's scripted ends of streams: the violations that each end detects in a peer."""
 
 import ctypes
 import errno
@@ -25,7 +25,7 @@ from arrowdev.testing import (
     step,
 )
 
-# --- a consumer that is careless, in C's manner --------------------------------------------------
+# --- pull consumers with violations --------------------------------------------------------------
 
 
 def release_twice(stream):
@@ -74,7 +74,7 @@ def write_to_nothing(stream):
 
 
 def call_at_once(stream):
-    """get_next on two threads; the first one's step holds it up."""
+    """Calls get_next on two threads; the step of the first one blocks."""
     struct = Struct(stream)
     thread = threading.Thread(target=lambda: _abi.call(struct.batch().array, "release"))
     thread.start()
@@ -86,7 +86,7 @@ def call_at_once(stream):
 
 
 class Slow(ScriptedStream):
-    """The first get_next waits until it is let go."""
+    """The first get_next blocks until the test releases it."""
 
     def __init__(self):
         self.inside, self.go_on = threading.Event(), threading.Event()
@@ -116,7 +116,7 @@ PULL_CONSUMERS = {
 
 
 @pytest.mark.parametrize("name", PULL_CONSUMERS)
-def test_careless_pull_consumer(name):
+def test_violations_of_pull_consumer(name):
     consume, expected = PULL_CONSUMERS[name]
     stream = Slow() if consume is call_at_once else ScriptedStream([[1], [2]])
     consume(stream)
@@ -125,11 +125,11 @@ def test_careless_pull_consumer(name):
     stream.check(ignore=expected)
 
 
-# --- producers that are careless, in C's manner --------------------------------------------------
+# --- pull producers with violations --------------------------------------------------------------
 
 
 class Patched:
-    """A stream of arrowdev with one callback replaced: function(call of the real one, ...)."""
+    """A stream of arrowdev with one callback replaced by function(original callback, ...)."""
 
     def __init__(self, name, function, *, source=None):
         self.inner = source or ad.array_stream([ad.array(np.arange(3))])
@@ -154,7 +154,7 @@ def release_without_mark(real, address):
 
 
 class OtherSchema:
-    """get_schema that gives another type the second time."""
+    """get_schema returns another type on the second call."""
 
     def __init__(self):
         self.types = iter([ad.schema("int64"), ad.schema("utf8")])
@@ -191,7 +191,7 @@ PULL_PRODUCERS = {
 
 
 @pytest.mark.parametrize("name", PULL_PRODUCERS)
-def test_careless_pull_producer(name):
+def test_violations_of_pull_producer(name):
     make, expected = PULL_PRODUCERS[name]
     source = make()
     steps = [step.get_schema(), step.get_schema(), step.get_next(4), step.release()]
@@ -201,7 +201,7 @@ def test_careless_pull_producer(name):
     del reader
 
 
-# --- careless consumers and producers of async streams -------------------------------------------
+# --- async consumers and producers with violations -----------------------------------------------
 
 
 class Forgetful(Handler):
@@ -277,7 +277,7 @@ ASYNC_CONSUMERS = {
 
 
 @pytest.mark.parametrize("name", ASYNC_CONSUMERS)
-def test_careless_async_consumer(name):
+def test_violations_of_async_consumer(name):
     make, expected = ASYNC_CONSUMERS[name]
     producer = ScriptedAsyncProducer.of([[1], [2]], on_thread=False, timeout=LIMIT)
     handler = make()
@@ -291,7 +291,7 @@ def test_careless_async_consumer(name):
         assert producer.names[-2:] == ["on_error", "release"]
 
 
-def test_no_handler():
+def test_missing_handler():
     with pytest.raises(ValueError, match="NULL"):
         ScriptedAsyncProducer.of([[1]]).connect_address(0)
 
@@ -312,7 +312,7 @@ def test_call_of_the_producer_after_release():
     assert broken_by(producer) == ["consumer.async_alive"]
 
 
-def test_producer_that_is_gone_early():
+def test_early_release_of_producer():
     steps = [step.schema(), step.wait_for_request(), [1], step.free_producer(), step.release()]
     producer = ScriptedAsyncProducer(steps, on_thread=False, timeout=LIMIT)
     handler = Handler()
@@ -333,7 +333,7 @@ def no_callbacks():
 
 
 def at_once(producer):
-    """on_next_task on two threads: the consumer holds the first one up."""
+    """Calls on_next_task on two threads; the consumer blocks the first one."""
     inside, go_on = threading.Event(), threading.Event()
 
     def block(_):
@@ -356,7 +356,7 @@ def at_once(producer):
     return handler
 
 
-# steps, what the consumer's callbacks do, the rules that are found broken
+# steps, behaviour of the consumer's callbacks, and the broken rules that are found
 ASYNC_PRODUCERS = {
     "correct": ([SCHEMA, REQUESTED, [1], END, RELEASE], {}, []),
     "without an end": ([SCHEMA, REQUESTED, [1], RELEASE], {}, ["async.end"]),
@@ -420,7 +420,7 @@ ASYNC_PRODUCERS = {
 
 @pytest.mark.parametrize("on_thread", [False, True], ids=["caller", "thread"])
 @pytest.mark.parametrize("name", ASYNC_PRODUCERS)
-def test_careless_async_producer(name, on_thread):
+def test_violations_of_async_producer(name, on_thread):
     steps, script, expected = ASYNC_PRODUCERS[name]
     producer = ScriptedAsyncProducer(
         steps, type="int64", on_thread=on_thread, obey=False, timeout=LIMIT
@@ -444,13 +444,13 @@ def test_careless_async_producer(name, on_thread):
         (no_callbacks(), {}, "async.producer"),
     ],
 )
-def test_producer_whose_calls_are_wrong(producer, script, expected):
+def test_wrong_calls_of_producer(producer, script, expected):
     handler = ScriptedAsyncHandler(**script, timeout=LIMIT).connect(producer)
     handler.wait_for_release()
     assert broken_by(handler)[0] == expected
 
 
-def test_handler_that_is_called_twice_at_once():
+def test_concurrent_calls_of_handler():
     producer = ScriptedAsyncProducer.of([np.arange(1)], timeout=LIMIT)
     handler = at_once(producer)
     assert "async.serialized" in broken_by(handler)
@@ -467,7 +467,7 @@ def test_every_rule_can_be_broken():
     found |= {rule for _, rule in PULL_PRODUCERS.values()}
     found |= {rule for _, rules in ASYNC_CONSUMERS.values() for rule in rules}
     found |= {rule for _, _, rules in ASYNC_PRODUCERS.values() for rule in rules}
-    found |= {"async.not_reentrant", "async.cancel_quiet", "async.serialized"}  # by tests above
+    found |= {"async.not_reentrant", "async.cancel_quiet", "async.serialized"}  # tested above
     found |= {"async.producer", "consumer.async_alive"}
     judged = set(re.findall(r'"((?:stream|async|consumer|release)\.[a-z_]+)"', SOURCE))
     judged |= {rule for _, rule, _ in _core._testing_async_states().values() if rule}

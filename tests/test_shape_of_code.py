@@ -1,4 +1,4 @@
-"""Files and functions stay short enough to be read."""
+"""Limits on the length of files and functions."""
 
 import compiler
 
@@ -10,10 +10,10 @@ ALL_FILES = C_FILES + sorted((compiler.ROOT / "arrowdev").rglob("*.py"))
 
 
 def functions_of(lines):
-    """(line number, length) of each function, signature included.
+    """(line number, length) of each function, including its signature.
 
-    The format that clang-format keeps makes this simple: the braces of a
-    function, and nothing else, stand alone in the first column.
+    In the format that clang-format enforces, only the braces of a
+    function stand alone in the first column.
     """
     head = 0
     inside = False

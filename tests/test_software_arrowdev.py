@@ -1,4 +1,4 @@
-"""The software device: what arrowdev promises on it."""
+"""The software device: arrowdev's promises on it."""
 
 import gc
 import os
@@ -27,14 +27,14 @@ class TestArrowdev:
             assert array.device == ad.device("ext_dev:0")
             assert array.sync_event is not None
             assert not array.is_ready()
-            # It goes out again.
+            # export again
             other = ad.array(array)
             assert other.sync_event == array.sync_event
             assert array[1:].sync_event == array.sync_event
         array.synchronize()
         assert array.is_ready()
 
-    def test_the_named_queue_waits_on_import(self, device):
+    def test_named_queue_waits_on_import(self, device):
         producer, consumer = device.queue(), device.queue()
         target = device.empty(24)
         with producer.held():
@@ -55,7 +55,7 @@ class TestArrowdev:
         event.synchronize()
         assert array.is_ready()
 
-    def test_a_queue_of_another_device_is_refused(self, device):
+    def test_queue_of_another_device_is_refused(self, device):
         array = ad.array(device.array([1, 2], queue=device.queue(0)))
         with pytest.raises(ad.ExchangeError, match="ext_dev:1"):
             array.to("cpu", stream=device.queue(1))
@@ -73,7 +73,7 @@ class TestArrowdev:
             assert device.to_host(moved, queue=device.queue(1)).to_pylist() == values
 
     def test_memory_is_not_reused_while_a_queue_reads(self, device):
-        """The second edge: the producer's release follows the consumer's work."""
+        """The producer's release comes after the consumer's work."""
         producer, consumer = device.queue(), device.queue()
         array = ad.array(device.array([1, 2, 3], queue=producer), stream=consumer)
         target, address = device.empty(24), array.buffers[1].data_ptr
@@ -85,14 +85,14 @@ class TestArrowdev:
         consumer.release()
         assert consumer.read(target)[16:] == (3).to_bytes(8, "little")
         consumer.synchronize()
-        # Memory of deferred releases goes back with one of the next calls.
+        # Deferred releases return their memory with one of the next calls.
         deadline = time.monotonic() + 20
         while device.kind_of(address) is not None and time.monotonic() < deadline:
             ad.array(device.array([1])).synchronize()
         assert device.kind_of(address) is None
 
     def test_own_memory_is_not_reused_while_a_queue_reads(self, device):
-        """Where the producer's queue is arrowdev's own, it waits, and the host does not."""
+        """Where the producer's queue is arrowdev's, that queue waits, and the host does not."""
         before = settled(device)
         moved = ad.array(device.array([1, 2, 3])).to("ext_dev:1")
         consumer, target = device.queue(1), device.empty(24, 1)
@@ -123,7 +123,7 @@ class TestArrowdev:
         read = device.to_host(batch, queue=consumer).to_pylist()
         assert read == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
 
-    def test_the_threads_queue(self, device):
+    def test_current_queue_of_the_thread(self, device):
         producer, consumer = device.queue(0), device.queue(1)
         with producer.held(), ad.use_stream(consumer):
             array = ad.array(device.array([1, 2], queue=producer))
@@ -132,7 +132,7 @@ class TestArrowdev:
             assert not consumer.is_idle() and not moved.is_ready()
         assert device.to_host(moved, queue=consumer).to_pylist() == [1, 2]
 
-    def test_dlpack_waits_on_the_consumers_queue(self, device):
+    def test_dlpack_makes_the_consumers_queue_wait(self, device):
         before = settled(device)
         producer, consumer = device.queue(), device.queue()
         with producer.held():
@@ -156,7 +156,7 @@ class TestArrowdev:
 
     @pytest.mark.parametrize("device_id", [0, 7])
     def test_foreign_ext_dev_passes_untouched(self, device, device_id):
-        """Another framework's device of this type: neither its pointer nor its event is ours."""
+        """Neither the pointer nor the event of a foreign device of this type is arrowdev's."""
         place, event = (testing.EXT_DEV, device_id), 4096 + 64
         tree = Tree(SchemaNode("l"), ArrayNode(3, [None, 4096]), device=place, event=event)
         array = ad.array(OnDevice(tree))
@@ -215,8 +215,8 @@ class TestFailures:
         assert array.to("cpu").to_pylist() == [1, 2]
 
     @pytest.mark.parametrize("waits", [False, True])
-    def test_source_of_a_copy_elsewhere_outlives_the_events_failure(self, waits):
-        """The copy runs on the other device: that its own is idle proves nothing."""
+    def test_source_of_copy_outlives_event_failure(self, waits):
+        """The copy runs on the other device: an idle source device proves nothing."""
         with testing.software_device(timeout=1 if waits else 60) as device:
             queue, other = device.queue(), device.queue(1)
             array = ad.array(device.array([1, 2], queue=queue))
@@ -251,9 +251,9 @@ class TestFailures:
         time.sleep(0.05)
         assert device.live()[0] == n_memories
         other.release()
-        device.synchronize()  # which reports memory that was freed in use
+        device.synchronize()  # reports memory that was freed in use
 
-    def test_all_calls_from_now_on(self, device):
+    def test_all_later_calls_fail(self, device):
         array = ad.array(device.array([1, 2]))
         device.fail_at(1, "copy", stay=True)
         for _ in range(2):
@@ -287,8 +287,8 @@ class TestFailures:
             "tensor",
         ],
     )
-    def test_every_call_in_turn(self, device, scenario):
-        """A failing call raises an error, or is recovered from; nothing leaks, nothing hangs."""
+    def test_every_call_fails_once(self, device, scenario):
+        """A failing call raises an error or is recovered from; nothing leaks or hangs."""
         queue, other = device.queue(), device.queue()
         n_failures = 0
 
@@ -321,18 +321,18 @@ class TestFailures:
 
 class TestArgumentsOfTheSoftwareDevice:
     @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), None, "x", True, 1e30])
-    def test_a_timeout_that_is_none(self, timeout):
+    def test_invalid_timeout(self, timeout):
         with pytest.raises((TypeError, ValueError), match="timeout must be"):
             software_device(timeout=timeout)
-        with software_device() as device:  # the process is as good as before
+        with software_device() as device:  # the process works as before
             assert device.from_host(b"ab").nbytes == 2
 
     @pytest.mark.parametrize("devices", [0, -1, 65, 1000, True, 1.5, "x"])
-    def test_a_number_of_devices_that_is_none(self, devices):
+    def test_invalid_number_of_devices(self, devices):
         with pytest.raises((TypeError, ValueError), match="devices must be"):
             software_device(devices)
 
-    def test_a_start_that_fails_is_undone(self, monkeypatch):
+    def test_failed_start_is_undone(self, monkeypatch):
         def fail(self):
             raise KeyError("no")
 
@@ -346,7 +346,7 @@ class TestArgumentsOfTheSoftwareDevice:
     @pytest.mark.parametrize(
         "number", [-2, 99, 2**31 - 1, 2**32, 2**32 + 1, -(2**31), 2**63, 2**64]
     )
-    def test_numbers_of_devices_are_not_cut(self, device, number):
+    def test_device_numbers_are_not_truncated(self, device, number):
         calls = [
             device.queue,
             device.event,
@@ -380,7 +380,7 @@ class TestArgumentsOfTheSoftwareDevice:
         with pytest.raises(TypeError, match="nbytes must be an int"):
             device.empty(1.5)
 
-    def test_memory_of_no_bytes(self, device):
+    def test_empty_memory(self, device):
         queue = device.queue()
         for memory in (device.empty(0), device.from_host(b"")):
             assert memory.nbytes == 0
@@ -389,11 +389,11 @@ class TestArgumentsOfTheSoftwareDevice:
             queue.copy(memory, memory)
             queue.synchronize()
 
-    def test_a_call_that_nobody_makes_cannot_fail(self, device):
+    def test_fault_in_unknown_call_is_refused(self, device):
         with pytest.raises(ValueError, match=r"no call 'nonsense'.*event_record"):
             device.fail_at(1, "nonsense")
 
-    def test_every_call_that_is_made_can_be_named(self, device):
+    def test_fault_in_every_logged_call_is_accepted(self, device):
         queue = device.queue()
         column = ad.array(device.array([1, None, 3], queue=queue))
         column.to("ext_dev:1").to("cpu")
@@ -413,7 +413,7 @@ class TestArgumentsOfTheSoftwareDevice:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork with threads
-def test_a_forked_child_keeps_its_own_error(tmp_path):
+def test_forked_child_keeps_its_own_error(tmp_path):
     seen = tmp_path / "seen"
     child = 0
     try:

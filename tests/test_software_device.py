@@ -1,6 +1,6 @@
-"""The software device: its own promises. test_software_arrowdev.py has arrowdev's on it.
+"""The software device: its own promises. test_software_arrowdev.py tests arrowdev on it.
 
-What the engine does from several threads at once is in tests/c/test_software.c.
+tests/c/test_software.c tests the engine with several threads.
 """
 
 import os
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the software device needs Linux"
 )
 
-# 8 bytes of fresh memory.
+# Pattern of 8 bytes of fresh memory.
 UNWRITTEN = -0x3232323232323233
 
 
 def run_isolated(code):
-    """A script in a process of its own that ends by itself."""
+    """A script in its own process, which has a time limit."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
@@ -43,12 +43,12 @@ def run_isolated(code):
 
 
 def died_of_a_fault(done):
-    """By a signal, or because a sanitizer caught it first."""
+    """The process died by a signal, or a sanitizer caught the fault first."""
     return done.returncode == -signal.SIGSEGV or "AddressSanitizer: SEGV" in done.stderr
 
 
 class TestMemory:
-    def test_the_host_cannot_read_it(self):
+    def test_host_cannot_read_it(self):
         done = run_isolated("""
             import ctypes
             from arrowdev.testing import software_device
@@ -64,7 +64,7 @@ class TestMemory:
         assert died_of_a_fault(done)
         assert done.stdout == "still here\n"
 
-    def test_the_host_cannot_read_an_array_of_it(self):
+    def test_host_cannot_read_an_array_of_it(self):
         done = run_isolated("""
             import ctypes, arrowdev as ad
             from arrowdev.testing import software_device
@@ -77,7 +77,7 @@ class TestMemory:
         assert died_of_a_fault(done)
         assert done.stdout == "24\n"
 
-    def test_fresh_memory_is_no_plausible_data(self, device):
+    def test_fresh_memory_has_a_pattern(self, device):
         assert device.peek(device.empty(16)) == b"\xcd" * 16
 
     def test_kinds(self, device):
@@ -89,7 +89,7 @@ class TestMemory:
         with pytest.raises(ValueError, match="must be one of device, pinned, managed, not 'host'"):
             device.empty(10, kind="host")
 
-    def test_what_is_freed_is_not_known(self, device):
+    def test_freed_memory_is_unknown(self, device):
         memory = device.empty(10)
         address = memory.address
         memory.free()
@@ -111,7 +111,7 @@ class TestMemory:
         device.reset()
         queue.synchronize()
 
-    def test_it_runs_out(self, device):
+    def test_memory_limit(self, device):
         settled(device)
         device.set_memory_limit(1 << 30)
         others = (1 << 30) - device.memory_left()
@@ -126,7 +126,7 @@ class TestMemory:
 
 
 class TestQueues:
-    def test_work_waits_for_the_gate(self, device):
+    def test_held_queue_runs_no_work(self, device):
         queue, memory = device.queue(), device.from_host(bytes(4))
         with queue.held():
             queue.fill(memory, 7)
@@ -164,7 +164,7 @@ class TestQueues:
         assert third.read(one) == bytes(4)
         assert second.read(two) == b"abcd"
 
-    def test_without_the_wait_old_data_are_read(self, device):
+    def test_without_wait_old_data_are_read(self, device):
         first, second = device.queue(), device.queue()
         one, two = device.empty(4), device.empty(4)
         with first.held():
@@ -172,7 +172,7 @@ class TestQueues:
             second.copy(two, one)
             assert second.read(two) == b"\xcd" * 4
 
-    def test_events_by_hand(self, device):
+    def test_explicit_events(self, device):
         event, queue, memory = device.event(), device.queue(), device.empty(4)
         assert event.is_ready()
         event.arm()
@@ -182,7 +182,7 @@ class TestQueues:
         event.fire()
         assert queue.read(memory) == b"\1" * 4
 
-    def test_handles_that_are_gone(self, device):
+    def test_stale_handles(self, device):
         queue, event = device.queue(), device.event()
         stale = queue.handle
         queue.close()
@@ -210,7 +210,7 @@ class TestQueues:
 
 
 class TestBlock:
-    def test_devices_are_there_inside(self):
+    def test_devices_exist_inside_the_block(self):
         def shown():
             return [str(device) for device in ad.devices() if device.type == testing.EXT_DEV]
 
@@ -221,7 +221,7 @@ class TestBlock:
                 software_device().__enter__()
         assert shown() == []
 
-    def test_work_is_done_at_the_end(self):
+    def test_work_is_done_at_the_end_of_the_block(self):
         with software_device() as device:
             queue, memory = device.queue(), device.empty(4)
             queue.hold()
@@ -234,7 +234,7 @@ class TestBlock:
         with software_device() as device:
             assert device.peek(memory) == b"\1" * 4
 
-    def test_failed_work_is_raised_at_the_end(self):
+    def test_failed_work_raises_at_the_end(self):
         with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):
             with software_device() as device:
                 queue, memory = device.queue(), device.empty(4)
@@ -244,7 +244,7 @@ class TestBlock:
         with software_device() as device:
             device.synchronize()
 
-    def test_the_own_error_comes_first(self):
+    def test_error_of_the_block_takes_precedence(self):
         with pytest.raises(ZeroDivisionError):
             with software_device() as device:
                 queue, memory = device.queue(), device.empty(4)
@@ -262,7 +262,7 @@ class TestBlock:
         with software_device() as device:
             assert settled(device).allocations == before.allocations
 
-    def test_nothing_is_left(self):
+    def test_block_leaves_no_state(self):
         with software_device() as device:
             before = settled(device)
             device.to_host(device.array([1, None]))
@@ -292,7 +292,7 @@ class TestProcesses:
         assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-    def test_a_child_is_refused(self):
+    def test_forked_child_is_refused(self):
         done = run_isolated("""
             import os, signal, warnings
             import arrowdev as ad
@@ -373,7 +373,7 @@ class TestProducerAndConsumer:
         if type is not None:
             assert read.schema == ad.schema(type)
 
-    def test_lists_that_are_no_column(self, device):
+    def test_invalid_lists(self, device):
         with pytest.raises(TypeError, match="a list of int, str is no column"):
             device.array([1, "a"])
         with pytest.raises(TypeError, match="cannot be made a column of type utf8"):
@@ -391,23 +391,23 @@ class TestProducerAndConsumer:
         views = pa.array(["short", "long enough to be outside", None], pa.string_view())
         assert pa.array(device.to_host(device.array(views))) == views
 
-    def test_a_forgotten_wait_shows(self, device):
+    def test_missing_wait_reads_old_data(self, device):
         producer = device.array([1, 2, 3], queue=device.queue())
         with producer.queue.held():
             read = device.to_host(producer, wait=False)
         assert read.to_pylist() == [UNWRITTEN] * 3
         assert device.to_host(producer).to_pylist() == [1, 2, 3]
 
-    def test_without_event_the_data_are_there(self, device):
+    def test_without_event_the_data_are_ready(self, device):
         producer = device.array([1, 2], queue=device.queue(), with_event=False)
         assert device.to_host(producer, wait=False).to_pylist() == [1, 2]
 
-    def test_it_is_on_the_device_of_its_queue(self, device):
+    def test_producer_is_on_the_device_of_its_queue(self, device):
         producer = device.array([1, 2], queue=device.queue(1))
         assert ad.array(producer).device == ad.device("ext_dev:1")
         assert device.to_host(producer, queue=device.queue(1)).to_pylist() == [1, 2]
 
-    def test_each_export_is_an_array_of_its_own(self, device):
+    def test_each_export_is_a_new_array(self, device):
         producer = device.array([1, 2])
         first, second = ad.array(producer), ad.array(producer)
         assert first.buffers[1].data_ptr != second.buffers[1].data_ptr
@@ -415,7 +415,7 @@ class TestProducerAndConsumer:
         with pytest.raises(NotImplementedError, match="colour"):
             producer.__arrow_c_device_array__(colour="red")
 
-    def test_a_consumer_that_releases_too_early_is_found(self, device):
+    def test_early_release_by_consumer_is_detected(self, device):
         """Its kernel still reads when the producer's queue frees the memory."""
         producer, queue, target = device.queue(), device.queue(), device.empty(24)
         array = ad.array(device.array([1, 2, 3], queue=producer))
@@ -427,7 +427,7 @@ class TestProducerAndConsumer:
             queue.synchronize()
         device.reset()
 
-    def test_the_consumer_checks(self, device):
+    def test_consumer_checks_its_input(self, device):
         memory, event = device.empty(64), device.event()
 
         def read(device_id=0, data=memory.address, sync_event=event.address, reserved=0):
