@@ -95,7 +95,7 @@ class TestMemory:
         memory.free()
         memory.free()
         assert device.kind_of(address) is None
-        with pytest.raises(ValueError, match="no live memory"):
+        with pytest.raises(ValueError, match="not live memory"):
             device.peek(address, 1)
         with pytest.raises(ad.DeviceError, match="INVALID_POINTER"):
             device.queue().fill(address, 0, 1)
@@ -440,11 +440,15 @@ class TestProducerAndConsumer:
         assert len(read()) == 1
         with pytest.raises(ad.InvalidArrowError, match="is on ext_dev:0, and device_id says 1"):
             read(device_id=1)
-        with pytest.raises(ad.InvalidArrowError, match=r"device \(12, 5\), which is no software"):
+        with pytest.raises(
+            ad.InvalidArrowError, match=r"device \(12, 5\), which is not a software"
+        ):
             read(device_id=5)
-        with pytest.raises(ad.InvalidArrowError, match=r"sync_event .* is no address of a live"):
+        with pytest.raises(
+            ad.InvalidArrowError, match=r"sync_event .* is not the address of a live"
+        ):
             read(sync_event=event.address + 1)
-        with pytest.raises(ad.InvalidArrowError, match="no live memory of the software device"):
+        with pytest.raises(ad.InvalidArrowError, match="not live memory of the software device"):
             read(data=4096)
         with pytest.raises(ad.InvalidArrowError, match=r"reserved\[0\] is 1, expected 0"):
             read(reserved=1)

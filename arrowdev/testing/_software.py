@@ -147,7 +147,7 @@ class SoftwareDevice:
         """The bytes as they are now, whatever is pending on any queue."""
         found = find(memory if isinstance(memory, int) else memory.address)
         if found is None:
-            raise ValueError(f"{memory!r} is no live memory of the software device")
+            raise ValueError(f"{memory!r} is not live memory of the software device")
         return self._reader(found[2]).read(memory, nbytes)
 
     def _reader(self, device_id: int) -> Queue:

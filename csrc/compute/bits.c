@@ -6,8 +6,8 @@
 
 /* --- kernels -------------------------------------------------------------- */
 
-/* A kernel from `bits` to `nbytes` of new memory on the same device. On
- * success the session has begun and is yet to be finished; on failure it has
+/* Launches a kernel that reads `bits` and writes `nbytes` of new memory on the
+ * same device. On success the caller finishes the session; on failure it has
  * been abandoned. */
 static ad_status
 launch_on_bits(ad_session *session, const void *bits, ad_owner *bits_owner,
@@ -31,14 +31,14 @@ launch_on_bits(ad_session *session, const void *bits, ad_owner *bits_owner,
     return status;
 }
 
-/* --- bits as bits --------------------------------------------------------- */
+/* --- copying bits --------------------------------------------------------- */
 
 ad_status
 ad_copy_bits(ad_session *session, const void *source, int64_t from,
              void *target, int64_t to, int64_t n, ad_bits_operation how,
              ad_error *err)
 {
-    /* Where there is no source, what is written stands in. */
+    /* A launch needs a source: the target serves as one. */
     bool has_source = how < AD_BITS_ONES;
     const ad_launch launch = {
         .kernel = AD_KERNEL_COPY_BITS,
@@ -50,10 +50,10 @@ ad_copy_bits(ad_session *session, const void *source, int64_t from,
                              launch, err);
 }
 
-/* What is made of the bits lies where they do. */
+/* A session from the device of the bits to the same device. */
 static ad_session_request
-stay_there(const ad_bits *bits, const ad_stream_choice *stream,
-           const char *consumer)
+same_device_request(const ad_bits *bits, const ad_stream_choice *stream,
+                    const char *consumer)
 {
     return (ad_session_request){
         .source = bits->device,
@@ -65,14 +65,14 @@ stay_there(const ad_bits *bits, const ad_stream_choice *stream,
     };
 }
 
-/* --- bits as bytes -------------------------------------------------------- */
+/* --- expanding bits to bytes ---------------------------------------------- */
 
 ad_status
 ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
                ad_allocation *out, ad_error *err)
 {
     const ad_session_request request =
-        stay_there(bits, stream, "making bytes of bits");
+        same_device_request(bits, stream, "expanding bits to bytes");
     const ad_launch launch = {
         .kernel = AD_KERNEL_UNPACK_BITS,
         .bit_offset = bits->offset,
@@ -129,8 +129,8 @@ ad_array_count_nulls_host(const ad_array *array)
                : ad_bitmap_count_zeros(validity, array->offset, array->length);
 }
 
-/* Bitmaps of this size are read rather than counted where they lie: a kernel
- * takes longer than the bytes do. */
+/* Bitmaps up to this size are copied to the host and counted there, which takes
+ * less time than a kernel. */
 #define SMALL_BITMAP 4096
 
 static ad_status
@@ -148,14 +148,15 @@ count_small(const ad_bits *self, const ad_stream_choice *stream,
     return AD_OK;
 }
 
-/* One number of each work item: *n in new host memory. `from` says where the
- * kernel reads. */
+/* Launches a kernel that reads `from` and writes one number per work item, and
+ * reads these *n numbers back to new host memory. */
 static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
                 const ad_stream_choice *stream, ad_memory **out, int64_t *n,
                 ad_error *err)
 {
-    const ad_session_request request = stay_there(from, stream, consumer);
+    const ad_session_request request =
+        same_device_request(from, stream, consumer);
     void *partial;
     ad_owner *owner;
     ad_sync *sync = NULL;

@@ -1,5 +1,4 @@
-/* Bits and offsets: what is counted of them, made of them and found in them,
- * wherever they lie.
+/* Bitmaps and offsets: copies, counts and checks, on the host or on a device.
  */
 #ifndef AD_COMPUTE_BITS_H
 #define AD_COMPUTE_BITS_H
@@ -13,7 +12,7 @@
 #include "order/sync.h"
 #include "copy/session.h"
 
-/* A run of bits. Nothing in it is owned. */
+/* A range of bits. Nothing in it is owned. */
 typedef struct ad_bits {
     ad_device device;
     const void *data;
@@ -23,47 +22,48 @@ typedef struct ad_bits {
     ad_sync *sync;   /* may be NULL */
 } ad_bits;
 
-/* Memory that was made, with references of its own. */
+/* New memory, with its own references to the owner and the event. */
 typedef struct ad_allocation {
     void *data;
     ad_owner *owner;
     ad_sync *sync;
 } ad_allocation;
 
-/* Bits as bytes of 0 or 1 in new memory on the same device. `stream` may be
- * NULL. */
+/* Expands bits to bytes of 0 or 1 in new memory on the same device. `stream`
+ * may be NULL. */
 AD_MUST_CHECK ad_status ad_unpack_bits(const ad_bits *bits,
                                        const ad_stream_choice *stream,
                                        ad_allocation *out, ad_error *err);
 
-/* Bits number [offset, offset + length) of a bitmap that are 0. */
+/* Counts the zeros among the bits [offset, offset + length) of a bitmap. */
 int64_t ad_bitmap_count_zeros(const void *bitmap, int64_t offset,
                               int64_t length);
 
-/* The same for a bitmap of `array`, counted where it lies, once it is ready.
+/* The same for a bitmap of `array`. The device counts, after the array's event.
  * Blocks. `stream` may be NULL. */
 AD_MUST_CHECK ad_status ad_bitmap_count_zeros_of(
     const ad_array *array, const void *bitmap, int64_t offset, int64_t length,
     const ad_stream_choice *stream, int64_t *out, ad_error *err);
 
-/* Nulls among the rows, counted from the bitmap of a host array. */
+/* Counts the nulls among the rows of a host array. */
 int64_t ad_array_count_nulls_host(const ad_array *array);
 
-/* Nulls among the rows, counted where the bitmap lies. Blocks. */
+/* Counts the nulls among the rows, on the array's device. Blocks. */
 AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
                                              const ad_stream_choice *stream,
                                              int64_t *out, ad_error *err);
 
-/* Where the offsets of the array's rows, `width` bytes each, are negative,
- * decrease or exceed `limit`: *out is the first such row, or -1. Done where
- * they lie; blocks. */
+/* Finds the first row whose offset is negative, decreases or exceeds `limit`:
+ * *out is that row, or -1. Each offset has `width` bytes. The array's device
+ * does the work. Blocks. */
 AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
                                            const void *offsets, int64_t width,
                                            int64_t limit, int64_t *out,
                                            ad_error *err);
 
-/* `n` bits of `source` from number `from` on go to those of `target` from `to`
- * on, as work of the session; where `how` needs no source, it may be NULL. */
+/* Copies the bits [from, from + n) of `source` to bit `to` and the following
+ * ones of `target`, as work of the session. `source` may be NULL where `how`
+ * needs none. */
 AD_MUST_CHECK ad_status ad_copy_bits(ad_session *session, const void *source,
                                      int64_t from, void *target, int64_t to,
                                      int64_t n, ad_bits_operation how,

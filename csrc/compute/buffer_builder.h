@@ -1,13 +1,12 @@
 /* compute/: buffers whose contents are new.
  *
- * The buffer builder, bits, nulls filled, run ends, concat and trim, wherever
- * the data are: by loops on the host and by kernels on a device, where nobody
- * waits for the result. Assumes trees that model/ has checked, but believes no
- * offset that it reads. Any thread; no lock of its own.
+ * The buffer builder, bits, filled nulls, run ends, concat and trim. Loops do
+ * the work on the host, kernels on a device. Device work is asynchronous unless
+ * a function is documented to block. Assumes trees that model/ has checked, but
+ * trusts no offset that it reads. Any thread; no lock of its own.
  */
 
-/* Buffers that are made one after the other, on one device or on the host, for
- * an array that will own them.
+/* Allocates and fills the buffers of a new array, on one device or on the host.
  */
 #ifndef AD_COMPUTE_BUFFER_BUILDER_H
 #define AD_COMPUTE_BUFFER_BUILDER_H
@@ -18,72 +17,73 @@
 typedef struct ad_builder {
     ad_session session;
     bool is_open;
-    bool needs_runtime; /* on the host: not open yet, for memory of `device` */
+    bool needs_runtime; /* on the host: memory of `device` needs its runtime,
+                           which is not open yet */
     ad_device device;
     AD_LIST(ad_owner *) allocations;
 } ad_builder;
 
-/* By the host, in memory of `device`, which the host writes: pinned and managed
- * memory need their runtime from the first allocation on. Nothing is waited
- * for. */
+/* A builder whose work the host does, in memory of `device` that the host can
+ * write. Pinned and managed memory need their runtime from the first allocation
+ * on. Waits for no event. */
 ad_builder ad_builder_on_host(ad_device device);
 
-/* Keep another owner until the end; takes it over, on failure too. */
+/* Keeps another owner until the end. Steals the reference, also on failure. */
 AD_MUST_CHECK ad_status ad_builder_keep(ad_builder *self, ad_owner *owner,
                                         ad_error *err);
 
-/* New memory on the session's target; NULL for 0 bytes. */
+/* Allocates memory on the session's target; NULL for 0 bytes. */
 AD_MUST_CHECK ad_status ad_builder_allocate(ad_builder *self, int64_t nbytes,
                                             void **out, ad_error *err);
 
-/* A new bitmap, padded to 64 bytes, of the bits [from, from + length) of
- * `source`; length > 0. Those behind the last are 0. */
+/* Copies the bits [from, from + length) of `source` to a new bitmap that is
+ * padded with zeros to a multiple of 64 bytes; length > 0. */
 AD_MUST_CHECK ad_status ad_builder_bitmap_of(ad_builder *self,
                                              const void *source, int64_t from,
                                              int64_t length, void **out,
                                              ad_error *err);
 
-/* `n` bits from `source` to `target`. */
+/* Copies `n` bits from `source` to `target`; see ad_copy_bits(). */
 AD_MUST_CHECK ad_status ad_builder_bits(ad_builder *self, const void *source,
                                         int64_t from, void *target, int64_t to,
                                         int64_t n, ad_bits_operation how,
                                         ad_error *err);
 
-/* `nbytes` bytes, at these offsets. */
+/* Copies `nbytes` bytes between these byte offsets. */
 AD_MUST_CHECK ad_status ad_builder_bytes(ad_builder *self, const void *source,
                                          int64_t from, void *target,
                                          int64_t to, int64_t nbytes,
                                          ad_error *err);
 
-/* Host memory to `target`, which reads it until the end at the latest: it is
- * to be kept. */
+/* Copies host memory to `target`. The copy may read `source` until the builder
+ * is finished: the caller keeps it (ad_builder_keep). */
 AD_MUST_CHECK ad_status ad_builder_upload(ad_builder *self, const void *source,
                                           void *target, int64_t to,
                                           int64_t nbytes, ad_error *err);
 
-/* `nbytes` bytes of the session's device to `out`, after all that was begun.
+/* Reads `nbytes` bytes of the session's device to `out`, after all work so far.
  * Blocks. */
 AD_MUST_CHECK ad_status ad_builder_read(ad_builder *self, const void *source,
                                         int64_t from, int64_t nbytes,
                                         void *out, ad_error *err);
 
-/* The result has memory of `owner` in it: keep that, and let the event say when
- * it is ready, too, though nothing may have been made. */
+/* Keeps `owner`, whose memory the result shares. The builder's event then
+ * covers that memory too, even if nothing was allocated. */
 AD_MUST_CHECK ad_status ad_builder_share(ad_builder *self, ad_owner *owner,
                                          ad_error *err);
 
-/* An owner of all that was made, and of `first` and `second` (which may be
- * NULL) in front of it. */
+/* Creates an owner of `first` and `second` (each may be NULL), followed by all
+ * that the builder keeps. */
 AD_MUST_CHECK ad_status ad_builder_owner(const ad_builder *self,
                                          ad_owner *first, ad_owner *second,
                                          ad_owner **out, ad_error *err);
 
-/* After the last: *out is the event to wait for, or NULL. */
+/* Ends the work: *out is the event to wait for, or NULL. */
 AD_MUST_CHECK ad_status ad_builder_finish(ad_builder *self, ad_sync **out,
                                           ad_error *err);
 
-/* Drop what is held. `failed`: work that was begun may still use it, and
- * `source`. */
+/* Drops all references. `failed`: enqueued work may still use that memory, and
+ * `source`, whose release is deferred. */
 void ad_builder_clear(ad_builder *self, bool failed, ad_owner *source);
 
 #endif /* AD_COMPUTE_BUFFER_BUILDER_H */

@@ -1,5 +1,5 @@
-/* Concatenation: bytes are copied, bits and offsets are made by kernels. On a
- * device the host reads where offsets and runs begin and end, and no data. */
+/* Concatenation: bytes are copied, bits and offsets are written by kernels. On a
+ * device the host reads only the first and last offsets and runs. */
 #include "compute/concat.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "compute/concat_join.h"
 #include "device/backend.h"
 
-static const char consumer[] = "putting arrays together";
+static const char consumer[] = "concatenating arrays";
 
 /* --- rows --------------------------------------------------------------------- */
 
@@ -75,7 +75,7 @@ ad_concat_allocate(ad_concat_job *self, int64_t nbytes, void **out,
     ad_status status = ad_builder_allocate(&self->builder, nbytes, out, err);
     if (status != AD_OK && ad_concat_on_host(self) &&
         self->device.type != ARROW_DEVICE_CPU) {
-        ad_error_prefix(err, "arrays on %s cannot be put together there: ",
+        ad_error_prefix(err, "cannot concatenate arrays on %s there: ",
                         ad_device_format(self->device, name));
         ad_error_hint(err, "bring each to the host with .to(\"cpu\") first");
         ad_error_device(err, self->device);
@@ -95,8 +95,9 @@ ad_concat_buffer(ad_concat_job *self, ad_concat_node *at, int64_t i,
     return AD_OK;
 }
 
-/* One bit per row; those behind the last row are 0, on a device up to 64 bytes,
- * as memory of the host has them. */
+/* Allocates buffer `i` of one bit per row. The padding bits are 0: on the host
+ * up to the last byte (its allocations are zero-padded beyond), on a device up
+ * to a multiple of 64 bytes. */
 static ad_status
 new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
 {
@@ -115,7 +116,7 @@ new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
                            nbytes * 8 - n, AD_BITS_ZEROS, err);
 }
 
-/* Buffer `i` of bits; those of a validity that a view does not have are 1. */
+/* Joins buffer `i` of bits. A view without a validity bitmap adds ones. */
 static ad_status
 join_bits(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
 {
@@ -133,7 +134,8 @@ join_bits(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
     return AD_OK;
 }
 
-/* -1 nulls where some are not known. No bitmap where there are none. */
+/* Joins the bitmaps, if a view has one. The null count is -1 if a view's is
+ * unknown. */
 static ad_status
 join_validity(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
@@ -212,8 +214,8 @@ ad_concat_whole_child(ad_concat_job *self, ad_concat_node *at, int64_t i,
     return ad_concat_child(self, at, i, err);
 }
 
-/* Struct, fixed-size list, sparse union: `size` values of each child per
- * row. */
+/* Joins the children of structs, fixed-size lists and sparse unions: each child
+ * has `size` values per row. */
 static ad_status
 join_children(ad_concat_job *self, ad_concat_node *at, int64_t size,
               ad_error *err)
@@ -277,10 +279,10 @@ join_layout(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     return AD_OK;
 }
 
-/* The rows and the buffers of all views; the data buffers of string views are
- * all kept. */
+/* Sums the rows and the buffers of all views. The result keeps all data buffers
+ * of string views. */
 static ad_status
-count(ad_concat_node *at, ad_error *err)
+count_rows_and_buffers(ad_concat_node *at, ad_error *err)
 {
     at->n_buffers = at->type.n_buffers;
     for (size_t v = 0; v < at->n; v++) {
@@ -297,7 +299,7 @@ count(ad_concat_node *at, ad_error *err)
                : AD_OK;
 }
 
-/* Memory that the result shares must not be written. */
+/* Whether the result shares read-only memory. */
 static bool
 is_readonly(const ad_concat_node *at)
 {
@@ -314,7 +316,7 @@ build(ad_concat_job *self, const ad_concat_node *at, ad_array *out,
 {
     int64_t n_children = at->schema.node->n_children;
     ad_owner *owner = NULL;
-    if (at->views == self->arrays) { /* the root comes last, and keeps all */
+    if (at->views == self->arrays) { /* the root is built last and owns all */
         AD_RETURN_IF_ERR(
             ad_builder_owner(&self->builder, NULL, NULL, &owner, err));
     }
@@ -338,8 +340,7 @@ build(ad_concat_job *self, const ad_concat_node *at, ad_array *out,
     return status;
 }
 
-/* All nodes below are joined the same way; the depth is the schema's, which
- * has been validated. */
+/* Recursive: validation has limited the depth of the schema. */
 ad_status
 ad_concat_views(ad_concat_job *self, ad_schema schema, const ad_array *views,
                 size_t n, ad_array *out, ad_error *err)
@@ -347,7 +348,7 @@ ad_concat_views(ad_concat_job *self, ad_schema schema, const ad_array *views,
     ad_concat_node at = {.schema = schema, .views = views, .n = n};
     size_t n_below = (size_t)schema.node->n_children + 1;
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &at.type, err));
-    AD_RETURN_IF_ERR(count(&at, err));
+    AD_RETURN_IF_ERR(count_rows_and_buffers(&at, err));
     at.parts = malloc(n * sizeof(*at.parts));
     at.below = calloc(n_below, sizeof(*at.below));
     at.buffers = calloc((size_t)at.n_buffers + 1, sizeof(*at.buffers));
@@ -408,8 +409,7 @@ fail_no_runtime(const ad_array *arrays, size_t n, ad_error *err)
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "read the batches of a stream one by one with "
             "arrowdev.array_stream()",
-            "%zu arrays on %s cannot be put together: no runtime is there "
-            "that could do it",
+            "cannot concatenate %zu arrays on %s: the device has no runtime",
             n, ad_device_format(arrays[0].device, name));
     ad_error_device(err, arrays[0].device);
     return AD_ERR_EXCHANGE;
@@ -450,8 +450,8 @@ request_for(const ad_array *array, const ad_stream_choice *stream)
     };
 }
 
-/* One whose memory says where the work is to be done: what has no rows need
- * have none. */
+/* The array whose memory determines the context of the work. Arrays without
+ * rows may have no memory. */
 static const ad_array *
 first_with_memory(const ad_concat_job *self)
 {
@@ -462,7 +462,7 @@ first_with_memory(const ad_concat_job *self)
     return &self->arrays[i < self->n ? i : 0];
 }
 
-/* On one stream, after the events of all. */
+/* Opens one stream, which waits for the events of all arrays. */
 static ad_status
 open_on_device(ad_concat_job *self, const ad_stream_choice *stream,
                ad_error *err)

@@ -1,4 +1,4 @@
-/* Several arrays of one layout as one, where they are.
+/* Concatenates arrays of one layout on their device.
  */
 #ifndef AD_COMPUTE_CONCAT_H
 #define AD_COMPUTE_CONCAT_H
@@ -6,24 +6,25 @@
 #include "model/array.h"
 #include "order/streams.h"
 
-/* The rows of all `n` arrays (at least one), one after the other, in new
- * memory; only the data of views (string_view, ...) are shared. All must have
- * the layout of `schema`, which becomes the type. Dictionaries that differ are
- * put behind one another, so that a value may stand in the result's dictionary
- * more than once.
+/* Joins the rows of all `n` arrays (at least one) in new memory. Only the data
+ * of views (string_view, ...) are shared. All arrays must have the layout of
+ * `schema`, which becomes the type of the result. Dictionaries that differ are
+ * concatenated, so the result's dictionary may hold a value more than once.
  *
- * What the host reads is joined on the host, which waits for the events, in
- * memory of its own kind: pinned memory stays pinned, for which its runtime has
- * to be there. Of several kinds the CPU's is taken. On a device the work is done
- * on `stream` (NULL: none was given), after all events, and the result carries
- * one; the host reads where offsets begin and end, and which runs hold the
- * rows, kernels check those between, views, and the offsets of unions, and the
- * host waits for that. Dictionaries are compared by their address only; indices
- * are not looked at there, nor are list views.
+ * Arrays that the host can access are joined on the host, which waits for their
+ * events. The result has the arrays' kind of memory, and CPU memory if the kinds
+ * differ. Pinned and managed memory need their runtime.
  *
- * AD_ERR_EXCHANGE: "device" where they are on several devices, "size" where
- * offsets, indices or run ends would not fit their type. AD_ERR_ARROW: offsets,
- * run ends, type ids or views that make no sense. */
+ * On a device the work is done on `stream` (NULL: none was given), after all
+ * events, and the result carries an event. The host reads the first and the last
+ * offset of each array, and which runs hold its rows. Kernels check the other
+ * offsets, run ends, views, and the offsets of unions; the host waits for them.
+ * Dictionaries are compared by address only. Dictionary indices and list views
+ * are not checked.
+ *
+ * AD_ERR_EXCHANGE: "device" if the arrays are on several devices, "size" if
+ * offsets, indices or run ends would not fit their type. AD_ERR_ARROW: invalid
+ * offsets, run ends, type ids or views. */
 AD_MUST_CHECK ad_status ad_concat_on(ad_schema schema, const ad_array *arrays,
                                      size_t n, const ad_stream_choice *stream,
                                      ad_array *out, ad_error *err);

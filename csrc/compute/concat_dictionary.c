@@ -1,13 +1,12 @@
-/* Dictionaries: one where they are the same, else one behind the other. */
+/* Joins dictionaries: shares one if all are equal, else concatenates them. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "compute/concat_join.h"
 
-/* --- the same values ------------------------------------------------------------ */
+/* --- equal values --------------------------------------------------------------- */
 
-/* Offsets that make no sense are never the same: whoever joins the values
- * refuses them. */
+/* Returns false for invalid offsets: joining the values reports them. */
 static bool
 same_strings(const ad_array *a, const ad_array *b, int width)
 {
@@ -35,7 +34,7 @@ same_strings(const ad_array *a, const ad_array *b, int width)
             memcmp(a_data + a_first, b_data + b_first, (size_t)nbytes) == 0);
 }
 
-/* The values are the same for certain. */
+/* Whether the values are known to be equal. */
 static bool
 same_values(const ad_array *a, const ad_array *b, const ad_type *type)
 {
@@ -58,7 +57,7 @@ same_values(const ad_array *a, const ad_array *b, const ad_type *type)
            same_strings(a, b, type->wide_offsets ? 8 : 4);
 }
 
-/* The very same memory. */
+/* Whether two nodes have the same buffers. */
 static bool
 same_node(const struct ArrowArray *a, const struct ArrowArray *b)
 {
@@ -76,8 +75,8 @@ same_node(const struct ArrowArray *a, const struct ArrowArray *b)
            (a->dictionary == NULL || same_node(a->dictionary, b->dictionary));
 }
 
-/* at->parts = the dictionaries. The host compares their values, a device has
- * addresses only. */
+/* Sets at->parts to the dictionaries. The host compares their values; on a
+ * device their addresses are compared. */
 static ad_status
 view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
                   bool *are_same, ad_error *err)
@@ -116,8 +115,8 @@ index_type_of(const ad_concat_node *at)
     return (index_type){width, is_unsigned, ad_concat_max(width, is_unsigned)};
 }
 
-/* The indices of one view, from row `to` on, now count from value `base`. Those
- * of nulls become 0. */
+/* Adds `base` to the indices of one view, which begin at row `to`. Indices of
+ * null rows become 0. */
 static ad_status
 put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
             int64_t base, int64_t to, ad_error *err)
@@ -147,8 +146,8 @@ put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
     return AD_OK;
 }
 
-/* The same on a device, where indices are not looked at: what a null's was
- * becomes some number. */
+/* The same on a device, where indices are not checked. The index of a null row
+ * becomes an arbitrary number. */
 static ad_status
 shift_indices(ad_concat_job *self, const ad_concat_node *at,
               const ad_array *view, int64_t n_values, int64_t base, int64_t to,

@@ -1,8 +1,9 @@
-/* What the files of concat.h share: one call, and one node of its result.
+/* Shared by the files that implement concat.h: the state of one call, and of one
+ * node of its result.
  *
  * All work goes through the buffer builder: on a device it is enqueued, on the
- * host it is done on return. The few steps that only one of the two can do, or
- * has to, ask ad_concat_on_host().
+ * host it is done on return. The few steps that differ between the two call
+ * ad_concat_on_host().
  */
 #ifndef AD_COMPUTE_CONCAT_JOIN_H
 #define AD_COMPUTE_CONCAT_JOIN_H
@@ -20,28 +21,28 @@ typedef struct ad_concat_job {
     ad_builder builder;
 } ad_concat_job;
 
-/* One node of the result while it is made. */
+/* One node of the result while it is built. */
 typedef struct ad_concat_node {
     ad_schema schema;      /* borrowed */
-    const ad_array *views; /* the rows to be joined; nothing is owned */
+    const ad_array *views; /* the rows to join; nothing is owned */
     size_t n;
     ad_type type;
     int64_t length;
     int64_t null_count;
     int64_t n_buffers;
-    void **buffers;  /* the data of views are shared, the others made */
+    void **buffers;  /* the data of views are shared, the others are new */
     ad_array *parts; /* room for a view of each view's child */
     ad_array *below; /* owned: children, then the dictionary */
 } ad_concat_node;
 
-/* The host reads what it joins. */
+/* Whether the host does the work. */
 static inline bool
 ad_concat_on_host(const ad_concat_job *self)
 {
     return self->builder.session.backend == NULL;
 }
 
-/* Of offsets. */
+/* Bytes of an offset. */
 static inline int
 ad_concat_offset_width(const ad_concat_node *at)
 {
@@ -50,13 +51,15 @@ ad_concat_offset_width(const ad_concat_node *at)
 
 /* --- rows --------------------------------------------------------------------- */
 
-/* Rows [first, first + length) of a child, as the parent counts them. */
+/* A view of the rows [first, first + length) of a child, counted from the
+ * child's own offset. */
 ad_array ad_concat_view_below(const ad_array *view,
                               const struct ArrowArray *node,
                               const struct ArrowSchema *schema, int64_t first,
                               int64_t length);
 
-/* The bitmap of a view, of a type that has one; NULL: no row is null. */
+/* The validity bitmap of a view; NULL if no row is null. The type must have a
+ * bitmap. */
 const void *ad_concat_validity(const ad_array *view);
 
 AD_MUST_CHECK ad_status ad_concat_size_of_rows(int64_t rows, int64_t row_size,
@@ -71,22 +74,22 @@ ad_status ad_concat_fail_size(ad_schema schema, const char *what,
 
 /* --- buffers ------------------------------------------------------------------ */
 
-/* New memory for the result; NULL for 0 bytes. */
+/* Allocates memory for the result; NULL for 0 bytes. */
 AD_MUST_CHECK ad_status ad_concat_allocate(ad_concat_job *self, int64_t nbytes,
                                            void **out, ad_error *err);
 
-/* Buffer `i` of the node: new memory. */
+/* Allocates buffer `i` of the node. */
 AD_MUST_CHECK ad_status ad_concat_buffer(ad_concat_job *self,
                                          ad_concat_node *at, int64_t i,
                                          int64_t nbytes, ad_error *err);
 
-/* Buffer `i` of `size` bytes per row, copied from those of the views. */
+/* Builds buffer `i`, of `size` bytes per row, from those of the views. */
 AD_MUST_CHECK ad_status ad_concat_bytes(ad_concat_job *self,
                                         ad_concat_node *at, int64_t i,
                                         int64_t size, ad_error *err);
 
-/* Integers [from, from + n) of `source`, `width` bytes each, with `delta` added
- * become number `to` and following ones of `target`. */
+/* Adds `delta` to the integers [from, from + n) of `source`, `width` bytes each,
+ * and writes them to integer `to` and the following ones of `target`. */
 AD_MUST_CHECK ad_status ad_concat_add(ad_concat_job *self, const void *source,
                                       int64_t from, void *target, int64_t to,
                                       int64_t n, int width, int64_t delta,
@@ -94,12 +97,12 @@ AD_MUST_CHECK ad_status ad_concat_add(ad_concat_job *self, const void *source,
 
 /* --- nodes -------------------------------------------------------------------- */
 
-/* The rows of `n` views as one array. */
+/* Joins the rows of `n` views to one array. */
 AD_MUST_CHECK ad_status ad_concat_views(ad_concat_job *self, ad_schema schema,
                                         const ad_array *views, size_t n,
                                         ad_array *out, ad_error *err);
 
-/* Child `i` of the result, from at->parts. */
+/* Builds child `i` of the result from at->parts. */
 AD_MUST_CHECK ad_status ad_concat_child(ad_concat_job *self,
                                         ad_concat_node *at, int64_t i,
                                         ad_error *err);
@@ -133,9 +136,9 @@ AD_MUST_CHECK ad_status ad_concat_dense_union(ad_concat_job *self,
 AD_MUST_CHECK ad_status ad_concat_run_ends(ad_concat_job *self,
                                            ad_concat_node *at, ad_error *err);
 
-/* --- loops of the host over rows ------------------------------------------------ */
+/* --- loops over rows on the host ------------------------------------------------ */
 
-/* What ad_int_at() reads. */
+/* Writes an integer; ad_int_at() reads it. */
 static inline void
 ad_concat_put_int(void *data, int width, int64_t i, int64_t value)
 {

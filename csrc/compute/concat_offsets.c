@@ -1,13 +1,13 @@
-/* Strings and lists: offsets that follow one another. */
+/* Joins strings and lists. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "compute/concat_join.h"
 #include "copy/copy.h"
 
-/* --- where the data of the rows begin and end ----------------------------------- */
+/* --- first and last offsets ----------------------------------------------------- */
 
-/* Blocks on a device. */
+/* Reads offset `i` of a view. Blocks on a device. */
 static ad_status
 read_offset(const ad_concat_job *self, const ad_array *view, int width,
             int64_t i, int64_t *out, ad_error *err)
@@ -25,7 +25,8 @@ read_offset(const ad_concat_job *self, const ad_array *view, int width,
     return AD_OK;
 }
 
-/* The view may be a slice, and its last offset any of those of its memory. */
+/* Checks the last offset of a view, which may be a slice, against the last one of
+ * its node. */
 static ad_status
 check_on_host(const ad_array *view, int width, int64_t last, ad_error *err)
 {
@@ -39,7 +40,7 @@ check_on_host(const ad_array *view, int width, int64_t last, ad_error *err)
                                  last, end);
 }
 
-/* The same on a device, and all offsets up to the last; blocks. */
+/* Checks all offsets of the view up to the last. Blocks. */
 static ad_status
 check_on_device(const ad_array *view, int width, int64_t last, ad_error *err)
 {
@@ -51,7 +52,8 @@ check_on_device(const ad_array *view, int width, int64_t last, ad_error *err)
                              "the offsets decrease at row %" PRId64, bad);
 }
 
-/* Blocks on a device. */
+/* Reads and checks the range of data that the view's rows use. Blocks on a
+ * device. */
 static ad_status
 read_range(const ad_concat_job *self, const ad_concat_node *at,
            const ad_array *view, int64_t *first, int64_t *last, ad_error *err)
@@ -80,7 +82,8 @@ read_range(const ad_concat_job *self, const ad_concat_node *at,
                                    : check_on_device(view, width, *last, err);
 }
 
-/* The views' ranges of data follow one another: 2 * n numbers. */
+/* Reads the range of each view into `ranges` (2 * n numbers), and sums their
+ * sizes. */
 static ad_status
 read_ranges(const ad_concat_job *self, const ad_concat_node *at,
             int64_t *ranges, int64_t *total, ad_error *err)
@@ -101,8 +104,8 @@ read_ranges(const ad_concat_job *self, const ad_concat_node *at,
 
 /* --- strings and lists ---------------------------------------------------------- */
 
-/* The offsets of one view behind the first, as those behind number `to`: the
- * host checks them on the way. */
+/* Writes the offsets of one view but the first behind offset `to`, and checks
+ * them. */
 static ad_status
 put_offsets(const ad_concat_node *at, const ad_array *view,
             const int64_t *range, int64_t base, int64_t to, ad_error *err)
@@ -124,8 +127,8 @@ put_offsets(const ad_concat_node *at, const ad_array *view,
     return AD_OK;
 }
 
-/* The same on a device, where the first view with rows gives its first offset,
- * too, which becomes 0. */
+/* The same on a device. The first view with rows also writes its first offset,
+ * which becomes 0. */
 static ad_status
 shift_offsets(ad_concat_job *self, const ad_concat_node *at,
               const ad_array *view, const int64_t *range, int64_t base,
@@ -228,7 +231,8 @@ ad_concat_ranges(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 
 /* --- list views ----------------------------------------------------------------- */
 
-/* Offsets and sizes of one view, from row `to` on. Those of nulls become 0. */
+/* Writes the offsets and sizes of one view from row `to` on. Those of null rows
+ * become 0. */
 static ad_status
 put_lists(const ad_concat_node *at, const ad_array *view, int64_t base,
           int64_t to, ad_error *err)
@@ -262,7 +266,7 @@ put_lists(const ad_concat_node *at, const ad_array *view, int64_t base,
     return AD_OK;
 }
 
-/* The same on a device, where rows are not looked at. */
+/* The same on a device, where rows are not checked. */
 static ad_status
 shift_lists(ad_concat_job *self, const ad_concat_node *at,
             const ad_array *view, int64_t base, int64_t to, ad_error *err)
@@ -280,7 +284,7 @@ shift_lists(ad_concat_job *self, const ad_concat_node *at,
                             err);
 }
 
-/* Rows may point anywhere, so that all values come along. */
+/* Copies all values of the children, since rows may point to any of them. */
 ad_status
 ad_concat_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {

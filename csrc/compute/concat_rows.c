@@ -1,5 +1,5 @@
-/* Rows that point into something, joined by kernels: views of long strings,
- * offsets of dense unions, run ends. */
+/* Joins rows that refer to other buffers, by kernels: string views, offsets of
+ * dense unions, run ends. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 
 /* --- faults ------------------------------------------------------------------ */
 
-/* A kernel writes 1 + the number of a row into the last 8 bytes of the buffer,
- * which is the one memory that it writes. */
+/* A kernel writes only one buffer. Its last 8 bytes get 1 + the number of the
+ * first invalid row. */
 #define FAULT_SIZE ((int64_t)sizeof(int64_t))
 
-/* The row that was written at byte `from` of buffer 1, as row `*row` of the
- * memory of view `*v`; -1: none. Blocks on a device. */
+/* Reads the invalid row from byte `from` of buffer 1: row `*row` of the memory
+ * of view `*v`, or -1 if there is none. Blocks on a device. */
 static ad_status
 find_fault(ad_concat_job *self, const ad_concat_node *at, int64_t from,
            size_t *v, int64_t *row, ad_error *err)
@@ -34,17 +34,17 @@ find_fault(ad_concat_job *self, const ad_concat_node *at, int64_t from,
     return AD_OK;
 }
 
-/* --- views of strings ----------------------------------------------------------- */
+/* --- string views --------------------------------------------------------------- */
 
-/* The sizes of a view's `n` data buffers, which producers keep on either
- * side. */
+/* Copies the sizes of a view's `n` data buffers. Some producers keep the sizes
+ * on the host, others on the device. */
 static ad_status
 join_sizes(ad_concat_job *self, const ad_array *view, int64_t n, void *sizes,
            int64_t to, ad_error *err)
 {
     const void *known = view->node->buffers[view->node->n_buffers - 1];
     bool on_host;
-    if (known == NULL) { /* without rows there need not be any */
+    if (known == NULL) { /* allowed for arrays without rows */
         return ad_builder_bits(&self->builder, NULL, 0, sizes, 64 * to, 64 * n,
                                AD_BITS_ZEROS, err);
     }
@@ -53,7 +53,7 @@ join_sizes(ad_concat_job *self, const ad_array *view, int64_t n, void *sizes,
         return ad_builder_bytes(&self->builder, known, 0, sizes, 8 * to, 8 * n,
                                 err);
     }
-    AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "putting arrays together", err));
+    AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "concatenating arrays", err));
     return ad_builder_upload(&self->builder, known, sizes, 8 * to, 8 * n, err);
 }
 
@@ -109,8 +109,8 @@ launch_on_views(ad_concat_job *self, ad_concat_node *at, int64_t fault,
     return AD_OK;
 }
 
-/* Long strings get the number that their data buffer has in the result. Under a
- * null there may be anything. */
+/* Changes the buffer numbers of long strings to those of the result. Views of
+ * null rows are not checked. */
 static ad_status
 rebase_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
@@ -136,7 +136,6 @@ rebase_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
                    index, node->n_buffers - 3);
 }
 
-/* The data are shared. */
 ad_status
 ad_concat_string_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
@@ -147,15 +146,14 @@ ad_concat_string_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 
 /* --- dense unions ------------------------------------------------------------- */
 
-/* The ids that the children of a union have, and how many there are up to the
- * largest. */
+/* The type ids of the children of a union. */
 typedef struct union_ids {
     int8_t ids[128];
     int n_children;
-    int n;
+    int n; /* 1 + the largest id */
 } union_ids;
 
-/* What AD_KERNEL_RAISE_OFFSETS wants to know of an id. */
+/* An entry of the table that AD_KERNEL_RAISE_OFFSETS reads, one per type id. */
 typedef struct id_entry {
     uint32_t limit;
     uint32_t base;
@@ -175,8 +173,8 @@ find_ids(const ad_concat_node *at, union_ids *out, ad_error *err)
     return AD_OK;
 }
 
-/* Behind the offsets, and room for one that there may be: a table for each
- * view, and the fault. */
+/* The tables (one per view) and the fault follow the offsets, which are padded
+ * to a multiple of 8 bytes. */
 static int64_t
 tables_at(const ad_concat_node *at)
 {
@@ -189,8 +187,8 @@ tables_size(const ad_concat_node *at, const union_ids *ids)
     return (int64_t)at->n * ids->n * (int64_t)sizeof(id_entry);
 }
 
-/* Offsets that would not fit the result are above the limit, too. No fault is
- * known yet. */
+/* Offsets that would not fit the result exceed the limit as well. The fault is
+ * set to 0 (none). */
 static void
 fill_tables(const ad_concat_node *at, const union_ids *ids, void *target)
 {
@@ -318,8 +316,8 @@ ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 
 /* --- runs ----------------------------------------------------------------------- */
 
-/* at->parts = the values of the runs; their ends count from the first row of the
- * result. */
+/* Sets at->parts to the values of the runs. Their ends count from the first row
+ * of the result. */
 static ad_status
 join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_run_ends *runs,
               ad_error *err)

@@ -79,7 +79,7 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     return AD_OK;
 }
 
-/* A session takes longer than filling a thousand rows. */
+/* Without a session, which takes longer than filling a thousand rows. */
 static ad_status
 copy_filled_on_host(const ad_array *array, const ad_fill *fill,
                     ad_launch launch, int64_t nbytes, ad_allocation *out,

@@ -24,7 +24,7 @@ fail_last_run(int64_t end, int64_t rows, ad_error *err)
                    end, rows);
 }
 
-/* Run end `i` of the child, 0 in front of the first; blocks. */
+/* Reads run end `i` of the child; 0 for -1. Blocks. */
 static ad_status
 read_run_end(ad_builder *builder, const struct ArrowArray *ends, int64_t width,
              int64_t i, int64_t *out, ad_error *err)
@@ -41,9 +41,10 @@ read_run_end(ad_builder *builder, const struct ArrowArray *ends, int64_t width,
     return AD_OK;
 }
 
-/* --- what was found ------------------------------------------------------------ */
+/* --- finding runs --------------------------------------------------------------- */
 
-/* 1 + the number of a run each, 0: none (AD_KERNEL_FIND_RUNS). */
+/* The result of AD_KERNEL_FIND_RUNS: each member is 1 + the number of a run, or
+ * 0 for none. */
 typedef struct found_ends {
     int64_t bad;
     int64_t first;
@@ -75,7 +76,7 @@ resolve(ad_builder *builder, const ad_array *view, int64_t width,
     return AD_OK;
 }
 
-/* The first run that ends behind `row`. */
+/* Finds the first run that ends behind `row`. */
 static int64_t
 first_behind(const struct ArrowArray *ends, int64_t width, int64_t row)
 {
@@ -94,7 +95,7 @@ first_behind(const struct ArrowArray *ends, int64_t width, int64_t row)
     return first;
 }
 
-/* Only the runs that are meant, and the one before, have to grow. */
+/* Checks only the runs of the rows, and the one before. */
 static void
 find_on_host(const ad_array *view, int64_t width, found_ends *out)
 {
@@ -208,7 +209,7 @@ ad_find_run_ends(ad_builder *builder, const ad_array *views, size_t n,
     return status;
 }
 
-/* --- what is made of them -------------------------------------------------------- */
+/* --- writing run ends ------------------------------------------------------------ */
 
 ad_status
 ad_run_end_width(ad_schema schema, int64_t *out, ad_error *err)

@@ -1,4 +1,4 @@
-/* Run ends, read and written where they lie.
+/* Reads and writes run ends on their device.
  */
 #ifndef AD_COMPUTE_RUN_END_H
 #define AD_COMPUTE_RUN_END_H
@@ -6,7 +6,7 @@
 #include "model/array.h"
 #include "compute/buffer_builder.h"
 
-/* Runs [first, first + n), as the child counts them. */
+/* The runs [first, first + n), counted from the child's own offset. */
 typedef struct ad_run_ends {
     int64_t first;
     int64_t n;
@@ -16,23 +16,25 @@ typedef struct ad_run_ends {
 AD_MUST_CHECK ad_status ad_run_end_width(ad_schema schema, int64_t *out,
                                          ad_error *err);
 
-/* The runs that hold the rows of each of `n` run-end encoded arrays; none for
- * one without rows. On a device a kernel looks at all run ends, and the host
- * waits for it, once. AD_ERR_ARROW: they do not grow, or are too few. */
+/* Finds the runs that hold the rows of each of `n` run-end encoded arrays; no
+ * runs for an array without rows. On a device a kernel checks all run ends, and
+ * the host waits once for all arrays. AD_ERR_ARROW: the run ends do not
+ * increase, or end before the last row. */
 AD_MUST_CHECK ad_status ad_find_run_ends(ad_builder *builder,
                                          const ad_array *views, size_t n,
                                          ad_run_ends *out, ad_error *err);
 
-/* Their ends to number `to` and following ones of `target`, as work of the
- * session: counted from the view's first row, which becomes row `row`, and cut
- * where its last one is. */
+/* Writes the ends of `runs` to integer `to` and the following ones of `target`,
+ * as work of the session. The view's first row becomes row `row`, and the last
+ * run ends with the view's last row. */
 AD_MUST_CHECK ad_status ad_write_run_ends(ad_builder *builder,
                                           const ad_array *view,
                                           ad_run_ends runs, int64_t row,
                                           void *target, int64_t to,
                                           ad_error *err);
 
-/* The child that they are: `n` of them in `ends`, which it does not keep. */
+/* Builds the child of `n` run ends from the buffer `ends`, which it does not
+ * own. */
 AD_MUST_CHECK ad_status ad_build_run_ends(ad_schema schema, ad_device device,
                                           int64_t n, const void *ends,
                                           ad_array *out, ad_error *err);

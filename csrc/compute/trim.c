@@ -10,7 +10,7 @@
 
 static const char consumer[] = "making an array compact";
 
-/* --- what is trimmed already --------------------------------------------- */
+/* --- arrays that are trimmed already ------------------------------------- */
 
 static void
 mark_destroy(ad_owner *self)
@@ -18,7 +18,8 @@ mark_destroy(ad_owner *self)
     (void)self;
 }
 
-/* Among the owners of what was made here, so that it is known again. */
+/* The first owner of every array that ad_array_trim() returns: it identifies
+ * them. */
 static const ad_owner_ops mark_ops = {
     .destroy = mark_destroy,
     .name = "mark",
@@ -33,7 +34,7 @@ was_made_here(const ad_array *array)
     return members != NULL && n > 0 && members[0] == &mark;
 }
 
-/* No bits, and nothing in front of the first row. */
+/* Whether no node has bits, an offset or an unknown null count. */
 static bool
 is_plain(const struct ArrowSchema *schema, const struct ArrowArray *node,
          int64_t null_count)
@@ -65,7 +66,7 @@ ad_array_is_trimmed(const ad_array *array)
             is_plain(array->schema.node, array->node, array->null_count));
 }
 
-/* --- the work ---------------------------------------------------------------- */
+/* --- session ----------------------------------------------------------------- */
 
 typedef struct job {
     ad_buffer_map map;
@@ -74,7 +75,8 @@ typedef struct job {
     ad_builder builder;
 } job;
 
-/* Where there is nothing to be made, no runtime is needed. */
+/* Opens the session on first use: an array that needs no new buffer needs no
+ * runtime. */
 static ad_status
 open_session(job *self, const void *data, ad_error *err)
 {
@@ -102,7 +104,7 @@ open_session(job *self, const void *data, ad_error *err)
 
 /* --- buffers ----------------------------------------------------------------- */
 
-/* `length` bits from `first` on, as a bitmap of its own. */
+/* Copies `length` bits from `first` on to a new bitmap. */
 static ad_status
 take_bits(job *self, const void **buffer, int64_t first, int64_t length,
           ad_error *err)
@@ -115,7 +117,8 @@ take_bits(job *self, const void **buffer, int64_t first, int64_t length,
     return AD_OK;
 }
 
-/* The bytes [first, first + nbytes): a handle cannot be moved. */
+/* Moves the address to byte `first`. Memory that is named by a handle is copied,
+ * since a handle has no address to move. */
 static ad_status
 take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
            ad_error *err)
@@ -137,7 +140,7 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
                             err);
 }
 
-/* `n` rows of `size` bytes. */
+/* Takes `n` rows of `size` bytes. */
 static ad_status
 take_rows(job *self, const ad_array *view, const void **buffer, int64_t n,
           int64_t size, ad_error *err)
@@ -182,7 +185,7 @@ take_buffers(job *self, const ad_array *view, const ad_type *type,
     return AD_OK;
 }
 
-/* Run ends are counted from row 0, so that they are written anew. */
+/* Writes the run ends of a slice anew, since they count from row 0. */
 static ad_status
 take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
 {
@@ -228,9 +231,9 @@ take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 
 /* --- entry -------------------------------------------------------------------- */
 
-/* What is made here is kept by the root alone. */
+/* Only the root owns the new buffers. */
 static ad_status
-keep_made(job *self, ad_array *root, ad_error *err)
+own_new_buffers(job *self, ad_array *root, ad_error *err)
 {
     ad_owner *all;
     ad_sync *sync;
@@ -253,7 +256,7 @@ ad_array_trim(const ad_array *array, const ad_stream_choice *stream,
     job self = {.map = {take_node}, .root = array, .stream = stream};
     ad_status status = ad_map_buffers(array, &self.map, out, err);
     if (status == AD_OK) {
-        status = keep_made(&self, out, err);
+        status = own_new_buffers(&self, out, err);
         if (status != AD_OK) {
             ad_array_clear(out);
         }

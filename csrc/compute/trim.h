@@ -1,4 +1,4 @@
-/* Arrays as strict consumers want them.
+/* Arrays without offsets or unused bits, as strict consumers need them.
  */
 #ifndef AD_COMPUTE_TRIM_H
 #define AD_COMPUTE_TRIM_H
@@ -6,17 +6,16 @@
 #include "model/array.h"
 #include "order/streams.h"
 
-/* Every node begins at row 0 and says how many nulls it has; bitmaps, and the
- * bits of bools, are there only where they are needed, and are aligned to 64
- * bytes and padded with zeros to as many. */
+/* Whether every node has offset 0 and a known null count, and has a bitmap only
+ * if it has nulls, and whether all bitmaps (also the values of bools) are
+ * aligned to 64 bytes and padded with zeros to a multiple of 64 bytes. */
 bool ad_array_is_trimmed(const ad_array *array);
 
-/* The same rows, so. Bitmaps are made anew, since nobody knows what lies behind
- * foreign ones; of other buffers the address is moved to the first row, or,
- * where memory is named by handles, its bytes are copied. The run ends of a
- * slice are made anew. Null counts that are not known are counted, and the runs
- * of a slice are looked for, which blocks on a device. AD_ERR_ARROW: run ends
- * that make no sense. */
+/* Returns the same rows as a trimmed array. Bitmaps are copied, since the
+ * padding of foreign bitmaps is unknown. The address of every other buffer moves
+ * to the first row; memory that is named by handles is copied instead. The run
+ * ends of a slice are written anew. Counting unknown null counts and finding the
+ * runs of a slice block on a device. AD_ERR_ARROW: invalid run ends. */
 AD_MUST_CHECK ad_status ad_array_trim(const ad_array *array,
                                       const ad_stream_choice *stream,
                                       ad_array *out, ad_error *err);

@@ -1,11 +1,11 @@
-/* Rows that say where in a child they are: lists, unions, runs. */
+/* Checks lists, unions and runs: rows that refer to a child. */
 #include "validate/rows.h"
 
 /* --- offsets ---------------------------------------------------------------- */
 
-/* Of n + 1 numbers the first is at least 0, and each one at least `step` more
- * than the one before. Where none is negative, the sign of the difference
- * tells; for vectors without a comparison. */
+/* Whether the first of n + 1 numbers is at least 0, and each following one is
+ * at least `step` more than the one before. If no number is negative, the sign
+ * of the difference is enough; so the loop vectorizes without a comparison. */
 #define DEFINE_INCREASE(bits)                                                 \
     static inline __attribute__((always_inline)) bool increase_##bits(        \
         const void *numbers, int step, int64_t n)                             \
@@ -71,7 +71,6 @@ ad_check_offset_block(const ad_check *check, const ad_block *block,
                : fail_offsets(block, is_wide, limit, err);
 }
 
-/* How many values the lists may have. */
 static int64_t
 child_length(const ad_check *check)
 {
@@ -112,8 +111,9 @@ fail_list_view(const ad_block *block, bool is_wide, int64_t limit,
     return AD_OK;
 }
 
-/* None of four numbers is negative, or the first that is tells. `bits` must
- * hold the limit. */
+/* Whether all lists are within the child. The sign bits of the offset, the size
+ * and the two differences are 0 for a valid row, and one of them is 1 for an
+ * invalid one. `bits` must hold the limit. */
 #define DEFINE_ARE_WITHIN(name, bits, type)                                   \
     static inline __attribute__((always_inline)) bool name(                   \
         const void *offsets, const void *sizes, int64_t limit, int64_t n)     \
@@ -167,7 +167,7 @@ ad_check_list_views(ad_check *check, ad_error *err)
 
 typedef struct member {
     int64_t length; /* of the child; -1: no child has this type id */
-    int64_t least;  /* the next offset into it must not be less */
+    int64_t least;  /* the smallest valid next offset */
 } member;
 
 static ad_status
@@ -279,7 +279,7 @@ fail_run_end(const ad_block *block, int width, ad_error *err)
     return AD_OK;
 }
 
-/* A row is a run, its element the end of it, and the next one that of the
+/* Each row is a run. Its element is its end, and the next element the end of the
  * next run. */
 static ad_status
 check_end_block(ad_check *check, const ad_block *block, void *context,
@@ -291,7 +291,7 @@ check_end_block(ad_check *check, const ad_block *block, void *context,
                : fail_run_end(block, width, err);
 }
 
-/* `check` is that of the child, and `stop` where the rows of the parent end. */
+/* `check` is the check of the child, and `stop` the end of the parent's rows. */
 static ad_status
 check_ends(ad_check *check, int64_t stop, ad_error *err)
 {

@@ -1,12 +1,12 @@
-/* What is unusual in an array's structs, but legal. */
+/* Notes on what is unusual but legal in an array's structs. */
 #include <inttypes.h>
 
 #include "validate/validate.h"
 
-/* A node, and the way to it from the root. */
+/* A node on the path from the root. */
 typedef struct step {
     const struct step *above; /* NULL: the root */
-    int64_t i;                /* which child; -1: the dictionary */
+    int64_t i;                /* number of the child; -1: the dictionary */
 } step;
 
 static ad_status

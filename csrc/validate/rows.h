@@ -1,5 +1,5 @@
-/* What the files of validate/validate.h share: buffers that are read wherever they
- * lie, and one node while it is checked.
+/* Shared by the files that implement validate.h: readers of host and device
+ * buffers, and the state of one node while it is checked.
  */
 #ifndef AD_VALIDATE_ROWS_H
 #define AD_VALIDATE_ROWS_H
@@ -13,15 +13,15 @@
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Bytes that are read from a device at once. */
+/* Bytes of one read from a device. */
 #define AD_PIECE (1 << 20)
 
-/* One buffer, read from front to back for the most part. On the host its own
- * memory is given out, else a piece that was read back. */
+/* Reads one buffer, mostly from front to back. On the host it returns the
+ * buffer's own memory, else a piece that was read back. */
 typedef struct ad_reader {
     const ad_array *array; /* whose device, event and owner the buffer has */
     const char *data;      /* or a handle */
-    int64_t nbytes;        /* nothing beyond is ever touched */
+    int64_t nbytes;        /* bytes past them are never read */
     int width;             /* bytes of an element */
     bool on_host;
     char *piece;
@@ -30,7 +30,7 @@ typedef struct ad_reader {
     int64_t capacity; /* of the piece */
 } ad_reader;
 
-/* A buffer of `n` elements of `width` bytes. */
+/* A reader of `n` elements of `width` bytes. */
 ad_reader ad_reader_of(const ad_array *array, const void *data, int64_t n,
                        int width);
 void ad_reader_clear(ad_reader *reader);
@@ -38,8 +38,9 @@ void ad_reader_clear(ad_reader *reader);
 AD_MUST_CHECK ad_status ad_reader_fill(ad_reader *reader, int64_t offset,
                                        int64_t nbytes, ad_error *err);
 
-/* Bytes [offset, offset + nbytes), which must lie within the buffer. They
- * stay until the next call. At any address: see ad_at_any_i32. */
+/* Returns the bytes [offset, offset + nbytes), which must be within the buffer.
+ * They are valid until the next call. They may be unaligned: see
+ * ad_at_any_i32. */
 AD_MUST_CHECK static inline ad_status
 ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
               const void **out, ad_error *err)
@@ -58,11 +59,11 @@ ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
 
 /* --- one node ------------------------------------------------------------- */
 
-/* Rows that are checked at once: their buffers fit into the first cache, and
- * a loop with a known number of turns is one that compilers make vectors of. */
+/* Rows that are checked at once. Their buffers fit into the L1 cache, and
+ * compilers vectorize loops with a constant trip count. */
 #define AD_BLOCK 2048
 
-/* `loop(..., n)` with a constant where it is a whole block. */
+/* Calls `loop(..., n)`, with a constant `n` for a whole block. */
 #define AD_BY_BLOCK(loop, n, ...)                                             \
     ((n) == AD_BLOCK ? loop(__VA_ARGS__, AD_BLOCK) : loop(__VA_ARGS__, (n)))
 
@@ -70,13 +71,13 @@ typedef struct ad_check {
     const ad_array *array;
     ad_type type;
     ad_reader validity; /* data NULL: every row is valid */
-    ad_reader first;    /* the buffer after it: values, offsets, ids, ... */
-    ad_reader second;   /* and the one after that */
+    ad_reader first;    /* the next buffer: values, offsets, ids, ... */
+    ad_reader second;   /* the one after that */
     bool has_end;       /* n rows have n + 1 elements of `first` */
     int64_t n_rows;     /* for ad_check_blocks */
 } ad_check;
 
-/* Elements [row, row + n) of a reader, which begins with the buffer. */
+/* Returns the elements of rows [row, row + n); row 0 is the array's offset. */
 AD_MUST_CHECK static inline ad_status
 ad_rows_get(const ad_check *check, ad_reader *reader, int64_t row, int64_t n,
             const void **out, ad_error *err)
@@ -101,27 +102,28 @@ ad_row_is_valid(ad_check *check, int64_t row, bool *out, ad_error *err)
 
 /* At most AD_BLOCK rows, and their elements. */
 typedef struct ad_block {
-    int64_t row; /* the first */
+    int64_t row; /* the first row */
     int64_t n;
     const void *first;
-    const void *second; /* NULL: it is not read */
+    const void *second; /* NULL if check->second is not read */
 } ad_block;
 
 /* AD_ERR_ARROW for the first row of the block that breaks the rule. */
 typedef ad_status (*ad_block_rule)(ad_check *check, const ad_block *block,
                                    void *context, ad_error *err);
 
-/* `rule` for all rows, block after block. */
+/* Applies `rule` to all rows, block after block. */
 AD_MUST_CHECK ad_status ad_check_blocks(ad_check *check, ad_block_rule rule,
                                         void *context, ad_error *err);
 
-/* AD_ERR_ARROW: "row 5: " and what is wrong with it. */
+/* AD_ERR_ARROW with the message "row 5: ...". */
 ad_status ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* --- the rules ------------------------------------------------------------ */
 
-/* The offsets of a block: at least 0, no decrease, none larger than `limit`. */
+/* Checks that the offsets of a block are at least 0, do not decrease, and do not
+ * exceed `limit`. */
 AD_MUST_CHECK ad_status ad_check_offset_block(const ad_check *check,
                                               const ad_block *block,
                                               int64_t limit, ad_error *err);

@@ -1,4 +1,4 @@
-/* Bytes and strings: offsets, views, UTF-8. */
+/* Checks bytes and strings: offsets, views, UTF-8. */
 #include <string.h>
 
 #include "copy/copy_tree.h"
@@ -16,7 +16,7 @@ fail_utf8(int64_t row, int64_t at, uint8_t byte, ad_error *err)
                        at, byte);
 }
 
-/* Bytes [first, end) are those of one row. */
+/* Checks the bytes [first, end) of one row. */
 static ad_status
 check_row_utf8(ad_reader *data, int64_t row, int64_t first, int64_t end,
                ad_error *err)
@@ -26,7 +26,8 @@ check_row_utf8(ad_reader *data, int64_t row, int64_t first, int64_t end,
         int64_t n = end - at < AD_PIECE ? end - at : AD_PIECE;
         AD_RETURN_IF_ERR(ad_reader_get(data, at, n, &bytes, err));
         int64_t sound = (int64_t)ad_utf8_prefix(bytes, (size_t)n);
-        /* What is cut off by the piece is read with the next one. */
+        /* A character that crosses the end of the piece is read with the
+         * next one. */
         bool may_be_cut = at + n < end && n - sound < 4;
         if (sound < n && !may_be_cut) {
             return fail_utf8(row, at + sound - first,
@@ -37,7 +38,7 @@ check_row_utf8(ad_reader *data, int64_t row, int64_t first, int64_t end,
     return AD_OK;
 }
 
-/* No row begins within a character. */
+/* Whether no row begins within a character. */
 static bool
 begin_characters(const uint8_t *bytes, const void *offsets, bool is_wide,
                  int64_t n)
@@ -52,9 +53,8 @@ begin_characters(const uint8_t *bytes, const void *offsets, bool is_wide,
     return !broken;
 }
 
-/* The strings of a block whose offsets are sound. What holds of all their
- * bytes holds of each row; if it does not, each valid row is looked at by
- * itself. */
+/* Checks the strings of a block whose offsets are valid. It checks all bytes at
+ * once first, and each valid row only if that fails. */
 static ad_status
 check_utf8(ad_check *check, const ad_block *block, ad_reader *data,
            ad_error *err)
@@ -88,8 +88,8 @@ check_utf8(ad_check *check, const ad_block *block, ad_reader *data,
 
 /* --- strings with offsets ------------------------------------------------------ */
 
-/* `context`: the reader of the data, which has as many bytes as the offsets
- * say. */
+/* `context` is the reader of the data, whose size is the last offset of the
+ * node. */
 static ad_status
 check_string_block(ad_check *check, const ad_block *block, void *context,
                    ad_error *err)
@@ -109,7 +109,8 @@ ad_check_strings(ad_check *check, ad_error *err)
     bool is_wide = check->type.wide_offsets;
     int width = check->first.width;
     const void *last;
-    /* The node's: a slice's own last offset is one of those to be checked. */
+    /* The last offset of the node; the last one of a slice is yet to be
+     * checked. */
     AD_RETURN_IF_ERR(ad_reader_get(
         &check->first, (array->node->offset + array->node->length) * width,
         width, &last, err));
@@ -143,12 +144,13 @@ typedef struct views {
     bool is_text;
 } views;
 
-/* A value that stands in the view itself: zeros behind it, and UTF-8. */
+/* Checks an inline value: zeros behind it, and UTF-8. */
 static ad_status
 check_inline(const views *self, int64_t row, const uint8_t *view, int32_t size,
              ad_error *err)
 {
-    /* From 12 - size on: zeros for the size and the value, ones behind. */
+    /* The mask begins at 12 - size: zeros for the size and the value, ones for
+     * the padding. */
     static const uint8_t masks[28] = {
         [16] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
         0xff,        0xff, 0xff, 0xff, 0xff, 0xff,
@@ -172,7 +174,7 @@ check_inline(const views *self, int64_t row, const uint8_t *view, int32_t size,
     return AD_OK;
 }
 
-/* Let `data` read buffer `i`, which is one of them. */
+/* Points `data` at variadic buffer `i`, which must exist. */
 static ad_status
 open_data(views *self, int64_t i, ad_error *err)
 {

@@ -120,7 +120,7 @@ check_null_count(ad_check *check, ad_error *err)
     int64_t stated = check->array->null_count;
     int64_t found;
     if (stated < 0 || check->validity.data == NULL) {
-        return AD_OK; /* what cannot be so, the structs have shown */
+        return AD_OK; /* the check of the structs covers this case */
     }
     AD_RETURN_IF_ERR(count_nulls(check, &found, err));
     if (found != stated) {
@@ -135,7 +135,7 @@ check_null_count(ad_check *check, ad_error *err)
     return AD_OK;
 }
 
-/* Where nothing may be null, whatever the schema's flags say. */
+/* Checks that no row is null, regardless of the schema's flags. */
 static ad_status
 check_has_no_null(ad_check *check, const char *what, ad_error *err)
 {
@@ -156,12 +156,14 @@ check_has_no_null(ad_check *check, const char *what, ad_error *err)
 
 /* --- nodes ---------------------------------------------------------------- */
 
-/* What may not be null below a node, and how it is called. */
+/* The parent of a node, which determines whether the node may have nulls. */
 typedef struct parent {
     ad_type_id id;
     bool is_entries; /* the struct of a map */
 } parent;
 
+/* The plural name of the rows of child `i` if they must not be null, else
+ * NULL. */
 static const char *
 never_null(parent parent, int64_t i)
 {
@@ -174,8 +176,8 @@ never_null(parent parent, int64_t i)
     return parent.is_entries && i == 0 ? "keys of maps" : NULL;
 }
 
-/* Bytes of an element of the buffer after the validity, and of the one after
- * that; 0: none. */
+/* Finds the bytes per element of the first and the second buffer after the
+ * validity; 0 if there is none. */
 static void
 find_widths(const ad_type *type, int *first, int *second)
 {
@@ -216,7 +218,7 @@ open_check(ad_check *check, const ad_array *array, const ad_type *type)
     int64_t end = array->offset + array->length;
     bool is_string = type->layout == AD_LAYOUT_OFFSETS;
     bool has_end = is_string || type->layout == AD_LAYOUT_LIST;
-    /* The last offset of the node says where the data of strings end. */
+    /* The data of strings end at the last offset of the node. */
     int64_t n_first =
         (is_string ? node->offset + node->length : end) + has_end;
     int first, second;
@@ -268,7 +270,7 @@ check_buffers(ad_check *check, ad_error *err)
                                              : AD_OK;
 }
 
-/* `forbidden`: what the rows are, if none of them may be null. */
+/* `forbidden`: see never_null(). */
 static ad_status
 check_own(const ad_array *array, const ad_type *type, const char *forbidden,
           ad_error *err)
@@ -326,7 +328,7 @@ ad_array_validate_full(const ad_array *array, ad_error *err)
     AD_RETURN_IF_ERR(ad_array_validate(array->schema.node, array->node, err));
     AD_RETURN_IF_ERR(ad_sync_require_no_capture(array->sync, CONSUMER, err));
     AD_RETURN_IF_ERR(ad_sync_wait(array->sync, CONSUMER, err));
-    /* Others may note a null count in *array meanwhile. */
+    /* Other threads may write a null count to *array meanwhile. */
     ad_array view;
     ad_array_share(array, &view);
     void *saved = ad_wait_begin();

@@ -1,13 +1,13 @@
-/* Fixed-width values: dictionary indices, decimals, dates, times. */
+/* Checks fixed-width values: dictionary indices, decimals, dates, times. */
 #include <string.h>
 
 #include "validate/rows.h"
 
-/* --- all rows but the null ones -------------------------------------------- */
+/* --- valid rows ------------------------------------------------------------ */
 
-/* A rule about single values. */
+/* A rule for single values. */
 typedef struct rule {
-    uint64_t limit;   /* integers: the largest that is allowed */
+    uint64_t limit;   /* integers: the largest valid value */
     uint64_t high[4]; /* decimals: 10 to the precision, lowest word first */
     bool (*hold)(const struct rule *rule, const void *values, int64_t n);
     ad_status (*fail)(const struct rule *rule, const ad_check *check,
@@ -47,7 +47,7 @@ check_rule(ad_check *check, rule *rule, ad_error *err)
 
 /* --- integers up to a limit ------------------------------------------------- */
 
-/* As unsigned numbers, of which the negative ones are the largest. */
+/* Compares as unsigned integers, so that negative values exceed the limit. */
 #define DEFINE_HOLD(bits)                                                     \
     static inline __attribute__((always_inline)) bool are_within_##bits(      \
         const void *values, uint64_t limit, int64_t n)                        \
@@ -108,7 +108,7 @@ fail_index(const rule *rule, const ad_check *check, int64_t row,
         (uint64_t)found << unused >> unused, n);
 }
 
-/* No index is right where there are no values. */
+/* No index into an empty dictionary is valid. */
 static bool
 hold_none(const rule *rule, const void *values, int64_t n)
 {
@@ -179,7 +179,7 @@ fail_days(const rule *rule, const ad_check *check, int64_t row,
 
 /* --- decimals ---------------------------------------------------------------- */
 
-/* |v| < high, as one comparison: v + high - 1 is in [0, 2 * high - 2]. */
+/* Checks |v| < high with one comparison: v + high - 1 is in [0, 2 * high - 2]. */
 #define DEFINE_HOLD_DECIMAL(bits, type)                                       \
     static bool hold_decimal_##bits(const rule *rule, const void *values,     \
                                     int64_t n)                                \
@@ -201,7 +201,8 @@ DEFINE_HOLD_DECIMAL(64, uint64_t)
 __extension__ typedef unsigned __int128 uint128;
 DEFINE_HOLD_DECIMAL(128, uint128)
 
-/* The absolute value of a number of `width` bytes; true: it is negative. */
+/* Writes the absolute value of a number of `width` bytes. Returns whether the
+ * number is negative. */
 static bool
 absolute(const void *value, int width, uint64_t out[4])
 {
@@ -239,7 +240,7 @@ hold_decimal_256(const rule *rule, const void *values, int64_t n)
     return true;
 }
 
-/* Divide in place; the remainder. */
+/* Divides in place and returns the remainder. */
 static uint32_t
 divide(uint64_t words[4], uint32_t by)
 {
@@ -290,7 +291,7 @@ check_decimals(ad_check *check, ad_error *err)
     return check_rule(check, &rule, err);
 }
 
-/* --- all ---------------------------------------------------------------------- */
+/* --- entry -------------------------------------------------------------------- */
 
 ad_status
 ad_check_values(ad_check *check, ad_error *err)
@@ -309,6 +310,6 @@ ad_check_values(ad_check *check, ad_error *err)
         case AD_TYPE_DECIMAL:
             return check_decimals(check, err);
         default:
-            return AD_OK; /* every value is one */
+            return AD_OK; /* every bit pattern is valid */
     }
 }

@@ -1,5 +1,5 @@
-/* Arrow arrays on the software device, made and read without the rest of
- * arrowdev: a producer and a consumer to test others with.
+/* A producer and a consumer of Arrow arrays on the software device, for tests.
+ * They do not use arrowdev's own import, export and copies.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +15,10 @@
 
 /* --- nodes that own their buffers ---------------------------------------- */
 
-/* What `private_data` of a node points to. */
+/* The `private_data` of a node. */
 typedef struct node {
     bool is_on_device;
-    uint64_t queue; /* on the device: buffers are freed in its order */
+    uint64_t queue; /* on the device: frees the buffers in its order */
     uint64_t event; /* of a root, or 0 */
     const void **buffers;
     struct ArrowArray **children;
@@ -66,8 +66,8 @@ node_release(struct ArrowArray *array)
     array->release = NULL;
 }
 
-/* A node like `like`, with empty buffers and released children. Whatever
- * comes next, out->release may be called. */
+/* Creates a node like `like`, with NULL buffers and released children.
+ * out->release may be called if it is set, also on failure. */
 static ad_status
 node_new(const struct ArrowArray *like, bool is_on_device, uint64_t queue,
          struct ArrowArray *out, ad_error *err)
@@ -105,8 +105,8 @@ node_new(const struct ArrowArray *like, bool is_on_device, uint64_t queue,
     return is_whole ? AD_OK : ad_fail_memory(err, sizeof(*out));
 }
 
-/* Frees a holder that holds a struct ArrowDeviceArray, of which a struct
- * ArrowArray is the first member. */
+/* The destructor of both kinds of capsules: the first member of a struct
+ * ArrowDeviceArray is its struct ArrowArray. */
 static void
 destroy_holder(PyObject *capsule)
 {
@@ -141,7 +141,7 @@ static ad_status
 upload_buffer(const upload *u, const void *data, int64_t nbytes,
               const void **out, ad_error *err)
 {
-    /* Padded as Arrow recommends; what is behind the data is no zero here. */
+    /* Padded as Arrow recommends; the padding is not set to zero. */
     size_t padded = ((size_t)nbytes + 63) / 64 * 64;
     void *memory;
     int code = ad_engine_allocate(u->device, padded > 0 ? padded : 64,
@@ -203,7 +203,7 @@ upload_view(const upload *u, const ad_array *view, struct ArrowArray *out,
     return AD_OK;
 }
 
-/* An event for the root, recorded behind the writes. */
+/* Records an event for the root behind the writes. */
 static ad_status
 add_event(const upload *u, struct ArrowDeviceArray *holder, ad_error *err)
 {
@@ -223,8 +223,8 @@ add_event(const upload *u, struct ArrowDeviceArray *holder, ad_error *err)
     return AD_OK;
 }
 
-/* _testing_produce(array, queue, with_event): a copy of an Array of the host
- * as a capsule of a device array whose memory is written by the queue. */
+/* _testing_produce(array, queue, with_event): copies an Array of the host to the
+ * device on the queue, and returns a capsule of the device array. */
 PyObject *
 ad_testing_produce(PyObject *module, PyObject *args)
 {
@@ -272,7 +272,7 @@ ad_testing_produce(PyObject *module, PyObject *args)
 
 typedef struct download {
     uint64_t queue;
-    int device; /* on which all buffers have to be */
+    int device; /* the device of all buffers */
     bool is_submitted;
 } download;
 
@@ -283,7 +283,7 @@ download_buffer(download *d, const void *data, const void **out, ad_error *err)
     if (!ad_engine_find(data, &found)) {
         return ad_fail(err, AD_ERR_ARROW, NULL,
                        "was it released, or is it memory of the host?",
-                       "buffer %p is no live memory of the software device",
+                       "buffer %p is not live memory of the software device",
                        data);
     }
     if (found.device != d->device) {
@@ -307,7 +307,6 @@ download_buffer(download *d, const void *data, const void **out, ad_error *err)
     return AD_OK;
 }
 
-/* The path of what is wrong is written on the way back. */
 static ad_status
 download_node(download *d, const struct ArrowArray *source,
               struct ArrowArray *out, ad_error *err)
@@ -338,21 +337,21 @@ download_node(download *d, const struct ArrowArray *source,
     return AD_OK;
 }
 
-/* What a consumer may expect of the struct around the array. */
+/* Checks the members of the device array around its struct ArrowArray. */
 static ad_status
 check_device_array(const struct ArrowDeviceArray *array, ad_error *err)
 {
     if (array->device_type != ARROW_DEVICE_EXT_DEV || array->device_id < 0 ||
         array->device_id >= ad_engine_n_devices()) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "the array is on device (%d, %lld), which is no "
+                       "the array is on device (%d, %lld), which is not a "
                        "software device",
                        (int)array->device_type, (long long)array->device_id);
     }
     if (array->sync_event != NULL &&
         ad_engine_event_at(array->sync_event) == 0) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "sync_event %p is no address of a live event",
+                       "sync_event %p is not the address of a live event",
                        array->sync_event);
     }
     for (int i = 0; i < 3; i++) {
@@ -381,8 +380,8 @@ submit_download(download *d, const struct ArrowDeviceArray *source, bool wait,
     return download_node(d, &source->array, out, err);
 }
 
-/* _testing_consume(capsule, queue, wait): read a device array on a queue and
- * release it; a capsule of the same array on the host. */
+/* _testing_consume(capsule, queue, wait): reads a device array on a queue,
+ * releases it, and returns a capsule of a copy on the host. */
 PyObject *
 ad_testing_consume(PyObject *module, PyObject *args)
 {
@@ -414,7 +413,7 @@ ad_testing_consume(PyObject *module, PyObject *args)
         Py_END_ALLOW_THREADS
     }
     if (code == AD_ENGINE_TIMEOUT) {
-        /* Copies are pending, to and from: all of it must stay. */
+        /* Copies are pending: source and target must stay alive. */
         *source = (struct ArrowDeviceArray){0};
         holder = NULL;
     }

@@ -1,4 +1,5 @@
-/* The states of an async stream, for the scripted ends of arrowdev.testing. */
+/* The state machine of an async stream, for the scripted producers and handlers
+ * of arrowdev.testing. */
 #include "python/testing/testing.h"
 
 #include "async/states.h"
@@ -20,7 +21,8 @@ add_step(PyObject *steps, ad_async_state state, ad_async_event event)
     return result;
 }
 
-/* {(state, event): (next state, broken rule or None, its words or None)} */
+/* Returns {(state, event): (next state, id of the broken rule or None, its text
+ * or None)}. */
 PyObject *
 ad_testing_async_states(PyObject *Py_UNUSED(module),
                         PyObject *Py_UNUSED(ignored))

@@ -1,7 +1,8 @@
-/* What arrowdev.testing gives to a consumer under test: callbacks that count.
+/* Release callbacks that count their calls, for the structs that
+ * arrowdev.testing passes to a consumer under test.
  *
- * They are in C, as a consumer may release what it was given while an
- * exception is on its way, when no Python code can run.
+ * They are in C because a consumer may release a struct while an exception is
+ * set, when no Python code can run.
  */
 #include <string.h>
 
@@ -9,11 +10,11 @@
 #include "abi/dlpack.h"
 #include "python/testing/testing.h"
 
-/* What `private_data` points to, or `manager_ctx`; arrowdev/testing/_spoiling.py
- * has it in ctypes. */
+/* The `private_data` or `manager_ctx` of a struct. arrowdev/testing/_spoiling.py
+ * declares the same struct in ctypes. */
 typedef struct record {
     int64_t released;
-    void *data; /* spoilt by the release, or NULL */
+    void *data; /* overwritten by the release, or NULL */
     int64_t nbytes;
 } record;
 
@@ -62,7 +63,7 @@ delete_versioned(ad_dl_managed_versioned *self)
     note_release(self->manager_ctx);
 }
 
-/* --- destructors of capsules: of any name, so that it can be a wrong one ------ */
+/* --- destructors of capsules; the name may be wrong on purpose ---------------- */
 
 static void *
 content(PyObject *capsule)
@@ -79,7 +80,7 @@ destroy_schema(PyObject *capsule)
     }
 }
 
-/* A device array begins with its array. */
+/* Also for a device array, whose first member is its array. */
 static void
 destroy_array(PyObject *capsule)
 {
@@ -107,7 +108,7 @@ destroy_versioned(PyObject *capsule)
     }
 }
 
-/* --- their addresses ------------------------------------------------------------ */
+/* --- addresses ------------------------------------------------------------------ */
 
 static const struct {
     const char *name;

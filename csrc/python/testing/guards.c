@@ -1,16 +1,15 @@
-/* What stands in front of the callbacks of arrowdev.testing's scripted streams
- * that destructors call. They are Python functions behind ctypes, which lose
- * an exception that is on its way (pyarrow releases arrays while one is), and
- * which nobody may call once the interpreter is gone.
+/* C functions that guard the Python callbacks of arrowdev.testing's scripted
+ * streams. A ctypes callback loses an exception that is set (pyarrow releases
+ * arrays while one is), and must not be called after the interpreter has ended.
  *
- * `private_data` of every such struct is a cell, which is never freed: what is
- * called too late is to be found out, not to crash.
+ * `private_data` of every such struct is a cell. It is never freed, so that a
+ * late call is detected and does not crash.
  */
 #include "abi/arrow_c.h"
 #include "support/py_call.h"
 #include "python/testing/testing.h"
 
-/* arrowdev/testing/_recording.py has the same struct in ctypes. */
+/* arrowdev/testing/_recording.py declares the same struct in ctypes. */
 typedef struct cell {
     void *callbacks[2]; /* in the order of the struct's members */
     int64_t number;
@@ -110,7 +109,7 @@ static const struct {
     {"ArrowAsyncTask.extract_data", (void (*)(void))task_extract_data},
 };
 
-/* _testing_guards(): the addresses of these functions, by struct and member. */
+/* _testing_guards(): the addresses of the guards, by struct and member. */
 PyObject *
 ad_testing_guards(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

@@ -13,7 +13,7 @@
 #include "support/objects.h"
 #include "support/waiting.h"
 
-/* The device is not known here; the message says what was called. */
+/* The device is unknown here; the message names the call. */
 static PyObject *
 raise_code(PyObject *module, const char *call, int code)
 {
@@ -66,7 +66,8 @@ pointer(uint64_t address)
     return (void *)(uintptr_t)address;
 }
 
-/* -1 means all of them; what is no number of a device must not become one. */
+/* -1 means all devices. Numbers that are out of range become INT_MAX, which is
+ * not a device. */
 static int
 device_id(uint64_t number)
 {
@@ -74,13 +75,13 @@ device_id(uint64_t number)
     return id >= -1 && id < INT_MAX ? (int)id : INT_MAX;
 }
 
-/* Each takes up to 5 integers, and may set a result. */
+/* A function of up to 5 integers, which may set a result. */
 typedef int (*engine_call)(const uint64_t *a, int64_t *out);
 
 #define CALL(name) static int call_##name(const uint64_t *a, int64_t *out)
 
 /* clang-format off */
-/* What arrowdev has deferred goes back as well: nobody uses it any more. */
+/* Runs the deferred releases, too. */
 static int
 wait_for_deferred(int device)
 {
@@ -100,8 +101,8 @@ CALL(synchronize)
     (void)out;
     int device = device_id(a[0]);
     int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
-    /* A release may defer another, also on a device that was waited for
-     * before; what is deferred elsewhere or abandoned stays. */
+    /* A release may defer another one, also on a device that was waited for
+     * before. Abandoned releases, and those of other devices, stay. */
     for (int i = 0; code == AD_ENGINE_OK && i < 8 && ad_deferred_is_any(); i++) {
         code = wait_for_deferred(device);
     }
@@ -181,7 +182,7 @@ CALL(queue_synchronize)
     return ad_engine_queue_synchronize(a[0], (int64_t)a[1]);
 }
 
-/* 1 where it is done, 0 where it is pending. */
+/* Sets *out to 1 if the work is done, to 0 if it is pending. */
 static int
 answer(int code, int64_t *out)
 {
@@ -322,11 +323,11 @@ enum {
     N_ENGINE_CALLS = sizeof(engine_calls) / sizeof(engine_calls[0])
 };
 
-/* How often a wait looks for signals. */
+/* The interval at which a wait checks for signals. */
 #define SLICE_MS 50
 
-/* The engine's own wait cannot be ended: wait in slices (a[1]: how long all of
- * them may take), with the GIL in between. */
+/* Waits in slices and takes the GIL after each, since the engine's own wait
+ * cannot be interrupted. a[1] is the timeout of all slices together. */
 static int
 wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
 {
@@ -360,7 +361,7 @@ make_call(int i, uint64_t *a, int64_t *out, bool *is_interrupted)
     return code;
 }
 
-/* _testing_call(name, *integers): one function of the engine. */
+/* _testing_call(name, *integers): calls a function of the engine. */
 PyObject *
 ad_testing_call(PyObject *module, PyObject *args)
 {
@@ -399,7 +400,8 @@ ad_testing_call(PyObject *module, PyObject *args)
 
 /* --- bytes --------------------------------------------------------------- */
 
-/* _testing_write(queue, address, data): `data` are read now, written later. */
+/* _testing_write(queue, address, data): reads `data` at once; the queue writes
+ * it later. */
 PyObject *
 ad_testing_write(PyObject *module, PyObject *args)
 {
@@ -419,8 +421,8 @@ ad_testing_write(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _testing_read(queue, address, nbytes, timeout_ms): after the work that is on
- * the queue now. */
+/* _testing_read(queue, address, nbytes, timeout_ms): reads bytes after the work
+ * that is on the queue. */
 PyObject *
 ad_testing_read(PyObject *module, PyObject *args)
 {
@@ -451,7 +453,7 @@ ad_testing_read(PyObject *module, PyObject *args)
     if (code == AD_ENGINE_OK) {
         return bytes;
     }
-    if (code != AD_ENGINE_TIMEOUT) { /* else the copy will write to it yet */
+    if (code != AD_ENGINE_TIMEOUT) { /* else the copy is still pending */
         Py_DECREF(bytes);
     }
     if (is_interrupted) {
@@ -501,8 +503,8 @@ raise_unknown_call(const char *call)
                  *known);
     }
     return PyErr_Format(PyExc_ValueError,
-                        "arrowdev makes no call '%s' to the device; it makes "
-                        "%s",
+                        "arrowdev makes no call '%s' to the device, expected "
+                        "one of %s",
                         call, list);
 }
 
@@ -526,7 +528,7 @@ ad_testing_fail_at(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _testing_calls(): the last calls of the backend, oldest first. */
+/* _testing_calls(): returns the last calls of the backend, oldest first. */
 PyObject *
 ad_testing_calls(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -551,8 +553,8 @@ ad_testing_calls(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* _testing_live(): queues, events, allocations, bytes, pending work; and the
- * queues and events that arrowdev keeps for itself. */
+/* _testing_live(): counts queues, events, allocations, bytes and pending work,
+ * and the queues and events that arrowdev keeps for itself. */
 PyObject *
 ad_testing_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

@@ -1,5 +1,5 @@
-/* What arrowdev.testing is made of: the software device as functions of the
- * module, named _testing_*.
+/* The functions of the module behind arrowdev.testing, named _testing_*: the
+ * software device, and C callbacks.
  */
 #ifndef AD_PYTHON_TESTING_TESTING_H
 #define AD_PYTHON_TESTING_TESTING_H
@@ -30,7 +30,7 @@ PyObject *ad_testing_callbacks(PyObject *module, PyObject *ignored);
 /* python/testing/async_states.c */
 PyObject *ad_testing_async_states(PyObject *module, PyObject *ignored);
 
-/* Entries of the module's table of functions. */
+/* Entries of the module's method table. */
 #define AD_TESTING_FUNCTIONS                                                  \
     {"_testing_start", ad_testing_start, METH_VARARGS, NULL},                 \
         {"_testing_hide", ad_testing_hide, METH_NOARGS, NULL},                \
