@@ -1,10 +1,11 @@
-/* Streams that are made of streams: their batches brought to a device, cut to
- * another length, or put behind those of other streams.
+/* Adapters: streams over other streams. They copy the batches to a device, cut
+ * them to another length, or concatenate streams.
  *
- * Each takes a reference on what it reads, and releases it with its last batch
- * at the latest. No more is read than is asked for, but for what
- * ad_stream_to() is told to read ahead. A failure comes out after the batches
- * that preceded it, with the text and the errno of the stream that failed.
+ * An adapter holds a reference on the stream that it reads and releases it
+ * with the last batch at the latest. It reads a batch only when one is
+ * requested; ad_stream_to() also reads `prefetch` batches ahead. A failure is
+ * reported after the batches that preceded it, with the text and the errno of
+ * the stream that failed.
  */
 #ifndef AD_STREAM_ADAPTERS_H
 #define AD_STREAM_ADAPTERS_H
@@ -12,32 +13,34 @@
 #include "stream/array_stream.h"
 #include "order/streams.h"
 
-/* More would be no stream, but a table on a device. */
+/* A larger number of batches would be a table on a device, not a stream. */
 #define AD_MAX_PREFETCH 1024
 
-/* Every batch on `target`, as by ad_array_move(), copied on the stream that
- * `choice` names, else on arrowdev's own, whatever is current. When a batch is
- * handed out, the copies of the next `prefetch` have begun, and those of no
- * others. The host waits for the batch that it gets in host memory, and for no
- * other one, as far as ad_array_move_begin() lets it. A reference on what
- * keeps the stream is taken. AD_ERR_VALUE for a `prefetch` out of range. */
+/* A stream of the batches of `source` on `target`, moved as by
+ * ad_array_move(). The copies run on the stream that `choice` names; without
+ * one they run on arrowdev's own stream, not on the current one. When a batch
+ * is returned, the copies of the next `prefetch` batches, and of no others,
+ * have begun. The host waits only for a batch that is returned in host memory,
+ * as far as ad_array_move_begin() allows. The new stream takes a reference on
+ * `choice->keep`. AD_ERR_VALUE for a `prefetch` out of range. */
 AD_MUST_CHECK ad_status ad_stream_to(ad_array_stream *source, ad_device target,
                                      int64_t prefetch,
                                      const ad_stream_choice *choice,
                                      ad_array_stream **out, ad_error *err);
 
-/* Batches of `rows` rows (at least 1, else AD_ERR_VALUE), the last of the rest.
- * What is cut is shared, what is put together is copied, as by ad_concat().
- * No batch is empty but the only one of a stream without rows. */
+/* A stream of batches of `rows` rows; the last batch has the remaining rows.
+ * AD_ERR_VALUE for `rows` below 1. Slices share their memory; joined batches
+ * are copied, as by ad_concat(). Only a stream without rows has an empty
+ * batch, and that batch is its only one. */
 AD_MUST_CHECK ad_status ad_stream_rechunk(ad_array_stream *source,
                                           int64_t rows, ad_array_stream **out,
                                           ad_error *err);
 
-/* Streams to be read one after the other. After an end or a failure it is not
- * asked again. */
+/* Streams that are read one after the other. next() is not called again after
+ * an end or a failure. */
 typedef struct ad_stream_list ad_stream_list;
 struct ad_stream_list {
-    /* The next one, a new reference; NULL: there is none. */
+    /* The next stream, a new reference; NULL at the end. */
     ad_status (*next)(ad_stream_list *self, ad_array_stream **out,
                       ad_error *err);
     /* As in ad_batch_source. */
@@ -46,15 +49,15 @@ struct ad_stream_list {
     struct ad_saved_exception *saved_exception;
 };
 
-/* The batches of all of them. The list is taken over on success. The first
- * stream is taken now: its schema and its device type are those of the others,
- * too. A `schema` with a node (borrowed) is what all have to have instead;
- * without it, AD_ERR_VALUE where there is no stream. AD_ERR_EXCHANGE,
+/* A stream of the batches of all streams in the list. On success it owns the
+ * list. The first stream is taken now: all others must have its schema and its
+ * device type. If `schema` (borrowed) has a node, all must have that schema
+ * instead. AD_ERR_VALUE for an empty list without a schema. AD_ERR_EXCHANGE,
  * "schema" or "device", for a stream that differs. */
 AD_MUST_CHECK ad_status ad_stream_chain(ad_stream_list *list, ad_schema schema,
                                         ad_array_stream **out, ad_error *err);
 
-/* The list behind ad_stream_chain(); NULL for a source of another kind. */
+/* The list of an ad_stream_chain(); NULL for a source of another kind. */
 ad_stream_list *ad_stream_chain_list(ad_batch_source *source);
 
 #endif /* AD_STREAM_ADAPTERS_H */

@@ -82,11 +82,11 @@ ad_array_stream_not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
     if (self->condition != AD_STREAM_FAILED) {
         return 0;
     }
-    if (self->error.status == AD_ERR_INTERRUPTED) { /* that was raised once */
+    if (self->error.status == AD_ERR_INTERRUPTED) { /* raised only once */
         (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "stream",
                       "make another one",
-                      "a signal ended a wait of this stream before, so that "
-                      "a batch is lost");
+                      "a signal ended an earlier wait of this stream, and a "
+                      "batch is lost");
         self->error.code = self->code;
     }
     return self->code;
@@ -94,7 +94,7 @@ ad_array_stream_not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
 
 /* --- sources --------------------------------------------------------------- */
 
-/* The source failed, as self->error says. */
+/* Records the failure of the source that self->error describes. */
 static int
 fail_source(ad_array_stream *self)
 {
@@ -144,7 +144,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     out->array.release = NULL;
     int code = source_next(self, &array, &is_end);
     if (code != 0 && self->error.status == AD_ERR_INTERRUPTED) {
-        ad_wait_pass_on(); /* who reads the struct sees the errno only */
+        ad_wait_pass_on(); /* a reader of the struct gets only the errno */
     }
     if (code != 0 || is_end) {
         return code;
@@ -160,7 +160,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     return 0;
 }
 
-/* --- making one -------------------------------------------------------------- */
+/* --- construction ------------------------------------------------------------ */
 
 void
 ad_array_stream_close(ad_array_stream *self)
@@ -173,7 +173,7 @@ ad_array_stream_close(ad_array_stream *self)
     self->device.release = NULL;
     self->host.release = NULL;
     self->source = NULL;
-    /* Last: foreign code may look at this stream again. */
+    /* Last, since foreign code may use this stream again. */
     if (device.release != NULL) {
         device.release(&device);
     }
@@ -198,7 +198,8 @@ stream_destroy(ad_owner *base)
 static const ad_owner_ops stream_ops = {.destroy = stream_destroy,
                                         .name = "stream"};
 
-/* Not calloc: most of it is an error that nobody reads before it is set. */
+/* malloc, not calloc: most of the struct is `error`, which is written before
+ * it is read. */
 ad_array_stream *
 ad_array_stream_new(ad_error *err)
 {
@@ -258,7 +259,7 @@ ad_array_stream_from_source(ad_batch_source *source, ad_schema schema,
 
 typedef struct single_source {
     ad_batch_source base;
-    ad_array array; /* owner NULL, node NULL: given out */
+    ad_array array; /* owner and node are NULL once it was returned */
 } single_source;
 
 static ad_status
@@ -333,7 +334,7 @@ ad_array_stream_is_borrowed(const ad_array_stream *stream)
 }
 
 static ad_status
-hand_error(const ad_array_stream *self, ad_error *err)
+return_error(const ad_array_stream *self, ad_error *err)
 {
     if (err != NULL) {
         *err = self->error;
@@ -348,14 +349,14 @@ import_batch(ad_array_stream *self, struct ArrowDeviceArray *batch,
     if (ad_array_import_checked(self->schema, batch, out, &self->error) !=
         AD_OK) {
         (void)ad_array_stream_drop_batch(self, batch);
-        return hand_error(self, err);
+        return return_error(self, err);
     }
     return AD_OK;
 }
 
-/* A batch of host memory is pulled to where it stays. Copying a struct that was
- * written a moment ago, by narrower stores, makes the processor wait for them,
- * longer than all the rest of an import takes. */
+/* The producer writes a host batch into the slot where it stays. A copy of a
+ * struct that was just written by narrower stores stalls the processor (failed
+ * store forwarding) for longer than the rest of the import takes. */
 static ad_status
 next_on_host(ad_array_stream *self, ad_array *out, bool *is_end, ad_error *err)
 {
@@ -371,7 +372,7 @@ next_on_host(ad_array_stream *self, ad_array *out, bool *is_end, ad_error *err)
     struct ArrowDeviceArray batch = *slot;
     ad_array_slot_free(slot);
     if (code != 0) {
-        return hand_error(self, err);
+        return return_error(self, err);
     }
     *is_end = batch.array.release == NULL;
     return *is_end ? AD_OK : import_batch(self, &batch, out, err);
@@ -385,13 +386,13 @@ ad_array_stream_next(ad_array_stream *self, ad_array *out, bool *is_end,
     *is_end = false;
     if (self->condition == AD_STREAM_OPEN && self->source != NULL) {
         return source_next(self, out, is_end) == 0 ? AD_OK
-                                                   : hand_error(self, err);
+                                                   : return_error(self, err);
     }
     if (self->device_type == ARROW_DEVICE_CPU) {
         return next_on_host(self, out, is_end, err);
     }
     if (self->pull(self, &batch) != 0) {
-        return hand_error(self, err);
+        return return_error(self, err);
     }
     *is_end = batch.array.release == NULL;
     return *is_end ? AD_OK : import_batch(self, &batch, out, err);
@@ -426,7 +427,7 @@ ad_array_stream_collect(ad_array_stream *self, ad_array **out, size_t *out_n,
         if (is_end) {
             break;
         }
-        /* An empty one stays only until another comes. */
+        /* An empty batch stays only if no other batch follows. */
         if (list.n > 0 && last->length == 0) {
             ad_array_clear(last);
         } else if (list.n == 1 && list.items[0].length == 0) {

@@ -1,5 +1,5 @@
-/* The inside of an ad_array_stream: of array_stream.c, which reads it, and of
- * array_stream_struct.c, which is built on that.
+/* The struct of an ad_array_stream, for array_stream.c and
+ * array_stream_struct.c only.
  */
 #ifndef AD_STREAM_ARRAY_STREAM_INTERNAL_H
 #define AD_STREAM_ARRAY_STREAM_INTERNAL_H
@@ -9,45 +9,47 @@
 typedef enum ad_stream_condition {
     AD_STREAM_OPEN,
     AD_STREAM_ENDED,
-    AD_STREAM_FAILED, /* by a failure of ours: the batch that was to come is lost */
+    AD_STREAM_FAILED, /* by a failure of ours: a batch is lost */
     AD_STREAM_CLOSED
 } ad_stream_condition;
 
 struct ad_array_stream {
     ad_owner base;
-    /* The next batch as a struct, whose release is NULL at the end: 0, or an
-     * errno with `error` and the text filled in. */
+    /* The next batch as a struct, whose release is NULL at the end. Returns 0,
+     * or an errno with `error` and the text set. */
     int (*pull)(ad_array_stream *self, struct ArrowDeviceArray *out);
     ad_schema schema;
-    uint8_t *shape; /* of plain batches, see batch_shape.h; NULL: of others */
+    uint8_t *shape; /* see batch_shape.h; NULL: batches are not plain */
     int64_t n_columns;
     int32_t device_type;
     ad_stream_condition condition;
-    /* What is read: one of these. A struct that is not has no release. */
-    bool is_host; /* `host`, where it is a struct, else `device` */
+    /* The stream reads one of the next three. The release of an unused struct
+     * is NULL. */
+    bool is_host; /* a foreign struct is in `host`, not in `device` */
     struct ArrowDeviceArrayStream device;
     struct ArrowArrayStream host;
     ad_batch_source *source;
-    int code;        /* of the last failure; 0: none */
-    bool is_foreign; /* its text is the producer's to give */
+    int code;        /* errno of the last failure; 0: none */
+    bool is_foreign; /* the producer has the text of that failure */
     ad_error error;
 };
 
-/* A stream that reads nothing yet; its `pull` is to be set. NULL with an
- * error. */
+/* A stream without a producer; the caller sets `pull`. NULL on failure, with
+ * `err` set. */
 ad_array_stream *ad_array_stream_new(ad_error *err);
 
-/* What `pull` answers where the stream is not open. */
+/* The result of `pull` for a stream that is not open. */
 int ad_array_stream_not_open(ad_array_stream *self,
                              struct ArrowDeviceArray *out);
 
-/* self->error says what is wrong, and to read on would leave a batch out: the
- * stream stays failed. Returns the errno. drop_batch releases that batch. */
+/* Puts the stream into AD_STREAM_FAILED for self->error, since reading on
+ * would skip a batch. Returns the errno. drop_batch() also releases the batch.
+ */
 int ad_array_stream_fail(ad_array_stream *self);
 int ad_array_stream_drop_batch(ad_array_stream *self,
                                struct ArrowDeviceArray *out);
 
-/* get_last_error of the struct; NULL where there is none. */
+/* get_last_error of the foreign struct; NULL if it has none. */
 const char *ad_array_stream_foreign_text(ad_array_stream *self);
 
 #endif /* AD_STREAM_ARRAY_STREAM_INTERNAL_H */

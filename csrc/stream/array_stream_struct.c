@@ -1,4 +1,4 @@
-/* Streams as the two structs of the specification, which come in and go out.
+/* Import and export of streams as the two structs of the specification.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* --- reading a struct -------------------------------------------------------- */
 
-/* `call` of the producer returned `code`. */
+/* Records that the producer's `call` returned `code`. */
 static int
 fail_foreign(ad_array_stream *self, const char *call, int code)
 {
@@ -46,7 +46,7 @@ validate_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
     return ad_array_stream_drop_batch(self, out);
 }
 
-/* The rules that every batch of a foreign stream must keep. */
+/* Checks the device type and the structure of a foreign batch. */
 static inline __attribute__((always_inline)) int
 check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
@@ -94,9 +94,8 @@ pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
 
 /* --- callbacks of an export --------------------------------------------------- */
 
-/* What both structs give as the schema. */
 static int
-give_schema(ad_array_stream *self, struct ArrowSchema *out)
+export_schema(ad_array_stream *self, struct ArrowSchema *out)
 {
     struct ArrowSchema *holder;
     if (ad_schema_export(self->schema, &holder, &self->error) != AD_OK) {
@@ -110,8 +109,8 @@ give_schema(ad_array_stream *self, struct ArrowSchema *out)
     return 0;
 }
 
-/* A host array has no event. No signal ends the wait (there is no error to tell
- * it by): the event goes with the batch, and nobody may be left waiting. */
+/* Waits because a host array has no event. A signal does not end the wait: the
+ * struct has no error for it, and the event is dropped with the batch. */
 static int
 wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
 {
@@ -131,10 +130,10 @@ wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
     return status == AD_OK ? 0 : ad_array_stream_drop_batch(self, batch);
 }
 
-/* The call may run a generator that closes the very reader that made it, and
- * so releases the struct: the stream outlives the call. */
+/* Holds a reference, since the call may run a generator that closes the reader
+ * that made the call, which releases the struct. */
 static int
-give_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
+export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
 {
     ad_array_stream_ref(self);
     int code = self->pull(self, out);
@@ -146,14 +145,14 @@ give_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
     return code;
 }
 
-/* NULL where the struct was released. */
+/* NULL if the struct was released. */
 static const char *
-give_last_error(ad_array_stream *self)
+export_last_error(ad_array_stream *self)
 {
     return self != NULL ? ad_array_stream_last_error(self) : NULL;
 }
 
-/* A second release of the struct finds nothing. */
+/* Clears private_data, so that a second release of the struct does nothing. */
 static void
 drop_stream(void **private_data)
 {
@@ -165,19 +164,19 @@ drop_stream(void **private_data)
 static int
 device_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
 {
-    return give_schema(self->private_data, out);
+    return export_schema(self->private_data, out);
 }
 
 static int
 host_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
 {
-    return give_schema(self->private_data, out);
+    return export_schema(self->private_data, out);
 }
 
 static int
 device_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
 {
-    return give_next(self->private_data, false, out);
+    return export_next(self->private_data, false, out);
 }
 
 static int
@@ -185,7 +184,7 @@ host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
 {
     struct ArrowDeviceArray batch;
     out->release = NULL;
-    int code = give_next(self->private_data, true, &batch);
+    int code = export_next(self->private_data, true, &batch);
     if (code == 0) {
         *out = batch.array;
     }
@@ -195,13 +194,13 @@ host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
 static const char *
 device_last_error(struct ArrowDeviceArrayStream *self)
 {
-    return give_last_error(self->private_data);
+    return export_last_error(self->private_data);
 }
 
 static const char *
 host_last_error(struct ArrowArrayStream *self)
 {
-    return give_last_error(self->private_data);
+    return export_last_error(self->private_data);
 }
 
 static void
@@ -288,7 +287,8 @@ ad_stream_holder_free(struct ArrowArrayStream *holder)
 
 /* --- import -------------------------------------------------------------------- */
 
-/* Without memory for it the batches are looked at more closely. */
+/* Without a shape every batch is validated in full, so a failed allocation is
+ * no error. */
 static void
 make_shape(ad_array_stream *self)
 {
@@ -301,7 +301,6 @@ make_shape(ad_array_stream *self)
     }
 }
 
-/* Ask for the schema, once. */
 static ad_status
 read_schema(ad_array_stream *self, ad_error *err)
 {
@@ -326,7 +325,7 @@ read_schema(ad_array_stream *self, ad_error *err)
     return status;
 }
 
-/* The struct was moved into the stream. */
+/* Called after the struct was moved into the stream. */
 static ad_status
 finish_import(ad_array_stream *self, bool has_schema, bool has_next,
               ad_array_stream **out, ad_error *err)
@@ -368,8 +367,9 @@ ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
                          self->device.get_next != NULL, out, err);
 }
 
-/* An export of batches that the host has to wait for is read by its struct:
- * the consumer was promised that its batches are ready. */
+/* Only an export of CPU batches is unwrapped. Batches of another device type
+ * are read through the struct, because only the struct waits for their
+ * events. */
 static bool
 is_own_host_stream(const struct ArrowArrayStream *stream)
 {

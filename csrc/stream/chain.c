@@ -1,4 +1,4 @@
-/* ad_stream_chain(): one stream after another. */
+/* ad_stream_chain(): concatenates streams. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@ typedef struct chain {
     ad_batch_source base;
     ad_stream_list *list;
     ad_upstream upstream; /* the stream that is read */
-    bool is_read;         /* there is one: else the list has to be asked */
-    bool is_over;         /* the list is not asked any more */
+    bool is_read;         /* `upstream` is set; else ask the list */
+    bool is_over;         /* the list has no more streams, or failed */
     bool has_list_failed;
-    ad_schema schema; /* node NULL until the first stream is there */
+    ad_schema schema; /* node NULL until the first stream was taken */
     int32_t device_type;
     int64_t n_taken;
 } chain;
@@ -52,7 +52,7 @@ check_stream(const chain *self, const ad_array_stream *stream, ad_error *err)
         "the schema of all", "convert it before, with .map(function)", err);
 }
 
-/* The next stream is the one that is read, if there is one. */
+/* Makes the list's next stream the upstream, if there is one. */
 static ad_status
 take_stream(chain *self, ad_error *err)
 {
@@ -77,7 +77,7 @@ take_stream(chain *self, ad_error *err)
     return status;
 }
 
-/* All batches have the very schema that the stream tells. */
+/* Replaces the schema of a batch by the schema of the chain. */
 static void
 cast_schema(const chain *self, ad_array *array)
 {
@@ -164,8 +164,7 @@ ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
     ad_status status = take_stream(self, err);
     if (status == AD_OK && self->schema.node == NULL) {
         status = ad_fail(err, AD_ERR_VALUE, NULL, "name it with schema=",
-                         "there are no streams, from which the schema could "
-                         "be known");
+                         "there are no streams to take the schema from");
     }
     if (status == AD_OK) {
         status = ad_array_stream_from_source(&self->base, self->schema,

@@ -1,4 +1,4 @@
-/* ad_stream_rechunk(): batches of another length. */
+/* ad_stream_rechunk(): changes the length of the batches. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -12,16 +12,16 @@ typedef struct rechunk {
     ad_upstream upstream;
     ad_schema schema;
     int64_t rows;
-    ad_array rest; /* of the batch that was cut last; node NULL: nothing */
-    AD_LIST(ad_array) parts; /* of the batch that is being made */
-    int64_t n_rows;          /* theirs */
-    bool has_rows;           /* some batch had */
-    ad_array empty;          /* until then, the first batch; or node NULL */
+    ad_array rest; /* unused rows of the last batch read; or node NULL */
+    AD_LIST(ad_array) parts; /* of the batch under construction */
+    int64_t n_rows;          /* of `parts` */
+    bool has_rows;           /* a batch with rows was read */
+    ad_array empty;          /* first empty batch before that; or node NULL */
 } rechunk;
 
-/* The next rows to be placed, in `rest`; false: there are none. */
+/* Reads batches until `rest` has rows; false at the end. */
 static bool
-take_rest(rechunk *self)
+fill_rest(rechunk *self)
 {
     while (self->rest.node == NULL) {
         ad_array batch;
@@ -41,9 +41,9 @@ take_rest(rechunk *self)
     return true;
 }
 
-/* As much of `rest` as fits becomes a part. */
+/* Moves as many rows of `rest` as fit into a new part. */
 static ad_status
-place_rest(rechunk *self, ad_error *err)
+add_part(rechunk *self, ad_error *err)
 {
     int64_t missing = self->rows - self->n_rows;
     ad_array *part;
@@ -79,7 +79,7 @@ clear_parts(rechunk *self)
     self->n_rows = 0;
 }
 
-/* The parts as one batch. */
+/* Joins the parts into one batch. */
 static ad_status
 join(rechunk *self, ad_array *out, ad_error *err)
 {
@@ -100,8 +100,8 @@ rechunk_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
 {
     rechunk *self = (rechunk *)base;
     *is_end = false;
-    while (self->n_rows < self->rows && take_rest(self)) {
-        AD_RETURN_IF_ERR(place_rest(self, err));
+    while (self->n_rows < self->rows && fill_rest(self)) {
+        AD_RETURN_IF_ERR(add_part(self, err));
     }
     if (ad_upstream_is_interrupted(&self->upstream)) {
         return ad_upstream_finish(&self->upstream, err);
@@ -110,7 +110,7 @@ rechunk_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
         return join(self, out, err);
     }
     if (self->empty.node != NULL) {
-        self->has_rows = true; /* one is enough */
+        self->has_rows = true; /* so that no second empty batch follows */
         *out = self->empty;
         self->empty = (ad_array){0};
         return AD_OK;

@@ -1,11 +1,11 @@
-/* One type for all batches of a stream. */
+/* Checks that the batches of a stream match its schema. */
 #include <string.h>
 
 #include "stream/array_stream.h"
 #include "model/extension.h"
 #include "model/type.h"
 
-/* Of trees with the same layout. */
+/* Both trees have the same layout. */
 static bool
 same_extensions(const struct ArrowSchema *a, const struct ArrowSchema *b)
 {
@@ -21,10 +21,11 @@ same_extensions(const struct ArrowSchema *a, const struct ArrowSchema *b)
            same_extensions(a->dictionary, b->dictionary);
 }
 
-/* What a type's text leaves out: nullability of the root, and what extensions
- * say in their metadata. */
+/* Describes a difference that the printed type does not show: nullability of
+ * the root, or the metadata of an extension. */
 static const char *
-unsaid(const struct ArrowSchema *node, const struct ArrowSchema *other)
+hidden_difference(const struct ArrowSchema *node,
+                  const struct ArrowSchema *other)
 {
     bool is_nullable = node->flags & ARROW_FLAG_NULLABLE;
     bool is_other_nullable = other->flags & ARROW_FLAG_NULLABLE;
@@ -59,11 +60,12 @@ ad_array_stream_require_schema(const struct ArrowSchema *found,
     if (status == AD_OK) {
         bool are_alike =
             strcmp(ad_text_string(&from), ad_text_string(&to)) == 0;
-        status = ad_fail(
-            err, AD_ERR_EXCHANGE, "schema", hint,
-            "%s is %.200s%s, but %s is %.200s%s", what, ad_text_string(&from),
-            are_alike ? unsaid(found, wanted) : "", whole, ad_text_string(&to),
-            are_alike ? unsaid(wanted, found) : "");
+        status = ad_fail(err, AD_ERR_EXCHANGE, "schema", hint,
+                         "%s is %.200s%s, but %s is %.200s%s", what,
+                         ad_text_string(&from),
+                         are_alike ? hidden_difference(found, wanted) : "",
+                         whole, ad_text_string(&to),
+                         are_alike ? hidden_difference(wanted, found) : "");
     }
     ad_text_clear(&from);
     ad_text_clear(&to);

@@ -1,4 +1,4 @@
-/* ad_stream_to(): copies that run ahead of whoever reads them. */
+/* ad_stream_to(): copies to a device, with prefetch. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -10,12 +10,12 @@ typedef struct transfer {
     ad_batch_source base;
     ad_upstream upstream;
     ad_device target;
-    ad_stream_choice choice; /* has a reference on `keep` */
-    ad_sync *given;          /* of the copy that was handed out last */
-    size_t room;             /* moves that may have begun */
-    size_t first;            /* the next one to hand out */
-    size_t n;
-    ad_array_move moves[]; /* a ring */
+    ad_stream_choice choice; /* owns a reference on `keep` */
+    ad_sync *given;          /* of the last copy that was returned */
+    size_t room;             /* capacity of `moves` */
+    size_t first;            /* the next move to return */
+    size_t n;                /* moves that have begun */
+    ad_array_move moves[];   /* a ring buffer */
 } transfer;
 
 static void
@@ -29,8 +29,9 @@ static ad_status
 begin_next(transfer *self, ad_error *err)
 {
     ad_array batch;
-    /* A consumer who only enqueues work may be far ahead of the device. Copies
-     * are made in order: once this one is, no more than `room` are pending. */
+    /* A consumer that only enqueues work may be far ahead of the device. The
+     * copies finish in order: once this one has finished, at most `room`
+     * copies are pending. */
     AD_RETURN_IF_ERR(ad_sync_wait(self->given, "a copy ahead", err));
     set_given(self, NULL);
     if (!ad_upstream_next(&self->upstream, &batch)) {
@@ -45,8 +46,8 @@ begin_next(transfer *self, ad_error *err)
     return status;
 }
 
-/* Begin as many moves as may be. What fails comes out behind those that have
- * begun. */
+/* Begins moves until the ring is full. A failure is reported after the moves
+ * that have begun. */
 static void
 prefetch(transfer *self)
 {

@@ -27,7 +27,7 @@ ad_upstream_next(ad_upstream *self, ad_array *out)
     if (ad_array_stream_next(self->stream, out, &is_end, &self->error) !=
         AD_OK) {
         self->is_over = true;
-        self->is_foreign = true; /* stays open: it has the text */
+        self->is_foreign = true; /* the stream stays open: it has the text */
         return false;
     }
     if (is_end) {

@@ -1,4 +1,4 @@
-/* The stream that an adapter reads, and how it ended. For the files of
+/* The stream that an adapter reads, and its outcome. For the files of
  * stream/adapters.h only.
  */
 #ifndef AD_STREAM_UPSTREAM_H
@@ -8,34 +8,36 @@
 
 typedef struct ad_upstream {
     ad_array_stream *stream; /* NULL: it ended, and was released */
-    bool is_over;            /* no more batches come ... */
-    bool is_foreign;         /* ... for a failure of the stream's ... */
-    bool is_told;            /* ... that ad_upstream_finish told */
-    ad_error error;          /* why; status AD_OK: it ended */
+    bool is_over;            /* no more batches come */
+    bool is_foreign;         /* the stream failed, not the adapter */
+    bool is_told;            /* ad_upstream_finish() reported the outcome */
+    ad_error error;          /* the failure; status AD_OK: the stream ended */
 } ad_upstream;
 
 /* Takes a reference. */
 void ad_upstream_init(ad_upstream *self, ad_array_stream *stream);
 void ad_upstream_clear(ad_upstream *self);
 
-/* The next batch; false: from now on there is none. */
+/* Reads the next batch; false at the end and after a failure. */
 bool ad_upstream_next(ad_upstream *self, ad_array *out);
 
-/* It is over, for a failure of the adapter's own. */
+/* Stops reading because the adapter failed. */
 void ad_upstream_fail(ad_upstream *self, const ad_error *err);
 
-/* A signal ended a wait: nobody waits for the batches that preceded it. */
+/* Whether a signal ended a wait. The failure is then reported before the
+ * batches that preceded it. */
 bool ad_upstream_is_interrupted(const ad_upstream *self);
 
-/* Once it is over and all batches are given: did it end, or why not? */
+/* Reports the outcome, once `is_over` is set and all batches were returned. */
 AD_MUST_CHECK ad_status ad_upstream_finish(ad_upstream *self, ad_error *err);
 
-/* What a source's `last_error` answers. NULL also where the stream failed
- * ahead of batches that are still to be given: what failed is the adapter. */
+/* The result of a source's `last_error`. NULL also if the stream failed but
+ * ad_upstream_finish() has not reported it yet: the failure that the caller
+ * saw is then the adapter's. */
 const char *ad_upstream_last_error(const ad_upstream *self, int *code);
 
-/* A stream over a source whose making has got as far as `status`; on failure
- * the source is destroyed. Schema and type are those of its batches. */
+/* A stream over `source`, whose batches have `schema` and `device_type`. On
+ * failure the source is destroyed. */
 AD_MUST_CHECK ad_status ad_upstream_open(ad_batch_source *source,
                                          ad_schema schema, int32_t device_type,
                                          ad_array_stream **out, ad_error *err);
