@@ -427,7 +427,7 @@ class TestCancel:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            with pytest.raises(ad.ExchangeError, match="gave the stream up") as caught:
+            with pytest.raises(ad.ExchangeError, match="abandoned the stream") as caught:
                 _ = [batch async for batch in stream]
             assert caught.value.code == errno.ECANCELED
 

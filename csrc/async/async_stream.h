@@ -1,23 +1,23 @@
 /* async/: both ends of an async device stream.
  *
- * Two state machines, producer and consumer, with the queue between them, the
- * waker that an event loop polls, and the pump that feeds a stream from a pull
- * stream on a thread of its own. Peers may call on any thread and may break
- * the rules; a broken rule is answered by an error that names it. Locks: one
- * per end, one for the list of pumps; none is held while foreign code runs.
+ * The folder owns the two state machines, producer and consumer, the queue
+ * between them, the waker that an event loop polls, and the pump, a thread
+ * that sends the batches of a pull stream. Peers may call on any thread and
+ * may break the rules; the error names the rule. Locks: one per end and one
+ * for the list of pumps. No lock is held while foreign code runs.
  */
 
 /* The two ends of an async device stream, without Python.
  *
- * The specification leaves open which thread calls what when, and Arrow C++,
- * the one peer there is, deviates from it. So each end is a small state
- * machine that keeps the rules itself, survives a peer that does not, and
- * answers a broken rule with an error that names the call and the rule.
- * docs/internals/async_streams.md draws it.
+ * The specification does not define which thread makes which call when, and
+ * Arrow C++, the only other implementation, deviates from it. Each end is
+ * therefore a small state machine that follows the rules, tolerates a peer
+ * that breaks them, and reports an error that names the call and the rule.
+ * docs/internals/async_streams.md has the diagrams.
  *
- * Neither end has a thread, and neither calls foreign code with a lock held.
- * Both tell the outside by a wake-up callback that there is something to do,
- * once per chunk: it is armed by an answer AD_ASYNC_PENDING.
+ * Neither end has a thread, and neither calls foreign code with a lock held. A
+ * wake-up callback reports that there is work to do. The result
+ * AD_ASYNC_PENDING arms it for one call.
  */
 #ifndef AD_ASYNC_ASYNC_STREAM_H
 #define AD_ASYNC_ASYNC_STREAM_H
@@ -34,23 +34,23 @@
 #define AD_ASYNC_MAX_QUEUE (1 << 20)
 
 typedef enum ad_async_poll {
-    AD_ASYNC_READY,   /* done: there is a result, or the batch went out */
-    AD_ASYNC_PENDING, /* not now; the wake-up callback will be called */
-    AD_ASYNC_END      /* never again */
+    AD_ASYNC_READY,   /* there is a result, or the batch was sent */
+    AD_ASYNC_PENDING, /* not yet; the wake-up callback will be called */
+    AD_ASYNC_END      /* the stream is over */
 } ad_async_poll;
 
-/* How the outside is told. `call` comes from any thread, the peer's included,
- * at most once per AD_ASYNC_PENDING, and a producer's once more when the
- * consumer ends the stream; it must be short, and must not call back into this
- * end. `owner` gains a reference, which is dropped after the last
- * call. All may be NULL. */
+/* The wake-up callback. `call` runs on any thread, including the peer's, at
+ * most once per AD_ASYNC_PENDING; a producer makes one more call when the
+ * consumer ends the stream. It must be short and must not call back into this
+ * end. The end holds a reference on `owner` until after the last call. All
+ * members may be NULL. */
 typedef struct ad_async_wake {
     void (*call)(void *context);
     void *context;
     ad_owner *owner;
 } ad_async_wake;
 
-/* What a producer said in on_error. */
+/* The arguments of on_error. */
 typedef struct ad_async_error {
     int code;
     const char *message;  /* never NULL */
@@ -62,13 +62,13 @@ typedef struct ad_async_error {
 typedef struct ad_async_consumer ad_async_consumer;
 
 typedef struct ad_async_consumer_options {
-    /* At most so many batches are requested and not popped: 1 or more. */
+    /* Upper limit of batches that are requested and not popped; at least 1. */
     int64_t queue_size;
-    /* The producer is known to keep its struct until `release`, as the
-     * specification says: cancel may reach it at any time. Otherwise it is
-     * touched only while it must be alive: in on_schema and on_next_task, and
-     * while one of its tasks is held. (Producers made by this library are
-     * recognised.) */
+    /* The producer keeps its struct until `release`, as the specification
+     * demands, so cancel may be called at any time. Otherwise the struct is
+     * used only while it must be alive: in on_schema and on_next_task, and
+     * while the consumer holds one of its tasks. Producers of this library are
+     * recognised. */
     bool producer_outlives_tasks;
     ad_async_wake wake;
 } ad_async_consumer_options;
@@ -77,22 +77,22 @@ AD_MUST_CHECK ad_status
 ad_async_consumer_new(const ad_async_consumer_options *options,
                       ad_async_consumer **out, ad_error *err);
 
-/* What a producer is handed, once. It is part of the consumer, which lives
- * until it was closed AND the handler was released: a handler that no producer
- * ever took must be released by whoever holds it. */
+/* The handler, for one producer. It is part of the consumer, which lives until
+ * it was closed and the handler was released. The caller must release a
+ * handler that no producer took. */
 struct ArrowAsyncDeviceStreamHandler *
 ad_async_consumer_handler(ad_async_consumer *consumer);
 
-/* The schema (a new reference), once it has arrived. After an error, or with
- * AD_ASYNC_END where the stream ended without one, none will come. One
- * thread at a time may ask and pop. */
+/* The schema (a new reference), once it has arrived. None will arrive after an
+ * error, or after AD_ASYNC_END, which means that the stream ended without one.
+ * Only one thread at a time may call this and ad_async_consumer_pop(). */
 AD_MUST_CHECK ad_status ad_async_consumer_schema(ad_async_consumer *consumer,
                                                  ad_schema *out,
                                                  ad_async_poll *poll,
                                                  ad_error *err);
 
-/* Device type and additional_metadata (or NULL; lives as long as the
- * consumer), once the schema has arrived. */
+/* Device type and additional_metadata, set once the schema has arrived. The
+ * metadata may be NULL and lives as long as the consumer. */
 int32_t ad_async_consumer_device_type(ad_async_consumer *consumer);
 const char *ad_async_consumer_metadata(ad_async_consumer *consumer);
 
@@ -103,32 +103,32 @@ typedef struct ad_async_batch {
 
 void ad_async_batch_clear(ad_async_batch *batch);
 
-/* The next batch, in order. Requests more, extracts (foreign code, which may
- * block) and imports on this thread. All batches that arrived before an error
- * come first; the error then stays. */
+/* The next batch, in order. Requests more batches, then extracts and imports
+ * this one on the calling thread; foreign code may block. Batches that arrived
+ * before an error are returned first. Every later call reports the error. */
 AD_MUST_CHECK ad_status ad_async_consumer_pop(ad_async_consumer *consumer,
                                               ad_async_batch *out,
                                               ad_async_poll *poll,
                                               ad_error *err);
 
-/* Ask the producer to stop. From any thread, any number of times. What was
- * queued can still be popped, and what still arrives. A later on_error is the
- * normal end then (Arrow C++ answers so). */
+/* Asks the producer to stop. From any thread, any number of times. Batches
+ * that are queued or still arrive can be popped. A later on_error counts as
+ * the normal end, since Arrow C++ answers cancel with on_error. */
 void ad_async_consumer_cancel(ad_async_consumer *consumer);
 
-/* What on_error said, whole; false when it was not called. Lives as long as
- * the consumer. */
+/* The arguments of on_error, not truncated; false if it was not called. They
+ * live as long as the consumer. */
 bool ad_async_consumer_error(ad_async_consumer *consumer, ad_async_error *out);
 
-/* The first rule that the producer broke, even after the end was popped;
- * false when there is none. */
+/* The first rule that the producer broke, also after the end was popped; false
+ * if there is none. */
 bool ad_async_consumer_fault(ad_async_consumer *consumer, ad_error *out);
 
-/* The handler has been released: no more calls will come. */
+/* Whether the handler was released: the producer calls it no more. */
 bool ad_async_consumer_is_released(ad_async_consumer *consumer);
 
-/* Cancel, give up what nobody popped, and drop the caller's reference. No
- * other call of the caller may be in progress. */
+/* Cancels, drops the batches that were not popped, and drops the caller's
+ * reference. No other call of the caller may be in progress. */
 void ad_async_consumer_close(ad_async_consumer *consumer);
 
 /* --- producer ------------------------------------------------------------ */
@@ -141,69 +141,70 @@ typedef struct ad_async_producer_options {
     ad_async_wake wake;
 } ad_async_producer_options;
 
-/* Take a consumer's handler over: from now on it is called, and released, by
- * this producer only. On failure it is still the caller's. */
+/* Takes ownership of a consumer's handler: from now on only this producer
+ * calls and releases it. On failure the caller keeps it. */
 AD_MUST_CHECK ad_status
 ad_async_producer_new(struct ArrowAsyncDeviceStreamHandler *handler,
                       const ad_async_producer_options *options,
                       ad_async_producer **out, ad_error *err);
 
-/* Before the start: what was not known to begin with. */
+/* Options that were not known at construction. Before the start only. */
 void ad_async_producer_set_device_type(ad_async_producer *producer,
                                        int32_t type);
 AD_MUST_CHECK ad_status ad_async_producer_set_metadata(
     ad_async_producer *producer, const char *metadata, ad_error *err);
 
-/* Calls that reach the handler (start, send, finish, fail) come from one
- * thread at a time, which need not be the same, and never out of the wake-up
- * callback: AD_ERR_VALUE otherwise. */
+/* start, send, finish and fail call the handler. They may be called on any
+ * thread, but only one at a time and never from inside the wake-up callback:
+ * AD_ERR_VALUE otherwise. */
 
-/* on_schema. AD_ASYNC_END: the consumer refused it. */
+/* Calls on_schema. AD_ASYNC_END: the consumer refused it. */
 AD_MUST_CHECK ad_status ad_async_producer_start(ad_async_producer *producer,
                                                 ad_schema schema,
                                                 ad_async_poll *poll,
                                                 ad_error *err);
 
-/* on_next_task, where the consumer has asked for more. AD_ASYNC_PENDING: it
- * has not. AD_ASYNC_END: it cancelled, refused the batch, or broke a rule;
- * finish. The array is shared. Host memory is waited for first, which may
- * block: Arrow C++ drops the event of a CPU array. */
+/* Calls on_next_task if the consumer has requested a batch.
+ * AD_ASYNC_PENDING: it has not. AD_ASYNC_END: it cancelled, refused the batch,
+ * or broke a rule; the caller must finish. The array is shared. The call first
+ * waits for the event of host memory, since Arrow C++ drops the event of a CPU
+ * array. */
 AD_MUST_CHECK ad_status ad_async_producer_send(ad_async_producer *producer,
                                                const ad_array *array,
                                                const char *metadata,
                                                ad_async_poll *poll,
                                                ad_error *err);
 
-/* May one batch be sent now? The answers of send. From any thread. */
+/* Whether a batch may be sent now, with the results of send. From any thread.
+ */
 ad_async_poll ad_async_producer_poll(ad_async_producer *producer);
 
-/* How often has the consumer refused a call, with which number; 0: never. */
+/* The number that the consumer refused a call with; 0: it refused none. */
 int ad_async_producer_refusal(ad_async_producer *producer);
 
-/* The consumer asked to stop. */
+/* Whether the consumer cancelled the stream. */
 bool ad_async_producer_is_cancelled(ad_async_producer *producer);
 
-/* End the stream: a NULL task and release; or what is due instead (on_error
- * for a request that was not positive, release alone after a refusal). A
- * second time: nothing. AD_ERR_EXCHANGE tells of the consumer's mistake or
- * refusal; the stream is over all the same. */
+/* Ends the stream with a NULL task and release. After a request that was not
+ * positive it calls on_error instead of the NULL task, after a refusal it only
+ * calls release. A second call does nothing. AD_ERR_EXCHANGE reports the
+ * consumer's mistake or refusal; the stream is over in any case. */
 AD_MUST_CHECK ad_status ad_async_producer_finish(ad_async_producer *producer,
                                                  ad_error *err);
 
-/* on_error and release, at any time; nothing where the stream is over, or the
- * consumer refused a call (release alone then). `metadata` is a blob or NULL.
- */
+/* Calls on_error and release, in any state. After a refusal it only calls
+ * release; after the end it does nothing. `metadata` is a blob or NULL. */
 AD_MUST_CHECK ad_status ad_async_producer_fail(ad_async_producer *producer,
                                                int code, const char *message,
                                                const char *metadata,
                                                ad_error *err);
 
-/* Drop the caller's reference. A stream that is not over fails with
- * ECANCELED. The struct that the consumer sees lives on until the last task
- * was extracted. */
+/* Drops the caller's reference. A stream that is not over fails with
+ * ECANCELED. The consumer's ArrowAsyncProducer lives until the last task was
+ * extracted. */
 void ad_async_producer_close(ad_async_producer *producer);
 
-/* The struct is one of ours. */
+/* Whether the struct belongs to an ad_async_producer. */
 bool ad_async_is_own_producer(const struct ArrowAsyncProducer *producer);
 
 #endif /* AD_ASYNC_ASYNC_STREAM_H */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- making one ----------------------------------------------------------- */
+/* --- construction --------------------------------------------------------- */
 
 static void
 consumer_destroy(ad_owner *base)
@@ -56,9 +56,9 @@ ad_async_consumer_handler(ad_async_consumer *self)
     return &self->handler;
 }
 
-/* --- what the user calls ---------------------------------------------------- */
+/* --- calls of the user ------------------------------------------------------ */
 
-/* Nothing is queued: wait, or say how it ended. Unlocks. */
+/* Reports the state of an empty queue: pending, or the outcome. Unlocks. */
 static ad_status
 update_and_unlock(ad_async_consumer *self, ad_async_poll *poll, ad_error *err)
 {
@@ -142,9 +142,9 @@ ad_async_batch_clear(ad_async_batch *batch)
     batch->metadata = NULL;
 }
 
-/* Take what is queued, all at one go, but leave the last task where it keeps
- * the producer alive for a thread that is inside cancel(): that thread wakes
- * us. With the mutex held. */
+/* Takes all queued tasks. While a thread is inside cancel() the last task
+ * stays in the queue, because it keeps the producer alive; that thread wakes
+ * the reader afterwards. Mutex held. */
 static void
 take_queued(ad_async_consumer *self)
 {
@@ -162,16 +162,16 @@ pop_taken(ad_async_consumer *self)
     return slot;
 }
 
-/* Ask for as many as were popped, in halves of the queue; or pass on a cancel
- * that could not be sent. Called while a task is held that was not extracted:
- * it keeps an Arrow C++ producer alive. */
+/* Requests as many batches as were popped; or sends a cancel that could not be
+ * sent before. The caller holds a task that was not extracted, which keeps an
+ * Arrow C++ producer alive. */
 static void
 tell_producer(ad_async_consumer *self)
 {
     ad_async_call call = CALL_REQUEST;
     int64_t n = 0;
     pthread_mutex_lock(&self->mutex);
-    /* In any other state the producer may be gone. */
+    /* In any other state the producer may be freed. */
     bool is_due = self->state == AD_ASYNC_OPEN;
     if (is_due && self->wants_cancel) {
         call = CALL_CANCEL;
@@ -189,12 +189,11 @@ tell_producer(ad_async_consumer *self)
     }
 }
 
-/* Tell the producer to stop, now where it must be alive, else with its next
- * call, or with the next task that is popped. `holds_task`: this is the user's
- * thread, and it took tasks out of the queue. Called with the mutex held, in
- * one section with whatever makes tasks unwanted: a task that is thrown away
- * is not requested anew, so the producer may wait for ever unless it is told.
- * Unlocks. */
+/* Cancels the stream: now if the producer must be alive, otherwise in its next
+ * call or at the next pop. `holds_task`: this is the user's thread, and it has
+ * taken tasks out of the queue. The mutex is held since the tasks became
+ * unwanted: a task that is dropped is not requested again, so a producer that
+ * is not cancelled may wait forever. Unlocks. */
 static void
 stop_and_unlock(ad_async_consumer *self, bool holds_task)
 {
@@ -229,12 +228,12 @@ drop_queue(ad_async_consumer *self)
     }
 }
 
-/* Extract and import. *code is what extract_data returned. */
+/* Extracts and imports a batch. *code is the result of extract_data. */
 static ad_status
 open_task(ad_async_consumer *self, struct ArrowAsyncTask *task, int64_t number,
           ad_array *out, int *code, ad_error *err)
 {
-    /* Preset: Arrow C++ returns 0 and leaves it alone when it failed. */
+    /* Zeroed, because on failure Arrow C++ returns 0 without writing it. */
     struct ArrowDeviceArray chunk;
     memset(&chunk, 0, sizeof(chunk));
     *code = task->extract_data(task, &chunk);
@@ -267,14 +266,15 @@ open_task(ad_async_consumer *self, struct ArrowAsyncTask *task, int64_t number,
     return status;
 }
 
-/* No batch can follow one that could not be taken. */
+/* Stops the stream after a batch that could not be imported. */
 static void
-give_up(ad_async_consumer *self, int code, int64_t number, const ad_error *err)
+stop_after_failure(ad_async_consumer *self, int code, int64_t number,
+                   const ad_error *err)
 {
     pthread_mutex_lock(&self->mutex);
     self->is_broken = true;
     if (code != 0) {
-        /* on_error is to follow, with the reason. */
+        /* The producer must report the reason with on_error. */
         self->failed_code = code;
         self->failed_batch = number;
     } else {
@@ -318,7 +318,7 @@ ad_async_consumer_pop(ad_async_consumer *self, ad_async_batch *out,
         return AD_OK;
     }
     free(taken.metadata);
-    give_up(self, code, number, err);
+    stop_after_failure(self, code, number, err);
     pthread_mutex_lock(&self->mutex);
     return update_and_unlock(self, poll, err);
 }

@@ -1,5 +1,5 @@
-/* What the two halves of the consumer share: async/handler.c, which the
- * producer calls, and async/consumer.c, which the user calls.
+/* The struct of a consumer, for async/handler.c, which the producer calls, and
+ * async/consumer.c, which the user calls.
  */
 #ifndef AD_ASYNC_CONSUMER_H
 #define AD_ASYNC_CONSUMER_H
@@ -15,8 +15,8 @@ typedef struct ad_async_slot {
     char *metadata; /* owned, or NULL */
 } ad_async_slot;
 
-/* How the stream ended, as far as it is known. The first of ERROR and FAULT
- * stays; a FAULT takes the place of an END. */
+/* The outcome of the stream. The first of ERROR and FAULT stays; a FAULT
+ * replaces an END. */
 typedef enum ad_async_outcome {
     OUTCOME_OPEN,
     OUTCOME_END,
@@ -24,11 +24,11 @@ typedef enum ad_async_outcome {
     OUTCOME_FAULT  /* the producer broke a rule */
 } ad_async_outcome;
 
-/* Handler calls must be serialized; a producer that does not is found out. */
+/* Detects handler calls that are not serialized. */
 enum {
     CALLBACK_NONE,
     CALLBACK_RUNNING,
-    CALLBACK_RELEASE_PENDING /* and release came meanwhile */
+    CALLBACK_RELEASE_PENDING /* release was called during another call */
 };
 
 struct ad_async_consumer {
@@ -37,42 +37,42 @@ struct ad_async_consumer {
     ad_async_consumer_options options;
     atomic_int callback;
     atomic_bool wants_cancel; /* written under the mutex */
-    /* Of the user's thread: tasks taken out of the queue at one go, so that
-     * the two sides seldom meet at the mutex. */
+    /* Used by the user's thread only. Tasks are taken out of the queue in
+     * groups, which keeps contention for the mutex low. */
     int64_t head;
     int64_t n_taken;
     int64_t n_popped;
-    int64_t n_owed;        /* popped, and not requested anew */
-    pthread_mutex_t mutex; /* guards all that follows */
-    pthread_cond_t quiet;  /* n_calls went down */
-    int n_calls;           /* threads inside request() or cancel() ... */
-    int n_cancelling;      /* ... of these, who rely on a queued task */
+    int64_t n_owed;        /* popped, but not requested again yet */
+    pthread_mutex_t mutex; /* guards the members below */
+    pthread_cond_t quiet;  /* n_calls decreased */
+    int n_calls;           /* threads inside request() or cancel() */
+    int n_cancelling; /* threads inside cancel() that need a queued task */
     ad_async_state state;
     bool has_error;    /* on_error was called */
     bool is_cancelled; /* by the user */
     bool is_closed;    /* by the user */
-    bool is_broken;    /* a batch could not be taken: drop the others */
+    bool is_broken;    /* a batch could not be imported: drop the others */
     bool is_waiting;   /* the wake-up is armed */
     bool is_cancel_sent;
     bool producer_outlives_tasks;
     ad_async_outcome outcome;
     int64_t n_requested;
     int64_t n_received;
-    int failed_code;      /* extract_data returned this ... */
-    int64_t failed_batch; /* ... for this one */
+    int failed_code;      /* of extract_data; 0: it did not fail */
+    int64_t failed_batch; /* the number of that batch */
     int32_t device_type;
-    ad_schema schema; /* node NULL until it came */
+    ad_schema schema; /* node NULL until it has arrived */
     char *metadata;
     int error_code;
-    char *error_message; /* owned, or NULL: error_text holds what fits */
+    char *error_message; /* owned; NULL: use error_text, which may be cut */
     char *error_metadata;
     char error_text[256];
     ad_error fault;
-    int64_t count; /* queued; those taken out not counted */
+    int64_t count; /* queued tasks, without those that were taken out */
     ad_async_slot slots[];
 };
 
-/* The four callbacks. */
+/* Sets the four callbacks of the handler. */
 void ad_async_handler_init(ad_async_consumer *consumer);
 
 typedef enum ad_async_call {
@@ -80,12 +80,13 @@ typedef enum ad_async_call {
     CALL_CANCEL
 } ad_async_call;
 
-/* Call the producer. n_calls was raised under the mutex, together with the
- * check that the producer may be touched: `release` waits until it is back. */
+/* Calls the producer and decrements n_calls. The caller has incremented
+ * n_calls in the same critical section in which it checked that the producer
+ * is alive; `release` waits for the call to return. */
 void ad_async_call_producer(ad_async_consumer *consumer, ad_async_call call,
                             int64_t n);
 
-/* With the mutex held: is the outside to be woken? Disarms. */
+/* Whether the wake-up is armed; disarms it. Mutex held. */
 bool ad_async_take_wake(ad_async_consumer *consumer);
 void ad_async_unlock_and_wake(ad_async_consumer *consumer, bool wake);
 

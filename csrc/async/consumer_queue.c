@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-/* So many batches are taken out at one go, where the queue is long enough to
- * be worth it. They count as queued. */
+/* Limits of the chunk size. The batches of a chunk count towards the queue
+ * size. */
 #define MAX_CHUNK 64
 #define QUEUE_PER_CHUNK 16
 
@@ -94,7 +94,8 @@ ad_consumer_queue_schema(ad_consumer_queue *self, ad_schema *out,
     return ad_async_consumer_schema(self->consumer, out, poll, err);
 }
 
-/* *poll, and an error, are of the first pop. */
+/* Pops until the chunk is full. *poll and the error are those of the first
+ * pop. */
 static ad_status
 fill(ad_consumer_queue *self, ad_async_poll *poll, ad_error *err)
 {

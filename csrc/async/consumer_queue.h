@@ -1,6 +1,6 @@
-/* A consumer, the waker that its producer wakes, and the batches that were
- * taken out of the consumer at one go: what an event loop, or a thread that
- * blocks, reads an async stream with.
+/* The consumer queue: a consumer, its waker, and a chunk of batches that were
+ * popped together. An event loop or a blocking thread reads an async stream
+ * with it.
  */
 #ifndef AD_ASYNC_CONSUMER_QUEUE_H
 #define AD_ASYNC_CONSUMER_QUEUE_H
@@ -10,22 +10,23 @@
 #include "async/waker.h"
 #include "async/async_stream.h"
 
-/* Counted, since a stream may be read by one and cancelled by another. The
- * last reference closes the consumer, which calls foreign code; but not in a
- * child that was forked, where the producer's threads are not. */
+/* Reference-counted, since one thread may read the stream while another
+ * cancels it. Dropping the last reference closes the consumer, which calls
+ * foreign code; but not in a forked child, which lacks the producer's threads.
+ */
 typedef struct ad_consumer_queue {
     ad_owner base;
     ad_async_consumer *consumer;
     ad_waker *waker;
-    atomic_bool is_closing; /* who waits for the schema is to stop */
-    /* Of the reader: `n_ready` batches, from `next` on. */
+    atomic_bool is_closing; /* a wait for the schema must stop */
+    /* Used by the reader only: `n_ready` batches, from `next` on. */
     int64_t chunk_size;
     int64_t next;
     int64_t n_ready;
     ad_async_batch ready[];
 } ad_consumer_queue;
 
-/* At most `queue_size` batches are requested and not popped. `outlives`: as
+/* At most `queue_size` batches are requested and not popped. `outlives` is
  * ad_async_consumer_options.producer_outlives_tasks. */
 AD_MUST_CHECK ad_status ad_consumer_queue_new(int64_t queue_size,
                                               bool outlives,
@@ -33,7 +34,7 @@ AD_MUST_CHECK ad_status ad_consumer_queue_new(int64_t queue_size,
                                               ad_error *err);
 void ad_consumer_queue_unref(ad_consumer_queue *queue); /* NULL allowed */
 
-/* Cancel the consumer; not in such a child. */
+/* Cancels the consumer; does nothing in a forked child. */
 void ad_consumer_queue_cancel(ad_consumer_queue *queue);
 
 /* As ad_async_consumer_schema; fails as ad_waker_check(). */
@@ -42,17 +43,16 @@ AD_MUST_CHECK ad_status ad_consumer_queue_schema(ad_consumer_queue *queue,
                                                  ad_async_poll *poll,
                                                  ad_error *err);
 
-/* As ad_async_consumer_pop, from the chunk that was taken out of the consumer.
- * An empty one is filled first, with what is there: that calls foreign code.
- * An end or an error behind batches stays, and the next call meets it. A waker
- * that was woken for what is taken here is cleared afterwards. Fails as
- * ad_waker_check(), too. */
+/* As ad_async_consumer_pop, from the chunk. An empty chunk is first filled
+ * with the batches that have arrived, which calls foreign code. An end or an
+ * error after batches is reported by a later call. Wake-ups for the batches
+ * that were taken are cleared. Also fails as ad_waker_check(). */
 AD_MUST_CHECK ad_status ad_consumer_queue_pop(ad_consumer_queue *queue,
                                               ad_async_batch *out,
                                               ad_async_poll *poll,
                                               ad_error *err);
 
-/* Does that give a batch, and call nothing? */
+/* Whether ad_consumer_queue_pop() returns a batch without a foreign call. */
 static inline bool
 ad_consumer_queue_is_ready(const ad_consumer_queue *queue)
 {

@@ -9,8 +9,9 @@
 
 /* --- calls into the producer ---------------------------------------------- */
 
-/* The calls that this thread is inside of: a producer may answer from within,
- * where it must not (request) or may (cancel, on_error). */
+/* The calls of the producer that this thread is inside of. A producer must not
+ * call the handler from inside request(); from inside cancel() it may call
+ * on_error. */
 typedef struct frame {
     struct frame *outer;
     const ad_async_consumer *consumer;
@@ -58,7 +59,7 @@ ad_async_call_producer(ad_async_consumer *self, ad_async_call call, int64_t n)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* --- what is noted, with the mutex held ------------------------------------ */
+/* --- state changes, with the mutex held ------------------------------------ */
 
 bool
 ad_async_take_wake(ad_async_consumer *self)
@@ -100,26 +101,26 @@ break_rule(ad_async_consumer *self, const char *call, const char *rule)
     ad_async_note_fault(self, &err);
 }
 
-/* The rule that a call breaks because of what was called before, or NULL. */
+/* The rule about the order of calls that this call breaks, or NULL. */
 static const char *
-rule_about_order(const ad_async_consumer *self, ad_async_event call)
+broken_order_rule(const ad_async_consumer *self, ad_async_event call)
 {
     const ad_async_step *step = ad_async_step_of(self->state, call);
     return step->is_tolerated ? NULL : step->rule;
 }
 
 static void
-go_on(ad_async_consumer *self, ad_async_event event)
+apply_event(ad_async_consumer *self, ad_async_event event)
 {
     self->state = ad_async_step_of(self->state, event)->next;
 }
 
-/* Refuse a call: break_rule and the number to return. */
+/* Refuses a call that breaks a rule. Returns the result of the callback. */
 static int
 refuse(ad_async_consumer *self, const char *call, const char *rule)
 {
     break_rule(self, call, rule);
-    go_on(self, AD_ASYNC_REFUSAL);
+    apply_event(self, AD_ASYNC_REFUSAL);
     return EINVAL;
 }
 
@@ -127,7 +128,7 @@ static int
 refuse_for(ad_async_consumer *self, ad_status status, const ad_error *err)
 {
     ad_async_note_fault(self, err);
-    go_on(self, AD_ASYNC_REFUSAL);
+    apply_event(self, AD_ASYNC_REFUSAL);
     return status == AD_ERR_MEMORY ? ENOMEM : EINVAL;
 }
 
@@ -173,7 +174,7 @@ end_callback(ad_async_consumer *self)
 /* --- the handler ------------------------------------------------------------ */
 
 static const char *
-rule_about_producer(const struct ArrowAsyncProducer *producer)
+broken_producer_rule(const struct ArrowAsyncProducer *producer)
 {
     if (producer == NULL) {
         return "with a NULL producer, which must be populated before";
@@ -184,7 +185,8 @@ rule_about_producer(const struct ArrowAsyncProducer *producer)
     return NULL;
 }
 
-/* Take the schema and what the producer says of itself. */
+/* Takes the schema, and copies the metadata and device type of the producer.
+ */
 static ad_status
 take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
 {
@@ -209,7 +211,7 @@ take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
     self->device_type = producer->device_type;
     self->producer_outlives_tasks = self->options.producer_outlives_tasks ||
                                     ad_async_is_own_producer(producer);
-    go_on(self, AD_ASYNC_ON_SCHEMA);
+    apply_event(self, AD_ASYNC_ON_SCHEMA);
     return AD_OK;
 }
 
@@ -217,10 +219,10 @@ take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
 static int
 receive_schema(ad_async_consumer *self, struct ArrowSchema *schema)
 {
-    const char *rule = rule_about_order(self, AD_ASYNC_ON_SCHEMA);
+    const char *rule = broken_order_rule(self, AD_ASYNC_ON_SCHEMA);
     ad_error err;
     if (rule == NULL) {
-        rule = rule_about_producer(self->handler.producer);
+        rule = broken_producer_rule(self->handler.producer);
     }
     if (rule == NULL && schema == NULL) {
         rule = "with a NULL schema";
@@ -258,21 +260,22 @@ on_schema(struct ArrowAsyncDeviceStreamHandler *handler,
         }
         end_callback(self);
     }
-    /* A refused schema is ours all the same: producers differ in whether they
-     * look at it again, and one that does finds it released. */
+    /* Released also if it was refused: some producers do not look at the
+     * schema again, and the others find it released. */
     if (result != 0 && schema != NULL && schema->release != NULL) {
         schema->release(schema);
     }
     return result;
 }
 
-/* on_next_task, with the mutex held. Takes *metadata over on success. */
+/* on_next_task, with the mutex held. Takes ownership of *metadata if the task
+ * is queued, and sets it to NULL. */
 static int
 receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
              char **metadata, bool *is_unwanted)
 {
     ad_async_event call = task != NULL ? AD_ASYNC_ON_TASK : AD_ASYNC_ON_END;
-    const char *rule = rule_about_order(self, call);
+    const char *rule = broken_order_rule(self, call);
     if (rule == NULL && task != NULL && task->extract_data == NULL) {
         rule = "with a task whose extract_data is NULL";
     }
@@ -280,7 +283,7 @@ receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
         return refuse(self, "on_next_task", rule);
     }
     if (task == NULL) {
-        go_on(self, AD_ASYNC_ON_END);
+        apply_event(self, AD_ASYNC_ON_END);
         if (self->outcome == OUTCOME_OPEN) {
             self->outcome = OUTCOME_END;
         }
@@ -296,7 +299,8 @@ receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
     self->n_received++;
     *is_unwanted = self->is_closed || self->is_broken;
     if (!*is_unwanted) {
-        /* What was requested fits: a slot is free once its task was popped. */
+        /* A requested task has a free slot, because a slot is requested again
+         * only after its task was popped. */
         int64_t at = (self->n_received - 1) % self->options.queue_size;
         self->slots[at] = (ad_async_slot){*task, *metadata};
         self->count++;
@@ -337,7 +341,7 @@ on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
     }
     ad_async_unlock_and_wake(self, ad_async_take_wake(self));
     free(copy);
-    /* Here the producer is there for certain. */
+    /* The producer is alive while it is inside this callback. */
     if (sends_cancel) {
         ad_async_call_producer(self, CALL_CANCEL, 0);
     }
@@ -348,10 +352,11 @@ on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
     return result;
 }
 
-/* Keep what on_error said; what cannot be allocated is cut. */
+/* Stores the arguments of on_error. If an allocation fails, the message is
+ * truncated. */
 static void
-keep_error(ad_async_consumer *self, int code, const char *message,
-           const char *metadata)
+store_error(ad_async_consumer *self, int code, const char *message,
+            const char *metadata)
 {
     ad_error err;
     if (message == NULL) {
@@ -376,17 +381,17 @@ on_error(struct ArrowAsyncDeviceStreamHandler *handler, int code,
          const char *message, const char *metadata)
 {
     ad_async_consumer *self = handler->private_data;
-    /* cancel may call on_error, and an error that comes out of request is
-     * better taken than refused. */
+    /* on_error is valid from inside cancel(). From inside request() it breaks
+     * a rule, but is accepted so that the error is not lost. */
     bool is_nested = innermost_call(self) != NULL;
     bool is_serial = is_nested || begin_callback(self, "on_error");
     pthread_mutex_lock(&self->mutex);
-    const char *rule = rule_about_order(self, AD_ASYNC_ON_ERROR);
+    const char *rule = broken_order_rule(self, AD_ASYNC_ON_ERROR);
     if (rule != NULL) {
         (void)refuse(self, "on_error", rule);
     } else {
-        go_on(self, AD_ASYNC_ON_ERROR);
-        keep_error(self, code, message, metadata);
+        apply_event(self, AD_ASYNC_ON_ERROR);
+        store_error(self, code, message, metadata);
     }
     ad_async_unlock_and_wake(self, ad_async_take_wake(self));
     if (is_serial && !is_nested) {
@@ -408,8 +413,9 @@ handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
         pthread_mutex_lock(&self->mutex);
         break_rule(self, "release", not_serialized);
         pthread_mutex_unlock(&self->mutex);
-        /* Whoever is inside another call of the handler needs it: the release
-         * is done when that call returns, and nothing is touched here then. */
+        /* Another call of the handler is running and still uses it: that call
+         * performs the release when it returns. Nothing is used here after the
+         * exchange. */
         found = CALLBACK_RUNNING;
         if (atomic_compare_exchange_strong(&self->callback, &found,
                                            CALLBACK_RELEASE_PENDING) ||
@@ -424,18 +430,19 @@ release_now(ad_async_consumer *self)
 {
     pthread_mutex_lock(&self->mutex);
     if (self->state == AD_ASYNC_RELEASED) {
-        break_rule(self, "release", rule_about_order(self, AD_ASYNC_RELEASE));
+        break_rule(self, "release", broken_order_rule(self, AD_ASYNC_RELEASE));
         atomic_store(&self->callback, CALLBACK_NONE);
         ad_async_unlock_and_wake(self, ad_async_take_wake(self));
         return;
     }
-    /* The producer frees its struct after this call. */
+    /* The producer may free its struct after this call, so the other threads
+     * must have left it. */
     int own_calls = count_own_calls(self);
     while (self->n_calls > own_calls) {
         pthread_cond_wait(&self->quiet, &self->mutex);
     }
-    const char *rule = rule_about_order(self, AD_ASYNC_RELEASE);
-    go_on(self, AD_ASYNC_RELEASE);
+    const char *rule = broken_order_rule(self, AD_ASYNC_RELEASE);
+    apply_event(self, AD_ASYNC_RELEASE);
     self->handler.release = NULL;
     self->handler.producer = NULL;
     if (self->outcome == OUTCOME_OPEN && self->wants_cancel) {

@@ -10,13 +10,13 @@
 #include "model/metadata.h"
 
 struct ad_async_producer {
-    ad_owner base; /* the user, and each task that was not extracted */
+    ad_owner base; /* one reference of the user, one of each pending task */
     struct ArrowAsyncProducer shown;
     struct ArrowAsyncDeviceStreamHandler *handler; /* the consumer's */
     ad_async_wake wake;
     char *metadata;
     atomic_flag is_calling; /* a call of the handler is running */
-    pthread_mutex_t mutex;  /* guards all that follows */
+    pthread_mutex_t mutex;  /* guards the members below */
     ad_async_state state;
     const char *refused_call;
     int refusal; /* what it returned */
@@ -27,10 +27,10 @@ struct ad_async_producer {
     bool is_waiting; /* the wake-up is armed */
 };
 
-/* --- what the consumer calls ------------------------------------------------ */
+/* --- calls of the consumer -------------------------------------------------- */
 
-/* `is_over`: nothing more can be sent, which is told to whom does not wait for
- * credit, too. */
+/* `is_over`: nothing more can be sent. The wake-up is then called even if it
+ * is not armed. */
 static void
 unlock_and_wake(ad_async_producer *self, bool is_over)
 {
@@ -42,7 +42,7 @@ unlock_and_wake(ad_async_producer *self, bool is_over)
     }
 }
 
-/* Batches may still be sent. A request does nothing afterwards. */
+/* Whether batches may still be sent. Later requests are ignored. */
 static bool
 is_active(const ad_async_producer *self)
 {
@@ -86,8 +86,8 @@ ad_async_is_own_producer(const struct ArrowAsyncProducer *producer)
 
 /* --- tasks ------------------------------------------------------------------ */
 
-/* One reference of the call that hands the task out, one of the consumer, who
- * gives it back in extract_data. */
+/* One reference of the call that sends the task, one of the consumer, which
+ * drops it in extract_data. */
 typedef struct task {
     ad_owner base;
     ad_async_producer *producer; /* owned: Arrow C++ calls request until it has
@@ -115,11 +115,11 @@ task_extract(struct ArrowAsyncTask *shown, struct ArrowDeviceArray *out)
 {
     task *self = shown->private_data;
     if (self == NULL || atomic_exchange(&self->is_taken, true)) {
-        return EINVAL; /* a second time */
+        return EINVAL; /* a second call */
     }
     shown->private_data = NULL;
-    /* Exported when it was sent, so that nothing can fail here: on_error could
-     * not reach a consumer that was released meanwhile. */
+    /* The array was exported in send, so that nothing can fail here: on_error
+     * could not reach a consumer that released the handler in the meantime. */
     if (out != NULL) {
         *out = *self->holder;
         self->holder->array.release = NULL;
@@ -152,7 +152,7 @@ task_new(ad_async_producer *producer, const ad_array *array, task **out,
     return AD_OK;
 }
 
-/* --- making one ------------------------------------------------------------ */
+/* --- construction ---------------------------------------------------------- */
 
 static void
 producer_destroy(ad_owner *base)
@@ -271,7 +271,8 @@ state_of(ad_async_producer *self)
     return found;
 }
 
-/* May this be called now? Calls that a consumer would tolerate may not. */
+/* Whether the call is valid now. Calls that a consumer only tolerates are
+ * not. */
 static bool
 may_call(ad_async_producer *self, ad_async_event call)
 {
@@ -279,7 +280,7 @@ may_call(ad_async_producer *self, ad_async_event call)
 }
 
 static void
-go_on(ad_async_producer *self, ad_async_event event)
+apply_event(ad_async_producer *self, ad_async_event event)
 {
     pthread_mutex_lock(&self->mutex);
     self->state = ad_async_step_of(self->state, event)->next;
@@ -289,20 +290,20 @@ go_on(ad_async_producer *self, ad_async_event event)
 static void
 note_refusal(ad_async_producer *self, const char *call, int code)
 {
-    go_on(self, AD_ASYNC_REFUSAL);
+    apply_event(self, AD_ASYNC_REFUSAL);
     pthread_mutex_lock(&self->mutex);
     self->refused_call = call;
     self->refusal = code;
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* The last call; the consumer may free the handler in it. */
+/* Makes the last call; the consumer may free the handler in it. */
 static void
 release_handler(ad_async_producer *self)
 {
     struct ArrowAsyncDeviceStreamHandler *handler = self->handler;
     self->handler = NULL;
-    go_on(self, AD_ASYNC_RELEASE);
+    apply_event(self, AD_ASYNC_RELEASE);
     handler->release(handler);
 }
 
@@ -313,14 +314,14 @@ fail_order(ad_error *err, const char *what, const char *state)
                    what, state);
 }
 
-/* Call on_schema with an export of the schema. */
+/* Calls on_schema with an export of the schema. */
 static ad_status
-give_schema(ad_async_producer *self, ad_schema schema, ad_async_poll *poll,
+send_schema(ad_async_producer *self, ad_schema schema, ad_async_poll *poll,
             ad_error *err)
 {
     struct ArrowSchema *holder;
     AD_RETURN_IF_ERR(ad_schema_export(schema, &holder, err));
-    go_on(self, AD_ASYNC_ON_SCHEMA);
+    apply_event(self, AD_ASYNC_ON_SCHEMA);
     int code = self->handler->on_schema(self->handler, holder);
     ad_schema_holder_free(holder);
     *poll = AD_ASYNC_READY;
@@ -340,7 +341,7 @@ ad_async_producer_start(ad_async_producer *self, ad_schema schema,
     if (!may_call(self, AD_ASYNC_ON_SCHEMA)) {
         status = fail_order(err, "cannot start", "was started before");
     } else {
-        status = give_schema(self, schema, poll, err);
+        status = send_schema(self, schema, poll, err);
     }
     end_call(self);
     return status;
@@ -380,7 +381,7 @@ take_credit(ad_async_producer *self)
 }
 
 static void
-give_credit_back(ad_async_producer *self)
+return_credit(ad_async_producer *self)
 {
     pthread_mutex_lock(&self->mutex);
     self->credit += self->credit < INT64_MAX;
@@ -399,9 +400,9 @@ check_device(const ad_async_producer *self, ad_device device, ad_error *err)
                    (int)device.type, (int)self->shown.device_type);
 }
 
-/* Make a task and hand it over. */
+/* Creates a task and calls on_next_task. */
 static ad_status
-give_batch(ad_async_producer *self, const ad_array *array,
+send_batch(ad_async_producer *self, const ad_array *array,
            const char *metadata, ad_async_poll *poll, ad_error *err)
 {
     task *sent = NULL;
@@ -414,7 +415,8 @@ give_batch(ad_async_producer *self, const ad_array *array,
     if (code != 0) {
         note_refusal(self, "on_next_task", code);
         *poll = AD_ASYNC_END;
-        /* Nobody extracts a task that was refused. */
+        /* A refused task is not extracted, so drop the consumer's reference.
+         */
         if (!atomic_exchange(&sent->is_taken, true)) {
             ad_owner_unref(&sent->base);
         }
@@ -433,9 +435,9 @@ ad_async_producer_send(ad_async_producer *self, const ad_array *array,
     if (status == AD_OK) {
         *poll = take_credit(self);
         if (*poll == AD_ASYNC_READY) {
-            status = give_batch(self, array, metadata, poll, err);
+            status = send_batch(self, array, metadata, poll, err);
             if (status != AD_OK) {
-                give_credit_back(self);
+                return_credit(self);
             }
         } else if (state_of(self) == AD_ASYNC_NEW) {
             status = fail_order(err, "cannot send to", "was not started");
@@ -464,14 +466,14 @@ ad_async_producer_refusal(ad_async_producer *self)
 }
 
 static void
-say_error(ad_async_producer *self, int code, const char *message,
-          const char *metadata)
+send_error(ad_async_producer *self, int code, const char *message,
+           const char *metadata)
 {
-    go_on(self, AD_ASYNC_ON_ERROR);
+    apply_event(self, AD_ASYNC_ON_ERROR);
     self->handler->on_error(self->handler, code, message, metadata);
 }
 
-/* The consumer asked for a number that is none. */
+/* Ends the stream after a request of a number below 1. */
 static ad_status
 end_with_bad_request(ad_async_producer *self, ad_error *err)
 {
@@ -485,12 +487,12 @@ end_with_bad_request(ad_async_producer *self, ad_error *err)
     snprintf(message, sizeof(message),
              "request was called with n = %lld, which must be 1 or more",
              (long long)self->bad_request);
-    say_error(self, EINVAL, message, NULL);
+    send_error(self, EINVAL, message, NULL);
     return status;
 }
 
 static ad_status
-tell_refusal(const ad_async_producer *self, ad_error *err)
+fail_refused(const ad_async_producer *self, ad_error *err)
 {
     ad_status status = ad_fail(
         err, AD_ERR_EXCHANGE, "stream", NULL,
@@ -503,7 +505,7 @@ tell_refusal(const ad_async_producer *self, ad_error *err)
     return status;
 }
 
-/* What comes before release at a normal end. */
+/* Makes the call that precedes release at a normal end. */
 static ad_status
 end_stream(ad_async_producer *self, ad_error *err)
 {
@@ -512,17 +514,17 @@ end_stream(ad_async_producer *self, ad_error *err)
     bool has_bad_request = self->has_bad_request;
     pthread_mutex_unlock(&self->mutex);
     if (is_refused) {
-        return tell_refusal(self, err);
+        return fail_refused(self, err);
     }
     if (has_bad_request) {
         return end_with_bad_request(self, err);
     }
-    /* After a cancel, too: Arrow C++ would wait for it for ever. */
-    go_on(self, AD_ASYNC_ON_END);
+    /* Also after a cancel: without it Arrow C++ waits forever. */
+    apply_event(self, AD_ASYNC_ON_END);
     int code = self->handler->on_next_task(self->handler, NULL, NULL);
     if (code != 0) {
         note_refusal(self, "on_next_task (the end)", code);
-        return tell_refusal(self, err);
+        return fail_refused(self, err);
     }
     return AD_OK;
 }
@@ -549,7 +551,7 @@ ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
     AD_RETURN_IF_ERR(begin_call(self, "the stream was failed", err));
     if (self->handler != NULL) {
         if (may_call(self, AD_ASYNC_ON_ERROR)) {
-            say_error(self, code, message, metadata);
+            send_error(self, code, message, metadata);
         }
         release_handler(self);
     }
@@ -562,9 +564,9 @@ ad_async_producer_close(ad_async_producer *self)
 {
     if (self->handler != NULL &&
         ad_async_producer_fail(self, ECANCELED,
-                               "the producer gave the stream up", NULL,
+                               "the producer abandoned the stream", NULL,
                                NULL) != AD_OK) {
-        return; /* out of a call of the handler: that call needs it */
+        return; /* called from inside a call of the handler, which uses it */
     }
     ad_owner_unref(&self->base);
 }

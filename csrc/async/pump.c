@@ -16,7 +16,7 @@ struct ad_async_pump {
     ad_array_stream *stream;
     ad_waker *done;
     atomic_bool is_stopped;
-    atomic_bool is_over; /* of the user, from then on: all that follows */
+    atomic_bool is_over; /* set once the thread has written status and err */
     ad_status status;
     ad_error err;
     ad_async_pump *next; /* in `running` */
@@ -30,7 +30,7 @@ static bool has_ended;
 
 /* --- the thread --------------------------------------------------------------- */
 
-/* AD_ASYNC_END also where it was stopped. */
+/* AD_ASYNC_END also if the pump was stopped. */
 static ad_async_poll
 wait_for_credit(ad_async_pump *self)
 {
@@ -43,8 +43,8 @@ wait_for_credit(ad_async_pump *self)
     return atomic_load(&self->is_stopped) ? AD_ASYNC_END : poll;
 }
 
-/* A batch is asked for before the consumer wants it, because an end or an
- * error needs no request. */
+/* Reads a batch before the consumer requests it, because an end or an error
+ * needs no request. */
 static ad_status
 send_all(ad_async_pump *self, ad_error *err)
 {
@@ -71,8 +71,8 @@ send_all(ad_async_pump *self, ad_error *err)
     return AD_OK;
 }
 
-/* Only another call of the handler could refuse it, and there is none: this
- * thread makes them all. */
+/* ad_async_producer_fail() fails only during another call of the handler, and
+ * this thread makes all calls. */
 static void
 fail(ad_async_pump *self, int code, const char *text)
 {
@@ -82,10 +82,10 @@ fail(ad_async_pump *self, int code, const char *text)
 }
 
 static void
-tell_failure(ad_async_pump *self, const ad_error *err)
+send_failure(ad_async_pump *self, const ad_error *err)
 {
     const char *text = ad_array_stream_last_error(self->stream);
-    /* The code of a device's error is its driver's. */
+    /* The code of a device error is the driver's, not an errno. */
     int code = err->status == AD_ERR_EXCHANGE && err->code != 0
                    ? err->code
                    : ad_array_stream_errno(err);
@@ -96,12 +96,12 @@ static ad_status
 end_stream(ad_async_pump *self, ad_status status, ad_error *err)
 {
     if (status != AD_OK) {
-        tell_failure(self, err);
+        send_failure(self, err);
     } else if (!atomic_load(&self->is_stopped)) {
         status = ad_async_producer_finish(self->producer, err);
         ad_array_stream_close(self->stream);
     } else {
-        fail(self, ECANCELED, "the producer gave the stream up");
+        fail(self, ECANCELED, "the producer abandoned the stream");
         ad_array_stream_close(self->stream);
     }
     return status;
@@ -146,9 +146,9 @@ run(void *context)
     return NULL;
 }
 
-/* --- all of them ----------------------------------------------------------------- */
+/* --- all pumps ------------------------------------------------------------------- */
 
-/* The threads are not in the child. */
+/* A forked child lacks the threads. */
 static void
 after_fork(void)
 {
@@ -176,7 +176,7 @@ enter_running(ad_async_pump *self, ad_error *err)
         return AD_OK;
     }
     return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
-                   "no thread can be started that feeds the async stream: %s",
+                   "cannot start the thread of the async stream: %s",
                    has_ended ? "the program is about to exit"
                              : strerror(code));
 }
@@ -203,7 +203,7 @@ ad_async_pump_join_all(const struct timespec *deadline)
     pthread_mutex_unlock(&lock);
 }
 
-/* --- one of them ------------------------------------------------------------------- */
+/* --- one pump ----------------------------------------------------------------------- */
 
 static void
 pump_destroy(ad_owner *base)

@@ -1,5 +1,6 @@
-/* A thread that feeds an async stream's consumer from a pull stream: for
- * streams whose next batch may block, and consumers who are asked by nobody.
+/* The pump: a thread that sends the batches of a pull stream to the consumer
+ * of an async stream. It serves pull streams that may block, and consumers in
+ * producers without an event loop.
  */
 #ifndef AD_ASYNC_PUMP_H
 #define AD_ASYNC_PUMP_H
@@ -12,33 +13,33 @@
 
 typedef struct ad_async_pump ad_async_pump;
 
-/* Start the thread. `producer`, which wakes `waker` and was not started, and
- * the reference to `stream`, which nobody else reads, are taken over on
- * success. `done` (NULL allowed) is woken when the stream is over. */
+/* Starts the thread. `producer` wakes `waker` and was not started; nothing
+ * else reads `stream`. On success the pump owns the producer and the reference
+ * to the stream. `done` (NULL allowed) is woken when the stream is over. */
 AD_MUST_CHECK ad_status ad_async_pump_start(
     ad_async_producer *producer, ad_waker *waker, ad_array_stream *stream,
     ad_waker *done, ad_async_pump **out, ad_error *err);
 
-/* End the stream with ECANCELED, as soon as the call returns that the thread
- * is in. From any thread. */
+/* Ends the stream with ECANCELED as soon as the thread's current call returns.
+ * From any thread. */
 void ad_async_pump_stop(ad_async_pump *pump);
 
-/* The handler was released, and *status and *err say how it ended. */
+/* Whether the handler was released; *status and *err then hold the outcome. */
 bool ad_async_pump_is_over(ad_async_pump *pump, ad_status *status,
                            ad_error *err);
 
-/* The pull stream, once it is over. Borrowed. */
+/* The pull stream; valid once the pump is over. Borrowed. */
 ad_array_stream *ad_async_pump_stream(ad_async_pump *pump);
 
-/* The thread goes on. */
+/* Drops the caller's reference; the thread continues. */
 void ad_async_pump_unref(ad_async_pump *pump);
 
-/* Stop all of them, and start no more: the interpreter is about to go. Call
- * without the GIL. */
+/* Stops all pumps and prevents new ones, before the interpreter is finalized.
+ * Call without the GIL. */
 void ad_async_pump_stop_all(void);
 
-/* Wait until their threads are gone, or until `deadline`, of CLOCK_REALTIME.
- * Call without the GIL. */
+/* Waits until all threads of pumps have ended, or until `deadline`
+ * (CLOCK_REALTIME). Call without the GIL. */
 void ad_async_pump_join_all(const struct timespec *deadline);
 
 #endif /* AD_ASYNC_PUMP_H */

@@ -1,8 +1,8 @@
-/* The states of an async stream, and what its producer may call in each.
+/* The states of an async stream, and the calls that are valid in each.
  *
- * One table for both ends and for arrowdev.testing: the consumer judges by it
- * what it is told (async/handler.c), the producer what it is about to say
- * (async/producer.c), scripted ends the ends of others.
+ * Both ends and arrowdev.testing share one table. The consumer checks incoming
+ * calls with it (async/handler.c), the producer outgoing calls
+ * (async/producer.c), and scripted ends the calls of foreign ends.
  */
 #ifndef AD_ASYNC_STATES_H
 #define AD_ASYNC_STATES_H
@@ -11,17 +11,17 @@
 
 typedef enum ad_async_state {
     AD_ASYNC_NEW,
-    AD_ASYNC_OPEN,           /* the schema came: batches may follow */
+    AD_ASYNC_OPEN,           /* the schema has arrived: batches may follow */
     AD_ASYNC_ENDED,          /* by a NULL task */
     AD_ASYNC_FAILED,         /* by on_error */
     AD_ASYNC_REFUSED,        /* a callback returned an error */
-    AD_ASYNC_REFUSED_FAILED, /* and on_error came as well */
+    AD_ASYNC_REFUSED_FAILED, /* REFUSED, and on_error was called */
     AD_ASYNC_RELEASED
 } ad_async_state;
 
 #define AD_ASYNC_N_STATES (AD_ASYNC_RELEASED + 1)
 
-/* Calls of the handler, and that one of them returned an error. */
+/* Calls of the handler; REFUSAL: a call of the handler returned an error. */
 typedef enum ad_async_event {
     AD_ASYNC_ON_SCHEMA,
     AD_ASYNC_ON_TASK,
@@ -35,12 +35,13 @@ typedef enum ad_async_event {
 
 typedef struct ad_async_step {
     ad_async_state next;
-    /* The rule that the call breaks, as it follows "<call> was called "; NULL:
-     * none. Who finds that out stays in its state, or goes on by
-     * AD_ASYNC_REFUSAL. */
+    /* The rule that the call breaks, worded to follow "<call> was called ";
+     * NULL: none. The end that detects it keeps its state, or makes the step
+     * of AD_ASYNC_REFUSAL. */
     const char *rule;
     const char *rule_id; /* of arrowdev.testing */
-    bool is_tolerated;   /* Arrow C++ does so: the consumer goes to `next` */
+    bool is_tolerated;   /* Arrow C++ makes this call: the consumer accepts it
+                            and goes to `next` */
 } ad_async_step;
 
 const ad_async_step *ad_async_step_of(ad_async_state state,

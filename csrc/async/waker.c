@@ -70,10 +70,11 @@ ad_waker_check(const ad_waker *self, ad_error *err)
                          "go on with it in the parent, or make another one "
                          "here",
                          "this async stream was made before this process was "
-                         "forked off, and its other end is not in the child");
+                         "forked, and its other end is not in the child");
 }
 
-/* It can fail only where the counter is full: then it is readable. */
+/* The write fails only if the counter is full; the descriptor is then readable
+ * already. */
 void
 ad_waker_wake(ad_waker *self)
 {

@@ -247,7 +247,7 @@ async def export_cancelled_task():
     task.cancel()
     await asyncio.wait([task])
     _, text = await consumer.read_on_a_thread()
-    assert "gave the stream up" in text
+    assert "abandoned the stream" in text
     consumer.drop()
 
 

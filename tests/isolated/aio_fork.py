@@ -19,7 +19,7 @@ from arrowdev import aio
 warnings.simplefilter("ignore")  # 3.12 warns of fork in a process with threads
 async_peer.library(sys.argv[1])
 way = sys.argv[2]
-REFUSED = "stream: this async stream was made before this process was forked off"
+REFUSED = "stream: this async stream was made before this process was forked"
 
 
 def for_ever():
