@@ -1,4 +1,4 @@
-"""What the tests of arrowdev.aio share."""
+"""Shared functions of the arrowdev.aio tests."""
 
 import asyncio
 import struct
@@ -13,7 +13,7 @@ def run(main):
 
 
 def blob(**pairs):
-    """Metadata as the C data interface has it."""
+    """Metadata in the encoding of the C data interface."""
     parts = [struct.pack("=i", len(pairs))]
     for key, value in pairs.items():
         for text in (key.encode(), value.encode()):

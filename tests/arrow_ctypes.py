@@ -1,7 +1,7 @@
-"""Producers of Arrow structs made by hand, in ctypes.
+"""Hand-made producers of Arrow structs, in ctypes.
 
-Every field can be set to anything after a node was made, so that every lie
-that a struct can tell can be told. Nodes count their releases.
+Every field can be set to any value after a node was created, so that every
+kind of invalid struct can be produced. Nodes count their releases.
 """
 
 import ctypes
@@ -27,12 +27,12 @@ NULLABLE = 2
 
 Release = CALLBACKS["release"]
 
-# Structs, strings and callbacks of hand-made producers live for the process:
-# the code under test holds them by pointer, rightly or wrongly.
+# Structs, strings and callbacks of hand-made producers live until the process ends,
+# because the code under test may hold them by pointer, even wrongly.
 _forever = []
 
-# Lists of children and buffers have this many NULL entries behind them, so
-# that a count that lies a little stays within mapped memory.
+# Lists of children and buffers are followed by this many NULL entries, so that
+# a slightly wrong count stays within mapped memory.
 SLACK = 8
 
 
@@ -46,7 +46,7 @@ def address(thing):
 
 
 def text(value):
-    """A C string that lives on; None is NULL."""
+    """A C string that stays allocated; NULL for None."""
     if value is None:
         return None
     value = value.encode() if isinstance(value, str) else value
@@ -58,7 +58,7 @@ def pointers(values):
 
 
 class Node:
-    """A struct with its parts; `released` counts calls of its own release."""
+    """A struct and the objects that it points to; `released` counts its own releases."""
 
     struct_type = None
 
@@ -80,9 +80,9 @@ class Node:
         self.released += 1
         if self.on_release is not None:
             self.on_release()
-        # Nothing global from here on: at the exit of the interpreter it may be gone.
+        # No globals are used from here on: they may be gone at interpreter exit.
         call = type(self.release)
-        # The parts as they were made, whatever the struct says by now.
+        # The children as they were created, whatever the struct says now.
         for part in [*self.children, *([self.dictionary] if self.dictionary else [])]:
             if part.struct.release:
                 call(part.struct.release)(part.address)
@@ -106,7 +106,7 @@ class SchemaNode(Node):
 
 
 class ArrayNode(Node):
-    """`buffers`: addresses, None for NULL, or objects to take the address of."""
+    """`buffers`: addresses, None for NULL, or objects whose address is taken."""
 
     struct_type = ArrowArray
 
@@ -142,17 +142,17 @@ def int32s(*values):
 
 
 def metadata(*pairs):
-    """A blob of (key, value) pairs, with its address kept."""
+    """A metadata blob of (key, value) pairs, which stays allocated."""
     return text(encode_metadata(pairs))
 
 
-# Metadata may claim up to 64 MiB before arrowdev gives up: lies stand at the
-# start of mapped zeros, of which only the touched pages cost memory.
+# Metadata may claim up to 64 MiB before arrowdev refuses them. Invalid metadata
+# are followed by mapped zeros, of which only touched pages use memory.
 _ZEROS = 256 << 20
 
 
 def lying_metadata(*numbers):
-    """The address of these int32 numbers, with lots of zeros behind them."""
+    """The address of these int32 numbers, followed by many zeros."""
     region = keep(mmap.mmap(-1, _ZEROS))
     data = struct.pack(f"={len(numbers)}i", *numbers)
     region[: len(data)] = data
@@ -163,7 +163,7 @@ def lying_metadata(*numbers):
 
 
 def capsule(where, name):
-    """A capsule without a destructor, over a node, a struct or an address."""
+    """A capsule without a destructor for a node, a struct or an address."""
     if isinstance(where, Node):
         where = where.address
     elif isinstance(where, Structure):
@@ -172,7 +172,7 @@ def capsule(where, name):
 
 
 def children_of(struct_):
-    """The structs that hang below, as the struct says."""
+    """The child structs that the struct lists."""
     list_ = (c_void_p * struct_.n_children).from_address(struct_.children or 0)
     return [type(struct_).from_address(pointer) for pointer in list_]
 
@@ -182,7 +182,7 @@ def buffers_of(struct_):
 
 
 def release(struct_):
-    """Call a struct's release as a consumer does."""
+    """Calls a struct's release as a consumer does."""
     Release(struct_.release)(address(struct_))
 
 
@@ -190,7 +190,7 @@ def release(struct_):
 
 
 class Tree:
-    """A schema and an array, made to be handed out as a pair of capsules."""
+    """A schema and an array that are exported as a pair of capsules."""
 
     def __init__(self, schema, array, *, device=(CPU, -1), event=None):
         self.schema = schema
@@ -214,7 +214,7 @@ class Tree:
         return capsule(self.schema, "arrow_schema"), capsule(self.device, "arrow_device_array")
 
     def held(self):
-        """Which of both structs are still the producer's: not moved out."""
+        """For the schema and the array: True if the producer still owns it."""
         array = self.device.array if self.device.device_type else self.array.struct
         return bool(self.schema.struct.release), bool(array.release)
 
@@ -239,7 +239,7 @@ def batch(n=3, length=3, **options):
 
 
 def nested(depth, *, length=1):
-    """Structs in structs, `depth` levels, the innermost an int64."""
+    """Nested structs with `depth` levels; the innermost is an int64."""
     tree = numbers(length)
     for _ in range(depth - 1):
         tree = Tree(
@@ -280,10 +280,10 @@ class WithSchema:
 
 
 class Stream:
-    """A stream over trees of one schema; also the object that exports it.
+    """A stream over trees of one schema. It is also the object that exports it.
 
     `schema_code`, `next_code`: what the callbacks return instead of 0.
-    `message`: what get_last_error gives.
+    `message`: what get_last_error returns.
     """
 
     def __init__(

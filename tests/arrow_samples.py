@@ -1,4 +1,4 @@
-"""One pyarrow array of every type, 21 rows, with nulls where the type has them."""
+"""One pyarrow array of every type, with 21 rows and with nulls where the type has them."""
 
 import datetime
 from decimal import Decimal
@@ -11,7 +11,7 @@ ROWS = 21
 
 
 def with_nulls(value):
-    """`value(i)` for each row, None in every fifth, the third first."""
+    """`value(i)` for each row, and None in every fifth row, from the third on."""
     return [None if i % 5 == 2 else value(i) for i in range(ROWS)]
 
 
@@ -20,7 +20,7 @@ def column(type, value):
 
 
 def text(i):
-    return "é" * i  # 0, 2, 4 ... bytes: views in line, and in a buffer
+    return "é" * i  # 0, 2, 4 ... bytes: inline views, and views into a buffer
 
 
 def binary(i):

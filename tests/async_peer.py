@@ -1,4 +1,4 @@
-"""Both ends of an async stream in C, on threads of their own: tests/c_helpers/async_peer.c."""
+"""Both ends of an async stream in C, on their own threads: tests/c_helpers/async_peer.c."""
 
 import ctypes
 import gc
@@ -51,25 +51,25 @@ _new = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_Ne
 
 
 def take(capsule):
-    """The handler in a capsule, of which the capsule knows no more."""
+    """Moves the handler out of its capsule."""
     pointer = _get_pointer(capsule, HANDLER)
     _set_name(capsule, USED)
     return pointer
 
 
 def count_live_arrays():
-    """Of all producers, but for what only a cycle keeps (of an earlier test's exception)."""
+    """Live arrays of all producers, after a collection (an exception may keep some in a cycle)."""
     gc.collect()
     return library().peer_live_arrays()
 
 
 def new_capsule(pointer):
-    """For a handler whose memory stays; nothing releases it."""
+    """A capsule for a handler whose memory stays; nothing releases it."""
     return _new(pointer, HANDLER, None)
 
 
 class Producer:
-    """What connect() takes: pushes `n` batches (-1: for ever) from a C thread."""
+    """A source for connect(): pushes `n` batches (-1: without end) from a C thread."""
 
     def __init__(self, n, *, fail_at=-1, delay_us=0, metadata=None):
         self.arguments = (n, fail_at, delay_us, metadata)
@@ -87,14 +87,14 @@ class Producer:
         return library().peer_n_cancels(self.pointer)
 
     def hold_cancel(self):
-        """From now on its cancel() blocks until let_cancel_go(), which is True if in time."""
+        """Makes cancel() block until let_cancel_go(), which returns True if it was in time."""
         library().peer_hold_cancel(self.pointer)
 
     def let_cancel_go(self):
         return library().peer_let_cancel_go(self.pointer)
 
     def join(self):
-        """Its thread ends, once the handler was released."""
+        """Waits for its thread, which ends once the handler is released."""
         assert library().peer_wait_for_producer(self.pointer, LIMIT_MS) == 0
         result = self.n_sent, self.n_cancels
         library().peer_free_producer(self.pointer)
@@ -102,7 +102,7 @@ class Producer:
 
 
 class Consumer:
-    """A handler that takes batches at once; `capsule` is for produce()."""
+    """A handler that extracts batches at once; `capsule` is the argument of produce()."""
 
     def __init__(self, request=5, *, is_greedy=True, cancel_at=-1, refuse_at=-1):
         self.pointer = library().peer_consumer(request, is_greedy, cancel_at, refuse_at)
@@ -113,6 +113,6 @@ class Consumer:
         return lambda *arguments: function(self.pointer, *arguments)
 
     def join(self):
-        """The handler was released; what it was told by then."""
+        """Waits for the handler's release and returns what it had received."""
         assert library().peer_wait_for_consumer(self.pointer, LIMIT_MS) == 0
         return self.n_received(), self.n_ends(), self.code(), self.message().decode()

@@ -1,4 +1,4 @@
-"""A consumer of everything, with the faults that it is told to have, for test_conformance.py."""
+"""A consumer of all protocols with selectable faults, for test_conformance.py."""
 
 import ctypes
 import errno
@@ -11,7 +11,7 @@ from arrowdev.testing import _abi, _dlpack, _host_read
 
 
 def column_of(array):
-    """The values of an int64 struct, as the specification has them."""
+    """The values of an int64 struct, read as the specification says."""
     if array.n_children:
         return column_of(_host_read.children(array)[0])
     bits, data = _host_read.buffers(array)
@@ -22,13 +22,13 @@ def column_of(array):
 
 
 def empty(stream):
-    """(struct, array in it) for get_next to write to."""
+    """(struct, array in it) for get_next to fill."""
     array = _abi.ArrowDeviceArray() if hasattr(stream, "device_type") else _abi.ArrowArray()
     return array, getattr(array, "array", array)
 
 
 class Taken:
-    """What the consumer holds: structs, and what to do with them in the end."""
+    """The structs that the consumer holds, and the cleanup calls."""
 
     def __init__(self, read, close):
         self.read, self.close = read, close
@@ -38,7 +38,7 @@ class Taken:
 
 
 class Consumer:
-    """Takes whatever it is given; `faults` are the names of what it does wrong."""
+    """Accepts every protocol; `faults` are the names of its faults."""
 
     def __init__(self, *faults):
         self.faults = faults
@@ -147,7 +147,7 @@ class Consumer:
         return Taken(lambda: values, lambda: None)
 
     def read_at_once(self, stream):
-        """On two threads; the values are lost."""
+        """Reads on two threads. The values are discarded."""
 
         def read():
             array, node = empty(stream)
@@ -184,7 +184,7 @@ class Consumer:
 
 
 class Handler:
-    """The handler of a Consumer, by the letter of the specification but for its faults."""
+    """The handler of a Consumer. It follows the specification except for its faults."""
 
     def __init__(self, consumer, producer):
         self.has, self.release_struct = consumer.has, consumer.release

@@ -1,6 +1,6 @@
 """Producers with one fault each, for test_conformance.py.
 
-The sound ones are those of arrowdev.testing; `spoil` changes a struct before it is given away.
+The correct ones are those of arrowdev.testing; `spoil` changes a struct before its export.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def refuse_other_fields(requested_schema, own):
 
 
 class Host:
-    """A new array at each call, behind ``__arrow_c_array__``."""
+    """Exports a new array at each call of ``__arrow_c_array__``."""
 
     kind = Column
     name = "arrow_array"
@@ -72,7 +72,7 @@ class HostBatch(Host):
 
 
 class OnDevice(Host):
-    """The same behind ``__arrow_c_device_array__``; `spoil_device` changes the device struct."""
+    """Also exports ``__arrow_c_device_array__``; `spoil_device` changes the device struct."""
 
     spoil_device = staticmethod(nothing)
 
@@ -127,8 +127,8 @@ def set_buffers(change):
     return spoil
 
 
-def crooked(found):
-    """The same bytes one further on."""
+def misaligned(found):
+    """The same bytes, misaligned."""
     size = 8 * (len(VALUES) + 1)
     block = ctypes.create_string_buffer(size + 16)
     forever.append(block)
@@ -170,7 +170,7 @@ def lost_child(column):
 
 
 def spoils_its_child(column):
-    """The parent's release frees the buffers of its children, whoever has those."""
+    """The parent's release frees the buffers of its children, even after they were moved."""
     column.array.record.data = column.array.children[0].record.data
     column.array.record.nbytes = column.array.children[0].record.nbytes
 
@@ -184,7 +184,7 @@ class NoDestructor(Host):
 
 
 class LeaksSchemas:
-    """A schema that nobody consumes is forgotten, and was not allocated by Python."""
+    """A schema that is not consumed is leaked. It is not allocated by Python."""
 
     def __init__(self):
         self.own = ad.Array.from_buffers("int64", 1, [None, bytes(8)])
@@ -200,7 +200,7 @@ malloc = ctypes.CFUNCTYPE(c_void_p, ctypes.c_size_t)(("malloc", ctypes.CDLL(None
 
 
 class Careless(Host):
-    """The capsule's destructor frees the data, whether the struct was moved out or not."""
+    """The capsule's destructor frees the data even if the struct was moved out."""
 
     def give(self, column):
         def destroy(pointer):
@@ -258,7 +258,7 @@ class Returns(Host):
 
 
 class Shared(Host):
-    """All exports have one memory, which the first release frees."""
+    """All exports share one memory, which the first release frees."""
 
     data = None
 
@@ -274,7 +274,7 @@ class Shared(Host):
 
 
 class Short(Host):
-    """The data die with the object."""
+    """The data are freed with the object."""
 
     last = None
 
@@ -293,12 +293,12 @@ CHUNKS = [[7, None], [], [-9, 12]]
 
 
 def fresh(values):
-    """A batch that spoils its memory when it is released."""
+    """A batch that overwrites its memory when it is released."""
     return step.batch(lambda: ad.array(_spoiling.HostArray(Column(values))))
 
 
 class Stream:
-    """A new stream at each call; `spoil` changes its struct."""
+    """Exports a new stream at each call; `spoil` changes its struct."""
 
     members = {"host": True, "device": False}
 
@@ -329,7 +329,7 @@ def failing(spoil=nothing):
 
 
 def set_stream(**members):
-    """Other functions for these members: they get the real one, and its arguments."""
+    """Replaces these members with functions that get the original one and its arguments."""
 
     def spoil(struct):
         for name, function in members.items():
@@ -388,12 +388,12 @@ NEGATIVE = ctypes.create_string_buffer(b"\xff" * 8)
 
 
 def pushed(*steps, obey=False):
-    """A producer that does these steps, whatever its consumer wants."""
+    """A producer that runs these steps, whatever its consumer requests."""
     return ScriptedAsyncProducer(steps, type="int64", on_thread=False, obey=obey, timeout=20)
 
 
 def of(batch, *after):
-    """A sound producer but for its only batch, and what it does after that."""
+    """A producer that is correct except for its only batch and the steps after it."""
     return pushed(SCHEMA, REQUESTED, batch, *after, END, RELEASE, obey=True)
 
 
@@ -425,7 +425,7 @@ def empty_task(producer):
 
 
 def clean_up_early(producer):
-    """Tasks are over when on_next_task is."""
+    """Tasks become invalid when on_next_task returns."""
     for task in producer._tasks[-1:]:
         if not task.n_extracted:
             task.take_back()
@@ -454,7 +454,7 @@ def spoilt_batch():
 
 
 class Reentrant:
-    """A producer of nothing whose request and cancel call the handler before they return."""
+    """A producer without batches whose request and cancel call the handler before they return."""
 
     def __init__(self, request=nothing, cancel=nothing):
         self.is_ended = False
@@ -489,7 +489,7 @@ class Reentrant:
 
 
 class Tensor:
-    """A sound one, all keywords understood; `spoil` changes the struct."""
+    """A correct tensor that accepts all keywords; `spoil` changes the struct."""
 
     def __init__(self, spoil=nothing, **attributes):
         self.data = (c_int64 * 3)(1, 2, 3)
@@ -562,7 +562,7 @@ class BadName(Tensor):
 
 
 class Only(Tensor):
-    """Knows these keywords alone."""
+    """Accepts only these keywords."""
 
     def __dlpack__(self, **kwargs):
         unknown = set(kwargs) - set(self.knows)
@@ -572,7 +572,7 @@ class Only(Tensor):
 
 
 class WithDestructor(Tensor):
-    """`destroy` is the capsule's destructor; the object lives forever."""
+    """`destroy` is the capsule's destructor; the object is never freed."""
 
     def __dlpack__(self, **kwargs):
         given = super().__dlpack__(**kwargs)
@@ -590,7 +590,7 @@ class ShortTensor(Tensor):
 
 
 class Refuses(Tensor):
-    """The legacy capsule alone."""
+    """Exports only the legacy capsule."""
 
     error = TypeError
 
@@ -616,7 +616,7 @@ def exchange_type():
 
 
 class Dict:
-    """Shows one of the three dicts alone; None among `changes` takes a key away."""
+    """Exports only one of the three dicts; a change to None removes a key."""
 
     version = 3
     more = {}
@@ -652,7 +652,7 @@ class NoDict(Dict):
 
 
 class Fickle(Dict):
-    """Says something else each time."""
+    """Returns a different dict each time."""
 
     n = 0
 
@@ -662,7 +662,7 @@ class Fickle(Dict):
 
 
 class Fleeting(Dict):
-    """The data die with the dict."""
+    """The data are freed with the dict."""
 
     def show(self):
         copy = (c_int64 * 6)(*range(6))
@@ -676,7 +676,7 @@ class Fleeting(Dict):
 
 
 class Unflagged(ReadOnly):
-    """Read-only by DLPack alone."""
+    """Read-only in DLPack only."""
 
     def __init__(self):
         super().__init__(set_flags(1))

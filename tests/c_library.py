@@ -19,7 +19,7 @@ class Counters(Structure):
 
 def build(name):
     """Path of the shared library of tests/c_helpers/NAME.c."""
-    import compiler  # tests only: isolated scripts are given the path
+    import compiler  # only in tests: isolated scripts get the path as an argument
 
     source = FOLDER / f"{name}.c"
     command = [
@@ -54,7 +54,7 @@ def build(name):
 
 
 class Lifetime:
-    """tests/c_helpers/lifetime.c; calls with and without the GIL."""
+    """tests/c_helpers/lifetime.c; its functions are called with and without the GIL."""
 
     def __init__(self, path):
         free, held = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
@@ -78,7 +78,7 @@ class Lifetime:
         return function
 
     def call(self, mode, release, pointer):
-        """Call a release function in one of MODES."""
+        """Calls a release function in one of MODES."""
         result = getattr(self, mode)(release, pointer)
         assert result == 1 if mode == "exception" else True
         return result
@@ -99,7 +99,7 @@ class FailingMalloc:
         self.watch = library.failing_malloc_watch
 
     def watch_library(self, name):
-        """Count the allocations of the mapped file whose path ends in `name`."""
+        """Counts the allocations of the mapped file whose path ends in `name`."""
         with open("/proc/self/maps", encoding="ascii") as file:
             ranges = [line.split()[0].split("-") for line in file if line.rstrip().endswith(name)]
         numbers = [int(number, 16) for pair in ranges for number in pair]

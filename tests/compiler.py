@@ -1,4 +1,4 @@
-"""The C compiler, for the tests that compile something."""
+"""The C compiler, for the tests that compile code."""
 
 import contextlib
 import fcntl
@@ -45,12 +45,12 @@ def sources_without_python():
 
 
 def clean_environment():
-    """Without LD_PRELOAD: a sanitizer meant for Python does not fit a compiler."""
+    """The environment without LD_PRELOAD: a sanitizer loaded for Python breaks the compiler."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
 def command(language="c"):
-    """The compiler as an argument list; skips where there is none."""
+    """The compiler as an argument list; skips if there is none."""
     variable, names = ("CXX", ["g++", "c++"]) if language == "c++" else ("CC", ["gcc", "cc"])
     found = shlex.split(os.environ.get(variable, ""))
     found = found or [name for name in names if shutil.which(name)][:1]
@@ -76,7 +76,7 @@ def check(source, *arguments, language="c", include=(CSRC,)):
 
 
 def preprocess(path):
-    """A header's own text, without comments, directives and what it includes."""
+    """A header's own text, without comments, directives and included files."""
     done = run([*command(), "-E", "-x", "c", str(path)])
     assert done.returncode == 0, done.stderr
     own = []

@@ -1,4 +1,4 @@
-"""concat() of every type, cut anywhere, on any device; pyarrow is the oracle."""
+"""concat() of every type, sliced at any row, on any device; pyarrow is the oracle."""
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ def _lists(values):
     return pa.ListArray.from_arrays(offsets, values)
 
 
-# What points into something, within what does.
+# Types with offsets or references, nested within each other.
 NESTED = {
     "list of views": _lists(WORDS),
     "list of unions": _lists(_union()),

@@ -1,5 +1,5 @@
-"""What the tests of DLPack share beside the structs: refusals, what is exported, and a foreign
-exchange API."""
+"""Shared functions of the DLPack tests: refusals, exported fields, and a foreign exchange
+API."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ import arrowdev as ad
 
 @contextlib.contextmanager
 def fails(reason):
-    """Expect ExchangeError with this reason."""
+    """Expects ExchangeError with this reason."""
     with pytest.raises(ad.ExchangeError) as info:
         yield info
     assert info.value.reason == reason
@@ -25,7 +25,7 @@ def received(tensor, **kwargs):
 
 
 class Foreign:
-    """A class with an exchange API that gives out one managed tensor."""
+    """A class with an exchange API that exports one managed tensor."""
 
     def __init__(self, *args, stream=None, result=0, major=1, minor=3, prev=None, **kwargs):
         self.managed = Managed(*args, **kwargs)

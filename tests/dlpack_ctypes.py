@@ -1,6 +1,6 @@
-"""DLPack structs in ctypes, and producers and consumers made by hand.
+"""DLPack structs in ctypes, and hand-made producers and consumers.
 
-Any field can be wrong, so that every documented error can be provoked.
+Any field can be invalid, so that every documented error can be provoked.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ FLOAT32 = (FLOAT, 32, 1)
 
 SET_ERROR = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
 ALLOCATOR = PYFUNCTYPE(c_int, POINTER(DLTensor), POINTER(POINTER(Versioned)), c_void_p, SET_ERROR)
-# py_object arguments: ctypes raises the exception that such a call sets.
+# Functions with py_object arguments: ctypes raises the exception that a call sets.
 FROM_PY = PYFUNCTYPE(c_int, py_object, POINTER(POINTER(Versioned)))
 TO_PY = PYFUNCTYPE(c_int, POINTER(Versioned), POINTER(py_object))
 TENSOR_FROM_PY = PYFUNCTYPE(c_int, py_object, POINTER(DLTensor))
@@ -64,7 +64,7 @@ api.PyCapsule_GetName.restype = c_char_p
 api.PyCapsule_GetName.argtypes = [py_object]
 api.PyCapsule_SetName.argtypes = [py_object, c_char_p]
 
-# Kept for the process: capsules hold names and structs by pointer.
+# These objects live until the process ends: capsules hold names and structs by pointer.
 _forever = []
 
 
@@ -87,7 +87,7 @@ def compact_strides(shape):
 
 
 class Managed:
-    """A managed tensor over memory of its own that counts its deletions."""
+    """A managed tensor over its own memory that counts its deletions."""
 
     def __init__(
         self,
@@ -143,9 +143,9 @@ class Managed:
 
 
 class Producer:
-    """An object with __dlpack__ that notes how it was called.
+    """An object with __dlpack__ that records how it was called.
 
-    `knows`: the keywords that __dlpack__ takes; others raise TypeError.
+    `knows`: the keywords that __dlpack__ accepts; others raise TypeError.
     `error`: what it raises. `result`: what it returns instead of a capsule.
     """
 
@@ -187,7 +187,7 @@ class Producer:
 
 
 class OnlyDLPack:
-    """Shows the DLPack side of an object, and nothing else of it."""
+    """Exposes only the DLPack side of an object."""
 
     def __init__(self, inner):
         self._inner = inner
@@ -200,7 +200,7 @@ class OnlyDLPack:
 
 
 class Received:
-    """What is in a capsule, owned: the deleter runs in delete()."""
+    """Owns the contents of a capsule; delete() runs the deleter."""
 
     def __init__(self, capsule):
         name = capsule_name(capsule)
@@ -237,14 +237,14 @@ class Received:
 
 
 def exchange_type(table, name="Foreign", **members):
-    """A class that offers this exchange API."""
+    """A class with this exchange API."""
     _forever.append(table)
     capsule = capsule_new(ctypes.addressof(table), "dlpack_exchange_api")
     return type(name, (), {"__dlpack_c_exchange_api__": capsule, **members})
 
 
 def exchange_table(type_):
-    """The table that a class offers."""
+    """The exchange table of a class."""
     pointer = api.PyCapsule_GetPointer(
         type_.__dict__["__dlpack_c_exchange_api__"], b"dlpack_exchange_api"
     )

@@ -1,7 +1,7 @@
-"""An OpenCL library that forwards all calls, counts what is alive, and fails at the n-th.
+"""An OpenCL library that forwards all calls, counts live references, and fails at the n-th call.
 
-Written by opencl_api.def: what arrowdev calls is what it has. Only arrowdev uses
-it, by ARROWDEV_OPENCL_LIBRARY, so what it counts is arrowdev's.
+Generated from opencl_api.def, so it has exactly the functions that arrowdev calls. Only
+arrowdev uses it, through ARROWDEV_OPENCL_LIBRARY, so it counts only arrowdev's references.
 """
 
 import ctypes
@@ -63,7 +63,7 @@ static void *find(const char *name) {
 }
 """
 
-# What a function makes, retains or releases, by the end of its name.
+# The kind of object that a function creates, retains or releases, by the end of its name.
 KINDS = {
     "Context": "context",
     "CommandQueue": "queue",
@@ -91,7 +91,7 @@ def wrapper(name, result, types):
         if result != "int32_t":
             failed = f"*{last} = fails_code; return NULL;"
         yield f'    if (fails("cl{name}")) {{ {failed} }}'
-    if name == "CreateProgramWithSource":  # a text that no compiler takes
+    if name == "CreateProgramWithSource":  # a text that no compiler accepts
         yield '    const char *bad = "#error no such header\\n";'
         yield '    if (getenv("FAILING_OPENCL_BUILD")) a2 = &bad;'
     yield f"    {result} result = real({names});"
@@ -144,7 +144,7 @@ class FailingOpenCL:
 
     @property
     def names(self):
-        """The functions, in the order in which they were called."""
+        """The functions in the order of their calls."""
         return [self.library.failing_opencl_name(n + 1).decode() for n in range(self.calls)]
 
     @property

@@ -1,7 +1,7 @@
 """Stand-in GPU drivers (tests/fakedriver): built on first use, controlled with ctypes.
 
-`load("cuda")` must come before the first call of any CUDA library in the
-process: by its SONAME every later dlopen of libcuda.so.1 then finds it.
+`load("cuda")` must run before the first call of any CUDA library in the
+process: every later dlopen of libcuda.so.1 then finds the stand-in by its SONAME.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ SONAMES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
 
 Call = namedtuple("Call", "name thread stream context")
 
-# Calls that wait on the host, or that are used to do so in a loop.
+# Calls that wait on the host, or that are used in loops that wait.
 WAITING = ("Synchronize", "Query", "MemcpyHtoD_v2", "MemcpyDtoH_v2", "MemcpyDtoD_v2")
 
 
@@ -61,7 +61,7 @@ class Counts(Structure):
     ]
 
     def leaks(self, before):
-        """What there is more of than before."""
+        """The counts that have grown."""
         names = ("contexts", "streams", "events", "device", "pinned", "managed", "registered")
         more = {name: getattr(self, name) - getattr(before, name) for name in names}
         return {name: n for name, n in more.items() if n != 0}
@@ -180,7 +180,7 @@ class Driver:
 
     @contextlib.contextmanager
     def held(self, stream):
-        """Later work on the stream waits until the end of the block."""
+        """Delays later work on the stream until the end of the block."""
         self.hold(stream)
         try:
             yield
@@ -204,7 +204,7 @@ class Driver:
 
     @contextlib.contextmanager
     def logged(self):
-        """A list that holds, after the block, the calls that were made in it."""
+        """A list that holds the calls made in the block, once the block ends."""
         calls = []
         self._fake_log_start()
         try:
@@ -224,11 +224,11 @@ class Driver:
         return text.value.decode().splitlines()
 
     def violations(self):
-        """What was done since the last call that a GPU would punish by chance."""
+        """Misuse since the last call that a GPU would punish only sometimes."""
         return self._lines(self._fake_violations)
 
     def stub_hits(self):
-        """Functions called since the last time that the stand-in does not have."""
+        """Functions called since the last call that the stand-in lacks."""
         return self._lines(self._fake_stub_hits)
 
     def context(self):
@@ -236,7 +236,7 @@ class Driver:
         return self._fake_current_context(), self._fake_context_depth()
 
     def peek(self, address, nbytes):
-        """The bytes as they are now, whatever work is pending."""
+        """The bytes at this moment, even if work is pending."""
         out = ctypes.create_string_buffer(nbytes)
         self._check(self._fake_peek(address, out, nbytes))
         return out.raw
@@ -252,5 +252,5 @@ def load(face):
 
 
 def waits(calls):
-    """Names of logged calls that wait on the host, or ask whether they have to."""
+    """The logged calls that wait on the host, or query whether they have to."""
     return [call.name for call in calls if any(word in call.name for word in WAITING)]

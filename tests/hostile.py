@@ -1,4 +1,4 @@
-"""What the tests of structs and producers that lie share."""
+"""Shared functions of the tests with invalid structs and producers."""
 
 import gc
 import sys
@@ -21,7 +21,7 @@ everywhere = looped("way", WAYS)
 
 @pytest.fixture(autouse=True)
 def quick_collections():
-    """What arrow_ctypes keeps for the process must not be searched for garbage ever again."""
+    """Excludes the objects that arrow_ctypes keeps from garbage collection."""
     yield
     gc.freeze()
 
@@ -45,7 +45,7 @@ def releases(tree):
     return {node.released for part in (tree.schema, tree.array) for node in nodes_of(part)}
 
 
-# --- what a producer may raise -------------------------------------------------
+# --- exceptions that a producer may raise --------------------------------------
 
 
 class OwnBase(BaseException):

@@ -1,6 +1,6 @@
-"""Producers of the three dict protocols, and the ways in which they can be wrong.
+"""Producers of the three dict protocols, and their possible faults.
 
-The pointers for devices are never dereferenced.
+The device pointers are never dereferenced.
 """
 
 import re
@@ -14,7 +14,7 @@ HUGE = 1 << 70
 
 
 class Showing:
-    """An object with one attribute, whose value it is given."""
+    """An object with one attribute that has the given value."""
 
     def __init__(self, name, value, **attributes):
         self.__dict__.update(attributes)
@@ -22,7 +22,7 @@ class Showing:
 
 
 class OnlyInterface:
-    """Shows nothing of an ndarray but its dict."""
+    """Exposes only the dict of an ndarray."""
 
     def __init__(self, array):
         self.array = array
@@ -48,7 +48,7 @@ class Raising(HasIndex):
         raise RuntimeError("no index today")
 
 
-# (changes to a good dict of shape (4,) and typestr <i4, error class, text);
+# (changes to a valid dict of shape (4,) and typestr <i4, error class, text);
 # a value of ... removes the field.
 WRONG_FIELDS = [
     ({"shape": ...}, ad.ExchangeError, "shape is missing"),
@@ -163,7 +163,7 @@ def refusal(get, *args, **kwargs):
 
 
 def check_wrong_field(source, name, error, text):
-    """Refused with this error, whose text names the attribute."""
+    """Checks for this error, whose text names the attribute."""
     raised = refusal(ad.tensor, source)
     assert isinstance(raised, error)
     assert re.search(text, all_texts(raised), re.S)
@@ -176,7 +176,7 @@ def check_not_a_dict(name, value):
 
 
 def check_elements(source, reason, text):
-    """Elements that Arrow has in another form, on a device where none is looked at."""
+    """Types that Arrow represents differently, on a device whose memory is not read."""
     raised = refusal(ad.array, source)
     assert raised.reason == reason and raised.hint
     assert re.search(text, all_texts(raised))

@@ -1,4 +1,4 @@
-"""Signals that come while the host waits."""
+"""Signals during a wait of the host."""
 
 import contextlib
 import faulthandler
@@ -14,9 +14,9 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def signals(action, every=0.1):
-    """`action` is called in the main thread, now and then: however long it takes to get there,
-    one signal comes during the wait."""
-    # pytest's timeout is a timer, too, and rests meanwhile.
+    """Calls `action` in the main thread repeatedly, so that at least one signal comes during
+    the wait, however late it starts."""
+    # pytest's timeout is a timer, too, and is suspended meanwhile.
     faulthandler.dump_traceback_later(100, file=sys.__stderr__, exit=True)
     before = signal.signal(signal.SIGALRM, lambda number, frame: action())
     timer = signal.setitimer(signal.ITIMER_REAL, every, every)
@@ -39,7 +39,7 @@ def raise_once(is_waiting):
 
 
 def interrupt(wait):
-    """Call `wait`, which is to be ended by a signal."""
+    """Calls `wait` and expects that a signal ends it."""
     is_waiting = [True]
     with signals(raise_once(is_waiting)), pytest.raises(Interrupted):
         wait()

@@ -189,7 +189,7 @@ PRODUCERS = {
     "array.offset": lambda: Host(set_array(offset=-1)),
     "array.n_buffers": lambda: Host(set_array(n_buffers=3)),
     "array.buffers": lambda: Host(set_buffers(lambda found: [None, found[1]])),
-    "array.alignment": lambda: Host(set_buffers(broken.crooked)),
+    "array.alignment": lambda: Host(set_buffers(broken.misaligned)),
     "array.children": lambda: HostBatch(broken.lost_child),
     "array.child_length": lambda: HostBatch(broken.short_child),
     "array.dictionary": lambda: Host(broken.extra_dictionary),

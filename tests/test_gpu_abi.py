@@ -1,9 +1,8 @@
-"""csrc/abi/{cuda,hip,hiprtc}_api.def and gpu_abi.h against the headers of CUDA and ROCm.
+"""Compares csrc/abi/{cuda,hip,hiprtc}_api.def and gpu_abi.h with the headers of CUDA and ROCm.
 
-Each line is compared with the prototype that the header has under the exported
-name: the number of parameters, and for each its size, and whether it is a
-pointer, to what size and const or not. That a handle is one is all that can be
-said of it.
+Each line is compared with the header's prototype of the exported name: the
+number of parameters, and for each parameter its size, whether it is a pointer,
+the size that it points to, and const. A handle is only compared as a pointer.
 """
 
 import os
@@ -22,7 +21,7 @@ HIP_FLAGS = ["-D__HIP_PLATFORM_AMD__", "-D__HIP_DISABLE_CPP_FUNCTIONS__"]
 
 
 def split(text):
-    """The parts of a list, at the commas that stand in no parentheses."""
+    """The items of a list, split at the commas outside parentheses."""
     parts = re.split(r",\s*(?![^()]*\))", text)
     return [part.strip() for part in parts]
 
@@ -50,7 +49,7 @@ HIP = functions("hip_api.def")
 HIPRTC = functions("hiprtc_api.def")
 # Newer than the header of Debian's ROCm 5.2.
 NEWER_HIP = {"hipStreamGetDevice"}
-# AMD's own, in its C++ part.
+# AMD's own names, from the C++ part of the header.
 UNDECLARED_HIP = {"hipGetStreamDeviceId"}
 
 
@@ -118,7 +117,7 @@ template <class A, class B> constexpr bool pointees() {
 
 
 def compare(path, ours, *flags):
-    """Fail with the compiler's words where a declaration is not the header's."""
+    """Fails with the compiler's output if a declaration differs from the header's."""
     theirs = prototypes(path, *flags)
     checks = [
         f'#include "{path}"',
@@ -130,7 +129,7 @@ def compare(path, ours, *flags):
         their_result, their_parameters = theirs[exported]
         assert len(parameters) == len(their_parameters), exported
         for i, (mine, yours) in enumerate(zip(parameters, their_parameters, strict=True)):
-            # One parameter each of a function type: names are allowed there.
+            # One function type per parameter, because there parameter names are allowed.
             checks += [
                 f"template <class> struct ours_{exported}_{i};",
                 f"template <class A> struct ours_{exported}_{i}<void(A)> {{ using type = A; }};",
@@ -164,8 +163,8 @@ def test_functions_of_hiprtc(hiprtc_h):
     compare(hiprtc_h, HIPRTC, *HIP_FLAGS)
 
 
-def test_a_wrong_declaration_is_found(cuda_h):
-    """The comparison can fail: by number, by size, by pointer and by const."""
+def test_wrong_declaration_is_detected(cuda_h):
+    """The comparison detects a wrong number, size, pointer and const."""
     for parameters in [
         ["void *"],
         ["void *", "void *", "int"],
@@ -184,7 +183,7 @@ def test_a_wrong_declaration_is_found(cuda_h):
 
 
 def test_versioned_names_of_cuda(cuda_h):
-    """The header's macros turn each plain name into the name that is looked up."""
+    """The header's macros turn each plain name into the name that arrowdev looks up."""
     plain = {re.sub(r"_v\d+$", "", name): name for name in CUDA}
     source = "\n".join([f'#include "{cuda_h}"', *(f"NAME {name} ::: {name}_" for name in plain)])
     done = compiler.run([*compiler.command(), "-E", "-P", "-x", "c", "-"], input=source)
@@ -259,7 +258,7 @@ CONSTANTS_OF_HIP = {
     "AD_HIP_COPY_DEFAULT": "hipMemcpyDefault",
 }
 
-# hipMemoryType, by the major version of the header. Managed came late to 5.
+# hipMemoryType by the major version of the header. Managed was added late in version 5.
 MEMORY_TYPES = {
     5: {"HOST": "Host", "DEVICE": "Device", "UNIFIED": "Unified"},
     6: {
@@ -297,7 +296,7 @@ POINTER = {
 
 
 def all_constants():
-    """Every AD_ name of the header's enumerations."""
+    """Every AD_ constant of the header's enumerations."""
     text = (ABI / "gpu_abi.h").read_text(encoding="utf-8")
     return set(re.findall(r"^    (AD_\w+) = ", text, re.M))
 
@@ -307,7 +306,7 @@ def test_every_constant_is_compared():
         f"AD_HIP_{major}_MEMORY_{name}" for major in (5, 6) for name in MEMORY_TYPES[major]
     }
     compared = {*CONSTANTS_OF_BOTH, *CONSTANTS_OF_CUDA, *CONSTANTS_OF_HIP, *versions}
-    # test_version_of_hip; and what no header here has.
+    # checked by test_version_of_hip, or absent from every header here
     elsewhere = {"AD_HIP_VERSION_MAJOR", "AD_HIP_5_MEMORY_MANAGED"}
     assert all_constants() == compared | elsewhere
 
@@ -364,7 +363,7 @@ def test_constants_of_hip(hip_h):
 
 
 def test_memory_types_of_newer_hip():
-    """The numbers since ROCm 6, from bindings that were made from a newer header."""
+    """The numbers since ROCm 6, from bindings generated from a newer header."""
     hip = pytest.importorskip("hip").hip
     text = (ABI / "gpu_abi.h").read_text(encoding="utf-8")
     for mine, yours in MEMORY_TYPES[6].items():
@@ -383,7 +382,7 @@ print(*[name for name in sys.argv[2:] if not hasattr(library, name)])
 
 
 def test_every_name_is_in_libamdhip64():
-    # In a process of its own: a library that is loaded is found by other tests.
+    # In a separate process, because other tests would find a library that is loaded.
     names = sorted({name for name in {**HIP, **HIPRTC} if name not in NEWER_HIP})
     done = subprocess.run(
         [sys.executable, "-c", LOOK_UP, "libamdhip64.so.5", *names], capture_output=True, text=True

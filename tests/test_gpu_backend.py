@@ -1,7 +1,7 @@
-"""The backends of CUDA and HIP, slot by slot: c_helpers/gpu_backend.c.
+"""The backends of CUDA and HIP, hook by hook: c_helpers/gpu_backend.c.
 
-On the stand-in drivers, which fail on demand and count what a real driver would
-not forgive; and on a GPU where there is one.
+They run on the stand-in drivers, which fail on demand and report misuse that a real
+driver would not tolerate, and on a GPU if there is one.
 """
 
 import os
@@ -37,7 +37,7 @@ def program(request, tmp_path_factory):
 
 
 def start(program, face, library, **more):
-    # The drivers and their stand-ins keep what they made until the process ends.
+    # The drivers and the stand-ins keep their state until the process ends.
     environment = {
         **compiler.clean_environment(),
         "ASAN_OPTIONS": "detect_leaks=0:protect_shadow_gap=0",
@@ -81,7 +81,7 @@ def test_on_stand_in(program, face):
     ],
 )
 def test_without_an_optional_function(program, tmp_path, face, missing):
-    """A copy of the library in which the name is spelled otherwise."""
+    """Uses a copy of the library in which the name is misspelled."""
     original = Path(fakegpu.build(face))
     name = f"\0{missing}\0".encode()
     content = original.read_bytes()
@@ -90,7 +90,7 @@ def test_without_an_optional_function(program, tmp_path, face, missing):
     copy.write_bytes(
         content.replace(name, name.replace(b"G", b"_").replace(b"A", b"_").replace(b"E", b"_"))
     )
-    # Not in this process, where it would be found by other tests.
+    # Not in this process, where other tests would find the library.
     probe = f"import ctypes; assert not hasattr(ctypes.CDLL({str(copy)!r}), {missing!r})"
     subprocess.run([sys.executable, "-c", probe], check=True, env=compiler.clean_environment())
     run(program, face, str(copy))

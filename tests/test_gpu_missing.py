@@ -1,4 +1,4 @@
-"""CUDA and HIP where they are not there, or do not work: what is said about it."""
+"""Error messages of CUDA and HIP when the library or driver is missing or fails."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from test_isolated import run
 REAL_HIP = "libamdhip64.so.5"
 
 
-def say(device, library, **environment):
+def error_of_use(device, library, **environment):
     """(message, reason, hint, device) of the error that using the device raises."""
     kind = "HIP" if device.startswith("rocm") else "CUDA"
     environment = {f"ARROWDEV_{kind}_LIBRARY": str(library), **environment}
@@ -19,7 +19,7 @@ def say(device, library, **environment):
 
 
 def stub(device, codes):
-    return say(device, c_library.build("gpu_stub"), GPU_STUB=codes)
+    return error_of_use(device, c_library.build("gpu_stub"), GPU_STUB=codes)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def stub(device, codes):
     [("cuda:0", "ARROWDEV_CUDA_LIBRARY"), ("rocm:0", "ARROWDEV_HIP_LIBRARY")],
 )
 def test_library_is_missing(device, variable):
-    message, reason, hint, _ = say(device, "/nowhere/lib.so")
+    message, reason, hint, _ = error_of_use(device, "/nowhere/lib.so")
     assert "/nowhere/lib.so" in message
     assert variable in message
     assert variable in hint
@@ -36,7 +36,7 @@ def test_library_is_missing(device, variable):
 
 @pytest.mark.parametrize("device", ["cuda:0", "cuda_host:0", "cuda_managed:0"])
 def test_library_is_not_cuda(device):
-    message, reason, hint, _ = say(device, "libm.so.6")
+    message, reason, hint, _ = error_of_use(device, "libm.so.6")
     assert 'has no symbol "cuStreamCreate"' in message
     assert reason == "runtime"
     assert "newer" in hint
@@ -44,7 +44,7 @@ def test_library_is_not_cuda(device):
 
 @pytest.mark.parametrize("device", ["rocm:0", "rocm_host:0"])
 def test_library_is_not_hip(device):
-    message, reason, _, _ = say(device, "libm.so.6")
+    message, reason, _, _ = error_of_use(device, "libm.so.6")
     assert 'has no symbol "hipStreamCreateWithFlags"' in message
     assert reason == "runtime"
 
@@ -57,7 +57,7 @@ def test_stub_library_of_the_toolkit():
     assert "driver" in hint
 
 
-def test_driver_that_does_not_start():
+def test_driver_fails_to_start():
     message, reason, hint, _ = stub("cuda:0", "cuInit=803")
     assert "cuInit failed" in message
     assert "(803)" in message
@@ -65,7 +65,7 @@ def test_driver_that_does_not_start():
     assert "nvidia-smi" in hint
 
 
-def test_devices_that_cannot_be_counted():
+def test_device_count_fails():
     message, reason, _, _ = stub("cuda:0", "cuDeviceGetCount=999")
     assert "cuDeviceGetCount failed" in message
     assert "(999)" in message
@@ -81,14 +81,14 @@ def test_driver_without_a_device(codes):
     assert "cuda" in device
 
 
-def test_hip_that_does_not_start():
+def test_hip_fails_to_start():
     message, reason, hint, _ = stub("rocm:0", "hipInit=999")
     assert "hipInit failed: hipErrorUnknown (999)" in message
     assert reason == "runtime"
     assert "/dev/kfd" in hint
 
 
-def test_hip_devices_that_cannot_be_counted():
+def test_hip_device_count_fails():
     message, reason, _, _ = stub("rocm:0", "hipGetDeviceCount=999")
     assert "hipGetDeviceCount failed: hipErrorUnknown (999)" in message
     assert reason == "runtime"
@@ -107,14 +107,14 @@ sys.exit(4 if code == 0 and count.value > 0 else 0)
 
 
 def test_real_hip_without_a_device():
-    """hipInit() gives 101 and hipGetDeviceCount() 100: no error, but no device."""
-    # In a process of its own: a library that is loaded is found by other tests.
+    """hipInit() returns 101 and hipGetDeviceCount() 100, which means that there is no device."""
+    # In a separate process, because other tests would find a library that is loaded.
     found = subprocess.run([sys.executable, "-c", COUNT, REAL_HIP]).returncode
     if found == 3:
         pytest.skip("could not import 'libamdhip64': not installed")
     if found == 4:
         pytest.skip("a device of ROCm is there")
-    message, reason, hint, device = say("rocm:0", REAL_HIP)
+    message, reason, hint, device = error_of_use("rocm:0", REAL_HIP)
     assert "the hip runtime is there, but has no device" in message
     assert reason == "runtime"
     assert "doctor" in hint

@@ -1,6 +1,6 @@
-"""Arrow structs and metadata that lie: the documented error, nothing taken over.
+"""Invalid Arrow structs and metadata: the documented error, and no ownership taken.
 
-What is taken over is released exactly once, what is refused stays the producer's.
+An imported struct is released exactly once; a refused one remains the producer's.
 """
 
 import ctypes
@@ -20,8 +20,8 @@ INT64_MIN = -(2**63)
 # --- malformed structs ----------------------------------------------------------
 
 
-def lie(part, step, path=None, **fields):
-    """A change of a batch of three int64 columns: `step` names the column, or the root."""
+def set_fields(part, step, path=None, **fields):
+    """Changes a batch of three int64 columns: `step` is the index of the column, None the root."""
 
     def change(tree):
         node = getattr(tree, part)
@@ -34,7 +34,7 @@ def lie(part, step, path=None, **fields):
     return change
 
 
-def below(part, index):
+def null_child(part, index):
     """A NULL in the list of children."""
 
     def change(tree):
@@ -57,46 +57,46 @@ def no_buffer(step, index):
 
 
 MALFORMED = {
-    "length negative": (lie("array", None, length=-1), "length is -1"),
-    "length least": (lie("array", 1, length=INT64_MIN), "length is -9223372036854775808"),
-    "length overflows bytes": (lie("array", 1, length=INT64_MAX // 8), "overflow"),
-    "length most": (lie("array", 2, length=INT64_MAX), "overflow"),
-    "offset negative": (lie("array", 1, offset=-5), "offset is -5"),
-    "offset most": (lie("array", 1, offset=INT64_MAX), "overflow"),
-    "sum overflows": (lie("array", 1, offset=2**62, length=2**62), "overflow"),
-    "root sum overflows": (lie("array", None, offset=INT64_MAX, length=1), "overflow"),
-    "null_count -2": (lie("array", 1, null_count=-2), "null_count is -2"),
-    "null_count large": (lie("array", 1, null_count=4), "null_count is 4"),
-    "nulls without bitmap": (lie("array", 1, null_count=2), "validity"),
-    "n_buffers 0": (lie("array", 1, n_buffers=0), 'n_buffers is 0, but format "l" has 2'),
-    "n_buffers 3": (lie("array", 1, n_buffers=3), "n_buffers is 3"),
-    "n_buffers negative": (lie("array", 1, n_buffers=-1), "n_buffers is -1"),
-    "n_buffers most": (lie("array", 1, n_buffers=INT64_MAX), "n_buffers is"),
-    "root n_buffers": (lie("array", None, n_buffers=0), 'format "\\+s" has 1'),
-    "buffers NULL": (lie("array", 1, buffers=None), "buffers is NULL"),
+    "length negative": (set_fields("array", None, length=-1), "length is -1"),
+    "length least": (set_fields("array", 1, length=INT64_MIN), "length is -9223372036854775808"),
+    "length overflows bytes": (set_fields("array", 1, length=INT64_MAX // 8), "overflow"),
+    "length most": (set_fields("array", 2, length=INT64_MAX), "overflow"),
+    "offset negative": (set_fields("array", 1, offset=-5), "offset is -5"),
+    "offset most": (set_fields("array", 1, offset=INT64_MAX), "overflow"),
+    "sum overflows": (set_fields("array", 1, offset=2**62, length=2**62), "overflow"),
+    "root sum overflows": (set_fields("array", None, offset=INT64_MAX, length=1), "overflow"),
+    "null_count -2": (set_fields("array", 1, null_count=-2), "null_count is -2"),
+    "null_count large": (set_fields("array", 1, null_count=4), "null_count is 4"),
+    "nulls without bitmap": (set_fields("array", 1, null_count=2), "validity"),
+    "n_buffers 0": (set_fields("array", 1, n_buffers=0), 'n_buffers is 0, but format "l" has 2'),
+    "n_buffers 3": (set_fields("array", 1, n_buffers=3), "n_buffers is 3"),
+    "n_buffers negative": (set_fields("array", 1, n_buffers=-1), "n_buffers is -1"),
+    "n_buffers most": (set_fields("array", 1, n_buffers=INT64_MAX), "n_buffers is"),
+    "root n_buffers": (set_fields("array", None, n_buffers=0), 'format "\\+s" has 1'),
+    "buffers NULL": (set_fields("array", 1, buffers=None), "buffers is NULL"),
     "data NULL": (no_buffer(1, 1), r"buffers\[1\] \(data\) is NULL"),
-    "children NULL": (lie("array", None, children=None), "children is NULL"),
-    "schema children NULL": (lie("schema", None, children=None), "NULL"),
-    "child NULL": (below("array", 1), "the array is NULL"),
-    "schema child NULL": (below("schema", 2), "NULL"),
-    "fewer children": (lie("array", None, n_children=2), "n_children is 2"),
-    "more children": (lie("array", None, n_children=4), "n_children is 4"),
-    "negative children": (lie("array", None, n_children=-1), "n_children is -1"),
-    "schema fewer children": (lie("schema", None, n_children=2), "n_children is 3"),
-    "schema negative children": (lie("schema", None, n_children=-1), "-1 children"),
-    "schema many children": (lie("schema", None, n_children=2**31), "2147483648 children"),
-    "leaf with children": (lie("array", 0, n_children=1), "n_children is 1"),
-    "schema leaf with children": (lie("schema", 0, n_children=1), "1 children"),
-    "child released": (lie("array", 2, release=None), "released"),
-    "schema child released": (lie("schema", 2, release=None), "released"),
-    "child short": (lie("array", 1, length=2), "need 3"),
-    "parent offset": (lie("array", None, "children[0]", offset=1), "need 4"),
-    "format NULL": (lie("schema", 1, format=None), "format"),
-    "format unknown": (lie("schema", 1, format=ac.text("?")), "format"),
-    "root not a struct": (lie("schema", None, format=ac.text("l")), "children"),
-    "root a list": (lie("schema", None, format=ac.text("+l")), "children"),
-    "child a string": (lie("schema", 1, format=ac.text("u")), "n_buffers is 2"),
-    "child a list": (lie("schema", 1, format=ac.text("+l")), "children"),
+    "children NULL": (set_fields("array", None, children=None), "children is NULL"),
+    "schema children NULL": (set_fields("schema", None, children=None), "NULL"),
+    "child NULL": (null_child("array", 1), "the array is NULL"),
+    "schema child NULL": (null_child("schema", 2), "NULL"),
+    "fewer children": (set_fields("array", None, n_children=2), "n_children is 2"),
+    "more children": (set_fields("array", None, n_children=4), "n_children is 4"),
+    "negative children": (set_fields("array", None, n_children=-1), "n_children is -1"),
+    "schema fewer children": (set_fields("schema", None, n_children=2), "n_children is 3"),
+    "schema negative children": (set_fields("schema", None, n_children=-1), "-1 children"),
+    "schema many children": (set_fields("schema", None, n_children=2**31), "2147483648 children"),
+    "leaf with children": (set_fields("array", 0, n_children=1), "n_children is 1"),
+    "schema leaf with children": (set_fields("schema", 0, n_children=1), "1 children"),
+    "child released": (set_fields("array", 2, release=None), "released"),
+    "schema child released": (set_fields("schema", 2, release=None), "released"),
+    "child short": (set_fields("array", 1, length=2), "need 3"),
+    "parent offset": (set_fields("array", None, "children[0]", offset=1), "need 4"),
+    "format NULL": (set_fields("schema", 1, format=None), "format"),
+    "format unknown": (set_fields("schema", 1, format=ac.text("?")), "format"),
+    "root not a struct": (set_fields("schema", None, format=ac.text("l")), "children"),
+    "root a list": (set_fields("schema", None, format=ac.text("+l")), "children"),
+    "child a string": (set_fields("schema", 1, format=ac.text("u")), "n_buffers is 2"),
+    "child a list": (set_fields("schema", 1, format=ac.text("+l")), "children"),
 }
 
 
@@ -246,7 +246,7 @@ UNSOUND_TREES = {
 
 @everywhere
 @pytest.mark.parametrize("case", UNSOUND_TREES)
-def test_trees_that_do_not_fit(case, way):
+def test_unsound_tree(case, way):
     make, text, path = UNSOUND_TREES[case]
     tree = ac.Tree(*make())
     with pytest.raises(ad.InvalidArrowError, match=text) as error:
@@ -278,7 +278,7 @@ def test_bad_format(format):
     "name", [None, b"", b"\xff\xfe", "x" * 100_000, "\N{SNOWMAN}" * 300, b"%s%n"]
 )
 @pytest.mark.parametrize("format", ["l", "tsu:\N{SNOWMAN}" * 50, b"tsu:\xff", "tsn:%s%n"])
-def test_odd_text_is_carried(name, format):
+def test_unusual_text_is_preserved(name, format):
     node = ac.SchemaNode("+s", children=[ac.SchemaNode(format, name=name)])
     schema = ad.schema(ac.WithSchema(node))
     child = schema.children[0]
@@ -356,7 +356,7 @@ LYING_METADATA = [
 
 
 @pytest.mark.parametrize("numbers", LYING_METADATA)
-def test_metadata_that_lie(numbers):
+def test_invalid_metadata(numbers):
     node = ac.SchemaNode("l", metadata=ac.lying_metadata(*numbers))
     other = ac.SchemaNode("l", metadata=ac.lying_metadata(*numbers))
     schema, second = ad.schema(ac.WithSchema(node)), ad.schema(ac.WithSchema(other))
@@ -429,7 +429,7 @@ STORAGES = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in EXTENSIONS.items() for value in values]
 )
-def test_extension_that_lies(storage, name, value):
+def test_invalid_extension(storage, name, value):
     blob = ac.metadata((b"ARROW:extension:name", name), (b"ARROW:extension:metadata", value))
     tree = STORAGES[storage](blob)
     array = ad.array(ac.Host(tree))
@@ -439,7 +439,7 @@ def test_extension_that_lies(storage, name, value):
             result = ask(array)
         except (ad.ExchangeError, ad.InvalidArrowError, AttributeError):
             continue
-        # Whatever comes out lies within the 64 bytes that there are.
+        # Every result lies within the 64 bytes that exist.
         assert getattr(result, "nbytes", 0) <= 64
         del result
     del array
@@ -447,11 +447,11 @@ def test_extension_that_lies(storage, name, value):
     assert tree.released == (1, 1)
 
 
-# --- sequences that change under our feet -----------------------------------------------------
+# --- sequences that change during the call ----------------------------------------------------
 
 
 class Clearing:
-    """A column whose export empties the list that it stands in."""
+    """A column whose export empties the list that contains it."""
 
     __slots__ = ("others",)
 
@@ -470,7 +470,7 @@ class Clearing:
 
 
 @pytest.mark.parametrize("place", ["columns", "names", "buffers", "children", "mapping"])
-def test_list_emptied_while_it_is_read(place):
+def test_list_emptied_during_read(place):
     items = []
     items.extend(Clearing(items) for _ in range(4))
     schema = ac.WithSchema(ac.batch(4).schema)
@@ -526,7 +526,7 @@ def test_empty_views_without_sizes():
         assert tree.released == (1, 1)
 
 
-def test_sizes_that_overflow_together():
+def test_total_size_overflow():
     columns = [ac.numbers() for _ in range(40)]
     for column in columns:
         column.array.struct.length = 2**56 - 1

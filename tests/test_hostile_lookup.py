@@ -1,4 +1,4 @@
-"""Classes, instances and proxies that lie when their attributes are looked up."""
+"""Classes, instances and proxies whose attribute lookup misbehaves."""
 
 import gc
 import sys
@@ -12,7 +12,7 @@ import arrowdev as ad
 
 
 class Proxy:
-    """Forwards everything, and has nothing itself."""
+    """Forwards everything to another object."""
 
     def __init__(self, inner):
         self.__dict__["inner"] = inner
@@ -34,7 +34,7 @@ def test_proxy():
 
 
 @pytest.mark.parametrize("error", [*REFUSALS, AttributeError()], ids=name_of)
-def test_getattr_that_raises_offers_nothing(error):
+def test_failing_getattr_means_no_protocols(error):
     class Closed:
         def __getattr__(self, name):
             raise error
@@ -58,7 +58,7 @@ def test_getattr_may_interrupt(error, hook, ask):
     assert raised.value is error
 
 
-def test_getattr_that_answers_anything():
+def test_getattr_accepts_every_name():
     class Anything:
         def __getattr__(self, name):
             return lambda *args, **kwargs: self
@@ -118,7 +118,7 @@ def test_instance_attributes():
         del with_.__arrow_c_array__
 
 
-def test_metaclass_attributes_do_not_count():
+def test_metaclass_attributes_are_ignored():
     class Meta(type):
         def __arrow_c_array__(cls, requested_schema=None):
             return ac.numbers(5).host_pair()
@@ -133,13 +133,13 @@ def test_metaclass_attributes_do_not_count():
         ad.array(Made())
 
 
-def test_class_objects_are_no_instances():
+def test_class_objects_are_refused():
     for cls in (ac.Host, ac.OnDevice, ad.Array, ad.Tensor):
         with pytest.raises((TypeError, ad.ExchangeError)):
             ad.array(cls)
 
 
-def test_lying_class_property():
+def test_false_class_property():
     class Liar:
         @property
         def __class__(self):
@@ -192,7 +192,7 @@ def test_reentrant_imports_evict_the_slot_in_use():
     assert len(ad.array(Nested(5))) == 6
 
 
-def test_producer_that_changes_its_class_while_asked():
+def test_producer_changes_its_class_during_call():
     class After:
         __slots__ = ()
 
@@ -246,7 +246,7 @@ def test_endless_recursion():
 
 
 class EvilKey:
-    """Equal to nothing, hashed like a dunder, runs code when compared."""
+    """Hashes like a dunder name, equals nothing, and runs code when compared."""
 
     armed = False
 
@@ -265,7 +265,7 @@ class EvilKey:
 
 @pytest.fixture
 def armed():
-    """Not while the test makes its classes."""
+    """False while the test creates its classes."""
     yield lambda: setattr(EvilKey, "armed", True)
     EvilKey.armed = False
 
@@ -275,7 +275,7 @@ NAMES = ["__dlpack__", "__arrow_c_array__", "__dlpack_c_exchange_api__", "__modu
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("class_name", ["X", "MaskedArray"])
-def test_class_whose_keys_change_its_bases(name, class_name, armed):
+def test_class_keys_change_bases(name, class_name, armed):
     class First:
         pass
 
@@ -298,7 +298,7 @@ def test_class_whose_keys_change_its_bases(name, class_name, armed):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt()], ids=name_of)
-def test_class_whose_keys_raise(name, error, armed):
+def test_class_keys_raise(name, error, armed):
     def run():
         raise error
 
@@ -309,7 +309,7 @@ def test_class_whose_keys_raise(name, error, armed):
             ad.array(cls())
 
 
-def test_instance_dict_replaced_while_it_is_searched(armed):
+def test_instance_dict_replaced_during_lookup(armed):
     class Holder:
         pass
 
@@ -326,7 +326,7 @@ def test_instance_dict_replaced_while_it_is_searched(armed):
             ad.array(holder)
 
 
-def test_instance_keys_that_interrupt(armed):
+def test_instance_keys_interrupt(armed):
     def run():
         raise KeyboardInterrupt
 
@@ -340,7 +340,7 @@ def test_instance_keys_that_interrupt(armed):
         ad.array(holder)
 
 
-def test_metaclass_that_runs_code_on_look_up():
+def test_metaclass_runs_code_on_lookup():
     class Meta(type):
         def __getattribute__(cls, name):
             if name.startswith("__dlpack"):
@@ -359,7 +359,7 @@ def test_metaclass_that_runs_code_on_look_up():
         ad.array(made)
 
 
-def test_threads_that_change_classes_while_others_import():
+def test_threads_change_classes_during_imports():
     class Shared:
         pass
 

@@ -91,7 +91,7 @@ def rubbish():
 
 
 @pytest.mark.parametrize("case", rubbish()[1])
-def test_rubbish_instead_of_a_pair(case):
+def test_invalid_pair(case):
     tree, named = rubbish()
 
     class Producer:
@@ -110,7 +110,7 @@ def test_rubbish_instead_of_a_pair(case):
 
 @pytest.mark.parametrize("case", rubbish()[1])
 @pytest.mark.parametrize("method", ["__arrow_c_stream__", "__arrow_c_device_stream__"])
-def test_rubbish_instead_of_a_stream(case, method):
+def test_invalid_stream(case, method):
     tree, named = rubbish()
     producer = type("Producer", (), {method: lambda self, **_: named[case]})()
     with pytest.raises(ad.ExchangeError, match=f'expected a capsule named|expected "|{method}'):
@@ -119,7 +119,7 @@ def test_rubbish_instead_of_a_stream(case, method):
 
 
 @pytest.mark.parametrize("case", [*rubbish()[1], "array capsule"])
-def test_rubbish_instead_of_a_schema(case):
+def test_invalid_schema(case):
     tree, named = rubbish()
     value = tree.host_pair()[1] if case == "array capsule" else named[case]
     if case == "capsule":
@@ -152,7 +152,7 @@ def test_probing_does_not_consume_capsules():
 
 
 @pytest.mark.parametrize("reentry", ["import", "export", "raise", "collect"])
-def test_capsule_whose_destructor_reenters(reentry):
+def test_capsule_destructor_reenters(reentry):
     ran = []
     inner = ad.array(ac.Host(ac.numbers()))
 
@@ -234,12 +234,12 @@ def test_requested_schema_is_borrowed(method):
             export(None, unknown=None)
 
 
-def test_requested_schema_may_be_eaten_by_the_producer():
+def test_requested_schema_may_be_consumed_by_producer():
     eaten = []
 
     class Producer:
         def __arrow_c_array__(self, requested_schema=None):
-            eaten.append(ad.schema(requested_schema))  # consumes it
+            eaten.append(ad.schema(requested_schema))  # consumes the request
             return ac.numbers().host_pair()
 
     array = ad.array(Producer(), "int64")
@@ -273,7 +273,7 @@ def raising(method, error, **members):
 
 @looped("method", METHODS)
 @pytest.mark.parametrize("error", REFUSALS, ids=name_of)
-def test_what_a_producer_raises_is_a_refusal(method, error):
+def test_producer_exception_is_a_refusal(method, error):
     producer = raising(method, error)()
     with pytest.raises(ad.ExchangeError, match="refused") as raised:
         ad.array(producer)
@@ -286,8 +286,8 @@ def test_what_a_producer_raises_is_a_refusal(method, error):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("error", FINAL, ids=name_of)
 @looped("ask", ["array", "tensor", "record_batch", "buffers", "validity"])
-def test_what_must_not_be_swallowed(method, error, ask):
-    # The next protocol, which would succeed, must not be reached.
+def test_final_exception_propagates(method, error, ask):
+    # The next protocol, which would succeed, must not be tried.
     members = {"__arrow_c_stream__": lambda s, **_: 1 / 0} if "array__" in method else {}
     producer = raising(method, error, **members)()
     asked = {
@@ -303,7 +303,7 @@ def test_what_must_not_be_swallowed(method, error, ask):
 
 
 @pytest.mark.parametrize("error", [*REFUSALS, *FINAL], ids=name_of)
-def test_a_schema_producer_raises_as_it_likes(error):
+def test_schema_producer_exception_propagates(error):
     producer = raising("__arrow_c_schema__", error)()
     for ask in (
         lambda: ad.schema(producer),
@@ -316,18 +316,18 @@ def test_a_schema_producer_raises_as_it_likes(error):
         assert raised.value is error
 
 
-def test_an_attribute_error_means_not_there():
+def test_attribute_error_means_not_supported():
     producer = raising("__arrow_c_array__", AttributeError("not in this state"))()
     with pytest.raises(TypeError, match="speaks none"):
         ad.array(producer)
 
 
-def test_interrupt_while_a_refusal_is_put_into_words():
+def test_interrupt_during_refusal_message():
     with pytest.raises(KeyboardInterrupt):
         ad.array(raising("__arrow_c_array__", Loud())())
 
 
-def test_the_next_protocol_after_a_refusal():
+def test_refusal_falls_back_to_next_protocol():
     tree = ac.numbers()
     producer = raising(
         "__arrow_c_device_array__",
@@ -342,7 +342,7 @@ def test_the_next_protocol_after_a_refusal():
 
 @pytest.mark.parametrize("method", [name for name in METHODS if "interface" not in name])
 @pytest.mark.parametrize("value", [1, "x", None, object(), [], ad.ExchangeError])
-def test_dunder_that_is_not_callable(method, value):
+def test_dunder_not_callable(method, value):
     producer = type("P", (), {method: value, "__dlpack_device__": lambda s: (1, 0)})()
     with pytest.raises(ad.ExchangeError) as error:
         ad.array(producer)
@@ -352,7 +352,7 @@ def test_dunder_that_is_not_callable(method, value):
 
 
 @pytest.mark.parametrize("parts", [(), (1,), (None, None, None), ("a", "b")])
-def test_dunder_that_is_a_class(parts):
+def test_dunder_is_a_class(parts):
     class Weird:
         def __new__(cls, *args, **kwargs):
             return parts
@@ -365,7 +365,7 @@ def test_dunder_that_is_a_class(parts):
 # --- release callbacks ---------------------------------------------------------------------
 
 
-def test_release_that_imports():
+def test_release_callback_imports():
     inner = ac.numbers()
     seen = []
     tree = ac.numbers()
@@ -429,8 +429,8 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_error_survives_the_release_of_what_was_imported(case):
-    """Release callbacks made with ctypes lose an exception that is set meanwhile."""
+def test_error_survives_release_of_import(case):
+    """Release callbacks made with ctypes clear an exception that is set at that time."""
     fail, error = FAILURES[case]
     bitmap = ac.int64s(0b101)
     tree = ac.numbers(null_count=-1, validity=ac.address(bitmap))

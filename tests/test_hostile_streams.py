@@ -1,4 +1,4 @@
-"""Streams that lie when they are read in one go."""
+"""Invalid streams that are imported as one array."""
 
 import gc
 
@@ -34,7 +34,7 @@ def test_stream_without_a_callback(device_type, callback):
 )
 @pytest.mark.parametrize("failing", ["schema_code", "next_code"])
 @looped("code", [5, -1, 2**31 - 1, -(2**31)])
-def test_stream_that_fails(device_type, message, failing, code):
+def test_failing_stream(device_type, message, failing, code):
     stream = stream_of(ac.numbers(), device_type=device_type, message=message, **{failing: code})
     with pytest.raises(ad.ExchangeError, match="of the stream failed with error") as error:
         ad.array(stream)
@@ -53,7 +53,7 @@ def test_stream_without_last_error(device_type):
 
 
 @DEVICES
-def test_stream_that_gives_no_schema(device_type):
+def test_stream_without_schema(device_type):
     stream = stream_of(ac.numbers(), device_type=device_type)
     stream.schema = None
     with pytest.raises(ad.InvalidArrowError, match="released"):
@@ -62,7 +62,7 @@ def test_stream_that_gives_no_schema(device_type):
 
 
 @DEVICES
-def test_stream_with_a_bad_schema(device_type):
+def test_stream_with_invalid_schema(device_type):
     stream = stream_of(ac.numbers(), schema="??", device_type=device_type)
     with pytest.raises(ad.InvalidArrowError, match="format"):
         ad.array(stream)
@@ -70,7 +70,7 @@ def test_stream_with_a_bad_schema(device_type):
 
 
 @DEVICES
-def test_stream_whose_second_chunk_is_bad(device_type):
+def test_stream_with_invalid_second_chunk(device_type):
     good, bad = ac.numbers(), ac.numbers()
     bad.array.struct.length = -1
     stream = stream_of(good, bad, device_type=device_type)
@@ -82,7 +82,7 @@ def test_stream_whose_second_chunk_is_bad(device_type):
 
 
 @pytest.mark.parametrize("other", [ac.CPU, 99, 0, -1])
-def test_stream_whose_chunk_is_elsewhere(other):
+def test_stream_with_chunk_on_other_device(other):
     tree = ac.numbers()
     stream = stream_of(tree, device_type=ac.CUDA)
     tree.device_type = other
@@ -105,7 +105,7 @@ def test_stream_released_or_used(device_type):
 
 
 @DEVICES
-def test_stream_of_nothing(device_type):
+def test_stream_without_chunks(device_type):
     schema = ac.batch(3).schema
     stream = ac.Stream(schema, [], device_type=device_type)
     array = ad.array(stream)

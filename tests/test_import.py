@@ -1,4 +1,4 @@
-"""`import arrowdev` is quick, quiet and brings nothing along."""
+"""`import arrowdev` is fast, prints nothing and imports no other package."""
 
 import importlib.metadata
 import json
@@ -10,7 +10,7 @@ import pytest
 
 import arrowdev
 
-# The C runtime and driver libraries of every device family.
+# The C runtime and driver libraries of all device families.
 GPU_LIBRARIES = (
     "libcuda",
     "libcudart",
@@ -38,7 +38,7 @@ print(json.dumps({"seconds": seconds, "new": sorted(new), "mapped": sorted(mappe
 
 
 def import_once():
-    """One import in a fresh isolated interpreter."""
+    """Runs one import in a fresh isolated interpreter."""
     done = subprocess.run(
         [sys.executable, "-I", "-c", IMPORT], capture_output=True, text=True, check=True
     )

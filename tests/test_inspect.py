@@ -1,4 +1,4 @@
-"""`python -m arrowdev inspect`: every protocol, every field, and what would be lost."""
+"""`python -m arrowdev inspect`: every protocol, every field, and possible losses."""
 
 import json
 import os
@@ -90,8 +90,8 @@ def test_stream_is_not_read():
     assert taken == []
 
 
-def test_a_stream_that_is_handed_over_once():
-    """What a look took away is no refusal of the object's."""
+def test_single_use_stream():
+    """A stream consumed by the inspection is not reported as a refusal."""
 
     def stream():
         return ad.array_stream(iter([np.arange(3)]))
@@ -121,13 +121,13 @@ def test_tensor():
 
 def test_refusals_are_shown():
     shown = inspect.examine(pa.array([1, None]))["protocols"]["__dlpack__"]
-    # One text where __dlpack_device__ refuses already.
+    # One text if __dlpack_device__ already refuses.
     legacy = shown if isinstance(shown, str) else shown["legacy"]
     assert legacy.startswith("refused: ArrowTypeError: ")
 
 
 def test_device_memory_is_not_touched():
-    with software_device() as device:  # reading it would be the end of the process
+    with software_device() as device:  # a read would end the process
         array = device.array([1, None, 3])
         found = inspect.examine(ad.array(array))
         struct = found["protocols"]["__arrow_c_device_array__"]["device array"]
@@ -146,7 +146,7 @@ class Cuda:
         self.__cuda_array_interface__ = interface | entries
 
 
-def test_a_mask_is_shown_with_its_fields():
+def test_mask_is_shown_with_its_fields():
     masked = Cuda(mask=Cuda(typestr="|t1", stream=7))
     shown = inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
     assert shown["mask"]["typestr"] == "|t1" and shown["mask"]["stream"] == 7
@@ -154,7 +154,7 @@ def test_a_mask_is_shown_with_its_fields():
     assert "object object" in str(inspect.examine(Cuda(mask=object())))
 
 
-def test_a_mask_that_is_its_own_mask():
+def test_mask_is_its_own_mask():
     masked = Cuda(typestr="|b1")
     masked.__cuda_array_interface__["mask"] = masked
     shown = inspect.examine(masked)["protocols"]["__cuda_array_interface__"]
@@ -184,7 +184,7 @@ def test_a_mask_that_is_its_own_mask():
             broken.OnDevice(spoil_device=broken.set_device(sync_event=8)),
             "this device type has no events",
         ),
-        (broken.Host(broken.set_buffers(broken.crooked)), "buffers should be aligned"),
+        (broken.Host(broken.set_buffers(broken.misaligned)), "buffers should be aligned"),
         (
             broken.Host(broken.nulls_against_the_schema),
             "the schema says that there are none",
@@ -198,8 +198,8 @@ def test_warning(obj, text):
     assert any(text in warning for warning in warnings_of(obj)), warnings_of(obj)
 
 
-def test_no_warning_without_reason():
-    # No NumPy array: old ones give NULL strides in legacy capsules.
+def test_no_false_warning():
+    # Not a NumPy array: old versions give NULL strides in legacy capsules.
     for obj in (ad.tensor(np.arange(3)), broken.Tensor(), broken.OnDevice()):
         assert warnings_of(obj) == []
 
@@ -236,7 +236,7 @@ def test_command_as_json():
 def test_command_without_an_object(expression):
     done = command(expression)
     assert done.returncode == 2 and done.stdout == "" and "Error: " in done.stderr
-    if expression == "1/0":  # nothing of ours is in the traceback
+    if expression == "1/0":  # the traceback has no arrowdev frames
         frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
         assert frames == ['  File "<expression>", line 1, in <module>']
 
@@ -258,21 +258,21 @@ def test_object_without_protocols():
     ],
 )
 def test_malformed_dicts(found, text):
-    """With a class of the expression itself, which is of no module."""
+    """The expression defines the class itself, so it belongs to no module."""
     members = dict.fromkeys(("__array_interface__", "__cuda_array_interface__"), found)
     done = command(f"type('A', (), {members!r})()")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("__main__.A\n") and done.stdout.count(text) == 2
 
 
-def test_a_mask_that_is_no_dict():
+def test_mask_is_not_a_dict():
     mask = type("Mask", (), {"__cuda_array_interface__": 1})()
     found = inspect.examine(Cuda(mask=mask))["protocols"]["__cuda_array_interface__"]
     assert found["mask"] == "malformed: int in place of a dict"
 
 
-def test_a_reader_that_has_enough():
-    """As `| head` has."""
+def test_closed_output_pipe():
+    """Like `| head`."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
@@ -287,7 +287,7 @@ def test_a_reader_that_has_enough():
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
-def test_expressions_import_what_they_name():
+def test_expression_imports_named_modules():
     assert (
         expression.compiled("xml.dom.minidom.parseString('<a/>').documentElement.tagName")() == "a"
     )

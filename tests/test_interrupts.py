@@ -1,5 +1,5 @@
-"""Signals end a wait of the host, and nothing else: what was waited for goes on, and the memory
-is kept until it is done."""
+"""A signal ends only the host's wait: pending work continues, and its memory is kept until
+it is done."""
 
 import contextlib
 import ctypes
@@ -32,7 +32,7 @@ def pending(device, queue=None, values=(1, None, 3)):
         yield ad.array(device.array(list(values), queue=queue))
 
 
-def settled(device):
+def settled_counts(device):
     gc.collect()
     for place in (HERE, THERE):
         ad.device(place).synchronize()
@@ -40,10 +40,10 @@ def settled(device):
     return device.live()[:5]
 
 
-def is_settled_like(device, before):
-    """Soon: the thread that was left behind in the wait has to come back."""
+def settles_to(device, before):
+    """Polls, because the thread that was left in the wait takes time to return."""
     end = time.monotonic() + 20
-    while settled(device) != before:
+    while settled_counts(device) != before:
         if time.monotonic() > end:
             return False
         time.sleep(0.01)
@@ -60,7 +60,7 @@ WAITS = {
     ),
     "nulls": lambda array: array.count_nulls(),
     "device": lambda array: ad.device(HERE).synchronize(),
-    # Here the GIL was given up further out.
+    # The GIL was released by an outer call.
     "stream to host": lambda array: next(ad.array_stream([array]).to("cpu", prefetch=0)),
     "prefetched": lambda array: next(ad.array_stream([array, array]).to("cpu", prefetch=1)),
     "read_all": lambda array: ad.array_stream([array]).to("cpu").rechunk(2).read_all(),
@@ -70,7 +70,7 @@ WAITS = {
 @pytest.mark.parametrize("name", WAITS)
 def test_wait_ends(device, name):
     queue = device.queue()
-    before = settled(device)
+    before = settled_counts(device)
     with pending(device, queue) as array:
         interrupt(partial(WAITS[name], array))
         assert not array.is_ready()
@@ -78,24 +78,24 @@ def test_wait_ends(device, name):
     assert array.to("cpu").to_pylist() == [1, None, 3]
     WAITS[name](array)
     del array
-    assert is_settled_like(device, before)
+    assert settles_to(device, before)
 
 
 def test_memory_outlives_the_wait(device):
-    """The copy to the host was under way: it goes on, between memory that is kept for it."""
+    """The copy to the host is in progress. It continues, and both memories are kept for it."""
     queue = device.queue()
-    before = settled(device)
+    before = settled_counts(device)
     with pending(device, queue) as array:
         address = array.buffers[1].data_ptr
         interrupt(partial(array.to, "cpu"))
         del array
         gc.collect()
         assert device.kind_of(address) == "device"
-    assert is_settled_like(device, before)  # and no copy went wrong
+    assert settles_to(device, before)  # and no copy failed
 
 
 def test_interrupted_wait_keeps_deferred_releases(device):
-    """Device.synchronize() waits for it in the place where it is used."""
+    """Device.synchronize() of the device that uses the memory waits for the release."""
     producer, consumer = device.queue(), device.queue(1)
     array = ad.array(device.array([1, 2, 3], queue=producer))
     address = array.buffers[1].data_ptr
@@ -111,7 +111,7 @@ def test_interrupted_wait_keeps_deferred_releases(device):
     assert copied.to("cpu").to_pylist() == [1, 2, 3]
 
 
-def test_a_handler_that_raises_nothing_ends_nothing(device):
+def test_wait_continues_if_handler_raises_nothing(device):
     queue = device.queue()
     n_signals = []
 
@@ -128,8 +128,8 @@ def test_a_handler_that_raises_nothing_ends_nothing(device):
     assert array.is_ready()
 
 
-def test_other_threads_wait_as_before(device):
-    """Python runs handlers in the main thread only."""
+def test_other_threads_are_not_interrupted(device):
+    """Python runs signal handlers only in the main thread."""
     ended = threading.Event()
     with pending(device) as array:
         thread = threading.Thread(target=lambda: (array.synchronize(), ended.set()))
@@ -140,10 +140,10 @@ def test_other_threads_wait_as_before(device):
     thread.join(20)
 
 
-def test_a_wait_in_a_destructor_goes_on(device):
-    """An exception is on its way there already."""
+def test_wait_in_destructor_continues(device):
+    """A destructor cannot raise, so the wait continues."""
     queue = device.queue()
-    queue.delay = 0.2  # for each of several pieces of work
+    queue.delay = 0.2  # for each of several operations
     array = ad.array(device.array([1, 2, 3], queue=queue))
 
     class Waits:
@@ -161,7 +161,7 @@ def test_a_wait_in_a_destructor_goes_on(device):
     assert seen == [True]
 
 
-def test_handler_that_waits_itself(device):
+def test_handler_waits(device):
     inner = ad.array(device.array([4]))
     found = []
 
@@ -206,8 +206,8 @@ FORKS = """
 """
 
 
-def test_handler_that_forks():
-    """The child waits for nothing: nobody there would end it."""
+def test_handler_forks():
+    """The child does not wait, because no thread there would end the wait."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORKS)],
         timeout=60,
@@ -240,14 +240,14 @@ def test_control_c_ends_the_program(wait):
         cwd=Path(ad.__file__).parent.parent,
     )
     assert process.stdout.readline() == "begin\n"
-    time.sleep(0.2)  # it may come too early: that is no wait to be ended, but an end all the same
+    time.sleep(0.2)  # if the signal comes before the wait, the program ends all the same
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert said.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_stream_that_was_interrupted_has_lost_a_batch(device):
+def test_interrupted_stream_has_lost_a_batch(device):
     with pending(device) as array:
         stream = ad.array_stream([array, array]).to("cpu")
         interrupt(partial(next, stream))
@@ -256,8 +256,8 @@ def test_stream_that_was_interrupted_has_lost_a_batch(device):
         assert info.value.code == errno.EINTR
 
 
-def test_stream_that_is_mapped(device):
-    """The exception is no failure of the iterable, which map() reads."""
+def test_mapped_stream(device):
+    """The interrupt is not an error of the iterable that map() reads."""
     ready = ad.array(device.array([1, None, 3]))
     with pending(device) as array:
         stream = ad.array_stream([ready, array]).to("cpu", prefetch=0).map(lambda batch: batch)
@@ -265,8 +265,8 @@ def test_stream_that_is_mapped(device):
         interrupt(partial(next, stream))
 
 
-def test_a_consumer_that_has_only_an_errno(device):
-    """What the handler raised is raised behind the consumer's own error."""
+def test_consumer_with_errno_only(device):
+    """The handler's exception is raised after the consumer's own error."""
     reader = Peer("pyarrow").RecordBatchReader
 
     def read(array):
@@ -274,22 +274,22 @@ def test_a_consumer_that_has_only_an_errno(device):
         try:
             reader.from_stream(stream).read_next_batch()
         finally:
-            for _ in range(1000):  # the interpreter looks now and then
+            for _ in range(1000):  # the interpreter checks for pending calls now and then
                 pass
 
     with pending(device) as array:
         interrupt(partial(read, array))
 
 
-def test_no_room_to_pass_on_what_a_handler_raised(device):
-    """Then Ctrl-C comes in its place, and the exception itself at the next wait."""
+def test_full_pending_call_queue(device):
+    """KeyboardInterrupt is raised instead, and the exception itself at the next wait."""
     reader = Peer("pyarrow").RecordBatchReader
     queue = device.queue()
-    add = partial(ctypes.pythonapi.Py_AddPendingCall, ctypes.CDLL(None).abs)  # abs(0): it worked
+    add = partial(ctypes.pythonapi.Py_AddPendingCall, ctypes.CDLL(None).abs)  # abs(0) is 0
 
     def handler():
         signal.setitimer(signal.ITIMER_REAL, 0)
-        # Without bytecode in between, which would make the calls. The last one is refused.
+        # No bytecode runs in between, so no call is made. The last one is refused.
         max([None] * 400 + [object()], key=add)
 
     with pending(device, queue) as array:
@@ -325,7 +325,7 @@ def test_waits_of_the_software_device(device, timeout):
 class TestOpenCL:
     @pytest.fixture
     def peer(self):
-        import peer_opencl  # skips where there is no OpenCL
+        import peer_opencl  # skips without OpenCL
 
         return peer_opencl
 

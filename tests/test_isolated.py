@@ -1,4 +1,4 @@
-"""Scripts that run in processes of their own: exits, forks, failing memory, other interpreters."""
+"""Scripts in separate processes: exits, forks, failing allocations, other interpreters."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ CRASH = re.compile(
 
 
 def run(script, *arguments, code=0, allowed="", environment=None):
-    """Run a script to its end and give what it printed."""
+    """Runs a script to its end and returns its output."""
     path = [str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-W", "error", str(FOLDER / f"{script}.py")]
@@ -53,7 +53,7 @@ def test_exit_with_everything_alive(place, way):
 
 
 @pytest.mark.parametrize("mode", c_library.MODES)
-def test_daemon_threads_that_release(mode):
+def test_daemon_threads_release(mode):
     for _ in range(3):
         run("daemon_release", c_library.build("lifetime"), mode)
 

@@ -1,4 +1,4 @@
-"""Arrow C++ on the other end of arrowdev.aio, in the scenario that is asked for."""
+"""Arrow C++ as the other end of arrowdev.aio. Argument: the scenario."""
 
 import asyncio
 import ctypes
@@ -51,7 +51,7 @@ class Producer:
 
 class Consumer:
     def __init__(self, queue_size):
-        # Released, and so used, when nobody knows: it stays for good.
+        # The time of its release, and so of its last use, is unknown, so it stays permanently.
         self.handler = ctypes.pythonapi.PyMem_RawMalloc
         self.handler.restype, self.handler.argtypes = c_void_p, [ctypes.c_size_t]
         memory = self.handler(256)
@@ -174,7 +174,7 @@ async def import_pull():
 
 
 async def import_scripted():
-    """arrowdev.testing's consumer finds nothing to blame."""
+    """arrowdev.testing's consumer finds no fault."""
     for n in (0, 3):
         producer = Producer(n)
         handler = ScriptedAsyncHandler(timeout=LIMIT).connect(producer)
@@ -229,7 +229,7 @@ async def export_error():
 
 
 async def export_scripted():
-    """Its producer sees that Arrow C++ asks for more with each batch, after the release too."""
+    """Its producer sees that Arrow C++ requests more with each batch, even after the release."""
     for n in (0, 3):
         producer = ScriptedAsyncProducer.of([batch(i) for i in range(n)], type=schema())
         consumer = Consumer(5)
@@ -252,7 +252,7 @@ async def export_cancelled_task():
 
 
 async def export_drop():
-    """Arrow C++ goes silent: only our side can end the stream."""
+    """Arrow C++ stops requesting: only our side can end the stream."""
     consumer = Consumer(5)
     task = asyncio.create_task(aio.produce(consumer.capsule, batches(MANY)))
     assert (await consumer.read_on_a_thread(3))[0] == 3

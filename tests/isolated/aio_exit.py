@@ -1,5 +1,5 @@
-"""Ends while an async stream is in the middle, in the way that is asked for. Peers are
-threads in C, which go on as long as the process does."""
+"""Ends the process during an async stream. Argument: the state. Peers are C threads, which run
+until the process ends."""
 
 import asyncio
 import atexit
@@ -15,7 +15,7 @@ consumers, readers, endings = [], [], []
 
 
 def tell():
-    """After arrowdev's own: it was registered before."""
+    """Runs after arrowdev's own exit function, because it was registered earlier."""
     for consumer in consumers:
         _, n_ends, code, text = consumer.join()
         print(f"the consumer was told: {n_ends} {code} {text}")
@@ -60,15 +60,15 @@ async def for_ever_async():
 
 
 def on_a_loop(main):
-    """A daemon thread with an event loop, which Python leaves behind."""
+    """A daemon thread with an event loop, which Python abandons at exit."""
     threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
 
 
-if what == "pushed":  # a thread in C pushes, and nobody reads
+if what == "pushed":  # a C thread pushes, and no task reads
     producer = async_peer.Producer(-1)
     stream = aio.connect(producer)
     wait_for(lambda: producer.n_sent >= 5)
-elif what == "read":  # ... and a daemon thread reads
+elif what == "read":  # a C thread pushes, and a daemon thread reads
     producer = async_peer.Producer(-1)
     seen = []
 
@@ -78,7 +78,7 @@ elif what == "read":  # ... and a daemon thread reads
 
     on_a_loop(read)
     wait_for(lambda: len(seen) > 100)
-elif what == "waiting":  # a daemon thread waits for what never comes
+elif what == "waiting":  # a daemon thread waits without end
     stream, handler = aio.consumer()
 
     async def read():
@@ -87,7 +87,7 @@ elif what == "waiting":  # a daemon thread waits for what never comes
 
     on_a_loop(read)
     time.sleep(0.05)
-elif what == "bridge":  # our thread pushes what a generator gives to a consumer in C
+elif what == "bridge":  # arrowdev's thread pushes from a generator to a consumer in C
     consumer = async_peer.Consumer()
     ad.array_stream(for_ever()).__arrowdev_async_device_stream__(consumer.capsule)
     consumers.append(consumer)
@@ -101,13 +101,13 @@ elif what == "produce":  # a daemon thread pushes to a consumer in C
     consumer = async_peer.Consumer()
     on_a_loop(lambda: aio.produce(consumer.capsule, for_ever_async()))
     wait_for(lambda: consumer.n_received() > 100)
-elif what == "pulled":  # a thread in C waits in an exported to_stream()
+elif what == "pulled":  # a C thread waits in an exported to_stream()
     producer = async_peer.Producer(-1, delay_us=LIMIT * 1_000_000)
     capsule = aio.connect(producer).to_stream().__arrow_c_device_stream__()
     struct = common.moved(capsule, "arrow_device_array_stream")
     async_peer.library().peer_read(ctypes.addressof(struct))
     time.sleep(0.05)
-elif what == "endless":  # a daemon thread keeps the GIL from one call of Python to the next
+elif what == "endless":  # a daemon thread holds the GIL between two calls of Python
     stream, n_read = ad.array_stream(for_ever()).map(lambda batch: batch), []
 
     def read():
@@ -119,7 +119,7 @@ elif what == "endless":  # a daemon thread keeps the GIL from one call of Python
     readers.append(threading.Thread(target=read, daemon=True))
     readers[0].start()
     wait_for(lambda: len(n_read) > 100)
-elif what == "run":  # in the middle of asyncio.run()
+elif what == "run":  # during asyncio.run()
     producer = async_peer.Producer(-1)
     stream, handler = aio.consumer()
 

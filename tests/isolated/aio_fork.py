@@ -1,6 +1,6 @@
-"""A child that is forked in the middle of async streams exits; its parent goes on.
+"""A child forked during async streams exits; its parent continues.
 
-Outside of the event loop: a child shares its parent's epoll.
+The fork is outside the event loop, because a child shares its parent's epoll.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import common
 import arrowdev as ad
 from arrowdev import aio
 
-warnings.simplefilter("ignore")  # 3.12 warns of fork in a process with threads
+warnings.simplefilter("ignore")  # 3.12 warns about a fork in a process with threads
 async_peer.library(sys.argv[1])
 way = sys.argv[2]
 REFUSED = "stream: this async stream was made before this process was forked"
@@ -44,12 +44,12 @@ def is_woken(descriptor):
 
 
 def check_child():
-    """Nothing comes here any more, and nobody waits for it."""
+    """In the child no batch arrives, and no call waits for one."""
     signal.alarm(60)
     for read in (lambda: next(pull), lambda: asyncio.run(read_one(streams[0])), waiting.to_stream):
         assert REFUSED in refusal(read), refusal(read)
     assert REFUSED in refusal(lambda: mine.put([1], None))
-    assert mine.is_ended  # for an event loop, which asks for it
+    assert mine.is_ended  # an event loop checks it
     assert not woken.clear_waker()
     reader.close()
     assert not is_woken(idle)
@@ -82,7 +82,7 @@ for _ in range(20):
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7, status
     assert len(next(pull)) > 0
-    assert is_woken(woken.fileno()) and not is_woken(idle)  # by nobody in the child
+    assert is_woken(woken.fileno()) and not is_woken(idle)  # the child woke neither
 assert not mine.is_ended and woken.clear_waker()
 for stream in streams:
     asyncio.run(stream.aclose())

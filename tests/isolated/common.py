@@ -1,4 +1,4 @@
-"""What these scripts share. Each runs in a process of its own, see test_isolated.py."""
+"""Shared functions of these scripts. Each runs in a separate process, see test_isolated.py."""
 
 import ctypes
 
@@ -8,7 +8,7 @@ import arrowdev as ad
 
 
 class Owner:
-    """Memory that Python owns, with a destructor that is seen."""
+    """Memory owned by Python, with a destructor that reports."""
 
     def __init__(self, name="owner"):
         self.name = name
@@ -21,7 +21,7 @@ class Owner:
 
 
 def everything():
-    """One of each thing that can be alive."""
+    """One object of each kind that can be alive."""
     array = ad.array(Owner())
     tree = ac.batch(3)
     batch = ad.array(ac.Host(tree))
@@ -43,7 +43,7 @@ def everything():
 
 
 def moved(capsule, name):
-    """The struct of a capsule, moved out into memory that outlives Python."""
+    """Moves the struct of a capsule into memory that outlives Python."""
     source = ac.inside(capsule, name)
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Daemon threads export, import and release while the interpreter is finalized."""
+"""Daemon threads export, import and release during interpreter finalization."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Ends in the middle, with everything alive in the place and in the way that are asked for."""
+"""Exits with all kinds of objects alive. Arguments: the place that holds them, the way to exit."""
 
 import atexit
 import builtins
@@ -33,7 +33,7 @@ elif place == "destructor":
             self.ad = common.ad
 
         def __del__(self):
-            # Modules may be half gone by now.
+            # Modules may be partly cleared by now.
             try:
                 self.ad.array(self.things["array"].__arrow_c_device_array__())[1:]
             except Exception:

@@ -1,4 +1,4 @@
-"""A child that is forked after use imports, exports, releases and exits; so does its parent."""
+"""A child forked after use imports, exports, releases and exits; so does its parent."""
 
 import gc
 import os
@@ -7,7 +7,7 @@ import warnings
 
 import common
 
-warnings.simplefilter("ignore")  # 3.12 warns of fork in a process with threads
+warnings.simplefilter("ignore")  # 3.12 warns about a fork in a process with threads
 way = sys.argv[1]
 alive = common.everything()
 tree = common.ac.batch(2)

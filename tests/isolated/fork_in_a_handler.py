@@ -1,5 +1,5 @@
-"""The handler of a signal forks during a wait. The child goes on, and exits while a thread in C
-is in the middle of an iterable."""
+"""A signal handler forks during a wait. The child continues, and exits while a C thread runs
+an iterable."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ import common
 import arrowdev as ad
 from arrowdev import aio
 
-warnings.simplefilter("ignore")  # 3.12 warns of fork in a process with threads
+warnings.simplefilter("ignore")  # 3.12 warns about a fork in a process with threads
 async_peer.library(sys.argv[1])
 
 
@@ -25,7 +25,7 @@ class Interrupted(Exception):
 
 def handler(number, frame):
     global child
-    child = os.fork()  # the timer, which fires once, is the parent's alone
+    child = os.fork()  # the timer, which fires once, exists only in the parent
     if child != 0:
         raise Interrupted
 

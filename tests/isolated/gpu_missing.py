@@ -1,4 +1,4 @@
-"""What is said where a GPU's runtime cannot be used. Argument: a device."""
+"""Prints the error of an unusable GPU runtime. Argument: a device."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The module imported a second time: two states side by side, whichever dies first."""
+"""Imports the module a second time: two module states coexist and end in either order."""
 
 import gc
 import importlib
@@ -17,7 +17,7 @@ def forget():
 
 
 def check(ad, other):
-    """All of `ad`, and it takes the other module's objects as it takes any."""
+    """Uses all of `ad`, which accepts the other module's objects like any other objects."""
     array = ad.array(common.Owner())
     assert type(array) is ad.Array
     ad.tensor(array), ad.from_dlpack(array), ad.record_batch({"a": array}), ad.schema(array)
@@ -69,7 +69,7 @@ elif way == "first dies":
     gc.collect()
     check(second, second)
 elif way == "exchange":
-    # The exchange API finds its state whichever module was imported last.
+    # The exchange API finds its own state, whichever module was imported last.
     import dlpack_ctypes
 
     tensor = alive["tensor"]

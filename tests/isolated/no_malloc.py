@@ -1,4 +1,4 @@
-"""Fails each allocation that arrowdev itself makes with malloc in turn."""
+"""Fails each of arrowdev's own malloc calls in turn."""
 
 import sys
 
@@ -25,7 +25,7 @@ def start(n):
 
 asked = 0
 seen = operations.run(name, start, stop)
-# None is swallowed: each is reported as what it is.
+# Every failure is reported as MemoryError.
 assert seen == failed, (seen, failed)
 print(f"{seen} MemoryErrors")
 operations.common.end()

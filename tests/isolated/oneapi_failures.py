@@ -1,6 +1,6 @@
-"""Each SYCL function that can fail does so once; afterwards all works again.
+"""Each SYCL function that can fail fails once; afterwards all operations work again.
 
-Arguments: the library made of c_helpers/failing_sycl.c.
+Arguments: the library built from c_helpers/failing_sycl.c.
 """
 
 import ctypes
@@ -57,7 +57,7 @@ def works(source):
 queue, consumer = peer.queue(), peer.queue()
 source = numbers(queue)
 
-# Before anything else: queues of our own are made once.
+# First, because arrowdev creates its own queues once.
 with failing("Queue_Create"):
     refused(ad.DeviceError, "DPCTLQueue_Create", lambda: ad.tensor(source).to("cpu"))
 works(source)
@@ -67,7 +67,7 @@ for name in ("Queue_GetDevice", "Queue_GetContext"):
         refused(ad.DeviceError, "failed", lambda: ad.tensor(source, stream=peer.queue()))
 with failing("Device_AreEq"):
     refused(ad.ExchangeError, "none that SYCL lists", lambda: ad.tensor(numbers(peer.queue())))
-with failing("Queue_Copy"):  # then queues are not remembered
+with failing("Queue_Copy"):  # without it no queue is remembered
     works(numbers(peer.queue()))
 
 with failing("Queue_SubmitBarrier"):
@@ -95,7 +95,7 @@ shown = Shown(source)
 with failing("USM_GetPointerType"):
     refused(ad.ExchangeError, "has no memory at the address", lambda: ad.tensor(shown))
 assert ad.tensor(shown).device_id == peer.ID
-with failing("USM_GetPointerDevice"):  # the context's own device is meant then
+with failing("USM_GetPointerDevice"):  # then the context's own device is used
     assert ad.tensor(shown).device_id == peer.ID
 
 there = ad.array(pa.array([True, False, True] * 1000)).to(peer.NAME)

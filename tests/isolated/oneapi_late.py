@@ -1,9 +1,9 @@
-"""SYCL that comes into the process after it was looked for."""
+"""SYCL is loaded into the process after arrowdev looked for it."""
 
 import arrowdev as ad
 
-# Not ad.devices(): the OpenCL runtime would be asked for drivers, before the
-# next import tells it of Intel's.
+# Not ad.devices(), which would make the OpenCL runtime load its drivers before
+# the next import announces Intel's.
 reason = None
 try:
     ad.device("oneapi:0").empty(8)

@@ -1,6 +1,6 @@
-"""A library that cannot be used says so, and the data are carried as they came.
+"""A library that cannot be used is reported, and data pass through unchanged.
 
-Arguments: what the message says.
+Arguments: words of the message.
 """
 
 import sys

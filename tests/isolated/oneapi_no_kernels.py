@@ -1,4 +1,4 @@
-"""Without kernels bits stay bits, with a reason; all else goes on."""
+"""Without kernels bits are not converted and an error says why; other operations work."""
 
 import numpy as np
 import peer_oneapi as peer

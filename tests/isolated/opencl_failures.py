@@ -1,9 +1,9 @@
-"""A whole exchange in which the n-th call of OpenCL fails, and then once more without.
+"""A whole exchange in which the n-th call of OpenCL fails, repeated without a failure.
 
-Arguments: the library of failing_opencl.py, and "first": the calls that start
-the runtime up, or do something for the first time, each in a process of its
-own, forked off before anybody has called OpenCL; or "again": every call of an
-exchange for which all is there already.
+Arguments: the library of failing_opencl.py, and "first" or "again". "first" covers the calls
+that start the runtime or do something for the first time. Each runs in a separate process,
+forked before the first call of OpenCL. "again" covers every call of an exchange whose setup is
+done.
 """
 
 import faulthandler
@@ -28,7 +28,7 @@ EXPECTED = np.arange(N, dtype="i8")
 
 class Peer:
     def __init__(self):
-        import pyopencl as cl  # it has a libOpenCL of its own
+        import pyopencl as cl  # it has its own libOpenCL
 
         devices = cl.get_platforms()[0].get_devices()
         self.cl = cl
@@ -37,7 +37,7 @@ class Peer:
 
 
 def exchange(peer):
-    """Each of the ways that the backend is used, with results that are looked at."""
+    """Uses the backend in each way and checks the results."""
     cl, queues = peer.cl, peer.queues
     memory = cl.Buffer(
         peer.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=EXPECTED
@@ -63,22 +63,22 @@ def exchange(peer):
     assert ad.device("opencl:1").name
 
 
-# Where arrowdev cannot record when the last use of memory ends, nothing proves
-# that it has ended: the memory, or what came with an event, stays for good.
+# Where arrowdev cannot record the end of the last use of memory, it cannot prove that
+# the use has ended. Then the memory, or the resource of an event, is kept permanently.
 RECORDING = {"clEnqueueBarrierWithWaitList", "clFlush"}
 kept = {"event": 0, "memory": 0, "kernel": 0}
 
 
 def settle(failed=None):
-    """Wait until arrowdev holds nothing but what it keeps for good, which is one thing at most
-    for each recording that failed. The other references are returned."""
+    """Waits until arrowdev holds only what it keeps permanently, which is at most one object
+    for each recording that failed. Returns the other references."""
     gc.collect()
     for device in ad.devices():
         if device.type == ad.DeviceType.OPENCL:
-            device.synchronize()  # releases what is deferred
+            device.synchronize()  # runs the deferred releases
     limit = 1 if failed in RECORDING else 0
     end = time.monotonic() + 20
-    while True:  # OpenCL calls back when it likes
+    while True:  # OpenCL calls back at any time
         alive = library.alive
         more = {kind: alive[kind] - n for kind, n in kept.items()}
         if sum(n for n in more.values() if n > 0) <= limit:
@@ -90,7 +90,7 @@ def settle(failed=None):
 
 
 def exchange_failing(peer, n):
-    """Did it come to an n-th call?"""
+    """True if there was an n-th call."""
     raised = None
     library.arm(n)
     try:
@@ -106,11 +106,11 @@ def exchange_failing(peer, n):
 
 def fail_first(n):
     peer = Peer()
-    failed = exchange_failing(peer, n)  # how often events are asked differs a little
+    failed = exchange_failing(peer, n)  # the number of event queries varies a little
     gc.collect()
     if ad.device("opencl:0") in ad.devices():
         exchange(peer)
-    else:  # it could not be started: the reason is kept
+    else:  # the runtime did not start: the reason is cached
         with pytest.raises((ad.DeviceError, ad.ExchangeError), match=failed):
             ad.device("opencl:0").synchronize()
     settle(failed)
@@ -129,7 +129,7 @@ def fail_again():
 
 
 def forked(function, *arguments):
-    """What it returns, called in a child."""
+    """The result of the call, made in a child."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

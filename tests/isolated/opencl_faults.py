@@ -1,4 +1,4 @@
-"""What can be tried once in a process only. Argument: which of the functions below."""
+"""Cases that need a fresh process. Argument: the name of one of the functions below."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ import arrowdev as ad
 
 
 def missing_library():
-    """ARROWDEV_OPENCL_LIBRARY names nothing: OpenCL's data are carried, and no more."""
+    """ARROWDEV_OPENCL_LIBRARY names no file: OpenCL data only pass through."""
     tensor = ad.Tensor.from_pointer(0x1230, (4,), "int64", "opencl:0", stream=0x4560)
     assert tensor.data_ptr == 0x1230
     with pytest.raises(ad.ExchangeError, match=r"ARROWDEV_OPENCL_LIBRARY.*/nonexistent") as caught:
@@ -24,7 +24,7 @@ def missing_library():
 
 
 def no_platform():
-    """The loader is there, and no driver."""
+    """The loader is present, but no driver."""
     with pytest.raises(ad.ExchangeError, match="found no OpenCL platform") as caught:
         ad.device("opencl:0").synchronize()
     assert caught.value.reason == "runtime"
@@ -44,7 +44,7 @@ def no_kernels():
 
 
 def failed_event():
-    """Work that failed is an error for whoever waits, and never data."""
+    """Failed work is an error for every waiter, and never data."""
     import peer_opencl as peer
 
     cl = peer.cl
@@ -52,13 +52,13 @@ def failed_event():
     queue, consumer = (cl.CommandQueue(context, peer.DEVICES[0]) for _ in range(2))
     memory = peer.buffer(context, np.arange(4))
     gate = cl.UserEvent(context)
-    # PoCL needs somebody to hold what waits for an event that fails.
+    # PoCL needs a reference to work that waits for a failing event.
     held = cl.enqueue_barrier(queue, wait_for=[gate])
     tensor = ad.Tensor.from_pointer(
         memory.int_ptr, (4,), "int64", peer.name(), owner=memory, stream=queue
     )
     gate.set_status(-5)
-    # OpenCL does not say how: what waited for the failed event gets a code of its own.
+    # OpenCL does not define the code: work that waited for the failed event gets its own.
     pattern = r"the work that the event stands for .*failed: CL_\w+ \(-\d+\)"
     for call in (
         tensor.is_ready,
@@ -78,7 +78,7 @@ def failed_event():
 
 
 def fork():
-    """A child cannot use what its parent started."""
+    """A child cannot use the runtime that its parent started."""
     tensor = ad.tensor(np.arange(4)).to("opencl:0")
     pid = os.fork()
     if pid == 0:
@@ -95,7 +95,7 @@ def fork():
 
 
 def never():
-    """An event that never comes: nothing is released, and the process can end."""
+    """An event that never completes: nothing is released, and the process can end."""
     import peer_opencl as peer
 
     cl = peer.cl
@@ -117,7 +117,7 @@ def never():
 
 
 def platforms():
-    """Memory goes from one driver to another, by way of the host."""
+    """Memory is copied from one driver to another via the host."""
     import peer_opencl as peer
 
     cl = peer.cl
@@ -125,7 +125,7 @@ def platforms():
     name = next(str(d) for d in ad.devices() if d.type == 4 and d.name == device.name)
     context = cl.Context(peer.DEVICES)
     queue = cl.CommandQueue(context, peer.DEVICES[0])
-    other = cl.Context([device])  # kept: Intel's queues do not keep theirs
+    other = cl.Context([device])  # kept, because Intel's queues do not keep their context
     stranger = cl.CommandQueue(other)
     memory = peer.buffer(context, np.zeros(4, "i8"))
     with peer.Gate(queue) as gate:

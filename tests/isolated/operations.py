@@ -1,4 +1,4 @@
-"""What is done while allocations fail, and how it is seen that nothing was lost."""
+"""Operations for failing allocations, and checks that nothing is leaked."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ lifetime = c_library.Lifetime(os.environ["ARROWDEV_LIFETIME"])
 
 
 class FromC:
-    """Structs whose release needs no Python, and so no memory of Python's."""
+    """Structs whose release needs no Python, and so no Python memory."""
 
     def __init__(self, n_children):
         self.n_nodes = 1 + n_children
@@ -26,7 +26,7 @@ class FromC:
         return ac.capsule(self.schema, "arrow_schema"), ac.capsule(self.array, name)
 
     def is_sound(self):
-        """Released once, or still the producer's."""
+        """True if each was released once, or is still the producer's."""
         parts = [
             (self.schema.release, self.counters.schemas),
             (self.array.array.release, self.counters.arrays),
@@ -37,7 +37,7 @@ class FromC:
 
 
 class Counted:
-    """Producers whose releases are counted, made before allocations fail."""
+    """Producers that count their releases, created before allocations fail."""
 
     def __init__(self):
         self.batch, self.column = FromC(2), FromC(0)
@@ -57,10 +57,10 @@ class Capsules:
 
 
 class Strange:
-    """Elements that are not what a tensor has, over the memory of a counted owner.
+    """Elements of a type that tensors lack, over the memory of a counted owner.
 
-    With slots: CPython 3.13 loses what an instance's dictionary holds when it
-    is out of memory while it frees the instance.
+    It has slots: CPython 3.13 leaks the contents of an instance's dictionary when it
+    runs out of memory while it frees the instance.
     """
 
     __slots__ = ("owner", "typestr")
@@ -95,7 +95,7 @@ names = ["a", "b"]
 
 
 def push(c):
-    """Both ends of an async stream, with one batch in it."""
+    """Runs both ends of an async stream with one batch."""
     consumer, handler = ad._core._async_consumer(5, False)
     producer = ad._core._async_producer(handler)
     producer.declare(None, {"of": "the stream"})
@@ -103,7 +103,7 @@ def push(c):
     if producer.flush():
         producer.finish()
         return consumer
-    return consumer.pop(False)  # raises what made it refuse the batch
+    return consumer.pop(False)  # raises the error that refused the batch
 
 
 def push_and_pop(c):
@@ -170,35 +170,35 @@ OPERATIONS = {
 }
 ALLOWED = (MemoryError, TypeError, ValueError, BufferError, LookupError)
 
-# CPython itself says this, for int("x") too, when there is no memory for the
-# frame object of the traceback that an exception gets on its way.
+# CPython itself raises this, for int("x") too, if there is no memory for the
+# frame object of an exception's traceback.
 LOST_TRACEBACK = "error return without exception set"
 
 
 def run(name, start_failing, stop_failing):
-    """One operation with allocation after allocation failing, until none does.
+    """Runs one operation while allocation after allocation fails, until none does.
 
-    `start_failing(n)` lets allocation n fail, `stop_failing()` ends that.
-    Returns how many failures were seen as MemoryError.
+    `start_failing(n)` makes allocation n fail, `stop_failing()` ends that.
+    Returns the number of failures seen as MemoryError.
     """
     operation = OPERATIONS[name]
     baseline = run_once(operation, Counted(), start_failing, stop_failing, 1 << 30)
     memory_errors = lost = 0
     without = 0
     n = 0
-    while without < 30:  # the end: what fails later is not asked for any more
+    while without < 30:  # the end: later failures are not needed
         counted = Counted()
         references = sys.getrefcount(counted.owner)
         kind = run_once(operation, counted, start_failing, stop_failing, n)
         assert counted.batch.is_sound() and counted.column.is_sound(), (name, n, kind)
         assert sys.getrefcount(counted.owner) == references, (name, n, kind)
-        # An operation may get by without the memory, or fail as it does anyway.
+        # An operation may succeed without the memory, or fail for its usual reason.
         assert kind in (MemoryError, LOST_TRACEBACK, baseline), (name, n, kind, baseline)
         memory_errors += kind is MemoryError
         lost += kind is LOST_TRACEBACK
         without = 0 if kind is MemoryError else without + 1
         n += 1
-    assert lost <= 3  # one for each Python function on the way
+    assert lost <= 3  # one for each Python function in the call chain
     assert len(array) == 4 and sys.getrefcount(owner) > start
     return memory_errors
 

@@ -1,7 +1,7 @@
-"""Queues where no oneAPI runtime is there: carried as they came, and compared.
+"""Queues without a oneAPI runtime: they pass through unchanged, and are compared.
 
-In a process of its own, in which ARROWDEV_ONEAPI_LIBRARY leads nowhere: these handles are numbers
-that a runtime would follow.
+This runs in a separate process, in which ARROWDEV_ONEAPI_LIBRARY names no file: these handles
+are numbers that a runtime would dereference.
 """
 
 import itertools
@@ -17,7 +17,7 @@ addresses = itertools.count(0x7F0000002000, 64)
 
 
 class Queue:
-    __module__ = "dpctl"  # queue objects are known by their library
+    __module__ = "dpctl"  # queue objects are recognized by their library
     is_in_order = True
 
     def __init__(self):
@@ -48,7 +48,7 @@ for stream in (WithQueue.sycl_queue, -1):
     received(t, stream=stream).delete()
 for stream in (None, Queue()):
     assert reason_of(t.__dlpack__, stream=stream).reason == "event"
-for number in (WithQueue.sycl_queue.address, 12345):  # nobody could tell the one from the other
+for number in (WithQueue.sycl_queue.address, 12345):  # the two could not be distinguished
     try:
         t.__dlpack__(stream=number)
     except TypeError:

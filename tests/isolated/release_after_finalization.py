@@ -1,4 +1,4 @@
-"""A C library releases what Python owns when the interpreter is gone, or is just going."""
+"""A C library releases memory owned by Python during or after interpreter finalization."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Another interpreter of the process may not import arrowdev, and is told so by ImportError."""
+"""Another interpreter of the process cannot import arrowdev: it gets ImportError."""
 
 import sys
 
@@ -36,7 +36,7 @@ for setting in settings:
         failed = interpreters.run_string(made, script)
         assert failed is None, failed
     interpreters.destroy(made)
-    # This interpreter's module has not noticed.
+    # The module of the main interpreter is not affected.
     assert len(common.ad.array(common.Owner())) == 4
     common.everything()
 print("interpreters:", len(settings))
