@@ -1,11 +1,11 @@
-"""CUDA, in a process of its own: on the stand-in driver, or on a GPU.
+"""CUDA in its own process: on the stand-in driver, or on a GPU.
 
     ARROWDEV_SUITE=cuda pytest tests/gpu_cuda                   the stand-in
     ARROWDEV_SUITE=cuda ARROWDEV_GPU=1 pytest tests/gpu_cuda    a real driver
 
-tests/test_suites.py runs the first as part of the whole suite. What needs
-the stand-in's controls (`standin`) is skipped on a GPU. ARROWDEV_FAKE_DELAY:
-microseconds by which the stand-in delays each piece of work.
+tests/test_suites.py runs the first one as part of the whole suite. Tests that need
+the stand-in's controls (`standin`) are skipped on a GPU. ARROWDEV_FAKE_DELAY is
+the number of microseconds by which the stand-in delays each operation.
 """
 
 import gc
@@ -38,7 +38,7 @@ def standin():
 
 @pytest.fixture(autouse=True)
 def nothing_wrong(request):
-    """No function that is missing, nothing that a GPU would punish by chance."""
+    """No function is missing; the stand-in found no fault that a GPU may only sometimes show."""
     if DRIVER is None:
         yield
         return
@@ -53,7 +53,7 @@ def nothing_wrong(request):
 
 @pytest.fixture(autouse=True)
 def context(nothing_wrong):
-    """The primary context of device 0 is current, and still is afterwards."""
+    """The primary context of device 0 is current, before and after each test."""
     import gpu
 
     gpu.ask(gpu.cu.cuInit, 0)

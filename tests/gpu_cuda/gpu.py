@@ -1,4 +1,4 @@
-"""What the CUDA tests share. It works on the stand-in driver and on a GPU."""
+"""Helpers of the CUDA tests, for the stand-in driver and for a GPU."""
 
 import ctypes
 import time
@@ -6,7 +6,7 @@ import time
 import numpy as np
 from cuda.bindings import driver as cu
 
-# Old and new content of memory that a held producer is going to write.
+# Old and new content of memory that a held producer writes.
 OLD = np.zeros(64, "int64")
 NEW = np.arange(64, dtype="int64") * 3 + 1
 
@@ -18,7 +18,7 @@ class DriverError(Exception):
 
 
 def ask(function, *arguments):
-    """Call a function of the driver; its results without the error code."""
+    """Calls a function of the driver and returns its results without the error code."""
     code, *results = function(*arguments)
     if code != 0:
         raise DriverError(code)
@@ -39,9 +39,9 @@ class Pinned:
 
 
 class Memory:
-    """Device memory that speaks the CUDA Array Interface.
+    """Device memory with the CUDA Array Interface.
 
-    Its stream (or the legacy one) is the one in whose order it is freed, as
+    Its stream (or the legacy stream) is the one in whose order it is freed, as
     version 3 of the interface allows a producer to do.
     """
 
@@ -68,7 +68,7 @@ class Memory:
         return interface | ({"stream": self.stream} if self.stream is not None else {})
 
     def free(self):
-        """On any thread, with any context; once."""
+        """Frees the memory once, on any thread and with any context."""
         pointer, self.pointer = self.pointer, 0
         if pointer != 0:
             ask(cu.cuCtxPushCurrent, self.context)
@@ -83,7 +83,7 @@ class Memory:
 
 
 class Watched(Memory):
-    """Says when it is freed."""
+    """Records that it is freed."""
 
     freed = 0
 
@@ -94,7 +94,7 @@ class Watched(Memory):
 
 
 def wait_for_frees(n):
-    """Deferred releases are drained by a thread of arrowdev's own."""
+    """Waits for n frees: a thread of arrowdev drains deferred releases."""
     limit = time.monotonic() + 20
     while Watched.freed < n:
         assert time.monotonic() < limit, "the memory was never given back"
@@ -102,7 +102,7 @@ def wait_for_frees(n):
 
 
 class Stream:
-    """A stream of the driver; `__cuda_stream__` shows it."""
+    """A stream of the driver with `__cuda_stream__`."""
 
     def __init__(self, flags=1):
         self.handle = int(ask(cu.cuStreamCreate, flags))
@@ -130,7 +130,7 @@ flags = []
 
 
 class Gate:
-    """Holds a stream until it is opened, by means that every driver has."""
+    """Holds a stream until it is opened, with functions that every driver has."""
 
     def __init__(self, stream):
         self.flag = Pinned(np.zeros(1, "uint32"))
@@ -148,7 +148,7 @@ class Gate:
 
 
 class Held:
-    """Memory with OLD content that gets NEW once the gate is opened."""
+    """Memory with OLD content; NEW is written once the gate is opened."""
 
     def __init__(self, stated=True, version=3, flags=1, **options):
         self.stream = Stream(flags)
@@ -173,7 +173,7 @@ class Held:
 
 
 class Reader:
-    """A consumer: copies device memory to the host on a stream of its own."""
+    """A consumer that copies device memory to the host on its own stream."""
 
     def __init__(self):
         self.stream = Stream()
@@ -195,7 +195,7 @@ class Reader:
 
 
 def look_up(standin, name, version, flags=0):
-    """cuGetProcAddress_v2 by hand: address and status."""
+    """Calls cuGetProcAddress_v2 directly and returns address and status."""
     out, status = ctypes.c_void_p(), ctypes.c_int()
     standin.library.cuGetProcAddress_v2(
         name.encode(),

@@ -1,4 +1,4 @@
-"""Graphs that others capture are neither broken by arrowdev nor made to hold its work."""
+"""arrowdev neither breaks foreign graph captures nor lets its own work join them."""
 
 import gc
 import threading
@@ -11,12 +11,12 @@ from gpu import NEW, OLD, Gate, Memory, Reader, Stream, Watched, ask, cu, wait_f
 import arrowdev as ad
 
 Mode = cu.CUstreamCaptureMode
-# In the first, the default of the driver, every thread of the process is restricted.
+# The first mode, the driver's default, restricts every thread of the process.
 MODES = [Mode.CU_STREAM_CAPTURE_MODE_GLOBAL, Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL]
 
 
 class Capture:
-    """A stream that is being captured; the end fails if the capture was broken."""
+    """A stream in capture; end() fails if the capture was broken."""
 
     def __init__(self, mode=MODES[0], flags=1):
         self.stream = Stream(flags)
@@ -41,13 +41,13 @@ def nothing_freed():
 
 
 def mode_of_thread():
-    """Ask by setting it; whatever was there is put back."""
+    """Reads the mode by setting it, and restores it."""
     before = ask(cu.cuThreadExchangeStreamCaptureMode, MODES[0])
     ask(cu.cuThreadExchangeStreamCaptureMode, before)
     return before
 
 
-def test_the_thread_that_drains_breaks_none():
+def test_drain_thread_breaks_no_capture():
     reader = Reader()
     with Gate(reader.stream.handle):
         tensor = ad.tensor(Watched(NEW))
@@ -60,7 +60,7 @@ def test_the_thread_that_drains_breaks_none():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_unrelated_work_breaks_none(mode):
+def test_unrelated_work_breaks_no_capture(mode):
     there = ad.tensor(NEW).to("cuda:0")
     bits = np.full(80_000, 255, "u1")
     nulls = ad.Array.from_buffers("int8", 80_000, [bits[:10_000], bits]).to("cuda:0")
@@ -77,7 +77,7 @@ def test_unrelated_work_breaks_none(mode):
         assert mode_of_thread() == MODES[0]
 
 
-def test_the_mode_of_the_thread_is_put_back_after_errors(standin):
+def test_capture_mode_of_the_thread_is_restored_after_errors(standin):
     tensor = ad.tensor(NEW).to("cuda:0")
     tensor.synchronize()
     for call in ("cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuMemAllocAsync"):
@@ -89,7 +89,7 @@ def test_the_mode_of_the_thread_is_put_back_after_errors(standin):
 
 
 @pytest.mark.parametrize("stream", [None, 1])
-def test_legacy_stream_is_not_drawn_into_a_capture(stream):
+def test_legacy_stream_does_not_join_a_capture(stream):
     memory = Memory(NEW)
     with Capture() as capture:
         memory.stream = capture.stream.handle
@@ -99,7 +99,7 @@ def test_legacy_stream_is_not_drawn_into_a_capture(stream):
         assert caught.value.reason == "capture"
 
 
-def test_legacy_stream_is_not_used_while_one_that_waits_for_it_is_captured():
+def test_legacy_stream_is_not_used_while_a_blocking_stream_is_captured():
     producer = Stream()
     memory = Memory(NEW, producer.handle)
     memory.owner = producer
@@ -115,14 +115,14 @@ def test_legacy_stream_is_not_used_while_one_that_waits_for_it_is_captured():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_empty_is_no_part_of_a_graph(mode):
+def test_empty_does_not_join_a_graph(mode):
     with Capture(mode) as capture:
         with pytest.raises(ad.ExchangeError, match=r"Device\.empty\(\) allocates") as caught:
             ad.device("cuda:0").empty(64, stream=capture.stream)
         assert caught.value.reason == "capture"
 
 
-def test_hint_says_where_captured_data_can_be_waited_for():
+def test_hint_names_the_stream_that_can_wait_for_captured_data():
     memory = Memory(NEW)
     with Capture() as capture:
         memory.stream = capture.stream.handle
@@ -150,8 +150,8 @@ def test_rows_are_validated_on_the_device():
         array.validate("full")
 
 
-def test_copy_to_the_host_lets_others_go_on():
-    """The producer needs the interpreter; pageable memory is copied by the call itself."""
+def test_copy_to_the_host_releases_the_gil():
+    """The producer needs the GIL, and the call itself copies pageable memory."""
     producer = Stream()
     memory = Memory(NEW, producer.handle)
     memory.owner = producer

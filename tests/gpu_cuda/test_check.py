@@ -1,4 +1,4 @@
-"""arrowdev.testing.check_producer on CUDA Array Interfaces: no false alarm."""
+"""arrowdev.testing.check_producer on CUDA Array Interfaces: no false positives."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ from arrowdev.testing import check_producer
 RULES = {"interface.dict", "interface.shape", "interface.data", "interface.again", "cuda.stream"}
 
 
-def test_ours():
+def test_own_tensor():
     report = check_producer(lambda: ad.tensor(np.arange(6)).to("cuda:0"))
     assert report.held >= RULES
     report = check_producer(lambda: ad.tensor(np.empty((0, 3))).to("cuda:0"))
     assert report.held >= {"cuda.zero_size"}
 
 
-def test_masked_array_of_ours():
+def test_own_masked_array():
     array = ad.array(np.ma.array([1, 2, 3], mask=[False, True, False])).to("cuda:0")
     assert "interface.mask" in check_producer(lambda: array).held
 

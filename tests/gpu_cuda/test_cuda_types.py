@@ -1,4 +1,4 @@
-"""The type table and the nulls on the device: the checks that every device passes."""
+"""The type table and the nulls on the device: the checks that run on every device."""
 
 import concat_checks
 import null_checks

@@ -66,14 +66,14 @@ def test_upload_and_download():
 @pytest.mark.parametrize("stages", [True, False])
 @pytest.mark.parametrize("delay", [0, 2000])
 def test_host_memory_lives_as_long_as_a_copy_of_it(standin, stages, delay):
-    """The driver may read and write pageable memory later than at the call."""
+    """The driver may access pageable memory after the call returns."""
     standin.set_staging(stages)
     standin.set_delay(delay)
     source = NEW.copy()
     there = ad.array(source).to("cuda:0")
     source[:] = -1
     again = ad.array(NEW.copy()).to("cuda:0")
-    np.full_like(NEW, -1)  # takes the place of what was freed
+    np.full_like(NEW, -1)  # reuses the freed memory
     assert there.to("cpu").to_pylist() == again.to("cpu").to_pylist() == NEW.tolist()
 
 
@@ -91,7 +91,7 @@ def test_copy_on_the_callers_stream_is_in_its_order():
 
 
 def test_batch_of_columns_on_several_streams():
-    """Their events become one; the batch is ready when both are."""
+    """Their events are joined; the batch is ready when both columns are."""
     with Held() as first, Held() as second:
         batch = ad.record_batch({"a": first.memory, "b": second.memory})
         assert not batch.is_ready()
@@ -102,7 +102,7 @@ def test_batch_of_columns_on_several_streams():
     assert [column.to_pylist() for column in here.children] == [NEW.tolist()] * 2
 
 
-def test_allocation_belongs_to_the_stream_it_was_asked_on():
+def test_allocation_is_ordered_on_its_stream():
     stream = Stream()
     buffer = ad.device("cuda:0").empty(1 << 16, stream=stream)
     assert buffer.device == ad.device("cuda:0") and buffer.nbytes == 1 << 16
@@ -113,7 +113,7 @@ def test_allocation_belongs_to_the_stream_it_was_asked_on():
     del tensor, buffer
 
 
-def test_devices_say_their_names():
+def test_devices_have_names():
     names = [device.name for device in ad.devices() if device.type == ad.DeviceType.CUDA]
     assert names == [
         ask(cu.cuDeviceGetName, 256, i).split(b"\0")[0].decode() for i in range(len(names))

@@ -1,4 +1,4 @@
-"""Who waits for whom: arrowdev between a producer that is held and a consumer."""
+"""Order of work: arrowdev between a held producer and a consumer."""
 
 import threading
 
@@ -16,7 +16,7 @@ core = pytest.importorskip("cuda.core")
 
 
 class Shown:
-    """A CUDA Array Interface that says something else about its stream."""
+    """A CUDA Array Interface with another stream entry."""
 
     def __init__(self, memory, **changes):
         self.memory, self.changes = memory, changes
@@ -27,7 +27,7 @@ class Shown:
 
 
 def read(array, reader):
-    """The consumer's side of DLPack on its own stream; nothing waits here."""
+    """The consumer's side of DLPack on its own stream, without a wait."""
     tensor = ad.tensor(array)
     capsule = tensor.__dlpack__(stream=reader.stream.handle)
     reader.read(tensor.data_ptr)
@@ -45,7 +45,7 @@ def read(array, reader):
     ],
 )
 def test_stream_of_another_device(use, is_pending):
-    """It would wait, but what is noted of it could not be recorded on this device."""
+    """It could wait, but an event of this device cannot be recorded on it."""
     home = ask(cu.cuDevicePrimaryCtxRetain, 1)
     ask(cu.cuCtxPushCurrent, home)
     stream = Stream()
@@ -73,8 +73,8 @@ def test_stream_of_the_interface_is_waited_for(make):
 
 
 @pytest.mark.parametrize("how", ["drop the stream", "stream=-1", "export with -1"])
-def test_without_any_one_wait_old_data_are_read(how):
-    """The gate is real: what is left out here is what the others rely on."""
+def test_without_one_wait_old_data_are_read(how):
+    """The negative control: each variant leaves out one wait that the other tests need."""
     reader = Reader()
     with Held() as held:
         if how == "drop the stream":
@@ -90,7 +90,7 @@ def test_without_any_one_wait_old_data_are_read(how):
 
 
 def test_old_versions_mean_the_legacy_stream():
-    """Version 2 says nothing about streams; a blocking stream is waited for."""
+    """Version 2 has no stream entry; a blocking stream is waited for."""
     reader = Reader()
     with Held(stated=False, version=2, flags=0) as held:
         kept = read(ad.array(held.memory), reader)
@@ -108,8 +108,8 @@ def test_import_with_a_stream_makes_it_wait():
     assert reader.result() == NEW.tolist()
 
 
-def test_data_stay_ready_after_the_producers_stream_is_gone():
-    """The event was recorded at import, not when somebody asks."""
+def test_data_stay_ready_after_producers_stream_is_destroyed():
+    """The event is recorded at import, not when it is first used."""
     reader = Reader()
     held = Held()
     array = ad.array(held.memory)
@@ -155,7 +155,7 @@ def test_event_survives_import_slice_and_export():
     del kept
 
 
-def test_complete_event_goes_out_as_null():
+def test_complete_event_is_exported_as_null():
     with Held() as held:
         array = ad.array(held.memory)
     assert array.is_ready()
@@ -257,7 +257,7 @@ def test_dlpack_to_the_legacy_stream(stream):
 # --- the CUDA Array Interface out ----------------------------------------------------
 
 
-def test_interface_out_shows_a_stream_that_waits():
+def test_exported_interface_has_a_stream_that_waits():
     reader = Reader()
     with Held() as held:
         interface = ad.tensor(held.memory).__cuda_array_interface__
@@ -271,7 +271,7 @@ def test_interface_out_shows_a_stream_that_waits():
     ask(cu.cuEventDestroy, event)
 
 
-def test_numba_takes_what_is_given():
+def test_numba_imports_the_interface():
     numba = pytest.importorskip("numba.cuda")
     with Held() as held:
         array = numba.as_cuda_array(ad.tensor(held.memory), sync=False)
@@ -284,7 +284,7 @@ def test_numba_takes_what_is_given():
 # --- two devices, contexts --------------------------------------------------------------
 
 
-def test_device_of_the_memory_is_asked_for():
+def test_device_of_the_memory_is_queried():
     ask(cu.cuCtxPushCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
     memory = Memory(NEW)
     ask(cu.cuCtxPopCurrent)
@@ -302,7 +302,7 @@ def test_copy_between_devices_waits_for_the_event():
 
 
 @pytest.mark.parametrize("is_ordered", [True, False])
-def test_users_own_context(is_ordered):
+def test_non_primary_context(is_ordered):
     """Memory, stream and event of a context that is not the primary one."""
     mine = ask(cu.cuCtxCreate, None, 0, 0)
     held = Held(is_ordered=is_ordered)
@@ -349,8 +349,8 @@ def test_current_context_stays(standin, n, current):
     ask(cu.cuCtxSetCurrent, own)
 
 
-def test_no_context_is_made_on_an_untouched_device(standin):
-    """Nothing here uses device 1: its primary context must stay as it is."""
+def test_no_context_is_created_on_unused_device(standin):
+    """No test uses device 1: its primary context must stay inactive."""
     memory = Memory(NEW)
     _, before = ask(cu.cuDevicePrimaryCtxGetState, 1)
     ad.array(memory).to("cpu")
@@ -358,7 +358,7 @@ def test_no_context_is_made_on_an_untouched_device(standin):
 
 
 class Asked:
-    """Only the __dlpack__ of a tensor, and what it was asked for."""
+    """Exposes only the __dlpack__ of a tensor, and records its arguments."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -372,8 +372,8 @@ class Asked:
 
 
 @pytest.mark.parametrize("make", [ad.array, ad.tensor])
-def test_a_copy_is_not_left_to_the_producer(make):
-    """torch (2.13) lets the stream wait for what came before its copy only."""
+def test_copy_is_not_delegated_to_the_producer(make):
+    """In torch (2.13), the stream waits only for the work before its copy."""
     stream = Stream()
     with Held() as held:
         source = Asked(ad.tensor(held.memory))
@@ -395,7 +395,7 @@ def test_a_copy_is_not_left_to_the_producer(make):
     ],
     ids=["pinned", "managed"],
 )
-def test_memory_of_both_sides(allocate, free, device_type):
+def test_pinned_and_managed_memory(allocate, free, device_type):
     pointer = int(allocate())
     gpu.ctypes.memmove(pointer, NEW.ctypes.data, 512)
     shown = gpu.Memory.__new__(gpu.Memory)
@@ -416,7 +416,7 @@ def test_memory_of_both_sides(allocate, free, device_type):
 @pytest.mark.parametrize("make", [ad.array, ad.tensor])
 @pytest.mark.parametrize("has_stream", [False, True])
 @pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
-def test_memory_of_both_sides_is_copied_where_it_is(device, has_stream, make):
+def test_pinned_and_managed_memory_is_copied_in_place(device, has_stream, make):
     stream = Stream() if has_stream else None
     source = make(NEW).to(device)
     copied = make(source, copy=True, stream=stream)
@@ -426,7 +426,7 @@ def test_memory_of_both_sides_is_copied_where_it_is(device, has_stream, make):
 
 
 @pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
-def test_a_copy_by_the_other_model_stays_where_it_is(device):
+def test_copy_through_the_other_protocol_stays_on_its_device(device):
     ints = ad.array(NEW).to(device)
     bools = ad.array(pa.array([True, False, True])).to(device)
     nulls = ad.array(pa.array([1, None, 3])).to(device)
@@ -450,8 +450,8 @@ def test_a_copy_by_the_other_model_stays_where_it_is(device):
     assert columns.to_pylist() == [{"a": 2 * i, "b": 2 * i + 1} for i in range(3)]
 
 
-def test_pinned_memory_is_copied_when_it_is_written():
-    """By the host, which waits."""
+def test_pinned_memory_is_copied_after_the_write():
+    """The host copies, and waits first."""
     stream, source, pinned = Stream(), Memory(NEW), gpu.Pinned(OLD)
     with Gate(stream.handle) as gate:
         ask(cu.cuMemcpyAsync, int(pinned.pointer), source.pointer, NEW.nbytes, stream.handle)
@@ -468,7 +468,7 @@ def test_pinned_memory_is_copied_when_it_is_written():
 
 @pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
 @pytest.mark.parametrize("nested", [False, True])
-def test_memory_of_both_sides_is_joined_where_it_is(device, nested):
+def test_pinned_and_managed_memory_is_concatenated_in_place(device, nested):
     values = [{"a": i, "b": None if i == 1 else "b" * i} for i in range(5)] if nested else NEW[:5]
     rows = list(values)
     batch = ad.array(pa.array(values)).to(device)
@@ -483,7 +483,7 @@ def test_memory_of_both_sides_is_joined_where_it_is(device, nested):
 
 
 def test_host_memory_is_refused_as_cuda():
-    """A pointer that the driver does not know is not device memory."""
+    """An address that the driver does not know is not device memory."""
     shown = Shown(Memory(OLD), data=(NEW.ctypes.data, False))
     with pytest.raises(ad.ExchangeError):
         ad.array(shown)

@@ -1,4 +1,4 @@
-"""Each call of a whole exchange fails once: a clean error, nothing lost."""
+"""Each call of a whole exchange fails once: a clear error, and no leak."""
 
 import gc
 
@@ -40,7 +40,7 @@ def bits(memory, stream):
 
 
 class Run:
-    """One run of an exchange whose n-th call fails; n 0: none."""
+    """One run of an exchange whose n-th call fails; with n 0, no call fails."""
 
     def __init__(self, standin, work, n):
         memory, stream = Memory(NEW, stream=1), Stream()
@@ -53,12 +53,12 @@ class Run:
             except (ad.DeviceError, ad.ExchangeError) as error:
                 self.error = error.with_traceback(None)
                 self.error.__context__ = None
-            except AttributeError as error:  # of a look-up, so that hasattr() can tell
+            except AttributeError as error:  # of an attribute look-up, for hasattr()
                 assert isinstance(error.__cause__, ad.DeviceError)  # noqa: PT017
                 self.error = error.__cause__.with_traceback(None)
         standin.fail_at(0, 0)
         self.failed = self.calls[n - 1].name if 0 < n <= len(self.calls) else None
-        if self.failed == "cuCtxPopCurrent_v2":  # nobody can do it again
+        if self.failed == "cuCtxPopCurrent_v2":  # nothing can repeat this call
             while standin.context() != before:
                 ask(cu.cuCtxPopCurrent)
         assert standin.context() == before
@@ -67,7 +67,7 @@ class Run:
 
 
 def settle(standin):
-    # Twice: what the first finds deferred is freed in the order of a stream.
+    # Twice: the second run frees, in stream order, what the first one deferred.
     for id in (0, 1, 0, 1):
         ad.device(f"cuda:{id}").synchronize()
         gc.collect()
@@ -91,18 +91,18 @@ def test_every_call_fails_once(standin, work):
         after = settle(standin)
         leaks = after.leaks(before)
         leaks.pop("events", None)
-        if run.error is None:  # something was given back: what cannot be is lost
+        if run.error is None:  # a failed release leaks its resource
             assert sum(leaks.values()) <= 1, f"call {n}, {run.failed}"
             before = after
         else:
             assert leaks == {}, f"call {n}, {run.failed}"
     assert n_errors > 0
-    assert settle(standin).events - n_events <= 8  # those of the pool, not one for each failure
+    assert settle(standin).events - n_events <= 8  # events of the pool, not one per failure
     assert Run(standin, work, 0).error is None
 
 
 def test_broken_context_is_reported(standin):
-    """A sticky error of the device, as after an illegal address."""
+    """A sticky device error, as after an illegal address."""
     memory = Memory(NEW, stream=1)
     standin.break_context(700)
     with pytest.raises(ad.DeviceError) as caught:

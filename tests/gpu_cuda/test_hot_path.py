@@ -1,6 +1,6 @@
-"""What an exchange asks of the driver: as little as can be, and never behind a lock.
+"""The driver calls of an exchange: as few as possible, and never under a lock.
 
-The suite for HIP has no such file: what is tested here is written once for both.
+The suite for HIP has no such file: both drivers share the code that is tested here.
 """
 
 import threading
@@ -21,7 +21,7 @@ def names(calls):
 
 
 def exchange(memory, consumer):
-    """There and back: an event recorded, carried by Arrow, and waited for."""
+    """Import and export: an event is recorded, carried by Arrow, and waited for."""
     pair = ad.array(memory).__arrow_c_device_array__()
     return ad.tensor(pair).__dlpack__(stream=consumer.handle)
 
@@ -45,8 +45,8 @@ def test_events_come_from_the_pool(standin, memory):
 
 
 def test_calls_of_each_step(standin, memory):
-    """The record and the wait, and what nobody but the driver knows: where memory lies that
-    comes without its device, and where a stream belongs that has no event on it."""
+    """The record, the wait and the queries that only the driver can answer: the device of memory
+    that is imported without one, and the device of a stream without an event on it."""
     consumer = Stream()
     exchange(memory, consumer)
     with standin.logged() as calls:
@@ -59,13 +59,13 @@ def test_calls_of_each_step(standin, memory):
         capsule = tensor.__dlpack__(stream=consumer.handle)
     assert names(calls) == ["cuStreamGetCtx", "cuStreamWaitEvent"]
     with standin.logged() as calls:
-        same = tensor.__dlpack__(stream=memory.stream)  # by the handle alone: it may be another
+        same = tensor.__dlpack__(stream=memory.stream)  # another may have the handle
     assert names(calls) == ["cuStreamWaitEvent"]
     del pair, capsule, same
 
 
 def test_copy_reads_sizes_in_its_own_session(standin):
-    """Where the source lies and whether the stream is captured is asked once per copy."""
+    """The memory's location and the stream's capture status are queried once per copy."""
     buffers = [None, np.array([0, 1, 4, 4], np.int32), np.frombuffer(b"abcd", np.uint8)]
     column = ad.Array.from_buffers("string", 3, buffers)
     there = ad.record_batch(dict.fromkeys("xyz", column)).to("cuda:0")
@@ -76,7 +76,7 @@ def test_copy_reads_sizes_in_its_own_session(standin):
 
 
 class Exchanged:
-    """DLPack by methods: the device is stated, the stream that works is the caller's."""
+    """DLPack by methods: the device is given, and the working stream is the caller's."""
 
     def __init__(self, memory):
         self.tensor = ad.tensor(memory)
@@ -88,9 +88,9 @@ class Exchanged:
         return self.tensor.__dlpack__(**arguments)
 
 
-def test_the_record_says_where_a_stream_belongs(standin, memory):
-    """Where the device is stated, the event's context is guessed: it is recorded there or not
-    at all, since the driver takes no stream of another context."""
+def test_record_determines_the_device_of_a_stream(standin, memory):
+    """If the device is given, the event's context is guessed: the record succeeds or fails as a
+    whole, since the driver refuses a stream of another context."""
     source = Exchanged(memory)
     with ad.use_stream(Stream()):
         ad.tensor(source)
@@ -119,8 +119,8 @@ def in_thread(function):
     return thread
 
 
-def test_others_go_on_while_one_waits_in_the_driver(standin):
-    """The driver keeps a thread in a call; nobody else may need what that thread has."""
+def test_other_threads_run_while_one_waits_in_the_driver(standin):
+    """The driver blocks a thread in a call; no other thread may need a lock that it holds."""
     consumer = Stream()
     with Held() as held:
         tensor = ad.tensor(held.memory)
@@ -147,7 +147,7 @@ def test_others_go_on_while_one_waits_in_the_driver(standin):
 
 
 def test_threads_share_few_events(standin, memory):
-    """Each thread takes the event that it gave back, so that they do not pile up."""
+    """Each thread reuses the event that it returned, so that events do not pile up."""
     consumers = [Stream() for _ in range(N_THREADS)]
     start = threading.Barrier(N_THREADS)
     errors = []

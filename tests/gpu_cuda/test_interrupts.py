@@ -1,4 +1,4 @@
-"""Signals end a wait of the host for CUDA, and what was waited for goes on."""
+"""Signals end a host wait for CUDA, and the awaited work continues."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ import arrowdev as ad
 
 @pytest.fixture(params=[True, False], ids=["staged", "not staged"])
 def staging(request, standin):
-    """A copy to pageable memory blocks in the driver, or it does not."""
+    """A copy to pageable memory either blocks in the driver or does not."""
     standin.set_staging(request.param)
 
 
@@ -25,7 +25,7 @@ WAITS = {
 
 @pytest.mark.usefixtures("staging")
 @pytest.mark.parametrize("name", WAITS)
-def test_wait_ends(name):
+def test_interrupt_ends_wait(name):
     with Held() as held:
         array = ad.array(held.memory)
         interrupt(partial(WAITS[name], array))
@@ -34,8 +34,8 @@ def test_wait_ends(name):
     WAITS[name](array)
 
 
-def test_copy_on_a_busy_stream_ends():
-    """It is the stream that is not done, and not the data."""
+def test_interrupt_ends_copy_on_a_busy_stream():
+    """The stream has pending work, the data have none."""
     array, stream = ad.array(Memory(NEW)), Stream()
     array.synchronize()
     with Gate(stream.handle):
@@ -44,7 +44,7 @@ def test_copy_on_a_busy_stream_ends():
 
 
 class Managed:
-    """Memory of both sides that gets NEW once the gate is opened."""
+    """Managed memory to which NEW is written once the gate is opened."""
 
     def __init__(self):
         self.stream, self.source = Stream(), Memory(NEW)
@@ -63,7 +63,7 @@ class Managed:
         ask(cu.cuMemFree, self.pointer)
 
 
-def test_wait_of_the_buffer_protocol_ends():
+def test_interrupt_ends_wait_of_buffer_protocol():
     memory = Managed()
     place = (ad.DeviceType.CUDA_MANAGED, 0)
     with memory.gate:

@@ -1,4 +1,4 @@
-"""Nulls on the device: masks of the CUDA Array Interface with streams of their own, kernels."""
+"""Nulls on the device: masks of the CUDA Array Interface with their own streams, and kernels."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ class Masked:
 
 
 class Bits(Memory):
-    """A mask of bits."""
+    """A bitmap as a mask."""
 
     def __init__(self, valid, **options):
         self.length = len(valid)
@@ -36,7 +36,7 @@ def mask_of(kind, valid, **options):
 
 @pytest.mark.parametrize("kind", ["b1", "t1"])
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_masks_come_in(kind, version):
+def test_masks_are_imported(kind, version):
     array = ad.array(Masked(Memory(VALUES), mask_of(kind, VALID, version=version)))
     assert array.to("cpu").to_pylist() == EXPECTED
     assert array.count_nulls() == EXPECTED.count(None)
@@ -67,7 +67,7 @@ def test_both_streams_are_waited_for(kind, held):
     assert array.to("cpu").to_pylist() == EXPECTED
 
 
-def test_nulls_go_out_and_come_back():
+def test_nulls_round_trip():
     array = ad.array(ad.array(VALUES), validity=VALID).to("cuda:0")
     shown = array.__cuda_array_interface__
     assert shown["mask"].__cuda_array_interface__["typestr"] == "|t1"

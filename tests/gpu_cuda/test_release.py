@@ -1,4 +1,4 @@
-"""Memory goes back only when those who were given it are done with it."""
+"""Memory is released only after all its consumers are done with it."""
 
 import time
 import weakref
@@ -29,14 +29,14 @@ def nothing_freed():
 
 
 def handed_out(memory, reader, stream=None):
-    """The memory is read on the reader's held stream; everything else is gone."""
+    """The reader's held stream reads the memory; all other references are deleted."""
     tensor = ad.tensor(memory)
     tensor.__dlpack__(stream=reader.stream.handle if stream is None else stream)
     reader.read(tensor.data_ptr)
 
 
 def wait_for(stream, other):
-    """Let a stream wait for the work that is on another one now."""
+    """Makes a stream wait for the work that is now on another one."""
     event = ask(cu.cuEventCreate, 2)
     ask(cu.cuEventRecord, event, other)
     ask(cu.cuStreamWaitEvent, stream, event, 0)
@@ -44,7 +44,7 @@ def wait_for(stream, other):
 
 
 def test_release_follows_the_producers_stream():
-    """It waits for the consumer's; the host does not, so the owner goes at once."""
+    """The stream waits for the consumer; the host does not, so the owner is released at once."""
     producer, reader = Stream(), Reader()
     with Gate(reader.stream.handle):
         handed_out(Watched(NEW, producer.handle), reader)
@@ -54,7 +54,7 @@ def test_release_follows_the_producers_stream():
 
 
 def test_memory_is_freed_in_use_without_the_record(standin):
-    """The twin: the consumer says that it needs no order, and so nobody waits."""
+    """The negative control: the consumer requests no order, and no stream waits."""
     producer, reader = Stream(), Reader()
     with Gate(reader.stream.handle):
         handed_out(Watched(NEW, producer.handle), reader, stream=-1)
@@ -83,8 +83,8 @@ def test_synchronize_drains_deferred_releases():
     assert Watched.freed == 1
 
 
-def test_stream_that_is_shown_is_recorded():
-    """The consumer lets it wait for its own, as version 3 of the interface has it."""
+def test_exported_stream_is_recorded():
+    """The consumer makes it wait for its own stream, as version 3 of the interface requires."""
     producer, reader = Stream(), Reader()
     memory = Watched(NEW, producer.handle)
     with Gate(producer.handle):
@@ -96,14 +96,14 @@ def test_stream_that_is_shown_is_recorded():
         reader.read(memory.pointer)
         wait_for(shown, reader.stream.handle)
         del tensor, memory
-        assert not producer.is_done()  # and so what it frees comes after the reader
+        assert not producer.is_done()  # so its frees run after the reader
     assert reader.result() == NEW.tolist()
     producer.synchronize()
     assert Watched.freed == 1
 
 
-def test_stream_that_was_destroyed_meanwhile():
-    """No event can be recorded on it any more; its work may still be pending."""
+def test_release_waits_for_destroyed_stream():
+    """No event can be recorded on it any more, but its work may still be pending."""
     reader = Reader()
     with Gate(reader.stream.handle):
         memory = Watched(NEW)
@@ -118,7 +118,7 @@ def test_stream_that_was_destroyed_meanwhile():
     assert reader.target.array.tolist() == NEW.tolist()
 
 
-def test_copy_of_our_own_is_waited_for():
+def test_release_waits_for_our_own_copy():
     producer = Stream()
     memory = Watched(NEW, producer.handle)
     copy = ad.array(memory).to("cuda:1")
@@ -141,7 +141,7 @@ def test_use_stream_is_recorded():
     producer.synchronize()
 
 
-def test_numba_array_lives_as_long_as_what_was_made_of_it():
+def test_numba_array_lives_as_long_as_its_imports():
     """Its frees are queued: the driver may know the memory long after that."""
     numba = pytest.importorskip("numba.cuda")
     array = numba.to_device(NEW)
@@ -167,7 +167,7 @@ MODE = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 
 def test_captured_event_cannot_be_waited_for_outside():
-    """It stands for work that is done when the graph is launched, not before."""
+    """It represents work that runs when the graph is launched, not before."""
     memory, stream = Memory(OLD), Stream()
     memory.stream = stream.handle
     ask(cu.cuStreamBeginCapture, stream.handle, MODE)
@@ -175,7 +175,7 @@ def test_captured_event_cannot_be_waited_for_outside():
     with pytest.raises(ad.ExchangeError) as caught:
         tensor.is_ready()
     assert caught.value.reason == "capture"
-    graph = ask(cu.cuStreamEndCapture, stream.handle)  # it was not broken
+    graph = ask(cu.cuStreamEndCapture, stream.handle)  # the capture was not broken
     with pytest.raises(ad.ExchangeError) as caught:
         tensor.to("cpu").to_pylist()
     assert caught.value.reason == "capture"
@@ -183,7 +183,7 @@ def test_captured_event_cannot_be_waited_for_outside():
 
 
 def producer_without_a_stream(tensor, captured):
-    """As torch does it: the stream that is passed waits for the current one."""
+    """Like torch: the passed stream waits for the current one."""
 
     class Producer:
         def __dlpack_device__(self):
@@ -202,8 +202,8 @@ def goes_there_and_back(numbers):
 
 
 @pytest.mark.parametrize("how", ["to the host", "copy", "shown", "joined"])
-def test_our_streams_join_no_capture(how):
-    """They would never get out of it, and the capture could not be ended."""
+def test_own_streams_join_no_capture(how):
+    """They could never leave it, and the capture could not end."""
     stream, other = Stream(), Stream()
     memory, others = Memory(OLD), Memory(NEW)
     memory.stream, others.stream = stream.handle, other.handle
@@ -224,13 +224,13 @@ def test_our_streams_join_no_capture(how):
             finally:
                 wait_for(stream.handle, other.handle)
     assert "captur" in str(caught.value).lower()
-    graph = ask(cu.cuStreamEndCapture, stream.handle)  # it was not broken
+    graph = ask(cu.cuStreamEndCapture, stream.handle)  # the capture was not broken
     ask(cu.cuGraphDestroy, graph)
     assert goes_there_and_back(NEW)
 
 
-def test_producer_that_draws_our_stream_into_its_capture():
-    """Nothing can save that capture; the error names it, and later copies work."""
+def test_producer_captures_our_stream():
+    """That capture is lost; the error names it, and later copies work."""
     stream, memory = Stream(), Memory(OLD)
     tensor = ad.tensor(memory)
     ask(cu.cuStreamBeginCapture, stream.handle, MODE)
@@ -242,8 +242,8 @@ def test_producer_that_draws_our_stream_into_its_capture():
     assert goes_there_and_back(NEW)
 
 
-def test_use_in_a_capture_leaves_our_stream_alone():
-    """Memory of ours is dropped while a captured stream uses it."""
+def test_use_in_a_capture_does_not_capture_our_stream():
+    """Our memory is dropped while a captured stream uses it."""
     stream, target = Stream(), Pinned(OLD)
     tensor = ad.tensor(NEW).to("cuda:0")
     tensor.synchronize()

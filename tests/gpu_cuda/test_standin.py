@@ -45,7 +45,7 @@ def test_copy_2d():
     assert Reader().read(target.pointer).result()[:9] == [*NEW[::8].tolist(), 0]
 
 
-def test_device_memory_is_out_of_reach(standin):
+def test_host_cannot_read_device_memory(standin):
     memory = Memory(NEW)
     child = os.fork()
     if child == 0:
@@ -65,7 +65,7 @@ def test_forked_child_is_refused(standin):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
-def test_missing_wait_is_visible():
+def test_missing_wait_reads_old_data():
     with Held() as held:
         assert Reader().read(held.memory.pointer).result() == OLD.tolist()
     assert Reader().read(held.memory.pointer).result() == NEW.tolist()
@@ -101,7 +101,7 @@ def test_legacy_stream_waits_for_blocking_streams(flags, waits):
         ask(cu.cuEventDestroy, each)
 
 
-def test_per_thread_stream_is_another_one_on_each_thread():
+def test_per_thread_stream_differs_between_threads():
     done = []
     gate = Gate(2)
 
@@ -125,7 +125,7 @@ def test_new_thread_has_no_context():
     assert codes == [201]
 
 
-def test_dead_handles_are_refused():
+def test_stale_handles_are_refused():
     stream = Stream()
     handle = stream.handle
     stream.destroy()
@@ -153,7 +153,7 @@ def test_stream_ordered_memory():
     stream.synchronize()
 
 
-def test_memory_freed_in_use_is_found_out(standin):
+def test_free_of_used_memory_is_detected(standin):
     with Held() as held:
         memory = Memory(OLD, is_ordered=False)
         ask(cu.cuMemcpyAsync, memory.pointer, held.memory.pointer, 8, held.stream.handle)
@@ -162,7 +162,7 @@ def test_memory_freed_in_use_is_found_out(standin):
     assert "cuMemFree_v2" in violation and "cuMemcpyAsync" in violation
 
 
-def test_ordered_free_while_another_stream_reads_is_found_out(standin):
+def test_ordered_free_during_read_of_other_stream_is_detected(standin):
     stream, reader = Stream(), Reader()
     pointer = ask(cu.cuMemAllocAsync, OLD.nbytes, stream.handle)
     stream.synchronize()
@@ -273,7 +273,7 @@ def other_capture(stream):
         "merge",
     ],
 )
-def test_what_capture_forbids(act, code):
+def test_calls_that_capture_forbids(act, code):
     stream = Stream(0)
     Memory.of_test = Memory(OLD)
     ask(cu.cuStreamBeginCapture, stream.handle, CAPTURE_THREAD)
@@ -291,7 +291,7 @@ def test_relaxed_capture_allows_allocation():
     ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, stream.handle))
 
 
-def test_failure_on_demand(standin):
+def test_injected_failure(standin):
     standin.fail_at(2, 719, "cuEventCreate")
     ask(cu.cuEventDestroy, ask(cu.cuEventCreate, 0))
     assert code_of(cu.cuEventCreate, 0) == 719
@@ -319,8 +319,8 @@ def test_stub_is_reported(standin):
     assert standin.stub_hits() == ["cuProfilerStart"]
 
 
-def test_versions_pick_the_abi(standin):
-    """Old requests get the old function, which has other parameters."""
+def test_version_selects_the_abi(standin):
+    """Old versions return the old function, whose parameters differ."""
     newer, status = gpu.look_up(standin, "cuCtxGetDevice", 13000)
     older, _ = gpu.look_up(standin, "cuCtxGetDevice", 12000)
     assert newer != older and status == 0

@@ -1,4 +1,4 @@
-"""Threads, per-thread default streams, forks, fresh processes."""
+"""Threads, per-thread default streams, forks, new processes."""
 
 import gc
 import os
@@ -43,7 +43,7 @@ def test_thread_without_a_context():
 
 
 def test_per_thread_stream_of_the_producer():
-    """Stream 2 is another one on each thread: the event is recorded on this."""
+    """Stream 2 differs between threads: the event is recorded on this thread's."""
     memory, source = Memory(OLD, stream=2), Pinned(NEW)
     with Gate(2):
         ask(cu.cuMemcpyAsync, memory.pointer, int(source.pointer), NEW.nbytes, 2)
@@ -61,7 +61,7 @@ def test_per_thread_stream_of_the_consumer():
     del capsule
 
 
-def test_per_thread_stream_is_never_shown():
+def test_per_thread_stream_is_never_exported():
     memory = Memory(OLD, stream=2)
     with Gate(2):
         assert ad.tensor(memory).__cuda_array_interface__["stream"] not in (0, 2)
@@ -69,7 +69,7 @@ def test_per_thread_stream_is_never_shown():
 
 
 def test_memory_used_on_another_threads_stream():
-    """Noted as stream 2 there; released here, where 2 is another stream."""
+    """Recorded as stream 2 there; released here, where 2 is another stream."""
     context, target, gates = ask(cu.cuCtxGetCurrent), Pinned(OLD), []
     tensors = [ad.tensor(Watched(NEW))]
     ready, leave = threading.Event(), threading.Event()
@@ -100,13 +100,13 @@ def test_memory_used_on_another_threads_stream():
 
 
 def test_default_stream_of_another_context():
-    """Noted as stream 1 of the context that was current; released on a thread that has none."""
+    """Recorded as stream 1 of the current context; released on a thread without a context."""
     user = ask(cu.cuCtxCreate, None, 0, 0)
     try:
         blocking, target = Stream(flags=0), Pinned(OLD)
         tensors = [ad.tensor(Watched(NEW, is_ordered=False))]
         Watched.freed = 0
-        with Gate(blocking.handle):  # it holds up stream 1 of its context
+        with Gate(blocking.handle):  # blocks stream 1 of its context
             tensors[0].wait(1)
             ask(cu.cuMemcpyDtoHAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 1)
             on_thread(tensors.clear)
@@ -120,7 +120,7 @@ def test_default_stream_of_another_context():
         ask(cu.cuCtxDestroy, user)
 
 
-def test_many_threads_at_once():
+def test_concurrent_threads():
     memories = [Memory(NEW + i, stream=1) for i in range(8)]
     context = ask(cu.cuCtxGetCurrent)
     errors = []
@@ -180,8 +180,8 @@ print("end")
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_no_context_on_an_untouched_device_and_a_quiet_end(standin, held):
-    """In a fresh process, which ends with things alive, or with work pending."""
+def test_no_context_on_unused_device_and_silent_exit(standin, held):
+    """A new process that ends with live objects or with pending work."""
     head = f"import sys; sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / 'gpu_cuda')!r}]\n"
     head += "import fakegpu\nfakegpu.load('cuda')\n"
     tail = "gate = gpu.Gate(1); pending = ad.array(memory)\n" if held else ""

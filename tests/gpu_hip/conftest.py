@@ -1,4 +1,4 @@
-"""HIP on its stand-in driver, in a process of its own (or ARROWDEV_GPU=1)."""
+"""HIP on its stand-in driver, in its own process (or on a GPU with ARROWDEV_GPU=1)."""
 
 import gc
 import os
@@ -30,7 +30,7 @@ def standin():
 
 @pytest.fixture(autouse=True)
 def nothing_wrong():
-    """Nothing that a GPU would punish by chance; device 0 stays current."""
+    """The stand-in found no fault that a GPU may only sometimes show; device 0 stays current."""
     from hip import hip
 
     if DRIVER is not None:

@@ -1,4 +1,4 @@
-"""ROCm memory of hip-python through arrowdev, with streams that are held."""
+"""ROCm memory of hip-python through arrowdev, with held streams."""
 
 import arrow_ctypes as ac
 import numpy as np
@@ -135,13 +135,13 @@ def test_dlpack_makes_the_consumers_stream_wait(standin, held):
 
 
 @pytest.mark.parametrize("stream", [1, 2])
-def test_numbers_of_cuda_are_refused(stream):
+def test_cuda_stream_numbers_are_refused(stream):
     with pytest.raises((ad.ExchangeError, ValueError)):
         tensor_of(Memory(NEW)).__dlpack__(stream=stream)
 
 
-def test_hip_pythons_own_array():
-    """Its CUDA Array Interface says typestr 'B' and counts bytes: not valid."""
+def test_hip_python_device_array():
+    """Its CUDA Array Interface has typestr 'B' and counts bytes, which is invalid."""
     memory = Memory(NEW)
     with pytest.raises((ad.ExchangeError, TypeError, ValueError)) as caught:
         ad.tensor(memory.pointer)
@@ -159,7 +159,7 @@ def test_pinned_memory():
     ask(hip.hipHostFree, pointer)
 
 
-def test_pinned_memory_is_copied_and_joined_where_it_is():
+def test_pinned_memory_is_copied_and_concatenated_in_place():
     source = ad.array(NEW).to("rocm_host:0")
     copied = ad.array(source, copy=True)
     joined = ad.concat([source, copied])

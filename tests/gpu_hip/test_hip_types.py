@@ -1,4 +1,4 @@
-"""The type table on the device: what takes no kernel, as the stand-in has no compiler."""
+"""The type table on the device, without kernels: the stand-in has no compiler."""
 
 import pytest
 from type_checks import check_permuted, check_refusals, check_tensors

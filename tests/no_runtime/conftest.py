@@ -1,9 +1,9 @@
-"""Memory of devices without a runtime, in a process that has none.
+"""Memory of devices without a runtime, in a process that loads none.
 
     ARROWDEV_SUITE=no_runtime pytest tests/no_runtime
 
 tests/test_suites.py runs it as part of the whole suite. Pointers and events
-are made up here: a runtime that is there would be handed them.
+are invalid here: an installed runtime would dereference them.
 """
 
 import os

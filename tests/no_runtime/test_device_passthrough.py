@@ -1,6 +1,6 @@
-"""Memory of devices that this version has no runtime for: carried, never looked at.
+"""Memory of devices that this version has no runtime for: passed on, never read.
 
-All pointers lead to pages that nobody may read, the events too.
+All pointers and events point to inaccessible pages.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ host_reads = pytest.mark.parametrize("type", HOST_READS, ids=str)
 with_or_without = pytest.mark.parametrize("event", [None, EVENT], ids=["ready", "event"])
 
 
-def test_the_memory_cannot_be_read():
+def test_memory_cannot_be_read():
     for place in (BITMAP, DATA, MORE, EVENT):
         read, write = os.pipe()
         assert libc.write(write, place, 1) == -1
@@ -71,7 +71,7 @@ def column(format="i", length=8, *, offset=0, nulls=None, **options):
 
 
 def batch(**options):
-    """Of an int32, a string, a dictionary and a list column."""
+    """A batch of an int32, a string, a dictionary and a list column."""
     text = Tree(SchemaNode("u", name="text"), ArrayNode(8, [BITMAP, DATA, MORE], null_count=-1))
     words = Tree(
         SchemaNode("c", name="words", dictionary=SchemaNode("u")),
@@ -96,7 +96,7 @@ def imported(tree):
 
 
 def exported(array):
-    """The structs of an export, with the capsules kept alive."""
+    """The structs of an export; the capsules stay alive."""
     pair = array.__arrow_c_device_array__()
     return inside(pair[0], "arrow_schema"), inside(pair[1], "arrow_device_array"), pair
 
@@ -108,7 +108,7 @@ def is_released_once(tree):
 
 
 def label(type):
-    """As messages and reprs write the device."""
+    """The device as messages and reprs write it."""
     return f"{type.name.lower() if isinstance(type, ad.DeviceType) else f'device({type})'}:3"
 
 
@@ -119,7 +119,7 @@ def same_place(thing, type, event=None):
     assert isinstance(thing.device_type, ad.DeviceType) is named
 
 
-# --- in, and looked at ------------------------------------------------------------------
+# --- import and inspection --------------------------------------------------------------
 
 
 @unreadable
@@ -144,7 +144,7 @@ def test_inspect(type, event):
 
 @unreadable
 @with_or_without
-def test_parts(type, event):
+def test_children_and_slices(type, event):
     tree = batch(device=(type, 3), event=event)
     array = imported(tree)
     parts = [
@@ -166,7 +166,7 @@ def test_parts(type, event):
         same_place(part, type, event)
         assert label(type) in repr(part)
     assert array["text"].nbytes is None
-    assert array.children[0].null_count == 2  # of 10 rows, of which the batch has 8
+    assert array.children[0].null_count == 2  # of 10 rows, 8 of which are in the batch
     assert array["numbers"].null_count is None
     del array, part
     while parts:
@@ -175,13 +175,13 @@ def test_parts(type, event):
     assert is_released_once(tree)
 
 
-def test_names_of_event_and_device_of_the_unknown():
+def test_repr_of_unknown_device_and_event():
     array = imported(column(device=(99, -1), event=EVENT))
     assert repr(array.device) == "arrowdev.device((99, -1))"
     assert array.device_id == -1
 
 
-# --- and out again -----------------------------------------------------------------------
+# --- export ------------------------------------------------------------------------------
 
 
 @every_device
@@ -202,7 +202,7 @@ def test_export(type, event):
 
 
 @every_device
-def test_export_of_parts(type):
+def test_export_of_children_and_slices(type):
     array = imported(batch(device=(type, 3), event=EVENT))
     _, device, _capsules = exported(array["numbers"][3:5])
     assert (device.device_type, device.device_id, device.sync_event) == (type, 3, EVENT)
@@ -214,8 +214,8 @@ def test_export_of_parts(type):
 
 @unreadable
 @with_or_without
-def test_again_and_again(type, event):
-    """Through arrowdev ten times, by array, stream and record_batch in turns."""
+def test_repeated_round_trips(type, event):
+    """Ten round trips through arrowdev, alternating array, stream and record_batch."""
     tree = batch(device=(type, 3), event=event)
     array = imported(tree)
     for i in range(10):
@@ -268,7 +268,7 @@ def test_from_a_device_stream(type):
     assert array.buffers[1].data_ptr == DATA
 
 
-# --- what needs a look at the memory ----------------------------------------------------------
+# --- operations that read the memory ----------------------------------------------------------
 
 
 @unreadable
@@ -309,10 +309,10 @@ def test_refused(type, event, look):
 
 
 @every_device
-def test_an_event_cannot_be_waited_for(type):
+def test_event_cannot_be_waited_for(type):
     array = imported(column(device=(type, 3), event=EVENT))
     waits = [array.is_ready, array.synchronize]
-    if type == ad.DeviceType.ONEAPI:  # its queues are objects, numbers mean nothing
+    if type == ad.DeviceType.ONEAPI:  # its queues are objects, and numbers are refused
         with pytest.raises(TypeError, match="queue object"):
             array.wait(7)
     else:
@@ -344,7 +344,7 @@ def test_pinned_and_managed_memory_is_read(type):
         lambda array: ad.array(ad.tensor(array), copy=True),
     ],
 )
-def test_the_way_out_is_named_where_pinned_memory_cannot_be_made(type, copy):
+def test_hint_if_pinned_memory_cannot_be_allocated(type, copy):
     values = (ctypes.c_int32 * 2)(1, 2)
     node = ArrayNode(2, [None, address(values)])
     array = imported(Tree(SchemaNode("i"), node, device=(type, 3)))
@@ -355,7 +355,7 @@ def test_the_way_out_is_named_where_pinned_memory_cannot_be_made(type, copy):
 
 
 @host_reads
-def test_pinned_memory_with_an_event_that_nobody_can_wait_for(type):
+def test_pinned_memory_with_unusable_event(type):
     array = imported(column(device=(type, 3), event=EVENT))
     assert not any(hasattr(array, name) for name in HOST_NAMES)
     with pytest.raises(ad.ExchangeError, match="no runtime"):
@@ -371,7 +371,7 @@ HOST_NAMES = ("__arrow_c_array__", "__arrow_c_stream__", "__array_interface__")
 @unreadable
 @with_or_without
 @pytest.mark.parametrize("make", [lambda a: a, lambda a: ad.tensor(a), lambda a: a.buffers[1]])
-def test_hasattr_tells_the_truth(type, event, make):
+def test_hasattr_matches_the_export(type, event, make):
     thing = make(imported(column(device=(type, 3), event=event)))
     for name in HOST_NAMES:
         assert not hasattr(thing, name)
@@ -379,7 +379,7 @@ def test_hasattr_tells_the_truth(type, event, make):
     if type in CUDA_FAMILY and event is None:
         shown = thing.__cuda_array_interface__
         assert shown["data"] == (DATA, True) and shown["stream"] is None
-    # No queue came with the memory, which that interface must have.
+    # The interface requires a queue, and the memory came without one.
     assert not hasattr(thing, "__sycl_usm_array_interface__")
 
 
@@ -431,7 +431,7 @@ def test_offsets_stay_beside_handles(type):
 
 
 def test_cpu_with_an_event():
-    """Illegal by the specification, met in practice: carried as it came, and noted."""
+    """Forbidden by the specification, but real producers do it: passed on unchanged, and noted."""
     tree = column(device=(CPU, 3), event=EVENT)
     array = imported(tree)
     assert (array.device_type, array.device_id, array.sync_event) == (CPU, 3, EVENT)
@@ -445,7 +445,7 @@ def test_cpu_with_an_event():
     assert (device.device_type, device.device_id, device.sync_event) == (CPU, 3, EVENT)
 
 
-def test_garbage_in_reserved_is_ignored_and_not_passed_on():
+def test_garbage_in_reserved_is_not_passed_on():
     tree = column(device=(2, 3))
     tree.device.reserved[:] = [1, -1, 1 << 40]
     _, device, _capsules = exported(imported(tree))
