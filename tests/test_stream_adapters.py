@@ -1,4 +1,4 @@
-"""ArrayStream.to(), .rechunk(), .map() and ad.concat_streams(): streams made of streams."""
+"""ArrayStream.to(), .rechunk(), .map() and ad.concat_streams(): streams that wrap streams."""
 
 import errno
 import gc
@@ -36,7 +36,7 @@ def host_trees(count):
     return [ac.numbers(3) for _ in range(count)]
 
 
-# What every adapter does with the stream that it is made of.
+# Behaviour of every adapter with its source stream.
 ADAPTERS = {
     "to": lambda stream: stream.to("cpu"),
     "rechunk": lambda stream: stream.rechunk(2),
@@ -50,7 +50,7 @@ EACH = pytest.mark.parametrize("adapt", ADAPTERS.values(), ids=ADAPTERS)
 
 
 @EACH
-def test_stream_is_taken_over(adapt):
+def test_adapter_takes_ownership_of_the_stream(adapt):
     stream = ad.array_stream(numbers(3))
     adapted = adapt(stream)
     assert adapted is not stream and isinstance(adapted, ad.ArrayStream)
@@ -67,14 +67,14 @@ def test_stream_is_taken_over(adapt):
 
 
 @EACH
-def test_the_rest_is_adapted(adapt):
+def test_adapter_continues_after_read_batches(adapt):
     stream = ad.array_stream(numbers(3))
     next(stream)
     assert values(adapt(stream)) == [[2, 3], [4, 5]]
 
 
 @EACH
-def test_a_stream_of_nothing(adapt):
+def test_empty_stream(adapt):
     stream = ad.array_stream(iter([]), schema="utf8")
     if adapt is ADAPTERS["map"]:
         with pytest.raises(ValueError, match="schema="):
@@ -89,10 +89,10 @@ def test_producer_is_released_once(adapt, device_type):
     source = foreign(*host_trees(4), device_type=device_type)
     adapted = adapt(ad.array_stream(source))
     arrays = list(adapted)
-    assert source.released == 1  # at the end, not later
+    assert source.released == 1  # at the end of the stream, not later
     del adapted
     gc.collect()
-    assert source.released == 1 and source.schema.released == 0  # the arrays have it
+    assert source.released == 1 and source.schema.released == 0  # the arrays hold it
     assert sum(len(array) for array in arrays) == 12
     del arrays
     gc.collect()
@@ -129,7 +129,7 @@ def test_both_capsules(adapt, device):
 
 
 class Breaking(ac.Stream):
-    """Fails once its arrays are given."""
+    """A stream that fails after its last array."""
 
     def _get_next(self, pointer, out):
         self.next_code = 0 if self.rest else errno.ENOSPC
@@ -147,14 +147,14 @@ def test_foreign_failure_passes_through(adapt, message):
             found += len(array)
     assert found == 12
     assert info.value.code == errno.ENOSPC and info.value.reason == "stream"
-    text = f"{info.value}{info.value.__cause__ or ''}"  # what map() reads raises by itself
+    text = f"{info.value}{info.value.__cause__ or ''}"  # errors of its source are unwrapped
     assert text.endswith(message) and "get_next" in text
     adapted.close()
     assert source.released == 1
 
 
 @EACH
-def test_exception_comes_out_behind_its_batches(adapt):
+def test_exception_is_raised_after_its_batches(adapt):
     adapted = adapt(ad.array_stream(failing(ValueError("broken"), after=3)))
     found = []
     with pytest.raises(ad.ExchangeError, match=r"broken|raised") as info:
@@ -165,19 +165,19 @@ def test_exception_comes_out_behind_its_batches(adapt):
         cause = cause.__cause__
     assert isinstance(cause, ValueError) and str(cause) == "broken"
     assert info.value.code == errno.EINVAL
-    with pytest.raises(ad.ExchangeError):  # nor does it go on
+    with pytest.raises(ad.ExchangeError):  # the stream does not continue
         next(adapted)
 
 
 @EACH
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no"), SystemExit(3)])
-def test_exceptions_that_nobody_wraps(adapt, error):
+def test_exceptions_that_are_not_wrapped(adapt, error):
     with pytest.raises(type(error)):
         list(adapt(ad.array_stream(failing(error))))
 
 
 @EACH
-def test_exception_leaves_with_its_text(adapt):
+def test_exported_exception_keeps_its_text(adapt):
     error = OSError(errno.ENOSPC, "broken")
     source = (pa.record_batch({"a": x}) for x in failing(error, after=3))
     reader = pa.RecordBatchReader.from_stream(adapt(ad.array_stream(source)))
@@ -204,7 +204,7 @@ def test_cycle_is_collected(adapt):
 
 
 class Slow(ac.Stream):
-    """Blocks in get_next, which takes the GIL: only possible where it is free."""
+    """Blocks in get_next and takes the GIL there: this needs a caller without the GIL."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -221,13 +221,13 @@ def test_gil_is_free_while_a_foreign_stream_is_read(adapt):
     source = Slow(ac.SchemaNode("l"), host_trees(2))
     call = Call(lambda: sum(len(array) for array in adapt(ad.array_stream(source))))
     assert source.started.wait(LIMIT)
-    gc.collect()  # looks at the stream while another thread is in it
+    gc.collect()  # traverses the stream while another thread reads it
     source.go_on.set()
     assert call.result() == 6
 
 
 @EACH
-def test_one_reader_at_a_time(adapt):
+def test_concurrent_readers_are_refused(adapt):
     source = Slow(ac.SchemaNode("l"), host_trees(3))
     source.go_on.set()
     adapted = adapt(ad.array_stream(source))
@@ -243,7 +243,7 @@ def test_one_reader_at_a_time(adapt):
 
 
 @EACH
-def test_stream_that_reads_itself(adapt):
+def test_recursive_read_is_refused(adapt):
     holder = []
 
     def source():
@@ -285,7 +285,7 @@ def test_streams_of_peers(adapt, make):
     assert pl.DataFrame(adapt(ad.array_stream(make()))).to_dicts() == TABLE.to_pylist()
 
 
-def test_all_together(device):
+def test_adapters_combined(device):
     stream = ad.concat_streams([numbers(5, 3), pa.chunked_array([[15, 16], [17]])])
     stream = stream.rechunk(4).to(HERE, prefetch=2).rechunk(2).to("cpu", prefetch=3).rechunk(5)
     stream = stream.map(lambda array: np.asarray(array) * 2)
@@ -314,7 +314,7 @@ def test_rows(given, rows, expected):
     assert [x for array in found for x in array.to_pylist()] == whole.tolist()
 
 
-def test_what_is_cut_is_shared():
+def test_slices_share_memory():
     x = np.arange(10)
     for array in ad.array_stream([x]).rechunk(4):
         assert np.shares_memory(np.asarray(array), x)
@@ -325,7 +325,7 @@ def test_what_is_cut_is_shared():
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 100])
 @pytest.mark.parametrize("name", TYPES)
-def test_types_are_put_together(name, rows):
+def test_chunks_are_concatenated(name, rows):
     array = TYPES[name]
     parts = [array[:2], array[2:5], array[5:6], array[6:]]
     found = [pa.array(part) for part in ad.array_stream(parts).rechunk(rows)]
@@ -343,7 +343,7 @@ def test_record_batches_are_cut():
 
 
 def test_batches_on_a_device(device):
-    """They are cut where they lie; putting them together is said to be impossible."""
+    """Batches are cut on the device; an error says that they cannot be concatenated."""
     stream = ad.array_stream(numbers_there(2)).rechunk(1)
     assert [array.to("cpu").to_pylist() for array in stream] == [[0], [1], [2], [3]]
     queue = device.queue()
@@ -353,7 +353,7 @@ def test_batches_on_a_device(device):
         stream.close()
 
 
-def test_device_memory_is_put_together_there(device):
+def test_device_memory_is_concatenated_on_the_device(device):
     batches = (device.array([3 * i, 3 * i + 1, 3 * i + 2]) for i in range(3))
     stream = ad.array_stream(batches).rechunk(4)
     found = list(stream)
@@ -361,7 +361,7 @@ def test_device_memory_is_put_together_there(device):
     assert [batch.to("cpu").to_pylist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
 
 
-def test_device_memory_without_a_runtime_cannot_be_put_together():
+def test_device_memory_without_a_runtime_cannot_be_concatenated():
     trees = [ac.numbers(device=(ac.CUDA, 0)) for _ in range(2)]
     stream = ad.array_stream(foreign(*trees, device_type=ac.CUDA)).rechunk(4)
     with pytest.raises(ad.ExchangeError) as info:
@@ -369,7 +369,7 @@ def test_device_memory_without_a_runtime_cannot_be_put_together():
     assert info.value.reason == "device" and "array_stream" in info.value.hint
 
 
-def test_no_more_is_read_than_needed():
+def test_rechunk_reads_only_the_needed_batches():
     taken = []
     stream = ad.array_stream(counted(taken, numbers(5, 3)), schema="int64", device_type=1).rechunk(
         4
@@ -399,7 +399,7 @@ def test_rows_out_of_range(rows):
 # --- map() -------------- ------------------------------------------------------------------------
 
 
-def test_anything_that_array_takes():
+def test_map_accepts_results_that_array_accepts():
     stream = ad.array_stream(numbers(3)).map(lambda array: np.asarray(array) * 0.5)
     assert stream.schema == ad.schema("float64")
     assert values(stream) == [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
@@ -407,7 +407,7 @@ def test_anything_that_array_takes():
     assert values(stream) == [["x", "x"]]
 
 
-def test_function_is_called_when_a_batch_is_asked_for():
+def test_map_calls_function_on_request():
     calls = []
     stream = ad.array_stream(numbers(3)).map(lambda array: calls.append(array) or array)
     assert len(calls) == 1  # for the schema
@@ -434,7 +434,7 @@ def test_device_of_map(device):
     assert there.map(len, schema="int64").device_type == ad.DeviceType.EXT_DEV
 
 
-def test_function_raises():
+def test_map_function_raises():
     def function(array):
         if array.to_pylist()[0] > 1:
             raise KeyError("broken")
@@ -445,12 +445,12 @@ def test_function_raises():
     with pytest.raises(ad.ExchangeError, match="KeyError: 'broken'") as info:
         next(stream)
     assert isinstance(info.value.__cause__, KeyError) and info.value.reason == "stream"
-    with pytest.raises(ZeroDivisionError):  # for the schema: at once, as it is
+    with pytest.raises(ZeroDivisionError):  # for the schema: raised at once and unwrapped
         ad.array_stream(numbers(3)).map(lambda array: 1 // 0)
 
 
 @pytest.mark.parametrize("schema", [None, "int64"])
-def test_function_that_raises_stop_iteration_does_not_end_the_stream(schema):
+def test_stop_iteration_of_map_function_is_an_error(schema):
     results = iter([np.arange(2)])
     stream = ad.array_stream(numbers(3)).map(lambda array: next(results), schema=schema)
     assert next(stream).to_pylist() == [0, 1]
@@ -458,13 +458,13 @@ def test_function_that_raises_stop_iteration_does_not_end_the_stream(schema):
         next(stream)
     error = info.value.__cause__
     assert isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration)
-    with pytest.raises(ad.ExchangeError):  # nor does it go on
+    with pytest.raises(ad.ExchangeError):  # the stream does not continue
         next(stream)
     with pytest.raises(RuntimeError, match="map function raised StopIteration"):
         ad.array_stream(numbers(3)).map(lambda array: next(results))  # for the schema
 
 
-def test_result_that_does_not_fit():
+def test_map_result_of_another_type():
     results = iter([np.arange(2), np.arange(2.0)])
     stream = ad.array_stream(numbers(3)).map(lambda array: next(results))
     next(stream)
@@ -485,7 +485,7 @@ def test_arguments_of_map():
     assert len(list(stream)) == 1
 
 
-def test_map_holds_nothing():
+def test_map_holds_no_batch():
     arrays = [np.arange(3), np.arange(2)]
     reference = weakref.ref(arrays[0])
     source = (arrays.pop() for _ in range(2))
@@ -498,7 +498,7 @@ def test_map_holds_nothing():
 # --- concat_streams() --- ------------------------------------------------------------------------
 
 
-def test_one_after_the_other():
+def test_concat_streams_keeps_the_order():
     stream = ad.concat_streams(
         [
             numbers(2),
@@ -512,7 +512,7 @@ def test_one_after_the_other():
     assert values(stream) == [[0, 1], [2, 3], [7], [8], [9], [10], [11]]
 
 
-def test_streams_are_taken_one_by_one():
+def test_streams_are_imported_one_by_one():
     opened = []
 
     def streams():
@@ -539,7 +539,7 @@ def test_each_stream_is_released_when_it_ends():
     assert [source.released for source in sources] == [1, 1, 0]
 
 
-def test_schemas_that_differ():
+def test_different_schemas():
     stream = ad.concat_streams([numbers(1), [np.arange(2.0)]])
     next(stream)
     for _ in range(2):
@@ -548,7 +548,7 @@ def test_schemas_that_differ():
         assert info.value.reason == "schema"
 
 
-def test_extensions_that_differ():
+def test_different_extensions():
     storage = pa.array([1, 0], pa.int8())
     stream = ad.concat_streams([storage, pa.ExtensionArray.from_storage(pa.bool8(), storage)])
     next(stream)
@@ -557,13 +557,13 @@ def test_extensions_that_differ():
     assert info.value.reason == "schema"
 
 
-def test_metadata_of_the_first_stream_counts():
+def test_metadata_of_the_first_stream_are_kept():
     tables = [pa.table({"a": [i]}).replace_schema_metadata({"n": str(i)}) for i in range(2)]
     stream = ad.concat_streams(tables)
     assert {pa.schema(array.schema).metadata[b"n"] for array in stream} == {b"0"}
 
 
-def test_devices_that_differ():
+def test_different_devices():
     there = foreign(ac.numbers(device=(ac.CUDA, 0)), device_type=ac.CUDA)
     stream = ad.concat_streams([numbers(1), there])
     next(stream)
@@ -573,7 +573,7 @@ def test_devices_that_differ():
     assert there.released == 1
 
 
-def test_schema_that_is_asked_for():
+def test_requested_schema():
     with pytest.raises(ad.ExchangeError, match=r"stream 0 is int64.* is string") as info:
         ad.concat_streams([numbers(1)], schema="utf8")
     assert info.value.reason == "schema"
@@ -584,7 +584,7 @@ def test_schema_that_is_asked_for():
     assert values(ad.concat_streams([numbers(1)], schema="int64")) == [[0, 1]]
 
 
-def test_streams_that_are_none():
+def test_invalid_streams():
     with pytest.raises(TypeError, match="not iterable"):
         ad.concat_streams(5)
     with pytest.raises(ad.ExchangeError, match="stream 0, a int") as info:
@@ -610,7 +610,7 @@ def test_iterable_of_streams_raises():
     with pytest.raises(ad.ExchangeError, match="ValueError: no more of them") as info:
         next(stream)
     assert isinstance(info.value.__cause__, ValueError) and info.value.code == errno.EINVAL
-    with pytest.raises(ZeroDivisionError):  # the first one: at once, as it is
+    with pytest.raises(ZeroDivisionError):  # the first one: raised at once and unwrapped
         ad.concat_streams(1 // 0 for _ in range(1))
 
 

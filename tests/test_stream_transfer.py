@@ -1,4 +1,4 @@
-"""ArrayStream.to(): when copies are made, where and how."""
+"""ArrayStream.to(): when, where and how it copies."""
 
 import gc
 import weakref
@@ -24,16 +24,16 @@ from stream_samples import (
 
 import arrowdev as ad
 
-# --- when copies are made ------------------------------------------------------------------------
+# --- when copies run -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3, 100])
-def test_batches_are_taken_ahead(device, prefetch):
+def test_batches_are_prefetched(device, prefetch):
     taken = []
     stream = ad.array_stream(counted(taken, numbers(6)), schema="int64", device_type=1)
     stream = stream.to(HERE, prefetch=prefetch)
     assert stream.device_type == ad.DeviceType.EXT_DEV
-    assert taken == []  # nothing before the first is asked for
+    assert taken == []  # no batch before the first request
     for i in range(6):
         array = next(stream)
         assert len(taken) == min(6, i + 1 + prefetch)
@@ -42,8 +42,8 @@ def test_batches_are_taken_ahead(device, prefetch):
     assert list(stream) == []
 
 
-def test_copies_are_in_flight_before_they_are_asked_for(device):
-    """Of device to device, and no more of them than may be."""
+def test_copies_start_before_they_are_requested(device):
+    """Device to device; the number of pending copies is limited."""
     taken, queue = [], device.queue()
     source = counted(taken, on_device(device, [queue] * 8))
     stream = ad.array_stream(source, schema="int64", device_type=ad.DeviceType.EXT_DEV)
@@ -52,7 +52,7 @@ def test_copies_are_in_flight_before_they_are_asked_for(device):
         first = next(stream)  # the host does not wait
         assert not first.is_ready() and len(taken) == 3
         assert device.live().pending >= 3
-        second = Call(lambda: next(stream))  # would be a fourth copy: waits for the first one
+        second = Call(lambda: next(stream))  # a fourth copy: it waits for the first one
         assert len(taken) == 3 and second.is_running()
     assert second.result().to("cpu").to_pylist() == [1, 2]
     assert len(taken) == 4
@@ -60,8 +60,8 @@ def test_copies_are_in_flight_before_they_are_asked_for(device):
     assert values(stream) == [[i, i + 1] for i in range(2, 8)]
 
 
-def test_only_the_batch_that_is_handed_out_is_waited_for(device):
-    """Of device to host."""
+def test_host_waits_for_the_returned_batch_only(device):
+    """Device to host."""
     taken, queues = [], [device.queue() for _ in range(5)]
     for queue in queues:
         queue.hold()
@@ -69,11 +69,11 @@ def test_only_the_batch_that_is_handed_out_is_waited_for(device):
     stream = ad.array_stream(source, schema="int64", device_type=ad.DeviceType.EXT_DEV)
     stream = stream.to("cpu", prefetch=2)
     call = Call(lambda: next(stream))
-    wait_until(lambda: len(taken) == 3)  # all of them began before any was done
+    wait_until(lambda: len(taken) == 3)  # all copies start before the first one ends
     assert call.is_running()
     for i, queue in enumerate(queues):
         queue.release()
-        array = call.result()  # while those behind it are held
+        array = call.result()  # while the later copies are held
         assert array.sync_event is None and array.to_pylist() == [i, i + 1]
         assert len(taken) == min(5, i + 3)
         call = Call(lambda: next(stream, None))
@@ -81,10 +81,10 @@ def test_only_the_batch_that_is_handed_out_is_waited_for(device):
 
 
 def test_memory_is_bounded(device):
-    """The device has room for the batches that may be there, and no others."""
+    """The device has room for exactly the batches that may exist."""
     prefetch, nbytes = 3, 1 << 16
     device.synchronize()
-    device.set_memory_limit((prefetch + 2) * nbytes)  # one is still in the hand of the loop
+    device.set_memory_limit((prefetch + 2) * nbytes)  # the loop still holds one
     stream = ad.array_stream(np.full(nbytes // 8, i) for i in range(200))
     most = 0
     for i, array in enumerate(stream.to(HERE, prefetch=prefetch)):
@@ -94,7 +94,7 @@ def test_memory_is_bounded(device):
 
 
 def test_host_memory_is_bounded(device):
-    """Of device to host: what was read is given back at once."""
+    """Device to host: the source's memory is released after the copy."""
     prefetch = 2
     live = []
 
@@ -112,7 +112,7 @@ def test_host_memory_is_bounded(device):
 
 
 @pytest.mark.parametrize("target", ["cpu", "ext_dev:1"])
-def test_close_while_copies_are_in_flight(device, target):
+def test_close_during_copies(device, target):
     before = device.live()
     queue = device.queue()
     with queue.held():
@@ -121,7 +121,7 @@ def test_close_while_copies_are_in_flight(device, target):
         wait_until(lambda: device.live().pending >= 5)
         if target == "cpu":
             assert call.is_running()
-            stream.close()  # as soon as the reader is through
+            stream.close()  # after the reader's call ends
         else:
             call.result()
             stream.close()
@@ -137,8 +137,8 @@ def test_close_while_copies_are_in_flight(device, target):
     wait_until(lambda: device.live().allocations == before.allocations)
 
 
-def test_dropped_while_the_host_s_memory_is_being_written(device):
-    """The copies behind the one that was handed out are never read."""
+def test_stream_dropped_during_copies_to_host(device):
+    """The copies after the batch that was returned are never read."""
     queues = [device.queue(), device.queue()]
     queues[1].hold()
     source = on_device(device, [queues[0], *[queues[1]] * 4])
@@ -192,7 +192,7 @@ def test_current_stream_waits_for_each_copy(device):
     assert memoryview(ours.read(memory)).cast("q").tolist() == [0, 1]
 
 
-def test_strings_do_not_ask_for_the_current_stream(device):
+def test_device_given_as_string_uses_no_current_stream(device):
     ours = device.queue()
     source = [ad.array(pa.array(["a", None, "bcd"])).to(HERE) for _ in range(2)]
     with ad.use_stream(ours), ours.held():
@@ -200,7 +200,7 @@ def test_strings_do_not_ask_for_the_current_stream(device):
         assert Call(lambda: next(stream).to_pylist()).result() == ["a", None, "bcd"]
 
 
-def test_copies_run_on_the_stream_that_is_named(device):
+def test_copies_run_on_the_named_stream(device):
     queue = device.queue()
     stream = ad.array_stream(numbers(3)).to(HERE, stream=queue)
     with queue.held():
@@ -217,7 +217,7 @@ def test_stream_is_kept(device):
     assert values(stream) == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_what_is_there_passes_through(device):
+def test_batches_on_the_device_are_not_copied(device):
     queue = device.queue()
     with queue.held():
         arrays = [ad.array(x) for x in on_device(device, [queue] * 3)]
@@ -240,7 +240,7 @@ def test_batches_of_several_devices(device):
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:0"])
 def test_pinned_memory_is_not_copied(target):
-    """It is the host's and the device's by another name, and needs no runtime."""
+    """It belongs to both host and device, and needs no runtime."""
     pinned = (ad.DeviceType.CUDA_HOST, 0)
     tree = ac.numbers(device=pinned)
     stream = ad.array_stream(foreign(tree, device_type=pinned[0])).to(target)
@@ -251,7 +251,7 @@ def test_pinned_memory_is_not_copied(target):
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("name", TYPES)
-def test_there_and_back(device, name, prefetch):
+def test_round_trip(device, name, prefetch):
     array = TYPES[name]
     parts = [array, array[2:5], array[:0], array[3:]]
     stream = ad.array_stream(parts).to(HERE, prefetch=prefetch).to("cpu", prefetch=prefetch)
@@ -262,27 +262,27 @@ def test_there_and_back(device, name, prefetch):
         assert part.type == array.type
 
 
-def test_record_batches_there_and_back(device):
+def test_record_batch_round_trip(device):
     stream = ad.array_stream(TABLE).to(HERE, prefetch=2).to("cpu", prefetch=1)
     reader = pa.RecordBatchReader.from_stream(stream)
     assert reader.read_all().equals(TABLE)
 
 
-def test_copy_that_fails_comes_out_behind_its_batches(device):
+def test_failing_copy_is_raised_after_its_batches(device):
     stream = ad.array_stream(numbers(6)).to(HERE, prefetch=1)
-    next(stream)  # two copies have begun
+    next(stream)  # two copies are pending
     device.fail_at(1, "allocate", stay=True)
     assert next(stream).device == ad.device(HERE)
     for _ in range(2):
         with pytest.raises((ad.DeviceError, MemoryError)):
             next(stream)
     device.fail_at(0)
-    with pytest.raises((ad.DeviceError, MemoryError)):  # a batch is missing: it stays so
+    with pytest.raises((ad.DeviceError, MemoryError)):  # a batch is missing, so the error persists
         next(stream)
 
 
-def test_failure_of_its_own_is_not_told_as_the_streams(device):
-    """The stream had failed by then, but behind the batches that cannot be put together."""
+def test_own_failure_differs_from_stream_failure(device):
+    """The stream has failed by then, but after the batches that cannot be concatenated."""
 
     def source(arrays):
         yield from arrays
@@ -308,7 +308,7 @@ def test_prefetch_out_of_range(prefetch):
     stream = ad.array_stream(numbers(1))
     with pytest.raises(ValueError, match="prefetch"):
         stream.to("cpu", prefetch=prefetch)
-    assert len(list(stream)) == 1  # untouched
+    assert len(list(stream)) == 1  # unchanged
 
 
 def test_arguments_of_to():

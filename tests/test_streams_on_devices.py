@@ -1,8 +1,8 @@
-"""Streams of batches on devices: each keeps its event, whichever way it travels.
+"""Streams of batches on devices: each batch keeps its event, through every transport.
 
-The queue that writes the batches is held until the test lets it go, so that a
-batch that arrives before has travelled without anybody waiting: neither the
-host nor the producer. On the software device, and on dpnp's arrays.
+The queue that writes the batches is held until the test releases it. A batch that
+arrives earlier was transported without a wait of the host or of the
+producer. With the software device and with dpnp's arrays.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from arrowdev.testing import (
     step,
 )
 
-LIMIT = 20  # seconds that any wait of these tests may take
+LIMIT = 20  # seconds; upper limit of any wait of these tests
 COUNT = 4
 
 
-# --- the roads that batches travel ---------------------------------------------------------------
+# --- transports of batches -----------------------------------------------------------------------
 
 
 def generator(batches):
@@ -38,7 +38,7 @@ def capsule(batches):
 
 
 def foreign_thread(batches):
-    """A generator, pulled through its struct by a thread that has no GIL, and imported again."""
+    """A generator, pulled through its struct by a thread without the GIL, and imported again."""
     reader = ScriptedReader([step.on_thread(step.get_schema(), step.read_to_end())], timeout=LIMIT)
     found = reader.read(ad.array_stream(batch for batch in batches)).batches
     reader.run(step.release())
@@ -65,7 +65,7 @@ def run(coroutine):
 
 
 def pushed(batches):
-    """The bridge from a pull stream: a thread of its own pushes."""
+    """The bridge from a pull stream, which pushes from its own thread."""
 
     async def main():
         return await read(aio.connect(ad.array_stream(batch for batch in batches)))
@@ -104,7 +104,7 @@ def foreign_async_consumer(batches):
 
 
 def pushed_and_pulled(batches):
-    """There and back: pull, push, and pull again."""
+    """Pull, push, and pull again."""
     return list(aio.connect(ad.array_stream(batch for batch in batches)).to_stream())
 
 
@@ -126,7 +126,7 @@ ROADS = pytest.mark.parametrize(
 
 
 def check_pending(found):
-    """Each batch has an event of its own, and none has fired."""
+    """Each batch has its own event, and none of them has fired."""
     assert len(found) == COUNT
     assert not any(batch.is_ready() for batch in found)
     events = [batch.sync_event for batch in found]
@@ -137,10 +137,10 @@ def check_pending(found):
 
 
 def allocations(device):
-    """How many are alive, once all that can go back has done so."""
-    for _ in range(3):  # a scripted end is garbage only when its batches have gone back
+    """The number of live allocations after deferred releases."""
+    for _ in range(3):  # a scripted end is garbage only after its batches are released
         gc.collect()
-        ad.device("ext_dev:0").synchronize()  # frees what has waited for the device
+        ad.device("ext_dev:0").synchronize()  # drains deferred releases
     device.synchronize(timeout=LIMIT)
     return device.live().allocations
 
@@ -157,15 +157,15 @@ def test_software_device(device, road):
         for i, batch in enumerate(found):
             batch.wait(ours)
             ours.copy(memory.address + 8 * i, batch.buffers[1].data_ptr, 8)
-        assert not ours.is_idle()  # it waits, on the device
-        del batch, found  # and the memory stays until it is done
+        assert not ours.is_idle()  # it waits on the device
+        del batch, found  # the memory stays until it is done
         gc.collect()
     assert memoryview(ours.read(memory)).cast("q").tolist() == [10, 11, 12, 13]
     del memory
     assert allocations(device) == before
 
 
-def test_a_batch_per_queue(device):
+def test_one_queue_per_batch(device):
     """Batches become ready one by one, in any order."""
     queues = [device.queue() for _ in range(COUNT)]
     for queue in queues:
@@ -187,8 +187,8 @@ def test_batches_on_several_devices(device, road):
     assert [batch.to("cpu").to_pylist() for batch in found] == [[i] for i in range(COUNT)]
 
 
-def test_a_copy_that_is_under_way_travels_too(device):
-    """to() in the source enqueues, and what it enqueued is the batch's event."""
+def test_pending_copy_is_transported(device):
+    """to() in the source enqueues a copy, whose event is the batch's event."""
     theirs = device.queue()
     with theirs.held():
         source = [device.array([i], queue=theirs) for i in range(COUNT)]
@@ -199,8 +199,8 @@ def test_a_copy_that_is_under_way_travels_too(device):
     assert [batch.to("cpu").to_pylist() for batch in found] == [[i] for i in range(COUNT)]
 
 
-def test_many_batches_come_and_go(device):
-    """More batches than the consumer has at any time: memory goes back in between."""
+def test_memory_of_many_batches_is_released(device):
+    """More batches than the consumer holds at any time: memory is released in between."""
     queue = device.queue()
     most = 0
 
@@ -226,7 +226,7 @@ def test_many_batches_come_and_go(device):
 
 @pytest.fixture
 def oneapi():
-    """peer_oneapi and a queue whose work the test can hold up."""
+    """peer_oneapi, and a queue whose work the test can block."""
     peer = pytest.importorskip("peer_oneapi", reason="could not import 'dpctl' or its driver")
     queue = peer.queue(in_order=True)
     peer.kernel(queue, "gate")
@@ -235,7 +235,7 @@ def oneapi():
 
 
 def later_copy(peer, array, queue):
-    """A dpnp array's values, copied to the host on a queue behind what that waits for."""
+    """The values of a dpnp array, copied to the host on a queue after its pending work."""
     values = peer.np.full(array.shape, -1, array.dtype)
     event = queue.memcpy_async(values, peer.memory_of(array), values.nbytes)
     return values, event
@@ -270,7 +270,7 @@ def test_dpnp_batches(oneapi, road):
 
 
 def test_dpnp_batches_of_a_generator_that_computes(oneapi):
-    """The usual case: each batch is computed when it is asked for, by another thread."""
+    """The usual case: another thread computes each batch on request."""
     peer, queue = oneapi
     threads = set()
 
@@ -281,4 +281,4 @@ def test_dpnp_batches_of_a_generator_that_computes(oneapi):
 
     found = pushed(source())
     assert [int(batch.to("cpu").to_pylist()[49]) for batch in found] == list(range(COUNT))
-    assert len(threads) == 2  # the first batch, which has the schema, was taken here
+    assert len(threads) == 2  # the first batch, which has the schema, is imported here

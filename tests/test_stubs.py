@@ -1,4 +1,4 @@
-"""The stubs say what the extension does, and help who uses them."""
+"""The stubs match the extension and help their users."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ PACKAGE = Path(ad.__file__).parent
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mypy")
-    # mypy does not follow an editable installation: there the checkout is the path.
+    # mypy does not follow an editable installation, so the path is the checkout.
     is_installed = PACKAGE.parent.name == "site-packages"
 
     def run(*args):
@@ -47,7 +47,7 @@ def test_stubtest(run):
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_strict(run):
-    # By name: mypy takes the folder of a file for the root of its modules.
+    # With a name: mypy takes the folder of a file as the root of its modules.
     files = (PACKAGE / "testing").glob("*.py")
     testing = sorted(f".testing.{path.stem}" for path in files if path.stem != "__init__")
     names = ("", "._core", ".aio", "._wrappers", "._errors", ".typing", ".testing", *testing)
@@ -57,13 +57,13 @@ def test_strict(run):
 
 
 def test_private_names_have_stubs():
-    """Which stubtest does not ask for."""
+    """stubtest does not check private names."""
     stub = ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8"))
     known = {getattr(node, "name", None) for node in stub.body}
     assert {name for name in dir(ad._core) if not name.startswith("__")} <= known
 
 
-def test_every_exception_to_the_rule_has_a_reason():
+def test_every_allowlist_entry_has_a_reason():
     lines = (TESTS / "stubtest_allowlist.txt").read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         assert not line or line.startswith("#") or lines[i - 1].startswith("#"), line

@@ -1,7 +1,7 @@
-"""The suites that need a process of their own.
+"""The suites that need their own process.
 
-A driver is process-wide, and other libraries here (torch, jax) must not find
-the stand-in one; made-up events must not find a driver at all.
+A driver is process-wide. Other libraries here (torch, jax) must not find
+the stand-in driver, and invalid events must not reach any driver.
 """
 
 import os
@@ -12,7 +12,7 @@ import pytest
 
 import compiler
 
-# Folder under tests/, and the library without which there is nothing to do.
+# Folder under tests/, and the library that the suite needs.
 SUITES = {"gpu_cuda": "cuda.bindings", "gpu_hip": "hip", "no_runtime": "numpy"}
 
 
@@ -20,10 +20,10 @@ SUITES = {"gpu_cuda": "cuda.bindings", "gpu_hip": "hip", "no_runtime": "numpy"}
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite(suite):
     pytest.importorskip(SUITES[suite])
-    compiler.command()  # the drivers are built
+    compiler.command()  # builds the drivers
     environment = {**os.environ, "ARROWDEV_SUITE": suite.removeprefix("gpu_")}
     for runtime in ("CUDA", "HIP"):
-        environment.pop(f"ARROWDEV_{runtime}_LIBRARY", None)  # of tests/conftest.py
+        environment.pop(f"ARROWDEV_{runtime}_LIBRARY", None)  # set by tests/conftest.py
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),

@@ -15,7 +15,7 @@ ONEAPI = ad.DeviceType.ONEAPI
 
 
 class SyclContext:
-    """Stands for dpctl's, which is known by its library and name."""
+    """Imitates dpctl's class, which is recognized by its library and name."""
 
     __module__ = "dpctl._sycl_context"
 
@@ -55,7 +55,7 @@ def test_wrong_field(changes, error, text):
 
 
 @dicts.wrong_on_devices
-def test_elements_that_have_to_be_looked_at(typestr, reason, text):
+def test_elements_that_must_be_read(typestr, reason, text):
     dicts.check_elements(showing({"typestr": typestr}), reason, text)
 
 
@@ -82,7 +82,7 @@ def test_queue_is_required(syclobj):
         ad.tensor(showing({"syclobj": syclobj}))
 
 
-def test_device_that_dlpack_names():
+def test_device_of_dlpack():
     tensor = ad.tensor(showing(__dlpack_device__=lambda: (14, 2)))
     assert (tensor.device_type, tensor.device_id) == (ONEAPI, 2)
     with pytest.raises(ad.ExchangeError) as info:
@@ -95,12 +95,12 @@ def test_copy_needs_a_runtime():
         ad.tensor(showing(), copy=True)
 
 
-def test_stream_of_the_caller():
-    """Nothing here can make a queue wait: see test_oneapi.py for one that can."""
+def test_stream_of_the_caller_is_refused():
+    """No object here can make a queue wait: test_oneapi.py has one that can."""
     with pytest.raises(TypeError, match="not SyclContext"):
         ad.tensor(showing(), stream=SyclContext())
     with pytest.raises(TypeError, match="queue object"):
-        ad.tensor(showing(), stream=0x5000)  # nobody could tell whether it is a queue
+        ad.tensor(showing(), stream=0x5000)  # the number cannot be verified to be a queue
     tensor = ad.tensor(showing(), stream=-1)
     assert tensor.is_ready()
 
@@ -125,14 +125,14 @@ def test_stream_of_the_caller():
     ],
     ids=repr,
 )
-def test_what_says_nothing_about_the_memory_is_refused(syclobj):
+def test_object_without_memory_is_refused(syclobj):
     with pytest.raises(ad.ExchangeError, match=r"syclobj is .* expected a dpctl") as info:
         ad.tensor(showing({"syclobj": syclobj}))
     assert info.value.reason == "malformed"
 
 
 @pytest.mark.parametrize("syclobj", [CONTEXT, "level_zero"], ids=["context", "filter"])
-def test_without_a_queue_nobody_knows_what_is_pending(syclobj):
+def test_pending_work_is_unknown_without_a_queue(syclobj):
     tensor = ad.tensor(showing({"syclobj": syclobj}))
     for ask in (tensor.is_ready, tensor.synchronize, tensor.__arrow_c_device_array__):
         with pytest.raises(ad.ExchangeError, match="without a queue") as info:
@@ -165,7 +165,7 @@ def test_round_trip(syclobj):
     assert shown["syclobj"] is syclobj
 
 
-def test_shows_an_array():
+def test_array_exports_the_interface():
     array = ad.array(showing()).slice(1)
     shown = array.__sycl_usm_array_interface__
     assert shown["shape"] == (3,)
@@ -208,7 +208,7 @@ def test_keeps_producer_and_queue_alive():
     "changes", [{"syclobj": None}, {"data": (0, False)}, {"shape": 3}, {"version": 5}], ids=str
 )
 def test_a_refusal_keeps_nothing(changes):
-    gc.collect()  # what other tests left
+    gc.collect()  # garbage of other tests
     source = showing(changes)
     before = sys.getrefcount(source)
     queues = sys.getrefcount(CONTEXT)

@@ -1,4 +1,4 @@
-"""What the built extension exports and what it needs."""
+"""The exported and the required symbols of the built extension."""
 
 import re
 import shutil

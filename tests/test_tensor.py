@@ -1,4 +1,4 @@
-"""ad.Tensor: claims over pointers, members, and what tensor() can be asked for."""
+"""ad.Tensor: from_pointer(), members, and the options of tensor()."""
 
 import weakref
 
@@ -23,7 +23,7 @@ OTHERS |= {f"float8_{kind}": 8 for kind in FLOAT8}
 
 
 def over(array, dtype=None, **options):
-    """A Tensor over a NumPy array by its pointer."""
+    """A Tensor over a NumPy array through its pointer."""
     return ad.Tensor.from_pointer(
         array.ctypes.data,
         array.shape,
@@ -201,13 +201,13 @@ good = {"ptr": NOWHERE, "shape": (4,), "dtype": "int32", "device": "cuda:0"}
         ({"unknown": 1}, TypeError, "unknown"),
     ],
 )
-def test_claims_that_cannot_be(changes, error, text):
+def test_invalid_arguments(changes, error, text):
     with pytest.raises(error, match=text):
         ad.Tensor.from_pointer(**{**good, **changes})
 
 
 @pytest.mark.parametrize("n", range(4))
-def test_all_four_are_needed(n):
+def test_four_arguments_are_required(n):
     with pytest.raises(TypeError, match=f"argument {n + 1}"):
         ad.Tensor.from_pointer(*list(good.values())[:n])
 
@@ -217,8 +217,8 @@ def test_all_four_are_needed(n):
 
 def test_pending_stream():
     tensor = ad.Tensor.from_pointer(**good, stream=7)
-    assert tensor.sync_event is None  # a stream, of which no event was made
-    assert tensor.wait(7) is None  # ordered by the stream itself
+    assert tensor.sync_event is None  # a stream without an event
+    assert tensor.wait(7) is None  # the stream itself orders the work
     for use in (tensor.is_ready, tensor.synchronize, lambda: tensor.wait(8)):
         with pytest.raises(ad.ExchangeError) as info:
             use()
@@ -259,8 +259,8 @@ def test_readonly():
     assert ad.tensor(data).readonly
 
 
-def test_readonly_in_both_strengths():
-    """A legacy consumer cannot see the flag: only Arrow's convention lets it in."""
+def test_readonly_with_legacy_consumers():
+    """A legacy consumer cannot see the flag; only Arrow's convention permits the export."""
     flagged, arrow = over(np.arange(4), readonly=True), ad.tensor(ad.array(np.arange(4)))
     assert flagged.readonly and arrow.readonly
     assert arrow.__dlpack__() is not None
@@ -297,14 +297,14 @@ def test_order(order, source, copy):
     assert (tensor.data_ptr == data.ctypes.data) is (order == source and not copy)
 
 
-def test_order_of_one_dimension_is_both():
+def test_one_dimension_has_both_orders():
     data = np.arange(3)
     for order in "CF":
         assert ad.tensor(data, order=order, copy=False).data_ptr == data.ctypes.data
 
 
 @pytest.mark.parametrize("order", ["A", "K", "", "c", 1])
-def test_no_other_order(order):
+def test_invalid_order(order):
     with pytest.raises(ValueError, match="order must be"):
         ad.tensor(np.arange(3), order=order)
 
@@ -350,7 +350,7 @@ def test_copy(source, copy, make):
         assert not found.readonly
 
 
-def test_copy_of_a_slice_has_no_more_than_the_slice():
+def test_copy_of_a_slice_has_only_the_slice():
     array = ad.array(np.arange(100))[10:20]
     copied = ad.array(array, copy=True)
     assert copied.to_pylist() == list(range(10, 20))
@@ -401,7 +401,7 @@ def test_fill(type, value, expected):
     tensor = ad.tensor(source, nulls="fill", fill_value=value)
     assert tensor.dtype == type
     assert np.asarray(tensor).tolist() == [1, expected, 3, expected]
-    assert source.to_pylist() == [1, None, 3, None]  # untouched
+    assert source.to_pylist() == [1, None, 3, None]  # unchanged
     part = ad.tensor(source.slice(1, 2), nulls="fill", fill_value=value)
     assert np.asarray(part).tolist() == [expected, 3]
 
@@ -480,7 +480,7 @@ def test_raise():
     assert np.asarray(ad.tensor(column().slice(2, 1))).tolist() == [3]
 
 
-def test_nothing_to_fill_is_zero_copy():
+def test_fill_without_nulls_is_zero_copy():
     data = np.arange(3)
     assert ad.tensor(data, nulls="fill", fill_value=7, copy=False).data_ptr == data.ctypes.data
     masked = ad.array(data, validity=np.ones(3, bool))
@@ -523,7 +523,7 @@ def test_fixed_size_lists_are_dimensions():
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_matrices_there_and_back(order):
+def test_matrices_round_trip(order):
     data = np.asarray(np.arange(24.0).reshape(2, 3, 4), order=order)
     if order == "F":
         data = np.moveaxis(np.ascontiguousarray(np.moveaxis(data, 0, 2)), 2, 0)[:1]
@@ -537,21 +537,21 @@ def test_matrices_there_and_back(order):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64"])
-def test_types_that_arrow_lacks_come_back_bit_for_bit(dtype):
+def test_types_missing_in_arrow_round_trip_bit_for_bit(dtype):
     data = np.arange(6).astype(getattr(ml_dtypes, dtype, dtype))
     tensor = over(data, dtype)
     array = ad.array(tensor)
     assert f"arrowdev.dlpack[{dtype}]" in str(array.schema)
     batch = ad.record_batch({"x": tensor})
-    # A bare pyarrow array drops the metadata of a type that it does not know.
+    # A plain pyarrow array drops the metadata of an unknown type.
     for carrier in (array, batch["x"], ad.array(pa.record_batch(batch))["x"]):
         again = ad.tensor(carrier)
         assert (again.dtype, again.shape) == (dtype, (6,))
         assert again.data_ptr == data.ctypes.data
 
 
-def test_numpy_never_sees_an_object_instead():
-    """Without __array__, np.asarray would wrap what it cannot read."""
+def test_numpy_never_wraps_the_tensor_as_object():
+    """Without __array__, np.asarray would wrap an object that it cannot read."""
     bfloat16 = over(np.zeros(3, ml_dtypes.bfloat16), "bfloat16")
     for tensor in (bfloat16, ad.Tensor.from_pointer(**good)):
         with pytest.raises(ad.ExchangeError):

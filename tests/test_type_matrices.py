@@ -29,7 +29,7 @@ def names(n):
 
 
 def scattered(data):
-    """A batch of columns that lie anywhere, and not one behind the other."""
+    """A batch of columns at arbitrary addresses."""
     rows = len(data)
     block = np.zeros(rows * len(data.T) ** 2 + len(data.T) + 1, data.dtype)
     starts = [rows * i * i + i for i in range(len(data.T))]
@@ -43,7 +43,7 @@ def as_list(tensor):
     return np.asarray(tensor).tolist()
 
 
-# --- out of a matrix ---------------------------------------------------------------------
+# --- from matrix to batch ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -66,7 +66,7 @@ def test_rows_are_copied_once():
     batch = ad.record_batch(data, names=names(3))
     assert as_list(batch) == data.tolist()
     first, second = (batch.children[i].buffers[1].data_ptr for i in range(2))
-    assert second - first == 4 * 8  # all of them in one block
+    assert second - first == 4 * 8  # all columns in one block
     turned = ad.record_batch(np.asfortranarray(data), names=names(3), copy=True)
     assert as_list(turned) == data.tolist()
 
@@ -88,7 +88,7 @@ def test_every_shape(shape, order):
         assert tensor.shape == shape and as_list(tensor) == data.tolist()
 
 
-def test_matrices_of_others():
+def test_matrices_of_peers():
     data = torch.arange(6).reshape(2, 3)
     batch = ad.record_batch(data, names=names(3))
     assert as_list(batch) == data.tolist()
@@ -122,12 +122,12 @@ def test_matrices_of_others():
         (lambda: np.ma.masked_all((2, 2)), ["a", "b"], ad.ExchangeError, "nulls"),
     ],
 )
-def test_matrices_that_are_none(columns, given, error, text):
+def test_invalid_matrices(columns, given, error, text):
     with pytest.raises(error, match=text):
         ad.record_batch(columns(), names=given)
 
 
-def test_strides_of_no_rows_do_not_count():
+def test_strides_without_rows_are_ignored():
     far = ad.Tensor.from_pointer(64, (0, 3), "int64", "cpu", strides=(1, 2**62))
     assert len(ad.record_batch(far, names=["a", "b", "c"])) == 0
 
@@ -156,7 +156,7 @@ def test_copy_of_columns(copy):
         ad.record_batch({"x": x}, copy=1)
 
 
-# --- into a matrix ------------------------------------------------------------------------
+# --- from batch to matrix -----------------------------------------------------------------
 
 
 @looped("dtype", NUMBERS)
@@ -176,7 +176,7 @@ def test_batch_of_a_matrix_is_that_matrix(dtype, shape):
 @looped("order", [None, "C", "F"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "int32", "float64", "complex128"])
-def test_columns_anywhere(order, shape, dtype):
+def test_columns_at_arbitrary_addresses(order, shape, dtype):
     data = matrix(shape, dtype)
     batch = scattered(data)
     tensor = ad.tensor(batch, order=order, copy=True)
@@ -190,7 +190,7 @@ def test_columns_anywhere(order, shape, dtype):
 
 
 def test_pitch():
-    """Zero-copy where the columns lie at one pitch, with or without gaps between them."""
+    """Zero-copy if the columns have one pitch, with or without gaps between them."""
     data = matrix((10, 4))
     for part in (data, data[2:7], data[:, 1:3], data[3:4], data[:, 2:3], data[:, ::2], data[:0]):
         batch = ad.record_batch(list(part.T), names=names(part.shape[1]))
@@ -204,11 +204,11 @@ def test_pitch():
         assert as_list(ad.tensor(pa.record_batch(sliced), copy=False)) == data[2:7].tolist()
 
 
-def test_no_pitch():
+def test_columns_without_a_common_pitch():
     data = matrix((10, 4))
     for columns in (
         [data[:, 1], data[:, 0]],  # backwards
-        [data[:, 0], data[:, 1], data[:, 3]],  # not one pitch
+        [data[:, 0], data[:, 1], data[:, 3]],  # different pitches
         [data[:, 0], data[:, 0]],  # one column twice
         [data[:4, 0], data[1:5, 0]],  # overlapping
     ):
@@ -220,8 +220,8 @@ def test_no_pitch():
         assert not hasattr(batch, "__dlpack__")
 
 
-def test_two_columns_far_apart_are_no_matrix():
-    """They lie at some pitch, but a tensor over both would span what is nobody's memory."""
+def test_distant_columns_are_not_a_matrix():
+    """They have a pitch, but a tensor over both would span memory of others."""
     block = np.zeros(1 << 20)
     batch = ad.record_batch([block[:8], block[-8:]], names=names(2))
     assert refused(ad.tensor, batch, copy=False).reason == "copy"
@@ -293,12 +293,12 @@ def test_complex_columns():
         ({"a": pa.array(["x"]).dictionary_encode()}, 'column "a": .*dictionary'),
     ],
 )
-def test_columns_that_make_no_matrix(columns, text):
+def test_columns_without_a_matrix(columns, text):
     error = refused(ad.tensor, pa.RecordBatch.from_pydict(columns))
     assert error.reason == "dtype"
     with pytest.raises(ad.ExchangeError, match=text):
         raise error
-    # what every hint leads to: a column
+    # every hint leads to a column
     assert len(ad.record_batch(pa.RecordBatch.from_pydict(columns))["a"]) == 1
 
 
@@ -337,7 +337,7 @@ def test_nulls_of_columns(order):
 
 @pytest.mark.parametrize("order", [None, "C", "F"])
 def test_nulls_of_rows(order):
-    """Of the struct itself, whatever its fields say."""
+    """Nulls of the struct itself, independent of its fields."""
     fields = [pa.array([1, 2, None]), pa.array([4, 5, 6])]
     column = pa.StructArray.from_arrays(fields, ["a", "b"], mask=pa.array([False, True, False]))
     assert refused(ad.tensor, column, order=order).reason == "nulls"
@@ -347,7 +347,7 @@ def test_nulls_of_rows(order):
     assert as_list(part) == [[-1, -1], [-1, 6]]
 
 
-def test_a_bitmap_without_nulls_is_no_null():
+def test_bitmap_without_nulls():
     column = pa.array([{"a": 1, "b": 2}, None])[:1]
     assert as_list(ad.tensor(column)) == [[1, 2]]
 
@@ -396,7 +396,7 @@ def test_lists_on_a_device(device):
         tensor = ad.tensor(column[1:], copy=False)
         assert tensor.device == device
         assert as_list(tensor.to("cpu")) == data[1:].tolist()
-        assert not hasattr(column, "__dlpack__")  # the offsets would have to be read
+        assert not hasattr(column, "__dlpack__")  # the host would have to read the offsets
         unequal = ad.array(pa.array([[1], [2, 3]], make(pa.int64()))).to(device)
         assert "list 1 has 2" in str(refused(ad.tensor, unequal))
         for row, values in enumerate([[None, [1, 2], [3, 4]], [[1, 2], None, [3, 4]]]):

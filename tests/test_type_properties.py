@@ -21,7 +21,7 @@ extents = st.integers(0, 5)
 
 
 def filled(shape, dtype, seed=0):
-    """Any values; bools are 0 and 1."""
+    """Arbitrary values; bools are 0 and 1."""
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(seed)
     if dtype.kind == "b":
@@ -36,7 +36,7 @@ def bits(array):
 
 @st.composite
 def strided(draw, element=dtypes, least=1, most=4):
-    """An ndarray over a larger block: turned, cut, stepped, backwards or repeated."""
+    """A view of a larger block: transposed, sliced, stepped, reversed or broadcast."""
     n = draw(st.integers(least, most))
     shape = [draw(extents) for _ in range(n)]
     base = filled([extent * 2 + 1 for extent in shape], draw(element), draw(st.integers(0, 99)))
@@ -174,7 +174,7 @@ def test_times(values, dtype, step, big):
     st.integers(0, 3),
 )
 def test_lists(data, lengths, make, offset):
-    """A matrix if and only if all lists are of one length and nothing is null."""
+    """A matrix if and only if all lists have one length and no value is null."""
     valid = data.draw(masks(len(lengths)))
     element = st.one_of(st.integers(0, 9), st.none()) if data.draw(st.booleans()) else st.just(7)
     rows = [

@@ -1,5 +1,5 @@
-"""Types that a tensor has no equivalent of: the error says what helps, and following the hint
-gives what is stored. And .view(), extension metadata that lie, dictionaries."""
+"""Types without an equivalent tensor type: the error has a hint, and the code in the hint
+returns the stored values. Also .view(), wrong extension metadata, and dictionaries."""
 
 import decimal
 import json
@@ -22,15 +22,15 @@ NAME, METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
 def values(array):
-    """As a tensor, the nulls' own bytes included."""
+    """The array as a tensor, including the bytes of nulls."""
     return np.asarray(ad.tensor(array, nulls="ignore"))
 
 
-# --- the hint, followed -------------------------------------------------------------------
+# --- hints that are followed --------------------------------------------------------------
 
 
 def follow_view(array, hint):
-    """.view("int64") gives what is stored: the very bytes."""
+    """.view("int64") returns the stored bytes."""
     type = re.search(r'\.view\("([^"]+)"\)', hint)[1]
     view = array.view(type)
     assert view.buffers[1].data_ptr == array.buffers[1].data_ptr
@@ -47,7 +47,7 @@ def follow_dictionary(array, hint):
 
 
 def follow_buffers(array, hint):
-    """The first of all is offsets, or views."""
+    """The first buffer has offsets or views."""
     width = {"u": 4, "z": 4, "U": 8, "Z": 8, "vu": 16, "vz": 16}[array.schema.format]
     first = np.asarray(ad.tensor(array.buffers[1]))
     assert first.size >= width * (array.offset + len(array))
@@ -85,7 +85,7 @@ HINTS = (
 
 @pytest.mark.parametrize("part", [slice(None), slice(3, 11)], ids=["whole", "sliced"])
 @pytest.mark.parametrize("name", HINTS)
-def test_refused_with_a_hint_that_helps(name, part):
+def test_refused_with_a_valid_hint(name, part):
     word, follow = HINTS[name]
     array = ad.array(SAMPLES[name][part])
     for options in ({}, {"nulls": "ignore"}, {"copy": True}):
@@ -99,14 +99,14 @@ def test_refused_with_a_hint_that_helps(name, part):
         assert not hasattr(array, attribute)
 
 
-def test_every_sample_is_a_tensor_or_says_why():
-    """Nothing in between: no type is forgotten, and none becomes something else."""
+def test_every_sample_is_a_tensor_or_an_error():
+    """No type is missing, and none becomes another one."""
     tensors = {
         name for name, column in SAMPLES.items() if is_tensor(ad.array(column), nulls="ignore")
     }
     assert tensors.isdisjoint(HINTS)
-    lists = {"list", "large_list", "list of list"}  # of several lengths here
-    structs = {"struct", "struct without fields"}  # of several types, and of none
+    lists = {"list", "large_list", "list of list"}  # of different lengths here
+    structs = {"struct", "struct without fields"}  # of different types, and without fields
     assert set(SAMPLES) == tensors | set(HINTS) | lists | structs
     assert {"bool", "bool8", "fixed_shape_tensor", "fixed_size_list", "int64"} <= tensors
 
@@ -129,7 +129,7 @@ WAY = re.compile(r'arrowdev\.\w+\([^()]*\)(?:\.\w+(?:\[\d\])?(?:\("[^"]*"\))?)*'
 
 
 def follow(hint, x):
-    """What each expression of the hint gives."""
+    """The result of each expression in the hint."""
     names = {"arrowdev": ad, "x": x, "batch": x}
     column = re.match(r"take x = ([^;]*); ", hint)
     if column:
@@ -139,7 +139,7 @@ def follow(hint, x):
 
 
 def unknown(storage, buffers, *children):
-    """One row of an extension type that nobody knows."""
+    """One row of an unknown extension type."""
     field = pa.field("x", storage, metadata={NAME: b"some.thing"})
     return ad.Array.from_buffers(field, 1, [None, *buffers], children=children)
 
@@ -147,7 +147,7 @@ def unknown(storage, buffers, *children):
 TWO_TIMES = pa.array([[1, 2]], pa.list_(pa.timestamp("s"), 2))
 WORDS = pa.array(["a", "b", "a"]).dictionary_encode()
 
-# What is refused, and what each expression of the hint is to give.
+# Refused types, and the expected result of each expression in the hint.
 INNER = {
     "times": (TWO_TIMES, [[1, 2]]),
     "times of NumPy": (np.array([["1970-01-01", "1970-01-02"]], "M8[s]"), [[0, 86400]]),
@@ -166,13 +166,13 @@ INNER = {
 
 
 def shown(found):
-    """Of columns or buffers the last one."""
+    """The last column or buffer of the result."""
     last = found[-1] if isinstance(found, tuple) else found
     return last.to_pylist() if isinstance(last, ad.Array) else bytes(last)
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_a_hint_about_what_is_inside(name):
+def test_hint_for_nested_types(name):
     x, expected = INNER[name]
     error = refused(ad.tensor, x)
     assert error.reason == "dtype"
@@ -191,7 +191,7 @@ MASKED = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[1, 1], [0, 0]])
     ],
     ids=["tensor", "convert", "record_batch"],
 )
-def test_a_hint_about_nulls(x, take):
+def test_hint_for_nulls(x, take):
     error = refused(take, x)
     assert error.reason == "nulls"
     (filled,) = follow(error.hint, x)
@@ -207,14 +207,14 @@ def test_a_hint_about_nulls(x, take):
     ],
     ids=["children", "dictionary"],
 )
-def test_a_hint_about_nanoseconds_inside(x, where):
+def test_hint_for_nested_nanoseconds(x, where):
     array = ad.array(x)
     with pytest.raises(ValueError, match=r"1 ns .*\.view\('int64'\).* \.children .* \.dictionary"):
         array.to_pylist()
     assert where(array).view("int64").to_pylist() == [1]
 
 
-def test_a_hint_about_several_types():
+def test_hint_for_several_types():
     first = ad.array(np.ones(1))
     field = pa.field("", pa.float64(), nullable=False)
     alike = ad.Array.from_buffers(field, 1, [None, np.ones(1)])
@@ -283,7 +283,7 @@ def test_view_of_another_width(other):
 
 
 @pytest.mark.parametrize("wanted", ["float64", "duration[s]", "int32", "string"])
-def test_view_is_hinted_at_where_it_helps(wanted):
+def test_hint_names_view_if_it_helps(wanted):
     array = ad.array(np.arange(3, dtype="u8"))
     error = refused(ad.array, array, wanted)
     helps = wanted in ("float64", "duration[s]")
@@ -296,7 +296,7 @@ def test_view_is_hinted_at_where_it_helps(wanted):
 
 
 @pytest.mark.parametrize("name", ["string", "list", "struct", "dense_union", "bool", "null"])
-def test_view_of_what_has_no_width(name):
+def test_view_of_type_without_width(name):
     assert refused(ad.array(SAMPLES[name]).view, "int64").reason == "dtype"
 
 
@@ -320,7 +320,7 @@ def test_dictionaries(index):
     assert refused(ad.tensor, pa.record_batch({"a": numbers})).reason == "dtype"
 
 
-# --- elements that Arrow has not ---------------------------------------------------------------
+# --- elements without an Arrow type ------------------------------------------------------------
 
 ELEMENTS = {
     "text": np.array(["a", "bc"]),
@@ -335,7 +335,7 @@ ELEMENTS = {
 
 
 @pytest.mark.parametrize("name", ELEMENTS)
-def test_elements_are_refused_with_a_hint_that_helps(name):
+def test_elements_are_refused_with_a_valid_hint(name):
     x = ELEMENTS[name]
     for convert in (ad.array, ad.tensor):
         error = refused(convert, x)
@@ -343,7 +343,7 @@ def test_elements_are_refused_with_a_hint_that_helps(name):
     hint = error.hint.replace('x["name"]', '["f1"]')
     ways = re.findall(r'(?:pyarrow\.array|\.astype|\.view|\["f1"\]\.copy)\([^)]*\)', hint)
     assert ways
-    for way in set(ways) - {".view()"}:  # that one is of whatever type fits
+    for way in set(ways) - {".view()"}:  # whose argument is any type of the same width
         way = way if way.startswith("pyarrow") else f"x{way}"
         assert len(ad.array(eval(way, {"x": x, "pyarrow": pa}))) == 2
 
@@ -353,7 +353,7 @@ def test_elements_are_refused_with_a_hint_that_helps(name):
     [(np.arange(6).reshape(2, 3).T, "strides"), (np.arange(4, dtype=">i4"), "byteorder")],
     ids=["strides", "byteorder"],
 )
-def test_copies_that_are_ruled_out(x, reason):
+def test_refused_copies(x, reason):
     error = refused(ad.array, x, copy=False)
     assert error.reason == reason and error.hint
     assert ad.array(x).to_pylist() == x.tolist()
@@ -364,7 +364,7 @@ def test_copies_that_are_ruled_out(x, reason):
         assert "copy=None" in error.hint
 
 
-# --- nothing leaked -----------------------------------------------------------------------------
+# --- lifetimes ----------------------------------------------------------------------------------
 
 
 class Owner:
@@ -401,7 +401,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("fail", FAILURES.values(), ids=FAILURES)
-def test_what_fails_keeps_nothing(fail):
+def test_failure_holds_no_reference(fail):
     owner = Owner()
     alive = weakref.ref(owner)
     tensor = block(owner)
@@ -412,7 +412,7 @@ def test_what_fails_keeps_nothing(fail):
 
 
 @pytest.mark.parametrize("dtype", ["M8[D]", "M8[us]", ">i4", "S3", "i4,f4"])
-def test_what_is_refused_keeps_nothing(dtype):
+def test_refusal_holds_no_reference(dtype):
     data = np.zeros(4, dtype)
     alive = weakref.ref(data)
     refused(ad.tensor, data, copy=False)
@@ -421,7 +421,7 @@ def test_what_is_refused_keeps_nothing(dtype):
     assert is_gone(alive)
 
 
-# --- metadata that are not what they say ------------------------------------------------------
+# --- wrong metadata ---------------------------------------------------------------------------
 
 
 def tensor_type(text, size=6, format="+w:{}", child="i", name=b"arrow.fixed_shape_tensor"):
@@ -477,25 +477,25 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_tensor_metadata_that_lie(text):
+def test_wrong_tensor_metadata(text):
     array = tensor_type(text)
     with pytest.raises(ad.InvalidArrowError):
         ad.tensor(array)
     assert not hasattr(array, "__dlpack__")
     assert "fixed_shape_tensor" in repr(array)
-    # what is stored is still there
+    # the stored values are still readable
     assert ad.tensor(array.children[0]).shape == (12,)
 
 
 @pytest.mark.parametrize("form", ["wrong storage", "not a list"])
-def test_tensor_storage_that_does_not_fit(form):
+def test_tensor_storage_of_wrong_type(form):
     text = json.dumps(GOOD)
     array = tensor_type(text, size=5) if form == "wrong storage" else tensor_type(text, format="i")
     with pytest.raises(ad.InvalidArrowError, match="fixed_shape_tensor"):
         ad.tensor(array)
 
 
-def test_tensor_metadata_that_do_not():
+def test_correct_tensor_metadata():
     for text in (
         json.dumps(GOOD),
         '  { "shape" : [ 2 , 3 ] } ',
@@ -525,7 +525,7 @@ DLPACK = {
 
 
 @pytest.mark.parametrize("text", DLPACK.values(), ids=DLPACK)
-def test_dlpack_metadata_that_lie(text):
+def test_wrong_dlpack_metadata(text):
     array = tensor_type(text, format="i", name=b"arrowdev.dlpack")
     with pytest.raises(ad.InvalidArrowError):
         ad.tensor(array)
@@ -534,15 +534,15 @@ def test_dlpack_metadata_that_lie(text):
     assert ad.tensor(array.view("int32")).dtype == "int32"
 
 
-def test_bool8_that_lies():
+def test_wrong_bool8_storage():
     for text, format in (("x", "i"), ("", "i")):
         array = tensor_type(text, format=format, name=b"arrow.bool8")
         with pytest.raises(ad.InvalidArrowError):
             ad.tensor(array)
 
 
-def test_both_lie():
-    """The rows are what they say, and their elements are not."""
+def test_wrong_metadata_of_elements():
+    """The row metadata are correct, and the element metadata are wrong."""
     inner = pa.field("item", pa.int32(), metadata={NAME: b"arrowdev.dlpack", METADATA: b"{}"})
     field = pa.field(
         "x",

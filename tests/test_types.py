@@ -1,5 +1,5 @@
-"""The type table of docs/types.md, row by row and both ways, with a real peer at each end
-where there is one. Round trips are compared bit for bit."""
+"""The type table of docs/types.md, row by row and in both directions, with a real peer at each end
+if there is one. Round trips are compared bit for bit."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ EXTENSION = b"ARROW:extension:name"
 NUMBERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 NUMBERS += ["float16", "float32", "float64"]
 FLOAT8 = ["e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"]
-# torch's own, with the width of an element
+# torch's types, with the width of an element
 TORCH_ONLY = {
     "bfloat16": 2,
     "float8_e4m3fn": 1,
@@ -41,13 +41,13 @@ def random_bytes(n, seed=0):
 
 
 def numbers(dtype, shape):
-    """Any bits at all, NaNs of every kind among them."""
+    """Arbitrary bits, including NaNs of every kind."""
     dtype = np.dtype(dtype)
     return random_bytes(int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def bits(array):
-    """What can be compared where NaN is not equal to itself."""
+    """The bits, since NaN does not equal itself."""
     return np.ascontiguousarray(array).view("u1").tolist()
 
 
@@ -57,7 +57,7 @@ def is_at(tensor, array):
 
 @contextlib.contextmanager
 def known_to_pyarrow(array):
-    """pyarrow keeps what an arrowdev.dlpack type means (docs/recipes.md)."""
+    """Registers types: pyarrow keeps the meaning of arrowdev.dlpack (docs/recipes.md)."""
 
     class DLPackType(pa.ExtensionType):
         def __init__(self, storage, metadata):
@@ -117,7 +117,7 @@ def jax_with_64_bits():
 @pytest.mark.parametrize("column", COLUMNS)
 def test_numbers_become_tensors(dtype, column):
     if column == "polars" and dtype == "float16":
-        pytest.importorskip("polars", "1.36")  # the first with a float of 16 bits
+        pytest.importorskip("polars", "1.36")  # the first with a 16-bit float
     data = numbers(dtype, 9)
     source = COLUMNS[column](data)
     for name, read in TENSORS.items():
@@ -141,7 +141,7 @@ def test_tensors_become_numbers(dtype):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 9])
-def test_an_offset_moves_the_pointer(offset):
+def test_offset_is_added_to_the_pointer(offset):
     data = np.arange(10, dtype="i4")
     column = pa.array(data)[offset:]
     tensor = ad.tensor(column, copy=False)
@@ -167,7 +167,7 @@ def test_bool8_is_a_bool_of_one_byte():
 
 
 @pytest.mark.parametrize("offset", range(9))
-def test_bits_are_bools_by_a_copy(offset):
+def test_bits_are_copied_to_bools(offset):
     column = pa.array(FLAGS * 3)[offset:]
     assert np.asarray(ad.tensor(column)).tolist() == (FLAGS * 3)[offset:]
     assert refused(ad.tensor, column, copy=False).reason == "copy"
@@ -175,7 +175,7 @@ def test_bits_are_bools_by_a_copy(offset):
     assert ad.tensor(column).into(torch.Tensor).tolist() == (FLAGS * 3)[offset:]
 
 
-def test_bools_are_bits_where_bits_are_asked_for():
+def test_bools_are_copied_to_bits_on_request():
     data = np.array(FLAGS)
     assert pa.array(ad.array(data, "bool")).equals(pa.array(FLAGS))
     assert ad.array(data, pa.bool_()).schema.format == "b"
@@ -212,15 +212,15 @@ def test_permutation_and_names(axes, names):
     tensor = ad.tensor(column, copy=False)
     assert tensor.shape == column.to_numpy_ndarray().shape
     assert np.asarray(tensor).tolist() == column.to_numpy_ndarray().tolist()
-    assert pa.array(ad.array(column)).type == type  # names come back, too
+    assert pa.array(ad.array(column)).type == type  # the names round-trip, too
     assert ad.array(column).to_pylist() == np.asarray(tensor).tolist()
     assert ad.array(column)[1] == np.asarray(tensor)[1].tolist()
     back = pa.array(ad.array(tensor, copy=False))
     assert back.to_numpy_ndarray().tolist() == column.to_numpy_ndarray().tolist()
 
 
-def test_another_shape_or_permutation_is_no_label():
-    """Which element is which would change without a word."""
+def test_other_shape_or_permutation_is_refused():
+    """The order of elements would change silently."""
     data = np.arange(12.0).reshape(2, 2, 3)
     turned = np.arange(12.0).reshape(2, 3, 2).transpose(0, 2, 1)  # the same shape
     column, other = ad.array(data), ad.array(turned)
@@ -233,19 +233,19 @@ def test_another_shape_or_permutation_is_no_label():
     ):
         error = refused(ad.array, source, type)
         assert error.reason == "dtype" and "other indices" in str(error)
-        assert ('order="C"' in error.hint) == (source is turned)  # where following it helps
+        assert ('order="C"' in error.hint) == (source is turned)  # only if following it helps
     stream = ad.array_stream([data, turned], schema=column.schema)
     assert refused(stream.read_all).reason == "stream"
     batch = ad.record_batch({"x": other}).schema
     with pytest.raises(ad.InvalidArrowError, match="other indices"):
         ad.Array.from_buffers(batch, 2, [None], children=[column])
-    # the hint, followed
+    # the code of the hint
     joined = ad.concat([column, ad.array(ad.tensor(turned, order="C"), column.schema)])
     assert np.asarray(ad.tensor(joined)).tolist() == np.concatenate([data, turned]).tolist()
 
 
 def test_labels_of_tensors():
-    """Names, no extension at all, and axes of one element leave every element where it is."""
+    """Names, no extension, and axes of one element leave every element in place."""
     data = np.arange(12.0).reshape(2, 2, 3)
     named = pa.fixed_shape_tensor(pa.float64(), [2, 3], dim_names=["a", "b"])
     assert pa.array(ad.array(data, named)).type == named
@@ -259,7 +259,7 @@ def test_labels_of_tensors():
     assert np.asarray(ad.tensor(ad.array(column, turned))).tolist() == column.tolist()
 
 
-def test_other_elements_are_no_label():
+def test_other_element_type_is_refused():
     """The same bits as numbers of another type."""
     source = over(np.zeros(4, "u2"), "bfloat16", (4,))
     brain = ad.array(source)
@@ -309,7 +309,7 @@ def test_lists_of_fixed_size_are_dimensions(sizes):
     assert ad.tensor(pl.Series(column).cast(pl.Array(pl.Int16, tuple(sizes)))).shape == (3, *sizes)
 
 
-# --- no dimension ----------------------------------------------------------------------------
+# --- zero dimensions -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "bool", "complex64"])
@@ -322,7 +322,7 @@ def test_no_dimension(dtype):
         back = ad.tensor(ad.record_batch(batch)["x"], copy=False)
         assert (back.shape, back.dtype) == ((), dtype)
         assert np.asarray(back) == np.ones((), dtype)
-    # Any other number of rows is a column.
+    # Any other number of rows gives a column.
     assert ad.tensor(ad.array(np.ones((), dtype))[:0]).shape == (0,)
 
 
@@ -388,7 +388,7 @@ def test_jax_types(dtype):
     data = raw.view(getattr(ml_dtypes, dtype))
     source = jax.numpy.asarray(data)
     array = ad.array(over(raw, dtype))
-    with contextlib.suppress(ad.ExchangeError):  # where jaxlib's DLPack knows the type
+    with contextlib.suppress(ad.ExchangeError):  # if jaxlib's DLPack supports the type
         array = ad.array(source)
     assert str(array.schema) == f"extension<arrowdev.dlpack[{dtype}]>"
     back = ad.tensor(array, copy=False)
@@ -397,8 +397,8 @@ def test_jax_types(dtype):
     assert bits(np.asarray(array.view(width))) == raw.tolist()
 
 
-def test_rows_mean_what_the_tensor_means():
-    """Whatever the storage is: that of a foreign producer may be a type of the same width."""
+def test_rows_keep_the_meaning_of_the_tensor():
+    """With any storage: a foreign producer may use another type of the same width."""
     data = np.array([1.5, -2, 0.25], "f2")
     for dtype, code, rows in (
         ("float16", 2, [1.5, -2, 0.25]),
@@ -448,7 +448,7 @@ def test_packed_elements_need_whole_bytes(shape):
     memory = random_bytes(64)
     error = refused(ad.array, over(memory, "float4_e2m1fn", shape))
     assert error.reason == "dtype" and "uint8" in error.hint
-    # the hint: as bytes
+    # the code of the hint: as bytes
     assert (
         len(ad.array(over(memory, "uint8", (int(np.prod(shape)) * 4 // 8,))))
         == np.prod(shape) // 2
@@ -532,7 +532,7 @@ def test_lists_of_several_lengths(make):
     error = refused(ad.tensor, column)
     assert error.reason == "dtype"
     assert "list 0 has 2 values and list 2 has 1" in str(error)
-    # the hint
+    # the code of the hint
     assert ".children[0]" in error.hint and ".buffers[1]" in error.hint
     array = ad.array(column)
     assert np.asarray(ad.tensor(array.children[0])).tolist() == [1, 2, 3, 4, 5]
@@ -565,7 +565,7 @@ def test_lists_with_nulls():
     ("offsets", "length"),
     [([0, 2, 9], 2), ([-2, 0, 2], 2), ([2, 0, -2], 2), ([0, 3, 1], 2), ([4, 6, 8], 2)],
 )
-def test_offsets_that_make_no_sense(offsets, length):
+def test_malformed_offsets(offsets, length):
     for code, format in (("i4", "+l"), ("i8", "+L")):
         child = ad.array(np.arange(4))
         schema = pa.list_(pa.int64()) if format == "+l" else pa.large_list(pa.int64())
@@ -580,7 +580,7 @@ def test_offsets_that_make_no_sense(offsets, length):
         ad.tensor(array)
 
 
-def test_offsets_that_wrap():
+def test_offsets_that_overflow():
     """Every difference is 2^31 modulo 2^32."""
     low = -(1 << 31)
     offsets = np.array([0, low, 0], "i4")
@@ -596,14 +596,14 @@ def test_offsets_that_wrap():
 
 @pytest.mark.parametrize(("name", "code"), [("cuda_host:2", 3), ("cuda_managed:1", 13)])
 def test_ordinal_of_pinned_and_managed_memory(name, code):
-    """Arrow keeps it, DLPack has 0 for it."""
+    """Arrow has the ordinal; DLPack has 0."""
     memory = np.arange(4)
     tensor = ad.Tensor.from_pointer(memory.ctypes.data, (4,), "int64", name, owner=memory)
     array = ad.array(ad.array(tensor).__arrow_c_device_array__())
     assert array.device == ad.device(name)
     assert tensor.__dlpack_device__() == array.__dlpack_device__() == (code, 0)
     assert is_at(ad.tensor(array, copy=False), memory)
-    # for consumers that know CUDA alone
+    # for consumers that support CUDA only
     as_cuda = ad.array(array, device=f"cuda:{name[-1]}", copy=False)
     assert ad.tensor(as_cuda).__dlpack_device__() == (2, int(name[-1]))
     assert as_cuda.buffers[1].data_ptr == memory.ctypes.data

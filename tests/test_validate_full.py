@@ -1,5 +1,5 @@
-"""validate(level="full"): every rule finds its fault, and says where; sound data pass; pyarrow is
-the oracle."""
+"""validate(level="full"): every rule detects its fault and names the position; valid data pass;
+pyarrow is the oracle."""
 
 import ctypes
 import random
@@ -16,7 +16,7 @@ from arrowdev.testing import software_device
 pa = pytest.importorskip("pyarrow")
 
 
-# pyarrow leaves `reserved` as its memory was.
+# pyarrow does not initialize `reserved`.
 RESERVED = "reserved must be zero"
 
 
@@ -26,14 +26,14 @@ def dense_union(ids, offsets):
     return pa.UnionArray.from_dense(ids, offsets, children, ["n", "w"], [5, 9])
 
 
-# The sample's offsets run backwards on purpose: imports must carry them as they are.
+# The sample's offsets decrease on purpose: imports must keep them unchanged.
 SOUND = SAMPLES | {
     "dense_union": dense_union([5, 9, 9, 5, 5] + [9] * 16, [0, 0, 1, 1, 2] + [1] * 16)
 }
 
 
 def of(type, buffers, length, **kwargs):
-    """An Array from a numpy array per buffer."""
+    """An Array from one NumPy array per buffer."""
     return ad.Array.from_buffers(type, length, buffers, **kwargs)
 
 
@@ -47,7 +47,7 @@ def notes(array, level):
 
 @pytest.fixture(params=["host", "device"])
 def place(request):
-    """Where an array is checked: its own memory, or read back from a device."""
+    """Where an array is checked: in its own memory, or read from a device."""
     if request.param == "host":
         yield lambda array: array
         return
@@ -59,11 +59,11 @@ def place(request):
         yield move
 
 
-# --- sound arrays ---------------------------------------------------------------------
+# --- valid arrays ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_sound(name, place):
+def test_valid_samples(name, place):
     array = place(ad.array(SOUND[name]))
     assert notes(array, "full") == ()
     for first in range(0, ROWS + 1, 3):
@@ -73,12 +73,12 @@ def test_sound(name, place):
 
 @looped("rows", [0, 1, 2047, 2048, 2049, 5000])
 @pytest.mark.parametrize("name", ["string", "list", "dictionary", "string_view", "decimal256"])
-def test_sound_blocks(name, rows, place):
+def test_valid_blocks(name, rows, place):
     whole = pa.concat_arrays([SOUND[name]] * (rows // ROWS + 2))
     assert notes(place(ad.array(whole.slice(7, rows))), "full") == ()
 
 
-def test_batches_and_functions():
+def test_validate_function_accepts_producers():
     batch = pa.record_batch({"a": [1, None], "b": ["x", "y"]})
     assert [n for n in ad.validate(batch, level="full") if RESERVED not in n] == []
     assert ad.validate(np.arange(3), "full") == ()
@@ -131,7 +131,7 @@ def dictionary(indices, values=("a", "b"), validity=None):
 
 
 def run_ends(ends, length, type="int32", offset=0):
-    """Not by pyarrow, which looks at run ends itself."""
+    """Not with pyarrow, which validates run ends itself."""
     ends, values = np.array(ends, type), np.arange(len(ends))
     format = {"int16": "s", "int32": "i", "int64": "l"}[type]
     children = [SchemaNode(format, name="run_ends"), SchemaNode("l", name="values")]
@@ -377,7 +377,7 @@ FAULTS = {
     ),
 }  # fmt: skip
 
-# What a copy to a device looks at, too, and refuses by itself.
+# Faults that a copy to a device detects and refuses itself.
 REFUSED_BY_COPIES = {
     "negative offset", "offsets past the last", "strings without data", "list past its child",
 }  # fmt: skip
@@ -428,7 +428,7 @@ def test_decrease_in_each_row(width, row):
 # --- null rows ------------------------------------------------------------------------
 
 
-def test_values_of_null_rows_are_free(place):
+def test_values_of_null_rows_are_arbitrary(place):
     garbage = (
         dictionary(np.array([0, 100], "i1"), validity=ALL_BUT_1),
         text(b"good", b"\xff", validity=ALL_BUT_1),
@@ -440,7 +440,7 @@ def test_values_of_null_rows_are_free(place):
         assert place(array).validate("full") == ()
 
 
-def test_rows_outside_a_slice_are_free():
+def test_rows_outside_a_slice_are_not_checked():
     array = dictionary(np.array([7, 0, 1, 7], "i4"))
     assert array[1:3].validate("full") == ()
     with pytest.raises(ad.InvalidArrowError, match="row 2: index 7"):
@@ -460,7 +460,7 @@ def test_null_count_of_a_slice():
 
 @pytest.mark.parametrize("at", [0, 2**20 - 1, 2**20, 2**21 + 5])
 def test_long_rows_are_read_in_pieces(at, place):
-    sound = "äöü€".encode() * 400_000  # 9 bytes: cut within characters
+    sound = "äöü€".encode() * 400_000  # 9 bytes: pieces end within characters
     rows = [b"first", sound, b"last"]
     assert place(text(*rows)).validate("full") == ()
     broken = bytearray(sound)
@@ -528,7 +528,7 @@ def test_notes_nulls_that_the_schema_excludes():
 
 
 def string_nodes(array):
-    """The pyarrow arrays below (and with) this one whose data end where an offset says."""
+    """The pyarrow arrays in this one (itself included) whose data size an offset determines."""
     type = array.type
     if isinstance(array, pa.ExtensionArray):
         yield from string_nodes(array.storage)
@@ -544,7 +544,7 @@ def string_nodes(array):
 
 
 def claims_more_than_it_has(array):
-    """Offsets end past the data: the C data interface cannot tell, as it has no sizes."""
+    """Whether offsets exceed the data; the C data interface has no sizes and cannot tell."""
     for node in string_nodes(array):
         _, offsets, data = node.buffers()
         if offsets is None:
@@ -572,9 +572,9 @@ def verdict(check):
 
 @pytest.mark.parametrize("name", SOUND)
 def test_flipped_bytes(name):
-    """Never a crash, and pyarrow's verdict."""
+    """No crash, and the same result as pyarrow."""
     chance = random.Random(name)
-    array = pa.concat_arrays([SOUND[name]] * 2)  # memory of its own
+    array = pa.concat_arrays([SOUND[name]] * 2)  # its own memory
     targets = list(buffers_of(array))
     wrapped = ad.array(array)
     differ = set()

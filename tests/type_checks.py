@@ -1,5 +1,5 @@
-"""Rows of the type table on any device: the checks that test_types.py, test_opencl.py,
-test_oneapi.py and gpu_cuda share. `device` is a name such as "cpu"; bytes are compared."""
+"""Checks of the type table on any device; test_types.py, test_opencl.py,
+test_oneapi.py and gpu_cuda share them. `device` is a name such as "cpu"; bytes are compared."""
 
 import ctypes
 
@@ -10,7 +10,7 @@ import arrowdev as ad
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
-# Elements of a number of bits: those that NumPy knows, and those that it does not.
+# Element types with a number of bits: those of NumPy, and others.
 TENSORS = {
     **{f"{kind}{bits}": bits for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     "float16": 16,
@@ -30,7 +30,7 @@ SHAPES = [(8,), (3, 8), (2, 3, 4), ()]
 
 
 def refused(convert, *args, **kwargs):
-    """The ExchangeError that it raises."""
+    """The ExchangeError that the conversion raises."""
     with pytest.raises(ad.ExchangeError) as info:
         convert(*args, **kwargs)
     return info.value
@@ -47,7 +47,7 @@ def content(tensor):
 
 
 def check_tensors(device):
-    """To Arrow and back without a copy, and to the host and back as what they are."""
+    """Checks copies to Arrow and back (zero-copy) and to the host and back."""
     for dtype, width in TENSORS.items():
         for shape in SHAPES:
             n = int(np.prod(shape))
@@ -114,7 +114,7 @@ REFUSED = {
 
 
 def check_refusals(device):
-    """As on the host, and what the hint says works there, too."""
+    """Checks that refusals match the host's and that their hints work on the device."""
     for name, column in REFUSED.items():
         array = ad.array(column).to(device)
         with pytest.raises(ad.ExchangeError) as info:
