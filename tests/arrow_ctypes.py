@@ -151,7 +151,7 @@ def metadata(*pairs):
 _ZEROS = 256 << 20
 
 
-def lying_metadata(*numbers):
+def raw_metadata(*numbers):
     """The address of these int32 numbers, followed by many zeros."""
     region = keep(mmap.mmap(-1, _ZEROS))
     data = struct.pack(f"={len(numbers)}i", *numbers)

@@ -94,7 +94,7 @@ def shared_folder(config, tmp_path_factory, name):
 
     It is in pytest's cache, so that a second run is quick, or in the temporary folder of the run.
     """
-    cache = getattr(config, "cache", None)  # there is none with -p no:cacheprovider
+    cache = getattr(config, "cache", None)  # missing with -p no:cacheprovider
     if cache is not None:
         return cache.mkdir(name)
     root = tmp_path_factory.getbasetemp()

@@ -279,8 +279,8 @@ def test_from_dlpack_function():
 
 
 @pytest.mark.parametrize("attribute", ["__dlpack__", "__dlpack_device__"])
-def test_method_takes_the_tensor_that_the_lookup_found(attribute):
-    """The offsets of lists are read once: what they are later changes nothing."""
+def test_method_uses_tensor_found_by_lookup(attribute):
+    """The offsets of lists are read once. Later changes to them have no effect."""
     pa = pytest.importorskip("pyarrow")
     offsets = np.array([0, 2, 4], "int32")
     values = np.arange(6, dtype="int32")

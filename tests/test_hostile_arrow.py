@@ -357,8 +357,8 @@ LYING_METADATA = [
 
 @pytest.mark.parametrize("numbers", LYING_METADATA)
 def test_invalid_metadata(numbers):
-    node = ac.SchemaNode("l", metadata=ac.lying_metadata(*numbers))
-    other = ac.SchemaNode("l", metadata=ac.lying_metadata(*numbers))
+    node = ac.SchemaNode("l", metadata=ac.raw_metadata(*numbers))
+    other = ac.SchemaNode("l", metadata=ac.raw_metadata(*numbers))
     schema, second = ad.schema(ac.WithSchema(node)), ad.schema(ac.WithSchema(other))
     array = ad.array(ac.Host(ac.Tree(ac.SchemaNode("l"), ac.numbers().array)))
     asked = {

@@ -127,10 +127,10 @@ FORMATS = [
 TEXTS = [None, *(ac.text(text) for text in ("", "a", b"\xff\xfe", "%n", "x" * 3000))]
 METADATA = [
     None,
-    ac.lying_metadata(-1),
-    ac.lying_metadata(2**31 - 1),
-    ac.lying_metadata(1, 2**31 - 1),
-    ac.lying_metadata(3, 0, 0, 5),
+    ac.raw_metadata(-1),
+    ac.raw_metadata(2**31 - 1),
+    ac.raw_metadata(1, 2**31 - 1),
+    ac.raw_metadata(3, 0, 0, 5),
     ac.metadata(),
     ac.metadata((b"ARROW:extension:name", b"arrow.bool8")),
     ac.metadata((b"ARROW:extension:name", b"arrow.fixed_shape_tensor")),

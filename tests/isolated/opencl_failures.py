@@ -69,7 +69,7 @@ RECORDING = {"clEnqueueBarrierWithWaitList", "clFlush"}
 kept = {"event": 0, "memory": 0, "kernel": 0}
 
 
-def settle(failed=None):
+def wait_for_releases(failed=None):
     """Waits until arrowdev holds only what it keeps permanently, which is at most one object
     for each recording that failed. Returns the other references."""
     gc.collect()
@@ -113,16 +113,16 @@ def fail_first(n):
     else:  # the runtime did not start: the reason is cached
         with pytest.raises((ad.DeviceError, ad.ExchangeError), match=failed):
             ad.device("opencl:0").synchronize()
-    settle(failed)
+    wait_for_releases(failed)
 
 
 def fail_again():
     peer = Peer()
     exchange(peer)
-    held = settle()
+    held = wait_for_releases()
     n = 1
     while failed := exchange_failing(peer, n):
-        assert settle(failed) == held, f"call {n}, {failed}: {held}"
+        assert wait_for_releases(failed) == held, f"call {n}, {failed}: {held}"
         n += 1
     assert n > 100, n
     exchange(peer)
@@ -152,7 +152,7 @@ def forked(function, *arguments):
 
 def names_of_all_calls():
     exchange(Peer())
-    settle()
+    wait_for_releases()
     return " ".join(library.names)
 
 
