@@ -43,12 +43,12 @@ def main(argv=None):
     try:
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has read enough
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status
 
 
 if __name__ == "__main__":
-    faulthandler.enable()  # a library that crashes leaves a trace
+    faulthandler.enable()  # print a traceback if a library crashes
     sys.exit(main())

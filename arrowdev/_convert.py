@@ -1,6 +1,7 @@
-"""Constructors of other libraries' classes, by name: what ``.into(cls)`` uses
-where a class has no exchange API of its own. No library is imported here: a
-class that is handed in belongs to a library that is there already.
+"""Constructors of other libraries' classes, by name, for ``.into(cls)``.
+
+They are used for classes without an exchange API. This module imports no
+library: the library of the class has been imported already.
 """
 
 import functools
@@ -11,7 +12,7 @@ from arrowdev._errors import exchange_error, require_host
 
 
 def convert(obj, cls, stream, copy):
-    """An instance of `cls` over the memory of `obj`, an Array or a Tensor."""
+    """Return an instance of `cls` over the memory of `obj`, an Array or a Tensor."""
     if cls is Tensor:
         return tensor(obj, stream=stream, copy=copy)
     if cls is Array:
@@ -32,13 +33,13 @@ def convert(obj, cls, stream, copy):
 
 
 def as_numpy(obj, dtype, copy):
-    """What ``__array__`` of an Array, Tensor or Buffer returns."""
+    """Return the result of ``__array__`` of an Array, Tensor or Buffer."""
     import numpy
 
     if isinstance(obj, Array):
         require_host(obj, "a NumPy array")
     elif not hasattr(obj, "__array_interface__"):
-        memoryview(obj)  # says why NumPy cannot read it
+        memoryview(obj)  # raises the reason why NumPy cannot read it
     result = _numpy(numpy, obj, False if copy is False else None, None)
     if dtype is not None and result.dtype != dtype:
         if copy is False:
@@ -54,7 +55,7 @@ def _numpy(numpy, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     try:
         return numpy.from_dlpack(values)
-    except RuntimeError as error:  # how NumPy says that it has no such type
+    except RuntimeError as error:  # NumPy raises it for an unsupported type
         raise exchange_error(
             f"NumPy has no equivalent of {values.dtype}",
             reason="dtype",
@@ -64,7 +65,7 @@ def _numpy(numpy, obj, copy, stream):
 
 
 def _by_from_dlpack(path):
-    """The function at `path` within the library takes a DLPack producer."""
+    """Call the function at `path` within the library, which takes a DLPack producer."""
 
     def constructor(library, obj, copy, stream):
         function = library
@@ -76,7 +77,7 @@ def _by_from_dlpack(path):
 
 
 def _torch(torch, obj, copy, stream):
-    """Subclasses of torch.Tensor come here; a negative stride ends the process."""
+    """Convert to a subclass of torch.Tensor. A negative stride would end the process."""
     values = tensor(obj, copy=copy, stream=stream)
     if any(stride < 0 for stride in values.strides):
         values = tensor(values, order="C", copy=copy, stream=stream)
@@ -93,9 +94,11 @@ def _is_row_major(values):
 
 
 def _jax(jax, obj, copy, stream):
-    """jax only takes compact memory and capsules that cannot say "read-only":
-    other memory is copied where that is allowed. And it copies what is not
-    aligned."""
+    """Convert to a jax array.
+
+    jax takes only compact memory, and capsules without a read-only flag: other
+    memory is copied if that is allowed. jax itself copies unaligned memory.
+    """
     values = tensor(obj, copy=copy, stream=stream)
     if not _is_row_major(values):
         if copy is False:
@@ -136,7 +139,7 @@ def _pyarrow_array(pyarrow, obj, copy, stream):
 
 
 def _by_arrow(name):
-    """The library's function or class `name` takes an Arrow producer."""
+    """Call the library's function or class `name`, which takes an Arrow producer."""
 
     def constructor(library, obj, copy, stream):
         return getattr(library, name)(_arrow(obj, copy, stream))
@@ -145,7 +148,7 @@ def _by_arrow(name):
 
 
 def _cannot_promise(library):
-    """The refusal of copy=False by a library that decides by itself."""
+    """Return the error for copy=False if the library itself decides whether to copy."""
     return exchange_error(
         f"{library.__name__} decides by itself whether to copy, so copy=False cannot be promised",
         reason="copy",
@@ -154,7 +157,7 @@ def _cannot_promise(library):
 
 
 def _by_arrow_may_copy(name):
-    """Likewise, for libraries that decide by themselves whether to copy."""
+    """The same as _by_arrow, for libraries that themselves decide whether to copy."""
 
     def constructor(library, obj, copy, stream):
         if copy is False:
@@ -186,7 +189,7 @@ def _pandas_frame(pandas, obj, copy, stream):
 
 
 def _pandas_series(pandas, obj, copy, stream):
-    """Numbers without nulls share memory; from_arrow() would copy them."""
+    """Share the memory of numbers without nulls; from_arrow() would copy them."""
     try:
         values = tensor(obj, copy=copy, stream=stream)
     except ExchangeError:
@@ -211,11 +214,10 @@ def _arro3_batch(_, obj, copy, stream):
     return sys.modules["arro3.core"].RecordBatch.from_arrow(_arrow(obj, copy, stream))
 
 
-# Each constructor is called as f(library, obj, copy, stream). `stream` waits for what the library
-# is given, on whatever stream that library works itself.
+# (library, class name): constructor. The requested class is looked up, then its bases.
 #
-# (library, class name): how to make one. The class of the instance that was
-# asked for, or one of its bases, is looked up here.
+# Each constructor is called as f(library, obj, copy, stream). `stream` waits for the data; the
+# library itself may work on another stream.
 _CONSTRUCTORS = {
     ("builtins", "memoryview"): _memoryview,
     ("numpy", "ndarray"): _numpy,
@@ -246,7 +248,7 @@ def _library_name(cls):
 
 @functools.lru_cache(maxsize=64)
 def _maker(cls):
-    """The constructor of a class, with its library filled in; or None."""
+    """Return the constructor of a class with its library bound, or None."""
     for base in cls.__mro__:
         # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
         name = base.__name__.rpartition(".")[2]
@@ -257,6 +259,6 @@ def _maker(cls):
 
 
 def _library(cls):
-    """The module that has the constructors."""
+    """Return the module that has the constructors."""
     name = _library_name(cls)
     return sys.modules["jax" if name == "jaxlib" else name]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def exchange_error(
     message: str, *, reason: str, hint: str, device: Device | None = None
 ) -> ExchangeError:
-    """An ExchangeError to raise: `message` says what was found and expected, `hint` what to do."""
+    """Return an ExchangeError: `message` has the found and expected values, `hint` the remedy."""
     error = ExchangeError(f"{message}; {hint}")
     error.reason = reason
     error.hint = hint
@@ -21,7 +21,7 @@ def exchange_error(
 
 
 def require_host(wrapped: Array, what: str) -> None:
-    """ExchangeError unless the host can read the memory of an Array now."""
+    """Raise ExchangeError unless the host can read the memory of an Array now."""
     try:
         wrapped.__arrow_c_array__  # noqa: B018
     except AttributeError as refusal:

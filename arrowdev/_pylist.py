@@ -1,7 +1,7 @@
-"""Values of a host array as Python objects, for people at a prompt.
+"""Values of a host array as Python objects, for interactive use.
 
-Not on the path of any exchange, so plain and complete rather than fast.
-Imported on first use.
+No exchange uses this module, so the code is simple and complete rather than
+fast. It is imported on first use.
 """
 
 import datetime
@@ -27,7 +27,7 @@ _FIXED = {
     "f": "f",
     "g": "d",
 }
-# Ends a hint: in nested data it is not this array that has what helps.
+# The end of a hint: in nested data another array has the attribute that helps.
 _WHERE = ", or that of the .children or the .dictionary which holds the values"
 _CODE_OF_DTYPE = {
     "bool": "?",
@@ -46,7 +46,7 @@ _CODE_OF_DTYPE = {
 
 
 def to_pylist(array, what="to_pylist()"):
-    """All rows of `array` as a list; nulls are None. `what` was called for them."""
+    """Return all rows of `array` as a list; nulls are None. `what` names the caller."""
     require_host(array, what)
     if array.schema.dictionary is not None:
         values = to_pylist(array.dictionary)
@@ -61,12 +61,12 @@ def to_pylist(array, what="to_pylist()"):
 
 
 def scalar(array, index):
-    """Row `index` (already checked) as a Python object."""
+    """Return row `index` (already checked) as a Python object."""
     return to_pylist(array.slice(index, 1), "a value of an Array")[0]
 
 
 def _malformed(array, row, problem):
-    """An InvalidArrowError: arrays are checked as far as their structure goes, not row by row."""
+    """Return an InvalidArrowError. An import checks the structure of arrays, not each row."""
     stored = f" ({array.offset + row} in its buffers)" if array.offset else ""
     error = _core.InvalidArrowError(f"row {row}{stored}: {problem}")
     error.path = ""
@@ -74,7 +74,7 @@ def _malformed(array, row, problem):
 
 
 def _with_nulls(array, values):
-    """`values`, with None where the validity bitmap has a 0."""
+    """Return `values`, with None where the validity bitmap has a 0."""
     validity = array.validity
     if validity is None:
         return values
@@ -82,7 +82,7 @@ def _with_nulls(array, values):
 
 
 def _decode(array):
-    """Values without regard to nulls (those may hold anything)."""
+    """Decode all values. Those of null rows are arbitrary."""
     kind = array.schema.format
     if kind in _FIXED:
         return _numbers(array, _FIXED[kind])
@@ -97,13 +97,13 @@ def _decode(array):
 
 
 def _view(array, index):
-    """Bytes of buffer `index`; empty where there is none."""
+    """Return the bytes of buffer `index`; empty if it is NULL."""
     buffer = array.buffers[index]
     return memoryview(b"" if buffer is None else buffer).cast("B")
 
 
 def _fixed(array, code, buffer=1, extra=0):
-    """Numbers of one struct code; `extra` more than there are rows."""
+    """Return the numbers of one struct code, `extra` more than rows."""
     size = struct.calcsize("=" + code)
     n = len(array) + extra
     data = _view(array, buffer)[array.offset * size : (array.offset + n) * size]
@@ -117,7 +117,7 @@ def _bits(array):
 
 
 def _numbers(array, code):
-    """Numbers stored as `code`, as the extension type means them."""
+    """Return the numbers stored as `code`, as values of the extension type."""
     dtype, _, _ = _core._extension(array.schema)
     if dtype is None:
         return _fixed(array, code)
@@ -134,7 +134,7 @@ def _numbers(array, code):
 
 
 def _ranges(array, starts, stops, size):
-    """(start, stop) of every row, all within `size` values; None where it is null."""
+    """Return (start, stop) of every row, within `size` values; None for a null row."""
     result = []
     for row, (start, stop, ok) in enumerate(zip(starts, stops, _validity_of(array), strict=True)):
         if ok and not 0 <= start <= stop <= size:
@@ -151,7 +151,7 @@ def _ranges_of_offsets(array, code, size):
 
 
 def _decoded(array, rows, decode):
-    """`decode` of the bytes of every row; None where there are none."""
+    """Return `decode` of the bytes of every row; None for rows without bytes."""
     result = []
     for row, data in enumerate(rows):
         try:
@@ -190,7 +190,7 @@ def _views(decode):
 
 
 def _one_view(array, row, data):
-    """The bytes of a row's 16-byte view: up to 12 in line, else (buffer, offset)."""
+    """Return the bytes of a 16-byte view: up to 12 are inline, others at (buffer, offset)."""
     length, _, index, start = struct.unpack_from("=iiii", data, 16 * row)
     if length < 0:
         raise _malformed(array, row, f"its size is {length}, expected at least 0")
@@ -256,7 +256,7 @@ def _if_valid(valid, function, value):
 
 
 def _delta(number, unit):
-    """A timedelta, which has no nanoseconds: those are refused, not cut."""
+    """Return a timedelta. It has no nanoseconds: such values raise, and are not truncated."""
     microseconds, rest = divmod(number * 10**6, _PER_SECOND[unit])
     if rest:
         raise ValueError(
@@ -354,7 +354,7 @@ def _fixed_list(array, size):
 
 
 def _nested(row, shape, strides, start):
-    """A row as lists of lists, each index in its dimension; strides count values."""
+    """Return a row as nested lists, one level per dimension; strides count values."""
     if not shape:
         return row[start]
     return [_nested(row, shape[1:], strides[1:], start + i * strides[0]) for i in range(shape[0])]
@@ -369,7 +369,7 @@ def _struct(array, _):
 
 
 def _map(array, _):
-    """Pairs, not dicts: keys may repeat, and so may the names of the fields."""
+    """Return pairs, not dicts: keys and field names may repeat."""
     entries = array.children[0]
     pairs = zip(
         *(to_pylist(child.slice(entries.offset, len(entries))) for child in entries.children),
@@ -423,7 +423,7 @@ def _run_end(array, _):
     return result
 
 
-# Longer prefixes stand before their own beginnings.
+# A longer prefix precedes the prefixes that it begins with.
 _DECODERS = [
     ("u", _variable("i", _text)),
     ("z", _variable("i", bytes)),

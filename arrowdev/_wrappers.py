@@ -64,7 +64,7 @@ class _DeviceOnly:
 
 
 def as_host(obj: ArrayLike) -> _HostOnly:
-    """Show `obj` to a picky consumer as host memory only.
+    """Wrap `obj` so that it has only the CPU methods of the protocol.
 
     The wrapper has ``__arrow_c_schema__``, ``__arrow_c_array__`` and
     ``__arrow_c_stream__``, so a consumer that prefers the device protocol and
@@ -73,7 +73,7 @@ def as_host(obj: ArrayLike) -> _HostOnly:
     Raises
     ------
     ExchangeError
-        The memory is not the host's to read. It is never copied to the host.
+        The host cannot read the memory. It is never copied to the host.
     """
     wrapped = array(obj)
     require_host(wrapped, "as_host()")
@@ -81,7 +81,7 @@ def as_host(obj: ArrayLike) -> _HostOnly:
 
 
 def as_device(obj: ArrayLike) -> _DeviceOnly:
-    """Show `obj` to a picky consumer by the device protocol only.
+    """Wrap `obj` so that it has only the device methods of the protocol.
 
     The wrapper has ``__arrow_c_schema__``, ``__arrow_c_device_array__`` and
     ``__arrow_c_device_stream__``.

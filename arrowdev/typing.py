@@ -1,9 +1,9 @@
 """Protocol classes of the exchange protocols, for annotations.
 
-``import arrowdev`` does not import this module. At run time ask hasattr(), which
-tells what an object offers in its state, or arrowdev.protocols(): isinstance()
-could only tell what its class may offer. Signatures of methods are left open,
-since libraries differ in the keywords that they know.
+``import arrowdev`` does not import this module. At run time use hasattr() or
+arrowdev.protocols(), which tell what an object offers in its present state;
+isinstance() would only tell what its class may offer. The signatures of methods
+are left open, since libraries differ in the keywords that they accept.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
@@ -50,7 +50,7 @@ class SupportsArrowStream(Protocol):
 
 
 class SupportsArrowDeviceArray(Protocol):
-    """An array or a batch on any device, with the event that it is ready by."""
+    """An array or a batch on any device, with the event that signals it is ready."""
 
     def __arrow_c_device_array__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -62,7 +62,7 @@ class SupportsArrowDeviceStream(Protocol):
 
 
 class SupportsAsyncDeviceStream(Protocol):
-    """What ``arrowdev.aio.connect`` takes."""
+    """A producer for ``arrowdev.aio.connect``."""
 
     def __arrowdev_async_device_stream__(self, handler: Any, /) -> None: ...
 
@@ -97,12 +97,12 @@ class SupportsArrayInterface(Protocol):
 
 
 class SupportsCudaStream(Protocol):
-    """A CUDA stream, as the protocol's version and its handle: for every ``stream=``."""
+    """A CUDA stream, as the protocol's version and its handle, for any ``stream=``."""
 
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
-# What arrowdev.array(), tensor(), ... take.
+# The argument of arrowdev.array(), tensor(), ...
 ArrayLike: TypeAlias = Union[
     SupportsArrowDeviceArray,
     SupportsArrowArray,
@@ -116,8 +116,8 @@ ArrayLike: TypeAlias = Union[
     "tuple[CapsuleType, CapsuleType]",
 ]
 
-# What arrowdev.device() and every device= take.
+# The argument of arrowdev.device() and of every device=.
 DeviceLike: TypeAlias = Union[str, tuple[int, int], "Device"]
 
-# What arrowdev.schema() and every type= take.
+# The argument of arrowdev.schema() and of every type=.
 TypeLike: TypeAlias = Union[str, SupportsArrowSchema, "CapsuleType"]

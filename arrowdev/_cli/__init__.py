@@ -1,1 +1,1 @@
-"""What ``python -m arrowdev`` runs: a module for each command, and what they share."""
+"""The commands of ``python -m arrowdev``, one module each, and their shared code."""

@@ -1,4 +1,4 @@
-"""``python -m arrowdev check EXPR``: does a library do what the specification says?"""
+"""``python -m arrowdev check EXPR``: checks whether a library conforms to the specification."""
 
 import json
 import textwrap

@@ -1,8 +1,8 @@
 """The device libraries that ``python -m arrowdev matrix`` tries, one class each.
 
 As in libraries.py, with one more method: ``places()`` names the devices on which the library
-can have arrays here, and each of them gets an instance. Values are read by the library's own copy
-to the host, and by nobody's wait but the library's own.
+can have arrays here. Each device gets an instance. Values are read by the library's own copy to
+the host, and only the library waits for them.
 """
 
 import ctypes
@@ -19,16 +19,16 @@ from arrowdev._cli.libraries import Peer
 
 
 class NoDevice(Exception):
-    """The library is installed, and has no device here."""
+    """The library is installed, but has no device here."""
 
 
 class DevicePeer(Peer):
     device = None  # such as "oneapi:0"
-    types: tuple[str, ...] | None = None  # of the devices that it can have; None: any
+    types: tuple[str, ...] | None = None  # device types that it supports; None: any
 
     @classmethod
     def on(cls, device, template):
-        """The peer on one of places(), with what load() gave `template`."""
+        """Return the peer on one of places(), with the modules that `template` has loaded."""
         peer = cls()
         peer.__dict__.update(vars(template))
         peer.device = device
@@ -37,12 +37,12 @@ class DevicePeer(Peer):
 
     @classmethod
     def may_be_on(cls, wanted):
-        """Whether one of the devices or types of devices in `wanted` (None: all) can be its."""
+        """Whether the library supports a device or device type in `wanted` (None: all)."""
         types = {name.partition(":")[0] for name in wanted or ()} - {"cpu"}
         return wanted is None or (types if cls.types is None else types & {*cls.types}) != set()
 
     def places(self):
-        """Names of the devices of this library; raises NoDevice if there is none."""
+        """Return the names of the library's devices; raise NoDevice if there is none."""
         raise NotImplementedError
 
 
@@ -94,11 +94,10 @@ class OwnDeviceTensor(OwnDeviceArray):
 
 
 def sycl_devices():
-    """dpctl.get_devices(), with the CPU runtime that pip installs beside dpctl.
+    """Return dpctl.get_devices(), with the CPU runtime that pip installs beside dpctl.
 
-    SYCL finds drivers by files that name them. Those in Intel's wheel name a folder of the
-    machine on which it was built, so that its driver is found only by who says where it is.
-    The first look decides.
+    SYCL finds drivers by files with their paths. The files in Intel's wheel name a folder of the
+    build machine, so the driver's path has to be set. SYCL searches only once.
     """
     dpctl = importlib.import_module("dpctl")
     driver = os.path.join(sys.prefix, "lib", "libintelocl.so")
@@ -122,7 +121,7 @@ class Dpnp(DevicePeer):
     types = ("oneapi",)
 
     def load(self):
-        self.sycl = sycl_devices()  # before dpnp itself looks
+        self.sycl = sycl_devices()  # before dpnp searches for devices
         super().load()
 
     def places(self):
@@ -153,7 +152,7 @@ class Dpnp(DevicePeer):
 
 
 class UsmArray(Dpnp):
-    """What dpctl.tensor was: dpnp is made of it."""
+    """The former dpctl.tensor, on which dpnp is built."""
 
     name = "usm_ndarray"
     heading = "usm_/ndarray"
@@ -185,7 +184,7 @@ class UsmArray(Dpnp):
 
 
 class PyOpenCL(DevicePeer):
-    """cl.Buffer speaks no protocol: it is handed over and taken by its handle."""
+    """cl.Buffer has no protocol: it is exchanged by its handle."""
 
     name = "cl.Buffer"
     types = ("opencl",)
@@ -194,7 +193,7 @@ class PyOpenCL(DevicePeer):
     module = pip = "pyopencl"
 
     def ours(self):
-        """pyopencl's devices by arrowdev's names: both may see others, in another order."""
+        """pyopencl's devices by arrowdev's names. The order and set of devices may differ."""
         named = {}
         try:
             left = [d for p in self.lib.get_platforms() for d in p.get_devices()]
@@ -255,13 +254,13 @@ class PyOpenCL(DevicePeer):
 
         memory = getattr(obj, "memory", obj)
         out = numpy.empty(self.size, self.dtype)
-        self.own_queue.finish()  # the one that was told to wait; another would wait for nothing
+        self.own_queue.finish()  # the queue that was made to wait; another queue would not wait
         self.lib.enqueue_copy(self.queue(memory.context), out, memory).wait()
         return out.tolist()
 
 
 class TakenBuffer:
-    """A memory object, and the tensor that it was taken from: that keeps the data."""
+    """A memory object, and the tensor it belongs to, which keeps the data alive."""
 
     def __init__(self, memory, tensor):
         self.memory = memory
@@ -337,7 +336,7 @@ class NumbaCuda(DevicePeer):
 
 
 class CudaCore(DevicePeer):
-    """StridedMemoryView, which other objects are looked at with."""
+    """StridedMemoryView, a view of other objects."""
 
     name = "cuda-core"
     types = ("cuda",)
@@ -397,11 +396,11 @@ class CudaCore(DevicePeer):
 
 
 class HipPython(DevicePeer):
-    """DeviceArray, which is what hipMalloc returns.
+    """DeviceArray, the result of hipMalloc.
 
-    It shows a CUDA Array Interface, valid once its type was told. Of others it takes addresses:
-    where an object has both, it asks for the buffer protocol and not for that interface. An
-    address says nothing of pending work, so the default stream, which hipMemcpy uses, waits.
+    It has a CUDA Array Interface, which is valid once its type has been set. It takes other
+    objects by address: if an object has both, it uses the buffer protocol and not that interface.
+    An address carries no pending work, so the default stream, which hipMemcpy uses, waits.
     """
 
     name = "hip-python"
@@ -432,13 +431,13 @@ class HipPython(DevicePeer):
         values = numpy_values(payload)
         self.size, self.dtype = payload.length, values.dtype
         self._ask(self.hip.hipSetDevice, self.index)
-        self.memory = self._ask(self.hip.hipMalloc, values.nbytes)  # the process ends before it
+        self.memory = self._ask(self.hip.hipMalloc, values.nbytes)  # freed at process exit
         self._copy(self.memory, values, values.nbytes)
         return self._configured(self.memory)
 
     def through(self, payload):
         def take(x):
-            self.taken = arrowdev.tensor(x, stream=0)  # an address keeps nothing alive
+            self.taken = arrowdev.tensor(x, stream=0)  # an address does not keep the memory alive
             return self._configured(type(self.memory).fromObj(self.taken.data_ptr))
 
         return "DeviceArray.fromObj(arrowdev.tensor(x, stream=0).data_ptr)", take
@@ -532,8 +531,8 @@ class JaxGpu(DevicePeer):
         return obj.tolist()
 
 
-# arrowdev's own come first in each table, and are made last: a library may bring the runtime of
-# its devices along.
+# arrowdev's own devices come first in each table, and are created last: a library may load the
+# runtime of its devices.
 DEVICE_PEERS = (
     OwnDeviceArray,
     OwnDeviceTensor,

@@ -1,4 +1,4 @@
-"""``python -m arrowdev doctor``: what is there, what is not, and why."""
+"""``python -m arrowdev doctor``: which runtimes, devices and libraries are usable, and why not."""
 
 import importlib.metadata
 import json
@@ -23,7 +23,7 @@ along. Paste the output into a bug report.
 
 WIDTH = 100
 
-# What decides which runtime is loaded and which devices it shows.
+# Variables that select the runtime and its visible devices.
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
@@ -36,7 +36,7 @@ VARIABLES = (
     "ZE_AFFINITY_MASK",
 )
 
-# Distributions that a runtime is made of, or that libraries share.
+# Distributions that belong to a runtime, or that libraries share.
 PACKAGES = (
     "cuda-bindings",
     "cupy-cuda12x",
@@ -55,15 +55,15 @@ def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
-# Of a message that would send the reader here.
+# The part of a message that refers to this command.
 OWN_ADVICE = ", and what `python -m arrowdev doctor` says"
 
 
-# --- finding out -----------------------------------------------------------------
+# --- examination -----------------------------------------------------------------
 
 
 def runtimes():
-    """Each backend: whether its runtime can be used here, and which one it is or why not."""
+    """List each backend: whether its runtime is usable, and its version or the reason why not."""
     found = []
     for name, device_type, why, description, devices, current in _core._runtimes():
         found.append(
@@ -81,7 +81,7 @@ def runtimes():
 
 
 def devices():
-    """Each device, and why it cannot be used where `arrowdev.devices()` leaves it out."""
+    """List each device, with the reason if `arrowdev.devices()` leaves it out."""
     found = []
     for _, device_type, _, _, rows, _ in _core._runtimes():
         for number, why in rows:
@@ -91,7 +91,7 @@ def devices():
 
 
 def variables():
-    """Those that are set; names of our own overrides come from the runtimes."""
+    """List the variables that are set. The runtimes give the names of arrowdev's overrides."""
     own = [f"ARROWDEV_{name.upper()}_LIBRARY" for name, *_ in _core._runtimes()]
     return {name: os.environ[name] for name in (*VARIABLES, *own) if name in os.environ}
 
@@ -121,7 +121,7 @@ def device_libraries(payload):
 
 
 def libraries():
-    """Every library of the matrix: its version, its devices, what an array of it speaks."""
+    """List every library of the matrix: its version, its devices, the protocols of its arrays."""
     payload = Payload()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -139,7 +139,7 @@ def libraries():
 
 
 def examine():
-    """All of it; the runtimes after the libraries, which may bring them along."""
+    """Examine everything; the runtimes after the libraries, which may load them."""
     imported = libraries()
     return {
         "arrowdev": arrowdev.__version__,
@@ -154,7 +154,7 @@ def examine():
     }
 
 
-# --- telling it ------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------
 
 
 def runtime_line(runtime):
@@ -171,7 +171,7 @@ def device_row(device):
 
 
 def library_row(library):
-    """(name, text) of one that is installed."""
+    """Return (name, text) of an installed library."""
     name = library["name"]
     if library["device"] != "cpu":
         name += f" on {library['device']}" if library["device"] else " on devices"
@@ -181,7 +181,7 @@ def library_row(library):
 
 
 def section(title, rows):
-    """Rows of (name, text), the names in one column, the texts wrapped."""
+    """Format rows of (name, text): the names in one column, the texts wrapped."""
     yield ""
     yield f"{title}:"
     width = max((len(name) for name, _ in rows), default=0)

@@ -9,23 +9,23 @@ import types
 
 
 class EvaluationError(Exception):
-    """What the expression raised is its cause."""
+    """The expression failed; its exception is the cause."""
 
     def __str__(self):
         return f"{type(self.__cause__).__name__}: {self.__cause__}"
 
     def traceback(self):
-        """From the expression on, without the frames that evaluate it."""
+        """Return the traceback without the frames that evaluate the expression."""
         cause = self.__cause__
         return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__.tb_next))
 
 
-# What run() of a command is to pass to explain().
+# The exceptions that run() of a command passes to explain().
 ERRORS = (SyntaxError, ImportError, EvaluationError)
 
 
 def explain(error):
-    """Why there is no object."""
+    """Print why there is no object."""
     text = f"{type(error).__name__}: {error}\n"
     print(
         error.traceback() if isinstance(error, EvaluationError) else text, file=sys.stderr, end=""
@@ -33,7 +33,7 @@ def explain(error):
 
 
 def dotted_names(tree):
-    """`a.b.c` of every chain of attributes in an expression, and every bare name."""
+    """Return every bare name and chain of attributes (`a.b.c`) in an expression."""
     inner = set()
     for node in ast.walk(tree):
         parts = []
@@ -47,7 +47,7 @@ def dotted_names(tree):
 
 
 def bound_names(tree):
-    """What the expression itself gives names to: arguments of lambdas, loops, :=."""
+    """Return the names that the expression itself binds: arguments of lambdas, loops, :=."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             yield node.arg
@@ -56,22 +56,22 @@ def bound_names(tree):
 
 
 def import_longest(parts):
-    """Import `a`, then `a.b` where `b` is no attribute of it, and so on."""
+    """Import `a`, then `a.b` unless `a` has the attribute `b`, and so on."""
     found = importlib.import_module(parts[0])
     for i, part in enumerate(parts[1:], 2):
         if not hasattr(found, part) and isinstance(found, types.ModuleType):
             try:
                 importlib.import_module(".".join(parts[:i]))
             except ModuleNotFoundError:
-                return  # evaluating the expression will say what is missing
+                return  # evaluating the expression raises the error
         found = getattr(found, part, None)
 
 
 def compiled(text):
-    """A function of no arguments that evaluates the expression anew at each call.
+    """Return a function without arguments that evaluates the expression anew at each call.
 
-    Names that are neither built in nor the expression's own are modules, and are imported now:
-    SyntaxError or ModuleNotFoundError. What the expression itself raises is an EvaluationError.
+    Names that are neither built-in nor bound by the expression are imported as modules at once:
+    SyntaxError or ModuleNotFoundError. Errors of the expression are raised as EvaluationError.
     """
     tree = ast.parse(text.strip(), "<expression>", "eval")
     code = compile(tree, "<expression>", "eval")

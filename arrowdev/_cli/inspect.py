@@ -40,7 +40,7 @@ def device(type_, id_):
 
 
 def few(pairs):
-    """The first of many children."""
+    """Return the first few children."""
     for i, (step, node) in enumerate(pairs):
         if i == SHOWN_CHILDREN:
             yield "...", "more children"
@@ -49,7 +49,7 @@ def few(pairs):
 
 
 def tree(fields, node, show):
-    """`fields` of a node, and those of what hangs below."""
+    """Return the `fields` of a node and of its descendants."""
     for step, child in few(_host_read.below(node)):
         if child is None or isinstance(child, str):
             fields[step] = child or "NULL"
@@ -149,7 +149,7 @@ def managed_fields(struct):
 # --- protocols ---------------------------------------------------------------------------------
 
 
-# A capsule is kept in a variable for as long as its struct is read.
+# A capsule stays in a variable while its struct is read.
 
 
 def show_schema(obj):
@@ -183,7 +183,7 @@ def show_device_stream(obj):
     return stream_fields(_abi.inside(capsule, "arrow_device_array_stream"))
 
 
-# DLPack's "no synchronization": nothing is enqueued for the sake of a look.
+# DLPack's "no synchronization": an inspection enqueues no work.
 NO_SYNC = {2: -1, 10: -1, 13: -1}
 
 
@@ -215,7 +215,7 @@ def dictionary(name):
         found = getattr(obj, name)
         shown = fields(found)
         if isinstance(found, dict) and hasattr(found.get("mask"), name):
-            shown["mask"] = fields(getattr(found["mask"], name))  # whose own mask is just named
+            shown["mask"] = fields(getattr(found["mask"], name))  # a nested mask is only named
         return shown
 
     def fields(found):
@@ -241,7 +241,7 @@ def show_buffer(obj):
 
 
 def plain(value):
-    """Of a dict interface: an object, such as a queue, is shown by its name."""
+    """Return a value of a dict interface; an object, such as a queue, becomes its name."""
     if isinstance(value, (type(None), bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
@@ -271,7 +271,7 @@ def is_offered(obj, name):
     try:
         return hasattr(type(obj) if name == "__dlpack_c_exchange_api__" else obj, name)
     except Exception:
-        return True  # what it is that fails will be shown
+        return True  # the inspection shows the failure
 
 
 def has_buffer(obj):
@@ -291,7 +291,7 @@ WITHOUT_NULLS = (
 
 
 def nodes(fields, path=""):
-    """(path, fields) of an array or schema and everything below."""
+    """Yield (path, fields) of an array or schema and its descendants."""
     yield path, fields
     for step, child in fields.items():
         if isinstance(child, dict) and (step.startswith("children[") or step == "dictionary"):
@@ -359,13 +359,13 @@ def warn_of_cuda_interface(found):
 
 
 def gives(fields):
-    """Whether a protocol gives the data, in one way at least: DLPack has two."""
+    """Whether a protocol gives the data in at least one way (DLPack has two)."""
     ways = [fields[name] for name in ("legacy", "versioned") if name in fields]
     return not ways or any(isinstance(way, dict) for way in ways)
 
 
 def warnings_of(found):
-    """(protocol, text) of what is wrong, or will be lost."""
+    """Return (protocol, text) for each fault, and for each loss of information."""
     shown = {name: fields for name, fields in found.items() if isinstance(fields, dict)}
     is_readonly = any(
         (
@@ -389,7 +389,7 @@ def warnings_of(found):
 
 
 def look_again(name, error, again):
-    """What was refused with `error`, as another object shows it."""
+    """Return the fields of a new object, for a protocol that failed with `error`."""
     if again is None:
         return refusal(error)
     try:
@@ -398,14 +398,14 @@ def look_again(name, error, again):
         return refusal(own)
 
 
-# --- telling it --------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------
 
 
 def examine(obj, again=None):
-    """{"type", "protocols": {name: fields, or why not}, "warnings": [[name, text]]}
+    """Return {"type", "protocols": {name: fields or reason}, "warnings": [[name, text]]}.
 
-    Some streams are handed over once: `again` makes another `obj` where a look at one protocol
-    leaves nothing to show by the next.
+    Some streams can be exported only once: `again` creates another `obj` if the inspection of one
+    protocol has consumed the object.
     """
     found = {}
     is_taken = False

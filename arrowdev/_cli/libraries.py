@@ -1,12 +1,12 @@
 """The libraries that ``python -m arrowdev matrix`` tries, one class each.
 
-To add a library, add one class: how to make an array of its own, how to read
-the address and the values of one, the class that arrowdev converts to, and
-the library's own constructors that a person would try without arrowdev. Put
-it in PEERS, in the place where its row and column shall appear.
+To add a library, add one class: it creates an array, reads the address and the
+values of one, and names the class that arrowdev converts to and the library's
+own constructors that a user would try without arrowdev. The order of PEERS is
+the order of the rows and columns.
 
-An address is read by the library's own means wherever it has any, so that
-"zero-copy" is the library's word and not arrowdev's.
+The library's own functions read the address where it has any, so that
+"zero-copy" does not rely on arrowdev.
 """
 
 import array
@@ -19,9 +19,9 @@ import os
 
 import arrowdev
 
-ALIGNMENT = 64  # what Arrow recommends, and what jax needs for zero-copy
+ALIGNMENT = 64  # recommended by Arrow, required by jax for zero-copy
 
-# Our name of a number type: the letter of the struct module, the ctypes class.
+# Name of a number type in the matrix: (letter of the struct module, ctypes class).
 CTYPES = {
     "int8": ("b", ctypes.c_int8),
     "int16": ("h", ctypes.c_int16),
@@ -48,7 +48,7 @@ class Payload:
         self.raw = array.array(self.letter, self.values).tobytes()
 
     def _values(self):
-        """0, 1, 2, ... and, last, what a narrower type could not hold."""
+        """Return 0, 1, 2, ... and a last value that does not fit a narrower type."""
         bits = 8 * self.itemsize
         if self.dtype.startswith("float"):
             return [*(n / 2 for n in range(self.length - 1)), -(2.0 ** (bits // 2))]
@@ -57,15 +57,15 @@ class Payload:
         return values
 
     def aligned(self):
-        """The values in memory of ctypes, at a multiple of ALIGNMENT."""
+        """Return the values in ctypes memory that is aligned to ALIGNMENT."""
         memory = bytearray(len(self.raw) + ALIGNMENT)
         start = -buffer_address(memory) % ALIGNMENT
         memory[start : start + len(self.raw)] = self.raw
         return (self.ctype * self.length).from_buffer(memory, start)
 
     def first_aligned(self, make, address):
-        """The best placed of some that `make` gives, where memory cannot be chosen."""
-        tries = []  # kept, so that no two get the same memory
+        """Call `make` several times and return the best-aligned result."""
+        tries = []  # kept alive, so that no two have the same memory
         for _ in range(64):
             tries.append(make())
             if address(tries[-1]) % ALIGNMENT == 0:
@@ -91,7 +91,7 @@ class _PyBuffer(ctypes.Structure):
     )
 
 
-# Not ctypes.pythonapi: its functions are shared, and so would be argtypes.
+# Not ctypes.pythonapi: its functions, and so their argtypes, are shared.
 _python = ctypes.PyDLL(None)
 _get_buffer = _python.PyObject_GetBuffer
 _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
@@ -101,7 +101,7 @@ _release_buffer.restype = None
 
 
 def buffer_address(obj):
-    """Where the memory lies that `obj` shows by the buffer protocol."""
+    """Return the address of the memory that `obj` exports by the buffer protocol."""
     view = _PyBuffer()
     _get_buffer(obj, ctypes.byref(view), 0)  # raises what `obj` raises
     address = view.buf
@@ -110,29 +110,29 @@ def buffer_address(obj):
 
 
 def arrow_address(obj):
-    """Where the values lie that `obj`, which tells no address itself, shows by Arrow."""
+    """Return the address of the values that `obj` exports by Arrow."""
     return buffer_address(arrowdev.array(obj, copy=False))
 
 
 class Peer:
     """One library: a row as producer, a column as consumer.
 
-    This base is also the peer of anything that speaks the buffer protocol.
+    This base class is also the peer of any object with the buffer protocol.
     """
 
     name: str  # of the row and the column, and for --only
     heading: str | None = None  # of the column if not the name; "/" starts a new line
     aliases: tuple[str, ...] = ()  # further names for --only
-    module: str | None = None  # to import; None: it is always there
-    pip: str | None = None  # what `pip install` calls it
-    consumes = True  # False: it can only copy from others
+    module: str | None = None  # to import; None: always available
+    pip: str | None = None  # name of the distribution
+    consumes = True  # False: it always copies
 
     def is_installed(self):
         # The top-level name: looking up a submodule would import its parents.
         return not self.module or importlib.util.find_spec(self.module.split(".")[0]) is not None
 
     def load(self):
-        """Import the library; raises what the import raises."""
+        """Import the library; errors of the import are raised."""
         if self.module:
             self.lib = importlib.import_module(self.module)
 
@@ -145,31 +145,31 @@ class Peer:
             return getattr(self.lib, "__version__", "unknown")
 
     def make(self, payload):
-        """An array of the library with the values of `payload`."""
+        """Return an array of the library with the values of `payload`."""
         raise NotImplementedError
 
     def target(self):
-        """The class that arrowdev.convert() is to make."""
+        """Return the class for arrowdev.convert()."""
         raise NotImplementedError
 
     def through(self, payload):
-        """What takes any object through arrowdev to this library: (how, function)."""
+        """Return the way from any object through arrowdev to this library: (how, function)."""
         cls = self.target()
         # jax.Array calls itself "jaxlib._jax.Array".
         name = ".".join(filter(None, (self.module, cls.__name__.rpartition(".")[2])))
         return f"arrowdev.convert(x, {name})", lambda x: arrowdev.convert(x, cls)
 
     def shown(self, payload):
-        """What makes of an array something that speaks a protocol: (how, function).
+        """Return the way from an array to an object with a protocol: (how, function).
 
-        None: it speaks one by itself.
+        None: the array itself has a protocol.
         """
         return None
 
     def direct(self, payload):
-        """The library's own ways to take another's object, the usual one first.
+        """Return the library's own ways to import another library's object, the usual one first.
 
-        The keys name them and stand in the output, the values are functions.
+        The keys are the names in the output, the values are functions.
         """
         return {}
 
@@ -178,11 +178,11 @@ class Peer:
 
     def values(self, obj):
         view = memoryview(obj)
-        # Its tolist() does not know "<q", which ctypes and jax write for "q".
+        # Its tolist() does not accept "<q", which ctypes and jax use for "q".
         return memoryview(view.tobytes()).cast(view.format.lstrip("@=<")).tolist()
 
 
-# --- always there --------------------------------------------------------------
+# --- always available ----------------------------------------------------------
 
 
 class OwnArray(Peer):
@@ -227,7 +227,7 @@ class Memoryview(Peer):
 
 
 class Bytes(Peer):
-    """Memory that nobody may write to."""
+    """Read-only memory."""
 
     name = "bytes"
     consumes = False
@@ -266,7 +266,7 @@ class ArrayArray(Peer):
         )
 
 
-# --- to be installed -------------------------------------------------------------
+# --- optional --------------------------------------------------------------------
 
 
 class NumPy(Peer):
@@ -374,8 +374,8 @@ class Jax(Peer):
     def load(self):
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         super().load()
-        # Else jax narrows every 64-bit number, so nothing could be zero-copy;
-        # and the arrays are to lie where all the other libraries have theirs.
+        # Otherwise jax narrows every 64-bit number and cannot be zero-copy.
+        # The arrays must be on the host, like those of the other libraries.
         self.lib.config.update("jax_enable_x64", True)
         self.lib.config.update("jax_default_device", self.lib.devices("cpu")[0])
 
@@ -466,7 +466,7 @@ class Arro3(Peer):
         }
 
     def pointer(self, obj):
-        return arrow_address(obj)  # its buffer() knows int64 alone
+        return arrow_address(obj)  # its buffer() supports only int64
 
     def values(self, obj):
         return obj.to_pylist()
@@ -480,7 +480,7 @@ class TvmFfi(Peer):
     pip = "apache-tvm-ffi"
 
     def make(self, payload):
-        # It has no way to make a tensor on its own.
+        # It has no function that creates a tensor.
         return self.lib.from_dlpack(arrowdev.tensor(payload.aligned()))
 
     def target(self):
@@ -493,7 +493,7 @@ class TvmFfi(Peer):
         return obj.data_ptr()
 
     def values(self, obj):
-        # It cannot show numbers: read them where it says that they are.
+        # It cannot return numbers: they are read at the address that it gives.
         _, ctype = CTYPES[str(obj.dtype)]
         return list((ctype * obj.shape[0]).from_address(obj.data_ptr()))
 

@@ -1,8 +1,8 @@
 """The structs of the Arrow C interfaces, in ctypes.
 
-Laid out as the reference header has them: ``ArrowAsyncProducer`` has no ``release``. A pointer is
-an address, an int or None, so that a struct can also tell a lie. ``tests/test_abi.py`` compares
-them with ``csrc/abi/arrow_c.h``.
+The layout is that of the reference header: ``ArrowAsyncProducer`` has no ``release``. A pointer is
+an address (int or None), so that a struct can also be invalid. ``tests/test_abi.py`` compares
+the structs with ``csrc/abi/arrow_c.h``.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ STRUCTS: tuple[type[Structure], ...] = (
     ArrowAsyncDeviceStreamHandler,
 )
 
-# The callbacks by the name of the member: what it is called is also what it takes.
+# The types of the callbacks by the name of the member, which determines the signature.
 CALLBACKS: dict[str, Any] = {
     "release": CFUNCTYPE(None, c_void_p),
     "get_schema": CFUNCTYPE(c_int, c_void_p, c_void_p),
@@ -140,14 +140,14 @@ def call(target: Structure, member: str, *arguments: Any) -> Any:
 
 
 def address_of(callback: Any) -> int:
-    """What to write into a struct for a callback that was made of CALLBACKS."""
+    """Return the address of a callback that was created from CALLBACKS."""
     address = ctypes.cast(callback, c_void_p).value
     assert address is not None
     return address
 
 
 def move(source: Structure, target: int) -> None:
-    """Move a schema, an array or a stream to where a consumer wants it."""
+    """Move a schema, an array or a stream to the consumer's struct."""
     ctypes.memmove(target, ctypes.addressof(source), ctypes.sizeof(source))
     getattr(source, "array", source).release = None
 
@@ -156,7 +156,7 @@ def move(source: Structure, target: int) -> None:
 
 
 def encode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The blob of ``ArrowSchema.metadata``."""
+    """Return the bytes of ``ArrowSchema.metadata``."""
     items = list(pairs)
     blob = struct.pack("=i", len(items))
     for pair in items:
@@ -177,7 +177,7 @@ CAPSULES: dict[str, type[Structure]] = {
     "arrowdev_async_device_stream_handler": ArrowAsyncDeviceStreamHandler,
 }
 
-# Prototypes of our own: restype and argtypes of ctypes.pythonapi belong to everybody.
+# Own prototypes: restype and argtypes of ctypes.pythonapi are shared by the process.
 new_capsule: Callable[[int | None, bytes | None, Any], CapsuleType] = PYFUNCTYPE(
     ctypes.py_object, c_void_p, c_char_p, c_void_p
 )(("PyCapsule_New", ctypes.pythonapi))
@@ -199,19 +199,19 @@ _used: dict[bytes, Any] = {}
 
 
 def mark_used(capsule: CapsuleType) -> None:
-    """Put "used_" before the capsule's name: who made it is to leave its struct alone."""
+    """Put "used_" before the capsule's name, so that its destructor ignores the struct."""
     name = b"used_" + (get_name(capsule) or b"")
     text = _used.setdefault(name, ctypes.create_string_buffer(name))
     set_name(capsule, ctypes.addressof(text))
 
 
 def inside(capsule: CapsuleType, name: str) -> Any:
-    """The struct in a capsule of this name, where it lies; ValueError for any other capsule."""
+    """Return the struct in a capsule of this name, in place; ValueError for any other capsule."""
     return CAPSULES[name].from_address(get_pointer(capsule, name.encode()))
 
 
 def take(capsule: CapsuleType, name: str) -> Any:
-    """Move the struct out of a capsule; ValueError where it was moved out before."""
+    """Move the struct out of a capsule; ValueError if it was moved out before."""
     source = inside(capsule, name)
     if not getattr(source, "array", source).release:
         raise ValueError(f"the {name} capsule was consumed before; ask for a new one")

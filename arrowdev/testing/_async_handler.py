@@ -1,4 +1,4 @@
-"""The consumer of an async stream, by a script."""
+"""A scripted consumer of an async stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from arrowdev import Array, Schema
 
 
-# (state, event): next state, id of the broken rule, its words. The ends in C use it, too.
+# (state, event): next state, id of the broken rule, its text. The C code uses the same table.
 _STEPS = _core._testing_async_states()
 
 
@@ -125,7 +125,7 @@ class ScriptedAsyncHandler(Recorder):
 
     @property
     def address(self) -> int:
-        """Of the ``struct ArrowAsyncDeviceStreamHandler``."""
+        """The address of the ``struct ArrowAsyncDeviceStreamHandler``."""
         address = ctypes.addressof(self._handler.struct)
         if self._capsule is None:  # for the first time
             self._handler.write(address)
@@ -163,7 +163,7 @@ class ScriptedAsyncHandler(Recorder):
         producer = self._living_producer("request")
         with self._changed:
             if self.is_cancelled:
-                self._is_asked_late = True  # and must lead to nothing
+                self._is_asked_late = True  # the call must have no effect
             else:
                 self.n_requested += max(n, 0)
             if n <= 0 and self._bad_request is None:
@@ -181,7 +181,7 @@ class ScriptedAsyncHandler(Recorder):
             call(producer, "cancel")
 
     def extract(self) -> Array | None:
-        """Take the oldest task's batch; None where that failed."""
+        """Take the oldest task's batch; None if that failed."""
         task, about = self._oldest()
         out = untouched(ArrowDeviceArray)
         one = self._note("extract_data", about)
@@ -244,14 +244,14 @@ class ScriptedAsyncHandler(Recorder):
         return code
 
     def _judge(self, name: str, event: str) -> None:
-        """The rules that any call of the handler can break."""
+        """Check the rules that any call of the handler can break."""
         inside = self._spans.now()
         if inside == "request" and name in ("on_next_task", "on_error"):
             self._broke("async.not_reentrant", f"request called {name} before it returned")
         if inside == "cancel" and name != "on_error":
             self._broke("async.cancel_quiet", f"cancel called {name} before it returned")
         state, rule, words = _STEPS[self._state, event]
-        if rule is None or rule == "async.end":  # whether the end is missing: see _leaks
+        if rule is None or rule == "async.end":  # _leaks checks for a missing end
             self._state = state
         else:
             self._broke(rule, f"{name} was called {words}")
@@ -259,7 +259,7 @@ class ScriptedAsyncHandler(Recorder):
             self._judge_producer(name, self._producer)
 
     def _judge_producer(self, name: str, producer: ArrowAsyncProducer) -> None:
-        """It may be called in on_next_task; in the others its address is all that may be read."""
+        """Check ``producer``: it may be called in on_next_task; else only its address is valid."""
         is_same = self._handler.struct.producer == ctypes.addressof(producer)
         if is_same and name == "on_next_task":
             is_same = self._first_producer == bytes(producer)
@@ -275,10 +275,10 @@ class ScriptedAsyncHandler(Recorder):
         return None if pairs is None else dict(pairs)
 
     def _look_at_schema(self, struct: ArrowSchema) -> None:
-        """For who wants to know more of it."""
+        """Hook of subclasses, called with each schema."""
 
     def _look_at_array(self, struct: ArrowDeviceArray, about: str) -> None:
-        """The same, before it is imported."""
+        """Hook of subclasses, called with each array before it is imported."""
 
     def _on_schema(self, address: int | None) -> int:
         struct = ArrowSchema()
@@ -334,7 +334,7 @@ class ScriptedAsyncHandler(Recorder):
             n_kept = len(self._kept)
             self._changed.notify_all()
         code = self._do_all(self._task_steps)
-        if code and len(self._kept) == n_kept:  # refused, and not extracted: the producer's
+        if code and len(self._kept) == n_kept:  # refused and not extracted: the producer owns it
             self._kept.pop()
         return code
 
@@ -374,7 +374,7 @@ class ScriptedAsyncHandler(Recorder):
     # --- steps -------------------------------------------------------------------------------
 
     def _do_all(self, steps: Iterable[Step | Callable[[Any], object]]) -> int:
-        """The steps inside a callback, and what it is to return."""
+        """Do the steps inside a callback; return the callback's result."""
         self._refusal = 0
         for one in steps:
             self._perform(one)

@@ -1,4 +1,4 @@
-"""The producer of an async stream, by a script."""
+"""A scripted producer of an async stream."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Producer(CallbackStruct):
 
 
 class _Task(CallbackStruct):
-    """ArrowAsyncTask, at the address that on_next_task gets and wherever it is copied to."""
+    """ArrowAsyncTask, at the address that on_next_task gets and at those of its copies."""
 
     recorder: ScriptedAsyncProducer
 
@@ -139,14 +139,14 @@ class _Task(CallbackStruct):
         return one.result
 
     def take_back(self) -> None:
-        """It was refused: it stays ours."""
+        """Keep the task, which the consumer has refused."""
         self.n_extracted += 1
         self.output.drop()
         self.close()
 
 
 class _StaleTask(CallbackStruct):
-    """What stands where a task was during on_next_task."""
+    """Replaces the task at its address after on_next_task."""
 
     recorder: ScriptedAsyncProducer
 
@@ -227,7 +227,7 @@ class ScriptedAsyncProducer(Recorder):
 
     @classmethod
     def of(cls, batches: Iterable[Any], **options: Any) -> Self:
-        """A producer that keeps the rules: each batch when it was requested."""
+        """Return a producer that keeps the rules: it sends each batch after a request."""
         steps: list[Step] = []
         for one in batches:
             steps += [wait_for_request(), one if isinstance(one, Step) else batch(one)]
@@ -264,7 +264,7 @@ class ScriptedAsyncProducer(Recorder):
                 self._broke("consumer.async_handler", f"{member} of the handler is NULL")
                 self.is_over = True
                 return
-            # By itself: when it was released, nothing of the handler may be read.
+            # A copy, since no member of the handler may be read after its release.
             self._functions[member] = CALLBACKS[member](function)
         self._producer = _Producer(self)
         struct.producer = ctypes.addressof(self._producer.struct)
@@ -274,7 +274,7 @@ class ScriptedAsyncProducer(Recorder):
             self._run()
 
     def wait(self) -> None:
-        """Wait until the script is over; raise what went wrong in it."""
+        """Wait for the end of the script; raise its first error."""
         self._wait(lambda: self.is_over, "the end of the script")
         if self._failure is not None:
             raise self._failure
@@ -291,7 +291,7 @@ class ScriptedAsyncProducer(Recorder):
             self._changed.notify_all()
 
     def _follow(self, one: Any) -> None:
-        """One step, or none of it where a producer that obeys has to leave."""
+        """Do one step, unless a producer that obeys has to stop."""
         if self.obey and self.refusal:
             self._is_leaving = True
         if self._is_leaving and isinstance(one, Step) and one.name != "release":
@@ -299,7 +299,7 @@ class ScriptedAsyncProducer(Recorder):
         self._perform(one)
 
     def _give_up(self, error: BaseException) -> None:
-        """The script is broken: the consumer shall not wait for the rest of it."""
+        """End a script that failed, so that the consumer does not wait for the rest."""
         if not self.is_released:
             if not self.refusal:
                 self._do_error(errno.EIO, f"the script failed: {error}")
@@ -376,7 +376,7 @@ class ScriptedAsyncProducer(Recorder):
     def _do_release(self, anyway: bool = False) -> None:
         if self.is_released and not anyway:
             raise ValueError("the script releases twice; say anyway=True where that is meant")
-        # The struct is still there during release, but who may come in now does so too late.
+        # The struct still exists during release, but new calls of it come too late.
         self._tell("release")
         self.is_released = self.is_freed = True
         if self._producer is not None:
@@ -408,7 +408,7 @@ class ScriptedAsyncProducer(Recorder):
         self.is_freed = True
 
     def _spoil(self, *memory: ctypes.Array[ctypes.c_char] | ArrowSchema | None) -> None:
-        """What is valid during a call only: who keeps a pointer shall see it, and not crash."""
+        """Overwrite data that is valid only during a call: later reads of it then show."""
         for stale in memory:
             if stale is not None:
                 ctypes.memset(ctypes.addressof(stale), 0, ctypes.sizeof(stale))

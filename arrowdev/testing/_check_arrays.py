@@ -1,4 +1,4 @@
-"""The rules about schemas and arrays, and the capsules they come in."""
+"""Checks the rules for schemas and arrays, and for their capsules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # --- formats ------------------------------------------------------------------------------------
 
-# (buffers, children, places of the buffers that must be there when there are rows)
+# (buffers, children, indices of the buffers that must not be NULL if there are rows)
 _LAYOUTS: dict[str, tuple[int, int | None, tuple[int, ...]]] = {
     "n": (0, 0, ()), "u": (3, 0, (1,)), "z": (3, 0, (1,)), "U": (3, 0, (1,)), "Z": (3, 0, (1,)),
     "vu": (3, 0, (1,)), "vz": (3, 0, (1,)), "+l": (2, 1, (1,)), "+L": (2, 1, (1,)),
@@ -50,7 +50,7 @@ def layout(format: str) -> tuple[int, int | None, tuple[int, ...]]:
 
 
 def is_format(format: str | None) -> bool:
-    """Whether a leaf's or a nested type's format is one that is known."""
+    """Whether the format of a leaf or nested type is known."""
     if format is None:
         return False
     if format.startswith("+"):
@@ -75,7 +75,7 @@ def _at(path: str) -> str:
 
 
 def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
-    """All of a tree; False where it cannot be walked."""
+    """Check a tree; return False if it cannot be traversed."""
     at = _at(path)
     format = _host_read.text_at(node.format)
     sound = report.hold("schema.format", is_format(format), f"format is {format!r}{at}")
@@ -117,7 +117,7 @@ def _hold_readable(report: Report, rule: str, read: Callable[[], Any], at: str) 
 
 
 def check_array(report: Report, schema: ArrowSchema, node: ArrowArray, path: str = "") -> bool:
-    """All of a tree whose schema is sound; False where it cannot be walked."""
+    """Check a tree with a valid schema; return False if it cannot be traversed."""
     at = _at(path)
     format = _host_read.text_at(schema.format) or ""
     sound = report.hold("array.length", node.length >= 0, f"length is {node.length}{at}")
@@ -201,7 +201,7 @@ def _check_below(
 
 
 def check_device(report: Report, struct: Any) -> None:
-    """What a device array has beyond its array."""
+    """Check the members of a device array other than its array."""
     type_ = struct.device_type
     report.hold("device.type", type_ in _host_read.DEVICE_TYPES, f"device_type is {type_}")
     if type_ == 1:
@@ -215,12 +215,12 @@ def check_device(report: Report, struct: Any) -> None:
 
 # --- capsules -----------------------------------------------------------------------------------
 
-# Callbacks of ours, which structs point to until they are released.
+# Own callbacks. Structs point to them until they are released.
 _kept: list[Any] = []
 
 
 class Watched:
-    """Stands in for the release callback of a struct, calls it and looks at what it does."""
+    """Replaces the release callback of a struct, calls it and checks its effects."""
 
     def __init__(self, struct: Any) -> None:
         self.calls = 0
@@ -240,7 +240,7 @@ class Watched:
 
 
 def dirty_the_heap() -> None:
-    """Leave no zeros where a producer is about to allocate: what it forgets to set then shows."""
+    """Fill free heap memory with nonzero bytes, to reveal members that a producer does not set."""
     libc = ctypes.CDLL(None)
     malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("malloc", libc))
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", libc))
@@ -261,7 +261,7 @@ NAMES = {
 
 
 def capsules_of(report: Report, method: str, result: Any) -> tuple[CapsuleType, ...] | None:
-    """The capsules that a method gave; None, with a finding, for anything else."""
+    """Return the capsules that a method gave; None, with a finding, for anything else."""
     names = NAMES[method]
     capsules = result if len(names) > 1 else (result,)
     is_right = isinstance(capsules, tuple) and len(capsules) == len(names)
@@ -282,7 +282,7 @@ def capsules_of(report: Report, method: str, result: Any) -> tuple[CapsuleType, 
 def exported(
     report: Report, method: str, obj: object, **keywords: Any
 ) -> tuple[CapsuleType, ...] | None:
-    """The capsules; None where the object refuses, which is no finding at the first time."""
+    """Return the capsules; None if the object refuses (no finding the first time)."""
     try:
         result = getattr(obj, method)(**keywords)
     except Exception as error:
@@ -293,7 +293,7 @@ def exported(
 
 
 def _leaks_schemas(method: str, obj: object) -> bool:
-    """Of an object that is exported again and again; False where that cannot be."""
+    """Whether repeated exports of an object leak schemas; False if it cannot be exported again."""
     try:
         return leaks(getattr(obj, method))
     except Exception:
@@ -301,7 +301,7 @@ def _leaks_schemas(method: str, obj: object) -> bool:
 
 
 def check_capsule_life(report: Report, method: str, make: Callable[[], object]) -> None:
-    """What becomes of structs that nobody consumes, and of those that somebody does."""
+    """Check the release of structs that are consumed, and of those that are not."""
     for consume in (False, True):
         obj = make()
         capsules = exported(report, method, obj)
@@ -320,7 +320,7 @@ def check_capsule_life(report: Report, method: str, make: Callable[[], object]) 
                 if node.release:
                     call(node, "release")
         else:
-            # A producer may know its own schemas, and free them without a look at the struct.
+            # A producer may identify its own schemas and free them without reading the struct.
             freed = counts.get("arrow_schema") == 0 and not _leaks_schemas(method, make())
             once = all(
                 count == 1 or (name == "arrow_schema" and count == 0 and freed)
@@ -335,7 +335,7 @@ def check_capsule_life(report: Report, method: str, make: Callable[[], object]) 
 
 
 def snapshot(array: arrowdev.Array) -> Any:
-    """All bytes of all buffers on the host; None of what the host cannot read."""
+    """Return the bytes of all buffers on the host; None for memory that the host cannot read."""
     if array.device_type != arrowdev.DeviceType.CPU:
         return None
     own = [None if b is None else bytes(memoryview(b)) for b in array.buffers]
@@ -348,7 +348,7 @@ def array_of(capsules: tuple[CapsuleType, ...]) -> arrowdev.Array:
 
 
 def imported(report: Report, capsules: tuple[CapsuleType, ...]) -> arrowdev.Array | None:
-    """As an Array whose every row was checked."""
+    """Return an Array, with every row validated."""
     array = report.attempt("array.contents", array_of, capsules)
     if array is not None and report.attempt("array.contents", array.validate, "full") is not None:
         report.hold("array.contents", True, "")
@@ -357,7 +357,7 @@ def imported(report: Report, capsules: tuple[CapsuleType, ...]) -> arrowdev.Arra
 
 
 def as_capsule(struct: Any) -> CapsuleType:
-    """A capsule over a struct of ours, to be consumed at once."""
+    """Return a capsule over an own struct, to be consumed at once."""
     name = next(name for name, kind in CAPSULES.items() if kind is type(struct))
     text = name.encode()
     _kept.append((struct, text))
@@ -365,7 +365,7 @@ def as_capsule(struct: Any) -> CapsuleType:
 
 
 def check_children(report: Report, method: str, make: Callable[[], object]) -> None:
-    """Move the first child out, release the parent, and look at the child."""
+    """Move the first child out, release the parent, and check the child."""
     obj = make()
     whole = exported(report, method, obj)
     expected = array_of(whole) if whole is not None else None
@@ -442,7 +442,7 @@ def check_arguments(report: Report, method: str, make: Callable[[], object]) -> 
     own = report.attempt("array.contents", _type_of, report, method, plain)
     if own is None:
         return
-    other = make()  # a stream that is handed over once has no schema to show after that
+    other = make()  # a stream that can be exported only once has no schema afterwards
     if hasattr(other, "__arrow_c_schema__"):
         shown = report.attempt("capsule.schema", arrowdev.schema, other)
         if shown is not None:
@@ -474,7 +474,7 @@ def _check_requests(report: Report, method: str, make: Callable[[], object], own
 
 
 def _other_fields(own: Any) -> Any:
-    """A struct of one field more than there are."""
+    """Return a struct type with one additional field."""
     n = len(own.children) if own.format == "+s" else 0
     column = arrowdev.Array.from_buffers("int8", 0, [None, None])
     columns = {f"no such field {i}": column for i in range(n + 1)}
@@ -500,7 +500,7 @@ def _check_keywords(report: Report, method: str, make: Callable[[], object]) -> 
 
 
 def check_structs(report: Report, method: str, make: Callable[[], object]) -> bool:
-    """The structs as they lie in their capsules; nothing is consumed."""
+    """Check the structs in their capsules; nothing is consumed."""
     obj = make()
     dirty_the_heap()
     capsules = exported(report, method, obj)
@@ -515,7 +515,7 @@ def check_structs(report: Report, method: str, make: Callable[[], object]) -> bo
 
 
 def check_export(report: Report, method: str, make: Callable[[], object]) -> None:
-    """One of the two methods that give an array. What is malformed is not used any further."""
+    """Check one of the two methods that give an array. Malformed structs are not used further."""
     sound = check_structs(report, method, make)
     if "capsule.live" not in report.held:
         return

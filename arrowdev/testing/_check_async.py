@@ -1,4 +1,4 @@
-"""The rules about producers of async streams."""
+"""Checks the rules for producers of async streams."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ METHOD = "__arrowdev_async_device_stream__"
 
 NOTHING = "offers neither Arrow capsules, nor an async stream, nor DLPack, nor an array interface"
 
-# How long an end is watched for what it must not do, in seconds.
+# How long an end is watched for forbidden calls, in seconds.
 PATIENCE = 0.1
 
-# What is let go of by another thread may come so much later, in seconds.
+# The delay of a release by another thread, in seconds.
 LINGER = 1.0
 
 # A longer stream is cancelled.
 MAX_TASKS = 64
 
-# What every call of a handler can break, and what reading all of a stream can.
+# The rules for each call of a handler, and those for reading a whole stream.
 _CALLS = (
     "async.schema_first", "async.schema", "async.metadata", "async.producer",
     "async.producer_alive", "async.serialized", "async.not_reentrant", "async.over",
@@ -50,7 +50,7 @@ _CANCEL = ("async.cancel_quiet", "async.cancel_no_error", "async.after_cancel")
 
 
 def run_to_the_end(result: Any) -> Any:
-    """What a coroutine returns; anything else as it is."""
+    """Return the result of a coroutine; anything else is returned as it is."""
     if not inspect.iscoroutine(result):
         return result
     import asyncio
@@ -65,7 +65,7 @@ def run_to_the_end(result: Any) -> Any:
 
 
 class _StrictHandler(ScriptedAsyncHandler):
-    """Looks at each struct, as at one that came in a capsule."""
+    """Checks each struct with the rules for structs in capsules."""
 
     def __init__(self, report: Report, on_schema: Any, on_task: Any) -> None:
         super().__init__(on_schema, on_task, timeout=TIMEOUT)
@@ -82,7 +82,7 @@ class _StrictHandler(ScriptedAsyncHandler):
 
 
 class _Run:
-    """One handler, handed to a new producer; what was done to it becomes findings."""
+    """One handler, passed to a new producer. Broken rules become findings."""
 
     def __init__(
         self, report: Report, make: Callable[[], Any], on_schema: Any, on_task: Any
@@ -111,23 +111,23 @@ class _Run:
             self.handler._changed.notify_all()
 
     def _is_taken(self) -> bool:
-        """By its new name; who gives it none may have a thread that begins a little later."""
+        """Whether the capsule was renamed, or the handler is called within LINGER seconds."""
         is_renamed = get_name(self.handler.capsule) != CAPSULE
         return is_renamed or self.happens(lambda: self.handler.calls, LINGER)
 
     def happens(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Whether it does within this time."""
+        """Whether the condition becomes true within this time."""
         with self.handler._changed:
             return bool(self.handler._changed.wait_for(condition, seconds))
 
     def until(self, condition: Callable[[], object]) -> bool:
-        """Wait for what a sound producer brings about, also where the handler was released."""
+        """Wait for a condition that a correct producer fulfils, or for the handler's release."""
         handler = self.handler
         self.happens(lambda: condition() or handler.is_released or self.failure, TIMEOUT)
         return bool(condition())
 
     def over(self, *rules: str) -> bool:
-        """Wait for the release; `rules` were looked at, besides those that always are."""
+        """Wait for the release. `rules` were checked, in addition to the common ones."""
         handler = self.handler
         if not self.until(lambda: handler.is_released):
             self.happens(lambda: handler.is_released, PATIENCE)
@@ -145,13 +145,13 @@ class _Run:
         return "async.release" not in self.report.findings
 
 
-# --- what is tried ------------------------------------------------------------------------------
+# --- trials -------------------------------------------------------------------------------------
 
 _LIMIT = at(MAX_TASKS - 1, cancel())
 
 
 def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
-    """All batches, as in the specification's diagram; what they hold, where all is well."""
+    """Read all batches, as in the specification's diagram; return their values if all is well."""
     early: list[Any] = []
 
     def look(handler: ScriptedAsyncHandler) -> None:
@@ -178,7 +178,7 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
 
 
 def _check_elsewhere(report: Report, make: Callable[[], Any], expected: list[Any]) -> bool:
-    """Tasks that are extracted by another thread, when a later call shows that theirs is over."""
+    """Extract tasks on another thread, after a later call shows that on_next_task has returned."""
     run = _Run(report, make, [request(MAX_TASKS)], [_LIMIT])
     handler = run.handler
     while run.until(lambda: len(handler._kept) > 1 or handler.is_ended) and handler._kept:
@@ -204,7 +204,7 @@ def _check_discarding(report: Report, make: Callable[[], Any]) -> bool:
 
 
 def _check_waiting(report: Report, make: Callable[[], Any]) -> bool:
-    """Nothing is requested; then the stream is cancelled by another thread."""
+    """Request nothing, then cancel the stream from another thread."""
     run = _Run(report, make, [], [discard()])
     handler = run.handler
     if run.until(lambda: handler._is_open) and not run.happens(
@@ -230,7 +230,7 @@ def _check_refusals(report: Report, make: Callable[[], Any]) -> bool:
 
 def _check_bad_requests(report: Report, make: Callable[[], Any]) -> bool:
     for n in (0, -1):
-        # Who takes no notice goes on, and is stopped.
+        # A producer that ignores the cancellation continues, and is stopped.
         run = _Run(report, make, [request(n), request(1)], [discard(), at(0, cancel())])
         if not run.over("async.request_refused"):
             return False
@@ -238,14 +238,14 @@ def _check_bad_requests(report: Report, make: Callable[[], Any]) -> bool:
 
 
 def check_async(report: Report, make: Callable[[], Any]) -> None:
-    """An object with METHOD, or a function that takes the handler; new at each call of `make`."""
-    own = Report(report.subject)  # what other methods of the object break is not its fault
+    """Check what `make` returns: an object with METHOD, or a function that takes the handler."""
+    own = Report(report.subject)  # without the findings about the object's other methods
     _check_in_turn(own, make)
     report.add(own)
 
 
 def _check_in_turn(report: Report, make: Callable[[], Any]) -> None:
-    """Each thing that can be tried when those before it went well."""
+    """Run each trial, as long as the ones before it succeed."""
     expected = _check_reading(report, make)
     if expected is None:
         return
@@ -259,7 +259,7 @@ def _check_in_turn(report: Report, make: Callable[[], Any]) -> None:
 
 
 def check_async_failing(report: Report, make: Callable[[], Any]) -> None:
-    """A stream that is to fail: by on_error, with a message that can be read."""
+    """Check a stream that fails: it calls on_error, with a readable message."""
     run = _Run(report, make, [request(5)], [request(1), extract(), _LIMIT])
     run.over("async.error", "async.extract_error")
     report.hold("async.error", run.handler.error, "it was to fail, and did not")

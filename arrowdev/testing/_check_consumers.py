@@ -1,4 +1,4 @@
-"""The rules about those who take arrays, streams and tensors."""
+"""Checks the rules for consumers of arrays, streams and tensors."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ MESSAGE = "arrowdev planned this failure"
 
 
 def plain(value: Any) -> Any:
-    """The value of the only column of a row."""
+    """Return the value of the only column of a row."""
     if isinstance(value, dict) and len(value) == 1:
         return next(iter(value.values()))
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 class Consumer:
-    """The function under test: what it returned, or raised."""
+    """The function under test, with its result or exception."""
 
     def __init__(self, function: Callable[[Any], Any], read: Callable[[Any], Any] | None) -> None:
         self.function, self.read = function, read
@@ -48,7 +48,7 @@ class Consumer:
         self.result, self.error = None, None
         try:
             self.result = _check_async.run_to_the_end(self.function(obj))
-        except BaseException as error:  # a panic of Rust's is no Exception
+        except BaseException as error:  # a panic of Rust is not an Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             self.error = error.with_traceback(None)
@@ -56,7 +56,7 @@ class Consumer:
         return self.error is None
 
     def values(self) -> Any:
-        """As a list; an exception of the reader is one of the values, and wrong."""
+        """Return the values as a list; an exception of the reader counts as a wrong value."""
         try:
             return None if self.read is None else [plain(v) for v in self.read_all()]
         except Exception as error:
@@ -68,7 +68,7 @@ class Consumer:
 
     @property
     def has_values(self) -> bool:
-        """Whether what was taken is the data: readers that are lazy may yet refuse them."""
+        """Whether the values are correct: a lazy reader may still refuse them."""
         return self.error is None and (self.read is None or self.values() == VALUES)
 
     def drop(self) -> None:
@@ -92,7 +92,7 @@ def _check_sound(report: Report, consumer: Consumer, obj: Any, column: Column) -
         return False
     early = column.array.released > 0
     found = consumer.values()
-    if not column.array.is_given:  # it looks at something else, or at nothing
+    if not column.array.is_given:  # it uses another protocol, or none
         consumer.drop()
         return False
     if consumer.read is not None:
@@ -107,7 +107,7 @@ def _check_sound(report: Report, consumer: Consumer, obj: Any, column: Column) -
 
 
 def _check_refused(report: Report, consumer: Consumer, kind: type[Column], make: Any) -> None:
-    """A released struct, and a capsule of another name."""
+    """Check that a released struct and a capsule of another name are refused."""
     column = kind(VALUES)
     column.array.struct.release = None
     consumer.take(make(column))
@@ -128,7 +128,7 @@ def _check_malformed(report: Report, consumer: Consumer, kind: type[Column], mak
 
 
 def _check_device(report: Report, consumer: Consumer, kind: type[Column]) -> None:
-    """Memory of a device type that the consumer has never seen."""
+    """Check memory of an unknown device type."""
     column = kind(VALUES)
     if consumer.take(DeviceArray(column, (EXT_DEV, 0))) and consumer.read is not None:
         found = consumer.values()
@@ -143,7 +143,7 @@ def _check_device(report: Report, consumer: Consumer, kind: type[Column]) -> Non
 
 
 def check_taken(report: Report, function: Any, read: Any) -> bool:
-    """Arrays and streams; whether any kind of them is taken."""
+    """Check arrays and streams; return whether the consumer takes any kind of them."""
     consumer = Consumer(function, read)
     taken = False
     for kind in KINDS:
@@ -167,12 +167,12 @@ def check_taken(report: Report, function: Any, read: Any) -> bool:
 
 
 def _batches(kind: type[Column]) -> list[Any]:
-    """A step for each chunk; the memory of a batch that was released is spoilt."""
+    """Return a step for each chunk. The release of a batch overwrites its memory."""
     return [step.batch(partial(_fresh, kind, chunk)) for chunk in CHUNKS]
 
 
 def _tarry(stream: ScriptedStream) -> None:
-    """In get_next: what another thread must not do in the meantime would now be done."""
+    """Delay get_next, so that forbidden calls of another thread happen meanwhile."""
     n = len(stream.calls)
     with stream._changed:
         stream._changed.wait_for(lambda: len(stream.calls) > n, _check_async.PATIENCE)
@@ -183,7 +183,7 @@ def _fresh(kind: type[Column], chunk: list[int | None]) -> arrowdev.Array:
 
 
 def _judge(report: Report, end: ScriptedStream | ScriptedAsyncProducer, *rules: str) -> None:
-    """What a scripted end found, when all should be over; `rules` were looked at."""
+    """Report the findings of a scripted end after the exchange; `rules` were checked."""
     with end._changed:
         end._changed.wait_for(lambda: end.is_all_released, _check_async.LINGER)
     try:
@@ -201,7 +201,7 @@ def _check_values(report: Report, consumer: Consumer, found: Any) -> None:
 
 
 def _check_error(report: Report, rule: str, consumer: Consumer) -> None:
-    """The producer failed: the function raises, or the reader where that is lazy."""
+    """Check that the function, or a lazy reader, raises if the producer fails."""
     if consumer.error is None and consumer.read is not None:
         try:
             consumer.read_all()
@@ -213,7 +213,7 @@ def _check_error(report: Report, rule: str, consumer: Consumer) -> None:
 
 
 def _check_stream(report: Report, consumer: Consumer, kind: type[Column], is_device: bool) -> bool:
-    """By one of the two methods alone."""
+    """Check streams with only one of the two methods."""
     shown: Any = {"device": is_device, "host": not is_device}
     sound = ScriptedStream([_tarry, *_batches(kind)], **shown)
     if not consumer.take(sound):
@@ -235,7 +235,7 @@ def _check_stream(report: Report, consumer: Consumer, kind: type[Column], is_dev
 
 
 def _check_foreign_stream(report: Report, consumer: Consumer, kind: type[Column]) -> None:
-    """Batches of a device type that the consumer has never seen."""
+    """Check batches of an unknown device type."""
     batches = [step.batch(partial(_fresh, kind, chunk), device_type=EXT_DEV) for chunk in CHUNKS]
     foreign = ScriptedStream(batches, device_type=EXT_DEV, host=False)
     is_read = consumer.take(foreign) and consumer.read is not None and consumer.values() == VALUES
@@ -278,7 +278,7 @@ def _check_pushed(report: Report, consumer: Consumer, producer: Any) -> None:
 
 
 def _check_push(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
-    """Pushed by a thread; by the caller, before the function has got its handler back; errors."""
+    """Check batches from a thread, batches from the call that takes the handler, and errors."""
     batches = [one for batch in _batches(kind) for one in (step.wait_for_request(), batch)]
     start, over = [step.schema(), *batches], [step.end(), step.release()]
     sound = ScriptedAsyncProducer([*start, *over])

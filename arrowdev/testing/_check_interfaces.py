@@ -1,4 +1,4 @@
-"""The rules about the three protocols that are a dict of shape, typestr and data."""
+"""Checks the rules for the three protocols that are a dict of shape, typestr and data."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CUDA = "__cuda_array_interface__"
 SYCL = "__sycl_usm_array_interface__"
 VERSIONS = {HOST: (3,), CUDA: (0, 1, 2, 3), SYCL: (1,)}
 
-# "t" counts bits, "U" characters of 4 bytes, "O" needs no number; a unit is that of times.
+# "t" counts bits, "U" characters of 4 bytes; "O" needs no number; times have a unit.
 _TYPESTR = re.compile(r"[<>|]([tbiufcmMOSUV])(\d*)(\[\w+\])?")
 _MASKS = ("b", "t")
 
-# The number of bytes is one of intp.
+# The number of bytes must fit intp.
 MAX_SIZE = (1 << 63) - 1
 
-# Of a longer array the contents are not compared.
+# The contents of longer arrays are not compared.
 MAX_BYTES = 1 << 24
 
 
 def is_shown(obj: object, name: str) -> bool:
-    """Objects may show a protocol in some of their states only, and raise anything in others."""
+    """Whether the object shows the protocol. Some states may raise any exception instead."""
     try:
         getattr(obj, name)
     except Exception:
@@ -47,7 +47,7 @@ def is_shown(obj: object, name: str) -> bool:
 
 
 def _integers(value: Any) -> tuple[int, ...] | None:
-    """A tuple of ints; None for anything else."""
+    """Return a tuple of ints; None for anything else."""
     if not isinstance(value, tuple) or any(isinstance(item, bool) for item in value):
         return None
     try:
@@ -57,7 +57,7 @@ def _integers(value: Any) -> tuple[int, ...] | None:
 
 
 def _kind(typestr: Any) -> tuple[str, int] | None:
-    """The kind, and the number of bits of an element."""
+    """Return the kind, and the number of bits of an element."""
     match = _TYPESTR.fullmatch(typestr) if isinstance(typestr, str) else None
     if match is None or (match[3] and match[1] not in "mM"):
         return None
@@ -68,7 +68,7 @@ def _kind(typestr: Any) -> tuple[str, int] | None:
 
 
 def _descr_bits(descr: Any) -> int | None:
-    """What a list of fields takes up in all; None where it is none."""
+    """Return the total bits of a list of fields; None if it is invalid."""
     if not isinstance(descr, list):
         return None
     total = 0
@@ -85,14 +85,14 @@ def _descr_bits(descr: Any) -> int | None:
 
 
 def _is_same_type(one: str, other: str) -> bool:
-    """Of two that are well-formed; bytes have no order."""
+    """Whether two valid typestrs are equal; the byte order of single bytes is ignored."""
     kind = _kind(one)
     has_order = kind is not None and kind[0] not in "SV" and kind[1] > 8
     return one[1:] == other[1:] and (one[0] == other[0] or not has_order)
 
 
 def _check_descr(report: Report, found: dict[str, Any], bits: int) -> None:
-    """`bits` is what typestr says. A lone field without a name is the element itself."""
+    """Check descr. `bits` comes from typestr. A single unnamed field is the element itself."""
     descr, typestr = found["descr"], found["typestr"]
     is_right = _descr_bits(descr) == bits
     if is_right and len(descr) == 1 and descr[0][0] == "" and isinstance(descr[0][1], str):
@@ -102,7 +102,7 @@ def _check_descr(report: Report, found: dict[str, Any], bits: int) -> None:
 
 
 def _check_data(report: Report, name: str, found: dict[str, Any], n: int) -> None:
-    """`n` elements."""
+    """Check the data of `n` elements."""
     data = found.get("data")
     if name == HOST and not isinstance(data, tuple):
         if data is not None:  # NumPy's may be a buffer, or the object itself is one
@@ -163,7 +163,7 @@ def _check_offset(report: Report, name: str, found: dict[str, Any]) -> None:
 
 
 def check_dict(report: Report, name: str, found: Any) -> bool:
-    """All of its fields; False where shape or typestr cannot be used."""
+    """Check all fields; return False if shape or typestr is unusable."""
     if not report.hold("interface.dict", isinstance(found, dict), f"{name} is {found!r}"):
         return False
     version = found.get("version")
@@ -213,7 +213,7 @@ def _said(name: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_same(before: object, after: object) -> bool:
-    """What cannot be compared, such as two arrays, is not."""
+    """Whether two values are equal; values that cannot be compared, such as arrays, are not."""
     try:
         return bool(before == after)
     except Exception:
@@ -221,7 +221,7 @@ def _is_same(before: object, after: object) -> bool:
 
 
 def _contents(found: dict[str, Any]) -> bytes | None:
-    """The bytes from the first to the last element on the host."""
+    """Return the bytes from the first to the last element on the host."""
     data, kind = found.get("data"), _kind(found["typestr"])
     if not isinstance(data, tuple) or kind is None or 0 in found["shape"] or kind[0] == "t":
         return None
@@ -238,7 +238,7 @@ def _contents(found: dict[str, Any]) -> bytes | None:
 
 
 def _check_again(report: Report, name: str, obj: object) -> None:
-    """Read it, let go of it, and read it again."""
+    """Read the attribute, drop it, and read it again."""
     found = getattr(obj, name)
     before = _said(name, found)
     contents = _contents(found) if name == HOST else None
@@ -256,7 +256,7 @@ def _check_again(report: Report, name: str, obj: object) -> None:
 
 
 def _is_readonly(obj: Any) -> bool:
-    """What the object says of its memory by another protocol."""
+    """Whether the memory is read-only according to another protocol."""
     try:
         struct = _dlpack.inside(export(obj, max_version=(1, 3)))
         return bool(getattr(struct, "flags", 0) & _dlpack.READ_ONLY)
@@ -265,10 +265,10 @@ def _is_readonly(obj: Any) -> bool:
 
 
 def check_interface(report: Report, name: str, make: Callable[[], object]) -> None:
-    """One of the three attributes; what is malformed is not used any further."""
+    """Check one of the three attributes. Malformed values are not used further."""
     obj = make()
     found = getattr(obj, name)
-    own = Report(report.subject)  # what the object's other dicts break is not this one's fault
+    own = Report(report.subject)  # without the findings about the object's other dicts
     if check_dict(own, name, found) and not own.findings:
         if isinstance(found.get("data"), tuple) and _is_readonly(obj):
             flag = found["data"][1]

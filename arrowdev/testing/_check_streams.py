@@ -1,4 +1,4 @@
-"""The rules about pull streams."""
+"""Checks the rules for pull streams."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from arrowdev.testing._report import Report
 
-# So many arrays are read at the most.
+# The maximum number of arrays that are read.
 MAX_ARRAYS = 64
 
 
 def _open(report: Report, method: str, make: Callable[[], object]) -> Any:
-    """The stream's struct, moved out of its capsule."""
+    """Return the stream's struct, moved out of its capsule."""
     capsules = exported(report, method, make())
     if capsules is None:
         return None
@@ -56,7 +56,7 @@ def _get_schema(report: Report, stream: Any) -> ArrowSchema | None:
 
 
 def _get_next(report: Report, stream: Any, i: int) -> Any:
-    """An array; None at the end, and after a finding."""
+    """Return the next array; None at the end, and after a finding."""
     is_device = hasattr(stream, "device_type")
     array = _empty(stream)
     code = call(stream, "get_next", ctypes.addressof(array))
@@ -85,7 +85,7 @@ def _matches(report: Report, schema: ArrowSchema, array: Any, i: int) -> bool:
 
 
 def check_reading(report: Report, method: str, make: Callable[[], object]) -> None:
-    """Read it, release it, and look at the arrays once more."""
+    """Read the stream, release it, and check the arrays again."""
     stream = _open(report, method, make)
     if stream is None:
         return
@@ -125,7 +125,7 @@ def _read_all(
 
 
 def _check_after_end(report: Report, stream: Any) -> None:
-    """Once more: an error would do, too."""
+    """Call get_next after the end: an error is valid, too."""
     array = _empty(stream)
     node = getattr(array, "array", array)
     code = call(stream, "get_next", ctypes.addressof(array))
@@ -142,7 +142,7 @@ def _imported(schema: ArrowSchema, array: Any) -> arrowdev.Array:
 
 
 class _Shown:
-    """Shows a schema that we own, once."""
+    """Exports an own schema, once."""
 
     def __init__(self, schema: ArrowSchema) -> None:
         self.schema = schema
@@ -152,7 +152,7 @@ class _Shown:
 
 
 def check_failing(report: Report, method: str, make: Callable[[], object]) -> None:
-    """A stream that is to fail: its code, its message, its release."""
+    """Check a stream that fails: its code, its message, its release."""
     stream = _open(report, method, make)
     if stream is None:
         return
@@ -175,7 +175,7 @@ def check_failing(report: Report, method: str, make: Callable[[], object]) -> No
 
 
 def check_stream(report: Report, method: str, make: Callable[[], object]) -> None:
-    """One of the two methods that give a stream; `make` makes a new one each time."""
+    """Check one of the two methods that give a stream. `make` returns a new object each time."""
     check_reading(report, method, make)
     if {"capsule.result", "capsule.live", "stream.callbacks"} & set(report.findings):
         return

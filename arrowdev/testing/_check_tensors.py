@@ -1,4 +1,4 @@
-"""The rules about DLPack."""
+"""Checks the rules for DLPack."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def n_elements(tensor: Any) -> int:
 
 
 def nbytes_compact(tensor: Any) -> int | None:
-    """Bytes of a host tensor that is compact in either order; None of any other."""
+    """Return the bytes of a host tensor that is contiguous in either order, else None."""
     if tensor.device.type != 1:
         return None
     expected: list[int] = []
@@ -56,7 +56,7 @@ def nbytes_compact(tensor: Any) -> int | None:
 
 
 def contents(struct: Any) -> bytes | None:
-    """The bytes of a compact tensor on the host."""
+    """Return the bytes of a contiguous tensor on the host."""
     tensor = struct.tensor
     size = nbytes_compact(tensor)
     if not size or not tensor.data:
@@ -91,7 +91,7 @@ def check_struct(report: Report, struct: Any) -> bool:
 
 
 class Watched:
-    """Stands in for the deleter, and counts."""
+    """Replaces the deleter, and counts its calls."""
 
     def __init__(self, struct: Any) -> None:
         self.calls = 0
@@ -109,12 +109,12 @@ class Watched:
 
 
 def opened(report: Report, capsule: Any) -> Any:
-    """The struct of a capsule, where it lies; None, with a finding."""
+    """Return the struct in a capsule, in place; None, with a finding, for anything else."""
     return report.attempt("dlpack.name", _dlpack.inside, capsule)
 
 
 def is_gone(reference: Any) -> bool:
-    """Whether an object died, which shows that nothing keeps its memory; its capsules are gone."""
+    """Whether an object died after its capsules: nothing else keeps its memory."""
     return reference is not None and reference() is None
 
 
@@ -144,7 +144,7 @@ def check_life(report: Report, make: Callable[[], Any], keywords: dict[str, Any]
             if watched.calls == 0:
                 _dlpack.delete(struct)
         else:
-            # A producer may know its own deleter, and call it without a look at the struct.
+            # A producer may identify its own deleter and call it without reading the struct.
             freed = watched.calls == 0 and is_gone(reference)
             once = watched.calls == 1 or (freed and not leaks(partial(export, make(), **keywords)))
             report.hold("dlpack.unconsumed", once, f"{watched.calls} times")
@@ -175,7 +175,7 @@ def pair_of(value: Any) -> tuple[int, int] | None:
 
 
 def advertised_by(report: Report, obj: Any) -> tuple[int, int] | None:
-    """What __dlpack_device__ says; None, with a finding, where it does not."""
+    """Return the result of __dlpack_device__; None, with a finding, if it is invalid."""
     value = report.attempt("dlpack.device", lambda: obj.__dlpack_device__())
     pair = pair_of(value)
     report.hold("dlpack.device", pair is not None, f"{value!r} is no pair of ints")
@@ -190,7 +190,7 @@ def check_device(report: Report, obj: Any, tensor: Any) -> None:
 
 
 def check_device_alone(report: Report, obj: Any) -> None:
-    """Of an object that gives no tensor, and so may refuse to name a device, too."""
+    """Check __dlpack_device__ of an object without a tensor, which may also refuse this."""
     try:
         obj.__dlpack_device__()
     except Exception:
@@ -199,7 +199,7 @@ def check_device_alone(report: Report, obj: Any) -> None:
 
 
 def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
-    """A capsule; None, with a finding, where the keywords are not understood."""
+    """Return a capsule; None, with a finding, if the keywords are not accepted."""
     try:
         capsule = export(obj, **keywords)
     except BufferError:
@@ -213,7 +213,7 @@ def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
 
 
 def check_legacy(report: Report, obj: Any) -> bool:
-    """The capsule without keywords; False where the object refuses."""
+    """Check the capsule without keywords; return False if the object refuses."""
     try:
         capsule = export(obj)
     except BufferError:
@@ -232,13 +232,13 @@ def check_legacy(report: Report, obj: Any) -> bool:
 
 
 def check_versions(report: Report, make: Callable[[], Any]) -> dict[str, Any] | None:
-    """Both kinds of capsule; the keywords for the best one there is, None where there is none."""
+    """Check both kinds of capsule; return the keywords for the best one, None if there is none."""
     has_legacy = check_legacy(report, make())
     obj = make()
     try:
         capsule = export(obj, max_version=VERSION)
     except Exception as error:
-        # Any other exception says nothing about the keyword where the same came without it.
+        # Another exception is not due to the keyword if the call without it raises the same.
         if not isinstance(error, BufferError) and "dlpack.refusal" not in report.findings:
             what = f"max_version={VERSION}: {type(error).__name__}: {error}"
             report.hold("dlpack.max_version", False, what)
@@ -283,7 +283,7 @@ def check_copies(report: Report, make: Callable[[], Any], keywords: dict[str, An
 
 
 def is_readonly(obj: Any) -> bool:
-    """What the object says of its memory by another protocol."""
+    """Whether the memory is read-only according to another protocol."""
     interface = getattr(obj, "__array_interface__", None)
     if isinstance(interface, dict) and isinstance(interface.get("data"), tuple):
         return bool(interface["data"][1])
@@ -346,7 +346,7 @@ def check_exchange(report: Report, kind: type) -> None:
 
 
 def check_dlpack(report: Report, make: Callable[[], Any]) -> None:
-    """All of it; what is malformed is not used any further."""
+    """Check everything. Malformed structs are not used further."""
     try:
         keywords = check_versions(report, make)
         if keywords is None or {"dlpack.name", "dlpack.shape", "dlpack.version"} & set(
@@ -359,5 +359,5 @@ def check_dlpack(report: Report, make: Callable[[], Any]) -> None:
         check_readonly(report, make, keywords)
         check_devices(report, make, keywords)
     except BufferError:
-        return  # the standard's word for data that DLPack cannot express
+        return  # the standard exception for data that DLPack cannot express
     check_exchange(report, type(make()))

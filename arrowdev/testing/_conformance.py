@@ -1,4 +1,4 @@
-"""Does a library do what the specification says? ``check_producer`` and ``check_consumer``."""
+"""Checks the conformance of a library: ``check_producer`` and ``check_consumer``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHOUT_DATA = {"dlpack.device", "dlpack.refusal"}
 
 @contextmanager
 def _quick_collection() -> Iterator[None]:
-    """Many collections follow: set aside what is there already, unless somebody else has."""
+    """Freeze the existing objects, unless another caller has: many collections follow."""
     is_ours = gc.get_freeze_count() == 0
     if is_ours:
         gc.collect()
@@ -43,7 +43,7 @@ def _quick_collection() -> Iterator[None]:
 
 
 def _offers(obj: object, name: str) -> bool:
-    """Objects may offer a protocol in some of their states only."""
+    """Whether the object offers the protocol in its present state."""
     return callable(getattr(obj, name, None))
 
 
@@ -57,7 +57,7 @@ def _name(obj: object) -> str:
 def producer_report(
     factory: Callable[[], Any], *, failing: Callable[[], Any] | None = None
 ) -> Report:
-    """What ``check_producer`` finds, without an exception."""
+    """Return the report of ``check_producer`` without raising."""
     obj = factory()
     report = Report(_name(obj))
     spoken = [name for name in (*ARRAYS, *STREAMS, ASYNC, "__dlpack__") if _offers(obj, name)]
@@ -147,7 +147,7 @@ def check_producer(
 def consumer_report(
     consume: Callable[[Any], Any], *, read: Callable[[Any], Any] | None = None
 ) -> Report:
-    """What ``check_consumer`` finds, without an exception."""
+    """Return the report of ``check_consumer`` without raising."""
     report = Report(getattr(consume, "__qualname__", repr(consume)))
     with _quick_collection():
         taken = check_taken(report, consume, read)
@@ -167,7 +167,7 @@ def check_consumer(
     ignore: Collection[str] = (),
     recommended: bool = False,
 ) -> Report:
-    """Try every rule that a function which takes arrays of others can break.
+    """Try every rule that a consumer function can break.
 
     It is called with scripted producers of int64: arrays, streams, tensors; sound ones and
     malformed ones. What a producer does not offer must not be needed: an exception for all of one

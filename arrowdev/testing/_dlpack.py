@@ -1,6 +1,6 @@
 """The structs of DLPack 1.3, in ctypes.
 
-A pointer is an address, an int or None, so that a struct can also tell a lie.
+A pointer is an address (int or None), so that a struct can also be invalid.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ CAPSULES: dict[str, type[Structure]] = {
 
 
 def inside(capsule: CapsuleType) -> Any:
-    """The struct in a capsule, where it lies; ValueError for a capsule of another name."""
+    """Return the struct in a capsule, in place; ValueError for a capsule of another name."""
     name = (get_name(capsule) or b"").decode(errors="replace")
     if name not in CAPSULES:
         raise ValueError(f"a capsule named {name!r}; expected one of {', '.join(CAPSULES)}")
@@ -102,7 +102,7 @@ def inside(capsule: CapsuleType) -> Any:
 
 
 def take(capsule: CapsuleType) -> Any:
-    """Consume a capsule: it is renamed, and the struct is the caller's to delete."""
+    """Consume a capsule: rename it, and return the struct, which the caller deletes."""
     struct = inside(capsule)
     mark_used(capsule)
     return struct

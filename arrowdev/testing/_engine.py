@@ -1,4 +1,4 @@
-"""The engine's functions, with the numbers that Python objects stand for."""
+"""The functions of the engine, and conversions of their arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # The device type of the software device, ARROW_DEVICE_EXT_DEV.
 EXT_DEV = DeviceType.EXT_DEV.value
 
-# What _testing_find() calls the kinds of memory, by number.
+# The kinds of memory, by their number in _testing_find().
 KINDS = ("device", "pinned", "managed", "registered")
 
 _LONGEST = 10**9
@@ -22,7 +22,7 @@ _MOST = 2**63 - 1
 
 
 def call(name: str, *numbers: int) -> int:
-    """One function of the engine; its error is raised as DeviceError or MemoryError."""
+    """Call a function of the engine. Its errors are raised as DeviceError or MemoryError."""
     return _core._testing_call(name, *numbers)
 
 
@@ -32,7 +32,7 @@ def milliseconds(timeout: float | None) -> int:
 
 
 def scaled(name: str, seconds: float, per_second: int) -> int:
-    """A time in the engine's unit; what is no time is refused by name."""
+    """Return a time in the engine's unit. The error for anything else names the argument."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
     if not 0 <= seconds <= _LONGEST:
@@ -41,7 +41,7 @@ def scaled(name: str, seconds: float, per_second: int) -> int:
 
 
 def whole(name: str, value: int, least: int, most: int) -> int:
-    """An integer argument of a range; bools and floats are none."""
+    """Return an integer argument within a range. Bools and floats are refused."""
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name} must be an int, not {value!r}")
     number = index(value)
@@ -56,7 +56,7 @@ def size(name: str, value: int) -> int:
 
 
 def find(address: int) -> tuple[int, int, int, int] | None:
-    """(base, nbytes, device, kind) of the live memory that `address` lies in."""
+    """Return (base, nbytes, device, kind) of the live memory that contains `address`."""
     return _core._testing_find(address)
 
 

@@ -1,4 +1,4 @@
-"""What stands in the structs of the Arrow C interfaces. Reads no buffer."""
+"""Reads the structs of the Arrow C interfaces, but no buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHOUT_EVENTS = frozenset({DeviceType.CPU, DeviceType.VPI, DeviceType.WEBGPU, D
 
 FLAGS = {1: "DICTIONARY_ORDERED", 2: "NULLABLE", 4: "MAP_KEYS_SORTED"}
 
-# More than this is taken for a lie.
+# Larger counts are considered invalid.
 MAX_CHILDREN = 1 << 20
 MAX_BUFFERS = 1 << 20
 MAX_METADATA = 1 << 26
@@ -32,7 +32,7 @@ class Malformed(ValueError):
 
 
 def text_at(address: int | None) -> str | None:
-    """A C string; None for NULL; bytes that are no UTF-8 as \\xNN."""
+    """Return a C string; None for NULL; bytes that are not UTF-8 as \\xNN."""
     if not address:
         return None
     return ctypes.string_at(address).decode(errors="backslashreplace")
@@ -49,7 +49,7 @@ def _pointers(address: int | None, n: int, limit: int, what: str) -> list[int | 
 
 
 def children(node: Any) -> list[Any]:
-    """The structs of the children, where they lie; None for NULL."""
+    """Return the structs of the children, in place; None for NULL."""
     found = _pointers(node.children, node.n_children, MAX_CHILDREN, "children")
     return [type(node).from_address(address) if address else None for address in found]
 
@@ -63,7 +63,7 @@ def dictionary(node: Any) -> Any:
 
 
 def below(node: Any) -> Iterator[tuple[str, Any]]:
-    """(step, struct or None) of every child, and of the dictionary where there is one."""
+    """Return (step, struct or None) of every child, and of the dictionary if there is one."""
     for i, child in enumerate(children(node)):
         yield f"children[{i}]", child
     if node.dictionary:

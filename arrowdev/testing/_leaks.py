@@ -1,4 +1,4 @@
-"""Does a call leave memory behind?"""
+"""Checks whether a call leaks memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _MallInfo(ctypes.Structure):
 
 
 def _measure() -> tuple[int, int]:
-    """Blocks of Python's allocator, and bytes of malloc's where the C library tells."""
+    """Return the blocks of Python's allocator, and the bytes of malloc (glibc only)."""
     gc.collect()
     blocks = sys.getallocatedblocks()
     try:
@@ -39,11 +39,11 @@ def _measure() -> tuple[int, int]:
 
 
 def leaks(call: Callable[[], object]) -> bool:
-    """Whether each of many calls, whose results are dropped, takes memory and keeps it.
+    """Whether each of many calls leaks memory, although its result is dropped.
 
-    What a library keeps in an allocator of its own is not seen.
+    Memory of a library's own allocator is not counted.
     """
-    # Caches fill up, and other threads work: only what goes on is a leak.
+    # Caches fill up, and other threads allocate: only continued growth is a leak.
     return all(_grows(call) for _ in range(3))
 
 

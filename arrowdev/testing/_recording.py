@@ -1,4 +1,4 @@
-"""What scripted ends share: structs that Python answers for, and the record of the calls."""
+"""Shared by the scripted ends: structs with Python callbacks, and the record of the calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Call:
 
 
 class Spans:
-    """Which calls of the peer each thread is inside of."""
+    """The peer's calls that each thread is in."""
 
     def __init__(self) -> None:
         self._names: dict[int, list[str]] = {}
@@ -71,7 +71,7 @@ class Spans:
 
 
 class Recorder:
-    """The record of one scripted end, and its verdict about the other one."""
+    """The record of one scripted end, and the rules that the other end has broken."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         self.calls: list[Call] = []
@@ -148,7 +148,7 @@ class Recorder:
             self._changed.notify_all()
 
     def _perform(self, one: Step | Callable[[Any], object]) -> None:
-        """Do one step of the script, or call what is none."""
+        """Do one step of the script, or call a function in its place."""
         if not isinstance(one, Step):
             one(self)
             return
@@ -192,14 +192,14 @@ _numbers = itertools.count(1)
 _open: dict[int, CallbackStruct] = {}
 _known: WeakValueDictionary[int, CallbackStruct] = WeakValueDictionary()
 _is_over: list[bool] = []
-# What destructors call has a guard in C in front of it.
+# Callbacks that destructors call have a guard in C.
 _guards = _core._testing_guards()
 
 atexit.register(_is_over.append, True)
 
 
 class _Cell(Structure):
-    """What ``private_data`` points to; csrc/python/testing/guards.c has the same struct in C."""
+    """The ``private_data``; csrc/python/testing/guards.c has the same struct in C."""
 
     _fields_ = [("callbacks", c_void_p * 2), ("number", c_int64)]
 
@@ -221,10 +221,10 @@ def _new_cell(number: int) -> _Cell:
 
 @functools.cache
 def _callback(struct_type: type[Structure], member: str) -> int:
-    """The C function that finds the CallbackStruct and calls its method of this name.
+    """Return the C function that finds the CallbackStruct and calls its method of this name.
 
-    One for each member of each struct, for as long as the process lives: a foreign library may
-    call, rightly or wrongly, when everything else here is gone.
+    There is one for each member of each struct. It lives as long as the process, since a foreign
+    library may call it after all other objects of this module are gone.
     """
     offset = struct_type.private_data.offset
     release_offset = struct_type.release.offset if member == "release" else 0
@@ -259,7 +259,7 @@ def _callback(struct_type: type[Structure], member: str) -> int:
 
 
 class CallbackStruct:
-    """A struct of ours in others' hands: its callbacks are the methods of the same names."""
+    """An exported struct, whose callbacks are the methods of the same names."""
 
     def __init__(self, recorder: Recorder, struct_type: type[Structure], about: str) -> None:
         self.recorder = recorder
@@ -289,12 +289,12 @@ class CallbackStruct:
         struct.private_data = ctypes.addressof(self.cell)
 
     def close(self) -> None:
-        """Nobody may call any more; who does is found out for as long as the recorder lives."""
+        """Forbid further calls. They are detected as long as the recorder lives."""
         _open.pop(self.number, None)
 
 
 class Output(CallbackStruct):
-    """A schema or an array that is given out, with its releases counted."""
+    """An exported schema or array that counts its releases."""
 
     def __init__(self, recorder: Recorder, struct: Structure, about: str) -> None:
         self.struct = struct
@@ -305,14 +305,14 @@ class Output(CallbackStruct):
         super().__init__(recorder, type(self.base), about)
 
     def give(self, address: int) -> None:
-        """Move it to where the consumer wants it."""
+        """Move it to the consumer's struct."""
         ctypes.memmove(address, ctypes.addressof(self.struct), ctypes.sizeof(self.struct))
         self.write(address)
         with self.recorder._changed:
             self.recorder._outputs.append(self)
 
     def drop(self) -> None:
-        """Nobody wants it."""
+        """Release it without a consumer."""
         self.close()
         call(self.base, "release")
 

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The findings of a check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that is broken, and what was found."""
+    """A broken rule, and the fault."""
 
     rule: Rule
     what: str
@@ -25,19 +25,19 @@ class Finding:
 
 
 class ConformanceError(AssertionError):
-    """A library does not do what the specification says."""
+    """A library does not conform to the specification."""
 
 
 @dataclass
 class Report:
-    """What a check found. Rules that are neither held nor broken did not apply."""
+    """The findings of a check. Rules that are neither held nor broken did not apply."""
 
     subject: str
     held: set[str] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def hold(self, id: str, is_held: object, what: str) -> bool:
-        """Note that a rule was looked at; `what` was found where it was not held."""
+        """Record that a rule was checked; `what` is the fault if it was not held."""
         if is_held:
             if id not in self.findings:
                 self.held.add(id)
@@ -47,14 +47,14 @@ class Report:
         return bool(is_held)
 
     def add(self, other: Report) -> None:
-        """What another report says."""
+        """Add the contents of another report."""
         for id in other.held:
             self.hold(id, True, "")
         for id, finding in other.findings.items():
             self.hold(id, False, finding.what)
 
     def attempt(self, id: str, call: Any, *arguments: Any, **keywords: Any) -> Any:
-        """What the call returns; None, and a finding, where it raises."""
+        """Return the result of the call; None, with a finding, if it raises."""
         try:
             return call(*arguments, **keywords)
         except Exception as error:
@@ -67,7 +67,7 @@ class Report:
         return [f for f in self.findings.values() if f.rule.level == "must"]
 
     def require(self, ignore: Collection[str] = (), recommended: bool = False) -> None:
-        """ConformanceError, unless nothing is broken but what is to be ignored."""
+        """Raise ConformanceError if a rule is broken that is not to be ignored."""
         unknown = set(ignore) - set(RULES)
         if unknown:
             raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")

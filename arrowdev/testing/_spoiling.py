@@ -1,7 +1,7 @@
 """Arrays and tensors of int64 that notice what a consumer does to them.
 
-They count their releases, and spoil their memory when they are released, so that nobody can go on
-reading it unnoticed.
+They count their releases and overwrite their memory at the release, so that a later read of it is
+noticed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 NULLABLE = 2
 
-# What structs and capsules point to. Kept: nobody knows when the last pointer is gone.
+# The targets of structs and capsules. They are kept: the last pointer's end is unknown.
 _kept: list[Any] = []
 
-# Callbacks in C: Python cannot run while an exception is on its way, which is when consumers let
-# go of much.
+# Callbacks in C: Python code cannot run while an exception is set, when consumers may release
+# structs.
 _CALLBACKS = _core._testing_callbacks()
 
 
 class _Record(ctypes.Structure):
-    """What private_data points to: csrc/python/testing/callbacks.c."""
+    """The private_data of a struct: see csrc/python/testing/callbacks.c."""
 
     _fields_ = [("released", c_int64), ("data", c_void_p), ("nbytes", c_int64)]
 
@@ -94,7 +94,7 @@ def _schema(format: str, name: str, *children: CountedStruct) -> CountedStruct:
 
 
 class Column:
-    """An array of int64, `values` with None for null, behind one row that is not meant."""
+    """An array of int64, `values` with None for null, at offset 1."""
 
     def __init__(self, values: list[int | None], format: str = "l") -> None:
         n = len(values) + 1
@@ -115,7 +115,7 @@ class Column:
 
 
 class Batch(Column):
-    """The same as the only column "a" of a record batch."""
+    """A record batch whose only column "a" is a Column."""
 
     def __init__(self, values: list[int | None], format: str = "l") -> None:
         super().__init__(values, format)
