@@ -53,7 +53,7 @@ struct Producer {
         std::make_shared<std::atomic<long>>(0);
     arrow::Future<> done;
     std::thread thread;
-    /* Waiting for request() blocks a thread of the pool for good. */
+    /* A wait for request() would block a thread of the pool forever. */
     std::shared_ptr<arrow::internal::ThreadPool> pool;
 };
 

@@ -1,5 +1,5 @@
 /* The two ends of an async stream against Arrow C++, in both directions: the
- * scenario that the command line names. A hang is an alarm. */
+ * command line selects the scenario. A hang ends with SIGALRM. */
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ static char text[512];
 /* --- Arrow C++ produces -------------------------------------------------------- */
 
 typedef struct import {
-    pair pair; /* of which the consumer's half is used */
+    pair pair; /* only the consumer's half is used */
     void *arrow;
 } import;
 
@@ -192,7 +192,7 @@ export_schema(ad_schema *out)
     return out->node;
 }
 
-static int64_t numbers[2000]; /* the value of each is its place */
+static int64_t numbers[2000]; /* each value is its index */
 
 static void
 export_batch(ad_schema schema, long number, ad_array *out)
@@ -323,7 +323,7 @@ export_error(void)
     }
 }
 
-/* Arrow C++ tells nobody that it was dropped: we end from our side. */
+/* Arrow C++ does not report that it was dropped: our side ends the stream. */
 static void
 export_drop(void)
 {

@@ -1,4 +1,4 @@
-/* Contexts and the stack of current ones that each thread has. */
+/* Contexts, and each thread's stack of current contexts. */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@ enum {
     MAX_DEPTH = 64
 };
 
-static fd_context *contexts; /* every one there ever was */
+static fd_context *contexts; /* all that were ever created */
 static fd_context *primary[FD_MAX_DEVICES];
 static uint64_t last_id;
 

@@ -1,4 +1,4 @@
-/* The tests' controls: settings, planned failures, log, counters. */
+/* The tests' controls: settings, injected failures, log, counters. */
 #define _GNU_SOURCE /* gettid */
 
 #include "controls.h"
@@ -34,7 +34,7 @@ static atomic_bool free_waits;
 static atomic_bool staging = true;
 static atomic_int version = 13000;
 
-/* --- what every call passes ------------------------------------------------- */
+/* --- the check of every call ------------------------------------------------ */
 
 static void
 append_locked(const char *name, uintptr_t stream)
@@ -201,7 +201,7 @@ fake_reset(void)
     fd_context_mend_all();
 }
 
-/* --- asking ---------------------------------------------------------------------- */
+/* --- queries --------------------------------------------------------------------- */
 
 void
 fake_log_start(void)

@@ -53,7 +53,7 @@ cuGetErrorString(int code, const char **out)
     return cuGetErrorName(code, out);
 }
 
-/* Undocumented tables; who needs them cannot run here. */
+/* Undocumented tables: libraries that need them cannot run here. */
 int
 cuGetExportTable(const void **out, const void *id)
 {
@@ -141,12 +141,12 @@ cuDeviceCanAccessPeer(int *out, int device, int peer)
     return code;
 }
 
-/* Those that are not 0. */
+/* Attributes that are not 0. */
 static int
 attribute_value(int attribute, int device)
 {
     switch (attribute) {
-        case 1:  /* most threads of a block */
+        case 1:  /* max threads per block */
         case 39: /* ... of a multiprocessor */
         case 2:
         case 3:
@@ -287,7 +287,7 @@ cuCtxGetCurrent(fd_context **out)
     return FD_OK;
 }
 
-/* Leaving a broken context must be possible. */
+/* A broken context can still be popped. */
 static int
 enter_context(const char *name)
 {

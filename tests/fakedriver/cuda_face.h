@@ -1,8 +1,8 @@
-/* The CUDA face: types of the driver API that its functions take, written from
- * facts (no CUDA header is used), and their declarations.
+/* The CUDA face: the driver API's types, written from facts (no CUDA header is
+ * used), and the declarations of its functions.
  *
  * Streams and events are numbers of the engine, device addresses are plain
- * addresses: on the platforms of the driver all have the size of a pointer.
+ * addresses: on the driver's platforms all have the size of a pointer.
  */
 #ifndef FD_CUDA_FACE_H
 #define FD_CUDA_FACE_H

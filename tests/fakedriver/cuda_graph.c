@@ -89,7 +89,7 @@ capture_info(uintptr_t stream, int *status, uint64_t *id, fd_graph **graph)
                            graph != NULL ? graph : &ignored_graph);
 }
 
-/* Nodes are not told apart here: whoever asks for them gets none. */
+/* Graphs have no separate nodes: queries for them return none. */
 int
 cuStreamGetCaptureInfo_v2(uintptr_t stream, int *status, uint64_t *id,
                           fd_graph **graph, const void ***dependencies,

@@ -1,4 +1,4 @@
-/* cuGetProcAddress, twins, and stubs for what this driver does not have. */
+/* cuGetProcAddress, twins, and stubs for missing functions. */
 #include "cuda_face.h"
 
 #include <pthread.h>
@@ -33,7 +33,7 @@ typedef void (*function)(void);
 typedef struct entry {
     const char *name;
     int version;
-    function plain; /* NULL: an ABI that is not served */
+    function plain; /* NULL: an unsupported ABI */
     function twin;
 } entry;
 
@@ -51,8 +51,8 @@ static const entry entries[] = {
 
 /* --- stubs ------------------------------------------------------------------------- */
 
-/* Each name that is asked for and not there gets a function of its own, which
- * knows the name: a caller sees 801, and the test which function it was. */
+/* Each missing name that is looked up gets its own function, which knows the
+ * name: a caller gets 801, and the test finds the function's name. */
 #define STUBS_8(X, n)                                                         \
     X(n##0) X(n##1) X(n##2) X(n##3) X(n##4) X(n##5) X(n##6) X(n##7)
 #define STUBS_64(X, n)                                                        \
@@ -74,7 +74,7 @@ static const entry entries[] = {
 
 static char *stub_names[0x300];
 
-/* The numbers are octal, so that they can be pasted together. */
+/* The numbers are octal, so that macros can paste them together. */
 #define DEFINE(n)                                                             \
     static int stub_##n(void)                                                 \
     {                                                                         \
@@ -106,7 +106,7 @@ stub_for(const char *name)
     return found;
 }
 
-/* --- looking up ------------------------------------------------------------------- */
+/* --- look-up ---------------------------------------------------------------------- */
 
 enum {
     FLAG_PER_THREAD = 2,

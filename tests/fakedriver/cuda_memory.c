@@ -1,4 +1,4 @@
-/* libcuda: memory, pools, and what is known about a pointer. */
+/* libcuda: memory, pools, pointer attributes. */
 #include "cuda_face.h"
 
 #include <string.h>
@@ -291,7 +291,7 @@ memory_type(const fd_allocation *a)
     return is_host(a) ? CU_HOST : CU_DEVICE;
 }
 
-/* Of known memory. Memory of a pool belongs to no context. */
+/* For known memory. Memory of a pool belongs to no context. */
 static int
 get_attribute(void *out, int attribute, uintptr_t pointer,
               const fd_allocation *a)
@@ -308,7 +308,7 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
         case 3:
             write(out, pointer, 8);
             return FD_OK;
-        case 4: /* the host's address, where the host has one */
+        case 4: /* the host address, if there is one */
             write(out, on_host ? pointer : 0, 8);
             return on_host ? FD_OK : FD_INVALID_VALUE;
         case 6:
@@ -341,7 +341,7 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
     }
 }
 
-/* What the plural form writes for memory that it does not know. */
+/* The values that the plural form writes for unknown memory. */
 static int
 write_unknown(void *out, int attribute)
 {

@@ -22,7 +22,7 @@ cuMemcpyAsync(uintptr_t target, uintptr_t source, size_t nbytes,
     return COPY(target, source, stream, false);
 }
 
-/* The direction that a function's name says must be the true one. */
+/* The direction in a function's name must match the pointers. */
 static bool
 is_device(uintptr_t pointer)
 {
@@ -109,7 +109,7 @@ cuMemcpyPeerAsync(uintptr_t target, fd_context *target_context,
     return code == FD_OK ? COPY(target, source, stream, false) : code;
 }
 
-/* NULL for arrays, which this driver does not have. */
+/* NULL for arrays, which this driver does not support. */
 static char *
 side(int type, const void *host, uintptr_t device, size_t x, size_t y,
      size_t pitch)
@@ -168,8 +168,8 @@ cuMemcpy2DAsync_v2(const cu_copy_2d *copy, uintptr_t stream)
     fd_fill_submit(__func__, (void *)target, n *(size), value, size, n, 1,    \
                    stream, is_synchronous)
 
-/* On device memory these return at once, although their names do not say so;
- * the driver's documentation does. */
+/* On device memory these are asynchronous, as the driver's documentation says,
+ * although their names suggest otherwise. */
 int
 cuMemsetD8_v2(uintptr_t target, unsigned char value, size_t n)
 {

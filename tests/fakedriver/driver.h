@@ -1,18 +1,19 @@
 /* Stand-in GPU drivers for the tests: what both faces (CUDA, HIP) share.
  *
  * Queues, events and memory are those of the software device's engine; this
- * adds what a driver knows beyond them: contexts, default streams, checks,
+ * adds the other parts of a driver: contexts, default streams, checks,
  * memory pools, capture into graphs, and the tests' controls (controls.h).
  * Error numbers are CUDA's; those of HIP are the same where both have them.
  *
- * Not here: compilers and kernels other than arrowdev's own, the private tables
- * of cudart (so no CuPy, RMM, torch), arrays and textures, virtual memory, IPC,
- * nodes of graphs, memory that a graph allocates, NVML. Nothing was compared
- * with a real driver: where this one is lenient, a test on it proves nothing.
+ * Missing: compilers and kernels other than arrowdev's own, the private
+ * tables of cudart (so no CuPy, RMM, torch), arrays and textures, virtual
+ * memory, IPC, nodes of graphs, memory that a graph allocates, NVML. Nothing
+ * was compared with a real driver: where this one is too lenient, a test
+ * proves nothing.
  *
- * One lock guards all state of this layer. It is never held while something
- * waits, while work runs, or while a callback is called. Names that end in
- * `_locked` expect it to be held.
+ * One lock guards all state of this layer. It is never held during a wait,
+ * while work runs, or while a callback is called. Functions whose names end
+ * in `_locked` require that the caller holds it.
  */
 #ifndef FD_DRIVER_H
 #define FD_DRIVER_H
@@ -60,32 +61,32 @@ enum {
 
 enum {
     FD_MAX_DEVICES = 8,
-    FD_LEGACY = 1, /* stream handles with a meaning of their own */
+    FD_LEGACY = 1, /* reserved stream handles */
     FD_PER_THREAD = 2
 };
 
-/* What differs between the two libraries below their function names. */
+/* Differences of behaviour between the two libraries. */
 typedef struct fd_face {
     /* HIP: a thread without a current context works on device 0. */
     bool has_implicit_context;
-    /* HIP: freeing memory waits for the device, as its documentation says. */
+    /* HIP: freeing memory waits for the device, as documented. */
     bool free_waits;
 } fd_face;
 
 extern const fd_face fd_face_here; /* one per library */
 
-/* --- state.c: start, lock, and what every call begins with ------------------ */
+/* --- state.c: start, lock, and the entry of every call ---------------------- */
 
 void fd_lock(void);
 void fd_unlock(void);
 
-/* Make the devices; may be called again. */
+/* Create the devices; idempotent. */
 int fd_start(void);
 int fd_n_devices(void);
 
-/* Every exported function begins with this: it is logged with its stream
+/* Every exported function calls this first: it is logged with its stream
  * (0: none, or the default one), and refused where the driver was not started,
- * the process was forked, a test planned its failure, or the current context
+ * the process was forked, a test injected its failure, or the current context
  * is broken by an earlier asynchronous error. */
 int fd_enter(const char *name, uintptr_t stream);
 
@@ -103,15 +104,15 @@ int fd_enter_early(const char *name);
 /* The driver's number for the engine's status. */
 int fd_code(int engine_status);
 
-/* A mistake of the library under test that a GPU would punish by chance only:
- * kept for fake_violations(). */
+/* A fault of the library under test that a GPU may only sometimes show:
+ * recorded for fake_violations(). */
 void fd_violation(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* True once the process is about to end: work that polls gives up. */
+/* True once the process ends: polling work stops. */
 bool fd_is_stopping(void);
 
-/* Most milliseconds that a host wait may take (FD_TIMEOUT). */
+/* The limit of a host wait in milliseconds (FD_TIMEOUT). */
 int64_t fd_patience(void);
 
 /* --- context.c ---------------------------------------------------------------- */
@@ -130,13 +131,13 @@ typedef struct fd_context {
 } fd_context;
 
 /* This thread's current context. FD_INVALID_CONTEXT without one,
- * FD_CONTEXT_DESTROYED for a dead one. */
+ * FD_CONTEXT_DESTROYED for a destroyed one. */
 int fd_context_current(fd_context **out);
 
-/* The same or NULL, without a word. */
+/* The same, or NULL without an error. */
 fd_context *fd_context_peek(void);
 
-/* Is it one, and live? */
+/* Whether it is a live context. */
 int fd_context_check(const fd_context *context);
 
 int fd_context_set(fd_context *context); /* NULL: pop */
@@ -147,7 +148,7 @@ int fd_context_depth(void);
 int fd_context_create(int device, unsigned flags, fd_context **out);
 int fd_context_destroy(fd_context *context);
 
-/* The primary context of a device, whatever its state. */
+/* The primary context of a device, in any state. */
 int fd_context_primary(int device, fd_context **out);
 int fd_context_retain(int device, fd_context **out);
 int fd_context_release(int device);
@@ -156,7 +157,7 @@ int fd_context_reset(int device);
 size_t fd_context_count(void); /* live ones */
 void fd_context_mend_all(void);
 
-/* Sleep until all its work is done. */
+/* Block until all its work is done. */
 int fd_context_synchronize(fd_context *context);
 
 /* --- stream.c ----------------------------------------------------------------- */
@@ -183,7 +184,7 @@ typedef struct fd_stream {
 } fd_stream;
 
 /* The stream behind a handle, default ones in the current context.
- * FD_INVALID_HANDLE for what is none (any more). */
+ * FD_INVALID_HANDLE for an invalid or destroyed one. */
 int fd_stream_find_locked(uintptr_t handle, fd_stream **out);
 
 /* The same, and the caller holds the lock on success only. */
@@ -197,17 +198,17 @@ int fd_stream_wait_event(uintptr_t handle, uintptr_t event);
 int fd_stream_context(uintptr_t handle, fd_context **out);
 int fd_stream_flags(uintptr_t handle, unsigned *out);
 int fd_stream_priority(uintptr_t handle, int *out);
-size_t fd_stream_count(void); /* live ones of users */
+size_t fd_stream_count(void); /* live streams of users */
 
-/* Make the default stream of this context; drop all streams of one. */
+/* Create the default stream of this context; drop all streams of one. */
 int fd_stream_new_legacy_locked(fd_context *context);
 void fd_stream_drop_all_locked(fd_context *context);
 
 /* In this thread a NULL stream means the per-thread one, while > 0. */
 extern __thread int fd_null_is_per_thread;
 
-/* Legacy barriers around one submission: the stream waits for what the rules
- * of default streams say. FD_CAPTURE_IMPLICIT, which ends the capture. */
+/* Legacy barriers around one submission: the stream waits as the rules of
+ * default streams require. FD_CAPTURE_IMPLICIT, which ends the capture. */
 int fd_stream_barrier_locked(fd_stream *stream);
 
 /* --- operation.c: work ------------------------------------------------------- */
@@ -260,8 +261,8 @@ struct fd_operation {
     } u;
 };
 
-/* A copy of `operation` goes to the stream, or into the graph that it is being
- * captured into. Takes `operation->staging` over in any case. */
+/* Submits a copy of `operation` to the stream, or to the graph into which the
+ * stream is captured. Always takes ownership of `operation->staging`. */
 int fd_submit(uintptr_t stream, const fd_operation *operation);
 int fd_submit_locked(fd_stream *stream, const fd_operation *operation);
 
@@ -269,7 +270,7 @@ int fd_submit_locked(fd_stream *stream, const fd_operation *operation);
 const char *fd_pending_use_locked(const void *start, size_t nbytes);
 size_t fd_n_pending(void);
 
-/* Copies and fills; `is_synchronous`: sleeps until done, on the stream. */
+/* Copies and fills; `is_synchronous`: blocks until the stream is done. */
 typedef struct fd_copy {
     void *target;
     const void *source;
@@ -300,8 +301,8 @@ typedef struct fd_event {
     fd_context *context;
     unsigned flags; /* 1 blocking, 2 no timing, 4 interprocess */
     bool is_recorded;
-    fd_capture *capture;     /* it was last recorded into this one */
-    uint64_t captured_queue; /* there: on which stream, after how much */
+    fd_capture *capture;     /* that it was last recorded into */
+    uint64_t captured_queue; /* its stream there, and the position */
     size_t n_captured;
 } fd_event;
 
@@ -342,7 +343,7 @@ typedef struct fd_allocation {
     int device;
     unsigned flags;
     fd_pool *pool;   /* stream-ordered memory */
-    bool is_ready;   /* its allocation was reached on its stream */
+    bool is_ready;   /* its stream has allocated it */
     bool is_leaving; /* freed, in the order of a stream */
     uint64_t id;
 } fd_allocation;
@@ -354,19 +355,19 @@ int fd_register(void *base, size_t nbytes, unsigned flags);
 int fd_unregister(const char *name, void *base);
 int fd_memory_info(size_t *left, size_t *total);
 
-/* The live allocation around a pointer, or NULL. */
+/* The live allocation that contains a pointer, or NULL. */
 fd_allocation *fd_allocation_find_locked(const void *pointer);
 
-/* May the driver be asked to use these bytes: live memory, or the host's? */
+/* Whether the driver may use these bytes: live memory, or host memory. */
 bool fd_may_use(const void *start, size_t nbytes);
 
-/* A copy of it; false where there is none. */
+/* A copy of it; false if there is none. */
 bool fd_allocation_at(const void *pointer, fd_allocation *out);
 
 /* Live allocations by kind, and their bytes; added. */
 void fd_memory_count(size_t counts[4], size_t *bytes);
 
-/* Drop all memory of a context that goes away. */
+/* Drop all memory of a context that is destroyed. */
 void fd_memory_drop_all_locked(fd_context *context);
 void fd_allocation_free_locked(fd_allocation *allocation, const char *name);
 
@@ -415,24 +416,24 @@ int fd_capture_info(uintptr_t stream, int *status, uint64_t *id,
                     fd_graph **graph);
 int fd_capture_exchange_mode(int *mode);
 
-/* May this thread do what a capture forbids (allocate, query, synchronize)?
- * FD_CAPTURE_UNSUPPORTED, and the capture is broken. */
+/* Checks that this thread may do what a capture forbids (allocate, query,
+ * synchronize). FD_CAPTURE_UNSUPPORTED, and the capture is broken. */
 int fd_capture_allows_locked(void);
 int fd_capture_allows(void);
 
 void fd_capture_break_locked(fd_capture *capture);
 
-/* A stream of the capture goes away; it ends where that is the first one. */
+/* A stream of the capture is destroyed; the first one ends the capture. */
 void fd_capture_drop_locked(fd_capture *capture, uint64_t queue);
 int fd_capture_status_locked(const fd_capture *capture);
 
-/* A stream that records, or waits for an event, while captures are on. */
+/* A stream that records or waits for an event during captures. */
 int fd_capture_record_locked(fd_stream *stream, fd_event *event);
 int fd_capture_wait_locked(fd_stream *stream, fd_event *event);
 int fd_capture_add_locked(fd_stream *stream, const fd_operation *operation);
 
-/* A captured stream, or one of its context that the legacy stream would
- * synchronize with. */
+/* Whether the stream is captured, or the legacy stream would synchronize with
+ * a captured one of its context. */
 fd_stream *fd_stream_captured_locked(const fd_context *context);
 void fd_stream_leave_capture_locked(const fd_capture *capture, bool *others);
 const fd_stream *fd_stream_list_locked(void);
@@ -445,12 +446,12 @@ int fd_graph_launch(fd_graph *graph, uintptr_t stream);
 
 /* --- log (controls.c) ------------------------------------------------------------ */
 
-/* Note a call; returns the code with which a test wants it to fail, or 0. */
+/* Log a call; returns the code of an injected failure, or 0. */
 int fd_log_call(const char *name, uintptr_t stream);
 void fd_log_stub(const char *name);
 
 /* Settings of the tests. */
-bool fd_free_waits(void);   /* freeing memory in use waits, as NVIDIA's does */
+bool fd_free_waits(void);   /* freeing used memory waits, like NVIDIA's */
 bool fd_stages_host(void);  /* pageable host memory is staged */
 int64_t fd_new_delay(void); /* of queues from now on, in us */
 void fd_host_waits(const char *name); /* a call is about to block */

@@ -1,4 +1,4 @@
-/* Events: marks in the order of a stream. */
+/* Events: positions in the order of a stream. */
 #include "driver.h"
 
 #include <stdlib.h>

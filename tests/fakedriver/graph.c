@@ -1,9 +1,9 @@
 /* Capture of streams into graphs.
  *
  * A graph is the list of its operations in the order in which they were
- * captured. That order keeps every dependency that events made, so a launch
- * runs them one after the other on the stream it is launched on. Captures are
- * never freed: events go on pointing at the one they were recorded in.
+ * captured. That order satisfies every dependency that events created, so a
+ * launch runs them in sequence on the launch stream. Captures are never freed:
+ * events keep pointers to the capture in which they were recorded.
  */
 #include "driver.h"
 
@@ -23,11 +23,11 @@ struct fd_capture {
     int mode;
     int status;
     pthread_t thread;
-    uint64_t origin; /* the queue that it began on */
+    uint64_t origin; /* the queue that started it */
     fd_graph *graph;
 };
 
-static fd_graph *graphs; /* executable ones too */
+static fd_graph *graphs; /* including executable ones */
 static fd_capture *captures;
 static uint64_t last_id;
 static __thread int thread_mode;
@@ -194,7 +194,7 @@ fd_capture_begin(uintptr_t handle, int mode)
     return code;
 }
 
-/* Has each other stream been waited for by one of the capture? */
+/* Whether every other stream of the capture was joined. */
 static bool
 is_joined_locked(const fd_capture *capture)
 {

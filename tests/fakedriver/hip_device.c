@@ -25,7 +25,7 @@ fd_hip_result(int code)
     return code;
 }
 
-/* The first call starts the runtime, whichever it is. */
+/* The first call of any function starts the runtime. */
 __attribute__((constructor)) static void
 start(void)
 {

@@ -1,13 +1,13 @@
-/* The HIP face: what its files share. Handles are as in the CUDA face. */
+/* The HIP face: shared declarations. Handles are as in the CUDA face. */
 #ifndef FD_HIP_FACE_H
 #define FD_HIP_FACE_H
 
 #include "driver.h"
 
-/* Keep an error for hipGetLastError(). */
+/* Save an error for hipGetLastError(). */
 int fd_hip_result(int code);
 
-/* Enter, or leave with the error; CODE is what the function does. */
+/* Enter, or return with the error; CODE is the body of the function. */
 #define HIP_CALL(stream, CODE)                                                \
     do {                                                                      \
         int code = fd_enter(__func__, (uintptr_t)(stream));                   \

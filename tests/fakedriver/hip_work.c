@@ -5,7 +5,7 @@ enum {
     HOST_TO_DEVICE = 1,
     DEVICE_TO_HOST = 2,
     DEVICE_TO_DEVICE = 3,
-    LAST_KIND = 4 /* found out from the pointers */
+    LAST_KIND = 4 /* derived from the pointers */
 };
 
 /* --- copies and fills ---------------------------------------------------------------- */
@@ -17,7 +17,7 @@ is_device(const void *pointer)
     return fd_allocation_at(pointer, &a);
 }
 
-/* The direction that is said must be the true one. */
+/* The given direction must match the pointers. */
 static int
 copy_2d(const char *name, const fd_copy *copy, int kind, uintptr_t stream,
         bool is_synchronous)

@@ -1,5 +1,5 @@
-/* Modules and kernels: arrowdev's own, run by the code that it has for the
- * host. A module is recognized by what its text says, not by where it is. */
+/* Modules and kernels: arrowdev's own, run by its host code. A module is
+ * recognized by its text, not by its address. */
 #include "driver.h"
 
 #include <stdio.h>

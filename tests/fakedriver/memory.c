@@ -1,5 +1,5 @@
-/* Memory: a registry over the engine's, and the check that nothing is freed
- * while work on it is pending. */
+/* Memory: a registry over the engine's, and the check that no memory with
+ * pending work is freed. */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -74,8 +74,8 @@ remove_locked(fd_allocation *allocation)
     free(allocation);
 }
 
-/* What pending work still uses is not given back, so that the work is found
- * out, and does not crash the process. */
+/* Memory that pending work uses is not freed, so that the fault is reported
+ * and does not crash the process. */
 void
 fd_allocation_free_locked(fd_allocation *a, const char *name)
 {
@@ -148,8 +148,8 @@ fd_allocate(size_t nbytes, fd_memory_kind kind, unsigned flags, void **out)
     return code;
 }
 
-/* NVIDIA's driver waits too, but does not promise it: there the test says
- * whether it does. */
+/* NVIDIA's driver waits, too, but does not promise it: for CUDA, the test
+ * selects the behaviour. */
 static int
 wait_for_use(const fd_allocation *copy)
 {
@@ -184,7 +184,7 @@ fd_free(const char *name, void *base, fd_memory_kind kind)
     if (a != NULL && a->id == copy.id && !a->is_leaving) {
         fd_allocation_free_locked(a, name);
     } else {
-        code = FD_INVALID_VALUE; /* another thread was faster */
+        code = FD_INVALID_VALUE; /* another thread freed it first */
     }
     fd_unlock();
     return code;
@@ -308,7 +308,7 @@ fd_allocate_ordered(const char *name, size_t nbytes, fd_pool *pool,
     }
     fd_lock();
     a->pool = pool;
-    a->is_ready = is_captured; /* a graph has its memory from the start */
+    a->is_ready = is_captured; /* memory of a graph exists from the start */
     pool->used += nbytes;
     pool->used_high =
         pool->used > pool->used_high ? pool->used : pool->used_high;

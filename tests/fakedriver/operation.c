@@ -1,4 +1,4 @@
-/* Work on streams: what it touches is known while it is pending. */
+/* Work on streams: the memory of pending work is recorded. */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ unlink_locked(fd_operation *o)
 
 /* --- running --------------------------------------------------------------- */
 
-/* Memory of the driver must be live now, and its allocation reached. */
+/* Memory of the driver must be live now and allocated by its stream. */
 static bool
 may_run_locked(const fd_operation *o)
 {
@@ -165,8 +165,8 @@ extent(size_t pitch, size_t width, size_t height)
     return (height - 1) * pitch + width;
 }
 
-/* Sleep until the stream's work is done; a synchronous call does so, and one
- * that writes to pageable host memory. */
+/* Blocks until the stream's work is done, for synchronous calls and for copies
+ * to pageable host memory. */
 static int
 finish(const char *name, uintptr_t stream)
 {

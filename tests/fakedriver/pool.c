@@ -1,4 +1,4 @@
-/* Memory pools: whose memory it is, nothing more. */
+/* Memory pools: they only record the owner of memory. */
 #include "driver.h"
 
 #include <stdlib.h>

@@ -84,7 +84,7 @@ fd_stream_drop_all_locked(fd_context *context)
 
 /* --- per-thread default streams ------------------------------------------- */
 
-/* One per thread and context; they end with their thread. */
+/* One per thread and context, destroyed with the thread. */
 typedef struct own_stream {
     struct own_stream *next;
     fd_context *context;
@@ -145,7 +145,7 @@ per_thread_locked(fd_context *context, fd_stream **out)
     return FD_OK;
 }
 
-/* --- finding one ------------------------------------------------------------ */
+/* --- look-up ---------------------------------------------------------------- */
 
 int
 fd_stream_find_locked(uintptr_t handle, fd_stream **out)
@@ -173,7 +173,7 @@ fd_stream_find_locked(uintptr_t handle, fd_stream **out)
 int
 fd_stream_lock(uintptr_t handle, fd_stream **out)
 {
-    fd_context_peek(); /* makes the implicit one, which takes the lock */
+    fd_context_peek(); /* creates the implicit one, which takes the lock */
     fd_lock();
     int code = fd_stream_find_locked(handle, out);
     if (code != FD_OK) {
@@ -251,7 +251,7 @@ fd_stream_barrier_locked(fd_stream *stream)
     return code;
 }
 
-/* A blocking stream of the context that is being captured. */
+/* A captured blocking stream of the context. */
 fd_stream *
 fd_stream_captured_locked(const fd_context *context)
 {
@@ -277,9 +277,9 @@ fd_stream_leave_capture_locked(const fd_capture *capture, bool *others)
     *others = n > 1;
 }
 
-/* --- asking and waiting ----------------------------------------------------------- */
+/* --- queries and waits ------------------------------------------------------------ */
 
-/* What a query or a host wait looks at: the queue, after the barrier. */
+/* The queue that a query or host wait uses, after the barrier. */
 static int
 begin_wait(uintptr_t handle, uint64_t *queue)
 {
