@@ -1,9 +1,9 @@
-"""Async device streams for asyncio and trio, and what is built on them.
+"""Async device streams for asyncio and trio.
 
-Both ends of the specification's ``ArrowAsyncDeviceStreamHandler`` live in the
-extension, without Python; here is what awaits. A peer's thread never needs the
-GIL: it wakes a waker, a file descriptor that the event loop watches while there
-is something to wait for.
+Both ends of the specification's ``ArrowAsyncDeviceStreamHandler`` are state
+machines in the extension; this module awaits them. A peer's thread never needs
+the GIL: it wakes a waker, a file descriptor that the event loop watches during
+a wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncArrayStream", "connect", "consumer", "produce"]
 
-# A source that never suspends leaves the event loop to others so often.
+# The interval at which a source that never suspends yields to the event loop.
 _SLICE_SECONDS = 0.001
 
 
@@ -45,7 +45,7 @@ _SLICE_SECONDS = 0.001
 
 
 def _trio() -> Any:
-    """The module trio where a task of its is running, else None."""
+    """The module trio if one of its tasks is running, else None."""
     trio = sys.modules.get("trio")
     if trio is not None:
         try:
@@ -71,7 +71,7 @@ async def _wait_readable(descriptor: int) -> None:
     woken = loop.create_future()
 
     def wake() -> None:
-        if not woken.done():  # called again and again until the task has run
+        if not woken.done():  # the loop calls this repeatedly until the task runs
             woken.set_result(None)
 
     loop.add_reader(descriptor, wake)
@@ -83,7 +83,7 @@ async def _wait_readable(descriptor: int) -> None:
 
 
 class _AsyncioScope:
-    """A block that is left, as if cancelled, once the consumer wants no more."""
+    """A block that is cancelled when the consumer wants no more."""
 
     def __init__(self, producer: _AsyncProducer) -> None:
         self._producer = producer
@@ -96,7 +96,7 @@ class _AsyncioScope:
         self._cancelled = asyncio.CancelledError
         self._loop = asyncio.get_running_loop()
         self._task: Any = asyncio.current_task()
-        # Python 3.10 cannot tell whether somebody else cancels the task, too.
+        # Python 3.10 cannot report whether other code cancels the task as well.
         cancelling = getattr(self._task, "cancelling", None)
         self._n_cancels: int | None = cancelling() if cancelling is not None else None
         self._sleep = asyncio.sleep
@@ -138,7 +138,7 @@ class _AsyncioScope:
 
 
 class _TrioScope:
-    """The same for trio."""
+    """_AsyncioScope for trio."""
 
     def __init__(self, producer: _AsyncProducer, trio: Any) -> None:
         self._producer = producer
@@ -179,7 +179,8 @@ class _TrioScope:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        # The block's exception goes on as it is, not in an ExceptionGroup.
+        # Exits with None, so that trio does not wrap the block's exception in an
+        # ExceptionGroup.
         self._nursery.cancel_scope.cancel()
         await self._manager.__aexit__(None, None, None)
         return self._is_left and kind is not None and issubclass(kind, self._trio.Cancelled)
@@ -196,11 +197,11 @@ def _scope(producer: _AsyncProducer) -> _AsyncioScope | _TrioScope:
 class AsyncArrayStream:
     """Arrays that a producer pushes, read with ``async for``.
 
-    Made by :func:`arrowdev.aio.consumer` and :func:`arrowdev.aio.connect`; the
-    batches have one schema and one device type, and each keeps its event. An
-    async iterator and an async context manager, which closes it. One task reads
-    at a time. Dropped, closed, or with the task cancelled that reads it, it asks
-    the producer to stop.
+    :func:`arrowdev.aio.consumer` and :func:`arrowdev.aio.connect` create it. The
+    batches have one schema and one device type, and each keeps its event. The
+    stream is an async iterator, and an async context manager that closes it. One
+    task reads at a time. The stream asks the producer to stop when it is closed
+    or garbage-collected, or when the task that reads it is cancelled.
 
     Source: specification, "Async Device Stream Interface".
     """
@@ -217,14 +218,14 @@ class AsyncArrayStream:
 
     @property
     def device_type(self) -> DeviceType | int:
-        """DeviceType of every batch. AttributeError before the schema is there."""
+        """DeviceType of every batch. AttributeError before the schema has arrived."""
         return self._consumer.device_type
 
     @property
     def metadata(self) -> dict[bytes, bytes] | None:
-        """What the producer said of the stream (``additional_metadata``).
+        """The producer's metadata of the stream (``additional_metadata``).
 
-        AttributeError before the schema is there.
+        AttributeError before the schema has arrived.
         """
         return self._consumer.metadata
 
@@ -234,7 +235,7 @@ class AsyncArrayStream:
         Raises
         ------
         ExchangeError
-            The stream failed or ended before.
+            The stream failed or ended before its schema arrived.
         """
         while (schema := self._consumer.poll_schema()) is None:
             await self._wait()
@@ -249,9 +250,9 @@ class AsyncArrayStream:
         return batch
 
     def with_metadata(self) -> AsyncIterator[tuple[Array, dict[bytes, bytes] | None]]:
-        """Read the stream as pairs: a batch, and what was said of it.
+        """Read the stream as pairs of a batch and its metadata.
 
-        ``async for batch in stream`` leaves the metadata of the batches out.
+        ``async for batch in stream`` ignores the metadata of the batches.
         """
         return _WithMetadata(self)
 
@@ -269,13 +270,13 @@ class AsyncArrayStream:
     def cancel(self) -> None:
         """Ask the producer to stop. From any thread, any number of times.
 
-        What is queued, and what still arrives, can be read; then the stream
-        ends, also where the producer answers with an error.
+        Batches that are queued or still arrive can be read; then the stream
+        ends, even if the producer answers with an error.
         """
         self._consumer.cancel()
 
     async def aclose(self) -> None:
-        """Cancel, and give up what is queued. Batches that were read stay valid."""
+        """Cancel, and drop the queued batches. Batches that were read stay valid."""
         self._consumer.close()
 
     async def __aenter__(self) -> Self:
@@ -285,22 +286,22 @@ class AsyncArrayStream:
         self._consumer.close()
 
     def to_stream(self, *, drop_metadata: bool = False) -> ArrayStream:
-        """An ArrayStream over what arrives, which blocks while nothing does.
+        """An ArrayStream of the remaining batches, which blocks until they arrive.
 
-        It can be exported, and read on any thread, without the GIL; this object
-        is handed over to it, but for :meth:`cancel`.
+        It can be exported, and read on any thread, without the GIL. This object
+        is handed over to it; only :meth:`cancel` still works.
 
         Parameters
         ----------
         drop_metadata : bool
-            Leave the metadata of batches out, which a pull stream cannot pass
-            on. Otherwise a batch with metadata is an error.
+            Ignore the metadata of batches. A pull stream cannot pass it on, so
+            otherwise a batch with metadata is an error.
 
         Raises
         ------
         RuntimeError
-            The schema has not arrived, and an event loop runs on this thread,
-            which must not be blocked: await :meth:`get_schema` before.
+            The schema has not arrived, and this thread runs an event loop, which
+            must not be blocked: await :meth:`get_schema` first.
         ExchangeError
             The stream failed or ended without a schema.
         """
@@ -333,30 +334,29 @@ class _WithMetadata:
 def consumer(
     queue_size: int = 5, *, cancel_at_once: bool = False
 ) -> tuple[AsyncArrayStream, CapsuleType]:
-    """Make the consumer's end of an async stream.
+    """Create the consumer end of an async stream.
 
     Parameters
     ----------
     queue_size : int
-        At most so many batches are requested from the producer and not read: 1
-        to 1048576. From 32 on, batches are taken out of the queue several at a
-        time.
+        The upper limit of batches that are requested from the producer and not
+        read: 1 to 1048576. From 32 on, several batches are taken out of the
+        queue at a time.
     cancel_at_once : bool
-        The producer is known to keep its struct until it releases the handler,
-        as the specification demands. Otherwise a cancel is held back until the
-        producer is there for certain, when it hands over a batch or one is
-        queued: Arrow C++ frees it earlier. With producers of arrowdev it does
-        not matter.
+        The producer keeps its struct until it releases the handler, as the
+        specification demands. Otherwise a cancel is delayed until the producer
+        is certain to exist, that is, until it sends a batch or one is queued:
+        Arrow C++ frees it earlier. It has no effect on producers of arrowdev.
 
     Returns
     -------
     AsyncArrayStream
     capsule
         ``"arrowdev_async_device_stream_handler"``, with an
-        ``ArrowAsyncDeviceStreamHandler`` for one producer. Who takes it renames
+        ``ArrowAsyncDeviceStreamHandler`` for one producer. The producer renames
         the capsule to ``"used_arrowdev_async_device_stream_handler"``, and
-        releases the handler as the specification says. A capsule that nobody
-        took releases it itself.
+        releases the handler as the specification demands. A capsule that no
+        producer took releases the handler itself.
     """
     reader, handler = _async_consumer(queue_size, cancel_at_once)
     return AsyncArrayStream(reader), handler
@@ -365,21 +365,21 @@ def consumer(
 def connect(
     producer: SupportsAsyncDeviceStream, *, queue_size: int = 5, cancel_at_once: bool = False
 ) -> AsyncArrayStream:
-    """Let a producer push its batches, and read them.
+    """Read the batches that a producer pushes.
 
     Parameters
     ----------
     producer
         An object with ``__arrowdev_async_device_stream__(handler)``, which takes
         the capsule of :func:`consumer`, starts to produce on threads of its own
-        and returns None. An ArrayStream has it.
+        and returns None. An ArrayStream has this method.
     queue_size, cancel_at_once
         As for :func:`consumer`.
 
     Raises
     ------
     TypeError
-        The object has no such method, or that returned something.
+        The object has no such method, or the method did not return None.
     """
     try:
         push = producer.__arrowdev_async_device_stream__
@@ -393,7 +393,7 @@ def connect(
     try:
         result: object = push(handler)
         if result is not None:
-            if hasattr(result, "close"):  # a coroutine, of which nobody would know
+            if hasattr(result, "close"):  # a coroutine, which would never be awaited
                 result.close()
             raise TypeError(
                 f"{type(producer).__name__}.__arrowdev_async_device_stream__ returned a "
@@ -415,28 +415,28 @@ async def produce(
     *,
     metadata: _Metadata | None = None,
 ) -> None:
-    """Push the batches of a source to a handler, as fast as its consumer asks.
+    """Push the batches of a source to a handler, as its consumer requests them.
 
-    It ends when the handler was released: after the last batch, or as soon as
-    the consumer cancels. A cancelled task, and an exception of the source, end
+    It returns once the handler is released: after the last batch, or as soon as
+    the consumer cancels. Cancelling the task, or an exception of the source, ends
     the stream with an error.
 
     Parameters
     ----------
     handler : capsule
         ``"arrowdev_async_device_stream_handler"``, of :func:`consumer` or of
-        another library; it is taken over.
+        another library. This call takes ownership of it.
     source
-        An async iterable or an iterable of anything that ``array()`` takes, and
-        of pairs of that and metadata, as ``AsyncArrayStream.with_metadata()``
-        gives them; or anything that ``array_stream()`` takes. Iterables run in
-        this task. What can be pulled from C is pulled by a thread, so that it
-        may block.
+        An async iterable or an iterable, or anything that ``array_stream()``
+        takes. Its elements are anything that ``array()`` takes, or pairs of that
+        and metadata, as ``AsyncArrayStream.with_metadata()`` yields them.
+        Iterables run in this task. A thread reads sources that can be read from
+        C, so that they may block.
     schema : str or object with ``__arrow_c_schema__``, optional
-        The type of every batch, as for ``array_stream()``. Without it, the first
-        batch's.
+        The type of every batch, as for ``array_stream()``. The default is the
+        type of the first batch.
     metadata : mapping of bytes or str, optional
-        What to say of the stream: ``additional_metadata``.
+        The metadata of the stream: ``additional_metadata``.
 
     Raises
     ------
@@ -445,9 +445,9 @@ async def produce(
         consumer refused a call or broke a rule, a batch has another schema or
         device type (reason "stream", "schema", "device").
     ValueError
-        There are no batches, and no schema.
+        There are no batches and no schema.
     Exception
-        What the source raised, after the consumer was told.
+        The source raised it, and it was reported to the consumer.
 
     Source: specification, "Async Device Stream Interface".
     """
@@ -483,7 +483,7 @@ async def _relay(
     schema: TypeLike | None,
     metadata: _Metadata | None,
 ) -> None:
-    """Pass on all that a stream says."""
+    """Pass on the batches, schema and metadata of a stream."""
     own = await source.get_schema()
     producer.declare(
         own if schema is None else schema, source.metadata if metadata is None else metadata
@@ -501,7 +501,7 @@ async def _feed(producer: _AsyncProducer, stream: ArrayStream) -> None:
 
 
 class _Iterated:
-    """An iterable as an async one."""
+    """An async iterable over an iterable."""
 
     def __init__(self, source: Iterable[Any]) -> None:
         self._iterator = iter(source)
@@ -514,7 +514,7 @@ class _Iterated:
             return next(self._iterator)
         except StopIteration:
             raise StopAsyncIteration from None
-        except StopAsyncIteration as error:  # which would end the stream, as if all were there
+        except StopAsyncIteration as error:  # would end the stream without an error
             raise RuntimeError("the iterator raised StopAsyncIteration") from error
 
     async def aclose(self) -> None:
@@ -530,7 +530,7 @@ async def _push(producer: _AsyncProducer, source: AsyncIterable[Any]) -> None:
         async with _scope(producer) as scope:
             await _send_all(producer, iterator, scope)
     except GeneratorExit:
-        close = None  # the event loop is gone: nothing can be awaited any more
+        close = None  # the event loop is closed: nothing can be awaited
         raise
     finally:
         if close is not None:

@@ -139,7 +139,7 @@ class TestSchema:
             stream, handler = aio.consumer()
             stream.cancel()
             del handler
-            with pytest.raises(ad.ExchangeError, match="ended before its schema came"):
+            with pytest.raises(ad.ExchangeError, match="ended before its schema arrived"):
                 await stream.get_schema()
 
         run(main())
@@ -402,7 +402,7 @@ class TestCancel:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            with pytest.raises(ad.ExchangeError, match="a read that is cancelled closes it"):
+            with pytest.raises(ad.ExchangeError, match="a cancelled read closes it"):
                 await anext(stream)
             return producer
 

@@ -282,7 +282,7 @@ class TestAsyncToPull:
         stream, handler = aio.consumer()
         stream.cancel()
         del handler
-        with pytest.raises(ad.ExchangeError, match="ended before its schema came"):
+        with pytest.raises(ad.ExchangeError, match="ended before its schema arrived"):
             stream.to_stream()
 
     def test_closed_during_schema_wait(self):
@@ -295,7 +295,7 @@ class TestAsyncToPull:
             timer.join()
             if "waited for" in str(caught.value):
                 break
-        assert "closed while its schema was waited for" in str(caught.value)
+        assert "closed during the wait for its schema" in str(caught.value)
         with pytest.raises(ad.ExchangeError, match="is closed"):
             stream.to_stream()
 

@@ -62,7 +62,7 @@ class TestProduce:
             run(aio.produce(consumer.capsule, source))
         assert consumer.join()[2:] == (
             errno.EINVAL,
-            "ValueError: the source has no batches, from which the schema could be known; "
+            "ValueError: the source has no batches to take the schema from; "
             "name it with schema=",
         )
 

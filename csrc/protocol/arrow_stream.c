@@ -1,5 +1,5 @@
-/* Arrow streams where one array is meant: what a stream gives comes in as one
- * array, and an Array shows itself as a stream of one. Streams as such are
+/* Arrow streams for single arrays: imports all batches of a stream as one
+ * array, and exports an Array as a stream of one batch. ArrayStream is in
  * python/types/array_stream_type.c. */
 #include "protocol/arrow.h"
 
@@ -30,7 +30,7 @@ ad_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
             ad_fail(err, AD_ERR_EXCHANGE, "chunks",
                     "leave copy=False out, or read them one by one with "
                     "arrowdev.array_stream()",
-                    "the stream has %zu chunks, and they are one array only "
+                    "the stream has %zu chunks, which become one array only "
                     "by a copy",
                     n);
     }
@@ -38,7 +38,8 @@ ad_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
     return status;
 }
 
-/* The stream's callbacks are foreign code that may block, or take the GIL. */
+/* Without the GIL: the callbacks are foreign code that may block or take it.
+ */
 static ad_import_result
 read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
             bool may_copy, ad_array *out)
@@ -117,8 +118,8 @@ static const ad_signature stream_signature = {
     .names = {AD_STR_requested_schema},
 };
 
-/* A stream of this array alone, with the schema that was asked for as far as
- * that is a label. -1 with an exception. */
+/* A stream with this array as its only batch. It has the requested schema if
+ * that differs only in the schema, not in the data. -1 with an exception. */
 static int
 stream_requested(ad_state *state, const ad_array *array, PyObject *requested,
                  ad_array_stream **out)
@@ -195,7 +196,7 @@ static const PyMethodDef device_stream_methods[] = {
      "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
      "--\n\n"
      "Export as a capsule \"arrow_device_array_stream\" that gives this\n"
-     "array once. Source: Arrow PyCapsule interface, \"Device support\"."},
+     "array once.\n\nSource: Arrow PyCapsule interface, \"Device support\"."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -219,7 +220,7 @@ get_stream(PyObject *self, void *Py_UNUSED(closure))
 static const PyGetSetDef stream_getset[] = {
     {"__arrow_c_stream__", get_stream, NULL,
      "Method that exports host memory as a capsule \"arrow_array_stream\" of "
-     "one array; AttributeError where the memory is not the host's.",
+     "one array; AttributeError if the memory is not host memory.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -10,21 +10,21 @@
 #include "support/py_owner.h"
 #include "support/waiting.h"
 
-/* A signal that another thread of the program receives does not end the wait
- * of this one. */
+/* The interval for checking signals: a signal that another thread receives
+ * does not end the poll() of this one. */
 #define SLICE_MS 100
 
 typedef struct async_source {
     ad_batch_source base;
     ad_consumer_queue *queue;
     ad_state *state;
-    ad_owner *type; /* keeps the module, and so the state */
+    ad_owner *type; /* keeps the module and its state alive */
     bool drops_metadata;
     ad_saved_exception saved_exception;
-    int code; /* of a failure that the producer did not report */
+    int code; /* errno of the last failure */
 } async_source;
 
-/* --- what a producer reports ------------------------------------------------------ */
+/* --- errors of the producer ------------------------------------------------------- */
 
 bool
 ad_async_is_reported(ad_consumer_queue *queue, int code, ad_async_error *said)
@@ -70,8 +70,8 @@ ad_async_raise_reported(ad_state *state, const ad_async_error *said)
     return NULL;
 }
 
-/* A reader in Python finds the metadata of an error in its cause: an ad_error
- * has no room for it. */
+/* Saves the metadata of the error in an exception, the cause of the one that a
+ * Python reader gets: an ad_error has no room for it. */
 static void
 save_reported(ad_state *state, const ad_async_error *said,
               ad_saved_exception *saved_exception)
@@ -101,7 +101,8 @@ run_signal_handlers(ad_error *err)
                : AD_OK;
 }
 
-/* Without the GIL. A handler may fork. */
+/* Without the GIL. The process is checked after the signal handlers, since a
+ * handler may fork. */
 static ad_status
 wait_for_waker(ad_waker *waker, ad_error *err)
 {
@@ -124,8 +125,8 @@ wait_for_schema(ad_consumer_queue *queue, ad_schema *out, ad_error *err)
         if (atomic_load(&queue->is_closing)) {
             return ad_fail(err, AD_ERR_EXCHANGE, "consumed",
                            "make another one",
-                           "this AsyncArrayStream was closed while its schema "
-                           "was waited for");
+                           "this AsyncArrayStream was closed during the wait "
+                           "for its schema");
         }
         AD_RETURN_IF_ERR(ad_consumer_queue_schema(queue, out, &poll, err));
         if (poll == AD_ASYNC_READY) {
@@ -133,7 +134,7 @@ wait_for_schema(ad_consumer_queue *queue, ad_schema *out, ad_error *err)
         }
         if (poll == AD_ASYNC_END) {
             return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
-                           "the async stream ended before its schema came");
+                           "the async stream ended before its schema arrived");
         }
         AD_RETURN_IF_ERR(wait_for_waker(queue->waker, err));
     }
@@ -154,7 +155,7 @@ wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
     }
 }
 
-/* --- as a source ------------------------------------------------------------------ */
+/* --- the source ------------------------------------------------------------------- */
 
 static ad_status
 source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
@@ -206,7 +207,7 @@ static void
 source_destroy(ad_batch_source *base)
 {
     async_source *self = (async_source *)base;
-    /* Foreign code is told to stop; it may block, or want the GIL. */
+    /* Cancelling calls foreign code, which may block or take the GIL. */
     void *saved = ad_wait_begin();
     ad_consumer_queue_cancel(self->queue);
     ad_consumer_queue_unref(self->queue);
@@ -216,7 +217,7 @@ source_destroy(ad_batch_source *base)
     free(self);
 }
 
-/* --- making one --------------------------------------------------------------------- */
+/* --- construction ------------------------------------------------------------------- */
 
 static ad_status
 make_stream(ad_state *state, ad_consumer_queue *queue, bool drops_metadata,

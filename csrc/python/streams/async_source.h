@@ -1,9 +1,8 @@
-/* A source of batches that waits for what an async stream brings: what
- * AsyncArrayStream.to_stream() makes of it.
+/* A batch source that reads an async stream, for AsyncArrayStream.to_stream().
  *
- * It may be asked on any thread, with or without the GIL, and waits without.
- * While it does, Python's signal handlers run where they always do; and it ends
- * with an error when the interpreter is about to go.
+ * next() may be called on any thread, with or without the GIL, and waits
+ * without it. Python's signal handlers run during the wait. The wait ends with
+ * an error before the interpreter is finalized.
  */
 #ifndef AD_PYTHON_STREAMS_ASYNC_SOURCE_H
 #define AD_PYTHON_STREAMS_ASYNC_SOURCE_H
@@ -12,17 +11,18 @@
 #include "async/consumer_queue.h"
 #include "support/saved_exception.h"
 
-/* Is an error with this code what the producer said in on_error? Then *said is
- * all of it. */
+/* Whether an error with this code is the one of on_error; *said then holds its
+ * arguments. */
 bool ad_async_is_reported(ad_consumer_queue *queue, int code,
                           ad_async_error *said);
 
-/* Raise it, whole. Returns NULL. */
+/* Raises ExchangeError with the complete text, the code and the metadata.
+ * Returns NULL. */
 PyObject *ad_async_raise_reported(ad_state *state, const ad_async_error *said);
 
-/* A stream that reads the queue from then on, and cancels it when it is
- * closed. Blocks until the schema is there. A batch with metadata, which a
- * pull stream cannot pass on, is an error, unless `drops_metadata`. */
+/* A stream that reads the queue from now on and cancels it when closed. Blocks
+ * until the schema arrives. A pull stream cannot pass on the metadata of a
+ * batch: a batch with metadata is an error unless `drops_metadata`. */
 AD_MUST_CHECK ad_status ad_async_source_stream(ad_state *state,
                                                ad_consumer_queue *queue,
                                                bool drops_metadata,

@@ -12,21 +12,22 @@
 /* A Python iterator of batches or of streams. */
 typedef struct iteration {
     ad_state *state;
-    PyObject *type;     /* of the module: keeps it, and so the state */
-    PyObject *iterator; /* NULL: used up */
+    PyObject *type;     /* keeps the module and its state alive */
+    PyObject *iterator; /* NULL: exhausted */
     PyObject *function; /* for each element; NULL: none */
     const char *what;   /* for messages */
     bool gives_streams;
-    ad_element_rules rules; /* of batches */
+    ad_element_rules rules; /* for batches */
     long long n_streams;
-    bool is_interrupted; /* a wait of the stream that is mapped was ended */
-    ad_saved_exception saved_exception; /* that ended it */
+    bool is_interrupted; /* a signal ended a wait of the mapped stream */
+    ad_saved_exception saved_exception; /* the one that ended the iteration */
 } iteration;
 
 /* --- elements ------------------------------------------------------------------ */
 
-/* The function's result for an element (stolen). A StopIteration of its own is
- * no end of the stream, which would leave batches out (as PEP 479 has it). */
+/* The function's result for an element (stolen). As in PEP 479, a
+ * StopIteration of the function becomes a RuntimeError: as an end of the
+ * stream it would hide the remaining batches. */
 static PyObject *
 apply(PyObject *function, PyObject *element)
 {
@@ -43,7 +44,7 @@ apply(PyObject *function, PyObject *element)
     return result;
 }
 
-/* The stream (a new reference) of whatever array_stream() takes. */
+/* The stream (a new reference) of an object that array_stream() accepts. */
 static int
 as_stream(iteration *self, PyObject *element, ad_array_stream **out)
 {
@@ -107,7 +108,7 @@ take_element(iteration *self, void *out)
     return result;
 }
 
-/* The same on any thread, with or without the GIL. */
+/* take_element() on any thread, with or without the GIL. */
 static ad_status
 next_element(iteration *self, void *out, bool *is_end, ad_error *err)
 {
@@ -121,8 +122,7 @@ next_element(iteration *self, void *out, bool *is_end, ad_error *err)
     if (result < 0 && self->is_interrupted) {
         ad_keep_interruption();
         status = ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
-                         "a wait of the stream that is mapped was "
-                         "interrupted");
+                         "a wait of the mapped stream was interrupted");
     } else if (result < 0) {
         status = ad_save_exception(self->state, &self->saved_exception,
                                    self->what, err);
@@ -131,7 +131,7 @@ next_element(iteration *self, void *out, bool *is_end, ad_error *err)
     return status;
 }
 
-/* -1 with an exception, and nothing to clear. */
+/* On failure (-1 with an exception) there is nothing to clear. */
 static int
 iteration_init(iteration *self, ad_state *state, PyObject *iterable,
                const char *what)
@@ -162,7 +162,7 @@ iteration_clear(iteration *self)
         Py_CLEAR(self->type);
         PyGILState_Release(gil);
     }
-    /* Otherwise the interpreter is gone: its objects leak on purpose. */
+    /* Otherwise the interpreter is finalized: its objects leak on purpose. */
     ad_schema_unref(self->rules.schema);
     ad_saved_exception_clear(&self->saved_exception);
 }
@@ -207,10 +207,10 @@ iterable_destroy(ad_batch_source *base)
     free(self);
 }
 
-/* The schema and the device type, from the first element where they were not
+/* Takes the schema and the device type from the first element unless they are
  * given. */
 static int
-learn(iterable_source *self, const int32_t *given, int32_t *device_type)
+infer_type(iterable_source *self, const int32_t *given, int32_t *device_type)
 {
     *device_type = given != NULL ? *given : *device_type;
     if (self->elements.rules.schema.node != NULL && given != NULL) {
@@ -225,8 +225,8 @@ learn(iterable_source *self, const int32_t *given, int32_t *device_type)
         *device_type = given != NULL ? *given : self->first.device.type;
     } else if (self->elements.rules.schema.node == NULL) {
         PyErr_SetString(PyExc_ValueError,
-                        "the iterable has no elements, from which the schema "
-                        "could be known; name it with schema=");
+                        "the iterable has no elements to take the schema "
+                        "from; name it with schema=");
         return -1;
     }
     return 0;
@@ -258,7 +258,7 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
     self->elements.function = Py_XNewRef(function);
     rules->schema = ad_schema_ref(wanted);
     rules->is_given = wanted.node != NULL;
-    if (learn(self, given, &device_type) == 0) {
+    if (infer_type(self, given, &device_type) == 0) {
         if (ad_array_stream_from_source(&self->base, rules->schema,
                                         device_type, &stream, &err) == AD_OK) {
             return stream;

@@ -4,7 +4,7 @@
 #include "support/errors.h"
 #include "python/functions/functions.h"
 
-/* Give the array the schema of the stream, with the metadata of that. */
+/* Replaces the array's schema by the stream's, including its metadata. */
 static int
 adopt_schema(ad_state *state, const ad_element_rules *rules, ad_array *array)
 {

@@ -1,5 +1,5 @@
-/* ad.ArrayStream: the type. What it is made of is array_stream.c, in core; how
- * array_stream() makes one is python/functions/array_stream.c. */
+/* The type ad.ArrayStream. The stream itself is stream/array_stream.c; the
+ * function array_stream() is python/functions/array_stream.c. */
 #include "python/types/array_stream_type.h"
 
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "python/types/stream_object.h"
 #include "device/backend.h"
 
-/* --- life ------------------------------------------------------------------------ */
+/* --- construction and destruction ------------------------------------------------ */
 
 PyObject *
 ad_stream_object_new(ad_state *state, ad_array_stream *steal)
@@ -37,8 +37,9 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
     return (PyObject *)self;
 }
 
-/* The object reads its stream alone, so that what hangs below is its own. Who
- * reads it just now, without the GIL, may change that. */
+/* The object is the only owner of its stream, so it visits the Python objects
+ * of the stream. A read without the GIL may change them, so a busy stream is
+ * not visited. */
 static int
 stream_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -81,8 +82,8 @@ fail_to_begin(const ad_stream_object *self)
     if (self->is_busy) {
         PyErr_SetString(PyExc_RuntimeError,
                         "this ArrayStream is being read already, by another "
-                        "thread or by the iterable that feeds it; a stream "
-                        "has one reader at a time");
+                        "thread or by its own iterable; a stream has one "
+                        "reader at a time");
         return -1;
     }
     ad_raise_exchange(
@@ -106,7 +107,7 @@ ad_stream_begin_reading(PyObject *object)
     return 0;
 }
 
-/* close() may have been called meanwhile. */
+/* close() may have been called during the read. */
 void
 ad_stream_end_reading(ad_stream_object *self)
 {
@@ -131,8 +132,8 @@ ad_stream_hand_over(PyObject *object)
 
 /* --- reading -------------------------------------------------------------------------- */
 
-/* Foreign code may block, and may want the GIL; sources of ours take it where
- * they need it. */
+/* Reads without the GIL, since foreign code may block or take the GIL. Our
+ * sources take the GIL themselves. */
 static ad_status
 next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
            ad_error *err)
@@ -148,10 +149,10 @@ next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
     return status;
 }
 
-/* The caller is going to use the data: as with array(), this thread's current
- * stream waits for them. There is none for host memory. */
+/* As with array(), this thread's current stream waits for the data. Host
+ * memory has no current stream. */
 static PyObject *
-hand_out(ad_state *state, ad_array *steal)
+array_from_batch(ad_state *state, ad_array *steal)
 {
     if (steal->device.type == AD_CPU.type) {
         return ad_array_object_new(state, steal);
@@ -178,14 +179,14 @@ stream_iternext(PyObject *object)
     if (status != AD_OK) {
         ad_stream_raise(state, self->stream, &err);
     } else if (is_end) {
-        /* Nothing more will come: the producer need not wait to be freed. */
+        /* Frees the producer early: no more batches follow. */
         ad_array_stream_close(self->stream);
     }
     ad_stream_end_reading(self);
     if (status != AD_OK || is_end) {
         return NULL;
     }
-    return hand_out(state, &array);
+    return array_from_batch(state, &array);
 }
 
 static PyObject *
@@ -211,10 +212,10 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (status != AD_OK) {
         return NULL;
     }
-    return hand_out(state, &array);
+    return array_from_batch(state, &array);
 }
 
-/* While it is being read, whoever reads it closes it afterwards. */
+/* During a read, the reader closes the stream afterwards. */
 static PyObject *
 stream_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -275,7 +276,7 @@ begin_export(PyObject *object, const ad_signature *signature,
     return 0;
 }
 
-/* The struct in the capsule reads the stream from here on. */
+/* The struct in the capsule reads the stream from now on. */
 static PyObject *
 end_export(PyObject *object, ad_status status, ad_capsule_kind kind,
            void *holder, const ad_error *err)
@@ -326,8 +327,8 @@ static PyMethodDef host_stream_method = {
     "__arrow_c_stream__", (PyCFunction)(void (*)(void))stream_host_stream,
     METH_FASTCALL | METH_KEYWORDS,
     "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
-    "Hand the stream over as a capsule \"arrow_array_stream\". Each batch is\n"
-    "waited for when it is asked for."};
+    "Hand the stream over as a capsule \"arrow_array_stream\". Its get_next\n"
+    "waits for each batch."};
 
 static PyObject *
 get_host_stream(PyObject *object, void *Py_UNUSED(closure))
@@ -405,36 +406,36 @@ static PyMethodDef stream_methods[] = {
      "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
      "A stream of the same batches on `device`; this one is handed over to\n"
      "it.\n\n"
-     "When a batch is handed out, the copies of the next `prefetch` (0 to\n"
-     "1024) have begun already, and those of no others: the stream keeps\n"
-     "prefetch + 1 batches on the device at the most. Copies run on\n"
-     "`stream`, or on arrowdev's own stream, never on the current one, so\n"
-     "that they overlap with the caller's work. Each batch carries its own\n"
-     "event; in host memory it is complete when it is handed out. A batch\n"
-     "that is there already is not copied.\n\n"
-     "Raises ValueError for prefetch out of range. Errors of the stream come\n"
-     "out behind the batches that preceded them."},
+     "When a batch is returned, the copies of the next `prefetch` (0 to\n"
+     "1024) batches, and of no others, have begun: the stream keeps at most\n"
+     "prefetch + 1 batches on the device. Copies run on `stream`, or on\n"
+     "arrowdev's own stream, never on the current one, so that they overlap\n"
+     "with the caller's work. Each batch carries its own event; a batch in\n"
+     "host memory is complete when it is returned. A batch that is already\n"
+     "on `device` is not copied.\n\n"
+     "Raises ValueError for prefetch out of range. An error of the stream is\n"
+     "raised after the batches that preceded it."},
     {"rechunk", ad_array_stream_rechunk, METH_O,
      "rechunk($self, rows, /)\n--\n\n"
-     "A stream of batches of `rows` rows each, the last one of what is left;\n"
-     "this one is handed over to it.\n\n"
-     "What is cut is shared. What has to be put together is copied, where it\n"
-     "is; ExchangeError where a device cannot do that. Batches without rows\n"
-     "are left out, but for one where there are no others."},
+     "A stream of batches of `rows` rows each; the last one has the\n"
+     "remaining rows. This stream is handed over to it.\n\n"
+     "Slices of a batch share its memory. Batches that are joined are copied\n"
+     "on their device; ExchangeError if the device cannot do that. Batches\n"
+     "without rows are left out; if there are no others, one stays."},
     {"map", (PyCFunction)(void (*)(void))ad_array_stream_map,
      METH_FASTCALL | METH_KEYWORDS,
      "map($self, function, *, schema=None)\n--\n\n"
-     "A stream of what `function` makes of each Array: anything that array()\n"
-     "takes. This one is handed over to it.\n\n"
-     "The schema is that of the first result, for which the first batch is\n"
-     "taken at once, or the given one. What the function raises ends the\n"
+     "A stream of the results of `function` for each Array. A result is\n"
+     "anything that array() takes. This stream is handed over to it.\n\n"
+     "Without `schema`, the schema is that of the first result, and the\n"
+     "first batch is read at once. An exception of the function ends the\n"
      "stream, as with an iterable."},
     {"read_all", stream_read_all, METH_NOARGS,
      "read_all($self)\n--\n\n"
-     "What is left of the stream, as one Array.\n\n"
-     "One batch with rows is taken as it is; several are copied into one, on\n"
-     "the host. Raises ExchangeError where the stream fails, and for several\n"
-     "batches that the host cannot read."},
+     "The remaining batches of the stream, as one Array.\n\n"
+     "A single batch with rows is returned as it is; several are copied into\n"
+     "one, on the host. Raises ExchangeError if the stream fails, and for\n"
+     "several batches that the host cannot read."},
     {"close", stream_close, METH_NOARGS,
      "close($self)\n--\n\n"
      "Release the producer now, or as soon as the call that is reading it\n"
@@ -446,15 +447,15 @@ static PyMethodDef stream_methods[] = {
      METH_FASTCALL | METH_KEYWORDS,
      "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
      "--\n\n"
-     "Hand the stream over as a capsule \"arrow_device_array_stream\": from\n"
-     "then on its consumer reads it, and this object no more. Each batch\n"
-     "keeps its event.\n\n"
+     "Hand the stream over as a capsule \"arrow_device_array_stream\". From\n"
+     "then on only the consumer of the capsule reads it. Each batch keeps\n"
+     "its event.\n\n"
      "Source: Arrow PyCapsule interface, \"Device support\"."},
     {"__arrowdev_async_device_stream__", ad_array_stream_push, METH_O,
      "__arrowdev_async_device_stream__($self, handler, /)\n--\n\n"
      "Push the stream to a handler, a capsule\n"
-     "\"arrowdev_async_device_stream_handler\": a thread does so from then on,\n"
-     "and this object is handed over. See arrowdev.aio.connect().\n\n"
+     "\"arrowdev_async_device_stream_handler\", on a thread. This object is\n"
+     "handed over. See arrowdev.aio.connect().\n\n"
      "Source: specification, \"Async Device Stream Interface\"."},
     {"__arrow_c_schema__", stream_schema_capsule, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
@@ -466,11 +467,11 @@ static PyGetSetDef stream_getset[] = {
     {"schema", get_schema, NULL, "The Schema of every array.", NULL},
     {"device_type", get_device_type, NULL,
      "DeviceType of every array (a plain int for an unknown type); the\n"
-     "device's number may differ from one to the next.",
+     "device number may differ from array to array.",
      NULL},
     {"__arrow_c_stream__", get_host_stream, NULL,
      "Method that hands the stream over as a capsule \"arrow_array_stream\"; "
-     "AttributeError where the host cannot read the memory.",
+     "AttributeError if the host cannot read the memory.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -493,8 +494,9 @@ static PyType_Slot stream_slots[] = {
     {Py_tp_members, stream_members},
     {Py_tp_doc,
      "Arrays of one schema and one device type, read one after the other.\n\n"
-     "Made by arrowdev.array_stream(). An iterator and a context manager; one\n"
-     "reader at a time. Asking for a capsule hands the stream over.\n\n"
+     "arrowdev.array_stream() creates it. An iterator and a context manager\n"
+     "with one reader at a time. The export of a capsule hands the stream\n"
+     "over.\n\n"
      "Source: specification, \"Device Stream Interface\"."},
     {0, NULL},
 };

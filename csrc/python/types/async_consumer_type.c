@@ -1,4 +1,4 @@
-/* _core._AsyncConsumer: the consumer's end of an async stream. */
+/* _core._AsyncConsumer: the consumer end of an async stream. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,18 +14,18 @@
 typedef struct consumer_object {
     PyObject_HEAD
     ad_consumer_queue *queue; /* NULL: closed, or handed over */
-    ad_schema schema;         /* without a node: not known yet; nor are: */
-    int32_t device_type;
-    PyObject *metadata;
-    bool is_busy;    /* somebody reads, or waits for the waker ... */
-    bool is_closing; /* ... and is to close it afterwards */
+    ad_schema schema;         /* node NULL until it has arrived */
+    int32_t device_type;      /* set with the schema */
+    PyObject *metadata;       /* set with the schema */
+    bool is_busy;    /* a read, or a wait for the waker, is in progress */
+    bool is_closing; /* end_reading() must close the consumer */
     bool is_waiting; /* between begin_wait() and end_wait() */
     bool is_handed_over;
 } consumer_object;
 
-/* --- life ---------------------------------------------------------------------- */
+/* --- construction and destruction ---------------------------------------------- */
 
-/* Foreign code is told to stop; it may block, or want the GIL. */
+/* Cancels, which calls foreign code that may block or take the GIL. */
 static void
 drop_queue(ad_consumer_queue *queue)
 {
@@ -109,8 +109,8 @@ fail_gone(const consumer_object *self, ad_state *state)
                       self->is_handed_over
                           ? "this AsyncArrayStream was handed over to the "
                             "ArrayStream that reads it"
-                          : "this AsyncArrayStream is closed; a read that is "
-                            "cancelled closes it, too");
+                          : "this AsyncArrayStream is closed; a cancelled "
+                            "read closes it, too");
     return -1;
 }
 
@@ -155,7 +155,7 @@ fail(ad_state *state, ad_consumer_queue *queue, const ad_error *err)
 
 /* Array, or (Array, dict or None). */
 static PyObject *
-give_one(ad_state *state, ad_async_batch batch, bool with_metadata)
+result_of_pop(ad_state *state, ad_async_batch batch, bool with_metadata)
 {
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
     PyObject *array = ad_apply_array_order(state, &request, &batch.array) == 0
@@ -194,8 +194,8 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
     if (status != AD_OK) {
         fail(ad_state_of(object), self->queue, &err);
     } else if (poll == AD_ASYNC_READY) {
-        result =
-            give_one(ad_state_of(object), batch, with_metadata == Py_True);
+        result = result_of_pop(ad_state_of(object), batch,
+                               with_metadata == Py_True);
     } else if (poll == AD_ASYNC_END) {
         PyErr_SetNone(PyExc_StopAsyncIteration);
     } else {
@@ -205,8 +205,9 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
     return result;
 }
 
-/* Keep what the producer says of itself, for after the end. Making the dict may
- * run anything, which may have asked here, too. */
+/* Stores the schema, metadata and device type, so that they stay available
+ * after the end. Creating the dict may run any Python code, which may have
+ * stored them already. */
 static int
 note_schema(consumer_object *self, ad_consumer_queue *queue, ad_schema steal)
 {
@@ -224,9 +225,9 @@ note_schema(consumer_object *self, ad_consumer_queue *queue, ad_schema steal)
     return 1;
 }
 
-/* 1 where it came, 0 where it has not, -1 with an exception. */
+/* 1 if the schema has arrived, 0 if not, -1 with an exception. */
 static int
-ask_for_schema(consumer_object *self, ad_consumer_queue *queue)
+poll_schema(consumer_object *self, ad_consumer_queue *queue)
 {
     ad_state *state = ad_state_of((PyObject *)self);
     ad_async_poll poll;
@@ -238,16 +239,18 @@ ask_for_schema(consumer_object *self, ad_consumer_queue *queue)
     }
     if (poll == AD_ASYNC_END) {
         ad_raise_exchange(state, "stream", NULL,
-                          "the async stream ended before its schema came");
+                          "the async stream ended before its schema arrived");
         return -1;
     }
     return poll == AD_ASYNC_READY ? note_schema(self, queue, schema) : 0;
 }
 
-/* As ask_for_schema(). This is no reading, so that anybody may close the stream
- * meanwhile: a finalizer that the collector calls does so. */
+/* As poll_schema(), without a call once the schema is stored. It does not
+ * count as a read, so the stream may be closed during it, for example by a
+ * finalizer that the garbage collector runs; hence the reference on the queue.
+ */
 static int
-know_schema(PyObject *object)
+ensure_schema(PyObject *object)
 {
     consumer_object *self = (consumer_object *)object;
     ad_consumer_queue *queue = self->queue;
@@ -258,16 +261,16 @@ know_schema(PyObject *object)
         return fail_gone(self, ad_state_of(object));
     }
     ad_owner_ref(&queue->base);
-    int known = ask_for_schema(self, queue);
+    int known = poll_schema(self, queue);
     drop_queue(queue);
     return known;
 }
 
-/* Schema, or None where it has not arrived. */
+/* Schema, or None if it has not arrived. */
 static PyObject *
 consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    int known = know_schema(object);
+    int known = ensure_schema(object);
     if (known <= 0) {
         return known == 0 ? Py_NewRef(Py_None) : NULL;
     }
@@ -278,8 +281,8 @@ consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 
 /* --- waiting ---------------------------------------------------------------------------- */
 
-/* Nobody else reads from here on. The descriptor, which stays open until
- * end_wait(). */
+/* Begins a read that end_wait() ends. Returns the descriptor, which stays open
+ * until then. */
 static PyObject *
 consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -302,7 +305,7 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
     consumer_object *self = (consumer_object *)object;
     if (!self->is_waiting) {
         PyErr_SetString(PyExc_RuntimeError,
-                        "nobody waits for this async stream; call "
+                        "no wait for this async stream was begun; call "
                         "begin_wait() first");
         return NULL;
     }
@@ -328,7 +331,7 @@ consumer_cancel(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Who reads, or waits, closes it when it is done with that. */
+/* During a read or a wait, end_reading() closes the consumer afterwards. */
 static PyObject *
 consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -343,8 +346,8 @@ consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* stream(drops_metadata): what arrives, as an ArrayStream. Blocks until the
- * schema is there. */
+/* stream(drops_metadata): an ArrayStream of the remaining batches. Blocks
+ * until the schema arrives. */
 static PyObject *
 consumer_stream(PyObject *object, PyObject *drops_metadata)
 {
@@ -372,7 +375,7 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
 static bool
 has_schema(PyObject *object, const char *name)
 {
-    int known = know_schema(object);
+    int known = ensure_schema(object);
     if (known == 0) {
         PyErr_Format(PyExc_AttributeError,
                      "%s is not known yet: the producer has not called "
@@ -421,24 +424,25 @@ get_condition(PyObject *object, void *Py_UNUSED(closure))
 static PyMethodDef consumer_methods[] = {
     {"pop", consumer_pop, METH_O,
      "pop($self, with_metadata, /)\n--\n\n"
-     "The next Array, or (Array, dict or None); None where there is none now.\n"
+     "The next Array, or (Array, dict or None); None if none has arrived.\n"
      "StopAsyncIteration at the end."},
     {"poll_schema", consumer_poll_schema, METH_NOARGS,
      "poll_schema($self)\n--\n\n"
-     "The Schema, or None where it has not arrived."},
+     "The Schema, or None if it has not arrived."},
     {"begin_wait", consumer_begin_wait, METH_NOARGS,
      "begin_wait($self)\n--\n\n"
-     "After a None: a file descriptor that is readable once there may be\n"
-     "something else. Open, and the caller the only reader, until\n"
-     "end_wait()."},
+     "Begin to wait after a result of None. Returns a file descriptor that\n"
+     "becomes readable when the result may change. Until end_wait() it stays\n"
+     "open and the caller is the only reader."},
     {"end_wait", consumer_end_wait, METH_NOARGS, "end_wait($self)\n--\n\n"},
     {"cancel", consumer_cancel, METH_NOARGS, "cancel($self)\n--\n\n"},
     {"close", consumer_close, METH_NOARGS,
      "close($self)\n--\n\n"
-     "Cancel, and give up what is queued; wakes who waits."},
+     "Cancel and drop the queued batches. Ends a wait."},
     {"stream", consumer_stream, METH_O,
      "stream($self, drops_metadata, /)\n--\n\n"
-     "What arrives as an ArrayStream. Blocks until the schema is there."},
+     "An ArrayStream of the remaining batches. Blocks until the schema\n"
+     "arrives."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -454,7 +458,7 @@ static PyType_Slot consumer_slots[] = {
     {Py_tp_dealloc, consumer_dealloc},
     {Py_tp_methods, consumer_methods},
     {Py_tp_getset, consumer_getset},
-    {Py_tp_doc, "What arrowdev.AsyncArrayStream reads; never blocks."},
+    {Py_tp_doc, "The consumer end behind arrowdev.AsyncArrayStream."},
     {0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* _core._AsyncProducer: the producer's end of an async stream. */
+/* _core._AsyncProducer: the producer end of an async stream. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,21 +13,21 @@
 
 typedef struct producer_object {
     PyObject_HEAD
-    ad_async_producer *producer; /* NULL: a thread feeds it, or it is over */
+    ad_async_producer *producer; /* NULL: the pump owns it, or it is over */
     ad_async_pump *pump;
     ad_waker *waker; /* of the producer */
     ad_waker *done;  /* of the pump */
     ad_element_rules rules;
     bool is_started;
     bool is_busy;   /* a call of the handler is running, without the GIL */
-    bool has_batch; /* one that waits for credit */
+    bool has_batch; /* a batch waits for credit */
     ad_array batch;
     char *metadata; /* of that batch */
 } producer_object;
 
 /* --- taking a handler ------------------------------------------------------------ */
 
-/* Foreign code is told that nothing comes; it may block, or want the GIL. */
+/* Ends the stream, which calls foreign code that may block or take the GIL. */
 static void
 close_producer(ad_async_producer *producer)
 {
@@ -38,7 +38,7 @@ close_producer(ad_async_producer *producer)
     ad_py_reset_exception(saved);
 }
 
-/* From a capsule that names what it holds no more; a failure releases it. */
+/* Takes the handler out of its capsule. A failure releases the handler. */
 static int
 take_handler(ad_state *state, PyObject *capsule, ad_waker **waker,
              ad_async_producer **out)
@@ -103,9 +103,9 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
     Py_RETURN_NONE;
 }
 
-/* --- life ------------------------------------------------------------------------- */
+/* --- destruction ------------------------------------------------------------------ */
 
-/* Releasing the array may run anything, which finds none here. */
+/* Clears the members first, since releasing the array may run any code. */
 static void
 drop_batch(producer_object *self)
 {
@@ -119,10 +119,10 @@ drop_batch(producer_object *self)
     }
 }
 
-/* A stream that is not over fails, with ECANCELED; the thread of a pump does
- * so as soon as it can. In a child that was forked it is the parent's. */
+/* Fails a stream that is not over with ECANCELED; a pump does so as soon as it
+ * can. Does nothing in a forked child, where the stream is the parent's. */
 static void
-give_up(producer_object *self)
+end_stream(producer_object *self)
 {
     ad_async_producer *producer = self->producer;
     self->producer = NULL;
@@ -140,7 +140,7 @@ producer_dealloc(PyObject *object)
 {
     producer_object *self = (producer_object *)object;
     PyTypeObject *type = Py_TYPE(object);
-    give_up(self);
+    end_stream(self);
     if (self->pump != NULL) {
         PyObject *saved = ad_py_save_exception();
         ad_async_pump_unref(self->pump);
@@ -153,7 +153,7 @@ producer_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* --- making one --------------------------------------------------------------------- */
+/* --- construction ------------------------------------------------------------------- */
 
 PyObject *
 ad_function_async_producer(PyObject *module, PyObject *handler)
@@ -178,7 +178,7 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
 
 /* --- calls of the handler --------------------------------------------------------------- */
 
-/* Raise where this is a child that was forked: the consumer is the parent's. */
+/* Raises in a forked child, where the consumer is the parent's. */
 static int
 check_process(producer_object *self)
 {
@@ -190,7 +190,8 @@ check_process(producer_object *self)
     return -1;
 }
 
-/* They call foreign code, without the GIL. 0, or -1 with an exception. */
+/* Begins a call of the handler, which runs foreign code without the GIL. 0, or
+ * -1 with an exception. */
 static int
 begin_call(producer_object *self)
 {
@@ -221,8 +222,8 @@ end_call(producer_object *self, ad_status status, const ad_error *err)
     return 0;
 }
 
-/* declare(schema, metadata): of the stream, before it is started. None: what
- * the batches say, or nothing. */
+/* declare(schema, metadata): sets both for the stream before its start. None:
+ * the schema of the first batch, and no metadata. */
 static PyObject *
 producer_declare(PyObject *object, PyObject *args)
 {
@@ -265,8 +266,8 @@ start(producer_object *self, int32_t device_type, ad_error *err)
                                    err);
 }
 
-/* put(element, metadata): the next batch, to be sent by flush(). The first one
- * starts the stream. */
+/* put(element, metadata): sets the next batch, which flush() sends. The first
+ * one starts the stream. */
 static PyObject *
 producer_put(PyObject *object, PyObject *args)
 {
@@ -296,8 +297,8 @@ producer_put(PyObject *object, PyObject *args)
     return result == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
-/* As ad_async_producer_send. A waker that was woken for what is seen here must
- * not wake the loop once more. */
+/* As ad_async_producer_send. Clears the waker, so that a request that is used
+ * here does not wake the event loop again. */
 static ad_status
 send(producer_object *self, ad_async_poll *poll, ad_error *err)
 {
@@ -309,8 +310,8 @@ send(producer_object *self, ad_async_poll *poll, ad_error *err)
     return AD_OK;
 }
 
-/* True: there is nothing left to send. False: the consumer wants no more yet.
- * None: it wants no more, ever; finish(). */
+/* True: no batch is left to send. False: the consumer has requested no more
+ * yet. None: it will request no more; call finish(). */
 static PyObject *
 producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -337,7 +338,7 @@ producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
     return poll == AD_ASYNC_READY ? Py_NewRef(Py_True) : Py_NewRef(Py_None);
 }
 
-/* The source is at its end, or the consumer wants no more. */
+/* Called at the end of the source, or when the consumer wants no more. */
 static PyObject *
 producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -346,8 +347,8 @@ producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
     ad_error err;
     if (self->rules.schema.node == NULL) {
         PyErr_SetString(PyExc_ValueError,
-                        "the source has no batches, from which the schema "
-                        "could be known; name it with schema=");
+                        "the source has no batches to take the schema from; "
+                        "name it with schema=");
         return NULL;
     }
     if (begin_call(self) < 0) {
@@ -365,8 +366,8 @@ producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* The metadata that an ExchangeError brought along, for whom it is passed on
- * to. What is no such thing is left out: this is no place to fail. */
+/* The metadata of an ExchangeError, to pass on to the consumer. Anything else,
+ * and invalid metadata, is ignored: an error must not fail to be reported. */
 static char *
 metadata_of(ad_state *state, PyObject *exception)
 {
@@ -383,8 +384,8 @@ metadata_of(ad_state *state, PyObject *exception)
     return blob;
 }
 
-/* fail(exception): its errno and its text go to the consumer. Nothing where the
- * stream is over. */
+/* fail(exception): sends its errno and text to the consumer. Does nothing if
+ * the stream is over. */
 static PyObject *
 producer_fail(PyObject *object, PyObject *exception)
 {
@@ -416,10 +417,10 @@ producer_fail(PyObject *object, PyObject *exception)
     Py_RETURN_NONE;
 }
 
-/* --- a thread --------------------------------------------------------------------------- */
+/* --- the pump --------------------------------------------------------------------------- */
 
-/* pump(stream): hand the rest over to a thread, which reads the
- * ArrayStream. */
+/* pump(stream): starts a thread that reads the ArrayStream and sends its
+ * batches. */
 static PyObject *
 producer_pump(PyObject *object, PyObject *stream)
 {
@@ -439,7 +440,7 @@ producer_pump(PyObject *object, PyObject *stream)
     if (source == NULL) {
         return NULL;
     }
-    ad_waker_unref(self->done); /* of a pump that did not start */
+    ad_waker_unref(self->done); /* left by a pump that did not start */
     self->done = NULL;
     ad_status status = ad_waker_new(&self->done, &err);
     if (status == AD_OK) {
@@ -454,7 +455,7 @@ producer_pump(PyObject *object, PyObject *stream)
     Py_RETURN_NONE;
 }
 
-/* Is the thread's stream over? Raises what ended it. */
+/* Whether the pump is over. Raises its error. */
 static PyObject *
 producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -491,12 +492,13 @@ producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
         begin_call(self);
         return NULL;
     }
-    give_up(self);
+    end_stream(self);
     Py_RETURN_NONE;
 }
 
-/* The waker: of the thread, where there is one. An event loop asks also to
- * leave it, in a child that was forked, too. */
+/* The descriptor of the pump's waker if there is a pump, else of the
+ * producer's. It works in a forked child too, where an event loop needs it to
+ * remove its reader. */
 static PyObject *
 producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -505,7 +507,8 @@ producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
                                               : self->waker->fd);
 }
 
-/* In a child that was forked somebody may have held the producer's mutex. */
+/* True in a forked child, without a call: another thread may have held the
+ * producer's mutex at the fork. */
 static PyObject *
 get_is_ended(PyObject *object, void *Py_UNUSED(closure))
 {
@@ -515,7 +518,7 @@ get_is_ended(PyObject *object, void *Py_UNUSED(closure))
         ad_async_producer_poll(self->producer) == AD_ASYNC_END);
 }
 
-/* False in such a child, where it stays as it is: finish() says why. */
+/* False in a forked child, which must not clear the waker of its parent. */
 static PyObject *
 producer_clear_waker(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -525,42 +528,43 @@ producer_clear_waker(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyMethodDef producer_methods[] = {
     {"declare", producer_declare, METH_VARARGS,
      "declare($self, schema, metadata, /)\n--\n\n"
-     "Before the first batch; None for what is not known."},
+     "Set both before the first batch; None if not known."},
     {"put", producer_put, METH_VARARGS,
      "put($self, element, metadata, /)\n--\n\n"
-     "The next batch, which flush() sends."},
+     "Set the next batch, which flush() sends."},
     {"flush", producer_flush, METH_NOARGS,
      "flush($self)\n--\n\n"
-     "True: nothing is left to send. False: the consumer wants nothing now.\n"
-     "None: it wants nothing more."},
+     "Send the batch. True: none is left to send. False: the consumer has\n"
+     "requested no more yet. None: it will request no more."},
     {"finish", producer_finish, METH_NOARGS,
      "finish($self)\n--\n\n"
-     "End the stream. ExchangeError tells of the consumer's mistake, or that\n"
-     "it refused something."},
+     "End the stream. ExchangeError reports that the consumer broke a rule\n"
+     "or refused a call."},
     {"fail", producer_fail, METH_O,
      "fail($self, exception, /)\n--\n\n"
-     "End the stream with errno and text of an exception; nothing where it\n"
-     "is over."},
+     "End the stream with the errno and text of an exception. Does nothing\n"
+     "if it is over."},
     {"pump", producer_pump, METH_O,
      "pump($self, stream, /)\n--\n\n"
-     "A thread sends what an ArrayStream gives, and ends the stream."},
+     "Start a thread that sends the batches of an ArrayStream and then ends\n"
+     "the stream."},
     {"is_over", producer_is_over, METH_NOARGS,
      "is_over($self)\n--\n\n"
-     "Whether that thread is done. Raises what it failed with."},
+     "Whether that thread is done. Raises its error."},
     {"close", producer_close, METH_NOARGS,
      "close($self)\n--\n\n"
      "End a stream that is not over with ECANCELED."},
     {"fileno", producer_fileno, METH_NOARGS,
      "fileno($self)\n--\n\n"
-     "Readable once there may be something to do."},
+     "A descriptor that is readable when there may be work to do."},
     {"clear_waker", producer_clear_waker, METH_NOARGS,
      "clear_waker($self)\n--\n\n"
-     "Make that descriptor unreadable until there is something new."},
+     "Make that descriptor unreadable until the next wake-up."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef producer_getset[] = {
-    {"is_ended", get_is_ended, NULL, "The consumer wants nothing more.", NULL},
+    {"is_ended", get_is_ended, NULL, "The consumer wants no more.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -568,7 +572,7 @@ static PyType_Slot producer_slots[] = {
     {Py_tp_dealloc, producer_dealloc},
     {Py_tp_methods, producer_methods},
     {Py_tp_getset, producer_getset},
-    {Py_tp_doc, "What arrowdev.aio.produce() drives a handler with."},
+    {Py_tp_doc, "The producer end behind arrowdev.aio.produce()."},
     {0, NULL},
 };
 

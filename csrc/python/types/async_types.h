@@ -1,8 +1,9 @@
-/* The two ends of an async stream for arrowdev/aio.py: what touches the state
- * machines is here, what awaits is there.
+/* The two ends of an async stream as types for arrowdev/aio.py, which does the
+ * awaiting.
  *
- * Neither knows an event loop. Each has a file descriptor that becomes readable
- * when there is something to do, so that no peer's thread ever needs the GIL.
+ * Neither type depends on an event loop. Each has a file descriptor that
+ * becomes readable when there is work to do, so that a thread of a peer never
+ * needs the GIL.
  */
 #ifndef AD_PYTHON_TYPES_ASYNC_TYPES_H
 #define AD_PYTHON_TYPES_ASYNC_TYPES_H
@@ -16,11 +17,11 @@ int ad_async_producer_type_init(ad_state *state, PyObject *module);
  * handler) */
 PyObject *ad_function_async_consumer(PyObject *module, PyObject *args);
 
-/* _async_producer(handler): takes the handler out of its capsule, for good. */
+/* _async_producer(handler): takes the handler out of its capsule. */
 PyObject *ad_function_async_producer(PyObject *module, PyObject *handler);
 
-/* ArrayStream.__arrowdev_async_device_stream__(handler): a thread pushes what
- * is left of the stream to the handler. */
+/* ArrayStream.__arrowdev_async_device_stream__(handler): a thread sends the
+ * remaining batches of the stream to the handler. */
 PyObject *ad_array_stream_push(PyObject *self, PyObject *handler);
 
 /* Entries of the module's table of functions. */

@@ -11,7 +11,7 @@
 #include "python/types/stream_object.h"
 #include "support/parse.h"
 
-/* --- through adapters ---------------------------------------------------------- */
+/* --- Python objects below adapters ---------------------------------------------- */
 
 static ad_array_stream *
 upstream_of(ad_batch_source *source)
@@ -43,13 +43,13 @@ ad_stream_is_python(const ad_array_stream *stream)
     return source != NULL && ad_is_iterable_source(source);
 }
 
-/* --- making one ---------------------------------------------------------------- */
+/* --- construction -------------------------------------------------------------- */
 
-/* An adapter over the stream of `object`, which is handed over once it is
- * made. */
+/* The object of an adapter over the stream of `object`. On success the stream
+ * is handed over to the adapter. */
 static PyObject *
-end_adapting(PyObject *object, ad_status status, ad_array_stream *adapter,
-             const ad_error *err)
+finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
+               const ad_error *err)
 {
     ad_state *state = ad_state_of(object);
     ad_stream_object *self = (ad_stream_object *)object;
@@ -74,7 +74,7 @@ static const ad_signature to_signature = {
     .names = {AD_STR_device, AD_STR_prefetch, AD_STR_stream},
 };
 
-/* The stream for the copies, if there are going to be any. */
+/* Chooses the stream for the copies, if the move needs copies. */
 static int
 read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
             ad_stream_choice *out)
@@ -117,7 +117,7 @@ ad_array_stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
     if (ad_stream_begin_reading(object) == 0) {
         ad_status status = ad_stream_to(self->stream, target, prefetch,
                                         &choice, &adapter, &err);
-        result = end_adapting(object, status, adapter, &err);
+        result = finish_adapter(object, status, adapter, &err);
     }
     ad_choice_clear(&choice);
     return result;
@@ -137,7 +137,7 @@ ad_array_stream_rechunk(PyObject *object, PyObject *rows)
     }
     ad_status status = ad_stream_rechunk(((ad_stream_object *)object)->stream,
                                          n, &adapter, &err);
-    return end_adapting(object, status, adapter, &err);
+    return finish_adapter(object, status, adapter, &err);
 }
 
 /* --- map() ----------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ ad_array_stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
         return NULL;
     }
     ad_array_stream *stream = ad_stream_hand_over(object);
-    /* A stream that nobody else knows. */
+    /* A private ArrayStream, since the iterator must be a Python object. */
     PyObject *hidden =
         stream != NULL ? ad_stream_object_new(state, stream) : NULL;
     stream =

@@ -9,14 +9,14 @@
 typedef struct ad_stream_object {
     PyObject_HEAD
     ad_array_stream *stream; /* NULL: closed, or handed over */
-    ad_state *state; /* looked up once: a loop needs it for each batch */
+    ad_state *state;         /* stored here because every next() uses it */
     ad_schema schema;
     int32_t device_type;
     bool is_python;  /* as ad_stream_is_python() */
-    bool is_busy;    /* somebody reads it, perhaps without the GIL */
-    bool is_closing; /* ... and is to close it afterwards */
+    bool is_busy;    /* a read is running, perhaps without the GIL */
+    bool is_closing; /* end_reading() must close the stream */
     bool is_closed;
-    bool is_interrupted; /* the last call of next() was */
+    bool is_interrupted; /* a signal ended the last call of next() */
     PyObject *weakrefs;
 } ad_stream_object;
 
@@ -26,7 +26,7 @@ ad_is_array_stream(ad_state *state, PyObject *object)
     return Py_TYPE(object) == (PyTypeObject *)state->array_stream_type;
 }
 
-/* Takes the stream over, on failure too. */
+/* Takes ownership of the stream, also on failure. */
 PyObject *ad_stream_object_new(ad_state *state, ad_array_stream *steal);
 
 #endif /* AD_PYTHON_TYPES_STREAM_OBJECT_H */
