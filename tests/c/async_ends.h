@@ -1,6 +1,6 @@
-/* Scripted ends of an async stream: a foreign producer that says whatever a
- * test wants, and a foreign handler that notes what it is told. Every task,
- * schema and array is counted.
+/* Scripted ends of an async stream: a foreign producer that makes the calls of
+ * a test, and a foreign handler that records its calls. Every task, schema and
+ * array is counted.
  */
 #ifndef AD_TESTS_ASYNC_ENDS_H
 #define AD_TESTS_ASYNC_ENDS_H
@@ -16,7 +16,7 @@
 
 static atomic_int live_tasks;
 
-/* A blob with one pair. */
+/* A metadata blob with one pair. */
 static inline char *
 blob_of(const char *key, const char *value)
 {
@@ -64,7 +64,7 @@ array_of(int64_t length)
 typedef struct fake_task {
     struct ArrowDeviceArray batch;
     int code;     /* what extract_data returns */
-    bool is_void; /* returns 0 and gives nothing, as Arrow C++ does */
+    bool is_void; /* returns 0 without an array, as Arrow C++ does */
 } fake_task;
 
 static int
@@ -149,7 +149,7 @@ say_task(fake_producer *self, struct ArrowDeviceArray batch,
 {
     struct ArrowAsyncTask task = fake_task_of(batch);
     int code = self->handler->on_next_task(self->handler, &task, metadata);
-    if (code != 0) { /* nobody else does */
+    if (code != 0) { /* the consumer does not extract a refused task */
         (void)task.extract_data(&task, NULL);
     }
     return code;
@@ -173,7 +173,7 @@ say_error(fake_producer *self, int code, const char *message)
     self->handler->on_error(self->handler, code, message, NULL);
 }
 
-/* The producer's struct is gone with it: any later use is seen. */
+/* Overwrites the producer's struct, so that a later use is detected. */
 static inline void
 say_release(fake_producer *self)
 {

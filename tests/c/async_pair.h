@@ -1,5 +1,5 @@
-/* The two ends on two threads, each waiting on its wake-up: for the tests in
- * which threads meet and for the benchmark.
+/* The two ends on two threads, each waiting for its wake-up: for the tests
+ * with threads and for the benchmark.
  */
 #ifndef AD_TESTS_ASYNC_PAIR_H
 #define AD_TESTS_ASYNC_PAIR_H
@@ -11,7 +11,7 @@
 #include "check.h"
 #include "async/async_stream.h"
 
-/* What a wake-up callback wakes, and a thread waits for: 10 s at most. */
+/* A wake-up that a thread waits for, at most 10 s. */
 typedef struct waker {
     pthread_mutex_t mutex;
     pthread_cond_t woken;
@@ -39,7 +39,7 @@ static inline void
 waker_wait(waker *self)
 {
     struct timespec limit;
-    /* A peer that is at work answers sooner than a sleeper wakes up. */
+    /* A running peer answers faster than a sleeping thread wakes up. */
     for (int i = 0; i < 2000 && !atomic_load(&self->is_woken); i++) {
         atomic_signal_fence(memory_order_seq_cst);
     }
@@ -54,7 +54,7 @@ waker_wait(waker *self)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* How the producer's thread ends. */
+/* How the producer's thread ends the stream. */
 typedef enum pair_end {
     PAIR_FINISH,
     PAIR_FAIL,
@@ -121,7 +121,8 @@ pair_start(pair *self, int64_t queue_size)
     CHECK_INT(pthread_create(&self->thread, NULL, pair_produce, self), 0);
 }
 
-/* Pop `n` batches at most, or all for -1. Says how many, and how it ended. */
+/* Pops at most `n` batches, or all for -1. Returns how many; *poll and *status
+ * hold the outcome. */
 static inline long
 pair_pop(pair *self, long n, ad_async_poll *poll, ad_status *status)
 {
@@ -144,7 +145,7 @@ pair_pop(pair *self, long n, ad_async_poll *poll, ad_status *status)
     return popped;
 }
 
-/* The producer's thread ends, and then nothing wakes the wakers any more. */
+/* Joins the producer's thread; no wake-up follows. */
 static inline void
 pair_join(pair *self)
 {

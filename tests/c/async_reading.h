@@ -1,4 +1,4 @@
-/* A consumer of an async stream, and what it is expected to give.
+/* A consumer of an async stream, and checks of its results.
  */
 #ifndef AD_TESTS_ASYNC_READING_H
 #define AD_TESTS_ASYNC_READING_H
@@ -27,7 +27,7 @@ consumer_of(int64_t queue_size)
     return self;
 }
 
-/* The same, and a producer that has announced int64 to it. */
+/* The same with a producer that has sent the schema int64. */
 static inline ad_async_consumer *
 consumer_with_schema(int64_t queue_size, fake_producer *producer)
 {
@@ -37,7 +37,7 @@ consumer_with_schema(int64_t queue_size, fake_producer *producer)
     return self;
 }
 
-/* The producer releases, the consumer closes, and nothing is left. */
+/* Releases the handler, closes the consumer, and checks that nothing leaks. */
 static inline void
 end_both(ad_async_consumer *consumer, fake_producer *producer)
 {
@@ -46,7 +46,7 @@ end_both(ad_async_consumer *consumer, fake_producer *producer)
     check_nothing_lives();
 }
 
-/* *batch is set where the answer is AD_ASYNC_READY. */
+/* Sets *batch if the result is AD_ASYNC_READY. */
 static inline ad_async_poll
 pop(ad_async_consumer *consumer, ad_async_batch *batch)
 {
@@ -75,7 +75,7 @@ expect_poll(ad_async_consumer *consumer, ad_async_poll expected)
     CHECK_INT(pop(consumer, &batch), expected);
 }
 
-/* Twice: an error stays. */
+/* Twice, since an error stays. */
 static inline void
 expect_failure(ad_async_consumer *consumer, ad_status status, const char *text)
 {

@@ -1,5 +1,5 @@
-/* The scripted producer of test_array_stream.c, which alone includes this: it
- * was too long for one file, and the names are plain, as they are there. */
+/* The scripted producer of test_array_stream.c, the only file that includes
+ * this header. */
 #ifndef AD_TESTS_PULL_PRODUCER_H
 #define AD_TESTS_PULL_PRODUCER_H
 
@@ -11,7 +11,7 @@
 static ad_error err;
 static int event;
 
-/* A producer in C of `n_batches` batches of int64, with whatever is wrong. */
+/* A producer in C of `n_batches` batches of int64, with optional faults. */
 typedef struct producer {
     int32_t device_type;
     int n_batches;

@@ -1,6 +1,6 @@
-/* A producer of a device stream that does next to nothing: the same batch of
- * int64 columns for ever, whose release only marks it as released. What is
- * measured beside it is the stream's. Included by one file of a program.
+/* A producer of a device stream with almost no cost: it returns the same batch
+ * of int64 columns forever, and its release only marks the batch as released.
+ * A benchmark with it measures the stream. Included by one file of a program.
  */
 #ifndef AD_TESTS_QUICK_PRODUCER_H
 #define AD_TESTS_QUICK_PRODUCER_H

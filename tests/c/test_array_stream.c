@@ -41,7 +41,7 @@ test_batches_keep_id_and_event(void)
     }
     check_end(stream);
     check_end(stream);
-    CHECK_INT(p.n_calls, 4); /* nobody is asked after the end */
+    CHECK_INT(p.n_calls, 4); /* no call after the end */
     CHECK_INT(p.n_asked, 1);
     CHECK_INT(p.n_released, 0);
     ad_array_stream_unref(stream);
@@ -49,7 +49,7 @@ test_batches_keep_id_and_event(void)
     tree_check_all_gone();
 }
 
-/* Without an event they are pulled to where they stay. */
+/* Batches without an event are pulled into their slot. */
 static void
 test_batches_of_host_memory(void)
 {
@@ -76,9 +76,9 @@ test_batches_of_host_memory(void)
     }
 }
 
-/* The producer is not asked for what there is no place for. */
+/* get_next is not called if there is no memory for the batch. */
 static void
-test_no_memory_for_a_batch_of_host_memory(void)
+test_get_next_is_not_called_without_memory(void)
 {
     ad_array array;
     bool is_end;
@@ -184,7 +184,7 @@ test_get_next_fails(void)
     CHECK_INT(err.code, ENOSPC);
     CHECK_HAS(err.message, "get_next of the stream failed with error 28");
     CHECK_STR(ad_array_stream_last_error(stream), "disk is full");
-    /* What comes next is the producer's to say. */
+    /* The next call asks the producer again. */
     read_one(stream, &array);
     CHECK_INT(array.device.id, 1);
     CHECK(ad_array_stream_last_error(stream) == NULL);
@@ -233,7 +233,7 @@ test_missing_callbacks(void)
     }
 }
 
-/* The bad batch is lost, so nothing may come after it as if it were whole. */
+/* The bad batch is lost, so the stream must stay failed. */
 static void
 check_stays_failed(producer *p, const char *rule)
 {
@@ -299,7 +299,7 @@ test_pass_through(void)
     CHECK_STR(schema.format, "l");
     CHECK_INT(out.get_next(&out, &batch), 0);
     CHECK(batch.sync_event == &event);
-    CHECK(batch.array.release == tree_release_array); /* the very same */
+    CHECK(batch.array.release == tree_release_array); /* not wrapped */
     batch.array.release(&batch.array);
     CHECK_INT(out.get_next(&out, &batch), 0);
     out.release(&out);
@@ -355,10 +355,10 @@ test_pass_through_checks(void)
     tree_check_all_gone();
 }
 
-/* Batches of plain columns are checked by their shape: each rule of it. */
+/* Each rule of the shape check of plain batches. */
 typedef struct change {
     bool of_column; /* else of the batch itself */
-    size_t at;      /* of the member; all of them have 8 bytes */
+    size_t at;      /* offset of the member, which has 8 bytes */
     int64_t value;
     bool is_sound;
 } change;
@@ -379,7 +379,7 @@ static const change changes[] = {
     {OF_BATCH(length, -1), false},
     {OF_BATCH(null_count, 1), false},
     {OF_BATCH(offset, 1), false},
-    /* The columns would end where no size may be any more. */
+    /* The end of the columns would exceed the largest size. */
     {OF_BATCH(offset, INT64_MAX / 128), false},
     {OF_BATCH(children, 0), false},
     {OF_COLUMN(length, 1), false},
@@ -412,7 +412,7 @@ get_changed(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
 }
 
 static void
-test_plain_batches_are_checked(void)
+test_plain_batches_are_validated(void)
 {
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         producer p = sound(1);
@@ -476,7 +476,7 @@ test_host_export(void)
     CHECK_HAS(err.hint, "__arrow_c_device_stream__");
     ad_array_stream_unref(stream);
 
-    /* Host memory with an event that nobody can wait for. */
+    /* Host memory with an event that cannot be waited for. */
     producer host = sound(1);
     host.device_type = ARROW_DEVICE_CPU;
     stream = open_stream(&host);
@@ -571,7 +571,7 @@ open_own(own_source *source)
 }
 
 static void
-test_source_fails_once_and_for_all(void)
+test_source_failure_is_final(void)
 {
     own_source source = {
         {.next = own_next, .last_error = own_error, .destroy = own_destroy},
@@ -588,7 +588,7 @@ test_source_fails_once_and_for_all(void)
         CHECK_INT(out.get_next(&out, &batch), ENOTDIR);
         CHECK_STR(out.get_last_error(&out), "the whole story");
     }
-    CHECK_INT(source.n_left, -1); /* asked once */
+    CHECK_INT(source.n_left, -1); /* called once */
     out.release(&out);
     CHECK_INT(source.n_destroyed, 1);
     tree_check_all_gone();
@@ -638,8 +638,8 @@ test_source_on_other_device_type(void)
 
 /* --- each allocation fails ---------------------------------------------------- */
 
-/* The mallocs of the producer itself are in the row too; a NULL from those
- * would crash here, so what it gives is made before. */
+/* The producer's batches are created before the test, since its own
+ * allocations would be counted too, and a NULL from them would crash. */
 static struct ArrowDeviceArray ready[3];
 static struct ArrowSchema ready_schema;
 static int n_ready;
@@ -665,8 +665,8 @@ ready_get_next(struct ArrowDeviceArrayStream *self,
     return 0;
 }
 
-/* Whether the n-th allocation came at all; without it all goes well. What is
- * only for speed may fail without harm. */
+/* Returns whether there was an n-th allocation; without one all calls succeed.
+ * An allocation that only serves speed may fail without an error. */
 static bool
 run_with_failure(long nth, bool by_struct)
 {
@@ -748,7 +748,7 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_batches_keep_id_and_event),
         CHECK_TEST(test_batches_of_host_memory),
-        CHECK_TEST(test_no_memory_for_a_batch_of_host_memory),
+        CHECK_TEST(test_get_next_is_not_called_without_memory),
         CHECK_TEST(test_batch_and_schema_outlive_stream),
         CHECK_TEST(test_close_releases_at_once),
         CHECK_TEST(test_collect),
@@ -761,12 +761,12 @@ main(void)
         CHECK_TEST(test_pass_through),
         CHECK_TEST(test_pass_through_end_and_errors),
         CHECK_TEST(test_pass_through_checks),
-        CHECK_TEST(test_plain_batches_are_checked),
+        CHECK_TEST(test_plain_batches_are_validated),
         CHECK_TEST(test_own_stream_is_unwrapped),
         CHECK_TEST(test_unused_holder_releases),
         CHECK_TEST(test_host_export),
         CHECK_TEST(test_one_array),
-        CHECK_TEST(test_source_fails_once_and_for_all),
+        CHECK_TEST(test_source_failure_is_final),
         CHECK_TEST(test_source_is_interrupted),
         CHECK_TEST(test_source_on_other_device_type),
         CHECK_TEST(test_each_allocation_fails),

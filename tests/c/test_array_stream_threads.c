@@ -1,6 +1,6 @@
-/* Pull streams whose parts meet several threads: batches and schemas that are
- * released elsewhere, structs that are exported here and read there. A stream
- * itself has one caller at a time, as the specification says. Worth most under
+/* Pull streams on several threads: batches and schemas are released on another
+ * thread, and structs are exported on one thread and read on another. A stream
+ * has one caller at a time, as the specification demands. Meant for
  * ThreadSanitizer.
  */
 #include <errno.h>
@@ -82,7 +82,7 @@ exported(ad_array_stream *stream)
     return moved;
 }
 
-/* Everything that the producer gave is gone. */
+/* Checks that everything from the producer was released. */
 static void
 check_all_gone(producer *p)
 {
@@ -107,8 +107,8 @@ run_all(void *(*run)(void *), void *context)
 
 typedef struct shared {
     pthread_mutex_t mutex;
-    ad_array_stream *stream;              /* read as it is, or ... */
-    struct ArrowDeviceArrayStream *moved; /* ... by its struct */
+    ad_array_stream *stream;              /* read directly, or */
+    struct ArrowDeviceArrayStream *moved; /* read through its struct */
     ad_array batches[N_BATCHES];          /* taken from the end */
     struct ArrowDeviceArray structs[N_BATCHES];
     int n_batches;
@@ -185,7 +185,7 @@ test_pullers_in_turn(void)
     check_all_gone(&p);
 }
 
-/* --- what was read, released by others ------------------------------------- */
+/* --- batches released on other threads --------------------------------------- */
 
 static void *
 clear_batches(void *context)
@@ -203,10 +203,10 @@ clear_batches(void *context)
     return NULL;
 }
 
-/* The stream goes first, then the batches; the last of them frees the schema,
- * on whichever thread. */
+/* The stream is released first, then the batches; the last batch frees the
+ * schema, on any thread. */
 static void
-test_batches_outlive_the_stream_elsewhere(void)
+test_batches_outlive_stream_on_other_threads(void)
 {
     producer p;
     shared self = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -257,7 +257,7 @@ release_columns(void *context)
 }
 
 static void
-test_columns_are_released_elsewhere(void)
+test_columns_are_released_on_other_threads(void)
 {
     producer p;
     static shared self = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -272,9 +272,9 @@ test_columns_are_released_elsewhere(void)
     check_all_gone(&p);
 }
 
-/* --- from hand to hand ----------------------------------------------------- */
+/* --- from thread to thread -------------------------------------------------- */
 
-/* Import, read one batch, export, and leave the rest to the next thread. */
+/* Imports, reads one batch, and exports the rest for the next thread. */
 static void *
 pass_on(void *context)
 {
@@ -309,8 +309,8 @@ test_passed_from_thread_to_thread(void)
     check_all_gone(&p);
 }
 
-/* Each thread has a stream of its own over one array: what they share is
- * the array's owner and schema. */
+/* Each thread has its own stream over one array. They share the array's owner
+ * and schema. */
 static void *
 stream_of_shared(void *context)
 {
@@ -351,8 +351,8 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_readers_in_turn),
         CHECK_TEST(test_pullers_in_turn),
-        CHECK_TEST(test_batches_outlive_the_stream_elsewhere),
-        CHECK_TEST(test_columns_are_released_elsewhere),
+        CHECK_TEST(test_batches_outlive_stream_on_other_threads),
+        CHECK_TEST(test_columns_are_released_on_other_threads),
         CHECK_TEST(test_passed_from_thread_to_thread),
         CHECK_TEST(test_streams_of_one_array),
     };

@@ -1,6 +1,6 @@
-/* Async streams where threads meet: our two ends on two threads, and foreign
- * producers that free their struct as early as they may (and, as Arrow C++,
- * earlier). For ThreadSanitizer too. */
+/* Async streams on several threads: our two ends on two threads, and foreign
+ * producers that free their struct as early as allowed, or earlier, as Arrow
+ * C++ does. Also for ThreadSanitizer. */
 
 #include "async_ends.h"
 #include "async_pair.h"
@@ -94,7 +94,7 @@ test_cancel_from_other_threads(void)
 }
 
 static void
-test_consumer_that_dies_while_the_producer_runs(void)
+test_close_of_consumer_during_stream(void)
 {
     for (int round = 0; round < 100; round++) {
         ad_array batch = array_of(3);
@@ -107,7 +107,7 @@ test_consumer_that_dies_while_the_producer_runs(void)
         pair_start(&pair, 1 + round % 5);
         (void)pair_pop(&pair, round % 20, &poll, &status);
         ad_async_consumer_close(pair.consumer);
-        pair_join(&pair); /* it is told, and ends */
+        pair_join(&pair); /* the producer sees the cancel and ends */
         ad_array_clear(&batch);
         check_nothing_lives();
     }
@@ -115,8 +115,8 @@ test_consumer_that_dies_while_the_producer_runs(void)
 
 /* --- foreign producers on a thread of their own ------------------------------- */
 
-/* Its struct is an allocation of its own, shared with its tasks where it
- * imitates Arrow C++. */
+/* The struct is a separate allocation; its tasks share it in the imitation of
+ * Arrow C++. */
 typedef struct eager {
     struct ArrowAsyncProducer shown;
     atomic_long requested;
@@ -209,12 +209,12 @@ eager_run(void *context)
         }
     }
     if (self->is_like_arrow) {
-        eager_unref(producer); /* before the end is said */
+        eager_unref(producer); /* before the end is sent */
     }
     CHECK_INT(handler->on_next_task(handler, NULL, NULL), 0);
     handler->release(handler);
     if (!self->is_like_arrow) {
-        eager_unref(producer); /* after release: to the letter */
+        eager_unref(producer); /* after release, as specified */
     }
     return NULL;
 }
@@ -270,10 +270,11 @@ test_producer_that_frees_its_struct_before_the_end(void)
     }
 }
 
-/* A task that arrives while the consumer dies is thrown away and not requested
- * anew: the producer must be told to stop, or it waits for ever. */
+/* A task that arrives while the consumer is closed is dropped and not
+ * requested again, so the producer must be cancelled; otherwise it waits
+ * forever. */
 static void
-test_consumer_that_dies_while_a_task_arrives(void)
+test_close_of_consumer_while_task_arrives(void)
 {
     for (int round = 0; round < 1000; round++) {
         ad_async_consumer_options options = {.queue_size = 1};
@@ -369,10 +370,10 @@ main(void)
         CHECK_TEST(test_streams),
         CHECK_TEST(test_errors_in_the_middle),
         CHECK_TEST(test_cancel_from_other_threads),
-        CHECK_TEST(test_consumer_that_dies_while_the_producer_runs),
+        CHECK_TEST(test_close_of_consumer_during_stream),
         CHECK_TEST(test_producer_that_frees_its_struct_after_release),
         CHECK_TEST(test_producer_that_frees_its_struct_before_the_end),
-        CHECK_TEST(test_consumer_that_dies_while_a_task_arrives),
+        CHECK_TEST(test_close_of_consumer_while_task_arrives),
         CHECK_TEST(test_calls_that_are_not_serialized),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

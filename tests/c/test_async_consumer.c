@@ -1,6 +1,6 @@
 /* The consumer of an async stream against a foreign producer: every legal
- * sequence, each allocation failing. Broken rules are in
- * test_async_consumer_faults.c; threads meet in test_async.c. */
+ * sequence, and each failed allocation. Broken rules are in
+ * test_async_consumer_faults.c, threads in test_async.c. */
 
 #include "async_reading.h"
 
@@ -163,7 +163,7 @@ test_error_before_the_schema(void)
 }
 
 static void
-test_cancel_reaches_a_producer_that_is_alive_for_certain(void)
+test_cancel_waits_until_producer_is_alive(void)
 {
     fake_producer producer;
     ad_async_consumer *consumer = consumer_with_schema(4, &producer);
@@ -178,7 +178,7 @@ test_cancel_reaches_a_producer_that_is_alive_for_certain(void)
     expect_batch(consumer, 8);
     expect_poll(consumer, AD_ASYNC_PENDING);
     CHECK_INT(producer.n_requests, 1); /* none after the cancel */
-    say_release(&producer);            /* no end: as the spec says */
+    say_release(&producer); /* no end, as the specification allows */
     expect_poll(consumer, AD_ASYNC_END);
     ad_async_consumer_close(consumer);
     check_nothing_lives();
@@ -251,7 +251,7 @@ test_cancel_after_the_end_touches_nothing(void)
 }
 
 static void
-test_close_extracts_what_nobody_wants(void)
+test_close_drops_queued_tasks(void)
 {
     fake_producer producer;
     ad_async_consumer *consumer = consumer_with_schema(4, &producer);
@@ -281,7 +281,7 @@ test_close_before_the_producer_begins(void)
 }
 
 static void
-test_handler_that_nobody_took(void)
+test_release_of_unused_handler(void)
 {
     ad_async_consumer *consumer = consumer_of(4);
     struct ArrowAsyncDeviceStreamHandler *handler =
@@ -293,7 +293,7 @@ test_handler_that_nobody_took(void)
 }
 
 static void
-test_wake_owner_lives_as_long_as_it_may_be_called(void)
+test_wake_owner_outlives_calls(void)
 {
     atomic_int gone = 0;
     ad_owner *owner = tracked_new(&gone);
@@ -326,8 +326,8 @@ test_queue_size_is_checked(void)
 
 /* --- no memory ------------------------------------------------------------------- */
 
-/* A stream of two batches and an error with the n-th allocation of the
- * consumer failing. The tests' own come before it is armed. */
+/* A stream of two batches and an error, where the n-th allocation of the
+ * consumer fails. The test allocates before the failure is armed. */
 static bool
 run_without_memory(long n)
 {
@@ -402,15 +402,15 @@ main(void)
         CHECK_TEST(test_one_wake_per_wait),
         CHECK_TEST(test_error_comes_after_the_batches_before_it),
         CHECK_TEST(test_error_before_the_schema),
-        CHECK_TEST(test_cancel_reaches_a_producer_that_is_alive_for_certain),
+        CHECK_TEST(test_cancel_waits_until_producer_is_alive),
         CHECK_TEST(test_cancel_while_a_task_is_held),
         CHECK_TEST(test_cancel_of_a_producer_that_outlives_its_tasks),
         CHECK_TEST(test_cancel_before_the_schema),
         CHECK_TEST(test_cancel_after_the_end_touches_nothing),
-        CHECK_TEST(test_close_extracts_what_nobody_wants),
+        CHECK_TEST(test_close_drops_queued_tasks),
         CHECK_TEST(test_close_before_the_producer_begins),
-        CHECK_TEST(test_handler_that_nobody_took),
-        CHECK_TEST(test_wake_owner_lives_as_long_as_it_may_be_called),
+        CHECK_TEST(test_release_of_unused_handler),
+        CHECK_TEST(test_wake_owner_outlives_calls),
         CHECK_TEST(test_queue_size_is_checked),
         CHECK_TEST(test_no_memory),
     };

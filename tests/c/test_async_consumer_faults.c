@@ -1,5 +1,5 @@
 /* The consumer of an async stream against a foreign producer that breaks a
- * rule, or gives batches that are none. */
+ * rule or sends invalid batches. */
 
 #include "async_reading.h"
 
@@ -74,7 +74,7 @@ test_bad_schema(void)
     CHECK_INT(say_schema(&producer, "?"), EINVAL);
     CHECK_INT(producer.n_requests, 0);
     expect_failure(consumer, AD_ERR_ARROW, "on_schema of the async stream");
-    /* Arrow C++ goes on with on_error, or a NULL task. */
+    /* Arrow C++ continues with on_error or a NULL task. */
     CHECK_INT(say_end(&producer), 0);
     say_error(&producer, EINVAL, "refused");
     say_release(&producer);
@@ -131,7 +131,7 @@ test_task_without_a_function(void)
 
 #define N_LATE_CALLS 4
 
-/* The i-th callback, after the last one that was due. */
+/* Calls the i-th callback after the last valid call. */
 static void
 call_late(fake_producer *producer, int i)
 {
@@ -321,7 +321,7 @@ test_batch_of_another_schema(void)
     batch.device_type = ARROW_DEVICE_CPU;
     CHECK_INT(say_task(&producer, batch, NULL), 0);
     expect_failure(consumer, AD_ERR_ARROW, "batch 1 of the async stream");
-    say_release(&producer); /* a cancel was wanted, so this is an end */
+    say_release(&producer); /* an end, since a cancel was pending */
     ad_async_consumer_close(consumer);
     check_nothing_lives();
 }

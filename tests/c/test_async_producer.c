@@ -1,11 +1,11 @@
 /* The producer of an async stream against a foreign handler: every legal
- * sequence, what a consumer can do wrong, each allocation failing. */
+ * sequence, each mistake of a consumer, and each failed allocation. */
 
 #include "async_ends.h"
 
 #define MAX_TASKS 16
 
-/* Notes what it is told, one letter per call: s(chema) t(ask) n(ull task)
+/* A handler that records one letter per call: s(chema) t(ask) n(ull task)
  * e(rror) r(elease). */
 typedef struct fake_handler {
     struct ArrowAsyncDeviceStreamHandler shown;
@@ -13,7 +13,7 @@ typedef struct fake_handler {
     int schema_code;
     int task_code; /* what the next on_next_task returns */
     int end_code;
-    int64_t requests;         /* asked for in on_schema; 0: nothing */
+    int64_t requests;         /* requested in on_schema; 0: none */
     bool requests_more;       /* in on_next_task */
     ad_async_producer *polls; /* on_next_task arms its wake-up */
     bool takes_refused;       /* a mistake: extracts a task and refuses it */
@@ -98,7 +98,7 @@ note_release(struct ArrowAsyncDeviceStreamHandler *shown)
 {
     fake_handler *self = shown->private_data;
     note(self, 'r');
-    memset(shown, 0xdb, sizeof(*shown)); /* freed, so to speak */
+    memset(shown, 0xdb, sizeof(*shown)); /* as if freed */
 }
 
 static void
@@ -157,7 +157,7 @@ finish(ad_async_producer *producer)
     CHECK_INT(ad_async_producer_finish(producer, NULL), AD_OK);
 }
 
-/* Take the oldest task: its rows, or with `wanted` unset nothing. */
+/* Extracts the oldest task; without `wanted` it drops the batch. */
 static void
 extract(fake_handler *handler, int64_t length, bool wanted)
 {
@@ -310,7 +310,7 @@ test_error(void)
 }
 
 static void
-test_producer_that_is_dropped(void)
+test_close_before_end_fails_stream(void)
 {
     fake_handler handler;
     handler_init(&handler);
@@ -337,7 +337,7 @@ test_cancel(void)
     shown->cancel(shown);
     shown->cancel(shown);
     shown->request(shown, 1);
-    shown->request(shown, -1); /* does nothing any more */
+    shown->request(shown, -1); /* ignored after the cancel */
     CHECK_STR(handler.calls, "st");
     CHECK(ad_async_producer_is_cancelled(producer));
     send(producer, 2, AD_ASYNC_END);
@@ -360,7 +360,7 @@ test_cancel_wakes_a_producer_that_waits(void)
     done(producer, &handler, "snr");
 }
 
-/* Its source may be what it waits for. */
+/* The producer may be waiting for its source instead of for credit. */
 static void
 test_the_end_wakes_a_producer_that_has_credit(void)
 {
@@ -390,7 +390,7 @@ test_the_end_wakes_a_producer_that_has_credit(void)
 }
 
 static void
-test_what_is_told_before_the_start(void)
+test_options_set_before_start(void)
 {
     fake_handler handler;
     handler_init(&handler);
@@ -435,7 +435,7 @@ test_struct_lives_as_long_as_a_task(void)
 }
 
 static void
-test_event_of_a_host_array_is_waited_for(void)
+test_send_waits_for_event_of_host_array(void)
 {
     fake_handler handler;
     handler_init(&handler);
@@ -457,7 +457,7 @@ test_event_of_a_host_array_is_waited_for(void)
     done(producer, &handler, "snr");
 }
 
-/* --- consumers that refuse, and wrong ones ------------------------------------- */
+/* --- refusals and mistakes of consumers ----------------------------------------- */
 
 static void
 test_refused_schema(void)
@@ -537,7 +537,7 @@ test_request_that_is_not_positive(void)
 }
 
 static void
-test_handlers_that_are_not_whole(void)
+test_incomplete_handlers_are_refused(void)
 {
     for (int i = 0; i < 4; i++) {
         fake_handler handler;
@@ -564,7 +564,7 @@ test_handlers_that_are_not_whole(void)
     }
 }
 
-/* --- wrong users ----------------------------------------------------------------- */
+/* --- mistakes of users ------------------------------------------------------------ */
 
 static void
 test_calls_out_of_order(void)
@@ -605,7 +605,7 @@ finish_from_inside(void *context)
     count_wake(context);
 }
 
-/* The wake-up comes out of request(), and that out of on_next_task. */
+/* on_next_task calls request(), which calls the wake-up. */
 static void
 test_wake_that_calls_the_handler(void)
 {
@@ -690,18 +690,18 @@ main(void)
         CHECK_TEST(test_request_from_inside_a_task),
         CHECK_TEST(test_end_needs_no_request),
         CHECK_TEST(test_error),
-        CHECK_TEST(test_producer_that_is_dropped),
+        CHECK_TEST(test_close_before_end_fails_stream),
         CHECK_TEST(test_cancel),
         CHECK_TEST(test_cancel_wakes_a_producer_that_waits),
         CHECK_TEST(test_the_end_wakes_a_producer_that_has_credit),
-        CHECK_TEST(test_what_is_told_before_the_start),
+        CHECK_TEST(test_options_set_before_start),
         CHECK_TEST(test_struct_lives_as_long_as_a_task),
-        CHECK_TEST(test_event_of_a_host_array_is_waited_for),
+        CHECK_TEST(test_send_waits_for_event_of_host_array),
         CHECK_TEST(test_refused_schema),
         CHECK_TEST(test_refused_task),
         CHECK_TEST(test_refused_end),
         CHECK_TEST(test_request_that_is_not_positive),
-        CHECK_TEST(test_handlers_that_are_not_whole),
+        CHECK_TEST(test_incomplete_handlers_are_refused),
         CHECK_TEST(test_calls_out_of_order),
         CHECK_TEST(test_wake_that_calls_the_handler),
         CHECK_TEST(test_no_memory),

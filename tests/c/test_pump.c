@@ -1,6 +1,5 @@
-/* Wakers, consumer queues, and the thread that feeds a consumer from a pull
- * stream: its every end, with a consumer of ours on this thread or a foreign
- * one. */
+/* Wakers, consumer queues and the pump: each way in which a stream ends, with
+ * our consumer on this thread or a foreign one. */
 
 #include <errno.h>
 #include <poll.h>
@@ -16,8 +15,8 @@
 
 /* --- a source of batches ------------------------------------------------------- */
 
-/* Gives `n` batches (-1: for ever), the i-th of i + 1 rows, then fails with
- * `code`, where there is one. */
+/* Returns `n` batches (-1: forever), the i-th of i + 1 rows, then fails with
+ * `code` unless it is 0. */
 typedef struct counter {
     ad_batch_source base;
     long n;
@@ -107,7 +106,8 @@ start(ends *self, long n, int code, int64_t queue_size)
     ad_waker_unref(waker);
 }
 
-/* Up to `n` batches, or all for -1: how many, and how it ended. */
+/* Reads up to `n` batches, or all for -1. Returns how many, and the outcome.
+ */
 static long
 read_up_to(ad_consumer_queue *queue, long n, ad_status *status, ad_error *err)
 {
@@ -151,7 +151,7 @@ end(ends *self)
     ad_waker_unref(self->done);
 }
 
-/* Threads may drop their references a moment later. */
+/* Waits, since threads may drop their references a moment later. */
 static void
 check_all_gone(void)
 {
@@ -265,9 +265,9 @@ test_consumer_cancels(void)
     }
 }
 
-/* One batch is asked for ahead. */
+/* The pump reads one batch ahead of the requests. */
 static void
-test_consumer_that_is_silent(void)
+test_pump_reads_one_batch_ahead(void)
 {
     ends self;
     ad_status status;
@@ -290,7 +290,7 @@ test_consumer_that_is_silent(void)
 }
 
 static void
-test_consumer_that_is_gone(void)
+test_closed_consumer(void)
 {
     for (int i = 0; i < 20; i++) {
         ends self;
@@ -306,9 +306,9 @@ test_consumer_that_is_gone(void)
     }
 }
 
-/* Nobody asks for the outcome. */
+/* The pump is dropped before its outcome is read. */
 static void
-test_pump_that_is_let_go(void)
+test_unref_of_running_pump(void)
 {
     ends self;
     ad_status status;
@@ -352,7 +352,7 @@ test_no_memory(void)
     check_all_gone();
 }
 
-/* The last one: no thread is started any more. */
+/* The last test: afterwards no pump can start. */
 static void
 test_stop_all(void)
 {
@@ -407,9 +407,9 @@ main(void)
         CHECK_TEST(test_whole_stream),
         CHECK_TEST(test_source_that_fails),
         CHECK_TEST(test_consumer_cancels),
-        CHECK_TEST(test_consumer_that_is_silent),
-        CHECK_TEST(test_consumer_that_is_gone),
-        CHECK_TEST(test_pump_that_is_let_go),
+        CHECK_TEST(test_pump_reads_one_batch_ahead),
+        CHECK_TEST(test_closed_consumer),
+        CHECK_TEST(test_unref_of_running_pump),
         CHECK_TEST(test_no_memory),
         CHECK_TEST(test_stop_all),
     };

@@ -1,6 +1,6 @@
-/* Streams of streams: what they give, when they take it, and what becomes of
- * everything when something fails. The copies run on the software device;
- * whether they overlap is in tests/test_stream_transfer.py. */
+/* Adapters: their batches, when they read their source, and what they release
+ * after a failure. The copies run on the software device.
+ * tests/test_stream_transfer.py tests that they overlap. */
 #include <errno.h>
 
 #include "order/deferred_release.h"
@@ -29,8 +29,8 @@ ok(ad_status status)
 
 #define MAX_BATCHES 8
 
-/* Batches of int64 that go on counting, made before they are asked for: an
- * allocation that fails is not theirs. */
+/* Batches of consecutive int64 numbers. They are created before the test, so
+ * that a failed allocation is never one of theirs. */
 typedef struct counter {
     ad_batch_source base;
     ad_array batches[MAX_BATCHES];
@@ -123,7 +123,7 @@ open_counter(counter *self, const char *format, ad_device device)
     return stream;
 }
 
-/* The next batch counts on from *at. */
+/* Checks that the numbers of the next batch start at *at. */
 static bool
 read_on(ad_array_stream *stream, int64_t length, int64_t *at)
 {
@@ -208,7 +208,7 @@ test_rechunk(void)
 }
 
 static void
-test_rechunk_shares_what_it_cuts(void)
+test_rechunk_shares_slices(void)
 {
     const int64_t lengths[] = {6, -1};
     counter source;
@@ -221,7 +221,7 @@ test_rechunk_shares_what_it_cuts(void)
     ad_array array[2];
     bool is_end;
     ok(ad_array_stream_next(stream, &array[0], &is_end, &err));
-    CHECK_INT(source.n_given, 1); /* nobody asked for more */
+    CHECK_INT(source.n_given, 1); /* no more were requested */
     ok(ad_array_stream_next(stream, &array[1], &is_end, &err));
     CHECK(array[0].node == node && array[1].node == node);
     CHECK_INT(array[1].offset, 4);
@@ -232,7 +232,7 @@ test_rechunk_shares_what_it_cuts(void)
     tree_check_all_gone();
 }
 
-/* Memory that the host cannot read is cut, but not put together. */
+/* Memory that the host cannot read is sliced, but not joined. */
 static void
 test_rechunk_on_a_device(void)
 {
@@ -261,7 +261,7 @@ test_rechunk_on_a_device(void)
     tree_check_all_gone();
 }
 
-/* As many rows as an array can have, twice. */
+/* Two batches with the largest possible number of rows. */
 #define MOST (INT64_MAX - 1)
 
 static void
@@ -288,7 +288,7 @@ test_rechunk_of_too_many_rows(void)
 }
 
 static void
-test_rechunk_fails_behind_its_rows(void)
+test_rechunk_fails_after_its_rows(void)
 {
     const int64_t lengths[] = {3, 3, 3, -1};
     counter source;
@@ -309,7 +309,7 @@ test_rechunk_fails_behind_its_rows(void)
 }
 
 static void
-test_numbers_that_make_no_sense(void)
+test_numbers_out_of_range(void)
 {
     const int64_t lengths[] = {1, -1};
     const ad_stream_choice none = {.is_given = false};
@@ -333,7 +333,7 @@ test_numbers_that_make_no_sense(void)
     tree_check_all_gone();
 }
 
-/* Host memory is kept until the device has read it. */
+/* Waits, since host memory is kept until the device has read it. */
 static void
 check_all_gone(void)
 {
@@ -358,9 +358,9 @@ brought_to(ad_array_stream *steal, ad_device target, int64_t prefetch)
     return stream;
 }
 
-/* Copies are begun for as many batches as may be, and no others. */
+/* Copies begin for `prefetch` batches ahead, and for no others. */
 static void
-test_to_runs_ahead(void)
+test_to_prefetches(void)
 {
     const int64_t lengths[] = {1, 2, 3, 4, 5, -1};
     for (int prefetch = 0; prefetch < 7; prefetch++) {
@@ -390,7 +390,7 @@ test_to_runs_ahead(void)
 }
 
 static void
-test_there_and_back(void)
+test_to_device_and_back(void)
 {
     const int64_t lengths[] = {3, 0, 4, 5, -1};
     for (int prefetch = 0; prefetch < 5; prefetch++) {
@@ -411,7 +411,7 @@ test_there_and_back(void)
 }
 
 static void
-test_what_is_there_is_not_copied(void)
+test_to_does_not_copy_batch_on_target(void)
 {
     const int64_t lengths[] = {3, 3, -1};
     const ad_device device = {ARROW_DEVICE_VPI, 0}; /* without a runtime */
@@ -425,13 +425,13 @@ test_what_is_there_is_not_copied(void)
     ok(ad_array_stream_next(stream, &array, &is_end, &err));
     CHECK(array.node == node);
     ad_array_clear(&array);
-    ad_array_stream_unref(stream); /* with one in hand */
+    ad_array_stream_unref(stream); /* while a batch is in use */
     CHECK_INT(source.n_destroyed, 1);
     check_all_gone();
 }
 
 static void
-test_to_fails_behind_its_batches(void)
+test_to_fails_after_its_batches(void)
 {
     const int64_t lengths[] = {2, 2, 2, -1};
     counter source;
@@ -449,9 +449,9 @@ test_to_fails_behind_its_batches(void)
     check_all_gone();
 }
 
-/* A copy that cannot even begin: no such device, for the second batch. */
+/* The copy of the second batch cannot begin: there is no such device. */
 static void
-test_a_copy_fails_behind_its_batches(void)
+test_failed_copy_follows_its_batches(void)
 {
     const ad_device nowhere = {ARROW_DEVICE_EXT_DEV, 9};
     const int64_t lengths[] = {2, 2, -1};
@@ -529,7 +529,7 @@ no_streams(void)
                   .fail_at = -1};
 }
 
-/* Three streams that count on. */
+/* Three streams with consecutive numbers. */
 static list
 three_streams(counter *sources)
 {
@@ -539,7 +539,7 @@ three_streams(counter *sources)
         counter_init(&sources[i], "l", lengths[i], AD_CPU);
         all.streams[all.n_streams++] = open_counter(&sources[i], "l", AD_CPU);
     }
-    /* The last stream goes on where the first one ended. */
+    /* The last stream continues the first one's numbers. */
     ad_array_clear(&sources[2].batches[1]);
     make_batch("l", 5, 4, AD_CPU, &sources[2].batches[1]);
     return all;
@@ -592,7 +592,7 @@ test_chain_is_dropped_early(void)
 }
 
 static void
-test_chain_of_nothing(void)
+test_empty_chain(void)
 {
     list none = no_streams();
     ad_array_stream *stream;
@@ -608,7 +608,7 @@ test_chain_of_nothing(void)
     CHECK_INT(none.n_destroyed, 1);
 }
 
-/* The second stream does not go with the first one. */
+/* The second stream does not match the first one. */
 static void
 check_misfit(const char *format, int32_t device_type, const char *reason)
 {
@@ -641,7 +641,7 @@ check_misfit(const char *format, int32_t device_type, const char *reason)
 }
 
 static void
-test_streams_that_do_not_go_together(void)
+test_chain_refuses_other_type_or_device(void)
 {
     check_misfit("g", ARROW_DEVICE_CPU, "schema");
     CHECK_HAS(err.message, "double");
@@ -652,7 +652,7 @@ test_streams_that_do_not_go_together(void)
 }
 
 static void
-test_first_stream_is_not_what_was_asked_for(void)
+test_chain_checks_first_stream_against_schema(void)
 {
     counter sources[3];
     ad_array_stream *stream;
@@ -692,8 +692,8 @@ test_chain_fails(void)
 
 /* --- each allocation fails ------------------------------------------------------ */
 
-/* Over a chain of two streams: rechunk, there, back. Batches must not change,
- * whatever fails. */
+/* Rechunks a chain of two streams, and copies it to a device and back. The
+ * batches must not change, whichever allocation fails. */
 static ad_status
 read_through(list *all, ad_array_stream **stream, int64_t *at)
 {
@@ -724,8 +724,8 @@ read_through(list *all, ad_array_stream **stream, int64_t *at)
     }
 }
 
-/* The device's own thread allocates too, so that a failure may be none of the
- * stream's. */
+/* The device's thread allocates too, so a failed allocation may not be one of
+ * the stream. */
 static void
 test_each_allocation_fails(void)
 {
@@ -766,21 +766,21 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_rechunk),
-        CHECK_TEST(test_rechunk_shares_what_it_cuts),
+        CHECK_TEST(test_rechunk_shares_slices),
         CHECK_TEST(test_rechunk_on_a_device),
         CHECK_TEST(test_rechunk_of_too_many_rows),
-        CHECK_TEST(test_rechunk_fails_behind_its_rows),
-        CHECK_TEST(test_numbers_that_make_no_sense),
-        CHECK_TEST(test_to_runs_ahead),
-        CHECK_TEST(test_there_and_back),
-        CHECK_TEST(test_what_is_there_is_not_copied),
-        CHECK_TEST(test_to_fails_behind_its_batches),
-        CHECK_TEST(test_a_copy_fails_behind_its_batches),
+        CHECK_TEST(test_rechunk_fails_after_its_rows),
+        CHECK_TEST(test_numbers_out_of_range),
+        CHECK_TEST(test_to_prefetches),
+        CHECK_TEST(test_to_device_and_back),
+        CHECK_TEST(test_to_does_not_copy_batch_on_target),
+        CHECK_TEST(test_to_fails_after_its_batches),
+        CHECK_TEST(test_failed_copy_follows_its_batches),
         CHECK_TEST(test_chain),
         CHECK_TEST(test_chain_is_dropped_early),
-        CHECK_TEST(test_chain_of_nothing),
-        CHECK_TEST(test_streams_that_do_not_go_together),
-        CHECK_TEST(test_first_stream_is_not_what_was_asked_for),
+        CHECK_TEST(test_empty_chain),
+        CHECK_TEST(test_chain_refuses_other_type_or_device),
+        CHECK_TEST(test_chain_checks_first_stream_against_schema),
         CHECK_TEST(test_chain_fails),
         CHECK_TEST(test_each_allocation_fails),
     };

@@ -1,4 +1,4 @@
-/* An owner that says when it was released, on whichever thread.
+/* An owner that records its release, on any thread.
  */
 #ifndef AD_TESTS_TRACKED_H
 #define AD_TESTS_TRACKED_H
@@ -42,7 +42,7 @@ rest(long milliseconds)
     nanosleep(&span, NULL);
 }
 
-/* Wait until *counter is `wanted`, for 10 s at most. */
+/* Waits until *counter is `wanted`, at most 10 s. */
 static inline void
 expect_soon(atomic_int *counter, int wanted)
 {
