@@ -62,8 +62,7 @@ class TestProduce:
             run(aio.produce(consumer.capsule, source))
         assert consumer.join()[2:] == (
             errno.EINVAL,
-            "ValueError: the source has no batches to take the schema from; "
-            "name it with schema=",
+            "ValueError: the source has no batches to take the schema from; name it with schema=",
         )
 
     def test_invalid_source(self):
