@@ -14,8 +14,7 @@ PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
                         const ad_request *request);
 
 /* The one parameter of the Arrow methods, and their **kwargs. NULL or a
- * borrowed capsule in *requested; -1 with an exception. `signature` is one of
- * those below. */
+ * borrowed capsule in *requested; -1 with an exception. */
 int ad_arrow_parse(ad_state *state, const ad_signature *signature,
                    PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
                    PyObject **requested);
@@ -37,6 +36,15 @@ int ad_arrow_answer(ad_state *state, const ad_array *array,
 /* The host waits for the data of a struct that cannot say that it would have
  * to; `method` is for the message. 0, or -1 with an exception. */
 int ad_arrow_wait(ad_state *state, const ad_array *array, const char *method);
+
+/* The parameters of the two methods of streams. */
+extern const ad_signature ad_device_stream_signature;
+extern const ad_signature ad_host_stream_signature;
+
+/* A capsule of `kind` that reads `stream` from here on, or NULL with an
+ * exception. */
+PyObject *ad_stream_export(ad_state *state, ad_array_stream *stream,
+                           ad_capsule_kind kind);
 
 /* Read to the end, as one array; AD_ERR_EXCHANGE, "chunks", where that takes a
  * copy and none is allowed. Call without the GIL. */

@@ -103,7 +103,7 @@ import_host_stream(ad_state *state, PyObject *object, const ad_type_slot *slot,
 
 /* --- export ---------------------------------------------------------------- */
 
-static const ad_signature device_stream_signature = {
+const ad_signature ad_device_stream_signature = {
     .function = "__arrow_c_device_stream__()",
     .n_positional = 1,
     .n_parameters = 1,
@@ -111,35 +111,54 @@ static const ad_signature device_stream_signature = {
     .names = {AD_STR_requested_schema},
 };
 
-static const ad_signature stream_signature = {
+const ad_signature ad_host_stream_signature = {
     .function = "__arrow_c_stream__()",
     .n_positional = 1,
     .n_parameters = 1,
     .names = {AD_STR_requested_schema},
 };
 
+PyObject *
+ad_stream_export(ad_state *state, ad_array_stream *stream,
+                 ad_capsule_kind kind)
+{
+    struct ArrowDeviceArrayStream *device = NULL;
+    struct ArrowArrayStream *host = NULL;
+    ad_error err;
+    ad_status status =
+        kind == AD_CAPSULE_DEVICE_STREAM
+            ? ad_array_stream_export_device(stream, &device, &err)
+            : ad_array_stream_export_host(stream, &host, &err);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(kind, device != NULL ? (void *)device : host);
+}
+
 /* A stream with this array as its only batch. It has the requested schema if
- * that differs only in the schema, not in the data. -1 with an exception. */
-static int
-stream_requested(ad_state *state, const ad_array *array, PyObject *requested,
-                 ad_array_stream **out)
+ * that differs only in the schema, not in the data. */
+static PyObject *
+export_requested(ad_state *state, const ad_array *array, PyObject *requested,
+                 ad_capsule_kind kind)
 {
     ad_array answer;
+    ad_array_stream *stream;
     ad_error err;
     int is_other = ad_arrow_answer(state, array, requested, &answer);
     if (is_other < 0) {
-        return -1;
+        return NULL;
     }
     ad_status status =
-        ad_array_stream_from_array(is_other ? &answer : array, out, &err);
+        ad_array_stream_from_array(is_other ? &answer : array, &stream, &err);
     if (is_other) {
         ad_array_clear(&answer);
     }
     if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
+        return ad_raise(state, &err);
     }
-    return 0;
+    PyObject *capsule = ad_stream_export(state, stream, kind);
+    ad_array_stream_unref(stream);
+    return capsule;
 }
 
 static PyObject *
@@ -147,22 +166,13 @@ array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                     PyObject *kwnames)
 {
     ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
     PyObject *requested;
-    ad_array_stream *stream;
-    struct ArrowDeviceArrayStream *holder;
-    ad_error err;
-    if (ad_arrow_parse(state, &device_stream_signature, args, n_args, kwnames,
-                       &requested) < 0 ||
-        stream_requested(state, array, requested, &stream) < 0) {
+    if (ad_arrow_parse(state, &ad_device_stream_signature, args, n_args,
+                       kwnames, &requested) < 0) {
         return NULL;
     }
-    ad_status status = ad_array_stream_export_device(stream, &holder, &err);
-    ad_array_stream_unref(stream);
-    if (status != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    return ad_capsule_new(AD_CAPSULE_DEVICE_STREAM, holder);
+    return export_requested(state, ad_array_of(self), requested,
+                            AD_CAPSULE_DEVICE_STREAM);
 }
 
 static PyObject *
@@ -172,21 +182,12 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
-    ad_array_stream *stream;
-    struct ArrowArrayStream *holder;
-    ad_error err;
-    if (ad_arrow_parse(state, &stream_signature, args, n_args, kwnames,
+    if (ad_arrow_parse(state, &ad_host_stream_signature, args, n_args, kwnames,
                        &requested) < 0 ||
-        ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0 ||
-        stream_requested(state, array, requested, &stream) < 0) {
+        ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0) {
         return NULL;
     }
-    ad_status status = ad_array_stream_export_host(stream, &holder, &err);
-    ad_array_stream_unref(stream);
-    if (status != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    return ad_capsule_new(AD_CAPSULE_STREAM, holder);
+    return export_requested(state, array, requested, AD_CAPSULE_STREAM);
 }
 
 static const PyMethodDef device_stream_methods[] = {

@@ -242,53 +242,27 @@ stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
 
 /* --- export ------------------------------------------------------------------------------ */
 
-static const ad_signature device_signature = {
-    .function = "__arrow_c_device_stream__()",
-    .n_positional = 1,
-    .n_parameters = 1,
-    .ignores_none = true,
-    .names = {AD_STR_requested_schema},
-};
-
-static const ad_signature host_signature = {
-    .function = "__arrow_c_stream__()",
-    .n_positional = 1,
-    .n_parameters = 1,
-    .names = {AD_STR_requested_schema},
-};
-
-static int
-begin_export(PyObject *object, const ad_signature *signature,
-             PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
+/* The struct in the capsule reads the stream from now on. */
+static PyObject *
+export_stream(PyObject *object, const ad_signature *signature,
+              ad_capsule_kind kind, PyObject *const *args, Py_ssize_t n_args,
+              PyObject *kwnames)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     ad_state *state = ad_state_of(object);
     PyObject *requested;
+    PyObject *capsule = NULL;
     if (ad_arrow_parse(state, signature, args, n_args, kwnames, &requested) <
             0 ||
         ad_stream_begin_reading(object) < 0) {
-        return -1;
+        return NULL;
     }
-    if (ad_arrow_check_requested(state, self->schema, requested) < 0) {
-        ad_stream_end_reading(self);
-        return -1;
+    if (ad_arrow_check_requested(state, self->schema, requested) == 0) {
+        capsule = ad_stream_export(state, self->stream, kind);
     }
-    return 0;
-}
-
-/* The struct in the capsule reads the stream from now on. */
-static PyObject *
-end_export(PyObject *object, ad_status status, ad_capsule_kind kind,
-           void *holder, const ad_error *err)
-{
-    ad_stream_object *self = (ad_stream_object *)object;
-    PyObject *capsule = NULL;
-    if (status != AD_OK) {
-        ad_raise(ad_state_of(object), err);
-    } else {
+    if (capsule != NULL) {
         ad_array_stream *stream = self->stream;
         self->stream = NULL;
-        capsule = ad_capsule_new(kind, holder);
         ad_stream_drop(stream);
     }
     ad_stream_end_reading(self);
@@ -299,28 +273,16 @@ static PyObject *
 stream_device_stream(PyObject *object, PyObject *const *args,
                      Py_ssize_t n_args, PyObject *kwnames)
 {
-    struct ArrowDeviceArrayStream *holder;
-    ad_error err;
-    if (begin_export(object, &device_signature, args, n_args, kwnames) < 0) {
-        return NULL;
-    }
-    ad_status status = ad_array_stream_export_device(
-        ((ad_stream_object *)object)->stream, &holder, &err);
-    return end_export(object, status, AD_CAPSULE_DEVICE_STREAM, holder, &err);
+    return export_stream(object, &ad_device_stream_signature,
+                         AD_CAPSULE_DEVICE_STREAM, args, n_args, kwnames);
 }
 
 static PyObject *
 stream_host_stream(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
                    PyObject *kwnames)
 {
-    struct ArrowArrayStream *holder;
-    ad_error err;
-    if (begin_export(object, &host_signature, args, n_args, kwnames) < 0) {
-        return NULL;
-    }
-    ad_status status = ad_array_stream_export_host(
-        ((ad_stream_object *)object)->stream, &holder, &err);
-    return end_export(object, status, AD_CAPSULE_STREAM, holder, &err);
+    return export_stream(object, &ad_host_stream_signature, AD_CAPSULE_STREAM,
+                         args, n_args, kwnames);
 }
 
 static PyMethodDef host_stream_method = {
