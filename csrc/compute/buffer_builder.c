@@ -152,26 +152,10 @@ ad_builder_share(ad_builder *self, ad_owner *owner, ad_error *err)
 }
 
 ad_status
-ad_builder_owner(const ad_builder *self, ad_owner *first, ad_owner *second,
-                 ad_owner **out, ad_error *err)
+ad_builder_owner(const ad_builder *self, ad_owner **out, ad_error *err)
 {
-    if (first == NULL && second == NULL) {
-        return ad_owner_group_new(self->allocations.items, self->allocations.n,
-                                  out, err);
-    }
-    size_t n = self->allocations.n + 2;
-    ad_owner **owners = malloc(n * sizeof(*owners));
-    if (owners == NULL) {
-        return ad_fail_memory(err, n * sizeof(*owners));
-    }
-    owners[0] = first;
-    owners[1] = second;
-    for (size_t i = 0; i < self->allocations.n; i++) {
-        owners[2 + i] = self->allocations.items[i];
-    }
-    ad_status status = ad_owner_group_new(owners, n, out, err);
-    free(owners);
-    return status;
+    return ad_owner_group_new(self->allocations.items, self->allocations.n,
+                              out, err);
 }
 
 ad_status

@@ -72,10 +72,8 @@ AD_MUST_CHECK ad_status ad_builder_read(ad_builder *self, const void *source,
 AD_MUST_CHECK ad_status ad_builder_share(ad_builder *self, ad_owner *owner,
                                          ad_error *err);
 
-/* Creates an owner of `first` and `second` (each may be NULL), followed by all
- * that the builder keeps. */
+/* Creates an owner of all that the builder keeps. */
 AD_MUST_CHECK ad_status ad_builder_owner(const ad_builder *self,
-                                         ad_owner *first, ad_owner *second,
                                          ad_owner **out, ad_error *err);
 
 /* Ends the work: *out is the event to wait for, or NULL. */

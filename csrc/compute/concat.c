@@ -317,8 +317,7 @@ build(ad_concat_job *self, const ad_concat_node *at, ad_array *out,
     int64_t n_children = at->schema.node->n_children;
     ad_owner *owner = NULL;
     if (at->views == self->arrays) { /* the root is built last and owns all */
-        AD_RETURN_IF_ERR(
-            ad_builder_owner(&self->builder, NULL, NULL, &owner, err));
+        AD_RETURN_IF_ERR(ad_builder_owner(&self->builder, &owner, err));
     }
     const ad_array_spec spec = {
         .schema = at->schema,

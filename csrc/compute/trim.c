@@ -235,12 +235,13 @@ take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 static ad_status
 own_new_buffers(job *self, ad_array *root, ad_error *err)
 {
-    ad_owner *all;
+    ad_owner *owners[] = {&mark, root->owner, NULL};
     ad_sync *sync;
-    AD_RETURN_IF_ERR(
-        ad_builder_owner(&self->builder, &mark, root->owner, &all, err));
-    ad_owner_unref(root->owner);
-    root->owner = all;
+    AD_RETURN_IF_ERR(ad_builder_owner(&self->builder, &owners[2], err));
+    ad_status status = ad_owner_group_new(owners, 3, &root->owner, err);
+    ad_owner_unref(owners[2]);
+    AD_RETURN_IF_ERR(status);
+    ad_owner_unref(owners[1]);
     AD_RETURN_IF_ERR(ad_builder_finish(&self->builder, &sync, err));
     if (sync != NULL) {
         ad_sync_unref(root->sync);
