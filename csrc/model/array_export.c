@@ -182,8 +182,10 @@ ad_status
 ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
                 ad_error *err)
 {
-    void *event;
-    AD_RETURN_IF_ERR(ad_sync_event(array->sync, &event, err));
+    void *event = NULL; /* nothing to wait for */
+    if (!ad_sync_is_done(array->sync)) {
+        AD_RETURN_IF_ERR(ad_sync_event(array->sync, &event, err));
+    }
     size_t n = is_leaf(array->node) ? 0 : count_below(array->node);
     size_t nbytes = sizeof(arena) + n * (sizeof(struct ArrowArray) +
                                          sizeof(struct ArrowArray *));

@@ -249,10 +249,6 @@ fail_unknown(const ad_sync *sync, ad_error *err)
 ad_status
 ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
 {
-    *out = NULL;
-    if (ad_sync_is_done(sync)) {
-        return AD_OK;
-    }
     if (sync->kind == AD_SYNC_EVENT) {
         *out = sync->handle;
         return AD_OK;

@@ -128,9 +128,8 @@ ad_sync_same(const ad_sync *a, const ad_sync *b)
             ad_device_equal(a->context.device, b->context.device));
 }
 
-/* The address that a device array carries for `sync`: NULL only when there is
- * nothing to wait for, or it is proven to be complete. Fails for a stream or
- * queue without a runtime. No runtime call. */
+/* The address that a device array carries for a `sync` that is not done. Fails
+ * for a stream or queue without a runtime. No runtime call. */
 AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
                                       ad_error *err);
 

@@ -83,6 +83,19 @@ test_export_shares_buffers_and_event(void)
 }
 
 static void
+test_proven_event_is_not_exported(void)
+{
+    int event;
+    ad_array array;
+    tree_import(tree_schema("l", "", 0), tree_ints(7), &event, &array);
+    atomic_store(&array.sync->is_done, true);
+    struct ArrowDeviceArray *holder = export_and_clear(&array);
+    CHECK(holder->sync_event == NULL);
+    ad_array_holder_free(holder);
+    tree_check_all_gone();
+}
+
+static void
 test_moved_column_and_holder_are_released_in_any_order(void)
 {
     for (int order = 0; order < 3; order++) {
@@ -404,6 +417,7 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_export_shares_buffers_and_event),
+        CHECK_TEST(test_proven_event_is_not_exported),
         CHECK_TEST(test_moved_column_and_holder_are_released_in_any_order),
         CHECK_TEST(test_nested_export_is_a_valid_copy_of_the_tree),
         CHECK_TEST(test_moved_children_are_released_in_any_order),
