@@ -1,5 +1,6 @@
 #include "device/defaults.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 ad_status
@@ -275,71 +276,58 @@ any_claims_event(const void *sync_event)
     return true;
 }
 
+/* Every slot of struct ad_backend, in its order, and what stands in for it. */
+#define SLOTS(X)                                                              \
+    X(load, absent_load)                                                      \
+    X(describe, absent_describe)                                              \
+    X(count, absent_count)                                                    \
+    X(device_name, absent_device_name)                                        \
+    X(device_usable, any_device_usable)                                       \
+    X(runs_on_host, not_on_host)                                              \
+    X(describe_current, nothing_is_current)                                   \
+    X(primary_context, absent_primary_context)                                \
+    X(synchronize, absent_synchronize)                                        \
+    X(classify, no_classify)                                                  \
+    X(allocate, no_allocate)                                                  \
+    X(deallocate, no_deallocate)                                              \
+    X(copy, no_copy)                                                          \
+    X(copy_with_event, no_copy_with_event)                                    \
+    X(launch, no_launch)                                                      \
+    X(launch_with_event, no_launch_with_event)                                \
+    X(stream_context, no_stream_context)                                      \
+    X(likely_context, no_likely_context)                                      \
+    X(stream_create, no_stream_create)                                        \
+    X(stream_destroy, no_stream_destroy)                                      \
+    X(stream_is_capturing, no_stream_is_capturing)                            \
+    X(stream_wait, no_stream_wait)                                            \
+    X(event_record, no_event_record)                                          \
+    X(event_query, no_event_query)                                            \
+    X(event_synchronize, no_event_synchronize)                                \
+    X(event_destroy, no_event_destroy)                                        \
+    X(claims_event, any_claims_event)
+
+/* A slot that the list does not have would stay NULL. */
+#define COUNT(slot, stand_in) +1
+_Static_assert((0 SLOTS(COUNT)) * sizeof(void (*)(void)) ==
+                   sizeof(struct ad_backend) -
+                       offsetof(struct ad_backend, load),
+               "a slot of struct ad_backend has no default");
+#undef COUNT
+
 void
 ad_backend_fill(struct ad_backend *backend)
 {
     static const int32_t no_types[] = {0};
-    static const struct ad_backend defaults = {
-        .name = "absent",
-        .device_types = no_types,
-        .load = absent_load,
-        .describe = absent_describe,
-        .count = absent_count,
-        .device_name = absent_device_name,
-        .device_usable = any_device_usable,
-        .runs_on_host = not_on_host,
-        .describe_current = nothing_is_current,
-        .primary_context = absent_primary_context,
-        .synchronize = absent_synchronize,
-        .classify = no_classify,
-        .allocate = no_allocate,
-        .deallocate = no_deallocate,
-        .copy = no_copy,
-        .copy_with_event = no_copy_with_event,
-        .launch = no_launch,
-        .launch_with_event = no_launch_with_event,
-        .stream_context = no_stream_context,
-        .likely_context = no_likely_context,
-        .stream_create = no_stream_create,
-        .stream_destroy = no_stream_destroy,
-        .stream_is_capturing = no_stream_is_capturing,
-        .stream_wait = no_stream_wait,
-        .event_record = no_event_record,
-        .event_query = no_event_query,
-        .event_synchronize = no_event_synchronize,
-        .event_destroy = no_event_destroy,
-        .claims_event = any_claims_event,
-    };
-#define FILL(slot)                                                            \
-    backend->slot = backend->slot != NULL ? backend->slot : defaults.slot
-    FILL(name);
-    FILL(device_types);
-    FILL(load);
-    FILL(describe);
-    FILL(count);
-    FILL(device_name);
-    FILL(device_usable);
-    FILL(runs_on_host);
-    FILL(describe_current);
-    FILL(primary_context);
-    FILL(synchronize);
-    FILL(classify);
-    FILL(allocate);
-    FILL(deallocate);
-    FILL(copy);
-    FILL(copy_with_event);
-    FILL(launch);
-    FILL(launch_with_event);
-    FILL(stream_context);
-    FILL(likely_context);
-    FILL(stream_create);
-    FILL(stream_destroy);
-    FILL(stream_is_capturing);
-    FILL(stream_wait);
-    FILL(event_record);
-    FILL(event_query);
-    FILL(event_synchronize);
-    FILL(event_destroy);
-    FILL(claims_event);
+    if (backend->name == NULL) {
+        backend->name = "absent";
+    }
+    if (backend->device_types == NULL) {
+        backend->device_types = no_types;
+    }
+#define FILL(slot, stand_in)                                                  \
+    if (backend->slot == NULL) {                                              \
+        backend->slot = stand_in;                                             \
+    }
+    SLOTS(FILL)
 #undef FILL
 }
