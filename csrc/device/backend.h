@@ -1,33 +1,34 @@
-/* device/: one backend per runtime, and the registry of them.
+/* device/: one backend per runtime, and the registry of the backends.
  *
  * A backend is a `const struct ad_backend` in a folder of its own and one line
- * in backends.def. It supplies short primitives: memory, copies, streams,
- * events, kernels. Policy (who waits, what is copied, which error) belongs to
- * the layers above. Slots may be called on any thread, with and without the
- * GIL, and leave the caller's current context as it was. Locks: one per
- * backend for its first load, one for the queues that it has seen.
+ * in backends.def. It supplies short primitives for memory, copies, streams,
+ * events and kernels. The layers above decide the policy: what waits, what is
+ * copied and which error is raised. Every slot may be called on any thread,
+ * with and without the GIL, and leaves the caller's current context as it was.
+ * A lock per backend guards the first load, and another one guards its queue
+ * registry.
  */
 
-/* The contract of a backend: what the core asks of a runtime.
+/* The contract of a backend: what the core requires of a runtime.
  *
  * A backend is one file that ends in one `const struct ad_backend` with
- * designated initialisers, and one line in backends.def. What is to be done
- * (who waits for what, what is copied, which memory is given back when) is
- * decided in core; a backend supplies short primitives.
+ * designated initialisers, and one line in backends.def. The core decides the
+ * policy: which stream waits for which event, what is copied, when memory is
+ * freed. A backend supplies short primitives.
  *
  * Rules for every slot, unless its comment says otherwise:
- * - It is called from any thread, with and without Python's GIL, and several
- *   threads may be in it at once. No lock is held around it, and it must hold
- *   none of its own while it calls the runtime.
+ * - It may be called on any thread, with and without Python's GIL, and on
+ *   several threads at once. The caller holds no lock, and the slot holds none
+ *   of its own while it calls the runtime.
  * - It does not block the host, takes no ownership, and leaves the thread's
  *   current context or device as it was.
  * - It is called only after `load` succeeded, and never in a forked child of
- *   the process that loaded it: ad_backend_open() sees to both.
- * - It fails with AD_ERR_DEVICE, the runtime's number in err->code and its
- *   name for that number in the message (ad_fail_device); with
- *   AD_ERR_EXCHANGE where the request itself makes no sense.
- * - A slot that the runtime cannot serve is left NULL here and is filled, once,
- *   with a default that refuses; callers never test for NULL.
+ *   the process that loaded it. ad_backend_open() ensures both.
+ * - It fails with AD_ERR_DEVICE, the runtime's error code in err->code and the
+ *   runtime's name of that code in the message (ad_fail_device). It fails with
+ *   AD_ERR_EXCHANGE where the request itself is invalid.
+ * - A backend leaves a slot NULL if its runtime cannot serve it. The registry
+ *   fills it once with a default that refuses, so callers never test for NULL.
  */
 #ifndef AD_DEVICE_BACKEND_H
 #define AD_DEVICE_BACKEND_H
@@ -45,43 +46,45 @@
 typedef enum ad_backend_capability {
     /* Work on one stream runs in the order of its submission. */
     AD_CAP_IN_ORDER = 1 << 0,
-    /* `sync_event` of an Arrow device array is the event handle itself; else
-     * it is the address of the handle (specification, "Synchronization event
-     * types"). */
+    /* `sync_event` of an Arrow device array is the event handle itself.
+     * Without this flag it is the address of the handle (specification,
+     * "Synchronization event types"). */
     AD_CAP_EVENT_IS_ADDRESS = 1 << 1,
-    /* event_record on an event that was recorded before records it anew, so
-     * that events can be pooled; else each record makes a new one. */
+    /* event_record may record an event again, so events can be pooled. Without
+     * this flag each record creates an event. */
     AD_CAP_EVENTS_REUSABLE = 1 << 2,
-    /* deallocate() is ordered after the work on its stream; else the caller
-     * waits first. */
+    /* deallocate() is ordered after the work on its stream. Without this flag
+     * the caller waits first. */
     AD_CAP_ORDERED_DEALLOCATE = 1 << 3,
     /* Streams can be captured into graphs. */
     AD_CAP_CAPTURE = 1 << 4,
-    /* copy() takes the rows of a block one by one, so that many of them take
-     * long; else a block is one piece of work. */
+    /* copy() submits the rows of a block one by one, so many rows take long.
+     * Without this flag a block is one operation. */
     AD_CAP_COPY_BY_ROW = 1 << 5,
     /* synchronize() waits for all work in the context, whoever submitted it,
-     * so that no memory there is in use once it returned; else for that on the
-     * queues which the backend knows, and nothing is released by it. */
+     * so afterwards no work uses memory of the context. Without this flag it
+     * waits for the queues that the backend knows, and nothing is released
+     * because of it. */
     AD_CAP_CONTEXT_IDLE = 1 << 6,
     /* A forked child can use what its parent loaded. */
     AD_CAP_SURVIVES_FORK = 1 << 7,
-    /* Copies and kernels have events of their own, see copy_with_event; to
-     * record one behind them would be work of its own. */
+    /* Copies and kernels return events of their own (see copy_with_event). An
+     * extra record after them would be an operation of its own. */
     AD_CAP_WORK_HAS_EVENT = 1 << 8,
     /* copy() from the device to pageable host memory blocks until the work
      * before it on the stream is done. */
     AD_CAP_STAGES = 1 << 9,
-    /* A wait of the host lends its thread to a device that runs_on_host. */
+    /* A host thread that waits runs work of a device for which runs_on_host is
+     * true. */
     AD_CAP_WAIT_HELPS = 1 << 10
 } ad_backend_capability;
 
-/* What a pointer is to the runtime that owns it. */
+/* The kind of memory that a pointer refers to, as its runtime sees it. */
 typedef enum ad_memory_kind {
-    AD_MEMORY_UNREGISTERED, /* none of this runtime's */
+    AD_MEMORY_UNREGISTERED, /* not known to this runtime */
     AD_MEMORY_DEVICE,
-    AD_MEMORY_PINNED, /* host memory that the device reaches */
-    AD_MEMORY_MANAGED /* moves between host and device by itself */
+    AD_MEMORY_PINNED, /* host memory that the device can access */
+    AD_MEMORY_MANAGED /* migrates between host and device */
 } ad_memory_kind;
 
 typedef struct ad_memory_info {
@@ -92,10 +95,11 @@ typedef struct ad_memory_info {
     bool device_accessible;
 } ad_memory_info;
 
-/* `height` rows of `width` bytes; 1 row: one run of bytes and no pitches. At
- * least one side lies on a device of this runtime; the other one too, or in
- * host memory. Host memory is not read or written any more once the event
- * recorded after the copy is complete. */
+/* `height` rows of `width` bytes. With one row the bytes are contiguous and
+ * the pitches have no meaning. At least one side is on a device of this
+ * runtime; the other side is too, or is in host memory. Once an event recorded
+ * after the copy is complete, the copy no longer reads or writes host
+ * memory. */
 typedef struct ad_block_copy {
     ad_span target;
     ad_span source;
@@ -106,74 +110,75 @@ typedef struct ad_block_copy {
 } ad_block_copy;
 
 struct ad_backend {
-    /* Tag of the file: "cuda". The environment variable
+    /* Short name, for example "cuda". The environment variable
      * ARROWDEV_<NAME>_LIBRARY overrides the library that is loaded. */
     const char *name;
-    /* The ARROW_DEVICE_* it serves, the main one first; ends in 0. */
+    /* The ARROW_DEVICE_* types it serves, the main one first. Ends in 0. */
     const int32_t *device_types;
     uint32_t capabilities; /* AD_CAP_* */
 
-    /* --- the runtime ---------------------------------------------------- */
+    /* --- the runtime ----------------------------------------------------- */
 
-    /* Find the library, resolve its symbols, start it. Called once in a
-     * process, under a lock; may block. Its error is kept and given to all
-     * later callers. Required. */
+    /* Find the library, resolve its symbols and start the runtime. Called once
+     * in a process, under a lock. May block. Its error is kept and given to
+     * all later callers. Required. */
     ad_status (*load)(ad_error *err);
 
-    /* One line for people: library, version. Required. */
+    /* One line of text: library and version. Required. */
     ad_status (*describe)(char *buffer, size_t size, ad_error *err);
 
     /* Number of devices. Required. */
     ad_status (*count)(int64_t *out, ad_error *err);
 
-    /* Name of device `id` for people. Required. */
+    /* Display name of device `id`. Required. */
     ad_status (*device_name)(int64_t id, char *buffer, size_t size,
                              ad_error *err);
 
-    /* Can memory be had on device `id`, and work be done there? Else
-     * AD_ERR_EXCHANGE, and why not. Default: yes. */
+    /* Can device `id` allocate memory and run work? If not, fails with
+     * AD_ERR_EXCHANGE and the reason. Default: yes. */
     ad_status (*device_usable)(int64_t id, ad_error *err);
 
-    /* Is the device made of the host's processors? Then a host that asks it
-     * again and again keeps them from the work. No call of the runtime, on any
-     * thread. Default: no. */
+    /* Does the device run on the host's processors? A host thread that polls
+     * it then takes processor time from the work. Calls no function of the
+     * runtime. May be called on any thread. Default: no. */
     bool (*runs_on_host)(int64_t id);
 
-    /* One line for people: which context is current on this thread, and which
-     * are in use; "" where the runtime knows no such thing. Makes none. Default:
-     * "". */
+    /* One line of text: the context that is current on this thread, and those
+     * in use. "" where the runtime has no current context. Creates no context.
+     * Default: "". */
     ad_status (*describe_current)(char *buffer, size_t size, ad_error *err);
 
-    /* The context on `device` of work that names
-     * none (CUDA: the primary context, which is retained on first use and
-     * kept; SYCL and OpenCL: the default context). Fails for an id that is not
-     * there. Cheap after the first call. Required. */
+    /* The context on `device` for work that names none. CUDA: the primary
+     * context, which is retained on first use and never released. SYCL and
+     * OpenCL: the default context. Fails for an id that does not exist. Cheap
+     * after the first call. Required. */
     ad_status (*primary_context)(ad_device device, ad_context *out,
                                  ad_error *err);
 
-    /* Wait until all work in this context is done; without
-     * AD_CAP_CONTEXT_IDLE, all on arrowdev's own queues of the device and the
-     * last others that the backend was shown (device/queue_registry.h).
-     * Blocks. Required. */
+    /* Wait until all work in this context is done. Without
+     * AD_CAP_CONTEXT_IDLE: all work on arrowdev's own queues of the device and
+     * on the foreign queues registered last (device/queue_registry.h). Blocks.
+     * Required. */
     ad_status (*synchronize)(ad_context context, ad_error *err);
 
     /* --- memory ---------------------------------------------------------- */
 
-    /* What is this pointer? `hint` is the context where it is said to be; its
-     * handle may be needed to ask (SYCL). AD_OK with UNREGISTERED for a
-     * pointer that the runtime does not know. Never dereferences it. */
+    /* Classify a pointer. `hint` is the context where it is said to be; some
+     * runtimes (SYCL) need its handle. Returns AD_OK with UNREGISTERED for a
+     * pointer that the runtime does not know. Never dereferences the
+     * pointer. */
     ad_status (*classify)(const void *pointer, ad_context hint,
                           ad_memory_info *out, ad_error *err);
 
-    /* Uninitialised memory that may be used by work on `stream` from now on,
-     * aligned to 64 bytes at least. nbytes > 0. AD_ERR_MEMORY when there is
-     * none left. May block. */
+    /* Allocate uninitialised memory, aligned to at least 64 bytes, which work
+     * on `stream` may use from now on. nbytes > 0. AD_ERR_MEMORY when no
+     * memory is left. May block. */
     ad_status (*allocate)(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
 
-    /* Give it back (cannot fail; see AD_CAP_ORDERED_DEALLOCATE). `stream` is
-     * one of arrowdev's own, or the one it was allocated on. May block: where
-     * the runtime frees only once the memory is not used any more. */
+    /* Free memory. Cannot fail; see AD_CAP_ORDERED_DEALLOCATE. `stream` is one
+     * of arrowdev's own, or the one the memory was allocated on. May block
+     * where the runtime frees memory only once it is unused. */
     void (*deallocate)(ad_context context, ad_stream stream, void *data);
 
     /* Enqueue a copy on `stream` in `context`. May block only while it stages
@@ -181,43 +186,45 @@ struct ad_backend {
     ad_status (*copy)(ad_context context, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
 
-    /* The same, with AD_CAP_WORK_HAS_EVENT: *event, which the caller owns, is
-     * done when the copy is, and all that was before it on the stream. NULL
-     * where that takes a record after all: there was nothing to copy, or the
-     * stream has no order, so that what comes later would not follow the copy;
-     * if `host_waits` for it, it need not. */
+    /* The same, with AD_CAP_WORK_HAS_EVENT. *event, which the caller owns,
+     * completes once the copy and all work before it on the stream are done.
+     * *event is NULL where a record is needed after all: there was nothing to
+     * copy, or the stream is out of order, so later work would not follow the
+     * copy. With `host_waits` only the host waits for the event, and order on
+     * the stream is not needed. */
     ad_status (*copy_with_event)(ad_context context, ad_stream stream,
                                  const ad_block_copy *copy, bool host_waits,
                                  ad_event *event, ad_error *err);
 
-    /* Enqueue a kernel. AD_ERR_EXCHANGE with reason "kernel" where kernels
-     * cannot be had. The first call may block while it builds. */
+    /* Enqueue a kernel. AD_ERR_EXCHANGE with reason "kernel" where the device
+     * cannot run kernels. The first call may block while it builds them. */
     ad_status (*launch)(ad_context context, ad_stream stream,
                         const ad_launch *launch, ad_error *err);
 
-    /* The same, as copy_with_event is to copy; other work may follow. */
+    /* launch() with an event, as copy_with_event is copy() with an event.
+     * Other work may follow. */
     ad_status (*launch_with_event)(ad_context context, ad_stream stream,
                                    const ad_launch *launch, ad_event *event,
                                    ad_error *err);
 
-    /* --- streams ---------------------------------------------------------- */
+    /* --- streams --------------------------------------------------------- */
 
-    /* Where a stream that came from outside runs. `hint` is where its user
-     * says it runs (id -1: not said); default streams run wherever that is.
-     * AD_ERR_EXCHANGE with reason "stream" for one of another device,
-     * AD_ERR_DEVICE for one that is not valid. */
+    /* The context in which a foreign stream runs. `hint` is the context its
+     * user named (id -1: none). Default streams run in any context.
+     * AD_ERR_EXCHANGE with reason "stream" for a stream of another device,
+     * AD_ERR_DEVICE for an invalid one. */
     ad_status (*stream_context)(ad_stream stream, ad_context hint,
                                 ad_context *out, ad_error *err);
 
-    /* Where a stream that is named for `device` runs unless it is a stranger,
-     * for event_record to say: on an event of that context it succeeds for a
-     * stream of that context only, so that stream_context need not be asked.
-     * No runtime call. False: it has to be asked. */
+    /* The context in which a stream named for `device` most likely runs.
+     * event_record verifies it: on an event of that context it succeeds only
+     * for a stream of that context, so a call of stream_context is not needed.
+     * Makes no runtime call. False: call stream_context. */
     bool (*likely_context)(ad_stream stream, ad_device device,
                            ad_context *out);
 
-    /* A stream of arrowdev's own that does not synchronize with default
-     * streams; in order, whatever the runtime's default is. */
+    /* Create a stream of arrowdev's own. It does not synchronize with default
+     * streams, and it is in order whatever the runtime's default is. */
     ad_status (*stream_create)(ad_context context, ad_stream *out,
                                ad_error *err);
     void (*stream_destroy)(ad_context context, ad_stream stream);
@@ -226,40 +233,41 @@ struct ad_backend {
     ad_status (*stream_is_capturing)(ad_context context, ad_stream stream,
                                      bool *out, ad_error *err);
 
-    /* Later work on `stream`, which runs in `context`, waits for the event;
-     * the event may be of another device of this runtime. */
+    /* Later work on `stream`, which runs in `context`, waits for the event.
+     * The event may belong to another device of this runtime. */
     ad_status (*stream_wait)(ad_context context, ad_stream stream,
                              ad_event event, ad_error *err);
 
-    /* --- events ------------------------------------------------------------ */
+    /* --- events ---------------------------------------------------------- */
 
-    /* Record all work that is on `stream` now. event->handle is NULL: a new
-     * event (without timing), which the caller owns; else, with
-     * AD_CAP_EVENTS_REUSABLE, one that the caller owns, of the same context.
-     * On failure *event is as it was, and can be recorded elsewhere. */
+    /* Record all work that is now on `stream`. With event->handle NULL this
+     * creates an event (without timing), which the caller owns. With
+     * AD_CAP_EVENTS_REUSABLE, event->handle may also be an event of the same
+     * context that the caller owns. On failure *event is unchanged and can be
+     * recorded elsewhere. */
     ad_status (*event_record)(ad_context context, ad_stream stream,
                               ad_event *event, ad_error *err);
 
-    /* Is the work done? Foreign events too. */
+    /* Is the work of the event done? The event may be foreign. */
     ad_status (*event_query)(ad_context context, ad_event event, bool *out,
                              ad_error *err);
 
-    /* Wait for it. Blocks (sleeping where the runtime can). Foreign events
-     * too. */
+    /* Wait for the event, which may be foreign. Blocks; sleeps where the
+     * runtime can. */
     ad_status (*event_synchronize)(ad_context context, ad_event event,
                                    ad_error *err);
 
-    /* Drop an event of our own; its work may be pending. */
+    /* Destroy an event of arrowdev's own. Its work may be pending. */
     void (*event_destroy)(ad_context context, ad_event event);
 
-    /* May the event behind this `sync_event` be handed to the runtime? Only
-     * EXT_DEV has producers whose events mean something else. Default:
+    /* May the event behind this `sync_event` be passed to the runtime? Only
+     * EXT_DEV has producers whose events have another meaning. Default:
      * yes. */
     bool (*claims_event)(const void *sync_event);
 };
 
-/* Is the device made of the host's processors, and a wait of the host lends it
- * one? */
+/* Does the device run on the host's processors, and does a waiting host thread
+ * run its work? */
 static inline bool
 ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
 {
@@ -267,15 +275,16 @@ ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
            backend->runs_on_host(id);
 }
 
-/* --- finding one (device/registry.c) ---------------------------------------------- */
+/* --- finding a backend (device/registry.c) ------------------------------- */
 
-/* The backend of a device type, whether or not its runtime is there. Never
- * NULL: a type without one gets a stand-in that refuses. */
+/* The backend of a device type, whether or not its runtime is available. Never
+ * NULL: a type without a backend gets a stand-in that refuses. */
 const struct ad_backend *ad_backend_for(int32_t device_type);
 
-/* The same, ready to be used: loaded on first need. Fails with AD_ERR_EXCHANGE
- * (reason "runtime") where there is no backend, its library cannot be
- * loaded or has no device, and says why; in a forked child of a process that had loaded it. */
+/* The same, ready to use: its runtime is loaded on first need. Fails with
+ * AD_ERR_EXCHANGE (reason "runtime") where there is no backend, where its
+ * library cannot be loaded or has no device, and in a forked child of a
+ * process that had loaded it. The message gives the cause. */
 AD_MUST_CHECK ad_status ad_backend_open(int32_t device_type,
                                         const struct ad_backend **out,
                                         ad_error *err);
@@ -283,18 +292,18 @@ AD_MUST_CHECK ad_status ad_backend_open(int32_t device_type,
 /* Would ad_backend_open succeed? Loads, but writes no message. */
 bool ad_backend_is_there(int32_t device_type);
 
-/* It has streams and events, so that there is an order to be kept. Loads
+/* Does the backend have streams and events, so that work needs ordering? Loads
  * nothing. */
 bool ad_backend_has_events(int32_t device_type);
 
-/* Backends with events whose runtimes are there, by device type; for what
- * follows. */
+/* Backends that have events and whose runtimes are loaded, by device type. For
+ * the functions below. */
 extern const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
 
-/* Both: the backend of a type whose order is to be kept, loaded on first need;
- * NULL where there is none, or its runtime is not there. Every step of an
- * exchange asks this. */
+/* The backend of a type that has events, loaded on first need. NULL where
+ * there is none, or its runtime is not available. Every step of an exchange
+ * calls this. */
 static inline const struct ad_backend *
 ad_backend_in_use(int32_t device_type)
 {
@@ -306,32 +315,32 @@ ad_backend_in_use(int32_t device_type)
     return known != NULL ? known : ad_backend_take_in_use(device_type);
 }
 
-/* This is a forked child of the process that loaded it: its memory, streams
- * and events are the parent's, and are dropped without a call. */
+/* Is this a forked child of the process that loaded the backend? Its memory,
+ * streams and events are the parent's then, and are dropped without a call. */
 bool ad_backend_is_forked(int32_t device_type);
 
-/* Where loading failed, let the next ad_backend_open try again: what was
- * missing has come (software devices). */
+/* If loading failed, let the next ad_backend_open try again: what was missing
+ * is now available (software devices). */
 void ad_backend_retry(int32_t device_type);
 
-/* All backends, for ad.devices() and the doctor: *n of them. */
+/* All backends, for ad.devices() and the doctor. *n is their number. */
 const struct ad_backend *const *ad_backends(size_t *n);
 
 /* Fail with AD_ERR_DEVICE: "cuEventRecord on cuda:0 failed: CUDA_ERROR_X
- * (400)". `name`
- * is the runtime's name of the code, `call` the function that failed. */
+ * (400)". `call` is the function that failed, `name` the runtime's name of the
+ * code. */
 ad_status ad_fail_device(ad_error *err, ad_device device, const char *call,
                          int code, const char *name, const char *hint);
 
-/* Fail with AD_ERR_EXCHANGE, reason "device": "opencl:7 is not there: OpenCL has
- * 1 device". `hint` says what the number counts. */
+/* Fail with AD_ERR_EXCHANGE, reason "device": "opencl:7 is not there: OpenCL
+ * has 1 device". `hint` says what the number counts. */
 void ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
                        size_t n_devices, const char *hint);
 
-/* --- questions without a runtime ------------------------------------------- */
+/* --- checks without a runtime -------------------------------------------- */
 
-/* Succeed where the host may, else fail with AD_ERR_EXCHANGE, reason
- * "device". */
+/* Succeed where the host can read memory of the device. Otherwise fail with
+ * AD_ERR_EXCHANGE, reason "device". */
 AD_MUST_CHECK ad_status ad_require_host(ad_device device, ad_error *err);
 
 #endif /* AD_DEVICE_BACKEND_H */

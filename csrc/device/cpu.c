@@ -6,8 +6,8 @@
 #include "base/memory.h"
 #include "device/backend.h"
 
-/* Host memory as a device of one: what needs no waiting has neither streams
- * nor events, and those slots stay empty. */
+/* Host memory as one device. Its operations are synchronous, so it has neither
+ * streams nor events, and those slots stay NULL. */
 
 static ad_status
 cpu_load(ad_error *err)

@@ -17,7 +17,7 @@ ad_fail_no_backend(ad_device device, const char *reason, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-/* `what` completes "... cannot". */
+/* `what` completes "the runtime cannot ...". */
 static ad_status
 refuse_as(ad_device device, const char *reason, const char *what,
           ad_error *err)
@@ -40,7 +40,7 @@ refuse(ad_device device, const char *what, ad_error *err)
     return refuse_as(device, "runtime", what, err);
 }
 
-/* --- slots that the stand-in alone lacks ---------------------------------- */
+/* --- required slots, which only the stand-in lacks ----------------------- */
 
 static ad_status
 fail_absent(ad_error *err)
@@ -93,7 +93,7 @@ absent_synchronize(ad_context context, ad_error *err)
     return refuse(context.device, "wait for the device", err);
 }
 
-/* --- memory --------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
 static ad_status
 no_classify(const void *pointer, ad_context hint, ad_memory_info *out,
@@ -158,7 +158,7 @@ no_launch_with_event(ad_context context, ad_stream stream,
     return no_launch(context, stream, launch, err);
 }
 
-/* --- streams --------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------- */
 
 static ad_status
 no_stream_context(ad_stream stream, ad_context hint, ad_context *out,
@@ -192,7 +192,7 @@ no_stream_destroy(ad_context context, ad_stream stream)
     (void)stream;
 }
 
-/* A runtime that knows no graphs captures none. */
+/* A runtime without graphs captures no stream. */
 static ad_status
 no_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
                        ad_error *err)
@@ -213,7 +213,7 @@ no_stream_wait(ad_context context, ad_stream stream, ad_event event,
     return refuse(context.device, "let a stream wait for an event", err);
 }
 
-/* --- events ----------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------- */
 
 static ad_status
 no_event_record(ad_context context, ad_stream stream, ad_event *event,
@@ -276,7 +276,7 @@ any_claims_event(const void *sync_event)
     return true;
 }
 
-/* Every slot of struct ad_backend, in its order, and what stands in for it. */
+/* Every slot of struct ad_backend, in declaration order, with its default. */
 #define SLOTS(X)                                                              \
     X(load, absent_load)                                                      \
     X(describe, absent_describe)                                              \
@@ -306,7 +306,7 @@ any_claims_event(const void *sync_event)
     X(event_destroy, no_event_destroy)                                        \
     X(claims_event, any_claims_event)
 
-/* A slot that the list does not have would stay NULL. */
+/* A slot missing from the list would stay NULL. */
 #define COUNT(slot, stand_in) +1
 _Static_assert((0 SLOTS(COUNT)) * sizeof(void (*)(void)) ==
                    sizeof(struct ad_backend) -

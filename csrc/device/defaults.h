@@ -1,15 +1,15 @@
-/* What stands in for the slots that a backend leaves out.
+/* Defaults for the slots that a backend leaves NULL.
  */
 #ifndef AD_DEVICE_DEFAULTS_H
 #define AD_DEVICE_DEFAULTS_H
 
 #include "device/backend.h"
 
-/* Put a default into every slot that is NULL; of an empty struct it makes the
+/* Fill every slot that is NULL with a default. An empty struct becomes the
  * stand-in for device types without a backend. */
 void ad_backend_fill(struct ad_backend *backend);
 
-/* Fail with AD_ERR_EXCHANGE: there is no backend for the device. */
+/* Fail with AD_ERR_EXCHANGE: the device has no backend. */
 ad_status ad_fail_no_backend(ad_device device, const char *reason,
                              ad_error *err);
 

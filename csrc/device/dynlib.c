@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* dladdr, under -std=c11 too */
+#define _GNU_SOURCE /* dladdr under -std=c11 */
 
 #include "device/dynlib.h"
 
@@ -17,8 +17,7 @@ variable_name(const ad_library *library, char *buffer, size_t size)
     }
 }
 
-/* dlerror() repeats the name it was asked for; names that are plainly not
- * installed need no more than that. */
+/* dlerror() includes the name that was asked for, so no name is added. */
 static void
 add_reason(char *reasons, size_t size)
 {
@@ -28,8 +27,8 @@ add_reason(char *reasons, size_t size)
              reason != NULL ? reason : "unknown reason");
 }
 
-/* The name that was opened goes to `found`.
- * RTLD_LOCAL: our copy must not start to answer other libraries' look-ups. */
+/* Writes the name that was opened to `found`. RTLD_LOCAL keeps the symbols of
+ * our copy out of other libraries' look-ups. */
 static void *
 open_any(const char *const *names, int flags, char *found, char *reasons,
          size_t size)
@@ -83,7 +82,7 @@ open_library(const ad_library *library, void **out, char *found, ad_error *err)
     return AD_OK;
 }
 
-/* The file that a symbol really came from. */
+/* The file that a symbol was loaded from. */
 static void
 find_path(const void *symbol, char *path)
 {

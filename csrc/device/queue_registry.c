@@ -13,7 +13,7 @@ entry_destroy(ad_owner *base)
 static const ad_owner_ops entry_ops = {.destroy = entry_destroy,
                                        .name = "queue"};
 
-/* Walks our own and then the others; NULL at the end. */
+/* Iterates over own queues and then foreign ones. NULL at the end. */
 static ad_queue_entry *
 next_locked(const ad_queue_registry *self, ad_queue_entry **own, size_t *i)
 {
@@ -55,7 +55,7 @@ ad_queue_registry_find(ad_queue_registry *self, uintptr_t key, void **where)
     return entry != NULL;
 }
 
-/* Another thread may have added it meanwhile. */
+/* Another thread may have registered the queue meanwhile. */
 void
 ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
                       bool is_own)
@@ -71,7 +71,7 @@ ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
     ad_queue_entry *dropped = added;
     pthread_mutex_lock(&self->lock);
     if (find_locked(self, entry->key) != NULL) {
-        /* dropped again */
+        /* already registered: release the new entry */
     } else if (is_own) {
         dropped = NULL;
         added->next = self->own;

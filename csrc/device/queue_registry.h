@@ -1,10 +1,10 @@
-/* The queues of a runtime that cannot wait until a device is idle, so that
- * Device.synchronize() can wait for them one by one.
+/* The queues of a runtime that cannot wait until a device is idle.
+ * Device.synchronize() waits for these queues one by one.
  *
- * All of arrowdev's own are kept for as long as the process lives; of others,
- * the AD_N_OTHER_QUEUES that came last. So this is good for a promise to
- * people and no proof that memory is not used any more: nothing is released by
- * it.
+ * arrowdev's own queues are kept for the life of the process. Of foreign
+ * queues, the AD_N_OTHER_QUEUES added last are kept. So the registry serves
+ * Device.synchronize() but does not prove that memory is unused: nothing is
+ * released because of it.
  */
 #ifndef AD_DEVICE_QUEUE_REGISTRY_H
 #define AD_DEVICE_QUEUE_REGISTRY_H
@@ -21,20 +21,20 @@
 /* A counted reference to a queue. */
 typedef struct ad_queue_entry {
     ad_owner base;
-    struct ad_queue_entry *next; /* of our own ones */
+    struct ad_queue_entry *next; /* list of own queues */
     void *queue;
     uintptr_t key; /* the same for all handles of one queue */
-    int64_t id;    /* of its device */
-    void *where;   /* the backend's: the context it is in */
+    int64_t id;    /* of the queue's device */
+    void *where;   /* context of the queue, of the backend's type */
     void (*forget)(void *queue);
 } ad_queue_entry;
 
 typedef struct ad_queue_registry {
-    void (*forget)(void *queue); /* gives a reference of ours up */
+    void (*forget)(void *queue); /* releases one reference to a queue */
     pthread_mutex_t lock;
     ad_queue_entry *own; /* newest first; only ever grows */
     ad_queue_entry *others[AD_N_OTHER_QUEUES];
-    size_t next; /* of `others`, to be written */
+    size_t next; /* index into `others` of the next write */
 } ad_queue_registry;
 
 #define AD_QUEUE_REGISTRY(forget_queue)                                       \
@@ -42,17 +42,18 @@ typedef struct ad_queue_registry {
         .forget = (forget_queue), .lock = PTHREAD_MUTEX_INITIALIZER           \
     }
 
-/* Is the queue with this key remembered? *where may be wanted (else NULL). */
+/* Is the queue with this key registered? On success *where is set unless
+ * `where` is NULL. */
 bool ad_queue_registry_find(ad_queue_registry *self, uintptr_t key,
                             void **where);
 
-/* Remember `entry->queue`, a reference that is taken over in any case: without
- * memory, and where the queue is remembered already, it is given up. */
+/* Register `entry->queue`. The reference is taken over in any case. It is
+ * released if there is no memory or the queue is registered already. */
 void ad_queue_registry_add(ad_queue_registry *self,
                            const ad_queue_entry *entry, bool is_own);
 
-/* References to those of the device `id`, `*n` of them, in an array to be
- * freed; NULL: no memory. */
+/* References to the queues of the device `id`, *n of them, in an array that
+ * the caller frees. NULL: no memory. */
 ad_queue_entry **ad_queue_registry_of(ad_queue_registry *self, int64_t id,
                                       size_t *n);
 

@@ -22,21 +22,21 @@ static const struct ad_backend *const sources[] = {
 
 #define N_BACKENDS (sizeof(sources) / sizeof(sources[0]))
 
-/* What ad_backend_open() has to know, in one load. */
+/* State of an entry, which ad_backend_open() reads with one load. */
 enum {
     FRESH,
     LOADING,
     READY,
     FAILED,
-    FORKED /* loaded by the parent, of no use here */
+    FORKED /* loaded by the parent process, unusable here */
 };
 
 typedef struct entry {
     atomic_int state;
     bool has_events;
-    struct ad_backend backend; /* with its defaults */
-    pthread_mutex_t lock;      /* of `load` */
-    ad_error error;            /* FAILED; under the lock */
+    struct ad_backend backend; /* with its defaults filled in */
+    pthread_mutex_t lock;      /* held while loading */
+    ad_error error;            /* valid when FAILED, guarded by the lock */
 } entry;
 
 static entry entries[N_BACKENDS];
@@ -49,7 +49,8 @@ const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 static atomic_bool is_built;
 
 /* Runs in the child, on its only thread. A lock that another thread of the
- * parent held would stay locked for good. */
+ * parent held would stay locked forever, so the locks are initialised
+ * again. */
 static void
 after_fork(void)
 {
@@ -142,8 +143,8 @@ ad_backend_is_forked(int32_t device_type)
            atomic_load_explicit(&e->state, memory_order_acquire) == FORKED;
 }
 
-/* A library without a device is of no use: a driver that was left behind, or
- * a machine whose device is taken away. */
+/* A library without a device fails to load: the driver is a leftover, or the
+ * machine's device was removed. */
 static ad_status
 load_runtime(entry *e)
 {
@@ -163,8 +164,8 @@ load_runtime(entry *e)
     return AD_ERR_EXCHANGE;
 }
 
-/* With `err` the state and the error belong together: a retry rewrites the
- * error, under the lock. */
+/* The lock keeps the state and the error in `err` consistent: a retry rewrites
+ * the error. */
 static int
 load(entry *e, ad_error *err)
 {
@@ -182,8 +183,9 @@ load(entry *e, ad_error *err)
     return state;
 }
 
-/* The state once loading has been tried, and for FAILED why, where that is
- * wanted. Others may wait for the first, so the interpreter is let go on. */
+/* The state after the first attempt to load. For FAILED, *err receives the
+ * error unless `err` is NULL. The thread may wait for another one that is
+ * loading, so it releases the interpreter meanwhile. */
 static int
 load_once(entry *e, ad_error *err)
 {
