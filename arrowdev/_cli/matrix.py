@@ -1,4 +1,4 @@
-"""``python -m arrowdev matrix``: every library to every other, tried and timed."""
+"""``python -m arrowdev matrix``: tries and times the exchange between every two libraries."""
 
 import argparse
 import contextlib
@@ -30,7 +30,7 @@ ALL_PEERS = (*PEERS, *DEVICE_PEERS)
 HOST = "cpu"
 
 WIDTH = 100  # columns of text
-REPEATS = 5  # of a timing; the median counts
+REPEATS = 5  # of a timing; the result is their median
 BUDGET_NS = 4_000_000  # for all the repeats of one timing
 BATCH_MAX = 2_000  # calls in one repeat
 
@@ -38,39 +38,39 @@ ZERO_COPY, COPY, REFUSED, WRONG = "zero-copy", "copy", "refused", "wrong"
 SYMBOLS = {ZERO_COPY: "=", COPY: "c", REFUSED: "x", WRONG: "!"}
 
 
-# --- what is found out ---------------------------------------------------------
+# --- results --------------------------------------------------------------------
 
 
 @dataclass
 class Attempt:
-    """One way from a producer to a consumer, and what came of it."""
+    """One way from a producer to a consumer, and its result."""
 
     how: str
     result: str  # one of SYMBOLS
     ns: float | None = None
-    reason: str | None = None  # of what was refused or is wrong
+    reason: str | None = None  # of a refusal or a wrong result
 
 
 @dataclass
 class Pair:
-    """A producer and a consumer; `direct` has every way that the consumer offers."""
+    """A producer and a consumer; `direct` holds an attempt for every way of the consumer."""
 
     producer: str
     consumer: str
     through: Attempt
     direct: list[Attempt] = field(default_factory=list)
-    between_peers: bool = True  # not arrowdev's own, not a library to itself
+    between_peers: bool = True  # two different libraries, neither of them arrowdev
     device: str = HOST  # of both
 
     @property
     def best_direct(self):
-        """The attempt that counts, the fastest of its kind; None: there is no way to try."""
+        """The best direct attempt, the fastest of its kind; None: there is no direct way."""
         order = (WRONG, ZERO_COPY, COPY, REFUSED)
         return min(self.direct, key=lambda a: (order.index(a.result), a.ns or 0), default=None)
 
     @property
     def ratio(self):
-        """How many times as long the direct way takes; None: not comparable."""
+        """Direct time / time through arrowdev; None: not comparable."""
         direct = self.best_direct
         if direct is None or direct.result != self.through.result or direct.ns is None:
             return None
@@ -82,7 +82,7 @@ class Pair:
 
 @dataclass
 class Move:
-    """An array of `producer` on one device that is brought to another, for `consumer`."""
+    """The transfer of a `producer` array from one device to another, for `consumer`."""
 
     producer: str
     device: str
@@ -93,15 +93,15 @@ class Move:
 
 @dataclass
 class Library:
-    """What is known of a peer before its pairs are tried."""
+    """The data of a peer that are known before its pairs are tried."""
 
     name: str
     pip: str | None
-    device: str | None = HOST  # None: it has none here
+    device: str | None = HOST  # None: this machine has none for it
     type: str | None = None  # of its array
     version: str | None = None
     missing: bool = False  # not installed
-    reason: str | None = None  # why it takes no part
+    reason: str | None = None  # why it is left out
     protocols: list[str] = field(default_factory=list)
 
 
@@ -111,7 +111,7 @@ class Matrix:
     libraries: list[Library] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
-    devices: dict[str, str] = field(default_factory=dict)  # those tried, and their names
+    devices: dict[str, str] = field(default_factory=dict)  # the devices tried -> their names
 
     @property
     def wrong(self):
@@ -123,18 +123,18 @@ class Matrix:
         return [pair for pair in self.pairs if pair.device == device]
 
 
-# --- finding it out ------------------------------------------------------------
+# --- trying ---------------------------------------------------------------------
 
 
 def describe_error(error):
-    """The class and the first line of the message; two lines after a colon."""
+    """Return the class and the first line of the message; two lines after a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = lines[: 2 if lines and lines[0].endswith(":") else 1]
     return ": ".join([type(error).__name__, *([" ".join(kept)] if kept else [])])
 
 
 def time_call(call):
-    """Nanoseconds per call: the median of a few batches, within BUDGET_NS or so."""
+    """Return the nanoseconds per call: the median of a few batches, within about BUDGET_NS."""
     clock = time.perf_counter_ns
     start = clock()
     call()
@@ -157,21 +157,21 @@ def time_call(call):
 
 
 def tried(function, *arguments):
-    """What ``function(*arguments)`` returns, and what it raises: one is None."""
+    """Return the result and the exception of ``function(*arguments)``: one is None."""
     try:
         return function(*arguments), None
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the panics of Rust libraries are no Exception
+    except BaseException as error:  # the panic of a Rust library is not an Exception
         return None, error
 
 
 class OtherKind(Exception):
-    """What came is no array of the numbers, for instance one of one object."""
+    """The result is not an array of the numbers, but for instance of one object."""
 
 
 def check_kind(expected, found):
-    """Raise OtherKind unless `found` is as many values of the same Python types."""
+    """Raise OtherKind unless `found` has the length and the Python types of `expected`."""
     if len(found) != len(expected):
         raise OtherKind(f"{len(found)} values, not {len(expected)}")
     for have, want in zip(found, expected, strict=True):
@@ -180,7 +180,7 @@ def check_kind(expected, found):
 
 
 def difference(expected, found):
-    """Where `found` is not `expected`, in words; None: nowhere."""
+    """Describe the first difference of `found` and `expected`; None: they are equal."""
     check_kind(expected, found)
     for i, (want, have) in enumerate(zip(expected, found, strict=True)):
         if have != want:
@@ -189,10 +189,10 @@ def difference(expected, found):
 
 
 def attempt(how, function, source, address, consumer, payload, strict):
-    """Call ``function(source)``; see whether the result is the same memory.
+    """Call ``function(source)`` and check whether the result is the same memory.
 
-    A result of another kind is wrong if `strict`. Else it counts as refused:
-    pandas.Series(x) makes a Series of one object from what it does not know.
+    A result of another kind is wrong if `strict`, else it counts as refused:
+    pandas.Series(x) makes a Series of one object from an unknown type.
     """
     call = functools.partial(function, source)
     result, error = tried(call)
@@ -212,13 +212,13 @@ def attempt(how, function, source, address, consumer, payload, strict):
 
 
 def compare(consumer, result, payload):
-    """What is wrong with the values of `result`, or None; and where they lie."""
+    """Return the error in the values of `result`, or None, and their address."""
     wrong = difference(payload.values, consumer.values(result))
     return wrong, None if wrong else consumer.pointer(result)
 
 
 def shown_first(producer, route, payload):
-    """`route` through arrowdev, of what arrowdev is handed for an array of `producer`."""
+    """Return `route` through arrowdev, for the object that arrowdev gets from `producer`."""
     how, function = route
     shown = producer.shown(payload)
     if shown is None:
@@ -241,7 +241,7 @@ def try_pair(producer, consumer, source, payload, device=HOST):
 
 
 def try_all(matrix, sources, payload, device=HOST):
-    """Each of `sources` with each that consumes, all on one device."""
+    """Try each of `sources` with each consumer, all on one device."""
     for producer, source in sources.items():
         for consumer in sources:
             if consumer.consumes:
@@ -249,7 +249,7 @@ def try_all(matrix, sources, payload, device=HOST):
 
 
 def try_move(producer, source, consumer, payload, devices):
-    """From one device to another: .to(), and then as on one device."""
+    """Try a transfer to another device: .to(), then the same as on one device."""
     device, target = devices
     through, take = consumer.through(payload)
     route = (
@@ -261,7 +261,7 @@ def try_move(producer, source, consumer, payload, devices):
 
 
 def load(peer, payload, progress):
-    """What there is to say of `peer`, and an array of it, or None if it cannot take part."""
+    """Return the Library of `peer` and an array of it, or None if it is left out."""
     library = Library(peer.name, peer.pip)
     source, error = tried(fill_in, library, peer, payload, progress)
     if error:
@@ -270,7 +270,7 @@ def load(peer, payload, progress):
 
 
 def fill_in(library, peer, payload, progress):
-    """An array of `peer`, and in `library` what load() returns."""
+    """Return an array of `peer`, and fill in the `library` that load() returns."""
     if not peer.is_installed():
         library.missing = True
         library.reason = "not installed"
@@ -287,19 +287,19 @@ def fill_in_source(library, peer, payload):
     library.reason = difference(payload.values, peer.values(source))
     if library.reason:
         return None
-    peer.pointer(source)  # what cannot tell its address takes no part
+    peer.pointer(source)  # raises if the library cannot return the address
     library.type = f"{type(source).__module__}.{type(source).__qualname__}"
     library.protocols = list(arrowdev.protocols(source))
     return source
 
 
 def is_wanted(device, wanted):
-    """Whether `wanted` (None: all) names the device, or its type."""
+    """Return whether `wanted` (None: all) names the device, or its type."""
     return wanted is None or not {device, device.partition(":")[0]}.isdisjoint(wanted)
 
 
 def find_places(peer, wanted, progress):
-    """What there is to say of a device library, and the devices on which it can have arrays."""
+    """Return the Library of a device library, and the devices on which it can have arrays."""
     library = Library(peer.name, peer.pip, device=None)
 
     def find():
@@ -326,9 +326,9 @@ def not_seen(own, devices):
 
 
 def load_devices(matrix, peers, payload, wanted, progress):
-    """{device: {peer: array of it}}, of every device that is there."""
+    """Return {device: {peer: array of it}} for every device of this machine."""
     found = {}
-    # A library may bring the runtime of its devices along: arrowdev looks last.
+    # A library may load the runtime of its devices, so arrowdev comes last.
     for template in sorted(peers, key=lambda peer: isinstance(peer, OwnDeviceArray)):
         library, places = find_places(template, wanted, progress)
         for device in places:
@@ -355,7 +355,7 @@ def load_devices(matrix, peers, payload, wanted, progress):
 
 
 def spokesman(sources):
-    """Who stands for a device when arrays move: NumPy, else the first that is not arrowdev's."""
+    """Return the library of a device for transfers: NumPy, else the first but arrowdev."""
     for is_right in (
         lambda peer: peer.name == "numpy",
         lambda peer: isinstance(peer, DevicePeer) and not isinstance(peer, OwnDeviceArray),
@@ -368,14 +368,14 @@ def spokesman(sources):
 
 
 def run_matrix(peers, payload, progress=lambda text: None, wanted=None):
-    """Load every one of `peers`, and try each of them with each.
+    """Load all `peers`, and try each of them with each.
 
-    wanted: names of the devices that are tried, or of their types; None: all.
+    wanted: names of the devices to try, or of their types; None: all.
     """
     matrix = Matrix(payload)
     host, devices = {}, {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's about read-only memory, and its like
+        warnings.simplefilter("ignore")  # such as torch's about read-only memory
         for peer in peers:
             if not isinstance(peer, DevicePeer) and is_wanted(HOST, wanted):
                 library, source = load(peer, payload, progress)
@@ -399,11 +399,11 @@ def run_matrix(peers, payload, progress=lambda text: None, wanted=None):
     return matrix
 
 
-# --- telling it ------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------
 
 
 class Reasons:
-    """Numbers for the reasons, each kept once."""
+    """Numbers the distinct reasons."""
 
     def __init__(self):
         self.texts = []
@@ -421,7 +421,7 @@ class Reasons:
 
 
 def short_time(ns):
-    """Three digits or so: 87, 940, 1.2k, 13k, 1.3M."""
+    """Format a time with two or three digits: 87, 940, 1.2k, 13k, 1.3M."""
     for limit, divisor, unit in ((999.5, 1, ""), (999.5e3, 1e3, "k"), (float("inf"), 1e6, "M")):
         if ns < limit:
             value = ns / divisor
@@ -440,7 +440,7 @@ def cell_text(attempts, best, type_name, reasons):
 
 
 def refusal(attempts, type_name):
-    """Why the first of `attempts` was refused; x for the type, that equal reasons be equal."""
+    """Return why the first of `attempts` was refused; x replaces the type, to merge reasons."""
     first, *others = attempts
     short_name = re.escape(type_name.rpartition(".")[2])
     reason = re.sub(rf"'?\b(?:\w+\.)*{short_name}\b'?", "x", first.reason)
@@ -451,7 +451,7 @@ def refusal(attempts, type_name):
 
 
 def gain(pairs):
-    """The median ratio of those pairs that are a choice for a user."""
+    """Return the median ratio of the pairs of two different libraries."""
     ratios = [p.ratio for p in pairs if p.between_peers and p.ratio is not None]
     if not ratios:
         return "-"
@@ -460,7 +460,7 @@ def gain(pairs):
 
 
 def grid(matrix, device, headings, reasons):
-    """The cells: two lines of headings, two for each producer, one of ratios."""
+    """Return the cells: two lines of headings, two per producer, one of ratios."""
     on_device = matrix.pairs_on(device)
     types = {lib.name: lib.type for lib in matrix.libraries if lib.device == device}
 
@@ -487,7 +487,7 @@ def grid(matrix, device, headings, reasons):
 
 
 def move_grid(matrix, reasons):
-    """A row and a column for each device, each with the library that stands for it."""
+    """Return the cells of the transfers: a row and a column for each device and its library."""
     types = {(lib.name, lib.device): lib.type for lib in matrix.libraries}
     speakers = {move.device: move.producer for move in matrix.moves}
     at = {(move.device, move.target): move.through for move in matrix.moves}
@@ -503,7 +503,7 @@ def move_grid(matrix, reasons):
 
 
 def aligned_text(rows):
-    """Columns of one width each, in blocks of at most WIDTH characters."""
+    """Yield the lines with aligned columns, in blocks of at most WIDTH characters."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     blocks, used = [[]], WIDTH
     for i, width in enumerate(widths[1:], 1):
@@ -520,7 +520,7 @@ def aligned_text(rows):
 
 
 def where():
-    """What a bug report must say of the machine."""
+    """Return the data of the machine for a bug report."""
     return {
         "arrowdev": arrowdev.__version__,
         "python": platform.python_version(),
@@ -547,7 +547,7 @@ def summary(matrix):
 
 
 def absent(matrix):
-    """The libraries that take no part, and what to do about it."""
+    """Yield the libraries that are left out, and how to install those that are missing."""
     left_out = {}
     for library in matrix.libraries:
         if library.reason and not library.missing:
@@ -564,7 +564,7 @@ def absent(matrix):
 
 
 def would_add(library, matrix):
-    """Whether there is a device for a library that is not installed."""
+    """Return whether there is a device for a library that is not installed."""
     if library.device == HOST:
         return True
     [types] = [cls.types for cls in DEVICE_PEERS if cls.name == library.name and cls.module]
@@ -650,9 +650,9 @@ def as_json(matrix):
 
 
 class Progress:
-    """What is being done, on stderr: so that a crash can be blamed on something.
+    """Shows the current step on stderr, so that a crash can be traced to a library.
 
-    One line that changes on a terminal; elsewhere, one line that grows.
+    On a terminal one line is rewritten; elsewhere one line grows.
     """
 
     def __init__(self, stream):
@@ -675,7 +675,7 @@ class Progress:
 
 
 def chosen_peers(text):
-    """The peers that --only names, in the order of the table."""
+    """Return the peers that --only names, in the order of the table."""
     names = {name.strip().lower() for name in text.split(",") if name.strip()}
     found = {cls: {cls.name.lower(), cls.pip, *cls.aliases} & names for cls in ALL_PEERS}
     unknown = names.difference(*found.values())
@@ -691,7 +691,7 @@ def known_names():
 
 
 def chosen_devices(text):
-    """Names of devices and of types of devices, as --device has them."""
+    """Parse the names of devices and device types after --device."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     try:
         devices = {name: arrowdev.device(name) for name in names}
@@ -724,7 +724,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    """Print the matrix; 1 where something came out wrong, else 0."""
+    """Print the matrix; return 1 if a result is wrong, else 0."""
     progress = Progress(sys.stderr)
     with contextlib.closing(progress):
         peers = [cls() for cls in arguments.only]
