@@ -1,13 +1,13 @@
 """Test device code without a GPU.
 
-``software_device()`` is a real asynchronous device made of threads: its memory cannot be touched
-by the host, its queues run behind the caller's back, its events fire when the work is done. Arrays
-on it are Arrow device arrays of type ``EXT_DEV``, so that code that forgets a wait, or reads
-device memory on the host, fails here as it would on a GPU. Linux only.
+``software_device()`` is a real asynchronous device made of threads: the host cannot access its
+memory, its queues run in the background, and its events fire when the work is done. Arrays on it
+are Arrow device arrays of type ``EXT_DEV``, so that a missing wait, or a read of device memory on
+the host, fails here as it would on a GPU. Linux only.
 
 ``ScriptedStream``, ``ScriptedReader``, ``ScriptedAsyncProducer`` and ``ScriptedAsyncHandler`` are
-the other end for tests of streams: they do what a script says, record every call, and name the
-rule of the specification that was broken.
+the other end for tests of streams: they follow a script, record every call, and report the rule
+of the specification that was broken.
 
 The guide is docs/testing.md.
 """

@@ -68,19 +68,19 @@ class _HandlerStruct(CallbackStruct):
 
 
 class ScriptedAsyncHandler(Recorder):
-    """A consumer of an async stream that does what its script says, for the tests of a producer.
+    """A consumer of an async stream that follows a script, for tests of a producer.
 
-    Give ``capsule`` (or ``address``) to the code under test as the consumer's handler, or let
+    Pass ``capsule`` (or ``address``) to the code under test as the consumer's handler, or let
     ``connect`` call ``__arrowdev_async_device_stream__``; then wait with ``wait_for_release`` and
     call ``check``.
 
     on_schema, on_task
         The steps inside these two callbacks: ``step.request``, ``cancel``, ``extract``,
-        ``discard``, ``refuse``, and ``step.at`` for a single task. By default as in the
-        specification: five batches are requested at first, and one more for each that was
-        extracted. A function is called with the handler.
+        ``discard``, ``refuse``, and ``step.at`` for a single task. The default follows the
+        specification: five batches are requested at first, and one more for each extracted
+        batch. A function is called with the handler.
 
-    The same steps are methods, for the thread of the test: a task that no step extracts is kept
+    The same steps are methods, for the thread of the test. A task that no step extracts is kept
     until ``extract`` or ``discard``.
     """
 
@@ -102,11 +102,11 @@ class ScriptedAsyncHandler(Recorder):
         self.batch_metadata: list[dict[bytes, bytes] | None] = []
         """The metadata of every task."""
         self.error: tuple[int, str | None, dict[bytes, bytes] | None] | None = None
-        """What ``on_error`` brought: code, message and metadata."""
+        """The arguments of ``on_error``: code, message and metadata."""
         self.n_requested = 0
         self.n_tasks = 0
         self.is_ended = False
-        """A task that is NULL has come."""
+        """Whether the stream has ended by a task that is NULL."""
         self.is_cancelled = False
         self.is_released = False
         self._is_open = False
@@ -140,26 +140,26 @@ class ScriptedAsyncHandler(Recorder):
         return self._capsule
 
     def connect(self, producer: Any) -> Self:
-        """Hand the handler to an object with ``__arrowdev_async_device_stream__``."""
+        """Pass the handler to an object with ``__arrowdev_async_device_stream__``."""
         producer.__arrowdev_async_device_stream__(self.capsule)
         return self
 
     def wait_for_schema(self) -> None:
-        """Wait until the stream can be asked for batches."""
+        """Wait until ``on_schema`` is over, so that batches can be requested."""
         self._wait(lambda: self._is_open, "on_schema")
 
     def wait_for_tasks(self, n: int) -> None:
-        """Wait until `n` tasks have come in all."""
+        """Wait until `n` tasks in total have arrived."""
         self._wait(lambda: self.n_tasks >= n, f"task {n - 1}")
 
     def wait_for_release(self) -> None:
         """Wait until the producer has released the handler."""
         self._wait(lambda: self.is_released, "the release of the handler")
 
-    # --- what a consumer does ----------------------------------------------------------------
+    # --- calls of the consumer ---------------------------------------------------------------
 
     def request(self, n: int) -> None:
-        """Ask for more."""
+        """Request `n` more batches."""
         producer = self._living_producer("request")
         with self._changed:
             if self.is_cancelled:
@@ -181,7 +181,7 @@ class ScriptedAsyncHandler(Recorder):
             call(producer, "cancel")
 
     def extract(self) -> Array | None:
-        """Take the oldest task's batch; None if that failed."""
+        """Take the oldest task's batch; return None if that failed."""
         task, about = self._oldest()
         out = untouched(ArrowDeviceArray)
         one = self._note("extract_data", about)
@@ -227,7 +227,7 @@ class ScriptedAsyncHandler(Recorder):
                 raise ValueError("there is no task to extract")
             return self._kept.pop(0)
 
-    # --- what a producer calls ---------------------------------------------------------------
+    # --- callbacks of the handler ------------------------------------------------------------
 
     @contextmanager
     def _called(self, name: str, about: str = "", event: str = "") -> Iterator[Call]:

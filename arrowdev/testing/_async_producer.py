@@ -104,7 +104,7 @@ class _Producer(CallbackStruct):
 
 
 class _Task(CallbackStruct):
-    """ArrowAsyncTask, at the address that on_next_task gets and at those of its copies."""
+    """ArrowAsyncTask, at the address passed to on_next_task and in its copies."""
 
     recorder: ScriptedAsyncProducer
 
@@ -164,26 +164,26 @@ class _StaleTask(CallbackStruct):
 
 
 class ScriptedAsyncProducer(Recorder):
-    """A producer of an async stream that does what its script says, for the tests of a consumer.
+    """A producer of an async stream that follows a script, for tests of a consumer.
 
     ``connect`` takes the consumer's handler (as does ``__arrowdev_async_device_stream__``, for
-    ``arrowdev.aio.connect``) and runs the script on a thread of its own; ``wait`` waits for its
-    end. ``check`` says what the consumer did wrong. ``ScriptedAsyncProducer.of`` makes the script
-    of a producer that keeps the rules.
+    ``arrowdev.aio.connect``) and runs the script on a new thread; ``wait`` waits for its end.
+    ``check`` reports the mistakes of the consumer. ``ScriptedAsyncProducer.of`` returns a producer
+    that keeps the rules.
 
     steps
         ``step.schema``, ``batch`` (or just an array), ``error``, ``end``, ``release``, which call
-        the handler; ``wait_for_request``, ``wait_for_cancel``, ``free_producer``. In any order:
-        most orders are against the specification, and a consumer should find that out. A function
-        is called with the producer.
+        the handler; ``wait_for_request``, ``wait_for_cancel``, ``free_producer``. Any order is
+        possible: most orders are against the specification, and a consumer should detect that. A
+        function is called with the producer.
     type, device_type
-        The schema and the device type, where they are not the first batch's.
+        The schema and the device type, if they differ from the first batch's.
     metadata
         The producer's ``additional_metadata``.
     on_thread
         False: the script runs inside ``connect``.
     obey
-        False: go on with the script although the consumer refused a call, or asked to stop.
+        False: continue the script although the consumer refused a call or cancelled.
     """
 
     def __init__(
@@ -209,14 +209,14 @@ class ScriptedAsyncProducer(Recorder):
         """The sum of all requests."""
         self.n_sent = 0
         self.refusal = 0
-        """What the consumer refused a call with."""
+        """The code with which the consumer refused a call; 0: none."""
         self.bad_request: int | None = None
         self.is_cancelled = False
         self.has_schema = False
         self.is_freed = False
         self.is_released = False
         self.is_over = False
-        """Whether the script has come to its end."""
+        """Whether the script has ended."""
         self._is_leaving = False
         self._spans = Spans()
         self._stale: list[object] = []
@@ -235,13 +235,13 @@ class ScriptedAsyncProducer(Recorder):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a consumer has handed its handler over."""
+        """Whether a consumer has passed its handler."""
         return self._handler != 0
 
     def connect(self, handler: CapsuleType) -> None:
         """Take over the handler in a capsule ``arrowdev_async_device_stream_handler``.
 
-        A library that has another way to hand its handler over passes its address to
+        For a library without such a capsule, pass the address of its handler to
         ``connect_address``.
         """
         address = get_pointer(handler, CAPSULE)
@@ -291,7 +291,7 @@ class ScriptedAsyncProducer(Recorder):
             self._changed.notify_all()
 
     def _follow(self, one: Any) -> None:
-        """Do one step, unless a producer that obeys has to stop."""
+        """Do one step, unless a producer with ``obey`` has to stop."""
         if self.obey and self.refusal:
             self._is_leaving = True
         if self._is_leaving and isinstance(one, Step) and one.name != "release":
@@ -376,7 +376,7 @@ class ScriptedAsyncProducer(Recorder):
     def _do_release(self, anyway: bool = False) -> None:
         if self.is_released and not anyway:
             raise ValueError("the script releases twice; say anyway=True where that is meant")
-        # The struct still exists during release, but new calls of it come too late.
+        # The struct exists until release returns, but new calls of it are too late.
         self._tell("release")
         self.is_released = self.is_freed = True
         if self._producer is not None:
@@ -408,7 +408,7 @@ class ScriptedAsyncProducer(Recorder):
         self.is_freed = True
 
     def _spoil(self, *memory: ctypes.Array[ctypes.c_char] | ArrowSchema | None) -> None:
-        """Overwrite data that is valid only during a call: later reads of it then show."""
+        """Overwrite data that is valid only during a call, so that later reads are detected."""
         for stale in memory:
             if stale is not None:
                 ctypes.memset(ctypes.addressof(stale), 0, ctypes.sizeof(stale))

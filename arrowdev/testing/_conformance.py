@@ -24,13 +24,13 @@ INTERFACES = (HOST, CUDA, SYCL)
 ARRAYS = ("__arrow_c_array__", "__arrow_c_device_array__")
 STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
 
-# What an object may hold that gives no data at all.
+# Rules that an object without exportable data can hold.
 WITHOUT_DATA = {"dlpack.device", "dlpack.refusal"}
 
 
 @contextmanager
 def _quick_collection() -> Iterator[None]:
-    """Freeze the existing objects, unless another caller has: many collections follow."""
+    """Freeze the existing objects, unless they are frozen: many collections follow."""
     is_ours = gc.get_freeze_count() == 0
     if is_ours:
         gc.collect()
@@ -48,9 +48,9 @@ def _offers(obj: object, name: str) -> bool:
 
 
 def _name(obj: object) -> str:
-    """Of its class; of a class or function, its own."""
+    """Return the full name of a class or function, or of the class of another object."""
     named: Any = obj if isinstance(obj, type) or inspect.isroutine(obj) else type(obj)
-    module = getattr(named, "__module__", None)  # a method of a built-in type has none
+    module = getattr(named, "__module__", None)  # None for a method of a built-in type
     return f"{module}.{named.__qualname__}" if module else named.__qualname__
 
 
@@ -106,38 +106,38 @@ def check_producer(
 ) -> Report:
     """Try every rule that an object with Arrow or DLPack methods, or an interface dict, can break.
 
-    Every protocol that the object offers is used, in every way that the rules are about:
-    consumed and not, released early and late, with each keyword. Memory of the host is read;
-    memory of a device by ``validate(level="full")`` alone. An object may also be a schema alone.
+    Every protocol of the object is used in every way that the rules cover: consumed and
+    unconsumed, released early and late, with each keyword. Host memory is read directly, device
+    memory only by ``validate(level="full")``. An object may also be a schema alone.
 
     An async stream is an object with ``__arrowdev_async_device_stream__``, or a function that
-    takes the capsule of a handler; either may return a coroutine. Where it does nothing, each
-    wait ends after 20 seconds. A function that raises at once, or returns without having renamed
-    the capsule and calls nothing of the handler for a second, is taken for none: a TypeError.
+    takes the capsule of a handler; either may return a coroutine. If it makes no call, each wait
+    ends after 20 seconds. A function is not an async stream, which is a TypeError, if it raises
+    at once, or if it returns without renaming the capsule and makes no call for a second.
 
     Parameters
     ----------
     factory : callable
-        Makes a new object (or function) at each call, always with the same data.
+        Returns a new object (or function) at each call, always with the same data.
     failing : callable, optional
-        Makes a stream whose reading fails, for the rules about errors.
+        Returns a stream whose reading fails, for the rules about errors.
     ignore : collection of str
         Ids of rules that are known to be broken.
     recommended : bool
-        Rules that the specification only recommends count, too.
+        Include rules that the specification only recommends.
 
     Returns
     -------
     Report
-        ``held``: ids of the rules that were looked at and held; ``findings``: the others.
+        ``held``: ids of the rules that were checked and held; ``findings``: the others.
 
     Raises
     ------
     ConformanceError
         An AssertionError that names each broken rule and its paragraph.
     TypeError
-        The object offers none of the protocols, or refuses each; or it is a function that was to
-        be called first.
+        The object offers none of the protocols, or refuses each; or the function is not an async
+        stream.
     """
     report = producer_report(factory, failing=failing)
     report.require(ignore, recommended)
@@ -169,19 +169,19 @@ def check_consumer(
 ) -> Report:
     """Try every rule that a consumer function can break.
 
-    It is called with scripted producers of int64: arrays, streams, tensors; sound ones and
-    malformed ones. What a producer does not offer must not be needed: an exception for all of one
-    kind, or no call of its method, means that the function does not take this kind.
+    It is called with scripted producers of int64: arrays, streams and tensors, both valid and
+    malformed. If it raises for all producers of one kind, or does not call their method, it does
+    not support this kind.
 
     Parameters
     ----------
     consume : callable
-        Takes an object with Arrow or DLPack methods, or a ScriptedAsyncProducer; what it returns
-        is dropped. It may be a coroutine function, as `read` may: it gets an event loop of its
-        own, on another thread where the caller is in one, which stands still meanwhile.
+        Takes an object with Arrow or DLPack methods, or a ScriptedAsyncProducer; its result is
+        dropped. It may be a coroutine function, as `read` may: it runs in a new event loop, on
+        another thread if the caller is in a loop, which is blocked meanwhile.
     read : callable, optional
-        Makes a list, with None for nulls, of what ``consume`` returned. Without it nobody can
-        tell whether the values are right.
+        Converts the result of ``consume`` to a list, with None for nulls. Without it the values
+        are not checked.
     ignore, recommended
         As in ``check_producer``.
 
@@ -190,7 +190,7 @@ def check_consumer(
     ConformanceError
         An AssertionError that names each broken rule and its paragraph.
     TypeError
-        Nothing at all is taken.
+        The function supports none of the kinds.
     """
     report = consumer_report(consume, read=read)
     report.require(ignore, recommended)

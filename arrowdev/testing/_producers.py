@@ -1,4 +1,4 @@
-"""Arrays on the software device, for the tests of others' code."""
+"""Arrays on the software device, for tests of other libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _bits(flags: Iterable[bool]) -> bytes:
 
 
 def _from_list(values: list[Any]) -> Array:
-    """A column of bools, ints, floats or strings, with None for null."""
+    """Return a column of bools, ints, floats or strings, with None for null."""
     validity = _bits(value is not None for value in values) if None in values else None
     present = [value for value in values if value is not None]
     kinds = {type(value) for value in present}
@@ -54,7 +54,7 @@ def _from_list(values: list[Any]) -> Array:
 
 
 def host_array(values: Any, type: TypeLike | None = None) -> Array:
-    """An arrowdev Array, from plain values (a list, or a dict of columns) or from any array."""
+    """Return an Array from plain values (a list, or a dict of columns) or from any array."""
     if isinstance(values, dict):
         values = arrowdev.record_batch(
             {name: host_array(column) for name, column in values.items()}
@@ -67,7 +67,7 @@ def host_array(values: Any, type: TypeLike | None = None) -> Array:
 
 
 def _numbers_as(values: list[Any], type: TypeLike) -> Array:
-    """Numbers of another width than a list has by itself."""
+    """Return the numbers as a column of a type that a list does not have by itself."""
     codes = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I"}
     codes |= {"l": "q", "L": "Q", "f": "f", "g": "d"}
     code = codes.get(arrowdev.schema(type).format)
@@ -79,19 +79,19 @@ def _numbers_as(values: list[Any], type: TypeLike) -> Array:
 
 
 def refuse_unknown(kwargs: dict[str, object]) -> None:
-    """What the protocols ask of a producer: None for an argument that it does not know is none."""
+    """Refuse unknown arguments unless they are None, as the protocols demand of a producer."""
     unknown = [name for name, value in kwargs.items() if value is not None]
     if unknown:
         raise NotImplementedError(f"keyword arguments that are not known: {unknown}")
 
 
 class ArrayProducer:
-    """A foreign library's array on the software device, made by ``SoftwareDevice.array``.
+    """A foreign library's array on the software device, created by ``SoftwareDevice.array``.
 
-    Each call of ``__arrow_c_device_array__`` gives an array of its own: fresh memory, in which the
-    values stand once the queue has come to them, and the event that says so. Its memory goes
-    back in the order of the queue when the array is released, as with a pool of a GPU. Nothing of
-    this goes through arrowdev's own import and export.
+    Each call of ``__arrow_c_device_array__`` returns a new array: new memory, which the queue
+    fills with the values, and the event of this write. After the release of the array its memory
+    is freed in the order of the queue, as by the memory pool of a GPU. The import and export of
+    arrowdev are not used.
     """
 
     def __init__(self, values: Array, queue: Queue, with_event: bool) -> None:

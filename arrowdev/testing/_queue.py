@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Event:
-    """A point in a queue's work. Made by ``SoftwareDevice.event`` and ``Queue.record``."""
+    """A point in a queue's work, created by ``SoftwareDevice.event`` and ``Queue.record``."""
 
     _all: WeakSet[Event] = WeakSet()
 
@@ -35,15 +35,15 @@ class Event:
 
     @property
     def address(self) -> int:
-        """What ``sync_event`` of a device array carries: the address of the 8-byte handle."""
+        """The address of the 8-byte handle, as in ``sync_event`` of a device array."""
         return call("event_address", self.handle)
 
     def record(self, queue: Queue) -> None:
-        """Stand for the work that is on the queue now."""
+        """Record the event behind the current work of the queue."""
         call("event_record", self.handle, queue.handle)
 
     def is_ready(self) -> bool:
-        """Whether the work is done; of an armed event, whether it was fired."""
+        """Return whether the work is done; of an armed event, whether it was fired."""
         return bool(call("event_query", self.handle))
 
     def synchronize(self, timeout: float | None = None) -> None:
@@ -51,21 +51,21 @@ class Event:
         call("event_synchronize", self.handle, milliseconds(timeout))
 
     def arm(self) -> None:
-        """Be pending until ``fire``, without any queue."""
+        """Make the event pending until ``fire``, without a queue."""
         call("event_arm", self.handle)
 
     def fire(self) -> None:
-        """Be done, after ``arm``."""
+        """Complete the event after ``arm``."""
         call("event_fire", self.handle)
 
     def close(self) -> None:
-        """Destroy it; whoever waits for it goes on waiting for what it stood for."""
+        """Destroy the event; existing waits continue until the recorded work is done."""
         if self.handle:
             handle, self.handle = self.handle, 0
             call("event_destroy", handle)
 
     def __del__(self) -> None:
-        # In a forked child, and half made, there is nothing to destroy.
+        # A forked child, or a failed __init__, has nothing to destroy.
         try:
             self.close()
         except (AttributeError, _core.DeviceError):
@@ -76,10 +76,10 @@ class Event:
 
 
 class DeviceMemory:
-    """Memory of the software device: ``address`` is a pointer that the host cannot follow.
+    """Memory of the software device: ``address`` is a pointer that the host cannot dereference.
 
-    Freed by ``free``, or when the object is gone and the queues that it was used on have done what
-    is on them then. Arrays over it are made with
+    The memory is freed by ``free``, or after the object is destroyed and the queues that used it
+    have done their current work. For arrays over it use
     ``arrowdev.Tensor.from_pointer(memory.address, shape, dtype, memory.device, owner=memory)``.
     """
 
@@ -90,16 +90,16 @@ class DeviceMemory:
         self.device_id = device_id
         self.kind = kind
         self._used_on: set[Queue] = set()
-        # An address of its own, as memory of no bytes has on real devices.
+        # Memory of 0 bytes has a unique address, as on real devices.
         self.address = call("allocate", device_id, max(self.nbytes, 1), KINDS.index(kind))
 
     @property
     def device(self) -> tuple[int, int]:
-        """(type, id)"""
+        """The device as (type, id)."""
         return EXT_DEV, self.device_id
 
     def free(self, queue: Queue | None = None) -> None:
-        """Give it back now, or when the queue has done the work that is on it."""
+        """Free the memory now, or when the queue has done its current work."""
         if self.address:
             address, self.address = self.address, 0
             if queue is None:
@@ -108,7 +108,7 @@ class DeviceMemory:
                 call("free_ordered", queue.handle, address)
 
     def _free_behind(self, queues: set[Queue]) -> None:
-        """Free it once the work on these queues is done, which is not made to wait for that."""
+        """Free the memory after the current work of these queues, without delaying them."""
         last = call("queue_create", self.device_id)
         for queue in queues:
             call("queue_wait_queue", last, queue.handle)
@@ -138,9 +138,9 @@ def _size_of(memory: DeviceMemory | int, nbytes: int | None) -> int:
 
 
 class Queue:
-    """An in-order queue of work; takes the place of a stream in ``stream=``.
+    """An in-order queue of work, which can be passed as ``stream=``.
 
-    Made by ``SoftwareDevice.queue``; closed by ``close``, or with the device.
+    It is created by ``SoftwareDevice.queue``, and closed by ``close`` or with the device.
     """
 
     def __init__(self, device_id: int = 0) -> None:
@@ -150,13 +150,13 @@ class Queue:
 
     @property
     def __arrowdev_queue__(self) -> tuple[int, int]:
-        """(device type, handle), by which arrowdev knows a queue."""
+        """Return (device type, handle), by which arrowdev recognizes a queue."""
         return EXT_DEV, self.handle
 
     # --- the gate ---------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Begin no more work until ``release``."""
+        """Start no further work until ``release``."""
         call("queue_hold", self.handle)
         self._holds += 1
 
@@ -176,7 +176,7 @@ class Queue:
 
     @property
     def delay(self) -> float:
-        """Seconds by which each piece of work begins late."""
+        """The delay before each operation starts, in seconds."""
         return call("queue_delay", self.handle) / 1e6
 
     @delay.setter
@@ -186,7 +186,7 @@ class Queue:
     # --- work -------------------------------------------------------------------------------
 
     def write(self, target: DeviceMemory | int, data: Any) -> None:
-        """Write bytes of the host, which are read now."""
+        """Write bytes of the host, which are read during this call."""
         write(self.handle, self._use(target), data)
 
     def fill(self, target: DeviceMemory | int, value: int, nbytes: int | None = None) -> None:
@@ -197,7 +197,7 @@ class Queue:
     def copy(
         self, target: DeviceMemory | int, source: DeviceMemory | int, nbytes: int | None = None
     ) -> None:
-        """Copy from device memory to device memory, of any device."""
+        """Copy between device memory, of the same or another device."""
         n = _size_of(source, nbytes)
         call("copy", self.handle, self._use(target), self._use(source), n)
 
@@ -208,11 +208,11 @@ class Queue:
         *,
         timeout: float | None = None,
     ) -> bytes:
-        """The bytes, once the work that is on the queue now is done. The host waits."""
+        """Wait on the host for the current work of the queue, and return the bytes."""
         return read(self.handle, self._use(source), _size_of(source, nbytes), timeout)
 
     def _use(self, memory: DeviceMemory | int) -> int:
-        """The address; the memory must outlive the work that is going to use it."""
+        """Return the address, and record the use, so that the memory outlives the work."""
         if isinstance(memory, int):
             return memory
         memory._used_on.add(self)
@@ -221,36 +221,36 @@ class Queue:
     # --- order ------------------------------------------------------------------------------
 
     def record(self) -> Event:
-        """A new event that stands for the work that is on the queue now."""
+        """Return a new event, recorded behind the current work of the queue."""
         event = Event(self.device_id)
         event.record(self)
         return event
 
     def wait(self, other: Event | Queue) -> None:
-        """Let later work wait for an event, or for the work that is on another queue now."""
+        """Let later work wait for an event, or for the current work of another queue."""
         name = "queue_wait" if isinstance(other, Event) else "queue_wait_queue"
         call(name, self.handle, other.handle)
 
     def is_idle(self) -> bool:
-        """Is all work done? Raises DeviceError for work that failed."""
+        """Return whether all work is done; raise DeviceError for work that failed."""
         return bool(call("queue_query", self.handle))
 
     def _is_busy(self) -> bool:
         try:
             return self.handle != 0 and not self.is_idle()
         except _core.DeviceError:
-            return False  # what failed is over
+            return False  # failed work is finished
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Let the host wait for the work, at most `timeout` seconds.
 
-        Raises DeviceError for work that failed (memory that was freed too early), then and ever
-        after, until ``SoftwareDevice.reset``.
+        Raises DeviceError for work that failed (memory that was freed too early), also on later
+        calls, until ``SoftwareDevice.reset``.
         """
         call("queue_synchronize", self.handle, milliseconds(timeout))
 
     def close(self) -> None:
-        """Destroy the queue; its work is still done, and a hold ends."""
+        """Destroy the queue: a hold ends, and the pending work is still done."""
         if self.handle:
             handle, self.handle = self.handle, 0
             call("queue_destroy", handle)

@@ -1,7 +1,7 @@
 """The rules of the specifications that one end of an exchange can break, each with its paragraph.
 
-What names no other document stands in Arrow's format documentation; "C device data interface" is
-also where device streams and async streams are specified.
+A reference without a document is to Arrow's format documentation. "C device data interface" also
+specifies device streams and async streams.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SYCL = "SYCL USM array interface, "
 
 @dataclass(frozen=True)
 class Rule:
-    """`level`: "must", or "should" for what the text recommends."""
+    """A rule. `level`: "must", or "should" for a recommendation."""
 
     id: str
     text: str
@@ -100,7 +100,7 @@ PRODUCER_RULES = _rules(
      DATA + "ArrowArray.dictionary"),
     ("array.contents", "what the buffers hold is as the format has it: offsets, type ids, "
      "indices, UTF-8, null_count", COLUMNAR + "Physical Memory Layout"),
-    # --- life
+    # --- lifetime
     ("release.marked", "release marks its struct released", DATA + "Release callback semantics"),
     ("release.children", "a child that was moved out outlives its parent",
      DATA + "Moving child arrays"),
@@ -280,7 +280,7 @@ RULES = PRODUCER_RULES | CONSUMER_RULES
 
 
 class Broken(NamedTuple):
-    """One rule that was broken: its id in RULES, and how."""
+    """A broken rule: its id in RULES, and a description."""
 
     rule: str
     what: str
@@ -290,7 +290,7 @@ class Broken(NamedTuple):
 
 
 class BrokenRule(AssertionError):
-    """A stream's end broke rules of the specification; ``broken`` lists them."""
+    """One end of a stream broke rules of the specification; ``broken`` lists them."""
 
     def __init__(self, broken: list[Broken]) -> None:
         super().__init__("\n".join(str(one) for one in broken))

@@ -35,22 +35,22 @@ _MAX_DEVICES = 64  # the engine's AD_ENGINE_MAX_DEVICES
 
 
 class Live(NamedTuple):
-    """What is alive, counted by the device itself."""
+    """The numbers of live objects, counted by the device itself."""
 
     queues: int
     events: int
     allocations: int
     bytes: int
     pending: int
-    """Pieces of work that are not done."""
+    """The number of operations that are not done."""
     arrowdev_queues: int
-    """arrowdev keeps one or a few per device, as long as the process lives."""
+    """arrowdev keeps one or a few per device for the life of the process."""
     arrowdev_events: int
-    """arrowdev keeps a pool of events, as long as the process lives."""
+    """arrowdev keeps a pool of events for the life of the process."""
 
 
 class SoftwareDevice:
-    """A few devices made of threads, inside ``with``; see ``software_device``."""
+    """One or more devices made of threads, for a ``with`` block; see ``software_device``."""
 
     _current: SoftwareDevice | None = None
 
@@ -61,7 +61,7 @@ class SoftwareDevice:
         self._queues: list[Queue] = []
         self._readers: dict[int, Queue] = {}
 
-    # --- begin and end ----------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         if SoftwareDevice._current is not None:
@@ -87,7 +87,7 @@ class SoftwareDevice:
         traceback: TracebackType | None,
     ) -> None:
         if os.getpid() != self._process:
-            self._forget()  # the threads are the parent's: nothing here to end
+            self._forget()  # the threads belong to the parent process
             return
         self.fail_at(0)
         for queue in self._queues:
@@ -100,7 +100,7 @@ class SoftwareDevice:
         try:
             self.synchronize()
         except _core.DeviceError:
-            # What work did wrong must not go unnoticed; but the test's own error comes first.
+            # A failure of the work is raised, but the test's own error takes precedence.
             if error is None:
                 raise
         finally:
@@ -110,32 +110,32 @@ class SoftwareDevice:
             self._forget()
 
     def reset(self) -> None:
-        """Open all gates, remove delays, limits and planned failures, forget failed work."""
+        """Open all gates; remove delays, limits and planned failures; forget failed work."""
         for queue in self._queues:
             queue._open_gate()
         _core._testing_reset(self._timeout_ms)
 
-    # --- parts ------------------------------------------------------------------------------
+    # --- queues, events, memory -------------------------------------------------------------
 
     def queue(self, device_id: int = 0) -> Queue:
-        """A new queue, closed with the device at the latest."""
+        """Return a new queue, which is closed with the device at the latest."""
         queue = Queue(device_id)
         self._queues.append(queue)
         return queue
 
     def event(self, device_id: int = 0) -> Event:
-        """A new event: not recorded, and so done."""
+        """Return a new event, which is not recorded and therefore done."""
         return Event(device_id)
 
     def empty(self, nbytes: int, device_id: int = 0, *, kind: str = "device") -> DeviceMemory:
-        """New memory, full of a pattern that nobody takes for data.
+        """Return new memory, filled with a pattern that is unlikely as data.
 
-        kind: ``"device"``, or, for the host to touch as well, ``"pinned"`` or ``"managed"``.
+        kind: ``"device"``, or ``"pinned"`` or ``"managed"``, which the host can access too.
         """
         return DeviceMemory(nbytes, device_id, kind)
 
     def from_host(self, data: Any, device_id: int = 0) -> DeviceMemory:
-        """New memory with these bytes; they are there when this returns."""
+        """Return new memory with these bytes. The copy is complete when this returns."""
         view = memoryview(data)
         memory = self.empty(view.nbytes, device_id)
         queue = self._reader(device_id)
@@ -144,14 +144,14 @@ class SoftwareDevice:
         return memory
 
     def peek(self, memory: DeviceMemory | int, nbytes: int | None = None) -> bytes:
-        """The bytes as they are now, whatever is pending on any queue."""
+        """Return the current bytes without waiting for pending work of any queue."""
         found = find(memory if isinstance(memory, int) else memory.address)
         if found is None:
             raise ValueError(f"{memory!r} is not live memory of the software device")
         return self._reader(found[2]).read(memory, nbytes)
 
     def _reader(self, device_id: int) -> Queue:
-        """A queue of our own, that nobody holds."""
+        """Return an internal queue, which no test can hold."""
         if device_id not in self._readers:
             self._readers[device_id] = self.queue(device_id)
         return self._readers[device_id]
@@ -166,11 +166,11 @@ class SoftwareDevice:
         queue: Queue | None = None,
         with_event: bool = True,
     ) -> ArrayProducer:
-        """An object with ``__arrow_c_device_array__``, as a foreign library would have it.
+        """Return an object with ``__arrow_c_device_array__``, like that of a foreign library.
 
         values: a list of bools, numbers or strings, or any array on the host. The queue writes
-        them when it comes to it: hold it, or give it a delay, and the event is pending.
-        ``with_event=False`` promises that nothing has to be waited for, and so waits first.
+        them: while it is held or delayed, the event is pending. An array with
+        ``with_event=False`` is ready, so its export waits first.
         """
         return ArrayProducer(host_array(values, type), queue or self._reader(0), with_event)
 
@@ -178,74 +178,73 @@ class SoftwareDevice:
         """Read an object with ``__arrow_c_device_array__`` back, as a careful consumer would.
 
         The array and all of its buffers are checked (InvalidArrowError): the type and id of the
-        device, the event, whose memory it is. Then the queue waits for the event and copies, and
-        the array is released. ``wait=False`` forgets to wait, to show what happens then.
+        device, the event, and the device of the memory. Then the queue waits for the event and
+        copies, and the array is released. ``wait=False`` omits the wait, to show the effect.
         """
         return consume(obj, queue or self._reader(0), wait)
 
-    # --- all of it --------------------------------------------------------------------------
+    # --- the whole device -------------------------------------------------------------------
 
     def synchronize(self, device_id: int = -1, *, timeout: float | None = None) -> None:
-        """Let the host wait for all work of a device, or of all of them.
+        """Let the host wait for all work of a device, or of all devices.
 
-        Memory that arrowdev keeps until somebody's work is done goes back then, too.
+        The deferred releases of arrowdev that depend on this work are done, too.
         """
         call("synchronize", device_id, milliseconds(timeout))
 
     def live(self) -> Live:
-        """What is alive: compare before and after, to find leaks.
+        """Return the numbers of live objects; compare before and after, to find leaks.
 
         Memory is freed in the order of a queue, so ``synchronize`` first.
         """
         return Live(*_core._testing_live())
 
     def set_memory_limit(self, nbytes: int, device_id: int = 0) -> None:
-        """Let allocations of device memory fail that together pass the limit; 0: the default."""
+        """Let allocations of device memory fail beyond this total; 0: the default limit."""
         call("set_memory_limit", device_id, size("nbytes", nbytes))
 
     def memory_left(self, device_id: int = 0) -> int:
-        """How many bytes can still be allocated on this device."""
+        """Return how many bytes can still be allocated on this device."""
         return call("memory_left", device_id)
 
     def kind_of(self, address: int) -> str | None:
-        """The kind of memory that an address belongs to; None: not of this device."""
+        """Return the kind of the memory at an address; None: not memory of this device."""
         found = find(address)
         return None if found is None else KINDS[found[3]]
 
     # --- failures ---------------------------------------------------------------------------
 
     def fail_at(self, n: int, call: str | None = None, *, stay: bool = False) -> None:
-        """Let the n-th next call that arrowdev makes to the device fail (0: none).
+        """Let the n-th next call of arrowdev to the device fail (0: none).
 
-        call: count only those of this name, as ``calls`` lists them. stay: those after it fail,
-        too.
+        call: count only calls of this name, as in ``calls``. stay: all later calls fail, too.
         """
         _core._testing_fail_at(size("n", n), call, stay)
 
     @property
     def n_calls(self) -> int:
-        """How many calls arrowdev has made to the device in this process."""
+        """The number of calls of arrowdev to the device in this process."""
         return call("n_calls")
 
     @property
     def calls(self) -> Sequence[str]:
-        """The names of the last calls that arrowdev made to the device, oldest first."""
+        """The names of the last calls of arrowdev to the device, oldest first."""
         return calls()
 
 
 def software_device(devices: int = 2, *, timeout: float = 60.0) -> SoftwareDevice:
-    """Software devices for a ``with`` block: ``ext_dev:0``, ``ext_dev:1``, ...
+    """Return software devices for a ``with`` block: ``ext_dev:0``, ``ext_dev:1``, ...
 
-    One block at a time. At its end all gates are opened and all work is done; work that failed
-    unseen is raised there. Arrays may outlive the block.
+    One block at a time. At its end all gates are opened and all work is done; a failure of the
+    work that was not reported before is raised there. Arrays may outlive the block.
 
     devices
-        How many.
+        The number of devices.
     timeout
-        No wait of the host is longer than so many seconds, then it raises DeviceError: a test
-        never hangs.
+        A wait of the host that takes longer, in seconds, raises DeviceError, so that a test never
+        hangs.
 
-    Raises DeviceError where it cannot be had (other systems than Linux, forked children).
+    Raises NotImplementedError on systems other than Linux, and DeviceError in forked children.
     """
     if not sys.platform.startswith("linux"):
         raise NotImplementedError("the software device needs Linux (memfd_create)")

@@ -1,4 +1,4 @@
-"""Both ends of a pull stream, by a script."""
+"""The scripted ends of a pull stream."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from arrowdev.typing import TypeLike
 
 _CPU = 1
-_UNTOUCHED = 0xA5  # what a consumer's memory is full of: nothing that a producer would write
+_UNTOUCHED = 0xA5  # fills a consumer's memory; a producer is unlikely to write it
 
 
-# --- batches in and out --------------------------------------------------------------------------
+# --- import and export of batches ----------------------------------------------------------------
 
 
 def as_batches(steps: Iterable[Any]) -> list[Step | Callable[[Any], object]]:
-    """The steps, with every bare array made a batch and every batch an Array."""
+    """Return the steps, with each bare array as a batch and the values of each batch an Array."""
     found = [one if isinstance(one, Step) or callable(one) else batch(one) for one in steps]
     for one in found:
         if isinstance(one, Step) and one.name == "batch" and not callable(one.options["values"]):
@@ -51,12 +51,12 @@ def as_batches(steps: Iterable[Any]) -> list[Step | Callable[[Any], object]]:
 
 
 def array_of_batch(values: Any) -> Array:
-    """A batch's array, made now where it is to be made anew each time."""
+    """Return the array of a batch; a function of the script is called for it."""
     return host_array(values()) if callable(values) else values
 
 
 class Announced:
-    """The schema and device type that a script announces: as told, or its first batch's."""
+    """The schema and device type of a script: as given, or those of its first batch."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Announced:
             raise ValueError("a script without a batch has no schema; pass type=")
         if values and (type is None or device_type is None):
             values[0] = array_of_batch(values[0])
-        # What is made anew each time is not made for this.
+        # The functions of the script are not called for this.
         self.arrays: list[Array] = [one for one in values if not callable(one)]
         self.schema: Schema = self.arrays[0].schema if type is None else arrowdev.schema(type)
         if device_type is None:
@@ -85,7 +85,7 @@ def schema_output(recorder: Recorder, schema: Schema) -> Output:
 def array_output(
     recorder: Recorder, array: Array, about: str, *, host: bool = False, type: int | None = None
 ) -> Output:
-    """An array to be given out, as a device array or (`host`) as a bare one."""
+    """Return the Output of an array, as a device array or (`host`) as an ArrowArray."""
     if host:
         return Output(recorder, take(array.__arrow_c_array__()[1], "arrow_array"), about)
     struct = take(array.__arrow_c_device_array__()[1], "arrow_device_array")
@@ -95,7 +95,7 @@ def array_output(
 
 
 def untouched(struct_type: type[Structure]) -> Any:
-    """Memory for a struct, as a consumer may have it: full of whatever was there before."""
+    """Return uninitialized memory for a struct, as a consumer may pass it."""
     struct = struct_type()
     ctypes.memset(ctypes.addressof(struct), _UNTOUCHED, ctypes.sizeof(struct))
     return struct
@@ -106,7 +106,7 @@ def is_untouched(struct: Structure) -> bool:
 
 
 def import_batch(struct: ArrowArray | ArrowDeviceArray, schema: Schema) -> Array:
-    """The Array over a struct, which is released where it makes none."""
+    """Return the Array over a struct; the struct is released if its import fails."""
     kind = b"arrow_device_array" if isinstance(struct, ArrowDeviceArray) else b"arrow_array"
     capsule = new_capsule(ctypes.addressof(struct), kind, None)
     base = struct.array if isinstance(struct, ArrowDeviceArray) else struct
@@ -130,7 +130,7 @@ def import_schema(struct: ArrowSchema) -> Schema:
 
 
 class _Export(CallbackStruct):
-    """One struct of a ScriptedStream: a run of its script."""
+    """One exported struct of a ScriptedStream: one run of its script."""
 
     recorder: ScriptedStream
 
@@ -151,7 +151,7 @@ class _Export(CallbackStruct):
         self.texts: list[ctypes.Array[ctypes.c_char]] = []
 
     def _may(self, name: str, out: int | None = 1) -> bool:
-        """Begin a call; False where the consumer must not make it."""
+        """Begin a call; return False if the consumer must not make it."""
         if self.n_released:
             self.recorder._broke("consumer.stream_released", f"{name} was called after release")
         elif name == "get_last_error" and not self.has_failed:
@@ -162,7 +162,7 @@ class _Export(CallbackStruct):
             self.recorder._broke("consumer.stream_out", f"{name} was called with NULL to write to")
         if name != "get_last_error":
             self.has_failed = False
-            for text in self.texts[-1:]:  # who kept it shall see that it is no longer valid
+            for text in self.texts[-1:]:  # overwritten, since it is no longer valid
                 ctypes.memset(text, ord("?"), len(text) - 1)
         return not self.n_released and bool(out)
 
@@ -200,7 +200,7 @@ class _Export(CallbackStruct):
             return one.result
 
     def _results(self) -> Iterator[Step]:
-        """The next steps that are a result of get_next, with the others done before."""
+        """Yield the steps that are a result of get_next, and do the others on the way."""
         for one in self.rest:
             if isinstance(one, Step) and one.name in ("batch", "error", "end"):
                 yield one
@@ -246,25 +246,25 @@ class _Export(CallbackStruct):
 
 
 class ScriptedStream(Recorder):
-    """A producer of a pull stream that does what its script says, for the tests of a consumer.
+    """A producer of a pull stream that follows a script, for tests of a consumer.
 
-    Give it to the code under test as any object with ``__arrow_c_device_stream__`` and
-    ``__arrow_c_stream__``, and call ``check`` at the end. Each of the two methods starts the
-    script anew.
+    Pass it to the code under test as an object with ``__arrow_c_device_stream__`` and
+    ``__arrow_c_stream__``, and call ``check`` at the end. Each call of one of the two methods
+    starts the script from its beginning.
 
     steps
-        What ``get_next`` gives, call by call: ``step.batch``, or just an array; ``step.error``;
-        ``step.end``, which is also what follows the last step. A function among them is called in
-        its turn, in the consumer's thread: to block, say.
+        The results of ``get_next``, call by call: ``step.batch``, or just an array;
+        ``step.error``; ``step.end``, which also follows the last step. A function among them is
+        called in its turn on the consumer's thread, for example to block.
     type
-        The schema, where it is not the first batch's.
+        The schema, if it differs from the first batch's.
     device_type
-        What the struct says, where it is not the first batch's.
+        The device type in the struct, if it differs from the first batch's.
     schema_error
-        ``step.error``: what ``get_schema`` fails with.
+        ``step.error``: the failure of ``get_schema``.
     device, host
-        Which methods to show. That of the host is not there where a batch is on a device; what a
-        function is to make later is not asked for that.
+        Which methods the object has. The host method is absent if a batch is on a device; batches
+        of functions are not considered.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class ScriptedStream(Recorder):
         self.schema_error = schema_error
         self._exports: list[_Export] = []
         self._shows_device = device
-        # Whoever looks for the method learns at once that the host cannot read this.
+        # The missing method shows that the host cannot read these batches.
         self._shows_host = host and all(hasattr(a, "__arrow_c_array__") for a in announced.arrays)
 
     def __repr__(self) -> str:
@@ -308,17 +308,17 @@ class ScriptedStream(Recorder):
 
     @property
     def n_exports(self) -> int:
-        """How often the stream was asked for."""
+        """The number of exports."""
         return len(self._exports)
 
     @property
     def n_after_end(self) -> int:
-        """How often a consumer went on to read after the end, or an error."""
+        """The number of reads after the end or an error."""
         return sum(export.n_after_end for export in self._exports)
 
     @property
     def is_all_released(self) -> bool:
-        """Whether every stream, schema and batch that was given out has been released."""
+        """Whether every exported stream, schema and batch was released."""
         return super().is_all_released and all(export.n_released for export in self._exports)
 
     def _export_device(
@@ -337,8 +337,8 @@ class ScriptedStream(Recorder):
         return capsule
 
     def _put(self, struct: Any, *, host: bool) -> None:
-        """Put the scripted stream in a capsule of arrowdev's, whose destructor is in C: one in
-        Python would run while an exception is on its way."""
+        """Put the scripted stream in a capsule of arrowdev, whose destructor is in C: a Python
+        destructor could run while an exception propagates."""
         call(struct, "release")
         export = _Export(self, host)
         export.write(ctypes.addressof(struct))
@@ -357,17 +357,17 @@ class ScriptedStream(Recorder):
 
 
 class ScriptedReader(Recorder):
-    """A consumer of a pull stream that does what its script says, for the tests of a producer.
+    """A consumer of a pull stream that follows a script, for tests of a producer.
 
     ``read`` takes any object with ``__arrow_c_device_stream__`` or ``__arrow_c_stream__``, or the
-    capsule, and does the steps; ``run`` does further ones. ``check`` says what the producer did
-    wrong.
+    capsule, and does the steps; ``run`` does further ones. ``check`` reports the mistakes of the
+    producer.
 
     steps
         ``step.get_schema``, ``get_next``, ``read_to_end``, ``on_thread`` and ``release``. By
         default: the schema, all batches, and the release.
     host
-        Read by ``__arrow_c_stream__``, where the object has both methods.
+        Read by ``__arrow_c_stream__`` if the object has both methods.
     """
 
     def __init__(
@@ -378,9 +378,9 @@ class ScriptedReader(Recorder):
         self.steps = default if steps is None else list(steps)
         self.host = host
         self.schema: Schema | None = None
-        """The stream's schema, once it was asked for."""
+        """The stream's schema, after ``get_schema``."""
         self.batches: list[Array] = []
-        """What was read."""
+        """The batches that were read."""
         self.errors: list[tuple[int, str | None]] = []
         """(code, text of get_last_error) of each call that failed."""
         self.is_at_end = False
@@ -426,7 +426,7 @@ class ScriptedReader(Recorder):
         super()._before_check()
 
     def _call(self, name: str, out: Any) -> int:
-        """One call that may fail; its error is fetched as well."""
+        """Make a call that may fail, and fetch its error."""
         if not self._struct.release:
             raise ValueError(f"the script calls {name} after release")
         one = self._note(name)
@@ -467,7 +467,7 @@ class ScriptedReader(Recorder):
             pass
 
     def _next(self) -> bool:
-        """One call of get_next; whether it gave a batch."""
+        """Call get_next once; return whether there was a batch."""
         if self.schema is None:
             self._do_get_schema()
             if self.schema is None:

@@ -1,8 +1,8 @@
 """``pytest -p arrowdev.testing.pytest_plugin``: a test for each rule of the specification.
 
-A test with the mark ``arrow_producer(factory, ...)`` or ``arrow_consumer(consume, ...)``, whose
-arguments are those of ``check_producer`` and ``check_consumer``, and with the fixture
-``arrow_rule``, runs once per rule.
+A test with the mark ``arrow_producer(factory, ...)`` or ``arrow_consumer(consume, ...)`` and the
+fixture ``arrow_rule`` runs once per rule. The marks take the arguments of ``check_producer`` and
+``check_consumer``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARKS = {
 
 
 class _Examined:
-    """The report that all rules of one test share, made when the first is asked for."""
+    """The report that all rules of one test share, created for the first of them."""
 
     def __init__(self, make: Callable[[], Report], ignore: Any, recommended: bool) -> None:
         self.make, self.ignore, self.recommended = make, frozenset(ignore), recommended
@@ -38,7 +38,7 @@ class _Examined:
 
 
 class ArrowRule:
-    """What the fixture ``arrow_rule`` gives: one rule, and whether it is kept."""
+    """The value of the fixture ``arrow_rule``: one rule and its result."""
 
     def __init__(self, rule: Rule, examined: _Examined) -> None:
         self.rule = rule
@@ -48,7 +48,7 @@ class ArrowRule:
         return self.rule.id
 
     def check(self) -> None:
-        """ConformanceError where the rule is broken; skips where it does not apply."""
+        """Raise ConformanceError if the rule is broken; skip if it does not apply."""
         report = self._examined.result()
         finding = report.findings.get(self.rule.id)
         if finding is None:
@@ -95,6 +95,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def arrow_rule(request: pytest.FixtureRequest) -> ArrowRule:
-    """One rule of the specification; ``arrow_rule.check()`` tells whether it is kept."""
+    """Return one rule of the specification; ``arrow_rule.check()`` fails if it is broken."""
     rule: ArrowRule = request.param
     return rule

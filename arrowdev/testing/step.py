@@ -1,10 +1,10 @@
-"""The steps of scripts, for ``ScriptedStream`` and its kin.
+"""The steps of scripts, for ``ScriptedStream`` and the other scripted ends.
 
-The producers' are ``schema``, ``batch``, ``error``, ``end``, ``wait_for_request``,
-``wait_for_cancel``, ``free_producer`` and ``release``; the pull consumers' ``get_schema``,
-``get_next``, ``read_to_end``, ``on_thread`` and ``release``; the async consumers' ``request``,
-``cancel``, ``extract``, ``discard``, ``refuse`` and ``at``. In place of a step there may also be a
-function: it is called with the scripted end.
+Producers have ``schema``, ``batch``, ``error``, ``end``, ``wait_for_request``,
+``wait_for_cancel``, ``free_producer`` and ``release``; pull consumers ``get_schema``,
+``get_next``, ``read_to_end``, ``on_thread`` and ``release``; async consumers ``request``,
+``cancel``, ``extract``, ``discard``, ``refuse`` and ``at``. A function can replace a step: it is
+called with the scripted end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Step(NamedTuple):
-    """One step: made by the functions of this module."""
+    """One step, created by the functions of this module."""
 
     name: str
     options: dict[str, Any]
@@ -51,14 +51,14 @@ class Step(NamedTuple):
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
 
 
-# --- what producers do ---------------------------------------------------------------------------
+# --- producers -----------------------------------------------------------------------------------
 
 
 def schema(type: Any = None, *, populate: bool = True) -> Step:
     """Async: call ``on_schema``.
 
     type
-        Another type than the stream's.
+        A type that differs from the stream's.
     populate
         False: leave ``handler->producer`` NULL, against the specification.
     """
@@ -73,21 +73,21 @@ def batch(
     code: int = 0,
     empty: bool = False,
 ) -> Step:
-    """Give a batch: at the next ``get_next``, or by ``on_next_task``.
+    """Return a batch from the next ``get_next``, or send it by ``on_next_task``.
 
     values
         Anything that ``arrowdev.array`` takes, a list of plain values, or a dict of such columns;
-        or a function that makes one of these anew for each time that the batch is given out. That
-        of the first batch is called once more when the script is made, unless this is told both
+        or a function that returns a new one each time the batch is exported. The function of the
+        first batch is called once more when the script is created, unless the script has both
         type= and device_type=.
     metadata
-        Async: of the task.
+        Async: the metadata of the task.
     device_type
-        What the struct says, whatever is true.
+        The device type in the struct, which may differ from that of the values.
     code
-        Async: what ``extract_data`` returns, with nothing given where it is not 0.
+        Async: the result of ``extract_data``, which returns no array unless it is 0.
     empty
-        Async: ``extract_data`` returns 0 and gives a released array, against the specification.
+        Async: ``extract_data`` returns 0 and a released array, against the specification.
     """
     options = {"metadata": metadata, "device_type": device_type, "code": code, "empty": empty}
     return Step("batch", {"values": values, **options})
@@ -99,33 +99,33 @@ def error(code: int, text: str | None = None, metadata: _Metadata | None = None)
 
 
 def end() -> Step:
-    """Say that there is no further batch: by a released array, or by a task that is NULL."""
+    """End the stream: by a released array, or by a task that is NULL."""
     return Step("end", {})
 
 
 def wait_for_request(n: int = 1) -> Step:
-    """Async: go on when `n` batches more are requested than were sent.
+    """Async: continue when `n` more batches are requested than were sent.
 
-    Where the consumer cancels, a script that obeys goes on with ``release``; where it asks for 0
+    If the consumer cancels, a script with ``obey`` continues with ``release``; if it requests 0
     batches or less, with ``on_error`` and ``release``.
     """
     return Step("wait_for_request", {"n": n})
 
 
 def wait_for_cancel() -> Step:
-    """Async: go on when the consumer has cancelled."""
+    """Async: continue when the consumer has cancelled."""
     return Step("wait_for_cancel", {})
 
 
 def free_producer() -> Step:
-    """Async: give the producer's struct up before ``release``, as Arrow C++ does.
+    """Async: end the life of the producer's struct before ``release``, as Arrow C++ does.
 
-    Calls of it are recorded as broken rules from here on.
+    Later calls of it are recorded as broken rules.
     """
     return Step("free_producer", {})
 
 
-# --- what consumers do ---------------------------------------------------------------------------
+# --- consumers -----------------------------------------------------------------------------------
 
 
 def get_schema() -> Step:
@@ -134,22 +134,22 @@ def get_schema() -> Step:
 
 
 def get_next(n: int = 1) -> Step:
-    """Pull: call ``get_next`` `n` times, past the end if need be."""
+    """Pull: call ``get_next`` `n` times, even after the end."""
     return Step("get_next", {"n": n})
 
 
 def read_to_end() -> Step:
-    """Pull: call ``get_next`` until it fails, or the end is there."""
+    """Pull: call ``get_next`` until the end or an error."""
     return Step("read_to_end", {})
 
 
 def on_thread(*steps: Step | Callable[[Any], object]) -> Step:
-    """Pull: do these steps on a thread of their own, and wait for it."""
+    """Pull: do these steps on a new thread, and wait for it."""
     return Step("on_thread", {"steps": steps})
 
 
 def request(n: int) -> Step:
-    """Async: ask for `n` more batches; 0 and less are against the specification."""
+    """Async: request `n` more batches; 0 and less are against the specification."""
     return Step("request", {"n": n})
 
 
@@ -178,14 +178,14 @@ def at(task: int, *steps: Step | Callable[[Any], object]) -> Step:
     return Step("at", {"task": task, "steps": steps})
 
 
-# --- either --------------------------------------------------------------------------------------
+# --- both ----------------------------------------------------------------------------------------
 
 
 def release(*, anyway: bool = False) -> Step:
     """Release the stream, or the handler.
 
     anyway
-        Call the function once more on a struct that was released before, against the
-        specification: whoever is tested has to survive it.
+        Call the function once more on a released struct, against the specification. The code
+        under test has to survive it.
     """
     return Step("release", {"anyway": anyway})
