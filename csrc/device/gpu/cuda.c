@@ -1,8 +1,8 @@
-/* CUDA, through its driver library: no toolkit is needed, to build or to run.
+/* CUDA, through its driver library. No toolkit is needed to build or to run.
  *
- * All streams are named by handles of their own, default streams by 1 (legacy)
- * and 2 (per thread), never by 0, which means one or the other depending on how
- * a program was compiled.
+ * Every stream is named by a handle of its own. Default streams are 1 (legacy)
+ * and 2 (per thread). 0 is never used, since its meaning depends on how a
+ * program was compiled.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "device/dynlib.h"
 #include "device/gpu/gpu.h"
 
-/* --- the library ------------------------------------------------------------- */
+/* --- the library --------------------------------------------------------- */
 
 struct cuda_calls {
     struct ad_gpu_calls common;
@@ -54,9 +54,9 @@ static const ad_library library = {
 
 struct cuda_device {
     int device;              /* CUdevice */
-    _Atomic(void *) primary; /* its primary context, once retained, for good */
-    atomic_bool has_others;  /* a stream of another context of its was seen */
-    atomic_int pools;        /* 0: not asked yet, 1: none, 2: there are */
+    _Atomic(void *) primary; /* primary context, never released */
+    atomic_bool has_others;  /* a stream of a non-primary context was seen */
+    atomic_int pools;        /* 0: unknown, 1: no, 2: yes */
 };
 
 /* Written by load() only. */
@@ -72,7 +72,7 @@ cuda_error_name(int code)
 {
     const char *name = NULL;
     if (code == AD_CUDA_STUB_LIBRARY) {
-        return "CUDA_ERROR_STUB_LIBRARY"; /* a stub cannot even say that */
+        return "CUDA_ERROR_STUB_LIBRARY"; /* a stub does not name it */
     }
     return cuda.error_name(code, &name) == AD_GPU_SUCCESS ? name : NULL;
 }
@@ -80,7 +80,7 @@ cuda_error_name(int code)
 static void
 cuda_forget_error(void)
 {
-    /* The driver keeps none. */
+    /* The driver keeps no last error. */
 }
 
 static const char *
@@ -177,10 +177,10 @@ cuda_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
                              (ad_gpu_result){code, "cuDeviceGetName"}, err);
 }
 
-/* --- contexts ---------------------------------------------------------------- */
+/* --- contexts ------------------------------------------------------------ */
 
 /* The primary context of a device, retained on first use. Two threads may both
- * do that: it is counted twice and is the same one. */
+ * retain it: the count is then two, and the context is the same. */
 static ad_gpu_result
 primary_of(int64_t id, void **out)
 {
@@ -197,7 +197,7 @@ primary_of(int64_t id, void **out)
     return (ad_gpu_result){code, "cuDevicePrimaryCtxRetain"};
 }
 
-/* Somebody uses it, so that retaining it makes nothing. */
+/* Is the primary context active, so that a retain does not create it? */
 static bool
 is_primary_active(int64_t id)
 {
@@ -210,7 +210,7 @@ is_primary_active(int64_t id)
             is_active);
 }
 
-/* The device whose primary context this is; -1: none that is known here. */
+/* The device whose primary context this is. -1: no known one. */
 static int64_t
 id_of_primary(const void *handle)
 {
@@ -223,8 +223,8 @@ id_of_primary(const void *handle)
     return -1;
 }
 
-/* The context that is current on this thread and its device's ordinal; NULL
- * and -1 where none is. */
+/* The context that is current on this thread, and its device's ordinal. NULL
+ * and -1 if none is. */
 static ad_gpu_result
 current(void **handle, int64_t *id)
 {
@@ -271,9 +271,9 @@ cuda_describe_current(char *buffer, size_t size, ad_error *err)
     return AD_OK;
 }
 
-/* The context for work on `device` that names none: the current one where it
- * is on that device, as for every program written against CUDA, else the
- * primary one. An id of -1 means: wherever this thread is. NULL: nowhere. */
+/* The context for work on `device` that names none. It is the current context
+ * if that is on the device, as for every CUDA program, and otherwise the
+ * primary one. An id of -1 means the current context. NULL: there is none. */
 static ad_gpu_result
 context_for(ad_device device, void **out, int64_t *id)
 {
@@ -296,7 +296,7 @@ cuda_enter(ad_context context, ad_gpu_scope *scope)
         ad_gpu_result result =
             context_for(context.device, &context.handle, &id);
         if (result.code != AD_GPU_SUCCESS || context.handle == NULL) {
-            /* Nowhere to go: the runtime decides whether it minds. */
+            /* No context: the runtime decides whether that is an error. */
             return result;
         }
     }
@@ -309,8 +309,8 @@ cuda_enter(ad_context context, ad_gpu_scope *scope)
     return result;
 }
 
-/* The device's primary context where somebody uses it, else the one that is
- * current, else none: the driver decides whether it minds. */
+/* Enters the device's primary context if it is active. Otherwise the current
+ * context stays, or none: the driver decides whether that is an error. */
 static ad_gpu_result
 cuda_enter_existing(ad_context context, ad_gpu_scope *scope)
 {
@@ -335,7 +335,7 @@ cuda_primary_context(ad_device device, ad_context *out, ad_error *err)
     void *handle;
     ad_gpu_result result;
     if (device.id < 0 && device.type != ARROW_DEVICE_CUDA) {
-        /* Pinned and managed memory need not say where they were made. */
+        /* Pinned and managed memory may come without an ordinal. */
         result = current(&handle, &device.id);
         if (result.code != AD_GPU_SUCCESS) {
             return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
@@ -367,10 +367,10 @@ cuda_synchronize(ad_context context, ad_error *err)
                              (ad_gpu_result){code, "cuCtxSynchronize"}, err);
 }
 
-/* --- streams ------------------------------------------------------------------ */
+/* --- streams ------------------------------------------------------------- */
 
-/* From now on the driver need not be asked about the context of most streams.
- * It is the primary one and in use, so that nothing is made by retaining it. */
+/* Retain the primary context, so that the driver need not be asked for the
+ * context of most streams. It is active, so the retain creates nothing. */
 static void
 remember_primary(int64_t id)
 {
@@ -383,8 +383,8 @@ remember_primary(int64_t id)
     }
 }
 
-/* The device of a stream's context. For primary ones, as nearly all are, the
- * driver is not asked. */
+/* The device of a stream's context. Nearly all are primary contexts, for which
+ * the driver is not asked. */
 static ad_gpu_result
 device_of_context(void *handle, int64_t *out)
 {
@@ -409,8 +409,8 @@ device_of_context(void *handle, int64_t *out)
     return result;
 }
 
-/* The primary context, for as long as no stream of another one was seen. Not
- * for default streams: they are of the context that is current. */
+/* The primary context, unless a stream of another one was seen. Not for
+ * default streams, which belong to the current context. */
 static bool
 cuda_likely_context(ad_stream stream, ad_device device, ad_context *out)
 {
@@ -429,7 +429,7 @@ static ad_status
 cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                     ad_error *err)
 {
-    /* Pinned and managed memory is used from any device. */
+    /* Pinned and managed memory is usable on any device. */
     const bool is_bound = hint.device.type == ARROW_DEVICE_CUDA;
     const bool is_default = stream.handle <= AD_CUDA_STREAM_PER_THREAD;
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
@@ -459,13 +459,13 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     return AD_OK;
 }
 
-/* --- memory ------------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
 struct pointer_facts {
     void *handle;
     int memory_type;
     int ordinal;
-    uint64_t is_managed; /* the driver writes a part of it */
+    uint64_t is_managed; /* the driver writes only some of its bytes */
 };
 
 static int
@@ -480,8 +480,8 @@ ask_pointer(const void *pointer, struct pointer_facts *facts)
     return cuda.pointer_attributes(4, attributes, into, (uintptr_t)pointer);
 }
 
-/* Old drivers want some context to be current even for this. The primary one
- * of the hint will do, but it is not made for the purpose. */
+/* Old drivers require a current context even for this query. The primary one
+ * of the hint serves, but it is not created for it. */
 static int
 ask_pointer_inside(const void *pointer, ad_device hint,
                    struct pointer_facts *facts)
@@ -508,7 +508,7 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     if (code == AD_GPU_INVALID_CONTEXT) {
         code = ask_pointer_inside(pointer, hint.device, &facts);
     }
-    /* An unknown pointer: 1 to some drivers, no kind to others. */
+    /* An unknown pointer: some drivers return 1, others no memory type. */
     if (code == AD_GPU_INVALID_VALUE ||
         (code == AD_GPU_SUCCESS && facts.memory_type == 0)) {
         return AD_OK;
@@ -602,7 +602,7 @@ cuda_free_now(ad_context context, void *data)
     }
 }
 
-/* --- copies ------------------------------------------------------------------- */
+/* --- copies -------------------------------------------------------------- */
 
 static int
 memory_type_of(ad_span span)
@@ -623,7 +623,7 @@ cuda_copy(const ad_block_copy *copy, void *stream)
                                          copy->width, stream),
                                "cuMemcpyAsync"};
     }
-    /* Of each side the driver reads the one member that its type names. */
+    /* For each side the driver reads only the member that its type selects. */
     const struct ad_cuda_copy_2d block = {
         .source_type = memory_type_of(copy->source),
         .source_host = source,
@@ -650,8 +650,8 @@ cuda_are_peers(const ad_block_copy *copy)
              a->handle != b->handle));
 }
 
-/* The context that a side of a peer copy lies in; for memory of a pool, which
- * is in none, any of its device. */
+/* The context of one side of a peer copy. Pool memory has none, and any
+ * context of its device serves. */
 static ad_gpu_result
 context_of(ad_context context, void **out)
 {
@@ -684,11 +684,11 @@ cuda_copy_peer(const ad_block_copy *copy, void *stream)
     return result;
 }
 
-/* --- kernels ------------------------------------------------------------------ */
+/* --- kernels ------------------------------------------------------------- */
 
-/* A context may die and another one get its address; its number is never used
- * again. Drivers before CUDA 12 have no numbers: there only primary contexts,
- * which live on, are told apart. */
+/* A new context may get the address of a destroyed one, but its number is
+ * never reused. Drivers before CUDA 12 have no numbers. There only primary
+ * contexts, which stay alive, can be told apart. */
 static ad_status
 cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
 {
@@ -725,7 +725,7 @@ cuda_module_image(const void **out, void **release, ad_error *err)
     return AD_OK;
 }
 
-/* --- the backend -------------------------------------------------------------- */
+/* --- the backend --------------------------------------------------------- */
 
 const struct ad_gpu ad_gpu_cuda = {
     .name = "CUDA",

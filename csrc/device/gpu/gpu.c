@@ -5,10 +5,10 @@
 
 #include "abi/gpu_abi.h"
 
-/* --- errors ------------------------------------------------------------------ */
+/* --- errors -------------------------------------------------------------- */
 
-/* A kernel that was started earlier has failed: nothing runs any more in that
- * context, whoever asks. */
+/* An earlier kernel has failed: nothing runs in the context any more, on any
+ * thread. */
 static bool
 is_broken(int code)
 {
@@ -157,7 +157,7 @@ ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
     return AD_ERR_EXCHANGE;
 }
 
-/* `code` of a call, made; the context has been left. */
+/* Convert the `code` of a call. The context has been left. */
 static inline ad_status
 check(const struct ad_gpu *gpu, ad_context context, const char *call, int code,
       ad_error *err)
@@ -191,7 +191,7 @@ ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope)
     }
 }
 
-/* What a call reports may be the failure of earlier work, once. */
+/* A call may report the failure of earlier work, but only once. */
 void
 ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
 {
@@ -202,14 +202,14 @@ ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
     }
 }
 
-/* The only conversion between our streams and the runtime's. */
+/* The only conversion from our streams to the runtime's. */
 static inline void *
 handle_of(ad_stream stream)
 {
     return (void *)stream.handle;
 }
 
-/* --- streams ------------------------------------------------------------------ */
+/* --- streams ------------------------------------------------------------- */
 
 ad_status
 ad_gpu_stream_create(ad_context context, ad_stream *out, ad_error *err)
@@ -229,7 +229,7 @@ ad_gpu_stream_destroy(ad_context context, ad_stream stream)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    /* With its context, a stream is gone too. */
+    /* A destroyed context has destroyed its streams. */
     if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
         if (gpu->calls->stream_destroy(handle_of(stream)) != AD_GPU_SUCCESS) {
             gpu->forget_error();
@@ -238,20 +238,21 @@ ad_gpu_stream_destroy(ad_context context, ad_stream stream)
     }
 }
 
-/* --- streams and events that others made ------------------------------------ */
+/* --- foreign streams and events ------------------------------------------ */
 
-/* A handle of its own says where it belongs, whatever is current on this
- * thread, so a call on it is made at once; a default stream is another one in
- * each context. */
+/* A stream with a handle of its own belongs to a fixed context, so a call on
+ * it needs no current context. A default stream is a different one in each
+ * context. */
 static inline bool
 has_handle(ad_context context, ad_stream stream)
 {
     return !ad_stream_is_default(context.device, stream);
 }
 
-/* A call on handles has answered `code`: shall it be made again, in its place,
- * which is entered? It may have failed for the sake of the context that is
- * current: there is none, or it is destroyed, or broken. */
+/* A call on handles has returned `code`. Is the call to be made again in the
+ * stream's own context, which this function enters? The call may have failed
+ * because of the current context: there is none, or it is destroyed or
+ * broken. */
 static bool
 enters_after(const struct ad_gpu *gpu, ad_context context, int code,
              ad_gpu_scope *scope)
@@ -261,16 +262,17 @@ enters_after(const struct ad_gpu *gpu, ad_context context, int code,
         return false;
     }
     gpu->forget_error();
-    /* Foreign events come without a context. Asking about one must not make
-     * any: a primary context that nobody uses takes memory and time. */
+    /* Foreign events have no context. A query must not create one: an unused
+     * primary context takes memory and time. */
     ad_gpu_result result = context.handle == NULL
                                ? gpu->enter_existing(context, scope)
                                : gpu->enter(context, scope);
     return result.code == AD_GPU_SUCCESS && scope->is_moved;
 }
 
-/* While a stream that waits for the legacy one is captured, the latter may not
- * be used, and the capture is spoilt by the attempt. But it may be asked. */
+/* The legacy stream must not be used while a stream that waits for it is
+ * captured, since its use invalidates the capture. A query of its capture
+ * state is allowed. */
 static ad_gpu_result
 ask_legacy(const struct ad_gpu *gpu, ad_context context, ad_stream stream)
 {
@@ -284,8 +286,9 @@ ask_legacy(const struct ad_gpu *gpu, ad_context context, ad_stream stream)
     return result;
 }
 
-/* The same of a call on a stream, whose result is in *result; one on a default
- * stream was not made yet. False: what went wrong is in *result. */
+/* Like enters_after, for a call on a stream, whose result is in *result. A
+ * call on a default stream has not been made yet. False: *result holds the
+ * error. */
 static bool
 enters_for(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
            ad_gpu_scope *scope, ad_gpu_result *result)
@@ -330,11 +333,11 @@ ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
     return check(gpu, context, result.call, result.code, err);
 }
 
-/* What is not the common case stands apart, so that the common one needs
- * neither a frame nor a scope. */
+/* The uncommon case is a separate function, so that the common one needs
+ * neither a stack frame nor a scope. */
 #define SELDOM __attribute__((noinline, cold))
 
-/* On a default stream, or after `code`. */
+/* For a default stream, or after a call that returned `code`. */
 static SELDOM ad_status
 wait_inside(ad_context context, ad_stream stream, ad_event event, int code,
             ad_error *err)
@@ -365,12 +368,12 @@ ad_gpu_stream_wait(ad_context context, ad_stream stream, ad_event event,
     return wait_inside(context, stream, event, code, err);
 }
 
-/* --- events ------------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------- */
 
-/* An event that waits with its eyes shut: a host that waits for it sleeps. */
+/* BLOCKING_SYNC: a host thread that waits for the event sleeps. */
 #define EVENT_FLAGS (AD_GPU_EVENT_BLOCKING_SYNC | AD_GPU_EVENT_DISABLE_TIMING)
 
-/* An event is made in the context that is current. */
+/* The runtime creates an event in the current context. */
 static SELDOM ad_status
 record_first(ad_context context, ad_stream stream, ad_event *event,
              ad_error *err)
@@ -478,7 +481,7 @@ ad_gpu_event_destroy(ad_context context, ad_event event)
     }
 }
 
-/* --- memory ------------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
 ad_status
 ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
@@ -503,10 +506,10 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
     return check(gpu, context, result.call, result.code, err);
 }
 
-/* Memory that the runtime cannot free in the order of a stream (pinned,
- * managed, and all of it on devices without pools) is freed once the stream
- * has come to its end. If that cannot be found out, work may still use it, so
- * it is left where it is. */
+/* The runtime cannot free some memory in stream order: pinned and managed
+ * memory, and all memory on devices without pools. It is freed after the
+ * stream has been synchronized. If that fails, work may still use the memory,
+ * so it is leaked. */
 static void
 free_after(const struct ad_gpu *gpu, ad_context context, void *stream,
            void *data)
@@ -528,8 +531,8 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data)
         gpu->forget_error();
     }
     ad_gpu_relax(gpu, &scope);
-    /* With its context, memory is gone too. After other failures it is still
-     * tried: the stream says where it belongs. */
+    /* A destroyed context has freed its memory. After other failures the free
+     * is still attempted, because the stream determines the context. */
     if (result.code != AD_GPU_INVALID_CONTEXT &&
         result.code != AD_GPU_CONTEXT_IS_DESTROYED) {
         if (!gpu->free_ordered(context, handle_of(stream), data)) {
@@ -539,10 +542,10 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data)
     ad_gpu_leave(gpu, &scope);
 }
 
-/* --- copies ------------------------------------------------------------------- */
+/* --- copies -------------------------------------------------------------- */
 
-/* Row by row: for what a single call does not take, which is copies between
- * two devices with pitches, and pitches of 2 GiB and more. */
+/* Copies row by row where one call cannot: copies between two devices with
+ * pitches, and pitches of 2 GiB and more. */
 static ad_gpu_result
 copy_each_row(ad_gpu_result (*copy_row)(const ad_block_copy *, void *),
               const ad_block_copy *copy, void *stream)

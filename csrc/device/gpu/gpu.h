@@ -1,10 +1,10 @@
-/* What the backends of CUDA and HIP share.
+/* Code shared by the CUDA and HIP backends.
  *
- * HIP was made in the likeness of CUDA: streams, events, modules, flags and
- * error codes are the same, under other names. So those slots are written
- * once, here, over the functions that a runtime's library exports
- * (struct ad_gpu_calls). What differs is in cuda.c and hip.c (struct ad_gpu):
- * contexts against a current device, how memory is had, copied and recognised.
+ * HIP follows CUDA: its streams, events, modules, flags and error codes are
+ * the same under other names. So these slots are written once, here, over the
+ * functions that a runtime's library exports (struct ad_gpu_calls). cuda.c and
+ * hip.c hold the differences (struct ad_gpu): contexts in CUDA, a current
+ * device in HIP, and how memory is allocated, copied and classified.
  */
 #ifndef AD_DEVICE_GPU_GPU_H
 #define AD_DEVICE_GPU_GPU_H
@@ -14,7 +14,8 @@
 #include "abi/arrow_c.h"
 #include "device/backend.h"
 
-/* The functions of the same shape; all return the runtime's error code. */
+/* The functions with the same signature. All return the runtime's error
+ * code. */
 struct ad_gpu_calls {
     int (*stream_create)(void **out, unsigned int flags);
     int (*stream_destroy)(void *stream);
@@ -37,7 +38,7 @@ struct ad_gpu_calls {
                   void **extra);
 };
 
-/* Their names in the library, for messages. */
+/* Their exported names, for messages. */
 struct ad_gpu_names {
     const char *stream_create;
     const char *stream_destroy;
@@ -56,23 +57,22 @@ struct ad_gpu_names {
     const char *launch;
 };
 
-/* How a call went: its code, and which call it was. */
+/* Result of a call: its error code and its name. */
 typedef struct ad_gpu_result {
     int code;
     const char *call;
 } ad_gpu_result;
 
-/* What was changed on this thread, for ad_gpu_leave to undo; begins as
- * zeros. */
+/* State of this thread that ad_gpu_leave restores. Starts zeroed. */
 typedef struct ad_gpu_scope {
     bool is_moved;
     bool is_relaxed;
-    int device; /* HIP: the one that was current */
-    int mode;   /* of capture, that this thread was in */
+    int device; /* HIP: the device that was current */
+    int mode;   /* the thread's previous capture mode */
 } ad_gpu_scope;
 
-/* The kernels, loaded into one context or device. Entries are added, never
- * changed and never removed. */
+/* The kernels, loaded into one context or device. Entries are added, and never
+ * changed or removed. */
 typedef struct ad_gpu_module {
     struct ad_gpu_module *next;
     uint64_t key;
@@ -87,37 +87,38 @@ struct ad_gpu {
     _Atomic(ad_gpu_module *) *modules;
 
     const char *(*error_name)(int code);
-    /* A failed call (NOT_READY is one) must not be found later by other
-     * libraries that ask this thread for its last error. */
+    /* Clear the thread's last error after a failed call (NOT_READY included),
+     * so that other libraries do not read it. */
     void (*forget_error)(void);
 
-    /* Make the context current on this thread: sets scope->is_moved where it
-     * was not, and `leave` is called then. Where it fails nothing has been
-     * moved. */
+    /* Make the context current on this thread. Sets scope->is_moved if another
+     * one was current; `leave` is called then. On failure the current context
+     * is unchanged. */
     ad_gpu_result (*enter)(ad_context context, ad_gpu_scope *scope);
-    /* The same for a context whose handle is not known, where any that exists
-     * will do: makes none. */
+    /* The same for a context without a known handle, where any existing
+     * context serves. Creates none. */
     ad_gpu_result (*enter_existing)(ad_context context, ad_gpu_scope *scope);
     void (*leave)(const ad_gpu_scope *scope);
 
-    /* The following are called inside the context. */
+    /* The functions below are called while the context is current. */
 
-    /* Memory of the kind that context.device.type names. */
+    /* Allocate memory of the kind that context.device.type names. */
     ad_gpu_result (*allocate)(ad_context context, void *stream, size_t nbytes,
                               void **out);
-    /* Free it in the order of the stream; false where that cannot be. */
+    /* Free memory in stream order. False where the runtime cannot. */
     bool (*free_ordered)(ad_context context, void *stream, void *data);
     void (*free_now)(ad_context context, void *data);
 
-    /* Both sides in one address space; of any height. */
+    /* Copy a block of any height within one address space. */
     ad_gpu_result (*copy)(const ad_block_copy *copy, void *stream);
-    /* Do the two sides need copy_peer, which takes a height of 1? */
+    /* Does the copy need copy_peer, which takes a height of 1? */
     bool (*are_peers)(const ad_block_copy *copy);
     ad_gpu_result (*copy_peer)(const ad_block_copy *copy, void *stream);
 
-    /* What a loaded module belongs to, never used twice in a process. */
+    /* Key of the context or device that a module is loaded into. A key is
+     * never reused in a process. */
     ad_status (*module_key)(ad_context context, uint64_t *out, ad_error *err);
-    /* The module's image; `*release` is freed by the caller. */
+    /* The module's image. The caller frees `*release`. */
     ad_status (*module_image)(const void **out, void **release, ad_error *err);
 };
 
@@ -133,19 +134,20 @@ ad_gpu_of(ad_device device)
     return is_hip ? &ad_gpu_hip : &ad_gpu_cuda;
 }
 
-/* Where a copy begins: the one place that adds an offset to a pointer. */
+/* The address where a span starts. Nothing else adds an offset to a
+ * pointer. */
 static inline void *
 ad_gpu_pointer(ad_span span)
 {
     return (char *)span.data + span.offset;
 }
 
-/* Fail with what a call returned: AD_ERR_DEVICE, but AD_ERR_EXCHANGE
- * ("capture") for what stream capture forbids. */
+/* Fail with the error that a call returned: AD_ERR_DEVICE, or AD_ERR_EXCHANGE
+ * ("capture") for an operation that stream capture forbids. */
 ad_status ad_gpu_fail(const struct ad_gpu *gpu, ad_device device,
                       ad_gpu_result result, ad_error *err);
 
-/* Fail in load(): the library is there and did not start. */
+/* Fail in load(): the library is installed but does not start. */
 ad_status ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
                             const char *hint, ad_error *err);
 
@@ -153,19 +155,19 @@ ad_status ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
 ad_status ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device,
                          int n_devices, ad_error *err);
 
-/* Fail: a stream of `found` came for data on `wanted`. */
+/* Fail: a stream of `found` was passed for data on `wanted`. */
 ad_status ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
                              ad_device wanted, ad_device found, ad_error *err);
 
-/* Fail: a default stream of nobody knows which device. */
+/* Fail: a default stream was passed and its device is unknown. */
 ad_status ad_gpu_fail_default_stream(const struct ad_gpu *gpu,
                                      ad_device device, ad_error *err);
 
-/* Fail: memory of a kind that this version does not know. */
+/* Fail: memory of a kind that this version does not support. */
 ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,
                            int kind, ad_error *err);
 
-/* --- slots of struct ad_backend -------------------------------------------- */
+/* --- slots of struct ad_backend ------------------------------------------ */
 
 ad_status ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
@@ -200,15 +202,15 @@ void ad_gpu_event_destroy(ad_context context, ad_event event);
     .event_synchronize = ad_gpu_event_synchronize,                            \
     .event_destroy = ad_gpu_event_destroy
 
-/* Enter a context, or fail; *scope needs no value. */
+/* Make a context current, or fail. *scope need not be initialised. */
 AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,
                                      ad_context context, ad_gpu_scope *scope,
                                      ad_error *err);
 
-/* Until this context is left, what is called does not break the graphs that
- * others capture: by default a capture forbids every thread of the process to
- * wait, to ask an event or to allocate, and is spoilt by the attempt. It is
- * meant for callers that never touch a captured stream. */
+/* Until ad_gpu_leave, calls on this thread do not invalidate graphs that
+ * others capture. By default a capture forbids every thread of the process to
+ * wait, to query an event or to allocate, and such a call invalidates the
+ * capture. Only for callers that never use a captured stream. */
 void ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope);
 void ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope);
 

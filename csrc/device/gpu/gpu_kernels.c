@@ -1,11 +1,12 @@
-/* The kernels on CUDA and HIP: loaded once into each context, and launched.
+/* The kernels on CUDA and HIP: they are loaded once into each context, and
+ * launched from there.
  */
 #include <stdlib.h>
 
 #include "abi/gpu_abi.h"
 #include "device/gpu/gpu.h"
 
-/* --- loading ------------------------------------------------------------------ */
+/* --- loading ------------------------------------------------------------- */
 
 static const ad_gpu_module *
 find(const struct ad_gpu *gpu, uint64_t key)
@@ -24,7 +25,7 @@ fail_kernel(const struct ad_gpu *gpu, ad_context context, ad_gpu_result result,
 {
     ad_status status = ad_gpu_fail(gpu, context.device, result, err);
     if (status != AD_ERR_DEVICE) {
-        return status; /* of a capture */
+        return status; /* a capture error */
     }
     if (err != NULL) {
         err->status = AD_ERR_EXCHANGE;
@@ -66,7 +67,8 @@ drop(const struct ad_gpu *gpu, ad_gpu_module *entry)
     free(entry);
 }
 
-/* Two threads may both load them: the second to come drops its own. */
+/* Two threads may both load the kernels. The second one unloads its own
+ * copy. */
 static const ad_gpu_module *
 publish(const struct ad_gpu *gpu, ad_gpu_module *entry)
 {
@@ -106,7 +108,7 @@ kernels_of(const struct ad_gpu *gpu, ad_context context,
     return AD_OK;
 }
 
-/* --- launching ---------------------------------------------------------------- */
+/* --- launching ----------------------------------------------------------- */
 
 static ad_status
 launch_inside(const struct ad_gpu *gpu, ad_context context, ad_stream stream,

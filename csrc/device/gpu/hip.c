@@ -1,6 +1,6 @@
-/* HIP (ROCm): the twin of cuda.c. There are no contexts here, but a device that
- * is current on each thread; and errors of calls that failed can be asked for
- * later, so ours are asked for at once.
+/* HIP (ROCm), the counterpart of cuda.c. HIP has no contexts but a current
+ * device on each thread. It keeps the error of a failed call as the thread's
+ * last error, so this backend clears its own errors at once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "device/gpu/gpu.h"
 #include "device/gpu/hiprtc.h"
 
-/* --- the library ------------------------------------------------------------- */
+/* --- the library --------------------------------------------------------- */
 
 struct hip_calls {
     struct ad_gpu_calls common;
@@ -93,8 +93,8 @@ start(int *n)
     if (result.code != AD_GPU_SUCCESS) {
         return result;
     }
-    /* Without a device hipInit() fails in one way or another; the number of
-     * devices says whether that is all there is to it. */
+    /* Without a device hipInit() fails in various ways. The number of devices
+     * tells whether that is the only cause. */
     const int init = hip.init(0);
     result = (ad_gpu_result){hip.device_count(n), "hipGetDeviceCount"};
     if (result.code == AD_GPU_NO_DEVICE) {
@@ -161,7 +161,7 @@ hip_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
     return check(device, result, err);
 }
 
-/* --- the current device ------------------------------------------------------ */
+/* --- the current device -------------------------------------------------- */
 
 static ad_gpu_result
 current(int *out)
@@ -186,7 +186,7 @@ static ad_gpu_result
 hip_enter(ad_context context, ad_gpu_scope *scope)
 {
     ad_gpu_result result = current(&scope->device);
-    /* An id of -1 means: wherever this thread is. */
+    /* An id of -1 means the current device. */
     if (result.code == AD_GPU_SUCCESS && context.device.id >= 0 &&
         scope->device != context.device.id) {
         result = (ad_gpu_result){
@@ -206,7 +206,7 @@ static ad_status
 hip_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     if (device.id < 0 && device.type != ARROW_DEVICE_ROCM) {
-        /* Pinned memory need not say where it was made. */
+        /* Pinned memory may come without an ordinal. */
         int id;
         AD_RETURN_IF_ERR(check(device, current(&id), err));
         device.id = id;
@@ -229,10 +229,10 @@ hip_synchronize(ad_context context, ad_error *err)
     return check(context.device, result, err);
 }
 
-/* --- streams ------------------------------------------------------------------ */
+/* --- streams ------------------------------------------------------------- */
 
-/* The device of a stream with a handle of its own; -1 where this version of
- * HIP cannot say. */
+/* The device of a stream with a handle of its own. -1 if this version of HIP
+ * cannot tell. */
 static ad_gpu_result
 device_of_stream(ad_stream stream, int *out)
 {
@@ -253,7 +253,7 @@ hip_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                    ad_error *err)
 {
     const bool is_default = stream.handle <= AD_STREAM_PER_THREAD;
-    /* Pinned memory is used from any device. */
+    /* Pinned memory is usable on any device. */
     const bool is_bound = hint.device.type == ARROW_DEVICE_ROCM;
     int id = -1;
     if (!is_default) {
@@ -281,10 +281,10 @@ hip_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     return AD_OK;
 }
 
-/* --- memory ------------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
-/* What hipMemoryType says, whose numbers changed with ROCm 6. False: a number
- * that is not known. */
+/* Convert hipMemoryType, whose numbers changed with ROCm 6. False: unknown
+ * number. */
 static bool
 kind_of(const struct ad_hip_pointer *facts, ad_memory_kind *out)
 {
@@ -319,13 +319,14 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
         .kind = AD_MEMORY_UNREGISTERED,
         .context = hint,
     };
-    if (n_devices == 0) { /* the runtime alone owns nothing */
+    if (n_devices == 0) { /* without a device no memory is known */
         return AD_OK;
     }
     struct ad_hip_pointer facts = {.device = -1};
     ad_gpu_result result = {hip.pointer_attributes(&facts, pointer),
                             "hipPointerGetAttributes"};
-    /* An unknown pointer: 1 to some versions, a kind of its own to others. */
+    /* An unknown pointer: some versions return 1, others a memory type for
+     * it. */
     if (result.code == AD_GPU_INVALID_VALUE) {
         hip_forget_error();
         return AD_OK;
@@ -336,7 +337,7 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                                 err);
     }
     if (out->kind != AD_MEMORY_UNREGISTERED) {
-        /* The specification has no type for managed memory of ROCm. */
+        /* The specification has no device type for managed memory of ROCm. */
         out->context = (ad_context){{out->kind == AD_MEMORY_PINNED
                                          ? ARROW_DEVICE_ROCM_HOST
                                          : ARROW_DEVICE_ROCM,
@@ -348,13 +349,13 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     return AD_OK;
 }
 
-/* Asking for the pool makes it on some versions, so this is not for devices
- * that nobody works on. The number of the attribute that would say it differs
- * between versions. */
+/* Some versions create the pool when it is queried, so this is not called for
+ * unused devices. The device attribute that reports pools has a different
+ * number in each version. */
 static bool
 has_pools(int64_t id)
 {
-    static atomic_char known[64]; /* 0: not asked yet, 1: none, 2: there are */
+    static atomic_char known[64]; /* 0: unknown, 1: no, 2: yes */
     void *pool;
     if (id < 0 || id >= (int64_t)sizeof(known)) {
         return false;
@@ -415,7 +416,7 @@ hip_free_now(ad_context context, void *data)
     }
 }
 
-/* --- copies ------------------------------------------------------------------- */
+/* --- copies -------------------------------------------------------------- */
 
 static int
 direction_of(const ad_block_copy *copy)
@@ -469,7 +470,7 @@ hip_copy_peer(const ad_block_copy *copy, void *stream)
                            "hipMemcpyPeerAsync"};
 }
 
-/* --- kernels ------------------------------------------------------------------ */
+/* --- kernels ------------------------------------------------------------- */
 
 static ad_status
 hip_module_key(ad_context context, uint64_t *out, ad_error *err)
@@ -480,7 +481,7 @@ hip_module_key(ad_context context, uint64_t *out, ad_error *err)
     return AD_OK;
 }
 
-/* Built for the device that is current. */
+/* Builds for the current device. */
 static ad_status
 hip_module_image(const void **out, void **release, ad_error *err)
 {
@@ -489,7 +490,7 @@ hip_module_image(const void **out, void **release, ad_error *err)
     return AD_OK;
 }
 
-/* --- the backend -------------------------------------------------------------- */
+/* --- the backend --------------------------------------------------------- */
 
 const struct ad_gpu ad_gpu_hip = {
     .name = "HIP",

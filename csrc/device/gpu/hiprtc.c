@@ -20,7 +20,7 @@ static const ad_symbol symbols[] = {
 #undef AD_HIPRTC
 };
 
-/* Before ROCm 5.3 it was a part of the runtime. */
+/* Before ROCm 5.3 the compiler was part of the runtime. */
 static const char *const sonames[] = {
     "libhiprtc.so",     "libhiprtc.so.7",   "libhiprtc.so.6", "libhiprtc.so.5",
     "libamdhip64.so.5", "libamdhip64.so.4", "libamdhip64.so", NULL,

@@ -1,4 +1,4 @@
-/* HIP's run-time compiler, where it is installed.
+/* HIP's run-time compiler, if it is installed.
  */
 #ifndef AD_DEVICE_GPU_HIPRTC_H
 #define AD_DEVICE_GPU_HIPRTC_H
@@ -6,8 +6,8 @@
 #include "base/status.h"
 
 /* Build `source` for the current device. *out is the code object, which the
- * caller frees. Fails with AD_ERR_EXCHANGE, reason "kernel", where there is no
- * compiler or it does not take the source. */
+ * caller frees. Fails with AD_ERR_EXCHANGE, reason "kernel", if there is no
+ * compiler or it rejects the source. */
 AD_MUST_CHECK ad_status ad_hiprtc_build(const char *source, void **out,
                                         ad_error *err);
 
