@@ -111,7 +111,7 @@ def test_several_chunks_with_copy_false():
 
 def test_several_chunks_on_a_device():
     source = foreign(ac.numbers(), ac.numbers(), device_type=ac.CUDA)
-    with pytest.raises(ad.ExchangeError, match="put together") as info:
+    with pytest.raises(ad.ExchangeError, match="cannot concatenate") as info:
         ad.array(source)
     assert info.value.reason == "device" and "array_stream" in info.value.hint
     assert source.released == 1
