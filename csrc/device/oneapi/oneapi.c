@@ -1,19 +1,19 @@
-/* oneAPI (SYCL) through libDPCTLSyclInterface.so, dpctl's C face of it.
+/* oneAPI (SYCL) through libDPCTLSyclInterface.so, dpctl's C interface.
  *
- * What SYCL does differently from the other runtimes:
+ * SYCL differs from the other runtimes:
  *
- * - A queue is out of order unless it was made in order. A barrier on it waits
- *   for all that was submitted before and holds up all that comes later, so
- *   each command of ours follows a barrier where the queue needs one.
- * - Handles are the addresses of C++ values that share what they stand for:
- *   two DPCTLSyclContextRefs may be one context. So a context's handle is a
- *   struct ad_oneapi_context (device/oneapi/oneapi_context.h), of which there
- *   is one per context and device.
- * - Failed functions return NULL and keep the reason to themselves. Some let
- *   the C++ exception out, which ends the process: those are called only where
- *   they cannot fail (USM_GetPointerType, USM_GetPointerDevice,
- *   free_with_context), or not at all (Queue_Wait, malloc_host).
- * - There is no "wait until the device is idle", see `synchronize`.
+ * - A queue is out of order unless it was created in order. A barrier waits
+ *   for all earlier work on the queue and delays all later work. So a barrier
+ *   precedes each command of this backend on a queue that needs one.
+ * - Handles are the addresses of C++ values that share one object: two
+ *   DPCTLSyclContextRefs may be one context. So a context's handle is a struct
+ *   ad_oneapi_context (device/oneapi/oneapi_context.h), of which there is one
+ *   per context and device.
+ * - Failed functions return NULL without a reason. Some let the C++ exception
+ *   escape, which ends the process. Those are called only where they cannot
+ *   fail (USM_GetPointerType, USM_GetPointerDevice, free_with_context), or not
+ *   at all (Queue_Wait, malloc_host).
+ * - There is no call that waits until the device is idle, see `synchronize`.
  */
 #include "device/oneapi/oneapi_context.h"
 
@@ -35,9 +35,9 @@ fail_request(ad_error *err, ad_device device, const char *reason,
     return AD_ERR_EXCHANGE;
 }
 
-/* --- queues ----------------------------------------------------------------- */
+/* --- queues -------------------------------------------------------------- */
 
-/* A queue is an address: what can be none must not be followed. */
+/* A queue is an address. A number that cannot be one is not dereferenced. */
 static ad_status
 check_queue(ad_stream stream, ad_device device, ad_error *err)
 {
@@ -87,10 +87,12 @@ oneapi_stream_destroy(ad_context context, ad_stream stream)
     ad_sycl.Queue_Delete(queue_of(stream));
 }
 
-/* SYCL's graphs record a queue too, but dpctl cannot make one do it. */
-/* --- events ----------------------------------------------------------------- */
+/* stream_is_capturing stays NULL: SYCL's graphs can capture a queue, but dpctl
+ * has no call for it. */
 
-/* The barrier and wait list that every order between queues is made of. */
+/* --- events -------------------------------------------------------------- */
+
+/* The barrier that all ordering between queues is built from. */
 static ad_status
 submit_barrier(ad_context context, ad_sycl_queue queue, ad_sycl_event *event,
                ad_error *err)
@@ -128,7 +130,7 @@ oneapi_stream_wait(ad_context context, ad_stream stream, ad_event event,
     return AD_OK;
 }
 
-/* Status 0 is "unknown": dpctl swallowed an exception. */
+/* Status 0 is "unknown": dpctl caught an exception. */
 static ad_status
 event_status(ad_context context, ad_sycl_event event, unsigned *out,
              ad_error *err)
@@ -150,7 +152,7 @@ oneapi_event_query(ad_context context, ad_event event, bool *out,
     return AD_OK;
 }
 
-/* Event_Wait says nothing about how it went. */
+/* Event_Wait does not report how the work ended. */
 static ad_status
 wait_for(ad_context context, ad_sycl_event event, ad_error *err)
 {
@@ -186,9 +188,8 @@ finish_queue(ad_context context, ad_sycl_queue queue, ad_error *err)
     return status;
 }
 
-/* SYCL knows queues only: work on one that arrowdev was never shown, or on one
- * of too many others, is not waited for. So AD_CAP_CONTEXT_IDLE is not
- * ours. */
+/* SYCL can only wait for queues. Work on foreign queues that are not in the
+ * registry is not waited for, so this backend lacks AD_CAP_CONTEXT_IDLE. */
 static ad_status
 oneapi_synchronize(ad_context context, ad_error *err)
 {
@@ -208,9 +209,9 @@ oneapi_synchronize(ad_context context, ad_error *err)
     return status;
 }
 
-/* --- memory ------------------------------------------------------------------ */
+/* --- memory -------------------------------------------------------------- */
 
-/* Is the pointer one of this context? */
+/* Does the pointer belong to this context? */
 static bool
 classify_in(const void *pointer, struct ad_oneapi_context *sycl_context,
             ad_memory_info *out)
@@ -222,7 +223,7 @@ classify_in(const void *pointer, struct ad_oneapi_context *sycl_context,
         [AD_SYCL_USM_HOST] = AD_MEMORY_PINNED,
     };
     ad_sycl_usm usm = (ad_sycl_usm)(uintptr_t)pointer;
-    /* A device without USM would throw. */
+    /* The query throws on a device without USM. */
     unsigned type = sycl_context->has_usm
                         ? ad_sycl.USM_GetPointerType(usm, sycl_context->handle)
                         : AD_SYCL_USM_UNKNOWN;
@@ -234,7 +235,7 @@ classify_in(const void *pointer, struct ad_oneapi_context *sycl_context,
     out->host_accessible = type != AD_SYCL_USM_DEVICE;
     out->device_accessible = true;
     if (type != AD_SYCL_USM_HOST) {
-        /* The context may be shared by several devices. */
+        /* Several devices may share the context. */
         ad_sycl_device device =
             ad_sycl.USM_GetPointerDevice(usm, sycl_context->handle);
         int64_t id = device != NULL ? ad_oneapi_index(device) : -1;
@@ -266,7 +267,7 @@ oneapi_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     for (size_t i = 0; i < ad_oneapi_n_devices(); i++) {
         ad_device device = {ARROW_DEVICE_ONEAPI, (int64_t)i};
         if (ad_oneapi_primary_context(device, &sycl_context, NULL) != AD_OK) {
-            continue; /* then nobody has memory there either */
+            continue; /* no library has memory there then */
         }
     }
     for (sycl_context = ad_oneapi_contexts(); sycl_context != NULL;
@@ -306,23 +307,24 @@ oneapi_allocate(ad_context context, ad_stream stream, size_t nbytes,
     return AD_OK;
 }
 
-/* OpenCL's free waits for the work that uses the memory, and dpctl's host
- * tasks, which that may be behind, wait for the interpreter. */
+/* OpenCL's free waits for the work that uses the memory. That work may follow
+ * dpctl's host tasks, which wait for the interpreter. */
 static void
 oneapi_deallocate(ad_context context, ad_stream stream, void *data)
 {
     struct ad_oneapi_context *sycl_context;
     (void)stream;
-    /* It was allocated there, so the entry is known. */
+    /* The memory was allocated there, so the entry exists. */
     if (ad_oneapi_context(context, &sycl_context, NULL) == AD_OK) {
         ad_sycl.free_with_context(data, sycl_context->handle);
     }
 }
 
-/* What we submit next comes after all that is on the queue: where that takes
- * more than the queue's own order, it is to depend on this event; else NULL.
- * SYCL does not hold a copy that names no event up while the barrier itself
- * waits for a host task, as dpctl's are. */
+/* Work submitted next runs after all work that is now on the queue. *after is
+ * an event that it must depend on, or NULL if the queue's own order suffices.
+ * A barrier alone does not suffice: SYCL does not delay a copy without
+ * dependencies while the barrier itself waits for a host task, as dpctl's
+ * are. */
 static ad_status
 keep_order(ad_context context, ad_sycl_queue queue, ad_sycl_event *after,
            ad_error *err)
@@ -341,8 +343,9 @@ forget(ad_sycl_event event)
     }
 }
 
-/* `last` is the event of the copy before it, or NULL, and then that of this
- * one, which comes after it on any queue. `after`: see keep_order(). */
+/* `last` is the event of the previous copy, or NULL. It becomes the event of
+ * this copy, which runs after the previous one on any queue. `after`: see
+ * keep_order(). */
 static ad_status
 copy_run(ad_context context, ad_sycl_queue queue, char *target,
          const char *source, size_t nbytes, ad_sycl_event after,
@@ -361,8 +364,8 @@ copy_run(ad_context context, ad_sycl_queue queue, char *target,
     return AD_OK;
 }
 
-/* OpenCL for processors shares a copy out in equal pieces: 62,497 bytes, a prime
- * number, go one by one, in 40 times the time of 62,464. */
+/* OpenCL for CPUs divides a copy into equal parts. 62,497 bytes, a prime
+ * number, are copied one by one, in 40 times the time of 62,464. */
 #define EVEN_BYTES 256
 
 static ad_status
@@ -380,7 +383,7 @@ copy_row(ad_context context, ad_sycl_queue queue, char *target,
     return copy_run(context, queue, target, source, nbytes, after, last, err);
 }
 
-/* SYCL has pitched copies, dpctl has not: one copy a row. */
+/* SYCL has pitched copies and dpctl does not: one copy per row. */
 static ad_status
 copy_rows(ad_context context, ad_sycl_queue queue, const ad_block_copy *copy,
           ad_sycl_event *last, ad_error *err)
@@ -415,8 +418,9 @@ oneapi_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
     return status;
 }
 
-/* The last work's event, which is used up: kept where what comes later follows
- * it, or need not, since the host waits. */
+/* Takes over the event of the last work. Returns it if later work on the queue
+ * runs after it, or if the host waits for it. Otherwise releases it and
+ * returns NULL. */
 static ad_sycl_event
 keep_if_enough(ad_sycl_queue queue, bool host_waits, ad_sycl_event last)
 {
@@ -443,7 +447,7 @@ oneapi_copy_with_event(ad_context context, ad_stream stream,
     return status;
 }
 
-/* --- kernels ------------------------------------------------------------------ */
+/* --- kernels ------------------------------------------------------------- */
 
 static ad_status
 fail_kernel(ad_error *err, struct ad_oneapi_context *sycl_context)
@@ -456,7 +460,7 @@ fail_kernel(ad_error *err, struct ad_oneapi_context *sycl_context)
                         "SYCL device");
 }
 
-/* Build all of them; who loses a race throws its own away. */
+/* Builds all kernels. A thread that loses the race deletes its own. */
 static void
 build_kernels(struct ad_oneapi_context *sycl_context)
 {
@@ -514,7 +518,7 @@ run_kernel(ad_context context, ad_stream stream, const ad_launch *launch,
 
     ad_launch copy = *launch;
     int64_t *p = copy.numbers;
-    /* Pointers are passed as such, numbers by their address. */
+    /* Pointers are passed by value, numbers by address. */
     void *arguments[] = {
         copy.source.data,
         &copy.source.offset,
@@ -574,7 +578,7 @@ oneapi_launch_with_event(ad_context context, ad_stream stream,
     return AD_OK;
 }
 
-/* --- the runtime --------------------------------------------------------------- */
+/* --- the runtime --------------------------------------------------------- */
 
 static ad_status
 oneapi_describe(char *buffer, size_t size, ad_error *err)

@@ -4,7 +4,7 @@
 
 #include "device/dynlib.h"
 
-/* --- the library ---------------------------------------------------------- */
+/* --- the library --------------------------------------------------------- */
 
 static const ad_symbol symbols[] = {
 #define AD_SYCL(name, need, result, parameters)                               \
@@ -13,7 +13,7 @@ static const ad_symbol symbols[] = {
 #undef AD_SYCL
 };
 
-/* dpctl's package loads it by path, so it is known by this name then. */
+/* dpctl's package loads the library by path, so it is found by this name. */
 static const char *const sonames[] = {"libDPCTLSyclInterface.so", NULL};
 
 static const ad_library library = {
@@ -40,9 +40,10 @@ static struct root *roots;
 static size_t n_roots;
 static _Atomic(struct ad_oneapi_context *) contexts; /* only ever grows */
 
-/* --- errors ---------------------------------------------------------------- */
+/* --- errors -------------------------------------------------------------- */
 
-/* What our own queues reported last; other queues report to their makers. */
+/* The last asynchronous error of arrowdev's own queues. Foreign queues report
+ * to their creators. */
 static atomic_int async_code;
 
 static void
@@ -63,7 +64,7 @@ ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call)
                           "see SYCL's own message on stderr");
 }
 
-/* --- devices -------------------------------------------------------- */
+/* --- devices ------------------------------------------------------------- */
 
 static ad_status
 list_roots(ad_error *err)
@@ -95,7 +96,7 @@ list_roots(ad_error *err)
     return status;
 }
 
-/* What a load that failed half-way has left. */
+/* Frees what a failed load has left. */
 static void
 reset(void)
 {
@@ -134,7 +135,7 @@ ad_oneapi_is_cpu(int64_t id)
     return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
 }
 
-/* The root device with this number; fails for one that is not there. */
+/* The root device with this id. Fails for one that does not exist. */
 static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)
 {
@@ -194,8 +195,9 @@ search_contexts(struct ad_oneapi_context *from, ad_sycl_context handle,
     return sycl_context;
 }
 
-/* The one entry of this context and device. Takes over both handles on
- * success. Without a lock: who loses the race searches what was added. */
+/* The only entry of this context and device. Takes over both handles on
+ * success. Lock-free: a thread that loses the race searches the added
+ * entries. */
 static ad_status
 find_entry(ad_sycl_context handle, ad_sycl_device device, int64_t id,
            struct ad_oneapi_context **out, ad_error *err)
@@ -277,7 +279,7 @@ ad_oneapi_context(ad_context context, struct ad_oneapi_context **out,
     return AD_OK;
 }
 
-/* --- queues ----------------------------------------------------------------- */
+/* --- queues -------------------------------------------------------------- */
 
 static void
 forget_queue(void *queue)
@@ -285,9 +287,9 @@ forget_queue(void *queue)
     ad_sycl.Queue_Delete(queue);
 }
 
-/* Copies, which share the queue and keep it: to tell where one runs at the
- * cost of a hash (of an address that is not given away again while the copy
- * lives), and to wait for them all. */
+/* Copies of queue handles, which share the queue and keep it alive. They serve
+ * to find a queue's context by its hash alone, and to wait for all queues. The
+ * hash is an address, which is not reused while the copy lives. */
 static ad_queue_registry registry = AD_QUEUE_REGISTRY(forget_queue);
 
 static void
@@ -357,7 +359,7 @@ ad_status
 ad_oneapi_queue_new(struct ad_oneapi_context *sycl_context, ad_sycl_queue *out,
                     ad_error *err)
 {
-    /* Without a handler an asynchronous error would end the process. */
+    /* Without a handler an asynchronous error ends the process. */
     *out = ad_sycl.Queue_Create(sycl_context->handle, sycl_context->device,
                                 remember_async_error, AD_SYCL_IN_ORDER);
     if (*out == NULL) {

@@ -1,5 +1,5 @@
-/* oneAPI: the library, and where work goes in it. Shared by oneapi.c and
- * device/oneapi/oneapi_context.c, nobody else's.
+/* oneAPI: the library, its devices, contexts and queues. Only oneapi.c and
+ * device/oneapi/oneapi_context.c use this header.
  */
 #ifndef AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H
 #define AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H
@@ -20,50 +20,51 @@ struct ad_sycl_api {
 /* Filled by ad_oneapi_load. */
 extern struct ad_sycl_api ad_sycl;
 
-/* A context, and the device in it to which work goes: what ad_context.handle
- * points to. One per context and device; lives as long as the process. */
+/* A context, and the device in it that receives the work. ad_context.handle
+ * points to this struct. There is one per context and device; it lives as long
+ * as the process. */
 struct ad_oneapi_context {
     struct ad_oneapi_context *next;
     ad_sycl_context handle;
     ad_sycl_device device;
-    int64_t id; /* of the device, or of the one it is a part of */
+    int64_t id; /* of the root device */
     bool has_usm;
     bool is_cpu;
     atomic_bool kernels_failed;
     _Atomic(ad_sycl_kernel) kernels[AD_N_KERNELS];
 };
 
-/* --- the library and its devices ------------------------------------------ */
+/* --- the library and its devices ----------------------------------------- */
 
 AD_MUST_CHECK ad_status ad_oneapi_load(ad_error *err);
 
 /* Path of the library. */
 const char *ad_oneapi_path(void);
 
-/* The root devices, in dpctl's order: the index is what dpctl and dpnp give as
- * __dlpack_device__()[1]. */
+/* The number of root devices, in dpctl's order. An index is the id that dpctl
+ * and dpnp give as __dlpack_device__()[1]. */
 size_t ad_oneapi_n_devices(void);
 
-/* Handle of a root device; fails for an id that is not there. */
+/* Handle of a root device. Fails for an id that does not exist. */
 AD_MUST_CHECK ad_status ad_oneapi_device(ad_device device, ad_sycl_device *out,
                                          ad_error *err);
 
 bool ad_oneapi_is_cpu(int64_t id);
 
-/* Index of a device, or of the one that it is a part of; -1: none. */
+/* Index of a device, or of the root device of a sub-device. -1: none. */
 int64_t ad_oneapi_index(ad_sycl_device device);
 
-/* Fail for a call that gave NULL: dpctl keeps the reason to itself. */
+/* Fail for a call that returned NULL. dpctl does not give the reason. */
 ad_status ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call);
 
 /* --- contexts ------------------------------------------------------------ */
 
-/* The one that work goes to which names only the device: dpctl's default
- * context, which dpnp's arrays are in. */
+/* The context for work that names only a device: dpctl's default context,
+ * which dpnp's arrays are in. */
 AD_MUST_CHECK ad_status ad_oneapi_primary_context(
     ad_device device, struct ad_oneapi_context **out, ad_error *err);
 
-/* All that are known, newest first; linked by `next`. */
+/* The list of all entries, newest first, linked by `next`. */
 struct ad_oneapi_context *ad_oneapi_contexts(void);
 
 static inline ad_context
@@ -72,24 +73,24 @@ ad_oneapi_as_context(struct ad_oneapi_context *sycl_context)
     return (ad_context){{ARROW_DEVICE_ONEAPI, sycl_context->id}, sycl_context};
 }
 
-/* The entry of a context: its context, or the primary context of its
+/* The entry of a context. Without a handle: the primary context of its
  * device. */
 AD_MUST_CHECK ad_status ad_oneapi_context(ad_context context,
                                           struct ad_oneapi_context **out,
                                           ad_error *err);
 
-/* --- queues ------------------------------------------------------------------ */
+/* --- queues -------------------------------------------------------------- */
 
-/* Where this queue runs. It is remembered. */
+/* The context that a queue runs in. Registers the queue. */
 AD_MUST_CHECK ad_status ad_oneapi_queue_context(ad_sycl_queue queue,
                                                 struct ad_oneapi_context **out,
                                                 ad_error *err);
 
-/* Our own queues on this device and the last others that were seen, see
+/* arrowdev's own queues on this device and its registered foreign ones, see
  * ad_queue_registry_of. */
 ad_queue_entry **ad_oneapi_queues(int64_t id, size_t *n);
 
-/* A new queue of our own, in order. */
+/* Create an in-order queue of arrowdev's own. */
 AD_MUST_CHECK ad_status ad_oneapi_queue_new(
     struct ad_oneapi_context *sycl_context, ad_sycl_queue *out, ad_error *err);
 

@@ -1,19 +1,20 @@
 /* OpenCL, with the handles of its C interface.
  *
- * What OpenCL does differently from the other runtimes:
+ * OpenCL differs from the other runtimes:
  *
- * - Memory is a cl_mem, to which nothing may be added: an offset goes beside
- *   it into every call. SVM has addresses, see opencl_memory.c.
+ * - Memory is a cl_mem, which allows no pointer arithmetic. Every call takes
+ *   an offset beside it. SVM has addresses, see opencl_memory.c.
  * - A cl_mem, a queue and an event work together only within one cl_context,
- *   and any number of those may be on one device. An event of another context
- *   is stood in for by an event of ours; between contexts, core copies through
- *   the host.
- * - Nothing is certain to begin before clFlush. We flush after each event that
- *   we record, and the queue of each event that we are given.
- * - Everything is counted: memory, events and queues with work pending may be
- *   released at once.
- * - A queue may be out of order. Work of ours stands between barriers there.
- * - There is no "wait until the device is idle", see `synchronize`.
+ *   and a device may have many contexts. A stand-in event of the queue's
+ *   context replaces an event of another one. The core copies between contexts
+ *   through the host.
+ * - Work may not begin before clFlush. This backend flushes the queue after
+ *   each event that it records, and the queue of each foreign event.
+ * - All objects are reference-counted: memory, events and queues may be
+ *   released while work on them is pending.
+ * - A queue may be out of order. arrowdev's work is then placed between
+ *   barriers.
+ * - There is no call that waits until the device is idle, see `synchronize`.
  */
 #include "device/opencl/opencl_memory.h"
 
@@ -30,7 +31,7 @@ enum {
     INVALID_EVENT = -58
 };
 
-/* A number that is no handle must not be followed. */
+/* A number that is not a handle must not be dereferenced. */
 static ad_status
 fail_handle(const void *handle, const char *what, int32_t code, ad_error *err)
 {
@@ -59,7 +60,7 @@ check_event(ad_event event, ad_error *err)
                : fail_handle(event.handle, "event", INVALID_EVENT, err);
 }
 
-/* --- queues ----------------------------------------------------------------- */
+/* --- queues -------------------------------------------------------------- */
 
 ad_status
 ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
@@ -81,7 +82,8 @@ ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
         err, -1, "clGetCommandQueueInfo",
         ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_PROPERTIES,
                                   sizeof(properties), &properties, NULL));
-    /* A runtime that does not look closely answers for other objects too. */
+    /* A runtime that does not validate handles answers for other objects
+     * too. */
     if (!ad_opencl_is_object(handle) || !ad_opencl_is_object(device)) {
         return fail_handle(out->handle, "command queue", INVALID_COMMAND_QUEUE,
                            err);
@@ -134,9 +136,8 @@ opencl_stream_destroy(ad_context context, ad_stream stream)
     (void)ad_cl.ReleaseCommandQueue(handle_of(stream));
 }
 
-/* OpenCL knows queues only: work on one that arrowdev was never shown, or on
- * one of too many others, is not waited for. So AD_CAP_CONTEXT_IDLE is not
- * ours. */
+/* OpenCL can only wait for queues. Work on foreign queues that are not in the
+ * registry is not waited for, so this backend lacks AD_CAP_CONTEXT_IDLE. */
 static ad_status
 opencl_synchronize(ad_context context, ad_error *err)
 {
@@ -145,10 +146,10 @@ opencl_synchronize(ad_context context, ad_error *err)
     return ad_opencl_finish_queues(context.device.id, err);
 }
 
-/* --- events ----------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------- */
 
-/* A barrier and no marker: what the queue's user submits next may use the
- * result of our work, also where the queue is out of order. */
+/* A barrier rather than a marker: what the queue's user submits next may use
+ * the result of our work, also on an out-of-order queue. */
 static ad_status
 opencl_event_record(ad_context context, ad_stream stream, ad_event *event,
                     ad_error *err)
@@ -168,7 +169,7 @@ opencl_event_record(ad_context context, ad_stream stream, ad_event *event,
     return AD_OK;
 }
 
-/* Where nobody flushes, nothing need ever begin. A user event has no queue. */
+/* Without a flush the work may never begin. A user event has no queue. */
 static ad_status
 flush_for(ad_context context, ad_cl_event event, ad_error *err)
 {
@@ -183,7 +184,7 @@ flush_for(ad_context context, ad_cl_event event, ad_error *err)
     return AD_OK;
 }
 
-/* On an event of the one context, in place of an event of another. */
+/* Callback on an event of another context: completes its stand-in. */
 static void
 pass_on(ad_cl_event event, int32_t status, void *stand_in)
 {
@@ -230,8 +231,9 @@ event_status(ad_context context, ad_event event, int32_t *out, ad_error *err)
     return AD_OK;
 }
 
-/* An event of the queue's context that stands for `event`, which may be of
- * another context or platform; NULL: it is complete. The caller owns it. */
+/* An event of the queue's context that stands for `event`, which may belong to
+ * another context or platform. NULL: the event is complete. The caller owns
+ * the result. */
 static ad_status
 event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
           ad_error *err)
@@ -240,7 +242,7 @@ event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
     ad_cl_context handle;
     int32_t status;
     *out = NULL;
-    /* What has failed already, a wait list may let pass. */
+    /* A wait list may ignore an event that has already failed. */
     AD_RETURN_IF_ERR(event_status(context, event, &status, err));
     if (status == AD_CL_COMPLETE) {
         return AD_OK;
@@ -291,7 +293,7 @@ opencl_event_query(ad_context context, ad_event event, bool *out,
                                   : AD_OK;
 }
 
-/* What clWaitForEvents returns does not say how the work failed. */
+/* The result of clWaitForEvents does not say how the work failed. */
 static ad_status
 opencl_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
@@ -311,7 +313,7 @@ opencl_event_destroy(ad_context context, ad_event event)
     (void)ad_cl.ReleaseEvent(event.handle);
 }
 
-/* --- memory ------------------------------------------------------------------ */
+/* --- memory -------------------------------------------------------------- */
 
 static bool
 is_out_of_memory(int32_t code)
@@ -351,7 +353,7 @@ opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
     return AD_OK;
 }
 
-/* Work that was enqueued keeps it. */
+/* Enqueued work keeps a reference. */
 static void
 opencl_deallocate(ad_context context, ad_stream stream, void *data)
 {
@@ -360,7 +362,7 @@ opencl_deallocate(ad_context context, ad_stream stream, void *data)
     (void)ad_cl.ReleaseMemObject(data);
 }
 
-/* --- the runtime --------------------------------------------------------------- */
+/* --- the runtime --------------------------------------------------------- */
 
 static ad_status
 opencl_describe(char *buffer, size_t size, ad_error *err)

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* syscall, under -std=c11 too */
+#define _GNU_SOURCE /* syscall under -std=c11 */
 
 #include "device/opencl/opencl_context.h"
 
@@ -14,7 +14,7 @@
 #include "device/dynlib.h"
 #include "device/queue_registry.h"
 
-/* --- the library ---------------------------------------------------------- */
+/* --- the library --------------------------------------------------------- */
 
 static const ad_symbol symbols[] = {
 #define AD_CL(name, result, parameters)                                       \
@@ -40,7 +40,7 @@ struct platform {
     ad_cl_platform handle;
     ad_cl_device *devices;
     uint32_t n_devices;
-    _Atomic(ad_cl_context) context; /* our own; NULL: not made yet */
+    _Atomic(ad_cl_context) context; /* arrowdev's own, NULL until created */
 };
 
 struct root {
@@ -50,17 +50,17 @@ struct root {
     _Atomic(struct ad_opencl_context *) primary;
 };
 
-/* Written by load, once, and then only read. */
+/* Written once by load, read-only afterwards. */
 static struct platform *platforms;
 static uint32_t n_platforms;
 static struct root *roots;
 static size_t n_roots;
-static uintptr_t *tables; /* of functions; see ad_opencl_is_object */
+static uintptr_t *tables; /* dispatch tables; see ad_opencl_is_object */
 static size_t n_tables;
 
 static _Atomic(struct ad_opencl_context *) contexts; /* only ever grows */
 
-/* --- errors ---------------------------------------------------------------- */
+/* --- errors -------------------------------------------------------------- */
 
 static const char *
 error_name(int32_t code)
@@ -83,10 +83,11 @@ ad_opencl_fail(ad_error *err, int64_t id, const char *call, int32_t code)
                           code, error_name(code), NULL);
 }
 
-/* --- what is this number? ---------------------------------------------------- */
+/* --- handles and pointers ------------------------------------------------ */
 
-/* The kernel reads the mask before it looks at `how`, which is none: so this
- * changes nothing, and tells by the error whether the address can be read. */
+/* The kernel reads the mask before it checks `how`, which is invalid. So the
+ * call changes nothing, and its error tells whether the address is
+ * readable. */
 static bool
 is_readable(const void *pointer)
 {
@@ -98,7 +99,7 @@ is_readable(const void *pointer)
     return !is_fault;
 }
 
-/* The memory is anyone's: neither sanitizer has a say in it. */
+/* The memory may be foreign, so the sanitizers must not check this read. */
 __attribute__((no_sanitize("address", "thread"))) static uintptr_t
 first_word(const void *pointer)
 {
@@ -123,8 +124,8 @@ ad_opencl_is_object(const void *pointer)
            is_readable(pointer) && is_table(first_word(pointer));
 }
 
-/* OpenCL has no question about a pointer. But a buffer over memory of the
- * caller's knows whether that is SVM, and making one touches nothing. */
+/* OpenCL has no query for a pointer. But a buffer created over a host pointer
+ * tells whether that is SVM, and creating it does not access the memory. */
 bool
 ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
                  const void *pointer)
@@ -145,7 +146,7 @@ ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
     return code == AD_CL_SUCCESS && answer != 0;
 }
 
-/* --- loading ------------------------------------------------------------------ */
+/* --- loading ------------------------------------------------------------- */
 
 static ad_status
 fail_no_devices(ad_error *err, const char *what)
@@ -186,8 +187,8 @@ list_platforms(ad_error *err)
                : ad_opencl_fail(err, -1, "clGetPlatformIDs", code);
 }
 
-/* A platform that cannot list its devices, a driver without its hardware say,
- * does not stand in the way of the others; *code keeps why. */
+/* A platform that cannot list its devices (for example a driver without
+ * hardware) does not prevent the use of the others. *code keeps its error. */
 static ad_status
 list_devices(struct platform *platform, int32_t *code, ad_error *err)
 {
@@ -214,8 +215,8 @@ list_devices(struct platform *platform, int32_t *code, ad_error *err)
     return AD_OK;
 }
 
-/* Platforms of one driver, and its devices, have one table; a loader that
- * manages them may give each object its own kind. */
+/* The platforms and devices of one driver share one dispatch table. A loader
+ * that manages objects may give each kind of object its own. */
 static void
 add_table(const void *object)
 {
@@ -225,7 +226,8 @@ add_table(const void *object)
     }
 }
 
-/* A device that cannot tell counts as another: only speed depends on it. */
+/* A device that does not report its type counts as no CPU: only speed depends
+ * on it. */
 static bool
 is_processor(ad_cl_device device)
 {
@@ -264,7 +266,7 @@ list_roots(ad_error *err)
     return AD_OK;
 }
 
-/* What a load that failed half-way has left. */
+/* Frees what a failed load has left. */
 static void
 reset(void)
 {
@@ -320,7 +322,7 @@ ad_opencl_platforms(char *buffer, size_t size, ad_error *err)
     return AD_OK;
 }
 
-/* --- devices -------------------------------------------------------------- */
+/* --- devices ------------------------------------------------------------- */
 
 size_t
 ad_opencl_n_devices(void)
@@ -358,7 +360,7 @@ ad_opencl_device(ad_device device, ad_cl_device *out, ad_error *err)
     return AD_OK;
 }
 
-/* -1: none, and no part of one. */
+/* -1: neither a listed device nor a sub-device of one. */
 static int64_t
 index_of(ad_cl_device device)
 {
@@ -409,7 +411,7 @@ fill_context(struct ad_opencl_context *cl_context, ad_cl_context handle,
                        "the OpenCL context is on a device that no platform "
                        "lists");
     }
-    /* Before OpenCL 2 there is no such question, and no SVM. */
+    /* Before OpenCL 2 there is neither this query nor SVM. */
     int32_t code = ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_SVM_CAPABILITIES,
                                        sizeof(svm), &svm, NULL);
     AD_CL_RETURN_IF_ERR(err, cl_context->id, "clGetDeviceInfo",
@@ -444,7 +446,7 @@ ad_opencl_context(ad_cl_context handle, ad_cl_device device,
     cl_context->next = head;
     while (!atomic_compare_exchange_weak(&contexts, &cl_context->next,
                                          cl_context)) {
-        /* Others were faster; one of theirs may be the same. */
+        /* Other threads added entries; one of those may be the same. */
         *out = search_contexts(cl_context->next, handle, device);
         if (*out != NULL) {
             (void)ad_cl.ReleaseContext(handle);
@@ -468,7 +470,7 @@ make_context(const struct platform *platform, const ad_cl_device *devices,
                         : ad_opencl_fail(err, -1, "clCreateContext", code);
 }
 
-/* Whoever loses the race throws its own away. */
+/* A thread that loses the race releases its own context. */
 static ad_status
 platform_context(struct platform *platform, ad_cl_context *out, ad_error *err)
 {
@@ -499,7 +501,8 @@ ad_opencl_primary_context(ad_device device, struct ad_opencl_context **out,
     if (platform_context(root->platform, &handle, NULL) == AD_OK) {
         AD_RETURN_IF_ERR(ad_opencl_context(handle, root->device, out, err));
     } else {
-        /* One of the platform's devices is not available: take ours alone. */
+        /* One of the platform's devices is unavailable: use this device
+         * alone. */
         AD_RETURN_IF_ERR(
             make_context(root->platform, &root->device, 1, &handle, err));
         ad_status status = ad_opencl_context(handle, root->device, out, err);

@@ -1,5 +1,5 @@
-/* What OpenCL's files share: the library, its devices, the contexts that were
- * seen, and what a number that came from outside is.
+/* Shared by OpenCL's files: the library, its devices, the known contexts, and
+ * the classification of foreign handles and pointers.
  */
 #ifndef AD_DEVICE_OPENCL_OPENCL_CONTEXT_H
 #define AD_DEVICE_OPENCL_OPENCL_CONTEXT_H
@@ -25,13 +25,13 @@ extern struct ad_cl_api ad_cl;
 
 ad_status ad_opencl_load(ad_error *err);
 
-/* Where the library was found. */
+/* Path of the library. */
 const char *ad_opencl_path(void);
 
 /* "Portable Computing Language OpenCL 3.0 PoCL 3.1, ..." */
 ad_status ad_opencl_platforms(char *buffer, size_t size, ad_error *err);
 
-/* --- errors ---------------------------------------------------------------- */
+/* --- errors -------------------------------------------------------------- */
 
 /* ad_fail_device with the name of OpenCL's error number. */
 ad_status ad_opencl_fail(ad_error *err, int64_t id, const char *call,
@@ -46,13 +46,13 @@ ad_status ad_opencl_fail(ad_error *err, int64_t id, const char *call,
         }                                                                     \
     } while (0)
 
-/* --- devices ---------------------------------------------------------------- */
+/* --- devices ------------------------------------------------------------- */
 
 /* All devices of all platforms, as clGetPlatformIDs and clGetDeviceIDs list
  * them. */
 size_t ad_opencl_n_devices(void);
 
-/* Fails for an id that is not there. */
+/* Fails for an id that does not exist. */
 AD_MUST_CHECK ad_status ad_opencl_device(ad_device device, ad_cl_device *out,
                                          ad_error *err);
 
@@ -60,16 +60,16 @@ bool ad_opencl_is_cpu(int64_t id);
 
 /* --- contexts ------------------------------------------------------------ */
 
-/* One device in one context. Contexts that were seen are kept, and so are
- * their entries: our queues and kernels in them are. */
+/* One device in one context. Entries are kept for the life of the process,
+ * like the queues and kernels that arrowdev has in them. */
 struct ad_opencl_context {
     struct ad_opencl_context *next;
     ad_cl_context handle;
-    ad_cl_device device; /* may be a part of the device with this id */
+    ad_cl_device device; /* may be a sub-device of the device */
     int64_t id;
     bool has_svm;
     bool is_cpu;
-    _Atomic(ad_cl_program) program; /* the kernels; NULL: not built yet */
+    _Atomic(ad_cl_program) program; /* the kernels, NULL until built */
 };
 
 static inline ad_context
@@ -79,49 +79,50 @@ ad_opencl_as_context(const struct ad_opencl_context *cl_context)
                         cl_context->handle};
 }
 
-/* The entry of arrowdev's own context on a device: one context holds all the
- * devices of a platform, so that copies between them need no detour. */
+/* The entry of arrowdev's own context on a device. One context holds all
+ * devices of a platform, so copies between them are direct. */
 AD_MUST_CHECK ad_status ad_opencl_primary_context(
     ad_device device, struct ad_opencl_context **out, ad_error *err);
 
-/* The entry of `device` in `handle`, made on first need. */
+/* The entry of `device` in `handle`, created on first need. */
 AD_MUST_CHECK ad_status ad_opencl_context(ad_cl_context handle,
                                           ad_cl_device device,
                                           struct ad_opencl_context **out,
                                           ad_error *err);
 
-/* The same for a context; without a context: the primary one. */
+/* The entry of a context. Without a handle: the primary one. */
 AD_MUST_CHECK ad_status ad_opencl_context_at(ad_context context,
                                              struct ad_opencl_context **out,
                                              ad_error *err);
 
-/* The entry of the device `id` in `handle`; of the context's first device
- * where that is not in it, or -1. */
+/* The entry of the device `id` in `handle`. If the context lacks that device,
+ * or `id` is -1: the entry of its first device. */
 AD_MUST_CHECK ad_status ad_opencl_context_in(ad_cl_context handle, int64_t id,
                                              struct ad_opencl_context **out,
                                              ad_error *err);
 
-/* All that there are, a list by `next`. */
+/* The list of all entries, linked by `next`. */
 struct ad_opencl_context *ad_opencl_contexts(void);
 
-/* --- what is this number? ------------------------------------------------------ */
+/* --- handles and pointers ------------------------------------------------ */
 
-/* Could this be a handle of OpenCL's? Safe for any number: it is followed only
- * where that cannot fault. Every object begins with the address of its
- * platform's table of functions, which is how libOpenCL.so.1 finds them. */
+/* Is this number an OpenCL handle? Safe for any number: it is dereferenced
+ * only where that cannot fault. Every object begins with the address of its
+ * platform's dispatch table, by which libOpenCL.so.1 finds the functions. */
 bool ad_opencl_is_object(const void *pointer);
 
-/* Is it the address of an SVM allocation in this context? Asked in a way that
- * OpenCL answers for any pointer. */
+/* Is it the address of an SVM allocation in this context? The query is one
+ * that OpenCL answers for any pointer. */
 bool ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
                       const void *pointer);
 
 /* --- the queue registry -------------------------------------------------- */
 
-/* Remember a queue, see device/queue_registry.h. */
+/* Register a queue, see device/queue_registry.h. */
 void ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own);
 
-/* Wait for our own on the device `id` and the last others. Blocks. */
+/* Wait for arrowdev's own queues on the device `id` and for its registered
+ * foreign ones. Blocks. */
 AD_MUST_CHECK ad_status ad_opencl_finish_queues(int64_t id, ad_error *err);
 
 #endif /* AD_DEVICE_OPENCL_OPENCL_CONTEXT_H */

@@ -1,13 +1,13 @@
 /* OpenCL's memory.
  *
- * A number from outside is a cl_mem or the address of SVM; which one, the
- * runtime says (device/opencl/opencl_context.h). SVM is then used by way of a cl_mem over it,
- * which OpenCL defines to be the same memory: so there is one kind of copy,
+ * A foreign pointer is a cl_mem or the address of SVM, and the runtime tells
+ * which (device/opencl/opencl_context.h). SVM is used through a cl_mem over
+ * it, which OpenCL defines to be the same memory. So there is one kind of copy
  * and one kind of kernel argument.
  */
 #include "device/opencl/opencl_memory.h"
 
-/* --- what is it? -------------------------------------------------------------- */
+/* --- classification ------------------------------------------------------ */
 
 static ad_status
 buffer_context(ad_cl_mem memory, ad_cl_context *out, ad_error *err)
@@ -29,13 +29,14 @@ buffer_context(ad_cl_mem memory, ad_cl_context *out, ad_error *err)
     AD_CL_RETURN_IF_ERR(err, -1, "clGetMemObjectInfo",
                         ad_cl.GetMemObjectInfo(memory, AD_CL_MEM_CONTEXT,
                                                sizeof(*out), out, NULL));
-    /* A runtime that does not look closely answers for other objects too. */
+    /* A runtime that does not validate handles answers for other objects
+     * too. */
     return ad_opencl_is_object(*out)
                ? AD_OK
                : ad_opencl_fail(err, -1, "clGetMemObjectInfo", INVALID_MEM);
 }
 
-/* The entry whose SVM this is; NULL: of none that was seen. */
+/* The entry that the SVM belongs to. NULL: no known entry. */
 static struct ad_opencl_context *
 find_svm(const void *pointer, ad_context hint)
 {
@@ -79,17 +80,17 @@ ad_opencl_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     return AD_OK;
 }
 
-/* A span as calls want it. */
+/* A span in the form that OpenCL's calls take. */
 typedef struct view {
     ad_cl_mem memory; /* NULL: host memory */
     ad_cl_context handle;
-    bool is_ours; /* made over SVM */
+    bool is_ours; /* created over SVM */
 } view;
 
 static void
 close_view(const view *self)
 {
-    /* Work that was enqueued keeps it. */
+    /* Enqueued work keeps a reference. */
     if (self->is_ours) {
         (void)ad_cl.ReleaseMemObject(self->memory);
     }
@@ -112,7 +113,8 @@ open_svm(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
         ad_error_device(err, span->context.device);
         return AD_ERR_EXCHANGE;
     }
-    /* Not larger than needed: how large it is, OpenCL does not tell. */
+    /* No larger than needed, since OpenCL does not tell the size of an
+     * allocation. */
     out->memory =
         ad_cl.CreateBuffer(cl_context->handle, AD_CL_MEM_USE_HOST_PTR,
                            span->offset + nbytes, span->data, &code);
@@ -139,9 +141,9 @@ open_view(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
     return open_svm(queue, span, nbytes, out, err);
 }
 
-/* --- order -------------------------------------------------------------------- */
+/* --- order --------------------------------------------------------------- */
 
-/* What we submit next comes after all that is on the queue. */
+/* Work submitted next runs after all work that is now on the queue. */
 static ad_status
 keep_order(const ad_opencl_queue *queue, ad_error *err)
 {
@@ -153,7 +155,7 @@ keep_order(const ad_opencl_queue *queue, ad_error *err)
     return AD_OK;
 }
 
-/* --- copies ------------------------------------------------------------------- */
+/* --- copies -------------------------------------------------------------- */
 
 typedef struct request {
     ad_cl_queue queue;
@@ -253,7 +255,7 @@ copy_views(const ad_opencl_queue *queue, const view *target,
         return fail_context(queue, err);
     }
     AD_RETURN_IF_ERR(keep_order(queue, err));
-    /* Rows that follow each other without a gap are one. */
+    /* Rows without gaps between them are one row. */
     if (copy->target_pitch == copy->width &&
         copy->source_pitch == copy->width) {
         r.block.width *= r.block.height;
@@ -288,7 +290,7 @@ ad_opencl_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
     return status;
 }
 
-/* --- kernels ------------------------------------------------------------------ */
+/* --- kernels ------------------------------------------------------------- */
 
 static ad_status
 fail_build(const struct ad_opencl_context *cl_context, ad_cl_program program,
@@ -316,7 +318,7 @@ fail_build(const struct ad_opencl_context *cl_context, ad_cl_program program,
     return AD_ERR_EXCHANGE;
 }
 
-/* Whoever loses the race throws its own away. */
+/* A thread that loses the race releases its own program. */
 static ad_status
 find_program(struct ad_opencl_context *cl_context, ad_cl_program *out,
              ad_error *err)
@@ -349,7 +351,7 @@ find_program(struct ad_opencl_context *cl_context, ad_cl_program *out,
     return AD_OK;
 }
 
-/* The memories of a launch. */
+/* The memory arguments of a launch. */
 typedef struct views {
     view source;
     view values;
@@ -388,7 +390,7 @@ set_arguments(ad_cl_kernel kernel, const ad_launch *launch, const views *on)
     return code;
 }
 
-/* A cl_kernel holds its arguments, so each launch makes its own. */
+/* A cl_kernel holds its arguments, so each launch creates its own. */
 static ad_status
 run_kernel(const ad_opencl_queue *queue, const ad_launch *launch,
            const views *on, ad_error *err)

@@ -1,4 +1,4 @@
-/* OpenCL's memory: what a span is, copies and kernels.
+/* OpenCL's memory: spans, copies and kernels.
  */
 #ifndef AD_DEVICE_OPENCL_OPENCL_MEMORY_H
 #define AD_DEVICE_OPENCL_OPENCL_MEMORY_H
@@ -6,14 +6,14 @@
 #include "device/backend.h"
 #include "device/opencl/opencl_context.h"
 
-/* What there is to know about a queue. */
+/* Properties of a queue. */
 typedef struct ad_opencl_queue {
     ad_cl_queue handle;
     struct ad_opencl_context *cl_context;
     bool is_in_order;
 } ad_opencl_queue;
 
-/* Fails for a number that is no queue's. */
+/* Fails for a number that is not a queue. */
 AD_MUST_CHECK ad_status ad_opencl_queue_of(ad_stream stream,
                                            ad_opencl_queue *out,
                                            ad_error *err);
