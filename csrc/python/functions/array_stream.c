@@ -1,4 +1,4 @@
-/* arrowdev.array_stream(): anything that gives arrays as an ArrayStream. */
+/* arrowdev.array_stream(): any source of arrays as an ArrayStream. */
 #include <limits.h>
 
 #include "protocol/arrow.h"
@@ -8,14 +8,14 @@
 #include "python/types/stream_object.h"
 #include "support/parse.h"
 
-/* What the caller asked for. */
+/* The options of the call. */
 typedef struct options {
     ad_schema schema; /* without a node: any */
     bool has_device_type;
     int32_t device_type;
 } options;
 
-/* A foreign stream can be asked, but not changed. */
+/* Check the stream against the options; it is not converted. */
 static int
 check_options(ad_state *state, ad_schema schema, int32_t device_type,
               const options *wanted)
@@ -41,7 +41,7 @@ check_options(ad_state *state, ad_schema schema, int32_t device_type,
     return 0;
 }
 
-/* --- from capsules ------------------------------------------------------------ */
+/* --- from capsules ------------------------------------------------------- */
 
 static PyObject *
 finish(ad_state *state, ad_array_stream *stream, const options *wanted)
@@ -74,8 +74,8 @@ from_capsule(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
     return finish(state, stream, wanted);
 }
 
-/* NULL with an exception; *may_go_on where the object refused by one of its
- * own. */
+/* Returns NULL with an exception. *may_go_on is set to true if the object
+ * itself refused, so that another protocol may be tried. */
 static PyObject *
 from_method(ad_state *state, PyObject *object, int method,
             ad_capsule_kind kind, const options *wanted, bool *may_go_on)
@@ -106,7 +106,7 @@ from_bare_capsule(ad_state *state, PyObject *capsule, const options *wanted)
                         "array_stream()", wanted);
 }
 
-/* --- from arrays and iterables -------------------------------------------------- */
+/* --- from arrays and iterables ------------------------------------------- */
 
 static PyObject *
 from_array(ad_state *state, PyObject *object, const options *wanted)
@@ -198,7 +198,7 @@ ad_array_stream_object(ad_state *state, PyObject *object)
     return make_stream(state, object, &none);
 }
 
-/* --- the function ------------------------------------------------------------------ */
+/* --- the function -------------------------------------------------------- */
 
 static const ad_signature signature = {
     .function = "array_stream()",

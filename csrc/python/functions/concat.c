@@ -10,7 +10,7 @@
 #include "python/types/stream_object.h"
 #include "device/backend.h"
 
-/* What is put together: Arrays, and what core sees of them (borrowed). */
+/* The arrays to join: Array objects, and their core values (borrowed). */
 typedef struct parts {
     PyObject *objects; /* a tuple of Array */
     ad_array *arrays;
@@ -34,7 +34,7 @@ is_cast(ad_array *array, const ad_array *other)
                                 AD_CAST_LAYOUT) == AD_CAST_FITS;
 }
 
-/* What makes one type of two. */
+/* The hint on how to bring both arrays to one type. */
 static const char *
 hint_for(ad_array *first, ad_array *other)
 {
@@ -55,7 +55,7 @@ check_schema(const parts *self, size_t i, ad_error *err)
     const struct ArrowSchema *found = array->schema.node;
     const struct ArrowSchema *wanted = first->schema.node;
     char what[32];
-    /* To write down which one it is takes longer than to compare them. */
+    /* Formatting the array's number takes longer than the comparison. */
     if (ad_array_stream_require_schema(found, wanted, "", "", NULL, NULL) ==
         AD_OK) {
         return AD_OK;
@@ -69,8 +69,9 @@ check_schema(const parts *self, size_t i, ad_error *err)
     return status;
 }
 
-/* An array, a table, a dict or a text can be iterated, too: over scalars,
- * columns, keys or characters, which was never meant. -1 with an exception. */
+/* Is the object an iterable of arrays? An array, a table, a dict or a str is
+ * iterable as well, but yields scalars, columns, keys or characters, which are
+ * not meant to be joined. 1 yes, 0 no, -1 with an exception. */
 static int
 is_of_arrays(ad_state *state, PyObject *object)
 {
@@ -84,7 +85,7 @@ is_of_arrays(ad_state *state, PyObject *object)
     return ad_offers(state, object, &offers) < 0 ? -1 : offers == 0;
 }
 
-/* What is to be joined as a tuple, or NULL with an exception. */
+/* The objects to join as a tuple, or NULL with an exception. */
 static PyObject *
 read_items(ad_state *state, PyObject *object)
 {
@@ -101,7 +102,8 @@ read_items(ad_state *state, PyObject *object)
                : NULL;
 }
 
-/* -1 with an exception; to be cleared in any case. */
+/* Returns 0, or -1 with an exception. The caller clears `out` in both
+ * cases. */
 static int
 read_parts(ad_state *state, PyObject *sequence, parts *out)
 {
@@ -136,7 +138,7 @@ read_parts(ad_state *state, PyObject *sequence, parts *out)
     return result;
 }
 
-/* Bytes that the host copies are copied without the interpreter. */
+/* The host copies without the GIL. */
 static ad_status
 join(const parts *self, const ad_stream_choice *stream, ad_array *out,
      ad_error *err)

@@ -1,10 +1,11 @@
-/* .into(cls) and arrowdev.convert(): ours as another library's. */
+/* .into(cls) and arrowdev.convert(): conversion to another library's class. */
 #include "protocol/dlpack_tensor.h"
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
 #include "support/helpers.h"
 
-/* torch's table ends the process over a negative stride: a copy has none. */
+/* torch's exchange API aborts the process on a negative stride. A copy has
+ * none. */
 static int
 avoid_negative_strides(ad_state *state, ad_tensor_options *options,
                        ad_tensor_value *value)
@@ -41,7 +42,8 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
         avoid_negative_strides(state, &options, &imported.tensor) < 0) {
         return NULL;
     }
-    /* The library works on its own current stream, the caller on this one. */
+    /* The library uses its own current stream; the caller uses the stream of
+     * the request. */
     PyObject *result = ad_apply_stream_order(state, &request, tensor->device,
                                              tensor->sync, tensor->owner) == 0
                            ? ad_dlpack_exchange_into(state, api, tensor)
@@ -107,7 +109,7 @@ ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
             0) {
         return NULL;
     }
-    /* A copy that the producer made is copy enough. */
+    /* A copy made by the producer satisfies copy=True. */
     if (!imported.is_array && request.copy == AD_COPY_ALWAYS &&
         (imported.tensor.tensor.flags & AD_TENSOR_COPIED)) {
         request.copy = AD_COPY_IF_NEEDED;

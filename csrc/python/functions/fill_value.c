@@ -12,7 +12,8 @@ out_of_range(PyObject *value, ad_dl_dtype dtype)
     return -1;
 }
 
-/* For the exception that a conversion has set: both name the argument. */
+/* Replace the exception of a failed conversion by one that names the
+ * argument. */
 static int
 not_converted(PyObject *value, ad_dl_dtype dtype, const char *expected)
 {
@@ -63,7 +64,7 @@ fill_unsigned(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
     return 0;
 }
 
-/* The upper half of a float, to the nearest, ties to even. */
+/* The upper half of a float, rounded to nearest, ties to even. */
 static uint16_t
 round_to_bfloat16(float single)
 {
@@ -85,7 +86,8 @@ pack_half(double number, unsigned char *element)
 #endif
 }
 
-/* `number`, of `value`, as a float of `code` and `bits`. */
+/* Write `number` as a float of `bits` bits and of the kind of `dtype`.
+ * Messages name `value`, the object that it comes from. */
 static int
 put_float(PyObject *value, double number, ad_dl_dtype dtype, uint8_t bits,
           unsigned char *element)
@@ -142,7 +144,7 @@ fill_complex(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 int
 ad_fill_element(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 {
-    /* The table's numbers have whole bytes, and 128 bits at the most. */
+    /* Numbers in the table have whole bytes and at most 128 bits. */
     if (dtype.lanes == 1 && ad_dtype_find(dtype) != NULL) {
         switch (dtype.code) {
             case AD_DL_INT:

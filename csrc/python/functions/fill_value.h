@@ -1,5 +1,4 @@
-/* A Python number as one element of a type.
- */
+/* A Python number as one element of a dtype. */
 #ifndef AD_PYTHON_FUNCTIONS_FILL_VALUE_H
 #define AD_PYTHON_FUNCTIONS_FILL_VALUE_H
 

@@ -1,4 +1,4 @@
-/* Array.from_buffers: an array over memory that others own. */
+/* Array.from_buffers(): an Array over existing memory. */
 #include "python/types/array_methods.h"
 
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 
 #define MAX_BUFFERS 64
 
-/* The arguments, read; freed by inputs_clear. */
+/* The parsed arguments; released by inputs_clear(). */
 typedef struct inputs {
     ad_schema schema;
     int64_t length;
     int64_t offset;
     int64_t null_count;
     Py_ssize_t n_buffers;
-    ad_tensor_value *tensors; /* n_buffers; data NULL where None was given */
+    ad_tensor_value *tensors; /* n_buffers; all zero for None */
     Py_ssize_t n_children;
     ad_array *children;
     ad_array dictionary;
@@ -166,7 +166,7 @@ add_all(const inputs *in, ad_joined_inputs *joined, ad_error *err)
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         const ad_tensor *tensor = &in->tensors[i].tensor;
         if (tensor->dtype.bits == 0) {
-            continue; /* None was given */
+            continue; /* None */
         }
         if (tensor->byte_offset != 0) {
             return ad_fail(err, AD_ERR_EXCHANGE, "strides",
@@ -213,9 +213,9 @@ check_size(const inputs *in, const ad_array *array, Py_ssize_t i,
     return AD_OK;
 }
 
-/* No buffer may be smaller than its rows need. The size of one may be read
- * from another, which must be large enough itself: offsets come before their
- * data, but the sizes of a view's buffers come last. */
+/* Check that no buffer is smaller than its rows need. The needed size of a
+ * buffer may be read from another buffer, which is checked first: offsets come
+ * before their data, but the sizes of the data buffers of views come last. */
 static ad_status
 check_sizes(const inputs *in, const ad_array *array, ad_error *err)
 {
@@ -232,7 +232,7 @@ check_sizes(const inputs *in, const ad_array *array, ad_error *err)
     return AD_OK;
 }
 
-/* Children and dictionary must be what the type says they are. */
+/* Check that a child or dictionary has the type that the schema names. */
 static ad_status
 check_part(const ad_array *part, const struct ArrowSchema *wanted,
            ad_error *err)
@@ -269,8 +269,8 @@ check_types(const inputs *in, ad_error *err)
     return AD_OK;
 }
 
-/* Memory whose elements are said to be something else than the buffer has:
- * bools of one byte are no bitmap, and offsets have one width. */
+/* Check that the elements given for a buffer are those of the type: bools of
+ * one byte are not a bitmap, and offsets have one width. */
 static ad_status
 check_elements(const inputs *in, ad_error *err)
 {

@@ -1,4 +1,4 @@
-/* The module's functions: the table, and those that are short. */
+/* The table of the module's functions, and the short functions. */
 #include "python/functions/functions.h"
 
 #include "model/extension.h"
@@ -23,9 +23,9 @@ function_schema(PyObject *module, PyObject *value)
     return ad_schema_object_new(state, schema);
 }
 
-/* Logical extents, and how far apart they lie in a row as it is stored: no
- * overflow, since the extension was read, and with that the product of all
- * extents but those of 0. */
+/* The logical shape of a row and its strides in storage. The strides cannot
+ * overflow: ad_extension_read has checked the product of all extents that are
+ * not 0. */
 static PyObject *
 describe_rows(const ad_extension *tensor)
 {
@@ -94,9 +94,9 @@ function_validate(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     return result;
 }
 
-/* Is the attribute there in the object's state, as hasattr() would tell? Many
- * types raise AttributeError for some; anything else that is raised is a
- * refusal of what is offered. 1 yes, 0 no, -1 error. */
+/* Does the object have the protocol's attribute, as hasattr() would tell? Many
+ * types raise AttributeError for some of their instances. Any other exception
+ * refuses an export that the object does offer. 1 yes, 0 no, -1 error. */
 static int
 is_there(ad_state *state, PyObject *object, int index)
 {
@@ -120,8 +120,8 @@ is_there(ad_state *state, PyObject *object, int index)
     return found;
 }
 
-/* Does the protocol's call succeed? Streams and bare capsules are never tried:
- * that would consume them. 1 yes, 0 no, -1 error. */
+/* Does the protocol's call succeed? Streams and bare capsules are not tried,
+ * because a trial would consume them. 1 yes, 0 no, -1 error. */
 static int
 probe_protocol(ad_state *state, PyObject *object, int index)
 {

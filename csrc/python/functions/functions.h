@@ -1,14 +1,13 @@
-/* python/: what a user sees: types, functions, the module.
+/* python/: the public types and functions, and the module.
  *
- * types/ has a heap type per file, functions/ the functions of the module,
- * streams/ what feeds a stream from Python, testing/ what arrowdev.testing is
- * made of. Parses arguments, calls the layers below and wraps the result;
- * decides nothing about memory. The GIL is held. Objects are immutable, but
- * for streams, of which one reader at a time is let in.
+ * types/ has one heap type per file, functions/ the functions of the module,
+ * streams/ the stream sources that read Python objects, testing/ the C side of
+ * arrowdev.testing. The code here parses arguments, calls the layers below and
+ * wraps the result; it decides nothing about memory. The GIL is held. Objects
+ * are immutable, except streams, which admit one reader at a time.
  */
 
-/* The module's functions, and what they share with methods.
- */
+/* The functions of the module, and helpers that methods share. */
 #ifndef AD_PYTHON_FUNCTIONS_FUNCTIONS_H
 #define AD_PYTHON_FUNCTIONS_FUNCTIONS_H
 
@@ -18,16 +17,16 @@
 #include "support/args.h"
 #include "support/objects.h"
 
-/* Import anything as an Array object of ours, by the rules of array(). New
- * reference. */
+/* Import any object as an Array, by the rules of array(). Returns a new
+ * reference, or NULL with an exception. */
 PyObject *ad_as_array_object(ad_state *state, PyObject *value);
 
-/* The same with array()'s copy=. */
+/* The same with the copy argument of array(). */
 PyObject *ad_as_array_object_copy(ad_state *state, PyObject *value,
                                   ad_copy copy);
 
-/* The same as a core value of the asked-for type, which is borrowed; a `wanted`
- * without a node asks for none. -1 with an exception. */
+/* The same as a core value of the type `wanted`, which is borrowed; without a
+ * node it stands for any type. Returns 0, or -1 with an exception. */
 int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
                       ad_array *out);
 

@@ -33,8 +33,8 @@ ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
     return 0;
 }
 
-/* A tensor goes through the bridge; where it has to move anyway, that is the
- * copy, and a copy that the producer made is copy enough. */
+/* Convert a tensor through the bridge. A move to another device and a copy
+ * made by the producer each satisfy copy=True. */
 static int
 bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
                 ad_array *out)
@@ -120,7 +120,8 @@ holds_bytes_of_bool(const struct ArrowSchema *node)
              extension.dtype.code == AD_DL_BOOL));
 }
 
-/* Bools of one byte, where bits are asked for and a copy is allowed. */
+/* Pack bools of one byte into bits if bits are requested and a copy is
+ * allowed. */
 static ad_status
 pack_if_bools(ad_array *array, ad_schema wanted, ad_copy copy, ad_error *err)
 {
@@ -188,9 +189,9 @@ done:
     return status;
 }
 
-/* Give the array the asked-for type: names, nullability, metadata and
- * extensions are cast to another schema without a copy, bools become bits with
- * one; anything else is refused. */
+/* Give the array the requested type. Names, nullability, metadata and
+ * extensions change without a copy, bools become bits by a copy, and every
+ * other conversion is refused. */
 static int
 apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
 {
@@ -211,9 +212,10 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
     return -1;
 }
 
-/* --- validity= ----------------------------------------------------------------- */
+/* --- validity= ----------------------------------------------------------- */
 
-/* Anything boolean, true where valid. -1 with an exception. */
+/* Import the validity argument: any boolean object, true where valid. Returns
+ * 0, or -1 with an exception. */
 static int
 import_mask(ad_state *state, PyObject *validity,
             const ad_stream_choice *stream, ad_mask *out)
@@ -240,8 +242,8 @@ import_mask(ad_state *state, PyObject *validity,
     return 0;
 }
 
-/* Where the mask lies beside the data, the two are put together before they
- * move; else they have to meet where the data go. */
+/* A mask on the device of the data is applied before the data move. Any other
+ * mask is applied after the move, on the device of the result. */
 static int
 apply_mask(ad_state *state, const ad_request *request,
            const ad_stream_choice *stream, const ad_mask *mask,
@@ -272,8 +274,8 @@ apply_mask(ad_state *state, const ad_request *request,
                : 0;
 }
 
-/* Combine with validity=, and bring both to where they were asked for. On
- * failure *array is cleared. */
+/* Apply the validity argument, and move the array to the requested device. On
+ * failure the caller clears *array. */
 static int
 apply_validity(ad_state *state, ad_array *array, PyObject *validity,
                const ad_request *request)
@@ -308,8 +310,8 @@ static const ad_signature array_signature = {
               AD_STR_copy, AD_STR_validity},
 };
 
-/* Everything but order: import, type, validity and place. On failure nothing
- * is held. */
+/* Import with type, validity and device, but without stream order. On failure
+ * nothing is held. */
 static int
 import_with_options(ad_state *state, PyObject **values,
                     const ad_request *request, ad_schema wanted, ad_array *out)
@@ -317,7 +319,7 @@ import_with_options(ad_state *state, PyObject **values,
     bool has_validity = !ad_is_none(values[5]);
     ad_request here = *request;
     ad_imported imported;
-    if (has_validity) { /* it is to be moved with the mask, or before it */
+    if (has_validity) { /* apply_mask() moves the data */
         here.has_device = false;
         here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
                                                     : request->copy;
@@ -338,8 +340,7 @@ import_with_options(ad_state *state, PyObject **values,
     return -1;
 }
 
-/* array() with anything but the object given; `wanted` is the type, if it has
- * a node. */
+/* array() with options; `wanted` is the requested type if it has a node. */
 static int
 array_of_type(ad_state *state, PyObject **values, ad_schema wanted,
               ad_array *out)
@@ -349,7 +350,7 @@ array_of_type(ad_state *state, PyObject **values, ad_schema wanted,
         0) {
         return -1;
     }
-    /* A producer that is asked for a type may convert, which is a copy. */
+    /* A producer may convert to the requested type, which is a copy. */
     if (request.copy != AD_COPY_NEVER) {
         request.schema = wanted;
     }

@@ -57,7 +57,8 @@ parse_order(PyObject *order, char *out)
     return -1;
 }
 
-/* The bridge, with the fill value in the array's own element type. */
+/* Convert an array through the bridge, with the fill value as an element of
+ * the array's dtype. */
 static int
 bridge_to_tensor(ad_state *state, const ad_array *array,
                  ad_tensor_options *options, ad_tensor_value *out)
@@ -96,7 +97,7 @@ ad_imported_as_tensor(ad_state *state, ad_imported *imported,
     return result;
 }
 
-/* A contiguous copy where the tensor lies. */
+/* A contiguous copy on the tensor's device. */
 static int
 copy_layout(ad_state *state, const ad_tensor_options *options,
             const ad_tensor *tensor, ad_tensor_value *out)
@@ -244,7 +245,7 @@ ad_function_from_dlpack(PyObject *module, PyObject *const *args,
         ad_parse_request(state, values[1], NULL, values[2], &request) < 0) {
         return NULL;
     }
-    /* A masked array's own __dlpack__ would show the data without the mask. */
+    /* __dlpack__ of a masked array would export the data without the mask. */
     return import_tensor(state, values[0], &request,
                          AD_PROTOCOL_BIT(masked_array) |
                              AD_PROTOCOL_BIT(dlpack_exchange) |

@@ -4,7 +4,7 @@
 #include "support/args.h"
 #include "support/errors.h"
 
-/* --- from a blob --------------------------------------------------------------- */
+/* --- from a blob --------------------------------------------------------- */
 
 static int
 add_pair(PyObject *dict, const ad_metadata_pair *pair)
@@ -51,7 +51,7 @@ ad_metadata_as_dict(ad_state *state, const char *blob)
     return result;
 }
 
-/* --- to a blob ------------------------------------------------------------------- */
+/* --- to a blob ----------------------------------------------------------- */
 
 /* The bytes of a bytes or str, borrowed from it. */
 static int

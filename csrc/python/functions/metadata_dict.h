@@ -1,16 +1,15 @@
-/* Blobs of metadata (model/metadata.h) as Python's dicts of bytes.
- */
+/* Metadata blobs (model/metadata.h) as Python dicts of bytes. */
 #ifndef AD_PYTHON_FUNCTIONS_METADATA_DICT_H
 #define AD_PYTHON_FUNCTIONS_METADATA_DICT_H
 
 #include "support/state.h"
 
-/* A new dict of bytes to bytes, None for NULL; or NULL with
+/* Returns a new dict from bytes to bytes, None for a NULL blob, or NULL with
  * InvalidArrowError. */
 PyObject *ad_metadata_as_dict(ad_state *state, const char *blob);
 
-/* A malloc'ed blob of a mapping from bytes or str to bytes or str, NULL for
- * None. -1 with TypeError. */
+/* Make a malloc'ed blob of a mapping from bytes or str to bytes or str, NULL
+ * for None. Returns 0, or -1 with an exception. */
 int ad_metadata_from_mapping(ad_state *state, PyObject *mapping, char **out);
 
 #endif /* AD_PYTHON_FUNCTIONS_METADATA_DICT_H */

@@ -11,7 +11,7 @@
 #include "python/functions/import_result.h"
 #include "protocol/protocol.h"
 
-/* Columns and their names, read; freed by columns_clear. */
+/* The parsed columns and their names; released by columns_clear(). */
 typedef struct columns {
     Py_ssize_t n;
     int64_t length;         /* of every column */
@@ -62,7 +62,7 @@ read_names(columns *c)
     return 0;
 }
 
-/* Room for `n` columns; names come from name_objects. */
+/* Allocate room for `n` columns, and read the names in name_objects. */
 static int
 begin_columns(columns *c, int64_t n)
 {
@@ -98,9 +98,9 @@ read_columns(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
     return result;
 }
 
-/* --- a matrix ---------------------------------------------------------------- */
+/* --- a matrix ------------------------------------------------------------ */
 
-/* Protocols that show tensors, and those that show what may be a batch. */
+/* Protocols that export tensors, and protocols that may export a batch. */
 #define TENSOR_PROTOCOLS                                                      \
     (AD_PROTOCOL_BIT(masked_array) | AD_PROTOCOL_BIT(dlpack_exchange) |       \
      AD_PROTOCOL_BIT(dlpack) | AD_PROTOCOL_BIT(sycl_usm) |                    \
@@ -126,7 +126,7 @@ is_tensor(ad_state *state, PyObject *object)
     return (offers & TENSOR_PROTOCOLS) != 0 && (offers & ARROW_PROTOCOLS) == 0;
 }
 
-/* The columns that lie in `matrix`, each of which keeps its memory. */
+/* Make each column of `matrix` an Array, which keeps the memory alive. */
 static int
 take_columns(ad_state *state, const ad_tensor *matrix, columns *c)
 {
@@ -152,7 +152,8 @@ take_columns(ad_state *state, const ad_tensor *matrix, columns *c)
 static int
 read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
 {
-    /* The copy is made here, of what lies row by row at once. */
+    /* ad_matrix_lay_out() makes the copy, so that a row-major matrix is copied
+     * only once. */
     const ad_request request = {
         .copy = copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED};
     ad_tensor_options options = {.bridge = {.copy = request.copy}};
@@ -179,7 +180,7 @@ read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
     return result;
 }
 
-/* --- the batch ---------------------------------------------------------------- */
+/* --- the batch ----------------------------------------------------------- */
 
 static ad_status
 check_column(const columns *c, Py_ssize_t i, ad_error *err)
@@ -247,7 +248,7 @@ build_batch(const columns *c, const ad_array *children,
     };
     ad_status status = ad_array_build(&spec, out, err);
     if (status == AD_OK) {
-        /* Batches of batches must not nest deeper than can be walked. */
+        /* Nested batches must not exceed the limit of depth. */
         status = ad_array_validate(schema.node, out->node, err);
         if (status != AD_OK) {
             ad_array_clear(out);
@@ -286,7 +287,7 @@ make_batch(ad_state *state, const columns *c)
                            : ad_raise(state, &err);
 }
 
-/* An object that is a batch already. */
+/* Import an object that is a batch already. */
 static PyObject *
 existing_batch(ad_state *state, PyObject *object, ad_copy copy)
 {
@@ -320,7 +321,8 @@ existing_batch(ad_state *state, PyObject *object, ad_copy copy)
     return array;
 }
 
-/* A mapping of names to columns, and no batch that is a mapping as well. */
+/* Is the object a mapping of names to columns, and not a batch that is a
+ * mapping as well? 1 yes, 0 no, -1 with an exception. */
 static int
 is_plain_mapping(ad_state *state, PyObject *object)
 {
@@ -335,7 +337,7 @@ is_plain_mapping(ad_state *state, PyObject *object)
     return ad_offers(state, object, &offers) < 0 ? -1 : offers == 0;
 }
 
-/* A sequence of columns, and no pair of capsules. */
+/* Is the object a sequence of columns, and not a pair of capsules? */
 static bool
 is_plain_sequence(PyObject *object)
 {
@@ -352,7 +354,7 @@ static const ad_signature record_batch_signature = {
     .names = {AD_STR_columns, AD_STR_names, AD_STR_copy},
 };
 
-/* What is named by names=. */
+/* Read a sequence of columns or a matrix; `names` has the column names. */
 static int
 read_named(ad_state *state, PyObject *object, PyObject *names, ad_copy copy,
            columns *c)

@@ -2,8 +2,8 @@
 
 #include "copy/copy.h"
 
-/* Decide, and do what an alias takes: the host waits where it is the host
- * that will read. */
+/* Choose the kind of move. For an alias on the host, wait for the data as
+ * well, because the host reads without an event. */
 static ad_status
 plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
      bool is_copied, ad_move *out, ad_error *err)
@@ -28,7 +28,7 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
     return AD_OK;
 }
 
-/* What came in by another name waits for nothing on the host. */
+/* plan() has waited for an alias on the host, which needs no event. */
 static void
 alias(ad_device target, ad_device *device, ad_sync **sync)
 {
@@ -51,7 +51,7 @@ clear(ad_array *array, ad_tensor_value *value)
     ad_py_reset_exception(saved);
 }
 
-/* A copy takes its place. */
+/* Replace the array or tensor by a copy on `target`. */
 static ad_status
 copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
            const ad_stream_choice *choice, ad_error *err)

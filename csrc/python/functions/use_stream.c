@@ -1,8 +1,8 @@
 /* arrowdev.use_stream(): the current stream, as a context manager.
  *
- * What is current is in a context variable: a tuple of the scopes that are in
- * use, the innermost last. So asyncio's tasks, which take turns on one thread,
- * each have their own; a task begins with those of whoever made it.
+ * A context variable holds the active scopes as a tuple, the innermost last.
+ * Each asyncio task therefore has scopes of its own, although tasks share a
+ * thread; a new task starts with the scopes of the code that creates it.
  */
 #include "order/context_cache.h"
 #include "device/backend.h"
@@ -16,14 +16,14 @@ typedef struct stream_object {
     PyObject_HEAD
     ad_device device;
     ad_stream stream;
-    PyObject *object; /* of the stream; NULL for a number */
-    ad_owner *keep;   /* of that object, for those who work on the stream */
+    PyObject *object; /* the stream's object; NULL for a number */
+    ad_owner *keep;   /* owns the object, for users of the stream */
 } stream_object;
 
-static PyObject *scopes_in_use; /* the variable; as long as the process */
-static atomic_long n_in_use;    /* in all contexts: mostly there are none */
+static PyObject *scopes_in_use; /* the context variable; never freed */
+static atomic_long n_in_use;    /* active scopes of all contexts; mostly 0 */
 
-/* Where the stream runs, for a caller who did not say. */
+/* Find the device of a stream if the caller does not name one. */
 static int
 find_device(ad_state *state, const ad_stream_argument *argument,
             ad_device *out)
@@ -51,7 +51,8 @@ find_device(ad_state *state, const ad_stream_argument *argument,
     return 0;
 }
 
-/* A stream that runs elsewhere than its user says would order nothing. */
+/* Check that the stream belongs to the device: a stream of another device
+ * would order nothing. */
 static int
 check_context(ad_state *state, ad_stream stream, ad_device device)
 {
@@ -59,7 +60,7 @@ check_context(ad_state *state, ad_stream stream, ad_device device)
     ad_context context;
     ad_error err;
     if (!ad_backend_is_there(device.type)) {
-        return 0; /* the statement is all that there is */
+        return 0; /* no runtime to ask */
     }
     ad_status status = ad_backend_open(device.type, &backend, &err);
     if (status == AD_OK) {
@@ -114,9 +115,9 @@ stream_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* --- what is current ------------------------------------------------------- */
+/* --- current stream ------------------------------------------------------ */
 
-/* The index in `scopes` of the innermost one of this device, or -1. */
+/* The index in `scopes` of the innermost scope of this device, or -1. */
 static Py_ssize_t
 find_innermost(PyObject *scopes, ad_device device)
 {
@@ -132,7 +133,7 @@ find_innermost(PyObject *scopes, ad_device device)
     return i;
 }
 
-/* Whatever may be raised already is none of the look-up's business. */
+/* The look-up preserves an exception that is already set. */
 static bool
 current_of(ad_device device, ad_stream_choice *out)
 {
@@ -147,12 +148,12 @@ current_of(ad_device device, ad_stream_choice *out)
         stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
         *out = (ad_stream_choice){true, scope->stream, scope->keep};
     }
-    Py_XDECREF(scopes); /* the context has it */
+    Py_XDECREF(scopes); /* the context holds a reference */
     ad_py_reset_exception(saved);
     return i >= 0;
 }
 
-/* Consumers written in C may ask without the GIL. */
+/* Consumers written in C may call this without the GIL. */
 static bool
 find_current(ad_device device, ad_stream_choice *out)
 {
@@ -167,7 +168,7 @@ find_current(ad_device device, ad_stream_choice *out)
     return is_found;
 }
 
-/* A new reference; an empty tuple where there are none. */
+/* Returns a new reference; an empty tuple if there are no scopes. */
 static PyObject *
 get_scopes(void)
 {
@@ -234,9 +235,9 @@ without(PyObject *scopes, Py_ssize_t i)
     return rest;
 }
 
-/* Its own entry goes in any case, and no other one. Blocks of two devices may
- * end in the order in which they began; of one device, work between the two
- * ends has gone to another stream than its author thought. */
+/* Remove the scope's own entry in any case, and no other one. Blocks of
+ * different devices may end in any order. Blocks of one device must nest:
+ * otherwise work between the two ends has run on an unexpected stream. */
 static PyObject *
 stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
 {
@@ -309,7 +310,7 @@ static PyType_Spec stream_spec = {
 int
 ad_stream_type_init(ad_state *state, PyObject *module)
 {
-    if (scopes_in_use == NULL) { /* else the module is imported once more */
+    if (scopes_in_use == NULL) { /* first import */
         scopes_in_use = PyContextVar_New("arrowdev.use_stream", NULL);
         if (scopes_in_use == NULL) {
             return -1;
@@ -320,7 +321,7 @@ ad_stream_type_init(ad_state *state, PyObject *module)
     return state->stream_type != NULL ? 0 : -1;
 }
 
-/* --- the function ---------------------------------------------------------- */
+/* --- the function -------------------------------------------------------- */
 
 static const ad_signature signature = {
     .function = "use_stream()",
