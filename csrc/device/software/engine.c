@@ -1,4 +1,4 @@
-/* Start, fork, exit, waiting; and what is asked of all parts at once. */
+/* Start, fork, exit and waiting; and the calls that concern all parts. */
 #include "device/software/engine_internal.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 
 #include "base/process.h"
 
-/* The condition is initialised at the start: its clock cannot be chosen
- * statically. */
+/* The condition is initialised at the start, since a static initialiser cannot
+ * choose its clock. */
 struct ad_engine_globals ad_engine_ = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .patience = -1,
@@ -16,8 +16,8 @@ struct ad_engine_globals ad_engine_ = {
 
 /* --- start, fork, exit --------------------------------------------------- */
 
-/* The workers do not exist in a child, and the lock may be held there by a
- * thread that does not exist either: from now on nobody takes it. */
+/* A child has no workers, and the lock may be held by a thread that does not
+ * exist there. So the child never takes it. */
 static void
 on_fork(void)
 {

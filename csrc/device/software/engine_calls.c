@@ -1,5 +1,5 @@
-/* The calls of a face: counted, logged, failed on demand. A lock of their own,
- * so that they work before the start. */
+/* The calls of a front end: they are counted, logged and failed on demand.
+ * They have a lock of their own, so that they work before the start. */
 #include "device/software/engine_internal.h"
 
 #include <string.h>

@@ -3,14 +3,14 @@
 
 #include <stdlib.h>
 
-/* Handles of events begin with this. */
+/* Tag of event handles. */
 enum {
     EVENT_TAG = 0x45,
     SLAB_SIZE = 1024,
     MAX_SLABS = 4096
 };
 
-/* `handle` stands first: its address is the event's address. */
+/* `handle` is the first member: its address is the event's address. */
 typedef struct event {
     uint64_t handle; /* 0: not live */
     uint32_t generation;
@@ -21,9 +21,9 @@ typedef struct event {
     struct event *next_free;
 } event;
 
-/* Slots lie in slabs that never move or go away, so that an address can be
- * recognized by comparing alone. Slots are used again in the order in which
- * they became free, so that a stale address is found out for long. */
+/* Slots are in slabs that never move and are never freed, so an address is
+ * recognized by comparison alone. Slots are reused in the order in which they
+ * became free, so a stale address is detected for as long as possible. */
 static struct {
     event *slabs[MAX_SLABS];
     size_t n_slabs;
@@ -125,7 +125,7 @@ find_locked(uint64_t handle)
     return e->handle == handle ? e : NULL;
 }
 
-/* Lock and find. With anything but OK the lock is not held. */
+/* Lock and look up. The lock is held only if this returns OK. */
 static int
 lock_event(uint64_t handle, event **out)
 {
@@ -177,7 +177,7 @@ ad_engine_event_destroy(uint64_t handle)
         return status;
     }
     if (e->mark != NULL && e->mark->is_armed) {
-        /* Nobody could fire it any more. */
+        /* The mark can no longer be fired. */
         ad_engine_mark_complete_locked(e->mark, AD_ENGINE_OK);
     }
     ad_engine_mark_unref_locked(e->mark);
@@ -188,7 +188,7 @@ ad_engine_event_destroy(uint64_t handle)
     return AD_ENGINE_OK;
 }
 
-/* --- questions ----------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------- */
 
 int
 ad_engine_event_device(uint64_t handle, int *out)

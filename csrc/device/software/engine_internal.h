@@ -1,5 +1,5 @@
-/* What the files of the engine share. Everything here is guarded by one lock,
- * ad_engine_.lock, unless its comment says otherwise; a function whose name
+/* Shared by the files of the engine. One lock, ad_engine_.lock, guards
+ * everything here unless its comment says otherwise. A function whose name
  * ends in _locked is called with the lock held.
  */
 #ifndef AD_DEVICE_SOFTWARE_ENGINE_INTERNAL_H
@@ -14,21 +14,21 @@ enum {
     AD_ENGINE_MAX_DEVICES = 64
 };
 
-/* A point in a queue's work. Events, and queues that wait, hold references,
- * so that an event can be recorded anew, or destroyed, while others wait for
- * what it stood for. */
+/* A point in a queue's work. Events and waiting queues hold references. So an
+ * event can be recorded again or destroyed while others wait for its earlier
+ * record. */
 typedef struct ad_engine_mark {
     size_t n_refs;
     bool is_done;
-    bool is_armed; /* no queue will complete it: ad_engine_event_fire will */
+    bool is_armed; /* only ad_engine_event_fire completes it */
     int error;
     int64_t time; /* of completion */
 } ad_engine_mark;
 
 struct ad_engine_globals {
     pthread_mutex_t lock;
-    pthread_cond_t progress; /* a mark was completed, or a queue moved on */
-    int n_waiting;           /* threads that sleep on `progress` */
+    pthread_cond_t progress; /* a mark or a queue advanced */
+    int n_waiting;           /* threads waiting on `progress` */
     int64_t patience;        /* ms; < 0: endless */
     atomic_int n_devices;    /* readable without the lock */
     atomic_bool is_forked;   /* the same */
@@ -37,10 +37,9 @@ struct ad_engine_globals {
 
 extern struct ad_engine_globals ad_engine_;
 
-/* --- locking and waiting (device/software/engine.c) ----------------------------- */
+/* --- locking and waiting (device/software/engine.c) ---------------------- */
 
-/* Take the lock; or fail with FORKED or NOT_STARTED, and the lock is not
- * taken. */
+/* Take the lock. On FORKED or NOT_STARTED the lock is not held. */
 int ad_engine_lock(void);
 void ad_engine_unlock(void);
 
@@ -50,22 +49,22 @@ int ad_engine_cond_init(pthread_cond_t *cond);
 /* Now, in ns of the monotonic clock. */
 int64_t ad_engine_now(void);
 
-/* The moment at which a wait of timeout_ms gives up; INT64_MAX: never. */
+/* The time at which a wait of timeout_ms ends. INT64_MAX: never. */
 int64_t ad_engine_deadline_locked(int64_t timeout_ms);
 
-/* Sleep until something moved, or the deadline; false at the deadline, and at
- * once while the process exits: nothing moves any more. */
+/* Sleep until there is progress, or until the deadline. False at the deadline,
+ * and at once while the process exits, since there is no progress any more. */
 bool ad_engine_await_locked(int64_t deadline);
 
-/* Sleep on a condition of the caller's until the deadline at most. */
+/* Sleep on the caller's condition, at most until the deadline. */
 void ad_engine_sleep_locked(pthread_cond_t *cond, int64_t deadline);
 
-/* Something moved. */
+/* Signal progress. */
 void ad_engine_progress_locked(void);
 
 /* --- handles ------------------------------------------------------------- */
 
-/* A number for slot `index`: tag in bits 56-62, then 32 bits of generation,
+/* The handle of slot `index`: tag in bits 56-62, then 32 bits of generation,
  * then the index. */
 static inline uint64_t
 ad_engine_handle(uint64_t tag, uint32_t generation, size_t index)
@@ -83,26 +82,27 @@ enum {
     AD_ENGINE_MAX_HANDLES = 1 << 24
 };
 
-/* --- marks (device/software/engine_event.c) ------------------------------------- */
+/* --- marks (device/software/engine_event.c) ------------------------------ */
 
-/* One reference, the caller's. NULL: no memory. */
+/* A mark with one reference, which the caller owns. NULL: no memory. */
 ad_engine_mark *ad_engine_mark_new(void);
 ad_engine_mark *ad_engine_mark_ref_locked(ad_engine_mark *mark);
 void ad_engine_mark_unref_locked(ad_engine_mark *mark); /* NULL: nothing */
 void ad_engine_mark_complete_locked(ad_engine_mark *mark, int error);
 
-/* --- queues (device/software/engine_queue.c) ------------------------------------ */
+/* --- queues (device/software/engine_queue.c) ----------------------------- */
 
-/* Append to a queue: complete `mark` there. Takes a reference of its own. */
+/* Append an operation that completes `mark`. Takes a reference of its own. */
 int ad_engine_push_mark_locked(uint64_t queue, ad_engine_mark *mark);
 
-/* Append to a queue: wait for `mark` (NULL or done: nothing to append). */
+/* Append an operation that waits for `mark`. A NULL or completed mark needs
+ * none. */
 int ad_engine_push_wait_locked(uint64_t queue, ad_engine_mark *mark);
 
-/* Let all workers end instead of beginning their next piece of work. */
+/* Let all workers end before their next operation. */
 void ad_engine_queues_quit_locked(void);
 
-/* --- the parts of reset and count ---------------------------------------- */
+/* --- reset and count, per file ------------------------------------------- */
 
 void ad_engine_queues_reset_locked(void);
 void ad_engine_events_reset_locked(void);
@@ -111,7 +111,7 @@ void ad_engine_queues_count_locked(const void *tag, ad_engine_counts *out);
 void ad_engine_events_count_locked(const void *tag, ad_engine_counts *out);
 void ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out);
 
-/* --- memory (device/software/engine_memory.c) ----------------------------------- */
+/* --- memory (device/software/engine_memory.c) ---------------------------- */
 
 /* Map the arena, once. */
 int ad_engine_arena_start_locked(void);

@@ -1,5 +1,5 @@
-/* Memory that the host cannot touch, the registry of what is live, and the
- * work that moves bytes. */
+/* Memory that the host cannot access, the registry of live allocations, and
+ * the work that copies and fills. */
 #define _GNU_SOURCE /* memfd_create, fallocate */
 #include "device/software/engine_internal.h"
 
@@ -13,8 +13,8 @@
 
 enum {
     PAGE = 4096,
-    /* Fresh memory is filled up to here, so that reading what nobody wrote
-     * shows. */
+    /* New memory is filled up to this size, so that a read of uninitialised
+     * bytes is noticed. */
     MAX_PATTERN = 1 << 20,
     PATTERN = 0xcd
 };
@@ -29,7 +29,7 @@ typedef struct allocation {
 
 static struct {
     char *base;  /* the public view; NULL: not mapped */
-    size_t size; /* of one view, and their distance */
+    size_t size; /* of one view, also the distance between the views */
     int fd;
     size_t cursor;              /* where the search for a gap begins */
     AD_LIST(allocation *) live; /* sorted by address */
@@ -59,7 +59,7 @@ map_arena_locked(size_t size)
         }
         return false;
     }
-    /* A dump of the process does not need it, a child has no device. */
+    /* A core dump does not need the arena, and a child has no device. */
     madvise(both, 2 * size, MADV_DONTDUMP);
     madvise(both + size, size, MADV_DONTFORK);
     memory.base = both;
@@ -71,7 +71,8 @@ map_arena_locked(size_t size)
 int
 ad_engine_arena_start_locked(void)
 {
-    /* Addresses only; less where the address space is limited. */
+    /* This only reserves addresses. Smaller sizes are tried where the address
+     * space is limited. */
     for (size_t size = (size_t)64 << 30; size >= (size_t)64 << 20; size /= 4) {
         if (memory.base != NULL || map_arena_locked(size)) {
             return AD_ENGINE_OK;
@@ -119,7 +120,7 @@ ad_engine_inside(const void *pointer)
 
 /* --- the registry -------------------------------------------------------- */
 
-/* Index of the first allocation that begins behind `address`. */
+/* Index of the first allocation that begins after `address`. */
 static size_t
 position_locked(uintptr_t address)
 {
@@ -155,7 +156,7 @@ find_base_locked(const void *base)
     return a != NULL && a->public.base == base && !a->is_leaving ? a : NULL;
 }
 
-/* Takes `a` over on success. */
+/* Takes ownership of `a` on success. */
 static int
 insert_locked(allocation *a)
 {
@@ -231,7 +232,7 @@ limit_locked(int device)
     return limit != 0 ? limit : default_limit;
 }
 
-/* A gap of n bytes in [from, to), or SIZE_MAX. */
+/* The offset of a gap of n bytes in [from, to), or SIZE_MAX. */
 static size_t
 gap_locked(size_t from, size_t to, size_t n)
 {
@@ -257,8 +258,8 @@ gap_locked(size_t from, size_t to, size_t n)
     return SIZE_MAX;
 }
 
-/* Addresses for n bytes and a page that stays unmapped behind them. The search
- * goes round, so that freed addresses come back as late as can be. */
+/* Reserves addresses for n bytes and an unmapped page after them. The search
+ * is circular, so that freed addresses are reused as late as possible. */
 static size_t
 place_locked(size_t n)
 {
@@ -402,7 +403,7 @@ run_free(void *base)
 {
     int status = ad_engine_lock();
     if (status == AD_ENGINE_OK) {
-        free_locked(find_locked(base)); /* leaving: nobody else takes it */
+        free_locked(find_locked(base)); /* leaving: no other thread frees it */
         ad_engine_unlock();
     }
     return status;
@@ -550,7 +551,7 @@ typedef struct copy_work {
     size_t height;
 } copy_work;
 
-/* Bytes from the first to the last one; false on overflow. */
+/* Bytes from the first to the last one. False on overflow. */
 static bool
 extent(size_t pitch, size_t width, size_t height, size_t *out)
 {
@@ -672,7 +673,7 @@ run_fill(void *arg)
     if (ad_engine_may_touch(f->target, f->n * f->size)) {
         char *target = ad_engine_inside(f->target);
         for (size_t i = 0; i < f->n; i++) {
-            /* Little endian, as everything that arrowdev carries. */
+            /* Little-endian, like all of arrowdev's data. */
             memcpy(target + i * f->size, &f->pattern, f->size);
         }
         status = AD_ENGINE_OK;

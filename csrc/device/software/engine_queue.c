@@ -7,7 +7,7 @@
 #include "base/list.h"
 #include "base/thread.h"
 
-/* Handles of queues begin with this. */
+/* Tag of queue handles. */
 enum {
     QUEUE_TAG = 0x51
 };
@@ -27,18 +27,18 @@ typedef struct op {
     int64_t not_before;   /* 0: the delay has not begun */
 } op;
 
-/* A slot; used again by later queues, never freed. The two counters go on
- * counting then, so that who waits for an earlier life is not confused. */
+/* A slot. Later queues reuse it, and it is never freed. Reuse does not reset
+ * the two counters, so that a wait for an earlier queue stays correct. */
 typedef struct queue {
     uint64_t handle; /* 0: not live; pending work may still run */
     uint32_t generation;
     size_t index;
-    bool is_used; /* live, or its worker is not done */
+    bool is_used; /* live, or its worker still runs */
     bool has_worker;
     int device;
     void *tag;
     void *data;
-    pthread_cond_t wake; /* work came, the gate was opened, the end */
+    pthread_cond_t wake; /* new work, an opened gate, or the end */
     op *first;
     op *last;
     uint64_t n_submitted;
@@ -63,7 +63,7 @@ find_locked(uint64_t handle)
     return q->handle == handle ? q : NULL;
 }
 
-/* Lock and find. With anything but OK the lock is not held. */
+/* Lock and look up. The lock is held only if this returns OK. */
 static int
 lock_queue(uint64_t handle, queue **out)
 {
@@ -155,7 +155,7 @@ ad_engine_queue_destroy(uint64_t handle)
 
 /* --- the worker ---------------------------------------------------------- */
 
-/* The next piece of work whose time has come; NULL: the thread ends. */
+/* The next operation that is due. NULL: the thread ends. */
 static op *
 await_op_locked(queue *q)
 {
@@ -189,7 +189,7 @@ work_status(int result)
     return is_known ? result : AD_ENGINE_WORK_FAILED;
 }
 
-/* Gives the lock up while it works or waits. */
+/* Releases the lock while it works or waits. */
 static void
 run_op_locked(queue *q, op *o)
 {
@@ -207,7 +207,7 @@ run_op_locked(queue *q, op *o)
             while (!o->mark->is_done && !ad_engine_.is_quitting) {
                 ad_engine_await_locked(INT64_MAX);
             }
-            /* What comes after failed work is spoilt as well. */
+            /* An error of the awaited work carries over to this queue. */
             status = o->mark->error;
             break;
     }
@@ -242,7 +242,7 @@ worker_main(void *arg)
     return NULL;
 }
 
-/* Detached: nobody may have to wait for it. */
+/* Detached, so that no thread has to join it. */
 static int
 start_worker_locked(queue *q)
 {
@@ -263,7 +263,7 @@ ad_engine_queues_quit_locked(void)
 
 /* --- submitting ---------------------------------------------------------- */
 
-/* Takes a reference on the mark of `what`. */
+/* Takes a reference to the mark of `what`. */
 static int
 push_locked(queue *q, op what)
 {
@@ -298,7 +298,7 @@ ad_engine_push_mark_locked(uint64_t handle, ad_engine_mark *mark)
     if (q == NULL) {
         return AD_ENGINE_INVALID_QUEUE;
     }
-    /* Behind a closed gate even an idle queue's mark is pending. */
+    /* Behind a closed gate the mark is pending even if the queue is idle. */
     if (q->n_done == q->n_submitted && q->n_holds == 0) {
         ad_engine_mark_complete_locked(mark, q->error);
         return AD_ENGINE_OK;
@@ -357,8 +357,7 @@ ad_engine_queue_wait_queue(uint64_t handle, uint64_t other)
 
 /* --- waiting ------------------------------------------------------------- */
 
-/* Until all that is submitted now is done; the queue's error is not looked
- * at. */
+/* Wait until all work submitted by now is done. Ignores the queue's error. */
 static int
 drain_locked(queue *q, int64_t deadline)
 {

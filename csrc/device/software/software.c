@@ -8,10 +8,10 @@
 #include "device/backend.h"
 #include "device/software/engine.h"
 
-/* The name of the slot, from that of the function. */
+/* The slot's name, taken from the function's name. */
 #define SLOT (&__func__[sizeof("software_") - 1])
 
-/* Every slot begins with it, so that each can be made to fail. */
+/* Every slot begins with this, so that each can be made to fail. */
 #define ENTER(device)                                                         \
     do {                                                                      \
         int code_ = ad_engine_enter(SLOT);                                    \
@@ -20,7 +20,7 @@
         }                                                                     \
     } while (0)
 
-static char tag; /* its address counts */
+static char tag; /* only its address is used */
 static atomic_int n_shown;
 
 /* --- errors -------------------------------------------------------------- */
@@ -226,14 +226,14 @@ static ad_status
 software_allocate(ad_context context, ad_stream stream, size_t nbytes,
                   void **out, ad_error *err)
 {
-    (void)stream; /* fresh memory has no earlier use to wait for */
+    (void)stream; /* new memory has no earlier use to wait for */
     ENTER(context.device.id);
     return result(err, context, SLOT,
                   ad_engine_allocate((int)context.device.id, nbytes,
                                      AD_ENGINE_DEVICE, &tag, out));
 }
 
-/* What cannot fail is only logged. */
+/* Calls that cannot fail are only logged. */
 static void
 software_deallocate(ad_context context, ad_stream stream, void *data)
 {
@@ -241,7 +241,7 @@ software_deallocate(ad_context context, ad_stream stream, void *data)
     (void)ad_engine_enter(SLOT);
     if (ad_engine_free_ordered(stream.handle, data) ==
         AD_ENGINE_INVALID_QUEUE) {
-        /* A destroyed queue has no later work; what is pending is found out
+        /* A destroyed queue has no later work. Pending work detects the free
          * when it runs. */
         (void)ad_engine_free(data);
     }
