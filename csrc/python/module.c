@@ -1,5 +1,5 @@
-/* The module arrowdev._core: initialization in phases, state, and the methods
- * that protocols add to the types. */
+/* The module arrowdev._core: multi-phase initialization, state, and the
+ * methods that protocols add to the types. */
 #include "async/pump.h"
 #include "order/deferred_release.h"
 #include "protocol/dlpack_tensor.h"
@@ -9,7 +9,7 @@
 #include "support/py_call.h"
 #include "support/waiting.h"
 
-/* So long does the exit wait for calls of Python that do not return. */
+/* How long the exit waits for Python calls that do not return. */
 #define PATIENCE_S 5
 
 static int
@@ -64,7 +64,7 @@ add_attributes(PyObject *object, const PyMethodDef *methods,
     return 0;
 }
 
-/* From here on the types cannot be changed any more. */
+/* Make the type immutable. */
 static void
 freeze(PyObject *object)
 {
@@ -99,10 +99,11 @@ add_protocols(ad_state *state)
     return 0;
 }
 
-/* Before the interpreter goes: no Python is called any more by other threads,
- * and what waits for a device from now on is left alone, since nobody could be
- * told when it is done. All threads are told before one of them is waited for,
- * so that one that is stuck takes no time from the others. */
+/* Runs before the interpreter finalizes. From now on other threads call no
+ * Python, and memory that waits for a device is not released any more, because
+ * the completion could not be reported. All threads are told to stop before
+ * the first one is joined, so that a stuck thread takes no time from the
+ * others. */
 static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -139,8 +140,8 @@ static int
 module_exec(PyObject *module)
 {
     ad_state *state = ad_state_of_module(module);
-    /* Releases take the GIL of the main interpreter: nowhere else is the
-     * module known to work. */
+    /* Releases take the GIL of the main interpreter, so the module works only
+     * there. */
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError,
                         "arrowdev does not support sub-interpreters");

@@ -15,7 +15,7 @@
 #include "support/helpers.h"
 #include "support/parse.h"
 
-/* --- parts of an array ------------------------------------------------------- */
+/* --- parts of an array --------------------------------------------------- */
 
 PyObject *
 ad_array_get_field(PyObject *self, PyObject *key)
@@ -33,12 +33,12 @@ ad_array_get_field(PyObject *self, PyObject *key)
             return NULL;
         }
         if (strlen(name) != (size_t)size) {
-            PyErr_SetObject(PyExc_KeyError, key); /* no C string has a NUL */
+            PyErr_SetObject(PyExc_KeyError, key); /* names have no NUL */
             return NULL;
         }
         status = ad_array_find_field(array, name, &i, &err);
         if (status == AD_ERR_INDEX) {
-            /* A long name was cut, perhaps within a character. */
+            /* A long name is truncated, possibly within a character. */
             PyObject *message = PyUnicode_DecodeUTF8(
                 err.message, (Py_ssize_t)strlen(err.message), "replace");
             if (message != NULL) {
@@ -55,7 +55,8 @@ ad_array_get_field(PyObject *self, PyObject *key)
         i += i < 0 ? array->node->n_children : 0;
     }
     if (status == AD_OK) {
-        (void)ad_array_known_null_count(array); /* 0 is as good as none */
+        /* Only a struct without nulls gives its fields. */
+        (void)ad_array_known_null_count(array);
         status = ad_array_field(array, i, &field, &err);
     }
     if (status != AD_OK) {
@@ -129,7 +130,7 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         }
     } else if (offset >= 0 && offset <= array->length) {
         length = array->length - offset;
-    } /* otherwise the offset is what the error will name */
+    } /* else ad_array_slice() reports the offset */
     ad_array slice;
     ad_error err;
     if (ad_array_slice(array, offset, length, &slice, &err) != AD_OK) {
@@ -138,7 +139,7 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return ad_array_object_new(state, &slice);
 }
 
-/* --- the same memory as another type ------------------------------------------- */
+/* --- view() -------------------------------------------------------------- */
 
 static ad_status
 make_view(ad_array *array, ad_schema schema, ad_array *out, ad_error *err)
@@ -205,7 +206,7 @@ array_view(PyObject *self, PyObject *type)
                            : ad_raise(state, &err);
 }
 
-/* --- questions -------------------------------------------------------------------- */
+/* --- null counts, compact(), validate() ---------------------------------- */
 
 static const ad_signature count_nulls_signature = {
     .function = "Array.count_nulls()",
@@ -314,7 +315,7 @@ parse_level(PyObject *level)
     return -1;
 }
 
-/* A tuple of the lines. */
+/* The lines of the text as a tuple of str. */
 static PyObject *
 tuple_of_lines(const ad_text *text)
 {

@@ -1,5 +1,4 @@
-/* Methods of ad.Array that make other arrays or Python values.
- */
+/* Methods of ad.Array that make other arrays or Python values. */
 #ifndef AD_PYTHON_TYPES_ARRAY_METHODS_H
 #define AD_PYTHON_TYPES_ARRAY_METHODS_H
 
@@ -18,8 +17,8 @@ PyObject *ad_array_get_validity(PyObject *self, void *closure);
 PyObject *ad_array_from_buffers(PyObject *cls, PyObject *const *args,
                                 Py_ssize_t n_args, PyObject *kwnames);
 
-/* Null count of the rows: counted (and remembered) on the host where that is
- * free of waiting; -1 where it stays unknown. */
+/* The number of nulls. An unknown number is counted and stored if the host can
+ * read the bitmap without waiting; otherwise the result is -1. */
 int64_t ad_array_known_null_count(ad_array *array);
 
 #endif /* AD_PYTHON_TYPES_ARRAY_METHODS_H */

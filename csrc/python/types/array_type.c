@@ -1,5 +1,5 @@
-/* ad.Array: the type, its members and what Python asks of a sequence. Methods
- * that make other arrays stand in array_methods.c. */
+/* ad.Array: the type, its attributes and the sequence protocol. Methods that
+ * make other arrays are in array_methods.c. */
 #include "python/types/array_methods.h"
 
 #include <stddef.h>
@@ -30,7 +30,7 @@ array_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* --- members ---------------------------------------------------------------- */
+/* --- attributes ---------------------------------------------------------- */
 
 static PyObject *
 get_schema(PyObject *self, void *Py_UNUSED(closure))
@@ -182,7 +182,7 @@ array_repr(PyObject *self)
     return result;
 }
 
-/* --- subscripts --------------------------------------------------------------- */
+/* --- subscripts ---------------------------------------------------------- */
 
 static PyObject *
 subscript_slice(PyObject *self, PyObject *key)
@@ -215,8 +215,8 @@ static PyObject *
 array_item(PyObject *self, Py_ssize_t i)
 {
     const ad_array *array = ad_array_of(self);
-    if (i < 0 ||
-        i >= array->length) { /* the caller has counted from the end */
+    if (i < 0 || i >= array->length) {
+        /* CPython has added the length to a negative index. */
         i -= i < 0 ? (Py_ssize_t)array->length : 0;
         PyErr_Format(PyExc_IndexError,
                      "index %zd is out of range for an Array of length %lld",
@@ -256,7 +256,7 @@ array_subscript(PyObject *self, PyObject *key)
     return array_item(self, i < 0 ? i + array_length(self) : i);
 }
 
-/* --- the type ------------------------------------------------------------------ */
+/* --- the type ------------------------------------------------------------ */
 
 static PyGetSetDef array_getset[] = {
     {"schema", get_schema, NULL, "The Schema.", NULL},
@@ -313,7 +313,7 @@ static PyType_Slot array_slots[] = {
     {0, NULL},
 };
 
-/* Not IMMUTABLETYPE yet: the protocols add their methods first. */
+/* IMMUTABLETYPE is set once the protocols have added their methods. */
 static PyType_Spec array_spec = {
     .name = "arrowdev.Array",
     .basicsize = sizeof(ad_array_object),

@@ -1,21 +1,19 @@
-/* Device and event members that Array, Tensor and Buffer have in common.
- *
- * Each type supplies device and sync through one inline function, so that the
- * members cannot differ.
+/* Attributes and methods of device and event that Array, Tensor and Buffer
+ * share, so that the types cannot differ.
  */
 #ifndef AD_PYTHON_TYPES_COMMON_GETTERS_H
 #define AD_PYTHON_TYPES_COMMON_GETTERS_H
 
 #include "support/objects.h"
 
-/* device, device_type, device_id, sync_event: getters; NULL entry not
- * included, for use inside a PyGetSetDef table. */
+/* Getters of device, device_type, device_id and sync_event. AD_COMMON_GETSET
+ * lists them for use inside a PyGetSetDef table, without a NULL entry. */
 PyObject *ad_get_device(PyObject *self, void *closure);
 PyObject *ad_get_device_type(PyObject *self, void *closure);
 PyObject *ad_get_device_id(PyObject *self, void *closure);
 PyObject *ad_get_sync_event(PyObject *self, void *closure);
 
-/* For repr(): ", after event", or "" where nothing is known to be pending. */
+/* For repr(): ", after event", or "" if no pending work is known. */
 const char *ad_readiness(const ad_sync *sync);
 
 #define AD_COMMON_GETSET                                                      \
@@ -37,8 +35,8 @@ const char *ad_readiness(const ad_sync *sync);
 
 /* is_ready(), synchronize(), wait(stream), to(device, *, stream=None),
  * __array__(dtype=None, copy=None), into(cls, *, stream=None, copy=None).
- * NumPy asks a Tensor for its __array__ only where it has no buffer; without
- * one it would make an array of one Python object. */
+ * NumPy calls __array__ of a Tensor only if the Tensor exports no buffer;
+ * without __array__ it would make an array of one Python object. */
 PyObject *ad_is_ready(PyObject *self, PyObject *ignored);
 PyObject *ad_synchronize(PyObject *self, PyObject *ignored);
 PyObject *ad_wait(PyObject *self, PyObject *stream);

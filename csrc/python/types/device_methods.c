@@ -34,9 +34,9 @@ ad_device_get_name(PyObject *self, void *Py_UNUSED(closure))
     return PyUnicode_FromString(ad_device_format(device, line));
 }
 
-/* --- memory ---------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
-/* Memory of our own, where it came from, and from when on it may be used. */
+/* A new allocation, its owner, and the event after which it may be used. */
 typedef struct block {
     void *data;
     ad_owner *owner;
@@ -129,7 +129,7 @@ ad_device_empty(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return buffer;
 }
 
-/* --- waiting --------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------- */
 
 PyObject *
 ad_device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -151,7 +151,7 @@ ad_device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* --- which there are ------------------------------------------------------- */
+/* --- listing devices ----------------------------------------------------- */
 
 static int
 append_devices(ad_state *state, PyObject *list,
@@ -186,8 +186,8 @@ ad_function_devices(PyObject *module, PyObject *Py_UNUSED(ignored))
         const struct ad_backend *backend;
         int64_t count;
         ad_error err;
-        /* A runtime that is not there, or will not say, has no device that
-         * can be used; `python -m arrowdev doctor` tells why. */
+        /* A runtime that is missing or fails has no usable device; `python -m
+         * arrowdev doctor` reports the reason. */
         if (ad_backend_open(backends[i]->device_types[0], &backend, &err) !=
                 AD_OK ||
             backend->count(&count, &err) != AD_OK) {
@@ -200,7 +200,7 @@ ad_function_devices(PyObject *module, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* What was found, and what to do. */
+/* The message and the hint. */
 static PyObject *
 reason_of(const ad_error *err)
 {
@@ -209,7 +209,7 @@ reason_of(const ad_error *err)
                : PyUnicode_FromString(err->message);
 }
 
-/* [(id, why it cannot be used or None), ...] */
+/* [(id, reason why it is unusable or None), ...] */
 static PyObject *
 describe_devices(const struct ad_backend *backend, int64_t n)
 {
@@ -229,8 +229,8 @@ describe_devices(const struct ad_backend *backend, int64_t n)
     return list;
 }
 
-/* (name, device type, why it cannot be used or None, description or None,
- * devices, what is current) */
+/* (name, device type, reason why it is unusable or None, description or None,
+ * devices, description of the current context) */
 static PyObject *
 describe_runtime(const struct ad_backend *filled)
 {

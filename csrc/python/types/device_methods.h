@@ -1,5 +1,4 @@
-/* What a Device does: memory, waiting, its name; and which devices there are.
- */
+/* Methods of ad.Device, and the functions that list devices. */
 #ifndef AD_PYTHON_TYPES_DEVICE_METHODS_H
 #define AD_PYTHON_TYPES_DEVICE_METHODS_H
 

@@ -55,7 +55,7 @@ device_compare(PyObject *self, PyObject *other, int op)
     return PyBool_FromLong(equal == (op == Py_EQ));
 }
 
-/* An exception that has a device must survive the way to another process. */
+/* Exceptions have a device, and must survive pickling. */
 static PyObject *
 device_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -224,7 +224,7 @@ ad_device_type_init(ad_state *state, PyObject *module)
     return state->device_type_members != NULL ? 0 : -1;
 }
 
-/* --- functions ------------------------------------------------------------- */
+/* --- functions ----------------------------------------------------------- */
 
 PyObject *
 ad_function_device(PyObject *module, PyObject *value)

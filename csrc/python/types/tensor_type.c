@@ -1,5 +1,5 @@
-/* ad.Tensor, a strided N-d block on a device, and ad.Buffer, its 1-D uint8
- * sister: one contiguous region of a column. */
+/* ad.Tensor, a strided N-d block on a device, and ad.Buffer, a contiguous
+ * region of memory that exchanges as 1-D uint8. */
 #include "support/objects.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ tensor_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* --- members ---------------------------------------------------------------- */
+/* --- attributes ---------------------------------------------------------- */
 
 static PyObject *
 get_shape(PyObject *self, void *Py_UNUSED(closure))
@@ -129,7 +129,7 @@ buffer_repr(PyObject *self)
                                 ad_readiness(tensor->sync));
 }
 
-/* Not by len(), which some have not: `if buffer:` asks whether there is one. */
+/* Always true: `if buffer:` tests for None, and some tensors have no len(). */
 static int
 tensor_bool(PyObject *Py_UNUSED(self))
 {
@@ -150,7 +150,7 @@ tensor_length(PyObject *self)
     return (Py_ssize_t)tensor->shape[0];
 }
 
-/* --- Tensor.from_pointer ----------------------------------------------------- */
+/* --- Tensor.from_pointer ------------------------------------------------- */
 
 static const ad_signature from_pointer_signature = {
     .function = "Tensor.from_pointer()",
@@ -212,7 +212,8 @@ parse_dtype(PyObject *value, ad_dl_dtype *out)
     return 0;
 }
 
-/* The descriptor that the arguments make; dims: shape, then strides. */
+/* Parse the arguments into a descriptor. `dims` receives the shape, then the
+ * strides. */
 static int
 parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
                  ad_tensor_descriptor *descriptor)
@@ -264,7 +265,8 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
     return 0;
 }
 
-/* Memory of a runtime that is there has to be where its user says it is. */
+/* Check that the memory is on the named device, if the device's runtime is
+ * available. */
 static ad_status
 check_pointer(const ad_tensor *tensor, ad_error *err)
 {
@@ -292,7 +294,8 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-/* What is pending on the data of an owner that is an object of ours. */
+/* The pending work of an owner that is an Array, Tensor or Buffer on `device`,
+ * or NULL. */
 static ad_sync *
 pending_on_owner(ad_state *state, PyObject *object, ad_device device)
 {
@@ -308,7 +311,8 @@ pending_on_owner(ad_state *state, PyObject *object, ad_device device)
     return ad_device_equal(where, device) ? sync : NULL;
 }
 
-/* Note what keeps the memory, and that work may be pending on the stream. */
+/* Attach the owner of the memory, and the work that may be pending on the
+ * stream. */
 static int
 attach_owner(ad_state *state, PyObject *object, PyObject *stream,
              ad_tensor *tensor)
@@ -376,7 +380,7 @@ tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
     return ad_tensor_object_new(state, &value.tensor);
 }
 
-/* --- the types --------------------------------------------------------------- */
+/* --- the types ----------------------------------------------------------- */
 
 static PyMethodDef tensor_methods[] = {
     {"from_pointer", (PyCFunction)(void (*)(void))tensor_from_pointer,
@@ -485,7 +489,7 @@ static PyType_Slot buffer_slots[] = {
     {0, NULL},
 };
 
-/* Not IMMUTABLETYPE yet: the protocols add their methods first. */
+/* IMMUTABLETYPE is set once the protocols have added their methods. */
 static PyType_Spec tensor_spec = {
     .name = "arrowdev.Tensor",
     .basicsize = sizeof(ad_tensor_object),
