@@ -1,6 +1,6 @@
-/* Both ends of an async stream as another library would write them, in C and on
- * threads of their own that never see Python: for tests/async_peer.py. Batches
- * are int64 arrays of one value, the number of the batch. Loaded with ctypes. */
+/* Both ends of an async stream as another library would implement them, for
+ * tests/async_peer.py: in C, on threads unknown to Python. Batches are int64
+ * arrays of one value, the number of the batch. Loaded with ctypes. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ peer_live_arrays(void)
     return __atomic_load_n(&live_arrays, __ATOMIC_SEQ_CST);
 }
 
-/* --- data ----------------------------------------------------------------- */
+/* --- data ---------------------------------------------------------------- */
 
 typedef struct batch {
     int64_t value;
@@ -59,7 +59,7 @@ make_batch(long number, struct ArrowDeviceArray *out)
     __atomic_fetch_add(&live_arrays, 1, __ATOMIC_SEQ_CST);
 }
 
-/* --- producer --------------------------------------------------------------- */
+/* --- producer ------------------------------------------------------------ */
 
 typedef struct producer {
     struct ArrowAsyncProducer shown;
@@ -67,16 +67,16 @@ typedef struct producer {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    long n_batches; /* -1: for ever */
-    long fail_at;   /* on_error in place of this batch; -1: never */
-    int delay_us;   /* before each */
+    long n_batches; /* -1: unlimited */
+    long fail_at;   /* on_error instead of this batch; -1: never */
+    int delay_us;   /* before each batch */
     const char *metadata;
     int64_t credit;
     bool is_cancelled;
     long n_sent;
     long n_cancels;
-    bool is_holding; /* cancel() blocks until ... */
-    bool may_cancel; /* ... peer_let_cancel_go(), or for too long */
+    bool is_holding; /* cancel() blocks until may_cancel, or 30 s */
+    bool may_cancel; /* set by peer_let_cancel_go() */
     bool is_held_for_long;
     bool is_over;
 } producer;
@@ -129,7 +129,7 @@ extract(struct ArrowAsyncTask *task, struct ArrowDeviceArray *out)
     return 0;
 }
 
-/* False: the consumer wants no more. */
+/* False: the consumer has cancelled. */
 static bool
 wait_for_credit(producer *self)
 {
@@ -161,7 +161,7 @@ send_all(producer *self)
             return;
         }
         if (!wait_for_credit(self)) {
-            return; /* as the specification has it: release alone */
+            return; /* as specified: only release follows */
         }
         if (self->delay_us > 0) {
             usleep((useconds_t)self->delay_us);
@@ -220,7 +220,7 @@ wait_until(pthread_mutex_t *mutex, pthread_cond_t *changed, const bool *what,
     return result;
 }
 
-/* 0 once the handler was released. */
+/* Returns 0 once the handler was released. */
 int
 peer_wait_for_producer(producer *self, int timeout_ms)
 {
@@ -243,7 +243,7 @@ peer_n_cancels(producer *self)
     return n;
 }
 
-/* From now on cancel() blocks until peer_let_cancel_go(). */
+/* cancel() blocks from now on until peer_let_cancel_go(). */
 void
 peer_hold_cancel(producer *self)
 {
@@ -252,7 +252,7 @@ peer_hold_cancel(producer *self)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* False: it came too late. */
+/* False: cancel() has already given up. */
 bool
 peer_let_cancel_go(producer *self)
 {
@@ -264,7 +264,7 @@ peer_let_cancel_go(producer *self)
     return is_in_time;
 }
 
-/* After peer_wait_for_producer(). */
+/* Call after peer_wait_for_producer(). */
 void
 peer_free_producer(producer *self)
 {
@@ -272,7 +272,7 @@ peer_free_producer(producer *self)
     free(self);
 }
 
-/* --- reader of a pull stream --------------------------------------------------- */
+/* --- reader of a pull stream --------------------------------------------- */
 
 static void *
 read_all(void *context)
@@ -287,7 +287,8 @@ read_all(void *context)
     return NULL;
 }
 
-/* Until its end, on a thread that is nobody's. The struct stays where it is. */
+/* Reads the stream to its end on a detached thread. The struct stays in
+ * place. */
 void
 peer_read(struct ArrowDeviceArrayStream *stream)
 {
@@ -296,16 +297,16 @@ peer_read(struct ArrowDeviceArrayStream *stream)
     pthread_detach(thread);
 }
 
-/* --- consumer ---------------------------------------------------------------- */
+/* --- consumer ------------------------------------------------------------ */
 
 typedef struct consumer {
     struct ArrowAsyncDeviceStreamHandler handler;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    int64_t request; /* in on_schema; 0: nothing */
+    int64_t request; /* in on_schema; 0: no request */
     long cancel_at;  /* cancel in on_next_task of this batch; -1: never */
     long refuse_at;  /* refuse this batch (-2: the schema); -1: none */
-    bool is_greedy;  /* requests one more for each */
+    bool is_greedy;  /* requests one more per batch */
     long n_batches;
     int64_t sum;
     int code;
@@ -376,7 +377,7 @@ on_release(struct ArrowAsyncDeviceStreamHandler *handler)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* The handler comes first. Stays until peer_free_consumer(). */
+/* The handler is the first member. Lives until peer_free_consumer(). */
 consumer *
 peer_consumer(int64_t request, bool is_greedy, long cancel_at, long refuse_at)
 {
@@ -395,7 +396,7 @@ peer_consumer(int64_t request, bool is_greedy, long cancel_at, long refuse_at)
     return self;
 }
 
-/* 0 once the handler was released. */
+/* Returns 0 once the handler was released. */
 int
 peer_wait_for_consumer(consumer *self, int timeout_ms)
 {
@@ -403,7 +404,7 @@ peer_wait_for_consumer(consumer *self, int timeout_ms)
                       timeout_ms);
 }
 
-/* From any thread. */
+/* Call on any thread. */
 void
 peer_request(consumer *self, int64_t n)
 {

@@ -1,6 +1,6 @@
-/* Fails one allocation of one library. Preloaded: malloc, calloc and realloc
- * that are called from addresses within [low, high) are counted, and call
- * number `fail_at` gives NULL. */
+/* Fails one allocation of one library. The library is preloaded. It counts the
+ * malloc, calloc and realloc calls from addresses within [low, high), and call
+ * number `fail_at` returns NULL. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -20,7 +20,8 @@ failing_malloc_watch(uintptr_t from, uintptr_t to)
     high = to;
 }
 
-/* -1: none. Returns how many calls were counted since the last time. */
+/* -1: no call fails. Returns the number of calls counted since the last
+ * time. */
 long
 failing_malloc_arm(long at)
 {

@@ -1,5 +1,5 @@
-/* libDPCTLSyclInterface.so with functions that can be made to fail: they give
- * NULL, 0 or false then, as dpctl's do. All others jump to the real library,
+/* libDPCTLSyclInterface.so with functions that can be made to fail. They then
+ * return NULL, 0 or false, as dpctl's do. All others jump to the real library,
  * whose path is in the environment variable REAL_SYCL_LIBRARY. */
 #include "abi/sycl_api.h"
 
@@ -42,7 +42,8 @@ fail(void)
     return NULL;
 }
 
-/* Make the function DPCTL<name> fail, or work again. 0: no such function. */
+/* Make the function DPCTL<name> fail, or work again. Returns 0 if there is no
+ * such function. */
 int
 failing_sycl_set(const char *name, int fails)
 {

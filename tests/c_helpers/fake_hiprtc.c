@@ -1,6 +1,7 @@
-/* A stand-in for HIP's run-time compiler: of arrowdev's kernels it makes the
- * text that the stand-in driver knows them by (fakedriver/kernel.c). With
- * FAKE_HIPRTC the call of that name fails with error 6. */
+/* A stand-in for HIP's run-time compiler. It compiles arrowdev's kernels to
+ * the text by which the stand-in driver recognizes them (fakedriver/kernel.c).
+ * The call that the environment variable FAKE_HIPRTC names fails with error
+ * 6. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The backends of CUDA and HIP, slot by slot, on whatever library is found:
- * the stand-in drivers of the tests, or a GPU. Argument: "cuda" or "rocm".
- * A program of its own, see test_gpu_backend.py. */
+/* Tests the slots of the CUDA or HIP backend with the library that is found: a
+ * stand-in driver or a GPU's driver. Argument: "cuda" or "rocm". A separate
+ * program, see test_gpu_backend.py. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static const struct ad_backend *gpu;
 static ad_device first;
 static int64_t n_devices;
 
-/* --- what the program that uses arrowdev sees ------------------------------ */
+/* --- the runtime as the calling program sees it -------------------------- */
 
 static void *library;
 static bool is_hip;
@@ -70,7 +70,7 @@ make_current(int64_t id)
     }
 }
 
-/* --- helpers ------------------------------------------------------------------ */
+/* --- helpers ------------------------------------------------------------- */
 
 enum {
     N = 1 << 16
@@ -143,7 +143,7 @@ finish(ad_context context, ad_stream stream)
     gpu->event_destroy(context, event);
 }
 
-/* Wait by asking, for a limited time. */
+/* Polls until the event is done, for a limited time. */
 static void
 until_done(ad_context context, ad_event event)
 {
@@ -158,7 +158,7 @@ until_done(ad_context context, ad_event event)
     CHECK(!"the event is never done");
 }
 
-/* --- tests ---------------------------------------------------------------- */
+/* --- tests --------------------------------------------------------------- */
 
 static void
 test_devices(void)
@@ -196,7 +196,7 @@ test_there_and_back(void)
     OK(gpu->event_synchronize(context, event, &error));
     CHECK(memcmp(in, out, N) == 0);
 
-    /* A part of it, and the same event once more. */
+    /* Copy a part, and record the same event again. */
     void *same = event.handle;
     ad_span part = memory;
     part.offset = 1000;
@@ -207,7 +207,7 @@ test_there_and_back(void)
     until_done(context, event);
     CHECK(memcmp(in, out + 1000, 17) == 0 && in[17] == 0);
 
-    /* An event whose context is not known. */
+    /* An event with an unknown context. */
     const ad_context unknown = {context.device, NULL};
     OK(gpu->event_synchronize(unknown, event, &error));
     until_done(unknown, event);
@@ -299,7 +299,7 @@ test_peers(void)
     unsigned char *out = pattern(N, 4), *in = calloc(1, N);
     copy(a, stream_a, on_a, on_host(out), N);
     finish(a, stream_a);
-    /* Memory of a pool does not say which context it is in. */
+    /* Pool memory does not name its context. */
     on_a.context.handle = NULL;
     copy(b, stream_b, on_b, on_a, N);
     copy(b, stream_b, on_host(in), on_b, N);
@@ -433,7 +433,7 @@ test_kernels(void)
                 groups <= AD_KERNEL_GROUP ? groups : 4 * AD_KERNEL_GROUP,
         };
         if (gpu->launch(context, stream, &launch, &error) != AD_OK) {
-            /* The only good reason: there is no compiler. */
+            /* The only valid reason is a missing compiler. */
             CHECK(is_hip);
             CHECK(strcmp(error.reason, "kernel") == 0);
             printf("no kernels: %s\n", error.message);
@@ -499,7 +499,7 @@ test_capture(void)
     gpu->stream_destroy(context, stream);
 }
 
-/* --- failures, which only a stand-in has on demand --------------------------- */
+/* --- failures on demand, with a stand-in only ---------------------------- */
 
 static void (*fail_at)(uint64_t n, const char *name, int code, int stay);
 
@@ -650,8 +650,8 @@ test_failures(void)
     gpu->stream_destroy(failing_context, failing_stream);
 }
 
-/* Calls on handles fail for the sake of the context that is current, which is
- * none or the other device's, and are made again where they belong. */
+/* Calls on handles fail because of the current context, which is none or that
+ * of another device. They are repeated in the right context. */
 static void
 test_context_to_blame(void)
 {
@@ -729,7 +729,8 @@ main(int argc, char **argv)
         printf("the library finds no device\n");
         return 77;
     }
-    /* First with nothing current (CUDA), then with the last device. */
+    /* First with no current context (CUDA), then with the last device
+     * current. */
     is_hip = strcmp(gpu->name, "hip") == 0;
     open_library();
     for (int round = 0; round < 2; round++) {

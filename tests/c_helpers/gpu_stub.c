@@ -1,7 +1,7 @@
-/* A CUDA driver and a HIP runtime in which nothing works, like the library of
- * the CUDA toolkit's folder "stubs": every function that arrowdev uses is
- * there and returns a code without doing anything. GPU_STUB says which, as in
- * "cuInit=100,*=34"; without an entry it is 0. */
+/* A CUDA driver and a HIP runtime in which nothing works, like the library in
+ * the folder "stubs" of the CUDA toolkit. Every function that arrowdev uses
+ * exists and only returns a code. GPU_STUB sets the codes, as in
+ * "cuInit=100,*=34"; the default is 0. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The stand-in for HIP as ROCm 5 had it: linked before it, this answers for a
- * few functions. hipMemoryType had other numbers, and a pointer that is not
- * known was an error. */
+/* The stand-in for HIP as in ROCm 5. It is linked before the stand-in driver
+ * and replaces a few of its functions: hipMemoryType had other numbers, and an
+ * unknown pointer was an error. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* The kernels on the host, and the texts of the others, for ctypes. A negative
- * number of items: so many, by the text alone. Values of NULL: the target. */
+/* The kernels on the host and the sources of the others, for ctypes. A
+ * negative number of items runs that many with the C source alone. If `values`
+ * is NULL, the target is used. */
 #include "kernels/cpu_vectors.c"
 #include "kernels/kernels.c"
 
@@ -43,7 +44,7 @@ helper_name(int kernel)
     return kernel < AD_N_KERNELS ? ad_kernel_name((ad_kernel)kernel) : NULL;
 }
 
-/* What processors without an instruction for it do. */
+/* The variant for processors without a popcount instruction. */
 int64_t
 helper_popcount(const uint64_t *words, int64_t n)
 {

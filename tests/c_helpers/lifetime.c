@@ -1,6 +1,6 @@
-/* What a consumer or producer written in C does, for tests/test_lifetime.py:
- * releases on threads that never saw Python, and structs whose releases are
- * counted without Python. Loaded with ctypes. */
+/* A consumer and a producer in C, for tests/test_lifetime.py: releases on
+ * threads unknown to Python, and structs whose releases are counted without
+ * Python. Loaded with ctypes. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -12,10 +12,10 @@
 
 #include "abi/arrow_c.h"
 
-/* Every release and every DLPack deleter looks like this. */
+/* The signature of every release and every DLPack deleter. */
 typedef void (*release_fn)(void *);
 
-/* --- consumers ---------------------------------------------------------- */
+/* --- consumers ----------------------------------------------------------- */
 
 typedef struct call {
     release_fn release;
@@ -41,7 +41,7 @@ start(pthread_t *thread, release_fn release, void *argument, int delay_ms)
     return pthread_create(thread, NULL, run, self);
 }
 
-/* In the calling thread, with or without the GIL as ctypes left it. */
+/* On the calling thread. Holds the GIL only if ctypes does. */
 void
 helper_call(release_fn release, void *argument)
 {
@@ -64,7 +64,8 @@ helper_call_later(release_fn release, void *argument, int delay_ms)
     return result != 0 ? result : pthread_detach(thread);
 }
 
-/* With the GIL and an exception set; 1 when the same one is set afterwards. */
+/* With the GIL and an exception set. Returns 1 if the same exception is set
+ * afterwards. */
 int
 helper_call_with_exception(release_fn release, void *argument)
 {
@@ -79,7 +80,7 @@ helper_call_with_exception(release_fn release, void *argument)
     return result;
 }
 
-/* All at once, argument i on thread i. */
+/* All at the same time, argument i on thread i. */
 int
 helper_call_many(const release_fn *releases, void *const *arguments, int n)
 {
@@ -95,7 +96,7 @@ helper_call_many(const release_fn *releases, void *const *arguments, int n)
     return result;
 }
 
-/* --- after finalization ------------------------------------------------- */
+/* --- after finalization -------------------------------------------------- */
 
 static call at_exit;
 static int at_exit_on_thread;
@@ -117,7 +118,8 @@ run_at_exit(void)
     (void)!write(1, after, sizeof(after) - 1);
 }
 
-/* Runs when main() has returned, and so when the interpreter is gone. */
+/* The call runs after main() has returned, when the interpreter is
+ * finalized. */
 int
 helper_call_at_exit(release_fn release, void *argument, int on_thread)
 {
@@ -126,7 +128,7 @@ helper_call_at_exit(release_fn release, void *argument, int on_thread)
     return atexit(run_at_exit);
 }
 
-/* --- a producer --------------------------------------------------------- */
+/* --- a producer ---------------------------------------------------------- */
 
 typedef struct counters {
     atomic_int schemas;
@@ -175,7 +177,8 @@ release_array(struct ArrowArray *self)
     atomic_fetch_add(&count->arrays, 1);
 }
 
-/* A struct of `n_children` int64 columns of 8 rows; 0: one int64 column. */
+/* A struct of `n_children` int64 columns of 8 rows, or one int64 column if
+ * `n_children` is 0. */
 void
 helper_produce(struct ArrowSchema *schema, struct ArrowArray *array,
                int64_t n_children, counters *count)
