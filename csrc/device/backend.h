@@ -210,7 +210,7 @@ struct ad_backend {
     /* --- streams --------------------------------------------------------- */
 
     /* The context in which a foreign stream runs. `hint` is the context its
-     * user named (id -1: none). Default streams run in any context.
+     * user named (id -1: none), and a default stream runs there.
      * AD_ERR_EXCHANGE with reason "stream" for a stream of another device,
      * AD_ERR_DEVICE for an invalid one. */
     ad_status (*stream_context)(ad_stream stream, ad_context hint,
@@ -296,8 +296,8 @@ bool ad_backend_is_there(int32_t device_type);
  * nothing. */
 bool ad_backend_has_events(int32_t device_type);
 
-/* Backends that have events and whose runtimes are loaded, by device type. For
- * the functions below. */
+/* Backends that have events and whose runtimes are loaded, by device type.
+ * Only ad_backend_in_use() reads this. */
 extern const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
 

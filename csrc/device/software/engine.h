@@ -156,10 +156,10 @@ typedef int (*ad_engine_work)(void *arg);
 /* Append work. On failure the caller keeps `arg`. */
 int ad_engine_enqueue(uint64_t queue, ad_engine_work work, void *arg);
 
-/* `height` rows of `width` bytes between any two of device, pinned and host
- * memory. Both ranges are checked now (INVALID_POINTER) and again when the
- * copy runs (ILLEGAL_ADDRESS). Host memory is read and written when the copy
- * runs, never at the call. */
+/* Copy `height` rows of `width` bytes between any two of device, pinned and
+ * host memory. Both ranges are checked now (INVALID_POINTER) and again when
+ * the copy runs (ILLEGAL_ADDRESS). Host memory is read and written when the
+ * copy runs, never at the call. */
 int ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
                    const void *source, size_t source_pitch, size_t width,
                    size_t height);
