@@ -1,17 +1,11 @@
-/* bridge/: a column as a tensor and back, a batch as a matrix.
+/* bridge/: converts columns to tensors and back, and batches to matrices.
  *
- * Decides by the type table (docs/types.md) what can be shared, what takes a
- * copy and what is refused; masks become validity bitmaps here. Knows no
- * protocol. Any thread; no lock of its own. Reads offsets of lists, which
- * waits on a device; nothing else here waits.
- */
-
-/* The bridge between the two models: a tensor as an Arrow array and back.
- *
- * Zero-copy wherever the type table (docs/types.md) says so; a copy only where
- * strides, bits or nulls demand it, on the device where the data are, and never
- * with AD_COPY_NEVER. Copies on a device are made on the thread's current
- * stream (order/streams.h).
+ * The type table (docs/types.md) decides which data are shared, copied or
+ * refused. Copies are only made for strides, bits or nulls, on the device of
+ * the data, on the thread's current stream (order/streams.h), and never with
+ * AD_COPY_NEVER. Masks become validity bitmaps. Includes no protocol. Any
+ * thread may call it; it has no lock. Reading the offsets of lists waits for
+ * the device; nothing else waits, unless a comment says so.
  */
 #ifndef AD_BRIDGE_BRIDGE_H
 #define AD_BRIDGE_BRIDGE_H
@@ -34,35 +28,35 @@ typedef enum ad_nulls {
 typedef struct ad_bridge_options {
     ad_copy copy;
     ad_nulls nulls;
-    char order;       /* of a batch as a matrix: 'F' (each column in one run),
-                         'C' (each row), or 0: 'F', as columns lie */
+    char order;       /* of a batch as a matrix: 'F' (column-major),
+                         'C' (row-major), or 0: 'F' */
     const void *fill; /* AD_NULLS_FILL: one element of the tensor's type */
 } ad_bridge_options;
 
-/* 1-D: the column itself. N-d: arrow.fixed_shape_tensor, the first dimension
- * is the length. 0-d: one row with the shape in the metadata. Row-contiguous
- * inner dimensions in any order need no copy (they become the permutation);
- * other strides are copied. Elements of
- * less than a byte: only where the last of several dimensions fills whole
- * bytes, and only contiguous. */
+/* A tensor as a column. 1-D: a plain column. N-d: arrow.fixed_shape_tensor,
+ * whose length is the first dimension. 0-d: one row with the shape in the
+ * metadata. Contiguous rows need no copy, whatever the order of the inner
+ * dimensions (it becomes the permutation); other strides are copied. Elements
+ * of less than a byte must be contiguous, in two or more dimensions, of which
+ * the last fills whole bytes. */
 AD_MUST_CHECK ad_status ad_array_from_tensor(const ad_tensor *tensor,
                                              ad_copy copy, ad_array *out,
                                              ad_error *err);
 
-/* The same, and the tensor is used up, on failure too. */
+/* The same; steals the tensor, even on failure. */
 AD_MUST_CHECK ad_status ad_array_from_tensor_steal(ad_tensor *tensor,
                                                    ad_copy copy, ad_array *out,
                                                    ad_error *err);
 
-/* A host tensor of int64 that counts time as a column of `format` (a timestamp
- * or a duration), as above but for 0-d, which is refused. INT64_MIN is NaT, and
- * null: where there is one, a bitmap is built, with any `copy`. */
+/* A host tensor of int64 times as a column of `format` (a timestamp or a
+ * duration), as above, except that 0-d is refused. INT64_MIN (NaT) becomes
+ * null: if there is one, a bitmap is built, with any `copy`. */
 AD_MUST_CHECK ad_status ad_array_from_times(const ad_tensor *tensor,
                                             const char *format, ad_copy copy,
                                             ad_array *out, ad_error *err);
 
-/* *out is a 2-D tensor each of whose columns is one run of memory: the same one
- * where that is so, else a copy of it, in the order 'F', where it is.
+/* *out is a 2-D tensor with contiguous columns: `matrix` itself if its columns
+ * are contiguous, else a copy in the order 'F' on the same device.
  * AD_ERR_VALUE for any other number of dimensions. */
 AD_MUST_CHECK ad_status ad_matrix_lay_out(const ad_tensor *matrix,
                                           ad_copy copy, ad_tensor_value *out,
@@ -72,27 +66,27 @@ AD_MUST_CHECK ad_status ad_matrix_lay_out(const ad_tensor *matrix,
 AD_MUST_CHECK ad_status ad_matrix_column(const ad_tensor *matrix, int64_t i,
                                          ad_array *out, ad_error *err);
 
-/* Numbers, bool8, fixed-size lists, arrow.fixed_shape_tensor, arrowdev.dlpack
- * without a copy, and fixed-size binary as a dimension of uint8; lists whose
- * offsets (which are read) say that they are of one length; bit bools with a
- * copy. A struct whose columns have one element type is a matrix of the shape
- * (rows, columns): without a copy where the order allows it and the columns lie
- * at one pitch; there `options->order` holds, elsewhere it is left to the
- * caller. Types whose meaning a tensor would lose fail with AD_ERR_EXCHANGE
- * and the hint that helps; nulls likewise, unless the options say
- * otherwise. Nulls of a number that is not known are counted, which blocks on a
- * device. */
+/* An array as a tensor. Without a copy: numbers, bool8, fixed-size lists,
+ * arrow.fixed_shape_tensor, arrowdev.dlpack, fixed-size binary as a dimension
+ * of uint8, and lists of equal length (their offsets are read). Bit bools are
+ * copied. A struct whose columns have one element type is a matrix of the
+ * shape (rows, columns), without a copy if the order allows it and the columns
+ * have a constant pitch. `options->order` applies to matrices only; otherwise
+ * the order is left to the caller. Types whose meaning a tensor would lose
+ * fail with AD_ERR_EXCHANGE and a hint; so do nulls, unless the options allow
+ * them. Nulls of an unknown number are counted, which waits on a device. */
 AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              const ad_bridge_options *options,
                                              ad_tensor_value *out,
                                              ad_error *err);
 
-/* ad_tensor_from_array has to read offsets of lists: it may wait. */
+/* Returns whether ad_tensor_from_array has to read offsets of lists, for which
+ * it may wait. */
 bool ad_array_reads_offsets(const ad_array *array);
 
-/* The element type that ad_tensor_from_array would give, without looking at
- * nulls, events or strides. Cheap; for attribute look-ups. Returns false for
- * a type that has no tensor. */
+/* The element type of the tensor from ad_tensor_from_array, without checks of
+ * nulls, events or strides. Cheap, for attribute look-ups. Returns false for a
+ * type that cannot be a tensor. */
 bool ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out);
 
 #endif /* AD_BRIDGE_BRIDGE_H */

@@ -8,8 +8,8 @@
 #include "copy/copy.h"
 #include "device/backend.h"
 
-/* A row of a level is several elements (a list), or a part of one (half of a
- * complex number). */
+/* A row of a level holds several elements (a list) or a part of one (half of
+ * a complex number). */
 static ad_status
 fill_levels(const ad_array *array, const ad_flattened *flat, const void *value,
             ad_tensor *tensor, ad_error *err)
@@ -61,7 +61,7 @@ take_allocation(ad_tensor *tensor, const ad_allocation *made, ad_device device)
     tensor->device = device;
 }
 
-/* Bytes of the bits, where they lie. */
+/* Unpacks the bits to bytes, on the same device. */
 static ad_status
 unpack_values(const ad_array *array, const ad_flattened *flat,
               ad_tensor *tensor, ad_error *err)
@@ -85,7 +85,7 @@ unpack_values(const ad_array *array, const ad_flattened *flat,
     return AD_OK;
 }
 
-/* The values as one run, so that the copy lies in the same order. */
+/* Copies the values as one dimension, so that their order in memory stays. */
 static ad_status
 duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
 {
@@ -108,7 +108,7 @@ duplicate_values(const ad_array *array, ad_tensor *tensor, ad_error *err)
     return AD_OK;
 }
 
-/* The nulls of a plain column, which are those of its only level. */
+/* The nulls of a plain column are those of its only level. */
 static bool
 is_plain_fill(const ad_flattened *flat, const ad_tensor *tensor)
 {
@@ -134,7 +134,7 @@ copy_filled(const ad_array *array, const ad_flattened *flat, const void *value,
     return AD_OK;
 }
 
-/* Replace what *tensor looks at by a copy that lies in the same order. */
+/* Replaces the memory of *tensor by a copy in the same order. */
 static ad_status
 copy_values(const ad_array *array, const ad_bridge_options *options,
             const ad_flattened *flat, bool has_nulls, ad_tensor *tensor,
@@ -172,7 +172,7 @@ share_memory(const ad_array *array, ad_tensor *tensor)
     tensor->sync = ad_sync_ref(array->sync);
 }
 
-/* A column of plain numbers without nulls, of which there are the most. */
+/* The fast path for plain numbers without nulls, the most frequent column. */
 static const ad_dtype_info *
 plain_column(const ad_array *array)
 {
@@ -184,8 +184,8 @@ plain_column(const ad_array *array)
     return ad_dtype_by_format(schema->format);
 }
 
-/* Bytes before the first element. An array that was validated may still lie
- * about its length. */
+/* Bytes before the first element. The product may overflow: validation cannot
+ * check the length of the memory. */
 static ad_status
 byte_offset_of(int64_t offset, int64_t nbytes, uint64_t *out, ad_error *err)
 {
@@ -269,7 +269,7 @@ ad_bridge_copy_back(const ad_array *array, const ad_bridge_options *options,
         ad_error_device(err, array->device);
         return status;
     }
-    if ((seen.tensor.flags & AD_TENSOR_COPIED) == 0) { /* still the array's */
+    if ((seen.tensor.flags & AD_TENSOR_COPIED) == 0) { /* shared memory */
         seen.tensor.device = array->device;
     }
     status = ad_tensor_copy_to(&seen.tensor, array->device, NULL,

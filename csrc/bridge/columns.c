@@ -64,7 +64,7 @@ ad_matrix_column(const ad_tensor *matrix, int64_t i, ad_array *out,
     column.ndim = 1;
     column.strides = &stride;
     int64_t nbytes = 0;
-    if (matrix->shape[0] > 0) { /* no overflow: the element has an address */
+    if (matrix->shape[0] > 0) { /* no overflow: the element exists */
         nbytes = i * matrix->strides[1] *
                  (int64_t)(ad_dtype_bits(matrix->dtype) / 8);
     }

@@ -46,7 +46,7 @@ typedef struct position {
     int64_t length;
     int64_t n_nulls; /* among these rows; -1: not known */
     int32_t depth;   /* levels below the column */
-    bool in_element; /* an extension already said what an element is */
+    bool in_element; /* an extension has defined the element */
     bool is_scalar;
 } position;
 
@@ -56,7 +56,7 @@ typedef struct position {
 #define MAX_STEPS 6
 #define PATH_SIZE 100
 
-/* What .view() takes to look at a width as plain numbers. */
+/* The type for .view() that shows values of this width as plain numbers. */
 static const char *
 view_name(const ad_type *type, char *buffer, size_t size)
 {
@@ -69,7 +69,7 @@ view_name(const ad_type *type, char *buffer, size_t size)
     return buffer;
 }
 
-/* "arrowdev.array(x)", and a step for each level down to the node. */
+/* "arrowdev.array(x)" with a step for each level down to the node. */
 static const char *
 path_to(const position *at, char *buffer, size_t size)
 {
@@ -224,7 +224,7 @@ add_level(ad_flattened *self, const position *at, const ad_type *type)
     };
 }
 
-/* On to the values [first, first + length) of the only child. */
+/* Moves on to the values [first, first + length) of the only child. */
 static ad_status
 descend(position *at, int64_t first, int64_t length, ad_error *err)
 {
@@ -253,7 +253,7 @@ descend_fixed(position *at, int64_t list_size, ad_error *err)
     return descend(at, first, length, err);
 }
 
-/* Lists of one length are a dimension like those of a fixed size. */
+/* Lists of equal length are a dimension, as fixed-size lists are. */
 static ad_status
 descend_lists(ad_flattened *self, position *at, const ad_array *array,
               const ad_type *type, bool reads, ad_error *err)
@@ -268,8 +268,8 @@ descend_lists(ad_flattened *self, position *at, const ad_array *array,
     return descend(at, first, at->length * row_size, err);
 }
 
-/* Take the extension of a node into account. *has_rows: it says itself which
- * dimensions the node's list has. */
+/* Applies the extension of a node. *has_rows: the extension defines the
+ * dimensions of the node's list. */
 static ad_status
 apply_extension(ad_flattened *self, position *at, const ad_array *array,
                 const ad_type *type, bool *has_rows, ad_error *err)
@@ -309,8 +309,8 @@ take_leaf(ad_flattened *self, const position *at, const ad_array *array,
     self->offset = at->offset;
     self->leaf_nbytes = type->bit_width / 8;
     if (at->in_element) {
-        /* Storage that holds the element, as the extension was checked to
-         * say; or, packed into it, a whole innermost dimension. */
+        /* The storage holds one element, which the check of the extension
+         * ensures, or a whole innermost dimension of packed elements. */
         int32_t bits = (int32_t)ad_dtype_bits(self->dtype);
         return bits % 8 == 0 ? AD_OK
                              : add_extent(self, type->bit_width / bits, err);
@@ -332,7 +332,7 @@ take_leaf(ad_flattened *self, const position *at, const ad_array *array,
     return AD_OK;
 }
 
-/* A 0-d tensor is one row; any other number of its rows is a column. */
+/* One row is a 0-d tensor; any other number of rows is a column. */
 static void
 drop_scalar_row(ad_flattened *self, const position *at)
 {

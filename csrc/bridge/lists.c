@@ -1,4 +1,4 @@
-/* Lists whose offsets show that all of them are of one length. */
+/* Lists of equal length, which their offsets show. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,12 +10,12 @@
 #include "device/backend.h"
 
 typedef struct lists {
-    const ad_array *array; /* that they are a part of */
+    const ad_array *array; /* that contains the lists */
     const struct ArrowArray *node;
     int64_t offset;
     int64_t length;
     bool is_wide;
-    const void *offsets; /* length + 1 of them, where the host can read */
+    const void *offsets; /* length + 1 of them, in host memory */
 } lists;
 
 /* --- offsets ------------------------------------------------------------ */
@@ -26,7 +26,7 @@ offset_at(const lists *self, int64_t i)
     return ad_offset_at(self->offsets, self->is_wide, i);
 }
 
-/* Bring the offsets to where the host can read them. *memory keeps a copy. */
+/* Makes the offsets accessible to the host. *memory holds a copy, if any. */
 static ad_status
 read_offsets(lists *self, ad_memory **memory, ad_error *err)
 {
@@ -51,11 +51,11 @@ read_offsets(lists *self, ad_memory **memory, ad_error *err)
                           (*memory)->data, err);
 }
 
-/* Offsets that are looked at without a branch. */
+/* The number of offsets that are compared without a branch. */
 #define BLOCK 1024
 
-/* Differences modulo the width are enough: where one of them wraps, the last
- * offset is not where it should be. */
+/* Differences modulo the width suffice: if one of them wraps, the last offset
+ * differs from the expected one. */
 #define FIND_OTHER(NAME, AT_ANY, TYPE)                                        \
     static int64_t NAME(const AT_ANY *offsets, int64_t n, TYPE size)          \
     {                                                                         \
@@ -77,7 +77,8 @@ read_offsets(lists *self, ad_memory **memory, ad_error *err)
 FIND_OTHER(find_other_32, ad_at_any_u32, uint32_t)
 FIND_OTHER(find_other_64, ad_at_any_u64, uint64_t)
 
-/* The first list that has not `size` values; their number if there is none. */
+/* The index of the first list whose size is not `size`, else the number of
+ * lists. */
 static int64_t
 find_other(const lists *self, int64_t size)
 {
@@ -196,7 +197,7 @@ ad_lists_as_rows(const ad_array *array, const struct ArrowArray *node,
     *first = 0;
     *row_size = 0;
     if (length == 0) {
-        return AD_OK; /* there may be no offsets at all */
+        return AD_OK; /* the offsets buffer may be NULL */
     }
     ad_status status = read_offsets(&self, &memory, err);
     if (status == AD_OK) {

@@ -68,8 +68,8 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
     return AD_OK;
 }
 
-/* What is no column of plain values is not one of flags; told here, where it
- * is known that a mask was wanted. */
+/* Refuses a column without plain values here, so that the message can speak of
+ * a mask. */
 static ad_status
 check_flat(const struct ArrowSchema *schema, ad_error *err)
 {
@@ -105,7 +105,7 @@ check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
                    n_nulls, array->length);
 }
 
-/* A column of bytes as flags, where they are. */
+/* A column of bytes as flags, without a copy. */
 static ad_status
 mask_from_bytes(const ad_array *array, const ad_stream_choice *stream,
                 ad_mask *out, ad_error *err)
@@ -150,7 +150,7 @@ ad_mask_clear(ad_mask *mask)
     *mask = (ad_mask){0};
 }
 
-/* --- what fits together ---------------------------------------------------- */
+/* --- checks of array and mask ---------------------------------------------- */
 
 static ad_status
 check_length(const ad_array *array, const ad_mask *mask, ad_error *err)
@@ -180,7 +180,7 @@ check_device(const ad_array *array, const ad_mask *mask, ad_error *err)
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "bring one of them there with arrowdev.array(x, device=...)",
             "the data are on %s, but their mask is on %s", data, flags);
-    /* The one that the host cannot reach. */
+    /* Names the device that is not the host. */
     ad_error_device(err, ad_device_equal(array->device, AD_CPU)
                              ? mask->device
                              : array->device);
@@ -233,7 +233,7 @@ bitmap_clear(bitmap *self)
     ad_owner_unref(self->owner);
 }
 
-/* The bitmap is to lie beside buffers of the array: its owner holds both. */
+/* An owner of both the new bitmap and the buffers of the array. */
 static ad_status
 join_owner(bitmap *self, ad_owner *of_array, ad_error *err)
 {
@@ -259,8 +259,8 @@ request_for(const ad_array *array, const void *data, ad_sync *sync,
     };
 }
 
-/* The flags as bits [array->offset, ...) of the target: those before are set,
- * those behind, up to a whole byte, are not. */
+/* Writes the flags to the bits [array->offset, ...) of the target. Bits before
+ * them are set; bits after them, up to a whole byte, are cleared. */
 static ad_status
 write_flags(ad_session *session, const ad_array *array, const ad_mask *mask,
             void *target, ad_error *err)
@@ -343,8 +343,8 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     return AD_OK;
 }
 
-/* The bits lie as the array needs them. Where memory is of a context, only
- * work on both would tell whether it is the same one. */
+/* Whether the bits of the mask can be shared. Memory that belongs to a context
+ * is not shared, since array and mask may have different contexts. */
 static bool
 can_share(const ad_array *array, const ad_mask *mask, const void *old)
 {
@@ -364,9 +364,9 @@ share_bits(const ad_array *array, const ad_mask *mask, bitmap *out,
     return AD_OK;
 }
 
-/* --- the array with it ------------------------------------------------------- */
+/* --- the array with the bitmap ---------------------------------------------- */
 
-/* The bitmap that has nulls, as far as is known; NULL for none. */
+/* The bitmap, or NULL if it is known to have no nulls. */
 static ad_status
 old_bitmap(const ad_array *array, const void **out, ad_error *err)
 {
@@ -383,7 +383,7 @@ old_bitmap(const ad_array *array, const void **out, ad_error *err)
     return AD_OK;
 }
 
-/* On the host the nulls are counted, and a bitmap without any is left out. */
+/* Host nulls are counted, and a bitmap without nulls is dropped. */
 static ad_status
 attach(const ad_array *array, const ad_mask *mask, const bitmap *made,
        ad_array *out, ad_error *err)
@@ -444,7 +444,7 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
     return status;
 }
 
-/* --- bools as bits ------------------------------------------------------------ */
+/* --- bools as bits ---------------------------------------------------------- */
 
 static ad_status
 build_bits(const ad_array *array, const bitmap *made, ad_array *out,

@@ -20,12 +20,12 @@ typedef struct matrix {
     ad_dl_dtype dtype;
     int64_t size;       /* bytes of an element */
     int64_t run;        /* bytes of a column */
-    void *data;         /* of the first column: memory, or a handle ... */
-    int64_t start;      /* ... and where in it the rows begin, in bytes */
+    void *data;         /* of the first column: address or handle */
+    int64_t start;      /* of the rows in `data`, in bytes */
     int64_t pitch;      /* bytes from one column to the next */
-    bool has_pitch;     /* the columns can be taken as they lie */
-    bool has_null_rows; /* the batch's own nulls are to be filled */
-    const char *why;    /* has_pitch is false because ... */
+    bool has_pitch;     /* the columns need no copy */
+    bool has_null_rows; /* the batch's own nulls are filled */
+    const char *why;    /* the reason if has_pitch is false */
 } matrix;
 
 /* --- columns ------------------------------------------------------------ */
@@ -49,7 +49,7 @@ fail_columns(const matrix *self, ad_error *err)
     "take one column with .field(...), or bring them to one type in the "     \
     "producing library"
 
-/* The first column says which type it is to be. */
+/* The first column defines the element type. */
 static ad_status
 take_type(matrix *self, ad_dl_dtype dtype, ad_error *err)
 {
@@ -98,12 +98,12 @@ needs_copy(matrix *self, const char *why)
     self->why = self->why != NULL ? self->why : why;
 }
 
-/* Columns of several allocations may lie at one pitch, too: two of them always
- * do. A tensor over all of them would span what is nobody's memory, and who
- * copies it in one piece fails, or worse. So the gap between two columns may be
- * what is left of a page, which is there on the host; three columns at one
- * pitch are no chance there. On a device the gap may be padding. Within one
- * handle any gap is the handle's own. */
+/* Columns of separate allocations may have a constant pitch, too: two columns
+ * always do. A tensor over them would span memory of other owners or unmapped
+ * memory, and a copy in one piece would fail or worse. So the gap between two
+ * host columns is limited to the rest of a page, which is mapped; three host
+ * columns at a constant pitch are no coincidence. On a device the gap is
+ * limited to padding. Within one handle any gap belongs to the handle. */
 #define HOST_GAP 4096
 #define DEVICE_GAP 63
 
@@ -118,7 +118,7 @@ largest_gap(const matrix *self)
     return ad_host_accessible(device) ? HOST_GAP : DEVICE_GAP;
 }
 
-/* Where the rows of column `i` lie, relative to those of the first. */
+/* Records the position of column `i` relative to the first column. */
 static void
 note_place(matrix *self, int64_t i, const ad_array *column,
            const ad_flattened *flat)
@@ -132,7 +132,7 @@ note_place(matrix *self, int64_t i, const ad_array *column,
     if (i == 0) {
         self->data = (void *)flat->data;
         self->start = start;
-        self->pitch = self->run; /* if it is the only one */
+        self->pitch = self->run; /* valid for a single column */
         return;
     }
     if (is_handle && flat->data != self->data) {
@@ -143,7 +143,7 @@ note_place(matrix *self, int64_t i, const ad_array *column,
     step += start - self->start;
     if (i == 1) {
         self->pitch = step;
-        /* The child is known to have rows up to its own end. */
+        /* The memory of the child reaches at least up to its last row. */
         int64_t rows = column->node->offset + column->node->length;
         int64_t gap = step / self->size - (rows - column->offset);
         if (step < self->run || step % self->size != 0) {
@@ -156,7 +156,7 @@ note_place(matrix *self, int64_t i, const ad_array *column,
     }
 }
 
-/* A hint speaks of x, which here is a column. */
+/* Hints name the array x, which is a column here. */
 static void
 hint_at_column(int64_t i, ad_error *err)
 {
@@ -200,7 +200,7 @@ inspect_column(matrix *self, int64_t i, ad_error *err)
     return AD_OK;
 }
 
-/* The batch's own nulls, which a column would lose. */
+/* Checks the batch's own nulls, which its columns do not contain. */
 static ad_status
 inspect_rows(matrix *self, ad_error *err)
 {
@@ -238,8 +238,7 @@ inspect(matrix *self, ad_error *err)
 
 /* --- zero-copy views ----------------------------------------------------- */
 
-/* The matrix over that memory, which takes owner and sync over: on failure,
- * too, they are the caller's no more. */
+/* The matrix over `memory`; steals its owner and sync, even on failure. */
 static ad_status
 describe_stolen(const matrix *self, const ad_tensor *memory, char order,
                 int64_t pitch, ad_tensor_value *out, ad_error *err)
@@ -267,7 +266,7 @@ describe_stolen(const matrix *self, const ad_tensor *memory, char order,
     return AD_OK;
 }
 
-/* The columns' own memory. */
+/* The matrix over the memory of the columns. */
 static ad_status
 describe_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
 {
@@ -286,8 +285,8 @@ describe_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
 
 /* --- copies --------------------------------------------------------------- */
 
-/* A column to copy from: a copy itself where bits become bytes, or nulls are
- * filled. */
+/* A column as the source of the copy. It is a copy itself if bits become bytes
+ * or nulls are filled. */
 static ad_status
 take_column(const matrix *self, int64_t i, const ad_bridge_options *options,
             ad_tensor_value *value, ad_error *err)
@@ -319,7 +318,7 @@ take_columns(const matrix *self, ad_tensor *columns, ad_error *err)
     ad_bridge_options options = *self->options;
     options.copy = self->has_null_rows ? AD_COPY_ALWAYS : AD_COPY_IF_NEEDED;
     if (options.nulls == AD_NULLS_RAISE) {
-        options.nulls = AD_NULLS_IGNORE; /* there are none, it turned out */
+        options.nulls = AD_NULLS_IGNORE; /* inspect() has found none */
     }
     for (int64_t i = 0; i < self->n_columns; i++) {
         ad_status status = take_column(self, i, &options, &value, err);
@@ -328,7 +327,7 @@ take_columns(const matrix *self, ad_tensor *columns, ad_error *err)
             return status;
         }
         columns[i] = value.tensor;
-        columns[i].shape = NULL; /* of the value, which is used again */
+        columns[i].shape = NULL; /* points into `value`, which is reused */
         columns[i].strides = NULL;
     }
     return AD_OK;
@@ -380,7 +379,7 @@ join_on_host(const matrix *self, const ad_tensor *columns, char order,
     return AD_OK;
 }
 
-/* Column behind column. */
+/* Copies the columns one after the other. */
 static ad_status
 send_columns(const matrix *self, const ad_tensor *columns, ad_session *session,
              void *target, ad_error *err)
@@ -403,7 +402,7 @@ send_columns(const matrix *self, const ad_tensor *columns, ad_session *session,
     return AD_OK;
 }
 
-/* On their device, in the order 'F'. */
+/* Copies on the device of the columns, in the order 'F'. */
 static ad_status
 join_on_device(const matrix *self, const ad_tensor *columns, ad_tensor *out,
                ad_error *err)
@@ -485,7 +484,7 @@ check_copy(const matrix *self, const char *why, ad_error *err)
     return AD_OK;
 }
 
-/* By what copies any strided tensor, which is used up. */
+/* Copies a strided tensor; steals `source`. */
 static ad_status
 copy_strided(ad_tensor_value *source, char order, ad_tensor_value *out,
              ad_error *err)
@@ -520,8 +519,8 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
 
 /* --- entry ---------------------------------------------------------------- */
 
-/* Rows that lie one behind the other, as columns of one row do, or one column
- * does. */
+/* The columns are also row-major if there is one row without gaps or one
+ * column. */
 static bool
 is_row_major(const matrix *self)
 {
@@ -549,7 +548,7 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     }
     AD_RETURN_IF_ERR(ad_extension_read(batch->schema.node, &extension, err));
     if (extension.kind != AD_EXTENSION_NONE) {
-        /* What the columns mean together is not for us to say. */
+        /* The meaning of an extension's columns is unknown, so it fails. */
         return ad_flatten_array(batch, false, &refused, err);
     }
     AD_RETURN_IF_ERR(inspect(&self, err));

@@ -14,17 +14,17 @@
 
 /* --- storage of one element --------------------------------------------- */
 
-/* An element is `n_leaves` values of `format`, and carries an extension where
- * the format does not say it all. */
+/* An element is `n_leaves` values of `format`, with an extension if the format
+ * alone does not define it. */
 typedef struct storage {
     char format[24];
     int64_t n_leaves; /* 2 for complex numbers, else 1 */
     int64_t leaf_nbytes;
     ad_extension_kind kind;
-    bool has_nat; /* INT64_MIN is a null */
+    bool has_nat; /* INT64_MIN is null */
 } storage;
 
-/* The widest fixed-size binary: its size in bits is an int32. */
+/* The widest fixed-size binary, since its size in bits is an int32. */
 #define MAX_BINARY_WIDTH (INT32_MAX / 8)
 
 static ad_status
@@ -45,7 +45,7 @@ set_storage(storage *out, const char *format, int64_t n_leaves,
             int64_t leaf_nbytes, ad_extension_kind kind)
 {
     /* printf takes a thousand instructions once NumPy's libquadmath is
-     * there. */
+     * loaded. */
     memccpy(out->format, format, '\0', sizeof(out->format) - 1);
     out->format[sizeof(out->format) - 1] = '\0';
     out->n_leaves = n_leaves;
@@ -60,7 +60,7 @@ static const ad_extension_kind extension_kinds[] = {
     [AD_DTYPE_DLPACK] = AD_EXTENSION_DLPACK,
 };
 
-/* The element's number of bits is a multiple of 8. */
+/* Requires an element whose number of bits is a multiple of 8. */
 static void
 find_storage(ad_dl_dtype dtype, storage *out)
 {
@@ -100,9 +100,9 @@ nests(const ad_tensor *tensor, const int32_t *order)
     return tensor->shape[0] <= 1 || tensor->strides[0] == expected;
 }
 
-/* Find in which order the dimensions of a row lie in memory: order[k] is the
- * k-th of them, counted from dimension 1. False when rows have gaps, overlap
- * or do not follow upon each other. */
+/* Finds the memory order of a row's dimensions: order[k] is the k-th of them,
+ * counted from dimension 1. Returns false if rows have gaps, overlap or are
+ * not contiguous. */
 static bool
 find_order(const ad_tensor *tensor, int32_t *order)
 {
@@ -126,7 +126,7 @@ find_order(const ad_tensor *tensor, int32_t *order)
 
 /* --- schema and array, from the leaf up --------------------------------- */
 
-/* A fixed-size list around `child`, whose elements it takes in full. */
+/* A fixed-size list over all elements of `child`. */
 static ad_status
 wrap_list(const ad_array *child, int64_t list_size, int64_t length,
           const char *metadata, ad_array *out, ad_error *err)
@@ -160,7 +160,7 @@ wrap_list(const ad_array *child, int64_t list_size, int64_t length,
     return status;
 }
 
-/* A handle has no address to add to: what lies before the first element
+/* A handle allows no address arithmetic: the memory before the first element
  * becomes rows that the array skips. */
 static ad_status
 leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
@@ -210,8 +210,8 @@ mark_valid(const ad_at_any_i64 *values, int64_t n, uint8_t *bitmap)
     }
 }
 
-/* A bitmap for what `spec` says, if there is a NaT. spec->owner is replaced by
- * one that has to be dropped then, and keeps the bitmap as well. */
+/* Adds a bitmap to `spec` if there is a NaT. spec->owner becomes *made, which
+ * also owns the bitmap; the caller drops it. */
 static ad_status
 add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
                ad_error *err)
@@ -232,7 +232,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     return status;
 }
 
-/* Host memory, contiguous in some order. `schema` is borrowed. */
+/* Requires contiguous host memory in any order. `schema` is borrowed. */
 static ad_status
 build_times(const ad_tensor *tensor, ad_schema schema, int64_t length,
             ad_array *out, ad_error *err)
@@ -260,7 +260,7 @@ build_times(const ad_tensor *tensor, ad_schema schema, int64_t length,
 
 /* --- values --------------------------------------------------------------- */
 
-/* The values themselves; `schema` is borrowed. */
+/* The array of the values; `schema` is borrowed. */
 static ad_status
 build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
            int64_t length, bool gives_owner, ad_array *out, ad_error *err)
@@ -356,8 +356,8 @@ row_metadata(const ad_tensor *tensor, const int32_t *order, char **out,
     for (int32_t k = 0; k < extension.ndim; k++) {
         extension.shape[k] = tensor->shape[1 + order[k]];
         extension.permutation[order[k]] = k;
-        /* A row of an empty tensor may have extents whose product is only
-         * harmless because of the 0 among them. */
+        /* The extents of an empty tensor may overflow without the 0 among
+         * them. */
         if (extension.shape[k] == 0) {
             *row_size = 0;
         }
@@ -368,7 +368,7 @@ row_metadata(const ad_tensor *tensor, const int32_t *order, char **out,
     return ad_extension_metadata(&extension, out, err);
 }
 
-/* The tensor's rows nest in this order. */
+/* Builds the array of rows, whose dimensions nest in this order. */
 static ad_status
 build_rows(const ad_tensor *tensor, const storage *how, const int32_t *order,
            ad_array *out, ad_error *err)
@@ -424,7 +424,7 @@ copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
     return status;
 }
 
-/* Elements of whole bytes. */
+/* For elements of whole bytes. */
 static ad_status
 from_bytes(const ad_tensor *tensor, const storage *how, ad_copy copy,
            ad_array *out, ad_error *err)
@@ -448,8 +448,8 @@ from_bytes(const ad_tensor *tensor, const storage *how, ad_copy copy,
     return copy_first(tensor, how, copy, out, err);
 }
 
-/* Elements of less than a byte, packed: the innermost dimension becomes one
- * fixed-size binary, so that every other index falls on a whole byte. */
+/* For packed elements of less than a byte: the innermost dimension becomes one
+ * fixed-size binary, so that all other indices fall on whole bytes. */
 static ad_status
 from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
 {
@@ -487,7 +487,6 @@ from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
     return build_rows(&rows, &how, order, out, err);
 }
 
-/* No copy. */
 static ad_status
 from_zero_copy(const ad_tensor *tensor, const storage *how, ad_array *out,
                ad_error *err)
@@ -497,7 +496,7 @@ from_zero_copy(const ad_tensor *tensor, const storage *how, ad_array *out,
                : from_packed(tensor, out, err);
 }
 
-/* A column of plain numbers that can be taken as it lies. */
+/* A column of plain numbers that needs no copy. */
 static const ad_dtype_info *
 plain_column(const ad_tensor *tensor)
 {
