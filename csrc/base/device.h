@@ -1,9 +1,9 @@
 /* A device as a value: the specification's type and an ordinal.
  *
- * Unknown types are carried as plain numbers and never interpreted. An id of
- * -1 means "no identifier" (always so for the CPU), and, for a device type
- * that has ordinals, "not known": only an interface that does not say which
- * device it means (the CUDA Array Interface) produces that.
+ * Unknown types are carried as plain numbers and never interpreted. For the
+ * CPU the id is -1, "no identifier". For a device type that has ordinals, -1
+ * means "not known". Only an interface that does not name the device (the
+ * CUDA Array Interface) produces that value.
  */
 #ifndef AD_BASE_DEVICE_H
 #define AD_BASE_DEVICE_H
@@ -19,7 +19,7 @@ typedef struct ad_device {
 
 #define AD_CPU ((ad_device){1, -1})
 
-/* Enough for every name that ad_device_format writes. */
+/* The size of the buffer for ad_device_format. */
 #define AD_DEVICE_NAME_SIZE 48
 
 /* "cuda", or NULL for a type that the specification does not name. */
@@ -32,37 +32,38 @@ const char *ad_device_format(ad_device device, char *buffer);
 /* Read "cpu", "cuda" (ordinal 0) or "cuda:1"; case does not matter. */
 bool ad_device_parse(const char *text, ad_device *out);
 
-/* The same device: ids -1 and 0 are one and the same CPU. */
+/* Whether both are the same device. CPU ids -1 and 0 are equal. */
 bool ad_device_equal(ad_device a, ad_device b);
 
-/* What differs between device types without asking a runtime
+/* Properties of device types that are known without a runtime
  * (device_types.def). */
 typedef enum ad_device_trait {
     AD_HOST_READS = 1 << 0,   /* the host may dereference pointers to it */
     AD_HANDLES = 1 << 1,      /* memory is named by an opaque handle (cl_mem,
-                                 VkBuffer, MTLBuffer), to which an offset must
-                                 never be added */
-    AD_DLPACK_ID_0 = 1 << 2,  /* DLPack: host, pinned, managed: device id 0 */
-    AD_NO_STREAMS = 1 << 3,   /* DLPack exchanges it without a stream, ready */
-    AD_CUDA_STREAMS = 1 << 4, /* stream numbers as DLPack has them on CUDA */
-    AD_ROCM_STREAMS = 1 << 5, /* ... and on ROCm */
+                                 VkBuffer, MTLBuffer); an offset must never be
+                                 added to it */
+    AD_DLPACK_ID_0 = 1 << 2,  /* DLPack uses device id 0 (host, pinned and
+                                 managed memory) */
+    AD_NO_STREAMS = 1 << 3,   /* DLPack exchanges it ready, without a stream */
+    AD_CUDA_STREAMS = 1 << 4, /* DLPack's stream numbers for CUDA */
+    AD_ROCM_STREAMS = 1 << 5, /* DLPack's stream numbers for ROCm */
     AD_QUEUES = 1 << 6,       /* streams are objects (SyclQueue, ...) */
-    AD_NO_NUMBERS = 1 << 7,   /* ... and no number can stand for one, since a
-                                 wrong one could not be told from a right one */
+    AD_NO_NUMBERS = 1 << 7,   /* a number cannot name a stream, because an
+                                 invalid one cannot be detected */
     AD_DEFAULT_STREAMS = 1 << 8 /* the handles of ad_default_stream_handle are
-                                   streams, others in each context */
+                                   valid; each context has its own streams */
 } ad_device_trait;
 
 #define AD_N_DEVICE_TYPES 32
 
-/* By type, for what follows. */
+/* Indexed by type; for ad_device_traits. */
 extern const uint16_t ad_traits_of_device_types[AD_N_DEVICE_TYPES];
 
 /* 0 for a type that the specification does not name. */
 static inline uint32_t
 ad_device_traits(int32_t type)
 {
-    /* A negative one becomes large. */
+    /* A negative type becomes a large number. */
     return (uint32_t)type < AD_N_DEVICE_TYPES ? ad_traits_of_device_types[type]
                                               : 0;
 }
@@ -80,20 +81,20 @@ ad_device_uses_handles(int32_t type)
     return (ad_device_traits(type) & AD_HANDLES) != 0;
 }
 
-/* Streams of both types are of one kind: numbers of the same runtime, or
- * queues of the same type. */
+/* Whether streams of both types are of the same kind: numbers of the same
+ * runtime, or queues of the same type. */
 bool ad_streams_are_alike(int32_t device_type, int32_t other);
 
-/* Memory of `found`, which the host reaches, is reached from the device
- * `wanted` under the same address: pinned and managed memory of its runtime
- * (unified addressing). */
+/* Whether host-accessible memory on `found` has the same address on the
+ * device `wanted`. This holds for pinned and managed memory of the same
+ * runtime (unified addressing). */
 bool ad_device_is_another_name(ad_device found, ad_device wanted);
 
-/* Where the work of a copy runs, and so what the number of a stream means: on
- * the target, and for the host on the source. */
+/* The device that runs a copy: the target, or the source where the target is
+ * the host. The stream number of the copy belongs to this device. */
 ad_device ad_device_of_copy(ad_device source, ad_device target);
 
-/* The id that DLPack wants: 0 for host, pinned and managed memory. */
+/* The device id in DLPack: 0 for host, pinned and managed memory. */
 int64_t ad_device_dlpack_id(ad_device device);
 
 #endif /* AD_BASE_DEVICE_H */

@@ -24,7 +24,7 @@ bad_at(ad_json *json, const char *at, const char *problem, ad_error *err)
                    (long long)(at - json->start), problem);
 }
 
-/* The next byte, or NUL at the end; a NUL in the text fits nowhere either. */
+/* The next byte, or NUL at the end. A NUL in the text is invalid anyway. */
 static char
 peek(const ad_json *json)
 {
@@ -40,7 +40,7 @@ skip_blanks(ad_json *json)
     }
 }
 
-/* Skip blanks, and `c` where it comes next. */
+/* Skip blanks, then skip `c` and return true where `c` comes next. */
 static bool
 take(ad_json *json, char c)
 {
@@ -64,8 +64,8 @@ hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Read what follows a backslash. Characters beyond ASCII become '?': no
- * wanted key has any, and other strings are not kept. */
+/* Read an escape after its backslash. A character beyond ASCII becomes '?':
+ * no known key contains one, and other strings are not kept. */
 static ad_status
 read_escape(ad_json *json, char *out, ad_error *err)
 {
@@ -95,8 +95,8 @@ read_escape(ad_json *json, char *out, ad_error *err)
     return AD_OK;
 }
 
-/* `key` may be NULL. A longer string is cut, and then longer than any wanted
- * key, none of which fills AD_JSON_KEY_SIZE. */
+/* `key` may be NULL. A longer string is truncated. The result is still longer
+ * than any known key, because none fills AD_JSON_KEY_SIZE. */
 static ad_status
 read_string(ad_json *json, char *key, ad_error *err)
 {
@@ -138,7 +138,8 @@ ad_json_integer(ad_json *json, int64_t *out, ad_error *err)
     skip_blanks(json);
     const char *start = json->cursor;
     bool is_negative = take(json, '-');
-    /* Summed up as a negative number, which has one value more. */
+    /* Accumulated as a negative number, because INT64_MIN has no positive
+     * counterpart. */
     int64_t value = 0;
     if (!is_digit(peek(json))) {
         return unexpected(json, "an integer", err);
@@ -165,7 +166,7 @@ ad_json_integer(ad_json *json, int64_t *out, ad_error *err)
     return AD_OK;
 }
 
-/* After an item of an array or object: the comma, or the end. */
+/* Read the comma or the end after an item of an array or object. */
 static ad_status
 after_item(ad_json *json, char close, bool *done, ad_error *err)
 {

@@ -1,5 +1,5 @@
-/* A reader for the JSON in extension metadata: one object, of which some
- * members are wanted and the others are skipped.
+/* A reader for the JSON object in extension metadata. The caller reads the
+ * members that it knows and skips the others.
  *
  *     ad_json_begin(&json, text, length);
  *     AD_RETURN_IF_ERR(ad_json_enter(&json, err));
@@ -9,8 +9,8 @@
  *         ... read or skip the value ...
  *     }
  *
- * Errors are AD_ERR_ARROW with the position in the text. Allocates nothing,
- * and recursion is bounded.
+ * Errors are AD_ERR_ARROW with the position in the text. The reader allocates
+ * nothing, and its recursion is bounded.
  */
 #ifndef AD_BASE_JSON_H
 #define AD_BASE_JSON_H
@@ -24,14 +24,14 @@
 /* Deeper values are refused. */
 #define AD_JSON_MAX_DEPTH 32
 
-/* Longer keys are cut; no wanted key is that long. */
+/* Longer keys are truncated. No known key is that long. */
 #define AD_JSON_KEY_SIZE 32
 
 typedef struct ad_json {
     const char *start; /* borrowed, not NUL-terminated */
     const char *cursor;
     const char *end;
-    bool is_first; /* no member of the object was read yet */
+    bool is_first; /* no member of the object has been read yet */
 } ad_json;
 
 void ad_json_begin(ad_json *json, const char *text, size_t length);
@@ -39,25 +39,25 @@ void ad_json_begin(ad_json *json, const char *text, size_t length);
 /* Read the opening brace of the object. */
 AD_MUST_CHECK ad_status ad_json_enter(ad_json *json, ad_error *err);
 
-/* Read the next key and its colon. After the last member *done is set, and
- * the text was checked to end there. */
+/* Read the next key and its colon. After the last member, check that the text
+ * ends there and set *done. */
 AD_MUST_CHECK ad_status ad_json_member(ad_json *json,
                                        char key[AD_JSON_KEY_SIZE], bool *done,
                                        ad_error *err);
 
-/* Read the value of a member. Numbers with a fraction or exponent, and those
- * that do not fit, are refused; so are arrays of more than `capacity`. */
+/* Read the value of a member. Numbers with a fraction or exponent and numbers
+ * beyond 64 bits are refused. So are arrays of more than `capacity` items. */
 AD_MUST_CHECK ad_status ad_json_integer(ad_json *json, int64_t *out,
                                         ad_error *err);
 AD_MUST_CHECK ad_status ad_json_integers(ad_json *json, int64_t *out,
                                          int32_t capacity, int32_t *n,
                                          ad_error *err);
 
-/* An array of strings, of which only the number is wanted. */
+/* Skip an array of strings and count its items. */
 AD_MUST_CHECK ad_status ad_json_strings(ad_json *json, int32_t *n,
                                         ad_error *err);
 
-/* Any value. */
+/* Skip any value. */
 AD_MUST_CHECK ad_status ad_json_skip(ad_json *json, ad_error *err);
 
 #endif /* AD_BASE_JSON_H */

@@ -11,7 +11,7 @@ larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* A pointer to any type is copied as the bytes of a void pointer. */
+/* memcpy copies the item pointer, because its type is not known here. */
 ad_status
 ad_list_grow(void *items, size_t item_size, size_t wanted, size_t *room,
              ad_error *err)

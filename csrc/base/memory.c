@@ -16,8 +16,8 @@ static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
 #define HUGE (4 << 20)
 #define PAGE 4096
 
-/* Memory of this size is new from the system, and to hand it out page by page
- * would take longer than to fill it. Refused is refused. */
+/* A block of this size is new from the system. Faulting it in page by page
+ * takes longer than filling it. A refused request is ignored. */
 static void
 ask_for_huge_pages(void *data, size_t nbytes)
 {
@@ -27,10 +27,9 @@ ask_for_huge_pages(void *data, size_t nbytes)
     }
 }
 
-/* One block, aligned by hand. glibc before 2.38 never finds a block that
- * aligned_alloc gave back when one of the same size is asked for again: it
- * takes fresh pages from the system, and faulting them in takes as long as
- * copying into them. */
+/* Allocates one block and aligns it by hand. glibc before 2.38 does not reuse
+ * a freed block of aligned_alloc for the same size: it takes fresh pages from
+ * the system. Faulting them in takes as long as copying into them. */
 ad_status
 ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
 {

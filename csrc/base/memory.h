@@ -1,5 +1,6 @@
-/* Host memory of our own, as an owner. Aligned and padded to 64 bytes, the
- * padding zeroed, as Arrow recommends for buffers.
+/* An owner of host memory that arrowdev allocates. The memory is aligned and
+ * padded to 64 bytes and the padding is zeroed, as Arrow recommends for
+ * buffers.
  */
 #ifndef AD_BASE_MEMORY_H
 #define AD_BASE_MEMORY_H
@@ -17,7 +18,7 @@ typedef struct ad_memory {
     int64_t nbytes;
 } ad_memory;
 
-/* Contents are undefined but for the padding. */
+/* The contents are undefined, except for the padding. */
 AD_MUST_CHECK ad_status ad_memory_new(int64_t nbytes, ad_memory **out,
                                       ad_error *err);
 

@@ -1,13 +1,13 @@
 /* ad_owner: the one lifetime primitive.
  *
- * A C reference count with functions, of which one frees. Whatever keeps foreign or
- * own memory alive is a struct that begins with an ad_owner: an imported
- * Arrow tree, a DLPack tensor, a host allocation, a Python object. The last
- * unref may come on any thread, without the GIL, during or after
- * finalization; `destroy` must cope with that (support/py_owner.c is the one
- * place that knows how to do so for a PyObject).
+ * An atomic reference count with a table of functions. Every object that keeps
+ * memory alive is a struct that begins with an ad_owner: an imported Arrow
+ * tree, a DLPack tensor, a host allocation, a Python object. The last unref
+ * may come on any thread, without the GIL, during or after finalization.
+ * `destroy` must work in all these cases; for a PyObject only
+ * support/py_owner.c does so.
  *
- * NULL is a valid owner everywhere: memory that lives forever.
+ * NULL is a valid owner everywhere and stands for memory that lives forever.
  */
 #ifndef AD_BASE_OWNER_H
 #define AD_BASE_OWNER_H
@@ -17,14 +17,14 @@
 
 typedef struct ad_owner ad_owner;
 
-/* One static constant for each kind of owner. */
+/* Each kind of owner has one static constant. */
 typedef struct ad_owner_ops {
-    /* Called exactly once, with the last reference. Frees self. */
+    /* Free self. Called exactly once, when the last reference is dropped. */
     void (*destroy)(ad_owner *self);
-    /* The owners that this one holds because memory of theirs is reached
-     * through it: *n of them (NULL among them). Optional. */
+    /* The *n owners (some may be NULL) whose memory is reached through this
+     * one. Optional. */
     ad_owner *const *(*members)(const ad_owner *self, size_t *n);
-    const char *name; /* for who looks with a debugger */
+    const char *name; /* for debugging */
 } ad_owner_ops;
 
 struct ad_owner {
@@ -32,7 +32,7 @@ struct ad_owner {
     const ad_owner_ops *ops;
 };
 
-/* Start with one reference, which belongs to the caller. */
+/* Set the count to one reference, which belongs to the caller. */
 static inline void
 ad_owner_init(ad_owner *owner, const ad_owner_ops *ops)
 {
@@ -49,8 +49,8 @@ ad_owner_ref(ad_owner *owner)
     return owner;
 }
 
-/* Who holds the only reference has no rival, so that a plain load will do and
- * the common case needs no locked instruction. */
+/* The holder of the only reference has no concurrent user, so a plain load is
+ * enough there. The common case needs no locked instruction. */
 static inline void
 ad_owner_unref(ad_owner *owner)
 {
@@ -62,7 +62,7 @@ ad_owner_unref(ad_owner *owner)
     }
 }
 
-/* What an owner holds (see `members`); NULL: nothing that is known. */
+/* The members of an owner (see `members`), or NULL where none are known. */
 static inline ad_owner *const *
 ad_owner_members(const ad_owner *owner, size_t *n)
 {

@@ -5,12 +5,13 @@
 atomic_uint ad_process_generation_now;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Under the lock. */
+/* Both are protected by the lock. */
 static bool is_watched;
 static ad_child_hook *hooks;
 
-/* Another thread of the parent may have held the lock, which would stay locked
- * for good. What it was adding is either in the list or not. */
+/* Another thread of the parent may have held the lock at the fork, and it
+ * would never be unlocked here. A hook that was being added is either in the
+ * list or not, so the list is consistent. */
 static void
 after_fork(void)
 {

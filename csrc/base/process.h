@@ -1,4 +1,4 @@
-/* This process, and the children that it forks.
+/* Detection of forks, and hooks that run in a forked child.
  */
 #ifndef AD_BASE_PROCESS_H
 #define AD_BASE_PROCESS_H
@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* 0 until forks are watched. */
+/* 0 until the fork handler is installed. ad_process_watch installs it. */
 extern atomic_uint ad_process_generation_now;
 unsigned ad_process_watch(void);
 
-/* Another number in each forked child. An object that remembers it knows on
- * which side of a fork it was made. */
+/* A number that a fork increments in the child. An object that stores it can
+ * tell whether it was made before a fork. */
 static inline unsigned
 ad_process_generation(void)
 {
@@ -20,17 +20,18 @@ ad_process_generation(void)
     return generation != 0 ? generation : ad_process_watch();
 }
 
-/* A static variable: one for each module that has locks, threads or counts. */
+/* A static variable. Each file with locks, threads or counts has one. */
 typedef struct ad_child_hook {
     void (*run)(void);
-    struct ad_child_hook *next; /* these two are this module's */
+    struct ad_child_hook *next; /* private to process.c, like is_added */
     atomic_bool is_added;
 } ad_child_hook;
 
-/* From now on `hook->run` is called in each forked child, on its only thread,
- * with the new generation. It may only use what is async-signal-safe, atomics
- * and pthread_*_init(). Cheap where the hook has been added before. 0, or the
- * errno that says why forks are not watched. */
+/* Call `hook->run` in each forked child from now on, on its only thread, after
+ * the generation has changed. The hook may use only async-signal-safe
+ * functions, atomics and pthread_*_init(). Adding a hook again is cheap.
+ * Returns 0, or the errno with which the fork handler could not be
+ * installed. */
 int ad_process_add_child_hook(ad_child_hook *hook);
 
 #endif /* AD_BASE_PROCESS_H */

@@ -1,19 +1,20 @@
-/* base/: what every other layer stands on.
+/* base/: the foundation of all other layers.
  *
  * Status and error record, owners, device types with their traits, handles
- * (context, stream, event, span), the process with its forks, threads, waits
- * that a signal may end, host memory, text, UTF-8 and JSON. Calls no runtime
- * and no interpreter; what must happen around a blocking call comes in as
- * hooks (base/wait.h). Any thread may call everything. One lock per wait that
- * another thread makes, and none is held while foreign code runs.
+ * (context, stream, event, span), forks, threads, interruptible waits, host
+ * memory, text, UTF-8 and JSON. This layer calls no runtime and no
+ * interpreter; the code around a blocking call is set as hooks (base/wait.h).
+ * Any thread may call every function. Locks: one for the fork hooks, and one
+ * for each wait on a helper thread. No lock is held while foreign code runs.
  */
 
 /* Status codes and the error record of the core.
  *
- * Every function that can fail returns ad_status and takes `ad_error *err`
- * last (NULL allowed). The layer that knows the cause writes the message,
- * once: what was found, what was expected, and (hint) what to do. Above the
- * core exactly one function, in support/errors.c, makes an exception of it.
+ * Every function that can fail returns ad_status and takes `ad_error *err` as
+ * its last argument (NULL is allowed). The layer that knows the cause writes
+ * the message once: it says what was found, what was expected, and (hint) what
+ * to do. Above the core one function, in support/errors.c, turns the record
+ * into an exception.
  */
 #ifndef AD_BASE_STATUS_H
 #define AD_BASE_STATUS_H
@@ -29,21 +30,21 @@ typedef enum ad_status {
     AD_ERR_TYPE,     /* TypeError */
     AD_ERR_VALUE,    /* ValueError */
     AD_ERR_INDEX,    /* IndexError */
-    AD_ERR_INTERRUPTED /* KeyboardInterrupt, or what else ended a wait */
+    AD_ERR_INTERRUPTED /* KeyboardInterrupt, or another end of a wait */
 } ad_status;
 
 #define AD_MUST_CHECK __attribute__((warn_unused_result))
 
 typedef struct ad_error {
     ad_status status;
-    int code;           /* AD_ERR_DEVICE: the runtime's own number */
+    int code;           /* AD_ERR_DEVICE: the error code of the runtime */
     const char *reason; /* static word such as "nulls", or NULL */
     bool has_device;
     ad_device device;
     char dtype[48];    /* type that could not be exchanged, or "" */
     char path[256];    /* AD_ERR_ARROW: path to the bad node, "" = the root */
-    char hint[320];    /* what to do, or "" */
-    char message[512]; /* what was found and what was expected */
+    char hint[320];    /* the action that helps, or "" */
+    char message[512]; /* the value found and the value expected */
 } ad_error;
 
 /* Fill *err (when not NULL) and return `status`, so that a failing function
@@ -60,22 +61,22 @@ ad_status ad_fail_memory(ad_error *err, size_t nbytes);
 void ad_error_hint(ad_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Put words before the message of *err (when not NULL): what was to be done,
- * where the layer that failed could not know it. */
+/* Put a prefix before the message of *err (when not NULL). It names the
+ * operation where the layer that failed does not know it. */
 void ad_error_prefix(ad_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Attach the device, or the name of the type, that an error is about. */
+/* Attach the device, or the name of the type, that the error concerns. */
 void ad_error_device(ad_error *err, ad_device device);
 void ad_error_dtype(ad_error *err, const char *dtype);
 
-/* Put one step ("children[3]", "dictionary") before err->path. Called while
- * a failed walk unwinds, so that the path reads from the root. When the path
- * is too long its deepest steps are kept and the cut is marked by "...". */
+/* Put one step ("children[3]", "dictionary") before err->path. Called while a
+ * failed traversal unwinds, so that the path reads from the root. A path that
+ * is too long keeps its deepest steps, and "..." marks the cut. */
 void ad_error_path_prepend(ad_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Only while the function owns nothing; from the first resource on, use one
+/* For functions that own no resource yet. From the first resource on, use one
  * `fail:` label. */
 #define AD_RETURN_IF_ERR(expression)                                          \
     do {                                                                      \

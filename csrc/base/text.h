@@ -1,5 +1,5 @@
-/* A growing string, for messages, type names and format strings. Never on
- * the path of an exchange.
+/* A growable string for messages, type names and format strings. It is never
+ * used on the path of an exchange.
  */
 #ifndef AD_BASE_TEXT_H
 #define AD_BASE_TEXT_H

@@ -6,8 +6,8 @@
 static void
 block_signals(sigset_t *before)
 {
-    /* A fault that is blocked kills the process before anybody can say where
-     * it was. */
+    /* A fault whose signal is blocked kills the process before a handler can
+     * report it. */
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
     sigset_t set;
     sigfillset(&set);
@@ -22,7 +22,7 @@ ad_thread_start(void *(*run)(void *context), void *context, pthread_t *out)
 {
     pthread_t thread;
     sigset_t before;
-    block_signals(&before); /* which the thread inherits */
+    block_signals(&before); /* the thread inherits the mask */
     int code = pthread_create(&thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0 && out == NULL) {

@@ -1,4 +1,4 @@
-/* Integers in buffers that producers need not have aligned.
+/* Access to integers in buffers that may be unaligned.
  */
 #ifndef AD_BASE_UNALIGNED_H
 #define AD_BASE_UNALIGNED_H
@@ -15,7 +15,7 @@ typedef uint16_t ad_at_any_u16 __attribute__((may_alias, aligned(1)));
 typedef uint32_t ad_at_any_u32 __attribute__((may_alias, aligned(1)));
 typedef uint64_t ad_at_any_u64 __attribute__((may_alias, aligned(1)));
 
-/* The signed integer `i` of those of 1, 2, 4 or 8 bytes. */
+/* Item `i` of signed integers of `width` bytes: 1, 2, 4 or 8. */
 static inline int64_t
 ad_int_at(const void *integers, int width, int64_t i)
 {
@@ -31,7 +31,7 @@ ad_int_at(const void *integers, int width, int64_t i)
     }
 }
 
-/* The integer `i` of offsets or sizes. */
+/* Item `i` of offsets or sizes: 64 bits where `is_wide`, else 32 bits. */
 static inline int64_t
 ad_offset_at(const void *offsets, bool is_wide, int64_t i)
 {

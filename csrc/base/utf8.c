@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* 16 bytes at any address, in whatever registers there are. */
+/* 16 bytes at any address; the compiler chooses the registers. */
 typedef uint64_t words_2
     __attribute__((vector_size(16), aligned(1), may_alias));
 
@@ -31,7 +31,7 @@ ad_is_ascii(const void *bytes, size_t n)
         rest |= word_at(at);
     }
     if (at - (const char *)bytes >= 8) {
-        rest |= word_at(at + n - 8); /* some of it for the second time */
+        rest |= word_at(at + n - 8); /* overlaps the bytes before `at` */
         n = 0;
     }
     for (; n > 0; at++, n--) {
@@ -40,7 +40,7 @@ ad_is_ascii(const void *bytes, size_t n)
     return (rest & HIGH_BITS) == 0;
 }
 
-/* --- one by one ------------------------------------------------------------- */
+/* --- one character at a time --------------------------------------------- */
 
 static bool
 continues(uint8_t byte)
@@ -48,7 +48,8 @@ continues(uint8_t byte)
     return (byte & 0xc0) == 0x80;
 }
 
-/* Bytes of the character that begins with a byte of 0x80 or more; 0: none. */
+/* The length of the character that begins with a byte of 0x80 or more; 0 for
+ * an invalid or truncated one. */
 static size_t
 character_at(const uint8_t *at, size_t n)
 {
@@ -57,14 +58,14 @@ character_at(const uint8_t *at, size_t n)
         return lead >= 0xc2 && n >= 2 && continues(at[1]) ? 2 : 0;
     }
     if (lead < 0xf0) {
-        /* E0: no shorter form; ED: no surrogates */
+        /* E0 excludes overlong forms, ED excludes surrogates. */
         uint8_t least = lead == 0xe0 ? 0xa0 : 0x80;
         uint8_t most = lead == 0xed ? 0x9f : 0xbf;
         return n >= 3 && at[1] >= least && at[1] <= most && continues(at[2])
                    ? 3
                    : 0;
     }
-    /* F0: no shorter form; F4: nothing past U+10FFFF */
+    /* F0 excludes overlong forms, F4 excludes values past U+10FFFF. */
     uint8_t least = lead == 0xf0 ? 0x90 : 0x80;
     uint8_t most = lead == 0xf4 ? 0x8f : 0xbf;
     return lead <= 0xf4 && n >= 4 && at[1] >= least && at[1] <= most &&
@@ -73,12 +74,13 @@ character_at(const uint8_t *at, size_t n)
                : 0;
 }
 
-/* --- all of it, fast --------------------------------------------------------- */
+/* --- fast validation ----------------------------------------------------- */
 
-/* An automaton in which a state is where its successor stands in the word of a
- * byte: one shift per byte, and no branch. */
+/* A shift-based automaton: each byte has a word, and a state is the bit
+ * position of its successor in that word. One byte costs one shift and no
+ * branch. */
 enum {
-    BROKEN = 0, /* and so it stays: what no word says is 0 */
+    BROKEN = 0, /* final: a transition that no word has gives 0 */
     WHOLE = 6,
     NEED_1 = 12,
     NEED_2 = 18,
@@ -122,9 +124,9 @@ run(uint64_t state, const uint8_t *bytes, size_t n)
 
 #define AT_ONCE 64
 
-/* The bytes from at[0] on are what those before them, three at the most, ask
- * for. A byte with a number of turns that compilers know: they make vectors of
- * the loop. */
+/* Whether the bytes from at[0] on are valid after the bytes before them, of
+ * which up to three matter. The number of iterations is constant, so compilers
+ * vectorize the loop. */
 static bool
 follow(const uint8_t *at)
 {
@@ -155,7 +157,8 @@ unfinished(const uint8_t *end)
     return n;
 }
 
-/* Bytes behind the last whole character are no error if one begins there. */
+/* The state after all bytes. A truncated character at the end is not
+ * BROKEN. */
 static uint64_t
 state_after(const uint8_t *bytes, size_t n)
 {

@@ -1,5 +1,5 @@
-/* Is it UTF-8? Shortest forms only, no surrogates, up to U+10FFFF (Unicode,
- * table 3-7).
+/* Validation of UTF-8: shortest forms only, no surrogates, up to U+10FFFF
+ * (Unicode, table 3-7).
  */
 #ifndef AD_BASE_UTF8_H
 #define AD_BASE_UTF8_H
@@ -9,8 +9,8 @@
 
 bool ad_is_ascii(const void *bytes, size_t n);
 
-/* Bytes of the well-formed characters at the front: n where all is well. What
- * follows is no character, or is the beginning of one that is cut off. */
+/* The length in bytes of the longest valid prefix: n where all bytes are
+ * valid. An invalid or truncated character follows the prefix. */
 size_t ad_utf8_prefix(const void *bytes, size_t n);
 
 #endif /* AD_BASE_UTF8_H */

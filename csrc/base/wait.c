@@ -8,11 +8,12 @@
 #include "base/process.h"
 #include "base/thread.h"
 
-/* Most work is done by then, and a thread is not worth its while. */
+/* Most work is complete after this spin and does not need a helper thread. */
 #define SPIN_NS 100000L
-/* Where looking takes the processor from the work, and the wait may lend it. */
+/* The spin for work on the host: polling takes the CPU from that work, while a
+ * blocking wait may run it. */
 #define SPIN_ON_HOST_NS 5000L
-/* How often a wait that lasts looks up. */
+/* The interval at which a long wait checks for interruptions. */
 #define POLL_NS 20000000L
 
 static ad_wait_hooks hooks;
@@ -37,11 +38,11 @@ ad_wait_end(void *saved)
     }
 }
 
-/* --- on a thread of its own ----------------------------------------------- */
+/* --- the helper thread --------------------------------------------------- */
 
-/* A runtime's wait cannot be ended. So another thread blocks in it, and the one
- * that was to wait does so for that thread, and may leave it behind. Both hold
- * a reference. */
+/* The wait of a runtime cannot be interrupted. A helper thread blocks in it,
+ * and the calling thread waits for the helper and may abandon it. Each of the
+ * two holds a reference. */
 typedef struct job {
     ad_owner base;
     pthread_mutex_t lock;
@@ -82,7 +83,7 @@ run(void *arg)
     return NULL;
 }
 
-/* NULL: there is no memory or no thread to be had. */
+/* Returns NULL where memory or a thread is not available. */
 static job *
 start(const ad_wait *wait)
 {
@@ -122,7 +123,7 @@ is_done_soon(job *self)
     return is_done;
 }
 
-/* In a child that a handler forked off nobody works on the job. */
+/* A signal handler may fork. In the child no thread works on the job. */
 static ad_status
 await(job *self, void *saved, ad_error *err)
 {
@@ -161,7 +162,7 @@ ad_wait_is_over_soon(const ad_wait *wait)
         if (wait->is_over(wait->subject)) {
             return true;
         }
-        sched_yield(); /* the device may be this processor */
+        sched_yield(); /* the device may be this CPU */
     } while (now() < end);
     return false;
 }

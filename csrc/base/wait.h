@@ -1,10 +1,9 @@
-/* What has to happen around a call that may block the host, and waits that can
- * be ended before their time.
+/* Hooks around calls that block the host, and interruptible waits.
  *
- * Core knows no interpreter, so whoever embeds it says what to do: the Python
- * layer gives the GIL up and takes it back, and runs the handlers of signals
- * (support/waiting.c). Every blocking slot of a backend is called between
- * begin() and end(), and no lock of ours is held there.
+ * The core does not know the interpreter. The Python layer sets hooks that
+ * release and reacquire the GIL and run signal handlers (support/waiting.c).
+ * Every blocking slot of a backend is called between begin() and end(), with
+ * no lock of arrowdev held.
  */
 #ifndef AD_BASE_WAIT_H
 #define AD_BASE_WAIT_H
@@ -15,48 +14,50 @@
 #include "base/status.h"
 
 typedef struct ad_wait_hooks {
-    void *(*begin)(void);     /* NULL: there is nothing to take back */
-    void (*end)(void *saved); /* called with what begin() returned */
-    /* Asked before begin(): is this a thread whose waits can be ended? */
+    void *(*begin)(void);     /* returns NULL where end() is not needed */
+    void (*end)(void *saved); /* `saved` is the result of begin() */
+    /* Whether waits on this thread can be interrupted. Called before
+     * begin(). */
     bool (*can_be_interrupted)(void);
-    /* Asked now and then between begin() and end(), on such a thread: has
-     * something come that ends the wait? May run anything, a fork too. */
+    /* Whether the wait is to be interrupted. Called periodically between
+     * begin() and end() on such a thread. May run any code, even a fork. */
     bool (*is_interrupted)(void *saved);
     /* See ad_wait_pass_on(). */
     void (*pass_on)(void);
 } ad_wait_hooks;
 
-/* Set once, before any device is used. Default: do nothing. */
+/* Called once, before any device is used. The default hooks do nothing. */
 void ad_wait_set_hooks(ad_wait_hooks hooks);
 
 void *ad_wait_begin(void);
 void ad_wait_end(void *saved);
 
-/* --- waits that can be ended ---------------------------------------------- */
+/* --- interruptible waits ------------------------------------------------- */
 
 typedef struct ad_wait {
-    /* Blocks. Where the wait is ended it goes on, on a thread of its own,
-     * which keeps `subject` until it has returned. */
+    /* Blocks. After an interruption the call continues on a helper thread,
+     * which holds a reference on `subject` until the call returns. */
     ad_status (*wait)(ad_owner *subject, ad_error *err);
-    /* A look that does not block: is there nothing to wait for any more, or
-     * will wait() say at once what is wrong? NULL: none. */
+    /* Whether wait() would return at once, with success or an error. Does not
+     * block. Optional. */
     bool (*is_over)(ad_owner *subject);
     ad_owner *subject;
-    bool on_host; /* what is waited for needs the host's processors */
+    bool on_host; /* the work that is waited for runs on the host's CPU */
 } ad_wait;
 
-/* Wait; AD_ERR_INTERRUPTED when that was ended, which stops no work: whoever
- * waited has to treat its memory as in use. AD_ERR_EXCHANGE, "runtime", in a
- * child that was forked meanwhile. With err NULL nobody could be told, and the
- * wait is not ended. */
+/* Wait for the subject. AD_ERR_INTERRUPTED means that the wait was
+ * interrupted. That stops no work, so the caller must treat the memory as
+ * still in use. AD_ERR_EXCHANGE, "runtime", means that this process was forked
+ * during the wait. With `err` NULL an interruption could not be reported, and
+ * the wait is not interruptible. */
 AD_MUST_CHECK ad_status ad_wait_interruptible(const ad_wait *wait,
                                               ad_error *err);
 
-/* Is it over now, or as soon as is worth looking for? Needs is_over. */
+/* Whether the wait is over now or after a short spin. Requires is_over. */
 bool ad_wait_is_over_soon(const ad_wait *wait);
 
-/* AD_ERR_INTERRUPTED leaves by an interface that has only an errno for it: what
- * ended the wait is to happen somewhere else. On any thread. */
+/* Schedule the effect of an interruption for later. For AD_ERR_INTERRUPTED in
+ * an interface that can return only an errno. Any thread may call it. */
 void ad_wait_pass_on(void);
 
 #endif /* AD_BASE_WAIT_H */
