@@ -58,10 +58,10 @@ free_handler(void *pointer)
     }
 }
 
-/* One row per kind; the destructor of a capsule finds its row by name. */
+/* One row per kind. */
 static const struct {
     const char *name;
-    const char *used_name; /* NULL: the struct's `release` tells */
+    const char *used_name; /* NULL: `release` tells */
     void (*free)(void *pointer);
 } kinds[] = {
     [AD_CAPSULE_SCHEMA] = {"arrow_schema", NULL, free_schema},
@@ -81,8 +81,8 @@ static const struct {
                                   free_handler},
 };
 
-/* A capsule with another name was consumed. Consumers that rename it back
- * after a failure may do so with a copy of the name. */
+/* Does the capsule still have its name? A consumer that restores the name
+ * after a failure may use a copy of it. */
 static bool
 is_live(PyObject *capsule, const char *name)
 {
@@ -90,7 +90,7 @@ is_live(PyObject *capsule, const char *name)
     return found == name || (found != NULL && strcmp(found, name) == 0);
 }
 
-/* One destructor per kind, so that none has to look its kind up. */
+/* One destructor per kind, so that no destructor looks up its kind. */
 #define AD_CAPSULE_DESTRUCTOR(function, kind)                                 \
     static void function(PyObject *capsule)                                   \
     {                                                                         \

@@ -1,8 +1,8 @@
-/* Capsules, driven by one table: name, name once used, what frees them.
+/* Capsules, driven by one table: name, name after consumption, free function.
  *
- * Arrow: the capsule keeps its name; the struct inside is moved out by setting
- * its `release` to NULL. DLPack, and handlers of async streams, which must stay
- * where they are: the capsule is renamed when consumed.
+ * A consumed Arrow capsule keeps its name; its struct is moved out, and the
+ * `release` in the capsule set to NULL. A consumed capsule of DLPack or of an
+ * async handler, whose struct must stay in place, is renamed.
  */
 #ifndef AD_SUPPORT_CAPSULE_H
 #define AD_SUPPORT_CAPSULE_H
@@ -25,25 +25,26 @@ typedef enum ad_capsule_kind {
 /* The name of a live capsule of this kind. */
 const char *ad_capsule_name(ad_capsule_kind kind);
 
-/* A new capsule that owns `pointer`: a holder of the core for the Arrow kinds
- * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack, a
- * handler that nobody else releases. On failure `pointer` is freed and NULL returned with an exception. */
+/* A new capsule that owns `pointer`: an export holder for the Arrow kinds
+ * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack, or a
+ * handler whose only owner is the capsule. On failure `pointer` is freed, and
+ * the result is NULL with an exception. */
 PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);
 
-/* Borrow the struct inside. NULL with ExchangeError, which names what was
- * found, when `capsule` is no capsule, has another name, or was consumed
- * ("used_...", or a struct whose release is NULL). `origin` names where it
- * came from ("__dlpack__ of Foo"). */
+/* Borrow the struct in the capsule. NULL with an ExchangeError that names the
+ * object found, if `capsule` is not a capsule, has another name, or was
+ * consumed (named "used_...", or `release` is NULL). `origin` names the source
+ * of the capsule ("__dlpack__ of Foo"). */
 void *ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                      const char *origin);
 
-/* Consume a capsule of DLPack or of an async handler: rename it first, so that
- * nobody else can own what is in it; from then on the caller must call the
+/* Consume a capsule of DLPack or of an async handler: rename it, so that the
+ * caller is the only owner of the contents. The caller must then call the
  * deleter or `release`, on failure too. NULL as in ad_capsule_get. */
 void *ad_capsule_consume(ad_state *state, PyObject *capsule,
                          ad_capsule_kind kind, const char *origin);
 
-/* A tuple of two capsules, whatever is in them. */
+/* Is the object a tuple of two capsules, of any kind? */
 static inline bool
 ad_is_capsule_pair(PyObject *object)
 {

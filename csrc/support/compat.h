@@ -19,8 +19,9 @@ ad_py_is_finalizing(void)
 #endif
 }
 
-/* Attribute or NULL: 1 found, 0 not there (no exception set), -1 error. A
- * miss on an object with plain attribute look-up builds no exception. */
+/* Look up an attribute: 1 found, 0 missing (*out is NULL, no exception is
+ * set), -1 error. Plain attribute look-up builds no exception for a missing
+ * attribute. */
 static inline int
 ad_py_lookup_attr(PyObject *object, PyObject *name, PyObject **out)
 {
@@ -31,8 +32,8 @@ ad_py_lookup_attr(PyObject *object, PyObject *name, PyObject **out)
 #endif
 }
 
-/* The version of a type's attributes, or 0 when none is assigned: any change
- * of the type or of its bases gives it another one. */
+/* The version of a type's attributes, or 0 if none is assigned. Any change of
+ * the type or of its bases changes the version. */
 static inline unsigned int
 ad_py_type_version(PyTypeObject *type)
 {
@@ -56,7 +57,7 @@ ad_py_type_dict(PyTypeObject *type)
 #endif
 }
 
-/* Borrowed instance dict when there is one with anything in it, else NULL. */
+/* The instance dict (borrowed) if it exists and is not empty, else NULL. */
 static inline PyObject *
 ad_py_instance_dict(PyObject *object)
 {
@@ -67,7 +68,8 @@ ad_py_instance_dict(PyObject *object)
     return *slot;
 }
 
-/* Take the raised exception, or put it back; steals like its 3.12 namesake. */
+/* Take the current exception, or NULL; and restore it, as
+ * PyErr_GetRaisedException() and PyErr_SetRaisedException() of 3.12 do. */
 static inline PyObject *
 ad_py_take_exception(void)
 {
@@ -102,8 +104,8 @@ ad_py_restore_exception(PyObject *exception)
 #endif
 }
 
-/* Foreign release functions run between these two in our deallocators: some
- * of them (ctypes callbacks) lose an exception that is on its way. */
+/* Deallocators run foreign release functions between these two calls, because
+ * some of those functions (ctypes callbacks) lose a pending exception. */
 static inline PyObject *
 ad_py_save_exception(void)
 {

@@ -1,4 +1,5 @@
-/* One of our objects seen as the other model, and what of it can be shown. */
+/* Views of a Tensor as an array and of an Array as a tensor, and the
+ * attributes that an Array can serve. */
 #include "support/objects.h"
 
 #include "device/backend.h"
@@ -50,7 +51,7 @@ ad_self_as_array(ad_state *state, PyObject *self, ad_array *out)
     return 0;
 }
 
-/* AttributeError "<attribute> is not available: <why>". */
+/* Raise AttributeError with the reason in *err. Returns -1. */
 static int
 not_offered(const char *attribute, const ad_error *err)
 {

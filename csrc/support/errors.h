@@ -9,8 +9,8 @@
 /* Create the exception classes and put them into state and module. */
 int ad_errors_init(ad_state *state, PyObject *module);
 
-/* Raise *err and return NULL. An exception that is set already becomes the
- * cause (__cause__) of the new one. */
+/* Raise *err. An exception that is already set becomes the cause (__cause__)
+ * of the new one. Returns NULL. */
 PyObject *ad_raise(ad_state *state, const ad_error *err);
 
 /* Raise ExchangeError with reason, hint (may be NULL) and a formatted text
@@ -19,12 +19,13 @@ PyObject *ad_raise(ad_state *state, const ad_error *err);
 PyObject *ad_raise_exchange(ad_state *state, const char *reason,
                             const char *hint, const char *format, ...);
 
-/* Raise `exception` (stolen; may be NULL with an exception set) because of
+/* Raise `exception` (stolen; may be NULL with an exception set) with the cause
  * `cause` (stolen, may be NULL). Returns NULL. */
 PyObject *ad_raise_with_cause(PyObject *exception, PyObject *cause);
 
-/* The raised exception must not be taken for a producer's refusal: it is a
- * MemoryError, a DeviceError, or no Exception at all (KeyboardInterrupt). */
+/* True if the current exception must not count as a producer's refusal: a
+ * MemoryError, a DeviceError, or a BaseException that is not an Exception
+ * (KeyboardInterrupt). */
 bool ad_exception_is_final(ad_state *state);
 
 #endif /* AD_SUPPORT_ERRORS_H */

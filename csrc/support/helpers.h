@@ -1,5 +1,4 @@
-/* What is written in Python: arrowdev.<submodule>.<function>.
- */
+/* Helpers written in Python: arrowdev.<submodule>.<function>. */
 #ifndef AD_SUPPORT_HELPERS_H
 #define AD_SUPPORT_HELPERS_H
 
@@ -7,10 +6,10 @@
 
 #include "support/compat.h"
 
-/* A new reference, or NULL. */
+/* Find a helper. Returns a new reference, or NULL with an exception. */
 PyObject *ad_find_helper(const char *submodule, const char *function);
 
-/* Call it. New reference, or NULL. */
+/* Call a helper. Returns a new reference, or NULL with an exception. */
 PyObject *ad_call_helper(const char *submodule, const char *function,
                          PyObject *const *args, size_t n_args);
 

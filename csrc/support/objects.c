@@ -1,7 +1,7 @@
 #include "support/objects.h"
 
-/* A loop over a stream makes one Array after the other, all in the same
- * memory. */
+/* Reuse the memory of a freed Array, so that a loop over a stream allocates
+ * one Array only. */
 static PyObject *
 allocate(ad_state *state)
 {

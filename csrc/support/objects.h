@@ -1,9 +1,9 @@
-/* The instances of our Python types, and how to make them.
+/* The instances of arrowdev's Python types, and their constructors.
  *
  * Array and Schema hold a view of a core value; Tensor and Buffer hold an
  * ad_tensor with its dimensions in line. All are immutable, cannot be
- * subclassed and hold no references to Python objects but through owners, so
- * they take no part in garbage collection.
+ * subclassed, and hold foreign Python objects only through owners, so they do
+ * not take part in garbage collection.
  */
 #ifndef AD_SUPPORT_OBJECTS_H
 #define AD_SUPPORT_OBJECTS_H
@@ -17,9 +17,9 @@
 typedef struct ad_array_object {
     PyObject_HEAD
     ad_array array;
-    ad_state *state;          /* a loop has no time to look it up */
+    ad_state *state;          /* a look-up is too slow in a loop */
     PyObject *schema_capsule; /* of the last export, see arrow_array.c */
-    PyObject *as_tensor;      /* that an attribute found it to be, or NULL */
+    PyObject *as_tensor;      /* made by an attribute, or NULL */
     PyObject *weakrefs;
 } ad_array_object;
 
@@ -47,12 +47,12 @@ int ad_device_type_init(ad_state *state, PyObject *module);
 int ad_stream_type_init(ad_state *state, PyObject *module); /* use_stream */
 int ad_array_stream_type_init(ad_state *state, PyObject *module);
 
-/* Constructors. The core value is taken over, on failure too. */
+/* Constructors. They take over the core value, on failure too. */
 PyObject *ad_array_object_new(ad_state *state, ad_array *steal);
-/* Frees the memory of an Array, whose members are released. */
+/* Free the memory of an Array whose members have been released. */
 void ad_array_object_free(ad_state *state, PyObject *self);
 PyObject *ad_tensor_object_new(ad_state *state, ad_tensor *steal);
-/* ... of this very type, Tensor or Buffer. */
+/* The same for `type`, which is Tensor or Buffer. */
 PyObject *ad_tensor_object_like(PyObject *type, ad_tensor *steal);
 PyObject *ad_schema_object_new(ad_state *state, ad_schema steal);
 PyObject *ad_device_object_new(ad_state *state, ad_device device);
@@ -98,19 +98,18 @@ ad_tensor_of(PyObject *object)
  * with nulls refused. Returns 0, or -1 with an exception. */
 int ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out);
 
-/* The same as an array, for a Tensor's Arrow side (without a copy). */
+/* The same as an array, without a copy, for Arrow exports of a Tensor. */
 int ad_self_as_array(ad_state *state, PyObject *self, ad_array *out);
 
-/* For the attributes of an Array that only some arrays can serve: 0 when this
- * one can be seen as a tensor without a copy, as far as can be told without
- * waiting or reading device memory; else -1 with an AttributeError that says
- * why (`attribute` is its name). The method that is called next finds the
- * tensor in the object. */
+/* Check that an Array can be viewed as a tensor without a copy, for attributes
+ * that not every Array has. The check neither waits nor reads device memory.
+ * Returns 0, or -1 with an AttributeError that names `attribute` and the
+ * reason. The object keeps the tensor for the method call that follows. */
 int ad_array_offers_tensor(ad_state *state, PyObject *self,
                            const char *attribute);
 
-/* Likewise for what only host memory can serve: 0 when the host may read this
- * Array's memory now. */
+/* The same for attributes that need host memory: check that the host can read
+ * the memory of the Array, and can wait for its event. */
 int ad_array_offers_host(ad_state *state, PyObject *self,
                          const char *attribute);
 

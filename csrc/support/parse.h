@@ -1,5 +1,4 @@
-/* Arguments that are devices and types.
- */
+/* Arguments that are devices and types. */
 #ifndef AD_SUPPORT_PARSE_H
 #define AD_SUPPORT_PARSE_H
 
@@ -7,12 +6,13 @@
 #include "model/schema.h"
 #include "support/state.h"
 
-/* A device from a str, a (type, id) tuple or a Device. -1 with TypeError or
- * ValueError. */
+/* Parse a device: a str, a (type, id) tuple or a Device. Returns 0, or -1 with
+ * TypeError or ValueError. */
 int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
 
-/* A schema from a format string, a common name, a Schema or any object with
- * __arrow_c_schema__. A new reference; -1 with an exception. */
+/* Parse a type: a format string, a common name, a Schema or any object with
+ * __arrow_c_schema__. *out is a new reference. Returns 0, or -1 with an
+ * exception. */
 int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
 
 #endif /* AD_SUPPORT_PARSE_H */

@@ -8,7 +8,7 @@
 static atomic_int n_calls;
 static _Thread_local int n_calls_here; /* those of this thread */
 static atomic_bool is_stopped;
-static _Thread_local bool has_stopped_them; /* this thread did */
+static _Thread_local bool has_stopped_them; /* called ad_py_call_stop */
 
 /* While another thread finalizes, PyGILState_Ensure would hang or kill this
  * thread; the finalizing thread itself holds the GIL and may go on. */
@@ -29,8 +29,9 @@ ad_py_enter(PyGILState_STATE *gil)
     return true;
 }
 
-/* A thread that holds the GIL already is refused, too: one that reads an endless
- * iterable would be in a call nearly always, and the stop wait in vain. */
+/* A thread that already holds the GIL is refused as well: a thread that reads
+ * an endless iterable is almost always in a call, and the stop would wait in
+ * vain. */
 static bool
 is_welcome(void)
 {
@@ -38,9 +39,9 @@ is_welcome(void)
            (has_stopped_them && PyGILState_Check());
 }
 
-/* Counted before it looks, so that whoever stops either is seen here or sees
- * this call and waits: no thread asks for the GIL of an interpreter that goes
- * meanwhile. */
+/* The call is counted before the checks, so that either this thread sees the
+ * stop, or the stopping thread sees the call and waits for it. Thus no
+ * thread asks for the GIL of an interpreter that finalizes meanwhile. */
 bool
 ad_py_call_begin(PyGILState_STATE *gil)
 {
@@ -62,8 +63,8 @@ ad_py_call_end(PyGILState_STATE gil)
     atomic_fetch_sub(&n_calls, 1);
 }
 
-/* Other threads that were calling are not in the child; the one that forks may
- * be in the middle of a call, say of a signal's handler. */
+/* The child has no other threads. The thread that forks may be within a call,
+ * for example in a signal handler. */
 static void
 forget_calls(void)
 {

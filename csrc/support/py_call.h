@@ -1,5 +1,5 @@
-/* The one place where a thread that may know no Python attaches itself, to call
- * an iterator, or to release an object.
+/* Foreign threads attach to the interpreter here, to call Python code or to
+ * release an object.
  */
 #ifndef AD_SUPPORT_PY_CALL_H
 #define AD_SUPPORT_PY_CALL_H
@@ -8,21 +8,23 @@
 
 #include "support/compat.h"
 
-/* Attach this thread to the interpreter, or say that this cannot be done any
- * more. For releases: PyGILState_Release(*gil) ends it. */
+/* Attach this thread to the interpreter for a release. Returns false if that
+ * is no longer possible. PyGILState_Release(*gil) detaches the thread. */
 bool ad_py_enter(PyGILState_STATE *gil);
 
-/* The same for calls that take their time: the interpreter waits for them
- * before it goes. Once it is about to go, the answer is no, but for the thread
- * that ends it, while that is attached. */
+/* The same for calls that may take long: the interpreter waits for them before
+ * it finalizes. Once it is about to finalize, the result is false, except in
+ * the thread that has called ad_py_call_stop, while that thread holds the
+ * GIL. */
 bool ad_py_call_begin(PyGILState_STATE *gil);
 void ad_py_call_end(PyGILState_STATE gil);
 
-/* Calls are possible from now on. */
+/* Allow calls from now on. */
 void ad_py_call_start(void);
 
-/* No more calls but by this thread. Wait until those that others have begun are
- * over, or until `deadline`, of CLOCK_REALTIME. Call without the GIL. */
+/* Refuse new calls of other threads, and wait until the calls that they have
+ * begun are over, or until `deadline` (of CLOCK_REALTIME). Call without the
+ * GIL. */
 void ad_py_call_stop(const struct timespec *deadline);
 
 #endif /* AD_SUPPORT_PY_CALL_H */

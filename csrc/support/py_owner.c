@@ -26,7 +26,7 @@ object_destroy(ad_owner *base)
         PyGILState_Release(gil);
         free(owner);
     }
-    /* Otherwise the interpreter is gone: leaked on purpose. */
+    /* Without an interpreter the owner is leaked on purpose. */
 }
 
 static const ad_owner_ops object_ops = {.destroy = object_destroy,
@@ -44,13 +44,13 @@ buffer_destroy(ad_owner *base)
         PyGILState_Release(gil);
         free(owner);
     }
-    /* Otherwise the interpreter is gone: leaked on purpose. */
+    /* Without an interpreter the owner is leaked on purpose. */
 }
 
 static const ad_owner_ops buffer_ops = {.destroy = buffer_destroy,
                                         .name = "Python buffer"};
 
-/* --- making them ----------------------------------------------------------- */
+/* --- constructors -------------------------------------------------------- */
 
 ad_owner *
 ad_py_owner_new(PyObject *object)
@@ -75,8 +75,9 @@ ad_py_owner_from_buffer(Py_buffer *buffer)
     }
     ad_owner_init(&owner->base, &buffer_ops);
     owner->buffer = *buffer;
-    /* CPython's and NumPy's shape and strides may point into the Py_buffer
-     * itself (len 1-D), so nobody may read those through the old struct. */
+    /* The shape and strides of CPython and NumPy may point into the old
+     * Py_buffer (at `len`, for 1-D data), so they must not be read from now
+     * on. */
     return &owner->base;
 }
 

@@ -13,13 +13,14 @@ ad_stream_drop(ad_array_stream *stream)
     ad_py_reset_exception(saved);
 }
 
-/* No more than an ad_error has room for in any case. */
+/* An ad_error always has room for a text of this length. */
 #define SHORT_TEXT 300
-/* So many bytes are not alike by chance. */
+/* This many equal bytes are no coincidence. */
 #define MIN_SHARED 32
 
-/* An ad_error has room for the beginning of a long text only, and ends with
- * it: where that begins in the message; NULL: a short text, or another one. */
+/* An ad_error has room only for the beginning of a long text, and its message
+ * ends with it. Returns the position in the message where the text begins, or
+ * NULL if the text is short or is not in the message. */
 static const char *
 find_cut(const char *message, const char *text)
 {
@@ -34,7 +35,7 @@ find_cut(const char *message, const char *text)
     return i + MIN_SHARED <= n ? message + i : NULL;
 }
 
-/* The message, and from `cut` on all of the text that the producer gave. */
+/* Raise the message up to `cut`, followed by the producer's full text. */
 static void
 raise_in_full(ad_state *state, const ad_error *err, const char *cut,
               const char *text)
@@ -50,7 +51,7 @@ raise_in_full(ad_state *state, const ad_error *err, const char *cut,
     Py_XDECREF(all);
 }
 
-/* The errno as an attribute, once the exception is raised. */
+/* Set the errno as an attribute of the current exception. */
 static void
 add_code(int code)
 {
@@ -64,8 +65,8 @@ add_code(int code)
     ad_py_restore_exception(exception);
 }
 
-/* Has the source told that the stream that it reads failed? It may know so
- * before the batches that precede the failure are given. */
+/* Has the source reported a failure of its upstream? It may know of the
+ * failure before it has delivered the batches that precede it. */
 static bool
 has_upstream_failed(ad_batch_source *source)
 {
@@ -76,8 +77,8 @@ has_upstream_failed(ad_batch_source *source)
     return code != 0;
 }
 
-/* The exception that ended the stream, or the stream that it reads: a new
- * reference; NULL where there is none. */
+/* Take the exception that ended the stream or one of its upstreams. Returns a
+ * strong reference, or NULL if there is none. */
 static PyObject *
 take_exception(ad_array_stream *stream)
 {
@@ -102,7 +103,7 @@ ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
     PyObject *cause = stream != NULL ? take_exception(stream) : NULL;
     if (cause != NULL) {
         ad_py_restore_exception(cause);
-        if (ad_exception_is_final(state)) { /* not for a library to wrap */
+        if (ad_exception_is_final(state)) { /* must not be wrapped */
             return NULL;
         }
     }

@@ -1,5 +1,4 @@
-/* What Python needs of a stream: it comes in a capsule, its failures are raised,
- * its references are dropped.
+/* Streams in Python: import from a capsule, failures as exceptions, releases.
  */
 #ifndef AD_SUPPORT_PY_STREAM_H
 #define AD_SUPPORT_PY_STREAM_H
@@ -8,19 +7,19 @@
 #include "support/capsule.h"
 #include "support/state.h"
 
-/* Take over the struct in a stream capsule (`pointer`, of `kind`), which is
- * released in the capsule afterwards, on failure too. Call without the GIL:
- * foreign code is run that may block. */
+/* Take over the struct in a stream capsule (`pointer`, of `kind`). The struct
+ * in the capsule is marked as released afterwards, on failure too. Call
+ * without the GIL, because foreign code runs that may block. */
 AD_MUST_CHECK ad_status ad_stream_take(void *pointer, ad_capsule_kind kind,
                                        ad_array_stream **out, ad_error *err);
 
-/* Raise what a call on `stream` (NULL: it could not be made) failed with: the
- * producer's text in full, its errno as `code`, and what its Python code raised
- * as the cause. Returns NULL. */
+/* Raise the failure of a call on `stream` (NULL if the stream could not be
+ * made), with the producer's full text, its errno as `code`, and the exception
+ * of its Python code as the cause. Returns NULL. */
 PyObject *ad_stream_raise(ad_state *state, ad_array_stream *stream,
                           const ad_error *err);
 
-/* Drop a reference while an exception may be set. NULL allowed. */
+/* Release a reference; preserves a pending exception. NULL is allowed. */
 void ad_stream_drop(ad_array_stream *stream);
 
 #endif /* AD_SUPPORT_PY_STREAM_H */

@@ -6,8 +6,7 @@
 
 #include "support/py_call.h"
 
-/* A number from an attribute; `otherwise` where it is none that an errno can
- * be. */
+/* The number in an attribute, or `otherwise` if that is not a valid errno. */
 static int
 number_of(PyObject *exception, const char *attribute, int otherwise)
 {
@@ -34,14 +33,14 @@ errno_of(ad_state *state, PyObject *exception)
     if (PyErr_GivenExceptionMatches(exception, PyExc_OSError)) {
         return number_of(exception, "errno", EIO);
     }
-    /* Of the stream that it read itself. */
+    /* The errno of the stream that the producer reads. */
     if (PyErr_GivenExceptionMatches(exception, state->exchange_error)) {
         return number_of(exception, "code", EINVAL);
     }
     return EINVAL;
 }
 
-/* "ValueError: text", malloc'ed; NULL when that cannot be had. */
+/* "ValueError: text", malloc'ed; NULL if it is not available. */
 static char *
 text_of(PyObject *exception)
 {

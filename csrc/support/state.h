@@ -1,16 +1,16 @@
-/* support/: the first layer that knows Python.
+/* support/: the lowest layer that uses Python.
  *
  * Module state, errors as exceptions, arguments, capsules, owners of Python
  * objects, calls into Python from foreign threads, waits that run signal
  * handlers, constructors of our objects. The GIL is held unless a contract
  * says otherwise; it is taken in py_owner.c (releases) and py_call.c
- * (callbacks) only. Only errors.c makes an exception of an ad_error. No lock
- * but the GIL.
+ * (callbacks) only. Only errors.c turns an ad_error into an exception. The GIL
+ * is the only lock.
  */
 
-/* Everything that lives as long as the module: types, exceptions, interned
- * strings, and the cache of what types speak. One field list per kind, so
- * that state, traverse and clear cannot differ.
+/* The state of the module: types, exceptions, interned strings, and the cache
+ * of the protocols that types offer. One field list per kind, so that state,
+ * traverse and clear cannot differ.
  */
 #ifndef AD_SUPPORT_STATE_H
 #define AD_SUPPORT_STATE_H
@@ -49,15 +49,15 @@ enum {
     AD_N_STRINGS
 };
 
-/* What one type speaks, as last seen. */
+/* Cache entry: the protocols that one type offers. */
 typedef struct ad_type_slot {
     PyTypeObject *type;   /* strong; NULL: empty */
-    unsigned int version; /* of the type's attributes when looked at */
+    unsigned int version; /* of the type's attributes when probed */
     uint32_t offers;      /* bit i: protocol i of protocols.def */
     int8_t first;         /* protocol to try before all others, or -1 */
-    bool may_have_dict;   /* instances can bring attributes of their own */
-    bool has_own_lookup;  /* a __getattr__ may answer for more */
-    bool has_torch_flags; /* requires_grad, is_neg: ask before trusting data */
+    bool may_have_dict;   /* instances may have attributes of their own */
+    bool has_own_lookup;  /* a __getattr__ may offer more protocols */
+    bool has_torch_flags; /* requires_grad, is_neg: check before use */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
 } ad_type_slot;
 
@@ -70,7 +70,7 @@ typedef struct ad_state {
     PyObject *strings[AD_N_STRINGS];
     ad_type_slot slots[AD_N_TYPE_SLOTS];
     unsigned int next_slot;
-    PyObject *spare_array;          /* memory of one that is gone, or NULL */
+    PyObject *spare_array;          /* memory of a freed Array, or NULL */
     struct ad_state *exchange_next; /* dlpack_exchange.c: list of modules */
 } ad_state;
 

@@ -6,18 +6,18 @@
 #include "base/wait.h"
 #include "support/py_call.h"
 
-/* What a handler raised during a wait, until it is raised again, and in which
- * thread: only the main one runs handlers, so one is enough. Core unwinds and
- * releases without an exception set. */
+/* The exception that a handler raised during a wait, until it is raised again,
+ * and the thread of the handler. One is enough, because only the main thread
+ * runs handlers. The core unwinds and releases without an exception set. */
 static PyObject *interruption;
 static unsigned long interrupted_thread;
 
-/* A wait that keeps the GIL would stop the very thread that is to end it. */
+/* A wait that holds the GIL would block the thread that ends the wait. */
 static void *
 begin(void)
 {
     if (!Py_IsInitialized() || !PyGILState_Check()) {
-        return NULL; /* not ours to give up */
+        return NULL; /* not held by this thread */
     }
     return PyEval_SaveThread();
 }
@@ -30,13 +30,13 @@ end(void *saved)
     }
 }
 
-/* Only work that is pending comes here. Python tells nobody in C which thread
- * is the main one, and another one may be it after a fork. */
+/* Called only when work is pending. The C API does not tell which thread is
+ * the main one, and a fork may change it. */
 static bool
 is_main_thread(void)
 {
     if (PyErr_Occurred()) {
-        return false; /* a destructor's wait: handlers have to wait, too */
+        return false; /* a destructor's wait: handlers run later */
     }
     PyObject *threading = PyImport_ImportModule("threading");
     PyObject *thread =
@@ -49,13 +49,13 @@ is_main_thread(void)
     Py_XDECREF(ident);
     Py_XDECREF(thread);
     Py_XDECREF(threading);
-    PyErr_Clear(); /* then it waits as other threads do */
+    PyErr_Clear(); /* on failure it waits as other threads do */
     return result;
 }
 
-/* The same, as far as can be told without the GIL, which is not taken for it: a
- * thread that computes keeps it for 5 ms. In a program whose main thread is
- * another one than Python's, no such wait is ended. */
+/* The same without the GIL, as an approximation. The GIL is not taken, because
+ * a thread that computes holds it for 5 ms. If the main thread of the program
+ * is not the main thread of Python, such a wait is not interrupted. */
 static bool
 is_first_thread(void)
 {
@@ -70,8 +70,9 @@ can_be_interrupted(void)
            (PyGILState_Check() ? is_main_thread() : is_first_thread());
 }
 
-/* Not while an exception is on its way: that is a destructor's wait. What was
- * passed on and could not be raised yet ends the next waits, too. */
+/* Handlers do not run while an exception is set, because the wait is then a
+ * destructor's. An interruption that was passed on and has not been raised yet
+ * ends the next waits as well. */
 bool
 ad_run_signal_handlers(void)
 {
@@ -96,7 +97,8 @@ ad_keep_interruption(void)
     interrupted_thread = PyThread_get_thread_ident();
 }
 
-/* Without a saved state the GIL was given up further out, or never had. */
+/* Without a saved state an outer function has released the GIL, or the thread
+ * has never held it. */
 static bool
 is_interrupted(void *saved)
 {
@@ -131,15 +133,15 @@ raise_now(void *unused)
 {
     (void)unused;
     if (interruption == NULL) {
-        return 0; /* somebody has raised it */
+        return 0; /* already raised */
     }
     ad_raise_interruption();
     return -1;
 }
 
-/* The main thread raises it as soon as it is back in Python. Where the list of
- * pending calls is full, a KeyboardInterrupt is raised there, and what the
- * handler raised at the next wait only. */
+/* The main thread raises the interruption as soon as it is back in Python. If
+ * the list of pending calls is full, it raises KeyboardInterrupt there, and
+ * the handler's exception only at the next wait. */
 static void
 pass_on(void)
 {
