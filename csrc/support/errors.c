@@ -177,7 +177,7 @@ set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
     return 0;
 }
 
-/* "children[2]: <message>. <Hint>." */
+/* "children[2]: <message>; <hint>" */
 static PyObject *
 make_message(const ad_error *err)
 {

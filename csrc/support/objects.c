@@ -51,7 +51,7 @@ tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
     self->weakrefs = NULL;
     self->tensor = *tensor;
     self->tensor.flags &=
-        ~(uint32_t)AD_TENSOR_COPIED; /* that exchange is over */
+        ~(uint32_t)AD_TENSOR_COPIED; /* true of the import only */
     self->tensor.shape = self->dims;
     self->tensor.strides = self->dims + tensor->ndim;
     for (int32_t i = 0; i < tensor->ndim; i++) {

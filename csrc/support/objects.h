@@ -93,9 +93,9 @@ ad_tensor_of(PyObject *object)
     return &((ad_tensor_object *)object)->tensor;
 }
 
-/* The tensor that `self` (a Tensor, Buffer or Array of ours) stands for, with
- * references of its own. An Array goes through the bridge without a copy and
- * with nulls refused. Returns 0, or -1 with an exception. */
+/* The tensor that `self` (a Tensor, Buffer or Array) stands for, with
+ * references of its own. The bridge converts an Array without a copy and
+ * refuses nulls. Returns 0, or -1 with an exception. */
 int ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out);
 
 /* The same as an array, without a copy, for Arrow exports of a Tensor. */
