@@ -4,8 +4,8 @@
 
 #include "order/streams.h"
 
-/* A list that only grows: readers need no lock, and there are as many entries
- * as contexts that were ever used. */
+/* The list only grows, so readers need no lock. It has one entry for each
+ * context that was ever used. */
 ad_context_cache *_Atomic ad_context_caches;
 
 static ad_context_cache *
@@ -39,7 +39,7 @@ insert(ad_context_cache *head, ad_context context)
     cache->next = head;
     while (!atomic_compare_exchange_weak(&ad_context_caches, &cache->next,
                                          cache)) {
-        /* Others were faster; one of theirs may be the same. */
+        /* Another thread inserted first, perhaps the same context. */
         ad_context_cache *other = search(cache->next, head, context);
         if (other != NULL) {
             free(cache);
@@ -58,7 +58,7 @@ ad_context_cache_find(ad_context context)
     return found != NULL ? found : insert(head, context);
 }
 
-/* --- syncs ----------------------------------------------------------------- */
+/* --- syncs --------------------------------------------------------------- */
 
 static unsigned
 my_pool(void)

@@ -1,5 +1,6 @@
-/* What arrowdev keeps per context, for as long as the process lives: its own
- * streams, and syncs whose events wait to be used again. For order/streams.c, sync.c.
+/* The cache of each context, which lives as long as the process: arrowdev's
+ * own streams, and a pool of syncs with reusable events. For order/streams.c
+ * and order/sync.c.
  */
 #ifndef AD_ORDER_CONTEXT_CACHE_H
 #define AD_ORDER_CONTEXT_CACHE_H
@@ -15,12 +16,12 @@
 #define AD_N_EVENT_POOLS 8
 #define AD_EVENTS_PER_POOL 64
 
-/* A sync with an event, that nobody owns, or NULL. */
+/* An unowned sync with an event, or NULL. */
 typedef ad_sync *_Atomic ad_sync_cell;
 
-/* A thread has a pool that it tries first, so that threads do not meet, and
- * what it took there goes back there. Each cell is taken and filled by one
- * atomic step of its own, so there is no lock, and no ABA to think of. */
+/* Each thread tries its own pool first, which avoids contention. A sync taken
+ * there returns to its cell. A cell is emptied or filled by one atomic
+ * operation, so there is no lock and no ABA problem. */
 typedef struct ad_event_pool {
     _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
 } ad_event_pool;
@@ -28,14 +29,14 @@ typedef struct ad_event_pool {
 typedef struct ad_context_cache {
     ad_context context;
     struct ad_context_cache *next;
-    atomic_uintptr_t own;                         /* 0: not made yet */
-    atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not made yet */
+    atomic_uintptr_t own;                         /* 0: not created yet */
+    atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not created yet */
     atomic_uint turn;
     ad_event_pool pools[AD_N_EVENT_POOLS];
 } ad_context_cache;
 
-/* The type under which all memory of one runtime is known: "cuda" for pinned
- * and managed memory, too. */
+/* The device with the main type of its runtime: "cuda" for pinned and managed
+ * memory, too. */
 static inline ad_device
 ad_device_of_runtime(ad_device device)
 {
@@ -51,12 +52,12 @@ ad_context_cache_is_of(const ad_context_cache *cache, ad_context context)
            cache->context.device.type == context.device.type;
 }
 
-/* The youngest first; for what follows. */
+/* The newest cache is first. For ad_context_cache_of. */
 extern ad_context_cache *_Atomic ad_context_caches;
 ad_context_cache *ad_context_cache_find(ad_context context);
 
-/* The cache of a context of this backend, made on first need. NULL: no memory
- * for one. The device is taken as ad_device_of_runtime() has it. */
+/* The cache of a context of this backend, created on first use. NULL where
+ * memory is not available. The device is that of ad_device_of_runtime(). */
 static inline ad_context_cache *
 ad_context_cache_of(const struct ad_backend *backend, ad_context context)
 {
@@ -68,20 +69,20 @@ ad_context_cache_of(const struct ad_backend *backend, ad_context context)
                : ad_context_cache_find(context);
 }
 
-/* A sync of the pool with its event, or NULL. */
+/* Take a sync with its event out of the pool, or return NULL. */
 ad_sync *ad_sync_take(ad_context_cache *cache);
 
-/* To its pool. False: that is full, and the sync still the caller's. */
+/* Return a sync to its pool. False where the pool is full; the sync then still
+ * belongs to the caller. */
 bool ad_sync_give(ad_sync *sync);
 
-/* One of the few streams of the context that are lent to consumers, in
- * turn. */
+/* One of the few streams of the context that consumers share, in rotation. */
 AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
                                          ad_context *out_context,
                                          ad_error *err);
 
-/* `context`, with the handle that the runtime has for it where none is known.
- * `backend` is open. */
+/* `context`, with the handle of the primary context where none is known.
+ * `backend` must be open. */
 AD_MUST_CHECK ad_status ad_context_complete(const struct ad_backend *backend,
                                             ad_context context,
                                             ad_context *out, ad_error *err);

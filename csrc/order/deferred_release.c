@@ -12,11 +12,11 @@
 #include "order/context_cache.h"
 #include "device/backend.h"
 
-/* After so many failures an entry is abandoned: only who waits for its device
+/* An entry is abandoned after this many failures. Only a wait for its device
  * tries it again. */
 #define MAX_FAILURES 8
 
-/* How many of the oldest entries a call looks at in passing. */
+/* The number of the oldest entries that ad_deferred_drain() checks. */
 #define N_IN_PASSING 8
 
 #define SHORTEST_NAP 100000L /* nanoseconds */
@@ -29,7 +29,7 @@ typedef struct entry {
     ad_owner *owner;
     ad_context context;
     bool idle;
-    /* one could not be asked: its context has to be */
+    /* An event cannot be queried, so its context has to be idle. */
     bool has_unqueryable_event;
     bool is_abandoned;
     unsigned n_failures;
@@ -37,31 +37,31 @@ typedef struct entry {
     ad_sync *syncs[];
 } entry;
 
-/* What is done about an entry that may not be ready. */
+/* The treatment of an entry that may not be ready. */
 typedef enum mode {
     QUERY,
     WAIT,
     WAIT_OR_BE_INTERRUPTED
 } mode;
 
-/* A call that looks at entries, which are off the list meanwhile. */
+/* A call that checks entries. They are off the list during the pass. */
 typedef struct drain_pass {
     struct drain_pass *next;
-    /* by `next_in_pass`; also those that were released since */
+    /* Linked by `next_in_pass`; includes the ones released since. */
     entry *entries;
 } drain_pass;
 
 typedef struct list {
     entry *first;
-    entry **end; /* &first of an empty one */
+    entry **end; /* &first where the list is empty */
 } list;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-/* Under the lock. */
+/* Protected by the lock, except for the atomics. */
 static list deferred = {NULL, &deferred.first};
 static list abandoned = {NULL, &abandoned.first};
-static list kept = {NULL, &kept.first}; /* for good */
+static list kept = {NULL, &kept.first}; /* for the life of the process */
 static drain_pass *passes;
 static bool has_thread;
 static pthread_t thread;
@@ -70,10 +70,10 @@ static atomic_bool is_stopping;
 static atomic_bool is_thread_done;
 static atomic_size_t n_deferred;
 static atomic_size_t n_abandoned;
-/* This thread is in the middle of drain(): a release may call back. */
+/* This thread is inside drain(). A release may call drain() again. */
 static _Thread_local bool is_draining;
 
-/* --- lists ------------------------------------------------------------------ */
+/* --- lists --------------------------------------------------------------- */
 
 static void
 append(list *to, entry *e)
@@ -83,15 +83,16 @@ append(list *to, entry *e)
     to->end = &e->next;
 }
 
-/* Which entries. */
+/* A selection of entries. */
 typedef struct filter {
-    size_t max;                /* from the front */
-    const ad_context *context; /* NULL: of any */
-    bool idle;                 /* only those that wait for a context */
+    size_t max;                /* the limit, from the front */
+    const ad_context *context; /* NULL: any context */
+    bool idle;                 /* only entries that wait for a context */
 } filter;
 
-/* Whatever its context, of which an owner may not have been told; and pinned
- * memory that is said to be on no device in particular may be used by any. */
+/* Whether the entry is on the device. The context does not matter, because an
+ * owner may not know it. Pinned memory without a device id may be used by any
+ * device. */
 static bool
 is_at(const entry *e, ad_device device)
 {
@@ -128,7 +129,7 @@ take(list *from, const filter *which, list *out)
     }
 }
 
-/* Onto an empty one, or one whose entries are on others now. */
+/* `to` must be empty, or its entries must be on other lists by now. */
 static void
 move(const list *from, list *to)
 {
@@ -149,7 +150,7 @@ put_back_in_front(list *to, list *batch)
     to->first = batch->first;
 }
 
-/* --- one entry ---------------------------------------------------------------- */
+/* --- one entry ----------------------------------------------------------- */
 
 static void
 release(ad_owner *owner, ad_sync *const *syncs, size_t n)
@@ -179,7 +180,7 @@ fail_never_idle(ad_device device, ad_error *err)
     return AD_ERR_DEVICE;
 }
 
-/* A context that is waited for. */
+/* The subject of a wait for a context. */
 typedef struct context_owner {
     ad_owner base;
     const struct ad_backend *backend;
@@ -208,7 +209,7 @@ wait_until_idle(const struct ad_backend *backend, ad_context context, mode how,
 {
     context_owner *owner =
         how == WAIT_OR_BE_INTERRUPTED ? malloc(sizeof(*owner)) : NULL;
-    if (owner == NULL) { /* a wait that cannot be ended needs no memory */
+    if (owner == NULL) { /* an uninterruptible wait needs no memory */
         void *saved = ad_wait_begin();
         ad_status status = backend->synchronize(context, err);
         ad_wait_end(saved);
@@ -234,9 +235,9 @@ wait_for_context(ad_context context, mode how, ad_error *err)
     return wait_until_idle(backend, context, how, err);
 }
 
-/* Once its context was idle the work behind an event is done, too: that is for
- * events which cannot be waited for, say because they were captured into a
- * graph. It need not be the context where the owner's memory lies. */
+/* Where the wait for an event fails, for example because it was captured into
+ * a graph, wait until the context of the event is idle. Its work is complete
+ * then. That context may differ from the one of the owner's memory. */
 static ad_status
 wait_for_event(ad_sync *sync, mode how, ad_error *err)
 {
@@ -263,9 +264,9 @@ is_capture(const ad_error *err)
     return err->reason != NULL && strcmp(err->reason, "capture") == 0;
 }
 
-/* Never waits. An event that cannot be asked leaves only the context to be
- * asked; but while somebody captures a graph that would disturb it, and the
- * event gets another chance. */
+/* Never waits. Where an event cannot be queried, the entry has to wait for the
+ * context. That would disturb a capture in progress, so during a capture the
+ * event is queried again later. */
 static bool
 query_entry(entry *e)
 {
@@ -300,19 +301,19 @@ wait_on(entry *e, mode how, ad_error *err)
         e->has_unqueryable_event = e->n > 0;
         e->n_failures++;
     }
-    /* Whoever waits for the device has no part in what went wrong long ago. */
+    /* An old failure of an abandoned entry is not an error of this wait. */
     if (err->status == AD_OK && !e->is_abandoned) {
         *err = mine;
     }
     return false;
 }
 
-/* --- draining ------------------------------------------------------------------ */
+/* --- releasing a batch --------------------------------------------------- */
 
-/* Release what is ready of `batch`, to `done`; the rest is left in it. The
- * first error of a wait stays in *err, whose status is AD_OK before, or that
- * the waits were interrupted. False: a release forked, and this is the child,
- * where all of it is the parent's. */
+/* Release the ready entries of `batch` and move them to `done`; the rest stays
+ * in `batch`. *err, whose status is AD_OK before the call, gets the first
+ * error of a wait, or AD_ERR_INTERRUPTED. Returns false where a release forked
+ * and this is the child. All entries belong to the parent then. */
 static bool
 release_ready(list *batch, list *done, mode how, ad_error *err)
 {
@@ -350,9 +351,10 @@ is_hopeless(const entry *e)
     return e->n_failures >= MAX_FAILURES || !can_wait;
 }
 
-/* A runtime that fails again and again hardly gets better, but somebody may
- * have mended it who then waits for the device. One that can never tell that a
- * context is idle will not learn it, and the memory stays for good. */
+/* A runtime that fails repeatedly rarely recovers by itself. After a repair by
+ * the user a wait for the device tries the entry again. A runtime that cannot
+ * wait for an idle context never will, so that memory is kept for the life of
+ * the process. */
 static void
 abandon_locked(entry *e)
 {
@@ -391,7 +393,7 @@ take_again_locked(const filter *which, list *batch)
     put_back_in_front(batch, &again);
 }
 
-/* --- looking ------------------------------------------------------------------- */
+/* --- drain passes -------------------------------------------------------- */
 
 static bool
 is_in_pass_locked(ad_device device)
@@ -409,8 +411,8 @@ is_in_pass_locked(ad_device device)
 static void
 begin_pass_locked(drain_pass *self, const filter *which, list *batch)
 {
-    /* What others look at belongs to the question of a whole device; what this
-     * very thread looks at, further down its stack, cannot be waited for. */
+    /* A wait for a device includes the passes of other threads. This thread
+     * cannot wait for a pass of its own that is still in progress. */
     while (which->context != NULL && !is_draining &&
            is_in_pass_locked(which->context->device)) {
         pthread_cond_wait(&changed, &lock);
@@ -450,7 +452,8 @@ drain(const filter *which, mode how, ad_error *err)
     drain_pass self;
     bool was_draining = is_draining;
     err->status = AD_OK;
-    /* Those whose looks have to end first may want what is abandoned here. */
+    /* The passes that have to end first may need the GIL, which is released
+     * here. */
     void *saved = which->context != NULL ? ad_wait_begin() : NULL;
     pthread_mutex_lock(&lock);
     begin_pass_locked(&self, which, &batch);
@@ -492,7 +495,7 @@ ad_deferred_wait(ad_context context, ad_error *err)
     if (!ad_deferred_is_any()) {
         return AD_OK;
     }
-    /* Nobody could be told of an interruption. */
+    /* Without `err` an interruption could not be reported. */
     (void)drain(&all, err != NULL ? WAIT_OR_BE_INTERRUPTED : WAIT, &mine);
     if (mine.status != AD_OK && err != NULL) {
         *err = mine;
@@ -521,7 +524,7 @@ ad_deferred_is_any(void)
     return atomic_load(&n_deferred) > 0 || atomic_load(&n_abandoned) > 0;
 }
 
-/* --- the thread ------------------------------------------------------------------ */
+/* --- the thread ---------------------------------------------------------- */
 
 static void
 nap(long nanoseconds)
@@ -541,8 +544,8 @@ wait_for_work(void)
     return !atomic_load(&is_stopping);
 }
 
-/* First all that may be ready; then one of those that have to be waited for,
- * during which the others are on the list for everybody else. */
+/* Each round first queries all entries, then waits for one entry that needs an
+ * idle context. Other threads can drain the other entries during that wait. */
 static void *
 drain_for_ever(void *unused)
 {
@@ -561,7 +564,7 @@ drain_for_ever(void *unused)
     return unused;
 }
 
-/* In the child there is no thread, and what was deferred is the parent's. */
+/* The child has no thread, and the deferred releases belong to the parent. */
 static void
 after_fork(void)
 {
@@ -579,7 +582,7 @@ after_fork(void)
 
 static ad_child_hook child_hook = {.run = after_fork};
 
-/* Without a thread, later calls drain the list. */
+/* Where no thread can be started, later calls drain the list. */
 static void
 start_thread_locked(void)
 {
@@ -601,8 +604,8 @@ ad_deferred_stop(void)
     if (!had_thread) {
         return;
     }
-    /* It may be in a call of the runtime that never comes back, or about to
-     * take the interpreter's lock, which is given up here. */
+    /* The thread may be in a runtime call that never returns, or may need the
+     * GIL, which is released here. */
     void *saved = ad_wait_begin();
     for (int i = 0; i < STOP_NAPS && !atomic_load(&is_thread_done); i++) {
         nap(i == 0 ? SHORTEST_NAP : LONGEST_NAP);
@@ -617,7 +620,8 @@ ad_deferred_stop(void)
 
 /* --- deferring a release ------------------------------------------------- */
 
-/* No memory to remember it by. What cannot be waited for is not released. */
+/* For want of memory for an entry. The owner is not released if the wait
+ * fails. */
 static void
 release_now(ad_owner *owner, ad_context context, ad_sync *const *syncs,
             size_t n, bool idle)

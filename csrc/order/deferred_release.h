@@ -1,12 +1,14 @@
-/* Owners that wait for a device before they may be released.
+/* Deferred release: owners that are released once a device has completed its
+ * work on them.
  *
  * The list is bounded: past AD_DEFERRED_MAX entries the thread that defers a
  * release waits for the oldest. One thread, started with the first entry,
- * drains it; so do ad_deferred_drain() on later calls, Device.synchronize()
- * and a failed allocation. No lock is held while the runtime, a release
- * function or a thread's join is called. What the runtime failed to tell about
- * again and again is left alone, until one of the last two tries it once more;
- * what nothing can be proven about stays for good.
+ * drains the list. ad_deferred_drain() on later calls, Device.synchronize()
+ * and a failed allocation drain it too. No lock is held during a call of the
+ * runtime, a release function or a thread's join. An entry is abandoned after
+ * repeated failures of the runtime. Device.synchronize() and a failed
+ * allocation try abandoned entries again. An owner whose last use can never be
+ * proven to have ended is kept for the life of the process.
  */
 #ifndef AD_ORDER_DEFERRED_RELEASE_H
 #define AD_ORDER_DEFERRED_RELEASE_H
@@ -20,37 +22,38 @@ struct ad_backend;
 
 #define AD_DEFERRED_MAX 1024
 
-/* Unref `owner` once all of `syncs` (references that are taken over) are
- * complete; with `idle` once the whole context has been idle, which covers
- * them. Where the runtime cannot tell that (no AD_CAP_CONTEXT_IDLE) and `idle`
- * is wanted, the owner is kept for good. Cannot fail: without memory for an
- * entry it waits here and now. */
+/* Unref `owner` once all of `syncs` are complete, or with `idle` once the
+ * whole context has been idle, which covers them. Takes over the references on
+ * the owner and the syncs. With `idle` on a runtime without
+ * AD_CAP_CONTEXT_IDLE the owner is kept for the life of the process. Cannot
+ * fail: without memory for an entry the call blocks. */
 void ad_defer_release(ad_owner *owner, ad_context context,
                       ad_sync *const *syncs, size_t n, bool idle);
 
-/* Release what is ready; never waits. Cheap when the list is empty. */
+/* Release the ready ones among the oldest entries. Never blocks, and is cheap
+ * when the list is empty. */
 void ad_deferred_drain(void);
 
-/* Wait for every release that is deferred on the device of this context,
- * whatever its context and kind of memory; also what other threads look at just
- * now, but for what this thread looks at further down its stack. Blocks; with
- * err NULL it cannot be interrupted. */
+/* Wait for every release that is deferred on the device of this context, in
+ * any context and for any kind of memory. This includes the entries in drain
+ * passes of other threads, but not those in a pass that this thread has in
+ * progress. Blocks. With `err` NULL the wait cannot be interrupted. */
 AD_MUST_CHECK ad_status ad_deferred_wait(ad_context context, ad_error *err);
 
 /* Wait for the context, as far as the runtime can (see `synchronize` in
- * device/backend.h), and for what is deferred on its device. Blocks. */
+ * device/backend.h), and for the deferred releases on its device. Blocks. */
 AD_MUST_CHECK ad_status ad_context_synchronize(
     const struct ad_backend *backend, ad_context context, ad_error *err);
 
-/* Those that are looked after. */
+/* The number of deferred releases, without the abandoned and kept ones. */
 size_t ad_deferred_count(void);
 
-/* Is there anything that ad_deferred_wait could release? */
+/* Whether there is anything that ad_deferred_wait could release. */
 bool ad_deferred_is_any(void);
 
-/* Stop the thread; releases that are still deferred stay so (on purpose: its
- * memory may be read). Called when the interpreter is about to go; deferring a
- * release afterwards is allowed and starts no thread. */
+/* Stop the thread. Deferred releases stay deferred on purpose, because the
+ * device may still use the memory. Called before the interpreter finalizes. A
+ * release may be deferred afterwards, which starts no thread. */
 void ad_deferred_stop(void);
 
 #endif /* AD_ORDER_DEFERRED_RELEASE_H */

@@ -10,13 +10,13 @@
 typedef struct device_memory {
     ad_owner base;
     ad_context context;
-    ad_stream stream; /* that it was allocated on */
+    ad_stream stream; /* of the allocation */
     ad_owner *keep;
-    void *data; /* NULL: not there yet */
+    void *data; /* NULL: not allocated yet */
 } device_memory;
 
-/* The device owner around it has seen to it that the device is done, or that
- * `stream` waits for what is not. */
+/* The device owner around this one guarantees that the device is done, or that
+ * `stream` waits for pending work. */
 static void
 memory_destroy(ad_owner *base)
 {
@@ -49,8 +49,8 @@ allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
     return status;
 }
 
-/* What is deferred is memory that nobody has any more; worth a wait before the
- * caller is told that there is none. */
+/* Deferred releases hold memory that is no longer reachable. Waiting for them
+ * is better than a memory error. */
 static ad_status
 allocate_or_drain(const struct ad_backend *backend, device_memory *self,
                   size_t nbytes, ad_error *err)
@@ -64,9 +64,9 @@ allocate_or_drain(const struct ad_backend *backend, device_memory *self,
     return status;
 }
 
-/* Where deallocation is ordered, the stream is the producer; elsewhere, and if
- * it is one that only this thread can name, it is one more stream that has to
- * be done first. Takes over `inner`. */
+/* Where deallocation is ordered, the stream is the free stream. Elsewhere, and
+ * where it is a per-thread stream, which only this thread can name, it is also
+ * recorded, so that the release follows its work. Takes over `inner`. */
 static ad_status
 wrap(const struct ad_backend *backend, device_memory *inner, ad_owner **out,
      ad_error *err)

@@ -1,4 +1,4 @@
-/* Device memory of our own, as an owner.
+/* An owner of device memory that arrowdev allocates.
  */
 #ifndef AD_ORDER_DEVICE_MEMORY_H
 #define AD_ORDER_DEVICE_MEMORY_H
@@ -8,11 +8,11 @@
 #include "base/status.h"
 #include "order/streams.h"
 
-/* `nbytes` of uninitialised memory in `context`, usable by work on `stream`
- * from now on. *owner is a device owner (device_owner.h) whose producer is
- * `stream`; with `stream` one that was given by the caller, `keep` keeps it
- * alive. 0 bytes: *out is NULL and so is *owner. Out of memory: deferred
- * releases are released, and it is tried once more; then AD_ERR_MEMORY. */
+/* Allocate `nbytes` of uninitialised memory in `context`, for later work on
+ * `stream`. *owner is a device owner (device_owner.h) whose free stream is
+ * `stream`. Where the user gave the stream, `keep` keeps it alive. For 0 bytes
+ * *out and *owner are NULL. When memory runs out the call waits for the
+ * deferred releases and tries once more, then fails with AD_ERR_MEMORY. */
 AD_MUST_CHECK ad_status ad_device_memory_new(ad_context context,
                                              ad_stream stream, ad_owner *keep,
                                              int64_t nbytes, void **out,

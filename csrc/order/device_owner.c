@@ -10,18 +10,18 @@
 #include "order/sync.h"
 #include "device/backend.h"
 
-/* Past this many streams the memory waits for their whole contexts instead,
- * where the runtime can do that (AD_CAP_CONTEXT_IDLE). */
+/* With more streams the memory waits for their whole contexts instead, where
+ * the runtime can do that (AD_CAP_CONTEXT_IDLE). */
 #define MAX_STREAMS 32
 #define N_INLINE_STREAMS 2
 
 typedef struct recorded_stream {
-    /* written before it is published, never again */
+    /* Immutable after publication, except for whole_context. */
     struct recorded_stream *next;
     ad_context context;
-    atomic_bool whole_context; /* no event will do */
+    atomic_bool whole_context; /* an event is not sufficient */
     ad_stream stream;
-    uint64_t thread; /* whose per-thread default stream; else 0 */
+    uint64_t thread; /* owner of a per-thread default stream; else 0 */
     ad_owner *keep;
 } recorded_stream;
 
@@ -32,10 +32,10 @@ typedef struct device_owner {
     ad_context context;
     bool has_free_stream;
     ad_stream free_stream;
-    uint64_t free_stream_thread; /* as use.thread */
+    uint64_t free_stream_thread; /* as recorded_stream.thread */
     ad_owner *free_stream_keep;
-    unsigned generation;  /* in which process it was made */
-    pthread_mutex_t lock; /* of changes; looking needs none */
+    unsigned generation;  /* of the process that made it */
+    pthread_mutex_t lock; /* for writers; readers need none */
     _Atomic(recorded_stream *) streams;
     unsigned n_streams;
     recorded_stream inline_streams[N_INLINE_STREAMS];
@@ -48,7 +48,7 @@ thread_of(ad_context context, ad_stream stream)
                                                            : 0;
 }
 
-/* --- release --------------------------------------------------------------- */
+/* --- release ------------------------------------------------------------- */
 
 static void
 drop_streams(device_owner *self)
@@ -65,8 +65,8 @@ drop_streams(device_owner *self)
     }
 }
 
-/* Where the free stream runs; false: there is none that this thread could
- * name. */
+/* The context of the free stream. False where there is no free stream, or this
+ * thread cannot name it. */
 static bool
 find_free_stream(const device_owner *self, ad_context *out)
 {
@@ -83,9 +83,8 @@ find_free_stream(const device_owner *self, ad_context *out)
                 AD_OK);
 }
 
-/* What is enqueued on a captured stream runs whenever the graph does: no event
- * says when. But the free stream may be a part of the same capture, and then
- * is ordered by it. */
+/* Work on a captured stream runs whenever the graph is launched, and no event
+ * marks its end. A free stream in the same capture is ordered by the graph. */
 static bool
 is_out_of_order(const device_owner *self, const struct ad_backend *backend,
                 ad_context context, ad_stream stream)
@@ -116,8 +115,8 @@ record_event(const device_owner *self, const recorded_stream *r, ad_sync **out)
 }
 
 /* Record an event on every recorded stream; `syncs` has room for them, or is
- * NULL. Where that cannot be done the context has to become idle. False: there
- * are such. */
+ * NULL. A stream without an event is marked whole_context, because its context
+ * has to become idle. Returns false if there is one. */
 static bool
 record_events(const device_owner *self, ad_sync **syncs, size_t *n)
 {
@@ -135,8 +134,7 @@ record_events(const device_owner *self, ad_sync **syncs, size_t *n)
     return all;
 }
 
-/* Keep the memory until each context was idle in which no event could be
- * recorded. */
+/* Defer the release until each context marked whole_context has been idle. */
 static void
 defer_for_contexts(const device_owner *self)
 {
@@ -155,8 +153,8 @@ defer_for_contexts(const device_owner *self)
     }
 }
 
-/* The free stream waits for all: what it does with the memory from now
- * on comes after. */
+/* Make the free stream wait for all events, so that its later work on the
+ * memory follows them. */
 static bool
 order_free_stream(const device_owner *self, ad_sync *const *syncs, size_t n)
 {
@@ -216,7 +214,7 @@ release_after_streams(const device_owner *self)
     }
 }
 
-/* In a forked child the memory is the parent's to release: it stays. */
+/* A forked child leaves the memory alone, because the parent releases it. */
 static void
 device_owner_destroy(ad_owner *base)
 {
@@ -227,8 +225,8 @@ device_owner_destroy(ad_owner *base)
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
     bool is_behind = self->is_behind_inner;
     if (is_used) {
-        /* What is deferred may be released before this function ends, and the
-         * memory of `self` may go with it. */
+        /* A deferred release may complete before this function returns, and
+         * may free `self` along with `inner`. */
         ad_owner_ref(inner);
         release_after_streams(self);
         drop_streams(self);
@@ -246,7 +244,7 @@ device_owner_destroy(ad_owner *base)
 static const ad_owner_ops device_owner_ops = {.destroy = device_owner_destroy,
                                               .name = "device owner"};
 
-/* --- making one ------------------------------------------------------------ */
+/* --- construction -------------------------------------------------------- */
 
 static void
 init(device_owner *self, ad_owner *inner, ad_context context,
@@ -256,7 +254,7 @@ init(device_owner *self, ad_owner *inner, ad_context context,
     self->inner = inner;
     self->is_behind_inner = false;
     self->context = context;
-    /* Where streams have no order, a wait on one orders nothing. */
+    /* On a stream that is out of order a wait does not order later work. */
     self->has_free_stream =
         free_stream != NULL && free_stream->is_given &&
         (ad_backend_for(context.device.type)->capabilities &
@@ -299,7 +297,7 @@ ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
 {
     const size_t step = _Alignof(device_owner);
     const size_t behind = (size + step - 1) / step * step;
-    /* The first half of it saves the host the look-up. */
+    /* The first condition avoids the look-up for host memory. */
     bool is_wrapped =
         device.type != ARROW_DEVICE_CPU && ad_backend_has_events(device.type);
     size_t nbytes = is_wrapped ? behind + sizeof(device_owner) : size;
@@ -335,7 +333,7 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
     return false;
 }
 
-/* The number of a default stream means another one in each context. */
+/* The number of a default stream names a different stream in each context. */
 static bool
 is_in_free_context(const device_owner *self, const recorded_stream *wanted)
 {
@@ -345,8 +343,8 @@ is_in_free_context(const device_owner *self, const recorded_stream *wanted)
             context.handle == wanted->context.handle);
 }
 
-/* Nothing has to be remembered about the stream in whose order the memory is
- * released, but for a per-thread one: the release may come on another
+/* The free stream need not be recorded, because it orders the release. A
+ * per-thread stream is recorded, because the release may come on another
  * thread. */
 static bool
 is_free_stream(const device_owner *self, const recorded_stream *wanted)
@@ -358,9 +356,9 @@ is_free_stream(const device_owner *self, const recorded_stream *wanted)
            is_in_free_context(self, wanted);
 }
 
-/* Some use of that context stands for all of it from now on, and the streams
- * need not be kept. False: there is none, or the context cannot be waited
- * for. */
+/* Let an earlier stream of the same context stand for the whole context, so
+ * that no more streams need to be kept. False where there is none, or the
+ * runtime cannot wait for the context. */
 static bool
 add_to_context(device_owner *self, const recorded_stream *wanted)
 {
@@ -441,8 +439,8 @@ ad_status
 ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
                        ad_owner *keep, ad_error *err)
 {
-    /* Without a runtime nothing could be recorded at the release: the memory
-     * is carried as data, and its consumer's release is taken at its word. */
+    /* Without a runtime no event could be recorded at the release. The memory
+     * is released when its consumer releases it. */
     if (owner == NULL || ad_backend_in_use(context.device.type) == NULL) {
         return AD_OK;
     }

@@ -1,24 +1,17 @@
-/* The second edge: "the consumer is done".
+/* Device owners: memory is released after its consumers are done.
  *
  * A device owner wraps the owner of device memory and records each stream on
- * which the memory was handed out. At its last reference:
- *   nothing recorded, or only the free stream   the memory is
- *   released
- *                                                      at once
- *   the free stream is known                     it waits for an event
- *                                                      recorded on each
- *                                                      recorded stream, and
- *                                                      the release follows; no
- *                                                      host block
- *   else                                               the release of the
- *   memory is deferred
- *                                                      until the events are
- *                                                      complete
- *                                                      (order/deferred_release.h)
- * An event that cannot be recorded (a destroyed stream, another thread's
- * per-thread stream, one that is being captured) counts as: wait until the
- * whole context is idle; where the runtime cannot wait for that, the memory is
- * kept for good.
+ * which the memory was handed out. When the last reference is dropped:
+ *   - With no recorded stream, or only the free stream, the memory is released
+ *     at once.
+ *   - With a known free stream, that stream waits for an event on each
+ *     recorded stream, and the release follows. The host does not block.
+ *   - Otherwise the release is deferred until the events are complete
+ *     (order/deferred_release.h).
+ * An event cannot be recorded on a destroyed stream, on another thread's
+ * per-thread stream or on a stream that is being captured. The memory then
+ * waits until the whole context is idle. Where the runtime cannot wait for
+ * that, the memory is kept for the life of the process.
  */
 #ifndef AD_ORDER_DEVICE_OWNER_H
 #define AD_ORDER_DEVICE_OWNER_H
@@ -28,27 +21,27 @@
 #include "base/status.h"
 #include "order/streams.h"
 
-/* Wrap `inner`, whose reference is taken over on success. `free_stream` is the
- * stream in whose order the memory is released and used again, if it is
- * known. For memory without a backend `inner` itself is returned. */
+/* Wrap `inner` and take over its reference on success. The memory is released
+ * and reused in the order of `free_stream`; NULL where it is not known. For
+ * memory without a backend *out is `inner` itself. */
 AD_MUST_CHECK ad_status ad_device_owner_new(
     ad_owner *inner, ad_context context, const ad_stream_choice *free_stream,
     ad_owner **out, ad_error *err);
 
-/* The same in one allocation: *inner is an owner of `size` bytes, of which the
- * caller sets all but the base, and ops->destroy ends with free(); *out wraps
- * it, or is *inner itself. The context's handle and the free stream are not
- * known. */
+/* Allocate an owner and its device owner in one block. *inner has `size`
+ * bytes; the caller sets all but the base, and ops->destroy ends with free().
+ * *out wraps *inner, or is *inner itself. The context's handle and the free
+ * stream are not known. */
 AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
                                               const ad_owner_ops *ops,
                                               ad_device device,
                                               ad_owner **inner, ad_owner **out,
                                               ad_error *err);
 
-/* Work on `stream` in `context` uses the memory of `owner` from now on, until
- * it is released. Finds the device owners in a group too; a no-op for owners
- * of host memory and of memory that lives forever (NULL). Takes a reference on
- * `keep`. Recording a stream again costs a few loads. */
+/* Record that work on `stream` in `context` uses the memory of `owner` until
+ * the memory is released. Applies to the device owners in a group too. Does
+ * nothing for owners of host memory and for NULL. Takes a reference on `keep`.
+ * Recording a stream again costs a few loads. */
 AD_MUST_CHECK ad_status ad_owner_record_stream(ad_owner *owner,
                                                ad_context context,
                                                ad_stream stream,

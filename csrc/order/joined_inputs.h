@@ -1,5 +1,5 @@
-/* What the parts of one array (columns, buffers, children) have in common: the
- * device they must all be on, and the one event that stands for theirs.
+/* The common device and the joined event of the parts of one array (columns,
+ * buffers, children). All parts must be on one device.
  */
 #ifndef AD_ORDER_JOINED_INPUTS_H
 #define AD_ORDER_JOINED_INPUTS_H
@@ -14,20 +14,20 @@
 
 typedef struct ad_joined_inputs {
     bool has_device;
-    ad_device device;         /* the CPU as long as nothing was added */
-    bool readonly;            /* of one of them at least */
+    ad_device device;         /* the CPU until a part is added */
+    bool readonly;            /* at least one part is read-only */
     AD_LIST(ad_sync *) syncs; /* distinct; borrowed */
 } ad_joined_inputs;
 
 #define AD_JOINED_INPUTS_INIT ((ad_joined_inputs){.device = AD_CPU})
 
-/* Add a part; `sync` must live as long as `joined`. AD_ERR_EXCHANGE, "device",
- * for one on another device than the parts before it. */
+/* Add a part. `sync` must live as long as `joined`. AD_ERR_EXCHANGE, "device",
+ * where the part is on another device than the parts before it. */
 AD_MUST_CHECK ad_status ad_joined_inputs_add(ad_joined_inputs *joined,
                                              ad_device device, ad_sync *sync,
                                              bool readonly, ad_error *err);
 
-/* The sync of the whole, a new reference: see ad_sync_join. */
+/* The sync of the whole array, as a new reference (see ad_sync_join). */
 AD_MUST_CHECK ad_status ad_joined_inputs_join(const ad_joined_inputs *joined,
                                               ad_sync **out, ad_error *err);
 

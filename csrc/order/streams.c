@@ -15,7 +15,7 @@ ad_thread_number(void)
     return mine;
 }
 
-/* --- arrowdev's own --------------------------------------------------------- */
+/* --- arrowdev's own streams ---------------------------------------------- */
 
 ad_status
 ad_context_complete(const struct ad_backend *backend, ad_context context,
@@ -56,7 +56,7 @@ ad_stream_require_no_capture(ad_context context, ad_stream stream,
     return AD_ERR_EXCHANGE;
 }
 
-/* Of runtimes without graphs, which have no resets either, nobody asks. */
+/* A runtime without graphs has no device resets either, and needs no query. */
 static bool
 is_usable(const struct ad_backend *backend, ad_context context,
           uintptr_t handle)
@@ -68,9 +68,9 @@ is_usable(const struct ad_backend *backend, ad_context context,
             !is_captured);
 }
 
-/* Two threads may both make one: the second to come throws its own away. One
- * that is of no use any more is replaced and not destroyed: it is gone, or in
- * a graph that somebody will end. */
+/* Two threads may both create a stream; the second destroys its own. An
+ * unusable stream is replaced and not destroyed, because it is gone already or
+ * belongs to a capture that is still to end. */
 static ad_status
 make_once(const struct ad_backend *backend, ad_context context,
           atomic_uintptr_t *cell, ad_stream *out, ad_error *err)
@@ -128,7 +128,7 @@ ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
     return make_once(backend, *out_context, &cache->shared[turn], out, err);
 }
 
-/* --- use_stream -------------------------------------------------------------- */
+/* --- use_stream ---------------------------------------------------------- */
 
 static ad_stream_current_fn find_current;
 static _Thread_local unsigned int n_hidden;

@@ -1,4 +1,4 @@
-/* Which stream: the caller's, the thread's, or arrowdev's own.
+/* The choice of a stream: the caller's, the current one, or arrowdev's own.
  */
 #ifndef AD_ORDER_STREAMS_H
 #define AD_ORDER_STREAMS_H
@@ -9,54 +9,57 @@
 #include "base/handles.h"
 #include "base/status.h"
 
-/* A stream that somebody named, and what keeps it. */
+/* A stream and the owner that keeps it alive. */
 typedef struct ad_stream_choice {
     bool is_given;
     ad_stream stream;
     ad_owner *keep; /* the stream's object; borrowed, may be NULL */
 } ad_stream_choice;
 
-/* Is it being captured into a graph? A stream that cannot be asked, because it
- * is gone, is not. */
+/* Whether the stream is being captured into a graph. False for a stream whose
+ * query fails, because it was destroyed. */
 bool ad_stream_is_captured(ad_context context, ad_stream stream);
 
-/* AD_ERR_EXCHANGE, "capture", if it is: before work that a graph cannot do
- * again, for `consumer`. */
+/* AD_ERR_EXCHANGE, "capture", if the stream is being captured. Called before
+ * work for `consumer` that a graph cannot repeat. */
 AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_context context,
                                                      ad_stream stream,
                                                      const char *consumer,
                                                      ad_error *err);
 
-/* A number that no other thread of this process has or will have. */
+/* The number of this thread, which is unique in the process and never
+ * reused. */
 uint64_t ad_thread_number(void);
 
-/* arrowdev's own stream in a context: in order, does not synchronize with
- * default streams, made on first use. It is not being captured: where it died
- * with its context, or somebody's event drew it into a graph, another one is
- * made; else it lives as long as the process. */
+/* arrowdev's own stream in a context. It is in order, does not synchronize
+ * with default streams and is created on first use. It lives as long as the
+ * process, unless it died with its context or an event drew it into a capture.
+ * A new stream then replaces it, so the result is never being captured. */
 AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream *out,
                                       ad_error *err);
 
-/* --- use_stream ------------------------------------------------------------ */
+/* --- use_stream ---------------------------------------------------------- */
 
-/* What is current belongs to whoever runs: a thread, or one of the tasks that
- * take turns on it. Core knows no tasks, so whoever embeds it says what is
- * current (python/functions/use_stream.c). Set once, before any device is used; default:
- * nothing is. The function is called on any thread; it need not know that one. */
+/* The current stream belongs to a thread, or to one of the tasks that take
+ * turns on it. The core does not know tasks, so the Python layer sets a
+ * function that finds the current stream (python/functions/use_stream.c). It
+ * is set once, before any device is used. By default no stream is current. The
+ * function is called on any thread, even one that it does not know. */
 typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_choice *out);
 void ad_stream_set_current(ad_stream_current_fn find);
 
 /* The caller's current stream for `device`, if there is one. */
 bool ad_stream_current(ad_device device, ad_stream_choice *out);
 
-/* Between the two nothing is current on this thread: for work ahead, which
- * must not queue up behind the caller's own. Nests. */
+/* Between these two calls no stream is current on this thread. For
+ * non-blocking work, which must not queue behind the caller's own. The calls
+ * nest. */
 void ad_stream_hide_current(void);
 void ad_stream_show_current(void);
 
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
- * own, with what keeps it (borrowed); and the context in which it runs
- * (`context` is where it is expected). */
+ * own. *out has the borrowed owner of the stream. *out_context is the context
+ * in which the stream runs; `context` is the expected one. */
 AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
                                          const ad_stream_choice *wanted,
                                          ad_stream_choice *out,

@@ -7,12 +7,12 @@
 #include "order/streams.h"
 #include "device/backend.h"
 
-/* --- making one ------------------------------------------------------------ */
+/* --- construction -------------------------------------------------------- */
 
-/* An own event is kept with its sync for the next record: NULL where events of
- * this runtime are used once. Its work may be pending: whoever waits for it
- * has said so to the runtime already, which remembers the work and not the
- * event. */
+/* The cache whose pool keeps an own event with its sync for the next record.
+ * NULL where events of this runtime cannot be reused. The work of a pooled
+ * event may be pending. Streams that wait for it are not affected, because the
+ * runtime remembers the work and not the event. */
 static ad_context_cache *
 cache_of(const struct ad_backend *backend, ad_context context)
 {
@@ -61,7 +61,7 @@ sync_alloc(ad_sync_kind kind, ad_context context, ad_error *err)
     return sync;
 }
 
-/* The thread's number is not for nothing: only one kind of stream needs it. */
+/* The thread number has a cost, and only per-thread streams need it. */
 static void
 set_stream(ad_sync *sync, ad_stream stream)
 {
@@ -88,9 +88,9 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
     return AD_OK;
 }
 
-/* One of the pool, its event recorded anew; NULL: there is none, or its event
- * could not be recorded. If the context is right, that is because it died with
- * its context. */
+/* Take a sync from the pool and record its event anew. NULL where the pool is
+ * empty or the event could not be recorded. Where `is_right` says that the
+ * context is certain, a failure means that the event died with its context. */
 static inline ad_sync *
 record_pooled(const struct ad_backend *backend, const ad_context *context,
               ad_stream stream, bool is_right)
@@ -170,8 +170,9 @@ record(const struct ad_backend *backend, const ad_context *context,
                         : record_new(backend, context, stream, out, err);
 }
 
-/* Wherever the stream runs. The runtime is asked only where that cannot be
- * guessed: an event that was recorded is the proof. */
+/* Record an event in an unknown context. The runtime is queried for the
+ * context only where the likely one fails: a recorded event proves the
+ * context. */
 static ad_status
 record_anywhere(const struct ad_backend *backend, ad_device device,
                 ad_stream stream, ad_sync **out, ad_error *err)
@@ -231,7 +232,7 @@ ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
     return AD_OK;
 }
 
-/* --- asking and waiting ------------------------------------------------------ */
+/* --- queries and waits --------------------------------------------------- */
 
 static ad_status
 fail_unknown(const ad_sync *sync, ad_error *err)
@@ -314,7 +315,7 @@ ad_sync_can_wait(const ad_sync *sync)
     return ad_sync_is_done(sync) || backend_of_event(sync) != NULL;
 }
 
-/* What the runtime knows about a sync that is not done. */
+/* The backend and the event of a sync that is not done. */
 typedef struct subject {
     const struct ad_backend *backend;
     ad_event event;
@@ -353,7 +354,7 @@ set_done(ad_sync *sync)
     atomic_store_explicit(&sync->is_done, true, memory_order_release);
 }
 
-/* A foreign event has no context here, and need not be asked in one. */
+/* A foreign event has no known context, and its query needs none. */
 ad_status
 ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
 {
@@ -421,7 +422,7 @@ ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
         return AD_OK;
     }
     AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
-    /* A query costs less than giving the interpreter up and back. */
+    /* A query costs less than releasing and reacquiring the GIL. */
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->context, on.event, &is_done, err));
     if (!is_done) {
@@ -449,9 +450,9 @@ ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
     return status;
 }
 
-/* --- graphs ------------------------------------------------------------------ */
+/* --- graphs -------------------------------------------------------------- */
 
-/* Of another thread's per-thread stream this one cannot ask. */
+/* A thread cannot query the per-thread stream of another thread. */
 bool
 ad_sync_is_captured(const ad_sync *sync)
 {
@@ -476,11 +477,10 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
     return AD_ERR_EXCHANGE;
 }
 
-/* --- order ------------------------------------------------------------------- */
+/* --- stream order -------------------------------------------------------- */
 
-/* On another thread the number of the per-thread default stream means another
- * stream. Other numbers are unique on a device for as long as the stream
- * lives. */
+/* The number of the per-thread default stream names a different stream on each
+ * thread. Other numbers are unique on a device while the stream lives. */
 static bool
 is_same_stream(const ad_sync *sync, ad_stream stream)
 {
@@ -489,9 +489,10 @@ is_same_stream(const ad_sync *sync, ad_stream stream)
             sync->thread == ad_thread_number());
 }
 
-/* Later work on `stream` follows the event anyway: it was recorded there. Only
- * the default streams are known to be the same one: any other may have been
- * destroyed, and another one made at its address, while its work goes on. */
+/* Whether later work on `stream` follows the event without a wait, because the
+ * event was recorded there. Only default streams can be compared by handle:
+ * any other stream may have been destroyed while its work continues, and a new
+ * one created at its address. */
 static bool
 follows(const ad_sync *sync, const struct ad_backend *backend,
         ad_context context, ad_stream stream)
@@ -502,7 +503,7 @@ follows(const ad_sync *sync, const struct ad_backend *backend,
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 
-/* `context` is NULL: the stream runs where the data are. */
+/* With `context` NULL the stream runs in the context of the data. */
 static ad_status
 order(ad_sync *sync, const ad_context *context, ad_stream stream,
       const char *consumer, ad_error *err)
@@ -529,8 +530,8 @@ order(ad_sync *sync, const ad_context *context, ad_stream stream,
     if (follows(sync, on.backend, where, stream)) {
         return AD_OK;
     }
-    /* The legacy stream cannot become a part of a graph; trying it would spoil
-     * the graph. */
+    /* The legacy stream cannot join a capture. An attempt would invalidate the
+     * graph. */
     if (ad_stream_is_default(where.device, stream) &&
         !ad_stream_is_per_thread(where.device, stream)) {
         AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
@@ -570,7 +571,7 @@ ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
     return ad_sync_order_in(sync, context, *out, consumer, err);
 }
 
-/* --- joining ---------------------------------------------------------------- */
+/* --- joining ------------------------------------------------------------- */
 
 static ad_status
 fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
@@ -588,8 +589,8 @@ fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-/* The first of `syncs` that is pending, or NULL; true: it is not the only
- * one. */
+/* *first is the first pending one of `syncs`, or NULL. True where another one
+ * is pending too. */
 static bool
 find_two(ad_sync *const *syncs, size_t n, ad_sync **first)
 {

@@ -1,27 +1,27 @@
-/* order/: when data are ready, and when memory may go back.
+/* order/: the readiness of data and the release of device memory.
  *
- * Events and who waits for them, arrowdev's own streams and its cache per
- * context, device memory, device owners that know the streams on which memory
- * is used, and the deferred release. Assumes that a backend may fail at any
- * call. Any thread, with or without the GIL. Locks: one per device owner, one
- * for the queue of deferred releases; none is held while a runtime, a release
- * function or Python is called.
+ * Syncs and waits, arrowdev's own streams, the context cache, device memory,
+ * device owners with their recorded streams, and the deferred release. Any
+ * backend call may fail. Any thread may call this layer, with or without the
+ * GIL. Locks: one for each device owner, and one for the list of deferred
+ * releases. No lock is held while a runtime, a release function or Python is
+ * called.
  */
 
-/* ad_sync: "the data are ready when ...", shared by everything that was made
- * from one import (slices, children, tensors, re-exports) and never dropped.
+/* ad_sync: the readiness of data. Everything that is made from one import
+ * (slices, children, tensors, re-exports) shares it, and it is never dropped.
  *
- * A NULL ad_sync is the promise that nothing has to be waited for. Who waits
- * for what is one table: docs/internals/synchronization.md.
+ * A NULL ad_sync promises that the data are ready. The waits are in one table:
+ * docs/internals/synchronization.md.
  *
- *   AD_SYNC_EVENT   an event of the runtime: one that came with an Arrow
- *                   device array, or one that arrowdev recorded
- *   AD_SYNC_STREAM  work may be pending on the stream with this number, and
- *                   there is no runtime here that could record an event on it:
- *                   the statement is carried as it came
- *   AD_SYNC_QUEUE   the same for a queue object
- *   AD_SYNC_UNKNOWN work may be pending, and what came with the data (`handle`
- *                   is that object) does not say where
+ *   AD_SYNC_EVENT   An event of the runtime. It came with an Arrow device
+ *                   array, or arrowdev recorded it.
+ *   AD_SYNC_STREAM  Work may be pending on the stream with this number. No
+ *                   runtime is available that could record an event on it, so
+ *                   the number is carried as it came.
+ *   AD_SYNC_QUEUE   The same for a queue object.
+ *   AD_SYNC_UNKNOWN Work may be pending on an unknown stream. `handle` is the
+ *                   object that came with the data.
  */
 #ifndef AD_ORDER_SYNC_H
 #define AD_ORDER_SYNC_H
@@ -46,47 +46,47 @@ typedef struct ad_sync {
     bool is_own;         /* EVENT: recorded by us, goes back to the pool */
     atomic_bool is_done; /* a query or a wait has proven it */
     ad_stream stream;    /* own events: what it was recorded on; STREAM */
-    uint64_t thread;     /* ... by which thread (ad_thread_number), where that
-                            is a per-thread default stream; else 0 */
+    uint64_t thread;     /* the recording thread (ad_thread_number) where
+                            `stream` is a per-thread default stream; else 0 */
     void *handle;   /* EVENT: what `sync_event` carries; else the object */
     ad_event event; /* own events */
-    struct ad_context_cache *cache; /* ... where it goes back to, or NULL */
-    struct ad_sync *_Atomic *cell;  /* ... its place there, or NULL */
+    struct ad_context_cache *cache; /* own events: cache of the pool or NULL */
+    struct ad_sync *_Atomic *cell;  /* own events: cell of the pool or NULL */
     ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 
-/* --- making one ---------------------------------------------------------- */
+/* --- construction -------------------------------------------------------- */
 
-/* An event that came with an Arrow device array: `sync_event`, valid while
- * `keep` lives. Takes a reference of its own on `keep`. No runtime call. */
+/* A sync for the `sync_event` of an Arrow device array, or for a stream or
+ * queue. `handle` is valid while `keep` lives. Takes a new reference on
+ * `keep`. Makes no runtime call. */
 AD_MUST_CHECK ad_status ad_sync_new(ad_sync_kind kind, ad_device device,
                                     void *handle, ad_owner *keep,
                                     ad_sync **out, ad_error *err);
 
-/* Work may be pending on `stream` of `device` (in `context`, or NULL): record
- * an event there, now, on this thread. Where there is no runtime for the
- * device, the statement itself is kept. `queue` is the owner of the stream's
- * object where it has one, else NULL; it is kept. On a stream that is being
- * captured into a graph the event becomes a part of the graph: streams of the
- * same capture can be ordered after it, and nobody else, see
- * ad_sync_is_captured. */
+/* A sync for work that may be pending on `stream` in `context`, whose handle
+ * may be NULL. Records an event now, on this thread. Without a runtime for the
+ * device the sync carries the stream itself. `queue` is the owner of the
+ * stream's object, or NULL; the sync takes a reference on it. On a stream that
+ * is being captured the event becomes a part of the graph. Only streams of the
+ * same capture can be ordered after it (see ad_sync_is_captured). */
 AD_MUST_CHECK ad_status ad_sync_pending(ad_context context, ad_stream stream,
                                         ad_owner *queue, ad_sync **out,
                                         ad_error *err);
 
-/* The same where the runtime is there for certain. */
+/* Record an event on `stream`. Requires a runtime for the device. */
 AD_MUST_CHECK ad_status ad_sync_record(ad_context context, ad_stream stream,
                                        ad_sync **out, ad_error *err);
 
-/* The same with an event that the runtime gave for the last work on the stream
- * (AD_CAP_WORK_HAS_EVENT). It is taken over, on failure too. */
+/* A sync for the event that the runtime returned for the last work on the
+ * stream (AD_CAP_WORK_HAS_EVENT). The event is taken over, even on failure. */
 AD_MUST_CHECK ad_status ad_sync_adopt(ad_context context, ad_stream stream,
                                       ad_event event, ad_sync **out,
                                       ad_error *err);
 
-/* One sync that stands for all of `syncs` (NULL entries are done): NULL, one
- * of them, or an event recorded on our own stream after it waited for all.
- * Events of different devices: AD_ERR_EXCHANGE. */
+/* One sync for all of `syncs` (NULL entries are done). *out is NULL, one of
+ * them, or an event on arrowdev's own stream, which waits for all of them.
+ * Events of different devices are AD_ERR_EXCHANGE. */
 AD_MUST_CHECK ad_status ad_sync_join(ad_sync *const *syncs, size_t n,
                                      ad_sync **out, ad_error *err);
 
@@ -107,9 +107,10 @@ ad_sync_unref(ad_sync *sync)
     }
 }
 
-/* --- asking and waiting ---------------------------------------------------- */
+/* --- queries and waits --------------------------------------------------- */
 
-/* Known to be complete without asking: no sync, or proven before. */
+/* Whether the sync is known to be complete without a query: it is NULL, or an
+ * earlier query or wait has proven it. */
 static inline bool
 ad_sync_is_done(const ad_sync *sync)
 {
@@ -117,7 +118,7 @@ ad_sync_is_done(const ad_sync *sync)
            atomic_load_explicit(&sync->is_done, memory_order_acquire);
 }
 
-/* One and the same thing to wait for (NULL is none). */
+/* Whether both syncs stand for the same wait. */
 static inline bool
 ad_sync_same(const ad_sync *a, const ad_sync *b)
 {
@@ -128,59 +129,60 @@ ad_sync_same(const ad_sync *a, const ad_sync *b)
             ad_device_equal(a->context.device, b->context.device));
 }
 
-/* The address that a device array carries for a `sync` that is not done. Fails
- * for a stream or queue without a runtime. No runtime call. */
+/* The `sync_event` of a device array for a `sync` that is not done. Fails for
+ * a stream or queue without a runtime. Makes no runtime call. */
 AD_MUST_CHECK ad_status ad_sync_event(const ad_sync *sync, void **out,
                                       ad_error *err);
 
-/* Is it complete now? Asks the runtime, never waits. */
+/* Query whether the sync is complete now. Never waits. */
 AD_MUST_CHECK ad_status ad_sync_query(ad_sync *sync, bool *out, ad_error *err);
 
-/* The same, asked for as long as work lasts that is not worth a wait. Between
- * ad_wait_begin and _end. */
+/* Query whether the sync is complete now or after a short spin. The spin runs
+ * between ad_wait_begin and ad_wait_end. */
 AD_MUST_CHECK ad_status ad_sync_query_soon(ad_sync *sync, bool *out,
                                            ad_error *err);
 
-/* Could the host wait for it (there is a runtime, or nothing to wait for)?
- * For attribute look-ups: cheap, never waits. */
+/* Whether the host could wait for the sync: there is a runtime, or nothing to
+ * wait for. Cheap and never waits, for attribute look-ups. */
 bool ad_sync_can_wait(const ad_sync *sync);
 
-/* Is the stream that it was recorded on being captured into a graph? Then a
- * stream that waits for it joins the capture, which none of arrowdev's own
- * may. Not known of foreign events: false. */
+/* Whether the stream of the event is being captured into a graph. A stream
+ * that waits for such an event joins the capture. arrowdev's own streams must
+ * not do so. False for foreign events, where it is not known. */
 bool ad_sync_is_captured(const ad_sync *sync);
 
-/* AD_ERR_EXCHANGE, "capture", if it is: before a stream outside the capture
- * is made to wait. */
+/* AD_ERR_EXCHANGE, "capture", if ad_sync_is_captured. Called before a stream
+ * outside the capture waits. */
 AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
                                                    const char *consumer,
                                                    ad_error *err);
 
-/* The host waits. `consumer` (a protocol, a method) is for the message where
- * there is no runtime. Blocks, between ad_wait_begin and _end. */
+/* Wait on the host. `consumer` (a protocol, a method) is named in the message
+ * of a missing runtime. Blocks between ad_wait_begin and ad_wait_end. */
 AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *consumer,
                                      ad_error *err);
 
-/* The same for work that nothing holds up: the wait is not ended before its
- * time, and costs no thread. */
+/* Wait on the host for work that is known to complete soon. The wait cannot be
+ * interrupted and needs no helper thread. */
 AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
 
-/* Later work on `stream`, which runs on `device`, waits; the host does not. No
- * runtime call where the stream is the one that an own event was recorded on
- * and runs in order, or where it is done. A statement without a runtime is
- * satisfied by the very same stream only. */
+/* Make later work on `stream` wait, without blocking the host. Makes no
+ * runtime call where the sync is done, or where its own event was recorded on
+ * the same in-order default stream. Without a runtime only the same stream is
+ * accepted. */
 AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, ad_stream stream,
                                       const char *consumer, ad_error *err);
 
-/* The same where the stream runs in `context`, which need not be the context
- * of the data: a default stream is meant there. */
+/* The same for a stream in `context`, which may differ from the context of the
+ * data. A default stream is that of `context`. */
 AD_MUST_CHECK ad_status ad_sync_order_in(ad_sync *sync, ad_context context,
                                          ad_stream stream,
                                          const char *consumer, ad_error *err);
 
-/* A stream for a consumer that names none and would wait on one that is shown
- * to it (CUDA Array Interface): one of a few per context that waits for the
- * event, never a per-thread one. Lives as long as the process. */
+/* A stream to export to a consumer that names none and waits on the exported
+ * one (CUDA Array Interface). It is one of a few shared streams of the context
+ * and waits for the event. It is never a per-thread stream, and it lives as
+ * long as the process. */
 AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
                                        ad_error *err);
 
