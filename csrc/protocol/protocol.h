@@ -1,18 +1,11 @@
 /* protocol/: one file per exchange protocol.
  *
- * A protocol turns foreign objects into an ad_array or an ad_tensor and shows
- * ours; one file ends in one `const ad_protocol`, and protocols.def has a line
- * for it. Protocols know neither each other nor the Python types above. What
- * comes in is hostile until it is checked. The GIL is held, and given up round
- * calls that may block.
- */
-
-/* The contract of a protocol: one file ending in one `const ad_protocol`, one
- * line in protocols.def. Protocols and devices never meet; a protocol turns
- * foreign objects into an ad_array or an ad_tensor, and shows ours.
- *
- * A protocol file may call Python methods and fetch, match and clear
- * exceptions. It never looks into another protocol's objects.
+ * A protocol imports foreign objects as an ad_array or an ad_tensor, and
+ * exports ours. Its file ends with a `const ad_protocol`, and protocols.def
+ * has a line for it. Protocols depend neither on each other, nor on device
+ * backends, nor on the Python types above. A protocol file may call Python
+ * methods and fetch, match and clear exceptions. Input is untrusted until it
+ * is checked. The GIL is held, and released around calls that may block.
  */
 #ifndef AD_PROTOCOL_PROTOCOL_H
 #define AD_PROTOCOL_PROTOCOL_H
@@ -28,35 +21,34 @@
 #include "support/py_owner.h"
 #include "support/state.h"
 
-/* A stream= argument, read once. What a number means, and whether an object's
- * stream is of the right kind, is for a device to say. */
+/* A parsed stream= argument. The meaning of a number, and whether an object's
+ * stream is of the right kind, depend on the device. */
 typedef enum ad_stream_kind {
     AD_STREAM_ABSENT, /* left out, or None */
     AD_STREAM_OFF,    /* the int -1: no synchronization */
     AD_STREAM_NUMBER, /* with DLPack's meaning for the type of the device */
-    AD_STREAM_OBJECT  /* a stream or queue object of a kind that is known */
+    AD_STREAM_OBJECT  /* a stream or queue object of a known kind */
 } ad_stream_kind;
 
 typedef struct ad_stream_argument {
     ad_stream_kind kind;
     bool is_too_large;   /* a number that 64 bits cannot hold */
-    int32_t device_type; /* that an object's stream is of */
+    int32_t device_type; /* of an object's stream */
     ad_stream stream;
-    PyObject *value;  /* borrowed: what was passed; NULL: nothing */
-    PyObject *object; /* borrowed: has to live as long as the stream is used;
-                         NULL for an int */
+    PyObject *value;  /* borrowed: the argument; NULL: absent */
+    PyObject *object; /* borrowed: keeps the stream alive; NULL for an int */
 } ad_stream_argument;
 
-/* What the caller of array(), tensor(), ... asked for. */
+/* The options of array(), tensor(), ... */
 typedef struct ad_request {
     ad_copy copy;
     ad_stream_argument stream;
-    ad_schema schema; /* borrowed; wished for, if it has a node */
+    ad_schema schema; /* borrowed; the requested schema, if it has a node */
     bool has_device;  /* the caller names the device of the memory */
     ad_device device;
 } ad_request;
 
-/* What came in: an array or a tensor, with references of its own. */
+/* The result of an import: an array or a tensor; owns its references. */
 typedef struct ad_imported {
     bool is_array;
     ad_array array;
@@ -70,34 +62,34 @@ typedef enum ad_import_result {
     AD_IMPORT_DONE = 1     /* *out is filled */
 } ad_import_result;
 
-/* Import `object`. `slot` is what is known of its type (borrowed). What has to
- * be waited for is noted in the sync; that stream=-1 drops it is the business
- * of ad_finish_tensor and ad_import, and that the stream of the request waits
- * for it that of ad_apply_stream_order. Device memory has a device owner
- * (order/device_owner.h). Final are: MemoryError, DeviceError, exceptions that
- * are no Exception, a malformed struct, capsules or dicts that are not what
- * the protocol says, and a meaning that would be lost (nulls, requires_grad,
- * conjugate). A producer's own exception is a refusal. */
+/* Imports `object`. `slot` describes its type (borrowed). Pending work is
+ * recorded in the sync; ad_finish_tensor and ad_import drop it for stream=-1,
+ * and ad_apply_device_order lets the stream of the request wait for it. Device
+ * memory gets a device owner (order/device_owner.h). These errors are final:
+ * MemoryError, DeviceError, exceptions outside Exception, a malformed struct,
+ * capsules or dicts against the protocol, and a loss of meaning (nulls,
+ * requires_grad, conjugate). A producer's own exception is a refusal. */
 typedef ad_import_result (*ad_import_fn)(ad_state *state, PyObject *object,
                                          const ad_type_slot *slot,
                                          const ad_request *request,
                                          ad_imported *out);
 
 typedef struct ad_protocol {
-    /* What an object has that speaks it: for messages, and for look-up. */
+    /* The attribute that shows the protocol, for messages and look-up. */
     const char *name;
     /* AD_STR_* of the attribute that is looked up, or -1: offers() decides. */
     int attribute;
-    /* Optional: does this type speak it? (no attribute, or more than one) */
+    /* Optional: whether the type supports the protocol, if one attribute does
+     * not tell. */
     bool (*offers)(ad_state *state, PyTypeObject *type);
-    /* Optional: note what else is to be known of the type, once. */
+    /* Optional: records further facts of the type, once. */
     void (*probe_type)(ad_state *state, PyTypeObject *type,
                        ad_type_slot *slot);
     /* Optional: export only when NULL. */
     ad_import_fn import;
-    /* Optional: attributes of our objects; methods that are always there, and
-     * getters that raise AttributeError where the object cannot serve. Static
-     * tables with a NULL entry last. Buffer has what Tensor has. */
+    /* Optional: attributes of our objects: methods that always exist, and
+     * getters that raise AttributeError if the object cannot be exported.
+     * Static tables that end with a NULL entry. Buffer has those of Tensor. */
     const PyMethodDef *array_methods;
     const PyGetSetDef *array_getset;
     const PyMethodDef *tensor_methods;
@@ -124,18 +116,18 @@ extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
 #define AD_ALL_PROTOCOLS ((uint32_t)((1ULL << AD_N_PROTOCOLS) - 1))
 #define AD_PROTOCOL_BIT(tag) ((uint32_t)1 << AD_PROTOCOL_##tag)
 
-/* Import anything: our own objects, else the protocols in `among` that the
- * object offers, in order of preference, until one succeeds. Returns 0 with
- * *out filled, or -1 with TypeError (offers nothing), ExchangeError (all
- * refused; the first refusal is the cause and all are named), or the final
- * error of a protocol. */
+/* Imports one of our own objects directly, any other object by the protocols
+ * in `among` that it offers, in order of preference, until one succeeds.
+ * Returns 0 with *out filled, or -1 with TypeError (no protocol), ExchangeError
+ * (all refused; the first refusal is the cause and all are listed), or the
+ * final error of a protocol. */
 int ad_import(ad_state *state, PyObject *object, const ad_request *request,
               uint32_t among, ad_imported *out);
 
-/* The last step of who called ad_import: what is handed out, be it what was
- * imported or was made of it, will be used on the stream of the request, or
- * this thread's current one. That stream waits for it, and the owner records
- * the stream. Host memory is ready on every stream. -1 with an exception. */
+/* The last step of a caller of ad_import, for the imported data or data derived
+ * from them: the stream of the request, or this thread's current stream, waits
+ * for the data, and the owner records the stream. Host memory is ready on every
+ * stream. -1 with an exception. */
 int ad_apply_device_order(ad_state *state, const ad_request *request,
                           ad_device device, ad_sync *sync, ad_owner *owner);
 
@@ -148,42 +140,40 @@ ad_apply_stream_order(ad_state *state, const ad_request *request,
                : ad_apply_device_order(state, request, device, sync, owner);
 }
 
-/* Drop what ad_import filled. */
+/* Drops the result of ad_import. */
 void ad_imported_clear(ad_imported *imported);
 
-/* The protocols that this very object offers, by look-up only: bit i of *out
- * is protocol i. Cheap for types seen lately. Returns 0, or -1 when the look-up
- * raised what is final (MemoryError, KeyboardInterrupt). */
+/* The protocols that the instance offers, by look-up only: bit i of *out is
+ * protocol i. Cheap for recently used types. Returns 0, or -1 if the look-up
+ * raised a final exception (MemoryError, KeyboardInterrupt). */
 int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 
-/* What is known of a type. Points into the cache, where the next call may
- * replace it, or at *scratch (whose `type` is borrowed) when the type cannot
- * be cached. */
+/* The slot of a type. It points into the cache, where the next call may replace
+ * it, or to *scratch (whose `type` is borrowed) if the type cannot be cached. */
 const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
                                          ad_type_slot *scratch);
 
-/* --- what protocol files share (protocol.c, protocol/byteswap.c) ------------------------------ */
+/* --- shared by protocol files (protocol.c, byteswap.c) -------------------- */
 
 /* AD_IMPORT_REFUSED or AD_IMPORT_FAILED for the exception that is set. */
 ad_import_result ad_import_exception(ad_state *state);
 
-/* Raise `err` and return AD_IMPORT_FAILED. */
+/* Raises `err` and returns AD_IMPORT_FAILED. */
 ad_import_result ad_import_error(ad_state *state, const ad_error *err);
 
 /* "__dlpack__ of numpy.ndarray", for messages; returns `buffer`. */
 #define AD_ORIGIN_SIZE 128
 const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
 
-/* Last step of every import of a tensor: what stream=-1 says need not be
- * waited for is dropped, and the copy is made that copy=True asks for, where
- * the memory lies, unless the producer made one. That copy is waited for in any
- * case. On failure *value is cleared. */
+/* The last step of every import of a tensor: stream=-1 drops the sync, and
+ * copy=True copies on the device of the memory, unless the producer has made a
+ * copy. The sync of that copy is always kept. On failure *value is cleared. */
 ad_import_result ad_finish_tensor(ad_state *state, const ad_request *request,
                                   ad_tensor_value *value);
 
-/* The same for host memory whose elements may be in the other byte order, or
- * be times: those are swapped, which takes a copy, and become an array, in
- * *out, which holds the tensor as it was read. */
+/* The same for host memory. Elements in the other byte order are swapped, which
+ * takes a copy, and times become an array. *out holds the tensor before and the
+ * result afterwards. */
 ad_import_result ad_finish_strange_elements(ad_state *state,
                                             const ad_request *request,
                                             const ad_element *element,
@@ -198,29 +188,29 @@ ad_finish_elements(ad_state *state, const ad_request *request,
                : ad_finish_tensor(state, request, &out->tensor);
 }
 
-/* --- streams that a caller names (stream_argument.c) --------------------- */
+/* --- stream arguments (stream_argument.c) --------------------------------- */
 
-/* Read a stream= argument (NULL and None: absent) when the device of the data
- * is not known yet. No runtime is called. -1 with TypeError: nothing that is
- * known. */
+/* Parses a stream= argument (NULL and None: absent) before the device of the
+ * data is known. No runtime is called. -1 with TypeError: an unknown kind. */
 int ad_parse_stream(ad_state *state, PyObject *value, ad_stream_argument *out);
 
-/* Read the stream of an argument that is there, for data on `device`; for a
- * device type of 0, objects only. -1 with TypeError (nothing that is known),
- * ValueError (a number that has no meaning there) or ExchangeError (an object
- * of another kind of device). */
+/* Parses a stream argument that is not absent, for data on `device`; for a
+ * device type of 0, objects only. -1 with TypeError (an unknown kind),
+ * ValueError (a number without a meaning on the device) or ExchangeError (an
+ * object of another device type). */
 int ad_parse_stream_of(ad_state *state, PyObject *value, ad_device device,
                        ad_stream_argument *out);
 
-/* What core takes. choice->keep is a new reference on an owner of the object
- * (NULL for an int); drop it with ad_choice_clear. -1 with MemoryError. */
+/* The argument as an ad_stream_choice. choice->keep is a new reference on an
+ * owner of the object (NULL for an int); drop it with ad_choice_clear. -1 with
+ * MemoryError. */
 int ad_stream_argument_choice(const ad_stream_argument *argument,
                               ad_stream_choice *out);
 
 /* The choice for work on `device`, with the errors of ad_parse_stream_of; NULL
- * is absent. Absent and -1 are "not given"; for -1 *no_sync is set, and where
- * no_sync is NULL work has to run somewhere, and -1 is refused (ValueError).
- * -1 with an exception. */
+ * is absent. Absent and stream=-1 are "not given". stream=-1 sets *no_sync; if
+ * no_sync is NULL the work needs a stream, and stream=-1 is refused
+ * (ValueError). Returns -1 with an exception. */
 int ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
                      ad_device device, bool *no_sync, ad_stream_choice *out);
 
@@ -228,56 +218,56 @@ int ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
 int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
                    bool *no_sync, ad_stream_choice *out);
 
-/* Keeps the exception that is set. */
+/* Drops the reference; a pending exception stays set. */
 void ad_choice_clear(ad_stream_choice *choice);
 
-/* Is one of the object's classes the one of this name in this library
- * (top-level module)? */
+/* Returns whether one of the object's classes has this name and is of this
+ * library (top-level module). */
 bool ad_is_of_class(PyObject *object, const char *library, const char *name);
 
-/* The stream argument that says "no synchronization": the int -1. */
+/* Returns whether the stream argument is the int -1 (no synchronization). */
 bool ad_stream_is_no_sync(PyObject *value);
 
-/* The stream of a request as far as it is meant for memory on `device`: NULL
- * where it was left out, or is for the device to which the data will move. */
+/* The stream of a request for memory on `device`: NULL if it is absent, or
+ * belongs to the device to which the data will move. */
 const ad_stream_argument *ad_request_stream(const ad_request *request,
                                             ad_device device);
 
-/* The stream of a request for copies of our own; NULL: none, or -1. */
+/* The stream of a request for arrowdev's copies; NULL: absent or -1. */
 const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
 
 /* --- order (order.c) ------------------------------------------------------ */
 
-/* The stream that a consumer on this type of device means who says None: the
- * legacy default one. False where there is no such thing. */
+/* The stream that None means on this device type: the legacy default stream.
+ * Returns false if the type has none. */
 bool ad_default_stream(int32_t device_type, ad_stream *out);
 
-/* Which device types CUDA's interfaces mean when they do not say: ROCM where
- * HIP is there and CUDA is not, as with torch's builds for it. */
+/* The device type of CUDA's interfaces if they do not state it: ROCM if HIP is
+ * available and CUDA is not, as with torch's builds for ROCm. */
 int32_t ad_cuda_means(void);
 
-/* Somebody is going to work with these data on `consumer`: that stream waits
- * for them, the host does not, and their owner records the stream. A stream of
- * another device is refused (AD_ERR_EXCHANGE, "stream"), whether anything is
- * pending or not. `what` is for the message. */
+/* Orders a use of the data on the stream `consumer`: the stream waits for them,
+ * without the host, and their owner records it. A stream of another device is
+ * refused (AD_ERR_EXCHANGE, "stream"), even if no work is pending. `what` is
+ * for the message. */
 AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,
                                      ad_owner *owner,
                                      const ad_stream_choice *consumer,
                                      const char *what, ad_error *err);
 
-/* The same for a consumer who works on this thread's current stream, or else
- * the default one. Where there is none, or memory is exchanged without
- * streams, the host waits. */
+/* The same for a consumer on this thread's current stream, or else the default
+ * stream. The host waits if there is none, or if memory of this type is
+ * exchanged without streams. */
 AD_MUST_CHECK ad_status ad_order_thread(const ad_tensor *tensor,
                                         const char *what, ad_error *err);
 
-/* Work on the data of this tensor may be pending on a stream of `producer`:
- * note it in the sync. */
+/* Records in the sync that work on the data of this tensor may be pending on
+ * the stream `producer`. */
 AD_MUST_CHECK ad_status ad_order_pending(ad_tensor *tensor,
                                          const ad_stream_choice *producer,
                                          ad_error *err);
 
-/* Nothing to order: host memory that is ready. */
+/* Returns whether there is nothing to order: host memory that is ready. */
 static inline bool
 ad_is_plain(ad_device device, const ad_sync *sync)
 {
