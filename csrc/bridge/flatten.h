@@ -43,13 +43,14 @@ typedef struct ad_flattened {
 /* Fails for types without an equivalent among tensors. Reads no data but
  * offsets, and only records where nulls are. Lists of variable size must have
  * equal lengths to be a dimension: their offsets are read, which waits on a
- * device. Without `reads` they are not read: then only the number of dimensions
- * and the type are valid, not extents, offset and data. */
+ * device. Without `reads` they are not read: then only the number of
+ * dimensions and the type are valid, not extents, offset and data. */
 AD_MUST_CHECK ad_status ad_flatten_array(const ad_array *array, bool reads,
                                          ad_flattened *out, ad_error *err);
 
 /* Drops the bitmaps of levels without nulls; nulls of an unknown number are
- * counted. Nulls are refused, or set *has_nulls for the caller to fill them. */
+ * counted. Nulls are refused, or set *has_nulls for the caller to fill
+ * them. */
 AD_MUST_CHECK ad_status ad_flatten_resolve_nulls(const ad_array *array,
                                                  ad_nulls policy,
                                                  ad_flattened *flat,

@@ -40,10 +40,10 @@ AD_MUST_CHECK ad_status ad_mask_from_array(const ad_array *array,
 
 void ad_mask_clear(ad_mask *mask);
 
-/* `array` with the nulls of the mask added to its own. The bits of the mask are
- * shared if their position fits, else the bitmap is new; all other buffers are
- * shared. The result has no bitmap if all rows are known to be valid without a
- * wait. An array of N-d tensors takes one flag per row.
+/* `array` with the nulls of the mask added to its own. The bits of the mask
+ * are shared if their position fits, else the bitmap is new; all other buffers
+ * are shared. The result has no bitmap if all rows are known to be valid
+ * without a wait. An array of N-d tensors takes one flag per row.
  *
  * AD_ERR_VALUE: the numbers of flags and rows differ, or there are nulls and
  * the schema does not allow them; AD_ERR_TYPE: a type without a bitmap;

@@ -56,7 +56,7 @@ export_dict(ad_state *state, const ad_tensor *tensor)
             &rules, "the host cannot read memory of %s",
             ad_device_format(tensor->device, name));
     }
-    /* Who looks the attribute up reads the memory next. */
+    /* The consumer reads the memory right after the look-up. */
     if (ad_sync_wait(tensor->sync, rules.name, &err) != AD_OK) {
         return ad_interface_failed(state, &rules, &err);
     }

@@ -1,5 +1,5 @@
-/* Shared by the Arrow protocol files: requested_schema of both sides, and pairs
- * of capsules.
+/* Shared by the Arrow protocol files: requested_schema of both sides, and
+ * pairs of capsules.
  */
 #ifndef AD_PROTOCOL_ARROW_H
 #define AD_PROTOCOL_ARROW_H
@@ -13,8 +13,8 @@
 PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
                         const ad_request *request);
 
-/* The one parameter of the Arrow methods, and their **kwargs. NULL or a
- * borrowed capsule in *requested; -1 with an exception. */
+/* Parses the only parameter of the Arrow methods, and their **kwargs.
+ * *requested is NULL or a borrowed capsule; -1 with an exception. */
 int ad_arrow_parse(ad_state *state, const ad_signature *signature,
                    PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
                    PyObject **requested);

@@ -48,8 +48,8 @@ ad_arrow_call(ad_state *state, PyObject *object, int method,
     return PyObject_CallMethodNoArgs(object, name);
 }
 
-/* Take the array out of (schema, array) capsules. Nothing is taken over
- * unless the whole pair is sound. */
+/* Takes the array from (schema, array) capsules. Nothing is taken over unless
+ * the whole pair is valid. */
 static ad_import_result
 import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
             const char *origin, ad_array *out)
@@ -82,7 +82,7 @@ import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
         ad_device_array_from_host(host, &array);
         status = ad_array_import(schema, &array, out, &err);
         if (status != AD_OK) {
-            *host = array.array; /* still the capsule's */
+            *host = array.array; /* the capsule still owns it */
         }
     }
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
@@ -103,7 +103,7 @@ import_by_method(ad_state *state, PyObject *object, int method,
                            : "__arrow_c_array__";
     out->is_array = true;
     ad_import_result result = AD_IMPORT_DONE;
-    /* The sound case formats no message. */
+    /* The valid case formats no message. */
     if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
         result = import_pair(state, pair, kind, name, &out->array);
     } else {
@@ -176,7 +176,7 @@ ad_arrow_parse(ad_state *state, const ad_signature *signature,
     return 0;
 }
 
-/* Types whose values are the same kind of thing, in another layout. */
+/* Types with the same kind of values in different layouts. */
 static int
 family_of(ad_type_id id)
 {
@@ -223,7 +223,7 @@ family_of(ad_type_id id)
     }
 }
 
-/* The type of the values, seen through dictionaries and run ends. */
+/* The type of the values inside dictionaries and run-ends. */
 static const struct ArrowSchema *
 values_of(const struct ArrowSchema *node)
 {
@@ -241,7 +241,7 @@ values_of(const struct ArrowSchema *node)
     return node;
 }
 
-/* Bools of one byte, which bits are another representation of. */
+/* Bools of one byte (arrow.bool8), another representation of bit bools. */
 static bool
 is_bool8(const struct ArrowSchema *node)
 {
@@ -361,8 +361,9 @@ export_schema_capsule(ad_state *state, ad_schema schema)
     return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
 }
 
-/* The schema's capsule, from the cache when nobody has it any more: its struct
- * is then refilled in place. A third of the cost of exporting one column. */
+/* The schema's capsule. The cached one is reused, with its struct refilled in
+ * place, if there is no other reference. A new capsule would be a third of the
+ * cost of exporting one column. */
 static PyObject *
 cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache)
 {
@@ -392,7 +393,7 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
     if (second == NULL) {
         return NULL;
     }
-    /* Static schemas belong to no array: the module has their capsule. */
+    /* Static schemas belong to no array; the module caches their capsule. */
     PyObject *first = cached_schema_capsule(
         state, array->schema,
         array->schema.owner == NULL ? &state->schema_capsule : cache);
@@ -407,7 +408,7 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
     return pair;
 }
 
-/* The answer to who asks for a schema, or for none. */
+/* Exports for a requested schema, or for none. */
 static PyObject *
 export_requested(ad_state *state, const ad_array *array, PyObject *requested,
                  ad_capsule_kind kind, PyObject **cache)

@@ -38,8 +38,8 @@ ad_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
     return status;
 }
 
-/* Without the GIL: the callbacks are foreign code that may block or take it.
- */
+/* Runs without the GIL: the callbacks are foreign code that may block or take
+ * it. */
 static ad_import_result
 read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
             bool may_copy, ad_array *out)

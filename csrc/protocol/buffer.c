@@ -1,7 +1,7 @@
 /* The buffer protocol: host memory, strides in bytes, one code per element.
  *
- * NumPy's arrays come in this way more often than in any other, so the import
- * builds no string and allocates nothing but the owner.
+ * Most NumPy arrays are imported by this protocol, so the import builds no
+ * string and allocates nothing but the owner.
  */
 #include "protocol/protocol.h"
 #include "device/backend.h"
@@ -21,8 +21,8 @@ offers(ad_state *state, PyTypeObject *type)
            type->tp_as_buffer->bf_getbuffer != NULL;
 }
 
-/* For an exact ndarray the buffer protocol gives what DLPack gives, at two
- * thirds of the time; where it refuses, the usual order follows. */
+/* For an exact ndarray the buffer protocol has the same result as DLPack in
+ * two thirds of the time; if it refuses, the usual order follows. */
 static void
 probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
@@ -33,7 +33,7 @@ probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     }
 }
 
-/* Pointers to pointers (PIL's old images) are no strided block. */
+/* Pointers to pointers (old PIL images) are not a strided block. */
 static ad_status
 check_suboffsets(const Py_buffer *view, ad_error *err)
 {
@@ -150,7 +150,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
 
 /* --- export ------------------------------------------------------------- */
 
-/* Dimensions that have no other place to stand, in view->internal. */
+/* Dimensions that are not stored elsewhere, in view->internal. */
 typedef struct view_block {
     ad_owner *owner; /* of an Array's tensor; NULL for others */
     Py_ssize_t dims[];
@@ -226,7 +226,7 @@ check_flags(const ad_tensor *tensor, int flags, ad_error *err)
     return AD_OK;
 }
 
-/* A block with the shape, and with the strides in bytes. */
+/* Creates a block with the shape, and the strides in bytes. */
 static int
 fill_block(const ad_tensor *tensor, ad_owner *owner, Py_buffer *view)
 {
@@ -248,9 +248,9 @@ fill_block(const ad_tensor *tensor, ad_owner *owner, Py_buffer *view)
     return 0;
 }
 
-/* Set view->shape and view->strides, both as for PyBUF_STRIDES. `owner` is
- * what must live as long as the view, besides the exporting object; NULL
- * means that the tensor's own dimensions do too. */
+/* Sets view->shape and view->strides, both as for PyBUF_STRIDES. `owner` must
+ * live as long as the view, besides the exporting object; with NULL the
+ * tensor's dimensions live as long as that object. */
 static int
 fill_dimensions(const ad_tensor *tensor, ad_owner *owner, Py_buffer *view)
 {
@@ -293,7 +293,7 @@ fill_view(ad_state *state, const ad_tensor *tensor, ad_owner *owner,
         return -1;
     }
     if (!has_all(flags, PyBUF_ND)) {
-        view->ndim = 1; /* as CPython's memoryview answers a simple request */
+        view->ndim = 1; /* as in CPython's memoryview for a simple request */
         view->shape = NULL;
     }
     if (!has_all(flags, PyBUF_STRIDES)) {

@@ -1,5 +1,5 @@
-/* Elements that are not what a tensor has, but can be made so in host memory:
- * in the other byte order, and datetime64 and timedelta64. */
+/* Elements that no tensor has, but that can be converted in host memory: the
+ * other byte order, datetime64 and timedelta64. */
 #include "protocol/protocol.h"
 
 static ad_status
@@ -32,7 +32,7 @@ ad_finish_strange_elements(ad_state *state, const ad_request *request,
         return ad_finish_tensor(state, request, &out->tensor);
     }
     if (status == AD_OK) {
-        /* copy=True is served by who takes the array. */
+        /* The caller serves copy=True for the array. */
         status = ad_array_from_times(
             tensor, element->time,
             request->copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED,

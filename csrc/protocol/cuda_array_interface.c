@@ -1,4 +1,4 @@
-/* __cuda_array_interface__, version 3, and what older versions leave out.
+/* __cuda_array_interface__, version 3, and older versions with fewer fields.
  *
  * The dict does not name the device; see find_context().
  */
@@ -9,7 +9,7 @@
 #include "device/backend.h"
 #include "support/helpers.h"
 
-/* torch says "cuda" on ROCm too, and offers this interface there. */
+/* torch uses the name "cuda" on ROCm too, and offers this interface there. */
 static bool
 is_taken(int32_t type)
 {
@@ -34,7 +34,8 @@ is_exported(int32_t type)
     return ad_device_traits(type) & AD_CUDA_STREAMS;
 }
 
-/* Ask the runtime of this type, if it is there, whose memory this is. */
+/* Asks the runtime of this type, if available, for the device of the
+ * memory. */
 static ad_status
 ask_runtime(int32_t type, const void *pointer, ad_memory_info *out,
             ad_error *err)
@@ -46,7 +47,7 @@ ask_runtime(int32_t type, const void *pointer, ad_memory_info *out,
     return backend->classify(pointer, hint, out, err);
 }
 
-/* The runtimes know. *found: one of them is there. */
+/* Asks the runtimes. *found: one of them is available. */
 static ad_status
 locate(const ad_interface *in, bool *found, ad_context *out, ad_error *err)
 {
@@ -72,7 +73,7 @@ locate(const ad_interface *in, bool *found, ad_context *out, ad_error *err)
     return AD_OK;
 }
 
-/* Where the memory lies, which the dict does not say. */
+/* The device of the memory, which the dict does not contain. */
 static ad_import_result
 find_context(ad_state *state, PyObject *object, const ad_request *request,
              const ad_interface *in, ad_context *out)
@@ -91,7 +92,7 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
                                        &rules, &out->device);
 }
 
-/* The stream on which work may be pending; not given for none. *is_stated:
+/* The stream on which work may be pending; not given if none is. *is_stated:
  * the dict names it. */
 static int
 read_stream(ad_state *state, ad_interface *in, int32_t device_type,
@@ -105,7 +106,7 @@ read_stream(ad_state *state, ad_interface *in, int32_t device_type,
     }
     *is_stated = value != NULL;
     if (value == NULL) {
-        /* Before version 3 the interface made no statement. */
+        /* Versions before 3 have no rule for the stream. */
         if (in->version < 3) {
             out->is_given = ad_default_stream(device_type, &out->stream);
         }
@@ -127,8 +128,8 @@ read_stream(ad_state *state, ad_interface *in, int32_t device_type,
     return result;
 }
 
-/* The memory is used again in the order of the stream that the dict names, as
- * version 3 has it, and is released there. */
+/* By version 3 the memory is reused in the order of the stream in the dict, so
+ * it is released in that order. */
 static ad_status
 attach_edges(ad_tensor *tensor, ad_context context,
              const ad_stream_choice *stream, bool is_stated, bool no_sync,
@@ -196,7 +197,7 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return result;
 }
 
-/* A stream that waits for the data, or on which the work itself is. */
+/* A stream that waits for the data, or the stream of the work itself. */
 static ad_status
 choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 {
@@ -207,8 +208,8 @@ choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
     return AD_OK;
 }
 
-/* None where the data are ready; else the stream on which the consumer works,
- * or which waits for the consumer's own, as version 3 has it. */
+/* None if the data are ready; else the stream that the consumer uses, or lets
+ * its own stream wait for, by version 3. */
 static PyObject *
 export_stream(ad_state *state, const ad_tensor *tensor)
 {
@@ -240,7 +241,7 @@ export_dict(ad_state *state, const ad_tensor *tensor)
             &rules, "memory of %s is not CUDA's",
             ad_device_format(tensor->device, name));
     }
-    /* The dict first: it costs no runtime call where there is none. */
+    /* The dict first, so that a failure needs no runtime call. */
     PyObject *dict = ad_interface_build(state, tensor, &rules);
     PyObject *stream = dict != NULL ? export_stream(state, tensor) : NULL;
     if (stream == NULL ||
@@ -253,7 +254,7 @@ export_dict(ad_state *state, const ad_tensor *tensor)
 
 /* --- nulls --------------------------------------------------------------- */
 
-/* Nulls that the producer counted, or that nobody has. */
+/* Returns whether the array has a bitmap that may contain nulls. */
 static bool
 may_have_nulls(ad_state *state, PyObject *self)
 {
@@ -262,7 +263,7 @@ may_have_nulls(ad_state *state, PyObject *self)
            ad_array_validity(ad_array_of(self)) != NULL;
 }
 
-/* The bits of the rows, from a whole byte on. */
+/* The bits of the rows, starting at a whole byte. */
 static PyObject *
 build_mask(ad_state *state, PyObject *self, PyObject *stream)
 {
@@ -287,7 +288,7 @@ build_mask(ad_state *state, PyObject *self, PyObject *stream)
     return mask;
 }
 
-/* The data as if there were no nulls among the rows; others still count. */
+/* The data as if the rows had no nulls; other obstacles still apply. */
 static PyObject *
 export_with_mask(ad_state *state, PyObject *self)
 {

@@ -7,14 +7,14 @@
 #include "abi/arrow_c.h"
 #include "device/backend.h"
 
-/* --- import: whose work has to be waited for ----------------------------- */
+/* --- import: order ------------------------------------------------------- */
 
-/* What is passed to the producer as `stream`, and what follows from it. */
+/* The `stream` argument for the producer, and its consequences. */
 typedef struct order {
     PyObject *passed;    /* owned; NULL: nothing is passed */
-    ad_stream_choice on; /* where work is pending then; `keep` is owned */
-    bool no_sync;        /* the caller said -1: no synchronization */
-    bool is_own;         /* `on` is arrowdev's own */
+    ad_stream_choice on; /* the stream of pending work; `keep` is owned */
+    bool no_sync;        /* the caller passed stream=-1 */
+    bool is_own;         /* `on` is arrowdev's own stream */
 } order;
 
 static void
@@ -31,7 +31,7 @@ has_numbers(int32_t device_type)
     return ad_device_traits(device_type) & (AD_CUDA_STREAMS | AD_ROCM_STREAMS);
 }
 
-/* As the producer wants it: a number, or the queue's object. */
+/* The producer takes a number or the queue's object. */
 static int
 pass_stream(order *self, int32_t device_type)
 {
@@ -53,16 +53,16 @@ plan_wanted(ad_state *state, const ad_stream_argument *wanted,
         return pass_stream(out, device.type);
     }
     if (has_numbers(device.type)) {
-        /* Never None: torch takes an omitted stream for -1, and None for the
-         * default one. */
+        /* Always explicit: torch takes an omitted stream for -1, and None for
+         * the default stream. */
         out->passed = PyLong_FromLong(-1);
         return out->passed != NULL ? 0 : -1;
     }
     return 0;
 }
 
-/* A stream of ours, which nobody else's work delays; without a runtime the
- * default one. */
+/* arrowdev's own stream, which no other work delays; without a runtime the
+ * default stream. */
 static ad_status
 find_own_stream(ad_device device, ad_stream *out, ad_error *err)
 {
@@ -77,8 +77,8 @@ find_own_stream(ad_device device, ad_stream *out, ad_error *err)
     return ad_stream_own(primary, out, err);
 }
 
-/* The queue of an object that has one: a barrier there is all that can be
- * done, since no stream means "no synchronization" to the producer. */
+/* The queue of an object that has one: the only possible order is a barrier on
+ * it, since an absent stream means "no synchronization" to the producer. */
 static ad_import_result
 plan_queue(ad_state *state, PyObject *object, ad_device device, order *out)
 {
@@ -120,14 +120,15 @@ plan_order(ad_state *state, PyObject *object, const ad_request *request,
     } else if (traits & AD_QUEUES) {
         return plan_queue(state, object, device, out);
     } else {
-        /* DLPack knows no streams for the other types: what it hands out
-         * there is ready as far as the protocol can say anything. */
+        /* DLPack defines no streams for the other types: their data count as
+         * ready. */
         return AD_IMPORT_DONE;
     }
     return result < 0 ? AD_IMPORT_FAILED : AD_IMPORT_DONE;
 }
 
-/* Note in the tensor what its consumers have to wait for. */
+/* Records in the tensor's sync the work that its consumers have to wait
+ * for. */
 static ad_status
 attach_order(const order *order, ad_device said, ad_tensor *tensor,
              ad_error *err)
@@ -137,8 +138,8 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
     if ((ad_device_traits(type) & AD_NO_STREAMS) || order->no_sync) {
         return AD_OK;
     }
-    /* The device of the struct decides, whatever __dlpack_device__() said: it
-     * was asked without a stream, or for one that it does not have. */
+    /* The device of the struct decides, not __dlpack_device__(). If they
+     * differ, the stream that was passed does not apply. */
     if (!ad_streams_are_alike(said.type, type)) {
         on = (ad_stream_choice){.is_given = false};
     }
@@ -147,14 +148,14 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
     }
     if (on.is_given) {
         AD_RETURN_IF_ERR(ad_order_pending(tensor, &on, err));
-        /* The producer may have drawn our stream into its capture. */
+        /* The producer may have added our stream to its capture. */
         return order->is_own
                    ? ad_sync_require_no_capture(
                          tensor->sync, "an import without stream=", err)
                    : AD_OK;
     }
     if (type == ARROW_DEVICE_ONEAPI) {
-        /* Without a queue this protocol promises nothing here. */
+        /* Without a queue the protocol guarantees nothing on this device. */
         ad_fail(err, AD_ERR_EXCHANGE, "stream",
                 "pass stream=queue, or synchronize and pass stream=-1",
                 "work may be pending on the data, and __dlpack__ of an "
@@ -202,8 +203,8 @@ ask_device(ad_state *state, PyObject *object, ad_device *out)
     return AD_IMPORT_DONE;
 }
 
-/* New reference to a tuple of names. The two that are always used are kept in
- * the state. */
+/* New reference to a tuple of names. The two most frequent tuples are cached
+ * in the state. */
 static PyObject *
 make_kwnames(ad_state *state, PyObject *const *names, Py_ssize_t n)
 {
@@ -233,7 +234,7 @@ call_dlpack(ad_state *state, PyObject *object, PyObject *max_version,
             PyObject *stream, PyObject *copy)
 {
     PyObject *names[3];
-    PyObject *args[5]; /* one in front for the callee, self, the values */
+    PyObject *args[5]; /* a slot for the callee, self, the values */
     Py_ssize_t n = 0;
     args[1] = object;
     if (max_version != NULL) {
@@ -262,7 +263,7 @@ call_dlpack(ad_state *state, PyObject *object, PyObject *max_version,
     return capsule;
 }
 
-/* Make `first` the cause of the exception that is set. */
+/* Makes `first` the cause of the pending exception. */
 static void
 chain(PyObject *first)
 {
@@ -272,10 +273,10 @@ chain(PyObject *first)
     ad_py_restore_exception(second);
 }
 
-/* A copy is made here, behind what is pending, wherever it can be: producers
- * make theirs out of order (dpnp does not wait for its own queue, torch lets
- * the stream wait for what came before the copy). Without a runtime the
- * producer is asked, unless work is known to be pending on a queue. */
+/* arrowdev copies after the pending work whenever it can, since producers copy
+ * out of order (dpnp does not wait for its own queue; in torch the stream
+ * waits only for the work before the copy). Without a runtime the producer
+ * copies, unless work is known to be pending on a queue. */
 static ad_copy
 copy_to_ask_for(ad_copy wanted, ad_device said, const order *order)
 {
@@ -286,8 +287,8 @@ copy_to_ask_for(ad_copy wanted, ad_device said, const order *order)
     return wanted == AD_COPY_ALWAYS && is_ours ? AD_COPY_IF_NEEDED : wanted;
 }
 
-/* Ask for all that is wanted, and once more for less where the producer does
- * not know the keywords. What `copy` asks for is checked afterwards. */
+/* Calls __dlpack__ with all keywords, and again with fewer if the producer
+ * does not know them. The caller checks `copy` afterwards. */
 static PyObject *
 request_capsule(ad_state *state, PyObject *object, ad_copy copy,
                 PyObject *stream)
@@ -299,7 +300,7 @@ request_capsule(ad_state *state, PyObject *object, ad_copy copy,
         call_dlpack(state, object, state->max_version, stream, copy_value);
     if (capsule == NULL && copy == AD_COPY_ALWAYS &&
         PyErr_ExceptionMatches(PyExc_BufferError)) {
-        PyErr_Clear(); /* it cannot copy, so the copy is made here */
+        PyErr_Clear(); /* the producer cannot copy, so arrowdev copies */
         capsule = call_dlpack(state, object, state->max_version, stream, NULL);
     }
     if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
@@ -328,7 +329,7 @@ consume(ad_state *state, PyObject *object, PyObject *capsule,
     ad_capsule_kind kind = AD_CAPSULE_DLPACK;
     char origin[AD_ORIGIN_SIZE] = "__dlpack__";
     if (!PyCapsule_IsValid(capsule, ad_capsule_name(kind))) {
-        /* Only for its message, which is to name the kind that was meant. */
+        /* Only for the message, which names the expected kind. */
         const char *name =
             PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
         if (name == NULL || strcmp(name, "used_dltensor") != 0) {
@@ -369,7 +370,7 @@ dlpack_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
     ad_import_result result = AD_IMPORT_DONE;
     out->is_array = false;
     if (slot->has_torch_flags) {
-        /* Before the call, so that it is our clear refusal that is seen. */
+        /* Before the call, so that the message is ours. */
         result = ad_dlpack_check_flags(state, object, true);
     }
     if (result == AD_IMPORT_DONE) {

@@ -1,6 +1,6 @@
-/* DLPack's C exchange API, both ways: tensors in and out without a call into
- * Python. Its functions are called with the GIL held, by contract, but for
- * the allocator, which touches no Python object. */
+/* Import and export by DLPack's C exchange API, without Python calls. By its
+ * contract the functions are called with the GIL held, except the allocator,
+ * which uses no Python object. */
 #include "protocol/dlpack_tensor.h"
 
 #include "abi/arrow_c.h"
@@ -14,12 +14,11 @@
 
 #define MAX_TABLES 64 /* in one chain */
 
-/* The table of our major version, ours first or one further down the chain;
- * or NULL. */
+/* The first table of the chain with our major version, or NULL. */
 static const ad_dl_exchange_api *
 find_table(const ad_dl_exchange_header *header)
 {
-    /* A chain that has no end is none. */
+    /* The limit guards against an endless chain. */
     for (int i = 0; i < MAX_TABLES && header != NULL &&
                     header->version.major > AD_DL_MAJOR;
          i++) {
@@ -88,14 +87,14 @@ fetch(ad_state *state, PyObject *object, const ad_dl_exchange_api *api,
     return AD_IMPORT_DONE;
 }
 
-/* What the memory cannot show. */
+/* Checks the flags that the tensor cannot express. */
 static ad_import_result
 check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
               const ad_tensor *tensor)
 {
     if (tensor->dtype.code == AD_DL_COMPLEX) {
-        /* torch's table hands out conjugate views as if they were none;
-         * __dlpack__ is asked again, and it tells. */
+        /* torch's table exports conjugate views without their flag;
+         * __dlpack__, which comes next, reports it. */
         ad_raise_exchange(state, "conjugate", NULL,
                           "complex tensors are not taken from the exchange "
                           "API, which ignores the conjugate bit");
@@ -107,9 +106,9 @@ check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return AD_IMPORT_DONE;
 }
 
-/* The stream on which the library of this table works now. *out is not given
- * where memory is exchanged without streams, or there is none. Returns 0, or
- * -1 with an exception. */
+/* The current stream of the library of this table. *out is not given if memory
+ * of this device is exchanged without streams, or there is no stream. Returns
+ * 0, or -1 with an exception. */
 static int
 ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
            ad_stream_choice *out)
@@ -117,8 +116,8 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
     uint32_t traits = ad_device_traits(device.type);
     void *stream = NULL;
     *out = (ad_stream_choice){.is_given = false};
-    /* DLPack knows no streams for the types without such a trait: what it
-     * hands out there is ready as far as it can say anything. */
+    /* DLPack defines no streams for the types without such a trait: their data
+     * count as ready. */
     if ((traits & AD_NO_STREAMS) ||
         !(traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS | AD_QUEUES))) {
         return 0;
@@ -131,7 +130,7 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
         }
         return -1;
     }
-    /* NULL is the default stream, which has a number of its own on CUDA. */
+    /* NULL is the default stream, which has another number on CUDA. */
     out->is_given = ad_default_stream(device.type, &out->stream);
     if (stream != NULL) {
         out->is_given = true;
@@ -140,7 +139,7 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
     return 0;
 }
 
-/* Nothing was synchronized: work may be pending on the producer's current
+/* The API does not synchronize: work may be pending on the producer's current
  * stream. */
 static ad_import_result
 note_stream(ad_state *state, const ad_dl_exchange_api *api,
@@ -178,7 +177,7 @@ exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
         result = note_stream(state, api, request, tensor);
     }
     if (result != AD_IMPORT_DONE) {
-        /* Not every deleter leaves a pending exception alone. */
+        /* Some deleters clear a pending exception. */
         PyObject *exception = ad_py_take_exception();
         ad_tensor_clear(tensor);
         ad_py_restore_exception(exception);
@@ -187,9 +186,9 @@ exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return ad_dlpack_check_copy(state, request, &out->tensor);
 }
 
-/* --- export into the class of another library ---------------------------- */
+/* --- export to a class of another library -------------------------------- */
 
-/* The library works with the data on its current stream. */
+/* The library uses the data on its current stream. */
 static int
 order_library(ad_state *state, const ad_dl_exchange_api *api,
               const ad_tensor *tensor)
@@ -242,11 +241,11 @@ ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
 
 /* --- our own table ------------------------------------------------------- */
 
-/* The functions get no module, only an object or nothing, so the state is
- * found here: entered when the module is executed, removed when it is freed,
- * read and written under the GIL of the main interpreter, which alone is
- * supported. A module that is imported once more has a state of its own; the
- * youngest comes first. */
+/* The functions have no module argument, so this list holds the states: a
+ * state is added when the module is executed and removed when it is freed. The
+ * list is protected by the GIL of the main interpreter; other interpreters are
+ * not supported. A module that is imported again has its own state; the newest
+ * comes first. */
 static ad_state *exchange_state;
 
 static ad_state *
@@ -258,7 +257,7 @@ current_state(void)
     return exchange_state;
 }
 
-/* The tensor in an object that may be anything; NULL with TypeError. */
+/* The tensor of an arbitrary object; NULL with TypeError. */
 static const ad_tensor *
 own_tensor(ad_state *state, PyObject *object)
 {
@@ -274,7 +273,7 @@ own_tensor(ad_state *state, PyObject *object)
     return ad_tensor_of(object);
 }
 
-/* The consumer is going to work on what current_work_stream below says. */
+/* The consumer uses the stream that current_work_stream below returns. */
 static ad_status
 order_consumer(const ad_tensor *tensor, ad_error *err)
 {
@@ -322,7 +321,7 @@ tensor_from_py(void *py_object, ad_dl_tensor *out)
     return 0;
 }
 
-/* The stream that current_work_stream says. */
+/* The stream that current_work_stream returns. */
 static bool
 stream_of_thread(ad_device device, ad_stream_choice *out)
 {
@@ -333,8 +332,7 @@ stream_of_thread(ad_device device, ad_stream_choice *out)
     return out->is_given;
 }
 
-/* Where streams are queues there is no default one that both sides could mean.
- */
+/* If streams are queues, there is no default stream that both sides share. */
 static ad_status
 fail_no_queue(ad_device device, const char *what, ad_error *err)
 {
@@ -348,7 +346,7 @@ fail_no_queue(ad_device device, const char *what, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-/* The producer of these data worked on it. */
+/* Takes the tensor; its producer used the stream of current_work_stream. */
 static ad_status
 take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
              ad_error *err)
@@ -381,7 +379,7 @@ managed_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
     ad_state *state = current_state();
     *out_py_object = NULL;
     if (state == NULL) {
-        /* Stolen on failure too, as the contract has it. */
+        /* The contract steals the tensor even on failure. */
         if (managed->deleter != NULL) {
             managed->deleter(managed);
         }
@@ -395,8 +393,7 @@ managed_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
     return *out_py_object != NULL ? 0 : -1;
 }
 
-/* Memory that the consumer's kernel may write on the stream that it was told
- * of. */
+/* Memory that the consumer may write on the stream of current_work_stream. */
 static ad_status
 allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
                    ad_error *err)
@@ -426,14 +423,14 @@ allocate_on_host(int64_t nbytes, ad_tensor *tensor, ad_error *err)
     return AD_OK;
 }
 
-/* A contiguous row-major tensor of the prototype's shape, type and device. */
+/* Allocates a row-major tensor of the prototype's shape, type and device. */
 static ad_status
 allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
 {
     ad_tensor_value value;
     ad_tensor *tensor = &value.tensor;
     ad_tensor_descriptor descriptor = {
-        .data = &value, /* anything that is not NULL: nobody reads it */
+        .data = &value, /* not NULL; never read */
         .dtype = prototype->dtype,
         .ndim = prototype->ndim,
         .device = {prototype->device.device_type, prototype->device.device_id},
@@ -478,7 +475,7 @@ managed_allocator(ad_dl_tensor *prototype, ad_dl_managed_versioned **out,
     return 0;
 }
 
-/* NULL is nothing on the CPU and the default stream elsewhere. */
+/* NULL means no stream on the CPU, and the default stream elsewhere. */
 static int
 current_work_stream(int32_t device_type, int32_t device_id, void **out_stream)
 {

@@ -7,7 +7,7 @@
 #include "copy/copy.h"
 #include "device/backend.h"
 
-/* --- what is asked for ---------------------------------------------------- */
+/* --- arguments ------------------------------------------------------------ */
 
 int
 ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2])
@@ -77,7 +77,7 @@ read_device(PyObject *value, ad_device *out)
     if (ad_dlpack_read_pair(value, "dl_device", pair) < 0) {
         return -1;
     }
-    /* No type is that large, and none has a runtime. */
+    /* No device type is out of this range. */
     out->type = pair[0] > INT32_MAX || pair[0] < 0 ? -1 : (int32_t)pair[0];
     out->id = pair[1];
     return 0;
@@ -102,9 +102,9 @@ read_request(PyObject *const *values, export_request *out)
     return 0;
 }
 
-/* --- who waits, and for what ---------------------------------------------- */
+/* --- order ---------------------------------------------------------------- */
 
-/* The stream on which the consumer works. *off: nobody is to wait. */
+/* The consumer's stream. *off: no synchronization. */
 static int
 read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
             ad_stream_choice *out)
@@ -112,7 +112,7 @@ read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
     *out = (ad_stream_choice){.is_given = false};
     *off = false;
     if (ad_is_none(stream)) {
-        /* Pinned memory goes to consumers who take it for the host's. */
+        /* Consumers treat pinned memory as host memory. */
         if (!(ad_device_traits(device.type) & AD_NO_STREAMS)) {
             out->is_given = ad_default_stream(device.type, &out->stream);
         }
@@ -128,8 +128,8 @@ read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
     return ad_read_choice(state, stream, device, off, out);
 }
 
-/* Show the memory as that of the device that was asked for, where this takes
- * no copy: it lies there, or is reached from there. */
+/* Exports the memory under the requested device if that needs no copy: the
+ * memory is there, or that device can access it. */
 static ad_status
 choose_device(ad_tensor *view, ad_device wanted, bool *is_there, ad_error *err)
 {
@@ -176,8 +176,8 @@ check_may_copy(const ad_tensor *tensor, const export_request *request,
     return AD_ERR_EXCHANGE;
 }
 
-/* What is handed out: the tensor itself, by another name if need be, or a
- * copy of it, which the consumer's stream makes. */
+/* Prepares the exported tensor: the tensor itself, possibly under another
+ * device, or a copy of it on the consumer's stream. */
 static ad_status
 prepare(const ad_tensor *tensor, const export_request *request,
         const ad_stream_choice *consumer, ad_tensor_value *copied,
@@ -200,8 +200,9 @@ prepare(const ad_tensor *tensor, const export_request *request,
     return AD_OK;
 }
 
-/* The consumer waits for what it gets. A copy of ours is waited for in any
- * case: -1 was said of the data, and nobody knows the stream of the copy. */
+/* Lets the consumer wait for the exported tensor. It always waits for our
+ * copy: stream=-1 refers to the data, and the consumer does not know the
+ * stream of the copy. */
 static ad_status
 order_consumer(const ad_tensor *given, const ad_stream_choice *consumer,
                bool no_sync, bool is_copy, ad_error *err)
@@ -351,7 +352,7 @@ PyMethodDef ad_dlpack_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* An Array has these only while it can be seen as a tensor. */
+/* An Array has these methods only if it can be exported as a tensor. */
 static PyObject *
 array_method(PyObject *self, void *closure)
 {

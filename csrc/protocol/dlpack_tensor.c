@@ -67,12 +67,12 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
               ad_error *err)
 {
     const ad_dl_tensor *tensor;
-    /* A legacy capsule cannot say that its memory must not be written, and
-     * jax, whose arrays are immutable, makes no other. */
+    /* A legacy capsule has no flag for read-only memory, and jax, whose arrays
+     * are immutable, exports only legacy capsules. */
     uint32_t flags = AD_TENSOR_IMMUTABLE;
     if (is_versioned) {
         const ad_dl_managed_versioned *managed = pointer;
-        /* Behind another major version only the deleter may be used. */
+        /* With another major version only the deleter may be used. */
         if (managed->version.major != AD_DL_MAJOR) {
             return ad_fail(err, AD_ERR_EXCHANGE, "version",
                            "use a version of the producing library that "
@@ -125,7 +125,7 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
 
 /* --- export -------------------------------------------------------------- */
 
-/* One block per export; what consumers see comes first, so that the deleter
+/* One block per export; the managed tensor comes first, so that the deleter
  * gets the block. */
 typedef struct export_block {
     union {
@@ -137,7 +137,7 @@ typedef struct export_block {
     int64_t dims[]; /* shape, then strides */
 } export_block;
 
-/* A block that this thread is handing over just now; NULL once it is freed. */
+/* The block that this thread is handing over; NULL once it is freed. */
 typedef struct hand_over {
     const void *block;
     struct hand_over *outer;
@@ -181,7 +181,7 @@ dlpack_flags(uint32_t flags, bool is_copy)
            (flags & AD_TENSOR_SUBBYTE_PADDED ? AD_DL_FLAG_SUBBYTE_PADDED : 0);
 }
 
-/* Refuse what a consumer without flags would get wrong. */
+/* Refuses tensors that a consumer without flags would misinterpret. */
 static ad_status
 check_flagless(const ad_tensor *tensor, ad_error *err)
 {
@@ -311,7 +311,7 @@ ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
     return failed ? -1 : 0;
 }
 
-/* --- what a producer's object means -------------------------------------- */
+/* --- flags of a producer's object ---------------------------------------- */
 
 static bool
 type_has(PyTypeObject *type, PyObject *name)
@@ -335,13 +335,13 @@ ad_dlpack_type_has_flags(ad_state *state, PyTypeObject *type)
 bool
 ad_dlpack_may_have_flags(ad_dl_dtype dtype)
 {
-    /* Integers cannot require a gradient or be conjugate; that they be
-     * negative takes a private function of torch's. */
+    /* Integers cannot require a gradient or be conjugate; the negative bit of
+     * integers needs a private function of torch. */
     return dtype.code != AD_DL_INT && dtype.code != AD_DL_UINT &&
            dtype.code != AD_DL_BOOL && dtype.code != AD_DL_OPAQUE;
 }
 
-/* What a method or attribute says: 1 true, 0 false or not there, -1 error. */
+/* The value of a method or attribute: 1 true, 0 false or absent, -1 error. */
 static int
 ask(PyObject *object, PyObject *name, bool is_method)
 {
@@ -410,7 +410,7 @@ ad_dlpack_check_copy(ad_state *state, const ad_request *request,
                           "asked for");
         return AD_IMPORT_REFUSED;
     }
-    /* Where no copy can be made here, another protocol's producer may. */
+    /* If arrowdev cannot copy, the producer of another protocol may. */
     return ad_finish_tensor(state, request, value) == AD_IMPORT_DONE
                ? AD_IMPORT_DONE
                : ad_import_exception(state);

@@ -18,16 +18,16 @@ AD_MUST_CHECK ad_status ad_dlpack_take(void *managed, bool is_versioned,
 
 /* Creates a managed tensor of either kind over the memory of `tensor`, in one
  * block, with new references on owner and sync. `is_copy`: the memory was
- * allocated for this exchange. Fails if a legacy consumer would miss a flag, or
- * if the id of the device is unknown. The caller orders the consumer's use.
+ * allocated for this exchange. Fails if a legacy consumer would miss a flag,
+ * or if the id of the device is unknown. The caller orders the consumer's use.
  * Neither this function nor the deleter needs the GIL. */
 AD_MUST_CHECK ad_status ad_dlpack_give(const ad_tensor *tensor,
                                        bool is_versioned, bool is_copy,
                                        void **out, ad_error *err);
 
 /* Lets another library's function create an object from a versioned tensor of
- * ad_dlpack_give. On failure the tensor is deleted exactly once, whether or not
- * the function has deleted it: implementations differ. Returns 0 or -1. */
+ * ad_dlpack_give. On failure the tensor is deleted exactly once, whether or
+ * not the function has deleted it: implementations differ. Returns 0 or -1. */
 int ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object);
 
 /* As ad_dlpack_give, but a DLTensor without owner or flags, valid as long as

@@ -1,5 +1,4 @@
-/* The dicts that we export; protocol/interface_import.c reads those of
- * others. */
+/* The exported dicts; interface_import.c reads those of other libraries. */
 #include "protocol/interface_import.h"
 
 #include <stdarg.h>
@@ -31,8 +30,8 @@ ad_interface_failed(ad_state *state, const ad_interface_rules *rules,
     return ad_raise(state, err);
 }
 
-/* What cannot be exchanged, or not any more, is, for an attribute, not there:
- * hasattr() must answer. The reason is the cause. NULL. */
+/* Data that cannot be exchanged, or no longer, have no such attribute, so that
+ * hasattr() works. The reason becomes the cause. Returns NULL. */
 static PyObject *
 as_attribute_error(ad_state *state, const ad_interface_rules *rules)
 {
@@ -100,7 +99,7 @@ export_strides(const ad_tensor *tensor, const ad_interface_rules *rules)
                         rules->counts_elements ? 1 : itemsize);
 }
 
-/* Where a tensor without elements lies, for those who ask. */
+/* The address of a tensor without elements. */
 static const max_align_t nowhere;
 
 static PyObject *

@@ -5,7 +5,7 @@
 
 /* --- messages ----------------------------------------------------------- */
 
-/* Plain values as they are, anything else by its type only: the repr of a
+/* Prints plain values, and only the type of anything else: the repr of a
  * foreign object may be long, or read device memory. */
 static PyObject *
 describe(PyObject *found)
@@ -20,7 +20,7 @@ describe(PyObject *found)
         if (text != NULL) {
             return text;
         }
-        PyErr_Clear(); /* an int of more digits than Python likes to print */
+        PyErr_Clear(); /* an int with more digits than Python prints */
     }
     if (PyTuple_Check(found)) {
         return PyUnicode_FromFormat("a tuple of %zd items",
@@ -34,7 +34,7 @@ ad_interface_wrong(ad_state *state, const char *origin, const char *field,
                    PyObject *found, const char *expected)
 {
     if (PyErr_Occurred() && ad_exception_is_final(state)) {
-        return; /* not what the producer said, but KeyboardInterrupt etc. */
+        return; /* KeyboardInterrupt etc., not a fault of the producer */
     }
     PyObject *cause = ad_py_take_exception();
     PyObject *text = describe(found);
@@ -50,7 +50,7 @@ ad_interface_wrong(ad_state *state, const char *origin, const char *field,
     Py_DECREF(text);
 }
 
-/* Say where the field stands about which the core complains. */
+/* Adds the origin of the field to an error of the core. */
 static void
 prefix_error(ad_error *err, const char *origin, const char *field)
 {
@@ -63,7 +63,7 @@ prefix_error(ad_error *err, const char *origin, const char *field)
 
 /* --- fields ------------------------------------------------------------- */
 
-/* New reference or NULL; a field that is None is reported as it is. */
+/* New reference or NULL; None is returned as None. */
 static int
 get_field(ad_state *state, ad_interface *in, int name, PyObject **out)
 {
@@ -138,7 +138,7 @@ read_version(ad_state *state, ad_interface *in,
     return AD_IMPORT_DONE;
 }
 
-/* `value` is a str that names an element type. */
+/* Requires a str that names an element type. */
 static int
 parse_typestr(ad_state *state, const char *origin, const char *field,
               PyObject *value, ad_element *out)
@@ -161,7 +161,7 @@ parse_typestr(ad_state *state, const char *origin, const char *field,
     return 0;
 }
 
-/* [("", typestr)] says nothing new; anything else is a structured type. */
+/* [("", typestr)] is the default; anything else is a structured type. */
 static bool
 is_plain_descr(PyObject *descr)
 {
@@ -210,8 +210,7 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
     return result;
 }
 
-/* 't1' and what may stand before it: a field of bits, of which a mask may be
- * made. */
+/* 't1' with an optional byte order: a field of bits, which can be a mask. */
 static bool
 is_bit_field(PyObject *typestr)
 {
@@ -220,7 +219,7 @@ is_bit_field(PyObject *typestr)
         return false;
     }
     Py_ssize_t n = PyUnicode_GET_LENGTH(typestr);
-    bool found = false; /* most are told apart by one letter */
+    bool found = false; /* one letter decides in most cases */
     if ((n == 2 || n == 3) && PyUnicode_READ_CHAR(typestr, n - 2) == 't') {
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
             found |= PyUnicode_CompareWithASCIIString(typestr, names[i]) == 0;
@@ -229,7 +228,7 @@ is_bit_field(PyObject *typestr)
     return found;
 }
 
-/* Nothing but the typestr says that elements are bits. */
+/* Only the typestr shows that elements are bits. */
 static int
 read_bits(ad_state *state, ad_interface *in)
 {
@@ -317,8 +316,8 @@ itemsize_of(const ad_tensor_descriptor *descriptor)
     return ad_dtype_bits(descriptor->dtype) / 8;
 }
 
-/* Bytes to elements. The stride of a dimension of extent 1, or of an array
- * without elements, is never used and may be anything. */
+/* Converts bytes to elements. The stride of a dimension of extent 1, or of an
+ * array without elements, is never used and may be anything. */
 static int
 scale_strides(ad_state *state, ad_interface *in, int64_t *strides)
 {
@@ -419,7 +418,7 @@ fill_data(ad_state *state, ad_interface *in, PyObject *data)
         return -1;
     }
     PyObject *readonly = PyTuple_GET_ITEM(data, 1);
-    if (!PyLong_Check(readonly)) { /* some write 0 and 1 */
+    if (!PyLong_Check(readonly)) { /* some producers use 0 and 1 */
         ad_interface_wrong(state, in->origin, "the read-only flag in data",
                            readonly, "a bool");
         return -1;
@@ -492,7 +491,7 @@ read_offset(ad_state *state, ad_interface *in, bool counts_elements)
     return result;
 }
 
-/* What is claimed of bits are the bytes that hold them. */
+/* For bits the descriptor covers the bytes that hold them. */
 static int
 describe_bytes(ad_state *state, ad_interface *in)
 {
@@ -646,7 +645,7 @@ read_device_pair(ad_state *state, const char *origin, PyObject *pair,
     return 1;
 }
 
-/* 1 with *out filled; 0 where there is none, or it refuses; -1. */
+/* 1 with *out filled; 0 if the method is absent or refuses; -1. */
 static int
 ask_dlpack_device(ad_state *state, PyObject *object, const char *origin,
                   ad_device *out)
@@ -666,7 +665,7 @@ ask_dlpack_device(ad_state *state, PyObject *object, const char *origin,
         if (ad_exception_is_final(state)) {
             return -1;
         }
-        PyErr_Clear(); /* it does not know, so nobody does */
+        PyErr_Clear(); /* the device stays unknown */
         return 0;
     }
     int result = read_device_pair(state, origin, pair, out);

@@ -3,8 +3,8 @@
  * bits, true where valid. It has a pointer and, on a device, a stream of its
  * own.
  *
- * Whatever fails here is final: the protocols that follow would show the data
- * alone and lose the mask.
+ * Every failure is final: a later protocol would import the data without the
+ * mask.
  */
 #include "bridge/masks.h"
 #include "protocol/interface_import.h"
@@ -31,7 +31,6 @@ fail_no_interface(ad_state *state, const char *origin,
     return AD_IMPORT_FAILED;
 }
 
-/* Of one dimension. */
 static int64_t
 length_of(const ad_interface *in)
 {
@@ -73,7 +72,7 @@ check(ad_state *state, const ad_interface *data, const ad_interface *mask)
     return AD_IMPORT_DONE;
 }
 
-/* The flags keep nothing of the tensor but references. */
+/* The mask keeps only references of the tensor. */
 static ad_status
 as_flags(const ad_interface *in, const ad_tensor *tensor, ad_mask *out,
          ad_error *err)
@@ -92,7 +91,7 @@ as_flags(const ad_interface *in, const ad_tensor *tensor, ad_mask *out,
     return AD_OK;
 }
 
-/* What was imported, as an array with the mask. */
+/* The imported data as an array with the mask. */
 static ad_status
 put_on(const ad_mask *mask, ad_copy copy, ad_imported *out, ad_error *err)
 {

@@ -1,19 +1,19 @@
 /* NumPy's masked arrays: their mask (true where masked) becomes validity.
  *
- * Whatever fails here is final: the protocols that follow would show the data
- * alone and lose the mask. NumPy is never imported; the class is known by its
- * name, data and mask come through the buffer protocol, and times, of which
- * that has none, by __array_interface__.
+ * Every failure is final: a later protocol would import the data without the
+ * mask. NumPy is never imported; the class is recognized by its name. Data and
+ * mask are imported by the buffer protocol, and times, which it does not
+ * support, by __array_interface__.
  *
- * copy=False is about the data: the bitmap is built in any case, since Arrow
- * has no other form for it.
+ * copy=False applies to the data only: the bitmap is always built, since Arrow
+ * has no other form for the mask.
  */
 #include "bridge/masks.h"
 #include "protocol/protocol.h"
 
 #include <string.h>
 
-/* --- which types -------------------------------------------------------- */
+/* --- types -------------------------------------------------------------- */
 
 static bool
 is_masked_array(ad_state *state, PyTypeObject *type)
@@ -117,8 +117,8 @@ all_set(const uint8_t *bytes, int64_t n)
 
 /* --- from elements to rows ---------------------------------------------- */
 
-/* One byte per row, from a contiguous mask. A row that is masked in part has
- * no equivalent: there is one validity bit per row. */
+/* One byte per row, from a contiguous mask. A partly masked row has no
+ * equivalent, since there is one validity bit per row. */
 static ad_status
 reduce_rows(const uint8_t *bytes, int64_t n_rows, int64_t row_size,
             uint8_t *out, ad_error *err)
@@ -149,7 +149,7 @@ attach_rows(const ad_imported *data, uint8_t *rows, int64_t n_rows,
         .length = n_rows,
         .marks_nulls = true,
     };
-    /* copy=True was served when the data came in. */
+    /* The import of the data has served copy=True. */
     if (copy == AD_COPY_ALWAYS) {
         copy = AD_COPY_IF_NEEDED;
     }
@@ -189,8 +189,8 @@ apply_mask(const ad_imported *data, const ad_tensor *mask, ad_copy copy,
 
 /* --- import ------------------------------------------------------------- */
 
-/* *out is what is in it, or becomes another array where some elements are
- * masked. The shape of its tensor is there for an array, too. */
+/* *out is unchanged, or becomes another array if some elements are masked. The
+ * shape of its tensor is valid for an array, too. */
 static ad_status
 add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
              ad_error *err)

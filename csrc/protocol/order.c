@@ -1,5 +1,5 @@
-/* Who waits for what, on both ways: what the rows of the two tables in
- * docs/internals/synchronization.md have in common. */
+/* Synchronization of imports and exports: the steps that the rows of the two
+ * tables in docs/internals/synchronization.md have in common. */
 #include "protocol/protocol.h"
 
 #include "abi/arrow_c.h"
@@ -23,8 +23,8 @@ ad_cuda_means(void)
                : ARROW_DEVICE_CUDA;
 }
 
-/* The context in which the stream runs. The runtime is not asked again about
- * the one that an event of ours was recorded on. */
+/* The context in which the stream runs. The runtime is not asked again if one
+ * of our events was recorded on the stream. */
 static ad_status
 find_context(const struct ad_backend *backend, ad_device device,
              const ad_sync *sync, ad_stream stream, ad_context *out,
@@ -49,8 +49,8 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
     if (backend == NULL) {
         return ad_sync_order(sync, consumer->stream, what, err);
     }
-    /* Now and on this thread: a default stream is another one elsewhere, and
-     * on a stream of another device nothing would be ordered. */
+    /* Resolved now and on this thread: another thread may have another default
+     * stream, and a stream of another device would order nothing. */
     AD_RETURN_IF_ERR(
         find_context(backend, device, sync, consumer->stream, &context, err));
     AD_RETURN_IF_ERR(

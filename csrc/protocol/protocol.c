@@ -10,13 +10,13 @@ const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 #undef AD_PROTOCOL
 };
 
-/* --- what a type speaks --------------------------------------------------- */
+/* --- protocols of a type -------------------------------------------------- */
 
-/* Does the type, not counting its metaclass, have this attribute? */
+/* Whether the type has this attribute; its metaclass is not considered. */
 static bool
 type_has(PyTypeObject *type, PyObject *name)
 {
-    /* A key of the dict that is no str is compared by code of its own, which
+    /* A key of the dict that is not a str is compared by its own code, which
      * may raise, or change the bases. */
     PyObject *mro = Py_XNewRef(type->tp_mro);
     int found = 0;
@@ -78,12 +78,12 @@ ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
             if (slot->version == ad_py_type_version(type)) {
                 return slot;
             }
-            slot->type = NULL; /* the class has changed: look again */
+            slot->type = NULL; /* the class has changed */
             Py_DECREF(type);
             break;
         }
     }
-    /* A look-up makes CPython assign the version, if it ever will. */
+    /* The look-up makes CPython assign the type's version, if possible. */
     PyObject *found = NULL;
     if (ad_py_lookup_attr((PyObject *)type, AD_STR(state, dlpack), &found) <
         0) {
@@ -106,8 +106,8 @@ ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
     return scratch;
 }
 
-/* Does the instance have the attribute: in its own dict where one is given,
- * else by whatever its look-up answers? 1, 0, or -1 with an exception. */
+/* Whether the instance has the attribute: in `dict` if it is not NULL, else by
+ * its look-up. 1, 0, or -1 with an exception. */
 static int
 instance_has(PyObject *object, PyObject *dict, PyObject *name)
 {
@@ -120,8 +120,8 @@ instance_has(PyObject *object, PyObject *dict, PyObject *name)
     return found;
 }
 
-/* Add the protocols whose attribute the instance has. -1 with an exception
- * that is final; what else is raised on access means: not offered. */
+/* Adds the protocols whose attribute the instance has. -1 with a final
+ * exception; any other exception on access means "not offered". */
 static int
 add_instance_offers(ad_state *state, PyObject *object, PyObject *dict,
                     uint32_t *offers)
@@ -144,16 +144,16 @@ add_instance_offers(ad_state *state, PyObject *object, PyObject *dict,
     return 0;
 }
 
-/* What the type offers, and what the instance adds in its own dict. A look-up
- * of the type's own (a __getattr__: proxies) is only asked when that is
- * nothing: where it serves other purposes, as in polars, it is slow. */
+/* The protocols of the type and of the instance's own dict. A custom look-up
+ * of the type (__getattr__ of proxies) is only used if there are none: it may
+ * serve other purposes, as in polars, and is slow. */
 static int
 offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
           uint32_t *offers)
 {
     *offers = slot->offers;
     if (slot->may_have_dict) {
-        /* Looking may run code that replaces the dict. */
+        /* The look-up may run code that replaces the dict. */
         PyObject *dict = Py_XNewRef(ad_py_instance_dict(object));
         int result = dict != NULL
                          ? add_instance_offers(state, object, dict, offers)
@@ -167,14 +167,14 @@ offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
         return add_instance_offers(state, object, NULL, offers);
     }
     if (!ad_is_capsule_pair(object)) {
-        *offers &= ~AD_PROTOCOL_BIT(capsules); /* some other tuple */
+        *offers &= ~AD_PROTOCOL_BIT(capsules); /* not a pair of capsules */
     }
     return 0;
 }
 
-/* *out is a copy: a producer's code may run, import something else, and so
- * evict the slot. The type is a new reference, since the code may give the
- * object another class too. */
+/* *out is a copy, since a producer's code may import other objects and so
+ * evict the slot. The type is a new reference, since that code may also change
+ * the object's class. */
 static void
 hold_slot(ad_state *state, PyObject *object, ad_type_slot *out)
 {
@@ -197,7 +197,7 @@ ad_offers(ad_state *state, PyObject *object, uint32_t *out)
 
 /* --- import --------------------------------------------------------------- */
 
-/* What was tried in vain: the first exception, and a line for each. */
+/* The refusals: the first exception, and a line for each. */
 typedef struct refusals {
     PyObject *first;
     PyObject *text;
@@ -210,8 +210,8 @@ refusals_clear(refusals *tried)
     Py_CLEAR(tried->text);
 }
 
-/* Note the exception that is set and clear it. An AttributeError means that
- * the attribute is not there in this state of the object. */
+/* Records and clears the pending exception. An AttributeError means that the
+ * attribute is absent in this state of the object. */
 static int
 refusals_add(refusals *tried, const ad_protocol *protocol)
 {
@@ -225,7 +225,7 @@ refusals_add(refusals *tried, const ad_protocol *protocol)
         "%s%s refused (%s: %S)", tried->text != NULL ? ", " : "",
         protocol->name, Py_TYPE(exception)->tp_name, exception);
     if (line == NULL) {
-        /* Its __str__ raises: name the class alone. */
+        /* Its __str__ raises, so only the class is named. */
         if (!PyErr_ExceptionMatches(PyExc_Exception)) {
             Py_DECREF(exception);
             return -1;
@@ -292,7 +292,7 @@ fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
     return -1;
 }
 
-/* Try one protocol: 1 done, 0 refused and noted, -1 failed. */
+/* Tries one protocol: 1 done, 0 refused and recorded, -1 failed. */
 static int
 try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
              const ad_request *request, int index, refusals *tried,
@@ -371,7 +371,8 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
     if (import_any(state, object, request, among, out) < 0) {
         return -1;
     }
-    /* Tensors of others went through ad_finish_tensor, and may be copies. */
+    /* ad_finish_tensor has done this for foreign tensors, which may be copies.
+     */
     if (request->stream.kind == AD_STREAM_OFF) {
         if (out->is_array) {
             drop_sync(&out->array.sync);
@@ -436,7 +437,7 @@ ad_import_error(ad_state *state, const ad_error *err)
     return AD_IMPORT_FAILED;
 }
 
-/* Made before anything is known to be wrong, so not by printf. */
+/* Built before an error is known, so without the slow printf. */
 const char *
 ad_origin(const char *attribute, PyObject *object, char *buffer)
 {

@@ -118,16 +118,16 @@ extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
 
 /* Imports one of our own objects directly, any other object by the protocols
  * in `among` that it offers, in order of preference, until one succeeds.
- * Returns 0 with *out filled, or -1 with TypeError (no protocol), ExchangeError
- * (all refused; the first refusal is the cause and all are listed), or the
- * final error of a protocol. */
+ * Returns 0 with *out filled, or -1 with TypeError (no protocol),
+ * ExchangeError (all refused; the first refusal is the cause and all are
+ * listed), or the final error of a protocol. */
 int ad_import(ad_state *state, PyObject *object, const ad_request *request,
               uint32_t among, ad_imported *out);
 
-/* The last step of a caller of ad_import, for the imported data or data derived
- * from them: the stream of the request, or this thread's current stream, waits
- * for the data, and the owner records the stream. Host memory is ready on every
- * stream. -1 with an exception. */
+/* The last step of a caller of ad_import, for the imported data or data
+ * derived from them: the stream of the request, or this thread's current
+ * stream, waits for the data, and the owner records the stream. Host memory is
+ * ready on every stream. -1 with an exception. */
 int ad_apply_device_order(ad_state *state, const ad_request *request,
                           ad_device device, ad_sync *sync, ad_owner *owner);
 
@@ -148,8 +148,9 @@ void ad_imported_clear(ad_imported *imported);
  * raised a final exception (MemoryError, KeyboardInterrupt). */
 int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 
-/* The slot of a type. It points into the cache, where the next call may replace
- * it, or to *scratch (whose `type` is borrowed) if the type cannot be cached. */
+/* The slot of a type. It points into the cache, where the next call may
+ * replace it, or to *scratch (whose `type` is borrowed) if the type cannot be
+ * cached. */
 const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
                                          ad_type_slot *scratch);
 
@@ -171,9 +172,9 @@ const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
 ad_import_result ad_finish_tensor(ad_state *state, const ad_request *request,
                                   ad_tensor_value *value);
 
-/* The same for host memory. Elements in the other byte order are swapped, which
- * takes a copy, and times become an array. *out holds the tensor before and the
- * result afterwards. */
+/* The same for host memory. Elements in the other byte order are swapped,
+ * which takes a copy, and times become an array. *out holds the tensor before
+ * and the result afterwards. */
 ad_import_result ad_finish_strange_elements(ad_state *state,
                                             const ad_request *request,
                                             const ad_element *element,
@@ -246,10 +247,10 @@ bool ad_default_stream(int32_t device_type, ad_stream *out);
  * available and CUDA is not, as with torch's builds for ROCm. */
 int32_t ad_cuda_means(void);
 
-/* Orders a use of the data on the stream `consumer`: the stream waits for them,
- * without the host, and their owner records it. A stream of another device is
- * refused (AD_ERR_EXCHANGE, "stream"), even if no work is pending. `what` is
- * for the message. */
+/* Orders a use of the data on the stream `consumer`: the stream waits for
+ * them, without the host, and their owner records it. A stream of another
+ * device is refused (AD_ERR_EXCHANGE, "stream"), even if no work is pending.
+ * `what` is for the message. */
 AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,
                                      ad_owner *owner,
                                      const ad_stream_choice *consumer,

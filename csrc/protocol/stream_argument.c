@@ -1,5 +1,5 @@
-/* stream= arguments: an int with DLPack's meaning for the device, or one of
- * the stream and queue objects that are known. */
+/* stream= arguments: an int with DLPack's meaning for the device, or a known
+ * stream or queue object. */
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@
 
 /* --- numbers ------------------------------------------------------------- */
 
-/* An int, or what counts as one, as NumPy's integers do. No bool, and no array:
- * those of one element have an __index__ as well, and some a queue. */
+/* An int or an int-like object, such as NumPy's integers, but no bool and no
+ * array: arrays of one element have an __index__ as well, and some a queue. */
 static bool
 is_number(PyObject *stream)
 {
@@ -19,7 +19,7 @@ is_number(PyObject *stream)
     }
     const PySequenceMethods *sequence = Py_TYPE(stream)->tp_as_sequence;
     const PyMappingMethods *mapping = Py_TYPE(stream)->tp_as_mapping;
-    /* Until NumPy 2.3 its bools are indices, too. */
+    /* Before NumPy 2.3 its bools have an __index__, too. */
     return strncmp(Py_TYPE(stream)->tp_name, "numpy.bool", 10) != 0 &&
            PyIndex_Check(stream) &&
            (sequence == NULL || sequence->sq_length == NULL) &&
@@ -117,7 +117,7 @@ fit_number(const ad_stream_argument *argument, int32_t device_type)
 
 /* --- objects ------------------------------------------------------------- */
 
-/* Reads one kind of object, all but `object` of *out: 1 read, 0 of another
+/* Reads one kind of object into *out, except for `object`: 1 read, 0 another
  * kind, -1 with an exception. */
 typedef int (*read_fn)(ad_state *state, PyObject *stream,
                        ad_stream_argument *out);
@@ -134,7 +134,7 @@ lookup(PyObject *object, const char *name, PyObject **out)
     return found;
 }
 
-/* Takes over `value`, an int (or what has __index__) that is a handle. */
+/* Steals `value`, an int (or an object with __index__) that is a handle. */
 static int
 take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
 {
@@ -159,7 +159,7 @@ take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
     return 1;
 }
 
-/* The handle that a method without arguments, or an attribute, gives. */
+/* The handle from an attribute or a method without arguments. */
 static int
 read_member(PyObject *object, const char *name, bool is_method,
             int32_t device_type, ad_stream_argument *out)
@@ -175,8 +175,7 @@ read_member(PyObject *object, const char *name, bool is_method,
     return value != NULL ? take_handle(value, device_type, out) : -1;
 }
 
-/* Takes over `value`: must be a pair of ints, of which the second is the
- * handle. */
+/* Steals `value`, which must be a pair of ints; the second is the handle. */
 static int
 take_pair(PyObject *stream, PyObject *value, PyObject *name, const char *what,
           int32_t device_type, ad_stream_argument *out)
@@ -209,7 +208,7 @@ read_cuda_stream_protocol(ad_state *state, PyObject *stream,
                                      ARROW_DEVICE_CUDA, out);
 }
 
-/* The queues of arrowdev.testing, and of whoever wants to be known so. */
+/* The queues of arrowdev.testing, and any object with this method. */
 static int
 read_arrowdev_queue(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
@@ -232,7 +231,7 @@ read_arrowdev_queue(ad_state *state, PyObject *stream, ad_stream_argument *out)
     return found;
 }
 
-/* Is the class defined in this library (top-level module)? */
+/* Whether the class is defined in this library (top-level module). */
 static bool
 is_class_from(PyTypeObject *type, const char *library)
 {
@@ -254,8 +253,8 @@ is_from(PyObject *object, const char *library)
     return is_class_from(Py_TYPE(object), library);
 }
 
-/* Is one of the object's classes this one of this library (top-level module)?
- * By name: nobody else's library is imported for the question. */
+/* The class is recognized by its name, so that no other library is
+ * imported. */
 bool
 ad_is_of_class(PyObject *object, const char *library, const char *name)
 {
@@ -271,7 +270,7 @@ ad_is_of_class(PyObject *object, const char *library, const char *name)
     return false;
 }
 
-/* .cuda_stream of whatever has one, or .ptr of CuPy's streams. */
+/* .cuda_stream of any object, or .ptr of CuPy's streams. */
 static int
 read_cuda_attribute(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
@@ -289,8 +288,8 @@ read_sycl_queue(PyObject *queue, ad_stream_argument *out)
         return 0;
     }
     if (!ad_backend_is_there(ARROW_DEVICE_ONEAPI)) {
-        /* Who has a queue has the library by now, even if it was not there
-         * when it was looked for first. */
+        /* A queue exists, so the library is loaded now, even if an earlier
+         * attempt did not find it. */
         ad_backend_retry(ARROW_DEVICE_ONEAPI);
     }
     int found =
@@ -332,7 +331,7 @@ read_sycl(ad_state *state, PyObject *stream, ad_stream_argument *out)
                      Py_TYPE(stream)->tp_name, Py_TYPE(queue)->tp_name);
         found = -1;
     }
-    Py_DECREF(queue); /* the holder has it */
+    Py_DECREF(queue); /* its holder keeps a reference */
     return found;
 }
 
@@ -340,14 +339,14 @@ static int
 read_pyopencl(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
     (void)state;
-    /* Everything of pyopencl has an int_ptr. */
+    /* All objects of pyopencl have an int_ptr. */
     if (!ad_is_of_class(stream, "pyopencl", "CommandQueue")) {
         return 0;
     }
     return read_member(stream, "int_ptr", false, ARROW_DEVICE_OPENCL, out);
 }
 
-/* *out as the object has it: a stream of CUDA's kind is CUDA's. */
+/* Reads the object without a device: a CUDA-like stream counts as CUDA. */
 static int
 read_object(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
@@ -376,13 +375,14 @@ unknown:
     return -1;
 }
 
-/* The stream is for `expected`: what it is there, or ExchangeError. */
+/* Adapts the stream to the device `expected`; ExchangeError if it is of
+ * another device type. */
 static int
 fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
 {
     bool is_cuda = out->device_type == ARROW_DEVICE_CUDA;
     uint32_t traits = ad_device_traits(expected.type);
-    /* torch and CuPy call HIP's streams by CUDA's names. */
+    /* torch and CuPy use CUDA's names for HIP streams. */
     if (is_cuda && (expected.type == 0 || (traits & AD_ROCM_STREAMS))) {
         out->device_type =
             expected.type == 0 ? ad_cuda_means() : ARROW_DEVICE_ROCM;
@@ -514,7 +514,7 @@ ad_stream_is_no_sync(PyObject *value)
     ad_stream_argument argument;
     int found = read_number(value, &argument);
     if (found < 0) {
-        PyErr_Clear(); /* told when the number is read */
+        PyErr_Clear(); /* raised again when the argument is parsed */
     }
     return found > 0 && argument.kind == AD_STREAM_OFF;
 }

@@ -1,8 +1,8 @@
 /* __sycl_usm_array_interface__, version 1 (dpctl, dpnp): the only protocol
- * that carries the queue. An event is recorded on it, and it goes out again as
- * `syclobj`. A context or filter string in its place is handed on as it came,
- * and as it says nothing about pending work, nobody else is told that the data
- * are ready.
+ * that carries the queue. An event is recorded on it, and the queue is
+ * exported again as `syclobj`. A context or filter string in its place is
+ * exported unchanged; since it does not tell whether work is pending, the data
+ * do not count as ready for other protocols.
  */
 #include "protocol/interface_import.h"
 
@@ -32,11 +32,11 @@ static const ad_interface_rules rules = {
 
 /* --- import -------------------------------------------------------------- */
 
-/* `syclobj` and where the memory lies. */
+/* `syclobj` and the context of the memory. */
 typedef struct source {
     PyObject *syclobj;
-    ad_stream_choice queue; /* given: syclobj is a queue that a runtime takes;
-                               keep is a reference */
+    ad_stream_choice queue; /* given if syclobj is a queue that the runtime
+                               accepts; owns `keep` */
     ad_context context;
 } source;
 
@@ -57,14 +57,14 @@ is_filter_word(const char *word, size_t n)
     return n > 0 && strspn(word, "0123456789") >= n;
 }
 
-/* "backend:kind:number", of which each may be left out. */
+/* "backend:kind:number", where each part is optional. */
 static bool
 is_filter_string(PyObject *syclobj)
 {
     const char *rest =
         PyUnicode_Check(syclobj) ? PyUnicode_AsUTF8(syclobj) : NULL;
     if (rest == NULL) {
-        PyErr_Clear(); /* of lone surrogates */
+        PyErr_Clear(); /* the str has lone surrogates */
         return false;
     }
     for (;;) {
@@ -79,8 +79,8 @@ is_filter_string(PyObject *syclobj)
     }
 }
 
-/* A queue, or not: a context or a filter string says on which device the
- * memory is, and nothing about work that may be pending. */
+/* Reads a queue. A context or a filter string only names the device of the
+ * memory, not pending work. */
 static int
 read_syclobj(ad_state *state, const char *origin, source *in)
 {
@@ -107,8 +107,9 @@ read_syclobj(ad_state *state, const char *origin, source *in)
                : 0;
 }
 
-/* Ask SYCL whose memory this is; UNREGISTERED where it does not know or is
- * not there. With `queue` given it has to be of that queue's context. */
+/* Asks SYCL for the device of the memory; UNREGISTERED if it is unknown or
+ * SYCL is not available. If `queue` is given, the memory must be of its
+ * context. */
 static ad_status
 locate(const void *pointer, const ad_stream_choice *queue, ad_memory_info *out,
        ad_error *err)
@@ -147,13 +148,13 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
         return AD_IMPORT_DONE;
     }
     if (!from->queue.is_given) {
-        /* Nobody here knows the context that it may be in. */
+        /* The context of the memory is unknown. */
         from->context.handle = NULL;
         return ad_interface_believe_device(state, object, request, in->origin,
                                            &rules, &from->context.device);
     }
     if (in->descriptor.data == NULL) {
-        return AD_IMPORT_DONE; /* of size 0, or ad_interface_tensor says so */
+        return AD_IMPORT_DONE; /* size 0, else ad_interface_tensor fails */
     }
     ad_raise_exchange(state, "device",
                       "pass an object whose memory is alive, and whose queue "
@@ -164,8 +165,9 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
     return AD_IMPORT_FAILED;
 }
 
-/* Work may be pending on the queue: an event says when it is done, and holds
- * up what is submitted to it later. What is no queue is carried as it came. */
+/* Work may be pending on the queue: an event tells when it is done, and delays
+ * work that is submitted to the queue later. Any other syclobj is kept
+ * unchanged. */
 static ad_status
 attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 {
@@ -184,8 +186,7 @@ attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
     return status;
 }
 
-/* USM is freed without regard to any queue, so no queue is named as the one
- * in whose order that happens. */
+/* USM is not freed in the order of a queue, so there is no free stream. */
 static ad_status
 attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
 {
@@ -249,8 +250,8 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
 
 /* --- export -------------------------------------------------------------- */
 
-/* What the data came with: a new reference, or NULL without an exception. An
- * event may be kept by other things than a SyclQueue. */
+/* The syclobj of the import: a new reference, or NULL without an exception.
+ * The object that keeps an event may also be of another kind. */
 static PyObject *
 object_that_came(const ad_tensor *tensor)
 {
@@ -265,8 +266,8 @@ object_that_came(const ad_tensor *tensor)
     return is_taken ? Py_NewRef(object) : NULL;
 }
 
-/* dpctl.SyclQueue, if it is imported already: NULL without an exception where
- * it is not. (None in sys.modules says that it must not be.) */
+/* dpctl.SyclQueue if dpctl is imported already, else NULL without an
+ * exception. (None in sys.modules blocks the import.) */
 static PyObject *
 queue_class(void)
 {
@@ -276,7 +277,8 @@ queue_class(void)
                : NULL;
 }
 
-/* A stream of ours in the context of the memory, which waits for the data. */
+/* arrowdev's own stream in the context of the memory, which waits for the
+ * data. */
 static ad_status
 make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
 {
@@ -294,8 +296,8 @@ make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
     return ad_owner_record_stream(tensor->owner, context, *out, NULL, err);
 }
 
-/* A queue object for data that came with an event only, or with nothing to
- * wait for. */
+/* Creates a queue object for data that have only an event, or no pending work.
+ */
 static PyObject *
 make_queue(ad_state *state, const ad_tensor *tensor)
 {
@@ -314,7 +316,7 @@ make_queue(ad_state *state, const ad_tensor *tensor)
     if (make_stream(tensor, &stream, &err) != AD_OK) {
         ad_interface_failed(state, &rules, &err);
     } else {
-        /* The queue object makes a copy, so the capsule frees nothing. */
+        /* The queue object copies the handle, so the capsule frees nothing. */
         PyObject *capsule =
             PyCapsule_New((void *)stream.handle, "SyclQueueRef", NULL);
         queue = capsule != NULL ? PyObject_CallOneArg(type, capsule) : NULL;
@@ -324,7 +326,7 @@ make_queue(ad_state *state, const ad_tensor *tensor)
     return queue;
 }
 
-/* The consumer is going to work on the queue that it is shown. */
+/* The consumer will use the exported queue. */
 static PyObject *
 find_queue(ad_state *state, const ad_tensor *tensor)
 {
