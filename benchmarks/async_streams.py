@@ -16,7 +16,7 @@ import numpy as np
 import arrowdev as ad
 from arrowdev import aio
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
 import async_peer
 
 

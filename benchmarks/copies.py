@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from paths import Case, Goal, HotPath
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
 
 SIZES = {"64 KiB": 1 << 16, "1 MiB": 1 << 20, "16 MiB": 1 << 24}
 PIP_NAMES = {"opencl": "pyopencl", "oneapi": "dpctl"}
@@ -22,7 +22,7 @@ def numbers(nbytes):
 
 
 def peer(name):
-    """tests/peer_NAME.py, which skips the test where there is no device."""
+    """tests/helpers/peer_NAME.py, which skips the test where there is no device."""
     try:
         return __import__(f"peer_{name}")
     except BaseException as error:

@@ -220,7 +220,7 @@ def measured(path, part, arguments):
     try:
         return measure_path(path, arguments.repeats, arguments.seconds)
     except BaseException as error:
-        # Of tests/compiler.py where there is no compiler: pytest's Skipped.
+        # Of tests/helpers/compiler.py where there is no compiler: pytest's Skipped.
         if type(error).__name__ != "Skipped":
             raise
         return row_of(path) | {"not_measured": str(error)}

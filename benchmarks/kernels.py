@@ -253,7 +253,7 @@ def print_row(title, n, best):
 
 
 def device_name(kind):
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
     peer = __import__(f"peer_{kind}")
     return peer.name() if kind == "opencl" else peer.NAME
 

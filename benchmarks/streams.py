@@ -24,7 +24,7 @@ from arrowdev import aio
 from arrowdev.testing import _abi
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
 
 import compiler  # noqa: E402
 

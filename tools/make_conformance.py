@@ -1,7 +1,8 @@
 """Writes the tables of docs/conformance.md anew: python tools/make_conformance.py
 
 The objects and functions are those that the page has; versions and rules are what is found here.
-Lists of rules come from arrowdev.testing. tests/test_conformance.py compares the page with both.
+Lists of rules come from arrowdev.testing. tests/testing/test_conformance.py compares the
+page with both.
 """
 
 import importlib.metadata

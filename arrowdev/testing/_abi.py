@@ -1,8 +1,8 @@
 """The structs of the Arrow C interfaces, in ctypes.
 
 The layout is that of the reference header: ``ArrowAsyncProducer`` has no ``release``. A pointer is
-an address (int or None), so that a struct can also be invalid. ``tests/test_abi.py`` compares
-the structs with ``csrc/abi/arrow_c.h``.
+an address (int or None), so that a struct can also be invalid.
+``tests/project/test_abi.py`` compares the structs with ``csrc/abi/arrow_c.h``.
 """
 
 from __future__ import annotations

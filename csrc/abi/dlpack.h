@@ -1,6 +1,6 @@
 /* DLPack 1.3: the structs in capsules, and the C exchange API. ABI facts. The
  * names have the prefix ad_dl_, so that the real header can be included too;
- * tests/test_abi.py compares the two.
+ * tests/project/test_abi.py compares the two.
  */
 #ifndef AD_ABI_DLPACK_H
 #define AD_ABI_DLPACK_H

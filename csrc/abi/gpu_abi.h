@@ -1,5 +1,5 @@
 /* Structs and constants of CUDA's driver API and of HIP that arrowdev uses.
- * tests/test_gpu_abi.py compares them with cuda.h and hip_runtime_api.h.
+ * tests/devices/test_gpu_abi.py compares them with cuda.h and hip_runtime_api.h.
  *
  * HIP has CUDA's flags and error codes: AD_GPU_ marks those of both.
  */

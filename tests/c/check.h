@@ -1,7 +1,7 @@
 /* The smallest harness: plain checks, a list of tests, and allocations that
  * can be made to fail in turn. Every test_*.c in this folder is a program.
  *
- * Built with -Wl,--wrap=malloc and friends (see tests/test_core_c.py), so that
+ * Built with -Wl,--wrap=malloc and friends (see tests/project/test_core_c.py), so that
  * check_fail_nth(n) makes the n-th allocation from now on return NULL.
  */
 #ifndef AD_TESTS_CHECK_H

@@ -1,6 +1,6 @@
 /* Adapters: their batches, when they read their source, and what they release
  * after a failure. The copies run on the software device.
- * tests/test_stream_transfer.py tests that they overlap. */
+ * tests/streams/test_stream_transfer.py tests that they overlap. */
 #include <errno.h>
 
 #include "order/deferred_release.h"

@@ -1,5 +1,5 @@
 /* Copies and kernels on the software device: strides, bits, and failing
- * allocations. tests/test_copies.py tests whole trees. */
+ * allocations. tests/devices/test_copies.py tests whole trees. */
 #include <time.h>
 
 #include "compute/bits.h"

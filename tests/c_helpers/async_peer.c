@@ -1,5 +1,5 @@
 /* Both ends of an async stream as another library would implement them, for
- * tests/async_peer.py: in C, on threads unknown to Python. Batches are int64
+ * tests/helpers/async_peer.py: in C, on threads unknown to Python. Batches are int64
  * arrays of one value, the number of the batch. Loaded with ctypes. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* A consumer and a producer in C, for tests/test_lifetime.py: releases on
+/* A consumer and a producer in C, for tests/arrays/test_lifetime.py: releases on
  * threads unknown to Python, and structs whose releases are counted without
  * Python. Loaded with ctypes. */
 #define PY_SSIZE_T_CLEAN

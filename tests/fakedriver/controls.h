@@ -1,4 +1,4 @@
-/* The tests' controls of a stand-in driver: tests/fakegpu.py calls them with
+/* The tests' controls of a stand-in driver: tests/helpers/fakegpu.py calls them with
  * ctypes. They are not logged. Streams are given by their handles; default
  * streams are those of the calling thread's current context. Functions return
  * 0 or the driver's error number unless documented otherwise.

@@ -3,7 +3,7 @@
     ARROWDEV_SUITE=cuda pytest tests/gpu_cuda                   the stand-in
     ARROWDEV_SUITE=cuda ARROWDEV_GPU=1 pytest tests/gpu_cuda    a real driver
 
-tests/test_suites.py runs the first one as part of the whole suite. Tests that need
+tests/devices/test_suites.py runs the first one as part of the whole suite. Tests that need
 the stand-in's controls (`standin`) are skipped on a GPU. ARROWDEV_FAKE_DELAY is
 the number of microseconds by which the stand-in delays each operation.
 """

@@ -182,7 +182,9 @@ print("end")
 @pytest.mark.parametrize("held", [False, True])
 def test_no_context_on_unused_device_and_silent_exit(standin, held):
     """A new process that ends with live objects or with pending work."""
-    head = f"import sys; sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / 'gpu_cuda')!r}]\n"
+    head = (
+        f"import sys; sys.path[:0] = [{str(TESTS / 'helpers')!r}, {str(TESTS / 'gpu_cuda')!r}]\n"
+    )
     head += "import fakegpu\nfakegpu.load('cuda')\n"
     tail = "gate = gpu.Gate(1); pending = ad.array(memory)\n" if held else ""
     done = subprocess.run(

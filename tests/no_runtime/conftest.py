@@ -2,7 +2,7 @@
 
     ARROWDEV_SUITE=no_runtime pytest tests/no_runtime
 
-tests/test_suites.py runs it as part of the whole suite. Pointers and events
+tests/devices/test_suites.py runs it as part of the whole suite. Pointers and events
 are invalid here: an installed runtime would dereference them.
 """
 

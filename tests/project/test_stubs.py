@@ -13,7 +13,7 @@ import arrowdev as ad
 
 pytest.importorskip("mypy")
 
-TESTS = Path(__file__).parent
+HERE = Path(__file__).parent
 PACKAGE = Path(ad.__file__).parent
 
 
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_stubtest(run):
-    allowed = TESTS / "stubtest_allowlist.txt"
+    allowed = HERE / "stubtest_allowlist.txt"
     run("mypy.stubtest", "arrowdev", f"--allowlist={allowed}", "--concise")
 
 
@@ -53,7 +53,7 @@ def test_strict(run):
     names = ("", "._core", ".aio", "._wrappers", "._errors", ".typing", ".testing", *testing)
     modules = [part for name in names for part in ("-m", f"arrowdev{name}")]
     run("mypy", "--strict", "--follow-imports=silent", *modules)
-    run("mypy", "--strict", str(TESTS / "typed_user.py"))
+    run("mypy", "--strict", str(HERE / "typed_user.py"))
 
 
 def test_private_names_have_stubs():
@@ -64,7 +64,7 @@ def test_private_names_have_stubs():
 
 
 def test_every_allowlist_entry_has_a_reason():
-    lines = (TESTS / "stubtest_allowlist.txt").read_text(encoding="utf-8").splitlines()
+    lines = (HERE / "stubtest_allowlist.txt").read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         assert not line or line.startswith("#") or lines[i - 1].startswith("#"), line
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 CSRC = ROOT / "csrc"
 PYTHON_INCLUDE = sysconfig.get_path("include")
 

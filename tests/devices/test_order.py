@@ -6,7 +6,7 @@ queue is held, so the data are pending until `finish()`.
 
 Cells of CUDA and ROCm (numbers for streams, the CUDA Array Interface, pinned and managed memory in
 the host protocols) are tested on the stand-in drivers and, if there is one, on a GPU:
-tests/gpu_cuda and tests/gpu_hip; those of oneAPI in tests/test_oneapi.py.
+tests/gpu_cuda and tests/gpu_hip; those of oneAPI in tests/devices/test_oneapi.py.
 """
 
 import contextlib

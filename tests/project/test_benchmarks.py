@@ -14,7 +14,7 @@ pytest.importorskip("numpy")
 
 pytestmark = pytest.mark.slow
 
-FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
+FOLDER = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 
 
 def load(name):

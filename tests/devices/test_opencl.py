@@ -26,9 +26,9 @@ import numpy as np
 import peer_opencl as peer
 import pytest
 import type_checks
+from isolation import run
 from peer import Peer
 from peer_opencl import Gate, cl
-from test_isolated import run
 
 import arrowdev as ad
 

@@ -4,7 +4,7 @@ import errno
 
 import c_library
 import pytest
-from test_isolated import run
+from isolation import run
 
 SITUATIONS = [
     "pushed",

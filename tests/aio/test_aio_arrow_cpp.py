@@ -7,9 +7,9 @@ process, so that a hang in a peer does not hang the test run.
 import re
 
 import pytest
+from isolation import FOLDER as SCRIPTS
+from isolation import run
 from test_async_arrow_cpp import FOLDER, library_of, run_checked
-from test_isolated import FOLDER as SCRIPTS
-from test_isolated import run
 
 import compiler
 

@@ -15,7 +15,7 @@ import pytest
 import arrowdev
 import compiler
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [
     page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()
 ]
@@ -75,7 +75,7 @@ def imported_libraries(code):
 def run_on_cuda(page, line, code):
     """Runs in a separate process, with a real driver or the stand-in driver."""
     driver = "" if IS_REAL else "import fakegpu; fakegpu.load('cuda')"
-    script = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); {driver}\n"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'tests' / 'helpers')!r}); {driver}\n"
     script += "\n" * (line - 1) + code
     names = {"ARROWDEV_CUDA_LIBRARY", "ARROWDEV_HIP_LIBRARY"}  # from conftest.py
     environment = {name: value for name, value in os.environ.items() if name not in names}

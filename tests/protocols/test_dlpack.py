@@ -8,7 +8,7 @@ import dlpack_ctypes as dl
 import pytest
 from dlpack_checks import fails, received
 from dlpack_ctypes import Managed, OnlyDLPack, Producer, Received
-from test_isolated import run
+from isolation import run
 
 import arrowdev as ad
 

@@ -6,7 +6,7 @@ import sys
 
 import c_library
 import pytest
-from test_isolated import run
+from isolation import run
 
 REAL_HIP = "libamdhip64.so.5"
 

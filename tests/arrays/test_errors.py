@@ -28,7 +28,7 @@ pl = Peer("polars")
 torch = Peer("torch")
 
 NOWHERE = 0x7FFF00001000
-DOCS = Path(__file__).parent.parent / "docs" / "errors.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "errors.md"
 
 
 def on(device="cuda:1", dtype="int32", shape=(4,), **options):
@@ -207,7 +207,7 @@ EXCHANGE = [
 ELSEWHERE = {
     "capture": "gpu_cuda/test_release.py",
     "kernel": "isolated/opencl_faults.py",
-    "metadata": "test_aio_bridges.py",
+    "metadata": "aio/test_aio_bridges.py",
 }
 
 
@@ -265,7 +265,7 @@ def test_every_documented_reason_is_provoked():
     provoked = {row[0] for row in EXCHANGE}
     assert documented - provoked == set(ELSEWHERE)
     for reason, file in ELSEWHERE.items():
-        text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+        text = (Path(__file__).parent.parent / file).read_text(encoding="utf-8")
         assert f'reason == "{reason}"' in text
 
 

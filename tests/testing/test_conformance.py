@@ -572,7 +572,7 @@ def command(*arguments):
         capture_output=True,
         text=True,
         timeout=110,
-        cwd=compiler.ROOT / "tests",
+        cwd=compiler.ROOT / "tests" / "helpers",
     )
 
 
@@ -668,7 +668,7 @@ def findings_of(library):
         capture_output=True,
         text=True,
         timeout=110,
-        cwd=compiler.ROOT / "tests",
+        cwd=compiler.ROOT / "tests" / "helpers",
     )
     assert done.returncode == 0, done.stderr
     found = [set(json.loads(line)) for line in done.stdout.splitlines()]
@@ -721,7 +721,7 @@ def run_plugin(folder, text):
         timeout=110,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(
-            [str(compiler.ROOT / "tests"), os.environ.get("PYTHONPATH", "")])},
+            [str(compiler.ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH", "")])},
     )  # fmt: skip
     return done.stdout
 

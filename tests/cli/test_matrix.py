@@ -419,7 +419,7 @@ def run_peers_apart(code, *arguments, hide=False):
     """Runs the matrix in a new process, after `code`: a runtime lists its devices only once."""
     script = f"""
 import sys
-sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+sys.path.insert(0, {str(pathlib.Path(__file__).parent.parent / "helpers")!r})
 {code}
 from arrowdev.__main__ import main
 status = main(["matrix", "--json", *{arguments!r}])

@@ -19,9 +19,9 @@ import numpy as np
 import peer_oneapi as peer
 import pytest
 import type_checks
+from isolation import run
 from peer import Peer
 from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
-from test_isolated import run
 
 import arrowdev as ad
 import compiler

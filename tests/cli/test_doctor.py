@@ -17,7 +17,7 @@ import arrowdev
 import compiler
 from arrowdev._cli import doctor as command
 
-TESTS = Path(__file__).parent
+HELPERS = Path(__file__).parent.parent / "helpers"
 RUNTIMES = ["cpu", "software", "oneapi", "cuda", "hip", "opencl"]
 NOWHERE = "/nowhere/library.so"
 WITHOUT_RUNTIMES = {f"ARROWDEV_{name.upper()}_LIBRARY": NOWHERE for name in RUNTIMES[2:]}
@@ -28,7 +28,7 @@ def doctor(*arguments, before="", **variables):
     """The output after `before` and with these environment variables, cached."""
     script = f"""
 import sys
-sys.path.insert(0, {str(TESTS)!r})
+sys.path.insert(0, {str(HELPERS)!r})
 sys.modules.update(dict.fromkeys({HIDDEN!r}))
 {before}
 from arrowdev.__main__ import main

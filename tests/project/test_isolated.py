@@ -1,44 +1,14 @@
 """Scripts in separate processes: exits, forks, failing allocations, other interpreters."""
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import c_library
 import pytest
+from isolation import FOLDER, run
 from lifetimes import skip_if_sanitized
 
 pytestmark = pytest.mark.slow
-
-FOLDER = Path(__file__).resolve().parent / "isolated"
-CRASH = re.compile(
-    r"Fatal Python error|Segmentation|AddressSanitizer|runtime error|SystemError|"
-    r"Exception ignored|Traceback"
-)
-
-
-def run(script, *arguments, code=0, allowed="", environment=None):
-    """Runs a script to its end and returns its output."""
-    path = [str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-W", "error", str(FOLDER / f"{script}.py")]
-        + [str(argument) for argument in arguments],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(path)},
-        timeout=300,
-    )
-    said = f"{done.stdout}\n{done.stderr}"
-    assert done.returncode == code, said
-    assert "end of the script" in done.stdout, said
-    found = CRASH.search(done.stderr)
-    assert found is None or (allowed and allowed in done.stderr), said
-    return done.stdout
-
 
 PLACES = ["globals", "cycle", "builtins", "thread", "destructor", "atexit", "modules"]
 

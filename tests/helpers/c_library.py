@@ -9,7 +9,7 @@ import tempfile
 from ctypes import POINTER, Structure, c_int, c_int64, c_long, c_void_p
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "tests" / "c_helpers"
 
 
