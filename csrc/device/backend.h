@@ -1,20 +1,15 @@
 /* device/: one backend per runtime, and the registry of the backends.
  *
- * A backend is a `const struct ad_backend` in a folder of its own and one line
- * in backends.def. It supplies short primitives for memory, copies, streams,
- * events and kernels. The layers above decide the policy: what waits, what is
- * copied and which error is raised. Every slot may be called on any thread,
- * with and without the GIL, and leaves the caller's current context as it was.
- * A lock per backend guards the first load, and another one guards its queue
- * registry.
+ * A backend is a file that ends in one `const struct ad_backend`, in the folder
+ * of its runtimes, and one line in backends.def. It supplies short primitives
+ * for memory, copies, streams, events and kernels. The layers above decide the
+ * policy: what waits, what is copied and which error is raised. Every slot may
+ * be called on any thread, with and without the GIL, and leaves the caller's
+ * current context as it was. A lock per backend guards the first load, and
+ * another one guards its queue registry.
  */
 
 /* The contract of a backend: what the core requires of a runtime.
- *
- * A backend is one file that ends in one `const struct ad_backend` with
- * designated initialisers, and one line in backends.def. The core decides the
- * policy: which stream waits for which event, what is copied, when memory is
- * freed. A backend supplies short primitives.
  *
  * Rules for every slot, unless its comment says otherwise:
  * - It may be called on any thread, with and without Python's GIL, and on
