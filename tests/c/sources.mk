@@ -1,0 +1,7 @@
+# The sources and headers of the layers below support/, which know no Python, as
+# the table in docs/internals/architecture.md lists them. ROOT is set before.
+LAYERS := $(filter-out support,$(shell sed -n \
+	'/<!-- layers -->/,/`support/s/^| `\([a-z]*\)\/`.*/\1/p' \
+	$(ROOT)/docs/internals/architecture.md))
+CORE := $(shell find $(addprefix $(ROOT)/csrc/,$(LAYERS)) -name '*.c')
+HEADERS := $(shell find $(ROOT)/csrc -name '*.h' -o -name '*.def' -o -name '*.inc')
