@@ -6,6 +6,8 @@ import c_library
 import pytest
 from isolation import run
 
+pytestmark = pytest.mark.slow
+
 SITUATIONS = [
     "pushed",
     "read",
