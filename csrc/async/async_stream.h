@@ -120,13 +120,6 @@ void ad_async_consumer_cancel(ad_async_consumer *consumer);
  * live as long as the consumer. */
 bool ad_async_consumer_error(ad_async_consumer *consumer, ad_async_error *out);
 
-/* The first rule that the producer broke, also after the end was popped; false
- * if there is none. */
-bool ad_async_consumer_fault(ad_async_consumer *consumer, ad_error *out);
-
-/* Whether the handler was released: the producer calls it no more. */
-bool ad_async_consumer_is_released(ad_async_consumer *consumer);
-
 /* Cancels, drops the batches that were not popped, and drops the caller's
  * reference. No other call of the caller may be in progress. */
 void ad_async_consumer_close(ad_async_consumer *consumer);
@@ -178,12 +171,6 @@ AD_MUST_CHECK ad_status ad_async_producer_send(ad_async_producer *producer,
 /* Whether a batch may be sent now, with the results of send. From any thread.
  */
 ad_async_poll ad_async_producer_poll(ad_async_producer *producer);
-
-/* The number that the consumer refused a call with; 0: it refused none. */
-int ad_async_producer_refusal(ad_async_producer *producer);
-
-/* Whether the consumer cancelled the stream. */
-bool ad_async_producer_is_cancelled(ad_async_producer *producer);
 
 /* Ends the stream with a NULL task and release. After a request that was not
  * positive it calls on_error instead of the NULL task, after a refusal it only

@@ -348,27 +348,6 @@ ad_async_consumer_error(ad_async_consumer *self, ad_async_error *out)
     return is_there;
 }
 
-bool
-ad_async_consumer_fault(ad_async_consumer *self, ad_error *out)
-{
-    pthread_mutex_lock(&self->mutex);
-    bool is_there = self->fault.status != AD_OK;
-    if (is_there) {
-        *out = self->fault;
-    }
-    pthread_mutex_unlock(&self->mutex);
-    return is_there;
-}
-
-bool
-ad_async_consumer_is_released(ad_async_consumer *self)
-{
-    pthread_mutex_lock(&self->mutex);
-    bool is_released = self->state == AD_ASYNC_RELEASED;
-    pthread_mutex_unlock(&self->mutex);
-    return is_released;
-}
-
 void
 ad_async_consumer_close(ad_async_consumer *self)
 {

@@ -447,24 +447,6 @@ ad_async_producer_send(ad_async_producer *self, const ad_array *array,
     return status;
 }
 
-bool
-ad_async_producer_is_cancelled(ad_async_producer *self)
-{
-    pthread_mutex_lock(&self->mutex);
-    bool is_cancelled = self->is_cancelled;
-    pthread_mutex_unlock(&self->mutex);
-    return is_cancelled;
-}
-
-int
-ad_async_producer_refusal(ad_async_producer *self)
-{
-    pthread_mutex_lock(&self->mutex);
-    int refusal = self->refusal;
-    pthread_mutex_unlock(&self->mutex);
-    return refusal;
-}
-
 static void
 send_error(ad_async_producer *self, int code, const char *message,
            const char *metadata)

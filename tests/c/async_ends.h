@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "async/async_stream.h"
+#include "async/consumer.h"
 #include "model/metadata.h"
 #include "tracked.h"
 #include "trees.h"
@@ -37,6 +37,25 @@ check_blob(const char *blob, const char *key, const char *value)
     CHECK(found);
     CHECK_INT(pair.value_length, strlen(value));
     CHECK(memcmp(pair.value, value, strlen(value)) == 0);
+}
+
+/* The first rule that the producer broke; false: none. */
+static inline bool
+consumer_fault(ad_async_consumer *self, ad_error *out)
+{
+    pthread_mutex_lock(&self->mutex);
+    *out = self->fault;
+    pthread_mutex_unlock(&self->mutex);
+    return out->status != AD_OK;
+}
+
+static inline bool
+consumer_is_released(ad_async_consumer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    bool is_released = self->state == AD_ASYNC_RELEASED;
+    pthread_mutex_unlock(&self->mutex);
+    return is_released;
 }
 
 /* A batch of `length` int64 on the host. */

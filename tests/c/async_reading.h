@@ -94,7 +94,7 @@ expect_fault(ad_async_consumer *consumer, const char *text)
 {
     expect_failure(consumer, AD_ERR_EXCHANGE, text);
     ad_error err;
-    CHECK(ad_async_consumer_fault(consumer, &err));
+    CHECK(consumer_fault(consumer, &err));
     CHECK_HAS(err.message, "broke a rule");
 }
 

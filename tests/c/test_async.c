@@ -22,7 +22,7 @@ stream_through(int64_t queue_size, long n, pair_end end, ad_status expected)
     pair_join(&pair);
     CHECK_INT(pair.n_sent, n);
     ad_error fault;
-    CHECK(!ad_async_consumer_fault(pair.consumer, &fault));
+    CHECK(!consumer_fault(pair.consumer, &fault));
     ad_async_consumer_close(pair.consumer);
     ad_array_clear(&batch);
     check_nothing_lives();
@@ -355,7 +355,7 @@ test_calls_that_are_not_serialized(void)
             CHECK_INT(pthread_join(threads[i], NULL), 0);
         }
         ad_error err;
-        CHECK(ad_async_consumer_fault(consumer, &err));
+        CHECK(consumer_fault(consumer, &err));
         CHECK_HAS(err.message, "broke a rule");
         say_release(&producer);
         ad_async_consumer_close(consumer);

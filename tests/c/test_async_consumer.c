@@ -38,13 +38,13 @@ test_whole_stream(void)
     CHECK_INT(say_end(&producer), 0);
     say_release(&producer);
     free(of_stream);
-    CHECK(ad_async_consumer_is_released(consumer));
+    CHECK(consumer_is_released(consumer));
     expect_batch(consumer, 4);
     expect_poll(consumer, AD_ASYNC_END);
     expect_poll(consumer, AD_ASYNC_END);
     check_blob(ad_async_consumer_metadata(consumer), "rows", "10");
     ad_error err;
-    CHECK(!ad_async_consumer_fault(consumer, &err));
+    CHECK(!consumer_fault(consumer, &err));
     ad_async_consumer_close(consumer);
     check_nothing_lives();
 }

@@ -170,7 +170,7 @@ test_calls_after_an_error(void)
         say_error(&producer, EIO, "the first");
         call_late(&producer, i);
         expect_failure(consumer, AD_ERR_EXCHANGE, "the first");
-        CHECK(ad_async_consumer_fault(consumer, &err));
+        CHECK(consumer_fault(consumer, &err));
         CHECK_HAS(err.message, "after on_error");
         end_both(consumer, &producer);
     }
@@ -280,7 +280,7 @@ test_release_from_inside_another_call(void)
     fake_producer_init(&producer, consumer);
     producer.on_request = release_from_inside;
     CHECK_INT(say_schema(&producer, "l"), 0);
-    CHECK(ad_async_consumer_is_released(consumer));
+    CHECK(consumer_is_released(consumer));
     expect_fault(consumer, "release was called while another call");
     ad_async_consumer_close(consumer);
     check_nothing_lives();
@@ -390,7 +390,7 @@ test_bad_metadata(void)
             producer.handler->on_error(producer.handler, EIO, "lost",
                                        (const char *)bad);
             expect_failure(consumer, AD_ERR_EXCHANGE, "lost");
-            CHECK(ad_async_consumer_fault(consumer, &err));
+            CHECK(consumer_fault(consumer, &err));
             CHECK_HAS(err.message, "metadata of on_error");
         }
         end_both(consumer, &producer);

@@ -219,7 +219,7 @@ test_whole_stream(void)
             CHECK_INT(read_up_to(self.queue, -1, &status, &err), counts[i]);
             CHECK_INT(status, AD_OK);
             CHECK_INT(wait_for_end(&self, &err), AD_OK);
-            CHECK(ad_async_consumer_is_released(self.queue->consumer));
+            CHECK(consumer_is_released(self.queue->consumer));
             end(&self);
             check_all_gone();
         }

@@ -88,8 +88,8 @@ import self = {.pair.consumer_waker = WAKER };
         }
         (void)arrow_producer_join(self.arrow, arrow_text, 512);
         ad_error fault;
-        CHECK(ad_async_consumer_is_released(self.pair.consumer));
-        CHECK(!ad_async_consumer_fault(self.pair.consumer, &fault));
+        CHECK(consumer_is_released(self.pair.consumer));
+        CHECK(!consumer_fault(self.pair.consumer, &fault));
         ad_async_consumer_close(self.pair.consumer);
     }
 }
