@@ -140,47 +140,23 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
                             err);
 }
 
-/* Takes `n` rows of `size` bytes. */
-static ad_status
-take_rows(job *self, const ad_array *view, const void **buffer, int64_t n,
-          int64_t size, ad_error *err)
-{
-    return take_bytes(self, buffer, view->offset * size, n * size, err);
-}
-
 static ad_status
 take_buffers(job *self, const ad_array *view, const ad_type *type,
              const void **buffers, ad_error *err)
 {
     int64_t n = view->length;
-    int64_t index_size = type->wide_offsets ? 8 : 4;
-    switch (type->layout) {
-        case AD_LAYOUT_FIXED:
-            if (type->bit_width == 1) {
-                return n == 0 || buffers[1] == NULL
-                           ? AD_OK
-                           : take_bits(self, &buffers[1], view->offset, n,
-                                       err);
-            }
-            return take_rows(self, view, &buffers[1], n, type->bit_width / 8,
-                             err);
-        case AD_LAYOUT_OFFSETS:
-        case AD_LAYOUT_LIST:
-            return take_rows(self, view, &buffers[1], n + 1, index_size, err);
-        case AD_LAYOUT_VIEWS:
-            return take_rows(self, view, &buffers[1], n, 16, err);
-        case AD_LAYOUT_LIST_VIEW:
+    bool has_end =
+        type->layout == AD_LAYOUT_OFFSETS || type->layout == AD_LAYOUT_LIST;
+    for (int64_t i = type->has_validity; i < type->n_buffers; i++) {
+        int64_t bits = ad_type_row_bits(type, i);
+        if (bits != 1) {
+            AD_RETURN_IF_ERR(take_bytes(self, &buffers[i],
+                                        view->offset * bits / 8,
+                                        (n + has_end) * bits / 8, err));
+        } else if (n > 0 && buffers[i] != NULL) {
             AD_RETURN_IF_ERR(
-                take_rows(self, view, &buffers[1], n, index_size, err));
-            return take_rows(self, view, &buffers[2], n, index_size, err);
-        case AD_LAYOUT_SPARSE_UNION:
-            return take_rows(self, view, &buffers[0], n, 1, err);
-        case AD_LAYOUT_DENSE_UNION:
-            AD_RETURN_IF_ERR(take_rows(self, view, &buffers[0], n, 1, err));
-            return take_rows(self, view, &buffers[1], n, 4, err);
-        case AD_LAYOUT_NONE:
-        case AD_LAYOUT_VALIDITY:
-            break;
+                take_bits(self, &buffers[i], view->offset, n, err));
+        }
     }
     return AD_OK;
 }

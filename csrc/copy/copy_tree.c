@@ -122,8 +122,7 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
         piece->nbytes = 0;
         return AD_OK;
     }
-    piece->offset = view->offset * width;
-    piece->nbytes = (view->length + 1) * width;
+    piece->nbytes += width; /* the last offset */
     if (view->offset != 0) {
         return rebase_offsets(plan, view, type, piece, err);
     }
@@ -138,27 +137,6 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
 }
 
 /* --- buffers of a node ---------------------------------------------------- */
-
-static void
-set_bytes(ad_piece *piece, int64_t first, int64_t end)
-{
-    piece->offset = first;
-    piece->nbytes = end - first;
-}
-
-/* The rows [offset, offset + length), of elements of `nbytes` bytes. */
-static void
-set_rows(ad_piece *piece, const ad_array *view, int64_t nbytes)
-{
-    set_bytes(piece, view->offset * nbytes,
-              (view->offset + view->length) * nbytes);
-}
-
-static void
-set_bits(ad_piece *piece, const ad_array *view)
-{
-    set_bytes(piece, view->offset / 8, (view->offset + view->length + 7) / 8);
-}
 
 ad_status
 ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
@@ -190,7 +168,6 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
     ad_piece *sizes_piece = &pieces[2 + n_data];
     void *sizes;
     bool on_host;
-    set_rows(&pieces[1], view, 16);
     if (sizes_piece->source == NULL || n_data <= 0) {
         return AD_OK;
     }
@@ -228,46 +205,28 @@ known_end_of(const ad_array *view, const ad_type *type)
                : -1;
 }
 
+/* Bits are copied as whole bytes. */
 static ad_status
 plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
              ad_piece *pieces, ad_error *err)
 {
-    int64_t index_size = type->wide_offsets ? 8 : 4;
-    if (type->has_validity) {
-        set_bits(&pieces[0], view);
+    for (int64_t i = 0; i < view->node->n_buffers; i++) {
+        int64_t bits = ad_type_row_bits(type, i);
+        int64_t end = ((view->offset + view->length) * bits + 7) / 8;
+        pieces[i].offset = view->offset * bits / 8;
+        pieces[i].nbytes = end - pieces[i].offset;
     }
-    switch (type->layout) {
-        case AD_LAYOUT_FIXED:
-            if (type->bit_width % 8 == 0) {
-                set_rows(&pieces[1], view, type->bit_width / 8);
-            } else {
-                set_bits(&pieces[1], view);
-            }
-            return AD_OK;
-        case AD_LAYOUT_OFFSETS:
-        case AD_LAYOUT_LIST:
-            AD_RETURN_IF_ERR(plan_offsets(
-                plan, view, type, known_end_of(view, type), &pieces[1], err));
-            if (type->layout == AD_LAYOUT_OFFSETS) {
-                set_bytes(&pieces[2], pieces[1].first, pieces[1].end);
-            }
-            return AD_OK;
-        case AD_LAYOUT_LIST_VIEW:
-            set_rows(&pieces[1], view, index_size);
-            set_rows(&pieces[2], view, index_size);
-            return AD_OK;
-        case AD_LAYOUT_VIEWS:
-            return plan_views(plan, view, pieces, err);
-        case AD_LAYOUT_SPARSE_UNION:
-            set_rows(&pieces[0], view, 1);
-            return AD_OK;
-        case AD_LAYOUT_DENSE_UNION:
-            set_rows(&pieces[0], view, 1);
-            set_rows(&pieces[1], view, 4);
-            return AD_OK;
-        case AD_LAYOUT_NONE:
-        case AD_LAYOUT_VALIDITY:
-            break;
+    if (type->layout == AD_LAYOUT_VIEWS) {
+        return plan_views(plan, view, pieces, err);
+    }
+    if (type->layout != AD_LAYOUT_OFFSETS && type->layout != AD_LAYOUT_LIST) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(plan_offsets(plan, view, type, known_end_of(view, type),
+                                  &pieces[1], err));
+    if (type->layout == AD_LAYOUT_OFFSETS) {
+        pieces[2].offset = pieces[1].first;
+        pieces[2].nbytes = pieces[1].end - pieces[1].first;
     }
     return AD_OK;
 }

@@ -1,26 +1,12 @@
 #include "model/array_buffers.h"
 
-#include <string.h>
-
+#include "base/unaligned.h"
 #include "device/backend.h"
 
 static int64_t
 bytes_of_bits(int64_t n_bits)
 {
     return n_bits / 8 + (n_bits % 8 != 0);
-}
-
-static int64_t
-read_offset(const void *offsets, bool is_wide, int64_t i)
-{
-    if (is_wide) {
-        int64_t value;
-        memcpy(&value, (const char *)offsets + i * 8, sizeof(value));
-        return value;
-    }
-    int32_t value;
-    memcpy(&value, (const char *)offsets + i * 4, sizeof(value));
-    return value;
 }
 
 /* Size of the data of a variable-size type: the last offset of the node. The
@@ -42,14 +28,14 @@ data_size(const ad_array *array, const ad_type *type, int64_t end,
         return AD_OK;
     }
     int64_t last = node->offset + node->length;
-    int64_t size = read_offset(offsets, type->wide_offsets, last);
+    int64_t size = ad_offset_at(offsets, type->wide_offsets, last);
     if (size < 0) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "offset %lld of the offsets buffer is %lld, expected "
                        "a size of at least 0",
                        (long long)last, (long long)size);
     }
-    int64_t own = read_offset(offsets, type->wide_offsets, end);
+    int64_t own = ad_offset_at(offsets, type->wide_offsets, end);
     *out = own >= 0 && own < size ? own : size;
     return AD_OK;
 }
@@ -68,7 +54,7 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
         *out = AD_SIZE_UNKNOWN;
         return AD_OK;
     }
-    *out = read_offset(sizes, true, i - 2);
+    *out = ad_offset_at(sizes, true, i - 2);
     if (*out < 0) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "size %lld of the variadic buffers is %lld, expected "
@@ -78,71 +64,35 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
     return AD_OK;
 }
 
-/* Without rows the offsets may be absent, as older producers export them. */
-static int64_t
-offsets_size(int64_t end, int64_t index_size)
-{
-    return end == 0 ? 0 : (end + 1) * index_size;
-}
-
-static ad_status
-size_after_validity(const ad_array *array, const ad_type *type, int64_t i,
-                    int64_t *out, ad_error *err)
-{
-    int64_t end = array->offset + array->length;
-    int64_t index_size = type->wide_offsets ? 8 : 4;
-    switch (type->layout) {
-        case AD_LAYOUT_FIXED:
-            *out = bytes_of_bits(end * type->bit_width);
-            return AD_OK;
-        case AD_LAYOUT_OFFSETS:
-            if (i == 2) {
-                return data_size(array, type, end, out, err);
-            }
-            *out = offsets_size(end, index_size);
-            return AD_OK;
-        case AD_LAYOUT_LIST:
-            *out = offsets_size(end, index_size);
-            return AD_OK;
-        case AD_LAYOUT_LIST_VIEW:
-            *out = end * index_size;
-            return AD_OK;
-        case AD_LAYOUT_VIEWS:
-            if (i == 1) {
-                *out = end * 16;
-            } else if (i == array->node->n_buffers - 1) {
-                *out = (array->node->n_buffers - 3) * 8;
-            } else {
-                return variadic_size(array, i, out, err);
-            }
-            return AD_OK;
-        case AD_LAYOUT_SPARSE_UNION:
-        case AD_LAYOUT_DENSE_UNION:
-            *out = i == 0 ? end : end * 4;
-            return AD_OK;
-        case AD_LAYOUT_NONE:
-        case AD_LAYOUT_VALIDITY:
-            break;
-    }
-    *out = 0;
-    return AD_OK;
-}
-
 ad_status
 ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
                      ad_error *err)
 {
     ad_type type;
+    int64_t end = array->offset + array->length;
+    int64_t n = array->node->n_buffers;
     if (array->node->buffers[i] == NULL) {
         *out = 0;
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &type, err));
-    if (type.has_validity && i == 0) {
-        *out = bytes_of_bits(array->offset + array->length);
+    if (type.layout == AD_LAYOUT_VIEWS && i == n - 1) {
+        *out = (n - 3) * 8;
         return AD_OK;
     }
-    return size_after_validity(array, &type, i, out, err);
+    if (type.layout == AD_LAYOUT_VIEWS && i > 1) {
+        return variadic_size(array, i, out, err);
+    }
+    if (type.layout == AD_LAYOUT_OFFSETS && i == 2) {
+        return data_size(array, &type, end, out, err);
+    }
+    /* Without rows the offsets may be absent, as older producers export
+     * them. */
+    bool has_end =
+        type.layout == AD_LAYOUT_OFFSETS || type.layout == AD_LAYOUT_LIST;
+    int64_t n_items = end + (has_end && i == 1 && end > 0);
+    *out = bytes_of_bits(n_items * ad_type_row_bits(&type, i));
+    return AD_OK;
 }
 
 static ad_status

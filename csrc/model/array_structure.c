@@ -66,24 +66,12 @@ prefetch_children(struct ArrowSchema *const *schemas,
 static int64_t
 bits_per_row(const ad_type *type)
 {
-    switch (type->layout) {
-        case AD_LAYOUT_FIXED:
-            return type->bit_width > 0 ? type->bit_width : 1;
-        case AD_LAYOUT_OFFSETS:
-        case AD_LAYOUT_LIST:
-        case AD_LAYOUT_LIST_VIEW:
-            return type->wide_offsets ? 64 : 32;
-        case AD_LAYOUT_VIEWS:
-            return 128;
-        case AD_LAYOUT_SPARSE_UNION:
-            return 8;
-        case AD_LAYOUT_DENSE_UNION:
-            return 32;
-        case AD_LAYOUT_NONE:
-        case AD_LAYOUT_VALIDITY:
-            break;
+    int64_t most = 1;
+    for (int64_t i = 0; i < type->n_buffers; i++) {
+        int64_t bits = ad_type_row_bits(type, i);
+        most = bits > most ? bits : most;
     }
-    return 1;
+    return most;
 }
 
 static ad_status

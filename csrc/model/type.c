@@ -405,6 +405,31 @@ ad_type_parse(const char *format, ad_type *out, ad_error *err)
     return parse_long(format, out, err);
 }
 
+/* Stand for the width of the type and the width of its offsets. */
+#define WIDTH 254
+#define INDEX 255
+
+int64_t
+ad_type_row_bits(const ad_type *type, int64_t i)
+{
+    static const uint8_t layouts[][3] = {
+        [AD_LAYOUT_NONE] = {0},
+        [AD_LAYOUT_FIXED] = {1, WIDTH},
+        [AD_LAYOUT_OFFSETS] = {1, INDEX},
+        [AD_LAYOUT_VIEWS] = {1, 128},
+        [AD_LAYOUT_LIST] = {1, INDEX},
+        [AD_LAYOUT_LIST_VIEW] = {1, INDEX, INDEX},
+        [AD_LAYOUT_VALIDITY] = {1},
+        [AD_LAYOUT_SPARSE_UNION] = {8},
+        [AD_LAYOUT_DENSE_UNION] = {8, 32},
+    };
+    int bits = i < 3 ? layouts[type->layout][i] : 0;
+    if (bits == WIDTH) {
+        return type->bit_width;
+    }
+    return bits != INDEX ? bits : type->wide_offsets ? 64 : 32;
+}
+
 bool
 ad_type_same_width(const ad_type *a, const ad_type *b)
 {

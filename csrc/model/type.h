@@ -93,6 +93,10 @@ AD_MUST_CHECK ad_status ad_type_parse(const char *format, ad_type *out,
  * for a NULL format). Such types have no children. */
 const ad_type *ad_type_of_letter(const char *format);
 
+/* Bits of one row in buffer `i`; 0 if the rows have no fixed share of it, or
+ * if there is no such buffer. Offsets have one entry more than rows. */
+int64_t ad_type_row_bits(const ad_type *type, int64_t i);
+
 /* True if Array.view() can convert between the types: both are fixed-width, of
  * the same whole number of bytes. */
 bool ad_type_same_width(const ad_type *a, const ad_type *b);

@@ -176,39 +176,6 @@ never_null(parent parent, int64_t i)
     return parent.is_entries && i == 0 ? "keys of maps" : NULL;
 }
 
-/* Finds the bytes per element of the first and the second buffer after the
- * validity; 0 if there is none. */
-static void
-find_widths(const ad_type *type, int *first, int *second)
-{
-    int offset_width = type->wide_offsets ? 8 : 4;
-    *first = *second = 0;
-    switch (type->layout) {
-        case AD_LAYOUT_FIXED:
-            *first = type->bit_width / 8;
-            break;
-        case AD_LAYOUT_OFFSETS:
-        case AD_LAYOUT_LIST:
-            *first = offset_width;
-            break;
-        case AD_LAYOUT_LIST_VIEW:
-            *first = *second = offset_width;
-            break;
-        case AD_LAYOUT_VIEWS:
-            *first = 16;
-            break;
-        case AD_LAYOUT_DENSE_UNION:
-            *second = 4;
-            /* fall through */
-        case AD_LAYOUT_SPARSE_UNION:
-            *first = 1;
-            break;
-        case AD_LAYOUT_NONE:
-        case AD_LAYOUT_VALIDITY:
-            break;
-    }
-}
-
 static void
 open_check(ad_check *check, const ad_array *array, const ad_type *type)
 {
@@ -221,8 +188,8 @@ open_check(ad_check *check, const ad_array *array, const ad_type *type)
     /* The data of strings end at the last offset of the node. */
     int64_t n_first =
         (is_string ? node->offset + node->length : end) + has_end;
-    int first, second;
-    find_widths(type, &first, &second);
+    int first = (int)(ad_type_row_bits(type, type->has_validity) / 8);
+    int second = (int)(ad_type_row_bits(type, type->has_validity + 1) / 8);
     *check = (ad_check){
         .array = array,
         .type = *type,
