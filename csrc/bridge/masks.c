@@ -7,7 +7,7 @@
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
 #include "base/owner_group.h"
-#include "model/with_validity.h"
+#include "model/map_buffers.h"
 #include "copy/copy.h"
 #include "copy/session.h"
 

@@ -5,7 +5,6 @@
 
 #include "order/device_owner.h"
 #include "base/memory.h"
-#include "model/tensor_loops.h"
 #include "copy/session.h"
 
 static const char consumer[] = "a copy";
@@ -163,29 +162,6 @@ choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
     return n <= MAX_PIECES && plan->rows.extent <= INT32_MAX
                ? AD_OK
                : fail_scattered(tensor, n, err);
-}
-
-/* --- the result --------------------------------------------------------- */
-
-static void
-set_result(const ad_tensor *tensor, ad_device target, char order, void *data,
-           ad_owner *owner, ad_sync *sync, ad_tensor_value *out)
-{
-    out->tensor = (ad_tensor){
-        .data = data,
-        .dtype = tensor->dtype,
-        .ndim = tensor->ndim,
-        .flags = AD_TENSOR_COPIED | (tensor->flags & AD_TENSOR_SUBBYTE_PADDED),
-        .device = target,
-        .shape = out->dims,
-        .strides = out->dims + tensor->ndim,
-        .owner = owner,
-        .sync = sync,
-    };
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        out->dims[i] = tensor->shape[i];
-    }
-    ad_tensor_contiguous_strides(&out->tensor, order);
 }
 
 /* --- block by block ------------------------------------------------------ */
@@ -346,7 +322,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
         ad_owner_unref(owner);
         return status;
     }
-    set_result(tensor, target, order, data, owner, sync, out);
+    ad_tensor_set_copy(tensor, order, target, data, owner, sync, out);
     return AD_OK;
 }
 
@@ -428,7 +404,7 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
         AD_RETURN_IF_ERR(ad_backend_open(target.type, &backend, err));
         AD_RETURN_IF_ERR(backend->primary_context(target, &primary, err));
     }
-    set_result(tensor, target, order, NULL, NULL, NULL, out);
+    ad_tensor_set_copy(tensor, order, target, NULL, NULL, NULL, out);
     return AD_OK;
 }
 

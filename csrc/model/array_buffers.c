@@ -1,4 +1,4 @@
-#include "model/array_buffers.h"
+#include "model/array.h"
 
 #include "base/unaligned.h"
 #include "device/backend.h"

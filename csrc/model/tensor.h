@@ -129,4 +129,34 @@ AD_MUST_CHECK ad_status ad_tensor_copy_swapped(const ad_tensor *tensor,
                                                ad_tensor_value *out,
                                                ad_error *err);
 
+/* --- for the files that copy tensors -------------------------------------- */
+
+/* One loop. Each iteration advances the source by `stride` bytes and the
+ * contiguous target by `pitch`. */
+typedef struct ad_loop {
+    int64_t extent;
+    int64_t stride;
+    int64_t pitch;
+} ad_loop;
+
+/* Outermost loop first. Dimensions that the source traverses at one stride are
+ * merged into one loop. There are always at least two loops, if necessary with
+ * extent 1. */
+typedef struct ad_loops {
+    int32_t n;
+    ad_loop at[AD_MAX_NDIM + 2];
+    size_t size; /* bytes per element */
+} ad_loops;
+
+/* Plans the loops for a tensor with elements and a target in `order`, 'C' or
+ * 'F'. Fails with AD_ERR_EXCHANGE for elements that share bytes. */
+AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,
+                                      ad_loops *out, ad_error *err);
+
+/* Makes *out a contiguous copy of the tensor's shape and type over `data`. Takes
+ * over the references. */
+void ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
+                        void *data, ad_owner *owner, ad_sync *sync,
+                        ad_tensor_value *out);
+
 #endif /* AD_MODEL_TENSOR_H */

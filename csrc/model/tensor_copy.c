@@ -1,7 +1,8 @@
+#include "model/tensor.h"
+
 #include <string.h>
 
 #include "base/memory.h"
-#include "model/tensor_loops.h"
 #include "device/backend.h"
 #include "kernels/interleave.h"
 
@@ -172,8 +173,8 @@ ad_tensor_copy_contiguous(const ad_tensor *tensor, char order, void *target,
     return AD_OK;
 }
 
-void
-ad_tensor_contiguous_strides(ad_tensor *tensor, char order)
+static void
+contiguous_strides(ad_tensor *tensor, char order)
 {
     int64_t stride = 1;
     if (order != 'F') {
@@ -186,42 +187,26 @@ ad_tensor_contiguous_strides(ad_tensor *tensor, char order)
     }
 }
 
-/* A tensor over the memory, which it takes over. */
-static void
-wrap_copy(const ad_tensor *tensor, char order, ad_memory *memory,
-          ad_tensor_value *out)
+void
+ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
+                   void *data, ad_owner *owner, ad_sync *sync,
+                   ad_tensor_value *out)
 {
     out->tensor = (ad_tensor){
-        .data = memory->data,
+        .data = data,
         .dtype = tensor->dtype,
         .ndim = tensor->ndim,
         .flags = AD_TENSOR_COPIED | (tensor->flags & AD_TENSOR_SUBBYTE_PADDED),
-        .device = AD_CPU,
+        .device = device,
         .shape = out->dims,
         .strides = out->dims + tensor->ndim,
-        .owner = &memory->base,
+        .owner = owner,
+        .sync = sync,
     };
     for (int32_t i = 0; i < tensor->ndim; i++) {
         out->dims[i] = tensor->shape[i];
     }
-    ad_tensor_contiguous_strides(&out->tensor, order);
-}
-
-ad_status
-ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
-               ad_error *err)
-{
-    ad_memory *memory = NULL;
-    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
-    AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
-    ad_status status =
-        ad_tensor_copy_contiguous(tensor, order, memory->data, err);
-    if (status != AD_OK) {
-        ad_owner_unref(&memory->base);
-        return status;
-    }
-    wrap_copy(tensor, order, memory, out);
-    return AD_OK;
+    contiguous_strides(&out->tensor, order);
 }
 
 /* --- byte order ---------------------------------------------------------- */
@@ -270,22 +255,41 @@ copy_swapped(const ad_tensor *tensor, char order, uint32_t width, char *target,
     return AD_OK;
 }
 
-ad_status
-ad_tensor_copy_swapped(const ad_tensor *tensor, char order,
-                       ad_tensor_value *out, ad_error *err)
+/* Copies to new memory. `width`: of the numbers whose bytes are swapped; 1:
+ * none are. */
+static ad_status
+copy_to_new_memory(const ad_tensor *tensor, char order, uint32_t width,
+                   ad_tensor_value *out, ad_error *err)
 {
     ad_memory *memory;
-    /* The halves of a complex number are swapped separately. */
-    uint32_t parts = tensor->dtype.code == AD_DL_COMPLEX ? 2 : 1;
     AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
     AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
     ad_status status =
-        copy_swapped(tensor, order, ad_dtype_bits(tensor->dtype) / 8 / parts,
-                     memory->data, err);
+        width > 1
+            ? copy_swapped(tensor, order, width, memory->data, err)
+            : ad_tensor_copy_contiguous(tensor, order, memory->data, err);
     if (status != AD_OK) {
         ad_owner_unref(&memory->base);
         return status;
     }
-    wrap_copy(tensor, order, memory, out);
+    ad_tensor_set_copy(tensor, order, AD_CPU, memory->data, &memory->base,
+                       NULL, out);
     return AD_OK;
+}
+
+ad_status
+ad_tensor_copy(const ad_tensor *tensor, char order, ad_tensor_value *out,
+               ad_error *err)
+{
+    return copy_to_new_memory(tensor, order, 1, out, err);
+}
+
+ad_status
+ad_tensor_copy_swapped(const ad_tensor *tensor, char order,
+                       ad_tensor_value *out, ad_error *err)
+{
+    /* The halves of a complex number are swapped separately. */
+    uint32_t parts = tensor->dtype.code == AD_DL_COMPLEX ? 2 : 1;
+    return copy_to_new_memory(
+        tensor, order, ad_dtype_bits(tensor->dtype) / 8 / parts, out, err);
 }

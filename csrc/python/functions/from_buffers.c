@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "order/joined_inputs.h"
-#include "model/array_buffers.h"
+#include "model/array.h"
 #include "base/owner_group.h"
 #include "model/schema_cast.h"
 #include "model/type.h"

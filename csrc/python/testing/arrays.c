@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/array_buffers.h"
+#include "model/array.h"
 #include "device/backend.h"
 #include "device/software/software.h"
 #include "device/software/engine.h"

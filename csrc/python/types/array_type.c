@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-#include "model/array_buffers.h"
+#include "model/array.h"
 #include "compute/bits.h"
 #include "model/type.h"
 #include "protocol/protocol.h"
