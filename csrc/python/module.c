@@ -31,6 +31,33 @@ intern_strings(ad_state *state)
 }
 
 static int
+add_types(ad_state *state, PyObject *module)
+{
+    const struct {
+        PyObject **out;
+        PyType_Spec *spec;
+    } types[] = {
+        {&state->device_type, &ad_device_type_spec},
+        {&state->schema_type, &ad_schema_type_spec},
+        {&state->tensor_type, &ad_tensor_type_spec},
+        {&state->buffer_type, &ad_buffer_type_spec},
+        {&state->array_type, &ad_array_type_spec},
+        {&state->array_stream_type, &ad_array_stream_type_spec},
+        {&state->async_consumer_type, &ad_async_consumer_type_spec},
+        {&state->async_producer_type, &ad_async_producer_type_spec},
+    };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
+        *types[i].out = type;
+        if (type == NULL ||
+            PyModule_AddType(module, (PyTypeObject *)type) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
 add_descriptor(PyTypeObject *type, const char *name, PyObject *descriptor)
 {
     if (descriptor == NULL) {
@@ -148,15 +175,9 @@ module_exec(PyObject *module)
         return -1;
     }
     if (intern_strings(state) < 0 || ad_errors_init(state, module) < 0 ||
-        ad_device_type_init(state, module) < 0 ||
-        ad_stream_type_init(state, module) < 0 ||
-        ad_schema_type_init(state, module) < 0 ||
-        ad_tensor_types_init(state, module) < 0 ||
-        ad_array_type_init(state, module) < 0 ||
-        ad_array_stream_type_init(state, module) < 0 ||
-        ad_async_consumer_type_init(state, module) < 0 ||
-        ad_async_producer_type_init(state, module) < 0 ||
-        add_protocols(state) < 0) {
+        add_types(state, module) < 0 ||
+        ad_device_type_enum_init(state, module) < 0 ||
+        ad_stream_type_init(state, module) < 0 || add_protocols(state) < 0) {
         return -1;
     }
     ad_waiting_init();

@@ -10,6 +10,10 @@
 
 #define AD_MAX_PARAMETERS 10
 
+/* The function and flags of an entry of a method table. */
+#define AD_METHOD(function)                                                   \
+    (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
+
 typedef struct ad_signature {
     const char *function; /* "array()", for messages */
     int8_t n_positional_only;

@@ -3,7 +3,6 @@
 
 #include "model/extension.h"
 #include "python/types/async_types.h"
-#include "python/types/device_methods.h"
 #include "python/functions/import_result.h"
 #include "python/functions/record_batch.h"
 #include "python/testing/testing.h"
@@ -192,10 +191,8 @@ function_protocols(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     return result;
 }
 
-#define AD_FASTCALL(function) (PyCFunction)(void (*)(void)) function
-
 PyMethodDef ad_module_functions[] = {
-    {"array", AD_FASTCALL(ad_function_array), METH_FASTCALL | METH_KEYWORDS,
+    {"array", AD_METHOD(ad_function_array),
      "array(obj, type=None, /, *, device=None, stream=None, copy=None, "
      "validity=None)\n--\n\n"
      "An Array over the memory of any object that speaks an exchange "
@@ -229,8 +226,7 @@ PyMethodDef ad_module_functions[] = {
      "ExchangeError\n    All protocols refused, or a meaning would be lost.\n"
      "InvalidArrowError\n    A struct is malformed; `path` leads to the "
      "node."},
-    {"array_stream", AD_FASTCALL(ad_function_array_stream),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"array_stream", AD_METHOD(ad_function_array_stream),
      "array_stream(obj, /, *, schema=None, device_type=None)\n--\n\n"
      "An ArrayStream over anything that gives arrays one after the other.\n\n"
      "Tried in this order: an ArrayStream (itself), __arrow_c_device_stream__,\n"
@@ -250,8 +246,7 @@ PyMethodDef ad_module_functions[] = {
      "ExchangeError\n    The stream fails, or is not of that type or device.\n"
      "InvalidArrowError\n    Its schema is malformed.\n\n"
      "Source: specification, \"Device Stream Interface\"."},
-    {"concat_streams", AD_FASTCALL(ad_function_concat_streams),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"concat_streams", AD_METHOD(ad_function_concat_streams),
      "concat_streams(streams, /, *, schema=None)\n--\n\n"
      "An ArrayStream of the batches of one stream after another.\n\n"
      "Parameters\n----------\n"
@@ -267,7 +262,7 @@ PyMethodDef ad_module_functions[] = {
      "    \"schema\") or is on another type of device (\"device\").\n"
      "ValueError\n"
      "    There are no streams and no schema."},
-    {"tensor", AD_FASTCALL(ad_function_tensor), METH_FASTCALL | METH_KEYWORDS,
+    {"tensor", AD_METHOD(ad_function_tensor),
      "tensor(obj, /, *, stream=None, copy=None, nulls=\"raise\", "
      "fill_value=None, order=None, readonly=None)\n--\n\n"
      "A Tensor over the memory of any object that speaks an exchange "
@@ -288,15 +283,13 @@ PyMethodDef ad_module_functions[] = {
      "    False drops a read-only flag because you said so; True sets it.\n\n"
      "Raises\n------\n"
      "TypeError, ExchangeError, InvalidArrowError\n    As array()."},
-    {"from_dlpack", AD_FASTCALL(ad_function_from_dlpack),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"from_dlpack", AD_METHOD(ad_function_from_dlpack),
      "from_dlpack(x, /, *, device=None, copy=None)\n--\n\n"
      "A Tensor from an object with __dlpack__, by DLPack alone.\n\n"
      "A NumPy masked array with masked elements is refused (reason "
      "\"nulls\"):\nDLPack has no masks.\n\n"
      "Source: Python array API standard, from_dlpack."},
-    {"record_batch", AD_FASTCALL(ad_function_record_batch),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"record_batch", AD_METHOD(ad_function_record_batch),
      "record_batch(columns, /, *, names=None, copy=None)\n--\n\n"
      "A struct Array from a mapping of names to columns, a sequence of "
      "columns\nwith names=, a matrix (a tensor of two dimensions) with "
@@ -312,7 +305,7 @@ PyMethodDef ad_module_functions[] = {
      "ValueError\n    Columns of different lengths; names that do not fit.\n"
      "ExchangeError\n    Columns on different devices, or with different "
      "events; a\n    matrix that needs a copy, with copy=False."},
-    {"concat", AD_FASTCALL(ad_function_concat), METH_FASTCALL | METH_KEYWORDS,
+    {"concat", AD_METHOD(ad_function_concat),
      "concat(arrays, /, *, stream=None)\n--\n\n"
      "The rows of several arrays of one type, one after the other.\n\n"
      "In new memory, where the arrays are: what the host can read is joined\n"
@@ -356,8 +349,7 @@ PyMethodDef ad_module_functions[] = {
      "(name, device type, why it cannot be used, description, devices, what "
      "is\ncurrent) per runtime; a device is (id, why it cannot be used). For "
      "the doctor."},
-    {"use_stream", AD_FASTCALL(ad_function_use_stream),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"use_stream", AD_METHOD(ad_function_use_stream),
      "use_stream(stream, device=None)\n--\n\n"
      "Make a stream the current one of its device, inside `with`.\n\n"
      "On this thread, or in this asyncio task and those made inside of it:\n"
@@ -375,18 +367,16 @@ PyMethodDef ad_module_functions[] = {
      "ValueError\n    A number without a device, or without a meaning there.\n"
      "ExchangeError\n    A stream of another device.\n"
      "DeviceError\n    The runtime does not know the stream."},
-    {"convert", AD_FASTCALL(ad_function_convert),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"convert", AD_METHOD(ad_function_convert),
      "convert(obj, cls, *, stream=None, copy=None)\n--\n\n"
      "An instance of another library's class over the memory of `obj`:\n"
      "convert(df[\"x\"], torch.Tensor).\n\n"
      "Raises TypeError for a class that arrowdev does not know, and whatever\n"
      "array() raises."},
-    {"validate", AD_FASTCALL(function_validate), METH_FASTCALL | METH_KEYWORDS,
+    {"validate", AD_METHOD(function_validate),
      "validate(obj, level=\"structure\")\n--\n\n"
      "Check what `obj` exports; see Array.validate()."},
-    {"protocols", AD_FASTCALL(function_protocols),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"protocols", AD_METHOD(function_protocols),
      "protocols(obj, probe=False)\n--\n\n"
      "Names of the protocols that an object offers, in arrowdev's order of\n"
      "preference, by look-up only. probe=True also calls them (never a "

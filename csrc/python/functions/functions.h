@@ -45,6 +45,10 @@ PyObject *ad_function_concat_streams(PyObject *module, PyObject *const *args,
 /* arrowdev.device(value) */
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 
+/* arrowdev.devices(), and arrowdev._core._runtimes() for the doctor. */
+PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
+PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
+
 /* arrowdev.use_stream(stream, device) */
 PyObject *ad_function_use_stream(PyObject *module, PyObject *const *args,
                                  Py_ssize_t n_args, PyObject *kwnames);

@@ -369,11 +369,8 @@ array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
     return ad_call_helper("_pylist", "to_pylist", args, 1);
 }
 
-#define AD_FASTCALL(function) (PyCFunction)(void (*)(void)) function
-
 PyMethodDef ad_array_methods[] = {
-    {"from_buffers", AD_FASTCALL(ad_array_from_buffers),
-     METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+    {"from_buffers", AD_METHOD(ad_array_from_buffers) | METH_CLASS,
      "from_buffers($cls, type, length, buffers, *, null_count=-1, offset=0, "
      "children=(), dictionary=None)\n--\n\n"
      "An Array over existing memory, without a copy.\n\n"
@@ -398,20 +395,19 @@ PyMethodDef ad_array_methods[] = {
      "Raises KeyError or IndexError when there is no such column, and\n"
      "ExchangeError when the struct itself has nulls, which the column would\n"
      "lose (see children and validity)."},
-    {"slice", AD_FASTCALL(array_slice), METH_FASTCALL | METH_KEYWORDS,
+    {"slice", AD_METHOD(array_slice),
      "slice($self, offset, length=None)\n--\n\n"
      "Rows from `offset` on, without a copy. IndexError past the end."},
     {"view", array_view, METH_O,
      "view($self, type, /)\n--\n\n"
      "The same memory as another fixed-width type of the same width.\n"
      "Nulls stay nulls. Raises ExchangeError for types of other widths."},
-    {"count_nulls", AD_FASTCALL(array_count_nulls),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"count_nulls", AD_METHOD(array_count_nulls),
      "count_nulls($self, stream=None)\n--\n\n"
      "Number of nulls, counted if need be and remembered.\n\n"
      "Raises ExchangeError where the bitmap is on a device whose runtime is\n"
      "not supported."},
-    {"compact", AD_FASTCALL(array_compact), METH_FASTCALL | METH_KEYWORDS,
+    {"compact", AD_METHOD(array_compact),
      "compact($self, stream=None)\n--\n\n"
      "The same rows as cuDF and other strict consumers want them: every node\n"
      "begins at row 0 and says how many nulls it has, bitmaps are there only\n"
@@ -429,7 +425,7 @@ PyMethodDef ad_array_methods[] = {
      "Raises\n------\n"
      "ExchangeError\n    A runtime is not there.\n"
      "InvalidArrowError\n    Run ends that make no sense."},
-    {"validate", AD_FASTCALL(array_validate), METH_FASTCALL | METH_KEYWORDS,
+    {"validate", AD_METHOD(array_validate),
      "validate($self, level=\"structure\")\n--\n\n"
      "Check that this is an Arrow array; returns notes on what is unusual but\n"
      "legal, as a tuple of str.\n\n"

@@ -286,8 +286,7 @@ stream_host_stream(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
 }
 
 static PyMethodDef host_stream_method = {
-    "__arrow_c_stream__", (PyCFunction)(void (*)(void))stream_host_stream,
-    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_stream__", AD_METHOD(stream_host_stream),
     "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
     "Hand the stream over as a capsule \"arrow_array_stream\". Its get_next\n"
     "waits for each batch."};
@@ -363,8 +362,7 @@ stream_repr(PyObject *object)
 /* --- the type ------------------------------------------------------------------------------- */
 
 static PyMethodDef stream_methods[] = {
-    {"to", (PyCFunction)(void (*)(void))ad_array_stream_to,
-     METH_FASTCALL | METH_KEYWORDS,
+    {"to", AD_METHOD(ad_array_stream_to),
      "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
      "A stream of the same batches on `device`; this one is handed over to\n"
      "it.\n\n"
@@ -384,8 +382,7 @@ static PyMethodDef stream_methods[] = {
      "Slices of a batch share its memory. Batches that are joined are copied\n"
      "on their device; ExchangeError if the device cannot do that. Batches\n"
      "without rows are left out; if there are no others, one stays."},
-    {"map", (PyCFunction)(void (*)(void))ad_array_stream_map,
-     METH_FASTCALL | METH_KEYWORDS,
+    {"map", AD_METHOD(ad_array_stream_map),
      "map($self, function, *, schema=None)\n--\n\n"
      "A stream of the results of `function` for each Array. A result is\n"
      "anything that array() takes. This stream is handed over to it.\n\n"
@@ -404,9 +401,7 @@ static PyMethodDef stream_methods[] = {
      "returns. Arrays that were read stay valid."},
     {"__enter__", stream_enter, METH_NOARGS, NULL},
     {"__exit__", stream_exit, METH_VARARGS, NULL},
-    {"__arrow_c_device_stream__",
-     (PyCFunction)(void (*)(void))stream_device_stream,
-     METH_FASTCALL | METH_KEYWORDS,
+    {"__arrow_c_device_stream__", AD_METHOD(stream_device_stream),
      "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
      "--\n\n"
      "Hand the stream over as a capsule \"arrow_device_array_stream\". From\n"
@@ -463,22 +458,10 @@ static PyType_Slot stream_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec stream_spec = {
+PyType_Spec ad_array_stream_type_spec = {
     .name = "arrowdev.ArrayStream",
     .basicsize = sizeof(ad_stream_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = stream_slots,
 };
-
-int
-ad_array_stream_type_init(ad_state *state, PyObject *module)
-{
-    state->array_stream_type =
-        PyType_FromModuleAndSpec(module, &stream_spec, NULL);
-    if (state->array_stream_type == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "ArrayStream",
-                                 state->array_stream_type);
-}

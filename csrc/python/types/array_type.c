@@ -314,19 +314,9 @@ static PyType_Slot array_slots[] = {
 };
 
 /* IMMUTABLETYPE is set once the protocols have added their methods. */
-static PyType_Spec array_spec = {
+PyType_Spec ad_array_type_spec = {
     .name = "arrowdev.Array",
     .basicsize = sizeof(ad_array_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = array_slots,
 };
-
-int
-ad_array_type_init(ad_state *state, PyObject *module)
-{
-    state->array_type = PyType_FromModuleAndSpec(module, &array_spec, NULL);
-    if (state->array_type == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "Array", state->array_type);
-}

@@ -462,22 +462,10 @@ static PyType_Slot consumer_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec consumer_spec = {
+PyType_Spec ad_async_consumer_type_spec = {
     .name = "arrowdev._core._AsyncConsumer",
     .basicsize = sizeof(consumer_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE,
     .slots = consumer_slots,
 };
-
-int
-ad_async_consumer_type_init(ad_state *state, PyObject *module)
-{
-    state->async_consumer_type =
-        PyType_FromModuleAndSpec(module, &consumer_spec, NULL);
-    if (state->async_consumer_type == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "_AsyncConsumer",
-                                 state->async_consumer_type);
-}

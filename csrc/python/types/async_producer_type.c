@@ -576,22 +576,10 @@ static PyType_Slot producer_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec producer_spec = {
+PyType_Spec ad_async_producer_type_spec = {
     .name = "arrowdev._core._AsyncProducer",
     .basicsize = sizeof(producer_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE,
     .slots = producer_slots,
 };
-
-int
-ad_async_producer_type_init(ad_state *state, PyObject *module)
-{
-    state->async_producer_type =
-        PyType_FromModuleAndSpec(module, &producer_spec, NULL);
-    if (state->async_producer_type == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "_AsyncProducer",
-                                 state->async_producer_type);
-}

@@ -10,9 +10,6 @@
 
 #include "support/state.h"
 
-int ad_async_consumer_type_init(ad_state *state, PyObject *module);
-int ad_async_producer_type_init(ad_state *state, PyObject *module);
-
 /* _async_consumer(queue_size, outlives): (_AsyncConsumer, capsule of its
  * handler) */
 PyObject *ad_function_async_consumer(PyObject *module, PyObject *args);

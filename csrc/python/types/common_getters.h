@@ -60,8 +60,7 @@ PyObject *ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
          "wait($self, stream, /)\n--\n\n"                                          \
          "Make a stream wait until the data are ready; the host does not\n"        \
          "block. Errors as is_ready()."},                                          \
-        {"to", (PyCFunction)(void (*)(void))ad_to,                                 \
-         METH_FASTCALL | METH_KEYWORDS,                                            \
+        {"to", AD_METHOD(ad_to),                                                   \
          "to($self, device, *, stream=None)\n--\n\n"                               \
          "The same data on a device; self when they are there already.\n\n"        \
          "The copy is made on `stream` of the device (default: use_stream()'s,\n"  \
@@ -70,13 +69,11 @@ PyObject *ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
          "device, without a copy.\n\n"                                             \
          "Raises ExchangeError when no runtime can copy there, MemoryError when\n" \
          "the device has no memory left, DeviceError when the runtime fails."},    \
-        {"__array__", (PyCFunction)(void (*)(void))ad_numpy,                       \
-         METH_FASTCALL | METH_KEYWORDS,                                            \
+        {"__array__", AD_METHOD(ad_numpy),                                         \
          "__array__($self, dtype=None, copy=None)\n--\n\n"                         \
          "A NumPy array. Refuses device memory and nulls with a hint."},           \
     {                                                                              \
-        "into", (PyCFunction)(void (*)(void))ad_into,                              \
-            METH_FASTCALL | METH_KEYWORDS,                                         \
+        "into", AD_METHOD(ad_into),                                                \
             "into($self, cls, *, stream=None, copy=None)\n--\n\n"                  \
             "An instance of another library's class, such as torch.Tensor\n"       \
             "or pyarrow.Array, by the fastest way that the class offers.\n\n"      \

@@ -1,12 +1,20 @@
 /* ad.Device, and the IntEnum ad.DeviceType. */
 #include "support/objects.h"
 
+#include <string.h>
+
 #include "abi/arrow_c.h"
-#include "support/args.h"
-#include "python/types/device_methods.h"
+#include "base/memory.h"
+#include "device/backend.h"
+#include "order/deferred_release.h"
+#include "order/device_memory.h"
+#include "order/sync.h"
+#include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "support/helpers.h"
 #include "support/parse.h"
+
+#define LINE_SIZE 256
 
 static ad_device
 device_of(PyObject *self)
@@ -67,15 +75,148 @@ device_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
                                (long long)device.id);
 }
 
+static PyObject *
+device_get_name(PyObject *self, void *Py_UNUSED(closure))
+{
+    const struct ad_backend *backend;
+    ad_device device = device_of(self);
+    char line[LINE_SIZE];
+    ad_error err;
+    if (device.id >= 0 &&
+        ad_backend_open(device.type, &backend, &err) == AD_OK &&
+        backend->device_name(device.id, line, sizeof(line), &err) == AD_OK) {
+        return PyUnicode_DecodeUTF8(line, (Py_ssize_t)strlen(line), "replace");
+    }
+    return PyUnicode_FromString(ad_device_format(device, line));
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+/* A new allocation, its owner, and the event after which it may be used. */
+typedef struct block {
+    void *data;
+    ad_owner *owner;
+    ad_sync *sync;
+} block;
+
+static ad_status
+allocate_host(int64_t nbytes, block *out, ad_error *err)
+{
+    ad_memory *memory;
+    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    *out = (block){.data = memory->data, .owner = &memory->base};
+    return AD_OK;
+}
+
+static ad_status
+allocate_device(ad_device device, const ad_stream_choice *choice,
+                int64_t nbytes, block *out, ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_context context;
+    ad_stream_choice on;
+    *out = (block){.data = NULL};
+    AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
+    AD_RETURN_IF_ERR(backend->primary_context(device, &context, err));
+    AD_RETURN_IF_ERR(ad_stream_choose(context, choice, &on, &context, err));
+    AD_RETURN_IF_ERR(ad_stream_require_no_capture(context, on.stream,
+                                                  "Device.empty()", err));
+    AD_RETURN_IF_ERR(ad_device_memory_new(context, on.stream, on.keep, nbytes,
+                                          &out->data, &out->owner, err));
+    if (nbytes == 0) {
+        return AD_OK;
+    }
+    ad_status status = ad_sync_record(context, on.stream, &out->sync, err);
+    if (status != AD_OK) {
+        ad_owner_unref(out->owner);
+    }
+    return status;
+}
+
+static const ad_signature empty_signature = {
+    .function = "Device.empty()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_nbytes, AD_STR_stream},
+};
+
+static PyObject *
+device_empty(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+             PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    ad_device device = device_of(self);
+    PyObject *values[2];
+    ad_stream_choice choice;
+    ad_error err;
+    block memory;
+    if (ad_parse_args(state, &empty_signature, args, n_args, kwnames, values) <
+        0) {
+        return NULL;
+    }
+    if (PyBool_Check(values[0])) {
+        return PyErr_Format(PyExc_TypeError,
+                            "nbytes must be an int, not a bool");
+    }
+    long long nbytes = PyLong_AsLongLong(values[0]);
+    if (nbytes == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (nbytes < 0) {
+        return PyErr_Format(PyExc_ValueError,
+                            "nbytes must not be negative, found %lld", nbytes);
+    }
+    if (ad_read_choice(state, values[1], device, NULL, &choice) < 0) {
+        return NULL;
+    }
+    ad_status status =
+        ad_device_equal(device, AD_CPU)
+            ? allocate_host(nbytes, &memory, &err)
+            : allocate_device(device, &choice, nbytes, &memory, &err);
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    PyObject *buffer = ad_buffer_object_new(
+        state, memory.data, 0, nbytes, device, 0, memory.owner, memory.sync);
+    ad_sync_unref(memory.sync);
+    ad_owner_unref(memory.owner);
+    return buffer;
+}
+
+/* --- waiting ------------------------------------------------------------- */
+
+static PyObject *
+device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const struct ad_backend *backend;
+    ad_device device = device_of(self);
+    ad_context context;
+    ad_error err;
+    ad_status status = ad_backend_open(device.type, &backend, &err);
+    if (status == AD_OK) {
+        status = backend->primary_context(device, &context, &err);
+    }
+    if (status == AD_OK) {
+        status = ad_context_synchronize(backend, context, &err);
+    }
+    if (status != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- the type ------------------------------------------------------------ */
+
 static PyMethodDef device_methods[] = {
-    {"empty", (PyCFunction)(void (*)(void))ad_device_empty,
-     METH_FASTCALL | METH_KEYWORDS,
+    {"empty", AD_METHOD(device_empty),
      "empty($self, nbytes, *, stream=None)\n--\n\n"
      "A Buffer of uninitialised memory on this device, for use on `stream`\n"
      "(default: use_stream()'s, else arrowdev's own).\n\n"
      "Raises MemoryError when there is none left, ExchangeError where there is\n"
      "no runtime, DeviceError when it fails, ValueError for nbytes < 0."},
-    {"synchronize", ad_device_synchronize, METH_NOARGS,
+    {"synchronize", device_synchronize, METH_NOARGS,
      "synchronize($self)\n--\n\n"
      "Block the host until all work on the device is done. Errors as empty()."},
     {"__reduce__", device_reduce, METH_NOARGS, NULL},
@@ -101,7 +242,7 @@ static PyGetSetDef device_getset[] = {
      NULL},
     {"id", device_get_id, NULL,
      "The ordinal; -1 for the CPU, and where an interface did not say.", NULL},
-    {"name", ad_device_get_name, NULL,
+    {"name", device_get_name, NULL,
      "What the runtime calls it (\"NVIDIA H200\"); where there is no runtime,\n"
      "the same as str(device): \"cuda:0\".",
      NULL},
@@ -122,7 +263,7 @@ static PyType_Slot device_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec device_spec = {
+PyType_Spec ad_device_type_spec = {
     .name = "arrowdev.Device",
     .basicsize = sizeof(ad_device_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
@@ -130,60 +271,44 @@ static PyType_Spec device_spec = {
     .slots = device_slots,
 };
 
+/* --- DeviceType ---------------------------------------------------------- */
+
 /* DeviceType = enum.IntEnum("DeviceType", [(name, value), ...]) */
 static PyObject *
 make_enum(PyObject *module)
 {
-    static const struct {
-        const char *name;
-        int value;
-    } rows[] = {
-#define AD_DEVICE_TYPE(tag, number, text, traits) {#tag, number},
+    PyObject *result = NULL;
+    PyObject *enums = PyImport_ImportModule("enum");
+    PyObject *int_enum =
+        enums != NULL ? PyObject_GetAttrString(enums, "IntEnum") : NULL;
+    PyObject *keywords = Py_BuildValue("{s:s}", "module", "arrowdev");
+    PyObject *args = Py_BuildValue("(s["
+#define AD_DEVICE_TYPE(tag, number, text, traits) "(si)"
 #include "base/device_types.def"
 #undef AD_DEVICE_TYPE
-    };
-    PyObject *result = NULL;
-    PyObject *keywords = NULL;
-    PyObject *args = NULL;
-    PyObject *int_enum = NULL;
-    PyObject *members = PyList_New(0);
-    if (members == NULL) {
-        return NULL;
-    }
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        PyObject *pair = Py_BuildValue("(si)", rows[i].name, rows[i].value);
-        if (pair == NULL || PyList_Append(members, pair) < 0) {
-            Py_XDECREF(pair);
-            goto done;
-        }
-        Py_DECREF(pair);
-    }
-    PyObject *enum_module = PyImport_ImportModule("enum");
-    if (enum_module == NULL) {
-        goto done;
-    }
-    int_enum = PyObject_GetAttrString(enum_module, "IntEnum");
-    Py_DECREF(enum_module);
-    keywords = Py_BuildValue("{s:s}", "module", "arrowdev");
-    args = Py_BuildValue("(sO)", "DeviceType", members);
-    if (int_enum != NULL && keywords != NULL && args != NULL) {
-        result = PyObject_Call(int_enum, args, keywords);
-    }
+                                   "])",
+                                   "DeviceType"
+#define AD_DEVICE_TYPE(tag, number, text, traits) , #tag, number
+#include "base/device_types.def"
+#undef AD_DEVICE_TYPE
+    );
     PyObject *doc = PyUnicode_FromString(
         "Device types with the values of the specification, which DLPack "
         "shares.\n\n"
         "Source: specification, \"ArrowDeviceType\".");
+    if (int_enum != NULL && keywords != NULL && args != NULL && doc != NULL) {
+        result = PyObject_Call(int_enum, args, keywords);
+    }
     if (result != NULL &&
-        (doc == NULL || PyObject_SetAttrString(result, "__doc__", doc) < 0 ||
+        (PyObject_SetAttrString(result, "__doc__", doc) < 0 ||
          PyModule_AddObjectRef(module, "DeviceType", result) < 0)) {
         Py_CLEAR(result);
     }
-    Py_XDECREF(doc);
-done:
+    Py_XDECREF(enums);
     Py_XDECREF(int_enum);
     Py_XDECREF(keywords);
     Py_XDECREF(args);
-    Py_DECREF(members);
+    Py_XDECREF(doc);
     return result;
 }
 
@@ -209,13 +334,8 @@ members_by_value(PyObject *enumeration)
 }
 
 int
-ad_device_type_init(ad_state *state, PyObject *module)
+ad_device_type_enum_init(ad_state *state, PyObject *module)
 {
-    state->device_type = PyType_FromModuleAndSpec(module, &device_spec, NULL);
-    if (state->device_type == NULL ||
-        PyModule_AddObjectRef(module, "Device", state->device_type) < 0) {
-        return -1;
-    }
     state->device_type_enum = make_enum(module);
     if (state->device_type_enum == NULL) {
         return -1;
@@ -235,4 +355,126 @@ ad_function_device(PyObject *module, PyObject *value)
         return NULL;
     }
     return ad_device_object_new(state, device);
+}
+
+static int
+append_devices(ad_state *state, PyObject *list,
+               const struct ad_backend *backend, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        ad_device device = {backend->device_types[0], i};
+        if (backend->device_usable(i, NULL) != AD_OK) {
+            continue;
+        }
+        if (ad_device_equal(device, AD_CPU)) {
+            device = AD_CPU;
+        }
+        PyObject *object = ad_device_object_new(state, device);
+        if (object == NULL || PyList_Append(list, object) < 0) {
+            Py_XDECREF(object);
+            return -1;
+        }
+        Py_DECREF(object);
+    }
+    return 0;
+}
+
+PyObject *
+ad_function_devices(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    ad_state *state = ad_state_of_module(module);
+    size_t n;
+    const struct ad_backend *const *backends = ad_backends(&n);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        const struct ad_backend *backend;
+        int64_t count;
+        ad_error err;
+        /* A runtime that is missing or fails has no usable device; `python -m
+         * arrowdev doctor` reports the reason. */
+        if (ad_backend_open(backends[i]->device_types[0], &backend, &err) !=
+                AD_OK ||
+            backend->count(&count, &err) != AD_OK) {
+            continue;
+        }
+        if (append_devices(state, list, backend, count) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* The message and the hint. */
+static PyObject *
+reason_of(const ad_error *err)
+{
+    return err->hint[0] != '\0'
+               ? PyUnicode_FromFormat("%s (%s)", err->message, err->hint)
+               : PyUnicode_FromString(err->message);
+}
+
+/* [(id, reason why it is unusable or None), ...] */
+static PyObject *
+describe_devices(const struct ad_backend *backend, int64_t n)
+{
+    PyObject *list = PyList_New(0);
+    for (int64_t i = 0; list != NULL && i < n; i++) {
+        ad_error err;
+        PyObject *why = backend->device_usable(i, &err) == AD_OK
+                            ? Py_NewRef(Py_None)
+                            : reason_of(&err);
+        PyObject *row =
+            why != NULL ? Py_BuildValue("(LN)", (long long)i, why) : NULL;
+        if (row == NULL || PyList_Append(list, row) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+/* (name, device type, reason why it is unusable or None, description or None,
+ * devices, description of the current context) */
+static PyObject *
+describe_runtime(const struct ad_backend *filled)
+{
+    const struct ad_backend *backend;
+    char line[LINE_SIZE] = "";
+    char current[LINE_SIZE] = "";
+    int64_t count = 0;
+    ad_error err;
+    ad_status status =
+        ad_backend_open(filled->device_types[0], &backend, &err);
+    if (status == AD_OK) {
+        status = backend->describe(line, sizeof(line), &err);
+    }
+    if (status == AD_OK) {
+        status = backend->count(&count, &err);
+    }
+    if (status == AD_OK) {
+        status = backend->describe_current(current, sizeof(current), &err);
+    }
+    int type = filled->device_types[0];
+    if (status == AD_OK) {
+        return Py_BuildValue("(siOsNs)", filled->name, type, Py_None, line,
+                             describe_devices(backend, count), current);
+    }
+    return Py_BuildValue("(siNO[]s)", filled->name, type, reason_of(&err),
+                         Py_None, "");
+}
+
+PyObject *
+ad_function_runtimes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    size_t n;
+    const struct ad_backend *const *backends = ad_backends(&n);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        PyObject *row = describe_runtime(backends[i]);
+        if (row == NULL || PyList_Append(list, row) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(row);
+    }
+    return list;
 }

@@ -218,8 +218,7 @@ schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyMethodDef schema_methods[] = {
-    {"equals", (PyCFunction)(void (*)(void))schema_equals,
-     METH_FASTCALL | METH_KEYWORDS,
+    {"equals", AD_METHOD(schema_equals),
      "equals($self, other, /, check_metadata=False)\n--\n\n"
      "Same type: formats, nullability, children with their names, dictionary;\n"
      "with check_metadata also the metadata. The name of the schema itself\n"
@@ -267,20 +266,10 @@ static PyType_Slot schema_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec schema_spec = {
+PyType_Spec ad_schema_type_spec = {
     .name = "arrowdev.Schema",
     .basicsize = sizeof(ad_schema_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE,
     .slots = schema_slots,
 };
-
-int
-ad_schema_type_init(ad_state *state, PyObject *module)
-{
-    state->schema_type = PyType_FromModuleAndSpec(module, &schema_spec, NULL);
-    if (state->schema_type == NULL) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "Schema", state->schema_type);
-}

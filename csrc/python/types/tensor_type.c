@@ -383,8 +383,7 @@ tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
 /* --- the types ----------------------------------------------------------- */
 
 static PyMethodDef tensor_methods[] = {
-    {"from_pointer", (PyCFunction)(void (*)(void))tensor_from_pointer,
-     METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+    {"from_pointer", AD_METHOD(tensor_from_pointer) | METH_CLASS,
      "from_pointer($type, ptr, shape, dtype, device, *, strides=None, "
      "byte_offset=0, owner=None, stream=None, readonly=False)\n--\n\n"
      "A Tensor over memory at an address.\n\n"
@@ -490,7 +489,7 @@ static PyType_Slot buffer_slots[] = {
 };
 
 /* IMMUTABLETYPE is set once the protocols have added their methods. */
-static PyType_Spec tensor_spec = {
+PyType_Spec ad_tensor_type_spec = {
     .name = "arrowdev.Tensor",
     .basicsize = sizeof(ad_tensor_object),
     .itemsize = sizeof(int64_t),
@@ -498,22 +497,10 @@ static PyType_Spec tensor_spec = {
     .slots = tensor_slots,
 };
 
-static PyType_Spec buffer_spec = {
+PyType_Spec ad_buffer_type_spec = {
     .name = "arrowdev.Buffer",
     .basicsize = sizeof(ad_tensor_object),
     .itemsize = sizeof(int64_t),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = buffer_slots,
 };
-
-int
-ad_tensor_types_init(ad_state *state, PyObject *module)
-{
-    state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
-    state->buffer_type = PyType_FromModuleAndSpec(module, &buffer_spec, NULL);
-    if (state->tensor_type == NULL || state->buffer_type == NULL ||
-        PyModule_AddObjectRef(module, "Tensor", state->tensor_type) < 0) {
-        return -1;
-    }
-    return PyModule_AddObjectRef(module, "Buffer", state->buffer_type);
-}
