@@ -38,6 +38,20 @@ ad_wait_end(void *saved)
     }
 }
 
+void *
+ad_release_begin(void)
+{
+    return hooks.begin_release != NULL ? hooks.begin_release() : NULL;
+}
+
+void
+ad_release_end(void *exception)
+{
+    if (exception != NULL) {
+        hooks.end_release(exception);
+    }
+}
+
 /* --- the helper thread --------------------------------------------------- */
 
 /* The wait of a runtime cannot be interrupted. A helper thread blocks in it,

@@ -1,4 +1,5 @@
-/* Hooks around calls that block the host, and interruptible waits.
+/* Hooks around calls that block the host and around release functions of other
+ * libraries, and interruptible waits.
  *
  * The core does not know the interpreter. The Python layer sets hooks that
  * release and reacquire the GIL and run signal handlers (support/waiting.c).
@@ -24,6 +25,9 @@ typedef struct ad_wait_hooks {
     bool (*is_interrupted)(void *saved);
     /* See ad_wait_pass_on(). */
     void (*pass_on)(void);
+    /* See ad_release_begin(). NULL stands for no exception. */
+    void *(*begin_release)(void);
+    void (*end_release)(void *exception);
 } ad_wait_hooks;
 
 /* Called once, before any device is used. The default hooks do nothing. */
@@ -31,6 +35,11 @@ void ad_wait_set_hooks(ad_wait_hooks hooks);
 
 void *ad_wait_begin(void);
 void ad_wait_end(void *saved);
+
+/* Around every call of a release function or deleter of another library: some
+ * of them (ctypes callbacks) lose the exception of this thread. */
+void *ad_release_begin(void);
+void ad_release_end(void *exception);
 
 /* --- interruptible waits ------------------------------------------------- */
 

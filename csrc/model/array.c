@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wait.h"
 #include "order/device_owner.h"
 
 /* --- import ------------------------------------------------------------- */
@@ -19,7 +20,9 @@ imported_destroy(ad_owner *base)
 {
     imported *self = (imported *)base;
     if (self->array.array.release != NULL) {
+        void *exception = ad_release_begin();
         self->array.array.release(&self->array.array);
+        ad_release_end(exception);
     }
     free(self);
 }

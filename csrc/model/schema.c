@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wait.h"
 #include "model/metadata.h"
 #include "model/type.h"
 
@@ -179,7 +180,9 @@ static void
 imported_destroy(ad_owner *self)
 {
     imported *tree = (imported *)self;
+    void *exception = ad_release_begin();
     tree->root.release(&tree->root);
+    ad_release_end(exception);
     free(tree);
 }
 

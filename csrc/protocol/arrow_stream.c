@@ -56,7 +56,7 @@ read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
     if (status != AD_OK) {
         ad_stream_raise(state, stream, &err);
     }
-    ad_stream_drop(stream);
+    ad_array_stream_unref(stream);
     return status == AD_OK ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
 }
 

@@ -21,8 +21,7 @@ static void
 order_clear(order *self)
 {
     Py_CLEAR(self->passed);
-    ad_owner_unref(self->on.keep);
-    self->on.keep = NULL;
+    ad_choice_clear(&self->on);
 }
 
 static bool

@@ -177,10 +177,7 @@ exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
         result = note_stream(state, api, request, tensor);
     }
     if (result != AD_IMPORT_DONE) {
-        /* Some deleters clear a pending exception. */
-        PyObject *exception = ad_py_take_exception();
         ad_tensor_clear(tensor);
-        ad_py_restore_exception(exception);
         return result;
     }
     return ad_dlpack_check_copy(state, request, &out->tensor);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/arrow_c.h"
+#include "base/wait.h"
 #include "order/device_owner.h"
 
 /* --- import -------------------------------------------------------------- */
@@ -17,6 +18,7 @@ typedef struct managed_owner {
 static void
 delete_managed(void *pointer, bool is_versioned)
 {
+    void *exception = ad_release_begin();
     if (is_versioned) {
         ad_dl_managed_versioned *managed = pointer;
         if (managed->deleter != NULL) {
@@ -28,6 +30,7 @@ delete_managed(void *pointer, bool is_versioned)
             managed->deleter(managed);
         }
     }
+    ad_release_end(exception);
 }
 
 static void
@@ -304,9 +307,7 @@ ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
     }
     if (failed && frame.block != NULL) {
         /* torch's function steals on success only. */
-        PyObject *saved = ad_py_save_exception();
         delete_managed(managed, true);
-        ad_py_reset_exception(saved);
     }
     return failed ? -1 : 0;
 }

@@ -152,9 +152,7 @@ import_mask(ad_state *state, const ad_request *request,
     }
     if (result == AD_IMPORT_DONE) {
         result = apply(state, request, &in, &value.tensor, out);
-        PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(&value.tensor);
-        ad_py_reset_exception(saved);
     }
     ad_interface_clear(&in);
     return result;
@@ -194,9 +192,7 @@ ad_interface_add_mask(ad_state *state, const ad_request *request,
     ad_import_result result =
         final(import_mask(state, request, rules, in, make, out));
     if (result != AD_IMPORT_DONE) {
-        PyObject *saved = ad_py_save_exception();
         ad_imported_clear(out);
-        ad_py_reset_exception(saved);
     }
     return result;
 }

@@ -490,12 +490,10 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
     }
     int result = copy_tensor(state, ad_request_stream(request, tensor->device),
                              tensor, &copied);
-    PyObject *saved = ad_py_save_exception();
-    ad_tensor_clear(tensor); /* may run Python code */
+    ad_tensor_clear(tensor);
     if (result == 0) {
         ad_tensor_share(&copied.tensor, value);
         ad_tensor_clear(&copied.tensor);
     }
-    ad_py_reset_exception(saved);
     return result == 0 ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
 }

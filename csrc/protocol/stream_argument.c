@@ -500,11 +500,7 @@ ad_read_choice(ad_state *state, PyObject *value, ad_device device,
 void
 ad_choice_clear(ad_stream_choice *choice)
 {
-    if (choice->keep != NULL) {
-        PyObject *saved = ad_py_save_exception();
-        ad_owner_unref(choice->keep);
-        ad_py_reset_exception(saved);
-    }
+    ad_owner_unref(choice->keep);
     *choice = (ad_stream_choice){.is_given = false};
 }
 

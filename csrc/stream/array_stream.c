@@ -174,6 +174,7 @@ ad_array_stream_close(ad_array_stream *self)
     self->host.release = NULL;
     self->source = NULL;
     /* Last, since foreign code may use this stream again. */
+    void *exception = ad_release_begin();
     if (device.release != NULL) {
         device.release(&device);
     }
@@ -183,6 +184,7 @@ ad_array_stream_close(ad_array_stream *self)
     if (source != NULL) {
         source->destroy(source);
     }
+    ad_release_end(exception);
 }
 
 static void

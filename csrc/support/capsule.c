@@ -95,10 +95,8 @@ is_live(PyObject *capsule, const char *name)
     static void function(PyObject *capsule)                                   \
     {                                                                         \
         if (is_live(capsule, kinds[kind].name)) {                             \
-            PyObject *saved = ad_py_save_exception();                         \
             kinds[kind].free(                                                 \
                 PyCapsule_GetPointer(capsule, kinds[kind].name));             \
-            ad_py_reset_exception(saved);                                     \
         }                                                                     \
     }
 
@@ -134,9 +132,7 @@ ad_capsule_new(ad_capsule_kind kind, void *pointer)
     PyObject *capsule =
         PyCapsule_New(pointer, kinds[kind].name, destructors[kind]);
     if (capsule == NULL) {
-        PyObject *saved = ad_py_save_exception();
         kinds[kind].free(pointer);
-        ad_py_reset_exception(saved);
     }
     return capsule;
 }

@@ -19,6 +19,20 @@ ad_py_is_finalizing(void)
 #endif
 }
 
+/* Does this thread hold the GIL? False in doubt. Never calls into a finalized
+ * interpreter, unlike PyErr_Occurred(), and holds with sub-interpreters, unlike
+ * PyGILState_Check(). */
+static inline bool
+ad_py_has_gil(void)
+{
+    PyThreadState *mine = PyGILState_GetThisThreadState();
+#if PY_VERSION_HEX >= 0x030d0000
+    return mine != NULL && mine == PyThreadState_GetUnchecked();
+#else
+    return mine != NULL && mine == _PyThreadState_UncheckedGet();
+#endif
+}
+
 /* Look up an attribute: 1 found, 0 missing (*out is NULL, no exception is
  * set), -1 error. Plain attribute look-up builds no exception for a missing
  * attribute. */
@@ -104,8 +118,8 @@ ad_py_restore_exception(PyObject *exception)
 #endif
 }
 
-/* Deallocators run foreign release functions between these two calls, because
- * some of those functions (ctypes callbacks) lose a pending exception. */
+/* Foreign Python code that may lose a pending exception runs between these two
+ * calls. */
 static inline PyObject *
 ad_py_save_exception(void)
 {

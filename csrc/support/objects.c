@@ -27,9 +27,7 @@ ad_array_object_new(ad_state *state, ad_array *steal)
 {
     ad_array_object *self = (ad_array_object *)allocate(state);
     if (self == NULL) {
-        PyObject *saved = ad_py_save_exception();
         ad_array_clear(steal);
-        ad_py_reset_exception(saved);
         return NULL;
     }
     self->array = *steal;
@@ -72,9 +70,7 @@ ad_tensor_object_like(PyObject *type, ad_tensor *steal)
 {
     PyObject *self = tensor_object_alloc(type, steal);
     if (self == NULL) {
-        PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(steal);
-        ad_py_reset_exception(saved);
     }
     return self;
 }
@@ -112,9 +108,7 @@ ad_schema_object_new(ad_state *state, ad_schema steal)
     ad_schema_object *self =
         PyObject_New(ad_schema_object, (PyTypeObject *)state->schema_type);
     if (self == NULL) {
-        PyObject *saved = ad_py_save_exception();
         ad_schema_unref(steal);
-        ad_py_reset_exception(saved);
         return NULL;
     }
     self->schema = steal;

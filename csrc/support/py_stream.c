@@ -5,14 +5,6 @@
 #include "support/errors.h"
 #include "support/saved_exception.h"
 
-void
-ad_stream_drop(ad_array_stream *stream)
-{
-    PyObject *saved = ad_py_save_exception();
-    ad_array_stream_unref(stream);
-    ad_py_reset_exception(saved);
-}
-
 /* An ad_error always has room for a text of this length. */
 #define SHORT_TEXT 300
 /* This many equal bytes are no coincidence. */

@@ -19,7 +19,4 @@ AD_MUST_CHECK ad_status ad_stream_take(void *pointer, ad_capsule_kind kind,
 PyObject *ad_stream_raise(ad_state *state, ad_array_stream *stream,
                           const ad_error *err);
 
-/* Release a reference; preserves a pending exception. NULL is allowed. */
-void ad_stream_drop(ad_array_stream *stream);
-
 #endif /* AD_SUPPORT_PY_STREAM_H */

@@ -30,6 +30,18 @@ end(void *saved)
     }
 }
 
+static void *
+begin_release(void)
+{
+    return ad_py_has_gil() ? ad_py_save_exception() : NULL;
+}
+
+static void
+end_release(void *exception)
+{
+    ad_py_restore_exception(exception);
+}
+
 /* Called only when work is pending. The C API does not tell which thread is
  * the main one, and a fork may change it. */
 static bool
@@ -159,5 +171,7 @@ ad_waiting_init(void)
         .can_be_interrupted = can_be_interrupted,
         .is_interrupted = is_interrupted,
         .pass_on = pass_on,
+        .begin_release = begin_release,
+        .end_release = end_release,
     });
 }

@@ -48,7 +48,7 @@ finish(ad_state *state, ad_array_stream *stream, const options *wanted)
 {
     if (check_options(state, ad_array_stream_schema(stream),
                       ad_array_stream_device_type(stream), wanted) < 0) {
-        ad_stream_drop(stream);
+        ad_array_stream_unref(stream);
         return NULL;
     }
     return ad_stream_object_new(state, stream);
@@ -249,8 +249,6 @@ ad_function_array_stream(PyObject *module, PyObject *const *args,
         return NULL;
     }
     PyObject *result = make_stream(state, values[0], &wanted);
-    PyObject *saved = ad_py_save_exception();
     ad_schema_unref(wanted.schema);
-    ad_py_reset_exception(saved);
     return result;
 }

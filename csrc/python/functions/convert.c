@@ -48,9 +48,7 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
                                              tensor->sync, tensor->owner) == 0
                            ? ad_dlpack_exchange_into(state, api, tensor)
                            : NULL;
-    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(tensor);
-    ad_py_reset_exception(saved);
     return result;
 }
 

@@ -396,8 +396,6 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
             result = ad_array_object_new(state, &array);
         }
     }
-    PyObject *saved = ad_py_save_exception();
     inputs_clear(&in);
-    ad_py_reset_exception(saved);
     return result;
 }

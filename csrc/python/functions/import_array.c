@@ -80,9 +80,7 @@ ad_apply_array_order(ad_state *state, const ad_request *request,
                               array->owner) == 0) {
         return 0;
     }
-    PyObject *saved = ad_py_save_exception();
     ad_array_clear(array);
-    ad_py_reset_exception(saved);
     return -1;
 }
 
@@ -232,9 +230,7 @@ import_mask(ad_state *state, PyObject *validity,
             ? ad_mask_from_array(&imported.array, stream, out, &err)
             : ad_mask_from_tensor(&imported.tensor.tensor, false, stream, out,
                                   &err);
-    PyObject *saved = ad_py_save_exception();
     ad_imported_clear(&imported);
-    ad_py_reset_exception(saved);
     if (status != AD_OK) {
         ad_raise(state, &err);
         return -1;
@@ -261,9 +257,7 @@ apply_mask(ad_state *state, const ad_request *request,
     }
     if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
                             &masked, &err) != AD_OK) {
-        PyObject *saved = ad_py_save_exception();
         ad_array_clear(array);
-        ad_py_reset_exception(saved);
         ad_raise(state, &err);
         return -1;
     }
@@ -291,9 +285,7 @@ apply_validity(ad_state *state, ad_array *array, PyObject *validity,
         result = import_mask(state, validity, &choice, &mask);
         if (result == 0) {
             result = apply_mask(state, request, &choice, &mask, array);
-            PyObject *saved = ad_py_save_exception();
             ad_mask_clear(&mask);
-            ad_py_reset_exception(saved);
         }
         ad_choice_clear(&choice);
     }
@@ -334,9 +326,7 @@ import_with_options(ad_state *state, PyObject **values,
          apply_validity(state, out, values[5], request) == 0)) {
         return 0;
     }
-    PyObject *saved = ad_py_save_exception();
     ad_array_clear(out);
-    ad_py_reset_exception(saved);
     return -1;
 }
 
@@ -368,9 +358,7 @@ array_with_options(ad_state *state, PyObject **values, ad_array *out)
         return -1;
     }
     int result = array_of_type(state, values, wanted, out);
-    PyObject *pending = ad_py_save_exception();
     ad_schema_unref(wanted);
-    ad_py_reset_exception(pending);
     return result;
 }
 

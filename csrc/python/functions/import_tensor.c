@@ -91,9 +91,7 @@ ad_imported_as_tensor(ad_state *state, ad_imported *imported,
     }
     ad_array array = imported->array;
     int result = bridge_to_tensor(state, &array, options, &imported->tensor);
-    PyObject *saved = ad_py_save_exception();
     ad_array_clear(&array);
-    ad_py_reset_exception(saved);
     return result;
 }
 
@@ -138,13 +136,11 @@ ad_apply_layout(ad_state *state, const ad_tensor_options *options,
     } else {
         result = copy_layout(state, options, &value->tensor, &copied);
     }
-    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(&value->tensor);
     if (result == 0) {
         ad_tensor_share(&copied.tensor, value);
         ad_tensor_clear(&copied.tensor);
     }
-    ad_py_reset_exception(saved);
     return result;
 }
 
@@ -161,9 +157,7 @@ apply_readonly(int readonly, ad_tensor *tensor)
 static PyObject *
 fail_result(ad_tensor *tensor)
 {
-    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(tensor);
-    ad_py_reset_exception(saved);
     return NULL;
 }
 

@@ -170,13 +170,9 @@ read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
         ad_raise(state, &err);
     } else {
         result = take_columns(state, &laid_out.tensor, c);
-        PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(&laid_out.tensor);
-        ad_py_reset_exception(saved);
     }
-    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(matrix);
-    ad_py_reset_exception(saved);
     return result;
 }
 

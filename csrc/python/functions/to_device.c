@@ -42,13 +42,11 @@ alias(ad_device target, ad_device *device, ad_sync **sync)
 static void
 clear(ad_array *array, ad_tensor_value *value)
 {
-    PyObject *saved = ad_py_save_exception();
     if (array != NULL) {
         ad_array_clear(array);
     } else {
         ad_tensor_clear(&value->tensor);
     }
-    ad_py_reset_exception(saved);
 }
 
 /* Replace the array or tensor by a copy on `target`. */

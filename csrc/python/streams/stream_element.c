@@ -15,9 +15,7 @@ adopt_schema(ad_state *state, const ad_element_rules *rules, ad_array *array)
             "all arrays of a stream have one schema: convert them before, or "
             "name it with schema=",
             &err) != AD_OK) {
-        PyObject *saved = ad_py_save_exception();
         ad_array_clear(array);
-        ad_py_reset_exception(saved);
         ad_raise(state, &err);
         return -1;
     }

@@ -22,7 +22,7 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
     ad_stream_object *self = PyObject_GC_New(
         ad_stream_object, (PyTypeObject *)state->array_stream_type);
     if (self == NULL) {
-        ad_stream_drop(steal);
+        ad_array_stream_unref(steal);
         return NULL;
     }
     self->stream = steal;
@@ -55,7 +55,7 @@ stream_clear(PyObject *object)
     ad_array_stream *stream = self->stream;
     self->stream = NULL;
     self->is_closed = true;
-    ad_stream_drop(stream);
+    ad_array_stream_unref(stream);
     return 0;
 }
 
@@ -263,7 +263,7 @@ export_stream(PyObject *object, const ad_signature *signature,
     if (capsule != NULL) {
         ad_array_stream *stream = self->stream;
         self->stream = NULL;
-        ad_stream_drop(stream);
+        ad_array_stream_unref(stream);
     }
     ad_stream_end_reading(self);
     return capsule;

@@ -21,11 +21,9 @@ array_dealloc(PyObject *self)
     if (((ad_array_object *)self)->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
-    PyObject *saved = ad_py_save_exception();
     Py_XDECREF(((ad_array_object *)self)->schema_capsule);
     Py_XDECREF(((ad_array_object *)self)->as_tensor);
     ad_array_drop(ad_array_of(self));
-    ad_py_reset_exception(saved);
     ad_array_object_free(state, self);
     Py_DECREF(type);
 }

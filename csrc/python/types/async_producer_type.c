@@ -85,7 +85,7 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
         return NULL;
     }
     if (take_handler(state, handler, &waker, &producer) < 0) {
-        ad_stream_drop(stream);
+        ad_array_stream_unref(stream);
         return NULL;
     }
     ad_status status =
@@ -94,7 +94,7 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
         ad_async_pump_unref(pump);
     } else {
         close_producer(producer);
-        ad_stream_drop(stream);
+        ad_array_stream_unref(stream);
     }
     ad_waker_unref(waker);
     if (status != AD_OK) {
@@ -112,10 +112,8 @@ drop_batch(producer_object *self)
     free(self->metadata);
     self->metadata = NULL;
     if (self->has_batch) {
-        PyObject *saved = ad_py_save_exception();
         self->has_batch = false;
         ad_array_clear(&self->batch);
-        ad_py_reset_exception(saved);
     }
 }
 
@@ -448,7 +446,7 @@ producer_pump(PyObject *object, PyObject *stream)
                                      self->done, &self->pump, &err);
     }
     if (status != AD_OK) {
-        ad_stream_drop(source);
+        ad_array_stream_unref(source);
         return ad_raise(state, &err);
     }
     self->producer = NULL;

@@ -20,9 +20,7 @@ static void
 schema_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    PyObject *saved = ad_py_save_exception();
     ad_schema_unref(schema_of(self));
-    ad_py_reset_exception(saved);
     PyObject_Free(self);
     Py_DECREF(type);
 }

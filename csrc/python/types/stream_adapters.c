@@ -59,7 +59,7 @@ finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
     }
     ad_array_stream *stream = self->stream;
     self->stream = NULL;
-    ad_stream_drop(stream);
+    ad_array_stream_unref(stream);
     ad_stream_end_reading(self);
     return ad_stream_object_new(state, adapter);
 }
@@ -179,10 +179,8 @@ ad_array_stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
             ? ad_iterable_stream(state, hidden, values[0], schema, NULL,
                                  ((ad_stream_object *)object)->device_type)
             : NULL;
-    PyObject *saved = ad_py_save_exception();
     Py_XDECREF(hidden);
     ad_schema_unref(schema);
-    ad_py_reset_exception(saved);
     return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
 }
 
@@ -216,9 +214,7 @@ concat(ad_state *state, PyObject *streams, ad_schema schema)
     } else {
         ad_raise(state, &err);
     }
-    PyObject *saved = ad_py_save_exception();
     list->destroy(list);
-    ad_py_reset_exception(saved);
     return NULL;
 }
 
@@ -236,8 +232,6 @@ ad_function_concat_streams(PyObject *module, PyObject *const *args,
         return NULL;
     }
     PyObject *result = concat(state, values[0], schema);
-    PyObject *saved = ad_py_save_exception();
     ad_schema_unref(schema);
-    ad_py_reset_exception(saved);
     return result;
 }

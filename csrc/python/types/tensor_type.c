@@ -19,9 +19,7 @@ tensor_dealloc(PyObject *self)
     if (((ad_tensor_object *)self)->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
-    PyObject *saved = ad_py_save_exception();
     ad_tensor_clear(ad_tensor_of(self));
-    ad_py_reset_exception(saved);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -372,9 +370,7 @@ tensor_from_pointer(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
         return ad_raise(state, &err);
     }
     if (attach_owner(state, values[6], values[7], &value.tensor) < 0) {
-        PyObject *saved = ad_py_save_exception();
         ad_tensor_clear(&value.tensor);
-        ad_py_reset_exception(saved);
         return NULL;
     }
     return ad_tensor_object_new(state, &value.tensor);
