@@ -220,14 +220,9 @@ check_nullable(const ad_array *array, int64_t n_nulls, ad_error *err)
 
 /* --- a mask as a bitmap ----------------------------------------------------- */
 
-typedef struct bitmap {
-    const void *data;
-    ad_owner *owner; /* of the bitmap */
-    ad_sync *sync;   /* of the bitmap and of the array */
-} bitmap;
-
+/* Below, an allocation is a bitmap; its sync is also that of the array. */
 static void
-bitmap_clear(bitmap *self)
+bitmap_clear(ad_allocation *self)
 {
     ad_sync_unref(self->sync);
     ad_owner_unref(self->owner);
@@ -235,7 +230,7 @@ bitmap_clear(bitmap *self)
 
 /* An owner of both the new bitmap and the buffers of the array. */
 static ad_status
-join_owner(bitmap *self, ad_owner *of_array, ad_error *err)
+join_owner(ad_allocation *self, ad_owner *of_array, ad_error *err)
 {
     ad_owner *const owners[] = {self->owner, of_array};
     ad_owner *both;
@@ -243,20 +238,6 @@ join_owner(bitmap *self, ad_owner *of_array, ad_error *err)
     ad_owner_unref(self->owner);
     self->owner = both;
     return AD_OK;
-}
-
-static ad_session_request
-request_for(const ad_array *array, const void *data, ad_sync *sync,
-            const ad_stream_choice *stream)
-{
-    return (ad_session_request){
-        .source = array->device,
-        .data = data,
-        .sync = sync,
-        .target = array->device,
-        .stream = stream,
-        .consumer = consumer,
-    };
 }
 
 /* Writes the flags to the bits [array->offset, ...) of the target. Bits before
@@ -292,7 +273,8 @@ fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
             const void *old, void *target, ad_error *err)
 {
     const ad_session_request also =
-        request_for(array, ad_array_some_buffer(array), array->sync, NULL);
+        ad_session_within(array->device, ad_array_some_buffer(array),
+                          array->sync, NULL, consumer);
     if (session->backend != NULL) {
         AD_RETURN_IF_ERR(ad_owner_record_stream(mask->owner, session->context,
                                                 session->stream, session->keep,
@@ -310,36 +292,26 @@ fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
 
 static ad_status
 make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
-            const ad_stream_choice *stream, bitmap *out, ad_error *err)
+            const ad_stream_choice *stream, ad_allocation *out, ad_error *err)
 {
     /* No overflow: a validated offset + length is below 2^63. */
     int64_t nbytes = (array->offset + array->length + 7) / 8;
-    ad_session_request request =
-        request_for(array, mask->data, mask->sync, stream);
-    request.source = mask->device;
-    ad_owner *memory = NULL;
-    ad_sync *sync = NULL;
-    void *data;
+    ad_session_request request = ad_session_within(
+        mask->device, mask->data, mask->sync, stream, consumer);
     ad_session session;
+    *out = (ad_allocation){0};
+    request.target = array->device;
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status =
-        ad_session_allocate(&session, nbytes, &data, &memory, err);
+        ad_session_allocate(&session, nbytes, &out->data, &out->owner, err);
     if (status == AD_OK) {
-        status = fill_bitmap(&session, array, mask, old, data, err);
+        status = fill_bitmap(&session, array, mask, old, out->data, err);
     }
-    if (status == AD_OK) {
-        status = ad_session_finish(&session, NULL, &sync, err);
+    AD_RETURN_IF_ERR(
+        ad_session_end(&session, status, array->owner, mask->owner, out, err));
+    if (out->sync == NULL) {
+        out->sync = ad_sync_ref(array->sync);
     }
-    if (status != AD_OK) {
-        ad_session_abandon(&session, array->owner, mask->owner, memory);
-        ad_owner_unref(memory);
-        return status;
-    }
-    *out = (bitmap){
-        .data = data,
-        .owner = memory,
-        .sync = sync != NULL ? sync : ad_sync_ref(array->sync),
-    };
     return AD_OK;
 }
 
@@ -354,11 +326,11 @@ can_share(const ad_array *array, const ad_mask *mask, const void *old)
 }
 
 static ad_status
-share_bits(const ad_array *array, const ad_mask *mask, bitmap *out,
+share_bits(const ad_array *array, const ad_mask *mask, ad_allocation *out,
            ad_error *err)
 {
     ad_sync *const syncs[] = {mask->sync, array->sync};
-    *out = (bitmap){.data = mask->data};
+    *out = (ad_allocation){.data = (void *)mask->data};
     AD_RETURN_IF_ERR(ad_sync_join(syncs, 2, &out->sync, err));
     out->owner = ad_owner_ref(mask->owner);
     return AD_OK;
@@ -385,7 +357,7 @@ old_bitmap(const ad_array *array, const void **out, ad_error *err)
 
 /* Host nulls are counted, and a bitmap without nulls is dropped. */
 static ad_status
-attach(const ad_array *array, const ad_mask *mask, const bitmap *made,
+attach(const ad_array *array, const ad_mask *mask, const ad_allocation *made,
        ad_array *out, ad_error *err)
 {
     bool is_host = ad_device_equal(array->device, AD_CPU);
@@ -411,7 +383,7 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
                     ad_error *err)
 {
     const void *old;
-    bitmap made;
+    ad_allocation made;
     AD_RETURN_IF_ERR(check_length(array, mask, err));
     AD_RETURN_IF_ERR(check_type(array, err));
     AD_RETURN_IF_ERR(check_device(array, mask, err));
@@ -447,7 +419,7 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
 /* --- bools as bits ---------------------------------------------------------- */
 
 static ad_status
-build_bits(const ad_array *array, const bitmap *made, ad_array *out,
+build_bits(const ad_array *array, const ad_allocation *made, ad_array *out,
            ad_error *err)
 {
     const ad_schema_spec bits = {.format = "b", .flags = ARROW_FLAG_NULLABLE};
@@ -473,7 +445,7 @@ ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
                     ad_array *out, ad_error *err)
 {
     ad_mask mask;
-    bitmap made;
+    ad_allocation made;
     AD_RETURN_IF_ERR(mask_from_bytes(array, stream, &mask, err));
     ad_status status = make_bitmap(array, &mask, NULL, stream, &made, err);
     ad_mask_clear(&mask);

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "bridge/flatten.h"
-#include "order/device_owner.h"
 #include "model/extension.h"
-#include "base/memory.h"
 #include "compute/fill.h"
 #include "copy/copy.h"
 #include "copy/session.h"
@@ -351,34 +349,6 @@ interleave(const matrix *self, const ad_tensor *columns, char *target,
     return AD_OK;
 }
 
-static ad_status
-join_on_host(const matrix *self, const ad_tensor *columns, char order,
-             ad_tensor *out, ad_error *err)
-{
-    ad_memory *memory;
-    int64_t run = self->run;
-    AD_RETURN_IF_ERR(
-        ad_sync_wait(self->batch->sync, "a copy on the host", err));
-    AD_RETURN_IF_ERR(ad_memory_new(run * self->n_columns, &memory, err));
-    char *target = memory->data;
-    for (int64_t k = 0; order == 'F' && k < self->n_columns; k++) {
-        memcpy(target + k * run, ad_tensor_address(&columns[k]), (size_t)run);
-    }
-    ad_status status =
-        order == 'C' ? interleave(self, columns, target, err) : AD_OK;
-    if (status != AD_OK) {
-        ad_owner_unref(&memory->base);
-        return status;
-    }
-    *out = (ad_tensor){
-        .data = target,
-        .flags = AD_TENSOR_COPIED,
-        .device = AD_CPU,
-        .owner = &memory->base,
-    };
-    return AD_OK;
-}
-
 /* Copies the columns one after the other. */
 static ad_status
 send_columns(const matrix *self, const ad_tensor *columns, ad_session *session,
@@ -386,59 +356,46 @@ send_columns(const matrix *self, const ad_tensor *columns, ad_session *session,
 {
     for (int64_t k = 0; k < self->n_columns; k++) {
         const ad_tensor *column = &columns[k];
+        const ad_session_request memory = ad_session_within(
+            column->device, NULL, column->sync, NULL, "a copy");
         const ad_block_copy copy = {
             .target = ad_span_at(session->target, target, k * self->run),
             .source = {session->source, column->data, column->byte_offset},
             .width = (size_t)self->run,
             .height = 1,
         };
-        AD_RETURN_IF_ERR(ad_sync_order_in(column->sync, session->context,
-                                          session->stream, "a copy", err));
-        AD_RETURN_IF_ERR(
-            ad_owner_record_stream(column->owner, session->context,
-                                   session->stream, session->keep, err));
+        AD_RETURN_IF_ERR(ad_session_use(session, &memory, column->owner, err));
         AD_RETURN_IF_ERR(ad_session_copy(session, &copy, err));
     }
     return AD_OK;
 }
 
-/* Copies on the device of the columns, in the order 'F'. */
 static ad_status
-join_on_device(const matrix *self, const ad_tensor *columns, ad_tensor *out,
-               ad_error *err)
+join_columns(const matrix *self, const ad_tensor *columns, char order,
+             ad_tensor *out, ad_error *err)
 {
     const ad_array *batch = self->batch;
-    const ad_session_request request = {
-        .source = batch->device,
-        .data = columns[0].data,
-        .sync = batch->sync,
-        .target = batch->device,
-        .consumer = "a copy",
-    };
+    ad_session_request request = ad_session_within(
+        batch->device, columns[0].data, batch->sync, NULL, "a copy");
     ad_session session;
-    void *target = NULL;
-    ad_owner *owner = NULL;
-    ad_sync *sync = NULL;
+    ad_allocation made = {0};
+    request.target = ad_bridge_target(batch->device, AD_COPY_IF_NEEDED);
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status = ad_session_allocate(
-        &session, self->run * self->n_columns, &target, &owner, err);
+        &session, self->run * self->n_columns, &made.data, &made.owner, err);
     if (status == AD_OK) {
-        status = send_columns(self, columns, &session, target, err);
+        bool turns = order == 'C' && session.backend == NULL && self->run > 0;
+        status = turns ? interleave(self, columns, made.data, err)
+                       : send_columns(self, columns, &session, made.data, err);
     }
-    if (status == AD_OK) {
-        status = ad_session_finish(&session, NULL, &sync, err);
-    }
-    if (status != AD_OK) {
-        ad_session_abandon(&session, batch->owner, NULL, owner);
-        ad_owner_unref(owner);
-        return status;
-    }
+    AD_RETURN_IF_ERR(
+        ad_session_end(&session, status, batch->owner, NULL, &made, err));
     *out = (ad_tensor){
-        .data = target,
+        .data = made.data,
         .flags = AD_TENSOR_COPIED,
-        .device = batch->device,
-        .owner = owner,
-        .sync = sync,
+        .device = request.target,
+        .owner = made.owner,
+        .sync = made.sync,
     };
     return AD_OK;
 }
@@ -454,9 +411,7 @@ join(const matrix *self, char order, ad_tensor *out, ad_error *err)
     }
     ad_status status = take_columns(self, columns, err);
     if (status == AD_OK) {
-        status = ad_host_accessible(self->batch->device)
-                     ? join_on_host(self, columns, order, out, err)
-                     : join_on_device(self, columns, out, err);
+        status = join_columns(self, columns, order, out, err);
     }
     for (int64_t k = 0; k < self->n_columns; k++) {
         ad_tensor_clear(&columns[k]);

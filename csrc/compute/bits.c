@@ -6,29 +6,30 @@
 
 /* --- kernels -------------------------------------------------------------- */
 
-/* Launches a kernel that reads `bits` and writes `nbytes` of new memory on the
- * same device. On success the caller finishes the session; on failure it has
- * been abandoned. */
+/* Opens a session on the device of the bits. */
 static ad_status
-launch_on_bits(ad_session *session, const void *bits, ad_owner *bits_owner,
-               ad_launch launch, int64_t nbytes, void **out, ad_owner **owner,
-               ad_error *err)
+open_session(const ad_bits *bits, const ad_stream_choice *stream,
+             const char *consumer, ad_session *out, ad_error *err)
 {
-    *owner = NULL;
-    ad_status status = ad_session_allocate(session, nbytes, out, owner, err);
-    if (status == AD_OK && session->backend != NULL) {
-        status = ad_owner_record_stream(bits_owner, session->context,
-                                        session->stream, session->keep, err);
+    const ad_session_request request = ad_session_within(
+        bits->device, bits->data, bits->sync, stream, consumer);
+    return ad_session_open(&request, out, err);
+}
+
+/* Launches a kernel that reads `bits` and writes `nbytes` of new memory. The
+ * caller ends the session, also after a failure. */
+static ad_status
+launch_on_bits(ad_session *session, const ad_bits *bits, ad_launch launch,
+               int64_t nbytes, ad_allocation *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(
+        ad_session_allocate(session, nbytes, &out->data, &out->owner, err));
+    if (session->backend != NULL) {
+        AD_RETURN_IF_ERR(ad_owner_record_stream(bits->owner, session->context,
+                                                session->stream, session->keep,
+                                                err));
     }
-    if (status == AD_OK) {
-        status = ad_session_kernel(session, bits, *out, launch, err);
-    }
-    if (status != AD_OK) {
-        ad_session_abandon(session, bits_owner, NULL, *owner);
-        ad_owner_unref(*owner);
-        *owner = NULL;
-    }
-    return status;
+    return ad_session_kernel(session, bits->data, out->data, launch, err);
 }
 
 /* --- copying bits --------------------------------------------------------- */
@@ -50,29 +51,12 @@ ad_copy_bits(ad_session *session, const void *source, int64_t from,
                              launch, err);
 }
 
-/* A session from the device of the bits to the same device. */
-static ad_session_request
-same_device_request(const ad_bits *bits, const ad_stream_choice *stream,
-                    const char *consumer)
-{
-    return (ad_session_request){
-        .source = bits->device,
-        .data = bits->data,
-        .sync = bits->sync,
-        .target = bits->device,
-        .stream = stream,
-        .consumer = consumer,
-    };
-}
-
 /* --- expanding bits to bytes ---------------------------------------------- */
 
 ad_status
 ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
                ad_allocation *out, ad_error *err)
 {
-    const ad_session_request request =
-        same_device_request(bits, stream, "expanding bits to bytes");
     const ad_launch launch = {
         .kernel = AD_KERNEL_UNPACK_BITS,
         .bit_offset = bits->offset,
@@ -83,17 +67,11 @@ ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
     if (bits->length == 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
-    AD_RETURN_IF_ERR(launch_on_bits(&session, bits->data, bits->owner, launch,
-                                    bits->length, &out->data, &out->owner,
-                                    err));
-    ad_status status = ad_session_finish(&session, NULL, &out->sync, err);
-    if (status != AD_OK) {
-        ad_session_abandon(&session, bits->owner, NULL, out->owner);
-        ad_owner_unref(out->owner);
-        *out = (ad_allocation){0};
-    }
-    return status;
+    AD_RETURN_IF_ERR(
+        open_session(bits, stream, "expanding bits to bytes", &session, err));
+    ad_status status =
+        launch_on_bits(&session, bits, launch, bits->length, out, err);
+    return ad_session_end(&session, status, bits->owner, NULL, out, err);
 }
 
 /* --- counting ------------------------------------------------------------- */
@@ -155,39 +133,23 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
                 const ad_stream_choice *stream, ad_memory **out, int64_t *n,
                 ad_error *err)
 {
-    const ad_session_request request =
-        same_device_request(from, stream, consumer);
-    void *partial;
-    ad_owner *owner;
-    ad_sync *sync = NULL;
+    ad_allocation partial = {0};
     ad_session session;
-    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
-    launch.n_items = ad_session_items(&session, &launch);
+    AD_RETURN_IF_ERR(open_session(from, stream, consumer, &session, err));
+    launch.n_items = *n = ad_session_items(&session, &launch);
     int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
-    *n = launch.n_items;
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
-    ad_status status = launch_on_bits(&session, from->data, from->owner,
-                                      launch, nbytes, &partial, &owner, err);
+    ad_status status =
+        launch_on_bits(&session, from, launch, nbytes, &partial, err);
+    if (status == AD_OK) {
+        status = ad_session_read(&session, NULL, partial.data, 0,
+                                 (size_t)nbytes, (*out)->data, err);
+    }
     if (status != AD_OK) {
-        goto failed;
+        ad_session_abandon(&session, from->owner, NULL, partial.owner);
+        ad_owner_unref(&(*out)->base);
     }
-    status = ad_session_finish(&session, NULL, &sync, err);
-    if (status == AD_OK) {
-        const ad_stream_choice same = {true, session.stream, session.keep};
-        status =
-            ad_read_device(session.context.device, partial, owner, 0,
-                           (size_t)nbytes, sync, &same, (*out)->data, err);
-    } else {
-        ad_session_abandon(&session, from->owner, NULL, owner);
-    }
-    ad_sync_unref(sync);
-    ad_owner_unref(owner);
-    if (status == AD_OK) {
-        return AD_OK;
-    }
-
-failed:
-    ad_owner_unref(&(*out)->base);
+    ad_owner_unref(partial.owner);
     return status;
 }
 

@@ -22,13 +22,6 @@ typedef struct ad_bits {
     ad_sync *sync;   /* may be NULL */
 } ad_bits;
 
-/* New memory, with its own references to the owner and the event. */
-typedef struct ad_allocation {
-    void *data;
-    ad_owner *owner;
-    ad_sync *sync;
-} ad_allocation;
-
 /* Expands bits to bytes of 0 or 1 in new memory on the same device. `stream`
  * may be NULL. */
 AD_MUST_CHECK ad_status ad_unpack_bits(const ad_bits *bits,

@@ -6,7 +6,6 @@
 #include "compute/bits.h"
 #include "base/memory.h"
 #include "base/owner_group.h"
-#include "copy/copy.h"
 #include "device/backend.h"
 
 ad_builder
@@ -85,63 +84,46 @@ ad_builder_bits(ad_builder *self, const void *source, int64_t from,
     return ad_copy_bits(&self->session, source, from, target, to, n, how, err);
 }
 
-static void
-copy_on_host(const void *source, int64_t from, void *target, int64_t to,
-             int64_t nbytes)
+static ad_status
+copy_from(ad_builder *self, ad_span source, void *target, int64_t to,
+          int64_t nbytes, ad_error *err)
 {
-    if (nbytes > 0) {
-        memcpy((char *)target + to, (const char *)source + from,
-               (size_t)nbytes);
-    }
+    const ad_block_copy copy = {
+        .target = ad_span_at(self->session.target, target, to),
+        .source = source,
+        .width = (size_t)nbytes,
+        .height = 1,
+    };
+    return ad_session_copy(&self->session, &copy, err);
 }
 
 ad_status
 ad_builder_bytes(ad_builder *self, const void *source, int64_t from,
                  void *target, int64_t to, int64_t nbytes, ad_error *err)
 {
-    if (self->session.backend == NULL) {
-        copy_on_host(source, from, target, to, nbytes);
-        return AD_OK;
-    }
-    const ad_block_copy copy = {
-        .target = ad_span_at(self->session.target, target, to),
-        .source = ad_span_at(self->session.source, source, from),
-        .width = (size_t)nbytes,
-        .height = 1,
-    };
-    return ad_session_copy(&self->session, &copy, err);
+    return copy_from(self, ad_span_at(self->session.source, source, from),
+                     target, to, nbytes, err);
 }
 
 ad_status
 ad_builder_upload(ad_builder *self, const void *source, void *target,
                   int64_t to, int64_t nbytes, ad_error *err)
 {
-    const ad_block_copy copy = {
-        .target = ad_span_at(self->session.target, target, to),
-        .source = ad_span_at((ad_context){.device = AD_CPU}, source, 0),
-        .width = (size_t)nbytes,
-        .height = 1,
-    };
-    return ad_session_copy(&self->session, &copy, err);
+    const ad_context host = {.device = AD_CPU};
+    return copy_from(self, ad_span_at(host, source, 0), target, to, nbytes,
+                     err);
 }
 
 ad_status
 ad_builder_read(ad_builder *self, const void *source, int64_t from,
                 int64_t nbytes, void *out, ad_error *err)
 {
-    ad_session *session = &self->session;
-    const ad_stream_choice same = {true, session->stream, session->keep};
-    ad_sync *sync;
-    if (session->backend == NULL) {
-        copy_on_host(source, from, out, 0, nbytes);
-        return AD_OK;
+    if (self->session.backend != NULL) {
+        return ad_session_read(&self->session, NULL, source, (uint64_t)from,
+                               (size_t)nbytes, out, err);
     }
-    AD_RETURN_IF_ERR(ad_session_finish(session, NULL, &sync, err));
-    ad_status status =
-        ad_read_device(session->memory.device, source, NULL, (uint64_t)from,
-                       (size_t)nbytes, sync, &same, out, err);
-    ad_sync_unref(sync);
-    return status;
+    memcpy(out, (const char *)source + from, (size_t)nbytes);
+    return AD_OK;
 }
 
 ad_status

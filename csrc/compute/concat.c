@@ -439,14 +439,8 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
 static ad_session_request
 request_for(const ad_array *array, const ad_stream_choice *stream)
 {
-    return (ad_session_request){
-        .source = array->device,
-        .data = ad_array_some_buffer(array),
-        .sync = array->sync,
-        .target = array->device,
-        .stream = stream,
-        .consumer = consumer,
-    };
+    return ad_session_within(array->device, ad_array_some_buffer(array),
+                             array->sync, stream, consumer);
 }
 
 /* The array whose memory determines the context of the work. Arrays without

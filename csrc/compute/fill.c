@@ -31,13 +31,8 @@ static ad_status
 run_fill(ad_session *session, const ad_array *array, const ad_fill *fill,
          ad_launch launch, void *target, ad_error *err)
 {
-    const ad_session_request also = {
-        .source = array->device,
-        .data = fill->validity,
-        .sync = array->sync,
-        .target = array->device,
-        .consumer = consumer,
-    };
+    const ad_session_request also = ad_session_within(
+        array->device, fill->validity, array->sync, NULL, consumer);
     AD_RETURN_IF_ERR(ad_session_use(session, &also, array->owner, err));
     return ad_session_kernel(session, fill->validity, target, launch, err);
 }
@@ -46,13 +41,8 @@ ad_status
 ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
               const void *value, size_t size, ad_tensor *target, ad_error *err)
 {
-    const ad_session_request request = {
-        .source = target->device,
-        .data = target->data,
-        .sync = target->sync,
-        .target = target->device,
-        .consumer = consumer,
-    };
+    const ad_session_request request = ad_session_within(
+        target->device, target->data, target->sync, NULL, consumer);
     ad_session session;
     ad_sync *sync;
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
@@ -101,13 +91,8 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
                      const void *value, size_t size, const ad_tensor *values,
                      ad_allocation *out, ad_error *err)
 {
-    const ad_session_request request = {
-        .source = array->device,
-        .data = values->data,
-        .sync = array->sync,
-        .target = array->device,
-        .consumer = consumer,
-    };
+    const ad_session_request request = ad_session_within(
+        array->device, values->data, array->sync, NULL, consumer);
     int64_t nbytes = fill->n_rows * (int64_t)size;
     ad_launch launch = fill_launch(fill, value, size);
     launch.values.data = values->data;
@@ -123,13 +108,5 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
     if (status == AD_OK) {
         status = run_fill(&session, array, fill, launch, out->data, err);
     }
-    if (status == AD_OK) {
-        status = ad_session_finish(&session, NULL, &out->sync, err);
-    }
-    if (status != AD_OK) {
-        ad_session_abandon(&session, array->owner, NULL, out->owner);
-        ad_owner_unref(out->owner);
-        *out = (ad_allocation){0};
-    }
-    return status;
+    return ad_session_end(&session, status, array->owner, NULL, out, err);
 }

@@ -153,18 +153,9 @@ find_on_device(ad_builder *builder, const ad_array *views, size_t n,
 {
     int64_t nbytes = (int64_t)(n * sizeof(*out));
     void *results;
-    ad_owner *owner;
-    AD_RETURN_IF_ERR(
-        ad_session_allocate(&builder->session, nbytes, &results, &owner, err));
-    ad_status status = launch_all(builder, views, n, width, results, err);
-    if (status == AD_OK) {
-        status = ad_builder_read(builder, results, 0, nbytes, out, err);
-    }
-    if (status != AD_OK) {
-        ad_session_abandon(&builder->session, NULL, NULL, owner);
-    }
-    ad_owner_unref(owner);
-    return status;
+    AD_RETURN_IF_ERR(ad_builder_allocate(builder, nbytes, &results, err));
+    AD_RETURN_IF_ERR(launch_all(builder, views, n, width, results, err));
+    return ad_builder_read(builder, results, 0, nbytes, out, err);
 }
 
 static ad_status

@@ -6,7 +6,6 @@
 #include "base/owner_group.h"
 #include "compute/run_end.h"
 #include "model/map_buffers.h"
-#include "copy/copy.h"
 
 static const char consumer[] = "making an array compact";
 
@@ -81,14 +80,8 @@ static ad_status
 open_session(job *self, const void *data, ad_error *err)
 {
     const ad_array *root = self->root;
-    const ad_session_request request = {
-        .source = root->device,
-        .data = data,
-        .sync = root->sync,
-        .target = root->device,
-        .stream = self->stream,
-        .consumer = consumer,
-    };
+    const ad_session_request request = ad_session_within(
+        root->device, data, root->sync, self->stream, consumer);
     if (self->builder.is_open) {
         return AD_OK;
     }

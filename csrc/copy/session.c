@@ -692,6 +692,21 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     ad_sync_unref(sync);
 }
 
+ad_status
+ad_session_end(ad_session *self, ad_status status, ad_owner *source,
+               ad_owner *other, ad_allocation *made, ad_error *err)
+{
+    if (status == AD_OK) {
+        status = ad_session_finish(self, NULL, &made->sync, err);
+    }
+    if (status != AD_OK) {
+        ad_session_abandon(self, source, other, made->owner);
+        ad_owner_unref(made->owner);
+        *made = (ad_allocation){0};
+    }
+    return status;
+}
+
 /* --- reading ------------------------------------------------------------ */
 
 bool

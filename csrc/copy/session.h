@@ -49,6 +49,28 @@ typedef struct ad_session {
                         events; else NULL */
 } ad_session;
 
+/* New memory, with its own references to the owner and the event. */
+typedef struct ad_allocation {
+    void *data;
+    ad_owner *owner;
+    ad_sync *sync;
+} ad_allocation;
+
+/* A request for work from memory of `device` to memory of the same device. */
+static inline ad_session_request
+ad_session_within(ad_device device, const void *data, ad_sync *sync,
+                  const ad_stream_choice *stream, const char *consumer)
+{
+    return (ad_session_request){
+        .source = device,
+        .data = data,
+        .sync = sync,
+        .target = device,
+        .stream = stream,
+        .consumer = consumer,
+    };
+}
+
 /* True for host memory of any kind that no device can migrate. */
 bool ad_is_host_memory(ad_device device);
 
@@ -105,6 +127,14 @@ AD_MUST_CHECK ad_status ad_session_finish(ad_session *session, ad_owner *host,
  * enqueued work may still read or write. */
 void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
                         ad_owner *target);
+
+/* Ends a session that has written the new memory *made. If `status` is AD_OK,
+ * made->sync becomes the sync to wait for. After a failure *made is dropped and
+ * emptied, and it, `source` and `other` are kept alive as by
+ * ad_session_abandon(). Returns the status of the work and its end. */
+AD_MUST_CHECK ad_status ad_session_end(ad_session *session, ad_status status,
+                                       ad_owner *source, ad_owner *other,
+                                       ad_allocation *made, ad_error *err);
 
 /* ad_array_copy_to() for ad_array_move_begin(). Also when out->device is host
  * memory, out->sync signals that the memory has been written. */
