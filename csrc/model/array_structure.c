@@ -155,9 +155,10 @@ check_n_buffers(const struct ArrowSchema *schema,
                        ", but a view can refer to at most %" PRId32 " buffers",
                        found, INT32_MAX);
     }
-    if (found > 0 && array->buffers == NULL) {
+    if (array->n_buffers > 0 && array->buffers == NULL) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "buffers is NULL, but n_buffers is %" PRId64, found);
+                       "buffers is NULL, but n_buffers is %" PRId64,
+                       array->n_buffers);
     }
     return AD_OK;
 }

@@ -245,6 +245,9 @@ test_refuses_invalid_buffers(void)
     tree t = leaf("l", 5, 2);
     t.array->buffers = NULL;
     refuse(t, "", "buffers is NULL, but n_buffers is 2");
+    t = leaf("n", 5, 1); /* one NULL buffer is accepted */
+    t.array->buffers = NULL;
+    refuse(t, "", "buffers is NULL, but n_buffers is 1");
     t = leaf("l", 5, 2);
     t.array->buffers[0] = NULL;
     t.array->null_count = 1;
