@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from arrowdev.typing import ArrayLike, SupportsAsyncDeviceStream, TypeLike
 
     _Metadata = Mapping[bytes, bytes | str] | Mapping[str, bytes | str]
+    _Description = tuple[Schema, DeviceType | int, dict[bytes, bytes] | None]
     _Element = ArrayLike | tuple[ArrayLike, _Metadata | None]
 
 
@@ -206,20 +207,36 @@ class AsyncArrayStream:
     Source: specification, "Async Device Stream Interface".
     """
 
-    __slots__ = ("__weakref__", "_consumer")
+    __slots__ = ("__weakref__", "_consumer", "_description")
 
     def __init__(self, consumer: _AsyncConsumer) -> None:
         self._consumer = consumer
+        self._description: _Description | None = None
+
+    def _poll_schema(self) -> _Description | None:
+        """The schema, device type and metadata, which stay known after the end."""
+        if self._description is None:
+            self._description = self._consumer.poll_schema()
+        return self._description
+
+    def _described(self, name: str) -> _Description:
+        description = self._poll_schema()
+        if description is None:
+            raise AttributeError(
+                f"{name} is not known yet: the producer has not called on_schema; "
+                "await get_schema() first"
+            )
+        return description
 
     @property
     def schema(self) -> Schema:
         """The Schema of every batch. AttributeError before it has arrived."""
-        return self._consumer.schema
+        return self._described("schema")[0]
 
     @property
     def device_type(self) -> DeviceType | int:
         """DeviceType of every batch. AttributeError before the schema has arrived."""
-        return self._consumer.device_type
+        return self._described("device_type")[1]
 
     @property
     def metadata(self) -> dict[bytes, bytes] | None:
@@ -227,7 +244,8 @@ class AsyncArrayStream:
 
         AttributeError before the schema has arrived.
         """
-        return self._consumer.metadata
+        metadata = self._described("metadata")[2]
+        return None if metadata is None else dict(metadata)
 
     async def get_schema(self) -> Schema:
         """Wait for the schema.
@@ -237,9 +255,9 @@ class AsyncArrayStream:
         ExchangeError
             The stream failed or ended before its schema arrived.
         """
-        while (schema := self._consumer.poll_schema()) is None:
+        while (description := self._poll_schema()) is None:
             await self._wait()
-        return schema
+        return description[0]
 
     def __aiter__(self) -> Self:
         return self
@@ -305,7 +323,7 @@ class AsyncArrayStream:
         ExchangeError
             The stream failed or ended without a schema.
         """
-        if _has_event_loop() and self._consumer.poll_schema() is None:
+        if _has_event_loop() and self._poll_schema() is None:
             raise RuntimeError(
                 "the schema has not arrived, and waiting for it would block the event "
                 "loop; await get_schema() first"

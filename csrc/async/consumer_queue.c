@@ -88,10 +88,17 @@ ad_consumer_queue_cancel(ad_consumer_queue *self)
 
 ad_status
 ad_consumer_queue_schema(ad_consumer_queue *self, ad_schema *out,
-                         ad_async_poll *poll, ad_error *err)
+                         bool *has_arrived, ad_error *err)
 {
+    ad_async_poll poll;
     AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
-    return ad_async_consumer_schema(self->consumer, out, poll, err);
+    AD_RETURN_IF_ERR(
+        ad_async_consumer_schema(self->consumer, out, &poll, err));
+    *has_arrived = poll == AD_ASYNC_READY;
+    return poll != AD_ASYNC_END
+               ? AD_OK
+               : ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+                         "the async stream ended before its schema arrived");
 }
 
 /* Pops until the chunk is full. *poll and the error are those of the first

@@ -37,10 +37,11 @@ void ad_consumer_queue_unref(ad_consumer_queue *queue); /* NULL allowed */
 /* Cancels the consumer; does nothing in a forked child. */
 void ad_consumer_queue_cancel(ad_consumer_queue *queue);
 
-/* As ad_async_consumer_schema; fails as ad_waker_check(). */
+/* The schema (a new reference) if it has arrived. AD_ERR_EXCHANGE, "stream",
+ * if the stream ended without one; also fails as ad_waker_check(). */
 AD_MUST_CHECK ad_status ad_consumer_queue_schema(ad_consumer_queue *queue,
                                                  ad_schema *out,
-                                                 ad_async_poll *poll,
+                                                 bool *has_arrived,
                                                  ad_error *err);
 
 /* As ad_async_consumer_pop, from the chunk. An empty chunk is first filled

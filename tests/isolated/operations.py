@@ -108,7 +108,7 @@ def push(c):
 
 def push_and_pop(c):
     consumer = push(c)
-    return consumer.schema, consumer.metadata, consumer.pop(True)
+    return consumer.poll_schema(), consumer.pop(True)
 
 
 def pull_pushed(c):

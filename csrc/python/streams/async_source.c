@@ -26,8 +26,10 @@ typedef struct async_source {
 
 /* --- errors of the producer ------------------------------------------------------- */
 
-bool
-ad_async_is_reported(ad_consumer_queue *queue, int code, ad_async_error *said)
+/* Whether an error with this code is the one of on_error; *said then holds its
+ * arguments. */
+static bool
+is_reported(ad_consumer_queue *queue, int code, ad_async_error *said)
 {
     return code != 0 && ad_async_consumer_error(queue->consumer, said) &&
            said->code == code;
@@ -46,8 +48,8 @@ set_details(PyObject *exception, int code, PyObject *metadata)
                : -1;
 }
 
-PyObject *
-ad_async_raise_reported(ad_state *state, const ad_async_error *said)
+static PyObject *
+raise_reported(ad_state *state, const ad_async_error *said)
 {
     PyObject *text = PyUnicode_DecodeUTF8(
         said->message, (Py_ssize_t)strlen(said->message), "backslashreplace");
@@ -70,6 +72,14 @@ ad_async_raise_reported(ad_state *state, const ad_async_error *said)
     return NULL;
 }
 
+PyObject *
+ad_async_raise(ad_state *state, ad_consumer_queue *queue, const ad_error *err)
+{
+    ad_async_error said;
+    return is_reported(queue, err->code, &said) ? raise_reported(state, &said)
+                                                : ad_raise(state, err);
+}
+
 /* Saves the metadata of the error in an exception, the cause of the one that a
  * Python reader gets: an ad_error has no room for it. */
 static void
@@ -78,7 +88,7 @@ save_reported(ad_state *state, const ad_async_error *said,
 {
     PyGILState_STATE gil;
     if (said->metadata != NULL && ad_py_call_begin(&gil)) {
-        ad_async_raise_reported(state, said);
+        raise_reported(state, said);
         saved_exception->exception = ad_py_take_exception();
         ad_py_call_end(gil);
     }
@@ -120,7 +130,7 @@ wait_for_waker(ad_waker *waker, ad_error *err)
 static ad_status
 wait_for_schema(ad_consumer_queue *queue, ad_schema *out, ad_error *err)
 {
-    ad_async_poll poll;
+    bool has_arrived;
     while (true) {
         if (atomic_load(&queue->is_closing)) {
             return ad_fail(err, AD_ERR_EXCHANGE, "consumed",
@@ -128,13 +138,10 @@ wait_for_schema(ad_consumer_queue *queue, ad_schema *out, ad_error *err)
                            "this AsyncArrayStream was closed during the wait "
                            "for its schema");
         }
-        AD_RETURN_IF_ERR(ad_consumer_queue_schema(queue, out, &poll, err));
-        if (poll == AD_ASYNC_READY) {
+        AD_RETURN_IF_ERR(
+            ad_consumer_queue_schema(queue, out, &has_arrived, err));
+        if (has_arrived) {
             return AD_OK;
-        }
-        if (poll == AD_ASYNC_END) {
-            return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
-                           "the async stream ended before its schema arrived");
         }
         AD_RETURN_IF_ERR(wait_for_waker(queue->waker, err));
     }
@@ -168,7 +175,7 @@ source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     if (status != AD_OK) {
         ad_async_error said;
         self->code = err->code;
-        if (ad_async_is_reported(self->queue, err->code, &said)) {
+        if (is_reported(self->queue, err->code, &said)) {
             save_reported(self->state, &said, &self->saved_exception);
         }
         return status;
@@ -199,8 +206,7 @@ source_last_error(ad_batch_source *base, int *code)
         return self->saved_exception.text;
     }
     *code = self->code;
-    return ad_async_is_reported(self->queue, self->code, &said) ? said.message
-                                                                : NULL;
+    return is_reported(self->queue, self->code, &said) ? said.message : NULL;
 }
 
 static void

@@ -11,14 +11,10 @@
 #include "async/consumer_queue.h"
 #include "support/saved_exception.h"
 
-/* Whether an error with this code is the one of on_error; *said then holds its
- * arguments. */
-bool ad_async_is_reported(ad_consumer_queue *queue, int code,
-                          ad_async_error *said);
-
-/* Raises ExchangeError with the complete text, the code and the metadata.
- * Returns NULL. */
-PyObject *ad_async_raise_reported(ad_state *state, const ad_async_error *said);
+/* Raises an error of the queue; an error of the producer with its complete
+ * text, its code and its metadata. Returns NULL. */
+PyObject *ad_async_raise(ad_state *state, ad_consumer_queue *queue,
+                         const ad_error *err);
 
 /* A stream that reads the queue from now on and cancels it when closed. Blocks
  * until the schema arrives. A pull stream cannot pass on the metadata of a

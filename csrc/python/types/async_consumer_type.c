@@ -13,10 +13,7 @@
 
 typedef struct consumer_object {
     PyObject_HEAD
-    ad_consumer_queue *queue; /* NULL: closed, or handed over */
-    ad_schema schema;         /* node NULL until it has arrived */
-    int32_t device_type;      /* set with the schema */
-    PyObject *metadata;       /* set with the schema */
+    ad_consumer_queue *queue; /* NULL: closed */
     bool is_busy;    /* a read, or a wait for the waker, is in progress */
     bool is_closing; /* end_reading() must close the consumer */
     bool is_waiting; /* between begin_wait() and end_wait() */
@@ -50,8 +47,6 @@ consumer_dealloc(PyObject *object)
     consumer_object *self = (consumer_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     close_now(self);
-    ad_schema_unref(self->schema);
-    Py_XDECREF(self->metadata);
     PyObject_Free(object);
     Py_DECREF(type);
 }
@@ -102,7 +97,7 @@ ad_function_async_consumer(PyObject *module, PyObject *args)
 
 /* --- one reader at a time --------------------------------------------------------- */
 
-static int
+static void
 fail_gone(const consumer_object *self, ad_state *state)
 {
     ad_raise_exchange(state, "consumed", "make another one",
@@ -111,7 +106,6 @@ fail_gone(const consumer_object *self, ad_state *state)
                             "ArrayStream that reads it"
                           : "this AsyncArrayStream is closed; a cancelled "
                             "read closes it, too");
-    return -1;
 }
 
 static int
@@ -125,7 +119,8 @@ begin_reading(PyObject *object)
         return -1;
     }
     if (self->queue == NULL || self->is_handed_over) {
-        return fail_gone(self, ad_state_of(object));
+        fail_gone(self, ad_state_of(object));
+        return -1;
     }
     self->is_busy = true;
     return 0;
@@ -138,17 +133,6 @@ end_reading(consumer_object *self)
     if (self->is_closing) {
         close_now(self);
     }
-}
-
-/* --- errors ------------------------------------------------------------------------- */
-
-static PyObject *
-fail(ad_state *state, ad_consumer_queue *queue, const ad_error *err)
-{
-    ad_async_error said;
-    return ad_async_is_reported(queue, err->code, &said)
-               ? ad_async_raise_reported(state, &said)
-               : ad_raise(state, err);
 }
 
 /* --- reading ------------------------------------------------------------------------- */
@@ -192,7 +176,7 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
         Py_END_ALLOW_THREADS
     }
     if (status != AD_OK) {
-        fail(ad_state_of(object), self->queue, &err);
+        ad_async_raise(ad_state_of(object), self->queue, &err);
     } else if (poll == AD_ASYNC_READY) {
         result = result_of_pop(ad_state_of(object), batch,
                                with_metadata == Py_True);
@@ -205,84 +189,57 @@ consumer_pop(PyObject *object, PyObject *with_metadata)
     return result;
 }
 
-/* Stores the schema, metadata and device type, so that they stay available
- * after the end. Creating the dict may run any Python code, which may have
- * stored them already. */
-static int
-note_schema(consumer_object *self, ad_consumer_queue *queue, ad_schema steal)
+/* (Schema, DeviceType, metadata), or None if the schema has not arrived. */
+static PyObject *
+poll_schema(ad_state *state, ad_consumer_queue *queue)
 {
     ad_async_consumer *consumer = queue->consumer;
-    PyObject *metadata = ad_metadata_as_dict(
-        ad_state_of((PyObject *)self), ad_async_consumer_metadata(consumer));
-    if (metadata == NULL || self->schema.node != NULL) {
-        ad_schema_unref(steal);
-        Py_XDECREF(metadata);
-        return metadata != NULL ? 1 : -1;
-    }
-    self->metadata = metadata;
-    self->device_type = ad_async_consumer_device_type(consumer);
-    self->schema = steal;
-    return 1;
-}
-
-/* 1 if the schema has arrived, 0 if not, -1 with an exception. */
-static int
-poll_schema(consumer_object *self, ad_consumer_queue *queue)
-{
-    ad_state *state = ad_state_of((PyObject *)self);
-    ad_async_poll poll;
-    ad_schema schema;
+    bool has_arrived;
+    ad_schema found;
     ad_error err;
-    if (ad_consumer_queue_schema(queue, &schema, &poll, &err) != AD_OK) {
-        fail(state, queue, &err);
-        return -1;
+    if (ad_consumer_queue_schema(queue, &found, &has_arrived, &err) != AD_OK) {
+        return ad_async_raise(state, queue, &err);
     }
-    if (poll == AD_ASYNC_END) {
-        ad_raise_exchange(state, "stream", NULL,
-                          "the async stream ended before its schema arrived");
-        return -1;
+    if (!has_arrived) {
+        Py_RETURN_NONE;
     }
-    return poll == AD_ASYNC_READY ? note_schema(self, queue, schema) : 0;
+    PyObject *schema = ad_schema_object_new(state, found);
+    PyObject *metadata =
+        schema != NULL
+            ? ad_metadata_as_dict(state, ad_async_consumer_metadata(consumer))
+            : NULL;
+    PyObject *type = metadata != NULL
+                         ? ad_device_type_member(
+                               state, ad_async_consumer_device_type(consumer))
+                         : NULL;
+    PyObject *result =
+        type != NULL ? PyTuple_Pack(3, schema, type, metadata) : NULL;
+    Py_XDECREF(schema);
+    Py_XDECREF(metadata);
+    Py_XDECREF(type);
+    return result;
 }
 
-/* As poll_schema(), without a call once the schema is stored. It does not
- * count as a read, so the stream may be closed during it, for example by a
- * finalizer that the garbage collector runs; hence the reference on the queue.
- */
-static int
-ensure_schema(PyObject *object)
-{
-    consumer_object *self = (consumer_object *)object;
-    ad_consumer_queue *queue = self->queue;
-    if (self->schema.node != NULL) {
-        return 1;
-    }
-    if (queue == NULL) {
-        return fail_gone(self, ad_state_of(object));
-    }
-    ad_owner_ref(&queue->base);
-    int known = poll_schema(self, queue);
-    drop_queue(queue);
-    return known;
-}
-
-/* Schema, or None if it has not arrived. */
+/* This is no read, so a finalizer that the garbage collector runs may close
+ * the stream meanwhile: hence the reference on the queue. */
 static PyObject *
 consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    int known = ensure_schema(object);
-    if (known <= 0) {
-        return known == 0 ? Py_NewRef(Py_None) : NULL;
+    consumer_object *self = (consumer_object *)object;
+    ad_consumer_queue *queue = self->queue;
+    if (queue == NULL) {
+        fail_gone(self, ad_state_of(object));
+        return NULL;
     }
-    return ad_schema_object_new(
-        ad_state_of(object),
-        ad_schema_ref(((consumer_object *)object)->schema));
+    ad_owner_ref(&queue->base);
+    PyObject *result = poll_schema(ad_state_of(object), queue);
+    drop_queue(queue);
+    return result;
 }
 
 /* --- waiting ---------------------------------------------------------------------------- */
 
-/* Begins a read that end_wait() ends. Returns the descriptor, which stays open
- * until then. */
+/* The wait counts as a read. */
 static PyObject *
 consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -346,8 +303,6 @@ consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* stream(drops_metadata): an ArrayStream of the remaining batches. Blocks
- * until the schema arrives. */
 static PyObject *
 consumer_stream(PyObject *object, PyObject *drops_metadata)
 {
@@ -364,53 +319,13 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
         self->is_handed_over = true;
         result = ad_stream_object_new(state, stream);
     } else {
-        fail(state, self->queue, &err);
+        ad_async_raise(state, self->queue, &err);
     }
     end_reading(self);
     return result;
 }
 
 /* --- the type --------------------------------------------------------------------------- */
-
-static bool
-has_schema(PyObject *object, const char *name)
-{
-    int known = ensure_schema(object);
-    if (known == 0) {
-        PyErr_Format(PyExc_AttributeError,
-                     "%s is not known yet: the producer has not called "
-                     "on_schema; await get_schema() first",
-                     name);
-    }
-    return known == 1;
-}
-
-static PyObject *
-get_schema(PyObject *object, void *Py_UNUSED(closure))
-{
-    return has_schema(object, "schema") ? consumer_poll_schema(object, NULL)
-                                        : NULL;
-}
-
-static PyObject *
-get_device_type(PyObject *object, void *Py_UNUSED(closure))
-{
-    return has_schema(object, "device_type")
-               ? ad_device_type_member(
-                     ad_state_of(object),
-                     ((consumer_object *)object)->device_type)
-               : NULL;
-}
-
-static PyObject *
-get_metadata(PyObject *object, void *Py_UNUSED(closure))
-{
-    if (!has_schema(object, "metadata")) {
-        return NULL;
-    }
-    PyObject *metadata = ((consumer_object *)object)->metadata;
-    return metadata == Py_None ? Py_NewRef(Py_None) : PyDict_Copy(metadata);
-}
 
 static PyObject *
 get_condition(PyObject *object, void *Py_UNUSED(closure))
@@ -424,33 +339,37 @@ get_condition(PyObject *object, void *Py_UNUSED(closure))
 static PyMethodDef consumer_methods[] = {
     {"pop", consumer_pop, METH_O,
      "pop($self, with_metadata, /)\n--\n\n"
-     "The next Array, or (Array, dict or None); None if none has arrived.\n"
-     "StopAsyncIteration at the end."},
+     "The next Array, or with metadata a tuple (Array, dict or None). None if\n"
+     "no batch has arrived. Raises StopAsyncIteration at the end of the\n"
+     "stream, and ExchangeError if the stream failed."},
     {"poll_schema", consumer_poll_schema, METH_NOARGS,
      "poll_schema($self)\n--\n\n"
-     "The Schema, or None if it has not arrived."},
+     "Schema, DeviceType and metadata of the stream as a tuple; None if the\n"
+     "schema has not arrived. ExchangeError if none will arrive."},
     {"begin_wait", consumer_begin_wait, METH_NOARGS,
      "begin_wait($self)\n--\n\n"
      "Begin to wait after a result of None. Returns a file descriptor that\n"
-     "becomes readable when the result may change. Until end_wait() it stays\n"
-     "open and the caller is the only reader."},
-    {"end_wait", consumer_end_wait, METH_NOARGS, "end_wait($self)\n--\n\n"},
-    {"cancel", consumer_cancel, METH_NOARGS, "cancel($self)\n--\n\n"},
+     "becomes readable when the result may change. The descriptor stays open\n"
+     "and the caller is the only reader until end_wait()."},
+    {"end_wait", consumer_end_wait, METH_NOARGS,
+     "end_wait($self)\n--\n\n"
+     "End the wait that begin_wait() began."},
+    {"cancel", consumer_cancel, METH_NOARGS,
+     "cancel($self)\n--\n\n"
+     "Ask the producer to stop. From any thread, any number of times."},
     {"close", consumer_close, METH_NOARGS,
      "close($self)\n--\n\n"
-     "Cancel and drop the queued batches. Ends a wait."},
+     "Cancel the stream and drop the queued batches. A wait ends."},
     {"stream", consumer_stream, METH_O,
      "stream($self, drops_metadata, /)\n--\n\n"
      "An ArrayStream of the remaining batches. Blocks until the schema\n"
-     "arrives."},
+     "arrives. A batch with metadata is an error unless it is dropped."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef consumer_getset[] = {
-    {"schema", get_schema, NULL, NULL, NULL},
-    {"device_type", get_device_type, NULL, NULL, NULL},
-    {"metadata", get_metadata, NULL, NULL, NULL},
-    {"condition", get_condition, NULL, "For repr().", NULL},
+    {"condition", get_condition, NULL,
+     "\"open\", \"closed\" or \"handed over\".", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -25,82 +25,52 @@ typedef struct producer_object {
     char *metadata; /* of that batch */
 } producer_object;
 
-/* --- taking a handler ------------------------------------------------------------ */
-
-/* Ends the stream, which calls foreign code that may block or take the GIL. */
-static void
-close_producer(ad_async_producer *producer)
-{
-    PyObject *saved = ad_py_save_exception();
-    Py_BEGIN_ALLOW_THREADS
-    ad_async_producer_close(producer);
-    Py_END_ALLOW_THREADS
-    ad_py_reset_exception(saved);
-}
+/* --- construction ------------------------------------------------------------------ */
 
 /* Takes the handler out of its capsule. A failure releases the handler. */
-static int
-take_handler(ad_state *state, PyObject *capsule, ad_waker **waker,
-             ad_async_producer **out)
+static producer_object *
+producer_new(ad_state *state, PyObject *capsule)
 {
     ad_error err;
+    producer_object *self = PyObject_New(
+        producer_object, (PyTypeObject *)state->async_producer_type);
+    if (self == NULL) {
+        return NULL;
+    }
+    memset((char *)self + sizeof(PyObject), 0,
+           sizeof(*self) - sizeof(PyObject));
     struct ArrowAsyncDeviceStreamHandler *handler = ad_capsule_consume(
         state, capsule, AD_CAPSULE_ASYNC_HANDLER, "an async stream");
     if (handler == NULL) {
-        return -1;
+        Py_DECREF(self);
+        return NULL;
     }
-    ad_status status = ad_waker_new(waker, &err);
+    ad_status status = ad_waker_new(&self->waker, &err);
     if (status == AD_OK) {
         const ad_async_producer_options options = {
             .device_type = ARROW_DEVICE_CPU,
-            .wake = ad_waker_callback(*waker)};
-        status = ad_async_producer_new(handler, &options, out, &err);
-        if (status == AD_OK) {
-            return 0;
-        }
-        ad_waker_unref(*waker);
-        *waker = NULL;
+            .wake = ad_waker_callback(self->waker)};
+        status =
+            ad_async_producer_new(handler, &options, &self->producer, &err);
     }
-    Py_BEGIN_ALLOW_THREADS
-    handler->release(handler);
-    Py_END_ALLOW_THREADS
-    ad_raise(state, &err);
-    return -1;
+    if (status != AD_OK) {
+        Py_BEGIN_ALLOW_THREADS
+        handler->release(handler);
+        Py_END_ALLOW_THREADS
+        ad_raise(state, &err);
+        Py_CLEAR(self);
+    }
+    return self;
 }
 
 PyObject *
-ad_array_stream_push(PyObject *object, PyObject *handler)
+ad_function_async_producer(PyObject *module, PyObject *handler)
 {
-    ad_state *state = ad_state_of(object);
-    ad_async_producer *producer;
-    ad_async_pump *pump;
-    ad_waker *waker;
-    ad_error err;
-    if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
-                       "__arrowdev_async_device_stream__()") == NULL) {
-        return NULL;
-    }
-    ad_array_stream *stream = ad_stream_hand_over(object);
-    if (stream == NULL) {
-        return NULL;
-    }
-    if (take_handler(state, handler, &waker, &producer) < 0) {
-        ad_array_stream_unref(stream);
-        return NULL;
-    }
-    ad_status status =
-        ad_async_pump_start(producer, waker, stream, NULL, &pump, &err);
-    if (status == AD_OK) {
-        ad_async_pump_unref(pump);
-    } else {
-        close_producer(producer);
-        ad_array_stream_unref(stream);
-    }
-    ad_waker_unref(waker);
-    if (status != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    Py_RETURN_NONE;
+    ad_state *state = ad_state_of_module(module);
+    return ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
+                          "produce()") != NULL
+               ? (PyObject *)producer_new(state, handler)
+               : NULL;
 }
 
 /* --- destruction ------------------------------------------------------------------ */
@@ -126,7 +96,12 @@ end_stream(producer_object *self)
     self->producer = NULL;
     drop_batch(self);
     if (producer != NULL && ad_waker_is_ours(self->waker)) {
-        close_producer(producer);
+        /* Foreign code, which may block or take the GIL. */
+        PyObject *saved = ad_py_save_exception();
+        Py_BEGIN_ALLOW_THREADS
+        ad_async_producer_close(producer);
+        Py_END_ALLOW_THREADS
+        ad_py_reset_exception(saved);
     }
     if (self->pump != NULL) {
         ad_async_pump_stop(self->pump);
@@ -140,38 +115,13 @@ producer_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     end_stream(self);
     if (self->pump != NULL) {
-        PyObject *saved = ad_py_save_exception();
         ad_async_pump_unref(self->pump);
-        ad_py_reset_exception(saved);
     }
     ad_waker_unref(self->waker);
     ad_waker_unref(self->done);
     ad_schema_unref(self->rules.schema);
     PyObject_Free(object);
     Py_DECREF(type);
-}
-
-/* --- construction ------------------------------------------------------------------- */
-
-PyObject *
-ad_function_async_producer(PyObject *module, PyObject *handler)
-{
-    ad_state *state = ad_state_of_module(module);
-    if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
-                       "produce()") == NULL) {
-        return NULL;
-    }
-    producer_object *self = PyObject_New(
-        producer_object, (PyTypeObject *)state->async_producer_type);
-    if (self == NULL) {
-        return NULL;
-    }
-    memset((char *)self + sizeof(PyObject), 0,
-           sizeof(*self) - sizeof(PyObject));
-    if (take_handler(state, handler, &self->waker, &self->producer) < 0) {
-        Py_CLEAR(self);
-    }
-    return (PyObject *)self;
 }
 
 /* --- calls of the handler --------------------------------------------------------------- */
@@ -220,8 +170,6 @@ end_call(producer_object *self, ad_status status, const ad_error *err)
     return 0;
 }
 
-/* declare(schema, metadata): sets both for the stream before its start. None:
- * the schema of the first batch, and no metadata. */
 static PyObject *
 producer_declare(PyObject *object, PyObject *args)
 {
@@ -264,8 +212,6 @@ start(producer_object *self, int32_t device_type, ad_error *err)
                                    err);
 }
 
-/* put(element, metadata): sets the next batch, which flush() sends. The first
- * one starts the stream. */
 static PyObject *
 producer_put(PyObject *object, PyObject *args)
 {
@@ -308,8 +254,6 @@ send(producer_object *self, ad_async_poll *poll, ad_error *err)
     return AD_OK;
 }
 
-/* True: no batch is left to send. False: the consumer has requested no more
- * yet. None: it will request no more; call finish(). */
 static PyObject *
 producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -336,7 +280,6 @@ producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
     return poll == AD_ASYNC_READY ? Py_NewRef(Py_True) : Py_NewRef(Py_None);
 }
 
-/* Called at the end of the source, or when the consumer wants no more. */
 static PyObject *
 producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -358,10 +301,7 @@ producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
         status = ad_async_producer_finish(self->producer, &err);
     }
     Py_END_ALLOW_THREADS
-    if (end_call(self, status, &err) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return end_call(self, status, &err) == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 /* The metadata of an ExchangeError, to pass on to the consumer. Anything else,
@@ -382,8 +322,6 @@ metadata_of(ad_state *state, PyObject *exception)
     return blob;
 }
 
-/* fail(exception): sends its errno and text to the consumer. Does nothing if
- * the stream is over. */
 static PyObject *
 producer_fail(PyObject *object, PyObject *exception)
 {
@@ -409,16 +347,27 @@ producer_fail(PyObject *object, PyObject *exception)
     Py_END_ALLOW_THREADS
     ad_saved_exception_clear(&saved_exception);
     free(metadata);
-    if (end_call(self, status, &err) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    return end_call(self, status, &err) == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 /* --- the pump --------------------------------------------------------------------------- */
 
-/* pump(stream): starts a thread that reads the ArrayStream and sends its
- * batches. */
+/* Starts a thread that sends the batches of `steal`. 0, or -1 with an
+ * exception. */
+static int
+start_pump(producer_object *self, ad_array_stream *steal)
+{
+    ad_error err;
+    if (ad_async_pump_start(self->producer, self->waker, steal, self->done,
+                            &self->pump, &err) != AD_OK) {
+        ad_array_stream_unref(steal);
+        ad_raise(ad_state_of((PyObject *)self), &err);
+        return -1;
+    }
+    self->producer = NULL;
+    return 0;
+}
+
 static PyObject *
 producer_pump(PyObject *object, PyObject *stream)
 {
@@ -434,26 +383,40 @@ producer_pump(PyObject *object, PyObject *stream)
         return NULL;
     }
     self->is_busy = false;
-    ad_array_stream *source = ad_stream_hand_over(stream);
-    if (source == NULL) {
-        return NULL;
-    }
-    ad_waker_unref(self->done); /* left by a pump that did not start */
-    self->done = NULL;
-    ad_status status = ad_waker_new(&self->done, &err);
-    if (status == AD_OK) {
-        status = ad_async_pump_start(self->producer, self->waker, source,
-                                     self->done, &self->pump, &err);
-    }
-    if (status != AD_OK) {
-        ad_array_stream_unref(source);
+    if (self->done == NULL && ad_waker_new(&self->done, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    self->producer = NULL;
-    Py_RETURN_NONE;
+    ad_array_stream *source = ad_stream_hand_over(stream);
+    return source != NULL && start_pump(self, source) == 0 ? Py_NewRef(Py_None)
+                                                           : NULL;
 }
 
-/* Whether the pump is over. Raises its error. */
+PyObject *
+ad_array_stream_push(PyObject *object, PyObject *handler)
+{
+    ad_state *state = ad_state_of(object);
+    PyObject *result = NULL;
+    if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
+                       "__arrowdev_async_device_stream__()") == NULL) {
+        return NULL;
+    }
+    ad_array_stream *stream = ad_stream_hand_over(object);
+    if (stream == NULL) {
+        return NULL;
+    }
+    producer_object *self = producer_new(state, handler);
+    if (self == NULL) {
+        ad_array_stream_unref(stream);
+    } else if (start_pump(self, stream) == 0) {
+        /* The thread goes on without the object. */
+        ad_async_pump_unref(self->pump);
+        self->pump = NULL;
+        result = Py_NewRef(Py_None);
+    }
+    Py_XDECREF((PyObject *)self);
+    return result;
+}
+
 static PyObject *
 producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -526,35 +489,38 @@ producer_clear_waker(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyMethodDef producer_methods[] = {
     {"declare", producer_declare, METH_VARARGS,
      "declare($self, schema, metadata, /)\n--\n\n"
-     "Set both before the first batch; None if not known."},
+     "Set the schema and the metadata of the stream before the first batch.\n"
+     "None: the schema of the first batch, and no metadata."},
     {"put", producer_put, METH_VARARGS,
      "put($self, element, metadata, /)\n--\n\n"
-     "Set the next batch, which flush() sends."},
+     "Set the next batch, which flush() sends. Raises ExchangeError for an\n"
+     "element that is no batch of the stream."},
     {"flush", producer_flush, METH_NOARGS,
      "flush($self)\n--\n\n"
-     "Send the batch. True: none is left to send. False: the consumer has\n"
-     "requested no more yet. None: it will request no more."},
+     "Send the batch. The first batch starts the stream. True: no batch is\n"
+     "left to send. False: the consumer has requested no more batches yet.\n"
+     "None: it will request no more, and the caller must call finish()."},
     {"finish", producer_finish, METH_NOARGS,
      "finish($self)\n--\n\n"
-     "End the stream. ExchangeError reports that the consumer broke a rule\n"
-     "or refused a call."},
+     "End the stream. Raises ExchangeError if the consumer broke a rule or\n"
+     "refused a call, and ValueError if the stream has no schema."},
     {"fail", producer_fail, METH_O,
      "fail($self, exception, /)\n--\n\n"
-     "End the stream with the errno and text of an exception. Does nothing\n"
-     "if it is over."},
+     "End the stream with the errno, the text and the metadata of an\n"
+     "exception. Does nothing if the stream is over."},
     {"pump", producer_pump, METH_O,
      "pump($self, stream, /)\n--\n\n"
      "Start a thread that sends the batches of an ArrayStream and then ends\n"
      "the stream."},
     {"is_over", producer_is_over, METH_NOARGS,
      "is_over($self)\n--\n\n"
-     "Whether that thread is done. Raises its error."},
+     "Whether the thread that pump() started has ended. Raises its error."},
     {"close", producer_close, METH_NOARGS,
      "close($self)\n--\n\n"
-     "End a stream that is not over with ECANCELED."},
+     "End the stream with the error ECANCELED, unless it is over."},
     {"fileno", producer_fileno, METH_NOARGS,
      "fileno($self)\n--\n\n"
-     "A descriptor that is readable when there may be work to do."},
+     "A file descriptor that is readable when there may be work to do."},
     {"clear_waker", producer_clear_waker, METH_NOARGS,
      "clear_waker($self)\n--\n\n"
      "Make that descriptor unreadable until the next wake-up."},
@@ -562,7 +528,8 @@ static PyMethodDef producer_methods[] = {
 };
 
 static PyGetSetDef producer_getset[] = {
-    {"is_ended", get_is_ended, NULL, "The consumer wants no more.", NULL},
+    {"is_ended", get_is_ended, NULL,
+     "Whether the consumer wants no more batches.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
