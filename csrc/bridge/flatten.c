@@ -7,26 +7,6 @@
 #include "model/extension.h"
 #include "model/type.h"
 
-ad_array
-ad_batch_column_borrow(const ad_array *batch, int64_t i)
-{
-    const struct ArrowArray *node = batch->node->children[i];
-    bool is_whole = batch->offset == 0 && batch->length == node->length;
-    return (ad_array){
-        .node = node,
-        .owner = batch->owner,
-        .schema = {batch->schema.node->children[i], batch->schema.owner},
-        .sync = batch->sync,
-        .device = batch->device,
-        /* No overflow: the child has offset + length rows. */
-        .offset = node->offset + batch->offset,
-        .length = batch->length,
-        .null_count =
-            is_whole || node->null_count == 0 ? node->null_count : -1,
-        .readonly = batch->readonly,
-    };
-}
-
 void
 ad_flatten_strides(const ad_flattened *flat, int64_t *strides)
 {

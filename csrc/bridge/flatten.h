@@ -97,9 +97,6 @@ AD_MUST_CHECK ad_status ad_bridge_copy_back(const ad_array *array,
                                             ad_tensor_value *out,
                                             ad_error *err);
 
-/* Column `i` of a batch, borrowed; the nulls of the batch are ignored. */
-ad_array ad_batch_column_borrow(const ad_array *batch, int64_t i);
-
 /* Row-major strides of `extent`. */
 void ad_flatten_strides(const ad_flattened *flat, int64_t *strides);
 

@@ -35,6 +35,13 @@ name_of(const matrix *self, int64_t i)
     return name != NULL ? name : "";
 }
 
+/* Column `i`, borrowed; the nulls of the batch are ignored. */
+static ad_array
+column_of(const ad_array *batch, int64_t i)
+{
+    return ad_array_borrow_below(batch, i, batch->offset, batch->length);
+}
+
 static ad_status
 fail_columns(const matrix *self, ad_error *err)
 {
@@ -172,7 +179,7 @@ inspect_column(matrix *self, int64_t i, ad_error *err)
 {
     ad_flattened flat;
     bool has_nulls;
-    ad_array column = ad_batch_column_borrow(self->batch, i);
+    ad_array column = column_of(self->batch, i);
     ad_status status = ad_flatten_array(&column, false, &flat, err);
     if (status == AD_ERR_EXCHANGE) {
         hint_at_column(i, err);
@@ -290,7 +297,7 @@ take_column(const matrix *self, int64_t i, const ad_bridge_options *options,
             ad_tensor_value *value, ad_error *err)
 {
     const ad_array *batch = self->batch;
-    ad_array column = ad_batch_column_borrow(batch, i);
+    ad_array column = column_of(batch, i);
     AD_RETURN_IF_ERR(ad_column_to_tensor(&column, options, value, err));
     if (!self->has_null_rows) {
         return AD_OK;

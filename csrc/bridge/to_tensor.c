@@ -24,7 +24,7 @@ ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
     ad_flattened flat;
     ad_array column;
     if (is_batch(array) && array->node->n_children > 0) {
-        column = ad_batch_column_borrow(array, 0);
+        column = ad_array_borrow_below(array, 0, array->offset, array->length);
         array = &column;
     }
     if (ad_flatten_array(array, false, &flat, NULL) != AD_OK) {

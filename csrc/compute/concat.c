@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "compute/concat_join.h"
@@ -13,38 +14,11 @@ static const char consumer[] = "concatenating arrays";
 
 /* --- rows --------------------------------------------------------------------- */
 
-ad_array
-ad_concat_view_below(const ad_array *view, const struct ArrowArray *node,
-                     const struct ArrowSchema *schema, int64_t first,
-                     int64_t length)
-{
-    ad_array below = *view;
-    bool is_whole = first == 0 && length == node->length;
-    below.node = node;
-    below.schema.node = schema;
-    below.offset = node->offset + first;
-    below.length = length;
-    below.null_count = is_whole ? node->null_count : -1;
-    return below;
-}
-
 const void *
 ad_concat_validity(const ad_array *view)
 {
     return view->length > 0 && view->null_count != 0 ? view->node->buffers[0]
                                                      : NULL;
-}
-
-ad_status
-ad_concat_size_of_rows(int64_t rows, int64_t row_size, int64_t *out,
-                       ad_error *err)
-{
-    if (__builtin_mul_overflow(rows, row_size, out)) {
-        return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
-                       "%" PRId64 " rows of %" PRId64 " bytes overflow", rows,
-                       row_size);
-    }
-    return AD_OK;
 }
 
 int64_t
@@ -68,10 +42,17 @@ ad_concat_fail_size(ad_schema schema, const char *what, ad_error *err)
 /* --- buffers ------------------------------------------------------------------ */
 
 ad_status
-ad_concat_allocate(ad_concat_job *self, int64_t nbytes, void **out,
+ad_concat_allocate(ad_concat_job *self, int64_t n, int64_t size, void **out,
                    ad_error *err)
 {
+    static const _Alignas(64) unsigned char nothing[64];
     char name[AD_DEVICE_NAME_SIZE];
+    int64_t nbytes;
+    if (__builtin_mul_overflow(n, size, &nbytes)) {
+        return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+                       "%" PRId64 " rows of %" PRId64 " bytes overflow", n,
+                       size);
+    }
     ad_status status = ad_builder_allocate(&self->builder, nbytes, out, err);
     if (status != AD_OK && ad_concat_on_host(self) &&
         self->device.type != ARROW_DEVICE_CPU) {
@@ -80,38 +61,26 @@ ad_concat_allocate(ad_concat_job *self, int64_t nbytes, void **out,
         ad_error_hint(err, "bring each to the host with .to(\"cpu\") first");
         ad_error_device(err, self->device);
     }
+    if (*out == NULL && ad_concat_on_host(self)) {
+        *out = (void *)nothing;
+    }
     return status;
 }
 
-ad_status
-ad_concat_buffer(ad_concat_job *self, ad_concat_node *at, int64_t i,
-                 int64_t nbytes, ad_error *err)
-{
-    static const _Alignas(64) unsigned char nothing[64];
-    AD_RETURN_IF_ERR(ad_concat_allocate(self, nbytes, &at->buffers[i], err));
-    if (at->buffers[i] == NULL && ad_concat_on_host(self)) {
-        at->buffers[i] = (void *)nothing;
-    }
-    return AD_OK;
-}
-
-/* Allocates buffer `i` of one bit per row. The padding bits are 0: on the host
- * up to the last byte (its allocations are zero-padded beyond), on a device up
- * to a multiple of 64 bytes. */
+/* Allocates buffer `i` of one bit per row, padded with zeros to a multiple of
+ * 64 bytes. */
 static ad_status
 new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
 {
     int64_t n = at->length;
-    int64_t nbytes = (n + 7) / 8;
+    int64_t n_blocks = n / (8 * AD_ALIGNMENT) + (n % (8 * AD_ALIGNMENT) != 0);
+    int64_t nbytes = n_blocks * AD_ALIGNMENT;
+    AD_RETURN_IF_ERR(
+        ad_concat_allocate(self, nbytes, 1, &at->buffers[i], err));
     if (ad_concat_on_host(self)) {
-        AD_RETURN_IF_ERR(ad_concat_buffer(self, at, i, nbytes, err));
-        if (n > 0) {
-            ((uint8_t *)at->buffers[i])[nbytes - 1] = 0;
-        }
+        memset((char *)at->buffers[i] + n / 8, 0, (size_t)(nbytes - n / 8));
         return AD_OK;
     }
-    nbytes = (nbytes + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, i, nbytes, err));
     return ad_builder_bits(&self->builder, NULL, 0, at->buffers[i], n,
                            nbytes * 8 - n, AD_BITS_ZEROS, err);
 }
@@ -156,10 +125,9 @@ ad_status
 ad_concat_bytes(ad_concat_job *self, ad_concat_node *at, int64_t i,
                 int64_t size, ad_error *err)
 {
-    int64_t nbytes;
     int64_t to = 0;
-    AD_RETURN_IF_ERR(ad_concat_size_of_rows(at->length, size, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, i, nbytes, err));
+    AD_RETURN_IF_ERR(
+        ad_concat_allocate(self, at->length, size, &at->buffers[i], err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         AD_RETURN_IF_ERR(ad_builder_bytes(
@@ -206,10 +174,8 @@ ad_concat_whole_child(ad_concat_job *self, ad_concat_node *at, int64_t i,
                       ad_error *err)
 {
     for (size_t v = 0; v < at->n; v++) {
-        const struct ArrowArray *child = at->views[v].node->children[i];
-        at->parts[v] = ad_concat_view_below(&at->views[v], child,
-                                            at->schema.node->children[i], 0,
-                                            child->length);
+        int64_t length = at->views[v].node->children[i]->length;
+        at->parts[v] = ad_array_borrow_below(&at->views[v], i, 0, length);
     }
     return ad_concat_child(self, at, i, err);
 }
@@ -223,9 +189,8 @@ join_children(ad_concat_job *self, ad_concat_node *at, int64_t size,
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
         for (size_t v = 0; v < at->n; v++) {
             const ad_array *view = &at->views[v];
-            at->parts[v] = ad_concat_view_below(
-                view, view->node->children[i], at->schema.node->children[i],
-                view->offset * size, view->length * size);
+            at->parts[v] = ad_array_borrow_below(view, i, view->offset * size,
+                                                 view->length * size);
         }
         AD_RETURN_IF_ERR(ad_concat_child(self, at, i, err));
     }
@@ -292,22 +257,12 @@ count_rows_and_buffers(ad_concat_node *at, ad_error *err)
         }
         if (at->type.layout == AD_LAYOUT_VIEWS) {
             at->n_buffers += view->node->n_buffers - 3;
+            at->readonly |= view->readonly;
         }
     }
     return at->n_buffers > INT32_MAX
                ? ad_concat_fail_size(at->schema, "the buffers", err)
                : AD_OK;
-}
-
-/* Whether the result shares read-only memory. */
-static bool
-is_readonly(const ad_concat_node *at)
-{
-    bool readonly = false;
-    for (size_t v = 0; v < at->n && at->type.layout == AD_LAYOUT_VIEWS; v++) {
-        readonly |= at->views[v].readonly;
-    }
-    return readonly;
 }
 
 static ad_status
@@ -332,7 +287,7 @@ build(ad_concat_job *self, const ad_concat_node *at, ad_array *out,
         .dictionary = at->schema.node->dictionary != NULL
                           ? &at->below[n_children]
                           : NULL,
-        .readonly = is_readonly(at),
+        .readonly = at->readonly,
     };
     ad_status status = ad_array_build(&spec, out, err);
     ad_owner_unref(owner);

@@ -89,7 +89,7 @@ view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
     for (size_t v = 0; v < at->n; v++) {
         const struct ArrowArray *node = at->views[v].node->dictionary;
         at->parts[v] =
-            ad_concat_view_below(&at->views[v], node, schema, 0, node->length);
+            ad_array_borrow_below(&at->views[v], -1, 0, node->length);
         *are_same &= ad_concat_on_host(self)
                          ? same_values(&at->parts[0], &at->parts[v], &type)
                          : same_node(first, node);

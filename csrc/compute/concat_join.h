@@ -30,6 +30,7 @@ typedef struct ad_concat_node {
     int64_t length;
     int64_t null_count;
     int64_t n_buffers;
+    bool readonly;   /* it shares read-only memory */
     void **buffers;  /* the data of views are shared, the others are new */
     ad_array *parts; /* room for a view of each view's child */
     ad_array *below; /* owned: children, then the dictionary */
@@ -51,19 +52,9 @@ ad_concat_offset_width(const ad_concat_node *at)
 
 /* --- rows --------------------------------------------------------------------- */
 
-/* A view of the rows [first, first + length) of a child, counted from the
- * child's own offset. */
-ad_array ad_concat_view_below(const ad_array *view,
-                              const struct ArrowArray *node,
-                              const struct ArrowSchema *schema, int64_t first,
-                              int64_t length);
-
 /* The validity bitmap of a view; NULL if no row is null. The type must have a
  * bitmap. */
 const void *ad_concat_validity(const ad_array *view);
-
-AD_MUST_CHECK ad_status ad_concat_size_of_rows(int64_t rows, int64_t row_size,
-                                               int64_t *out, ad_error *err);
 
 /* The largest integer of `width` bytes. */
 int64_t ad_concat_max(int width, bool is_unsigned);
@@ -74,14 +65,11 @@ ad_status ad_concat_fail_size(ad_schema schema, const char *what,
 
 /* --- buffers ------------------------------------------------------------------ */
 
-/* Allocates memory for the result; NULL for 0 bytes. */
-AD_MUST_CHECK ad_status ad_concat_allocate(ad_concat_job *self, int64_t nbytes,
-                                           void **out, ad_error *err);
-
-/* Allocates buffer `i` of the node. */
-AD_MUST_CHECK ad_status ad_concat_buffer(ad_concat_job *self,
-                                         ad_concat_node *at, int64_t i,
-                                         int64_t nbytes, ad_error *err);
+/* Allocates `n` items of `size` bytes for the result. For 0 bytes *out is NULL
+ * on a device, and the address of some memory on the host. */
+AD_MUST_CHECK ad_status ad_concat_allocate(ad_concat_job *self, int64_t n,
+                                           int64_t size, void **out,
+                                           ad_error *err);
 
 /* Builds buffer `i`, of `size` bytes per row, from those of the views. */
 AD_MUST_CHECK ad_status ad_concat_bytes(ad_concat_job *self,

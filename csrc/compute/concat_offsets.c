@@ -148,12 +148,10 @@ join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
              ad_error *err)
 {
     int width = ad_concat_offset_width(at);
-    int64_t nbytes;
     int64_t total = 0;
     int64_t to = 0;
     AD_RETURN_IF_ERR(
-        ad_concat_size_of_rows(at->length + 1, width, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes, err));
+        ad_concat_allocate(self, at->length + 1, width, &at->buffers[1], err));
     if (at->length == 0 || ad_concat_on_host(self)) {
         AD_RETURN_IF_ERR(ad_builder_bits(&self->builder, NULL, 0,
                                          at->buffers[1], 0, 8 * width,
@@ -177,7 +175,7 @@ join_data(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
           int64_t total, ad_error *err)
 {
     int64_t to = 0;
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 2, total, err));
+    AD_RETURN_IF_ERR(ad_concat_allocate(self, total, 1, &at->buffers[2], err));
     for (size_t v = 0; v < at->n; v++) {
         const void *data = at->views[v].node->buffers[2];
         int64_t last = ranges[2 * v + 1];
@@ -200,10 +198,9 @@ join_values(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
             ad_error *err)
 {
     for (size_t v = 0; v < at->n; v++) {
-        const ad_array *view = &at->views[v];
-        at->parts[v] = ad_concat_view_below(
-            view, view->node->children[0], at->schema.node->children[0],
-            ranges[2 * v], ranges[2 * v + 1] - ranges[2 * v]);
+        int64_t first = ranges[2 * v];
+        at->parts[v] = ad_array_borrow_below(&at->views[v], 0, first,
+                                             ranges[2 * v + 1] - first);
     }
     return ad_concat_child(self, at, 0, err);
 }
@@ -288,13 +285,13 @@ shift_lists(ad_concat_job *self, const ad_concat_node *at,
 ad_status
 ad_concat_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
-    int64_t nbytes;
     int64_t base = 0;
     int64_t to = 0;
-    AD_RETURN_IF_ERR(ad_concat_size_of_rows(
-        at->length, ad_concat_offset_width(at), &nbytes, err));
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes, err));
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 2, nbytes, err));
+    for (int i = 1; i <= 2; i++) {
+        AD_RETURN_IF_ERR(ad_concat_allocate(self, at->length,
+                                            ad_concat_offset_width(at),
+                                            &at->buffers[i], err));
+    }
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         AD_RETURN_IF_ERR(ad_concat_on_host(self)

@@ -63,7 +63,7 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     int64_t to = 0;
     int64_t last = at->n_buffers - 1;
     AD_RETURN_IF_ERR(
-        ad_concat_buffer(self, at, last, (at->n_buffers - 3) * 8, err));
+        ad_concat_allocate(self, last - 2, 8, &at->buffers[last], err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         int64_t n = view->node->n_buffers - 3;
@@ -114,12 +114,12 @@ launch_on_views(ad_concat_job *self, ad_concat_node *at, int64_t fault,
 static ad_status
 rebase_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
-    int64_t nbytes;
     size_t v;
     int64_t row;
     int32_t index;
-    AD_RETURN_IF_ERR(ad_concat_size_of_rows(at->length, 16, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes + FAULT_SIZE, err));
+    AD_RETURN_IF_ERR(
+        ad_concat_allocate(self, at->length + 1, 16, &at->buffers[1], err));
+    int64_t nbytes = at->length * 16;
     AD_RETURN_IF_ERR(ad_builder_bits(&self->builder, NULL, 0, at->buffers[1],
                                      8 * nbytes, 8 * FAULT_SIZE, AD_BITS_ZEROS,
                                      err));
@@ -140,8 +140,9 @@ ad_status
 ad_concat_string_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     AD_RETURN_IF_ERR(share_data(self, at, err));
-    return at->length == 0 ? ad_concat_buffer(self, at, 1, 0, err)
-                           : rebase_views(self, at, err);
+    return at->length == 0
+               ? ad_concat_allocate(self, 0, 16, &at->buffers[1], err)
+               : rebase_views(self, at, err);
 }
 
 /* --- dense unions ------------------------------------------------------------- */
@@ -279,16 +280,15 @@ rebase_offsets(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     union_ids ids;
     size_t v;
-    int64_t nbytes;
     int64_t row;
     int8_t id;
     int32_t offset;
     AD_RETURN_IF_ERR(find_ids(at, &ids, err));
     int64_t behind = tables_size(at, &ids) + FAULT_SIZE;
-    AD_RETURN_IF_ERR(ad_concat_size_of_rows(at->length / 2 + 1 + behind / 8, 8,
-                                            &nbytes, err));
-    int64_t fault = nbytes - FAULT_SIZE;
-    AD_RETURN_IF_ERR(ad_concat_buffer(self, at, 1, nbytes, err));
+    int64_t n_words = at->length / 2 + 1 + behind / 8;
+    int64_t fault = n_words * 8 - FAULT_SIZE;
+    AD_RETURN_IF_ERR(
+        ad_concat_allocate(self, n_words, 8, &at->buffers[1], err));
     AD_RETURN_IF_ERR(put_tables(self, at, &ids, err));
     AD_RETURN_IF_ERR(launch_on_offsets(self, at, ids.n, fault, err));
     AD_RETURN_IF_ERR(find_fault(self, at, fault, &v, &row, err));
@@ -306,8 +306,9 @@ rebase_offsets(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 ad_status
 ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
-    AD_RETURN_IF_ERR(at->length == 0 ? ad_concat_buffer(self, at, 1, 0, err)
-                                     : rebase_offsets(self, at, err));
+    AD_RETURN_IF_ERR(at->length == 0
+                         ? ad_concat_allocate(self, 0, 4, &at->buffers[1], err)
+                         : rebase_offsets(self, at, err));
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
         AD_RETURN_IF_ERR(ad_concat_whole_child(self, at, i, err));
     }
@@ -322,7 +323,7 @@ static ad_status
 join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_run_ends *runs,
               ad_error *err)
 {
-    int64_t width, nbytes;
+    int64_t width;
     int64_t n = 0;
     int64_t row = 0;
     int64_t to = 0;
@@ -336,15 +337,13 @@ join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_run_ends *runs,
     for (size_t v = 0; v < at->n; v++) {
         n += runs[v].n;
     }
-    AD_RETURN_IF_ERR(ad_concat_size_of_rows(n, width, &nbytes, err));
-    AD_RETURN_IF_ERR(ad_concat_allocate(self, nbytes, &ends, err));
+    AD_RETURN_IF_ERR(ad_concat_allocate(self, n, width, &ends, err));
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         AD_RETURN_IF_ERR(ad_write_run_ends(&self->builder, view, runs[v], row,
                                            ends, to, err));
-        at->parts[v] = ad_concat_view_below(view, view->node->children[1],
-                                            at->schema.node->children[1],
-                                            runs[v].first, runs[v].n);
+        at->parts[v] =
+            ad_array_borrow_below(view, 1, runs[v].first, runs[v].n);
         row += view->length;
         to += runs[v].n;
     }

@@ -306,6 +306,23 @@ ad_array_child(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
     return AD_OK;
 }
 
+ad_array
+ad_array_borrow_below(const ad_array *src, int64_t i, int64_t first,
+                      int64_t length)
+{
+    const struct ArrowSchema *schema = src->schema.node;
+    const struct ArrowArray *node = src->node;
+    ad_array out = *src;
+    out.schema.node = i < 0 ? schema->dictionary : schema->children[i];
+    out.node = i < 0 ? node->dictionary : node->children[i];
+    bool is_whole = first == 0 && length == out.node->length;
+    int64_t known = out.node->null_count;
+    out.offset = out.node->offset + first;
+    out.length = length;
+    out.null_count = is_whole || known == 0 ? known : -1;
+    return out;
+}
+
 static ad_status
 fail_struct_nulls(const ad_array *src, ad_error *err)
 {

@@ -120,6 +120,11 @@ AD_MUST_CHECK ad_status ad_array_slice(const ad_array *src, int64_t offset,
 AD_MUST_CHECK ad_status ad_array_child(const ad_array *src, int64_t i,
                                        ad_array *out, ad_error *err);
 
+/* Rows [first, first + length) of child `i` (-1: of the dictionary), counted
+ * from its own offset. Borrows all references of `src`. */
+ad_array ad_array_borrow_below(const ad_array *src, int64_t i, int64_t first,
+                               int64_t length);
+
 /* Column `i` of a struct: the child with the parent's slice applied. Fails
  * with AD_ERR_EXCHANGE if the struct itself has (or may have) nulls, which the
  * column would lose. */
