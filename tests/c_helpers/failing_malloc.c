@@ -1,6 +1,6 @@
 /* Fails one allocation of one library. The library is preloaded. It counts the
  * malloc, calloc and realloc calls from addresses within [low, high), and call
- * number `fail_at` returns NULL. */
+ * number `fail_at` returns NULL, with `is_lasting` all later ones too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@ extern void *__libc_realloc(void *old, size_t size);
 
 static uintptr_t low, high;
 static long count, fail_at = -1;
+static int is_lasting;
 
 void
 failing_malloc_watch(uintptr_t from, uintptr_t to)
@@ -31,13 +32,20 @@ failing_malloc_arm(long at)
     return counted;
 }
 
+void
+failing_malloc_last(int lasting)
+{
+    is_lasting = lasting;
+}
+
 static int
 must_fail(uintptr_t caller)
 {
     if (caller < low || caller >= high) {
         return 0;
     }
-    if (count++ != fail_at) {
+    long mine = count++;
+    if (mine != fail_at && !(is_lasting && fail_at >= 0 && mine > fail_at)) {
         return 0;
     }
     errno = ENOMEM;

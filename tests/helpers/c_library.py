@@ -97,6 +97,7 @@ class FailingMalloc:
         library.failing_malloc_watch.argtypes = [c_void_p, c_void_p]
         self.arm = library.failing_malloc_arm
         self.watch = library.failing_malloc_watch
+        self.last = library.failing_malloc_last
 
     def watch_library(self, name):
         """Counts the allocations of the mapped file whose path ends in `name`."""

@@ -71,3 +71,9 @@ def test_malloc_has_no_memory(name):
     lifetime = str(c_library.build("lifetime"))
     environment = {"LD_PRELOAD": library, "ARROWDEV_LIFETIME": lifetime}
     run("no_malloc", name, library, environment=environment)
+
+
+def test_lasting_lack_of_memory_loses_no_device_memory():
+    skip_if_sanitized()
+    library = str(c_library.build("failing_malloc"))
+    run("no_malloc_at_all", library, environment={"LD_PRELOAD": library})
