@@ -83,7 +83,7 @@ run(void *arg)
 {
     job *self = arg;
     ad_error error;
-    ad_status status = self->wait.wait(self->wait.subject, &error);
+    ad_status status = self->wait.wait(&self->wait, &error);
     ad_owner_unref(self->wait.subject);
     pthread_mutex_lock(&self->lock);
     self->is_done = true;
@@ -173,7 +173,7 @@ ad_wait_is_over_soon(const ad_wait *wait)
 {
     int64_t end = now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
     do {
-        if (wait->is_over(wait->subject)) {
+        if (wait->is_over(wait)) {
             return true;
         }
         sched_yield(); /* the device may be this CPU */
@@ -187,7 +187,7 @@ wait_interruptibly(const ad_wait *wait, void *saved, ad_error *err)
     bool is_over = wait->is_over != NULL && ad_wait_is_over_soon(wait);
     job *self = is_over ? NULL : start(wait);
     if (self == NULL) {
-        return wait->wait(wait->subject, err);
+        return wait->wait(wait, err);
     }
     ad_status status = await(self, saved, err);
     ad_owner_unref(&self->base);
@@ -203,7 +203,7 @@ ad_wait_interruptible(const ad_wait *wait, ad_error *err)
     void *saved = ad_wait_begin();
     ad_status status = can_be_interrupted
                            ? wait_interruptibly(wait, saved, err)
-                           : wait->wait(wait->subject, err);
+                           : wait->wait(wait, err);
     ad_wait_end(saved);
     return status;
 }

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "base/handles.h"
 #include "base/owner.h"
 #include "base/status.h"
 
@@ -46,11 +47,12 @@ void ad_release_end(void *exception);
 typedef struct ad_wait {
     /* Blocks. After an interruption the call continues on a helper thread,
      * which holds a reference on `subject` until the call returns. */
-    ad_status (*wait)(ad_owner *subject, ad_error *err);
+    ad_status (*wait)(const struct ad_wait *self, ad_error *err);
     /* Whether wait() would return at once, with success or an error. Does not
      * block. Optional. */
-    bool (*is_over)(ad_owner *subject);
-    ad_owner *subject;
+    bool (*is_over)(const struct ad_wait *self);
+    ad_owner *subject;  /* what is waited for, or NULL */
+    ad_context context; /* for wait() */
     bool on_host; /* the work that is waited for runs on the host's CPU */
 } ad_wait;
 

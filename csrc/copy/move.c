@@ -37,22 +37,16 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
 
 /* Host memory does not track its writers, device memory does: the owner is
  * released after the write. */
-static void
-abandon(ad_array_move *self, bool is_idle)
+void
+ad_array_move_drop(ad_array_move *self)
 {
     ad_sync *sync = self->array.sync;
     if (self->is_written && self->is_awaited && !ad_sync_is_done(sync)) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
         ad_defer_release(ad_owner_ref(self->array.owner), sync->context, syncs,
-                         1, is_idle);
+                         1);
     }
     ad_array_clear(&self->array);
-}
-
-void
-ad_array_move_drop(ad_array_move *self)
-{
-    abandon(self, false);
 }
 
 ad_status
@@ -61,7 +55,7 @@ ad_array_move_end(ad_array_move *self, ad_array *out, ad_error *err)
     if (self->is_awaited) {
         ad_status status = ad_sync_wait(self->array.sync, "host memory", err);
         if (status != AD_OK) {
-            abandon(self, true);
+            ad_array_move_drop(self);
             return status;
         }
         ad_sync_unref(self->array.sync);

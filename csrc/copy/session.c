@@ -578,7 +578,7 @@ keep_until_read(const ad_session *self, ad_owner *host, ad_sync *sync)
         return;
     }
     ad_sync *const syncs[] = {ad_sync_ref(sync)};
-    ad_defer_release(ad_owner_ref(host), self->context, syncs, 1, false);
+    ad_defer_release(ad_owner_ref(host), self->context, syncs, 1);
 }
 
 static ad_owner *
@@ -661,7 +661,7 @@ defer_release(const ad_session *self, ad_owner *owner, ad_sync *sync)
     if (owner != NULL) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
         ad_defer_release(ad_owner_ref(owner), self->context, syncs,
-                         sync != NULL, sync == NULL);
+                         sync != NULL);
     }
 }
 

@@ -18,17 +18,15 @@
 #include "base/status.h"
 #include "order/sync.h"
 
-struct ad_backend;
-
 #define AD_DEFERRED_MAX 1024
 
-/* Unref `owner` once all of `syncs` are complete, or with `idle` once the
- * whole context has been idle, which covers them. Takes over the references on
- * the owner and the syncs. With `idle` on a runtime without
- * AD_CAP_CONTEXT_IDLE the owner is kept for the life of the process. Cannot
- * fail: without memory for an entry the call blocks. */
+/* Unref `owner` once all of `syncs` are complete. Without syncs, once the
+ * whole context has been idle; on a runtime without AD_CAP_CONTEXT_IDLE the
+ * owner is then kept for the life of the process. Takes over the references on
+ * the owner and the syncs. Cannot fail: without memory for an entry the call
+ * waits for them, and where that wait fails, the owner is never released. */
 void ad_defer_release(ad_owner *owner, ad_context context,
-                      ad_sync *const *syncs, size_t n, bool idle);
+                      ad_sync *const *syncs, size_t n);
 
 /* Release the ready ones among the oldest entries. Never blocks, and is cheap
  * when the list is empty. */
@@ -40,10 +38,11 @@ void ad_deferred_drain(void);
  * progress. Blocks. With `err` NULL the wait cannot be interrupted. */
 AD_MUST_CHECK ad_status ad_deferred_wait(ad_context context, ad_error *err);
 
-/* Wait for the context, as far as the runtime can (see `synchronize` in
- * device/backend.h), and for the deferred releases on its device. Blocks. */
-AD_MUST_CHECK ad_status ad_context_synchronize(
-    const struct ad_backend *backend, ad_context context, ad_error *err);
+/* Wait for the context, as far as its runtime, which is open, can (see
+ * `synchronize` in device/backend.h), and for the deferred releases on its
+ * device. Blocks. */
+AD_MUST_CHECK ad_status ad_context_synchronize(ad_context context,
+                                               ad_error *err);
 
 /* The number of deferred releases, without the abandoned and kept ones. */
 size_t ad_deferred_count(void);

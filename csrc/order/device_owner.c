@@ -147,8 +147,7 @@ defer_for_contexts(const device_owner *self)
             earlier = earlier->next;
         }
         if (earlier == r && atomic_load(&r->whole_context)) {
-            ad_defer_release(ad_owner_ref(self->inner), r->context, NULL, 0,
-                             true);
+            ad_defer_release(ad_owner_ref(self->inner), r->context, NULL, 0);
         }
     }
 }
@@ -183,7 +182,7 @@ release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
               bool is_ordered)
 {
     if (!is_ordered && !are_done(syncs, n)) {
-        ad_defer_release(self->inner, self->context, syncs, n, false);
+        ad_defer_release(self->inner, self->context, syncs, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {

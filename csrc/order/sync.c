@@ -373,19 +373,20 @@ ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
 }
 
 static ad_status
-block_on_event(ad_owner *base, ad_error *err)
+block_on_event(const ad_wait *wait, ad_error *err)
 {
-    const ad_sync *sync = (const ad_sync *)base;
+    const ad_sync *sync = (const ad_sync *)wait->subject;
     subject on;
     AD_RETURN_IF_ERR(open_event(sync, "the host", &on, err));
     return on.backend->event_synchronize(sync->context, on.event, err);
 }
 
 static bool
-is_event_over(ad_owner *base)
+is_event_over(const ad_wait *wait)
 {
     bool is_done;
-    return ad_sync_query((ad_sync *)base, &is_done, NULL) != AD_OK || is_done;
+    return ad_sync_query((ad_sync *)wait->subject, &is_done, NULL) != AD_OK ||
+           is_done;
 }
 
 static ad_wait
@@ -441,8 +442,9 @@ ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
     if (is_done) {
         return AD_OK;
     }
+    const ad_wait wait = {.wait = block_on_event, .subject = &sync->base};
     void *saved = ad_wait_begin();
-    ad_status status = block_on_event(&sync->base, err);
+    ad_status status = block_on_event(&wait, err);
     ad_wait_end(saved);
     if (status == AD_OK) {
         set_done(sync);

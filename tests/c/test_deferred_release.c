@@ -31,8 +31,7 @@ static void
 defer(atomic_int *released, ad_stream stream)
 {
     ad_sync *sync = pending_on(stream);
-    ad_defer_release(tracked_new(released), CONTEXT(IN_ORDER, 0), &sync, 1,
-                     false);
+    ad_defer_release(tracked_new(released), CONTEXT(IN_ORDER, 0), &sync, 1);
 }
 
 static void
@@ -62,8 +61,7 @@ test_all_events_have_to_be_done(void)
     syncs[0] = pending_on(S);
     mock_finish();
     syncs[1] = pending_on(S);
-    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), syncs, 2,
-                     false);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), syncs, 2);
     rest(20);
     ad_deferred_drain();
     CHECK_INT(released, 0);
@@ -80,7 +78,7 @@ test_waiting_releases_one_context_only(void)
     mock_reset();
     defer(&here, S);
     CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 0), S, &sync, NULL), AD_OK);
-    ad_defer_release(tracked_new(&there), CONTEXT(QUEUES, 0), &sync, 1, false);
+    ad_defer_release(tracked_new(&there), CONTEXT(QUEUES, 0), &sync, 1);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(here, 1);
     CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
@@ -93,8 +91,7 @@ test_idle_waits_for_the_context(void)
 {
     atomic_int released = 0;
     mock_reset();
-    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0,
-                     true);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0);
     expect_soon(&released, 1);
     CHECK_INT(mock_count().context_waits, 1);
 }
@@ -108,12 +105,11 @@ test_blocked_wait_for_a_context_stops_nobody_else(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0, true);
+    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0);
     rest(20); /* the thread blocks in there now */
     CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), S, &sync, NULL), AD_OK);
     ((mock_event *)sync->event.handle)->at = 0;
-    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), &sync, 1,
-                     false);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), &sync, 1);
     ad_deferred_drain();
     CHECK_INT(released, 1);
     CHECK_INT(idle, 0);
@@ -140,7 +136,7 @@ test_blocked_wait_for_a_device_stops_no_other(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
-    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0, true);
+    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0);
     rest(20);
     CHECK_INT(pthread_create(&other, NULL, finish_later, NULL), 0);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
@@ -175,10 +171,9 @@ test_waiting_finds_all_of_a_device(void)
             mock_reset();
             ad_sync *sync = pending_on(S);
             ad_sync *same = ad_sync_ref(sync);
-            ad_defer_release(tracked_new(&released), known[i], &sync, 1,
-                             false);
+            ad_defer_release(tracked_new(&released), known[i], &sync, 1);
             ad_defer_release(tracked_new(&elsewhere), CONTEXT(IN_ORDER, 1),
-                             &same, 1, false);
+                             &same, 1);
             CHECK_INT(ad_deferred_wait(asked[j], NULL), AD_OK);
             CHECK_INT(released, 1);
             mock_finish();
@@ -220,8 +215,7 @@ test_errors_are_survived_and_told(void)
     ad_error err;
     mock_reset();
     mock_fail_all(MOCK_CONTEXT_WAIT);
-    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0,
-                     true);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), &err), AD_ERR_DEVICE);
     CHECK_INT(err.code, 42);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
@@ -245,8 +239,7 @@ test_wait_retries_abandoned_releases(void)
     atomic_int released = 0;
     mock_reset();
     mock_fail_all(MOCK_CONTEXT_WAIT);
-    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0,
-                     true);
+    ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0);
     expect_abandoned();
     CHECK(ad_deferred_is_any());
     /* It fails still, which is not the fault of who waits. */
@@ -274,14 +267,13 @@ test_context_that_is_never_known_to_be_idle(void)
     ad_sync *sync;
     mock_reset();
     unproven = tracked_new(&released);
-    ad_defer_release(unproven, CONTEXT(QUEUES, 0), NULL, 0, true);
+    ad_defer_release(unproven, CONTEXT(QUEUES, 0), NULL, 0);
     CHECK_INT(ad_deferred_count(), 0);
     CHECK(!ad_deferred_is_any());
     /* An event that failed may tell later, and nothing else can. */
     CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 0), S, &sync, NULL), AD_OK);
     mock_fail_all(MOCK_QUERY);
-    ad_defer_release(tracked_new(&others), CONTEXT(QUEUES, 0), &sync, 1,
-                     false);
+    ad_defer_release(tracked_new(&others), CONTEXT(QUEUES, 0), &sync, 1);
     expect_abandoned();
     CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
     CHECK_INT(others, 0);
@@ -315,7 +307,7 @@ test_without_memory_it_waits_here(void)
     ad_sync *sync = pending_on(S);
     ad_owner *owner = tracked_new(&released);
     check_fail_nth(1);
-    ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1, false);
+    ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1);
     CHECK(check_failed_once());
     check_fail_nth(0);
     CHECK_INT(released, 1);
@@ -348,7 +340,7 @@ test_release_may_defer_and_wait(void)
         ad_sync *sync = pending_on(S);
         ad_owner *owner = tracked_new(&released);
         owner->ops = &nested_ops;
-        ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1, false);
+        ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &sync, 1);
     }
     mock_finish();
     expect_soon(&released, 5);
@@ -447,8 +439,7 @@ child(void)
     CHECK_INT(ad_deferred_count(), 0); /* the parent's are not ours */
     mock_reset();
     CHECK_INT(ad_sync_record(CONTEXT(CLAIMS, 0), S, &sync, NULL), AD_OK);
-    ad_defer_release(tracked_new(&released), CONTEXT(CLAIMS, 0), &sync, 1,
-                     false);
+    ad_defer_release(tracked_new(&released), CONTEXT(CLAIMS, 0), &sync, 1);
     mock_finish();
     rest(30);
     CHECK_INT(released, 0); /* no thread */
@@ -503,9 +494,8 @@ test_release_may_fork(void)
     ad_sync *syncs[2] = {pending_on(S), pending_on(S)};
     ad_owner *owner = tracked_new(&n_forking);
     owner->ops = &forking_ops;
-    ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &syncs[0], 1, false);
-    ad_defer_release(tracked_new(&other), CONTEXT(IN_ORDER, 0), &syncs[1], 1,
-                     false);
+    ad_defer_release(owner, CONTEXT(IN_ORDER, 0), &syncs[0], 1);
+    ad_defer_release(tracked_new(&other), CONTEXT(IN_ORDER, 0), &syncs[1], 1);
     pid_t parent = getpid();
     mock_set_waits_finish(true);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);

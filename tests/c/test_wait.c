@@ -61,9 +61,9 @@ static atomic_int n_back;
 static bool fails;
 
 static ad_status
-block(ad_owner *subject, ad_error *err)
+block(const ad_wait *self, ad_error *err)
 {
-    (void)subject;
+    (void)self;
     waiter = pthread_self();
     while (!atomic_load(&is_open)) {
         rest(1);
@@ -73,9 +73,9 @@ block(ad_owner *subject, ad_error *err)
 }
 
 static bool
-is_over(ad_owner *subject)
+is_over(const ad_wait *self)
 {
-    (void)subject;
+    (void)self;
     return atomic_load(&is_open);
 }
 

@@ -199,7 +199,7 @@ device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
         status = backend->primary_context(device, &context, &err);
     }
     if (status == AD_OK) {
-        status = ad_context_synchronize(backend, context, &err);
+        status = ad_context_synchronize(context, &err);
     }
     if (status != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
