@@ -5,7 +5,6 @@
 #include "python/types/array_stream_type.h"
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
-#include "python/types/stream_object.h"
 #include "support/parse.h"
 
 /* The options of the call. */

@@ -5,9 +5,8 @@
 #include "compute/concat.h"
 #include "model/schema_cast.h"
 #include "protocol/protocol.h"
-#include "python/types/array_methods.h"
 #include "python/functions/functions.h"
-#include "python/types/stream_object.h"
+#include "python/types/array_stream_type.h"
 #include "device/backend.h"
 
 /* The arrays to join: Array objects, and their core values (borrowed). */

@@ -1,5 +1,4 @@
 /* Array.from_buffers(): an Array over existing memory. */
-#include "python/types/array_methods.h"
 
 #include <stdlib.h>
 

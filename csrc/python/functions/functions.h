@@ -30,9 +30,17 @@ PyObject *ad_as_array_object_copy(ad_state *state, PyObject *value,
 int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
                       ad_array *out);
 
+/* The number of nulls. An unknown number is counted and stored if the host can
+ * read the bitmap without waiting; otherwise the result is -1. */
+int64_t ad_array_known_null_count(ad_array *array);
+
 /* x.into(cls): an instance of another library's class. */
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                           const ad_stream_argument *stream, int copy);
+
+/* Array.from_buffers(type, length, buffers, ...) */
+PyObject *ad_array_from_buffers(PyObject *cls, PyObject *const *args,
+                                Py_ssize_t n_args, PyObject *kwnames);
 
 /* arrowdev.array_stream(obj, /, *, schema=None, device_type=None) */
 PyObject *ad_function_array_stream(PyObject *module, PyObject *const *args,

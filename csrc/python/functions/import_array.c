@@ -5,7 +5,6 @@
 #include "bridge/masks.h"
 #include "model/schema_cast.h"
 #include "model/type.h"
-#include "python/types/array_methods.h"
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
 #include "python/functions/to_device.h"

@@ -6,7 +6,6 @@
 #include "support/errors.h"
 #include "support/py_call.h"
 #include "python/streams/stream_element.h"
-#include "python/types/stream_object.h"
 #include "support/waiting.h"
 
 /* A Python iterator of batches or of streams. */

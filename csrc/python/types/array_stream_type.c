@@ -7,12 +7,49 @@
 #include <structmember.h>
 
 #include "compute/concat.h"
-#include "protocol/arrow.h"
-#include "python/types/async_types.h"
-#include "python/functions/import_result.h"
-#include "python/types/stream_adapters.h"
-#include "python/types/stream_object.h"
+#include "copy/copy.h"
 #include "device/backend.h"
+#include "protocol/arrow.h"
+#include "python/functions/functions.h"
+#include "python/functions/import_result.h"
+#include "python/streams/iterable_source.h"
+#include "python/types/async_types.h"
+#include "stream/adapters.h"
+#include "support/parse.h"
+
+/* --- Python objects that a stream holds ----------------------------------------- */
+
+static ad_array_stream *
+upstream_of(ad_batch_source *source)
+{
+    return source->upstream != NULL ? source->upstream(source) : NULL;
+}
+
+/* The caller must be the only owner of the stream, and the stream must not be
+ * read at the time. */
+static int
+visit_stream(ad_array_stream *stream, visitproc visit, void *arg)
+{
+    ad_batch_source *source =
+        stream != NULL ? ad_array_stream_source(stream) : NULL;
+    if (source == NULL) {
+        return 0;
+    }
+    ad_saved_exception *saved_exception = source->saved_exception;
+    if (saved_exception != NULL) {
+        Py_VISIT(saved_exception->exception);
+    }
+    int result = ad_iterable_traverse(source, visit, arg);
+    return result != 0 ? result
+                       : visit_stream(upstream_of(source), visit, arg);
+}
+
+static bool
+is_python(const ad_array_stream *stream)
+{
+    ad_batch_source *source = ad_array_stream_source(stream);
+    return source != NULL && ad_is_iterable_source(source);
+}
 
 /* --- construction and destruction ------------------------------------------------ */
 
@@ -27,7 +64,7 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
     }
     self->stream = steal;
     self->state = state;
-    self->is_python = ad_stream_is_python(steal);
+    self->is_python = is_python(steal);
     self->schema = ad_schema_ref(ad_array_stream_schema(steal));
     self->device_type = ad_array_stream_device_type(steal);
     self->is_busy = self->is_closing = self->is_closed = false;
@@ -45,7 +82,7 @@ stream_traverse(PyObject *object, visitproc visit, void *arg)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     Py_VISIT(Py_TYPE(object));
-    return self->is_busy ? 0 : ad_stream_traverse(self->stream, visit, arg);
+    return self->is_busy ? 0 : visit_stream(self->stream, visit, arg);
 }
 
 static int
@@ -96,8 +133,8 @@ fail_to_begin(const ad_stream_object *self)
     return -1;
 }
 
-int
-ad_stream_begin_reading(PyObject *object)
+static int
+begin_reading(PyObject *object)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     if (self->is_busy || self->stream == NULL) {
@@ -108,8 +145,8 @@ ad_stream_begin_reading(PyObject *object)
 }
 
 /* close() may have been called during the read. */
-void
-ad_stream_end_reading(ad_stream_object *self)
+static void
+end_reading(ad_stream_object *self)
 {
     self->is_busy = false;
     if (self->is_closing) {
@@ -121,12 +158,12 @@ ad_array_stream *
 ad_stream_hand_over(PyObject *object)
 {
     ad_stream_object *self = (ad_stream_object *)object;
-    if (ad_stream_begin_reading(object) < 0) {
+    if (begin_reading(object) < 0) {
         return NULL;
     }
     ad_array_stream *stream = self->stream;
     self->stream = NULL;
-    ad_stream_end_reading(self);
+    end_reading(self);
     return stream;
 }
 
@@ -171,7 +208,7 @@ stream_iternext(PyObject *object)
     ad_array array;
     bool is_end;
     ad_error err;
-    if (ad_stream_begin_reading(object) < 0) {
+    if (begin_reading(object) < 0) {
         return NULL;
     }
     ad_status status = next_batch(self, &array, &is_end, &err);
@@ -182,7 +219,7 @@ stream_iternext(PyObject *object)
         /* Frees the producer early: no more batches follow. */
         ad_array_stream_close(self->stream);
     }
-    ad_stream_end_reading(self);
+    end_reading(self);
     if (status != AD_OK || is_end) {
         return NULL;
     }
@@ -197,7 +234,7 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
     ad_array array;
     ad_status status;
     ad_error err;
-    if (ad_stream_begin_reading(object) < 0) {
+    if (begin_reading(object) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
@@ -208,7 +245,7 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
     } else {
         ad_array_stream_close(self->stream);
     }
-    ad_stream_end_reading(self);
+    end_reading(self);
     if (status != AD_OK) {
         return NULL;
     }
@@ -234,10 +271,196 @@ stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
     return Py_NewRef(object);
 }
 
+/* --- adapters -------------------------------------------------------------------------- */
+
+/* The object of an adapter over the stream of `object`. On success the stream
+ * is handed over to the adapter. */
 static PyObject *
-stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
+finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
+               const ad_error *err)
 {
-    return stream_close(object, NULL);
+    ad_state *state = ad_state_of(object);
+    ad_stream_object *self = (ad_stream_object *)object;
+    if (status != AD_OK) {
+        end_reading(self);
+        return ad_raise(state, err);
+    }
+    ad_array_stream *stream = self->stream;
+    self->stream = NULL;
+    ad_array_stream_unref(stream);
+    end_reading(self);
+    return ad_stream_object_new(state, adapter);
+}
+
+/* --- to() ------------------------------------------------------------------------ */
+
+static const ad_signature to_signature = {
+    .function = "to()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 3,
+    .names = {AD_STR_device, AD_STR_prefetch, AD_STR_stream},
+};
+
+/* Chooses the stream for the copies, if the move needs copies. */
+static int
+read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
+            ad_stream_choice *out)
+{
+    ad_device source = {found, -1};
+    ad_stream_argument argument;
+    *out = (ad_stream_choice){.is_given = false};
+    if (ad_parse_stream(state, stream, &argument) < 0) {
+        return -1;
+    }
+    return ad_move_for(source, target) != AD_MOVE_COPY
+               ? 0
+               : ad_choose_stream(state, &argument,
+                                  ad_device_of_copy(source, target), NULL,
+                                  out);
+}
+
+static PyObject *
+stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
+          PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(object);
+    ad_stream_object *self = (ad_stream_object *)object;
+    PyObject *values[3];
+    ad_device target;
+    int64_t prefetch = 1;
+    ad_stream_choice choice;
+    ad_array_stream *adapter;
+    ad_error err;
+    if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
+            0 ||
+        ad_parse_device(state, values[0], &target) < 0 ||
+        (values[1] != NULL &&
+         ad_parse_count(values[1], "prefetch", &prefetch) < 0) ||
+        read_stream(state, values[2], self->device_type, target, &choice) <
+            0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (begin_reading(object) == 0) {
+        ad_status status = ad_stream_to(self->stream, target, prefetch,
+                                        &choice, &adapter, &err);
+        result = finish_adapter(object, status, adapter, &err);
+    }
+    ad_choice_clear(&choice);
+    return result;
+}
+
+/* --- rechunk() ------------------------------------------------------------------- */
+
+static PyObject *
+stream_rechunk(PyObject *object, PyObject *rows)
+{
+    int64_t n;
+    ad_array_stream *adapter;
+    ad_error err;
+    if (ad_parse_count(rows, "rows", &n) < 0 || begin_reading(object) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_stream_rechunk(((ad_stream_object *)object)->stream,
+                                         n, &adapter, &err);
+    return finish_adapter(object, status, adapter, &err);
+}
+
+/* --- map() ----------------------------------------------------------------------- */
+
+static const ad_signature map_signature = {
+    .function = "map()",
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_function, AD_STR_schema},
+};
+
+static PyObject *
+stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
+           PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(object);
+    PyObject *values[2];
+    ad_schema schema = {0};
+    if (ad_parse_args(state, &map_signature, args, n_args, kwnames, values) <
+        0) {
+        return NULL;
+    }
+    if (!PyCallable_Check(values[0])) {
+        return PyErr_Format(PyExc_TypeError,
+                            "function must be callable, not %.200s",
+                            Py_TYPE(values[0])->tp_name);
+    }
+    if (!ad_is_none(values[1]) &&
+        ad_parse_schema(state, values[1], &schema) < 0) {
+        return NULL;
+    }
+    ad_array_stream *stream = ad_stream_hand_over(object);
+    /* A private ArrayStream, since the iterator must be a Python object. */
+    PyObject *hidden =
+        stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+    stream =
+        hidden != NULL
+            ? ad_iterable_stream(state, hidden, values[0], schema, NULL,
+                                 ((ad_stream_object *)object)->device_type)
+            : NULL;
+    Py_XDECREF(hidden);
+    ad_schema_unref(schema);
+    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+}
+
+/* --- concat_streams() --------------------------------------------------------------- */
+
+static const ad_signature concat_signature = {
+    .function = "concat_streams()",
+    .n_positional_only = 1,
+    .n_positional = 1,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_streams, AD_STR_schema},
+};
+
+static PyObject *
+concat(ad_state *state, PyObject *streams, ad_schema schema)
+{
+    ad_stream_list *list = ad_iterable_stream_list(state, streams);
+    ad_array_stream *chain;
+    ad_error err;
+    if (list == NULL) {
+        return NULL;
+    }
+    if (ad_stream_chain(list, schema, &chain, &err) == AD_OK) {
+        return ad_stream_object_new(state, chain);
+    }
+    ad_saved_exception *saved_exception = list->saved_exception;
+    if (saved_exception->exception != NULL) {
+        ad_py_restore_exception(saved_exception->exception);
+        saved_exception->exception = NULL;
+    } else {
+        ad_raise(state, &err);
+    }
+    list->destroy(list);
+    return NULL;
+}
+
+PyObject *
+ad_function_concat_streams(PyObject *module, PyObject *const *args,
+                           Py_ssize_t n_args, PyObject *kwnames)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *values[2];
+    ad_schema schema = {0};
+    if (ad_parse_args(state, &concat_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        (!ad_is_none(values[1]) &&
+         ad_parse_schema(state, values[1], &schema) < 0)) {
+        return NULL;
+    }
+    PyObject *result = concat(state, values[0], schema);
+    ad_schema_unref(schema);
+    return result;
 }
 
 /* --- export ------------------------------------------------------------------------------ */
@@ -254,7 +477,7 @@ export_stream(PyObject *object, const ad_signature *signature,
     PyObject *capsule = NULL;
     if (ad_arrow_parse(state, signature, args, n_args, kwnames, &requested) <
             0 ||
-        ad_stream_begin_reading(object) < 0) {
+        begin_reading(object) < 0) {
         return NULL;
     }
     if (ad_arrow_check_requested(state, self->schema, requested) == 0) {
@@ -265,7 +488,7 @@ export_stream(PyObject *object, const ad_signature *signature,
         self->stream = NULL;
         ad_array_stream_unref(stream);
     }
-    ad_stream_end_reading(self);
+    end_reading(self);
     return capsule;
 }
 
@@ -362,7 +585,7 @@ stream_repr(PyObject *object)
 /* --- the type ------------------------------------------------------------------------------- */
 
 static PyMethodDef stream_methods[] = {
-    {"to", AD_METHOD(ad_array_stream_to),
+    {"to", AD_METHOD(stream_to),
      "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
      "A stream of the same batches on `device`; this one is handed over to\n"
      "it.\n\n"
@@ -375,14 +598,14 @@ static PyMethodDef stream_methods[] = {
      "on `device` is not copied.\n\n"
      "Raises ValueError for prefetch out of range. An error of the stream is\n"
      "raised after the batches that preceded it."},
-    {"rechunk", ad_array_stream_rechunk, METH_O,
+    {"rechunk", stream_rechunk, METH_O,
      "rechunk($self, rows, /)\n--\n\n"
      "A stream of batches of `rows` rows each; the last one has the\n"
      "remaining rows. This stream is handed over to it.\n\n"
      "Slices of a batch share its memory. Batches that are joined are copied\n"
      "on their device; ExchangeError if the device cannot do that. Batches\n"
      "without rows are left out; if there are no others, one stays."},
-    {"map", AD_METHOD(ad_array_stream_map),
+    {"map", AD_METHOD(stream_map),
      "map($self, function, *, schema=None)\n--\n\n"
      "A stream of the results of `function` for each Array. A result is\n"
      "anything that array() takes. This stream is handed over to it.\n\n"
@@ -400,7 +623,7 @@ static PyMethodDef stream_methods[] = {
      "Release the producer now, or as soon as the call that is reading it\n"
      "returns. Arrays that were read stay valid."},
     {"__enter__", stream_enter, METH_NOARGS, NULL},
-    {"__exit__", stream_exit, METH_VARARGS, NULL},
+    {"__exit__", stream_close, METH_VARARGS, NULL},
     {"__arrow_c_device_stream__", AD_METHOD(stream_device_stream),
      "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
      "--\n\n"

@@ -1,17 +1,20 @@
-/* ad.Array: the type, its attributes and the sequence protocol. Methods that
- * make other arrays are in array_methods.c. */
-#include "python/types/array_methods.h"
+/* ad.Array: a typed Arrow array on a device. */
+#include "support/objects.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 
-#include "model/array.h"
 #include "compute/bits.h"
+#include "compute/trim.h"
+#include "copy/copy.h"
+#include "device/backend.h"
 #include "model/type.h"
-#include "protocol/protocol.h"
+#include "python/functions/functions.h"
 #include "python/types/common_getters.h"
 #include "support/helpers.h"
-#include "device/backend.h"
+#include "support/parse.h"
+#include "validate/validate.h"
 
 static void
 array_dealloc(PyObject *self)
@@ -155,6 +158,362 @@ get_dictionary(PyObject *self, void *Py_UNUSED(closure))
     return ad_array_object_new(state, &values);
 }
 
+/* --- parts of an array --------------------------------------------------- */
+
+static PyObject *
+array_field(PyObject *self, PyObject *key)
+{
+    ad_state *state = ad_state_of(self);
+    ad_array *array = ad_array_of(self);
+    ad_array field;
+    ad_error err;
+    int64_t i;
+    ad_status status = AD_OK;
+    if (PyUnicode_Check(key)) {
+        Py_ssize_t size;
+        const char *name = PyUnicode_AsUTF8AndSize(key, &size);
+        if (name == NULL) {
+            return NULL;
+        }
+        if (strlen(name) != (size_t)size) {
+            PyErr_SetObject(PyExc_KeyError, key); /* names have no NUL */
+            return NULL;
+        }
+        status = ad_array_find_field(array, name, &i, &err);
+        if (status == AD_ERR_INDEX) {
+            /* A long name is truncated, possibly within a character. */
+            PyObject *message = PyUnicode_DecodeUTF8(
+                err.message, (Py_ssize_t)strlen(err.message), "replace");
+            if (message != NULL) {
+                PyErr_SetObject(PyExc_KeyError, message);
+                Py_DECREF(message);
+            }
+            return NULL;
+        }
+    } else {
+        i = PyLong_AsLongLong(key);
+        if (i == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+        i += i < 0 ? array->node->n_children : 0;
+    }
+    if (status == AD_OK) {
+        /* Only a struct without nulls gives its fields. */
+        (void)ad_array_known_null_count(array);
+        status = ad_array_field(array, i, &field, &err);
+    }
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_array_object_new(state, &field);
+}
+
+static PyObject *
+get_validity(PyObject *self, void *Py_UNUSED(closure))
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    const void *bitmap = ad_array_validity(array);
+    if (bitmap == NULL) {
+        Py_RETURN_NONE;
+    }
+    ad_error err;
+    ad_schema schema;
+    const ad_schema_spec bits = {.format = "b"};
+    if (ad_schema_build(&bits, &schema, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    const void *buffers[] = {NULL, bitmap};
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = array->owner,
+        .sync = array->sync,
+        .readonly = array->readonly,
+    };
+    ad_array validity;
+    ad_status status = ad_array_build(&spec, &validity, &err);
+    ad_schema_unref(schema);
+    return status == AD_OK ? ad_array_object_new(state, &validity)
+                           : ad_raise(state, &err);
+}
+
+static const ad_signature slice_signature = {
+    .function = "Array.slice()",
+    .n_positional = 2,
+    .n_required = 1,
+    .n_parameters = 2,
+    .names = {AD_STR_offset, AD_STR_length},
+};
+
+static PyObject *
+array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+            PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *values[2];
+    if (ad_parse_args(state, &slice_signature, args, n_args, kwnames, values) <
+        0) {
+        return NULL;
+    }
+    long long offset = PyLong_AsLongLong(values[0]);
+    if (offset == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    long long length = 0;
+    if (!ad_is_none(values[1])) {
+        length = PyLong_AsLongLong(values[1]);
+        if (length == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+    } else if (offset >= 0 && offset <= array->length) {
+        length = array->length - offset;
+    } /* else ad_array_slice() reports the offset */
+    ad_array slice;
+    ad_error err;
+    if (ad_array_slice(array, offset, length, &slice, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_array_object_new(state, &slice);
+}
+
+/* --- view() -------------------------------------------------------------- */
+
+static ad_status
+make_view(ad_array *array, ad_schema schema, ad_array *out, ad_error *err)
+{
+    ad_type from;
+    ad_type to;
+    AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &from, err));
+    AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &to, err));
+    if (!ad_type_same_width(&from, &to) || schema.node->dictionary != NULL) {
+        ad_text from_name = {0};
+        ad_text to_name = {0};
+        ad_status status = ad_type_print(array->schema.node, &from_name, err);
+        if (status == AD_OK) {
+            status = ad_type_print(schema.node, &to_name, err);
+        }
+        if (status == AD_OK) {
+            status =
+                ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+                        "view() needs two fixed-width types of the same "
+                        "width",
+                        "%s cannot be viewed as %s",
+                        ad_text_string(&from_name), ad_text_string(&to_name));
+            ad_error_dtype(err, ad_text_string(&from_name));
+        }
+        ad_text_clear(&from_name);
+        ad_text_clear(&to_name);
+        return status;
+    }
+    if (!(schema.node->flags & ARROW_FLAG_NULLABLE) &&
+        ad_array_known_null_count(array) != 0) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "nulls",
+                       "view it as a nullable type",
+                       "the array has (or may have) nulls, and the type that "
+                       "was asked for is not nullable");
+    }
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .null_count = array->null_count,
+        .n_buffers = 2,
+        .buffers = array->node->buffers,
+        .owner = array->owner,
+        .sync = array->sync,
+        .readonly = array->readonly,
+    };
+    return ad_array_build(&spec, out, err);
+}
+
+static PyObject *
+array_view(PyObject *self, PyObject *type)
+{
+    ad_state *state = ad_state_of(self);
+    ad_schema schema;
+    if (ad_parse_schema(state, type, &schema) < 0) {
+        return NULL;
+    }
+    ad_array view;
+    ad_error err;
+    ad_status status = make_view(ad_array_of(self), schema, &view, &err);
+    ad_schema_unref(schema);
+    return status == AD_OK ? ad_array_object_new(state, &view)
+                           : ad_raise(state, &err);
+}
+
+/* --- null counts, compact(), validate() ---------------------------------- */
+
+static const ad_signature count_nulls_signature = {
+    .function = "Array.count_nulls()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_stream},
+};
+
+static PyObject *
+array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                  PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    PyObject *values[1];
+    ad_array *array = ad_array_of(self);
+    ad_stream_argument stream;
+    ad_stream_choice choice;
+    ad_error err;
+    int64_t count;
+    if (ad_parse_args(state, &count_nulls_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        ad_parse_stream(state, values[0], &stream) < 0) {
+        return NULL;
+    }
+    count = ad_array_known_null_count(array);
+    if (count >= 0) {
+        return PyLong_FromLongLong(count);
+    }
+    if (ad_choose_stream(state, &stream, array->device, NULL, &choice) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_count_nulls(array, &choice, &count, &err);
+    ad_choice_clear(&choice);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    array->null_count = count;
+    return PyLong_FromLongLong(count);
+}
+
+static const ad_signature compact_signature = {
+    .function = "Array.compact()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_stream},
+};
+
+static PyObject *
+array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+              PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    ad_array *array = ad_array_of(self);
+    PyObject *values[1];
+    ad_stream_argument stream;
+    ad_stream_choice choice;
+    ad_array trimmed;
+    ad_error err;
+    if (ad_parse_args(state, &compact_signature, args, n_args, kwnames,
+                      values) < 0 ||
+        ad_parse_stream(state, values[0], &stream) < 0) {
+        return NULL;
+    }
+    if (ad_array_is_trimmed(array)) {
+        return Py_NewRef(self);
+    }
+    if (ad_choose_stream(
+            state, ad_device_equal(array->device, AD_CPU) ? NULL : &stream,
+            array->device, NULL, &choice) < 0) {
+        return NULL;
+    }
+    ad_status status = ad_array_trim(array, &choice, &trimmed, &err);
+    ad_choice_clear(&choice);
+    return status == AD_OK ? ad_array_object_new(state, &trimmed)
+                           : ad_raise(state, &err);
+}
+
+static const ad_signature validate_signature = {
+    .function = "validate()",
+    .n_positional = 1,
+    .n_parameters = 1,
+    .names = {AD_STR_level},
+};
+
+/* 0: "structure", 1: "full", -1: an exception. */
+static int
+parse_level(PyObject *level)
+{
+    if (level == NULL) {
+        return 0;
+    }
+    if (!PyUnicode_Check(level)) {
+        PyErr_Format(PyExc_TypeError, "level must be a str, not %.200s",
+                     Py_TYPE(level)->tp_name);
+        return -1;
+    }
+    if (PyUnicode_CompareWithASCIIString(level, "structure") == 0) {
+        return 0;
+    }
+    if (PyUnicode_CompareWithASCIIString(level, "full") == 0) {
+        return 1;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "unknown level %R; there are \"structure\" and \"full\"",
+                 level);
+    return -1;
+}
+
+/* The lines of the text as a tuple of str. */
+static PyObject *
+tuple_of_lines(const ad_text *text)
+{
+    if (text->length == 0) {
+        return PyTuple_New(0);
+    }
+    PyObject *whole = PyUnicode_FromString(ad_text_string(text));
+    PyObject *lines = whole != NULL ? PyUnicode_Splitlines(whole, 0) : NULL;
+    Py_XDECREF(whole);
+    if (lines == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyList_AsTuple(lines);
+    Py_DECREF(lines);
+    return result;
+}
+
+static PyObject *
+array_validate(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+               PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *values[1];
+    ad_text notes = {0};
+    ad_error err;
+    if (ad_parse_args(state, &validate_signature, args, n_args, kwnames,
+                      values) < 0) {
+        return NULL;
+    }
+    int full = parse_level(values[0]);
+    if (full < 0) {
+        return NULL;
+    }
+    ad_status status =
+        full ? ad_array_validate_full(array, &err)
+             : ad_array_validate(array->schema.node, array->node, &err);
+    if (status == AD_OK) {
+        status = ad_array_notes(array, &notes, &err);
+    }
+    PyObject *result =
+        status == AD_OK ? tuple_of_lines(&notes) : ad_raise(state, &err);
+    ad_text_clear(&notes);
+    return result;
+}
+
+static PyObject *
+array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *args[] = {self};
+    return ad_call_helper("_pylist", "to_pylist", args, 1);
+}
+
+/* --- the sequence ---------------------------------------------------------- */
+
 static Py_ssize_t
 array_length(PyObject *self)
 {
@@ -238,7 +597,7 @@ array_subscript(PyObject *self, PyObject *key)
         return subscript_slice(self, key);
     }
     if (PyUnicode_Check(key)) {
-        return ad_array_get_field(self, key);
+        return array_field(self, key);
     }
     if (!PyIndex_Check(key)) {
         PyErr_Format(PyExc_TypeError,
@@ -255,6 +614,86 @@ array_subscript(PyObject *self, PyObject *key)
 }
 
 /* --- the type ------------------------------------------------------------ */
+
+static PyMethodDef array_methods[] = {
+    {"from_buffers", AD_METHOD(ad_array_from_buffers) | METH_CLASS,
+     "from_buffers($cls, type, length, buffers, *, null_count=-1, offset=0, "
+     "children=(), dictionary=None)\n--\n\n"
+     "An Array over existing memory, without a copy.\n\n"
+     "Parameters\n----------\n"
+     "type : str or object with __arrow_c_schema__\n"
+     "length : int\n    Number of rows.\n"
+     "buffers : sequence\n    One entry per buffer of the type, in the order "
+     "of the Arrow C data\n    interface: None, or anything that "
+     "arrowdev.tensor() takes without a copy.\n"
+     "null_count : int\n    -1: not known.\n"
+     "offset : int\n    First row within the buffers.\n"
+     "children : sequence\n    Anything that arrowdev.array() takes.\n"
+     "dictionary : object, optional\n    Values of a dictionary-encoded "
+     "type.\n\n"
+     "Raises\n------\n"
+     "ValueError\n    A buffer is too small or there are too few.\n"
+     "InvalidArrowError\n    The parts do not make up an array of this type.\n"
+     "ExchangeError\n    Buffers are on different devices or not contiguous."},
+    {"field", array_field, METH_O,
+     "field($self, key, /)\n--\n\n"
+     "A column of a struct by name or index, cut to this array's slice.\n\n"
+     "Raises KeyError or IndexError when there is no such column, and\n"
+     "ExchangeError when the struct itself has nulls, which the column would\n"
+     "lose (see children and validity)."},
+    {"slice", AD_METHOD(array_slice),
+     "slice($self, offset, length=None)\n--\n\n"
+     "Rows from `offset` on, without a copy. IndexError past the end."},
+    {"view", array_view, METH_O,
+     "view($self, type, /)\n--\n\n"
+     "The same memory as another fixed-width type of the same width.\n"
+     "Nulls stay nulls. Raises ExchangeError for types of other widths."},
+    {"count_nulls", AD_METHOD(array_count_nulls),
+     "count_nulls($self, stream=None)\n--\n\n"
+     "Number of nulls, counted if need be and remembered.\n\n"
+     "Raises ExchangeError where the bitmap is on a device whose runtime is\n"
+     "not supported."},
+    {"compact", AD_METHOD(array_compact),
+     "compact($self, stream=None)\n--\n\n"
+     "The same rows as cuDF and other strict consumers want them: every node\n"
+     "begins at row 0 and says how many nulls it has, bitmaps are there only\n"
+     "where there are nulls, aligned to 64 bytes and padded with zeros.\n\n"
+     "Bitmaps and the bits of bools are copied, where they lie, since nobody\n"
+     "knows what is behind foreign ones; of other buffers only the address\n"
+     "changes (on OpenCL, whose memory is named by handles, the bytes that\n"
+     "are meant are copied). An array that is compact already is returned\n"
+     "itself.\n\n"
+     "Parameters\n----------\n"
+     "stream : int or stream object, optional\n"
+     "    On which the work is done. Nulls that nobody has counted are\n"
+     "    counted, and the runs of a slice are looked for; the host waits for\n"
+     "    both.\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n    A runtime is not there.\n"
+     "InvalidArrowError\n    Run ends that make no sense."},
+    {"validate", AD_METHOD(array_validate),
+     "validate($self, level=\"structure\")\n--\n\n"
+     "Check that this is an Arrow array; returns notes on what is unusual but\n"
+     "legal, as a tuple of str.\n\n"
+     "Parameters\n----------\n"
+     "level : {\"structure\", \"full\"}\n"
+     "    \"structure\" checks the structs once more and reads no buffer.\n"
+     "    \"full\" checks every row too: null counts, offsets, sizes, type\n"
+     "    ids, run ends, dictionary indices, views, UTF-8, decimals, dates\n"
+     "    and times. It waits for the event, and blocks. What the host cannot\n"
+     "    reach of a device's memory is read back in pieces of 1 MiB.\n\n"
+     "Raises\n------\n"
+     "InvalidArrowError\n    With the path of the node; the message has the "
+     "row and the value of\n    the first fault.\n"
+     "ExchangeError\n    The device has no runtime to read from it, or a "
+     "graph is being captured.\n"},
+    {"to_pylist", array_to_pylist, METH_NOARGS,
+     "to_pylist($self)\n--\n\n"
+     "The values as Python objects, for people at a prompt.\n\n"
+     "Raises ExchangeError where the memory is not the host's to read."},
+    AD_COMMON_METHODS,
+    {NULL, NULL, 0, NULL},
+};
 
 static PyGetSetDef array_getset[] = {
     {"schema", get_schema, NULL, "The Schema.", NULL},
@@ -278,7 +717,7 @@ static PyGetSetDef array_getset[] = {
      NULL},
     {"dictionary", get_dictionary, NULL,
      "Values of a dictionary-encoded array, or None.", NULL},
-    {"validity", ad_array_get_validity, NULL,
+    {"validity", get_validity, NULL,
      "The validity bitmap as a bool Array (true = valid), or None.", NULL},
     AD_COMMON_GETSET,
     {NULL, NULL, NULL, NULL, NULL},
@@ -295,7 +734,7 @@ static PyType_Slot array_slots[] = {
     {Py_tp_repr, array_repr},
     {Py_tp_members, array_members},
     {Py_tp_getset, array_getset},
-    {Py_tp_methods, ad_array_methods},
+    {Py_tp_methods, array_methods},
     {Py_mp_length, array_length},
     {Py_mp_subscript, array_subscript},
     {Py_sq_length, array_length},

@@ -9,7 +9,6 @@
 #include "python/functions/import_result.h"
 #include "python/functions/metadata_dict.h"
 #include "support/objects.h"
-#include "python/types/stream_object.h"
 
 typedef struct consumer_object {
     PyObject_HEAD

@@ -5,10 +5,11 @@
 #include "async/pump.h"
 #include "python/types/array_stream_type.h"
 #include "python/types/async_types.h"
+#include "support/args.h"
+#include "support/errors.h"
 #include "support/saved_exception.h"
 #include "python/functions/metadata_dict.h"
 #include "python/streams/stream_element.h"
-#include "python/types/stream_object.h"
 #include "support/parse.h"
 
 typedef struct producer_object {
