@@ -270,6 +270,9 @@ ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
            backend->runs_on_host(id);
 }
 
+#define AD_BACKEND(variable) extern const struct ad_backend variable;
+#include "device/backends.def"
+
 /* --- finding a backend (device/registry.c) ------------------------------- */
 
 /* The backend of a device type, whether or not its runtime is available. Never
@@ -331,6 +334,16 @@ ad_status ad_fail_device(ad_error *err, ad_device device, const char *call,
  * has 1 device". `hint` says what the number counts. */
 void ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
                        size_t n_devices, const char *hint);
+
+/* --- defaults for missing slots (device/defaults.c) ---------------------- */
+
+/* Fill every slot that is NULL with a default. An empty struct becomes the
+ * stand-in for device types without a backend. */
+void ad_backend_fill(struct ad_backend *backend);
+
+/* Fail with AD_ERR_EXCHANGE: the device has no backend. */
+ad_status ad_fail_no_backend(ad_device device, const char *reason,
+                             ad_error *err);
 
 /* --- checks without a runtime -------------------------------------------- */
 

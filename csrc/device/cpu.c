@@ -12,14 +12,12 @@
 static ad_status
 cpu_load(ad_error *err)
 {
-    (void)err;
     return AD_OK;
 }
 
 static ad_status
 cpu_describe(char *buffer, size_t size, ad_error *err)
 {
-    (void)err;
     snprintf(buffer, size, "the host");
     return AD_OK;
 }
@@ -27,7 +25,6 @@ cpu_describe(char *buffer, size_t size, ad_error *err)
 static ad_status
 cpu_count(int64_t *out, ad_error *err)
 {
-    (void)err;
     *out = 1;
     return AD_OK;
 }
@@ -35,8 +32,6 @@ cpu_count(int64_t *out, ad_error *err)
 static ad_status
 cpu_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 {
-    (void)id;
-    (void)err;
     snprintf(buffer, size, "cpu");
     return AD_OK;
 }
@@ -58,8 +53,6 @@ cpu_primary_context(ad_device device, ad_context *out, ad_error *err)
 static ad_status
 cpu_synchronize(ad_context context, ad_error *err)
 {
-    (void)context;
-    (void)err;
     return AD_OK;
 }
 
@@ -67,8 +60,6 @@ static ad_status
 cpu_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
              ad_error *err)
 {
-    (void)context;
-    (void)stream;
     if (nbytes > SIZE_MAX - AD_ALIGNMENT) {
         return ad_fail_memory(err, nbytes);
     }
@@ -80,8 +71,6 @@ cpu_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
 static void
 cpu_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)context;
-    (void)stream;
     free(data);
 }
 
@@ -91,9 +80,6 @@ cpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
 {
     char *target = (char *)copy->target.data + copy->target.offset;
     const char *source = (const char *)copy->source.data + copy->source.offset;
-    (void)context;
-    (void)stream;
-    (void)err;
     if (copy->width == 0) {
         return AD_OK;
     }
@@ -109,16 +95,11 @@ static ad_status
 cpu_launch(ad_context context, ad_stream stream, const ad_launch *launch,
            ad_error *err)
 {
-    (void)context;
-    (void)stream;
-    (void)err;
     ad_kernel_run_on_host(launch);
     return AD_OK;
 }
 
 static const int32_t cpu_types[] = {ARROW_DEVICE_CPU, 0};
-
-extern const struct ad_backend ad_backend_cpu;
 
 const struct ad_backend ad_backend_cpu = {
     .name = "cpu",

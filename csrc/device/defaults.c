@@ -1,7 +1,7 @@
-#include "device/defaults.h"
-
 #include <stddef.h>
 #include <stdio.h>
+
+#include "device/backend.h"
 
 ad_status
 ad_fail_no_backend(ad_device device, const char *reason, ad_error *err)
@@ -40,8 +40,7 @@ refuse(ad_device device, const char *what, ad_error *err)
     return refuse_as(device, "runtime", what, err);
 }
 
-/* --- required slots, which only the stand-in lacks ----------------------- */
-
+/* Only the stand-in lacks a required slot. */
 static ad_status
 fail_absent(ad_error *err)
 {
@@ -50,269 +49,94 @@ fail_absent(ad_error *err)
                    "version");
 }
 
-static ad_status
-absent_load(ad_error *err)
-{
-    return fail_absent(err);
-}
-
-static ad_status
-absent_describe(char *buffer, size_t size, ad_error *err)
-{
-    (void)buffer;
-    (void)size;
-    return fail_absent(err);
-}
-
-static ad_status
-absent_count(int64_t *out, ad_error *err)
-{
-    (void)out;
-    return fail_absent(err);
-}
-
-static ad_status
-absent_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
-{
-    (void)id;
-    (void)buffer;
-    (void)size;
-    return fail_absent(err);
-}
-
-static ad_status
-absent_primary_context(ad_device device, ad_context *out, ad_error *err)
-{
-    (void)out;
-    return refuse(device, "tell where work goes", err);
-}
-
-static ad_status
-absent_synchronize(ad_context context, ad_error *err)
-{
-    return refuse(context.device, "wait for the device", err);
-}
-
-/* --- memory -------------------------------------------------------------- */
-
-static ad_status
-no_classify(const void *pointer, ad_context hint, ad_memory_info *out,
-            ad_error *err)
-{
-    (void)pointer;
-    (void)out;
-    return refuse(hint.device, "tell what a pointer is", err);
-}
-
-static ad_status
-no_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
-            ad_error *err)
-{
-    (void)stream;
-    (void)nbytes;
-    (void)out;
-    return refuse(context.device, "allocate memory", err);
-}
-
-static void
-no_deallocate(ad_context context, ad_stream stream, void *data)
-{
-    (void)context;
-    (void)stream;
-    (void)data;
-}
-
-static ad_status
-no_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
-        ad_error *err)
-{
-    (void)stream;
-    (void)copy;
-    return refuse(context.device, "copy memory", err);
-}
-
-static ad_status
-no_copy_with_event(ad_context context, ad_stream stream,
-                   const ad_block_copy *copy, bool host_waits, ad_event *event,
-                   ad_error *err)
-{
-    (void)host_waits;
-    (void)event;
-    return no_copy(context, stream, copy, err);
-}
-
-static ad_status
-no_launch(ad_context context, ad_stream stream, const ad_launch *launch,
-          ad_error *err)
-{
-    (void)stream;
-    (void)launch;
-    return refuse_as(context.device, "kernel", "run kernels", err);
-}
-
-static ad_status
-no_launch_with_event(ad_context context, ad_stream stream,
-                     const ad_launch *launch, ad_event *event, ad_error *err)
-{
-    (void)event;
-    return no_launch(context, stream, launch, err);
-}
-
-/* --- streams ------------------------------------------------------------- */
-
-static ad_status
-no_stream_context(ad_stream stream, ad_context hint, ad_context *out,
-                  ad_error *err)
-{
-    (void)stream;
-    (void)out;
-    return refuse(hint.device, "tell where a stream runs", err);
-}
-
-static bool
-no_likely_context(ad_stream stream, ad_device device, ad_context *out)
-{
-    (void)stream;
-    (void)device;
-    (void)out;
-    return false;
-}
-
-static ad_status
-no_stream_create(ad_context context, ad_stream *out, ad_error *err)
-{
-    (void)out;
-    return refuse(context.device, "create streams", err);
-}
-
-static void
-no_stream_destroy(ad_context context, ad_stream stream)
-{
-    (void)context;
-    (void)stream;
-}
-
-/* A runtime without graphs captures no stream. */
-static ad_status
-no_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
-                       ad_error *err)
-{
-    (void)context;
-    (void)stream;
-    (void)err;
-    *out = false;
-    return AD_OK;
-}
-
-static ad_status
-no_stream_wait(ad_context context, ad_stream stream, ad_event event,
-               ad_error *err)
-{
-    (void)stream;
-    (void)event;
-    return refuse(context.device, "let a stream wait for an event", err);
-}
-
-/* --- events -------------------------------------------------------------- */
-
-static ad_status
-no_event_record(ad_context context, ad_stream stream, ad_event *event,
-                ad_error *err)
-{
-    (void)stream;
-    (void)event;
-    return refuse(context.device, "record events", err);
-}
-
-static ad_status
-no_event_query(ad_context context, ad_event event, bool *out, ad_error *err)
-{
-    (void)event;
-    (void)out;
-    return refuse(context.device, "query events", err);
-}
-
-static ad_status
-no_event_synchronize(ad_context context, ad_event event, ad_error *err)
-{
-    (void)event;
-    return refuse(context.device, "wait for events", err);
-}
-
-static void
-no_event_destroy(ad_context context, ad_event event)
-{
-    (void)context;
-    (void)event;
-}
-
-static ad_status
-any_device_usable(int64_t id, ad_error *err)
-{
-    (void)id;
-    (void)err;
-    return AD_OK;
-}
-
-static bool
-not_on_host(int64_t id)
-{
-    (void)id;
-    return false;
-}
-
-static ad_status
-nothing_is_current(char *buffer, size_t size, ad_error *err)
-{
-    (void)err;
-    snprintf(buffer, size, "%s", "");
-    return AD_OK;
-}
-
-static bool
-any_claims_event(const void *sync_event)
-{
-    (void)sync_event;
-    return true;
-}
-
-/* Every slot of struct ad_backend, in declaration order, with its default. */
+/* Every slot of struct ad_backend, in declaration order: its result and
+ * parameters, and the statement that its default consists of. */
 #define SLOTS(X)                                                              \
-    X(load, absent_load)                                                      \
-    X(describe, absent_describe)                                              \
-    X(count, absent_count)                                                    \
-    X(device_name, absent_device_name)                                        \
-    X(device_usable, any_device_usable)                                       \
-    X(runs_on_host, not_on_host)                                              \
-    X(describe_current, nothing_is_current)                                   \
-    X(primary_context, absent_primary_context)                                \
-    X(synchronize, absent_synchronize)                                        \
-    X(classify, no_classify)                                                  \
-    X(allocate, no_allocate)                                                  \
-    X(deallocate, no_deallocate)                                              \
-    X(copy, no_copy)                                                          \
-    X(copy_with_event, no_copy_with_event)                                    \
-    X(launch, no_launch)                                                      \
-    X(launch_with_event, no_launch_with_event)                                \
-    X(stream_context, no_stream_context)                                      \
-    X(likely_context, no_likely_context)                                      \
-    X(stream_create, no_stream_create)                                        \
-    X(stream_destroy, no_stream_destroy)                                      \
-    X(stream_is_capturing, no_stream_is_capturing)                            \
-    X(stream_wait, no_stream_wait)                                            \
-    X(event_record, no_event_record)                                          \
-    X(event_query, no_event_query)                                            \
-    X(event_synchronize, no_event_synchronize)                                \
-    X(event_destroy, no_event_destroy)                                        \
-    X(claims_event, any_claims_event)
+    X(load, ad_status, (ad_error * err), return fail_absent(err))             \
+    X(describe, ad_status, (char *buffer, size_t size, ad_error *err),        \
+      return fail_absent(err))                                                \
+    X(count, ad_status, (int64_t * out, ad_error * err),                      \
+      return fail_absent(err))                                                \
+    X(device_name, ad_status,                                                 \
+      (int64_t id, char *buffer, size_t size, ad_error *err),                 \
+      return fail_absent(err))                                                \
+    X(device_usable, ad_status, (int64_t id, ad_error * err), return AD_OK)   \
+    X(runs_on_host, bool, (int64_t id), return false)                         \
+    X(describe_current, ad_status,                                            \
+      (char *buffer, size_t size, ad_error *err), *buffer = '\0';             \
+      return AD_OK)                                                           \
+    X(primary_context, ad_status,                                             \
+      (ad_device device, ad_context * out, ad_error * err),                   \
+      return refuse(device, "tell where work goes", err))                     \
+    X(synchronize, ad_status, (ad_context context, ad_error * err),           \
+      return refuse(context.device, "wait for the device", err))              \
+    X(classify, ad_status,                                                    \
+      (const void *pointer, ad_context hint, ad_memory_info *out,             \
+       ad_error *err),                                                        \
+      return refuse(hint.device, "tell what a pointer is", err))              \
+    X(allocate, ad_status,                                                    \
+      (ad_context context, ad_stream stream, size_t nbytes, void **out,       \
+       ad_error *err),                                                        \
+      return refuse(context.device, "allocate memory", err))                  \
+    X(deallocate, void, (ad_context context, ad_stream stream, void *data), ) \
+    X(copy, ad_status,                                                        \
+      (ad_context context, ad_stream stream, const ad_block_copy *copy,       \
+       ad_error *err),                                                        \
+      return refuse(context.device, "copy memory", err))                      \
+    X(copy_with_event, ad_status,                                             \
+      (ad_context context, ad_stream stream, const ad_block_copy *copy,       \
+       bool host_waits, ad_event *event, ad_error *err),                      \
+      return refuse(context.device, "copy memory", err))                      \
+    X(launch, ad_status,                                                      \
+      (ad_context context, ad_stream stream, const ad_launch *launch,         \
+       ad_error *err),                                                        \
+      return refuse_as(context.device, "kernel", "run kernels", err))         \
+    X(launch_with_event, ad_status,                                           \
+      (ad_context context, ad_stream stream, const ad_launch *launch,         \
+       ad_event *event, ad_error *err),                                       \
+      return refuse_as(context.device, "kernel", "run kernels", err))         \
+    X(stream_context, ad_status,                                              \
+      (ad_stream stream, ad_context hint, ad_context * out, ad_error * err),  \
+      return refuse(hint.device, "tell where a stream runs", err))            \
+    X(likely_context, bool,                                                   \
+      (ad_stream stream, ad_device device, ad_context * out), return false)   \
+    X(stream_create, ad_status,                                               \
+      (ad_context context, ad_stream * out, ad_error * err),                  \
+      return refuse(context.device, "create streams", err))                   \
+    X(stream_destroy, void, (ad_context context, ad_stream stream), )         \
+    X(stream_is_capturing, ad_status,                                         \
+      (ad_context context, ad_stream stream, bool *out, ad_error *err),       \
+      *out = false;                                                           \
+      return AD_OK)                                                           \
+    X(stream_wait, ad_status,                                                 \
+      (ad_context context, ad_stream stream, ad_event event, ad_error * err), \
+      return refuse(context.device, "let a stream wait for an event", err))   \
+    X(event_record, ad_status,                                                \
+      (ad_context context, ad_stream stream, ad_event * event,                \
+       ad_error * err),                                                       \
+      return refuse(context.device, "record events", err))                    \
+    X(event_query, ad_status,                                                 \
+      (ad_context context, ad_event event, bool *out, ad_error *err),         \
+      return refuse(context.device, "query events", err))                     \
+    X(event_synchronize, ad_status,                                           \
+      (ad_context context, ad_event event, ad_error * err),                   \
+      return refuse(context.device, "wait for events", err))                  \
+    X(event_destroy, void, (ad_context context, ad_event event), )            \
+    X(claims_event, bool, (const void *sync_event), return true)
+
+#define DEFINE(slot, result, parameters, statement)                           \
+    static result default_##slot parameters                                   \
+    {                                                                         \
+        statement;                                                            \
+    }
+SLOTS(DEFINE)
 
 /* A slot missing from the list would stay NULL. */
-#define COUNT(slot, stand_in) +1
+#define COUNT(slot, result, parameters, statement) +1
 _Static_assert((0 SLOTS(COUNT)) * sizeof(void (*)(void)) ==
                    sizeof(struct ad_backend) -
                        offsetof(struct ad_backend, load),
                "a slot of struct ad_backend has no default");
-#undef COUNT
 
 void
 ad_backend_fill(struct ad_backend *backend)
@@ -324,10 +148,9 @@ ad_backend_fill(struct ad_backend *backend)
     if (backend->device_types == NULL) {
         backend->device_types = no_types;
     }
-#define FILL(slot, stand_in)                                                  \
+#define FILL(slot, result, parameters, statement)                             \
     if (backend->slot == NULL) {                                              \
-        backend->slot = stand_in;                                             \
+        backend->slot = default_##slot;                                       \
     }
     SLOTS(FILL)
-#undef FILL
 }

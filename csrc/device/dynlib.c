@@ -93,8 +93,8 @@ find_path(const void *symbol, char *path)
 }
 
 ad_status
-ad_library_load(const ad_library *library, void *api, void **handle,
-                char *path, ad_error *err)
+ad_library_load(const ad_library *library, void *api, char *path,
+                ad_error *err)
 {
     void *opened;
     char where[AD_LIBRARY_PATH_SIZE];
@@ -116,9 +116,6 @@ ad_library_load(const ad_library *library, void *api, void **handle,
     }
     if (path != NULL) {
         memcpy(path, where, sizeof(where));
-    }
-    if (handle != NULL) {
-        *handle = opened;
     }
     return AD_OK;
 }

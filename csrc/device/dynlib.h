@@ -51,13 +51,12 @@ typedef struct ad_library {
  * these names that is in the process already is used, and then the names are
  * searched along the linker's path. The library is never closed. `path`
  * (AD_LIBRARY_PATH_SIZE bytes, or NULL) receives the path of the loaded
- * library, *handle (or NULL) its handle for further dlsym calls.
+ * library.
  *
  * AD_ERR_EXCHANGE, reason "runtime": no library could be loaded (the message
  * says why for each), or a required symbol is missing (the message names
  * it). */
 AD_MUST_CHECK ad_status ad_library_load(const ad_library *library, void *api,
-                                        void **handle, char *path,
-                                        ad_error *err);
+                                        char *path, ad_error *err);
 
 #endif /* AD_DEVICE_DYNLIB_H */

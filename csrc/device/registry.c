@@ -6,18 +6,12 @@
 
 #include "base/process.h"
 #include "base/wait.h"
-#include "device/defaults.h"
 
 /* --- the table ----------------------------------------------------------- */
-
-#define AD_BACKEND(variable) extern const struct ad_backend variable;
-#include "device/backends.def"
-#undef AD_BACKEND
 
 static const struct ad_backend *const sources[] = {
 #define AD_BACKEND(variable) &variable,
 #include "device/backends.def"
-#undef AD_BACKEND
 };
 
 #define N_BACKENDS (sizeof(sources) / sizeof(sources[0]))

@@ -30,7 +30,7 @@ load(const char *const *names, const ad_symbol *list, api *out, char *path,
 {
     const ad_library library = {
         .name = "mock", .sonames = names, .symbols = list, .n_symbols = 2};
-    return ad_library_load(&library, out, NULL, path, err);
+    return ad_library_load(&library, out, path, err);
 }
 
 static void

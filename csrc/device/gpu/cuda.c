@@ -15,11 +15,8 @@
 
 struct cuda_calls {
     struct ad_gpu_calls common;
-#define AD_CUDA_COMMON(member, exported, need, parameters)
 #define AD_CUDA(member, exported, need, parameters) int(*member) parameters;
 #include "abi/cuda_api.def"
-#undef AD_CUDA_COMMON
-#undef AD_CUDA
 };
 
 static const ad_symbol symbols[] = {
@@ -28,20 +25,7 @@ static const ad_symbol symbols[] = {
 #define AD_CUDA(member, exported, need, parameters)                           \
     {exported, offsetof(struct cuda_calls, member), AD_##need},
 #include "abi/cuda_api.def"
-#undef AD_CUDA_COMMON
-#undef AD_CUDA
 };
-
-/* The functions are called through the types of struct ad_gpu_calls. */
-#define AD_CUDA_COMMON(member, exported, need, parameters)                    \
-    _Static_assert(__builtin_types_compatible_p(                              \
-                       __typeof__(((struct ad_gpu_calls *)0)->member),        \
-                       int(*) parameters),                                    \
-                   exported);
-#define AD_CUDA(member, exported, need, parameters)
-#include "abi/cuda_api.def"
-#undef AD_CUDA_COMMON
-#undef AD_CUDA
 
 static const char *const sonames[] = {"libcuda.so.1", "libcuda.so", NULL};
 
@@ -129,7 +113,7 @@ fail:
 static ad_status
 cuda_load(ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_library_load(&library, &cuda, NULL, cuda_path, err));
+    AD_RETURN_IF_ERR(ad_library_load(&library, &cuda, cuda_path, err));
     int code = cuda.init(0);
     if (code == AD_GPU_NO_DEVICE) {
         return AD_OK;
@@ -158,7 +142,6 @@ cuda_describe(char *buffer, size_t size, ad_error *err)
 static ad_status
 cuda_count(int64_t *out, ad_error *err)
 {
-    (void)err;
     *out = n_devices;
     return AD_OK;
 }
@@ -325,7 +308,6 @@ static void
 cuda_leave(const ad_gpu_scope *scope)
 {
     void *ours;
-    (void)scope;
     (void)cuda.context_pop(&ours);
 }
 
@@ -719,7 +701,6 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
 static ad_status
 cuda_module_image(const void **out, void **release, ad_error *err)
 {
-    (void)err;
     *out = ad_kernels_ptx();
     *release = NULL;
     return AD_OK;
@@ -733,10 +714,7 @@ const struct ad_gpu ad_gpu_cuda = {
     .names =
         {
 #define AD_CUDA_COMMON(member, exported, need, parameters) .member = exported,
-#define AD_CUDA(member, exported, need, parameters)
 #include "abi/cuda_api.def"
-#undef AD_CUDA_COMMON
-#undef AD_CUDA
         },
     .modules = &cuda_modules,
     .error_name = cuda_error_name,
@@ -753,8 +731,6 @@ const struct ad_gpu ad_gpu_cuda = {
     .module_key = cuda_module_key,
     .module_image = cuda_module_image,
 };
-
-extern const struct ad_backend ad_backend_cuda;
 
 const struct ad_backend ad_backend_cuda = {
     .name = "cuda",

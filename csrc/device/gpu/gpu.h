@@ -17,44 +17,15 @@
 /* The functions with the same signature. All return the runtime's error
  * code. */
 struct ad_gpu_calls {
-    int (*stream_create)(void **out, unsigned int flags);
-    int (*stream_destroy)(void *stream);
-    int (*stream_synchronize)(void *stream);
-    int (*stream_is_capturing)(void *stream, int *out);
-    int (*stream_wait)(void *stream, void *event, unsigned int flags);
-    int (*exchange_capture_mode)(int *mode); /* or NULL */
-    int (*event_create)(void **out, unsigned int flags);
-    int (*event_destroy)(void *event);
-    int (*event_record)(void *event, void *stream);
-    int (*event_query)(void *event);
-    int (*event_synchronize)(void *event);
-    int (*module_load)(void **out, const void *image);
-    int (*module_unload)(void *module);
-    int (*module_function)(void **out, void *module, const char *name);
-    int (*launch)(void *function, unsigned int grid_x, unsigned int grid_y,
-                  unsigned int grid_z, unsigned int block_x,
-                  unsigned int block_y, unsigned int block_z,
-                  unsigned int shared_bytes, void *stream, void **parameters,
-                  void **extra);
+#define AD_CUDA_COMMON(member, exported, need, parameters)                    \
+    int(*member) parameters;
+#include "abi/cuda_api.def"
 };
 
 /* Their exported names, for messages. */
 struct ad_gpu_names {
-    const char *stream_create;
-    const char *stream_destroy;
-    const char *stream_synchronize;
-    const char *stream_is_capturing;
-    const char *stream_wait;
-    const char *exchange_capture_mode;
-    const char *event_create;
-    const char *event_destroy;
-    const char *event_record;
-    const char *event_query;
-    const char *event_synchronize;
-    const char *module_load;
-    const char *module_unload;
-    const char *module_function;
-    const char *launch;
+#define AD_CUDA_COMMON(member, exported, need, parameters) const char *member;
+#include "abi/cuda_api.def"
 };
 
 /* Result of a call: its error code and its name. */

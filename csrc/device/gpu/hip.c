@@ -14,14 +14,10 @@
 
 struct hip_calls {
     struct ad_gpu_calls common;
-#define AD_HIP_COMMON(member, exported, need, parameters)
 #define AD_HIP(member, exported, need, parameters) int(*member) parameters;
 #define AD_HIP_RETURNS(result, member, exported, need, parameters)            \
     result(*member) parameters;
 #include "abi/hip_api.def"
-#undef AD_HIP_COMMON
-#undef AD_HIP
-#undef AD_HIP_RETURNS
 };
 
 static const ad_symbol symbols[] = {
@@ -32,9 +28,6 @@ static const ad_symbol symbols[] = {
 #define AD_HIP_RETURNS(result, member, exported, need, parameters)            \
     {exported, offsetof(struct hip_calls, member), AD_##need},
 #include "abi/hip_api.def"
-#undef AD_HIP_COMMON
-#undef AD_HIP
-#undef AD_HIP_RETURNS
 };
 
 /* The functions are called through the types of struct ad_gpu_calls. */
@@ -43,12 +36,7 @@ static const ad_symbol symbols[] = {
                        __typeof__(((struct ad_gpu_calls *)0)->member),        \
                        int(*) parameters),                                    \
                    exported);
-#define AD_HIP(member, exported, need, parameters)
-#define AD_HIP_RETURNS(result, member, exported, need, parameters)
 #include "abi/hip_api.def"
-#undef AD_HIP_COMMON
-#undef AD_HIP
-#undef AD_HIP_RETURNS
 
 static const char *const sonames[] = {
     "libamdhip64.so",
@@ -110,7 +98,7 @@ static ad_status
 hip_load(ad_error *err)
 {
     int n = 0;
-    AD_RETURN_IF_ERR(ad_library_load(&library, &hip, NULL, hip_path, err));
+    AD_RETURN_IF_ERR(ad_library_load(&library, &hip, hip_path, err));
     ad_gpu_result result = start(&n);
     hip_forget_error();
     if (result.code != AD_GPU_SUCCESS) {
@@ -126,7 +114,6 @@ hip_load(ad_error *err)
 static ad_status
 hip_describe(char *buffer, size_t size, ad_error *err)
 {
-    (void)err;
     snprintf(buffer, size, "HIP %d.%d (%s)",
              hip_version / AD_HIP_VERSION_MAJOR,
              hip_version % AD_HIP_VERSION_MAJOR / 100000, hip_path);
@@ -136,7 +123,6 @@ hip_describe(char *buffer, size_t size, ad_error *err)
 static ad_status
 hip_count(int64_t *out, ad_error *err)
 {
-    (void)err;
     *out = n_devices;
     return AD_OK;
 }
@@ -498,12 +484,7 @@ const struct ad_gpu ad_gpu_hip = {
     .names =
         {
 #define AD_HIP_COMMON(member, exported, need, parameters) .member = exported,
-#define AD_HIP(member, exported, need, parameters)
-#define AD_HIP_RETURNS(result, member, exported, need, parameters)
 #include "abi/hip_api.def"
-#undef AD_HIP_COMMON
-#undef AD_HIP
-#undef AD_HIP_RETURNS
         },
     .modules = &hip_modules,
     .error_name = hip_error_name,
@@ -520,8 +501,6 @@ const struct ad_gpu ad_gpu_hip = {
     .module_key = hip_module_key,
     .module_image = hip_module_image,
 };
-
-extern const struct ad_backend ad_backend_hip;
 
 const struct ad_backend ad_backend_hip = {
     .name = "hip",

@@ -10,14 +10,12 @@ struct hiprtc_calls {
 #define AD_HIPRTC(member, exported, result, parameters)                       \
     result(*member) parameters;
 #include "abi/hiprtc_api.def"
-#undef AD_HIPRTC
 };
 
 static const ad_symbol symbols[] = {
 #define AD_HIPRTC(member, exported, result, parameters)                       \
     {exported, offsetof(struct hiprtc_calls, member), AD_REQUIRED},
 #include "abi/hiprtc_api.def"
-#undef AD_HIPRTC
 };
 
 /* Before ROCm 5.3 the compiler was part of the runtime. */
@@ -40,7 +38,7 @@ static ad_status load_status;
 static void
 load(void)
 {
-    load_status = ad_library_load(&library, &hiprtc, NULL, NULL, &load_error);
+    load_status = ad_library_load(&library, &hiprtc, NULL, &load_error);
 }
 
 /* The first line of the compiler's log, or "". */

@@ -83,7 +83,6 @@ oneapi_stream_create(ad_context context, ad_stream *out, ad_error *err)
 static void
 oneapi_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)context;
     ad_sycl.Queue_Delete(queue_of(stream));
 }
 
@@ -174,7 +173,6 @@ oneapi_event_synchronize(ad_context context, ad_event event, ad_error *err)
 static void
 oneapi_event_destroy(ad_context context, ad_event event)
 {
-    (void)context;
     ad_sycl.Event_Delete(event.handle);
 }
 
@@ -313,7 +311,6 @@ static void
 oneapi_deallocate(ad_context context, ad_stream stream, void *data)
 {
     struct ad_oneapi_context *sycl_context;
-    (void)stream;
     /* The memory was allocated there, so the entry exists. */
     if (ad_oneapi_context(context, &sycl_context, NULL) == AD_OK) {
         ad_sycl.free_with_context(data, sycl_context->handle);
@@ -583,7 +580,6 @@ oneapi_launch_with_event(ad_context context, ad_stream stream,
 static ad_status
 oneapi_describe(char *buffer, size_t size, ad_error *err)
 {
-    (void)err;
     const char *version = ad_sycl.Service_GetDPCPPVersion != NULL
                               ? ad_sycl.Service_GetDPCPPVersion()
                               : NULL;
@@ -598,7 +594,6 @@ oneapi_describe(char *buffer, size_t size, ad_error *err)
 static ad_status
 oneapi_count(int64_t *out, ad_error *err)
 {
-    (void)err;
     *out = (int64_t)ad_oneapi_n_devices();
     return AD_OK;
 }
@@ -639,8 +634,6 @@ oneapi_primary_context(ad_device device, ad_context *out, ad_error *err)
 }
 
 static const int32_t device_types[] = {ARROW_DEVICE_ONEAPI, 0};
-
-extern const struct ad_backend ad_backend_oneapi;
 
 const struct ad_backend ad_backend_oneapi = {
     .name = "oneapi",

@@ -10,7 +10,6 @@ static const ad_symbol symbols[] = {
 #define AD_SYCL(name, need, result, parameters)                               \
     {"DPCTL" #name, offsetof(struct ad_sycl_api, name), AD_##need},
 #include "abi/sycl_api.def"
-#undef AD_SYCL
 };
 
 /* dpctl's package loads the library by path, so it is found by this name. */
@@ -112,8 +111,7 @@ ad_status
 ad_oneapi_load(ad_error *err)
 {
     reset();
-    AD_RETURN_IF_ERR(
-        ad_library_load(&library, &ad_sycl, NULL, library_path, err));
+    AD_RETURN_IF_ERR(ad_library_load(&library, &ad_sycl, library_path, err));
     return list_roots(err);
 }
 

@@ -14,7 +14,6 @@
 struct ad_sycl_api {
 #define AD_SYCL(name, need, result, parameters) result(*name) parameters;
 #include "abi/sycl_api.def"
-#undef AD_SYCL
 };
 
 /* Filled by ad_oneapi_load. */

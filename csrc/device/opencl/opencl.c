@@ -132,7 +132,6 @@ opencl_stream_create(ad_context context, ad_stream *out, ad_error *err)
 static void
 opencl_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)context;
     (void)ad_cl.ReleaseCommandQueue(handle_of(stream));
 }
 
@@ -188,7 +187,6 @@ flush_for(ad_context context, ad_cl_event event, ad_error *err)
 static void
 pass_on(ad_cl_event event, int32_t status, void *stand_in)
 {
-    (void)event;
     (void)ad_cl.SetUserEventStatus(stand_in,
                                    status < 0 ? status : AD_CL_COMPLETE);
     (void)ad_cl.ReleaseEvent(stand_in);
@@ -266,7 +264,6 @@ opencl_stream_wait(ad_context context, ad_stream stream, ad_event event,
 {
     ad_opencl_queue queue;
     ad_cl_event dependency;
-    (void)context;
     AD_RETURN_IF_ERR(check_event(event, err));
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
     AD_RETURN_IF_ERR(event_for(&queue, event, &dependency, err));
@@ -309,7 +306,6 @@ opencl_event_synchronize(ad_context context, ad_event event, ad_error *err)
 static void
 opencl_event_destroy(ad_context context, ad_event event)
 {
-    (void)context;
     (void)ad_cl.ReleaseEvent(event.handle);
 }
 
@@ -334,7 +330,6 @@ opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
 {
     struct ad_opencl_context *cl_context;
     int32_t code;
-    (void)stream;
     AD_RETURN_IF_ERR(ad_opencl_context_at(context, &cl_context, err));
     ad_cl_mem memory = ad_cl.CreateBuffer(
         cl_context->handle, AD_CL_MEM_READ_WRITE, nbytes, NULL, &code);
@@ -357,8 +352,6 @@ opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
 static void
 opencl_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)context;
-    (void)stream;
     (void)ad_cl.ReleaseMemObject(data);
 }
 
@@ -376,7 +369,6 @@ opencl_describe(char *buffer, size_t size, ad_error *err)
 static ad_status
 opencl_count(int64_t *out, ad_error *err)
 {
-    (void)err;
     *out = (int64_t)ad_opencl_n_devices();
     return AD_OK;
 }
@@ -405,8 +397,6 @@ opencl_primary_context(ad_device device, ad_context *out, ad_error *err)
 }
 
 static const int32_t device_types[] = {ARROW_DEVICE_OPENCL, 0};
-
-extern const struct ad_backend ad_backend_opencl;
 
 const struct ad_backend ad_backend_opencl = {
     .name = "opencl",

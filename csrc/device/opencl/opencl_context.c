@@ -20,7 +20,6 @@ static const ad_symbol symbols[] = {
 #define AD_CL(name, result, parameters)                                       \
     {"cl" #name, offsetof(struct ad_cl_api, name), AD_REQUIRED},
 #include "abi/opencl_api.def"
-#undef AD_CL
 };
 
 static const char *const sonames[] = {"libOpenCL.so.1", NULL};
@@ -70,7 +69,6 @@ error_name(int32_t code)
     case number:                                                              \
         return "CL_" #name;
 #include "abi/opencl_errors.def"
-#undef AD_CL_ERROR
         default:
             return NULL;
     }
@@ -288,8 +286,7 @@ ad_status
 ad_opencl_load(ad_error *err)
 {
     reset();
-    AD_RETURN_IF_ERR(
-        ad_library_load(&library, &ad_cl, NULL, library_path, err));
+    AD_RETURN_IF_ERR(ad_library_load(&library, &ad_cl, library_path, err));
     AD_RETURN_IF_ERR(list_platforms(err));
     return list_roots(err);
 }

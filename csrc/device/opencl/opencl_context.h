@@ -17,7 +17,6 @@
 struct ad_cl_api {
 #define AD_CL(name, result, parameters) result(*name) parameters;
 #include "abi/opencl_api.def"
-#undef AD_CL
 };
 
 /* Filled by ad_opencl_load. */

@@ -271,7 +271,6 @@ ad_opencl_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
     ad_opencl_queue queue;
     view target, source;
     size_t last = copy->height - 1;
-    (void)context;
     if (copy->width == 0 || copy->height == 0) {
         return AD_OK;
     }
@@ -432,7 +431,6 @@ ad_opencl_launch(ad_context context, ad_stream stream, const ad_launch *launch,
 {
     ad_opencl_queue queue;
     views on = {0};
-    (void)context;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
     ad_status status =
         open_view(&queue, &launch->target, ad_launch_target_size(launch),

@@ -444,8 +444,6 @@ const char *const ad_software_calls[] = {
 
 static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
 
-extern const struct ad_backend ad_backend_software;
-
 const struct ad_backend ad_backend_software = {
     .name = "software",
     .device_types = software_types,
