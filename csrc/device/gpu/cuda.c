@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "abi/gpu_abi.h"
 #include "device/dynlib.h"
 #include "device/gpu/gpu.h"
 
@@ -129,11 +128,10 @@ static ad_status
 cuda_describe(char *buffer, size_t size, ad_error *err)
 {
     int version = 0;
-    int code = cuda.driver_version(&version);
-    if (code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(&ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1},
-                           (ad_gpu_result){code, "cuDriverGetVersion"}, err);
-    }
+    ad_gpu_result result = {cuda.driver_version(&version),
+                            "cuDriverGetVersion"};
+    AD_RETURN_IF_ERR(ad_gpu_check(
+        &ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1}, result, err));
     snprintf(buffer, size, "CUDA driver for CUDA %d.%d (%s)", version / 1000,
              version % 1000 / 10, cuda_path);
     return AD_OK;
@@ -150,14 +148,11 @@ static ad_status
 cuda_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 {
     const ad_device device = {ARROW_DEVICE_CUDA, id};
-    if (id < 0 || id >= n_devices) {
-        return ad_gpu_fail_id(&ad_gpu_cuda, device, n_devices, err);
-    }
-    int code = cuda.device_name(buffer, (int)size, devices[id].device);
-    return code == AD_GPU_SUCCESS
-               ? AD_OK
-               : ad_gpu_fail(&ad_gpu_cuda, device,
-                             (ad_gpu_result){code, "cuDeviceGetName"}, err);
+    AD_RETURN_IF_ERR(ad_gpu_check_id(&ad_gpu_cuda, device, err));
+    ad_gpu_result result = {
+        cuda.device_name(buffer, (int)size, devices[id].device),
+        "cuDeviceGetName"};
+    return ad_gpu_check(&ad_gpu_cuda, device, result, err);
 }
 
 /* --- contexts ------------------------------------------------------------ */
@@ -165,7 +160,7 @@ cuda_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 /* The primary context of a device, retained on first use. Two threads may both
  * retain it: the count is then two, and the context is the same. */
 static ad_gpu_result
-primary_of(int64_t id, void **out)
+cuda_primary(int64_t id, void **out)
 {
     struct cuda_device *device = &devices[id];
     int code = AD_GPU_SUCCESS;
@@ -206,10 +201,8 @@ id_of_primary(const void *handle)
     return -1;
 }
 
-/* The context that is current on this thread, and its device's ordinal. NULL
- * and -1 if none is. */
 static ad_gpu_result
-current(void **handle, int64_t *id)
+cuda_current(void **handle, int64_t *id)
 {
     int device;
     *id = -1;
@@ -236,11 +229,9 @@ cuda_describe_current(char *buffer, size_t size, ad_error *err)
 {
     void *handle;
     int64_t id;
-    ad_gpu_result result = current(&handle, &id);
-    if (result.code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(&ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1},
-                           result, err);
-    }
+    ad_gpu_result result = cuda_current(&handle, &id);
+    AD_RETURN_IF_ERR(ad_gpu_check(
+        &ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1}, result, err));
     int n = handle == NULL
                 ? snprintf(buffer, size, "no context is current")
                 : snprintf(buffer, size, "context %p of cuda:%lld is current",
@@ -260,13 +251,13 @@ cuda_describe_current(char *buffer, size_t size, ad_error *err)
 static ad_gpu_result
 context_for(ad_device device, void **out, int64_t *id)
 {
-    ad_gpu_result result = current(out, id);
+    ad_gpu_result result = cuda_current(out, id);
     if (result.code != AD_GPU_SUCCESS || device.id < 0 || *id == device.id) {
         return result;
     }
     *id = device.id;
     return device.id < n_devices
-               ? primary_of(device.id, out)
+               ? cuda_primary(device.id, out)
                : (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuDeviceGet"};
 }
 
@@ -311,44 +302,6 @@ cuda_leave(const ad_gpu_scope *scope)
     (void)cuda.context_pop(&ours);
 }
 
-static ad_status
-cuda_primary_context(ad_device device, ad_context *out, ad_error *err)
-{
-    void *handle;
-    ad_gpu_result result;
-    if (device.id < 0 && device.type != ARROW_DEVICE_CUDA) {
-        /* Pinned and managed memory may come without an ordinal. */
-        result = current(&handle, &device.id);
-        if (result.code != AD_GPU_SUCCESS) {
-            return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
-        }
-        device.id = device.id < 0 ? 0 : device.id;
-    }
-    if (device.id < 0 || device.id >= n_devices) {
-        return ad_gpu_fail_id(&ad_gpu_cuda, device, n_devices, err);
-    }
-    result = primary_of(device.id, &handle);
-    if (result.code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(&ad_gpu_cuda, device, result, err);
-    }
-    *out = (ad_context){device, handle};
-    return AD_OK;
-}
-
-static ad_status
-cuda_synchronize(ad_context context, ad_error *err)
-{
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_cuda, context, &scope, err));
-    ad_gpu_relax(&ad_gpu_cuda, &scope);
-    int code = cuda.context_synchronize();
-    ad_gpu_leave(&ad_gpu_cuda, &scope);
-    return code == AD_GPU_SUCCESS
-               ? AD_OK
-               : ad_gpu_fail(&ad_gpu_cuda, context.device,
-                             (ad_gpu_result){code, "cuCtxSynchronize"}, err);
-}
-
 /* --- streams ------------------------------------------------------------- */
 
 /* Retain the primary context, so that the driver need not be asked for the
@@ -361,7 +314,7 @@ remember_primary(int64_t id)
         atomic_load_explicit(&devices[id].primary, memory_order_acquire) ==
             NULL &&
         is_primary_active(id)) {
-        (void)primary_of(id, &primary);
+        (void)cuda_primary(id, &primary);
     }
 }
 
@@ -378,7 +331,7 @@ device_of_context(void *handle, int64_t *out)
     ad_gpu_result result = cuda_enter((ad_context){.handle = handle}, &scope);
     if (result.code == AD_GPU_SUCCESS) {
         void *same;
-        result = current(&same, out);
+        result = cuda_current(&same, out);
         ad_gpu_leave(&ad_gpu_cuda, &scope);
     }
     if (result.code == AD_GPU_SUCCESS && *out >= 0) {
@@ -411,8 +364,6 @@ static ad_status
 cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                     ad_error *err)
 {
-    /* Pinned and managed memory is usable on any device. */
-    const bool is_bound = hint.device.type == ARROW_DEVICE_CUDA;
     const bool is_default = stream.handle <= AD_CUDA_STREAM_PER_THREAD;
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
     void *handle = hint.handle;
@@ -427,18 +378,13 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     } else if (handle == NULL) {
         result = context_for(hint.device, &handle, &id);
     }
-    if (result.code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(&ad_gpu_cuda, hint.device, result, err);
-    }
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_cuda, hint.device, result, err));
     if (handle == NULL) {
         return ad_gpu_fail_default_stream(&ad_gpu_cuda, hint.device, err);
     }
     *out = (ad_context){{ARROW_DEVICE_CUDA, id}, handle};
-    if (is_bound && hint.device.id >= 0 && hint.device.id != id) {
-        return ad_gpu_fail_stream(&ad_gpu_cuda, stream, hint.device,
-                                  out->device, err);
-    }
-    return AD_OK;
+    return ad_gpu_check_stream(&ad_gpu_cuda, stream, hint.device, out->device,
+                               err);
 }
 
 /* --- memory -------------------------------------------------------------- */
@@ -469,9 +415,9 @@ ask_pointer_inside(const void *pointer, ad_device hint,
                    struct pointer_facts *facts)
 {
     ad_gpu_scope scope = {.is_moved = false};
-    ad_context primary;
+    ad_context primary = {.device = hint};
     if (hint.id < 0 || hint.id >= n_devices || !is_primary_active(hint.id) ||
-        cuda_primary_context(hint, &primary, NULL) != AD_OK ||
+        cuda_primary(hint.id, &primary.handle).code != AD_GPU_SUCCESS ||
         cuda_enter(primary, &scope).code != AD_GPU_SUCCESS) {
         return AD_GPU_INVALID_CONTEXT;
     }
@@ -621,17 +567,6 @@ cuda_copy(const ad_block_copy *copy, void *stream)
     return (ad_gpu_result){cuda.copy_2d(&block, stream), "cuMemcpy2DAsync_v2"};
 }
 
-static bool
-cuda_are_peers(const ad_block_copy *copy)
-{
-    const ad_context *a = &copy->target.context, *b = &copy->source.context;
-    return a->device.type == ARROW_DEVICE_CUDA &&
-           b->device.type == ARROW_DEVICE_CUDA &&
-           (a->device.id != b->device.id ||
-            (a->handle != NULL && b->handle != NULL &&
-             a->handle != b->handle));
-}
-
 /* The context of one side of a peer copy. Pool memory has none, and any
  * context of its device serves. */
 static ad_gpu_result
@@ -644,7 +579,7 @@ context_of(ad_context context, void **out)
     if (context.device.id < 0 || context.device.id >= n_devices) {
         return (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuMemcpyPeerAsync"};
     }
-    return primary_of(context.device.id, out);
+    return cuda_primary(context.device.id, out);
 }
 
 static ad_gpu_result
@@ -677,7 +612,7 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
     void *handle;
     int64_t id;
     unsigned long long number;
-    ad_gpu_result result = current(&handle, &id);
+    ad_gpu_result result = cuda_current(&handle, &id);
     if (result.code == AD_GPU_SUCCESS && cuda.context_id != NULL) {
         result =
             (ad_gpu_result){cuda.context_id(handle, &number), "cuCtxGetId"};
@@ -693,9 +628,7 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
         }
         *out = (uint64_t)id;
     }
-    return result.code == AD_GPU_SUCCESS
-               ? AD_OK
-               : ad_gpu_fail(&ad_gpu_cuda, context.device, result, err);
+    return ad_gpu_check(&ad_gpu_cuda, context.device, result, err);
 }
 
 static ad_status
@@ -717,16 +650,19 @@ const struct ad_gpu ad_gpu_cuda = {
 #include "abi/cuda_api.def"
         },
     .modules = &cuda_modules,
+    .device_type = ARROW_DEVICE_CUDA,
+    .n_devices = &n_devices,
     .error_name = cuda_error_name,
     .forget_error = cuda_forget_error,
     .enter = cuda_enter,
     .enter_existing = cuda_enter_existing,
     .leave = cuda_leave,
+    .current = cuda_current,
+    .primary = cuda_primary,
     .allocate = cuda_allocate,
     .free_ordered = cuda_free_ordered,
     .free_now = cuda_free_now,
     .copy = cuda_copy,
-    .are_peers = cuda_are_peers,
     .copy_peer = cuda_copy_peer,
     .module_key = cuda_module_key,
     .module_image = cuda_module_image,
@@ -745,8 +681,6 @@ const struct ad_backend ad_backend_cuda = {
     .count = cuda_count,
     .device_name = cuda_device_name,
     .describe_current = cuda_describe_current,
-    .primary_context = cuda_primary_context,
-    .synchronize = cuda_synchronize,
     .classify = cuda_classify,
     .likely_context = cuda_likely_context,
     .stream_context = cuda_stream_context,

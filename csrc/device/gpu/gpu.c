@@ -3,8 +3,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "abi/gpu_abi.h"
-
 /* --- errors -------------------------------------------------------------- */
 
 /* An earlier kernel has failed: nothing runs in the context any more, on any
@@ -99,10 +97,12 @@ ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
 }
 
 ad_status
-ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device, int n_devices,
-               ad_error *err)
+ad_gpu_check_id(const struct ad_gpu *gpu, ad_device device, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
+    if (device.id >= 0 && device.id < *gpu->n_devices) {
+        return AD_OK;
+    }
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             device.id < 0 ? "say which one: ad.devices() lists those that are "
                             "there"
@@ -111,16 +111,20 @@ ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device, int n_devices,
                 ? "%s without a number is no device: the %s runtime "
                   "has %d of them"
                 : "there is no device %s: the %s runtime has %d of them",
-            ad_device_format(device, name), gpu->name, n_devices);
+            ad_device_format(device, name), gpu->name, *gpu->n_devices);
     ad_error_device(err, device);
     return AD_ERR_EXCHANGE;
 }
 
 ad_status
-ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
-                   ad_device wanted, ad_device found, ad_error *err)
+ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
+                    ad_device wanted, ad_device found, ad_error *err)
 {
     char on[AD_DEVICE_NAME_SIZE], for_data[AD_DEVICE_NAME_SIZE];
+    if (wanted.type != gpu->device_type || wanted.id < 0 ||
+        wanted.id == found.id) {
+        return AD_OK;
+    }
     ad_device_format(wanted, for_data);
     ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
             "%s stream 0x%zx runs on %s, but is named for data on %s",
@@ -157,24 +161,13 @@ ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
     return AD_ERR_EXCHANGE;
 }
 
-/* Convert the `code` of a call. The context has been left. */
-static inline ad_status
-check(const struct ad_gpu *gpu, ad_context context, const char *call, int code,
-      ad_error *err)
-{
-    return code == AD_GPU_SUCCESS
-               ? AD_OK
-               : ad_gpu_fail(gpu, context.device, (ad_gpu_result){code, call},
-                             err);
-}
-
 ad_status
 ad_gpu_enter(const struct ad_gpu *gpu, ad_context context, ad_gpu_scope *scope,
              ad_error *err)
 {
     *scope = (ad_gpu_scope){.is_moved = false};
     ad_gpu_result result = gpu->enter(context, scope);
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 void
@@ -209,6 +202,52 @@ handle_of(ad_stream stream)
     return (void *)stream.handle;
 }
 
+/* --- contexts ------------------------------------------------------------ */
+
+ad_status
+ad_gpu_primary_context(ad_device device, ad_context *out, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(device);
+    void *handle;
+    if (device.id < 0 && device.type != gpu->device_type) {
+        /* Pinned and managed memory may come without an ordinal. */
+        AD_RETURN_IF_ERR(
+            ad_gpu_check(gpu, device, gpu->current(&handle, &device.id), err));
+        device.id = device.id < 0 ? 0 : device.id;
+    }
+    AD_RETURN_IF_ERR(ad_gpu_check_id(gpu, device, err));
+    AD_RETURN_IF_ERR(
+        ad_gpu_check(gpu, device, gpu->primary(device.id, &handle), err));
+    *out = (ad_context){device, handle};
+    return AD_OK;
+}
+
+ad_status
+ad_gpu_synchronize(ad_context context, ad_error *err)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
+    ad_gpu_relax(gpu, &scope);
+    ad_gpu_result result = {gpu->calls->synchronize(), gpu->names.synchronize};
+    ad_gpu_leave(gpu, &scope);
+    return ad_gpu_check(gpu, context.device, result, err);
+}
+
+/* A destroyed context has destroyed its streams and events. */
+static void
+destroy(ad_context context, int (*call)(void *), void *handle)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
+    ad_gpu_scope scope;
+    if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
+        if (call(handle) != AD_GPU_SUCCESS) {
+            gpu->forget_error();
+        }
+        ad_gpu_leave(gpu, &scope);
+    }
+}
+
 /* --- streams ------------------------------------------------------------- */
 
 ad_status
@@ -218,24 +257,19 @@ ad_gpu_stream_create(ad_context context, ad_stream *out, ad_error *err)
     ad_gpu_scope scope;
     void *made = NULL;
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
-    int code = gpu->calls->stream_create(&made, AD_GPU_STREAM_NON_BLOCKING);
+    ad_gpu_result result = {
+        gpu->calls->stream_create(&made, AD_GPU_STREAM_NON_BLOCKING),
+        gpu->names.stream_create};
     ad_gpu_leave(gpu, &scope);
     out->handle = (uintptr_t)made;
-    return check(gpu, context, gpu->names.stream_create, code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 void
 ad_gpu_stream_destroy(ad_context context, ad_stream stream)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    /* A destroyed context has destroyed its streams. */
-    if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
-        if (gpu->calls->stream_destroy(handle_of(stream)) != AD_GPU_SUCCESS) {
-            gpu->forget_error();
-        }
-        ad_gpu_leave(gpu, &scope);
-    }
+    destroy(context, ad_gpu_of(context.device)->calls->stream_destroy,
+            handle_of(stream));
 }
 
 /* --- foreign streams and events ------------------------------------------ */
@@ -330,7 +364,7 @@ ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
     }
     ad_gpu_leave(gpu, &scope);
     *out = state != 0;
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 /* The uncommon case is a separate function, so that the common one needs
@@ -350,7 +384,7 @@ wait_inside(ad_context context, ad_stream stream, ad_event event, int code,
             gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 ad_status
@@ -398,7 +432,7 @@ record_first(ad_context context, ad_stream stream, ad_event *event,
         }
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 static SELDOM ad_status
@@ -413,7 +447,7 @@ record_inside(ad_context context, ad_stream stream, ad_event event, int code,
             gpu->calls->event_record(event.handle, handle_of(stream));
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 ad_status
@@ -434,51 +468,52 @@ ad_gpu_event_record(ad_context context, ad_stream stream, ad_event *event,
     return record_inside(context, stream, *event, code, err);
 }
 
+/* Calls a function of an event, which may be foreign. */
+static int
+ask_event(const struct ad_gpu *gpu, ad_context context, int (*call)(void *),
+          ad_event event)
+{
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
+    int code = call(event.handle);
+    if (enters_after(gpu, context, code, &scope)) {
+        code = call(event.handle);
+    }
+    ad_gpu_leave(gpu, &scope);
+    return code;
+}
+
 ad_status
 ad_gpu_event_query(ad_context context, ad_event event, bool *out,
                    ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_relax(gpu, &scope);
-    int code = gpu->calls->event_query(event.handle);
-    if (enters_after(gpu, context, code, &scope)) {
-        code = gpu->calls->event_query(event.handle);
-    }
-    ad_gpu_leave(gpu, &scope);
-    *out = code == AD_GPU_SUCCESS;
-    if (code == AD_GPU_NOT_READY) {
+    ad_gpu_result result = {
+        ask_event(gpu, context, gpu->calls->event_query, event),
+        gpu->names.event_query};
+    *out = result.code == AD_GPU_SUCCESS;
+    if (result.code == AD_GPU_NOT_READY) {
         gpu->forget_error();
         return AD_OK;
     }
-    return check(gpu, context, gpu->names.event_query, code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 ad_status
 ad_gpu_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_relax(gpu, &scope);
-    int code = gpu->calls->event_synchronize(event.handle);
-    if (enters_after(gpu, context, code, &scope)) {
-        code = gpu->calls->event_synchronize(event.handle);
-    }
-    ad_gpu_leave(gpu, &scope);
-    return check(gpu, context, gpu->names.event_synchronize, code, err);
+    ad_gpu_result result = {
+        ask_event(gpu, context, gpu->calls->event_synchronize, event),
+        gpu->names.event_synchronize};
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 void
 ad_gpu_event_destroy(ad_context context, ad_event event)
 {
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
-        if (gpu->calls->event_destroy(event.handle) != AD_GPU_SUCCESS) {
-            gpu->forget_error();
-        }
-        ad_gpu_leave(gpu, &scope);
-    }
+    destroy(context, ad_gpu_of(context.device)->calls->event_destroy,
+            event.handle);
 }
 
 /* --- memory -------------------------------------------------------------- */
@@ -503,7 +538,7 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
         ad_error_device(err, context.device);
         return AD_ERR_MEMORY;
     }
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 /* The runtime cannot free some memory in stream order: pinned and managed
@@ -562,6 +597,17 @@ copy_each_row(ad_gpu_result (*copy_row)(const ad_block_copy *, void *),
     return result;
 }
 
+/* Are both sides device memory, of different contexts or devices? */
+static bool
+are_peers(const struct ad_gpu *gpu, const ad_context *a, const ad_context *b)
+{
+    return a->device.type == gpu->device_type &&
+           b->device.type == gpu->device_type &&
+           (a->device.id != b->device.id ||
+            (a->handle != NULL && b->handle != NULL &&
+             a->handle != b->handle));
+}
+
 ad_status
 ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
             ad_error *err)
@@ -574,7 +620,7 @@ ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
     }
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
-    if (gpu->are_peers(copy)) {
+    if (are_peers(gpu, &copy->target.context, &copy->source.context)) {
         result = copy_each_row(gpu->copy_peer, copy, handle_of(stream));
     } else if (copy->height > 1 && (copy->target_pitch > INT_MAX ||
                                     copy->source_pitch > INT_MAX)) {
@@ -583,5 +629,5 @@ ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
         result = gpu->copy(copy, handle_of(stream));
     }
     ad_gpu_leave(gpu, &scope);
-    return check(gpu, context, result.call, result.code, err);
+    return ad_gpu_check(gpu, context.device, result, err);
 }

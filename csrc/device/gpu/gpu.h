@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "abi/arrow_c.h"
+#include "abi/gpu_abi.h"
 #include "device/backend.h"
 
 /* The functions with the same signature. All return the runtime's error
@@ -56,6 +57,8 @@ struct ad_gpu {
     const struct ad_gpu_calls *calls;
     struct ad_gpu_names names;
     _Atomic(ad_gpu_module *) *modules;
+    int32_t device_type; /* of memory that is on the device only */
+    const int *n_devices;
 
     const char *(*error_name)(int code);
     /* Clear the thread's last error after a failed call (NOT_READY included),
@@ -71,6 +74,12 @@ struct ad_gpu {
     ad_gpu_result (*enter_existing)(ad_context context, ad_gpu_scope *scope);
     void (*leave)(const ad_gpu_scope *scope);
 
+    /* The context that is current on this thread, and its device's ordinal.
+     * NULL and -1 if none is. HIP: NULL and the current device. */
+    ad_gpu_result (*current)(void **handle, int64_t *id);
+    /* The handle of a device's primary context. HIP: NULL. */
+    ad_gpu_result (*primary)(int64_t id, void **out);
+
     /* The functions below are called while the context is current. */
 
     /* Allocate memory of the kind that context.device.type names. */
@@ -82,8 +91,7 @@ struct ad_gpu {
 
     /* Copy a block of any height within one address space. */
     ad_gpu_result (*copy)(const ad_block_copy *copy, void *stream);
-    /* Does the copy need copy_peer, which takes a height of 1? */
-    bool (*are_peers)(const ad_block_copy *copy);
+    /* Copy a block of height 1 from one context or device to another. */
     ad_gpu_result (*copy_peer)(const ad_block_copy *copy, void *stream);
 
     /* Key of the context or device that a module is loaded into. A key is
@@ -118,17 +126,28 @@ ad_gpu_pointer(ad_span span)
 ad_status ad_gpu_fail(const struct ad_gpu *gpu, ad_device device,
                       ad_gpu_result result, ad_error *err);
 
+static inline ad_status
+ad_gpu_check(const struct ad_gpu *gpu, ad_device device, ad_gpu_result result,
+             ad_error *err)
+{
+    return result.code == AD_GPU_SUCCESS
+               ? AD_OK
+               : ad_gpu_fail(gpu, device, result, err);
+}
+
 /* Fail in load(): the library is installed but does not start. */
 ad_status ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
                             const char *hint, ad_error *err);
 
-/* Fail: no device has this id. */
-ad_status ad_gpu_fail_id(const struct ad_gpu *gpu, ad_device device,
-                         int n_devices, ad_error *err);
+/* Fail if no device has this id. */
+ad_status ad_gpu_check_id(const struct ad_gpu *gpu, ad_device device,
+                          ad_error *err);
 
-/* Fail: a stream of `found` was passed for data on `wanted`. */
-ad_status ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
-                             ad_device wanted, ad_device found, ad_error *err);
+/* Fail if a stream of `found` is passed for data on another device. Pinned and
+ * managed memory is usable on any device. */
+ad_status ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
+                              ad_device wanted, ad_device found,
+                              ad_error *err);
 
 /* Fail: a default stream was passed and its device is unknown. */
 ad_status ad_gpu_fail_default_stream(const struct ad_gpu *gpu,
@@ -138,8 +157,17 @@ ad_status ad_gpu_fail_default_stream(const struct ad_gpu *gpu,
 ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,
                            int kind, ad_error *err);
 
+/* Build `source` for the current HIP device with HIP's run-time compiler. *out
+ * is the code object, which the caller frees. Fails with AD_ERR_EXCHANGE,
+ * reason "kernel", if there is no compiler or it rejects the source. */
+AD_MUST_CHECK ad_status ad_hiprtc_build(const char *source, void **out,
+                                        ad_error *err);
+
 /* --- slots of struct ad_backend ------------------------------------------ */
 
+ad_status ad_gpu_primary_context(ad_device device, ad_context *out,
+                                 ad_error *err);
+ad_status ad_gpu_synchronize(ad_context context, ad_error *err);
 ad_status ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
 void ad_gpu_deallocate(ad_context context, ad_stream stream, void *data);
@@ -163,9 +191,10 @@ ad_status ad_gpu_event_synchronize(ad_context context, ad_event event,
 void ad_gpu_event_destroy(ad_context context, ad_event event);
 
 #define AD_GPU_SLOTS                                                          \
-    .allocate = ad_gpu_allocate, .deallocate = ad_gpu_deallocate,             \
-    .copy = ad_gpu_copy, .launch = ad_gpu_launch,                             \
-    .stream_create = ad_gpu_stream_create,                                    \
+    .primary_context = ad_gpu_primary_context,                                \
+    .synchronize = ad_gpu_synchronize, .allocate = ad_gpu_allocate,           \
+    .deallocate = ad_gpu_deallocate, .copy = ad_gpu_copy,                     \
+    .launch = ad_gpu_launch, .stream_create = ad_gpu_stream_create,           \
     .stream_destroy = ad_gpu_stream_destroy,                                  \
     .stream_is_capturing = ad_gpu_stream_is_capturing,                        \
     .stream_wait = ad_gpu_stream_wait, .event_record = ad_gpu_event_record,   \

@@ -3,7 +3,6 @@
  */
 #include <stdlib.h>
 
-#include "abi/gpu_abi.h"
 #include "device/gpu/gpu.h"
 
 /* --- loading ------------------------------------------------------------- */
@@ -126,15 +125,13 @@ launch_inside(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
     /* n_items is at most AD_KERNEL_GROUP, or a multiple of it. */
     int64_t block =
         copy.n_items < AD_KERNEL_GROUP ? copy.n_items : AD_KERNEL_GROUP;
-    int code = gpu->calls->launch(kernels->functions[copy.kernel],
-                                  (unsigned int)(copy.n_items / block), 1, 1,
-                                  (unsigned int)block, 1, 1, 0,
-                                  (void *)stream.handle, parameters, NULL);
-    if (code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(gpu, context.device,
-                           (ad_gpu_result){code, gpu->names.launch}, err);
-    }
-    return AD_OK;
+    ad_gpu_result result = {
+        gpu->calls->launch(kernels->functions[copy.kernel],
+                           (unsigned int)(copy.n_items / block), 1, 1,
+                           (unsigned int)block, 1, 1, 0, (void *)stream.handle,
+                           parameters, NULL),
+        gpu->names.launch};
+    return ad_gpu_check(gpu, context.device, result, err);
 }
 
 ad_status

@@ -5,10 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "abi/gpu_abi.h"
 #include "device/dynlib.h"
 #include "device/gpu/gpu.h"
-#include "device/gpu/hiprtc.h"
 
 /* --- the library --------------------------------------------------------- */
 
@@ -128,41 +126,42 @@ hip_count(int64_t *out, ad_error *err)
 }
 
 static ad_status
-check(ad_device device, ad_gpu_result result, ad_error *err)
-{
-    return result.code == AD_GPU_SUCCESS
-               ? AD_OK
-               : ad_gpu_fail(&ad_gpu_hip, device, result, err);
-}
-
-static ad_status
 hip_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 {
     const ad_device device = {ARROW_DEVICE_ROCM, id};
-    if (id < 0 || id >= n_devices) {
-        return ad_gpu_fail_id(&ad_gpu_hip, device, n_devices, err);
-    }
+    AD_RETURN_IF_ERR(ad_gpu_check_id(&ad_gpu_hip, device, err));
     ad_gpu_result result = {hip.device_name(buffer, (int)size, (int)id),
                             "hipDeviceGetName"};
-    return check(device, result, err);
+    return ad_gpu_check(&ad_gpu_hip, device, result, err);
 }
 
 /* --- the current device -------------------------------------------------- */
 
 static ad_gpu_result
-current(int *out)
+hip_current(void **handle, int64_t *id)
 {
-    return (ad_gpu_result){hip.device_get_current(out), "hipGetDevice"};
+    int device = -1;
+    ad_gpu_result result = {hip.device_get_current(&device), "hipGetDevice"};
+    *handle = NULL;
+    *id = device;
+    return result;
+}
+
+static ad_gpu_result
+hip_primary(int64_t id, void **out)
+{
+    *out = NULL;
+    return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
 }
 
 static ad_status
 hip_describe_current(char *buffer, size_t size, ad_error *err)
 {
-    int id;
+    void *handle;
     ad_device device = {ARROW_DEVICE_ROCM, -1};
     char name[AD_DEVICE_NAME_SIZE];
-    AD_RETURN_IF_ERR(check(device, current(&id), err));
-    device.id = id;
+    ad_gpu_result result = hip_current(&handle, &device.id);
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, device, result, err));
     snprintf(buffer, size, "%s is the current device",
              ad_device_format(device, name));
     return AD_OK;
@@ -171,7 +170,8 @@ hip_describe_current(char *buffer, size_t size, ad_error *err)
 static ad_gpu_result
 hip_enter(ad_context context, ad_gpu_scope *scope)
 {
-    ad_gpu_result result = current(&scope->device);
+    ad_gpu_result result = {hip.device_get_current(&scope->device),
+                            "hipGetDevice"};
     /* An id of -1 means the current device. */
     if (result.code == AD_GPU_SUCCESS && context.device.id >= 0 &&
         scope->device != context.device.id) {
@@ -188,50 +188,23 @@ hip_leave(const ad_gpu_scope *scope)
     (void)hip.device_set_current(scope->device);
 }
 
-static ad_status
-hip_primary_context(ad_device device, ad_context *out, ad_error *err)
-{
-    if (device.id < 0 && device.type != ARROW_DEVICE_ROCM) {
-        /* Pinned memory may come without an ordinal. */
-        int id;
-        AD_RETURN_IF_ERR(check(device, current(&id), err));
-        device.id = id;
-    }
-    if (device.id < 0 || device.id >= n_devices) {
-        return ad_gpu_fail_id(&ad_gpu_hip, device, n_devices, err);
-    }
-    *out = (ad_context){device, NULL};
-    return AD_OK;
-}
-
-static ad_status
-hip_synchronize(ad_context context, ad_error *err)
-{
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, context, &scope, err));
-    ad_gpu_relax(&ad_gpu_hip, &scope);
-    ad_gpu_result result = {hip.device_synchronize(), "hipDeviceSynchronize"};
-    ad_gpu_leave(&ad_gpu_hip, &scope);
-    return check(context.device, result, err);
-}
-
 /* --- streams ------------------------------------------------------------- */
 
 /* The device of a stream with a handle of its own. -1 if this version of HIP
  * cannot tell. */
 static ad_gpu_result
-device_of_stream(ad_stream stream, int *out)
+device_of_stream(ad_stream stream, int64_t *out)
 {
     void *handle = (void *)stream.handle;
-    *out = -1;
+    ad_gpu_result result = {AD_GPU_SUCCESS, "hipStreamGetDevice"};
+    int id = -1;
     if (hip.stream_device != NULL) {
-        return (ad_gpu_result){hip.stream_device(handle, out),
-                               "hipStreamGetDevice"};
+        result.code = hip.stream_device(handle, &id);
+    } else if (hip.stream_device_id != NULL) {
+        id = hip.stream_device_id(handle);
     }
-    if (hip.stream_device_id != NULL) {
-        *out = hip.stream_device_id(handle);
-    }
-    return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+    *out = id;
+    return result;
 }
 
 static ad_status
@@ -239,18 +212,17 @@ hip_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                    ad_error *err)
 {
     const bool is_default = stream.handle <= AD_STREAM_PER_THREAD;
-    /* Pinned memory is usable on any device. */
-    const bool is_bound = hint.device.type == ARROW_DEVICE_ROCM;
-    int id = -1;
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    void *handle;
+    int64_t id = -1;
     if (!is_default) {
-        AD_RETURN_IF_ERR(
-            check(hint.device, device_of_stream(stream, &id), err));
+        result = device_of_stream(stream, &id);
+    } else if (hint.device.id < 0) {
+        result = hip_current(&handle, &id);
     }
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, hint.device, result, err));
     if (id < 0) {
-        id = (int)hint.device.id;
-    }
-    if (id < 0 && is_default) {
-        AD_RETURN_IF_ERR(check(hint.device, current(&id), err));
+        id = hint.device.id;
     }
     if (id < 0) {
         return ad_fail(err, AD_ERR_EXCHANGE, "stream",
@@ -260,11 +232,8 @@ hip_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                        (size_t)stream.handle);
     }
     *out = (ad_context){{ARROW_DEVICE_ROCM, id}, NULL};
-    if (is_bound && hint.device.id >= 0 && hint.device.id != id) {
-        return ad_gpu_fail_stream(&ad_gpu_hip, stream, hint.device,
-                                  out->device, err);
-    }
-    return AD_OK;
+    return ad_gpu_check_stream(&ad_gpu_hip, stream, hint.device, out->device,
+                               err);
 }
 
 /* --- memory -------------------------------------------------------------- */
@@ -317,7 +286,7 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
         hip_forget_error();
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(check(hint.device, result, err));
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, hint.device, result, err));
     if (!kind_of(&facts, &out->kind)) {
         return ad_gpu_fail_kind(&ad_gpu_hip, hint.device, facts.memory_type,
                                 err);
@@ -436,15 +405,6 @@ hip_copy(const ad_block_copy *copy, void *stream)
                            "hipMemcpy2DAsync"};
 }
 
-static bool
-hip_are_peers(const ad_block_copy *copy)
-{
-    const ad_device a = copy->target.context.device;
-    const ad_device b = copy->source.context.device;
-    return a.type == ARROW_DEVICE_ROCM && b.type == ARROW_DEVICE_ROCM &&
-           a.id != b.id;
-}
-
 static ad_gpu_result
 hip_copy_peer(const ad_block_copy *copy, void *stream)
 {
@@ -461,10 +421,11 @@ hip_copy_peer(const ad_block_copy *copy, void *stream)
 static ad_status
 hip_module_key(ad_context context, uint64_t *out, ad_error *err)
 {
-    int id;
-    AD_RETURN_IF_ERR(check(context.device, current(&id), err));
+    void *handle;
+    int64_t id;
+    ad_gpu_result result = hip_current(&handle, &id);
     *out = (uint64_t)id;
-    return AD_OK;
+    return ad_gpu_check(&ad_gpu_hip, context.device, result, err);
 }
 
 /* Builds for the current device. */
@@ -487,16 +448,19 @@ const struct ad_gpu ad_gpu_hip = {
 #include "abi/hip_api.def"
         },
     .modules = &hip_modules,
+    .device_type = ARROW_DEVICE_ROCM,
+    .n_devices = &n_devices,
     .error_name = hip_error_name,
     .forget_error = hip_forget_error,
     .enter = hip_enter,
     .enter_existing = hip_enter,
     .leave = hip_leave,
+    .current = hip_current,
+    .primary = hip_primary,
     .allocate = hip_allocate,
     .free_ordered = hip_free_ordered,
     .free_now = hip_free_now,
     .copy = hip_copy,
-    .are_peers = hip_are_peers,
     .copy_peer = hip_copy_peer,
     .module_key = hip_module_key,
     .module_image = hip_module_image,
@@ -514,8 +478,6 @@ const struct ad_backend ad_backend_hip = {
     .count = hip_count,
     .device_name = hip_device_name,
     .describe_current = hip_describe_current,
-    .primary_context = hip_primary_context,
-    .synchronize = hip_synchronize,
     .classify = hip_classify,
     .stream_context = hip_stream_context,
     AD_GPU_SLOTS,

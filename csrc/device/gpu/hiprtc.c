@@ -1,10 +1,9 @@
-#include "device/gpu/hiprtc.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/dynlib.h"
+#include "device/gpu/gpu.h"
 
 struct hiprtc_calls {
 #define AD_HIPRTC(member, exported, result, parameters)                       \
