@@ -330,10 +330,16 @@ const struct ad_backend *const *ad_backends(size_t *n);
 ad_status ad_fail_device(ad_error *err, ad_device device, const char *call,
                          int code, const char *name, const char *hint);
 
-/* Fail with AD_ERR_EXCHANGE, reason "device": "opencl:7 is not there: OpenCL
- * has 1 device". `hint` says what the number counts. */
-void ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
-                       size_t n_devices, const char *hint);
+/* Fail with AD_ERR_MEMORY: the device has no memory left. */
+ad_status ad_fail_device_memory(ad_error *err, ad_device device,
+                                size_t nbytes);
+
+/* Fail where no device has this id, with AD_ERR_EXCHANGE, reason "device":
+ * "opencl:7 is not there: OpenCL has 1 device". `hint` says what the number
+ * counts. */
+AD_MUST_CHECK ad_status ad_check_id(ad_device device, const char *runtime,
+                                    size_t n_devices, const char *hint,
+                                    ad_error *err);
 
 /* --- defaults for missing slots (device/defaults.c) ---------------------- */
 

@@ -13,32 +13,12 @@ entry_destroy(ad_owner *base)
 static const ad_owner_ops entry_ops = {.destroy = entry_destroy,
                                        .name = "queue"};
 
-/* Iterates over own queues and then foreign ones. NULL at the end. */
-static ad_queue_entry *
-next_locked(const ad_queue_registry *self, ad_queue_entry **own, size_t *i)
-{
-    if (*own != NULL) {
-        ad_queue_entry *entry = *own;
-        *own = entry->next;
-        return entry;
-    }
-    while (*i < AD_N_OTHER_QUEUES) {
-        ad_queue_entry *entry = self->others[(*i)++];
-        if (entry != NULL) {
-            return entry;
-        }
-    }
-    return NULL;
-}
-
 static ad_queue_entry *
 find_locked(const ad_queue_registry *self, uintptr_t key)
 {
-    ad_queue_entry *own = self->own;
-    size_t i = 0;
-    ad_queue_entry *entry = next_locked(self, &own, &i);
+    ad_queue_entry *entry = self->entries;
     while (entry != NULL && entry->key != key) {
-        entry = next_locked(self, &own, &i);
+        entry = entry->next;
     }
     return entry;
 }
@@ -55,10 +35,30 @@ ad_queue_registry_find(ad_queue_registry *self, uintptr_t key, void **where)
     return entry != NULL;
 }
 
+/* Unlinks the oldest foreign queue if there are too many. NULL: none. */
+static ad_queue_entry *
+take_surplus_locked(ad_queue_registry *self)
+{
+    ad_queue_entry **oldest = NULL;
+    size_t n = 0;
+    for (ad_queue_entry **link = &self->entries; *link != NULL;
+         link = &(*link)->next) {
+        if (!(*link)->is_own) {
+            oldest = link;
+            n++;
+        }
+    }
+    if (n <= AD_N_OTHER_QUEUES) {
+        return NULL;
+    }
+    ad_queue_entry *entry = *oldest;
+    *oldest = entry->next;
+    return entry;
+}
+
 /* Another thread may have registered the queue meanwhile. */
 void
-ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
-                      bool is_own)
+ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry)
 {
     ad_queue_entry *added = malloc(sizeof(*added));
     if (added == NULL) {
@@ -70,16 +70,10 @@ ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
     added->forget = self->forget;
     ad_queue_entry *dropped = added;
     pthread_mutex_lock(&self->lock);
-    if (find_locked(self, entry->key) != NULL) {
-        /* already registered: release the new entry */
-    } else if (is_own) {
-        dropped = NULL;
-        added->next = self->own;
-        self->own = added;
-    } else {
-        dropped = self->others[self->next];
-        self->others[self->next] = added;
-        self->next = (self->next + 1) % AD_N_OTHER_QUEUES;
+    if (find_locked(self, entry->key) == NULL) {
+        added->next = self->entries;
+        self->entries = added;
+        dropped = take_surplus_locked(self);
     }
     pthread_mutex_unlock(&self->lock);
     if (dropped != NULL) {
@@ -87,35 +81,51 @@ ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry,
     }
 }
 
-static size_t
-count_locked(const ad_queue_registry *self)
+/* The lock is not held while the runtime waits. */
+ad_status
+ad_queue_registry_finish(ad_queue_registry *self, int64_t id, ad_error *err)
 {
-    ad_queue_entry *own = self->own;
-    size_t i = 0;
+    ad_status status = AD_OK;
     size_t n = 0;
-    while (next_locked(self, &own, &i) != NULL) {
+    pthread_mutex_lock(&self->lock);
+    for (ad_queue_entry *e = self->entries; e != NULL; e = e->next) {
         n++;
     }
-    return n;
-}
-
-ad_queue_entry **
-ad_queue_registry_of(ad_queue_registry *self, int64_t id, size_t *n)
-{
-    *n = 0;
-    pthread_mutex_lock(&self->lock);
-    ad_queue_entry **found = calloc(count_locked(self) + 1, sizeof(*found));
-    if (found != NULL) {
-        ad_queue_entry *own = self->own;
-        size_t i = 0;
-        ad_queue_entry *entry = next_locked(self, &own, &i);
-        for (; entry != NULL; entry = next_locked(self, &own, &i)) {
-            if (entry->id == id) {
-                ad_owner_ref(&entry->base);
-                found[(*n)++] = entry;
-            }
+    ad_queue_entry **found = calloc(n + 1, sizeof(*found));
+    n = 0;
+    for (ad_queue_entry *e = self->entries; e != NULL && found != NULL;
+         e = e->next) {
+        if (e->id == id) {
+            ad_owner_ref(&e->base);
+            found[n++] = e;
         }
     }
     pthread_mutex_unlock(&self->lock);
-    return found;
+    if (found == NULL) {
+        return ad_fail_memory(err, sizeof(*found));
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_status finished =
+            self->finish(found[i]->queue, id, status == AD_OK ? err : NULL);
+        status = status == AD_OK ? finished : status;
+        ad_owner_unref(&found[i]->base);
+    }
+    free(found);
+    return status;
+}
+
+ad_status
+ad_queue_check_device(ad_device found, ad_device wanted, ad_error *err)
+{
+    char runs_on[AD_DEVICE_NAME_SIZE], data_on[AD_DEVICE_NAME_SIZE];
+    if (wanted.id < 0 || wanted.id == found.id) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "stream",
+            "pass a queue of the device the data are on, or copy them",
+            "the queue runs on %s, the data are on %s",
+            ad_device_format(found, runs_on),
+            ad_device_format(wanted, data_on));
+    ad_error_device(err, wanted);
+    return AD_ERR_EXCHANGE;
 }

@@ -277,16 +277,31 @@ ad_fail_device(ad_error *err, ad_device device, const char *call, int code,
     return AD_ERR_DEVICE;
 }
 
-void
-ad_fail_not_there(ad_error *err, ad_device device, const char *runtime,
-                  size_t n_devices, const char *hint)
+ad_status
+ad_fail_device_memory(ad_error *err, ad_device device, size_t nbytes)
 {
     char name[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, "device", hint,
-            "%s is not there: %s has %zu device%s",
-            ad_device_format(device, name), runtime, n_devices,
-            n_devices == 1 ? "" : "s");
+    ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
+            "could not allocate %zu bytes on %s", nbytes,
+            ad_device_format(device, name));
     ad_error_device(err, device);
+    return AD_ERR_MEMORY;
+}
+
+ad_status
+ad_check_id(ad_device device, const char *runtime, size_t n_devices,
+            const char *hint, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    if (device.id >= 0 && (uint64_t)device.id < n_devices) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "device", hint, "%s %s: %s has %zu device%s",
+            ad_device_format(device, name),
+            device.id < 0 ? "without a number is no device" : "is not there",
+            runtime, n_devices, n_devices == 1 ? "" : "s");
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
 }
 
 ad_status

@@ -99,21 +99,12 @@ ad_gpu_fail_start(const struct ad_gpu *gpu, ad_gpu_result result,
 ad_status
 ad_gpu_check_id(const struct ad_gpu *gpu, ad_device device, ad_error *err)
 {
-    char name[AD_DEVICE_NAME_SIZE];
-    if (device.id >= 0 && device.id < *gpu->n_devices) {
-        return AD_OK;
-    }
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            device.id < 0 ? "say which one: ad.devices() lists those that are "
-                            "there"
-                          : "ad.devices() lists those that are there",
-            device.id < 0
-                ? "%s without a number is no device: the %s runtime "
-                  "has %d of them"
-                : "there is no device %s: the %s runtime has %d of them",
-            ad_device_format(device, name), gpu->name, *gpu->n_devices);
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_check_id(device, gpu->name, (size_t)*gpu->n_devices,
+                       device.id < 0
+                           ? "say which one: ad.devices() lists those that "
+                             "are there"
+                           : "ad.devices() lists those that are there",
+                       err);
 }
 
 ad_status
@@ -530,13 +521,8 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
         gpu->allocate(context, handle_of(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
     if (result.code == AD_GPU_OUT_OF_MEMORY) {
-        char name[AD_DEVICE_NAME_SIZE];
         gpu->forget_error();
-        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
-                "could not allocate %zu bytes on %s", nbytes,
-                ad_device_format(context.device, name));
-        ad_error_device(err, context.device);
-        return AD_ERR_MEMORY;
+        return ad_fail_device_memory(err, context.device, nbytes);
     }
     return ad_gpu_check(gpu, context.device, result, err);
 }

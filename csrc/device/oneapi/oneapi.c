@@ -57,16 +57,8 @@ oneapi_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     AD_RETURN_IF_ERR(check_queue(stream, hint.device, err));
     AD_RETURN_IF_ERR(
         ad_oneapi_queue_context(queue_of(stream), &sycl_context, err));
-    if (hint.device.id >= 0 && hint.device.id != sycl_context->id) {
-        ad_fail(err, AD_ERR_EXCHANGE, "stream",
-                "pass a queue of the device the data are on, or copy them",
-                "the queue runs on oneapi:%lld, the data are on oneapi:%lld",
-                (long long)sycl_context->id, (long long)hint.device.id);
-        ad_error_device(err, hint.device);
-        return AD_ERR_EXCHANGE;
-    }
     *out = ad_oneapi_as_context(sycl_context);
-    return AD_OK;
+    return ad_queue_check_device(out->device, hint.device, err);
 }
 
 static ad_status
@@ -176,34 +168,14 @@ oneapi_event_destroy(ad_context context, ad_event event)
     ad_sycl.Event_Delete(event.handle);
 }
 
-static ad_status
-finish_queue(ad_context context, ad_sycl_queue queue, ad_error *err)
+ad_status
+ad_oneapi_finish_queue(void *queue, int64_t id, ad_error *err)
 {
+    const ad_context context = {.device = {ARROW_DEVICE_ONEAPI, id}};
     ad_sycl_event barrier;
     AD_RETURN_IF_ERR(submit_barrier(context, queue, &barrier, err));
     ad_status status = wait_for(context, barrier, err);
     ad_sycl.Event_Delete(barrier);
-    return status;
-}
-
-/* SYCL can only wait for queues. Work on foreign queues that are not in the
- * registry is not waited for, so this backend lacks AD_CAP_CONTEXT_IDLE. */
-static ad_status
-oneapi_synchronize(ad_context context, ad_error *err)
-{
-    size_t n;
-    ad_sycl_device device;
-    AD_RETURN_IF_ERR(ad_oneapi_device(context.device, &device, err));
-    ad_queue_entry **queues = ad_oneapi_queues(context.device.id, &n);
-    ad_status status =
-        queues != NULL ? AD_OK : ad_fail_memory(err, sizeof(*queues));
-    for (size_t i = 0; i < n; i++) {
-        if (status == AD_OK) {
-            status = finish_queue(context, queues[i]->queue, err);
-        }
-        ad_owner_unref(&queues[i]->base);
-    }
-    free(queues);
     return status;
 }
 
@@ -262,12 +234,6 @@ oneapi_classify(const void *pointer, ad_context hint, ad_memory_info *out,
             return AD_OK;
         }
     }
-    for (size_t i = 0; i < ad_oneapi_n_devices(); i++) {
-        ad_device device = {ARROW_DEVICE_ONEAPI, (int64_t)i};
-        if (ad_oneapi_primary_context(device, &sycl_context, NULL) != AD_OK) {
-            continue; /* no library has memory there then */
-        }
-    }
     for (sycl_context = ad_oneapi_contexts(); sycl_context != NULL;
          sycl_context = sycl_context->next) {
         if (classify_in(pointer, sycl_context, out)) {
@@ -278,29 +244,17 @@ oneapi_classify(const void *pointer, ad_context hint, ad_memory_info *out,
 }
 
 static ad_status
-fail_no_usm(ad_device device, ad_error *err)
-{
-    return fail_request(err, device, "device",
-                        "choose another of dpctl.get_devices()",
-                        "this SYCL device has no unified shared memory");
-}
-
-static ad_status
 oneapi_allocate(ad_context context, ad_stream stream, size_t nbytes,
                 void **out, ad_error *err)
 {
     struct ad_oneapi_context *sycl_context;
     AD_RETURN_IF_ERR(ad_oneapi_context(context, &sycl_context, err));
     if (!sycl_context->has_usm) {
-        return fail_no_usm(context.device, err);
+        return ad_oneapi_fail_no_usm(context.device, err);
     }
     *out = ad_sycl.aligned_alloc_device(64, nbytes, queue_of(stream));
     if (*out == NULL) {
-        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
-                "no %zu bytes of memory on oneapi:%lld", nbytes,
-                (long long)context.device.id);
-        ad_error_device(err, context.device);
-        return AD_ERR_MEMORY;
+        return ad_fail_device_memory(err, context.device, nbytes);
     }
     return AD_OK;
 }
@@ -578,53 +532,6 @@ oneapi_launch_with_event(ad_context context, ad_stream stream,
 /* --- the runtime --------------------------------------------------------- */
 
 static ad_status
-oneapi_describe(char *buffer, size_t size, ad_error *err)
-{
-    const char *version = ad_sycl.Service_GetDPCPPVersion != NULL
-                              ? ad_sycl.Service_GetDPCPPVersion()
-                              : NULL;
-    snprintf(buffer, size, "%s (DPC++ %s)", ad_oneapi_path(),
-             version != NULL ? version : "of an unknown version");
-    if (version != NULL) {
-        ad_sycl.CString_Delete(version);
-    }
-    return AD_OK;
-}
-
-static ad_status
-oneapi_count(int64_t *out, ad_error *err)
-{
-    *out = (int64_t)ad_oneapi_n_devices();
-    return AD_OK;
-}
-
-static ad_status
-oneapi_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
-{
-    ad_sycl_device device;
-    AD_RETURN_IF_ERR(
-        ad_oneapi_device((ad_device){ARROW_DEVICE_ONEAPI, id}, &device, err));
-    const char *name = ad_sycl.Device_GetName(device);
-    if (name == NULL) {
-        return ad_oneapi_fail_call(err, id, "DPCTLDevice_GetName");
-    }
-    snprintf(buffer, size, "%s", name);
-    ad_sycl.CString_Delete(name);
-    return AD_OK;
-}
-
-static ad_status
-oneapi_device_usable(int64_t id, ad_error *err)
-{
-    const ad_device device = {ARROW_DEVICE_ONEAPI, id};
-    ad_sycl_device handle;
-    AD_RETURN_IF_ERR(ad_oneapi_device(device, &handle, err));
-    return ad_sycl.Device_HasAspect(handle, AD_SYCL_HAS_USM_DEVICE)
-               ? AD_OK
-               : fail_no_usm(device, err);
-}
-
-static ad_status
 oneapi_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     struct ad_oneapi_context *sycl_context;
@@ -633,21 +540,19 @@ oneapi_primary_context(ad_device device, ad_context *out, ad_error *err)
     return AD_OK;
 }
 
-static const int32_t device_types[] = {ARROW_DEVICE_ONEAPI, 0};
-
 const struct ad_backend ad_backend_oneapi = {
     .name = "oneapi",
-    .device_types = device_types,
+    .device_types = (const int32_t[]){ARROW_DEVICE_ONEAPI, 0},
     .capabilities = AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW |
                     AD_CAP_WORK_HAS_EVENT | AD_CAP_WAIT_HELPS,
     .load = ad_oneapi_load,
-    .describe = oneapi_describe,
-    .count = oneapi_count,
-    .device_name = oneapi_device_name,
-    .device_usable = oneapi_device_usable,
+    .describe = ad_oneapi_describe,
+    .count = ad_oneapi_count,
+    .device_name = ad_oneapi_device_name,
+    .device_usable = ad_oneapi_device_usable,
     .runs_on_host = ad_oneapi_is_cpu,
     .primary_context = oneapi_primary_context,
-    .synchronize = oneapi_synchronize,
+    .synchronize = ad_oneapi_synchronize,
     .classify = oneapi_classify,
     .allocate = oneapi_allocate,
     .deallocate = oneapi_deallocate,

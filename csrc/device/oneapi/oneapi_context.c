@@ -1,5 +1,6 @@
 #include "device/oneapi/oneapi_context.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "device/dynlib.h"
@@ -115,48 +116,79 @@ ad_oneapi_load(ad_error *err)
     return list_roots(err);
 }
 
-const char *
-ad_oneapi_path(void)
-{
-    return library_path;
-}
-
-size_t
-ad_oneapi_n_devices(void)
-{
-    return n_roots;
-}
-
 bool
 ad_oneapi_is_cpu(int64_t id)
 {
     return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
 }
 
-/* The root device with this id. Fails for one that does not exist. */
 static ad_status
 find_root(ad_device device, struct root **out, ad_error *err)
 {
-    if (device.id < 0 || (uint64_t)device.id >= n_roots) {
-        ad_fail_not_there(
-            err, device, "SYCL", n_roots,
-            n_roots == 0
-                ? "see that a driver is installed: dpctl.get_devices() is "
-                  "empty too"
-                : "see dpctl.get_devices(); the number is the index there");
-        return AD_ERR_EXCHANGE;
-    }
+    AD_RETURN_IF_ERR(ad_check_id(
+        device, "SYCL", n_roots,
+        n_roots == 0
+            ? "see that a driver is installed: dpctl.get_devices() is empty "
+              "too"
+            : "see dpctl.get_devices(); the number is the index there",
+        err));
     *out = &roots[device.id];
     return AD_OK;
 }
 
 ad_status
-ad_oneapi_device(ad_device device, ad_sycl_device *out, ad_error *err)
+ad_oneapi_describe(char *buffer, size_t size, ad_error *err)
+{
+    const char *version = ad_sycl.Service_GetDPCPPVersion != NULL
+                              ? ad_sycl.Service_GetDPCPPVersion()
+                              : NULL;
+    snprintf(buffer, size, "%s (DPC++ %s)", library_path,
+             version != NULL ? version : "of an unknown version");
+    if (version != NULL) {
+        ad_sycl.CString_Delete(version);
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_oneapi_count(int64_t *out, ad_error *err)
+{
+    *out = (int64_t)n_roots;
+    return AD_OK;
+}
+
+ad_status
+ad_oneapi_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 {
     struct root *root;
-    AD_RETURN_IF_ERR(find_root(device, &root, err));
-    *out = root->device;
+    AD_RETURN_IF_ERR(
+        find_root((ad_device){ARROW_DEVICE_ONEAPI, id}, &root, err));
+    const char *name = ad_sycl.Device_GetName(root->device);
+    if (name == NULL) {
+        return ad_oneapi_fail_call(err, id, "DPCTLDevice_GetName");
+    }
+    snprintf(buffer, size, "%s", name);
+    ad_sycl.CString_Delete(name);
     return AD_OK;
+}
+
+ad_status
+ad_oneapi_fail_no_usm(ad_device device, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "device",
+            "choose another of dpctl.get_devices()",
+            "this SYCL device has no unified shared memory");
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
+}
+
+ad_status
+ad_oneapi_device_usable(int64_t id, ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_ONEAPI, id};
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(device, &root, err));
+    return root->has_usm ? AD_OK : ad_oneapi_fail_no_usm(device, err);
 }
 
 int64_t
@@ -263,6 +295,14 @@ ad_oneapi_primary_context(ad_device device, struct ad_oneapi_context **out,
 struct ad_oneapi_context *
 ad_oneapi_contexts(void)
 {
+    for (size_t i = 0; i < n_roots; i++) {
+        const ad_device device = {ARROW_DEVICE_ONEAPI, (int64_t)i};
+        struct ad_oneapi_context *unused;
+        /* Where this fails, no library has memory. */
+        if (ad_oneapi_primary_context(device, &unused, NULL) != AD_OK) {
+            continue;
+        }
+    }
     return atomic_load(&contexts);
 }
 
@@ -288,7 +328,11 @@ forget_queue(void *queue)
 /* Copies of queue handles, which share the queue and keep it alive. They serve
  * to find a queue's context by its hash alone, and to wait for all queues. The
  * hash is an address, which is not reused while the copy lives. */
-static ad_queue_registry registry = AD_QUEUE_REGISTRY(forget_queue);
+static ad_queue_registry registry = {
+    .forget = forget_queue,
+    .finish = ad_oneapi_finish_queue,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
 
 static void
 register_queue(ad_sycl_queue queue, size_t hash,
@@ -299,9 +343,10 @@ register_queue(ad_sycl_queue queue, size_t hash,
         .key = hash,
         .id = sycl_context->id,
         .where = sycl_context,
+        .is_own = is_own,
     };
     if (added.queue != NULL) {
-        ad_queue_registry_add(&registry, &added, is_own);
+        ad_queue_registry_add(&registry, &added);
     }
 }
 
@@ -347,10 +392,12 @@ ad_oneapi_queue_context(ad_sycl_queue queue, struct ad_oneapi_context **out,
     return AD_OK;
 }
 
-ad_queue_entry **
-ad_oneapi_queues(int64_t id, size_t *n)
+ad_status
+ad_oneapi_synchronize(ad_context context, ad_error *err)
 {
-    return ad_queue_registry_of(&registry, id, n);
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(context.device, &root, err));
+    return ad_queue_registry_finish(&registry, context.device.id, err);
 }
 
 ad_status

@@ -37,21 +37,20 @@ struct ad_oneapi_context {
 
 AD_MUST_CHECK ad_status ad_oneapi_load(ad_error *err);
 
-/* Path of the library. */
-const char *ad_oneapi_path(void);
-
-/* The number of root devices, in dpctl's order. An index is the id that dpctl
- * and dpnp give as __dlpack_device__()[1]. */
-size_t ad_oneapi_n_devices(void);
-
-/* Handle of a root device. Fails for an id that does not exist. */
-AD_MUST_CHECK ad_status ad_oneapi_device(ad_device device, ad_sycl_device *out,
-                                         ad_error *err);
-
+/* Slots of the backend. The root devices are in dpctl's order, so an id is the
+ * one that dpctl and dpnp give as __dlpack_device__()[1]. */
+ad_status ad_oneapi_describe(char *buffer, size_t size, ad_error *err);
+ad_status ad_oneapi_count(int64_t *out, ad_error *err);
+ad_status ad_oneapi_device_name(int64_t id, char *buffer, size_t size,
+                                ad_error *err);
+ad_status ad_oneapi_device_usable(int64_t id, ad_error *err);
 bool ad_oneapi_is_cpu(int64_t id);
 
 /* Index of a device, or of the root device of a sub-device. -1: none. */
 int64_t ad_oneapi_index(ad_sycl_device device);
+
+/* Fail: the device has no unified shared memory. */
+ad_status ad_oneapi_fail_no_usm(ad_device device, ad_error *err);
 
 /* Fail for a call that returned NULL. dpctl does not give the reason. */
 ad_status ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call);
@@ -63,7 +62,8 @@ ad_status ad_oneapi_fail_call(ad_error *err, int64_t id, const char *call);
 AD_MUST_CHECK ad_status ad_oneapi_primary_context(
     ad_device device, struct ad_oneapi_context **out, ad_error *err);
 
-/* The list of all entries, newest first, linked by `next`. */
+/* All entries, newest first, linked by `next`. The primary contexts are among
+ * them, except of devices where SYCL cannot create one. */
 struct ad_oneapi_context *ad_oneapi_contexts(void);
 
 static inline ad_context
@@ -85,9 +85,14 @@ AD_MUST_CHECK ad_status ad_oneapi_queue_context(ad_sycl_queue queue,
                                                 struct ad_oneapi_context **out,
                                                 ad_error *err);
 
-/* arrowdev's own queues on this device and its registered foreign ones, see
- * ad_queue_registry_of. */
-ad_queue_entry **ad_oneapi_queues(int64_t id, size_t *n);
+/* Wait for the work on a queue of the device `id`. Blocks. */
+AD_MUST_CHECK ad_status ad_oneapi_finish_queue(void *queue, int64_t id,
+                                               ad_error *err);
+
+/* Slot of the backend. Waits for arrowdev's own queues on the device and for
+ * its registered foreign ones. Work on other queues is not waited for, so the
+ * backend lacks AD_CAP_CONTEXT_IDLE. */
+ad_status ad_oneapi_synchronize(ad_context context, ad_error *err);
 
 /* Create an in-order queue of arrowdev's own. */
 AD_MUST_CHECK ad_status ad_oneapi_queue_new(

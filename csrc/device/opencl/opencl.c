@@ -16,9 +16,11 @@
  *   barriers.
  * - There is no call that waits until the device is idle, see `synchronize`.
  */
-#include "device/opencl/opencl_memory.h"
+#include "device/opencl/opencl_context.h"
 
 #include <stdio.h>
+
+#include "device/queue_registry.h"
 
 static inline ad_cl_queue
 handle_of(ad_stream stream)
@@ -99,16 +101,9 @@ opencl_stream_context(ad_stream stream, ad_context hint, ad_context *out,
 {
     ad_opencl_queue queue;
     AD_RETURN_IF_ERR(ad_opencl_queue_of(stream, &queue, err));
-    if (hint.device.id >= 0 && hint.device.id != queue.cl_context->id) {
-        ad_fail(err, AD_ERR_EXCHANGE, "stream",
-                "pass a queue of the device the data are on, or copy them",
-                "the queue runs on opencl:%lld, the data are on opencl:%lld",
-                (long long)queue.cl_context->id, (long long)hint.device.id);
-        ad_error_device(err, hint.device);
-        return AD_ERR_EXCHANGE;
-    }
-    ad_opencl_register_queue(queue.handle, queue.cl_context->id, false);
     *out = ad_opencl_as_context(queue.cl_context);
+    AD_RETURN_IF_ERR(ad_queue_check_device(out->device, hint.device, err));
+    ad_opencl_register_queue(queue.handle, queue.cl_context->id, false);
     return AD_OK;
 }
 
@@ -133,16 +128,6 @@ static void
 opencl_stream_destroy(ad_context context, ad_stream stream)
 {
     (void)ad_cl.ReleaseCommandQueue(handle_of(stream));
-}
-
-/* OpenCL can only wait for queues. Work on foreign queues that are not in the
- * registry is not waited for, so this backend lacks AD_CAP_CONTEXT_IDLE. */
-static ad_status
-opencl_synchronize(ad_context context, ad_error *err)
-{
-    ad_cl_device device;
-    AD_RETURN_IF_ERR(ad_opencl_device(context.device, &device, err));
-    return ad_opencl_finish_queues(context.device.id, err);
 }
 
 /* --- events -------------------------------------------------------------- */
@@ -334,15 +319,11 @@ opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
     ad_cl_mem memory = ad_cl.CreateBuffer(
         cl_context->handle, AD_CL_MEM_READ_WRITE, nbytes, NULL, &code);
     if (memory == NULL) {
-        ad_opencl_fail(err, cl_context->id, "clCreateBuffer", code);
-        if (!is_out_of_memory(code)) {
-            return AD_ERR_DEVICE;
-        }
-        ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
-                "no %zu bytes of memory on opencl:%lld", nbytes,
-                (long long)cl_context->id);
-        ad_error_device(err, ad_opencl_as_context(cl_context).device);
-        return AD_ERR_MEMORY;
+        return is_out_of_memory(code)
+                   ? ad_fail_device_memory(
+                         err, ad_opencl_as_context(cl_context).device, nbytes)
+                   : ad_opencl_fail(err, cl_context->id, "clCreateBuffer",
+                                    code);
     }
     *out = memory;
     return AD_OK;
@@ -358,36 +339,6 @@ opencl_deallocate(ad_context context, ad_stream stream, void *data)
 /* --- the runtime --------------------------------------------------------- */
 
 static ad_status
-opencl_describe(char *buffer, size_t size, ad_error *err)
-{
-    char names[512];
-    AD_RETURN_IF_ERR(ad_opencl_platforms(names, sizeof(names), err));
-    snprintf(buffer, size, "%s (%s)", ad_opencl_path(), names);
-    return AD_OK;
-}
-
-static ad_status
-opencl_count(int64_t *out, ad_error *err)
-{
-    *out = (int64_t)ad_opencl_n_devices();
-    return AD_OK;
-}
-
-static ad_status
-opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
-{
-    char name[256];
-    ad_cl_device device;
-    AD_RETURN_IF_ERR(
-        ad_opencl_device((ad_device){ARROW_DEVICE_OPENCL, id}, &device, err));
-    AD_CL_RETURN_IF_ERR(err, id, "clGetDeviceInfo",
-                        ad_cl.GetDeviceInfo(device, AD_CL_DEVICE_NAME,
-                                            sizeof(name), name, NULL));
-    snprintf(buffer, size, "%s", name);
-    return AD_OK;
-}
-
-static ad_status
 opencl_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     struct ad_opencl_context *cl_context;
@@ -396,19 +347,17 @@ opencl_primary_context(ad_device device, ad_context *out, ad_error *err)
     return AD_OK;
 }
 
-static const int32_t device_types[] = {ARROW_DEVICE_OPENCL, 0};
-
 const struct ad_backend ad_backend_opencl = {
     .name = "opencl",
-    .device_types = device_types,
+    .device_types = (const int32_t[]){ARROW_DEVICE_OPENCL, 0},
     .capabilities = AD_CAP_ORDERED_DEALLOCATE,
     .load = ad_opencl_load,
-    .describe = opencl_describe,
-    .count = opencl_count,
-    .device_name = opencl_device_name,
+    .describe = ad_opencl_describe,
+    .count = ad_opencl_count,
+    .device_name = ad_opencl_device_name,
     .runs_on_host = ad_opencl_is_cpu,
     .primary_context = opencl_primary_context,
-    .synchronize = opencl_synchronize,
+    .synchronize = ad_opencl_synchronize,
     .classify = ad_opencl_classify,
     .allocate = opencl_allocate,
     .deallocate = opencl_deallocate,

@@ -3,14 +3,12 @@
 #include "device/opencl/opencl_context.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "device/backend.h"
 #include "device/dynlib.h"
 #include "device/queue_registry.h"
 
@@ -291,14 +289,24 @@ ad_opencl_load(ad_error *err)
     return list_roots(err);
 }
 
-const char *
-ad_opencl_path(void)
+/* --- devices ------------------------------------------------------------- */
+
+static ad_status
+find_root(ad_device device, struct root **out, ad_error *err)
 {
-    return library_path;
+    AD_RETURN_IF_ERR(ad_check_id(
+        device, "OpenCL", n_roots,
+        "the number counts the devices of all platforms, in the order of "
+        "clGetPlatformIDs and clGetDeviceIDs; python -m arrowdev doctor "
+        "lists them",
+        err));
+    *out = &roots[device.id];
+    return AD_OK;
 }
 
-ad_status
-ad_opencl_platforms(char *buffer, size_t size, ad_error *err)
+/* "Portable Computing Language, OpenCL 3.0 PoCL 3.1; ..." */
+static ad_status
+list_names(char *buffer, size_t size, ad_error *err)
 {
     char name[128];
     char version[128];
@@ -319,26 +327,33 @@ ad_opencl_platforms(char *buffer, size_t size, ad_error *err)
     return AD_OK;
 }
 
-/* --- devices ------------------------------------------------------------- */
-
-size_t
-ad_opencl_n_devices(void)
+ad_status
+ad_opencl_describe(char *buffer, size_t size, ad_error *err)
 {
-    return n_roots;
+    char names[512];
+    AD_RETURN_IF_ERR(list_names(names, sizeof(names), err));
+    snprintf(buffer, size, "%s (%s)", library_path, names);
+    return AD_OK;
 }
 
-static ad_status
-find_root(ad_device device, struct root **out, ad_error *err)
+ad_status
+ad_opencl_count(int64_t *out, ad_error *err)
 {
-    if (device.id < 0 || (uint64_t)device.id >= n_roots) {
-        ad_fail_not_there(
-            err, device, "OpenCL", n_roots,
-            "the number counts the devices of all platforms, in the order of "
-            "clGetPlatformIDs and clGetDeviceIDs; python -m arrowdev doctor "
-            "lists them");
-        return AD_ERR_EXCHANGE;
-    }
-    *out = &roots[device.id];
+    *out = (int64_t)n_roots;
+    return AD_OK;
+}
+
+ad_status
+ad_opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+{
+    char name[256];
+    struct root *root;
+    AD_RETURN_IF_ERR(
+        find_root((ad_device){ARROW_DEVICE_OPENCL, id}, &root, err));
+    AD_CL_RETURN_IF_ERR(err, id, "clGetDeviceInfo",
+                        ad_cl.GetDeviceInfo(root->device, AD_CL_DEVICE_NAME,
+                                            sizeof(name), name, NULL));
+    snprintf(buffer, size, "%s", name);
     return AD_OK;
 }
 
@@ -346,15 +361,6 @@ bool
 ad_opencl_is_cpu(int64_t id)
 {
     return id >= 0 && (size_t)id < n_roots && roots[id].is_cpu;
-}
-
-ad_status
-ad_opencl_device(ad_device device, ad_cl_device *out, ad_error *err)
-{
-    struct root *root;
-    AD_RETURN_IF_ERR(find_root(device, &root, err));
-    *out = root->device;
-    return AD_OK;
 }
 
 /* -1: neither a listed device nor a sub-device of one. */
@@ -583,7 +589,18 @@ forget_queue(void *queue)
     (void)ad_cl.ReleaseCommandQueue(queue);
 }
 
-static ad_queue_registry registry = AD_QUEUE_REGISTRY(forget_queue);
+static ad_status
+finish_queue(void *queue, int64_t id, ad_error *err)
+{
+    AD_CL_RETURN_IF_ERR(err, id, "clFinish", ad_cl.Finish(queue));
+    return AD_OK;
+}
+
+static ad_queue_registry registry = {
+    .forget = forget_queue,
+    .finish = finish_queue,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
 
 void
 ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own)
@@ -592,28 +609,18 @@ ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own)
         .queue = queue,
         .key = (uintptr_t)queue,
         .id = id,
+        .is_own = is_own,
     };
     if (!ad_queue_registry_find(&registry, added.key, NULL) &&
         ad_cl.RetainCommandQueue(queue) == AD_CL_SUCCESS) {
-        ad_queue_registry_add(&registry, &added, is_own);
+        ad_queue_registry_add(&registry, &added);
     }
 }
 
 ad_status
-ad_opencl_finish_queues(int64_t id, ad_error *err)
+ad_opencl_synchronize(ad_context context, ad_error *err)
 {
-    size_t n;
-    int32_t code = AD_CL_SUCCESS;
-    ad_queue_entry **queues = ad_queue_registry_of(&registry, id, &n);
-    if (queues == NULL) {
-        return ad_fail_memory(err, sizeof(*queues));
-    }
-    for (size_t i = 0; i < n; i++) {
-        int32_t result = ad_cl.Finish(queues[i]->queue);
-        code = code != AD_CL_SUCCESS ? code : result;
-        ad_owner_unref(&queues[i]->base);
-    }
-    free(queues);
-    return code == AD_CL_SUCCESS ? AD_OK
-                                 : ad_opencl_fail(err, id, "clFinish", code);
+    struct root *root;
+    AD_RETURN_IF_ERR(find_root(context.device, &root, err));
+    return ad_queue_registry_finish(&registry, context.device.id, err);
 }

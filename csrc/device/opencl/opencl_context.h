@@ -4,15 +4,9 @@
 #ifndef AD_DEVICE_OPENCL_OPENCL_CONTEXT_H
 #define AD_DEVICE_OPENCL_OPENCL_CONTEXT_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "abi/arrow_c.h"
 #include "abi/opencl_api.h"
-#include "base/handles.h"
-#include "base/status.h"
+#include "device/backend.h"
 
 struct ad_cl_api {
 #define AD_CL(name, result, parameters) result(*name) parameters;
@@ -23,12 +17,6 @@ struct ad_cl_api {
 extern struct ad_cl_api ad_cl;
 
 ad_status ad_opencl_load(ad_error *err);
-
-/* Path of the library. */
-const char *ad_opencl_path(void);
-
-/* "Portable Computing Language OpenCL 3.0 PoCL 3.1, ..." */
-ad_status ad_opencl_platforms(char *buffer, size_t size, ad_error *err);
 
 /* --- errors -------------------------------------------------------------- */
 
@@ -47,14 +35,12 @@ ad_status ad_opencl_fail(ad_error *err, int64_t id, const char *call,
 
 /* --- devices ------------------------------------------------------------- */
 
-/* All devices of all platforms, as clGetPlatformIDs and clGetDeviceIDs list
- * them. */
-size_t ad_opencl_n_devices(void);
-
-/* Fails for an id that does not exist. */
-AD_MUST_CHECK ad_status ad_opencl_device(ad_device device, ad_cl_device *out,
-                                         ad_error *err);
-
+/* Slots of the backend. The devices are all those of all platforms, as
+ * clGetPlatformIDs and clGetDeviceIDs list them. */
+ad_status ad_opencl_describe(char *buffer, size_t size, ad_error *err);
+ad_status ad_opencl_count(int64_t *out, ad_error *err);
+ad_status ad_opencl_device_name(int64_t id, char *buffer, size_t size,
+                                ad_error *err);
 bool ad_opencl_is_cpu(int64_t id);
 
 /* --- contexts ------------------------------------------------------------ */
@@ -100,7 +86,7 @@ AD_MUST_CHECK ad_status ad_opencl_context_in(ad_cl_context handle, int64_t id,
                                              struct ad_opencl_context **out,
                                              ad_error *err);
 
-/* The list of all entries, linked by `next`. */
+/* All entries, linked by `next`. */
 struct ad_opencl_context *ad_opencl_contexts(void);
 
 /* --- handles and pointers ------------------------------------------------ */
@@ -120,8 +106,31 @@ bool ad_opencl_is_svm(const struct ad_opencl_context *cl_context,
 /* Register a queue, see device/queue_registry.h. */
 void ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own);
 
-/* Wait for arrowdev's own queues on the device `id` and for its registered
- * foreign ones. Blocks. */
-AD_MUST_CHECK ad_status ad_opencl_finish_queues(int64_t id, ad_error *err);
+/* Slot of the backend. Waits for arrowdev's own queues on the device and for
+ * its registered foreign ones. Work on other queues is not waited for, so the
+ * backend lacks AD_CAP_CONTEXT_IDLE. */
+ad_status ad_opencl_synchronize(ad_context context, ad_error *err);
+
+/* --- queues (opencl.c) and memory (opencl_memory.c) ----------------------- */
+
+/* Properties of a queue. */
+typedef struct ad_opencl_queue {
+    ad_cl_queue handle;
+    struct ad_opencl_context *cl_context;
+    bool is_in_order;
+} ad_opencl_queue;
+
+/* Fails for a number that is not a queue. */
+AD_MUST_CHECK ad_status ad_opencl_queue_of(ad_stream stream,
+                                           ad_opencl_queue *out,
+                                           ad_error *err);
+
+/* Slots of the backend. */
+ad_status ad_opencl_classify(const void *pointer, ad_context hint,
+                             ad_memory_info *out, ad_error *err);
+ad_status ad_opencl_copy(ad_context context, ad_stream stream,
+                         const ad_block_copy *copy, ad_error *err);
+ad_status ad_opencl_launch(ad_context context, ad_stream stream,
+                           const ad_launch *launch, ad_error *err);
 
 #endif /* AD_DEVICE_OPENCL_OPENCL_CONTEXT_H */

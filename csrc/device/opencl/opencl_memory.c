@@ -5,7 +5,7 @@
  * it, which OpenCL defines to be the same memory. So there is one kind of copy
  * and one kind of kernel argument.
  */
-#include "device/opencl/opencl_memory.h"
+#include "device/opencl/opencl_context.h"
 
 /* --- classification ------------------------------------------------------ */
 
