@@ -4,8 +4,17 @@
 
 #define TRY AD_RETURN_IF_ERR
 
+static bool
+is_text(const char *text, size_t length, const char *expected)
+{
+    return strlen(expected) == length && memcmp(text, expected, length) == 0;
+}
+
 /* --- names without parameters ------------------------------------------- */
 
+/* Names and formats, up to the parameters. The first name of a format is the
+ * one that is printed: pyarrow's, or for the first two intervals, which have
+ * no name there, Arrow C++'s. */
 static const char *const names[][2] = {
     {"null", "n"},
     {"na", "n"},
@@ -38,39 +47,51 @@ static const char *const names[][2] = {
     {"large_utf8", "U"},
     {"string_view", "vu"},
     {"utf8_view", "vu"},
-    {"date32", "tdD"},
     {"date32[day]", "tdD"},
-    {"date64", "tdm"},
+    {"date32", "tdD"},
     {"date64[ms]", "tdm"},
+    {"date64", "tdm"},
     {"month_interval", "tiM"},
     {"interval_months", "tiM"},
     {"day_time_interval", "tiD"},
     {"interval_day_time", "tiD"},
     {"month_day_nano_interval", "tin"},
     {"interval_month_day_nano", "tin"},
+    {"list", "+l"},
+    {"large_list", "+L"},
+    {"list_view", "+vl"},
+    {"large_list_view", "+vL"},
+    {"fixed_size_list", "+w"},
+    {"struct", "+s"},
+    {"map", "+m"},
+    {"sparse_union", "+us"},
+    {"dense_union", "+ud"},
+    {"run_end_encoded", "+r"},
+    {"dictionary", "+"},
+    {"extension", "+"},
 };
 
-static const char *const nested_names[] = {
-    "list",
-    "large_list",
-    "list_view",
-    "large_list_view",
-    "fixed_size_list",
-    "struct",
-    "map",
-    "sparse_union",
-    "dense_union",
-    "dictionary",
-    "run_end_encoded",
-    "extension",
-};
+#define N_NAMES (sizeof(names) / sizeof(names[0]))
 
+/* The format of the first `length` bytes of `name`, or NULL. */
 static const char *
-find_name(const char *name)
+find_format(const char *name, size_t length)
 {
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(names[i][0], name) == 0) {
+    for (size_t i = 0; i < N_NAMES; i++) {
+        if (is_text(name, length, names[i][0])) {
             return names[i][1];
+        }
+    }
+    return NULL;
+}
+
+const char *
+ad_type_name_of_format(const char *format)
+{
+    size_t length = strcspn(format, ":");
+    for (size_t i = 0; i < N_NAMES; i++) {
+        if (is_text(format, length, names[i][1])) {
+            return names[i][0];
         }
     }
     return NULL;
@@ -122,12 +143,6 @@ split(const char *name, parts *out)
     strip(&out->base, &out->base_length);
     strip(&out->first, &out->first_length);
     return true;
-}
-
-static bool
-is_text(const char *text, size_t length, const char *expected)
-{
-    return strlen(expected) == length && memcmp(text, expected, length) == 0;
 }
 
 static bool
@@ -227,15 +242,12 @@ unknown_name(const char *name, ad_error *err)
             "give the number of bits, as in \"int32\" or \"uint64\"",
             "type name \"%s\" is ambiguous", name);
     }
-    for (size_t i = 0; i < sizeof(nested_names) / sizeof(nested_names[0]);
-         i++) {
-        if (is_text(name, length, nested_names[i])) {
-            return ad_fail(err, AD_ERR_VALUE, NULL,
-                           "pass an object with __arrow_c_schema__, such as "
-                           "a pyarrow type",
-                           "nested type \"%.80s\" cannot be given by name",
-                           name);
-        }
+    const char *format = find_format(name, length);
+    if (format != NULL && format[0] == '+') {
+        return ad_fail(err, AD_ERR_VALUE, NULL,
+                       "pass an object with __arrow_c_schema__, such as a "
+                       "pyarrow type",
+                       "nested type \"%.80s\" cannot be given by name", name);
     }
     return ad_fail(
         err, AD_ERR_VALUE, NULL,
@@ -270,8 +282,8 @@ ad_type_format_from_name(const char *name, ad_text *out, ad_error *err)
     ad_text format = {0};
     parts pieces;
     ad_type type;
-    const char *found = find_name(name);
-    if (found != NULL) {
+    const char *found = find_format(name, strlen(name));
+    if (found != NULL && found[0] != '+') {
         return ad_text_append(out, found, err);
     }
     if (!split(name, &pieces)) {

@@ -19,37 +19,6 @@ static ad_status print_node(const struct ArrowSchema *node, int depth,
 
 /* --- types without children --------------------------------------------- */
 
-/* Names in pyarrow's spelling. pyarrow has no names for the first two
- * intervals, so theirs are from Arrow C++. NULL: the type has parameters or
- * children. */
-static const char *const plain_names[] = {
-    [AD_TYPE_NULL] = "null",
-    [AD_TYPE_BOOL] = "bool",
-    [AD_TYPE_INT8] = "int8",
-    [AD_TYPE_UINT8] = "uint8",
-    [AD_TYPE_INT16] = "int16",
-    [AD_TYPE_UINT16] = "uint16",
-    [AD_TYPE_INT32] = "int32",
-    [AD_TYPE_UINT32] = "uint32",
-    [AD_TYPE_INT64] = "int64",
-    [AD_TYPE_UINT64] = "uint64",
-    [AD_TYPE_FLOAT16] = "halffloat",
-    [AD_TYPE_FLOAT32] = "float",
-    [AD_TYPE_FLOAT64] = "double",
-    [AD_TYPE_BINARY] = "binary",
-    [AD_TYPE_LARGE_BINARY] = "large_binary",
-    [AD_TYPE_UTF8] = "string",
-    [AD_TYPE_LARGE_UTF8] = "large_string",
-    [AD_TYPE_BINARY_VIEW] = "binary_view",
-    [AD_TYPE_UTF8_VIEW] = "string_view",
-    [AD_TYPE_DATE32] = "date32[day]",
-    [AD_TYPE_DATE64] = "date64[ms]",
-    [AD_TYPE_INTERVAL_MONTHS] = "month_interval",
-    [AD_TYPE_INTERVAL_DAYS] = "day_time_interval",
-    [AD_TYPE_INTERVAL_MONTH_DAY_NANO] = "month_day_nano_interval",
-    [AD_TYPE_RUN_END] = NULL,
-};
-
 static const char *
 unit_name(char unit)
 {
@@ -57,7 +26,8 @@ unit_name(char unit)
 }
 
 static ad_status
-print_plain(const ad_type *type, ad_text *out, ad_error *err)
+print_plain(const struct ArrowSchema *node, const ad_type *type, ad_text *out,
+            ad_error *err)
 {
     switch (type->id) {
         case AD_TYPE_FIXED_BINARY:
@@ -82,7 +52,8 @@ print_plain(const ad_type *type, ad_text *out, ad_error *err)
             return ad_text_printf(out, err, "timestamp[%s, tz=%s]",
                                   unit_name(type->unit), type->suffix);
         default:
-            return ad_text_append(out, plain_names[type->id], err);
+            return ad_text_append(out, ad_type_name_of_format(node->format),
+                                  err);
     }
 }
 
@@ -153,60 +124,29 @@ print_run_end(const struct ArrowSchema *node, int depth, ad_text *out,
 }
 
 static ad_status
-print_union(const struct ArrowSchema *node, const ad_type *type, int depth,
-            ad_text *out, ad_error *err)
-{
-    int8_t ids[128];
-    int n;
-    TRY(ad_type_union_ids(type, ids, &n, err));
-    TRY(ad_text_append(out,
-                       type->id == AD_TYPE_DENSE_UNION ? "dense_union<"
-                                                       : "sparse_union<",
-                       err));
-    TRY(print_fields(node, ids, depth, out, err));
-    return ad_text_append(out, ">", err);
-}
-
-static const char *
-nested_name(ad_type_id id)
-{
-    switch (id) {
-        case AD_TYPE_LIST:
-            return "list<";
-        case AD_TYPE_LARGE_LIST:
-            return "large_list<";
-        case AD_TYPE_LIST_VIEW:
-            return "list_view<";
-        case AD_TYPE_LARGE_LIST_VIEW:
-            return "large_list_view<";
-        case AD_TYPE_FIXED_LIST:
-            return "fixed_size_list<";
-        default:
-            return "struct<";
-    }
-}
-
-static ad_status
 print_nested(const struct ArrowSchema *node, const ad_type *type, int depth,
              ad_text *out, ad_error *err)
 {
-    switch (type->id) {
-        case AD_TYPE_MAP:
-            return print_map(node, depth, out, err);
-        case AD_TYPE_RUN_END:
-            return print_run_end(node, depth, out, err);
-        case AD_TYPE_SPARSE_UNION:
-        case AD_TYPE_DENSE_UNION:
-            return print_union(node, type, depth, out, err);
-        default:
-            TRY(ad_text_append(out, nested_name(type->id), err));
-            TRY(print_fields(node, NULL, depth, out, err));
-            TRY(ad_text_append(out, ">", err));
-            return type->id != AD_TYPE_FIXED_LIST
-                       ? AD_OK
-                       : ad_text_printf(out, err, "[%lld]",
-                                        (long long)type->list_size);
+    int8_t ids[128];
+    int n;
+    bool is_union =
+        type->id == AD_TYPE_SPARSE_UNION || type->id == AD_TYPE_DENSE_UNION;
+    if (type->id == AD_TYPE_MAP) {
+        return print_map(node, depth, out, err);
     }
+    if (type->id == AD_TYPE_RUN_END) {
+        return print_run_end(node, depth, out, err);
+    }
+    if (is_union) {
+        TRY(ad_type_union_ids(type, ids, &n, err));
+    }
+    TRY(ad_text_printf(out, err, "%s<", ad_type_name_of_format(node->format)));
+    TRY(print_fields(node, is_union ? ids : NULL, depth, out, err));
+    TRY(ad_text_append(out, ">", err));
+    return type->id != AD_TYPE_FIXED_LIST
+               ? AD_OK
+               : ad_text_printf(out, err, "[%lld]",
+                                (long long)type->list_size);
 }
 
 static ad_status
@@ -217,7 +157,7 @@ print_dictionary(const struct ArrowSchema *node, const ad_type *type,
     TRY(ad_text_append(out, "dictionary<values=", err));
     TRY(print_node(node->dictionary, depth + 1, out, err));
     TRY(ad_text_append(out, ", indices=", err));
-    TRY(print_plain(type, out, err));
+    TRY(print_plain(node, type, out, err));
     return ad_text_append(out, is_ordered ? ", ordered=1>" : ", ordered=0>",
                           err);
 }
@@ -232,7 +172,7 @@ print_storage(const struct ArrowSchema *node, int depth, ad_text *out,
         return print_dictionary(node, &type, depth, out, err);
     }
     if (type.n_children == 0) {
-        return print_plain(&type, out, err);
+        return print_plain(node, &type, out, err);
     }
     return print_nested(node, &type, depth, out, err);
 }
