@@ -169,17 +169,6 @@ empty_destroy(ad_owner *base)
 static const ad_owner_ops empty_ops = {.destroy = empty_destroy,
                                        .name = "empty array"};
 
-static size_t
-count_nodes(const struct ArrowSchema *schema)
-{
-    size_t n = 1;
-    for (int64_t i = 0; i < schema->n_children; i++) {
-        n += count_nodes(schema->children[i]);
-    }
-    return schema->dictionary != NULL ? n + count_nodes(schema->dictionary)
-                                      : n;
-}
-
 typedef struct cursor {
     struct ArrowArray *node;  /* next free node */
     struct ArrowArray **list; /* next free pointer */
@@ -218,7 +207,7 @@ ad_status
 ad_array_empty(ad_schema schema, ad_array *out, ad_error *err)
 {
     struct ArrowArray *root;
-    size_t n = count_nodes(schema.node);
+    size_t n = ad_schema_count_nodes(schema.node);
     size_t nbytes = sizeof(empty) + n * (sizeof(struct ArrowArray) +
                                          sizeof(struct ArrowArray *));
     empty *self = malloc(nbytes);

@@ -44,58 +44,89 @@ fail_storage(ad_extension_kind kind, const struct ArrowSchema *node,
                    expected);
 }
 
-/* --- arrow.fixed_shape_tensor ------------------------------------------- */
+/* --- members of the metadata --------------------------------------------- */
 
-/* Members of the metadata; a count of -1 means that the member is absent. */
-typedef struct tensor_members {
+/* -1: the member is absent. */
+typedef struct members {
+    int64_t code;
+    int64_t bits;
+    int64_t lanes;
     int32_t n_shape;
     int32_t n_permutation;
     int32_t n_names;
     int64_t permutation[AD_MAX_NDIM];
-} tensor_members;
+} members;
 
 static ad_status
-read_tensor_members(const ad_metadata_pair *text, tensor_members *members,
-                    ad_extension *out, ad_error *err)
+read_dlpack_member(ad_json *json, const char *key, members *found,
+                   ad_error *err)
+{
+    int64_t *target = strcmp(key, "code") == 0    ? &found->code
+                      : strcmp(key, "bits") == 0  ? &found->bits
+                      : strcmp(key, "lanes") == 0 ? &found->lanes
+                                                  : NULL;
+    if (target != NULL) {
+        return ad_json_integer(json, target, err);
+    }
+    return strcmp(key, "shape") == 0
+               ? ad_json_integers(json, NULL, 0, &found->n_shape, err)
+               : ad_json_skip(json, err);
+}
+
+static ad_status
+read_tensor_member(ad_json *json, const char *key, members *found,
+                   ad_extension *out, ad_error *err)
+{
+    if (strcmp(key, "shape") == 0) {
+        return ad_json_integers(json, out->shape, AD_MAX_NDIM, &found->n_shape,
+                                err);
+    }
+    if (strcmp(key, "permutation") == 0) {
+        return ad_json_integers(json, found->permutation, AD_MAX_NDIM,
+                                &found->n_permutation, err);
+    }
+    return strcmp(key, "dim_names") == 0
+               ? ad_json_strings(json, &found->n_names, err)
+               : ad_json_skip(json, err);
+}
+
+static ad_status
+read_members(const ad_metadata_pair *text, members *found, ad_extension *out,
+             ad_error *err)
 {
     ad_json json;
     char key[AD_JSON_KEY_SIZE];
+    bool done = false;
+    found->code = found->bits = found->lanes = -1;
+    found->n_shape = found->n_permutation = found->n_names = -1;
     ad_json_begin(&json, text->value, (size_t)text->value_length);
     AD_RETURN_IF_ERR(ad_json_enter(&json, err));
-    for (bool done = false;;) {
+    for (;;) {
         AD_RETURN_IF_ERR(ad_json_member(&json, key, &done, err));
         if (done) {
             return AD_OK;
         }
-        if (strcmp(key, "shape") == 0) {
-            AD_RETURN_IF_ERR(ad_json_integers(&json, out->shape, AD_MAX_NDIM,
-                                              &members->n_shape, err));
-        } else if (strcmp(key, "permutation") == 0) {
-            AD_RETURN_IF_ERR(ad_json_integers(&json, members->permutation,
-                                              AD_MAX_NDIM,
-                                              &members->n_permutation, err));
-        } else if (strcmp(key, "dim_names") == 0) {
-            AD_RETURN_IF_ERR(ad_json_strings(&json, &members->n_names, err));
-        } else {
-            AD_RETURN_IF_ERR(ad_json_skip(&json, err));
-        }
+        AD_RETURN_IF_ERR(
+            out->kind == AD_EXTENSION_DLPACK
+                ? read_dlpack_member(&json, key, found, err)
+                : read_tensor_member(&json, key, found, out, err));
     }
 }
 
+/* --- arrow.fixed_shape_tensor ------------------------------------------- */
+
 static ad_status
-take_permutation(const tensor_members *members, ad_extension *out,
-                 ad_error *err)
+take_permutation(const members *found, ad_extension *out, ad_error *err)
 {
     bool is_seen[AD_MAX_NDIM] = {false};
-    if (members->n_permutation >= 0 && members->n_permutation != out->ndim) {
+    if (found->n_permutation >= 0 && found->n_permutation != out->ndim) {
         return fail_extension(out->kind,
                               "has a permutation of another length than its "
                               "shape",
                               err);
     }
     for (int32_t i = 0; i < out->ndim; i++) {
-        int64_t axis =
-            members->n_permutation >= 0 ? members->permutation[i] : i;
+        int64_t axis = found->n_permutation >= 0 ? found->permutation[i] : i;
         if (axis < 0 || axis >= out->ndim || is_seen[axis]) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "extension %s has %lld in its permutation, which "
@@ -151,63 +182,26 @@ read_tensor(const struct ArrowSchema *node, const ad_metadata_pair *text,
             ad_extension *out, ad_error *err)
 {
     ad_type type;
-    tensor_members members = {
-        .n_shape = -1, .n_permutation = -1, .n_names = -1};
+    members found;
     AD_RETURN_IF_ERR(ad_type_parse(node->format, &type, err));
     if (type.id != AD_TYPE_FIXED_LIST) {
         return fail_storage(out->kind, node, "a fixed-size list", err);
     }
-    AD_RETURN_IF_ERR(read_tensor_members(text, &members, out, err));
-    if (members.n_shape < 0) {
+    AD_RETURN_IF_ERR(read_members(text, &found, out, err));
+    if (found.n_shape < 0) {
         return fail_extension(out->kind, "has no \"shape\" in its metadata",
                               err);
     }
-    out->ndim = members.n_shape;
-    if (members.n_names >= 0 && members.n_names != out->ndim) {
+    out->ndim = found.n_shape;
+    if (found.n_names >= 0 && found.n_names != out->ndim) {
         return fail_extension(
             out->kind, "has another number of names than dimensions", err);
     }
-    AD_RETURN_IF_ERR(take_permutation(&members, out, err));
+    AD_RETURN_IF_ERR(take_permutation(&found, out, err));
     return check_shape(out, type.list_size, err);
 }
 
 /* --- arrowdev.dlpack ---------------------------------------------------- */
-
-typedef struct dlpack_members {
-    int64_t code;
-    int64_t bits;
-    int64_t lanes;
-    int32_t n_shape; /* -1: absent */
-} dlpack_members;
-
-static ad_status
-read_dlpack_members(const ad_metadata_pair *text, dlpack_members *members,
-                    ad_error *err)
-{
-    ad_json json;
-    char key[AD_JSON_KEY_SIZE];
-    int64_t *target;
-    ad_json_begin(&json, text->value, (size_t)text->value_length);
-    AD_RETURN_IF_ERR(ad_json_enter(&json, err));
-    for (bool done = false;;) {
-        AD_RETURN_IF_ERR(ad_json_member(&json, key, &done, err));
-        if (done) {
-            return AD_OK;
-        }
-        target = strcmp(key, "code") == 0    ? &members->code
-                 : strcmp(key, "bits") == 0  ? &members->bits
-                 : strcmp(key, "lanes") == 0 ? &members->lanes
-                                             : NULL;
-        if (target != NULL) {
-            AD_RETURN_IF_ERR(ad_json_integer(&json, target, err));
-        } else if (strcmp(key, "shape") == 0) {
-            AD_RETURN_IF_ERR(
-                ad_json_integers(&json, NULL, 0, &members->n_shape, err));
-        } else {
-            AD_RETURN_IF_ERR(ad_json_skip(&json, err));
-        }
-    }
-}
 
 /* True for a fixed-size list of two floats per complex number. */
 static bool
@@ -247,20 +241,20 @@ read_dlpack(const struct ArrowSchema *node, const ad_metadata_pair *text,
             ad_extension *out, ad_error *err)
 {
     ad_type type;
-    dlpack_members members = {-1, -1, -1, -1};
+    members found;
     AD_RETURN_IF_ERR(ad_type_parse(node->format, &type, err));
-    AD_RETURN_IF_ERR(read_dlpack_members(text, &members, err));
-    if (members.code < 0 || members.code > UINT8_MAX || members.bits < 1 ||
-        members.bits > UINT8_MAX || members.lanes < 1 ||
-        members.lanes > UINT16_MAX) {
+    AD_RETURN_IF_ERR(read_members(text, &found, out, err));
+    if (found.code < 0 || found.code > UINT8_MAX || found.bits < 1 ||
+        found.bits > UINT8_MAX || found.lanes < 1 ||
+        found.lanes > UINT16_MAX) {
         return fail_extension(out->kind,
                               "must have \"code\" (0 to 255), \"bits\" (1 to "
                               "255) and \"lanes\" (1 to 65535)",
                               err);
     }
-    out->dtype = (ad_dl_dtype){(uint8_t)members.code, (uint8_t)members.bits,
-                               (uint16_t)members.lanes};
-    out->is_scalar = members.n_shape == 0;
+    out->dtype = (ad_dl_dtype){(uint8_t)found.code, (uint8_t)found.bits,
+                               (uint16_t)found.lanes};
+    out->is_scalar = found.n_shape == 0;
     if (!fits_storage(node, &type, out->dtype)) {
         char name[AD_DTYPE_NAME_SIZE];
         fail_storage(out->kind, node, "storage of the same width", err);

@@ -441,3 +441,16 @@ ad_schema_equal(const struct ArrowSchema *a, const struct ArrowSchema *b,
     }
     return AD_OK;
 }
+
+bool
+ad_schema_all(const struct ArrowSchema *a, const struct ArrowSchema *b,
+              bool (*test)(const struct ArrowSchema *a,
+                           const struct ArrowSchema *b))
+{
+    bool holds = test(a, b);
+    for (int64_t i = 0; holds && i < a->n_children; i++) {
+        holds = ad_schema_all(a->children[i], b->children[i], test);
+    }
+    return holds && (a->dictionary == NULL ||
+                     ad_schema_all(a->dictionary, b->dictionary, test));
+}

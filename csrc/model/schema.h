@@ -109,4 +109,14 @@ AD_MUST_CHECK ad_status ad_schema_equal(const struct ArrowSchema *a,
                                         bool check_name, bool check_metadata,
                                         bool *out, ad_error *err);
 
+/* Whether `test` holds for each pair of nodes of two trees. It is called for a
+ * pair before the nodes below; the trees have the same shape, or it is false
+ * where they differ. */
+bool ad_schema_all(const struct ArrowSchema *a, const struct ArrowSchema *b,
+                   bool (*test)(const struct ArrowSchema *a,
+                                const struct ArrowSchema *b));
+
+/* Number of nodes of the tree. */
+size_t ad_schema_count_nodes(const struct ArrowSchema *node);
+
 #endif /* AD_MODEL_SCHEMA_H */

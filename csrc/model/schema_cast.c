@@ -45,25 +45,31 @@ same_storage(const char *a, const char *b)
              (is_time(&from) && is_number(&to))));
 }
 
+static bool
+same_layout(const struct ArrowSchema *from, const struct ArrowSchema *to)
+{
+    return from->n_children == to->n_children &&
+           (from->dictionary == NULL) == (to->dictionary == NULL) &&
+           strcmp(from->format, to->format) == 0;
+}
+
+static bool
+same_layout_or_storage(const struct ArrowSchema *from,
+                       const struct ArrowSchema *to)
+{
+    return same_layout(from, to) ||
+           (from->n_children == to->n_children && from->dictionary == NULL &&
+            to->dictionary == NULL && same_storage(from->format, to->format));
+}
+
 bool
 ad_schema_cast_fits_type(const struct ArrowSchema *from,
                          const struct ArrowSchema *to,
                          ad_schema_cast_reach reach)
 {
-    bool fits = from->n_children == to->n_children &&
-                (from->dictionary == NULL) == (to->dictionary == NULL) &&
-                (strcmp(from->format, to->format) == 0 ||
-                 (reach == AD_CAST_STORAGE && from->dictionary == NULL &&
-                  same_storage(from->format, to->format)));
-    for (int64_t i = 0; fits && i < from->n_children; i++) {
-        fits = ad_schema_cast_fits_type(from->children[i], to->children[i],
-                                        reach);
-    }
-    if (fits && from->dictionary != NULL) {
-        fits =
-            ad_schema_cast_fits_type(from->dictionary, to->dictionary, reach);
-    }
-    return fits;
+    return ad_schema_all(from, to,
+                         reach == AD_CAST_STORAGE ? same_layout_or_storage
+                                                  : same_layout);
 }
 
 bool
@@ -76,20 +82,6 @@ ad_schema_cast_is_view(const struct ArrowSchema *from,
            ad_type_same_width(&a, &b) && to->dictionary == NULL;
 }
 
-bool
-ad_schema_cast_keeps_elements(const struct ArrowSchema *from,
-                              const struct ArrowSchema *to)
-{
-    bool keeps = ad_extension_same_elements(from, to);
-    for (int64_t i = 0; keeps && i < from->n_children; i++) {
-        keeps =
-            ad_schema_cast_keeps_elements(from->children[i], to->children[i]);
-    }
-    return keeps &&
-           (from->dictionary == NULL ||
-            ad_schema_cast_keeps_elements(from->dictionary, to->dictionary));
-}
-
 /* --- fields --------------------------------------------------------------- */
 
 static const char *
@@ -98,28 +90,23 @@ name_of(const struct ArrowSchema *node)
     return node->name != NULL ? node->name : "";
 }
 
-/* True if a struct of `to` has a name at an index where `from` has another
+/* False if a struct of `to` has a name at an index where `from` has another
  * one, and `from` has that name at another index. The field was then moved,
  * not renamed. */
 static bool
-moves_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
+keeps_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
 {
     bool is_struct = strcmp(from->format, "+s") == 0;
-    for (int64_t i = 0; i < from->n_children; i++) {
+    for (int64_t i = 0; is_struct && i < from->n_children; i++) {
         const char *name = name_of(to->children[i]);
         bool is_same = strcmp(name, name_of(from->children[i])) == 0;
-        for (int64_t k = 0; is_struct && !is_same && k < from->n_children;
-             k++) {
+        for (int64_t k = 0; !is_same && k < from->n_children; k++) {
             if (strcmp(name, name_of(from->children[k])) == 0) {
-                return true;
+                return false;
             }
         }
-        if (moves_fields(from->children[i], to->children[i])) {
-            return true;
-        }
     }
-    return from->dictionary != NULL &&
-           moves_fields(from->dictionary, to->dictionary);
+    return true;
 }
 
 /* --- nulls ---------------------------------------------------------------- */
@@ -152,10 +139,10 @@ ad_schema_cast_check(const ad_array *array, int64_t null_count,
     if (!ad_schema_cast_fits_type(own, wanted, reach)) {
         return AD_CAST_OTHER_TYPE;
     }
-    if (!ad_schema_cast_keeps_elements(own, wanted)) {
+    if (!ad_schema_all(own, wanted, ad_extension_same_elements)) {
         return AD_CAST_MOVES_ELEMENTS;
     }
-    if (moves_fields(own, wanted)) {
+    if (!ad_schema_all(own, wanted, keeps_fields)) {
         return AD_CAST_MOVES_FIELDS;
     }
     bool loses_own = !(wanted->flags & ARROW_FLAG_NULLABLE) && null_count != 0;

@@ -41,9 +41,4 @@ bool ad_schema_cast_fits_type(const struct ArrowSchema *from,
 bool ad_schema_cast_is_view(const struct ArrowSchema *from,
                             const struct ArrowSchema *to);
 
-/* True if the extensions of the whole tree leave every element and its index
- * unchanged. Both types have the same storage. */
-bool ad_schema_cast_keeps_elements(const struct ArrowSchema *from,
-                                   const struct ArrowSchema *to);
-
 #endif /* AD_MODEL_SCHEMA_CAST_H */

@@ -19,8 +19,8 @@ is_leaf(const struct ArrowSchema *node)
     return (node->n_children | (intptr_t)node->dictionary) == 0;
 }
 
-static size_t
-count_nodes(const struct ArrowSchema *node)
+size_t
+ad_schema_count_nodes(const struct ArrowSchema *node)
 {
     size_t n = 1;
     for (int64_t i = 0; i < node->n_children; i++) {
@@ -28,11 +28,11 @@ count_nodes(const struct ArrowSchema *node)
         if (is_leaf(child)) {
             n++;
         } else {
-            n += count_nodes(child);
+            n += ad_schema_count_nodes(child);
         }
     }
     if (node->dictionary != NULL) {
-        n += count_nodes(node->dictionary);
+        n += ad_schema_count_nodes(node->dictionary);
     }
     return n;
 }
@@ -149,7 +149,7 @@ ad_status
 ad_schema_export(ad_schema schema, struct ArrowSchema **holder, ad_error *err)
 {
     bool is_single = is_leaf(schema.node);
-    size_t n_nodes = is_single ? 1 : count_nodes(schema.node);
+    size_t n_nodes = is_single ? 1 : ad_schema_count_nodes(schema.node);
     size_t nbytes = sizeof(arena) + n_nodes * sizeof(struct ArrowSchema) +
                     (n_nodes - 1) * sizeof(struct ArrowSchema *);
     arena *tree = malloc(nbytes);

@@ -5,22 +5,6 @@
 #include "model/extension.h"
 #include "model/type.h"
 
-/* Both trees have the same layout. */
-static bool
-same_extensions(const struct ArrowSchema *a, const struct ArrowSchema *b)
-{
-    if (!ad_extension_equal(a, b)) {
-        return false;
-    }
-    for (int64_t i = 0; i < a->n_children; i++) {
-        if (!same_extensions(a->children[i], b->children[i])) {
-            return false;
-        }
-    }
-    return a->dictionary == NULL ||
-           same_extensions(a->dictionary, b->dictionary);
-}
-
 /* Describes a difference that the printed type does not show: nullability of
  * the root, or the metadata of an extension. */
 static const char *
@@ -32,8 +16,9 @@ hidden_difference(const struct ArrowSchema *node,
     if (is_nullable != is_other_nullable) {
         return is_nullable ? " (nullable)" : " (not nullable)";
     }
-    return same_extensions(node, other) ? ""
-                                        : ", with other extension metadata";
+    return ad_schema_all(node, other, ad_extension_equal)
+               ? ""
+               : ", with other extension metadata";
 }
 
 ad_status
@@ -50,7 +35,7 @@ ad_array_stream_require_schema(const struct ArrowSchema *found,
     }
     AD_RETURN_IF_ERR(
         ad_schema_equal(found, wanted, false, false, &is_equal, err));
-    if (is_equal && same_extensions(found, wanted)) {
+    if (is_equal && ad_schema_all(found, wanted, ad_extension_equal)) {
         return AD_OK;
     }
     ad_status status = ad_type_print(found, &from, err);

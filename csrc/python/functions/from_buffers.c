@@ -5,6 +5,7 @@
 #include "order/joined_inputs.h"
 #include "model/array.h"
 #include "base/owner_group.h"
+#include "model/extension.h"
 #include "model/schema_cast.h"
 #include "model/type.h"
 #include "protocol/protocol.h"
@@ -238,7 +239,7 @@ check_part(const ad_array *part, const struct ArrowSchema *wanted,
 {
     const struct ArrowSchema *own = part->schema.node;
     if (ad_schema_cast_fits_type(own, wanted, AD_CAST_LAYOUT)) {
-        return ad_schema_cast_keeps_elements(own, wanted)
+        return ad_schema_all(own, wanted, ad_extension_same_elements)
                    ? AD_OK
                    : ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                              "by its extension the array means other elements "
