@@ -326,11 +326,10 @@ bool
 ad_array_stream_is_borrowed(const ad_array_stream *stream)
 {
     while (stream != NULL && stream->source != NULL) {
-        ad_batch_source *source = stream->source;
-        if (source->is_borrowed) {
+        if (stream->source->is_borrowed) {
             return true;
         }
-        stream = source->upstream != NULL ? source->upstream(source) : NULL;
+        stream = stream->source->upstream;
     }
     return false;
 }

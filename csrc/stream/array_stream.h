@@ -43,8 +43,7 @@ struct ad_batch_source {
     const char *(*last_error)(ad_batch_source *self, int *code);
     /* Called once, on any thread; frees self. */
     void (*destroy)(ad_batch_source *self);
-    /* Optional: the stream that the source reads, borrowed; or NULL. */
-    ad_array_stream *(*upstream)(ad_batch_source *self);
+    ad_array_stream *upstream; /* the stream that the source reads, or NULL */
     /* The Python exception that ended the source, for support/; NULL: the
      * source saves none. */
     struct ad_saved_exception *saved_exception;

@@ -145,33 +145,30 @@ export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
     return code;
 }
 
-/* NULL if the struct was released. */
-static const char *
-export_last_error(ad_array_stream *self)
-{
-    return self != NULL ? ad_array_stream_last_error(self) : NULL;
-}
+/* The callbacks that are alike in both structs. A release clears private_data,
+ * so that a second one does nothing. */
+#define CALLBACKS(KIND, STREAM)                                               \
+    static int KIND##_schema(struct STREAM *self, struct ArrowSchema *out)    \
+    {                                                                         \
+        return export_schema(self->private_data, out);                        \
+    }                                                                         \
+                                                                              \
+    static const char *KIND##_last_error(struct STREAM *self)                 \
+    {                                                                         \
+        ad_array_stream *stream = self->private_data;                         \
+        return stream != NULL ? ad_array_stream_last_error(stream) : NULL;    \
+    }                                                                         \
+                                                                              \
+    static void KIND##_release(struct STREAM *self)                           \
+    {                                                                         \
+        ad_array_stream *stream = self->private_data;                         \
+        self->release = NULL;                                                 \
+        self->private_data = NULL;                                            \
+        ad_array_stream_unref(stream);                                        \
+    }
 
-/* Clears private_data, so that a second release of the struct does nothing. */
-static void
-drop_stream(void **private_data)
-{
-    ad_array_stream *self = *private_data;
-    *private_data = NULL;
-    ad_array_stream_unref(self);
-}
-
-static int
-device_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
-{
-    return export_schema(self->private_data, out);
-}
-
-static int
-host_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
-{
-    return export_schema(self->private_data, out);
-}
+CALLBACKS(device, ArrowDeviceArrayStream)
+CALLBACKS(host, ArrowArrayStream)
 
 static int
 device_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
@@ -189,32 +186,6 @@ host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
         *out = batch.array;
     }
     return code;
-}
-
-static const char *
-device_last_error(struct ArrowDeviceArrayStream *self)
-{
-    return export_last_error(self->private_data);
-}
-
-static const char *
-host_last_error(struct ArrowArrayStream *self)
-{
-    return export_last_error(self->private_data);
-}
-
-static void
-device_release(struct ArrowDeviceArrayStream *self)
-{
-    self->release = NULL;
-    drop_stream(&self->private_data);
-}
-
-static void
-host_release(struct ArrowArrayStream *self)
-{
-    self->release = NULL;
-    drop_stream(&self->private_data);
 }
 
 /* --- export -------------------------------------------------------------------- */

@@ -7,11 +7,10 @@
 #include "stream/upstream.h"
 
 typedef struct chain {
-    ad_batch_source base;
-    ad_stream_list *list;
     ad_upstream upstream; /* the stream that is read */
-    bool is_read;         /* `upstream` is set; else ask the list */
-    bool is_over;         /* the list has no more streams, or failed */
+    ad_stream_list *list;
+    bool is_read; /* `upstream` is set; else ask the list */
+    bool is_over; /* the list has no more streams, or failed */
     bool has_list_failed;
     ad_schema schema; /* node NULL until the first stream was taken */
     int32_t device_type;
@@ -119,14 +118,7 @@ chain_last_error(ad_batch_source *base, int *code)
                    ? self->list->last_error(self->list, code)
                    : NULL;
     }
-    return self->is_read ? ad_upstream_last_error(&self->upstream, code)
-                         : NULL;
-}
-
-static ad_array_stream *
-chain_upstream(ad_batch_source *base)
-{
-    return ((chain *)base)->upstream.stream;
+    return self->is_read ? ad_upstream_last_error(base, code) : NULL;
 }
 
 static void
@@ -153,11 +145,12 @@ ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    self->base = (ad_batch_source){.next = chain_next,
-                                   .last_error = chain_last_error,
-                                   .destroy = chain_destroy,
-                                   .upstream = chain_upstream,
-                                   .saved_exception = list->saved_exception};
+    self->upstream.base = (ad_batch_source){
+        .next = chain_next,
+        .last_error = chain_last_error,
+        .destroy = chain_destroy,
+        .saved_exception = list->saved_exception,
+    };
     self->list = list;
     self->device_type = ARROW_DEVICE_CPU;
     self->schema = ad_schema_ref(schema);
@@ -167,8 +160,8 @@ ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
                          "there are no streams to take the schema from");
     }
     if (status == AD_OK) {
-        status = ad_array_stream_from_source(&self->base, self->schema,
-                                             self->device_type, out, err);
+        status = ad_array_stream_from_source(
+            &self->upstream.base, self->schema, self->device_type, out, err);
     }
     if (status != AD_OK) {
         chain_free(self);

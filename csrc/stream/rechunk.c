@@ -8,7 +8,6 @@
 #include "stream/upstream.h"
 
 typedef struct rechunk {
-    ad_batch_source base;
     ad_upstream upstream;
     ad_schema schema;
     int64_t rows;
@@ -120,18 +119,6 @@ rechunk_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     return status;
 }
 
-static const char *
-rechunk_last_error(ad_batch_source *base, int *code)
-{
-    return ad_upstream_last_error(&((rechunk *)base)->upstream, code);
-}
-
-static ad_array_stream *
-rechunk_upstream(ad_batch_source *base)
-{
-    return ((rechunk *)base)->upstream.stream;
-}
-
 static void
 rechunk_destroy(ad_batch_source *base)
 {
@@ -157,13 +144,14 @@ ad_stream_rechunk(ad_array_stream *source, int64_t rows, ad_array_stream **out,
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    self->base = (ad_batch_source){.next = rechunk_next,
-                                   .last_error = rechunk_last_error,
-                                   .destroy = rechunk_destroy,
-                                   .upstream = rechunk_upstream};
+    self->upstream.base = (ad_batch_source){
+        .next = rechunk_next,
+        .last_error = ad_upstream_last_error,
+        .destroy = rechunk_destroy,
+    };
     ad_upstream_init(&self->upstream, source);
     self->schema = ad_schema_ref(ad_array_stream_schema(source));
     self->rows = rows;
-    return ad_upstream_open(&self->base, self->schema,
+    return ad_upstream_open(&self->upstream, self->schema,
                             ad_array_stream_device_type(source), out, err);
 }

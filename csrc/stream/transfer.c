@@ -7,7 +7,6 @@
 #include "copy/copy.h"
 
 typedef struct transfer {
-    ad_batch_source base;
     ad_upstream upstream;
     ad_device target;
     ad_stream_choice choice; /* owns a reference on `keep` */
@@ -39,7 +38,7 @@ begin_next(transfer *self, ad_error *err)
     }
     size_t last = (self->first + self->n) % self->room;
     ad_status status = ad_array_move_begin(
-        &batch, ad_array_stream_is_borrowed(self->upstream.stream),
+        &batch, ad_array_stream_is_borrowed(self->upstream.base.upstream),
         self->target, &self->choice, &self->moves[last], err);
     ad_array_clear(&batch);
     self->n += status == AD_OK;
@@ -78,18 +77,6 @@ transfer_next(ad_batch_source *base, ad_array *out, bool *is_end,
     return ad_array_move_end(move, out, err);
 }
 
-static const char *
-transfer_last_error(ad_batch_source *base, int *code)
-{
-    return ad_upstream_last_error(&((transfer *)base)->upstream, code);
-}
-
-static ad_array_stream *
-transfer_upstream(ad_batch_source *base)
-{
-    return ((transfer *)base)->upstream.stream;
-}
-
 static void
 transfer_destroy(ad_batch_source *base)
 {
@@ -119,10 +106,11 @@ ad_stream_to(ad_array_stream *source, ad_device target, int64_t prefetch,
     if (self == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    self->base = (ad_batch_source){.next = transfer_next,
-                                   .last_error = transfer_last_error,
-                                   .destroy = transfer_destroy,
-                                   .upstream = transfer_upstream};
+    self->upstream.base = (ad_batch_source){
+        .next = transfer_next,
+        .last_error = ad_upstream_last_error,
+        .destroy = transfer_destroy,
+    };
     ad_upstream_init(&self->upstream, source);
     self->target = target;
     self->choice = *choice;
@@ -130,6 +118,6 @@ ad_stream_to(ad_array_stream *source, ad_device target, int64_t prefetch,
     self->given = NULL;
     self->room = room;
     self->first = self->n = 0;
-    return ad_upstream_open(&self->base, ad_array_stream_schema(source),
+    return ad_upstream_open(&self->upstream, ad_array_stream_schema(source),
                             target.type, out, err);
 }

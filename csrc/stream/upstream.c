@@ -3,7 +3,7 @@
 void
 ad_upstream_init(ad_upstream *self, ad_array_stream *stream)
 {
-    self->stream = ad_array_stream_ref(stream);
+    self->base.upstream = ad_array_stream_ref(stream);
     self->is_over = false;
     self->is_foreign = false;
     self->is_told = false;
@@ -12,8 +12,8 @@ ad_upstream_init(ad_upstream *self, ad_array_stream *stream)
 void
 ad_upstream_clear(ad_upstream *self)
 {
-    ad_array_stream *stream = self->stream;
-    self->stream = NULL;
+    ad_array_stream *stream = self->base.upstream;
+    self->base.upstream = NULL;
     ad_array_stream_unref(stream);
 }
 
@@ -24,8 +24,8 @@ ad_upstream_next(ad_upstream *self, ad_array *out)
     if (self->is_over) {
         return false;
     }
-    if (ad_array_stream_next(self->stream, out, &is_end, &self->error) !=
-        AD_OK) {
+    if (ad_array_stream_next(self->base.upstream, out, &is_end,
+                             &self->error) != AD_OK) {
         self->is_over = true;
         self->is_foreign = true; /* the stream stays open: it has the text */
         return false;
@@ -63,23 +63,24 @@ ad_upstream_finish(ad_upstream *self, ad_error *err)
 }
 
 const char *
-ad_upstream_last_error(const ad_upstream *self, int *code)
+ad_upstream_last_error(ad_batch_source *base, int *code)
 {
+    const ad_upstream *self = (const ad_upstream *)base;
     if (!self->is_told || !self->is_foreign) {
         return NULL;
     }
     *code = self->error.code;
-    return ad_array_stream_last_error(self->stream);
+    return ad_array_stream_last_error(base->upstream);
 }
 
 ad_status
-ad_upstream_open(ad_batch_source *source, ad_schema schema,
-                 int32_t device_type, ad_array_stream **out, ad_error *err)
+ad_upstream_open(ad_upstream *self, ad_schema schema, int32_t device_type,
+                 ad_array_stream **out, ad_error *err)
 {
-    ad_status status =
-        ad_array_stream_from_source(source, schema, device_type, out, err);
+    ad_status status = ad_array_stream_from_source(&self->base, schema,
+                                                   device_type, out, err);
     if (status != AD_OK) {
-        source->destroy(source);
+        self->base.destroy(&self->base);
     }
     return status;
 }

@@ -82,9 +82,7 @@ take_exception(ad_array_stream *stream)
             kept->exception = NULL;
             return exception;
         }
-        stream = has_upstream_failed(source) && source->upstream != NULL
-                     ? source->upstream(source)
-                     : NULL;
+        stream = has_upstream_failed(source) ? source->upstream : NULL;
     }
     return NULL;
 }

@@ -19,12 +19,6 @@
 
 /* --- Python objects that a stream holds ----------------------------------------- */
 
-static ad_array_stream *
-upstream_of(ad_batch_source *source)
-{
-    return source->upstream != NULL ? source->upstream(source) : NULL;
-}
-
 /* The caller must be the only owner of the stream, and the stream must not be
  * read at the time. */
 static int
@@ -41,7 +35,7 @@ visit_stream(ad_array_stream *stream, visitproc visit, void *arg)
     }
     int result = ad_iterable_traverse(source, visit, arg);
     return result != 0 ? result
-                       : visit_stream(upstream_of(source), visit, arg);
+                       : visit_stream(source->upstream, visit, arg);
 }
 
 static bool
