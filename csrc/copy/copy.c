@@ -241,30 +241,10 @@ first_element(const ad_tensor *tensor, ad_context context)
     return span;
 }
 
-/* The second half of a copy through the host. Consumes `on_host`. */
-static ad_status
-copy_from_host(ad_tensor_value *on_host, ad_device target,
-               const ad_stream_choice *stream, char order,
-               ad_tensor_value *out, ad_error *err)
-{
-    ad_status status =
-        ad_tensor_copy_to(&on_host->tensor, target, stream, order, out, err);
-    ad_tensor_clear(&on_host->tensor);
-    return status;
-}
-
-/* Two runtimes, or two contexts without shared memory: one copies to the host,
- * the other from it. */
-static ad_status
-copy_via_host(const ad_tensor *tensor, ad_device target,
-              const ad_stream_choice *stream, char order, ad_tensor_value *out,
-              ad_error *err)
-{
-    ad_tensor_value on_host;
-    AD_RETURN_IF_ERR(
-        ad_tensor_copy_to(tensor, AD_CPU, NULL, order, &on_host, err));
-    return copy_from_host(&on_host, target, stream, order, out, err);
-}
+static ad_status copy_via_host(const ad_tensor *tensor, ad_device target,
+                               const ad_stream_choice *stream, char order,
+                               bool is_scattered, ad_tensor_value *out,
+                               ad_error *err);
 
 /* Copies with the runtime's copies or with a kernel. */
 static ad_status
@@ -302,7 +282,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     ad_sync *sync = NULL;
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     if (session.via_host) {
-        return copy_via_host(tensor, target, stream, order, out, err);
+        return copy_via_host(tensor, target, stream, order, false, out, err);
     }
     ad_status status = ad_session_allocate(&session, ad_tensor_nbytes(tensor),
                                            &data, &owner, err);
@@ -373,22 +353,24 @@ contiguous_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
     return status;
 }
 
-/* `stream` belongs to the target, or to the source if the target is the
- * CPU. */
+/* One runtime or context copies to the host, another one from it. Scattered
+ * elements are made contiguous there. */
 static ad_status
-copy_through_host(const ad_tensor *tensor, ad_device target,
-                  const ad_stream_choice *stream, char order,
-                  ad_tensor_value *out, ad_error *err)
+copy_via_host(const ad_tensor *tensor, ad_device target,
+              const ad_stream_choice *stream, char order, bool is_scattered,
+              ad_tensor_value *out, ad_error *err)
 {
     ad_tensor_value on_host;
-    bool ends_there = ad_device_equal(target, AD_CPU);
-    bool is_shared = ends_there || ad_device_equal(tensor->device, target);
-    AD_RETURN_IF_ERR(contiguous_on_host(tensor, is_shared ? stream : NULL,
-                                        order, ends_there ? out : &on_host,
-                                        err));
-    return ends_there
-               ? AD_OK
-               : copy_from_host(&on_host, target, stream, order, out, err);
+    bool is_shared = ad_device_equal(tensor->device, target);
+    AD_RETURN_IF_ERR(
+        is_scattered
+            ? contiguous_on_host(tensor, is_shared ? stream : NULL, order,
+                                 &on_host, err)
+            : ad_tensor_copy_to(tensor, AD_CPU, NULL, order, &on_host, err));
+    ad_status status =
+        ad_tensor_copy_to(&on_host.tensor, target, stream, order, out, err);
+    ad_tensor_clear(&on_host.tensor);
+    return status;
 }
 
 /* --- entry ---------------------------------------------------------------- */
@@ -438,7 +420,7 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
         return ad_tensor_copy(tensor, order, out, err);
     }
     if (ad_session_is_via_host(tensor->device, target)) {
-        return copy_via_host(tensor, target, stream, order, out, err);
+        return copy_via_host(tensor, target, stream, order, false, out, err);
     }
     AD_RETURN_IF_ERR(plan_blocks(tensor, order, &plan, err));
     AD_RETURN_IF_ERR(
@@ -453,8 +435,11 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
         AD_RETURN_IF_ERR(
             choose_way(tensor, target, order, false, &plan, &how, err));
     }
-    return how == WAY_BLOCKS
-               ? copy_on_stream(tensor, target, stream, order, &plan, how, out,
-                                err)
-               : copy_through_host(tensor, target, stream, order, out, err);
+    if (how == WAY_BLOCKS) {
+        return copy_on_stream(tensor, target, stream, order, &plan, how, out,
+                              err);
+    }
+    return ad_device_equal(target, AD_CPU)
+               ? contiguous_on_host(tensor, stream, order, out, err)
+               : copy_via_host(tensor, target, stream, order, true, out, err);
 }

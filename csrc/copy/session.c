@@ -567,18 +567,28 @@ ad_session_kernel(ad_session *self, const void *source, void *target,
 
 /* --- end of a session ---------------------------------------------------- */
 
+/* Keeps `owner` alive until all work is done. All work is on one stream;
+ * without a sync for it, the context has to become idle. */
+static void
+defer_release(const ad_session *self, ad_owner *owner, ad_sync *sync)
+{
+    if (owner != NULL) {
+        ad_sync *const syncs[] = {ad_sync_ref(sync)};
+        ad_defer_release(ad_owner_ref(owner), self->context, syncs,
+                         sync != NULL);
+    }
+}
+
 /* Defers the release of host memory. Pageable memory is staged, so that the
  * runtime has often read it already. A failed query is ignored. */
 static void
 keep_until_read(const ad_session *self, ad_owner *host, ad_sync *sync)
 {
     bool is_done = false;
-    if (host == NULL ||
-        (ad_sync_query(sync, &is_done, NULL) == AD_OK && is_done)) {
-        return;
+    if (host != NULL &&
+        (ad_sync_query(sync, &is_done, NULL) != AD_OK || !is_done)) {
+        defer_release(self, host, sync);
     }
-    ad_sync *const syncs[] = {ad_sync_ref(sync)};
-    ad_defer_release(ad_owner_ref(host), self->context, syncs, 1);
 }
 
 static ad_owner *
@@ -651,18 +661,6 @@ ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
                            : ad_sync_wait(sync, "a copy to the host", err);
     ad_sync_unref(sync);
     return status;
-}
-
-/* Keeps `owner` alive until all work is done. All work is on one stream;
- * without a sync for it, the context has to become idle. */
-static void
-defer_release(const ad_session *self, ad_owner *owner, ad_sync *sync)
-{
-    if (owner != NULL) {
-        ad_sync *const syncs[] = {ad_sync_ref(sync)};
-        ad_defer_release(ad_owner_ref(owner), self->context, syncs,
-                         sync != NULL);
-    }
 }
 
 void

@@ -136,12 +136,6 @@ AD_MUST_CHECK ad_status ad_session_end(ad_session *session, ad_status status,
                                        ad_owner *source, ad_owner *other,
                                        ad_allocation *made, ad_error *err);
 
-/* ad_array_copy_to() for ad_array_move_begin(). Also when out->device is host
- * memory, out->sync signals that the memory has been written. */
-AD_MUST_CHECK ad_status ad_array_copy_non_blocking(
-    const ad_array *array, bool is_borrowed, ad_device target,
-    const ad_stream_choice *stream, ad_array *out, ad_error *err);
-
 /* True if the stream runs on the source's device. It is then the stream that a
  * read of the source would choose, unless the caller named another. */
 bool ad_session_sees_source(const ad_session *session);

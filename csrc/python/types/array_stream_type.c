@@ -34,8 +34,7 @@ visit_stream(ad_array_stream *stream, visitproc visit, void *arg)
         Py_VISIT(saved_exception->exception);
     }
     int result = ad_iterable_traverse(source, visit, arg);
-    return result != 0 ? result
-                       : visit_stream(source->upstream, visit, arg);
+    return result != 0 ? result : visit_stream(source->upstream, visit, arg);
 }
 
 static bool
