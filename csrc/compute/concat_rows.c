@@ -93,7 +93,7 @@ launch_on_views(ad_concat_job *self, ad_concat_node *at, int64_t fault,
         int64_t n_variadic = view->node->n_buffers - 3;
         const void *validity = ad_concat_validity(view);
         const ad_launch launch = {
-            .kernel = AD_KERNEL_RAISE_VIEWS,
+            .kernel = AD_KERNEL_REBASE_VIEWS,
             .source.offset = (uint64_t)(16 * view->offset),
             .values.data = (void *)validity,
             .target.offset = (uint64_t)(16 * to),
@@ -154,7 +154,7 @@ typedef struct union_ids {
     int n; /* 1 + the largest id */
 } union_ids;
 
-/* An entry of the table that AD_KERNEL_RAISE_OFFSETS reads, one per type id. */
+/* An entry of the table of AD_KERNEL_REBASE_OFFSETS, one per type id. */
 typedef struct id_entry {
     uint32_t limit;
     uint32_t base;
@@ -237,7 +237,7 @@ launch_on_offsets(ad_concat_job *self, ad_concat_node *at, int64_t n_ids,
         const ad_array *view = &at->views[v];
         const void *const *buffers = view->node->buffers;
         const ad_launch launch = {
-            .kernel = AD_KERNEL_RAISE_OFFSETS,
+            .kernel = AD_KERNEL_REBASE_OFFSETS,
             .source.offset = (uint64_t)view->offset,
             .values.data = (void *)buffers[1],
             .values.offset = (uint64_t)(4 * view->offset),

@@ -493,8 +493,8 @@ static const struct {
     [AD_KERNEL_GATHER] = {1, 1 << 20},
     [AD_KERNEL_CHECK_OFFSETS] = {8, 1 << 14},
     [AD_KERNEL_ADD] = {1, 1 << 20},
-    [AD_KERNEL_RAISE_VIEWS] = {1, 1 << 20},
-    [AD_KERNEL_RAISE_OFFSETS] = {1, 1 << 20},
+    [AD_KERNEL_REBASE_VIEWS] = {1, 1 << 20},
+    [AD_KERNEL_REBASE_OFFSETS] = {1, 1 << 20},
     [AD_KERNEL_FIND_RUNS] = {1, 1 << 20},
 };
 

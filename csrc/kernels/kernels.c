@@ -296,8 +296,8 @@ static const struct {
     [AD_KERNEL_GATHER] = {"ad_gather", ad_gather},
     [AD_KERNEL_CHECK_OFFSETS] = {"ad_check_offsets", ad_check_offsets},
     [AD_KERNEL_ADD] = {"ad_add", ad_add},
-    [AD_KERNEL_RAISE_VIEWS] = {"ad_raise_views", ad_raise_views},
-    [AD_KERNEL_RAISE_OFFSETS] = {"ad_raise_offsets", ad_raise_offsets},
+    [AD_KERNEL_REBASE_VIEWS] = {"ad_rebase_views", ad_rebase_views},
+    [AD_KERNEL_REBASE_OFFSETS] = {"ad_rebase_offsets", ad_rebase_offsets},
     [AD_KERNEL_FIND_RUNS] = {"ad_find_runs", ad_find_runs},
 };
 
@@ -333,7 +333,7 @@ ad_launch_source_size(const ad_launch *launch)
     int64_t n = launch->length;
     switch (launch->kernel) {
         case AD_KERNEL_PACK_BITS:
-        case AD_KERNEL_RAISE_OFFSETS:
+        case AD_KERNEL_REBASE_OFFSETS:
             return (size_t)n;
         case AD_KERNEL_GATHER:
             return (size_t)gathered_size(launch);
@@ -342,7 +342,7 @@ ad_launch_source_size(const ad_launch *launch)
         case AD_KERNEL_ADD:
         case AD_KERNEL_FIND_RUNS:
             return (size_t)(n * p[0]);
-        case AD_KERNEL_RAISE_VIEWS:
+        case AD_KERNEL_REBASE_VIEWS:
             return (size_t)(n * 16);
         default:
             return (size_t)bytes_of_bits(launch->bit_offset + n);
@@ -367,11 +367,11 @@ ad_launch_values_size(const ad_launch *launch)
     switch (launch->kernel) {
         case AD_KERNEL_FILL_NULLS:
             return p[1] == 1 ? (size_t)(n * p[0]) : 0;
-        case AD_KERNEL_RAISE_VIEWS:
+        case AD_KERNEL_REBASE_VIEWS:
             return launch->bit_offset < 0
                        ? 0
                        : (size_t)bytes_of_bits(launch->bit_offset + n);
-        case AD_KERNEL_RAISE_OFFSETS:
+        case AD_KERNEL_REBASE_OFFSETS:
             return (size_t)(n * 4);
         default:
             return 0;
@@ -396,9 +396,9 @@ ad_launch_target_size(const ad_launch *launch)
             return (size_t)(n * p[3]);
         case AD_KERNEL_ADD:
             return (size_t)(n * p[0]);
-        case AD_KERNEL_RAISE_VIEWS:
+        case AD_KERNEL_REBASE_VIEWS:
             return size_with_error(launch, n * 16);
-        case AD_KERNEL_RAISE_OFFSETS:
+        case AD_KERNEL_REBASE_OFFSETS:
             return size_with_error(launch, n * 4);
         case AD_KERNEL_FIND_RUNS:
             return 3 * sizeof(int64_t);

@@ -5,13 +5,6 @@
  * in generated/ (tools/make_ptx.py). Host code requires memory that the host
  * can read; it allocates nothing, takes no lock, and any thread may call it.
  */
-
-/* The kernels, written in one source (kernels.inc) for every runtime.
- *
- * The source uses the common subset of C and OpenCL C. OpenCL and SYCL build
- * it at run time, HIP builds it with a prelude of its own, CUDA loads PTX made
- * from it (kernels_ptx.h), and the C compiler builds it for the host.
- */
 #ifndef AD_KERNELS_KERNELS_H
 #define AD_KERNELS_KERNELS_H
 
@@ -65,13 +58,13 @@ typedef enum ad_kernel {
      * whatever its offset; of several such i, any one. But if bit (bit_offset
      * + i) of `values` is 0, the view becomes 0 instead. bit_offset -1 means
      * that there are no such bits. */
-    AD_KERNEL_RAISE_VIEWS,
+    AD_KERNEL_REBASE_VIEWS,
     /* target[i] = values[i] + the addend of type id source[i]. The values are
      * int32 offsets into the child of the type id, a byte. At byte p1 of the
      * target (whatever the offset) there is a table with two uint32 for each
      * id in [0, p0): the limit of the offset (0: no such id), and the addend.
-     * Errors are written as by AD_KERNEL_RAISE_VIEWS. */
-    AD_KERNEL_RAISE_OFFSETS,
+     * Errors are written as by AD_KERNEL_REBASE_VIEWS. */
+    AD_KERNEL_REBASE_OFFSETS,
     /* Source has run ends of p0 (2, 4 or 8) bytes. Three int64 of the target,
      * aligned to 8 bytes, are written if there is such a run: 1 + the index of
      * any run that does not end after the previous one (the first run: after
