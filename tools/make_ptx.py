@@ -120,7 +120,7 @@ def header(lines):
         "#ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H\n"
         "#define AD_KERNELS_GENERATED_KERNELS_PTX_H\n\n"
         "/* clang-format off */\n"
-        f"static const char kernels_ptx[] =\n{body};\n"
+        f"const char ad_kernels_ptx[] =\n{body};\n"
         "/* clang-format on */\n\n"
         "#endif /* AD_KERNELS_GENERATED_KERNELS_PTX_H */\n"
     )

@@ -222,42 +222,7 @@ fill_avx2(const unsigned char *bits, int64_t at, const unsigned char *from,
     }
 }
 
-/* --- entry ---------------------------------------------------------------- */
-
-int64_t
-ad_vector_unpack(const unsigned char *bits, int64_t at, unsigned char *bytes,
-                 int64_t n)
-{
-    return has_avx2() ? unpack_avx2(bits, at, bytes, n) : 0;
-}
-
-int64_t
-ad_vector_pack(const unsigned char *bytes, unsigned char *bits, int64_t n,
-               bool flip)
-{
-    return has_avx2() ? pack_avx2(bytes, bits, n, flip) : 0;
-}
-
-int64_t
-ad_vector_copy_bits(const unsigned char *source, int64_t from,
-                    unsigned char *target, int64_t n)
-{
-    return has_avx2() ? copy_bits_avx2(source, from, target, n) : 0;
-}
-
-int64_t
-ad_vector_count_bits(const uint64_t *words, int64_t n, int64_t *total)
-{
-    return has_avx2() ? count_avx2(words, n, total) : 0;
-}
-
-int64_t
-ad_vector_fill(const unsigned char *bits, int64_t at,
-               const unsigned char *from, unsigned char *to, int64_t n,
-               int64_t size, uint64_t value)
-{
-    return has_avx2() ? fill_avx2(bits, at, from, to, n, size, value) : 0;
-}
+/* --- two columns ---------------------------------------------------------- */
 
 /* SSE2, which every x86-64 processor has. With a constant size the loop
  * contains no test of it. */
@@ -280,8 +245,8 @@ zip_elements(const char *a, const char *b, int64_t n, int64_t size, char *to)
     return i;
 }
 
-int64_t
-ad_vector_zip(const char *a, const char *b, int64_t n, int64_t size, char *to)
+static int64_t
+zip_sse2(const char *a, const char *b, int64_t n, int64_t size, char *to)
 {
     switch (size) {
         case 1:
@@ -327,9 +292,8 @@ take_every_second(const char *from, char *to, int64_t n, int64_t size)
     return i;
 }
 
-int64_t
-ad_vector_take_every_second(const char *from, char *to, int64_t n,
-                            int64_t size)
+static int64_t
+take_sse2(const char *from, char *to, int64_t n, int64_t size)
 {
     switch (size) {
         case 1:
@@ -343,33 +307,43 @@ ad_vector_take_every_second(const char *from, char *to, int64_t n,
     }
 }
 
-#else
+#define VECTORS(call) (call)
+#define VECTORS_AVX2(call) (has_avx2() ? (call) : 0)
+
+#else /* no element is processed */
+
+#define VECTORS(call) 0
+#define VECTORS_AVX2(call) 0
+
+#endif
+
+/* --- entries -------------------------------------------------------------- */
 
 int64_t
 ad_vector_unpack(const unsigned char *bits, int64_t at, unsigned char *bytes,
                  int64_t n)
 {
-    return 0;
+    return VECTORS_AVX2(unpack_avx2(bits, at, bytes, n));
 }
 
 int64_t
 ad_vector_pack(const unsigned char *bytes, unsigned char *bits, int64_t n,
                bool flip)
 {
-    return 0;
+    return VECTORS_AVX2(pack_avx2(bytes, bits, n, flip));
 }
 
 int64_t
 ad_vector_copy_bits(const unsigned char *source, int64_t from,
                     unsigned char *target, int64_t n)
 {
-    return 0;
+    return VECTORS_AVX2(copy_bits_avx2(source, from, target, n));
 }
 
 int64_t
 ad_vector_count_bits(const uint64_t *words, int64_t n, int64_t *total)
 {
-    return 0;
+    return VECTORS_AVX2(count_avx2(words, n, total));
 }
 
 int64_t
@@ -377,20 +351,18 @@ ad_vector_fill(const unsigned char *bits, int64_t at,
                const unsigned char *from, unsigned char *to, int64_t n,
                int64_t size, uint64_t value)
 {
-    return 0;
+    return VECTORS_AVX2(fill_avx2(bits, at, from, to, n, size, value));
 }
 
 int64_t
 ad_vector_zip(const char *a, const char *b, int64_t n, int64_t size, char *to)
 {
-    return 0;
+    return VECTORS(zip_sse2(a, b, n, size, to));
 }
 
 int64_t
 ad_vector_take_every_second(const char *from, char *to, int64_t n,
                             int64_t size)
 {
-    return 0;
+    return VECTORS(take_sse2(from, to, n, size));
 }
-
-#endif

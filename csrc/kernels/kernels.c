@@ -110,7 +110,7 @@
     "}\n"
 
 /* kernels.inc assumes that the lowest byte of a word is first in memory. */
-static const char opencl_text[] =
+const char ad_kernels_opencl[] =
     "#ifndef __ENDIAN_LITTLE__\n"
     "#error the kernels are for little-endian devices\n"
     "#endif\n"
@@ -130,7 +130,7 @@ static const char opencl_text[] =
 #include "kernels/kernels.inc"
     ;
 
-static const char hip_text[] =
+const char ad_kernels_hip[] =
     "typedef unsigned char ad_byte;\n"
     "typedef long long ad_i64;\n"
     "typedef unsigned long long ad_u64;\n"
@@ -148,24 +148,6 @@ static const char hip_text[] =
     ;
 
 #undef AD_TEXT
-
-const char *
-ad_kernels_opencl(void)
-{
-    return opencl_text;
-}
-
-const char *
-ad_kernels_hip(void)
-{
-    return hip_text;
-}
-
-const char *
-ad_kernels_ptx(void)
-{
-    return kernels_ptx;
-}
 
 /* --- kernels for the host ------------------------------------------------ */
 

@@ -111,10 +111,10 @@ size_t ad_launch_target_size(const ad_launch *launch);
 /* Name of a kernel in every source and module: "ad_unpack_bits". */
 const char *ad_kernel_name(ad_kernel kernel);
 
-/* The sources; static. */
-const char *ad_kernels_opencl(void); /* OpenCL C 1.2, also for SYCL */
-const char *ad_kernels_hip(void);    /* for hiprtc, extern "C" */
-const char *ad_kernels_ptx(void);    /* sm_50 */
+/* The sources. */
+extern const char ad_kernels_opencl[]; /* OpenCL C 1.2, also for SYCL */
+extern const char ad_kernels_hip[];    /* for hiprtc, extern "C" */
+extern const char ad_kernels_ptx[];    /* sm_50 */
 
 /* Build option of the OpenCL source on a processor. Each work item then has a
  * contiguous share, and is a group of its own. */

@@ -33,9 +33,9 @@ helper_run(int kernel, void *source, int64_t source_offset, void *target,
 const char *
 helper_text(int dialect)
 {
-    return dialect == 0   ? ad_kernels_opencl()
-           : dialect == 1 ? ad_kernels_hip()
-                          : ad_kernels_ptx();
+    return dialect == 0   ? ad_kernels_opencl
+           : dialect == 1 ? ad_kernels_hip
+                          : ad_kernels_ptx;
 }
 
 const char *

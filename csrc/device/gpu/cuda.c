@@ -634,7 +634,7 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
 static ad_status
 cuda_module_image(const void **out, void **release, ad_error *err)
 {
-    *out = ad_kernels_ptx();
+    *out = ad_kernels_ptx;
     *release = NULL;
     return AD_OK;
 }

@@ -432,7 +432,7 @@ hip_module_key(ad_context context, uint64_t *out, ad_error *err)
 static ad_status
 hip_module_image(const void **out, void **release, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_hiprtc_build(ad_kernels_hip(), release, err));
+    AD_RETURN_IF_ERR(ad_hiprtc_build(ad_kernels_hip, release, err));
     *out = *release;
     return AD_OK;
 }

@@ -423,7 +423,7 @@ build_kernels(struct ad_oneapi_context *sycl_context)
         return;
     }
     ad_sycl_bundle bundle = ad_sycl.KernelBundle_CreateFromOCLSource(
-        sycl_context->handle, sycl_context->device, ad_kernels_opencl(),
+        sycl_context->handle, sycl_context->device, ad_kernels_opencl,
         sycl_context->is_cpu ? AD_KERNELS_ON_PROCESSOR : "");
     for (int i = 0; i < AD_N_KERNELS && bundle != NULL; i++) {
         ad_sycl_kernel none = NULL;

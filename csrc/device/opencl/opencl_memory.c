@@ -322,7 +322,7 @@ static ad_status
 find_program(struct ad_opencl_context *cl_context, ad_cl_program *out,
              ad_error *err)
 {
-    const char *text = ad_kernels_opencl();
+    const char *text = ad_kernels_opencl;
     int32_t code;
     *out = atomic_load(&cl_context->program);
     if (*out != NULL) {

@@ -4,7 +4,7 @@
 #define AD_KERNELS_GENERATED_KERNELS_PTX_H
 
 /* clang-format off */
-static const char kernels_ptx[] =
+const char ad_kernels_ptx[] =
     ".version 4.0\n"
     ".target sm_50\n"
     ".address_size 64\n"
