@@ -193,13 +193,13 @@ _open: dict[int, CallbackStruct] = {}
 _known: WeakValueDictionary[int, CallbackStruct] = WeakValueDictionary()
 _is_over: list[bool] = []
 # Callbacks that destructors call have a guard in C.
-_guards = _core._testing_guards()
+_guards = _core._testing_callbacks()
 
 atexit.register(_is_over.append, True)
 
 
 class _Cell(Structure):
-    """The ``private_data``; csrc/python/testing/guards.c has the same struct in C."""
+    """The ``private_data``; csrc/python/testing/callbacks.c has the same struct in C."""
 
     _fields_ = [("callbacks", c_void_p * 2), ("number", c_int64)]
 

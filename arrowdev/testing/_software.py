@@ -66,7 +66,7 @@ class SoftwareDevice:
     def __enter__(self) -> Self:
         if SoftwareDevice._current is not None:
             raise RuntimeError("there is a software device already; devices=n makes more of them")
-        _core._testing_start(self.n_devices, True)
+        _core._testing_start(self.n_devices)
         SoftwareDevice._current = self
         self._process = os.getpid()
         try:
@@ -77,7 +77,7 @@ class SoftwareDevice:
         return self
 
     def _forget(self) -> None:
-        _core._testing_hide()
+        call("hide")
         SoftwareDevice._current = None
 
     def __exit__(
@@ -113,7 +113,7 @@ class SoftwareDevice:
         """Open all gates; remove delays, limits and planned failures; forget failed work."""
         for queue in self._queues:
             queue._open_gate()
-        _core._testing_reset(self._timeout_ms)
+        call("reset", self._timeout_ms)
 
     # --- queues, events, memory -------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class _Record(ctypes.Structure):
 def _capsule(struct: Any, name: str, giver: str) -> CapsuleType:
     text = name.encode()
     _kept.append((struct, text))
-    return new_capsule(ctypes.addressof(struct), text, _CALLBACKS[giver][1])
+    return new_capsule(ctypes.addressof(struct), text, _CALLBACKS[f"{giver}.destroy"])
 
 
 def _pointers(addresses: list[int | None]) -> int:
@@ -68,7 +68,7 @@ class CountedStruct:
         self.is_given = False
         self.record = _Record()
         struct.private_data = ctypes.addressof(self.record)
-        struct.release = _CALLBACKS[giver][0]
+        struct.release = _CALLBACKS[f"{giver}.release"]
         if hasattr(struct, "n_children"):
             struct.n_children = len(children)
             struct.children = _pointers([ctypes.addressof(child.struct) for child in children])
@@ -188,7 +188,7 @@ class Tensor:
         tensor.strides = ctypes.addressof(self.strides)
         giver = "versioned" if is_versioned else "legacy"
         struct.manager_ctx = ctypes.addressof(self.record)
-        struct.deleter = _CALLBACKS[giver][0]
+        struct.deleter = _CALLBACKS[f"{giver}.release"]
         self.capsules.append("dltensor_versioned" if is_versioned else "dltensor")
         self.capsule = _capsule(struct, self.capsules[-1], giver)
         return self.capsule

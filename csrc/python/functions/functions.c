@@ -382,6 +382,8 @@ PyMethodDef ad_module_functions[] = {
      "preference, by look-up only. probe=True also calls them (never a "
      "stream)\nand leaves out those that refuse."},
     AD_ASYNC_FUNCTIONS,
-    AD_TESTING_FUNCTIONS,
+    /* clang-format off */
+    AD_TESTING_FUNCTIONS(AD_TESTING_ENTRY)
+    /* clang-format on */
     {NULL, NULL, 0, NULL},
 };

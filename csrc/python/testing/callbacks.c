@@ -1,14 +1,15 @@
-/* Release callbacks that count their calls, for the structs that
- * arrowdev.testing passes to a consumer under test.
- *
- * They are in C because a consumer may release a struct while an exception is
- * set, when no Python code can run.
+/* Callbacks of the structs that arrowdev.testing passes to a consumer under
+ * test. They are in C because a consumer may release a struct while an
+ * exception is set, when no Python code can run.
  */
 #include <string.h>
 
 #include "abi/arrow_c.h"
 #include "abi/dlpack.h"
+#include "support/py_call.h"
 #include "python/testing/testing.h"
+
+/* --- releases that count their calls ----------------------------------------- */
 
 /* The `private_data` or `manager_ctx` of a struct. arrowdev/testing/_spoiling.py
  * declares the same struct in ctypes. */
@@ -27,118 +28,187 @@ note_release(record *self)
     }
 }
 
-static void
-release_schema(struct ArrowSchema *self)
-{
-    for (int64_t i = 0; i < self->n_children; i++) {
-        if (self->children[i]->release != NULL) {
-            self->children[i]->release(self->children[i]);
-        }
-    }
-    note_release(self->private_data);
-    self->release = NULL;
-}
-
-static void
-release_array(struct ArrowArray *self)
-{
-    for (int64_t i = 0; i < self->n_children; i++) {
-        if (self->children[i]->release != NULL) {
-            self->children[i]->release(self->children[i]);
-        }
-    }
-    note_release(self->private_data);
-    self->release = NULL;
-}
-
-static void
-delete_legacy(ad_dl_managed *self)
-{
-    note_release(self->manager_ctx);
-}
-
-static void
-delete_versioned(ad_dl_managed_versioned *self)
-{
-    note_release(self->manager_ctx);
-}
-
-/* --- destructors of capsules; the name may be wrong on purpose ---------------- */
-
 static void *
 content(PyObject *capsule)
 {
     return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
 }
 
-static void
-destroy_schema(PyObject *capsule)
+/* The release of a struct, and the destructor of its capsule. */
+#define ARROW(type)                                                           \
+    static void type##_note(struct type *self)                                \
+    {                                                                         \
+        for (int64_t i = 0; i < self->n_children; i++) {                      \
+            if (self->children[i]->release != NULL) {                         \
+                self->children[i]->release(self->children[i]);                \
+            }                                                                 \
+        }                                                                     \
+        note_release(self->private_data);                                     \
+        self->release = NULL;                                                 \
+    }                                                                         \
+    static void type##_destroy(PyObject *capsule)                             \
+    {                                                                         \
+        struct type *self = content(capsule);                                 \
+        if (self->release != NULL) {                                          \
+            self->release(self);                                              \
+        }                                                                     \
+    }
+
+ARROW(ArrowSchema)
+ARROW(ArrowArray) /* also for a device array, whose first member it is */
+
+/* The same. A capsule that was renamed is consumed. */
+#define DLPACK(type, capsule_name)                                            \
+    static void type##_note(type *self)                                       \
+    {                                                                         \
+        note_release(self->manager_ctx);                                      \
+    }                                                                         \
+    static void type##_destroy(PyObject *capsule)                             \
+    {                                                                         \
+        if (strcmp(PyCapsule_GetName(capsule), capsule_name) == 0) {          \
+            type *self = content(capsule);                                    \
+            self->deleter(self);                                              \
+        }                                                                     \
+    }
+
+DLPACK(ad_dl_managed, "dltensor")
+DLPACK(ad_dl_managed_versioned, "dltensor_versioned")
+
+/* --- guards of callbacks in Python ------------------------------------------- */
+
+/* A ctypes callback of a scripted stream loses an exception that is set
+ * (pyarrow releases arrays while one is), and must not be called after the
+ * interpreter has ended. So these functions call it.
+ *
+ * `private_data` of every such struct is a cell. It is never freed, so that a
+ * late call is detected and does not crash. arrowdev/testing/_recording.py
+ * declares the same struct in ctypes. */
+typedef struct cell {
+    void *callbacks[2]; /* in the order of the struct's members */
+    int64_t number;
+} cell;
+
+typedef struct span {
+    PyGILState_STATE gil;
+    PyObject *exception;
+} span;
+
+static bool
+begin(span *self)
 {
-    struct ArrowSchema *self = content(capsule);
-    if (self->release != NULL) {
-        self->release(self);
+    if (!ad_py_enter(&self->gil)) {
+        return false;
+    }
+    self->exception = ad_py_save_exception();
+    return true;
+}
+
+static void
+end(span *self)
+{
+    ad_py_reset_exception(self->exception);
+    PyGILState_Release(self->gil);
+}
+
+#define RELEASE(type)                                                         \
+    static void type##_release(struct type *self)                             \
+    {                                                                         \
+        cell *where = self->private_data;                                     \
+        span now;                                                             \
+        if (begin(&now)) {                                                    \
+            ((void (*)(struct type *))where->callbacks[0])(self);             \
+            end(&now);                                                        \
+        } else {                                                              \
+            self->release = NULL;                                             \
+        }                                                                     \
+    }
+
+RELEASE(ArrowSchema)
+RELEASE(ArrowArray)
+RELEASE(ArrowArrayStream)
+RELEASE(ArrowDeviceArrayStream)
+RELEASE(ArrowAsyncDeviceStreamHandler)
+
+static void
+producer_request(struct ArrowAsyncProducer *self, int64_t n)
+{
+    cell *where = self->private_data;
+    span now;
+    if (begin(&now)) {
+        ((void (*)(struct ArrowAsyncProducer *, int64_t))where->callbacks[0])(
+            self, n);
+        end(&now);
     }
 }
 
-/* Also for a device array, whose first member is its array. */
 static void
-destroy_array(PyObject *capsule)
+producer_cancel(struct ArrowAsyncProducer *self)
 {
-    struct ArrowArray *self = content(capsule);
-    if (self->release != NULL) {
-        self->release(self);
+    cell *where = self->private_data;
+    span now;
+    if (begin(&now)) {
+        ((void (*)(struct ArrowAsyncProducer *))where->callbacks[1])(self);
+        end(&now);
     }
 }
 
-static void
-destroy_legacy(PyObject *capsule)
+static int
+task_extract_data(struct ArrowAsyncTask *self, struct ArrowDeviceArray *out)
 {
-    if (strcmp(PyCapsule_GetName(capsule), "dltensor") == 0) {
-        ad_dl_managed *self = content(capsule);
-        self->deleter(self);
+    cell *where = self->private_data;
+    int result = EINVAL;
+    span now;
+    if (begin(&now)) {
+        result = ((int (*)(struct ArrowAsyncTask *, struct ArrowDeviceArray *))
+                      where->callbacks[0])(self, out);
+        end(&now);
     }
+    return result;
 }
 
-static void
-destroy_versioned(PyObject *capsule)
-{
-    if (strcmp(PyCapsule_GetName(capsule), "dltensor_versioned") == 0) {
-        ad_dl_managed_versioned *self = content(capsule);
-        self->deleter(self);
-    }
-}
-
-/* --- addresses ------------------------------------------------------------------ */
+/* --- addresses --------------------------------------------------------------- */
 
 static const struct {
     const char *name;
-    void (*release)(void);
-    void (*destroy)(void);
+    void (*function)(void);
 } callbacks[] = {
-#define GIVER(name, release, destroy)                                         \
+#define X(name, function)                                                     \
     {                                                                         \
-        name, (void (*)(void))(release), (void (*)(void))(destroy)            \
+        name, (void (*)(void))(function)                                      \
     }
-    GIVER("schema", release_schema, destroy_schema),
-    GIVER("array", release_array, destroy_array),
-    GIVER("legacy", delete_legacy, destroy_legacy),
-    GIVER("versioned", delete_versioned, destroy_versioned),
-#undef GIVER
+    X("schema.release", ArrowSchema_note),
+    X("schema.destroy", ArrowSchema_destroy),
+    X("array.release", ArrowArray_note),
+    X("array.destroy", ArrowArray_destroy),
+    X("legacy.release", ad_dl_managed_note),
+    X("legacy.destroy", ad_dl_managed_destroy),
+    X("versioned.release", ad_dl_managed_versioned_note),
+    X("versioned.destroy", ad_dl_managed_versioned_destroy),
+    X("ArrowSchema.release", ArrowSchema_release),
+    X("ArrowArray.release", ArrowArray_release),
+    X("ArrowArrayStream.release", ArrowArrayStream_release),
+    X("ArrowDeviceArrayStream.release", ArrowDeviceArrayStream_release),
+    X("ArrowAsyncDeviceStreamHandler.release",
+      ArrowAsyncDeviceStreamHandler_release),
+    X("ArrowAsyncProducer.request", producer_request),
+    X("ArrowAsyncProducer.cancel", producer_cancel),
+    X("ArrowAsyncTask.extract_data", task_extract_data),
+#undef X
 };
 
+/* _testing_callbacks(): the addresses, by name. */
 PyObject *
-ad_testing_callbacks(PyObject *module, PyObject *Py_UNUSED(ignored))
+ad_testing_callbacks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    PyObject *result = PyDict_New();
-    for (size_t i = 0; result != NULL && i < Py_ARRAY_LENGTH(callbacks); i++) {
-        PyObject *pair = Py_BuildValue(
-            "(KK)", (unsigned long long)(uintptr_t)callbacks[i].release,
-            (unsigned long long)(uintptr_t)callbacks[i].destroy);
-        if (pair == NULL ||
-            PyDict_SetItemString(result, callbacks[i].name, pair) < 0) {
-            Py_CLEAR(result);
+    PyObject *table = PyDict_New();
+    for (size_t i = 0; table != NULL && i < Py_ARRAY_LENGTH(callbacks); i++) {
+        PyObject *address = PyLong_FromUnsignedLongLong(
+            (unsigned long long)(uintptr_t)callbacks[i].function);
+        if (address == NULL ||
+            PyDict_SetItemString(table, callbacks[i].name, address) < 0) {
+            Py_CLEAR(table);
         }
-        Py_XDECREF(pair);
+        Py_XDECREF(address);
     }
-    return result;
+    return table;
 }

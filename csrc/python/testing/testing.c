@@ -1,4 +1,5 @@
-/* The software device as functions of the module, for arrowdev.testing. */
+/* The software device and the states of an async stream as functions of the
+ * module, for arrowdev.testing. */
 #include "python/testing/testing.h"
 
 #include <limits.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #include "abi/arrow_c.h"
+#include "async/states.h"
 #include "order/deferred_release.h"
 #include "device/software/software.h"
 #include "device/software/engine.h"
@@ -27,34 +29,14 @@ PyObject *
 ad_testing_start(PyObject *module, PyObject *args)
 {
     int n_devices;
-    int log;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "ip:_testing_start", &n_devices, &log)) {
+    if (!PyArg_ParseTuple(args, "i:_testing_start", &n_devices)) {
         return NULL;
     }
     if (ad_software_start(n_devices, &err) != AD_OK) {
         return ad_raise(ad_state_of_module(module), &err);
     }
-    ad_engine_set_log(log != 0);
-    Py_RETURN_NONE;
-}
-
-PyObject *
-ad_testing_hide(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    ad_software_hide();
-    Py_RETURN_NONE;
-}
-
-PyObject *
-ad_testing_reset(PyObject *Py_UNUSED(module), PyObject *patience_ms)
-{
-    long long milliseconds = PyLong_AsLongLong(patience_ms);
-    if (milliseconds == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    ad_engine_reset();
-    ad_engine_set_patience(milliseconds);
+    ad_engine_set_log(true);
     Py_RETURN_NONE;
 }
 
@@ -78,9 +60,48 @@ device_id(uint64_t number)
 /* A function of up to 5 integers, which may set a result. */
 typedef int (*engine_call)(const uint64_t *a, int64_t *out);
 
+/* clang-format off */
 #define CALL(name) static int call_##name(const uint64_t *a, int64_t *out)
 
-/* clang-format off */
+#define PASS_ONE(name)                                                        \
+    CALL(name)                                                                \
+    {                                                                         \
+        return ad_engine_##name(a[0]);                                        \
+    }
+
+/* The second argument is a handle, or a time as an int64. */
+#define PASS_TWO(name)                                                        \
+    CALL(name)                                                                \
+    {                                                                         \
+        return ad_engine_##name(a[0], a[1]);                                  \
+    }
+
+PASS_ONE(queue_destroy)
+PASS_ONE(queue_hold)
+PASS_ONE(queue_release)
+PASS_ONE(event_destroy)
+PASS_ONE(event_arm)
+PASS_ONE(event_fire)
+PASS_TWO(queue_set_delay)
+PASS_TWO(queue_synchronize)
+PASS_TWO(queue_wait)
+PASS_TWO(queue_wait_queue)
+PASS_TWO(event_record)
+PASS_TWO(event_synchronize)
+
+CALL(hide)
+{
+    ad_software_hide();
+    return AD_ENGINE_OK;
+}
+
+CALL(reset)
+{
+    ad_engine_reset();
+    ad_engine_set_patience((int64_t)a[0]);
+    return AD_ENGINE_OK;
+}
+
 /* Runs the deferred releases, too. */
 static int
 wait_for_deferred(int device)
@@ -98,7 +119,6 @@ wait_for_deferred(int device)
 
 CALL(synchronize)
 {
-    (void)out;
     int device = device_id(a[0]);
     int code = ad_engine_synchronize(device, NULL, (int64_t)a[1]);
     /* A release may defer another one, also on a device that was waited for
@@ -146,40 +166,12 @@ CALL(free_ordered)
 
 CALL(queue_create)
 {
-    uint64_t queue = 0;
-    int code = ad_engine_queue_create(device_id(a[0]), NULL, &queue);
-    *out = (int64_t)queue;
-    return code;
-}
-
-CALL(queue_destroy)
-{
-    return ad_engine_queue_destroy(a[0]);
-}
-
-CALL(queue_hold)
-{
-    return ad_engine_queue_hold(a[0]);
-}
-
-CALL(queue_release)
-{
-    return ad_engine_queue_release(a[0]);
-}
-
-CALL(queue_set_delay)
-{
-    return ad_engine_queue_set_delay(a[0], (int64_t)a[1]);
+    return ad_engine_queue_create(device_id(a[0]), NULL, (uint64_t *)out);
 }
 
 CALL(queue_delay)
 {
     return ad_engine_queue_delay(a[0], out);
-}
-
-CALL(queue_synchronize)
-{
-    return ad_engine_queue_synchronize(a[0], (int64_t)a[1]);
 }
 
 /* Sets *out to 1 if the work is done, to 0 if it is pending. */
@@ -193,16 +185,6 @@ answer(int code, int64_t *out)
 CALL(queue_query)
 {
     return answer(ad_engine_queue_query(a[0]), out);
-}
-
-CALL(queue_wait)
-{
-    return ad_engine_queue_wait(a[0], a[1]);
-}
-
-CALL(queue_wait_queue)
-{
-    return ad_engine_queue_wait_queue(a[0], a[1]);
 }
 
 CALL(copy)
@@ -219,21 +201,7 @@ CALL(fill)
 
 CALL(event_create)
 {
-    uint64_t event = 0;
-    int code = ad_engine_event_create(device_id(a[0]), NULL, &event);
-    *out = (int64_t)event;
-    return code;
-}
-
-CALL(event_destroy)
-{
-    return ad_engine_event_destroy(a[0]);
-}
-
-CALL(event_at)
-{
-    *out = (int64_t)ad_engine_event_at(pointer(a[0]));
-    return AD_ENGINE_OK;
+    return ad_engine_event_create(device_id(a[0]), NULL, (uint64_t *)out);
 }
 
 CALL(event_address)
@@ -244,34 +212,13 @@ CALL(event_address)
     return code;
 }
 
-CALL(event_record)
-{
-    return ad_engine_event_record(a[0], a[1]);
-}
-
 CALL(event_query)
 {
     return answer(ad_engine_event_query(a[0]), out);
 }
 
-CALL(event_synchronize)
-{
-    return ad_engine_event_synchronize(a[0], (int64_t)a[1]);
-}
-
-CALL(event_arm)
-{
-    return ad_engine_event_arm(a[0]);
-}
-
-CALL(event_fire)
-{
-    return ad_engine_event_fire(a[0]);
-}
-
 CALL(n_calls)
 {
-    (void)a;
     *out = (int64_t)ad_engine_n_calls(NULL);
     return AD_ENGINE_OK;
 }
@@ -286,6 +233,8 @@ static const struct {
 /* clang-format off */
 #define X(name, n_args) {#name, n_args, call_##name, false}
 #define WAIT(name) {#name, 2, call_##name, true}
+    X(hide, 0),
+    X(reset, 1),
     WAIT(synchronize),
     X(set_memory_limit, 2),
     X(memory_left, 1),
@@ -306,7 +255,6 @@ static const struct {
     X(fill, 5),
     X(event_create, 1),
     X(event_destroy, 1),
-    X(event_at, 1),
     X(event_address, 1),
     X(event_record, 2),
     X(event_query, 1),
@@ -567,4 +515,41 @@ ad_testing_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
                          (Py_ssize_t)all.allocations, (Py_ssize_t)all.bytes,
                          (Py_ssize_t)all.pending, (Py_ssize_t)own.queues,
                          (Py_ssize_t)own.events);
+}
+
+/* --- async states -------------------------------------------------------- */
+
+static int
+add_step(PyObject *steps, ad_async_state state, ad_async_event event)
+{
+    const ad_async_step *step = ad_async_step_of(state, event);
+    int result = -1;
+    PyObject *key = Py_BuildValue("(ss)", ad_async_state_name(state),
+                                  ad_async_event_name(event));
+    PyObject *value = Py_BuildValue("(szz)", ad_async_state_name(step->next),
+                                    step->rule_id, step->rule);
+    if (key != NULL && value != NULL) {
+        result = PyDict_SetItem(steps, key, value);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return result;
+}
+
+/* Returns {(state, event): (next state, id of the broken rule or None, its text
+ * or None)}. */
+PyObject *
+ad_testing_async_states(PyObject *Py_UNUSED(module),
+                        PyObject *Py_UNUSED(ignored))
+{
+    PyObject *steps = PyDict_New();
+    for (int state = 0; steps != NULL && state < AD_ASYNC_N_STATES; state++) {
+        for (int event = 0; event < AD_ASYNC_N_EVENTS; event++) {
+            if (add_step(steps, state, event) < 0) {
+                Py_CLEAR(steps);
+                break;
+            }
+        }
+    }
+    return steps;
 }
