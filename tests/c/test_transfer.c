@@ -252,7 +252,7 @@ check_move(bool is_dropped)
     ad_array source, found;
     ad_array_move move;
     bool is_done;
-    CHECK_INT(ad_engine_queue_create(0, NULL, &queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_create(0, NULL, NULL, &queue), AD_ENGINE_OK);
     make_pending_array(queue, &source);
     ok(ad_array_move_begin(&source, false, AD_CPU, NULL, &move, &err));
     ad_array_clear(&source);

@@ -32,13 +32,12 @@ fd_event_create(unsigned flags, uintptr_t *out)
     }
     event->context = context;
     event->flags = flags;
-    int status =
-        ad_engine_event_create(context->device, context, &event->handle);
+    int status = ad_engine_event_create(context->device, context, event,
+                                        &event->handle);
     if (status != AD_ENGINE_OK) {
         free(event);
         return fd_code(status);
     }
-    ad_engine_event_set_data(event->handle, event);
     *out = event->handle;
     return FD_OK;
 }

@@ -348,10 +348,10 @@ fd_capture_record_locked(fd_stream *stream, fd_event *event)
 static void
 mark_joined_locked(const fd_event *event)
 {
-    void *data = NULL;
-    if (ad_engine_queue_data(event->captured_queue, &data) == AD_ENGINE_OK &&
-        data != NULL) {
-        fd_stream *other = data;
+    ad_engine_queue found;
+    if (ad_engine_queue_get(event->captured_queue, &found) == AD_ENGINE_OK &&
+        found.data != NULL) {
+        fd_stream *other = found.data;
         other->is_joined = other->capture == event->capture &&
                            other->n_captured == event->n_captured;
     }

@@ -29,13 +29,12 @@ new_locked(fd_context *context, fd_stream_kind kind, fd_stream **out)
     stream->context = context;
     stream->kind = kind;
     stream->is_blocking = true;
-    int status =
-        ad_engine_queue_create(context->device, context, &stream->queue);
+    int status = ad_engine_queue_create(context->device, context, stream,
+                                        &stream->queue);
     if (status != AD_ENGINE_OK) {
         free(stream);
         return fd_code(status);
     }
-    ad_engine_queue_set_data(stream->queue, stream);
     ad_engine_queue_set_delay(stream->queue, fd_new_delay());
     stream->next = streams;
     streams = stream;
@@ -94,8 +93,9 @@ typedef struct own_stream {
 static fd_stream *
 by_queue(uint64_t queue)
 {
-    void *data = NULL;
-    return ad_engine_queue_data(queue, &data) == AD_ENGINE_OK ? data : NULL;
+    ad_engine_queue found;
+    int status = ad_engine_queue_get(queue, &found);
+    return status == AD_ENGINE_OK ? found.data : NULL;
 }
 
 static void

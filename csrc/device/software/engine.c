@@ -102,17 +102,23 @@ ad_engine_lock(void)
     return AD_ENGINE_OK;
 }
 
+int
+ad_engine_lock_device(int device)
+{
+    int status = ad_engine_lock();
+    if (status == AD_ENGINE_OK &&
+        (device < 0 || device >= ad_engine_n_devices())) {
+        ad_engine_unlock();
+        status = AD_ENGINE_INVALID_DEVICE;
+    }
+    return status;
+}
+
 void
 ad_engine_unlock(void)
 {
     pthread_mutex_unlock(&ad_engine_.lock);
 }
-
-#ifdef __linux__
-#define ENGINE_CLOCK CLOCK_MONOTONIC
-#else
-#define ENGINE_CLOCK CLOCK_REALTIME /* no pthread_condattr_setclock */
-#endif
 
 int
 ad_engine_cond_init(pthread_cond_t *cond)
@@ -122,8 +128,8 @@ ad_engine_cond_init(pthread_cond_t *cond)
     if (error != 0) {
         return error;
     }
-#ifdef __linux__
-    error = pthread_condattr_setclock(&attributes, ENGINE_CLOCK);
+#ifdef __linux__ /* where the engine runs */
+    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 #endif
     if (error == 0) {
         error = pthread_cond_init(cond, &attributes);
@@ -136,7 +142,7 @@ int64_t
 ad_engine_now(void)
 {
     struct timespec now;
-    clock_gettime(ENGINE_CLOCK, &now);
+    clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 

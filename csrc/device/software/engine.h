@@ -33,22 +33,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define AD_ENGINE_STATUSES(X)                                                 \
+    X(OK)                                                                     \
+    X(NOT_STARTED)     /* ad_engine_start was not called */                   \
+    X(UNSUPPORTED)     /* unsupported operating system */                     \
+    X(FORKED)          /* in a child of the process that started it */        \
+    X(INVALID_DEVICE)  /* no such ordinal */                                  \
+    X(INVALID_QUEUE)   /* destroyed, or never valid */                        \
+    X(INVALID_EVENT)   /* destroyed, or never valid */                        \
+    X(INVALID_POINTER) /* not live memory of the engine */                    \
+    X(INVALID_VALUE)   /* invalid size or range */                            \
+    X(OUT_OF_MEMORY)   /* of device or host memory */                         \
+    X(NOT_READY)       /* from a query: the work is pending */                \
+    X(TIMEOUT)         /* a wait reached its timeout */                       \
+    X(ILLEGAL_ADDRESS) /* work accessed invalid memory */                     \
+    X(WORK_FAILED)     /* work returned a nonzero value */                    \
+    X(INJECTED)        /* requested with ad_engine_fail_at */
+
 typedef enum ad_engine_status {
-    AD_ENGINE_OK = 0,
-    AD_ENGINE_NOT_STARTED,     /* ad_engine_start was not called */
-    AD_ENGINE_UNSUPPORTED,     /* unsupported operating system */
-    AD_ENGINE_FORKED,          /* in a child of the process that started it */
-    AD_ENGINE_INVALID_DEVICE,  /* no such ordinal */
-    AD_ENGINE_INVALID_QUEUE,   /* destroyed, or never valid */
-    AD_ENGINE_INVALID_EVENT,   /* destroyed, or never valid */
-    AD_ENGINE_INVALID_POINTER, /* not live memory of the engine */
-    AD_ENGINE_INVALID_VALUE,   /* invalid size or range */
-    AD_ENGINE_OUT_OF_MEMORY,   /* of device or host memory */
-    AD_ENGINE_NOT_READY,       /* from a query: the work is pending */
-    AD_ENGINE_TIMEOUT,         /* a wait reached its timeout */
-    AD_ENGINE_ILLEGAL_ADDRESS, /* work accessed invalid memory */
-    AD_ENGINE_WORK_FAILED,     /* work returned a nonzero value */
-    AD_ENGINE_INJECTED,        /* requested with ad_engine_fail_at */
+#define AD_ENGINE_DECLARE(name) AD_ENGINE_##name,
+    AD_ENGINE_STATUSES(AD_ENGINE_DECLARE)
+#undef AD_ENGINE_DECLARE
     AD_ENGINE_N_STATUS
 } ad_engine_status;
 
@@ -129,17 +134,21 @@ void *ad_engine_inside(const void *pointer);
 /* Create a queue. It runs its work in the order of submission, on a worker
  * thread that starts with the first work. Handles are > 2 and fit in 63 bits.
  * `tag` and `data` belong to the front end. */
-int ad_engine_queue_create(int device, void *tag, uint64_t *out);
+int ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out);
 
 /* The handle becomes invalid at once. Pending work still runs, and its gate is
  * opened. Does not block. */
 int ad_engine_queue_destroy(uint64_t queue);
 
 bool ad_engine_queue_is_live(uint64_t queue);
-int ad_engine_queue_device(uint64_t queue, int *out);
-int ad_engine_queue_tag(uint64_t queue, void **out);
-int ad_engine_queue_set_data(uint64_t queue, void *data);
-int ad_engine_queue_data(uint64_t queue, void **out);
+
+typedef struct ad_engine_queue {
+    int device;
+    void *data;
+    int64_t delay; /* us */
+} ad_engine_queue;
+
+int ad_engine_queue_get(uint64_t queue, ad_engine_queue *out);
 
 /* Write at most `capacity` of the live queues of `device` (-1: all) with `tag`
  * (NULL: any). Returns how many there are. */
@@ -196,19 +205,16 @@ int ad_engine_queue_release(uint64_t queue);
 
 /* From now on each operation begins after this delay. */
 int ad_engine_queue_set_delay(uint64_t queue, int64_t microseconds);
-int ad_engine_queue_delay(uint64_t queue, int64_t *microseconds);
 
 /* --- events -------------------------------------------------------------- */
 
-/* The device of an event is informational: any queue may record the event or
- * wait for it. */
-int ad_engine_event_create(int device, void *tag, uint64_t *out);
+/* Any queue may record the event or wait for it. `tag` and `data` belong to
+ * the front end. */
+int ad_engine_event_create(int device, void *tag, void *data, uint64_t *out);
 
 /* The handle becomes invalid at once. Pending marks and waits stay valid. */
 int ad_engine_event_destroy(uint64_t event);
 
-int ad_engine_event_device(uint64_t event, int *out);
-int ad_engine_event_set_data(uint64_t event, void *data);
 int ad_engine_event_data(uint64_t event, void **out);
 
 /* Each event has one address for its whole life: that of 8 bytes that hold its
@@ -249,9 +255,8 @@ int ad_engine_enter(const char *call);
  * calls fail too. n 0: off. */
 int ad_engine_fail_at(uint64_t n, const char *call, int code, bool stay);
 
-/* Number of calls since the start, of one name or of all (NULL). By name only
- * the calls made while the log was on. */
-uint64_t ad_engine_n_calls(const char *call);
+/* Number of calls since the start. */
+uint64_t ad_engine_n_calls(void);
 
 /* The log: a ring of the last 4096 names. Enabling it clears it. */
 void ad_engine_set_log(bool on);

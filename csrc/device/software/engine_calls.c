@@ -6,7 +6,6 @@
 
 enum {
     LOG_SIZE = 4096,
-    MAX_NAMES = 1024,
     NAME_SIZE = 64
 };
 
@@ -17,32 +16,11 @@ static struct {
     bool is_logging;
     const char *log[LOG_SIZE];
     uint64_t n_logged;
-    const char *names[MAX_NAMES];
-    uint64_t counts[MAX_NAMES];
-    size_t n_names;
     uint64_t fail_in; /* 0: nothing planned */
     bool fail_stays;
     int fail_code;
     char fail_name[NAME_SIZE]; /* "": any */
 } calls = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void
-log_locked(const char *call)
-{
-    calls.log[calls.n_logged++ % LOG_SIZE] = call;
-    size_t i = 0;
-    while (i < calls.n_names && strcmp(calls.names[i], call) != 0) {
-        i++;
-    }
-    if (i == MAX_NAMES) {
-        return;
-    }
-    if (i == calls.n_names) {
-        calls.names[calls.n_names++] = call;
-        calls.counts[i] = 0;
-    }
-    calls.counts[i]++;
-}
 
 static int
 planned_locked(const char *call)
@@ -76,7 +54,7 @@ ad_engine_enter(const char *call)
     }
     pthread_mutex_lock(&calls.lock);
     if (calls.is_logging) {
-        log_locked(call);
+        calls.log[calls.n_logged++ % LOG_SIZE] = call;
     }
     int code = planned_locked(call);
     update_watched_locked();
@@ -104,20 +82,9 @@ ad_engine_fail_at(uint64_t n, const char *call, int code, bool stay)
 }
 
 uint64_t
-ad_engine_n_calls(const char *call)
+ad_engine_n_calls(void)
 {
-    if (call == NULL || ad_engine_is_forked()) {
-        return atomic_load(&calls.n);
-    }
-    uint64_t n = 0;
-    pthread_mutex_lock(&calls.lock);
-    for (size_t i = 0; i < calls.n_names; i++) {
-        if (strcmp(calls.names[i], call) == 0) {
-            n = calls.counts[i];
-        }
-    }
-    pthread_mutex_unlock(&calls.lock);
-    return n;
+    return atomic_load(&calls.n);
 }
 
 void
@@ -129,7 +96,6 @@ ad_engine_set_log(bool on)
     pthread_mutex_lock(&calls.lock);
     if (on) {
         calls.n_logged = 0;
-        calls.n_names = 0;
     }
     calls.is_logging = on;
     update_watched_locked();

@@ -14,7 +14,7 @@ enum {
 typedef struct event {
     uint64_t handle; /* 0: not live */
     uint32_t generation;
-    int device;
+    size_t index;
     void *tag;
     void *data;
     ad_engine_mark *mark; /* of the last record; NULL: never recorded */
@@ -72,6 +72,17 @@ ad_engine_mark_complete_locked(ad_engine_mark *mark, int error)
     }
 }
 
+/* An armed mark that is replaced can no longer be fired. */
+static void
+set_mark_locked(event *e, ad_engine_mark *mark)
+{
+    if (e->mark != NULL && e->mark->is_armed) {
+        ad_engine_mark_complete_locked(e->mark, AD_ENGINE_OK);
+    }
+    ad_engine_mark_unref_locked(e->mark);
+    e->mark = mark;
+}
+
 /* --- slots --------------------------------------------------------------- */
 
 static void
@@ -86,17 +97,6 @@ push_free_locked(event *e)
     events.free_last = e;
 }
 
-static size_t
-index_of(const event *e)
-{
-    for (size_t i = 0; i < events.n_slabs; i++) {
-        if (e >= events.slabs[i] && e < events.slabs[i] + SLAB_SIZE) {
-            return i * SLAB_SIZE + (size_t)(e - events.slabs[i]);
-        }
-    }
-    return SIZE_MAX;
-}
-
 static bool
 grow_locked(void)
 {
@@ -107,10 +107,11 @@ grow_locked(void)
     if (slab == NULL) {
         return false;
     }
-    events.slabs[events.n_slabs++] = slab;
     for (size_t i = 0; i < SLAB_SIZE; i++) {
+        slab[i].index = events.n_slabs * SLAB_SIZE + i;
         push_free_locked(&slab[i]);
     }
+    events.slabs[events.n_slabs++] = slab;
     return true;
 }
 
@@ -142,15 +143,13 @@ lock_event(uint64_t handle, event **out)
 }
 
 int
-ad_engine_event_create(int device, void *tag, uint64_t *out)
+ad_engine_event_create(int device, void *tag, void *data, uint64_t *out)
 {
-    int status = ad_engine_lock();
+    int status = ad_engine_lock_device(device);
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    if (device < 0 || device >= ad_engine_n_devices()) {
-        status = AD_ENGINE_INVALID_DEVICE;
-    } else if (events.free_first == NULL && !grow_locked()) {
+    if (events.free_first == NULL && !grow_locked()) {
         status = AD_ENGINE_OUT_OF_MEMORY;
     } else {
         event *e = events.free_first;
@@ -158,10 +157,9 @@ ad_engine_event_create(int device, void *tag, uint64_t *out)
         if (events.free_first == NULL) {
             events.free_last = NULL;
         }
-        e->handle = ad_engine_handle(EVENT_TAG, ++e->generation, index_of(e));
-        e->device = device;
+        e->handle = ad_engine_handle(EVENT_TAG, ++e->generation, e->index);
         e->tag = tag;
-        e->data = NULL;
+        e->data = data;
         *out = e->handle;
     }
     ad_engine_unlock();
@@ -176,12 +174,7 @@ ad_engine_event_destroy(uint64_t handle)
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    if (e->mark != NULL && e->mark->is_armed) {
-        /* The mark can no longer be fired. */
-        ad_engine_mark_complete_locked(e->mark, AD_ENGINE_OK);
-    }
-    ad_engine_mark_unref_locked(e->mark);
-    e->mark = NULL;
+    set_mark_locked(e, NULL);
     e->handle = 0;
     push_free_locked(e);
     ad_engine_unlock();
@@ -189,30 +182,6 @@ ad_engine_event_destroy(uint64_t handle)
 }
 
 /* --- queries ------------------------------------------------------------- */
-
-int
-ad_engine_event_device(uint64_t handle, int *out)
-{
-    event *e;
-    int status = lock_event(handle, &e);
-    if (status == AD_ENGINE_OK) {
-        *out = e->device;
-        ad_engine_unlock();
-    }
-    return status;
-}
-
-int
-ad_engine_event_set_data(uint64_t handle, void *data)
-{
-    event *e;
-    int status = lock_event(handle, &e);
-    if (status == AD_ENGINE_OK) {
-        e->data = data;
-        ad_engine_unlock();
-    }
-    return status;
-}
 
 int
 ad_engine_event_data(uint64_t handle, void **out)
@@ -259,16 +228,6 @@ ad_engine_event_at(const void *address)
 }
 
 /* --- recording and waiting ----------------------------------------------- */
-
-static void
-set_mark_locked(event *e, ad_engine_mark *mark)
-{
-    if (e->mark != NULL && e->mark->is_armed) {
-        ad_engine_mark_complete_locked(e->mark, AD_ENGINE_OK);
-    }
-    ad_engine_mark_unref_locked(e->mark);
-    e->mark = mark;
-}
 
 int
 ad_engine_event_record(uint64_t handle, uint64_t queue)

@@ -41,6 +41,8 @@ extern struct ad_engine_globals ad_engine_;
 
 /* Take the lock. On FORKED or NOT_STARTED the lock is not held. */
 int ad_engine_lock(void);
+/* The same; INVALID_DEVICE unless it is a device. */
+int ad_engine_lock_device(int device);
 void ad_engine_unlock(void);
 
 /* A condition variable on the monotonic clock. */

@@ -81,26 +81,12 @@ ad_engine_arena_start_locked(void)
     return AD_ENGINE_OUT_OF_MEMORY;
 }
 
-static void
-drop_pages(size_t offset, size_t n)
-{
-    fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              (off_t)offset, (off_t)n);
-}
-
 #else
 
 int
 ad_engine_arena_start_locked(void)
 {
     return AD_ENGINE_UNSUPPORTED;
-}
-
-static void
-drop_pages(size_t offset, size_t n)
-{
-    (void)offset;
-    (void)n;
 }
 
 #endif
@@ -293,7 +279,10 @@ close_pages(allocation *a)
     if (a->public.kind != AD_ENGINE_DEVICE) {
         mprotect(base, a->n_mapped, PROT_NONE);
     }
-    drop_pages((size_t)(base - memory.base), a->n_mapped);
+#ifdef __linux__
+    fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              base - memory.base, (off_t)a->n_mapped);
+#endif
 }
 
 static int
@@ -342,13 +331,9 @@ ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind, void *tag,
     }
     a->public = (ad_engine_allocation){
         .nbytes = nbytes, .device = device, .kind = kind, .tag = tag};
-    int status = ad_engine_lock();
+    int status = ad_engine_lock_device(device);
     if (status == AD_ENGINE_OK) {
-        if (device < 0 || device >= ad_engine_n_devices()) {
-            status = AD_ENGINE_INVALID_DEVICE;
-        } else {
-            status = allocate_locked(a);
-        }
+        status = allocate_locked(a);
         if (status == AD_ENGINE_OK) {
             *out = a->public.base;
         }
@@ -458,15 +443,13 @@ ad_engine_register(void *base, size_t nbytes, int device, void *tag)
                                        .kind = AD_ENGINE_REGISTERED,
                                        .tag = tag};
     a->n_mapped = nbytes;
-    int status = ad_engine_lock();
+    int status = ad_engine_lock_device(device);
     if (status == AD_ENGINE_OK) {
         size_t next = position_locked((uintptr_t)base);
-        if (device < 0 || device >= ad_engine_n_devices()) {
-            status = AD_ENGINE_INVALID_DEVICE;
-        } else if (is_in_arena(base) || find_locked(base) != NULL ||
-                   (next < memory.live.n &&
-                    (uintptr_t)memory.live.items[next]->public.base <
-                        (uintptr_t)base + nbytes)) {
+        if (is_in_arena(base) || find_locked(base) != NULL ||
+            (next < memory.live.n &&
+             (uintptr_t)memory.live.items[next]->public.base <
+                 (uintptr_t)base + nbytes)) {
             status = AD_ENGINE_INVALID_VALUE;
         } else {
             status = insert_locked(a);
@@ -490,34 +473,24 @@ ad_engine_unregister(void *base)
 int
 ad_engine_set_memory_limit(int device, size_t nbytes)
 {
-    int status = ad_engine_lock();
-    if (status != AD_ENGINE_OK) {
-        return status;
-    }
-    if (device < 0 || device >= ad_engine_n_devices()) {
-        status = AD_ENGINE_INVALID_DEVICE;
-    } else {
+    int status = ad_engine_lock_device(device);
+    if (status == AD_ENGINE_OK) {
         memory.limits[device] = nbytes;
+        ad_engine_unlock();
     }
-    ad_engine_unlock();
     return status;
 }
 
 int
 ad_engine_memory(int device, size_t *limit, size_t *left)
 {
-    int status = ad_engine_lock();
-    if (status != AD_ENGINE_OK) {
-        return status;
-    }
-    if (device < 0 || device >= ad_engine_n_devices()) {
-        status = AD_ENGINE_INVALID_DEVICE;
-    } else {
+    int status = ad_engine_lock_device(device);
+    if (status == AD_ENGINE_OK) {
         size_t used = memory.used[device];
         *limit = limit_locked(device);
         *left = *limit > used ? *limit - used : 0;
+        ad_engine_unlock();
     }
-    ad_engine_unlock();
     return status;
 }
 
@@ -542,6 +515,19 @@ ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out)
 
 /* --- work that moves bytes ----------------------------------------------- */
 
+/* Enqueues work whose ranges were checked. On failure frees `arg`. */
+static int
+submit(uint64_t queue, ad_engine_work work, void *arg, bool is_valid)
+{
+    int status = ad_engine_is_forked() ? AD_ENGINE_FORKED
+                 : is_valid            ? ad_engine_enqueue(queue, work, arg)
+                                       : AD_ENGINE_INVALID_POINTER;
+    if (status != AD_ENGINE_OK) {
+        free(arg);
+    }
+    return status;
+}
+
 typedef struct copy_work {
     char *target;
     const char *source;
@@ -549,6 +535,7 @@ typedef struct copy_work {
     size_t source_pitch;
     size_t width;
     size_t height;
+    char bytes[]; /* of ad_engine_write */
 } copy_work;
 
 /* Bytes from the first to the last one. False on overflow. */
@@ -604,58 +591,22 @@ ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
     }
     *c =
         (copy_work){target, source, target_pitch, source_pitch, width, height};
-    int status = ad_engine_is_forked() ? AD_ENGINE_FORKED
-                 : may_copy(c)         ? ad_engine_enqueue(queue, run_copy, c)
-                                       : AD_ENGINE_INVALID_POINTER;
-    if (status != AD_ENGINE_OK) {
-        free(c);
-    }
-    return status;
-}
-
-typedef struct write_work {
-    char *target;
-    size_t nbytes;
-    char bytes[];
-} write_work;
-
-static int
-run_write(void *arg)
-{
-    write_work *w = arg;
-    int status = AD_ENGINE_ILLEGAL_ADDRESS;
-    if (ad_engine_may_touch(w->target, w->nbytes)) {
-        memcpy(ad_engine_inside(w->target), w->bytes, w->nbytes);
-        status = AD_ENGINE_OK;
-    }
-    free(w);
-    return status;
+    return submit(queue, run_copy, c, may_copy(c));
 }
 
 int
 ad_engine_write(uint64_t queue, void *target, const void *source,
                 size_t nbytes)
 {
-    if (ad_engine_is_forked()) {
-        return AD_ENGINE_FORKED;
-    }
-    if (!ad_engine_may_touch(target, nbytes)) {
-        return AD_ENGINE_INVALID_POINTER;
-    }
-    write_work *w = malloc(sizeof(*w) + nbytes);
-    if (w == NULL) {
+    copy_work *c = malloc(sizeof(*c) + nbytes);
+    if (c == NULL) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
-    w->target = target;
-    w->nbytes = nbytes;
+    *c = (copy_work){target, c->bytes, nbytes, nbytes, nbytes, 1};
     if (nbytes > 0) {
-        memcpy(w->bytes, source, nbytes);
+        memcpy(c->bytes, source, nbytes);
     }
-    int status = ad_engine_enqueue(queue, run_write, w);
-    if (status != AD_ENGINE_OK) {
-        free(w);
-    }
-    return status;
+    return submit(queue, run_copy, c, may_copy(c));
 }
 
 typedef struct fill_work {
@@ -695,12 +646,5 @@ ad_engine_fill(uint64_t queue, void *target, uint64_t pattern, size_t size,
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     *f = (fill_work){target, pattern, size, n};
-    int status = ad_engine_is_forked() ? AD_ENGINE_FORKED
-                 : ad_engine_may_touch(target, n * size)
-                     ? ad_engine_enqueue(queue, run_fill, f)
-                     : AD_ENGINE_INVALID_POINTER;
-    if (status != AD_ENGINE_OK) {
-        free(f);
-    }
-    return status;
+    return submit(queue, run_fill, f, ad_engine_may_touch(target, n * size));
 }

@@ -108,23 +108,21 @@ take_slot_locked(void)
 }
 
 int
-ad_engine_queue_create(int device, void *tag, uint64_t *out)
+ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
 {
-    int status = ad_engine_lock();
+    int status = ad_engine_lock_device(device);
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    queue *q = NULL;
-    if (device < 0 || device >= ad_engine_n_devices()) {
-        status = AD_ENGINE_INVALID_DEVICE;
-    } else if ((q = take_slot_locked()) == NULL) {
+    queue *q = take_slot_locked();
+    if (q == NULL) {
         status = AD_ENGINE_OUT_OF_MEMORY;
     } else {
         q->handle = ad_engine_handle(QUEUE_TAG, ++q->generation, q->index);
         q->is_used = true;
         q->device = device;
         q->tag = tag;
-        q->data = NULL;
+        q->data = data;
         q->n_holds = 0;
         q->delay = 0;
         q->error = AD_ENGINE_OK;
@@ -242,17 +240,6 @@ worker_main(void *arg)
     return NULL;
 }
 
-/* Detached, so that no thread has to join it. */
-static int
-start_worker_locked(queue *q)
-{
-    if (ad_thread_start(worker_main, q, NULL) != 0) {
-        return AD_ENGINE_OUT_OF_MEMORY;
-    }
-    q->has_worker = true;
-    return AD_ENGINE_OK;
-}
-
 void
 ad_engine_queues_quit_locked(void)
 {
@@ -271,13 +258,12 @@ push_locked(queue *q, op what)
     if (o == NULL) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
-    if (!q->has_worker) {
-        int status = start_worker_locked(q);
-        if (status != AD_ENGINE_OK) {
-            free(o);
-            return status;
-        }
+    /* Detached, so that no thread has to join it. */
+    if (!q->has_worker && ad_thread_start(worker_main, q, NULL) != 0) {
+        free(o);
+        return AD_ENGINE_OUT_OF_MEMORY;
     }
+    q->has_worker = true;
     *o = what;
     ad_engine_mark_ref_locked(o->mark);
     if (q->last != NULL) {
@@ -436,53 +422,17 @@ ad_engine_synchronize(int device, const void *tag, int64_t timeout_ms)
 bool
 ad_engine_queue_is_live(uint64_t handle)
 {
-    int device;
-    return ad_engine_queue_device(handle, &device) == AD_ENGINE_OK;
+    ad_engine_queue found;
+    return ad_engine_queue_get(handle, &found) == AD_ENGINE_OK;
 }
 
 int
-ad_engine_queue_device(uint64_t handle, int *out)
+ad_engine_queue_get(uint64_t handle, ad_engine_queue *out)
 {
     queue *q;
     int status = lock_queue(handle, &q);
     if (status == AD_ENGINE_OK) {
-        *out = q->device;
-        ad_engine_unlock();
-    }
-    return status;
-}
-
-int
-ad_engine_queue_tag(uint64_t handle, void **out)
-{
-    queue *q;
-    int status = lock_queue(handle, &q);
-    if (status == AD_ENGINE_OK) {
-        *out = q->tag;
-        ad_engine_unlock();
-    }
-    return status;
-}
-
-int
-ad_engine_queue_set_data(uint64_t handle, void *data)
-{
-    queue *q;
-    int status = lock_queue(handle, &q);
-    if (status == AD_ENGINE_OK) {
-        q->data = data;
-        ad_engine_unlock();
-    }
-    return status;
-}
-
-int
-ad_engine_queue_data(uint64_t handle, void **out)
-{
-    queue *q;
-    int status = lock_queue(handle, &q);
-    if (status == AD_ENGINE_OK) {
-        *out = q->data;
+        *out = (ad_engine_queue){q->device, q->data, q->delay};
         ad_engine_unlock();
     }
     return status;
@@ -550,18 +500,6 @@ ad_engine_queue_set_delay(uint64_t handle, int64_t microseconds)
     if (status == AD_ENGINE_OK) {
         q->delay = microseconds;
         pthread_cond_signal(&q->wake);
-        ad_engine_unlock();
-    }
-    return status;
-}
-
-int
-ad_engine_queue_delay(uint64_t handle, int64_t *microseconds)
-{
-    queue *q;
-    int status = lock_queue(handle, &q);
-    if (status == AD_ENGINE_OK) {
-        *microseconds = q->delay;
         ad_engine_unlock();
     }
     return status;

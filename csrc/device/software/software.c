@@ -20,7 +20,7 @@
         }                                                                     \
     } while (0)
 
-static char tag; /* only its address is used */
+char ad_software_tag; /* only its address is used */
 static atomic_int n_shown;
 
 /* --- errors -------------------------------------------------------------- */
@@ -29,22 +29,8 @@ const char *
 ad_software_error_name(int code)
 {
     static const char *const names[AD_ENGINE_N_STATUS] = {
-#define NAME(status) [AD_ENGINE_##status] = "SOFTWARE_ERROR_" #status
-        NAME(OK),
-        NAME(NOT_STARTED),
-        NAME(UNSUPPORTED),
-        NAME(FORKED),
-        NAME(INVALID_DEVICE),
-        NAME(INVALID_QUEUE),
-        NAME(INVALID_EVENT),
-        NAME(INVALID_POINTER),
-        NAME(INVALID_VALUE),
-        NAME(OUT_OF_MEMORY),
-        NAME(NOT_READY),
-        NAME(TIMEOUT),
-        NAME(ILLEGAL_ADDRESS),
-        NAME(WORK_FAILED),
-        NAME(INJECTED),
+#define NAME(status) [AD_ENGINE_##status] = "SOFTWARE_ERROR_" #status,
+        AD_ENGINE_STATUSES(NAME)
 #undef NAME
     };
     bool is_known = code >= 0 && code < AD_ENGINE_N_STATUS;
@@ -102,12 +88,6 @@ result(ad_error *err, ad_context context, const char *call, int code)
 }
 
 /* --- the runtime --------------------------------------------------------- */
-
-void *
-ad_software_tag(void)
-{
-    return &tag;
-}
 
 ad_status
 ad_software_start(int n_devices, ad_error *err)
@@ -230,7 +210,7 @@ software_allocate(ad_context context, ad_stream stream, size_t nbytes,
     ENTER(context.device.id);
     return result(err, context, SLOT,
                   ad_engine_allocate((int)context.device.id, nbytes,
-                                     AD_ENGINE_DEVICE, &tag, out));
+                                     AD_ENGINE_DEVICE, &ad_software_tag, out));
 }
 
 /* Calls that cannot fail are only logged. */
@@ -314,20 +294,20 @@ software_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                         ad_error *err)
 {
     ENTER(hint.device.id);
-    int device;
-    int code = ad_engine_queue_device(stream.handle, &device);
+    ad_engine_queue queue;
+    int code = ad_engine_queue_get(stream.handle, &queue);
     if (code != AD_ENGINE_OK) {
         return ad_software_fail(err, hint.device.id, SLOT, code);
     }
-    if (hint.device.id >= 0 && hint.device.id != device) {
+    if (hint.device.id >= 0 && hint.device.id != queue.device) {
         ad_fail(err, AD_ERR_EXCHANGE, "stream",
                 "pass a queue of the device that the data are on",
                 "a queue of ext_dev:%d was given for data on ext_dev:%lld",
-                device, (long long)hint.device.id);
+                queue.device, (long long)hint.device.id);
         ad_error_device(err, hint.device);
         return AD_ERR_EXCHANGE;
     }
-    *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, device}};
+    *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, queue.device}};
     return AD_OK;
 }
 
@@ -336,7 +316,8 @@ software_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
     ENTER(context.device.id);
     uint64_t queue = 0;
-    int code = ad_engine_queue_create((int)context.device.id, &tag, &queue);
+    int code = ad_engine_queue_create((int)context.device.id, &ad_software_tag,
+                                      NULL, &queue);
     out->handle = (uintptr_t)queue;
     return result(err, context, SLOT, code);
 }
@@ -370,7 +351,8 @@ software_event_record(ad_context context, ad_stream stream, ad_event *event,
     const uint64_t *address = event->handle;
     int code = AD_ENGINE_OK;
     if (address == NULL) {
-        code = ad_engine_event_create((int)context.device.id, &tag, &handle);
+        code = ad_engine_event_create((int)context.device.id, &ad_software_tag,
+                                      NULL, &handle);
         if (code == AD_ENGINE_OK) {
             code = ad_engine_event_address(handle, &address);
         }
@@ -420,26 +402,20 @@ software_claims_event(const void *sync_event)
     return ad_engine_event_at(sync_event) != 0;
 }
 
+/* The slots that are logged. */
+/* clang-format off */
+#define SLOTS(X)                                                              \
+    X(describe) X(count) X(device_name) X(primary_context) X(synchronize)     \
+    X(classify) X(allocate) X(deallocate) X(copy) X(launch)                   \
+    X(stream_context) X(stream_create) X(stream_destroy) X(stream_wait)       \
+    X(event_record) X(event_query) X(event_synchronize) X(event_destroy)
+/* clang-format on */
+
 const char *const ad_software_calls[] = {
-    "describe",
-    "count",
-    "device_name",
-    "primary_context",
-    "synchronize",
-    "classify",
-    "allocate",
-    "deallocate",
-    "copy",
-    "launch",
-    "stream_context",
-    "stream_create",
-    "stream_destroy",
-    "stream_wait",
-    "event_record",
-    "event_query",
-    "event_synchronize",
-    "event_destroy",
-    NULL,
+#define NAME(slot) #slot,
+    SLOTS(NAME)
+#undef NAME
+        NULL,
 };
 
 static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
@@ -451,23 +427,8 @@ const struct ad_backend ad_backend_software = {
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
                     AD_CAP_CONTEXT_IDLE,
     .load = software_load,
-    .describe = software_describe,
-    .count = software_count,
-    .device_name = software_device_name,
-    .primary_context = software_primary_context,
-    .synchronize = software_synchronize,
-    .classify = software_classify,
-    .allocate = software_allocate,
-    .deallocate = software_deallocate,
-    .copy = software_copy,
-    .launch = software_launch,
-    .stream_context = software_stream_context,
-    .stream_create = software_stream_create,
-    .stream_destroy = software_stream_destroy,
-    .stream_wait = software_stream_wait,
-    .event_record = software_event_record,
-    .event_query = software_event_query,
-    .event_synchronize = software_event_synchronize,
-    .event_destroy = software_event_destroy,
-    .claims_event = software_claims_event,
+#define SLOT_OF(name) .name = software_##name,
+    SLOTS(SLOT_OF)
+#undef SLOT_OF
+        .claims_event = software_claims_event,
 };

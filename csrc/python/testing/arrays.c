@@ -209,7 +209,7 @@ add_event(const upload *u, struct ArrowDeviceArray *holder, ad_error *err)
 {
     node *root = holder->array.private_data;
     const uint64_t *address;
-    int code = ad_engine_event_create(u->device, NULL, &root->event);
+    int code = ad_engine_event_create(u->device, NULL, NULL, &root->event);
     if (code == AD_ENGINE_OK) {
         code = ad_engine_event_record(root->event, u->queue);
     }
@@ -246,7 +246,9 @@ ad_testing_produce(PyObject *module, PyObject *args)
     }
     u.queue = queue;
     ad_status status = ad_require_host(array->device, &err);
-    int code = ad_engine_queue_device(queue, &u.device);
+    ad_engine_queue found = {0};
+    int code = ad_engine_queue_get(queue, &found);
+    u.device = found.device;
     if (status == AD_OK && code != AD_ENGINE_OK) {
         status = ad_software_fail(&err, -1, "queue_device", code);
     }

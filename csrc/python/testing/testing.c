@@ -166,12 +166,15 @@ CALL(free_ordered)
 
 CALL(queue_create)
 {
-    return ad_engine_queue_create(device_id(a[0]), NULL, (uint64_t *)out);
+    return ad_engine_queue_create(device_id(a[0]), NULL, NULL, (uint64_t *)out);
 }
 
 CALL(queue_delay)
 {
-    return ad_engine_queue_delay(a[0], out);
+    ad_engine_queue found = {0};
+    int code = ad_engine_queue_get(a[0], &found);
+    *out = found.delay;
+    return code;
 }
 
 /* Sets *out to 1 if the work is done, to 0 if it is pending. */
@@ -201,7 +204,7 @@ CALL(fill)
 
 CALL(event_create)
 {
-    return ad_engine_event_create(device_id(a[0]), NULL, (uint64_t *)out);
+    return ad_engine_event_create(device_id(a[0]), NULL, NULL, (uint64_t *)out);
 }
 
 CALL(event_address)
@@ -219,7 +222,7 @@ CALL(event_query)
 
 CALL(n_calls)
 {
-    *out = (int64_t)ad_engine_n_calls(NULL);
+    *out = (int64_t)ad_engine_n_calls();
     return AD_ENGINE_OK;
 }
 /* clang-format on */
@@ -508,7 +511,7 @@ ad_testing_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     ad_engine_counts all;
     ad_engine_counts own;
-    ad_engine_count(ad_software_tag(), &own);
+    ad_engine_count(&ad_software_tag, &own);
     ad_engine_count(NULL, &all);
     return Py_BuildValue("(nnnnnnn)", (Py_ssize_t)(all.queues - own.queues),
                          (Py_ssize_t)(all.events - own.events),
