@@ -12,12 +12,7 @@ static PyObject *
 call_with_schema(ad_state *state, PyObject *object, PyObject *name,
                  ad_schema schema)
 {
-    struct ArrowSchema *holder;
-    ad_error err;
-    if (ad_schema_export(schema, &holder, &err) != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    PyObject *capsule = ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
+    PyObject *capsule = ad_schema_capsule(state, schema);
     if (capsule == NULL) {
         return NULL;
     }
@@ -350,17 +345,6 @@ ad_arrow_wait(ad_state *state, const ad_array *array, const char *method)
 
 /* --- export ---------------------------------------------------------------- */
 
-static PyObject *
-export_schema_capsule(ad_state *state, ad_schema schema)
-{
-    struct ArrowSchema *holder;
-    ad_error err;
-    if (ad_schema_export(schema, &holder, &err) != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
-}
-
 /* The schema's capsule. The cached one is reused, with its struct refilled in
  * place, if there is no other reference. A new capsule would be a third of the
  * cost of exporting one column. */
@@ -373,7 +357,7 @@ cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache)
         ad_schema_holder_renew(PyCapsule_GetPointer(*cache, name), schema)) {
         return Py_NewRef(*cache);
     }
-    PyObject *capsule = export_schema_capsule(state, schema);
+    PyObject *capsule = ad_schema_capsule(state, schema);
     if (capsule != NULL) {
         Py_XSETREF(*cache, Py_NewRef(capsule));
     }
@@ -480,7 +464,7 @@ array_host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 static PyObject *
 array_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    return export_schema_capsule(ad_state_of(self), ad_array_of(self)->schema);
+    return ad_schema_capsule(ad_state_of(self), ad_array_of(self)->schema);
 }
 
 static PyObject *
@@ -511,7 +495,7 @@ tensor_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (ad_self_as_array(state, self, &array) < 0) {
         return NULL;
     }
-    PyObject *result = export_schema_capsule(state, array.schema);
+    PyObject *result = ad_schema_capsule(state, array.schema);
     ad_array_clear(&array);
     return result;
 }

@@ -1,5 +1,8 @@
 #include "support/objects.h"
 
+#include "support/capsule.h"
+#include "support/errors.h"
+
 /* Reuse the memory of a freed Array, so that a loop over a stream allocates
  * one Array only. */
 static PyObject *
@@ -116,6 +119,17 @@ ad_schema_object_new(ad_state *state, ad_schema steal)
 }
 
 PyObject *
+ad_schema_capsule(ad_state *state, ad_schema schema)
+{
+    struct ArrowSchema *holder;
+    ad_error err;
+    if (ad_schema_export(schema, &holder, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
+}
+
+PyObject *
 ad_device_object_new(ad_state *state, ad_device device)
 {
     ad_device_object *self =
@@ -143,4 +157,20 @@ ad_device_type_member(ad_state *state, int32_t type)
         Py_CLEAR(number);
     }
     return number;
+}
+
+PyObject *
+ad_tuple_of(PyObject *self, int64_t n,
+            PyObject *(*item)(PyObject *self, int64_t i))
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+    for (int64_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *made = item(self, i);
+        if (made == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, made);
+        }
+    }
+    return tuple;
 }

@@ -64,12 +64,21 @@ PyObject *ad_tensor_object_like(PyObject *type, ad_tensor *steal);
 PyObject *ad_schema_object_new(ad_state *state, ad_schema steal);
 PyObject *ad_device_object_new(ad_state *state, ad_device device);
 
+/* A capsule "arrow_schema" with an export of the schema, or NULL with an
+ * exception. */
+PyObject *ad_schema_capsule(ad_state *state, ad_schema schema);
+
 /* A Buffer over `nbytes` at `data` (and `byte_offset` for handles). Takes new
  * references on owner and sync. `flags` are AD_TENSOR_*. */
 PyObject *ad_buffer_object_new(ad_state *state, void *data,
                                uint64_t byte_offset, int64_t nbytes,
                                ad_device device, uint32_t flags,
                                ad_owner *owner, ad_sync *sync);
+
+/* A tuple of item(self, 0 .. n), which are new references or NULL with an
+ * exception. */
+PyObject *ad_tuple_of(PyObject *self, int64_t n,
+                      PyObject *(*item)(PyObject *self, int64_t i));
 
 /* New reference: the DeviceType member, or a plain int for unknown types. */
 PyObject *ad_device_type_member(ad_state *state, int32_t type);

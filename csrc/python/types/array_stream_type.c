@@ -193,11 +193,28 @@ array_from_batch(ad_state *state, ad_array *steal)
                : NULL;
 }
 
+/* Ends a read. The result is the array, or NULL with an exception or at the
+ * end. */
+static PyObject *
+finish_read(ad_stream_object *self, ad_status status, bool is_end,
+            bool has_array, ad_array *array, const ad_error *err)
+{
+    ad_state *state = self->state;
+    if (status != AD_OK) {
+        ad_stream_raise(state, self->stream, err);
+    } else if (is_end) {
+        /* Frees the producer early: no more batches follow. */
+        ad_array_stream_close(self->stream);
+    }
+    end_reading(self);
+    return status == AD_OK && has_array ? array_from_batch(state, array)
+                                        : NULL;
+}
+
 static PyObject *
 stream_iternext(PyObject *object)
 {
     ad_stream_object *self = (ad_stream_object *)object;
-    ad_state *state = self->state;
     ad_array array;
     bool is_end;
     ad_error err;
@@ -206,24 +223,13 @@ stream_iternext(PyObject *object)
     }
     ad_status status = next_batch(self, &array, &is_end, &err);
     self->is_interrupted = status == AD_ERR_INTERRUPTED;
-    if (status != AD_OK) {
-        ad_stream_raise(state, self->stream, &err);
-    } else if (is_end) {
-        /* Frees the producer early: no more batches follow. */
-        ad_array_stream_close(self->stream);
-    }
-    end_reading(self);
-    if (status != AD_OK || is_end) {
-        return NULL;
-    }
-    return array_from_batch(state, &array);
+    return finish_read(self, status, is_end, !is_end, &array, &err);
 }
 
 static PyObject *
 stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     ad_stream_object *self = (ad_stream_object *)object;
-    ad_state *state = ad_state_of(object);
     ad_array array;
     ad_status status;
     ad_error err;
@@ -233,16 +239,7 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_BEGIN_ALLOW_THREADS
     status = ad_stream_join(self->stream, true, &array, &err);
     Py_END_ALLOW_THREADS
-    if (status != AD_OK) {
-        ad_stream_raise(state, self->stream, &err);
-    } else {
-        ad_array_stream_close(self->stream);
-    }
-    end_reading(self);
-    if (status != AD_OK) {
-        return NULL;
-    }
-    return array_from_batch(state, &array);
+    return finish_read(self, status, true, true, &array, &err);
 }
 
 /* During a read, the reader closes the stream afterwards. */
@@ -526,13 +523,8 @@ get_host_stream(PyObject *object, void *Py_UNUSED(closure))
 static PyObject *
 stream_schema_capsule(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    struct ArrowSchema *holder;
-    ad_error err;
-    if (ad_schema_export(((ad_stream_object *)object)->schema, &holder,
-                         &err) != AD_OK) {
-        return ad_raise(ad_state_of(object), &err);
-    }
-    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
+    return ad_schema_capsule(ad_state_of(object),
+                             ((ad_stream_object *)object)->schema);
 }
 
 /* --- members ------------------------------------------------------------------------------ */

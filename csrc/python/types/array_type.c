@@ -40,12 +40,6 @@ get_schema(PyObject *self, void *Py_UNUSED(closure))
                                 ad_schema_ref(ad_array_of(self)->schema));
 }
 
-static PyObject *
-get_offset(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyLong_FromLongLong(ad_array_of(self)->offset);
-}
-
 int64_t
 ad_array_known_null_count(ad_array *array)
 {
@@ -107,39 +101,23 @@ make_buffer(PyObject *self, int64_t i)
 static PyObject *
 get_buffers(PyObject *self, void *Py_UNUSED(closure))
 {
-    Py_ssize_t n = (Py_ssize_t)ad_array_of(self)->node->n_buffers;
-    PyObject *buffers = PyTuple_New(n);
-    for (Py_ssize_t i = 0; buffers != NULL && i < n; i++) {
-        PyObject *buffer = make_buffer(self, i);
-        if (buffer == NULL) {
-            Py_CLEAR(buffers);
-            break;
-        }
-        PyTuple_SET_ITEM(buffers, i, buffer);
-    }
-    return buffers;
+    return ad_tuple_of(self, ad_array_of(self)->node->n_buffers, make_buffer);
+}
+
+static PyObject *
+make_child(PyObject *self, int64_t i)
+{
+    ad_array child;
+    ad_error err;
+    return ad_array_child(ad_array_of(self), i, &child, &err) == AD_OK
+               ? ad_array_object_new(ad_state_of(self), &child)
+               : ad_raise(ad_state_of(self), &err);
 }
 
 static PyObject *
 get_children(PyObject *self, void *Py_UNUSED(closure))
 {
-    ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
-    Py_ssize_t n = (Py_ssize_t)array->node->n_children;
-    PyObject *children = PyTuple_New(n);
-    for (Py_ssize_t i = 0; children != NULL && i < n; i++) {
-        ad_array child;
-        ad_error err;
-        PyObject *item = ad_array_child(array, i, &child, &err) == AD_OK
-                             ? ad_array_object_new(state, &child)
-                             : ad_raise(state, &err);
-        if (item == NULL) {
-            Py_CLEAR(children);
-            break;
-        }
-        PyTuple_SET_ITEM(children, i, item);
-    }
-    return children;
+    return ad_tuple_of(self, ad_array_of(self)->node->n_children, make_child);
 }
 
 static PyObject *
@@ -208,6 +186,26 @@ array_field(PyObject *self, PyObject *key)
     return ad_array_object_new(state, &field);
 }
 
+/* The rows of `array` as another type of two buffers. */
+static ad_status
+build_view(const ad_array *array, ad_schema schema, const void **buffers,
+           int64_t null_count, ad_array *out, ad_error *err)
+{
+    const ad_array_spec spec = {
+        .schema = schema,
+        .device = array->device,
+        .length = array->length,
+        .offset = array->offset,
+        .null_count = null_count,
+        .n_buffers = 2,
+        .buffers = buffers,
+        .owner = array->owner,
+        .sync = array->sync,
+        .readonly = array->readonly,
+    };
+    return ad_array_build(&spec, out, err);
+}
+
 static PyObject *
 get_validity(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -219,27 +217,27 @@ get_validity(PyObject *self, void *Py_UNUSED(closure))
     }
     ad_error err;
     ad_schema schema;
+    ad_array validity;
+    const void *buffers[] = {NULL, bitmap};
     const ad_schema_spec bits = {.format = "b"};
     if (ad_schema_build(&bits, &schema, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    const void *buffers[] = {NULL, bitmap};
-    const ad_array_spec spec = {
-        .schema = schema,
-        .device = array->device,
-        .length = array->length,
-        .offset = array->offset,
-        .n_buffers = 2,
-        .buffers = buffers,
-        .owner = array->owner,
-        .sync = array->sync,
-        .readonly = array->readonly,
-    };
-    ad_array validity;
-    ad_status status = ad_array_build(&spec, &validity, &err);
+    ad_status status = build_view(array, schema, buffers, 0, &validity, &err);
     ad_schema_unref(schema);
     return status == AD_OK ? ad_array_object_new(state, &validity)
                            : ad_raise(state, &err);
+}
+
+static PyObject *
+make_slice(PyObject *self, int64_t offset, int64_t length)
+{
+    ad_array slice;
+    ad_error err;
+    return ad_array_slice(ad_array_of(self), offset, length, &slice, &err) ==
+                   AD_OK
+               ? ad_array_object_new(ad_state_of(self), &slice)
+               : ad_raise(ad_state_of(self), &err);
 }
 
 static const ad_signature slice_signature = {
@@ -274,12 +272,7 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     } else if (offset >= 0 && offset <= array->length) {
         length = array->length - offset;
     } /* else ad_array_slice() reports the offset */
-    ad_array slice;
-    ad_error err;
-    if (ad_array_slice(array, offset, length, &slice, &err) != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    return ad_array_object_new(state, &slice);
+    return make_slice(self, offset, length);
 }
 
 /* --- view() -------------------------------------------------------------- */
@@ -318,19 +311,8 @@ make_view(ad_array *array, ad_schema schema, ad_array *out, ad_error *err)
                        "the array has (or may have) nulls, and the type that "
                        "was asked for is not nullable");
     }
-    const ad_array_spec spec = {
-        .schema = schema,
-        .device = array->device,
-        .length = array->length,
-        .offset = array->offset,
-        .null_count = array->null_count,
-        .n_buffers = 2,
-        .buffers = array->node->buffers,
-        .owner = array->owner,
-        .sync = array->sync,
-        .readonly = array->readonly,
-    };
-    return ad_array_build(&spec, out, err);
+    return build_view(array, schema, array->node->buffers, array->null_count,
+                      out, err);
 }
 
 static PyObject *
@@ -544,7 +526,6 @@ array_repr(PyObject *self)
 static PyObject *
 subscript_slice(PyObject *self, PyObject *key)
 {
-    ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
     Py_ssize_t start, stop, step;
     if (PySlice_Unpack(key, &start, &stop, &step) < 0) {
@@ -560,12 +541,7 @@ subscript_slice(PyObject *self, PyObject *key)
                      step);
         return NULL;
     }
-    ad_array slice;
-    ad_error err;
-    if (ad_array_slice(array, start, length, &slice, &err) != AD_OK) {
-        return ad_raise(state, &err);
-    }
-    return ad_array_object_new(state, &slice);
+    return make_slice(self, start, length);
 }
 
 static PyObject *
@@ -697,8 +673,6 @@ static PyMethodDef array_methods[] = {
 
 static PyGetSetDef array_getset[] = {
     {"schema", get_schema, NULL, "The Schema.", NULL},
-    {"offset", get_offset, NULL, "First row within the buffers, in elements.",
-     NULL},
     {"null_count", get_null_count, NULL,
      "Number of nulls; None when the producer did not count them and the\n"
      "bitmap is not the host's to read. On host memory they are counted once.",
@@ -726,6 +700,8 @@ static PyGetSetDef array_getset[] = {
 static PyMemberDef array_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_array_object, weakrefs),
      READONLY, NULL},
+    {"offset", T_LONGLONG, offsetof(ad_array_object, array.offset), READONLY,
+     "First row within the buffers, in elements."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -50,10 +50,18 @@ consumer_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static PyObject *
-consumer_new(ad_state *state, int64_t queue_size, bool outlives)
+PyObject *
+ad_function_async_consumer(PyObject *module, PyObject *args)
 {
+    ad_state *state = ad_state_of_module(module);
+    PyObject *number;
+    int64_t queue_size;
+    int outlives;
     ad_error err;
+    if (!PyArg_ParseTuple(args, "Op", &number, &outlives) ||
+        ad_parse_count(number, "queue_size", &queue_size) < 0) {
+        return NULL;
+    }
     consumer_object *self = PyObject_New(
         consumer_object, (PyTypeObject *)state->async_consumer_type);
     if (self == NULL) {
@@ -63,30 +71,12 @@ consumer_new(ad_state *state, int64_t queue_size, bool outlives)
            sizeof(*self) - sizeof(PyObject));
     if (ad_consumer_queue_new(queue_size, outlives, &self->queue, &err) !=
         AD_OK) {
-        ad_raise(state, &err);
-        Py_CLEAR(self);
+        Py_DECREF(self);
+        return ad_raise(state, &err);
     }
-    return (PyObject *)self;
-}
-
-PyObject *
-ad_function_async_consumer(PyObject *module, PyObject *args)
-{
-    ad_state *state = ad_state_of_module(module);
-    PyObject *number;
-    int64_t queue_size;
-    int outlives;
-    if (!PyArg_ParseTuple(args, "Op", &number, &outlives) ||
-        ad_parse_count(number, "queue_size", &queue_size) < 0) {
-        return NULL;
-    }
-    PyObject *self = consumer_new(state, queue_size, outlives);
-    if (self == NULL) {
-        return NULL;
-    }
-    PyObject *capsule = ad_capsule_new(
-        AD_CAPSULE_ASYNC_HANDLER,
-        ad_async_consumer_handler(((consumer_object *)self)->queue->consumer));
+    PyObject *capsule =
+        ad_capsule_new(AD_CAPSULE_ASYNC_HANDLER,
+                       ad_async_consumer_handler(self->queue->consumer));
     if (capsule == NULL) {
         Py_DECREF(self);
         return NULL;

@@ -8,49 +8,46 @@
 #include "support/helpers.h"
 #include "support/parse.h"
 
-static inline ad_device
-device_of(PyObject *self)
-{
-    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->device
-                                                : ad_tensor_of(self)->device;
-}
+typedef struct memory {
+    ad_device device;
+    ad_sync *sync;
+    ad_owner *owner;
+} memory;
 
-static inline ad_sync *
-sync_of(PyObject *self)
+static inline memory
+memory_of(PyObject *self)
 {
-    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->sync
-                                                : ad_tensor_of(self)->sync;
-}
-
-static inline ad_owner *
-owner_of(PyObject *self)
-{
-    return ad_is_array(ad_state_of(self), self) ? ad_array_of(self)->owner
-                                                : ad_tensor_of(self)->owner;
+    if (ad_is_array(ad_state_of(self), self)) {
+        const ad_array *array = ad_array_of(self);
+        return (memory){array->device, array->sync, array->owner};
+    }
+    const ad_tensor *tensor = ad_tensor_of(self);
+    return (memory){tensor->device, tensor->sync, tensor->owner};
 }
 
 PyObject *
 ad_get_device(PyObject *self, void *Py_UNUSED(closure))
 {
-    return ad_device_object_new(ad_state_of(self), device_of(self));
+    return ad_device_object_new(ad_state_of(self), memory_of(self).device);
 }
 
 PyObject *
 ad_get_device_type(PyObject *self, void *Py_UNUSED(closure))
 {
-    return ad_device_type_member(ad_state_of(self), device_of(self).type);
+    return ad_device_type_member(ad_state_of(self),
+                                 memory_of(self).device.type);
 }
 
 PyObject *
 ad_get_device_id(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLongLong(device_of(self).id);
+    return PyLong_FromLongLong(memory_of(self).device.id);
 }
 
 PyObject *
 ad_get_sync_event(PyObject *self, void *Py_UNUSED(closure))
 {
-    const ad_sync *sync = sync_of(self);
+    const ad_sync *sync = memory_of(self).sync;
     if (ad_sync_is_done(sync) || sync->kind != AD_SYNC_EVENT) {
         Py_RETURN_NONE;
     }
@@ -71,7 +68,7 @@ ad_is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_error err;
     bool is_ready;
-    if (ad_sync_query(sync_of(self), &is_ready, &err) != AD_OK) {
+    if (ad_sync_query(memory_of(self).sync, &is_ready, &err) != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
     }
     return PyBool_FromLong(is_ready);
@@ -81,7 +78,7 @@ PyObject *
 ad_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_error err;
-    if (ad_sync_wait(sync_of(self), "synchronize()", &err) != AD_OK) {
+    if (ad_sync_wait(memory_of(self).sync, "synchronize()", &err) != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
     }
     ad_deferred_drain();
@@ -92,7 +89,7 @@ PyObject *
 ad_wait(PyObject *self, PyObject *stream)
 {
     ad_state *state = ad_state_of(self);
-    ad_device device = device_of(self);
+    memory used = memory_of(self);
     ad_stream_choice choice;
     ad_error err;
     if (stream == Py_None) {
@@ -101,10 +98,10 @@ ad_wait(PyObject *self, PyObject *stream)
                         "the host wait");
         return NULL;
     }
-    if (ad_read_choice(state, stream, device, NULL, &choice) < 0) {
+    if (ad_read_choice(state, stream, used.device, NULL, &choice) < 0) {
         return NULL;
     }
-    ad_status status = ad_order_use(device, sync_of(self), owner_of(self),
+    ad_status status = ad_order_use(used.device, used.sync, used.owner,
                                     &choice, "wait()", &err);
     ad_choice_clear(&choice);
     if (status != AD_OK) {
@@ -126,9 +123,6 @@ array_to(ad_state *state, PyObject *self, ad_device target,
          const ad_stream_argument *stream)
 {
     ad_array moved;
-    if (ad_device_equal(device_of(self), target)) {
-        return Py_NewRef(self);
-    }
     ad_array_share(ad_array_of(self), &moved);
     if (ad_move_to(state, &moved, NULL, target, stream, AD_COPY_IF_NEEDED) <
         0) {
@@ -143,9 +137,6 @@ tensor_to(ad_state *state, PyObject *self, ad_device target,
 {
     ad_tensor_value moved;
     ad_error err;
-    if (ad_device_equal(device_of(self), target)) {
-        return Py_NewRef(self);
-    }
     if (ad_tensor_require_size(ad_tensor_of(self), &err) != AD_OK) {
         return ad_raise(state, &err);
     }
@@ -171,10 +162,11 @@ ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
-    if (ad_is_array(state, self)) {
-        return array_to(state, self, target, &stream);
+    if (ad_device_equal(memory_of(self).device, target)) {
+        return Py_NewRef(self);
     }
-    return tensor_to(state, self, target, &stream);
+    return ad_is_array(state, self) ? array_to(state, self, target, &stream)
+                                    : tensor_to(state, self, target, &stream);
 }
 
 static const ad_signature numpy_signature = {

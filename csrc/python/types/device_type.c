@@ -1,7 +1,9 @@
 /* ad.Device, and the IntEnum ad.DeviceType. */
 #include "support/objects.h"
 
+#include <stddef.h>
 #include <string.h>
+#include <structmember.h>
 
 #include "abi/arrow_c.h"
 #include "base/memory.h"
@@ -229,24 +231,23 @@ device_get_type(PyObject *self, void *Py_UNUSED(closure))
     return ad_device_type_member(ad_state_of(self), device_of(self).type);
 }
 
-static PyObject *
-device_get_id(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyLong_FromLongLong(device_of(self).id);
-}
-
 static PyGetSetDef device_getset[] = {
     {"type", device_get_type, NULL,
      "The specification's device type: a DeviceType, or a plain int for a\n"
      "type that it does not name.",
      NULL},
-    {"id", device_get_id, NULL,
-     "The ordinal; -1 for the CPU, and where an interface did not say.", NULL},
     {"name", device_get_name, NULL,
      "What the runtime calls it (\"NVIDIA H200\"); where there is no runtime,\n"
      "the same as str(device): \"cuda:0\".",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef device_members[] = {
+    {"id", T_LONGLONG, offsetof(ad_device_object, device.id), READONLY,
+     "Ordinal of the device; -1 for the CPU, and if the interface that the\n"
+     "memory came by names none."},
+    {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot device_slots[] = {
@@ -255,6 +256,7 @@ static PyType_Slot device_slots[] = {
     {Py_tp_hash, device_hash},
     {Py_tp_richcompare, device_compare},
     {Py_tp_methods, device_methods},
+    {Py_tp_members, device_members},
     {Py_tp_getset, device_getset},
     {Py_tp_doc,
      "A device: a type and an ordinal. Made by arrowdev.device().\n\n"

@@ -5,7 +5,6 @@
 
 #include "model/type.h"
 #include "support/args.h"
-#include "support/capsule.h"
 #include "support/errors.h"
 #include "python/functions/metadata_dict.h"
 #include "support/parse.h"
@@ -99,26 +98,17 @@ get_metadata(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-make_child(PyObject *self, const struct ArrowSchema *node)
+make_child(PyObject *self, int64_t i)
 {
-    return ad_schema_object_new(ad_state_of(self),
-                                ad_schema_at(schema_of(self), node));
+    ad_schema schema = schema_of(self);
+    return ad_schema_object_new(
+        ad_state_of(self), ad_schema_at(schema, schema.node->children[i]));
 }
 
 static PyObject *
 get_children(PyObject *self, void *Py_UNUSED(closure))
 {
-    const struct ArrowSchema *node = schema_of(self).node;
-    PyObject *children = PyTuple_New((Py_ssize_t)node->n_children);
-    for (int64_t i = 0; children != NULL && i < node->n_children; i++) {
-        PyObject *child = make_child(self, node->children[i]);
-        if (child == NULL) {
-            Py_CLEAR(children);
-            break;
-        }
-        PyTuple_SET_ITEM(children, (Py_ssize_t)i, child);
-    }
-    return children;
+    return ad_tuple_of(self, schema_of(self).node->n_children, make_child);
 }
 
 static PyObject *
@@ -128,20 +118,8 @@ get_dictionary(PyObject *self, void *Py_UNUSED(closure))
     if (node->dictionary == NULL) {
         Py_RETURN_NONE;
     }
-    return make_child(self, node->dictionary);
-}
-
-static int
-compare_schemas(PyObject *self, PyObject *other, bool check_name,
-                bool check_metadata, bool *equal)
-{
-    ad_error err;
-    if (ad_schema_equal(schema_of(self).node, schema_of(other).node,
-                        check_name, check_metadata, equal, &err) != AD_OK) {
-        ad_raise(ad_state_of(self), &err);
-        return -1;
-    }
-    return 0;
+    return ad_schema_object_new(
+        ad_state_of(self), ad_schema_at(schema_of(self), node->dictionary));
 }
 
 static PyObject *
@@ -151,8 +129,10 @@ schema_compare(PyObject *self, PyObject *other, int op)
         Py_RETURN_NOTIMPLEMENTED;
     }
     bool equal;
-    if (compare_schemas(self, other, true, true, &equal) < 0) {
-        return NULL;
+    ad_error err;
+    if (ad_schema_equal(schema_of(self).node, schema_of(other).node, true,
+                        true, &equal, &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
     }
     return PyBool_FromLong(equal == (op == Py_EQ));
 }
@@ -207,12 +187,7 @@ schema_equals(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 static PyObject *
 schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    struct ArrowSchema *holder;
-    ad_error err;
-    if (ad_schema_export(schema_of(self), &holder, &err) != AD_OK) {
-        return ad_raise(ad_state_of(self), &err);
-    }
-    return ad_capsule_new(AD_CAPSULE_SCHEMA, holder);
+    return ad_schema_capsule(ad_state_of(self), schema_of(self));
 }
 
 static PyMethodDef schema_methods[] = {

@@ -84,12 +84,6 @@ get_data_ptr(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-get_byte_offset(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(ad_tensor_of(self)->byte_offset);
-}
-
-static PyObject *
 tensor_repr(PyObject *self)
 {
     const ad_tensor *tensor = ad_tensor_of(self);
@@ -416,14 +410,10 @@ static PyMethodDef buffer_methods[] = {
          "Whether the memory must not be written: flagged by the producer,\n" \
          "or immutable by Arrow's convention.",                               \
          NULL},                                                               \
-        {"data_ptr", get_data_ptr, NULL,                                      \
-         "Address on the device, or opaque handle; 0 when there are no\n"     \
-         "elements.",                                                         \
-         NULL},                                                               \
     {                                                                         \
-        "byte_offset", get_byte_offset, NULL,                                 \
-            "Bytes from a handle to the first element; 0 for pointers,\n"     \
-            "which include it.",                                              \
+        "data_ptr", get_data_ptr, NULL,                                       \
+            "Address on the device, or opaque handle; 0 if there are no\n"    \
+            "elements.",                                                      \
             NULL                                                              \
     }
 
@@ -449,6 +439,10 @@ static PyGetSetDef buffer_getset[] = {
 static PyMemberDef tensor_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_tensor_object, weakrefs),
      READONLY, NULL},
+    {"byte_offset", T_ULONGLONG,
+     offsetof(ad_tensor_object, tensor.byte_offset), READONLY,
+     "Bytes from an opaque handle to the first element; 0 for an address,\n"
+     "which includes the offset."},
     {NULL, 0, 0, 0, NULL},
 };
 
