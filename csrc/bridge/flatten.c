@@ -7,17 +7,6 @@
 #include "model/extension.h"
 #include "model/type.h"
 
-void
-ad_flatten_strides(const ad_flattened *flat, int64_t *strides)
-{
-    /* Wraps instead of overflowing: ad_tensor_check refuses such shapes. */
-    uint64_t stride = 1;
-    for (int32_t i = flat->ndim - 1; i >= 0; i--) {
-        strides[i] = (int64_t)stride;
-        stride *= flat->extent[i] > 1 ? (uint64_t)flat->extent[i] : 1;
-    }
-}
-
 /* The node that flattening has reached. */
 typedef struct position {
     const struct ArrowSchema *schema;
@@ -150,14 +139,6 @@ refuse(const ad_array *array, const position *at, const ad_type *type,
 }
 
 static ad_status
-fail_ndim(ad_error *err)
-{
-    return ad_fail(
-        err, AD_ERR_EXCHANGE, "ndim", "take the values with .children[0]",
-        "lists within lists make more than %d dimensions", AD_MAX_NDIM);
-}
-
-static ad_status
 fail_overflow(ad_error *err)
 {
     return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -170,7 +151,9 @@ static ad_status
 add_extent(ad_flattened *self, int64_t extent, ad_error *err)
 {
     if (self->ndim == AD_MAX_NDIM) {
-        return fail_ndim(err);
+        return ad_fail(
+            err, AD_ERR_EXCHANGE, "ndim", "take the values with .children[0]",
+            "lists within lists make more than %d dimensions", AD_MAX_NDIM);
     }
     self->extent[self->ndim] = extent;
     self->position[self->ndim] = self->ndim;
@@ -397,13 +380,14 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
 }
 
 ad_status
-ad_flatten_resolve_nulls(const ad_array *array, ad_nulls policy,
-                         ad_flattened *flat, bool *has_nulls, ad_error *err)
+ad_flatten_resolve_nulls(const ad_array *array,
+                         const ad_bridge_options *options, ad_flattened *flat,
+                         bool *has_nulls, ad_error *err)
 {
     bool can_count = ad_host_accessible(array->device) ||
                      ad_backend_is_there(array->device.type);
     *has_nulls = false;
-    if (policy == AD_NULLS_IGNORE) {
+    if (options->nulls == AD_NULLS_IGNORE) {
         return AD_OK;
     }
     for (int32_t i = 0; i < flat->n_levels; i++) {
@@ -418,10 +402,13 @@ ad_flatten_resolve_nulls(const ad_array *array, ad_nulls policy,
                                          level->length, NULL, &n, err));
             level->n_nulls = n;
         }
-        if (n != 0 && policy == AD_NULLS_RAISE) {
+        if (n != 0 && options->nulls == AD_NULLS_RAISE) {
             return fail_nulls(array, level, i == 0, n, err);
         }
         *has_nulls |= n != 0;
     }
-    return AD_OK;
+    return *has_nulls && options->fill == NULL
+               ? ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                         "nulls are to be filled, but no fill value was given")
+               : AD_OK;
 }

@@ -51,11 +51,9 @@ AD_MUST_CHECK ad_status ad_flatten_array(const ad_array *array, bool reads,
 /* Drops the bitmaps of levels without nulls; nulls of an unknown number are
  * counted. Nulls are refused, or set *has_nulls for the caller to fill
  * them. */
-AD_MUST_CHECK ad_status ad_flatten_resolve_nulls(const ad_array *array,
-                                                 ad_nulls policy,
-                                                 ad_flattened *flat,
-                                                 bool *has_nulls,
-                                                 ad_error *err);
+AD_MUST_CHECK ad_status ad_flatten_resolve_nulls(
+    const ad_array *array, const ad_bridge_options *options,
+    ad_flattened *flat, bool *has_nulls, ad_error *err);
 
 /* The `length` lists of `node`, a part of `array`, from row `offset` on, as
  * rows of *row_size values each, which begin at value *first of the child.
@@ -81,23 +79,5 @@ AD_MUST_CHECK ad_status ad_batch_to_tensor(const ad_array *batch,
                                            const ad_bridge_options *options,
                                            ad_tensor_value *out,
                                            ad_error *err);
-
-typedef ad_status (*ad_bridge_fn)(const ad_array *array,
-                                  const ad_bridge_options *options,
-                                  ad_tensor_value *out, ad_error *err);
-
-/* copy=True for pinned or managed memory: `convert` creates the tensor on the
- * host, and the copy goes to the device of the array, in `order` unless the
- * options name one (bridge/column.c). */
-bool ad_bridge_copies_back(const ad_array *array,
-                           const ad_bridge_options *options);
-AD_MUST_CHECK ad_status ad_bridge_copy_back(const ad_array *array,
-                                            const ad_bridge_options *options,
-                                            ad_bridge_fn convert, char order,
-                                            ad_tensor_value *out,
-                                            ad_error *err);
-
-/* Row-major strides of `extent`. */
-void ad_flatten_strides(const ad_flattened *flat, int64_t *strides);
 
 #endif /* AD_BRIDGE_FLATTEN_H */

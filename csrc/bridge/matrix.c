@@ -189,7 +189,7 @@ inspect_column(matrix *self, int64_t i, ad_error *err)
         if (status != AD_OK) {
             return status;
         }
-        status = ad_flatten_resolve_nulls(&column, self->options->nulls, &flat,
+        status = ad_flatten_resolve_nulls(&column, self->options, &flat,
                                           &has_nulls, err);
     }
     if (status != AD_OK) {
@@ -217,8 +217,8 @@ inspect_rows(matrix *self, ad_error *err)
         .length = batch->length,
         .n_nulls = ad_array_has_no_nulls(batch) ? 0 : batch->null_count,
     };
-    AD_RETURN_IF_ERR(ad_flatten_resolve_nulls(
-        batch, self->options->nulls, &flat, &self->has_null_rows, err));
+    AD_RETURN_IF_ERR(ad_flatten_resolve_nulls(batch, self->options, &flat,
+                                              &self->has_null_rows, err));
     if (self->has_null_rows) {
         needs_copy(self, "nulls are to be filled");
     }
@@ -428,22 +428,14 @@ join(const matrix *self, char order, ad_tensor *out, ad_error *err)
 }
 
 static ad_status
-check_copy(const matrix *self, const char *why, ad_error *err)
+fail_copy(const matrix *self, const char *why, ad_error *err)
 {
-    if (self->options->copy == AD_COPY_NEVER) {
-        ad_fail(err, AD_ERR_EXCHANGE, "copy",
-                "allow a copy (copy=None), or take the columns one by one "
-                "with .field(...)",
-                "a matrix of these columns needs a copy, which was ruled "
-                "out: %s",
-                why);
-        return fail_columns(self, err);
-    }
-    if (self->options->nulls == AD_NULLS_FILL && self->options->fill == NULL) {
-        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                       "nulls are to be filled, but no fill value was given");
-    }
-    return AD_OK;
+    ad_fail(err, AD_ERR_EXCHANGE, "copy",
+            "allow a copy (copy=None), or take the columns one by one with "
+            ".field(...)",
+            "a matrix of these columns needs a copy, which was ruled out: %s",
+            why);
+    return fail_columns(self, err);
 }
 
 /* Copies a strided tensor; steals `source`. */
@@ -451,10 +443,10 @@ static ad_status
 copy_strided(ad_tensor_value *source, char order, ad_tensor_value *out,
              ad_error *err)
 {
-    ad_device device = source->tensor.device;
-    ad_status status = ad_tensor_copy_to(
-        &source->tensor, ad_host_accessible(device) ? AD_CPU : device, NULL,
-        order, out, err);
+    ad_device target =
+        ad_bridge_target(source->tensor.device, AD_COPY_IF_NEEDED);
+    ad_status status =
+        ad_tensor_copy_to(&source->tensor, target, NULL, order, out, err);
     ad_tensor_clear(&source->tensor);
     return status;
 }
@@ -504,10 +496,6 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
         .n_columns = batch->node->n_children,
         .has_pitch = true,
     };
-    if (ad_bridge_copies_back(batch, options)) {
-        return ad_bridge_copy_back(batch, options, ad_batch_to_tensor, 'F',
-                                   out, err);
-    }
     AD_RETURN_IF_ERR(ad_extension_read(batch->schema.node, &extension, err));
     if (extension.kind != AD_EXTENSION_NONE) {
         /* The meaning of an extension's columns is unknown, so it fails. */
@@ -518,8 +506,9 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     if (self.has_pitch && !turns && options->copy != AD_COPY_ALWAYS) {
         return describe_columns(&self, out, err);
     }
-    AD_RETURN_IF_ERR(check_copy(
-        &self, self.has_pitch ? "order=\"C\" is not how they lie" : self.why,
-        err));
-    return copy_columns(&self, order, out, err);
+    const char *why =
+        self.has_pitch ? "order=\"C\" is not how they lie" : self.why;
+    return options->copy == AD_COPY_NEVER
+               ? fail_copy(&self, why, err)
+               : copy_columns(&self, order, out, err);
 }

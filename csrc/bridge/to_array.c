@@ -54,6 +54,15 @@ set_storage(storage *out, const char *format, int64_t n_leaves,
     out->has_nat = false;
 }
 
+/* An element is a fixed-size binary. */
+static void
+set_binary(storage *out, int64_t nbytes)
+{
+    char format[24];
+    snprintf(format, sizeof(format), "w:%" PRId64, nbytes);
+    set_storage(out, format, 1, nbytes, AD_EXTENSION_DLPACK);
+}
+
 static const ad_extension_kind extension_kinds[] = {
     [AD_DTYPE_NONE] = AD_EXTENSION_NONE,
     [AD_DTYPE_BOOL8] = AD_EXTENSION_BOOL8,
@@ -67,9 +76,7 @@ find_storage(ad_dl_dtype dtype, storage *out)
     const ad_dtype_info *info = ad_dtype_find(dtype);
     int64_t nbytes = ad_dtype_bits(dtype) / 8;
     if (info == NULL || dtype.lanes != 1 || info->arrow[0] == '\0') {
-        char format[24];
-        snprintf(format, sizeof(format), "w:%" PRId64, nbytes);
-        set_storage(out, format, 1, nbytes, AD_EXTENSION_DLPACK);
+        set_binary(out, nbytes);
     } else if (info->arrow[0] == '+') {
         ad_dl_dtype half = {AD_DL_FLOAT, (uint8_t)(dtype.bits / 2), 1};
         set_storage(out, ad_dtype_find(half)->arrow, 2, nbytes / 2,
@@ -210,14 +217,16 @@ mark_valid(const ad_at_any_i64 *values, int64_t n, uint8_t *bitmap)
     }
 }
 
-/* Adds a bitmap to `spec` if there is a NaT. spec->owner becomes *made, which
- * also owns the bitmap; the caller drops it. */
+/* Adds a bitmap to `spec` if there is a NaT among the values, which are host
+ * memory. spec->owner becomes *made, which also owns the bitmap; the caller
+ * drops it. */
 static ad_status
 add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
                ad_error *err)
 {
     ad_memory *bitmap;
     const ad_at_any_i64 *values = buffers[1];
+    AD_RETURN_IF_ERR(ad_sync_wait(spec->sync, "looking for NaT", err));
     spec->null_count = count_nat(values, spec->length);
     if (spec->null_count == 0) {
         return AD_OK;
@@ -232,43 +241,18 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     return status;
 }
 
-/* Requires contiguous host memory in any order. `schema` is borrowed. */
-static ad_status
-build_times(const ad_tensor *tensor, ad_schema schema, int64_t length,
-            ad_array *out, ad_error *err)
-{
-    const void *buffers[] = {NULL, ad_tensor_address(tensor)};
-    ad_owner *made = NULL;
-    ad_array_spec spec = {
-        .schema = schema,
-        .device = tensor->device,
-        .length = length,
-        .n_buffers = 2,
-        .buffers = buffers,
-        .owner = tensor->owner,
-        .sync = tensor->sync,
-        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
-    };
-    AD_RETURN_IF_ERR(ad_sync_wait(tensor->sync, "looking for NaT", err));
-    ad_status status = add_nat_bitmap(&spec, buffers, &made, err);
-    if (status == AD_OK) {
-        status = ad_array_build(&spec, out, err);
-    }
-    ad_owner_unref(made);
-    return status;
-}
-
 /* --- values --------------------------------------------------------------- */
 
 /* The array of the values; `schema` is borrowed. */
 static ad_status
 build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
-           int64_t length, bool gives_owner, ad_array *out, ad_error *err)
+           int64_t length, bool has_nat, bool gives_owner, ad_array *out,
+           ad_error *err)
 {
-    const void *data = ad_device_uses_handles(tensor->device.type)
-                           ? tensor->data
-                           : ad_tensor_address(tensor);
-    const void *const buffers[] = {NULL, data};
+    const void *buffers[] = {NULL, ad_device_uses_handles(tensor->device.type)
+                                       ? tensor->data
+                                       : ad_tensor_address(tensor)};
+    ad_owner *made = NULL;
     ad_array_spec spec = {
         .schema = schema,
         .device = tensor->device,
@@ -281,7 +265,13 @@ build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
         .sync = tensor->sync,
         .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
     };
-    return ad_array_build(&spec, out, err);
+    if (!has_nat) {
+        return ad_array_build(&spec, out, err);
+    }
+    AD_RETURN_IF_ERR(add_nat_bitmap(&spec, buffers, &made, err));
+    ad_status status = ad_array_build(&spec, out, err);
+    ad_owner_unref(made);
+    return status;
 }
 
 static ad_status
@@ -314,10 +304,8 @@ build_elements(const ad_tensor *tensor, const storage *how,
     AD_RETURN_IF_ERR(
         leaf_schema(how, is_pair ? NULL : metadata, &schema, err));
     ad_status status =
-        how->has_nat
-            ? build_times(tensor, schema, length, out, err)
-            : build_leaf(tensor, schema, offset, length * how->n_leaves, false,
-                         is_pair ? &leaf : out, err);
+        build_leaf(tensor, schema, offset, length * how->n_leaves,
+                   how->has_nat, false, is_pair ? &leaf : out, err);
     ad_schema_unref(schema);
     if (status == AD_OK && is_pair) {
         status = wrap_list(&leaf, how->n_leaves, length, metadata, out, err);
@@ -408,8 +396,8 @@ fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
     return AD_ERR_EXCHANGE;
 }
 
-static ad_status from_zero_copy(const ad_tensor *tensor, const storage *how,
-                                ad_array *out, ad_error *err);
+static ad_status from_elements(const ad_tensor *tensor, const storage *how,
+                               ad_copy copy, ad_array *out, ad_error *err);
 
 static ad_status
 copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
@@ -419,7 +407,8 @@ copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
     AD_RETURN_IF_ERR(ad_tensor_copy_to(tensor,
                                        ad_bridge_target(tensor->device, copy),
                                        NULL, 'C', &copied, err));
-    ad_status status = from_zero_copy(&copied.tensor, how, out, err);
+    ad_status status =
+        from_elements(&copied.tensor, how, AD_COPY_NEVER, out, err);
     ad_tensor_clear(&copied.tensor);
     return status;
 }
@@ -481,26 +470,27 @@ from_packed(const ad_tensor *tensor, ad_array *out, ad_error *err)
     for (int32_t i = 0; i < rows.ndim; i++) {
         order[i] = i;
     }
-    char format[24];
-    snprintf(format, sizeof(format), "w:%" PRId64, nbytes);
-    set_storage(&how, format, 1, nbytes, AD_EXTENSION_DLPACK);
+    set_binary(&how, nbytes);
     return build_rows(&rows, &how, order, out, err);
 }
 
 static ad_status
-from_zero_copy(const ad_tensor *tensor, const storage *how, ad_array *out,
-               ad_error *err)
+from_elements(const ad_tensor *tensor, const storage *how, ad_copy copy,
+              ad_array *out, ad_error *err)
 {
+    if (copy == AD_COPY_ALWAYS) {
+        return copy_first(tensor, how, copy, out, err);
+    }
     return ad_dtype_bits(tensor->dtype) % 8 == 0
-               ? from_bytes(tensor, how, AD_COPY_NEVER, out, err)
+               ? from_bytes(tensor, how, copy, out, err)
                : from_packed(tensor, out, err);
 }
 
-/* A column of plain numbers that needs no copy. */
+/* The type of a column of plain numbers that needs no copy; else NULL. */
 static const ad_dtype_info *
-plain_column(const ad_tensor *tensor)
+plain_column(const ad_tensor *tensor, ad_copy copy)
 {
-    if (tensor->ndim != 1 ||
+    if (copy == AD_COPY_ALWAYS || tensor->ndim != 1 ||
         (tensor->strides[0] != 1 && tensor->shape[0] > 1) ||
         tensor->dtype.lanes != 1 ||
         (tensor->byte_offset != 0 &&
@@ -515,11 +505,10 @@ ad_status
 ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
                      ad_error *err)
 {
-    const ad_dtype_info *plain =
-        copy != AD_COPY_ALWAYS ? plain_column(tensor) : NULL;
+    const ad_dtype_info *plain = plain_column(tensor, copy);
     if (plain != NULL) {
         return build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
-                          tensor->shape[0], false, out, err);
+                          tensor->shape[0], false, false, out, err);
     }
     if (tensor->dtype.bits % 8 != 0 &&
         (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) != 0) {
@@ -532,12 +521,7 @@ ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
     }
     storage how;
     find_storage(tensor->dtype, &how);
-    if (copy == AD_COPY_ALWAYS) {
-        return copy_first(tensor, &how, copy, out, err);
-    }
-    return ad_dtype_bits(tensor->dtype) % 8 == 0
-               ? from_bytes(tensor, &how, copy, out, err)
-               : from_packed(tensor, out, err);
+    return from_elements(tensor, &how, copy, out, err);
 }
 
 ad_status
@@ -554,20 +538,18 @@ ad_array_from_times(const ad_tensor *tensor, const char *format, ad_copy copy,
     }
     set_storage(&how, format, 1, 8, AD_EXTENSION_NONE);
     how.has_nat = true;
-    return copy == AD_COPY_ALWAYS ? copy_first(tensor, &how, copy, out, err)
-                                  : from_bytes(tensor, &how, copy, out, err);
+    return from_elements(tensor, &how, copy, out, err);
 }
 
 ad_status
 ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
                            ad_error *err)
 {
-    const ad_dtype_info *plain =
-        copy != AD_COPY_ALWAYS ? plain_column(tensor) : NULL;
+    const ad_dtype_info *plain = plain_column(tensor, copy);
     ad_status status;
     if (plain != NULL) {
         status = build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
-                            tensor->shape[0], true, out, err);
+                            tensor->shape[0], false, true, out, err);
         if (status == AD_OK) {
             tensor->owner = NULL;
             tensor->sync = NULL;

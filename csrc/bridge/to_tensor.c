@@ -3,6 +3,7 @@
 
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
+#include "copy/copy.h"
 
 static bool
 is_batch(const ad_array *array)
@@ -10,10 +11,42 @@ is_batch(const ad_array *array)
     return strcmp(array->schema.node->format, "+s") == 0;
 }
 
+/* copy=True for pinned or managed memory: the tensor is made as if it was CPU
+ * memory, and the copy goes to the device of the array. */
+static ad_status
+copy_back(const ad_array *array, const ad_bridge_options *options,
+          ad_tensor_value *out, ad_error *err)
+{
+    char order = is_batch(array) && options->order == 0 ? 'F' : options->order;
+    ad_bridge_options if_needed = *options;
+    ad_array on_host = *array;
+    ad_tensor_value seen;
+    if_needed.copy = AD_COPY_IF_NEEDED;
+    on_host.device = AD_CPU;
+    on_host.sync = NULL;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
+    ad_status status = ad_tensor_from_array(&on_host, &if_needed, &seen, err);
+    if (status != AD_OK) {
+        ad_error_device(err, array->device);
+        return status;
+    }
+    if ((seen.tensor.flags & AD_TENSOR_COPIED) == 0) { /* shared memory */
+        seen.tensor.device = array->device;
+    }
+    status =
+        ad_tensor_copy_to(&seen.tensor, array->device, NULL, order, out, err);
+    ad_tensor_clear(&seen.tensor);
+    return status;
+}
+
 ad_status
 ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
                      ad_tensor_value *out, ad_error *err)
 {
+    if (options->copy == AD_COPY_ALWAYS && ad_host_accessible(array->device) &&
+        !ad_device_equal(array->device, AD_CPU)) {
+        return copy_back(array, options, out, err);
+    }
     return is_batch(array) ? ad_batch_to_tensor(array, options, out, err)
                            : ad_column_to_tensor(array, options, out, err);
 }
