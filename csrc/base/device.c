@@ -1,10 +1,10 @@
 #include "base/device.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "abi/arrow_c.h"
 
@@ -47,20 +47,6 @@ ad_device_format(ad_device device, char *buffer)
     return buffer;
 }
 
-static bool
-matches(const char *text, size_t length, const char *name)
-{
-    if (strlen(name) != length) {
-        return false;
-    }
-    for (size_t i = 0; i < length; i++) {
-        if (tolower((unsigned char)text[i]) != name[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool
 ad_device_parse(const char *text, ad_device *out)
 {
@@ -75,7 +61,8 @@ ad_device_parse(const char *text, ad_device *out)
         id = strtol(colon + 1, NULL, 10);
     }
     for (size_t i = 0; i < N_DEVICE_TYPES; i++) {
-        if (matches(text, length, device_types[i].name)) {
+        const char *name = device_types[i].name;
+        if (strlen(name) == length && strncasecmp(text, name, length) == 0) {
             out->type = device_types[i].type;
             out->id = out->type == ARROW_DEVICE_CPU ? -1 : id;
             return out->type != ARROW_DEVICE_CPU || id == 0;

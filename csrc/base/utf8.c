@@ -40,41 +40,7 @@ ad_is_ascii(const void *bytes, size_t n)
     return (rest & HIGH_BITS) == 0;
 }
 
-/* --- one character at a time --------------------------------------------- */
-
-static bool
-continues(uint8_t byte)
-{
-    return (byte & 0xc0) == 0x80;
-}
-
-/* The length of the character that begins with a byte of 0x80 or more; 0 for
- * an invalid or truncated one. */
-static size_t
-character_at(const uint8_t *at, size_t n)
-{
-    uint8_t lead = at[0];
-    if (lead < 0xe0) {
-        return lead >= 0xc2 && n >= 2 && continues(at[1]) ? 2 : 0;
-    }
-    if (lead < 0xf0) {
-        /* E0 excludes overlong forms, ED excludes surrogates. */
-        uint8_t least = lead == 0xe0 ? 0xa0 : 0x80;
-        uint8_t most = lead == 0xed ? 0x9f : 0xbf;
-        return n >= 3 && at[1] >= least && at[1] <= most && continues(at[2])
-                   ? 3
-                   : 0;
-    }
-    /* F0 excludes overlong forms, F4 excludes values past U+10FFFF. */
-    uint8_t least = lead == 0xf0 ? 0x90 : 0x80;
-    uint8_t most = lead == 0xf4 ? 0x8f : 0xbf;
-    return lead <= 0xf4 && n >= 4 && at[1] >= least && at[1] <= most &&
-                   continues(at[2]) && continues(at[3])
-               ? 4
-               : 0;
-}
-
-/* --- fast validation ----------------------------------------------------- */
+/* --- validation ---------------------------------------------------------- */
 
 /* A shift-based automaton: each byte has a word, and a state is the bit
  * position of its successor in that word. One byte costs one shift and no
@@ -147,6 +113,12 @@ follow(const uint8_t *at)
     return broken == 0;
 }
 
+static bool
+continues(uint8_t byte)
+{
+    return (byte & 0xc0) == 0x80;
+}
+
 static size_t
 unfinished(const uint8_t *end)
 {
@@ -157,8 +129,7 @@ unfinished(const uint8_t *end)
     return n;
 }
 
-/* The state after all bytes. A truncated character at the end is not
- * BROKEN. */
+/* The state after all bytes; WHOLE where they are valid. */
 static uint64_t
 state_after(const uint8_t *bytes, size_t n)
 {
@@ -182,20 +153,16 @@ size_t
 ad_utf8_prefix(const void *bytes, size_t n)
 {
     const uint8_t *start = bytes;
-    size_t i = 0;
-    uint64_t state = state_after(start, n);
-    if (state == WHOLE) {
+    size_t n_valid = 0;
+    if (state_after(start, n) == WHOLE) {
         return n;
     }
-    if (state != BROKEN) {
-        return n - unfinished(start + n);
-    }
-    while (i < n) {
-        size_t size = start[i] < 0x80 ? 1 : character_at(start + i, n - i);
-        if (size == 0) {
-            break;
+    uint64_t state = WHOLE;
+    for (size_t i = 0; i < n && state != BROKEN; i++) {
+        state = run(state, start + i, 1);
+        if (state == WHOLE) {
+            n_valid = i + 1;
         }
-        i += size;
     }
-    return i;
+    return n_valid;
 }
