@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/process.h"
-#include "base/thread.h"
 
 struct ad_async_pump {
     ad_owner base; /* one reference of the thread, one of the user */

@@ -15,6 +15,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "base/status.h"
+
 typedef struct ad_owner ad_owner;
 
 /* Each kind of owner has one static constant. */
@@ -70,5 +72,11 @@ ad_owner_members(const ad_owner *owner, size_t *n)
                ? owner->ops->members(owner, n)
                : NULL;
 }
+
+/* One owner that holds several others, for an array whose buffers came from
+ * different objects. Takes new references on all of `owners`, of which some
+ * may be NULL. */
+AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
+                                           ad_owner **out, ad_error *err);
 
 #endif /* AD_BASE_OWNER_H */

@@ -1,6 +1,7 @@
 #include "base/process.h"
 
-#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 
 atomic_uint ad_process_generation_now;
 
@@ -59,5 +60,37 @@ ad_process_add_child_hook(ad_child_hook *hook)
         }
     }
     pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* --- threads ------------------------------------------------------------- */
+
+static void
+block_signals(sigset_t *before)
+{
+    /* A fault whose signal is blocked kills the process before a handler can
+     * report it. */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    sigset_t set;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        sigdelset(&set, faults[i]);
+    }
+    pthread_sigmask(SIG_SETMASK, &set, before);
+}
+
+int
+ad_thread_start(void *(*run)(void *context), void *context, pthread_t *out)
+{
+    pthread_t thread;
+    sigset_t before;
+    block_signals(&before); /* the thread inherits the mask */
+    int code = pthread_create(&thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0 && out == NULL) {
+        pthread_detach(thread);
+    } else if (code == 0) {
+        *out = thread;
+    }
     return code;
 }

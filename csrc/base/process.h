@@ -1,8 +1,9 @@
-/* Detection of forks, and hooks that run in a forked child.
+/* Detection of forks, hooks that run in a forked child, and threads.
  */
 #ifndef AD_BASE_PROCESS_H
 #define AD_BASE_PROCESS_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -33,5 +34,12 @@ typedef struct ad_child_hook {
  * Returns 0, or the errno with which the fork handler could not be
  * installed. */
 int ad_process_add_child_hook(ad_child_hook *hook);
+
+/* Run `run(context)` on a new thread, which blocks all signals except those of
+ * a fault in the thread itself: signals belong to the threads of the program.
+ * The caller must join or detach *out; with `out` NULL the thread is detached.
+ * Returns 0, or the errno of the failed start. */
+int ad_thread_start(void *(*run)(void *context), void *context,
+                    pthread_t *out);
 
 #endif /* AD_BASE_PROCESS_H */

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/process.h"
-#include "base/thread.h"
 
 /* Most work is complete after this spin and does not need a helper thread. */
 #define SPIN_NS 100000L

@@ -6,7 +6,7 @@
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "model/map_buffers.h"
 #include "copy/copy.h"
 #include "copy/session.h"

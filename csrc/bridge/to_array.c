@@ -7,7 +7,7 @@
 #include "bridge/flatten.h"
 #include "model/extension.h"
 #include "base/memory.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "copy/copy.h"
 #include "base/unaligned.h"
 #include "device/backend.h"

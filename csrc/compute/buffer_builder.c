@@ -5,7 +5,7 @@
 
 #include "compute/bits.h"
 #include "base/memory.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "device/backend.h"
 
 ad_builder

@@ -3,7 +3,7 @@
 #include "compute/bits.h"
 #include "order/device_owner.h"
 #include "compute/buffer_builder.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "compute/run_end.h"
 #include "model/map_buffers.h"
 

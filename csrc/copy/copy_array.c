@@ -5,7 +5,7 @@
 
 #include "order/deferred_release.h"
 #include "order/device_owner.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "copy/session.h"
 #include "copy/copy_tree.h"
 

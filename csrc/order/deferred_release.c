@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "order/context_cache.h"
 #include "device/backend.h"

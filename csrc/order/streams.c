@@ -90,42 +90,35 @@ make_once(const struct ad_backend *backend, ad_context context,
 }
 
 static ad_status
-find_cache(const struct ad_backend *backend, ad_context context,
-           ad_context *out_context, ad_context_cache **out, ad_error *err)
-{
-    AD_RETURN_IF_ERR(ad_context_complete(backend, context, out_context, err));
-    *out = ad_context_cache_of(backend, *out_context);
-    return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
-}
-
-static ad_status
-own_stream(ad_context context, ad_stream *out, ad_context *out_context,
-           ad_error *err)
+find_stream(ad_context context, bool is_shared, ad_stream *out,
+            ad_context *out_context, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_context_cache *cache;
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
-    AD_RETURN_IF_ERR(find_cache(backend, context, out_context, &cache, err));
-    return make_once(backend, *out_context, &cache->own, out, err);
+    AD_RETURN_IF_ERR(ad_context_complete(backend, context, out_context, err));
+    ad_context_cache *cache = ad_context_cache_of(backend, *out_context);
+    if (cache == NULL) {
+        return ad_fail_memory(err, sizeof(*cache));
+    }
+    atomic_uintptr_t *cell =
+        is_shared ? &cache->shared[atomic_fetch_add(&cache->turn, 1) %
+                                   AD_N_SHARED_STREAMS]
+                  : &cache->own;
+    return make_once(backend, *out_context, cell, out, err);
 }
 
 ad_status
 ad_stream_own(ad_context context, ad_stream *out, ad_error *err)
 {
     ad_context primary;
-    return own_stream(context, out, &primary, err);
+    return find_stream(context, false, out, &primary, err);
 }
 
 ad_status
 ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
                  ad_error *err)
 {
-    const struct ad_backend *backend;
-    ad_context_cache *cache;
-    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
-    AD_RETURN_IF_ERR(find_cache(backend, context, out_context, &cache, err));
-    unsigned turn = atomic_fetch_add(&cache->turn, 1) % AD_N_SHARED_STREAMS;
-    return make_once(backend, *out_context, &cache->shared[turn], out, err);
+    return find_stream(context, true, out, out_context, err);
 }
 
 /* --- use_stream ---------------------------------------------------------- */
@@ -166,7 +159,7 @@ ad_stream_choose(ad_context context, const ad_stream_choice *wanted,
         *out = *wanted;
     } else if (!ad_stream_current(context.device, out)) {
         *out = (ad_stream_choice){.is_given = true};
-        return own_stream(context, &out->stream, out_context, err);
+        return find_stream(context, false, &out->stream, out_context, err);
     }
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
     return backend->stream_context(out->stream, context, out_context, err);

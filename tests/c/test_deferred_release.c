@@ -9,7 +9,7 @@
 
 #include "check.h"
 #include "base/wait.h"
-#include "base/thread.h"
+#include "base/process.h"
 #include "mock_backend.h"
 #include "tracked.h"
 

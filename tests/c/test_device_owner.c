@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "order/device_memory.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "order/deferred_release.h"
 #include "mock_backend.h"
 #include "tracked.h"

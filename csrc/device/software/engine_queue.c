@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "base/thread.h"
+#include "base/process.h"
 
 /* Tag of queue handles. */
 enum {

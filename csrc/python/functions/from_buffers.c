@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
-#include "order/joined_inputs.h"
+#include "order/sync.h"
 #include "model/array.h"
-#include "base/owner_group.h"
+#include "base/owner.h"
 #include "model/extension.h"
 #include "model/schema_cast.h"
 #include "model/type.h"
@@ -348,7 +348,7 @@ check_and_build(inputs *in, ad_array *out, ad_error *err)
     AD_RETURN_IF_ERR(check_elements(in, err));
     ad_status status = add_all(in, &joined, err);
     if (status == AD_OK) {
-        status = ad_joined_inputs_join(&joined, &sync, err);
+        status = ad_sync_join(joined.syncs.items, joined.syncs.n, &sync, err);
     }
     if (status == AD_OK) {
         status = build(in, &joined, sync, out, err);

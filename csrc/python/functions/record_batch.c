@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "order/joined_inputs.h"
+#include "order/sync.h"
 #include "model/array.h"
 #include "support/args.h"
 #include "support/errors.h"
@@ -269,7 +269,7 @@ make_batch(ad_state *state, const columns *c)
             ? ad_fail_memory(&err, n * sizeof(*children))
             : collect_columns(c, children, schemas, &joined, &err);
     if (status == AD_OK) {
-        status = ad_joined_inputs_join(&joined, &sync, &err);
+        status = ad_sync_join(joined.syncs.items, joined.syncs.n, &sync, &err);
     }
     if (status == AD_OK) {
         status =

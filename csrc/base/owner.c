@@ -1,4 +1,4 @@
-#include "base/owner_group.h"
+#include "base/owner.h"
 
 #include <stdlib.h>
 
