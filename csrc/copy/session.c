@@ -5,7 +5,6 @@
 
 #include "base/wait.h"
 #include "copy/copy.h"
-#include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/memory.h"
 #include "order/deferred_release.h"

@@ -5,6 +5,7 @@
 
 #include "abi/arrow_c.h"
 #include "base/process.h"
+#include "base/wait.h"
 #include "order/deferred_release.h"
 #include "order/context_cache.h"
 #include "order/sync.h"
@@ -290,15 +291,16 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
     return AD_OK;
 }
 
-ad_status
-ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
-                      ad_owner **inner, ad_owner **out, ad_error *err)
+static ad_status
+alloc(size_t size, const ad_owner_ops *ops, ad_context context,
+      const ad_stream_choice *free_stream, ad_owner **inner, ad_owner **out,
+      ad_error *err)
 {
     const size_t step = _Alignof(device_owner);
     const size_t behind = (size + step - 1) / step * step;
     /* The first condition avoids the look-up for host memory. */
-    bool is_wrapped =
-        device.type != ARROW_DEVICE_CPU && ad_backend_has_events(device.type);
+    bool is_wrapped = context.device.type != ARROW_DEVICE_CPU &&
+                      ad_backend_has_events(context.device.type);
     size_t nbytes = is_wrapped ? behind + sizeof(device_owner) : size;
     *inner = malloc(nbytes);
     if (*inner == NULL) {
@@ -308,11 +310,19 @@ ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
     *out = *inner;
     if (is_wrapped) {
         device_owner *self = (device_owner *)((char *)*inner + behind);
-        init(self, *inner, (ad_context){.device = device}, NULL);
+        init(self, *inner, context, free_stream);
         self->is_behind_inner = true;
         *out = &self->base;
     }
     return AD_OK;
+}
+
+ad_status
+ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
+                      ad_owner **inner, ad_owner **out, ad_error *err)
+{
+    return alloc(size, ops, (ad_context){.device = device}, NULL, inner, out,
+                 err);
 }
 
 /* --- recording streams --------------------------------------------------- */
@@ -448,4 +458,108 @@ ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
                               .thread = thread_of(context, stream),
                               .keep = keep};
     return record_in(owner, &wanted, err);
+}
+
+/* --- device memory ------------------------------------------------------- */
+
+typedef struct device_memory {
+    ad_owner base;
+    ad_context context;
+    ad_stream stream; /* of the allocation */
+    ad_owner *keep;
+    void *data; /* NULL: not allocated yet */
+} device_memory;
+
+/* The device owner around this one guarantees that the device is done, or that
+ * `stream` waits for pending work. */
+static void
+memory_destroy(ad_owner *base)
+{
+    device_memory *self = (device_memory *)base;
+    int32_t type = self->context.device.type;
+    if (self->data != NULL && !ad_backend_is_forked(type)) {
+        void *saved = ad_wait_begin();
+        ad_backend_for(type)->deallocate(self->context, self->stream,
+                                         self->data);
+        ad_wait_end(saved);
+    }
+    ad_owner_unref(self->keep);
+    free(self);
+}
+
+static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
+                                        .name = "device memory"};
+
+static ad_status
+allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
+         ad_error *err)
+{
+    void *saved = ad_wait_begin();
+    ad_status status = backend->allocate(self->context, self->stream, nbytes,
+                                         &self->data, err);
+    ad_wait_end(saved);
+    if (status != AD_OK) {
+        self->data = NULL;
+    }
+    return status;
+}
+
+/* Deferred releases hold memory that is no longer reachable. Waiting for them
+ * is better than a memory error. */
+static ad_status
+allocate_or_drain(const struct ad_backend *backend, device_memory *self,
+                  size_t nbytes, ad_error *err)
+{
+    ad_deferred_drain();
+    ad_status status = allocate(backend, self, nbytes, err);
+    if (status == AD_ERR_MEMORY && ad_deferred_is_any() &&
+        ad_deferred_wait(self->context, NULL) == AD_OK) {
+        status = allocate(backend, self, nbytes, err);
+    }
+    return status;
+}
+
+ad_status
+ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
+                     int64_t nbytes, void **out, ad_owner **owner,
+                     ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_owner *inner;
+    ad_owner *outer = NULL;
+    *out = NULL;
+    *owner = NULL;
+    if (nbytes < 0) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "%lld bytes of memory were asked for",
+                       (long long)nbytes);
+    }
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    if (nbytes == 0) {
+        return AD_OK;
+    }
+    /* Where deallocation is ordered, the stream is the free stream. Elsewhere,
+     * and where it is a per-thread stream, which only this thread can name, it
+     * is also recorded, so that the release follows its work. */
+    bool is_ordered = (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0;
+    ad_stream_choice free_stream = {is_ordered, stream, keep};
+    AD_RETURN_IF_ERR(alloc(sizeof(device_memory), &memory_ops, context,
+                           &free_stream, &inner, &outer, err));
+    device_memory *self = (device_memory *)inner;
+    self->context = context;
+    self->stream = stream;
+    self->keep = ad_owner_ref(keep);
+    self->data = NULL;
+    ad_status status = allocate_or_drain(backend, self, (size_t)nbytes, err);
+    if (status == AD_OK &&
+        (!is_ordered || ad_stream_is_per_thread(context.device, stream))) {
+        status = ad_owner_record_stream(outer, context, stream, keep, err);
+    }
+    if (status != AD_OK) {
+        ad_owner_unref(outer);
+        return status;
+    }
+    *out = self->data;
+    *owner = outer;
+    return AD_OK;
 }

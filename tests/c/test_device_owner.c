@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "order/device_memory.h"
 #include "base/owner.h"
 #include "order/deferred_release.h"
 #include "mock_backend.h"
