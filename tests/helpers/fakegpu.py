@@ -75,7 +75,6 @@ def sources(face):
         "base/list.c",
         "base/process.c",
         "base/status.c",
-        "base/thread.c",
         "kernels/kernels.c",
         "kernels/cpu_vectors.c",
     )
