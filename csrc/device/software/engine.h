@@ -4,7 +4,7 @@
  * done, and the host cannot access device memory. The software device
  * (software.c) and the stand-in drivers of the tests are thin front ends of
  * this engine. Each is a library with an engine of its own, compiled from
- * engine*.c and base/thread.c. The engine depends on libc and pthread only,
+ * engine*.c and base/process.c. The engine depends on libc and pthread only,
  * and runs on Linux only.
  *
  * Memory: one memfd is mapped twice. Callers get addresses in the first
