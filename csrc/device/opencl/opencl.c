@@ -72,18 +72,12 @@ ad_opencl_queue_of(ad_stream stream, ad_opencl_queue *out, ad_error *err)
     uint64_t properties;
     AD_RETURN_IF_ERR(check_queue(stream, err));
     out->handle = handle_of(stream);
-    AD_CL_RETURN_IF_ERR(
-        err, -1, "clGetCommandQueueInfo",
-        ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_CONTEXT,
-                                  sizeof(handle), &handle, NULL));
-    AD_CL_RETURN_IF_ERR(
-        err, -1, "clGetCommandQueueInfo",
-        ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_DEVICE,
-                                  sizeof(device), &device, NULL));
-    AD_CL_RETURN_IF_ERR(
-        err, -1, "clGetCommandQueueInfo",
-        ad_cl.GetCommandQueueInfo(out->handle, AD_CL_QUEUE_PROPERTIES,
-                                  sizeof(properties), &properties, NULL));
+    AD_CL_TRY(err, -1, GetCommandQueueInfo, out->handle, AD_CL_QUEUE_CONTEXT,
+              sizeof(handle), &handle, NULL);
+    AD_CL_TRY(err, -1, GetCommandQueueInfo, out->handle, AD_CL_QUEUE_DEVICE,
+              sizeof(device), &device, NULL);
+    AD_CL_TRY(err, -1, GetCommandQueueInfo, out->handle,
+              AD_CL_QUEUE_PROPERTIES, sizeof(properties), &properties, NULL);
     /* A runtime that does not validate handles answers for other objects
      * too. */
     if (!ad_opencl_is_object(handle) || !ad_opencl_is_object(device)) {
@@ -141,9 +135,8 @@ opencl_event_record(ad_context context, ad_stream stream, ad_event *event,
     ad_cl_queue queue = handle_of(stream);
     ad_cl_event barrier;
     AD_RETURN_IF_ERR(check_queue(stream, err));
-    AD_CL_RETURN_IF_ERR(
-        err, context.device.id, "clEnqueueBarrierWithWaitList",
-        ad_cl.EnqueueBarrierWithWaitList(queue, 0, NULL, &barrier));
+    AD_CL_TRY(err, context.device.id, EnqueueBarrierWithWaitList, queue, 0,
+              NULL, &barrier);
     int32_t code = ad_cl.Flush(queue);
     if (code != AD_CL_SUCCESS) {
         (void)ad_cl.ReleaseEvent(barrier);
@@ -158,12 +151,10 @@ static ad_status
 flush_for(ad_context context, ad_cl_event event, ad_error *err)
 {
     ad_cl_queue queue = NULL;
-    AD_CL_RETURN_IF_ERR(err, context.device.id, "clGetEventInfo",
-                        ad_cl.GetEventInfo(event, AD_CL_EVENT_COMMAND_QUEUE,
-                                           sizeof(queue), &queue, NULL));
+    AD_CL_TRY(err, context.device.id, GetEventInfo, event,
+              AD_CL_EVENT_COMMAND_QUEUE, sizeof(queue), &queue, NULL);
     if (queue != NULL) {
-        AD_CL_RETURN_IF_ERR(err, context.device.id, "clFlush",
-                            ad_cl.Flush(queue));
+        AD_CL_TRY(err, context.device.id, Flush, queue);
     }
     return AD_OK;
 }
@@ -204,10 +195,8 @@ make_stand_in(const ad_opencl_queue *queue, ad_cl_event event,
 static ad_status
 event_status(ad_context context, ad_event event, int32_t *out, ad_error *err)
 {
-    AD_CL_RETURN_IF_ERR(
-        err, context.device.id, "clGetEventInfo",
-        ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_COMMAND_EXECUTION_STATUS,
-                           sizeof(*out), out, NULL));
+    AD_CL_TRY(err, context.device.id, GetEventInfo, event.handle,
+              AD_CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(*out), out, NULL);
     AD_CL_RETURN_IF_ERR(err, context.device.id,
                         "the work that the event stands for",
                         *out < 0 ? *out : AD_CL_SUCCESS);
@@ -230,15 +219,13 @@ event_for(const ad_opencl_queue *queue, ad_event event, ad_cl_event *out,
     if (status == AD_CL_COMPLETE) {
         return AD_OK;
     }
-    AD_CL_RETURN_IF_ERR(err, context.device.id, "clGetEventInfo",
-                        ad_cl.GetEventInfo(event.handle, AD_CL_EVENT_CONTEXT,
-                                           sizeof(handle), &handle, NULL));
+    AD_CL_TRY(err, context.device.id, GetEventInfo, event.handle,
+              AD_CL_EVENT_CONTEXT, sizeof(handle), &handle, NULL);
     AD_RETURN_IF_ERR(flush_for(context, event.handle, err));
     if (handle != queue->cl_context->handle) {
         return make_stand_in(queue, event.handle, out, err);
     }
-    AD_CL_RETURN_IF_ERR(err, context.device.id, "clRetainEvent",
-                        ad_cl.RetainEvent(event.handle));
+    AD_CL_TRY(err, context.device.id, RetainEvent, event.handle);
     *out = event.handle;
     return AD_OK;
 }

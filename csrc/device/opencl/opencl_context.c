@@ -202,10 +202,8 @@ list_devices(struct platform *platform, int32_t *code, ad_error *err)
     if (platform->devices == NULL) {
         return ad_fail_memory(err, n * sizeof(platform->devices[0]));
     }
-    AD_CL_RETURN_IF_ERR(err, -1, "clGetDeviceIDs",
-                        ad_cl.GetDeviceIDs(platform->handle,
-                                           AD_CL_DEVICE_TYPE_ALL, n,
-                                           platform->devices, NULL));
+    AD_CL_TRY(err, -1, GetDeviceIDs, platform->handle, AD_CL_DEVICE_TYPE_ALL,
+              n, platform->devices, NULL);
     platform->n_devices = n;
     n_roots += n;
     return AD_OK;
@@ -313,14 +311,10 @@ list_names(char *buffer, size_t size, ad_error *err)
     size_t used = 0;
     buffer[0] = '\0';
     for (uint32_t i = 0; i < n_platforms && used < size; i++) {
-        AD_CL_RETURN_IF_ERR(err, -1, "clGetPlatformInfo",
-                            ad_cl.GetPlatformInfo(platforms[i].handle,
-                                                  AD_CL_PLATFORM_NAME,
-                                                  sizeof(name), name, NULL));
-        AD_CL_RETURN_IF_ERR(
-            err, -1, "clGetPlatformInfo",
-            ad_cl.GetPlatformInfo(platforms[i].handle, AD_CL_PLATFORM_VERSION,
-                                  sizeof(version), version, NULL));
+        AD_CL_TRY(err, -1, GetPlatformInfo, platforms[i].handle,
+                  AD_CL_PLATFORM_NAME, sizeof(name), name, NULL);
+        AD_CL_TRY(err, -1, GetPlatformInfo, platforms[i].handle,
+                  AD_CL_PLATFORM_VERSION, sizeof(version), version, NULL);
         used += (size_t)snprintf(buffer + used, size - used, "%s%s, %s",
                                  i > 0 ? "; " : "", name, version);
     }
@@ -350,9 +344,8 @@ ad_opencl_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
     struct root *root;
     AD_RETURN_IF_ERR(
         find_root((ad_device){ARROW_DEVICE_OPENCL, id}, &root, err));
-    AD_CL_RETURN_IF_ERR(err, id, "clGetDeviceInfo",
-                        ad_cl.GetDeviceInfo(root->device, AD_CL_DEVICE_NAME,
-                                            sizeof(name), name, NULL));
+    AD_CL_TRY(err, id, GetDeviceInfo, root->device, AD_CL_DEVICE_NAME,
+              sizeof(name), name, NULL);
     snprintf(buffer, size, "%s", name);
     return AD_OK;
 }
@@ -421,8 +414,7 @@ fill_context(struct ad_opencl_context *cl_context, ad_cl_context handle,
                         code != INVALID_VALUE ? code : AD_CL_SUCCESS);
     cl_context->has_svm = code == AD_CL_SUCCESS && svm != 0;
     cl_context->is_cpu = ad_opencl_is_cpu(cl_context->id);
-    AD_CL_RETURN_IF_ERR(err, cl_context->id, "clRetainContext",
-                        ad_cl.RetainContext(handle));
+    AD_CL_TRY(err, cl_context->id, RetainContext, handle);
     cl_context->handle = handle;
     cl_context->device = device;
     return AD_OK;
@@ -527,9 +519,8 @@ context_devices(ad_cl_context handle, ad_cl_device **out, size_t *n,
     size_t nbytes = 0;
     *out = NULL;
     *n = 0;
-    AD_CL_RETURN_IF_ERR(
-        err, -1, "clGetContextInfo",
-        ad_cl.GetContextInfo(handle, AD_CL_CONTEXT_DEVICES, 0, NULL, &nbytes));
+    AD_CL_TRY(err, -1, GetContextInfo, handle, AD_CL_CONTEXT_DEVICES, 0, NULL,
+              &nbytes);
     *out = malloc(nbytes);
     if (*out == NULL) {
         return ad_fail_memory(err, nbytes);
@@ -592,7 +583,7 @@ forget_queue(void *queue)
 static ad_status
 finish_queue(void *queue, int64_t id, ad_error *err)
 {
-    AD_CL_RETURN_IF_ERR(err, id, "clFinish", ad_cl.Finish(queue));
+    AD_CL_TRY(err, id, Finish, queue);
     return AD_OK;
 }
 

@@ -33,6 +33,11 @@ ad_status ad_opencl_fail(ad_error *err, int64_t id, const char *call,
         }                                                                     \
     } while (0)
 
+/* Call the function cl<name>, and return from a function that owns nothing if
+ * it failed. */
+#define AD_CL_TRY(err, id, name, ...)                                         \
+    AD_CL_RETURN_IF_ERR(err, id, "cl" #name, ad_cl.name(__VA_ARGS__))
+
 /* --- devices ------------------------------------------------------------- */
 
 /* Slots of the backend. The devices are all those of all platforms, as

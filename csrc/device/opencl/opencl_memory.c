@@ -16,9 +16,8 @@ buffer_context(ad_cl_mem memory, ad_cl_context *out, ad_error *err)
         INVALID_MEM = -38
     };
     uint32_t type;
-    AD_CL_RETURN_IF_ERR(err, -1, "clGetMemObjectInfo",
-                        ad_cl.GetMemObjectInfo(memory, AD_CL_MEM_TYPE,
-                                               sizeof(type), &type, NULL));
+    AD_CL_TRY(err, -1, GetMemObjectInfo, memory, AD_CL_MEM_TYPE, sizeof(type),
+              &type, NULL);
     if (type != AD_CL_MEM_OBJECT_BUFFER) {
         return ad_fail(err, AD_ERR_EXCHANGE, "device",
                        "copy it to a buffer first "
@@ -26,9 +25,8 @@ buffer_context(ad_cl_mem memory, ad_cl_context *out, ad_error *err)
                        "the handle is of an image, a pipe or of no memory at "
                        "all, expected a buffer's");
     }
-    AD_CL_RETURN_IF_ERR(err, -1, "clGetMemObjectInfo",
-                        ad_cl.GetMemObjectInfo(memory, AD_CL_MEM_CONTEXT,
-                                               sizeof(*out), out, NULL));
+    AD_CL_TRY(err, -1, GetMemObjectInfo, memory, AD_CL_MEM_CONTEXT,
+              sizeof(*out), out, NULL);
     /* A runtime that does not validate handles answers for other objects
      * too. */
     return ad_opencl_is_object(*out)
@@ -148,9 +146,8 @@ static ad_status
 keep_order(const ad_opencl_queue *queue, ad_error *err)
 {
     if (!queue->is_in_order) {
-        AD_CL_RETURN_IF_ERR(
-            err, queue->cl_context->id, "clEnqueueBarrierWithWaitList",
-            ad_cl.EnqueueBarrierWithWaitList(queue->handle, 0, NULL, NULL));
+        AD_CL_TRY(err, queue->cl_context->id, EnqueueBarrierWithWaitList,
+                  queue->handle, 0, NULL, NULL);
     }
     return AD_OK;
 }
@@ -177,23 +174,17 @@ enqueue_run(const request *r, ad_error *err)
     const ad_span *target = &r->block.target;
     const ad_span *source = &r->block.source;
     if (r->source == NULL) {
-        AD_CL_RETURN_IF_ERR(
-            err, r->id, "clEnqueueWriteBuffer",
-            ad_cl.EnqueueWriteBuffer(r->queue, r->target, false,
-                                     target->offset, r->block.width,
-                                     host_address(source), 0, NULL, NULL));
+        AD_CL_TRY(err, r->id, EnqueueWriteBuffer, r->queue, r->target, false,
+                  target->offset, r->block.width, host_address(source), 0,
+                  NULL, NULL);
     } else if (r->target == NULL) {
-        AD_CL_RETURN_IF_ERR(
-            err, r->id, "clEnqueueReadBuffer",
-            ad_cl.EnqueueReadBuffer(r->queue, r->source, false, source->offset,
-                                    r->block.width, host_address(target), 0,
-                                    NULL, NULL));
+        AD_CL_TRY(err, r->id, EnqueueReadBuffer, r->queue, r->source, false,
+                  source->offset, r->block.width, host_address(target), 0,
+                  NULL, NULL);
     } else {
-        AD_CL_RETURN_IF_ERR(
-            err, r->id, "clEnqueueCopyBuffer",
-            ad_cl.EnqueueCopyBuffer(r->queue, r->source, r->target,
-                                    source->offset, target->offset,
-                                    r->block.width, 0, NULL, NULL));
+        AD_CL_TRY(err, r->id, EnqueueCopyBuffer, r->queue, r->source,
+                  r->target, source->offset, target->offset, r->block.width, 0,
+                  NULL, NULL);
     }
     return AD_OK;
 }
@@ -209,23 +200,17 @@ enqueue_rows(const request *r, ad_error *err)
     const size_t from[] = {b->source.offset % b->source_pitch,
                            b->source.offset / b->source_pitch, 0};
     if (r->source == NULL) {
-        AD_CL_RETURN_IF_ERR(err, r->id, "clEnqueueWriteBufferRect",
-                            ad_cl.EnqueueWriteBufferRect(
-                                r->queue, r->target, false, to, zero, region,
-                                b->target_pitch, 0, b->source_pitch, 0,
-                                host_address(&b->source), 0, NULL, NULL));
+        AD_CL_TRY(err, r->id, EnqueueWriteBufferRect, r->queue, r->target,
+                  false, to, zero, region, b->target_pitch, 0, b->source_pitch,
+                  0, host_address(&b->source), 0, NULL, NULL);
     } else if (r->target == NULL) {
-        AD_CL_RETURN_IF_ERR(err, r->id, "clEnqueueReadBufferRect",
-                            ad_cl.EnqueueReadBufferRect(
-                                r->queue, r->source, false, from, zero, region,
-                                b->source_pitch, 0, b->target_pitch, 0,
-                                host_address(&b->target), 0, NULL, NULL));
+        AD_CL_TRY(err, r->id, EnqueueReadBufferRect, r->queue, r->source,
+                  false, from, zero, region, b->source_pitch, 0,
+                  b->target_pitch, 0, host_address(&b->target), 0, NULL, NULL);
     } else {
-        AD_CL_RETURN_IF_ERR(
-            err, r->id, "clEnqueueCopyBufferRect",
-            ad_cl.EnqueueCopyBufferRect(r->queue, r->source, r->target, from,
-                                        to, region, b->source_pitch, 0,
-                                        b->target_pitch, 0, 0, NULL, NULL));
+        AD_CL_TRY(err, r->id, EnqueueCopyBufferRect, r->queue, r->source,
+                  r->target, from, to, region, b->source_pitch, 0,
+                  b->target_pitch, 0, 0, NULL, NULL);
     }
     return AD_OK;
 }
