@@ -18,22 +18,41 @@ reset(ad_error *err, ad_status status, const char *reason)
     err->message[0] = '\0';
 }
 
-ad_status
-ad_fail(ad_error *err, ad_status status, const char *reason, const char *hint,
-        const char *format, ...)
+static void
+fill(ad_error *err, ad_status status, const char *reason, const char *hint,
+     const char *format, va_list args)
 {
     if (err == NULL) {
-        return status;
+        return;
     }
     reset(err, status, reason);
     if (hint != NULL) {
         snprintf(err->hint, sizeof(err->hint), "%s", hint);
     }
+    vsnprintf(err->message, sizeof(err->message), format, args);
+}
+
+ad_status
+ad_fail(ad_error *err, ad_status status, const char *reason, const char *hint,
+        const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof(err->message), format, args);
+    fill(err, status, reason, hint, format, args);
     va_end(args);
     return status;
+}
+
+ad_status
+ad_fail_on(ad_error *err, ad_device device, const char *reason,
+           const char *hint, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fill(err, AD_ERR_EXCHANGE, reason, hint, format, args);
+    va_end(args);
+    ad_error_device(err, device);
+    return AD_ERR_EXCHANGE;
 }
 
 ad_status

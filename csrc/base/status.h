@@ -54,6 +54,11 @@ ad_status ad_fail(ad_error *err, ad_status status, const char *reason,
                   const char *hint, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* ad_fail with AD_ERR_EXCHANGE, for an error that concerns a device. */
+ad_status ad_fail_on(ad_error *err, ad_device device, const char *reason,
+                     const char *hint, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
 /* ad_fail for a failed allocation of `nbytes`. */
 ad_status ad_fail_memory(ad_error *err, size_t nbytes);
 

@@ -42,14 +42,13 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
         return AD_OK;
     }
     if (copy == AD_COPY_NEVER) {
-        ad_fail(err, AD_ERR_EXCHANGE, "copy",
-                "allow a copy (copy=None), or pass a matrix in the order "
-                "\"F\"",
-                "the columns of a matrix whose rows are %" PRId64
-                " elements apart are copied, which was ruled out",
-                matrix->strides[0]);
-        ad_error_device(err, matrix->device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, matrix->device, "copy",
+            "allow a copy (copy=None), or pass a matrix in the order "
+            "\"F\"",
+            "the columns of a matrix whose rows are %" PRId64
+            " elements apart are copied, which was ruled out",
+            matrix->strides[0]);
     }
     return ad_tensor_copy_to(matrix, ad_bridge_target(matrix->device, copy),
                              NULL, 'F', out, err);

@@ -179,14 +179,13 @@ leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
         return AD_OK;
     }
     if (tensor->byte_offset % (uint64_t)how->leaf_nbytes != 0) {
-        ad_fail(err, AD_ERR_EXCHANGE, "strides",
-                "copy it to a buffer of its own in the producing library",
-                "the tensor begins %" PRIu64
-                " bytes into an opaque buffer, which is no multiple of its "
-                "%" PRId64 "-byte elements, so that Arrow cannot express it",
-                tensor->byte_offset, how->leaf_nbytes);
-        ad_error_device(err, tensor->device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, tensor->device, "strides",
+            "copy it to a buffer of its own in the producing library",
+            "the tensor begins %" PRIu64
+            " bytes into an opaque buffer, which is no multiple of its "
+            "%" PRId64 "-byte elements, so that Arrow cannot express it",
+            tensor->byte_offset, how->leaf_nbytes);
     }
     *out = (int64_t)(tensor->byte_offset / (uint64_t)how->leaf_nbytes);
     return AD_OK;
@@ -388,12 +387,11 @@ static ad_status
 fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
              ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "strides", hint,
-            "the tensor's strides have no equivalent in Arrow, which needs "
-            "rows without gaps, one after the other; %s",
-            problem);
-    ad_error_device(err, tensor->device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, tensor->device, "strides", hint,
+        "the tensor's strides have no equivalent in Arrow, which needs "
+        "rows without gaps, one after the other; %s",
+        problem);
 }
 
 static ad_status from_elements(const ad_tensor *tensor, const storage *how,

@@ -360,13 +360,12 @@ static ad_status
 fail_no_runtime(const ad_array *arrays, size_t n, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "read the batches of a stream one by one with "
-            "arrowdev.array_stream()",
-            "cannot concatenate %zu arrays on %s: the device has no runtime",
-            n, ad_device_format(arrays[0].device, name));
-    ad_error_device(err, arrays[0].device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, arrays[0].device, "device",
+        "read the batches of a stream one by one with "
+        "arrowdev.array_stream()",
+        "cannot concatenate %zu arrays on %s: the device has no runtime", n,
+        ad_device_format(arrays[0].device, name));
 }
 
 static ad_status
@@ -378,13 +377,11 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
         if (ad_device_equal(arrays[i].device, arrays[0].device)) {
             continue;
         }
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "bring them to one device with .to() first",
-                "array 0 is on %s, but array %zu is on %s",
-                ad_device_format(arrays[0].device, first), i,
-                ad_device_format(arrays[i].device, other));
-        ad_error_device(err, arrays[i].device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(err, arrays[i].device, "device",
+                          "bring them to one device with .to() first",
+                          "array 0 is on %s, but array %zu is on %s",
+                          ad_device_format(arrays[0].device, first), i,
+                          ad_device_format(arrays[i].device, other));
     }
     return ad_backend_is_there(arrays[0].device.type)
                ? AD_OK

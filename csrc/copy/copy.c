@@ -99,14 +99,13 @@ typedef enum way {
 static ad_status
 fail_scattered(const ad_tensor *tensor, int64_t n, ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "strides",
-            "make it contiguous in the producing library",
-            "the tensor's strides scatter its elements so that a copy would "
-            "take %" PRId64 " transfers, or one of far more memory than "
-            "they fill",
-            n);
-    ad_error_device(err, tensor->device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, tensor->device, "strides",
+        "make it contiguous in the producing library",
+        "the tensor's strides scatter its elements so that a copy would "
+        "take %" PRId64 " transfers, or one of far more memory than "
+        "they fill",
+        n);
 }
 
 /* Number of operations that the runtime needs for the plan. */

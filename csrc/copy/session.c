@@ -87,14 +87,13 @@ source_context(const struct ad_backend *backend,
         *out = info.context;
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "check that the memory was not freed, and that it was allocated "
-            "by the runtime of this device, in its default context",
-            "the producer declares the memory to be on %s, but the runtime of "
-            "that device does not know it",
-            ad_device_format(request->source, name));
-    ad_error_device(err, request->source);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, request->source, "device",
+        "check that the memory was not freed, and that it was allocated "
+        "by the runtime of this device, in its default context",
+        "the producer declares the memory to be on %s, but the runtime of "
+        "that device does not know it",
+        ad_device_format(request->source, name));
 }
 
 static ad_status
@@ -164,14 +163,13 @@ cross_contexts(ad_session *self, const ad_session_request *request,
         self->keep = NULL;
         return ad_stream_own(self->source, &self->stream, err);
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "pass a stream of the context that the memory was allocated in, "
-            "or none",
-            "the stream belongs to another context than the memory, which %s "
-            "cannot access from there",
-            request->consumer);
-    ad_error_device(err, request->source);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, request->source, "stream",
+        "pass a stream of the context that the memory was allocated in, "
+        "or none",
+        "the stream belongs to another context than the memory, which %s "
+        "cannot access from there",
+        request->consumer);
 }
 
 static ad_status
@@ -255,14 +253,13 @@ ad_session_open(const ad_session_request *request, ad_session *out,
 static ad_status
 fail_context(const ad_session_request *memory, ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "copy one of them to the other's context in the producing "
-            "library",
-            "two buffers of one device belong to different contexts, but %s "
-            "needs both in one",
-            memory->consumer);
-    ad_error_device(err, memory->source);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, memory->source, "stream",
+        "copy one of them to the other's context in the producing "
+        "library",
+        "two buffers of one device belong to different contexts, but %s "
+        "needs both in one",
+        memory->consumer);
 }
 
 ad_status

@@ -40,11 +40,10 @@ static ad_status
 cpu_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     if (device.id > 0 || device.id < -1) {
-        ad_fail(err, AD_ERR_EXCHANGE, "device", "ask for \"cpu\"",
-                "there is one cpu, whose id is -1 or 0, and not %lld",
-                (long long)device.id);
-        ad_error_device(err, device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, device, "device", "ask for \"cpu\"",
+            "there is one cpu, whose id is -1 or 0, and not %lld",
+            (long long)device.id);
     }
     *out = (ad_context){.device = AD_CPU};
     return AD_OK;

@@ -7,14 +7,13 @@ ad_status
 ad_fail_no_backend(ad_device device, const char *reason, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, reason,
-            "copy it to the host in the producing library, or hand it to a "
-            "consumer that takes memory of this device",
-            "memory on %s is carried as data; no runtime for it in this "
-            "version",
-            ad_device_format(device, name));
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, reason,
+        "copy it to the host in the producing library, or hand it to a "
+        "consumer that takes memory of this device",
+        "memory on %s is carried as data; no runtime for it in this "
+        "version",
+        ad_device_format(device, name));
 }
 
 /* `what` completes "the runtime cannot ...". */
@@ -27,11 +26,9 @@ refuse_as(ad_device device, const char *reason, const char *what,
     if (backend->device_types[0] == 0) {
         return ad_fail_no_backend(device, reason, err);
     }
-    ad_fail(err, AD_ERR_EXCHANGE, reason, NULL,
-            "the %s runtime cannot %s (asked for on %s)", backend->name, what,
-            ad_device_format(device, name));
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(err, device, reason, NULL,
+                      "the %s runtime cannot %s (asked for on %s)",
+                      backend->name, what, ad_device_format(device, name));
 }
 
 static ad_status

@@ -121,11 +121,9 @@ ad_queue_check_device(ad_device found, ad_device wanted, ad_error *err)
     if (wanted.id < 0 || wanted.id == found.id) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "pass a queue of the device the data are on, or copy them",
-            "the queue runs on %s, the data are on %s",
-            ad_device_format(found, runs_on),
-            ad_device_format(wanted, data_on));
-    ad_error_device(err, wanted);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, wanted, "stream",
+        "pass a queue of the device the data are on, or copy them",
+        "the queue runs on %s, the data are on %s",
+        ad_device_format(found, runs_on), ad_device_format(wanted, data_on));
 }

@@ -150,12 +150,11 @@ load_runtime(entry *e)
     if (count > 0) {
         return AD_OK;
     }
-    ad_fail(&e->error, AD_ERR_EXCHANGE, "runtime",
-            "see whether the vendor's own tools find one, and what "
-            "`python -m arrowdev doctor` says",
-            "the %s runtime is there, but has no device", backend->name);
-    ad_error_device(&e->error, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(&e->error, device, "runtime",
+                      "see whether the vendor's own tools find one, and what "
+                      "`python -m arrowdev doctor` says",
+                      "the %s runtime is there, but has no device",
+                      backend->name);
 }
 
 /* The lock keeps the state and the error in `err` consistent: a retry rewrites
@@ -196,14 +195,13 @@ load_once(entry *e, ad_error *err)
 static ad_status
 fail_forked(const struct ad_backend *backend, ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "runtime",
-            "start the process with the multiprocessing method \"spawn\" or "
-            "\"forkserver\"",
-            "the %s runtime was started before this process was forked off, "
-            "and cannot be used in it",
-            backend->name);
-    ad_error_device(err, (ad_device){backend->device_types[0], -1});
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, (ad_device){backend->device_types[0], -1}, "runtime",
+        "start the process with the multiprocessing method \"spawn\" or "
+        "\"forkserver\"",
+        "the %s runtime was started before this process was forked off, "
+        "and cannot be used in it",
+        backend->name);
 }
 
 ad_status
@@ -296,12 +294,11 @@ ad_check_id(ad_device device, const char *runtime, size_t n_devices,
     if (device.id >= 0 && (uint64_t)device.id < n_devices) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "device", hint, "%s %s: %s has %zu device%s",
-            ad_device_format(device, name),
-            device.id < 0 ? "without a number is no device" : "is not there",
-            runtime, n_devices, n_devices == 1 ? "" : "s");
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, "device", hint, "%s %s: %s has %zu device%s",
+        ad_device_format(device, name),
+        device.id < 0 ? "without a number is no device" : "is not there",
+        runtime, n_devices, n_devices == 1 ? "" : "s");
 }
 
 ad_status
@@ -314,11 +311,10 @@ ad_require_host(ad_device device, ad_error *err)
     if (find(device.type) == NULL) {
         return ad_fail_no_backend(device, "device", err);
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "copy it to the host with .to(\"cpu\"), or hand it to a consumer "
-            "that takes memory of this device",
-            "memory on %s cannot be read by the host",
-            ad_device_format(device, name));
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, "device",
+        "copy it to the host with .to(\"cpu\"), or hand it to a consumer "
+        "that takes memory of this device",
+        "memory on %s cannot be read by the host",
+        ad_device_format(device, name));
 }

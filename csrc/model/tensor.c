@@ -64,12 +64,11 @@ ad_tensor_require_size(const ad_tensor *tensor, ad_error *err)
     if (!(tensor->flags & AD_TENSOR_SIZE_UNKNOWN)) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "take the size from the library that made the data",
-            "the size of this buffer is stored in device memory, which no "
-            "loaded runtime can read");
-    ad_error_device(err, tensor->device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, tensor->device, "device",
+        "take the size from the library that made the data",
+        "the size of this buffer is stored in device memory, which no "
+        "loaded runtime can read");
 }
 
 int64_t

@@ -46,14 +46,13 @@ ad_stream_require_no_capture(ad_context context, ad_stream stream,
     if (!ad_stream_is_captured(context, stream)) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "capture",
-            "do it before the capture begins, or on a stream that is not "
-            "captured (stream=...)",
-            "the stream is being captured into a graph, and %s allocates, "
-            "waits or records an event, which a graph cannot do again",
-            consumer);
-    ad_error_device(err, context.device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, context.device, "capture",
+        "do it before the capture begins, or on a stream that is not "
+        "captured (stream=...)",
+        "the stream is being captured into a graph, and %s allocates, "
+        "waits or records an event, which a graph cannot do again",
+        consumer);
 }
 
 /* A runtime without graphs has no device resets either, and needs no query. */

@@ -237,14 +237,13 @@ ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
 static ad_status
 fail_unknown(const ad_sync *sync, ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "event",
-            "synchronize in the producing library and import with stream=-1, "
-            "or hand over an object that names its queue",
-            "the data came with the context or the device of their memory and "
-            "without a queue, so nobody knows which work on them may be "
-            "pending");
-    ad_error_device(err, sync->context.device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, sync->context.device, "event",
+        "synchronize in the producing library and import with stream=-1, "
+        "or hand over an object that names its queue",
+        "the data came with the context or the device of their memory and "
+        "without a queue, so nobody knows which work on them may be "
+        "pending");
 }
 
 ad_status
@@ -257,14 +256,13 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
     if (sync->kind == AD_SYNC_UNKNOWN) {
         return fail_unknown(sync, err);
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "event",
-            "synchronize in the producing library and import with stream=-1, "
-            "or use the interface the data came by",
-            "work may be pending on the producer's %s, and no runtime is "
-            "loaded that could record an event on it",
-            sync->kind == AD_SYNC_STREAM ? "stream" : "queue");
-    ad_error_device(err, sync->context.device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, sync->context.device, "event",
+        "synchronize in the producing library and import with stream=-1, "
+        "or use the interface the data came by",
+        "work may be pending on the producer's %s, and no runtime is "
+        "loaded that could record an event on it",
+        sync->kind == AD_SYNC_STREAM ? "stream" : "queue");
 }
 
 static ad_status
@@ -284,15 +282,14 @@ fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
         }
         return why.status;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "event",
-            "synchronize in the producing library and import with stream=-1, "
-            "or hand the data over by __arrow_c_device_array__, which carries "
-            "the event",
-            "the data are ready only after an event, and no runtime is loaded "
-            "with which %s could wait for it%s%s",
-            consumer, has_reason ? ": " : "", has_reason ? why.message : "");
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, "event",
+        "synchronize in the producing library and import with stream=-1, "
+        "or hand the data over by __arrow_c_device_array__, which carries "
+        "the event",
+        "the data are ready only after an event, and no runtime is loaded "
+        "with which %s could wait for it%s%s",
+        consumer, has_reason ? ": " : "", has_reason ? why.message : "");
 }
 
 /* The runtime that can wait for the event, or NULL. */
@@ -338,12 +335,11 @@ open_event(const ad_sync *sync, const char *consumer, subject *out,
             ? sync->handle
             : *(void *const *)sync->handle;
     if (out->event.handle == NULL) {
-        ad_fail(err, AD_ERR_EXCHANGE, "event",
-                "report it to the producing library",
-                "sync_event points to an event handle that is NULL; without "
-                "anything to wait for it has to be NULL itself");
-        ad_error_device(err, sync->context.device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, sync->context.device, "event",
+            "report it to the producing library",
+            "sync_event points to an event handle that is NULL; without "
+            "anything to wait for it has to be NULL itself");
     }
     return AD_OK;
 }
@@ -470,13 +466,12 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
     if (!ad_sync_is_captured(sync)) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "capture",
-            "do it before the capture begins or after it has ended",
-            "the data are made on a stream that is being captured into a "
-            "graph, and %s would become a part of the graph too",
-            consumer);
-    ad_error_device(err, sync->context.device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, sync->context.device, "capture",
+        "do it before the capture begins or after it has ended",
+        "the data are made on a stream that is being captured into a "
+        "graph, and %s would become a part of the graph too",
+        consumer);
 }
 
 /* --- stream order -------------------------------------------------------- */
@@ -580,15 +575,14 @@ fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
 {
     char first[AD_DEVICE_NAME_SIZE];
     char second[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "bring the parts to one device with .to(), or call "
-            "synchronize() on them first",
-            "parts become ready on %s and on %s, and one event stands for "
-            "one device",
-            ad_device_format(a->context.device, first),
-            ad_device_format(b->context.device, second));
-    ad_error_device(err, b->context.device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, b->context.device, "device",
+        "bring the parts to one device with .to(), or call "
+        "synchronize() on them first",
+        "parts become ready on %s and on %s, and one event stands for "
+        "one device",
+        ad_device_format(a->context.device, first),
+        ad_device_format(b->context.device, second));
 }
 
 /* *first is the first pending one of `syncs`, or NULL. True where another one
@@ -662,13 +656,12 @@ ad_joined_inputs_add(ad_joined_inputs *joined, ad_device device, ad_sync *sync,
     if (joined->has_device && !ad_device_equal(joined->device, device)) {
         char first[AD_DEVICE_NAME_SIZE];
         char second[AD_DEVICE_NAME_SIZE];
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "bring them to one device first, with .to(device)",
-                "the parts of an array are on different devices: %s and %s",
-                ad_device_format(joined->device, first),
-                ad_device_format(device, second));
-        ad_error_device(err, device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, device, "device",
+            "bring them to one device first, with .to(device)",
+            "the parts of an array are on different devices: %s and %s",
+            ad_device_format(joined->device, first),
+            ad_device_format(device, second));
     }
     joined->has_device = true;
     joined->device = device;

@@ -161,12 +161,11 @@ check_memory(const ad_tensor *tensor, ad_error *err)
 {
     if (!ad_host_accessible(tensor->device)) {
         char name[AD_DEVICE_NAME_SIZE];
-        ad_fail(err, AD_ERR_EXCHANGE, "device", "copy it to the host first",
-                "the buffer protocol needs memory that the host can read, "
-                "found memory of %s",
-                ad_device_format(tensor->device, name));
-        ad_error_device(err, tensor->device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, tensor->device, "device", "copy it to the host first",
+            "the buffer protocol needs memory that the host can read, "
+            "found memory of %s",
+            ad_device_format(tensor->device, name));
     }
     if (tensor->sync == NULL) {
         return AD_OK;

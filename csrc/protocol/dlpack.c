@@ -155,12 +155,11 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
     }
     if (type == ARROW_DEVICE_ONEAPI) {
         /* Without a queue the protocol guarantees nothing on this device. */
-        ad_fail(err, AD_ERR_EXCHANGE, "stream",
-                "pass stream=queue, or synchronize and pass stream=-1",
-                "work may be pending on the data, and __dlpack__ of an "
-                "object without sycl_queue does not say on which queue");
-        ad_error_device(err, tensor->device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, tensor->device, "stream",
+            "pass stream=queue, or synchronize and pass stream=-1",
+            "work may be pending on the data, and __dlpack__ of an "
+            "object without sycl_queue does not say on which queue");
     }
     return AD_OK;
 }

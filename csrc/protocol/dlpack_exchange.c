@@ -334,13 +334,12 @@ static ad_status
 fail_no_queue(ad_device device, const char *what, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "do it inside `with arrowdev.use_stream(queue):`",
-            "%s on %s through the DLPack exchange API, and this thread has "
-            "no current queue there",
-            what, ad_device_format(device, name));
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, "stream",
+        "do it inside `with arrowdev.use_stream(queue):`",
+        "%s on %s through the DLPack exchange API, and this thread has "
+        "no current queue there",
+        what, ad_device_format(device, name));
 }
 
 /* Takes the tensor; its producer used the stream of current_work_stream. */

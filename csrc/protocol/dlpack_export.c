@@ -168,12 +168,11 @@ check_may_copy(const ad_tensor *tensor, const export_request *request,
     if (request->copy != AD_COPY_NEVER) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "copy", "leave copy=False or dl_device out",
-            "the memory is on %s, and to have it on %s takes a copy",
-            ad_device_format(tensor->device, from),
-            ad_device_format(request->device, to));
-    ad_error_device(err, tensor->device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(err, tensor->device, "copy",
+                      "leave copy=False or dl_device out",
+                      "the memory is on %s, and to have it on %s takes a copy",
+                      ad_device_format(tensor->device, from),
+                      ad_device_format(request->device, to));
 }
 
 /* Prepares the exported tensor: the tensor itself, possibly under another

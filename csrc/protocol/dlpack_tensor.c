@@ -214,13 +214,12 @@ ad_dlpack_device(ad_device device, ad_dl_device *out, ad_error *err)
     int64_t id = ad_device_dlpack_id(device);
     if (id < 0 || id > INT32_MAX) {
         char name[AD_DEVICE_NAME_SIZE];
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "name the device when you import, as in device=\"cuda:0\"",
-                "DLPack needs the id of the device, and that of %s is %s",
-                ad_device_format(device, name),
-                id < 0 ? "not known" : "too large");
-        ad_error_device(err, device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, device, "device",
+            "name the device when you import, as in device=\"cuda:0\"",
+            "DLPack needs the id of the device, and that of %s is %s",
+            ad_device_format(device, name),
+            id < 0 ? "not known" : "too large");
     }
     out->device_type = device.type;
     out->device_id = (int32_t)id;

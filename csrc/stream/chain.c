@@ -24,14 +24,13 @@ fail_device_type(const chain *self, int32_t found, ad_error *err)
     const ad_device wanted = {self->device_type, -1};
     char from[AD_DEVICE_NAME_SIZE];
     char to[AD_DEVICE_NAME_SIZE];
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "bring them to one device before, with .to(device)",
-            "stream %" PRId64 " is on %s, but those before it are on %s, and "
-            "all batches of a stream must be on one type of device",
-            self->n_taken, ad_device_format(device, from),
-            ad_device_format(wanted, to));
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(err, device, "device",
+                      "bring them to one device before, with .to(device)",
+                      "stream %" PRId64
+                      " is on %s, but those before it are on %s, and "
+                      "all batches of a stream must be on one type of device",
+                      self->n_taken, ad_device_format(device, from),
+                      ad_device_format(wanted, to));
 }
 
 static ad_status

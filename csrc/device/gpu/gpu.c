@@ -130,26 +130,24 @@ ad_status
 ad_gpu_fail_default_stream(const struct ad_gpu *gpu, ad_device device,
                            ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "say which device is meant (device=), or make it current",
-            "a default stream of %s is named, but not the device, and none is "
-            "current on this thread",
-            gpu->name);
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, "stream",
+        "say which device is meant (device=), or make it current",
+        "a default stream of %s is named, but not the device, and none is "
+        "current on this thread",
+        gpu->name);
 }
 
 ad_status
 ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
                  ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "copy the data to device, pinned or managed memory",
-            "%s says that the pointer is to memory of kind %d; device, pinned "
-            "and managed memory are known",
-            gpu->name, kind);
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, device, "device",
+        "copy the data to device, pinned or managed memory",
+        "%s says that the pointer is to memory of kind %d; device, pinned "
+        "and managed memory are known",
+        gpu->name, kind);
 }
 
 ad_status

@@ -26,15 +26,6 @@ queue_of(ad_stream stream)
     return (ad_sycl_queue)stream.handle;
 }
 
-static ad_status
-fail_request(ad_error *err, ad_device device, const char *reason,
-             const char *hint, const char *message)
-{
-    ad_fail(err, AD_ERR_EXCHANGE, reason, hint, "%s", message);
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
-}
-
 /* --- queues -------------------------------------------------------------- */
 
 /* A queue is an address. A number that cannot be one is not dereferenced. */
@@ -43,10 +34,10 @@ check_queue(ad_stream stream, ad_device device, ad_error *err)
 {
     return stream.handle >= 4096
                ? AD_OK
-               : fail_request(err, device, "stream",
-                              "pass a dpctl.SyclQueue, or an object with "
-                              ".sycl_queue",
-                              "oneAPI has no streams with numbers");
+               : ad_fail_on(err, device, "stream",
+                            "pass a dpctl.SyclQueue, or an object with "
+                            ".sycl_queue",
+                            "oneAPI has no streams with numbers");
 }
 
 static ad_status
@@ -403,12 +394,11 @@ oneapi_copy_with_event(ad_context context, ad_stream stream,
 static ad_status
 fail_kernel(ad_error *err, struct ad_oneapi_context *sycl_context)
 {
-    return fail_request(err, ad_oneapi_as_context(sycl_context).device,
-                        "kernel",
-                        "copy the data to the host (to(\"cpu\")) and do it "
-                        "there; DPCTL_VERBOSITY=error shows why",
-                        "the kernels cannot be built from OpenCL C for this "
-                        "SYCL device");
+    return ad_fail_on(err, ad_oneapi_as_context(sycl_context).device, "kernel",
+                      "copy the data to the host (to(\"cpu\")) and do it "
+                      "there; DPCTL_VERBOSITY=error shows why",
+                      "the kernels cannot be built from OpenCL C for this "
+                      "SYCL device");
 }
 
 /* Builds all kernels. A thread that loses the race deletes its own. */

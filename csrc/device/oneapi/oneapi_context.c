@@ -175,11 +175,9 @@ ad_oneapi_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 ad_status
 ad_oneapi_fail_no_usm(ad_device device, ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "choose another of dpctl.get_devices()",
-            "this SYCL device has no unified shared memory");
-    ad_error_device(err, device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(err, device, "device",
+                      "choose another of dpctl.get_devices()",
+                      "this SYCL device has no unified shared memory");
 }
 
 ad_status

@@ -102,14 +102,13 @@ open_svm(const ad_opencl_queue *queue, const ad_span *span, size_t nbytes,
     const struct ad_opencl_context *cl_context =
         find_svm(span->data, ad_opencl_as_context(queue->cl_context));
     if (cl_context == NULL) {
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "check that it was not freed; SVM is named by the address "
-                "that clSVMAlloc returned, with an offset beside it, and "
-                "found once a queue of its context was passed as stream=",
-                "%p is neither a cl_mem nor SVM of a context that was seen",
-                span->data);
-        ad_error_device(err, span->context.device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, span->context.device, "device",
+            "check that it was not freed; SVM is named by the address "
+            "that clSVMAlloc returned, with an offset beside it, and "
+            "found once a queue of its context was passed as stream=",
+            "%p is neither a cl_mem nor SVM of a context that was seen",
+            span->data);
     }
     /* No larger than needed, since OpenCL does not tell the size of an
      * allocation. */
@@ -218,12 +217,11 @@ enqueue_rows(const request *r, ad_error *err)
 static ad_status
 fail_context(const ad_opencl_queue *queue, ad_error *err)
 {
-    ad_fail(err, AD_ERR_EXCHANGE, "stream",
-            "pass a queue of the cl_context that the memory is in, or none",
-            "the queue is of another cl_context than the memory, and OpenCL "
-            "takes the two only together");
-    ad_error_device(err, ad_opencl_as_context(queue->cl_context).device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(
+        err, ad_opencl_as_context(queue->cl_context).device, "stream",
+        "pass a queue of the cl_context that the memory is in, or none",
+        "the queue is of another cl_context than the memory, and OpenCL "
+        "takes the two only together");
 }
 
 static ad_status

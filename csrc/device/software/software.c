@@ -155,12 +155,10 @@ software_primary_context(ad_device device, ad_context *out, ad_error *err)
 {
     ENTER(device.id);
     if (device.id < 0 || device.id >= ad_engine_n_devices()) {
-        ad_fail(err, AD_ERR_EXCHANGE, "device",
-                "ad.devices() lists those that are there",
-                "there is no software device %lld: there are %d of them",
-                (long long)device.id, ad_engine_n_devices());
-        ad_error_device(err, device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, device, "device", "ad.devices() lists those that are there",
+            "there is no software device %lld: there are %d of them",
+            (long long)device.id, ad_engine_n_devices());
     }
     *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, device.id}};
     return AD_OK;
@@ -300,12 +298,11 @@ software_stream_context(ad_stream stream, ad_context hint, ad_context *out,
         return ad_software_fail(err, hint.device.id, SLOT, code);
     }
     if (hint.device.id >= 0 && hint.device.id != queue.device) {
-        ad_fail(err, AD_ERR_EXCHANGE, "stream",
-                "pass a queue of the device that the data are on",
-                "a queue of ext_dev:%d was given for data on ext_dev:%lld",
-                queue.device, (long long)hint.device.id);
-        ad_error_device(err, hint.device);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, hint.device, "stream",
+            "pass a queue of the device that the data are on",
+            "a queue of ext_dev:%d was given for data on ext_dev:%lld",
+            queue.device, (long long)hint.device.id);
     }
     *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, queue.device}};
     return AD_OK;

@@ -18,12 +18,11 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
     if (*out == AD_MOVE_COPY && copy == AD_COPY_NEVER) {
         char from[AD_DEVICE_NAME_SIZE];
         char to[AD_DEVICE_NAME_SIZE];
-        ad_fail(err, AD_ERR_EXCHANGE, "copy",
-                "leave copy=False out, or leave the data where they are",
-                "the memory is on %s, and to have it on %s takes a copy",
-                ad_device_format(found, from), ad_device_format(target, to));
-        ad_error_device(err, found);
-        return AD_ERR_EXCHANGE;
+        return ad_fail_on(
+            err, found, "copy",
+            "leave copy=False out, or leave the data where they are",
+            "the memory is on %s, and to have it on %s takes a copy",
+            ad_device_format(found, from), ad_device_format(target, to));
     }
     return AD_OK;
 }

@@ -277,13 +277,11 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
         ad_device_equal(info.context.device, tensor->device)) {
         return AD_OK;
     }
-    ad_fail(err, AD_ERR_EXCHANGE, "device",
-            "name the device that the memory is on",
-            "from_pointer(): the memory is on %s, not on %s",
-            ad_device_format(info.context.device, name),
-            ad_device_format(tensor->device, said));
-    ad_error_device(err, info.context.device);
-    return AD_ERR_EXCHANGE;
+    return ad_fail_on(err, info.context.device, "device",
+                      "name the device that the memory is on",
+                      "from_pointer(): the memory is on %s, not on %s",
+                      ad_device_format(info.context.device, name),
+                      ad_device_format(tensor->device, said));
 }
 
 /* The pending work of an owner that is an Array, Tensor or Buffer on `device`,
