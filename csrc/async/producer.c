@@ -347,37 +347,26 @@ ad_async_producer_start(ad_async_producer *self, ad_schema schema,
     return status;
 }
 
-/* With the mutex held. */
+/* Polls, and takes `n` of the credit if a batch may be sent. */
 static ad_async_poll
-poll_held(ad_async_producer *self)
+take_credit(ad_async_producer *self, int64_t n)
 {
-    if (!is_active(self)) {
-        return AD_ASYNC_END;
+    ad_async_poll poll = AD_ASYNC_END;
+    pthread_mutex_lock(&self->mutex);
+    if (is_active(self)) {
+        bool is_ready = self->state == AD_ASYNC_OPEN && self->credit > 0;
+        poll = is_ready ? AD_ASYNC_READY : AD_ASYNC_PENDING;
+        self->credit -= is_ready ? n : 0;
+        self->is_waiting |= !is_ready;
     }
-    if (self->state == AD_ASYNC_OPEN && self->credit > 0) {
-        return AD_ASYNC_READY;
-    }
-    self->is_waiting = true;
-    return AD_ASYNC_PENDING;
+    pthread_mutex_unlock(&self->mutex);
+    return poll;
 }
 
 ad_async_poll
 ad_async_producer_poll(ad_async_producer *self)
 {
-    pthread_mutex_lock(&self->mutex);
-    ad_async_poll poll = poll_held(self);
-    pthread_mutex_unlock(&self->mutex);
-    return poll;
-}
-
-static ad_async_poll
-take_credit(ad_async_producer *self)
-{
-    pthread_mutex_lock(&self->mutex);
-    ad_async_poll poll = poll_held(self);
-    self->credit -= poll == AD_ASYNC_READY;
-    pthread_mutex_unlock(&self->mutex);
-    return poll;
+    return take_credit(self, 0);
 }
 
 static void
@@ -433,7 +422,7 @@ ad_async_producer_send(ad_async_producer *self, const ad_array *array,
     AD_RETURN_IF_ERR(begin_call(self, "a batch was sent", err));
     ad_status status = check_device(self, array->device, err);
     if (status == AD_OK) {
-        *poll = take_credit(self);
+        *poll = take_credit(self, 1);
         if (*poll == AD_ASYNC_READY) {
             status = send_batch(self, array, metadata, poll, err);
             if (status != AD_OK) {

@@ -70,16 +70,6 @@ send_all(ad_async_pump *self, ad_error *err)
     return AD_OK;
 }
 
-/* ad_async_producer_fail() fails only during another call of the handler, and
- * this thread makes all calls. */
-static void
-fail(ad_async_pump *self, int code, const char *text)
-{
-    ad_status refused =
-        ad_async_producer_fail(self->producer, code, text, NULL, NULL);
-    (void)refused;
-}
-
 static void
 send_failure(ad_async_pump *self, const ad_error *err)
 {
@@ -88,19 +78,27 @@ send_failure(ad_async_pump *self, const ad_error *err)
     int code = err->status == AD_ERR_EXCHANGE && err->code != 0
                    ? err->code
                    : ad_array_stream_errno(err);
-    fail(self, code, text != NULL ? text : err->message);
+    /* Fails only during another call of the handler, and this thread makes all
+     * calls. */
+    ad_status refused = ad_async_producer_fail(
+        self->producer, code, text != NULL ? text : err->message, NULL, NULL);
+    (void)refused;
 }
 
+/* Closes a producer that was stopped, which fails the stream with ECANCELED.
+ */
 static ad_status
 end_stream(ad_async_pump *self, ad_status status, ad_error *err)
 {
-    if (status != AD_OK) {
+    bool has_failed = status != AD_OK;
+    if (has_failed) {
         send_failure(self, err);
     } else if (!atomic_load(&self->is_stopped)) {
         status = ad_async_producer_finish(self->producer, err);
-        ad_array_stream_close(self->stream);
-    } else {
-        fail(self, ECANCELED, "the producer abandoned the stream");
+    }
+    ad_async_producer_close(self->producer);
+    self->producer = NULL;
+    if (!has_failed) {
         ad_array_stream_close(self->stream);
     }
     return status;
@@ -127,8 +125,6 @@ run(void *context)
     if (self->status != AD_OK) {
         self->err = err;
     }
-    ad_async_producer_close(self->producer);
-    self->producer = NULL;
     leave_running(self);
     ad_waker *done = self->done;
     ad_owner_ref(done != NULL ? &done->base : NULL);

@@ -22,6 +22,13 @@
     "after a call that was refused, when only release may follow"
 #define IS_RELEASED "after release, which must be the last call"
 
+/* Every call but release breaks one rule. */
+#define NOTHING_MORE(state, id, text)                                         \
+    [AD_ASYNC_ON_SCHEMA] = BREAKS(state, id, text),                           \
+    [AD_ASYNC_ON_TASK] = BREAKS(state, id, text),                             \
+    [AD_ASYNC_ON_END] = BREAKS(state, id, text),                              \
+    [AD_ASYNC_ON_ERROR] = BREAKS(state, id, text)
+
 static const ad_async_step steps[AD_ASYNC_N_STATES][AD_ASYNC_N_EVENTS] = {
     [AD_ASYNC_NEW] =
         {
@@ -45,19 +52,13 @@ static const ad_async_step steps[AD_ASYNC_N_STATES][AD_ASYNC_N_EVENTS] = {
         },
     [AD_ASYNC_ENDED] =
         {
-            [AD_ASYNC_ON_SCHEMA] = BREAKS(ENDED, "over", IS_ENDED),
-            [AD_ASYNC_ON_TASK] = BREAKS(ENDED, "over", IS_ENDED),
-            [AD_ASYNC_ON_END] = BREAKS(ENDED, "over", IS_ENDED),
-            [AD_ASYNC_ON_ERROR] = BREAKS(ENDED, "over", IS_ENDED),
+            NOTHING_MORE(ENDED, "over", IS_ENDED),
             [AD_ASYNC_RELEASE] = GOES_TO(RELEASED),
             [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED),
         },
     [AD_ASYNC_FAILED] =
         {
-            [AD_ASYNC_ON_SCHEMA] = BREAKS(FAILED, "over", IS_FAILED),
-            [AD_ASYNC_ON_TASK] = BREAKS(FAILED, "over", IS_FAILED),
-            [AD_ASYNC_ON_END] = BREAKS(FAILED, "over", IS_FAILED),
-            [AD_ASYNC_ON_ERROR] = BREAKS(FAILED, "over", IS_FAILED),
+            NOTHING_MORE(FAILED, "over", IS_FAILED),
             [AD_ASYNC_RELEASE] = GOES_TO(RELEASED),
             [AD_ASYNC_REFUSAL] = GOES_TO(REFUSED_FAILED),
         },
@@ -82,10 +83,7 @@ static const ad_async_step steps[AD_ASYNC_N_STATES][AD_ASYNC_N_EVENTS] = {
         },
     [AD_ASYNC_RELEASED] =
         {
-            [AD_ASYNC_ON_SCHEMA] = BREAKS(RELEASED, "release", IS_RELEASED),
-            [AD_ASYNC_ON_TASK] = BREAKS(RELEASED, "release", IS_RELEASED),
-            [AD_ASYNC_ON_END] = BREAKS(RELEASED, "release", IS_RELEASED),
-            [AD_ASYNC_ON_ERROR] = BREAKS(RELEASED, "release", IS_RELEASED),
+            NOTHING_MORE(RELEASED, "release", IS_RELEASED),
             [AD_ASYNC_RELEASE] = BREAKS(RELEASED, "release",
                                         "twice; it must be called once, last"),
             [AD_ASYNC_REFUSAL] = GOES_TO(RELEASED),

@@ -602,71 +602,71 @@ static PyMethodDef array_methods[] = {
      "buffers : sequence\n    One entry per buffer of the type, in the order "
      "of the Arrow C data\n    interface: None, or anything that "
      "arrowdev.tensor() takes without a copy.\n"
-     "null_count : int\n    -1: not known.\n"
+     "null_count : int\n    -1 if it is not known.\n"
      "offset : int\n    First row within the buffers.\n"
      "children : sequence\n    Anything that arrowdev.array() takes.\n"
      "dictionary : object, optional\n    Values of a dictionary-encoded "
      "type.\n\n"
      "Raises\n------\n"
-     "ValueError\n    A buffer is too small or there are too few.\n"
-     "InvalidArrowError\n    The parts do not make up an array of this type.\n"
+     "ValueError\n    A buffer is too small, or one is missing.\n"
+     "InvalidArrowError\n    The buffers and children are no array of this "
+     "type.\n"
      "ExchangeError\n    Buffers are on different devices or not contiguous."},
     {"field", array_field, METH_O,
      "field($self, key, /)\n--\n\n"
      "A column of a struct by name or index, cut to this array's slice.\n\n"
-     "Raises KeyError or IndexError when there is no such column, and\n"
-     "ExchangeError when the struct itself has nulls, which the column would\n"
+     "Raises KeyError or IndexError if there is no such column, and\n"
+     "ExchangeError if the struct itself has nulls, which the column would\n"
      "lose (see children and validity)."},
     {"slice", AD_METHOD(array_slice),
      "slice($self, offset, length=None)\n--\n\n"
-     "Rows from `offset` on, without a copy. IndexError past the end."},
+     "`length` rows (default: all) from `offset` on, without a copy. Raises\n"
+     "IndexError past the end."},
     {"view", array_view, METH_O,
      "view($self, type, /)\n--\n\n"
      "The same memory as another fixed-width type of the same width.\n"
      "Nulls stay nulls. Raises ExchangeError for types of other widths."},
     {"count_nulls", AD_METHOD(array_count_nulls),
      "count_nulls($self, stream=None)\n--\n\n"
-     "Number of nulls, counted if need be and remembered.\n\n"
-     "Raises ExchangeError where the bitmap is on a device whose runtime is\n"
-     "not supported."},
+     "Number of nulls. An unknown number is counted on `stream` and stored.\n\n"
+     "Raises ExchangeError if the bitmap is on a device whose runtime is not\n"
+     "supported."},
     {"compact", AD_METHOD(array_compact),
      "compact($self, stream=None)\n--\n\n"
-     "The same rows as cuDF and other strict consumers want them: every node\n"
-     "begins at row 0 and says how many nulls it has, bitmaps are there only\n"
-     "where there are nulls, aligned to 64 bytes and padded with zeros.\n\n"
-     "Bitmaps and the bits of bools are copied, where they lie, since nobody\n"
-     "knows what is behind foreign ones; of other buffers only the address\n"
-     "changes (on OpenCL, whose memory is named by handles, the bytes that\n"
-     "are meant are copied). An array that is compact already is returned\n"
-     "itself.\n\n"
+     "The same rows in the layout that cuDF and other strict consumers need:\n"
+     "every node begins at row 0 and has a null count; bitmaps exist only for\n"
+     "nulls, are aligned to 64 bytes and padded with zeros.\n\n"
+     "Bitmaps and the values of bools are copied on their device, because the\n"
+     "bytes behind foreign ones are unknown. Other buffers are not copied,\n"
+     "except on OpenCL, whose memory is named by handles. An array that is\n"
+     "compact already is returned itself.\n\n"
      "Parameters\n----------\n"
      "stream : int or stream object, optional\n"
-     "    On which the work is done. Nulls that nobody has counted are\n"
-     "    counted, and the runs of a slice are looked for; the host waits for\n"
-     "    both.\n\n"
+     "    The stream for the work. The host waits for unknown null counts and\n"
+     "    for the run ends of a slice.\n\n"
      "Raises\n------\n"
-     "ExchangeError\n    A runtime is not there.\n"
-     "InvalidArrowError\n    Run ends that make no sense."},
+     "ExchangeError\n    The device has no runtime.\n"
+     "InvalidArrowError\n    The run ends are invalid."},
     {"validate", AD_METHOD(array_validate),
      "validate($self, level=\"structure\")\n--\n\n"
-     "Check that this is an Arrow array; returns notes on what is unusual but\n"
-     "legal, as a tuple of str.\n\n"
+     "Check that this is a valid Arrow array. Returns notes on what is unusual\n"
+     "but valid, as a tuple of str.\n\n"
      "Parameters\n----------\n"
      "level : {\"structure\", \"full\"}\n"
      "    \"structure\" checks the structs once more and reads no buffer.\n"
      "    \"full\" checks every row too: null counts, offsets, sizes, type\n"
      "    ids, run ends, dictionary indices, views, UTF-8, decimals, dates\n"
-     "    and times. It waits for the event, and blocks. What the host cannot\n"
-     "    reach of a device's memory is read back in pieces of 1 MiB.\n\n"
+     "    and times. The host waits for the event. Device memory that the host\n"
+     "    cannot read is copied to it in pieces of 1 MiB.\n\n"
      "Raises\n------\n"
-     "InvalidArrowError\n    With the path of the node; the message has the "
-     "row and the value of\n    the first fault.\n"
-     "ExchangeError\n    The device has no runtime to read from it, or a "
-     "graph is being captured.\n"},
+     "InvalidArrowError\n    The message has the row and the value of the first "
+     "fault, `path` the\n    node.\n"
+     "ExchangeError\n    The device has no runtime, or a graph is being "
+     "captured.\n"},
     {"to_pylist", array_to_pylist, METH_NOARGS,
      "to_pylist($self)\n--\n\n"
-     "The values as Python objects, for people at a prompt.\n\n"
-     "Raises ExchangeError where the memory is not the host's to read."},
+     "The values as a list of Python objects, for interactive use.\n\n"
+     "Raises ExchangeError if the host cannot read the memory."},
     AD_COMMON_METHODS,
     {NULL, NULL, 0, NULL},
 };
@@ -674,20 +674,20 @@ static PyMethodDef array_methods[] = {
 static PyGetSetDef array_getset[] = {
     {"schema", get_schema, NULL, "The Schema.", NULL},
     {"null_count", get_null_count, NULL,
-     "Number of nulls; None when the producer did not count them and the\n"
-     "bitmap is not the host's to read. On host memory they are counted once.",
+     "Number of nulls; None if the producer did not count them and the host\n"
+     "cannot read the bitmap. In host memory they are counted once.",
      NULL},
     {"nbytes", get_nbytes, NULL,
-     "Bytes that all buffers of the tree hold for rows up to the last one;\n"
-     "None when that is only known from memory that the host cannot read.",
+     "Bytes of all buffers of the tree, up to the last row; None if the sizes\n"
+     "stand in memory that the host cannot read.",
      NULL},
     {"buffers", get_buffers, NULL,
      "Buffers of this node, in the order of the Arrow C data interface, as a\n"
      "tuple of Buffer or None. They start at row 0, not at `offset`.",
      NULL},
     {"children", get_children, NULL,
-     "Children as the producer has them: not cut to this array's slice. See\n"
-     "field() for a column.",
+     "Children of the node as a tuple of Array, not cut to this array's\n"
+     "slice. field() gives a column.",
      NULL},
     {"dictionary", get_dictionary, NULL,
      "Values of a dictionary-encoded array, or None.", NULL},
@@ -719,10 +719,10 @@ static PyType_Slot array_slots[] = {
     {Py_bf_releasebuffer, ad_buffer_release},
     {Py_tp_doc,
      "A typed Arrow array on a device: a column, or a record batch (struct).\n"
-     "Immutable, made by arrowdev.array() or arrowdev.record_batch().\n\n"
-     "Exchanges by the Arrow PyCapsule protocol, device and host, and, where\n"
-     "the type has a tensor, by DLPack, the array interfaces and the buffer\n"
-     "protocol; hasattr() tells which of them this array can serve."},
+     "Immutable; created by arrowdev.array() or arrowdev.record_batch().\n\n"
+     "It is exported by the Arrow PyCapsule protocol, device and host. A type\n"
+     "that has a tensor is also exported by DLPack, the array interfaces and\n"
+     "the buffer protocol. hasattr() tells which of them this array supports."},
     {0, NULL},
 };
 

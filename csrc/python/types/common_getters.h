@@ -23,8 +23,8 @@ const char *ad_readiness(const ad_sync *sync);
          "DeviceType of the memory (a plain int for an unknown type).",       \
          NULL},                                                               \
         {"device_id", ad_get_device_id, NULL,                                 \
-         "Ordinal of the device; -1 for the CPU, and where an interface\n"    \
-         "did not say.",                                                      \
+         "Ordinal of the device; -1 for the CPU, and if the interface that\n" \
+         "the memory came by names none.",                                    \
          NULL},                                                               \
     {                                                                         \
         "sync_event", ad_get_sync_event, NULL,                                \
@@ -51,32 +51,34 @@ PyObject *ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     {"is_ready", ad_is_ready, METH_NOARGS,                                         \
      "is_ready($self)\n--\n\n"                                                     \
      "Whether the data are ready now, without waiting.\n\n"                        \
-     "Raises ExchangeError when that cannot be told: work is pending on a\n"       \
-     "device whose runtime is not there; DeviceError when the work failed."},      \
+     "Raises ExchangeError if work is pending on a device whose runtime is\n"      \
+     "not available, and DeviceError if the work failed."},                        \
         {"synchronize", ad_synchronize, METH_NOARGS,                               \
          "synchronize($self)\n--\n\n"                                              \
-         "Block the host until the data are ready. Errors as is_ready()."},        \
+         "Block the host until the data are ready. Raises as is_ready()."},        \
         {"wait", ad_wait, METH_O,                                                  \
          "wait($self, stream, /)\n--\n\n"                                          \
-         "Make a stream wait until the data are ready; the host does not\n"        \
-         "block. Errors as is_ready()."},                                          \
+         "Make a stream of the device wait until the data are ready. The host\n"   \
+         "does not block. Raises as is_ready(), and TypeError for None."},         \
         {"to", AD_METHOD(ad_to),                                                   \
          "to($self, device, *, stream=None)\n--\n\n"                               \
-         "The same data on a device; self when they are there already.\n\n"        \
-         "The copy is made on `stream` of the device (default: use_stream()'s,\n"  \
-         "else arrowdev's own), and is valid on return where the target is the\n"  \
-         "host. Pinned and managed memory becomes the host's, or that of its\n"    \
-         "device, without a copy.\n\n"                                             \
-         "Raises ExchangeError when no runtime can copy there, MemoryError when\n" \
-         "the device has no memory left, DeviceError when the runtime fails."},    \
+         "The same data on a device; self if they are there already.\n\n"          \
+         "The copy runs on `stream` of the device (default: that of\n"             \
+         "use_stream(), else arrowdev's own). A copy in host memory is complete\n" \
+         "on return. Pinned and managed memory becomes memory of the host or of\n" \
+         "its device without a copy.\n\n"                                          \
+         "Raises ExchangeError if no runtime can copy there, MemoryError if the\n" \
+         "device has too little memory left, DeviceError if the runtime fails."},  \
         {"__array__", AD_METHOD(ad_numpy),                                         \
          "__array__($self, dtype=None, copy=None)\n--\n\n"                         \
-         "A NumPy array. Refuses device memory and nulls with a hint."},           \
+         "The data as a NumPy array. Raises ExchangeError, with a hint, for\n"     \
+         "memory that the host cannot read and for nulls."},                       \
     {                                                                              \
         "into", AD_METHOD(ad_into),                                                \
             "into($self, cls, *, stream=None, copy=None)\n--\n\n"                  \
-            "An instance of another library's class, such as torch.Tensor\n"       \
-            "or pyarrow.Array, by the fastest way that the class offers.\n\n"      \
+            "The data as an instance of another library's class, such as\n"        \
+            "torch.Tensor or pyarrow.Array, by the fastest way that the\n"         \
+            "class offers.\n\n"                                                    \
             "Raises TypeError for a class that arrowdev does not know."            \
     }
 

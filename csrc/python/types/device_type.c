@@ -214,13 +214,15 @@ device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyMethodDef device_methods[] = {
     {"empty", AD_METHOD(device_empty),
      "empty($self, nbytes, *, stream=None)\n--\n\n"
-     "A Buffer of uninitialised memory on this device, for use on `stream`\n"
-     "(default: use_stream()'s, else arrowdev's own).\n\n"
-     "Raises MemoryError when there is none left, ExchangeError where there is\n"
-     "no runtime, DeviceError when it fails, ValueError for nbytes < 0."},
+     "A Buffer of `nbytes` bytes of uninitialized memory on this device, for\n"
+     "use on `stream` (default: that of use_stream(), else arrowdev's own).\n\n"
+     "Raises ValueError for nbytes < 0, MemoryError if the device has too\n"
+     "little memory left, ExchangeError if the device has no runtime, and\n"
+     "DeviceError if the runtime fails."},
     {"synchronize", device_synchronize, METH_NOARGS,
      "synchronize($self)\n--\n\n"
-     "Block the host until all work on the device is done. Errors as empty()."},
+     "Block the host until all work on the device is complete. Raises\n"
+     "ExchangeError if the device has no runtime, DeviceError if it fails."},
     {"__reduce__", device_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -233,12 +235,12 @@ device_get_type(PyObject *self, void *Py_UNUSED(closure))
 
 static PyGetSetDef device_getset[] = {
     {"type", device_get_type, NULL,
-     "The specification's device type: a DeviceType, or a plain int for a\n"
-     "type that it does not name.",
+     "Device type of the specification: a DeviceType, or a plain int for a\n"
+     "type that the specification does not name.",
      NULL},
     {"name", device_get_name, NULL,
-     "What the runtime calls it (\"NVIDIA H200\"); where there is no runtime,\n"
-     "the same as str(device): \"cuda:0\".",
+     "Name that the runtime gives the device (\"NVIDIA H200\"); without a\n"
+     "runtime the same as str(device): \"cuda:0\".",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -259,9 +261,9 @@ static PyType_Slot device_slots[] = {
     {Py_tp_members, device_members},
     {Py_tp_getset, device_getset},
     {Py_tp_doc,
-     "A device: a type and an ordinal. Made by arrowdev.device().\n\n"
-     "Devices compare equal when type and ordinal are the same; CPU ids -1\n"
-     "and 0 are one and the same device."},
+     "A device: a type and an ordinal. arrowdev.device() creates it.\n\n"
+     "Devices with the same type and ordinal are equal. The ordinals -1 and 0\n"
+     "of the CPU are the same device."},
     {0, NULL},
 };
 
@@ -318,20 +320,13 @@ static PyObject *
 members_by_value(PyObject *enumeration)
 {
     PyObject *members = PyDict_New();
-    PyObject *iterator = PyObject_GetIter(enumeration);
-    PyObject *member = NULL;
-    while (members != NULL && iterator != NULL &&
-           (member = PyIter_Next(iterator)) != NULL) {
-        int failed = PyDict_SetItem(members, member, member) < 0;
-        Py_DECREF(member);
-        if (failed) {
-            break;
-        }
-    }
-    Py_XDECREF(iterator);
-    if (PyErr_Occurred()) {
+    PyObject *pairs = PyObject_CallFunctionObjArgs(
+        (PyObject *)&PyZip_Type, enumeration, enumeration, NULL);
+    if (members != NULL &&
+        (pairs == NULL || PyDict_MergeFromSeq2(members, pairs, 1) < 0)) {
         Py_CLEAR(members);
     }
+    Py_XDECREF(pairs);
     return members;
 }
 

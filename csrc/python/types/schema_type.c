@@ -193,9 +193,10 @@ schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyMethodDef schema_methods[] = {
     {"equals", AD_METHOD(schema_equals),
      "equals($self, other, /, check_metadata=False)\n--\n\n"
-     "Same type: formats, nullability, children with their names, dictionary;\n"
-     "with check_metadata also the metadata. The name of the schema itself\n"
-     "does not count. `other` is anything that arrowdev.schema() takes."},
+     "Whether both are the same type: formats, nullability, children with\n"
+     "their names, dictionary; with check_metadata also the metadata. The\n"
+     "name of the schema itself is ignored. `other` is anything that\n"
+     "arrowdev.schema() takes."},
     {"__arrow_c_schema__", schema_arrow_c_schema, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
      "Export as a capsule \"arrow_schema\"."},
@@ -216,7 +217,7 @@ static PyGetSetDef schema_getset[] = {
      (void *)ARROW_FLAG_MAP_KEYS_SORTED},
     {"metadata", get_metadata, NULL,
      "Key-value metadata as a dict of bytes to bytes, or None.\n\n"
-     "Raises InvalidArrowError when the lengths in the blob make no sense.",
+     "Raises InvalidArrowError if a length in the metadata is invalid.",
      NULL},
     {"children", get_children, NULL, "Schemas of the children.", NULL},
     {"dictionary", get_dictionary, NULL,
@@ -233,9 +234,9 @@ static PyType_Slot schema_slots[] = {
     {Py_tp_methods, schema_methods},
     {Py_tp_getset, schema_getset},
     {Py_tp_doc,
-     "An Arrow type with name, nullability, metadata and children. Made by\n"
-     "arrowdev.schema(). Immutable. `==` is strict: names and metadata "
-     "count;\nsee equals() for the type alone."},
+     "An Arrow type with name, nullability, metadata and children. Immutable;\n"
+     "arrowdev.schema() creates it. `==` compares names and metadata too;\n"
+     "equals() compares the type alone."},
     {0, NULL},
 };
 

@@ -377,22 +377,22 @@ static PyMethodDef tensor_methods[] = {
      "A Tensor over memory at an address.\n\n"
      "Parameters\n----------\n"
      "ptr : int\n    Address, or opaque handle, of the memory on the device.\n"
-     "shape : sequence of int\n"
+     "shape : sequence of int\n    In elements.\n"
      "dtype : str\n    Name of the element type, \"float32\".\n"
      "device : Device, str or (type, id)\n"
-     "strides : sequence of int, optional\n    In elements; row-major if left "
-     "out.\n"
+     "strides : sequence of int, optional\n    In elements. The default is "
+     "row-major.\n"
      "byte_offset : int\n    Bytes from ptr to the first element.\n"
-     "owner : object, optional\n    Kept alive as long as the memory is used; "
-     "without it the memory\n    must outlive every use.\n"
-     "stream : int or stream object, optional\n    Where the data are being "
-     "produced; left out: they are ready, but for an\n    owner of arrowdev's "
-     "on this device, whose event is kept.\n"
+     "owner : object, optional\n    Kept alive as long as the memory is used. "
+     "Without an owner the memory\n    must outlive every use.\n"
+     "stream : int or stream object, optional\n    The stream that produces the "
+     "data. By default the data are ready, unless\n    the owner is an Array, "
+     "Tensor or Buffer on this device: its event is kept.\n"
      "readonly : bool\n\n"
      "Raises\n------\n"
-     "ExchangeError\n    The claim is impossible: negative extents, overflow, "
-     "a null pointer\n    with elements.\n"
-     "ValueError, TypeError\n    An argument that is not what it should be."},
+     "ExchangeError\n    An extent is negative, the size overflows, a null "
+     "pointer has elements,\n    or the memory is on another device.\n"
+     "ValueError, TypeError\n    An argument has a wrong value or type."},
     AD_COMMON_METHODS,
     {NULL, NULL, 0, NULL},
 };
@@ -405,8 +405,8 @@ static PyMethodDef buffer_methods[] = {
 #define AD_MEMORY_GETSET                                                      \
     {"nbytes", get_nbytes, NULL, "Size of the elements, in bytes.", NULL},    \
         {"readonly", get_readonly, NULL,                                      \
-         "Whether the memory must not be written: flagged by the producer,\n" \
-         "or immutable by Arrow's convention.",                               \
+         "Whether the memory must not be written: the producer says so, or\n" \
+         "it is Arrow memory, which is immutable.",                           \
          NULL},                                                               \
     {                                                                         \
         "data_ptr", get_data_ptr, NULL,                                       \
@@ -458,10 +458,10 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_methods, tensor_methods},
     {Py_tp_getset, tensor_getset},
     {Py_tp_doc,
-     "A strided N-d block on a device. Immutable, made by arrowdev.tensor(),\n"
-     "arrowdev.from_dlpack() or Tensor.from_pointer().\n\n"
-     "Exchanges by DLPack, the array interfaces, the buffer protocol and\n"
-     "Arrow; hasattr() tells which of them this tensor can serve."},
+     "A strided N-dimensional array on a device. Immutable; created by\n"
+     "arrowdev.tensor(), arrowdev.from_dlpack() or Tensor.from_pointer().\n\n"
+     "It is exported by DLPack, the array interfaces, the buffer protocol and\n"
+     "Arrow; hasattr() tells which of them this tensor supports."},
     {0, NULL},
 };
 
@@ -471,8 +471,8 @@ static PyType_Slot buffer_slots[] = {
     {Py_tp_methods, buffer_methods},
     {Py_tp_getset, buffer_getset},
     {Py_tp_doc,
-     "One contiguous region of device memory: a pointer, or an opaque handle\n"
-     "and an offset. Exchanges as a Tensor of uint8."},
+     "A contiguous region of device memory: an address, or an opaque handle\n"
+     "and an offset. It is exported as a one-dimensional Tensor of uint8."},
     {0, NULL},
 };
 
