@@ -204,7 +204,7 @@ _LASTING = ("version", "shape", "typestr", "descr", "data", "strides", "offset")
 
 
 def _said(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """What is to be the same each time: not the stream, and of a mask what it says itself."""
+    """Return the entries that must not change: all but the stream; of a mask, its own entries."""
     said = {key: found[key] for key in _LASTING if key in found}
     if not isinstance(said.get("data"), tuple):
         said.pop("data", None)  # a buffer, which may be another object over the same memory

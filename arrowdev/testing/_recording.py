@@ -50,7 +50,7 @@ class Call:
 
 
 class Spans:
-    """The peer's calls that each thread is in."""
+    """The calls of the peer that are in progress, by thread."""
 
     def __init__(self) -> None:
         self._names: dict[int, list[str]] = {}
@@ -94,18 +94,18 @@ class Recorder:
 
     @property
     def is_all_released(self) -> bool:
-        """Whether every struct that was given out has been released."""
+        """Whether every exported struct was released."""
         return all(output.n_released for output in self._outputs)
 
     def check(self, *, ignore: Collection[str] = ()) -> None:
-        """Raise BrokenRule where the other end has broken a rule of the specification.
+        """Raise BrokenRule if the other end has broken a rule of the specification.
 
-        Call it when all should be over: what was not released by then counts as leaked.
+        Call it at the end: a struct that is not released by then counts as leaked.
 
         ignore
-            Names of rules that are not looked at: known faults of a library.
+            Ids of rules that are known to be broken.
 
-        Raises what went wrong in the script itself, too: a wait that took too long, say.
+        An error of the script itself, such as a wait that timed out, is raised, too.
         """
         unknown = set(ignore) - set(RULES)
         if unknown:
@@ -159,14 +159,14 @@ class Recorder:
         action(**one.options)
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for what another thread brings about; TimeoutError names what did not come."""
+        """Wait for a condition that another thread fulfils; TimeoutError names it."""
         with self._changed:
             if not self._changed.wait_for(condition, self.timeout):
                 raise TimeoutError(f"{what} did not come within {self.timeout} seconds")
 
     @contextmanager
     def _alone(self, name: str, rule: str) -> Iterator[None]:
-        """The span of a call that no other thread's call may overlap."""
+        """The span of a call that must not overlap with a call of another thread."""
         me = threading.get_ident()
         with self._changed:
             other = [running for thread, running in self._running.items() if thread != me]
@@ -270,9 +270,9 @@ class CallbackStruct:
         _known[self.number] = self
 
     def write(self, address: int) -> None:
-        """Make the struct at this address one of ours; its other members stay.
+        """Set the callbacks of the struct at this address; its other members stay.
 
-        From here on it lives, until ``close``.
+        Its callbacks may be called from now on, until ``close``.
         """
         _open[self.number] = self
         struct = self.struct_type.from_address(address)
@@ -305,14 +305,14 @@ class Output(CallbackStruct):
         super().__init__(recorder, type(self.base), about)
 
     def give(self, address: int) -> None:
-        """Move it to the consumer's struct."""
+        """Move the output to the consumer's struct."""
         ctypes.memmove(address, ctypes.addressof(self.struct), ctypes.sizeof(self.struct))
         self.write(address)
         with self.recorder._changed:
             self.recorder._outputs.append(self)
 
     def drop(self) -> None:
-        """Release it without a consumer."""
+        """Release the output without a consumer."""
         self.close()
         call(self.base, "release")
 

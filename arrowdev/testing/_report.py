@@ -37,7 +37,7 @@ class Report:
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def hold(self, id: str, is_held: object, what: str) -> bool:
-        """Record that a rule was checked; `what` is the fault if it was not held."""
+        """Record that a rule was checked; `what` describes the fault if the rule is broken."""
         if is_held:
             if id not in self.findings:
                 self.held.add(id)
@@ -67,7 +67,7 @@ class Report:
         return [f for f in self.findings.values() if f.rule.level == "must"]
 
     def require(self, ignore: Collection[str] = (), recommended: bool = False) -> None:
-        """Raise ConformanceError if a rule is broken that is not to be ignored."""
+        """Raise ConformanceError if a rule is broken and not ignored."""
         unknown = set(ignore) - set(RULES)
         if unknown:
             raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")
