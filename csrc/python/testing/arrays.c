@@ -24,14 +24,15 @@ typedef struct node {
     struct ArrowArray **children;
 } node;
 
+/* Also a device array, whose first member is its struct ArrowArray. */
 static void
-release_child(struct ArrowArray *child)
+free_struct(struct ArrowArray *array)
 {
-    if (child != NULL) {
-        if (child->release != NULL) {
-            child->release(child);
+    if (array != NULL) {
+        if (array->release != NULL) {
+            array->release(array);
         }
-        free(child);
+        free(array);
     }
 }
 
@@ -54,9 +55,9 @@ node_release(struct ArrowArray *array)
         free_buffer(self, (void *)self->buffers[i]);
     }
     for (int64_t i = 0; self->children != NULL && i < array->n_children; i++) {
-        release_child(self->children[i]);
+        free_struct(self->children[i]);
     }
-    release_child(array->dictionary);
+    free_struct(array->dictionary);
     if (self->event != 0) {
         (void)ad_engine_event_destroy(self->event);
     }
@@ -105,17 +106,11 @@ node_new(const struct ArrowArray *like, bool is_on_device, uint64_t queue,
     return is_whole ? AD_OK : ad_fail_memory(err, sizeof(*out));
 }
 
-/* The destructor of both kinds of capsules: the first member of a struct
- * ArrowDeviceArray is its struct ArrowArray. */
+/* The destructor of both kinds of capsules. */
 static void
 destroy_holder(PyObject *capsule)
 {
-    struct ArrowDeviceArray *holder =
-        PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
-    if (holder->array.release != NULL) {
-        holder->array.release(&holder->array);
-    }
-    free(holder);
+    free_struct(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
 }
 
 static PyObject *
@@ -124,8 +119,7 @@ holder_capsule(struct ArrowDeviceArray *holder, ad_capsule_kind kind)
     PyObject *capsule =
         PyCapsule_New(holder, ad_capsule_name(kind), destroy_holder);
     if (capsule == NULL) {
-        holder->array.release(&holder->array);
-        free(holder);
+        free_struct(&holder->array);
     }
     return capsule;
 }
@@ -263,10 +257,7 @@ ad_testing_produce(PyObject *module, PyObject *args)
     if (status == AD_OK) {
         return holder_capsule(holder, AD_CAPSULE_DEVICE_ARRAY);
     }
-    if (holder->array.release != NULL) {
-        holder->array.release(&holder->array);
-    }
-    free(holder);
+    free_struct(&holder->array);
     return ad_raise(state, &err);
 }
 
@@ -426,9 +417,8 @@ ad_testing_consume(PyObject *module, PyObject *args)
         source->array.release(&source->array);
         return holder_capsule(holder, AD_CAPSULE_ARRAY);
     }
-    if (holder != NULL && holder->array.release != NULL) {
-        holder->array.release(&holder->array);
+    if (holder != NULL) {
+        free_struct(&holder->array);
     }
-    free(holder);
     return ad_raise(state, &err);
 }
