@@ -45,7 +45,8 @@ def build():
         table = folder / "only_cuda" / "device" / "backends.def"
         table.parent.mkdir(parents=True, exist_ok=True)
         names = ("cpu", "cuda", "idle")  # the last one is in devices.c
-        table.write_text("".join(f"AD_BACKEND(ad_backend_{name})\n" for name in names))
+        rows = "".join(f"AD_BACKEND(ad_backend_{name})\n" for name in names)
+        table.write_text(f"{rows}#undef AD_BACKEND\n")
         fresh = target.with_suffix(f".{os.getpid()}")
         include = [f"-I{table.parent.parent}", f"-I{ROOT / 'csrc'}"]
         done = compiler.run([*command, *include, *map(str, sources), "-ldl", "-o", str(fresh)])
