@@ -311,15 +311,10 @@ ad_json_skip(ad_json *json, ad_error *err)
 
 /* --- the object --------------------------------------------------------- */
 
-void
-ad_json_begin(ad_json *json, const char *text, size_t length)
+ad_status
+ad_json_enter(ad_json *json, const char *text, size_t length, ad_error *err)
 {
     *json = (ad_json){text, text, text + length, true};
-}
-
-ad_status
-ad_json_enter(ad_json *json, ad_error *err)
-{
     return take(json, '{') ? AD_OK : unexpected(json, "an object", err);
 }
 

@@ -1,8 +1,7 @@
 /* A reader for the JSON object in extension metadata. The caller reads the
  * members that it knows and skips the others.
  *
- *     ad_json_begin(&json, text, length);
- *     AD_RETURN_IF_ERR(ad_json_enter(&json, err));
+ *     AD_RETURN_IF_ERR(ad_json_enter(&json, text, length, err));
  *     for (;;) {
  *         AD_RETURN_IF_ERR(ad_json_member(&json, key, &done, err));
  *         if (done) break;
@@ -34,10 +33,10 @@ typedef struct ad_json {
     bool is_first; /* no member of the object has been read yet */
 } ad_json;
 
-void ad_json_begin(ad_json *json, const char *text, size_t length);
-
-/* Read the opening brace of the object. */
-AD_MUST_CHECK ad_status ad_json_enter(ad_json *json, ad_error *err);
+/* Begin with `text`, which must outlive the reader, and read the opening brace
+ * of the object. */
+AD_MUST_CHECK ad_status ad_json_enter(ad_json *json, const char *text,
+                                      size_t length, ad_error *err);
 
 /* Read the next key and its colon. After the last member, check that the text
  * ends there and set *done. */

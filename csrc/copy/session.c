@@ -181,7 +181,7 @@ order_after(const ad_session *self, ad_sync *sync, const char *consumer,
         ad_backend_for(sync->context.device.type) != self->backend) {
         return ad_sync_wait(sync, consumer, err);
     }
-    return ad_sync_order_in(sync, self->context, self->stream, consumer, err);
+    return ad_sync_order(sync, &self->context, self->stream, consumer, err);
 }
 
 /* Opens the runtime that does the work. Without one, the error names the

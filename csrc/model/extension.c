@@ -99,8 +99,8 @@ read_members(const ad_metadata_pair *text, members *found, ad_extension *out,
     bool done = false;
     found->code = found->bits = found->lanes = -1;
     found->n_shape = found->n_permutation = found->n_names = -1;
-    ad_json_begin(&json, text->value, (size_t)text->value_length);
-    AD_RETURN_IF_ERR(ad_json_enter(&json, err));
+    AD_RETURN_IF_ERR(
+        ad_json_enter(&json, text->value, (size_t)text->value_length, err));
     for (;;) {
         AD_RETURN_IF_ERR(ad_json_member(&json, key, &done, err));
         if (done) {

@@ -8,7 +8,7 @@
 
 #include "base/process.h"
 #include "base/wait.h"
-#include "order/context_cache.h"
+#include "order/streams.h"
 #include "device/backend.h"
 
 /* An entry is abandoned after this many failures. Only a wait for its device

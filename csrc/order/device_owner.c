@@ -7,7 +7,7 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "order/deferred_release.h"
-#include "order/context_cache.h"
+#include "order/streams.h"
 #include "order/sync.h"
 #include "device/backend.h"
 
@@ -161,8 +161,8 @@ order_free_stream(const device_owner *self, ad_sync *const *syncs, size_t n)
     ad_context context;
     bool is_ordered = find_free_stream(self, &context);
     for (size_t i = 0; i < n && is_ordered; i++) {
-        is_ordered = ad_sync_order_in(syncs[i], context, self->free_stream,
-                                      "a release", NULL) == AD_OK;
+        is_ordered = ad_sync_order(syncs[i], &context, self->free_stream,
+                                   "a release", NULL) == AD_OK;
     }
     return is_ordered;
 }
@@ -250,27 +250,21 @@ static void
 init(device_owner *self, ad_owner *inner, ad_context context,
      const ad_stream_choice *free_stream)
 {
+    *self = (device_owner){.inner = inner,
+                           .context = context,
+                           .generation = ad_process_generation(),
+                           .lock = PTHREAD_MUTEX_INITIALIZER};
     ad_owner_init(&self->base, &device_owner_ops);
-    self->inner = inner;
-    self->is_behind_inner = false;
-    self->context = context;
     /* On a stream that is out of order a wait does not order later work. */
     self->has_free_stream =
         free_stream != NULL && free_stream->is_given &&
         (ad_backend_for(context.device.type)->capabilities &
          AD_CAP_IN_ORDER) != 0;
-    self->free_stream = (ad_stream){0};
-    self->free_stream_thread = 0;
-    self->free_stream_keep = NULL;
     if (self->has_free_stream) {
         self->free_stream = free_stream->stream;
         self->free_stream_thread = thread_of(context, free_stream->stream);
         self->free_stream_keep = ad_owner_ref(free_stream->keep);
     }
-    self->generation = ad_process_generation();
-    self->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    atomic_init(&self->streams, NULL);
-    self->n_streams = 0;
 }
 
 ad_status

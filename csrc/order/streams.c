@@ -1,8 +1,7 @@
 #include "order/streams.h"
 
 #include <stdatomic.h>
-
-#include "order/context_cache.h"
+#include <stdlib.h>
 
 uint64_t
 ad_thread_number(void)
@@ -13,6 +12,120 @@ ad_thread_number(void)
         mine = 1 + atomic_fetch_add(&n_threads, 1);
     }
     return mine;
+}
+
+/* --- the context cache --------------------------------------------------- */
+
+/* The list only grows, so readers need no lock. It has one entry for each
+ * context that was ever used. */
+ad_context_cache *_Atomic ad_context_caches;
+
+static ad_context_cache *
+search(ad_context_cache *cache, const ad_context_cache *end,
+       ad_context context)
+{
+    while (cache != end && !ad_context_cache_is_of(cache, context)) {
+        cache = cache->next;
+    }
+    return cache != end ? cache : NULL;
+}
+
+static ad_context_cache *
+insert(ad_context_cache *head, ad_context context)
+{
+    ad_context_cache *cache = aligned_alloc(64, sizeof(*cache));
+    if (cache == NULL) {
+        return NULL;
+    }
+    cache->context = context;
+    atomic_init(&cache->own, 0);
+    atomic_init(&cache->turn, 0);
+    for (size_t i = 0; i < AD_N_SHARED_STREAMS; i++) {
+        atomic_init(&cache->shared[i], 0);
+    }
+    for (size_t i = 0; i < AD_N_EVENT_POOLS; i++) {
+        for (size_t j = 0; j < AD_EVENTS_PER_POOL; j++) {
+            atomic_init(&cache->pools[i].cells[j], NULL);
+        }
+    }
+    cache->next = head;
+    while (!atomic_compare_exchange_weak(&ad_context_caches, &cache->next,
+                                         cache)) {
+        /* Another thread inserted first, perhaps the same context. */
+        ad_context_cache *other = search(cache->next, head, context);
+        if (other != NULL) {
+            free(cache);
+            return other;
+        }
+    }
+    return cache;
+}
+
+ad_context_cache *
+ad_context_cache_find(ad_context context)
+{
+    ad_context_cache *head =
+        atomic_load_explicit(&ad_context_caches, memory_order_acquire);
+    ad_context_cache *found = search(head, NULL, context);
+    return found != NULL ? found : insert(head, context);
+}
+
+/* --- pooled syncs -------------------------------------------------------- */
+
+/* Cell `i` of all pools, beginning with pool `first`. */
+static inline ad_sync_cell *
+cell_at(ad_context_cache *cache, size_t first, size_t i)
+{
+    size_t pool = first + i / AD_EVENTS_PER_POOL;
+    return &cache->pools[pool % AD_N_EVENT_POOLS]
+                .cells[i % AD_EVENTS_PER_POOL];
+}
+
+static ad_sync *
+take_from(ad_sync_cell *cell)
+{
+    return atomic_load_explicit(cell, memory_order_relaxed) != NULL
+               ? atomic_exchange_explicit(cell, NULL, memory_order_acquire)
+               : NULL;
+}
+
+static bool
+give_to(ad_sync_cell *cell, ad_sync *sync)
+{
+    ad_sync *empty = NULL;
+    return atomic_load_explicit(cell, memory_order_relaxed) == NULL &&
+           atomic_compare_exchange_strong_explicit(
+               cell, &empty, sync, memory_order_release, memory_order_relaxed);
+}
+
+ad_sync *
+ad_sync_take(ad_context_cache *cache)
+{
+    const size_t first = ad_thread_number(); /* modulo their number */
+    for (size_t i = 0; i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL; i++) {
+        ad_sync_cell *cell = cell_at(cache, first, i);
+        ad_sync *sync = take_from(cell);
+        if (sync != NULL) {
+            sync->cell = i < AD_EVENTS_PER_POOL ? cell : NULL;
+            return sync;
+        }
+    }
+    return NULL;
+}
+
+bool
+ad_sync_give(ad_sync *sync)
+{
+    const size_t first = ad_thread_number();
+    if (sync->cell != NULL && give_to(sync->cell, sync)) {
+        return true;
+    }
+    for (size_t i = 0; i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL; i++) {
+        if (give_to(cell_at(sync->cache, first, i), sync)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* --- arrowdev's own streams ---------------------------------------------- */

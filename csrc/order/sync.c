@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/wait.h"
-#include "order/context_cache.h"
 #include "order/streams.h"
 #include "device/backend.h"
 
@@ -46,18 +45,8 @@ sync_alloc(ad_sync_kind kind, ad_context context, ad_error *err)
         ad_fail_memory(err, sizeof(*sync));
         return NULL;
     }
+    *sync = (ad_sync){.kind = kind, .context = context};
     ad_owner_init(&sync->base, &sync_ops);
-    sync->kind = kind;
-    sync->context = context;
-    sync->is_own = false;
-    atomic_init(&sync->is_done, false);
-    sync->stream = (ad_stream){0};
-    sync->thread = 0;
-    sync->handle = NULL;
-    sync->event = (ad_event){NULL};
-    sync->cache = NULL;
-    sync->cell = NULL;
-    sync->keep = NULL;
     return sync;
 }
 
@@ -80,7 +69,7 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
         return AD_ERR_MEMORY;
     }
     sync->handle = handle;
-    if (kind == AD_SYNC_STREAM) {
+    if (kind == AD_SYNC_STREAM || kind == AD_SYNC_QUEUE) {
         set_stream(sync, (ad_stream){(uintptr_t)handle});
     }
     sync->keep = ad_owner_ref(keep);
@@ -198,29 +187,17 @@ ad_sync_record(ad_context context, ad_stream stream, ad_sync **out,
     return record(backend, &context, stream, out, err);
 }
 
-static ad_status
-carry_statement(ad_context context, ad_stream stream, ad_owner *queue,
-                ad_sync **out, ad_error *err)
-{
-    ad_sync *sync = sync_alloc(queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM,
-                               context, err);
-    if (sync == NULL) {
-        return AD_ERR_MEMORY;
-    }
-    set_stream(sync, stream);
-    sync->handle = (void *)stream.handle;
-    sync->keep = ad_owner_ref(queue);
-    *out = sync;
-    return AD_OK;
-}
-
 ad_status
 ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
 {
     const struct ad_backend *backend = ad_backend_in_use(context.device.type);
     if (backend == NULL) {
-        return carry_statement(context, stream, queue, out, err);
+        ad_sync_kind kind = queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM;
+        AD_RETURN_IF_ERR(ad_sync_new(kind, context.device,
+                                     (void *)stream.handle, queue, out, err));
+        (*out)->context = context;
+        return AD_OK;
     }
     if (context.handle == NULL) {
         AD_RETURN_IF_ERR(
@@ -500,10 +477,9 @@ follows(const ad_sync *sync, const struct ad_backend *backend,
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 
-/* With `context` NULL the stream runs in the context of the data. */
-static ad_status
-order(ad_sync *sync, const ad_context *context, ad_stream stream,
-      const char *consumer, ad_error *err)
+ad_status
+ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
+              const char *consumer, ad_error *err)
 {
     subject on;
     ad_context where;
@@ -537,20 +513,6 @@ order(ad_sync *sync, const ad_context *context, ad_stream stream,
 }
 
 ad_status
-ad_sync_order(ad_sync *sync, ad_stream stream, const char *consumer,
-              ad_error *err)
-{
-    return order(sync, NULL, stream, consumer, err);
-}
-
-ad_status
-ad_sync_order_in(ad_sync *sync, ad_context context, ad_stream stream,
-                 const char *consumer, ad_error *err)
-{
-    return order(sync, &context, stream, consumer, err);
-}
-
-ad_status
 ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 {
     static const char consumer[] = "a consumer's stream";
@@ -565,7 +527,7 @@ ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
     }
     AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
     AD_RETURN_IF_ERR(ad_stream_shared(sync->context, out, &context, err));
-    return ad_sync_order_in(sync, context, *out, consumer, err);
+    return ad_sync_order(sync, &context, *out, consumer, err);
 }
 
 /* --- joining ------------------------------------------------------------- */
@@ -631,7 +593,7 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
     AD_RETURN_IF_ERR(ad_stream_own(context, &own, err));
     for (size_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(
-            ad_sync_order_in(syncs[i], context, own, consumer, err));
+            ad_sync_order(syncs[i], &context, own, consumer, err));
     }
     return ad_sync_record(context, own, out, err);
 }

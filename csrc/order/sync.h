@@ -167,18 +167,14 @@ AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *consumer,
  * interrupted and needs no helper thread. */
 AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
 
-/* Make later work on `stream` wait, without blocking the host. Makes no
- * runtime call where the sync is done, or where its own event was recorded on
- * the same in-order default stream. Without a runtime only the same stream is
- * accepted. */
-AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, ad_stream stream,
-                                      const char *consumer, ad_error *err);
-
-/* The same for a stream in `context`, which may differ from the context of the
- * data. A default stream is that of `context`. */
-AD_MUST_CHECK ad_status ad_sync_order_in(ad_sync *sync, ad_context context,
-                                         ad_stream stream,
-                                         const char *consumer, ad_error *err);
+/* Make later work on `stream` wait, without blocking the host. The stream runs
+ * in `context`, which may differ from that of the data; NULL: in the context
+ * of the data. Makes no runtime call where the sync is done, or where its own
+ * event was recorded on the same in-order default stream. Without a runtime
+ * only the same stream is accepted. */
+AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_context *context,
+                                      ad_stream stream, const char *consumer,
+                                      ad_error *err);
 
 /* A stream to export to a consumer that names none and waits on the exported
  * one (CUDA Array Interface). It is one of a few shared streams of the context

@@ -47,14 +47,14 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
     ad_context context;
     const struct ad_backend *backend = ad_backend_in_use(device.type);
     if (backend == NULL) {
-        return ad_sync_order(sync, consumer->stream, what, err);
+        return ad_sync_order(sync, NULL, consumer->stream, what, err);
     }
     /* Resolved now and on this thread: another thread may have another default
      * stream, and a stream of another device would order nothing. */
     AD_RETURN_IF_ERR(
         find_context(backend, device, sync, consumer->stream, &context, err));
     AD_RETURN_IF_ERR(
-        ad_sync_order_in(sync, context, consumer->stream, what, err));
+        ad_sync_order(sync, &context, consumer->stream, what, err));
     return ad_owner_record_stream(owner, context, consumer->stream,
                                   consumer->keep, err);
 }

@@ -10,7 +10,7 @@
 
 #include "abi/arrow_c.h"
 #include "order/device_owner.h"
-#include "order/context_cache.h"
+#include "order/streams.h"
 #include "device/backend.h"
 
 static bool
@@ -292,7 +292,7 @@ make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
                        "memory at their address");
     }
     AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, &context, err));
-    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, *out, rules.name, err));
+    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, NULL, *out, rules.name, err));
     return ad_owner_record_stream(tensor->owner, context, *out, NULL, err);
 }
 

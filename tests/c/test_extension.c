@@ -268,8 +268,7 @@ test_truncated_json_is_refused(void)
         ad_json json;
         char key[AD_JSON_KEY_SIZE];
         bool done = false;
-        ad_json_begin(&json, text, n);
-        ad_status status = ad_json_enter(&json, NULL);
+        ad_status status = ad_json_enter(&json, text, n, NULL);
         while (status == AD_OK && !done) {
             status = ad_json_member(&json, key, &done, NULL);
             if (status == AD_OK && !done) {

@@ -6,7 +6,6 @@
 
 #include "check.h"
 #include "base/wait.h"
-#include "order/context_cache.h"
 #include "order/streams.h"
 #include "mock_backend.h"
 
@@ -37,7 +36,7 @@ test_nothing_to_wait_for(void)
     CHECK_INT(ad_sync_query(NULL, &done, NULL), AD_OK);
     CHECK(done);
     CHECK_INT(ad_sync_wait(NULL, "a test", NULL), AD_OK);
-    CHECK_INT(ad_sync_order(NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(NULL, NULL, S, "a test", NULL), AD_OK);
     CHECK_INT(ad_sync_join(&(ad_sync *){NULL}, 1, &joined, NULL), AD_OK);
     CHECK(joined == NULL);
     CHECK_INT(ad_sync_stream(NULL, &stream, NULL), AD_ERR_VALUE);
@@ -297,8 +296,8 @@ check_carried(ad_sync *sync, const char *message)
     void *event;
     bool done;
     CHECK(!ad_sync_can_wait(sync));
-    CHECK_INT(ad_sync_order(sync, S, "a test", &err), AD_OK);
-    CHECK_INT(ad_sync_order(sync, T, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", &err), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     CHECK_HAS(err.message, "no runtime is loaded with which a test could");
     CHECK_HAS(err.message, message);
@@ -363,14 +362,14 @@ test_order_waits_once_where_it_must(void)
     static const ad_stream legacy = {1};
     mock_reset();
     ad_sync *sync = record(IN_ORDER, legacy);
-    CHECK_INT(ad_sync_order(sync, legacy, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, legacy, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 0);
-    CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     CHECK_INT(mock_last_waiter(), T.handle);
     CHECK_INT(mock_count().stream_contexts, 0);
     CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
-    CHECK_INT(ad_sync_order(sync, T, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
 }
@@ -381,7 +380,7 @@ test_order_waits_on_a_stream_with_the_same_handle(void)
 {
     mock_reset();
     ad_sync *sync = record(IN_ORDER, S);
-    CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
 }
@@ -393,11 +392,11 @@ test_default_stream_of_another_device_waits(void)
     mock_reset();
     ad_sync *sync = record(IN_ORDER, legacy);
     CHECK_INT(
-        ad_sync_order_in(sync, CONTEXT(IN_ORDER, 0), legacy, "a test", NULL),
+        ad_sync_order(sync, &CONTEXT(IN_ORDER, 0), legacy, "a test", NULL),
         AD_OK);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(
-        ad_sync_order_in(sync, CONTEXT(IN_ORDER, 1), legacy, "a test", NULL),
+        ad_sync_order(sync, &CONTEXT(IN_ORDER, 1), legacy, "a test", NULL),
         AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
@@ -406,7 +405,8 @@ test_default_stream_of_another_device_waits(void)
 static void *
 order_on_2(void *sync)
 {
-    CHECK_INT(ad_sync_order(sync, (ad_stream){2}, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, (ad_stream){2}, "a test", NULL),
+              AD_OK);
     return NULL;
 }
 
@@ -416,7 +416,8 @@ test_per_thread_stream_is_another_one_elsewhere(void)
     pthread_t thread;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, (ad_stream){2});
-    CHECK_INT(ad_sync_order(sync, (ad_stream){2}, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, (ad_stream){2}, "a test", NULL),
+              AD_OK);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(pthread_create(&thread, NULL, order_on_2, sync), 0);
     pthread_join(thread, NULL);
@@ -443,7 +444,7 @@ test_foreign_event(void)
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
     CHECK(!done);
     CHECK_INT(mock_count().primary_contexts, 0); /* asking makes no context */
-    CHECK_INT(ad_sync_order(sync, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().stream_contexts, 1);
     CHECK_INT(mock_count().waits, 1);
     foreign.at = 0;
@@ -481,7 +482,7 @@ test_event_that_nobody_claims_is_carried(void)
     CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     CHECK_HAS(err.message, "with which a test could wait");
-    CHECK_INT(ad_sync_order(sync, S, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     ad_sync_unref(sync);
     CHECK_INT(
@@ -579,7 +580,7 @@ test_our_streams_stay_out_of_captures(void)
     CHECK_STR(err.reason, "capture");
     CHECK_INT(mock_count().waits, 0);
     /* The user's may join. */
-    CHECK_INT(ad_sync_order(b, T, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(b, NULL, T, "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(a);
     ad_sync_unref(b);
@@ -701,7 +702,7 @@ whole_story(int32_t type, ad_error *err)
         status = ad_sync_join((ad_sync *[]){a, b}, 2, &joined, err);
     }
     if (status == AD_OK) {
-        status = ad_sync_order(joined, S, "a test", err);
+        status = ad_sync_order(joined, NULL, S, "a test", err);
     }
     if (status == AD_OK) {
         status = ad_sync_stream(joined, &stream, err);

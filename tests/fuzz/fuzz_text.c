@@ -124,8 +124,7 @@ read_json(const char *text, size_t size)
 {
     ad_error err;
     ad_json json;
-    ad_json_begin(&json, text, size);
-    if (ad_json_enter(&json, &err) != AD_OK) {
+    if (ad_json_enter(&json, text, size, &err) != AD_OK) {
         return;
     }
     for (size_t i = 0; i <= size; i++) {

@@ -4,7 +4,7 @@
  * Each asyncio task therefore has scopes of its own, although tasks share a
  * thread; a new task starts with the scopes of the code that creates it.
  */
-#include "order/context_cache.h"
+#include "order/streams.h"
 #include "device/backend.h"
 #include "python/functions/functions.h"
 #include "python/functions/to_device.h"
