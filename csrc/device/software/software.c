@@ -25,6 +25,12 @@ static atomic_int n_shown;
 
 /* --- errors -------------------------------------------------------------- */
 
+static bool
+is_known(int code)
+{
+    return code >= 0 && code < AD_ENGINE_N_STATUS;
+}
+
 const char *
 ad_software_error_name(int code)
 {
@@ -33,37 +39,25 @@ ad_software_error_name(int code)
         AD_ENGINE_STATUSES(NAME)
 #undef NAME
     };
-    bool is_known = code >= 0 && code < AD_ENGINE_N_STATUS;
-    return is_known ? names[code] : "SOFTWARE_ERROR_UNKNOWN";
+    return is_known(code) ? names[code] : "SOFTWARE_ERROR_UNKNOWN";
 }
 
-static const char *
-hint_for(int code)
-{
-    switch (code) {
-        case AD_ENGINE_UNSUPPORTED:
-            return "the software device needs Linux: it guards its memory with "
-                   "memfd_create";
-        case AD_ENGINE_FORKED:
-            return "start the process with the multiprocessing method \"spawn\"";
-        case AD_ENGINE_INVALID_DEVICE:
-            return "software_device(devices=n) makes the devices 0 to n - 1";
-        case AD_ENGINE_INVALID_QUEUE:
-            return "a queue must outlive the arrays that are handed out on it";
-        case AD_ENGINE_INVALID_EVENT:
-            return "an event lives until its array is released; was it released "
-                   "or destroyed too early?";
-        case AD_ENGINE_ILLEGAL_ADDRESS:
-            return "memory was freed while work on it was pending: something did "
-                   "not wait";
-        case AD_ENGINE_TIMEOUT:
-            return "a held queue, or an event that nobody fires?";
-        case AD_ENGINE_INJECTED:
-            return "asked for with fail_at()";
-        default:
-            return NULL;
-    }
-}
+static const char *const hints[AD_ENGINE_N_STATUS] = {
+    [AD_ENGINE_UNSUPPORTED] = "the software device requires Linux: it guards "
+                              "its memory with memfd_create",
+    [AD_ENGINE_FORKED] = "start the process with the multiprocessing method "
+                         "\"spawn\"",
+    [AD_ENGINE_INVALID_DEVICE] = "software_device(devices=n) provides the "
+                                 "devices 0 to n - 1",
+    [AD_ENGINE_INVALID_QUEUE] = "a queue must outlive the arrays that are "
+                                "exported on it",
+    [AD_ENGINE_INVALID_EVENT] = "an event lives until its array is released; "
+                                "was it released or destroyed too early?",
+    [AD_ENGINE_ILLEGAL_ADDRESS] = "memory was freed while work on it was "
+                                  "pending: something did not wait",
+    [AD_ENGINE_TIMEOUT] = "is a queue held, or an event never fired?",
+    [AD_ENGINE_INJECTED] = "requested with fail_at()",
+};
 
 ad_status
 ad_software_fail(ad_error *err, int64_t device, const char *call, int code)
@@ -76,7 +70,7 @@ ad_software_fail(ad_error *err, int64_t device, const char *call, int code)
         return AD_ERR_MEMORY;
     }
     return ad_fail_device(err, where, call, code, ad_software_error_name(code),
-                          hint_for(code));
+                          is_known(code) ? hints[code] : NULL);
 }
 
 static ad_status
@@ -112,17 +106,17 @@ software_load(ad_error *err)
 {
     if (ad_engine_is_forked()) {
         return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
-                       hint_for(AD_ENGINE_FORKED),
+                       hints[AD_ENGINE_FORKED],
                        "the software devices were started before this process "
-                       "was forked off, and cannot be used in it");
+                       "was forked, and cannot be used in it");
     }
     if (ad_engine_n_devices() > 0) {
         return AD_OK;
     }
     return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
-                   "arrowdev.testing.software_device() makes some, to test "
-                   "with; the memory of other ext_dev devices is carried as "
-                   "it is",
+                   "arrowdev.testing.software_device() provides some for "
+                   "tests; the memory of other ext_dev devices is passed on "
+                   "unchanged",
                    "there are no software devices in this process");
 }
 
@@ -156,7 +150,7 @@ software_primary_context(ad_device device, ad_context *out, ad_error *err)
     ENTER(device.id);
     if (device.id < 0 || device.id >= ad_engine_n_devices()) {
         return ad_fail_on(
-            err, device, "device", "ad.devices() lists those that are there",
+            err, device, "device", "ad.devices() lists the existing ones",
             "there is no software device %lld: there are %d of them",
             (long long)device.id, ad_engine_n_devices());
     }
