@@ -9,31 +9,6 @@
 #include "device/backend.h"
 #include "support/helpers.h"
 
-/* torch uses the name "cuda" on ROCm too, and offers this interface there. */
-static bool
-is_taken(int32_t type)
-{
-    return ad_device_traits(type) & (AD_CUDA_STREAMS | AD_ROCM_STREAMS);
-}
-
-static const ad_interface_rules rules = {
-    .name = "__cuda_array_interface__",
-    .attribute = AD_STR_cuda_array_interface,
-    .min_version = 0,
-    .max_version = 3,
-    .exports_byte_order = true,
-    .device_type = ARROW_DEVICE_CUDA,
-    .takes = is_taken,
-    .has_mask = true,
-    .devices = "CUDA or ROCm",
-};
-
-static bool
-is_exported(int32_t type)
-{
-    return ad_device_traits(type) & AD_CUDA_STREAMS;
-}
-
 /* Asks the runtime of this type, if available, for the device of the
  * memory. */
 static ad_status
@@ -88,22 +63,19 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
         return AD_IMPORT_DONE;
     }
     out->handle = NULL;
-    return ad_interface_believe_device(state, object, request, in->origin,
-                                       &rules, &out->device);
+    return ad_interface_believe_device(state, object, request, in,
+                                       &out->device);
 }
 
 /* The stream on which work may be pending; not given if none is. *is_stated:
  * the dict names it. */
 static int
-read_stream(ad_state *state, ad_interface *in, int32_t device_type,
+read_stream(ad_state *state, const ad_interface *in, int32_t device_type,
             bool *is_stated, ad_stream_choice *out)
 {
-    PyObject *value;
+    PyObject *value = in->fields[AD_FIELD_ORDER];
     int64_t number;
     *out = (ad_stream_choice){.is_given = false};
-    if (ad_interface_field(state, in, AD_STR_stream, &value) < 0) {
-        return -1;
-    }
     *is_stated = value != NULL;
     if (value == NULL) {
         /* Versions before 3 have no rule for the stream. */
@@ -122,7 +94,6 @@ read_stream(ad_state *state, ad_interface *in, int32_t device_type,
                            "default stream) or a handle");
         result = -1;
     }
-    Py_DECREF(value);
     out->is_given = true;
     out->stream.handle = (uintptr_t)number;
     return result;
@@ -172,31 +143,6 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
     return result;
 }
 
-static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
-{
-    ad_interface in;
-    (void)slot;
-    ad_import_result result = ad_interface_read(state, object, &rules, &in);
-    if (result != AD_IMPORT_DONE) {
-        return result;
-    }
-    out->is_array = false;
-    result = make_tensor(state, object, request, &in, &out->tensor);
-    if (result == AD_IMPORT_DONE && in.is_bits) {
-        result = ad_interface_take_bits(state, &in, out);
-    } else if (result == AD_IMPORT_DONE && in.mask == NULL) {
-        result = ad_finish_tensor(state, request, &out->tensor);
-    }
-    if (result == AD_IMPORT_DONE) {
-        result = ad_interface_add_mask(state, request, &rules, &in,
-                                       make_tensor, out);
-    }
-    ad_interface_clear(&in);
-    return result;
-}
-
 /* A stream that waits for the data, or the stream of the work itself. */
 static ad_status
 choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
@@ -211,7 +157,8 @@ choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 /* None if the data are ready; else the stream that the consumer uses, or lets
  * its own stream wait for, by version 3. */
 static PyObject *
-export_stream(ad_state *state, const ad_tensor *tensor)
+export_stream(ad_state *state, const ad_tensor *tensor,
+              const ad_interface_rules *rules)
 {
     ad_sync *sync = tensor->sync;
     ad_stream stream;
@@ -219,7 +166,7 @@ export_stream(ad_state *state, const ad_tensor *tensor)
     bool is_done = ad_sync_is_done(sync);
     if (!is_done && sync->kind == AD_SYNC_EVENT &&
         ad_sync_query(sync, &is_done, &err) != AD_OK) {
-        return ad_interface_failed(state, &rules, &err);
+        return ad_interface_failed(state, rules, &err);
     }
     if (is_done) {
         return Py_NewRef(Py_None);
@@ -227,29 +174,55 @@ export_stream(ad_state *state, const ad_tensor *tensor)
     if (choose_stream(sync, &stream, &err) != AD_OK ||
         ad_owner_record_stream(tensor->owner, sync->context, stream, NULL,
                                &err) != AD_OK) {
-        return ad_interface_failed(state, &rules, &err);
+        return ad_interface_failed(state, rules, &err);
     }
     return PyLong_FromSize_t(stream.handle);
 }
 
 static PyObject *
-export_dict(ad_state *state, const ad_tensor *tensor)
+export_dict(ad_state *state, const ad_tensor *tensor,
+            const ad_interface_rules *rules)
 {
-    if (!is_exported(tensor->device.type)) {
+    if (!(ad_device_traits(tensor->device.type) & AD_CUDA_STREAMS)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
-            &rules, "memory of %s is not CUDA's",
+            rules, "memory of %s is not CUDA's",
             ad_device_format(tensor->device, name));
     }
     /* The dict first, so that a failure needs no runtime call. */
-    PyObject *dict = ad_interface_build(state, tensor, &rules);
-    PyObject *stream = dict != NULL ? export_stream(state, tensor) : NULL;
+    PyObject *dict = ad_interface_build(state, tensor, rules);
+    PyObject *stream =
+        dict != NULL ? export_stream(state, tensor, rules) : NULL;
     if (stream == NULL ||
         PyDict_SetItem(dict, AD_STR(state, stream), stream) < 0) {
         Py_CLEAR(dict);
     }
     Py_XDECREF(stream);
     return dict;
+}
+
+/* torch uses the name "cuda" on ROCm too, and offers this interface there. */
+static const ad_interface_rules rules = {
+    .name = "__cuda_array_interface__",
+    .attribute = AD_STR_cuda_array_interface,
+    .order_field = AD_STR_stream,
+    .make_tensor = make_tensor,
+    .export_dict = export_dict,
+    .min_version = 0,
+    .max_version = 3,
+    .exports_byte_order = true,
+    .device_type = ARROW_DEVICE_CUDA,
+    .traits = AD_CUDA_STREAMS | AD_ROCM_STREAMS,
+    .has_mask = true,
+    .devices = "CUDA or ROCm",
+};
+
+static ad_import_result
+import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
+              const ad_request *request, ad_imported *out)
+{
+    (void)slot;
+    return ad_interface_import(state, object, &rules, request, out);
 }
 
 /* --- nulls --------------------------------------------------------------- */
@@ -302,7 +275,7 @@ export_with_mask(ad_state *state, PyObject *self)
     }
     PyObject *dict =
         value.tensor.ndim == 1
-            ? export_dict(state, &value.tensor)
+            ? export_dict(state, &value.tensor, &rules)
             : ad_interface_unavailable(
                   &rules, "%s",
                   "it has nulls, and the mask of several dimensions has an "
@@ -324,17 +297,15 @@ static PyObject *
 get_interface(PyObject *self, void *closure)
 {
     ad_state *state = ad_state_of(self);
-    (void)closure;
-    return may_have_nulls(state, self)
-               ? export_with_mask(state, self)
-               : ad_interface_export(self, &rules, export_dict);
+    return may_have_nulls(state, self) ? export_with_mask(state, self)
+                                       : ad_interface_get(self, closure);
 }
 
 static const PyGetSetDef getset[] = {
     {"__cuda_array_interface__", get_interface, NULL,
      PyDoc_STR("CUDA Array Interface, version 3 (CUDA, pinned, managed). A\n"
                "column with nulls comes with its bits as the mask."),
-     NULL},
+     (void *)&rules},
     {0},
 };
 

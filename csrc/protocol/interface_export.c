@@ -41,31 +41,27 @@ as_attribute_error(ad_state *state, const ad_interface_rules *rules)
     }
     PyObject *cause = ad_py_take_exception();
     ad_interface_unavailable(rules, "%S", cause);
-    PyObject *raised = ad_py_take_exception();
-    PyException_SetContext(raised, Py_NewRef(cause));
-    PyException_SetCause(raised, cause);
-    ad_py_restore_exception(raised);
-    return NULL;
+    return ad_raise_with_cause(ad_py_take_exception(), cause);
 }
 
 PyObject *
-ad_interface_export(PyObject *self, const ad_interface_rules *rules,
-                    ad_interface_export_fn export_dict)
+ad_interface_get(PyObject *self, void *closure)
 {
     ad_state *state = ad_state_of(self);
+    const ad_interface_rules *rules = closure;
     ad_tensor_value value;
     if (ad_is_array(state, self)) {
         if (ad_array_offers_tensor(state, self, rules->name) < 0) {
             return NULL;
         }
     } else if (!(ad_tensor_of(self)->flags & AD_TENSOR_SIZE_UNKNOWN)) {
-        PyObject *shown = export_dict(state, ad_tensor_of(self));
+        PyObject *shown = rules->export_dict(state, ad_tensor_of(self), rules);
         return shown != NULL ? shown : as_attribute_error(state, rules);
     }
     if (ad_self_as_tensor(state, self, &value) < 0) {
         return as_attribute_error(state, rules);
     }
-    PyObject *result = export_dict(state, &value.tensor);
+    PyObject *result = rules->export_dict(state, &value.tensor, rules);
     /* No copy was made, so `self` keeps the memory. */
     ad_tensor_clear(&value.tensor);
     return result != NULL ? result : as_attribute_error(state, rules);

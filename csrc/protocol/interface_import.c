@@ -1,5 +1,6 @@
 #include "protocol/interface_import.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,26 +64,26 @@ prefix_error(ad_error *err, const char *origin, const char *field)
 
 /* --- fields ------------------------------------------------------------- */
 
-/* New reference or NULL; None is returned as None. */
+/* Gets all fields at once, because reading one may run code that changes the
+ * dict. */
 static int
-get_field(ad_state *state, ad_interface *in, int name, PyObject **out)
+get_fields(ad_state *state, ad_interface *in)
 {
-    *out = Py_XNewRef(PyDict_GetItemWithError(in->dict, state->strings[name]));
-    if (*out == NULL) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    in->n_known++;
-    return 0;
-}
-
-int
-ad_interface_field(ad_state *state, ad_interface *in, int name, PyObject **out)
-{
-    if (get_field(state, in, name, out) < 0) {
-        return -1;
-    }
-    if (*out == Py_None) {
-        Py_CLEAR(*out);
+    const int names[AD_N_FIELDS] = {
+        AD_STR_version, AD_STR_typestr, AD_STR_shape,
+        AD_STR_data,    AD_STR_descr,   AD_STR_strides,
+        AD_STR_offset,  AD_STR_mask,    in->rules->order_field,
+    };
+    for (int i = 0; i < AD_N_FIELDS && names[i] >= 0; i++) {
+        PyObject *value =
+            PyDict_GetItemWithError(in->dict, state->strings[names[i]]);
+        if (value == NULL && PyErr_Occurred()) {
+            return -1;
+        }
+        in->n_known += value != NULL;
+        if (value != Py_None || i < AD_FIELD_DESCR) {
+            in->fields[i] = Py_XNewRef(value);
+        }
     }
     return 0;
 }
@@ -114,17 +115,11 @@ ad_interface_int(ad_state *state, const char *origin, const char *field,
 }
 
 static ad_import_result
-read_version(ad_state *state, ad_interface *in,
-             const ad_interface_rules *rules)
+read_version(ad_state *state, ad_interface *in)
 {
-    PyObject *value;
-    if (get_field(state, in, AD_STR_version, &value) < 0) {
-        return AD_IMPORT_FAILED;
-    }
-    int result =
-        ad_interface_int(state, in->origin, "version", value, 0, &in->version);
-    Py_XDECREF(value);
-    if (result < 0) {
+    const ad_interface_rules *rules = in->rules;
+    if (ad_interface_int(state, in->origin, "version",
+                         in->fields[AD_FIELD_VERSION], 0, &in->version) < 0) {
         return AD_IMPORT_FAILED;
     }
     if (in->version < rules->min_version || in->version > rules->max_version) {
@@ -232,10 +227,7 @@ is_bit_field(PyObject *typestr)
 static int
 read_bits(ad_state *state, ad_interface *in)
 {
-    PyObject *descr;
-    if (ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
-        return -1;
-    }
+    PyObject *descr = in->fields[AD_FIELD_DESCR];
     bool fits = descr == NULL ||
                 (is_plain_descr(descr) &&
                  is_bit_field(PyTuple_GET_ITEM(PyList_GET_ITEM(descr, 0), 1)));
@@ -243,7 +235,6 @@ read_bits(ad_state *state, ad_interface *in)
         ad_interface_wrong(state, in->origin, "descr", descr,
                            "[('', '|t1')], as typestr has it");
     }
-    Py_XDECREF(descr);
     in->is_bits = true;
     in->element = (ad_element){.dtype = {AD_DL_UINT, 8, 1}};
     in->descriptor.dtype = in->element.dtype;
@@ -251,62 +242,46 @@ read_bits(ad_state *state, ad_interface *in)
 }
 
 static int
-read_dtype(ad_state *state, ad_interface *in, bool may_be_bits)
+read_dtype(ad_state *state, ad_interface *in)
 {
-    PyObject *typestr, *descr;
-    if (get_field(state, in, AD_STR_typestr, &typestr) < 0) {
-        return -1;
-    }
-    if (may_be_bits && is_bit_field(typestr)) {
-        Py_DECREF(typestr);
+    PyObject *typestr = in->fields[AD_FIELD_TYPESTR];
+    PyObject *descr = in->fields[AD_FIELD_DESCR];
+    if (in->rules->has_mask && is_bit_field(typestr)) {
         return read_bits(state, in);
     }
-    int result =
-        parse_typestr(state, in->origin, "typestr", typestr, &in->element);
-    Py_XDECREF(typestr);
-    in->descriptor.dtype = in->element.dtype;
-    if (result < 0 ||
-        ad_interface_field(state, in, AD_STR_descr, &descr) < 0) {
+    if (parse_typestr(state, in->origin, "typestr", typestr, &in->element) <
+        0) {
         return -1;
     }
-    if (descr != NULL) {
-        result = check_descr(state, in->origin, descr, &in->element);
-        Py_DECREF(descr);
-    }
-    return result;
+    in->descriptor.dtype = in->element.dtype;
+    return descr == NULL ? 0
+                         : check_descr(state, in->origin, descr, &in->element);
 }
 
 static int
 read_shape(ad_state *state, ad_interface *in)
 {
-    PyObject *shape;
-    int result = -1;
-    if (get_field(state, in, AD_STR_shape, &shape) < 0) {
-        return -1;
-    }
+    PyObject *shape = in->fields[AD_FIELD_SHAPE];
     if (shape == NULL || !PyTuple_Check(shape)) {
         ad_interface_wrong(state, in->origin, "shape", shape,
                            "a tuple of ints");
-        goto done;
+        return -1;
     }
     if (PyTuple_GET_SIZE(shape) > AD_MAX_NDIM) {
         ad_interface_wrong(state, in->origin, "shape", shape,
                            "no more than 64 dimensions");
-        goto done;
+        return -1;
     }
     in->descriptor.ndim = (int32_t)PyTuple_GET_SIZE(shape);
     for (int32_t i = 0; i < in->descriptor.ndim; i++) {
         PyObject *item = PyTuple_GET_ITEM(shape, i);
         if (ad_interface_int(state, in->origin, "an extent in shape", item, 0,
                              &in->dims[i]) < 0) {
-            goto done;
+            return -1;
         }
     }
     in->descriptor.shape = in->dims;
-    result = 0;
-done:
-    Py_XDECREF(shape);
-    return result;
+    return 0;
 }
 
 static int64_t
@@ -342,10 +317,13 @@ scale_strides(ad_state *state, ad_interface *in, int64_t *strides)
 }
 
 static int
-fill_strides(ad_state *state, ad_interface *in, PyObject *value,
-             bool counts_elements)
+read_strides(ad_state *state, ad_interface *in)
 {
+    PyObject *value = in->fields[AD_FIELD_STRIDES];
     int64_t *strides = in->dims + AD_MAX_NDIM;
+    if (value == NULL) {
+        return 0;
+    }
     if (!PyTuple_Check(value) ||
         PyTuple_GET_SIZE(value) != in->descriptor.ndim) {
         ad_interface_wrong(state, in->origin, "strides", value,
@@ -360,22 +338,7 @@ fill_strides(ad_state *state, ad_interface *in, PyObject *value,
         }
     }
     in->descriptor.strides = strides;
-    return counts_elements ? 0 : scale_strides(state, in, strides);
-}
-
-static int
-read_strides(ad_state *state, ad_interface *in, bool counts_elements)
-{
-    PyObject *value;
-    if (ad_interface_field(state, in, AD_STR_strides, &value) < 0) {
-        return -1;
-    }
-    if (value == NULL) {
-        return 0;
-    }
-    int result = fill_strides(state, in, value, counts_elements);
-    Py_DECREF(value);
-    return result;
+    return in->rules->counts_elements ? 0 : scale_strides(state, in, strides);
 }
 
 static int
@@ -402,8 +365,9 @@ read_pointer(ad_state *state, const char *origin, PyObject *value, void **out)
 }
 
 static int
-fill_data(ad_state *state, ad_interface *in, PyObject *data)
+read_data(ad_state *state, ad_interface *in)
 {
+    PyObject *data = in->fields[AD_FIELD_DATA];
     if (data == NULL || data == Py_None || PyObject_CheckBuffer(data)) {
         ad_raise_exchange(state, "malformed",
                           "pass numpy.asarray(x), or the object that holds "
@@ -437,30 +401,21 @@ fill_data(ad_state *state, ad_interface *in, PyObject *data)
 }
 
 static int
-read_data(ad_state *state, ad_interface *in)
+read_offset(ad_state *state, ad_interface *in)
 {
-    PyObject *data;
-    if (get_field(state, in, AD_STR_data, &data) < 0) {
-        return -1;
-    }
-    int result = fill_data(state, in, data);
-    Py_XDECREF(data);
-    return result;
-}
-
-static int
-add_offset(ad_state *state, ad_interface *in, PyObject *value,
-           bool counts_elements)
-{
+    PyObject *value = in->fields[AD_FIELD_OFFSET];
     int64_t offset, nbytes;
     uintptr_t address = (uintptr_t)in->descriptor.data;
+    if (value == NULL) {
+        return 0;
+    }
     if (ad_interface_int(state, in->origin, "offset", value, 0, &offset) < 0) {
         return -1;
     }
     if (offset == 0 || address == 0) {
         return 0;
     }
-    if (!counts_elements) {
+    if (!in->rules->counts_elements) {
         ad_interface_wrong(state, in->origin, "offset", value,
                            "0 beside a pointer");
         return -1;
@@ -474,21 +429,6 @@ add_offset(ad_state *state, ad_interface *in, PyObject *value,
     }
     in->descriptor.data = (void *)address;
     return 0;
-}
-
-static int
-read_offset(ad_state *state, ad_interface *in, bool counts_elements)
-{
-    PyObject *value;
-    if (ad_interface_field(state, in, AD_STR_offset, &value) < 0) {
-        return -1;
-    }
-    if (value == NULL) {
-        return 0;
-    }
-    int result = add_offset(state, in, value, counts_elements);
-    Py_DECREF(value);
-    return result;
 }
 
 /* For bits the descriptor covers the bytes that hold them. */
@@ -510,50 +450,48 @@ describe_bytes(ad_state *state, ad_interface *in)
 }
 
 static int
-read_mask(ad_state *state, ad_interface *in, const ad_interface_rules *rules)
+check_mask(ad_state *state, const ad_interface *in)
 {
-    PyObject *mask;
-    if (ad_interface_field(state, in, AD_STR_mask, &mask) < 0) {
-        return -1;
-    }
-    if (mask == NULL || (rules->has_mask && !rules->is_mask)) {
-        in->mask = mask;
+    if (in->fields[AD_FIELD_MASK] == NULL ||
+        (in->rules->has_mask && !in->is_mask)) {
         return 0;
     }
-    Py_DECREF(mask);
     ad_raise_exchange(state, "nulls",
                       "pass the data without the mask, and the mask as "
                       "validity= (true where valid)",
-                      rules->is_mask ? "%s: mask is set, in a mask"
-                                     : "%s: mask is set, which this "
-                                       "interface does not know",
+                      in->is_mask ? "%s: mask is set, in a mask"
+                                  : "%s: mask is set, which this "
+                                    "interface does not know",
                       in->origin);
     return -1;
 }
 
 static ad_import_result
-read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
+read_fields(ad_state *state, ad_interface *in)
 {
-    ad_import_result result = read_version(state, in, rules);
+    ad_import_result result = read_version(state, in);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
     ad_error err;
-    if (read_dtype(state, in, rules->has_mask) < 0) {
+    if (read_dtype(state, in) < 0) {
         return AD_IMPORT_FAILED;
     }
-    if (!rules->is_host &&
+    if (!in->rules->is_host &&
         ad_element_require_plain(&in->element, "they may lie on a device",
                                  &err) != AD_OK) {
         prefix_error(&err, in->origin, "typestr");
         return ad_import_error(state, &err);
     }
-    if (read_shape(state, in) < 0 ||
-        read_strides(state, in, rules->counts_elements) < 0 ||
-        read_data(state, in) < 0 ||
-        read_offset(state, in, rules->counts_elements) < 0 ||
+    if (read_shape(state, in) < 0 || read_strides(state, in) < 0 ||
+        read_data(state, in) < 0 || read_offset(state, in) < 0 ||
         (in->is_bits && describe_bytes(state, in) < 0) ||
-        read_mask(state, in, rules) < 0) {
+        check_mask(state, in) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    if (PyDict_GET_SIZE(in->dict) < in->n_known) {
+        ad_interface_wrong(state, in->origin, "the value", in->dict,
+                           "a dict that keeps its fields");
         return AD_IMPORT_FAILED;
     }
     return AD_IMPORT_DONE;
@@ -561,26 +499,23 @@ read_fields(ad_state *state, const ad_interface_rules *rules, ad_interface *in)
 
 ad_import_result
 ad_interface_read(ad_state *state, PyObject *object,
-                  const ad_interface_rules *rules, ad_interface *out)
+                  const ad_interface_rules *rules, bool is_mask,
+                  ad_interface *out)
 {
-    out->n_known = 0;
-    out->version = 0;
-    out->is_bits = false;
-    out->n_bits = 0;
-    out->mask = NULL;
-    out->element = (ad_element){0};
-    out->descriptor = (ad_tensor_descriptor){0};
+    memset(out, 0, offsetof(ad_interface, dims));
+    out->rules = rules;
+    out->is_mask = is_mask;
     out->dict = PyObject_GetAttr(object, state->strings[rules->attribute]);
     if (out->dict == NULL) {
         return ad_import_exception(state);
     }
     ad_origin(rules->name, object, out->origin);
     ad_import_result result = AD_IMPORT_FAILED;
-    if (PyDict_Check(out->dict)) {
-        result = read_fields(state, rules, out);
-    } else {
+    if (!PyDict_Check(out->dict)) {
         ad_interface_wrong(state, out->origin, "the value", out->dict,
                            "a dict");
+    } else if (get_fields(state, out) == 0) {
+        result = read_fields(state, out);
     }
     if (result != AD_IMPORT_DONE) {
         ad_interface_clear(out);
@@ -591,7 +526,9 @@ ad_interface_read(ad_state *state, PyObject *object,
 void
 ad_interface_clear(ad_interface *in)
 {
-    Py_CLEAR(in->mask);
+    for (int i = 0; i < AD_N_FIELDS; i++) {
+        Py_CLEAR(in->fields[i]);
+    }
     Py_CLEAR(in->dict);
 }
 
@@ -675,24 +612,51 @@ ask_dlpack_device(ad_state *state, PyObject *object, const char *origin,
 
 ad_import_result
 ad_interface_believe_device(ad_state *state, PyObject *object,
-                            const ad_request *request, const char *origin,
-                            const ad_interface_rules *rules, ad_device *out)
+                            const ad_request *request, const ad_interface *in,
+                            ad_device *out)
 {
+    const ad_interface_rules *rules = in->rules;
     *out = (ad_device){rules->device_type, -1};
     if (request->has_device) {
         *out = request->device;
-    } else if (ask_dlpack_device(state, object, origin, out) < 0) {
+    } else if (ask_dlpack_device(state, object, in->origin, out) < 0) {
         return AD_IMPORT_FAILED;
     }
-    if (rules->takes(out->type)) {
+    if (ad_device_traits(out->type) & rules->traits) {
         return AD_IMPORT_DONE;
     }
     char name[AD_DEVICE_NAME_SIZE];
     ad_raise_exchange(state, "device", NULL,
                       "%s: expected memory of a %s device, but %s says %s",
-                      origin, rules->devices,
+                      in->origin, rules->devices,
                       request->has_device ? "the caller"
                                           : "__dlpack_device__()",
                       ad_device_format(*out, name));
     return AD_IMPORT_REFUSED;
+}
+
+ad_import_result
+ad_interface_import(ad_state *state, PyObject *object,
+                    const ad_interface_rules *rules, const ad_request *request,
+                    ad_imported *out)
+{
+    ad_interface in;
+    ad_import_result result =
+        ad_interface_read(state, object, rules, false, &in);
+    if (result != AD_IMPORT_DONE) {
+        return result;
+    }
+    out->is_array = false;
+    result = rules->make_tensor(state, object, request, &in, &out->tensor);
+    if (result == AD_IMPORT_DONE && in.is_bits) {
+        result = ad_interface_take_bits(state, &in, out);
+    } else if (result == AD_IMPORT_DONE &&
+               (rules->is_host || in.fields[AD_FIELD_MASK] == NULL)) {
+        result = ad_finish_elements(state, request, &in.element, out);
+    }
+    if (result == AD_IMPORT_DONE) {
+        result = ad_interface_add_mask(state, request, &in, out);
+    }
+    ad_interface_clear(&in);
+    return result;
 }

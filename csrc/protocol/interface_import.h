@@ -8,10 +8,29 @@
 
 #include "protocol/protocol.h"
 
+typedef struct ad_interface ad_interface;
+typedef struct ad_interface_rules ad_interface_rules;
+
+/* Returns the tensor of a dict that has been read, with its sync. */
+typedef ad_import_result (*ad_interface_tensor_fn)(ad_state *state,
+                                                   PyObject *object,
+                                                   const ad_request *request,
+                                                   ad_interface *in,
+                                                   ad_tensor_value *out);
+
+/* The dict for `tensor`, or NULL with an exception. An AttributeError (see
+ * ad_interface_unavailable) names the reason. */
+typedef PyObject *(*ad_interface_export_fn)(ad_state *state,
+                                            const ad_tensor *tensor,
+                                            const ad_interface_rules *rules);
+
 /* The differences of the three interfaces. */
-typedef struct ad_interface_rules {
+struct ad_interface_rules {
     const char *name; /* of the attribute */
     int attribute;    /* AD_STR_* of it */
+    int order_field;  /* AD_STR_* of the field that orders the work, or -1 */
+    ad_interface_tensor_fn make_tensor;
+    ad_interface_export_fn export_dict;
     /* The known versions. A later version may change the meaning of a field or
      * of its absence (as version 3 of CAI did), so it is refused. */
     int64_t min_version;
@@ -30,42 +49,56 @@ typedef struct ad_interface_rules {
     /* The field `mask` is supported, see ad_interface_add_mask, and so are
      * elements of one bit, which a mask may have. */
     bool has_mask;
-    /* The dict belongs to a mask, which cannot have a mask itself. */
-    bool is_mask;
-    /* Device memory only: the default device type, the accepted types, and
-     * their name in messages. */
+    /* Device memory only: the default device type, the traits of which an
+     * accepted type has one, and the name of these types in messages. */
     int32_t device_type;
-    bool (*takes)(int32_t device_type);
+    uint32_t traits;
     const char *devices;
-} ad_interface_rules;
+};
+
+typedef enum ad_interface_field {
+    AD_FIELD_VERSION,
+    AD_FIELD_TYPESTR,
+    AD_FIELD_SHAPE,
+    AD_FIELD_DATA,
+    AD_FIELD_DESCR, /* from here on None is the same as absent */
+    AD_FIELD_STRIDES,
+    AD_FIELD_OFFSET,
+    AD_FIELD_MASK,
+    AD_FIELD_ORDER, /* `stream` or `syclobj`, see order_field */
+    AD_N_FIELDS
+} ad_interface_field;
 
 /* A dict that has been read. */
-typedef struct ad_interface {
-    PyObject *dict;     /* strong; NULL: empty */
-    Py_ssize_t n_known; /* number of its fields read so far */
+struct ad_interface {
+    const ad_interface_rules *rules;
+    PyObject *dict;                /* strong; NULL: empty */
+    PyObject *fields[AD_N_FIELDS]; /* strong; NULL: absent */
+    Py_ssize_t n_known;            /* number of the dict's keys among them */
+    bool is_mask; /* of another dict; cannot have a mask itself */
     int64_t version;
     ad_element element;
     ad_tensor_descriptor descriptor; /* all but the device; points at dims */
     bool is_bits;                    /* descriptor describes bytes of bits */
     int64_t n_bits;                  /* number of these bits */
-    PyObject *mask;                  /* strong, or NULL */
     int64_t dims[2 * AD_MAX_NDIM];
     char origin[AD_ORIGIN_SIZE];
-} ad_interface;
+};
 
 /* --- import ------------------------------------------------------------- */
+
+/* The import of `object` by these rules, except for ad_import_fn's `slot`. */
+ad_import_result ad_interface_import(ad_state *state, PyObject *object,
+                                     const ad_interface_rules *rules,
+                                     const ad_request *request,
+                                     ad_imported *out);
 
 /* Gets and reads the dict of `object`. On AD_IMPORT_DONE the caller must call
  * ad_interface_clear. */
 ad_import_result ad_interface_read(ad_state *state, PyObject *object,
                                    const ad_interface_rules *rules,
-                                   ad_interface *out);
+                                   bool is_mask, ad_interface *out);
 void ad_interface_clear(ad_interface *in);
-
-/* New reference to a further field of the dict, or NULL if it is absent or
- * None. Returns 0, or -1 with an exception. */
-int ad_interface_field(ad_state *state, ad_interface *in, int name,
-                       PyObject **out);
 
 /* Reads an int (or an object with __index__) that is at least `least`. `field`
  * is its name. Returns 0, or -1 with ExchangeError. */
@@ -79,7 +112,7 @@ void ad_interface_wrong(ad_state *state, const char *origin, const char *field,
 
 /* The tensor of the descriptor, on `device`. `object` keeps it alive, together
  * with the dict if that has unknown fields: numpy's scalars keep the memory in
- * one. Call it after all fields have been read. */
+ * one. */
 ad_import_result ad_interface_tensor(ad_state *state, PyObject *object,
                                      ad_interface *in, ad_device device,
                                      ad_tensor_value *out);
@@ -91,8 +124,7 @@ ad_import_result ad_interface_tensor(ad_state *state, PyObject *object,
  * __dlpack_device__ returns no pair of ints or raises a final exception. */
 ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
                                              const ad_request *request,
-                                             const char *origin,
-                                             const ad_interface_rules *rules,
+                                             const ad_interface *in,
                                              ad_device *out);
 
 /* --- bits and masks (interface_mask.c) ------------------------------------ */
@@ -103,32 +135,19 @@ ad_import_result ad_interface_take_bits(ad_state *state,
                                         const ad_interface *in,
                                         ad_imported *out);
 
-/* Returns the tensor of a dict that has been read, with its sync. */
-typedef ad_import_result (*ad_interface_tensor_fn)(ad_state *state,
-                                                   PyObject *object,
-                                                   const ad_request *request,
-                                                   ad_interface *in,
-                                                   ad_tensor_value *out);
-
 /* The last step of an import: if the dict `in` has a mask, *out becomes an
- * array with those nulls, whose sync covers data and mask. `make` is called
- * with the mask's own dict. On failure, which is final, *out is cleared. */
-ad_import_result
-ad_interface_add_mask(ad_state *state, const ad_request *request,
-                      const ad_interface_rules *rules, const ad_interface *in,
-                      ad_interface_tensor_fn make, ad_imported *out);
+ * array with those nulls, whose sync covers data and mask. On failure, which is
+ * final, *out is cleared. */
+ad_import_result ad_interface_add_mask(ad_state *state,
+                                       const ad_request *request,
+                                       const ad_interface *in,
+                                       ad_imported *out);
 
 /* --- export (interface_export.c) ------------------------------------------ */
 
-/* The dict for `tensor`, or NULL with an exception. An AttributeError (see
- * ad_interface_unavailable) names the reason. */
-typedef PyObject *(*ad_interface_export_fn)(ad_state *state,
-                                            const ad_tensor *tensor);
-
-/* The attribute of `self`, an arrowdev Tensor, Buffer or Array: `export_dict`
- * of its tensor. */
-PyObject *ad_interface_export(PyObject *self, const ad_interface_rules *rules,
-                              ad_interface_export_fn export_dict);
+/* The getter of the attribute of a Tensor, Buffer or Array; the closure is the
+ * ad_interface_rules. */
+PyObject *ad_interface_get(PyObject *self, void *rules);
 
 /* A new dict with shape, typestr, data, strides and version. */
 PyObject *ad_interface_build(ad_state *state, const ad_tensor *tensor,

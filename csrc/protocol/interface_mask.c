@@ -13,24 +13,6 @@
     "pass the data without the mask, and the mask as validity= (true where "  \
     "valid)"
 
-static ad_import_result
-final(ad_import_result result)
-{
-    return result == AD_IMPORT_REFUSED ? AD_IMPORT_FAILED : result;
-}
-
-static ad_import_result
-fail_no_interface(ad_state *state, const char *origin,
-                  const ad_interface_rules *rules, PyObject *mask)
-{
-    PyErr_Clear();
-    ad_raise_exchange(state, "nulls", HINT,
-                      "%s: mask is of type %.80s, expected None or an object "
-                      "with %s",
-                      origin, Py_TYPE(mask)->tp_name, rules->name);
-    return AD_IMPORT_FAILED;
-}
-
 static int64_t
 length_of(const ad_interface *in)
 {
@@ -130,25 +112,28 @@ apply(ad_state *state, const ad_request *request, const ad_interface *in,
 
 static ad_import_result
 import_mask(ad_state *state, const ad_request *request,
-            const ad_interface_rules *rules, const ad_interface *data,
-            ad_interface_tensor_fn make, ad_imported *out)
+            const ad_interface *data, ad_imported *out)
 {
-    ad_interface_rules of_mask = *rules;
+    const ad_interface_rules *rules = data->rules;
+    PyObject *mask = data->fields[AD_FIELD_MASK];
     ad_interface in;
     ad_tensor_value value;
-    of_mask.is_mask = true;
-    ad_import_result result =
-        ad_interface_read(state, data->mask, &of_mask, &in);
+    ad_import_result result = ad_interface_read(state, mask, rules, true, &in);
     if (result == AD_IMPORT_REFUSED &&
         PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        return fail_no_interface(state, data->origin, rules, data->mask);
+        PyErr_Clear();
+        ad_raise_exchange(state, "nulls", HINT,
+                          "%s: mask is of type %.80s, expected None or an "
+                          "object with %s",
+                          data->origin, Py_TYPE(mask)->tp_name, rules->name);
+        return AD_IMPORT_FAILED;
     }
     if (result != AD_IMPORT_DONE) {
         return result;
     }
     result = check(state, data, &in);
     if (result == AD_IMPORT_DONE) {
-        result = make(state, data->mask, request, &in, &value);
+        result = rules->make_tensor(state, mask, request, &in, &value);
     }
     if (result == AD_IMPORT_DONE) {
         result = apply(state, request, &in, &value.tensor, out);
@@ -183,16 +168,12 @@ ad_interface_take_bits(ad_state *state, const ad_interface *in,
 
 ad_import_result
 ad_interface_add_mask(ad_state *state, const ad_request *request,
-                      const ad_interface_rules *rules, const ad_interface *in,
-                      ad_interface_tensor_fn make, ad_imported *out)
+                      const ad_interface *in, ad_imported *out)
 {
-    if (in->mask == NULL) {
+    if (in->fields[AD_FIELD_MASK] == NULL ||
+        import_mask(state, request, in, out) == AD_IMPORT_DONE) {
         return AD_IMPORT_DONE;
     }
-    ad_import_result result =
-        final(import_mask(state, request, rules, in, make, out));
-    if (result != AD_IMPORT_DONE) {
-        ad_imported_clear(out);
-    }
-    return result;
+    ad_imported_clear(out);
+    return AD_IMPORT_FAILED;
 }

@@ -13,28 +13,11 @@
 #include "order/streams.h"
 #include "device/backend.h"
 
-static bool
-is_oneapi(int32_t type)
-{
-    return type == ARROW_DEVICE_ONEAPI;
-}
-
-static const ad_interface_rules rules = {
-    .name = "__sycl_usm_array_interface__",
-    .attribute = AD_STR_sycl_usm_array_interface,
-    .min_version = 1,
-    .max_version = 1,
-    .counts_elements = true,
-    .device_type = ARROW_DEVICE_ONEAPI,
-    .takes = is_oneapi,
-    .devices = "oneAPI",
-};
-
 /* --- import -------------------------------------------------------------- */
 
 /* `syclobj` and the context of the memory. */
 typedef struct source {
-    PyObject *syclobj;
+    PyObject *syclobj;      /* borrowed */
     ad_stream_choice queue; /* given if syclobj is a queue that the runtime
                                accepts; owns `keep` */
     ad_context context;
@@ -150,8 +133,8 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
     if (!from->queue.is_given) {
         /* The context of the memory is unknown. */
         from->context.handle = NULL;
-        return ad_interface_believe_device(state, object, request, in->origin,
-                                           &rules, &from->context.device);
+        return ad_interface_believe_device(state, object, request, in,
+                                           &from->context.device);
     }
     if (in->descriptor.data == NULL) {
         return AD_IMPORT_DONE; /* size 0, else ad_interface_tensor fails */
@@ -197,8 +180,8 @@ attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
 }
 
 static ad_import_result
-make_tensor(ad_state *state, PyObject *object, const ad_request *request,
-            ad_interface *in, source *from, ad_tensor_value *out)
+make_from(ad_state *state, PyObject *object, const ad_request *request,
+          ad_interface *in, source *from, ad_tensor_value *out)
 {
     ad_error err;
     if (from->syclobj == NULL) {
@@ -223,29 +206,14 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
 }
 
 static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
+make_tensor(ad_state *state, PyObject *object, const ad_request *request,
+            ad_interface *in, ad_tensor_value *out)
 {
-    ad_interface in;
-    source from = {.queue = {.is_given = false}};
-    (void)slot;
-    ad_import_result result = ad_interface_read(state, object, &rules, &in);
-    if (result != AD_IMPORT_DONE) {
-        return result;
-    }
-    out->is_array = false;
-    if (ad_interface_field(state, &in, AD_STR_syclobj, &from.syclobj) < 0) {
-        result = AD_IMPORT_FAILED;
-    } else {
-        result = make_tensor(state, object, request, &in, &from, &out->tensor);
-    }
+    source from = {.syclobj = in->fields[AD_FIELD_ORDER]};
+    ad_import_result result =
+        make_from(state, object, request, in, &from, out);
     ad_owner_unref(from.queue.keep);
-    Py_XDECREF(from.syclobj);
-    ad_interface_clear(&in);
-    if (result != AD_IMPORT_DONE) {
-        return result;
-    }
-    return ad_finish_tensor(state, request, &out->tensor);
+    return result;
 }
 
 /* --- export -------------------------------------------------------------- */
@@ -280,7 +248,8 @@ queue_class(void)
 /* arrowdev's own stream in the context of the memory, which waits for the
  * data. */
 static ad_status
-make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
+make_stream(const ad_tensor *tensor, const char *what, ad_stream *out,
+            ad_error *err)
 {
     const ad_stream_choice none = {.is_given = false};
     ad_memory_info info;
@@ -292,14 +261,15 @@ make_stream(const ad_tensor *tensor, ad_stream *out, ad_error *err)
                        "memory at their address");
     }
     AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, &context, err));
-    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, NULL, *out, rules.name, err));
+    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, NULL, *out, what, err));
     return ad_owner_record_stream(tensor->owner, context, *out, NULL, err);
 }
 
 /* Creates a queue object for data that have only an event, or no pending work.
  */
 static PyObject *
-make_queue(ad_state *state, const ad_tensor *tensor)
+make_queue(ad_state *state, const ad_tensor *tensor,
+           const ad_interface_rules *rules)
 {
     ad_error err;
     ad_stream stream;
@@ -308,13 +278,13 @@ make_queue(ad_state *state, const ad_tensor *tensor)
         return PyErr_Occurred()
                    ? NULL
                    : ad_interface_unavailable(
-                         &rules, "the data came without a SYCL queue, and "
-                                 "dpctl, which could make one, is not "
-                                 "imported");
+                         rules, "the data came without a SYCL queue, and "
+                                "dpctl, which could make one, is not "
+                                "imported");
     }
     PyObject *queue = NULL;
-    if (make_stream(tensor, &stream, &err) != AD_OK) {
-        ad_interface_failed(state, &rules, &err);
+    if (make_stream(tensor, rules->name, &stream, &err) != AD_OK) {
+        ad_interface_failed(state, rules, &err);
     } else {
         /* The queue object copies the handle, so the capsule frees nothing. */
         PyObject *capsule =
@@ -328,35 +298,37 @@ make_queue(ad_state *state, const ad_tensor *tensor)
 
 /* The consumer will use the exported queue. */
 static PyObject *
-find_queue(ad_state *state, const ad_tensor *tensor)
+find_queue(ad_state *state, const ad_tensor *tensor,
+           const ad_interface_rules *rules)
 {
     ad_error err;
     PyObject *queue = object_that_came(tensor);
     if (queue == NULL) {
-        return make_queue(state, tensor);
+        return make_queue(state, tensor, rules);
     }
     if (tensor->sync->kind == AD_SYNC_EVENT &&
         ad_owner_record_stream(
             tensor->owner, (ad_context){tensor->device, NULL},
             tensor->sync->stream, tensor->sync->keep, &err) != AD_OK) {
         Py_DECREF(queue);
-        return ad_interface_failed(state, &rules, &err);
+        return ad_interface_failed(state, rules, &err);
     }
     return queue;
 }
 
 static PyObject *
-export_dict(ad_state *state, const ad_tensor *tensor)
+export_dict(ad_state *state, const ad_tensor *tensor,
+            const ad_interface_rules *rules)
 {
-    if (tensor->device.type != ARROW_DEVICE_ONEAPI) {
+    if (!(ad_device_traits(tensor->device.type) & rules->traits)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
-            &rules, "memory of %s is not oneAPI's",
+            rules, "memory of %s is not oneAPI's",
             ad_device_format(tensor->device, name));
     }
-    PyObject *syclobj = find_queue(state, tensor);
+    PyObject *syclobj = find_queue(state, tensor, rules);
     PyObject *dict =
-        syclobj != NULL ? ad_interface_build(state, tensor, &rules) : NULL;
+        syclobj != NULL ? ad_interface_build(state, tensor, rules) : NULL;
     PyObject *zero = dict != NULL ? PyLong_FromLong(0) : NULL;
     if (zero == NULL ||
         PyDict_SetItem(dict, AD_STR(state, offset), zero) < 0 ||
@@ -368,16 +340,32 @@ export_dict(ad_state *state, const ad_tensor *tensor)
     return dict;
 }
 
-static PyObject *
-get_interface(PyObject *self, void *closure)
+static const ad_interface_rules rules = {
+    .name = "__sycl_usm_array_interface__",
+    .attribute = AD_STR_sycl_usm_array_interface,
+    .order_field = AD_STR_syclobj,
+    .make_tensor = make_tensor,
+    .export_dict = export_dict,
+    .min_version = 1,
+    .max_version = 1,
+    .counts_elements = true,
+    .device_type = ARROW_DEVICE_ONEAPI,
+    .traits = AD_NO_NUMBERS,
+    .devices = "oneAPI",
+};
+
+static ad_import_result
+import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
+              const ad_request *request, ad_imported *out)
 {
-    (void)closure;
-    return ad_interface_export(self, &rules, export_dict);
+    (void)slot;
+    return ad_interface_import(state, object, &rules, request, out);
 }
 
 static const PyGetSetDef getset[] = {
-    {"__sycl_usm_array_interface__", get_interface, NULL,
-     PyDoc_STR("SYCL USM array interface, version 1 (oneAPI memory)."), NULL},
+    {"__sycl_usm_array_interface__", ad_interface_get, NULL,
+     PyDoc_STR("SYCL USM array interface, version 1 (oneAPI memory)."),
+     (void *)&rules},
     {0},
 };
 
