@@ -42,14 +42,6 @@ static const ad_interface_rules rules = {
     .has_mask = true,
 };
 
-static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
-{
-    (void)slot;
-    return ad_interface_import(state, object, &rules, request, out);
-}
-
 static const PyGetSetDef getset[] = {
     {"__array_interface__", ad_interface_get, NULL,
      PyDoc_STR("Array interface, version 3 (host-accessible memory)."),
@@ -60,7 +52,8 @@ static const PyGetSetDef getset[] = {
 const ad_protocol ad_protocol_array_interface = {
     .name = "__array_interface__",
     .attribute = AD_STR_array_interface,
-    .import = import_object,
+    .import = ad_interface_import,
+    .rules = &rules,
     .array_getset = getset,
     .tensor_getset = getset,
 };

@@ -13,9 +13,10 @@
 PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
                         const ad_request *request);
 
-/* Parses the only parameter of the Arrow methods, and their **kwargs.
- * *requested is NULL or a borrowed capsule; -1 with an exception. */
-int ad_arrow_parse(ad_state *state, const ad_signature *signature,
+/* Parses the only parameter of the Arrow method `function`, and its **kwargs if
+ * it has them (ignores_none, see ad_signature). *requested is NULL or a
+ * borrowed capsule; -1 with an exception. */
+int ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
                    PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
                    PyObject **requested);
 
@@ -36,9 +37,9 @@ int ad_arrow_answer(ad_state *state, const ad_array *array,
  * for the message. 0, or -1 with an exception. */
 int ad_arrow_wait(ad_state *state, const ad_array *array, const char *method);
 
-/* The parameters of the two methods of streams. */
-extern const ad_signature ad_device_stream_signature;
-extern const ad_signature ad_host_stream_signature;
+/* The getter of an Array's method that needs host memory. The closure is the
+ * PyMethodDef. */
+PyObject *ad_arrow_host_method(PyObject *self, void *closure);
 
 /* A capsule of `kind` that reads `stream` from here on, or NULL with an
  * exception. */

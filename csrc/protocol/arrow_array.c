@@ -84,61 +84,45 @@ import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
 }
 
 static ad_import_result
-import_by_method(ad_state *state, PyObject *object, int method,
-                 ad_capsule_kind kind, const ad_request *request,
+import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
+                 const ad_type_slot *slot, const ad_request *request,
                  ad_imported *out)
 {
-    PyObject *pair = ad_arrow_call(state, object, method, request);
+    (void)slot;
+    PyObject *pair = ad_arrow_call(state, object, self->attribute, request);
     if (pair == NULL) {
         return ad_import_exception(state);
     }
-    char origin[AD_ORIGIN_SIZE];
-    const char *name = method == AD_STR_arrow_c_device_array
-                           ? "__arrow_c_device_array__"
-                           : "__arrow_c_array__";
-    out->is_array = true;
-    ad_import_result result = AD_IMPORT_DONE;
-    /* The valid case formats no message. */
-    if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
-        result = import_pair(state, pair, kind, name, &out->array);
-    } else {
-        result = import_pair(state, pair, kind,
-                             ad_origin(name, object, origin), &out->array);
+    char buffer[AD_ORIGIN_SIZE];
+    const char *origin = self->name;
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        origin = ad_origin(self->name, object, buffer); /* slow */
     }
+    out->is_array = true;
+    ad_import_result result =
+        import_pair(state, pair,
+                    self->attribute == AD_STR_arrow_c_device_array
+                        ? AD_CAPSULE_DEVICE_ARRAY
+                        : AD_CAPSULE_ARRAY,
+                    origin, &out->array);
     Py_DECREF(pair);
     return result;
 }
 
-static ad_import_result
-import_device_array(ad_state *state, PyObject *object,
-                    const ad_type_slot *slot, const ad_request *request,
-                    ad_imported *out)
-{
-    (void)slot;
-    return import_by_method(state, object, AD_STR_arrow_c_device_array,
-                            AD_CAPSULE_DEVICE_ARRAY, request, out);
-}
-
-static ad_import_result
-import_host_array(ad_state *state, PyObject *object, const ad_type_slot *slot,
-                  const ad_request *request, ad_imported *out)
-{
-    (void)slot;
-    return import_by_method(state, object, AD_STR_arrow_c_array,
-                            AD_CAPSULE_ARRAY, request, out);
-}
-
 static bool
-offers_capsules(ad_state *state, PyTypeObject *type)
+probe_capsules(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     (void)state;
+    (void)slot;
     return type == &PyTuple_Type;
 }
 
 static ad_import_result
-import_capsules(ad_state *state, PyObject *object, const ad_type_slot *slot,
-                const ad_request *request, ad_imported *out)
+import_capsules(const ad_protocol *self, ad_state *state, PyObject *object,
+                const ad_type_slot *slot, const ad_request *request,
+                ad_imported *out)
 {
+    (void)self;
     (void)slot;
     (void)request;
     if (!ad_is_capsule_pair(object)) {
@@ -158,13 +142,20 @@ import_capsules(ad_state *state, PyObject *object, const ad_type_slot *slot,
 /* --- requested_schema ------------------------------------------------------ */
 
 int
-ad_arrow_parse(ad_state *state, const ad_signature *signature,
+ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
                PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
                PyObject **requested)
 {
+    const ad_signature signature = {
+        .function = function,
+        .n_positional = 1,
+        .n_parameters = 1,
+        .ignores_none = ignores_none,
+        .names = {AD_STR_requested_schema},
+    };
     PyObject *values[1] = {NULL};
     if ((n_args != 0 || kwnames != NULL) &&
-        ad_parse_args(state, signature, args, n_args, kwnames, values) < 0) {
+        ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0) {
         return -1;
     }
     *requested = ad_is_none(values[0]) ? NULL : values[0];
@@ -415,71 +406,26 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
     return pair;
 }
 
-static const ad_signature device_array_signature = {
-    .function = "__arrow_c_device_array__()",
-    .n_positional = 1,
-    .n_parameters = 1,
-    .ignores_none = true,
-    .names = {AD_STR_requested_schema},
-};
-
-static const ad_signature array_signature = {
-    .function = "__arrow_c_array__()",
-    .n_positional = 1,
-    .n_parameters = 1,
-    .names = {AD_STR_requested_schema},
-};
-
 static PyObject *
-array_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-                   PyObject *kwnames)
-{
-    ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
-    PyObject *requested;
-    if (ad_arrow_parse(state, &device_array_signature, args, n_args, kwnames,
-                       &requested) < 0) {
-        return NULL;
-    }
-    return export_requested(state, array, requested, AD_CAPSULE_DEVICE_ARRAY,
-                            &((ad_array_object *)self)->schema_capsule);
-}
-
-static PyObject *
-array_host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-                 PyObject *kwnames)
-{
-    ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
-    PyObject *requested;
-    if (ad_arrow_parse(state, &array_signature, args, n_args, kwnames,
-                       &requested) < 0 ||
-        ad_arrow_wait(state, array, "__arrow_c_array__()") < 0) {
-        return NULL;
-    }
-    return export_requested(state, array, requested, AD_CAPSULE_ARRAY,
-                            &((ad_array_object *)self)->schema_capsule);
-}
-
-static PyObject *
-array_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    return ad_schema_capsule(ad_state_of(self), ad_array_of(self)->schema);
-}
-
-static PyObject *
-tensor_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-                    PyObject *kwnames)
+device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+             PyObject *kwnames)
 {
     ad_state *state = ad_state_of(self);
     PyObject *requested;
-    ad_array array;
-    if (ad_arrow_parse(state, &device_array_signature, args, n_args, kwnames,
-                       &requested) < 0 ||
-        ad_self_as_array(state, self, &array) < 0) {
-        return NULL;
-    }
     PyObject *unkept = NULL;
+    ad_array array;
+    if (ad_arrow_parse(state, "__arrow_c_device_array__()", true, args, n_args,
+                       kwnames, &requested) < 0) {
+        return NULL;
+    }
+    if (ad_is_array(state, self)) {
+        return export_requested(state, ad_array_of(self), requested,
+                                AD_CAPSULE_DEVICE_ARRAY,
+                                &((ad_array_object *)self)->schema_capsule);
+    }
+    if (ad_self_as_array(state, self, &array) < 0) {
+        return NULL;
+    }
     PyObject *result = export_requested(state, &array, requested,
                                         AD_CAPSULE_DEVICE_ARRAY, &unkept);
     Py_XDECREF(unkept);
@@ -488,7 +434,23 @@ tensor_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 }
 
 static PyObject *
-tensor_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
+host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+           PyObject *kwnames)
+{
+    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    PyObject *requested;
+    if (ad_arrow_parse(state, "__arrow_c_array__()", false, args, n_args,
+                       kwnames, &requested) < 0 ||
+        ad_arrow_wait(state, array, "__arrow_c_array__()") < 0) {
+        return NULL;
+    }
+    return export_requested(state, array, requested, AD_CAPSULE_ARRAY,
+                            &((ad_array_object *)self)->schema_capsule);
+}
+
+static PyObject *
+export_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_state *state = ad_state_of(self);
     ad_array array;
@@ -500,87 +462,72 @@ tensor_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
-#define AD_DEVICE_ARRAY_DOC                                                   \
-    "__arrow_c_device_array__($self, requested_schema=None, **kwargs)\n--\n"  \
-    "\n"                                                                      \
-    "Export as a pair of capsules (\"arrow_schema\", "                        \
-    "\"arrow_device_array\").\n"                                              \
-    "\n"                                                                      \
-    "Nothing is copied and nothing is waited for: the event goes out with\n"  \
-    "the array. Unknown keyword arguments are accepted when they are None.\n" \
-    "\n"                                                                      \
-    "Raises\n------\n"                                                        \
-    "ExchangeError\n    requested_schema is no representation of the same\n"  \
-    "    data, or work is pending of which no event can be made.\n"           \
-    "NotImplementedError\n    A keyword argument that is not known.\n"        \
-    "\n"                                                                      \
-    "Source: Arrow PyCapsule interface, \"Device support\"."
-
-static const PyMethodDef array_methods[] = {
-    {"__arrow_c_device_array__",
-     (PyCFunction)(void (*)(void))array_device_array,
-     METH_FASTCALL | METH_KEYWORDS, AD_DEVICE_ARRAY_DOC},
-    {"__arrow_c_schema__", array_schema, METH_NOARGS,
+static const PyMethodDef device_array_methods[] = {
+    {"__arrow_c_device_array__", AD_METHOD(device_array),
+     "__arrow_c_device_array__($self, requested_schema=None, **kwargs)\n--\n"
+     "\n"
+     "Export as a pair of capsules (\"arrow_schema\", "
+     "\"arrow_device_array\").\n"
+     "\n"
+     "Nothing is copied and nothing is waited for: the event goes out with\n"
+     "the array. Unknown keyword arguments are accepted when they are None.\n"
+     "\n"
+     "Raises\n------\n"
+     "ExchangeError\n    requested_schema is no representation of the same\n"
+     "    data, or work is pending of which no event can be made.\n"
+     "NotImplementedError\n    A keyword argument that is not known.\n"
+     "\n"
+     "Source: Arrow PyCapsule interface, \"Device support\"."},
+    {"__arrow_c_schema__", export_schema, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
-     "Export the type as a capsule \"arrow_schema\"."},
-    {NULL, NULL, 0, NULL},
-};
-
-static const PyMethodDef tensor_methods[] = {
-    {"__arrow_c_device_array__",
-     (PyCFunction)(void (*)(void))tensor_device_array,
-     METH_FASTCALL | METH_KEYWORDS, AD_DEVICE_ARRAY_DOC},
-    {"__arrow_c_schema__", tensor_schema, METH_NOARGS,
-     "__arrow_c_schema__($self)\n--\n\n"
-     "Export the type that arrowdev.array(self) has as a capsule "
-     "\"arrow_schema\"."},
+     "Export the type as a capsule \"arrow_schema\". The type of a Tensor is\n"
+     "that of arrowdev.array(tensor)."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef host_array_method = {
-    "__arrow_c_array__", (PyCFunction)(void (*)(void))array_host_array,
-    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_array__", AD_METHOD(host_array),
     "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
     "Export host memory as a pair of capsules (\"arrow_schema\", "
     "\"arrow_array\")."};
 
-static PyObject *
-get_host_array(PyObject *self, void *Py_UNUSED(closure))
+PyObject *
+ad_arrow_host_method(PyObject *self, void *closure)
 {
-    if (ad_array_offers_host(ad_state_of(self), self, "__arrow_c_array__") <
-        0) {
+    PyMethodDef *method = closure;
+    if (ad_array_offers_host(ad_state_of(self), self, method->ml_name) < 0) {
         return NULL;
     }
-    return PyCFunction_New(&host_array_method, self);
+    return PyCFunction_New(method, self);
 }
 
 static const PyGetSetDef host_array_getset[] = {
-    {"__arrow_c_array__", get_host_array, NULL,
+    {"__arrow_c_array__", ad_arrow_host_method, NULL,
      "Method that exports host memory as a pair of capsules "
      "(\"arrow_schema\", \"arrow_array\"); AttributeError where the memory "
      "is not the host's.",
-     NULL},
+     &host_array_method},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 const ad_protocol ad_protocol_arrow_device_array = {
     .name = "__arrow_c_device_array__",
     .attribute = AD_STR_arrow_c_device_array,
-    .import = import_device_array,
-    .array_methods = array_methods,
-    .tensor_methods = tensor_methods,
+    .import = import_by_method,
+    .array_methods = device_array_methods,
+    .tensor_methods = device_array_methods,
 };
 
 const ad_protocol ad_protocol_arrow_array = {
     .name = "__arrow_c_array__",
     .attribute = AD_STR_arrow_c_array,
-    .import = import_host_array,
+    .import = import_by_method,
     .array_getset = host_array_getset,
 };
 
 const ad_protocol ad_protocol_capsules = {
     .name = "a pair of capsules",
     .attribute = -1,
-    .offers = offers_capsules,
+    .probe = probe_capsules,
     .import = import_capsules,
 };

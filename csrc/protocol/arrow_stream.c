@@ -61,18 +61,22 @@ read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
 }
 
 static ad_import_result
-import_by_method(ad_state *state, PyObject *object, int method,
-                 ad_capsule_kind kind, const ad_request *request,
+import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
+                 const ad_type_slot *slot, const ad_request *request,
                  ad_imported *out)
 {
-    PyObject *capsule = ad_arrow_call(state, object, method, request);
+    (void)slot;
+    PyObject *capsule = ad_arrow_call(state, object, self->attribute, request);
     if (capsule == NULL) {
         return ad_import_exception(state);
     }
+    ad_capsule_kind kind = self->attribute == AD_STR_arrow_c_device_stream
+                               ? AD_CAPSULE_DEVICE_STREAM
+                               : AD_CAPSULE_STREAM;
     ad_import_result result = AD_IMPORT_FAILED;
     char origin[AD_ORIGIN_SIZE];
-    ad_origin(PyUnicode_AsUTF8(state->strings[method]), object, origin);
-    void *pointer = ad_capsule_get(state, capsule, kind, origin);
+    void *pointer = ad_capsule_get(state, capsule, kind,
+                                   ad_origin(self->name, object, origin));
     if (pointer != NULL) {
         out->is_array = true;
         result = read_stream(state, pointer, kind,
@@ -82,41 +86,7 @@ import_by_method(ad_state *state, PyObject *object, int method,
     return result;
 }
 
-static ad_import_result
-import_device_stream(ad_state *state, PyObject *object,
-                     const ad_type_slot *slot, const ad_request *request,
-                     ad_imported *out)
-{
-    (void)slot;
-    return import_by_method(state, object, AD_STR_arrow_c_device_stream,
-                            AD_CAPSULE_DEVICE_STREAM, request, out);
-}
-
-static ad_import_result
-import_host_stream(ad_state *state, PyObject *object, const ad_type_slot *slot,
-                   const ad_request *request, ad_imported *out)
-{
-    (void)slot;
-    return import_by_method(state, object, AD_STR_arrow_c_stream,
-                            AD_CAPSULE_STREAM, request, out);
-}
-
 /* --- export ---------------------------------------------------------------- */
-
-const ad_signature ad_device_stream_signature = {
-    .function = "__arrow_c_device_stream__()",
-    .n_positional = 1,
-    .n_parameters = 1,
-    .ignores_none = true,
-    .names = {AD_STR_requested_schema},
-};
-
-const ad_signature ad_host_stream_signature = {
-    .function = "__arrow_c_stream__()",
-    .n_positional = 1,
-    .n_parameters = 1,
-    .names = {AD_STR_requested_schema},
-};
 
 PyObject *
 ad_stream_export(ad_state *state, ad_array_stream *stream,
@@ -167,8 +137,8 @@ array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 {
     ad_state *state = ad_state_of(self);
     PyObject *requested;
-    if (ad_arrow_parse(state, &ad_device_stream_signature, args, n_args,
-                       kwnames, &requested) < 0) {
+    if (ad_arrow_parse(state, "__arrow_c_device_stream__()", true, args,
+                       n_args, kwnames, &requested) < 0) {
         return NULL;
     }
     return export_requested(state, ad_array_of(self), requested,
@@ -182,8 +152,8 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
     PyObject *requested;
-    if (ad_arrow_parse(state, &ad_host_stream_signature, args, n_args, kwnames,
-                       &requested) < 0 ||
+    if (ad_arrow_parse(state, "__arrow_c_stream__()", false, args, n_args,
+                       kwnames, &requested) < 0 ||
         ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0) {
         return NULL;
     }
@@ -191,9 +161,7 @@ array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 }
 
 static const PyMethodDef device_stream_methods[] = {
-    {"__arrow_c_device_stream__",
-     (PyCFunction)(void (*)(void))array_device_stream,
-     METH_FASTCALL | METH_KEYWORDS,
+    {"__arrow_c_device_stream__", AD_METHOD(array_device_stream),
      "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
      "--\n\n"
      "Export as a capsule \"arrow_device_array_stream\" that gives this\n"
@@ -202,40 +170,29 @@ static const PyMethodDef device_stream_methods[] = {
 };
 
 static PyMethodDef stream_method = {
-    "__arrow_c_stream__", (PyCFunction)(void (*)(void))array_stream,
-    METH_FASTCALL | METH_KEYWORDS,
+    "__arrow_c_stream__", AD_METHOD(array_stream),
     "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
     "Export host memory as a capsule \"arrow_array_stream\" that gives this\n"
     "array once."};
 
-static PyObject *
-get_stream(PyObject *self, void *Py_UNUSED(closure))
-{
-    if (ad_array_offers_host(ad_state_of(self), self, "__arrow_c_stream__") <
-        0) {
-        return NULL;
-    }
-    return PyCFunction_New(&stream_method, self);
-}
-
 static const PyGetSetDef stream_getset[] = {
-    {"__arrow_c_stream__", get_stream, NULL,
+    {"__arrow_c_stream__", ad_arrow_host_method, NULL,
      "Method that exports host memory as a capsule \"arrow_array_stream\" of "
      "one array; AttributeError if the memory is not host memory.",
-     NULL},
+     &stream_method},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 const ad_protocol ad_protocol_arrow_device_stream = {
     .name = "__arrow_c_device_stream__",
     .attribute = AD_STR_arrow_c_device_stream,
-    .import = import_device_stream,
+    .import = import_by_method,
     .array_methods = device_stream_methods,
 };
 
 const ad_protocol ad_protocol_arrow_stream = {
     .name = "__arrow_c_stream__",
     .attribute = AD_STR_arrow_c_stream,
-    .import = import_host_stream,
+    .import = import_by_method,
     .array_getset = stream_getset,
 };

@@ -13,24 +13,18 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t),
 
 /* --- import ------------------------------------------------------------- */
 
-static bool
-offers(ad_state *state, PyTypeObject *type)
-{
-    (void)state;
-    return type->tp_as_buffer != NULL &&
-           type->tp_as_buffer->bf_getbuffer != NULL;
-}
-
 /* For an exact ndarray the buffer protocol has the same result as DLPack in
  * two thirds of the time; if it refuses, the usual order follows. */
-static void
-probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+static bool
+probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     (void)state;
     if (strcmp(type->tp_name, "numpy.ndarray") == 0 &&
         !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
         slot->first = AD_PROTOCOL_buffer;
     }
+    return type->tp_as_buffer != NULL &&
+           type->tp_as_buffer->bf_getbuffer != NULL;
 }
 
 /* Pointers to pointers (old PIL images) are not a strided block. */
@@ -124,9 +118,11 @@ read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
 }
 
 static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
+import_object(const ad_protocol *self, ad_state *state, PyObject *object,
+              const ad_type_slot *slot, const ad_request *request,
+              ad_imported *out)
 {
+    (void)self;
     Py_buffer view;
     ad_element element;
     ad_error err;
@@ -346,7 +342,6 @@ ad_buffer_release(PyObject *self, Py_buffer *view)
 const ad_protocol ad_protocol_buffer = {
     .name = "buffer protocol",
     .attribute = -1,
-    .offers = offers,
-    .probe_type = probe_type,
+    .probe = probe,
     .import = import_object,
 };

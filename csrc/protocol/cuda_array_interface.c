@@ -7,7 +7,7 @@
 #include "abi/arrow_c.h"
 #include "order/device_owner.h"
 #include "device/backend.h"
-#include "support/helpers.h"
+#include "support/py_call.h"
 
 /* Asks the runtime of this type, if available, for the device of the
  * memory. */
@@ -217,14 +217,6 @@ static const ad_interface_rules rules = {
     .devices = "CUDA or ROCm",
 };
 
-static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
-{
-    (void)slot;
-    return ad_interface_import(state, object, &rules, request, out);
-}
-
 /* --- nulls --------------------------------------------------------------- */
 
 /* Returns whether the array has a bitmap that may contain nulls. */
@@ -312,7 +304,8 @@ static const PyGetSetDef getset[] = {
 const ad_protocol ad_protocol_cuda_array_interface = {
     .name = "__cuda_array_interface__",
     .attribute = AD_STR_cuda_array_interface,
-    .import = import_object,
+    .import = ad_interface_import,
+    .rules = &rules,
     .array_getset = getset,
     .tensor_getset = getset,
 };

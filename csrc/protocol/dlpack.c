@@ -153,7 +153,7 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
                          tensor->sync, "an import without stream=", err)
                    : AD_OK;
     }
-    if (type == ARROW_DEVICE_ONEAPI) {
+    if (ad_device_traits(type) & AD_NO_NUMBERS) {
         /* Without a queue the protocol guarantees nothing on this device. */
         return ad_fail_on(
             err, tensor->device, "stream",
@@ -261,16 +261,6 @@ call_dlpack(ad_state *state, PyObject *object, PyObject *max_version,
     return capsule;
 }
 
-/* Makes `first` the cause of the pending exception. */
-static void
-chain(PyObject *first)
-{
-    PyObject *second = ad_py_take_exception();
-    PyException_SetContext(second, Py_NewRef(first));
-    PyException_SetCause(second, first);
-    ad_py_restore_exception(second);
-}
-
 /* arrowdev copies after the pending work whenever it can, since producers copy
  * out of order (dpnp does not wait for its own queue; in torch the stream
  * waits only for the work before the copy). Without a runtime the producer
@@ -307,7 +297,7 @@ request_capsule(ad_state *state, PyObject *object, ad_copy copy,
     PyObject *first = ad_py_take_exception();
     capsule = call_dlpack(state, object, NULL, stream, NULL);
     if (capsule == NULL) {
-        chain(first);
+        ad_raise_with_cause(ad_py_take_exception(), first);
     } else {
         Py_DECREF(first);
     }
@@ -360,9 +350,11 @@ fetch(ad_state *state, PyObject *object, ad_copy copy, PyObject *stream,
 }
 
 static ad_import_result
-dlpack_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
+dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
+              const ad_type_slot *slot, const ad_request *request,
+              ad_imported *out)
 {
+    (void)self;
     order order = {0};
     ad_device said = AD_CPU;
     ad_import_result result = AD_IMPORT_DONE;
@@ -393,16 +385,17 @@ dlpack_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
 
 /* --- the protocol -------------------------------------------------------- */
 
-static void
-probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+static bool
+probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
+    return true;
 }
 
 const ad_protocol ad_protocol_dlpack = {
     .name = "__dlpack__",
     .attribute = AD_STR_dlpack,
-    .probe_type = probe_type,
+    .probe = probe,
     .import = dlpack_import,
     .array_getset = ad_dlpack_array_getset,
     .tensor_methods = ad_dlpack_methods,

@@ -52,16 +52,12 @@ ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
     return api;
 }
 
-static void
-probe_type(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
+static bool
+probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     slot->exchange_api = ad_dlpack_exchange_of(state, type);
-}
-
-static bool
-exchange_offers(ad_state *state, PyTypeObject *type)
-{
-    return ad_dlpack_exchange_of(state, type) != NULL;
+    slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
+    return slot->exchange_api != NULL;
 }
 
 static ad_import_result
@@ -162,9 +158,11 @@ note_stream(ad_state *state, const ad_dl_exchange_api *api,
 }
 
 static ad_import_result
-exchange_import(ad_state *state, PyObject *object, const ad_type_slot *slot,
-                const ad_request *request, ad_imported *out)
+exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
+                const ad_type_slot *slot, const ad_request *request,
+                ad_imported *out)
 {
+    (void)self;
     const ad_dl_exchange_api *api = slot->exchange_api;
     ad_tensor *tensor = &out->tensor.tensor;
     out->is_array = false;
@@ -376,9 +374,7 @@ managed_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
     *out_py_object = NULL;
     if (state == NULL) {
         /* The contract steals the tensor even on failure. */
-        if (managed->deleter != NULL) {
-            managed->deleter(managed);
-        }
+        ad_dlpack_delete(managed, true);
         return -1;
     }
     if (take_pending(managed, &value, &err) != AD_OK) {
@@ -521,7 +517,6 @@ ad_dlpack_exchange_clear(ad_state *state)
 const ad_protocol ad_protocol_dlpack_exchange = {
     .name = "__dlpack_c_exchange_api__",
     .attribute = -1,
-    .offers = exchange_offers,
-    .probe_type = probe_type,
+    .probe = probe,
     .import = exchange_import,
 };

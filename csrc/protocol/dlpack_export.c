@@ -343,9 +343,7 @@ enum {
 };
 
 PyMethodDef ad_dlpack_methods[] = {
-    [METHOD_DLPACK] = {"__dlpack__",
-                       (PyCFunction)(void (*)(void))dlpack_method,
-                       METH_FASTCALL | METH_KEYWORDS, dlpack_doc},
+    [METHOD_DLPACK] = {"__dlpack__", AD_METHOD(dlpack_method), dlpack_doc},
     [METHOD_DLPACK_DEVICE] = {"__dlpack_device__", dlpack_device_method,
                               METH_NOARGS, dlpack_device_doc},
     {NULL, NULL, 0, NULL},

@@ -9,53 +9,32 @@
 
 /* --- import -------------------------------------------------------------- */
 
-/* Owns a managed tensor; one destroy function per kind. */
 typedef struct managed_owner {
     ad_owner base;
     void *managed;
+    bool is_versioned;
 } managed_owner;
 
-static void
-delete_managed(void *pointer, bool is_versioned)
+void
+ad_dlpack_delete(void *managed, bool is_versioned)
 {
     void *exception = ad_release_begin();
-    if (is_versioned) {
-        ad_dl_managed_versioned *managed = pointer;
-        if (managed->deleter != NULL) {
-            managed->deleter(managed);
-        }
-    } else {
-        ad_dl_managed *managed = pointer;
-        if (managed->deleter != NULL) {
-            managed->deleter(managed);
-        }
-    }
+    ad_capsule_free(is_versioned ? AD_CAPSULE_DLPACK_VERSIONED
+                                 : AD_CAPSULE_DLPACK,
+                    managed);
     ad_release_end(exception);
 }
 
 static void
-destroy_legacy(ad_owner *base)
+managed_destroy(ad_owner *base)
 {
-    delete_managed(((managed_owner *)base)->managed, false);
-    free(base);
+    managed_owner *owner = (managed_owner *)base;
+    ad_dlpack_delete(owner->managed, owner->is_versioned);
+    free(owner);
 }
 
-static void
-destroy_versioned(ad_owner *base)
-{
-    delete_managed(((managed_owner *)base)->managed, true);
-    free(base);
-}
-
-static const ad_owner_ops legacy_ops = {
-    .destroy = destroy_legacy,
-    .name = "DLPack tensor",
-};
-
-static const ad_owner_ops versioned_ops = {
-    .destroy = destroy_versioned,
-    .name = "versioned DLPack tensor",
-};
+static const ad_owner_ops managed_ops = {.destroy = managed_destroy,
+                                         .name = "DLPack tensor"};
 
 static uint32_t
 tensor_flags(uint64_t flags)
@@ -114,15 +93,16 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
     ad_owner *owner;
     ad_status status = check_managed(managed, is_versioned, out, err);
     if (status == AD_OK) {
-        status = ad_device_owner_alloc(
-            sizeof(managed_owner), is_versioned ? &versioned_ops : &legacy_ops,
-            out->tensor.device, &owner, &out->tensor.owner, err);
+        status = ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
+                                       out->tensor.device, &owner,
+                                       &out->tensor.owner, err);
     }
     if (status != AD_OK) {
-        delete_managed(managed, is_versioned);
+        ad_dlpack_delete(managed, is_versioned);
         return status;
     }
     ((managed_owner *)owner)->managed = managed;
+    ((managed_owner *)owner)->is_versioned = is_versioned;
     return AD_OK;
 }
 
@@ -306,7 +286,7 @@ ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
     }
     if (failed && frame.block != NULL) {
         /* torch's function steals on success only. */
-        delete_managed(managed, true);
+        ad_dlpack_delete(managed, true);
     }
     return failed ? -1 : 0;
 }

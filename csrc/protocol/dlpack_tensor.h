@@ -16,6 +16,9 @@
 AD_MUST_CHECK ad_status ad_dlpack_take(void *managed, bool is_versioned,
                                        ad_tensor_value *out, ad_error *err);
 
+/* Calls the deleter of a managed tensor. Needs no GIL. */
+void ad_dlpack_delete(void *managed, bool is_versioned);
+
 /* Creates a managed tensor of either kind over the memory of `tensor`, in one
  * block, with new references on owner and sync. `is_copy`: the memory was
  * allocated for this exchange. Fails if a legacy consumer would miss a flag,

@@ -636,11 +636,13 @@ ad_interface_believe_device(ad_state *state, PyObject *object,
 }
 
 ad_import_result
-ad_interface_import(ad_state *state, PyObject *object,
-                    const ad_interface_rules *rules, const ad_request *request,
+ad_interface_import(const ad_protocol *self, ad_state *state, PyObject *object,
+                    const ad_type_slot *slot, const ad_request *request,
                     ad_imported *out)
 {
+    const ad_interface_rules *rules = self->rules;
     ad_interface in;
+    (void)slot;
     ad_import_result result =
         ad_interface_read(state, object, rules, false, &in);
     if (result != AD_IMPORT_DONE) {

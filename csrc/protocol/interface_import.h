@@ -87,9 +87,11 @@ struct ad_interface {
 
 /* --- import ------------------------------------------------------------- */
 
-/* The import of `object` by these rules, except for ad_import_fn's `slot`. */
-ad_import_result ad_interface_import(ad_state *state, PyObject *object,
-                                     const ad_interface_rules *rules,
+/* The import function of the three protocols; `rules` of the protocol are its
+ * ad_interface_rules. */
+ad_import_result ad_interface_import(const ad_protocol *self, ad_state *state,
+                                     PyObject *object,
+                                     const ad_type_slot *slot,
                                      const ad_request *request,
                                      ad_imported *out);
 

@@ -6,7 +6,6 @@
  * Every failure is final: a later protocol would import the data without the
  * mask.
  */
-#include "bridge/masks.h"
 #include "protocol/interface_import.h"
 
 #define HINT                                                                  \
@@ -73,29 +72,6 @@ as_flags(const ad_interface *in, const ad_tensor *tensor, ad_mask *out,
     return AD_OK;
 }
 
-/* The imported data as an array with the mask. */
-static ad_status
-put_on(const ad_mask *mask, ad_copy copy, ad_imported *out, ad_error *err)
-{
-    ad_array plain, masked;
-    if (out->is_array) {
-        ad_array_share(&out->array, &plain);
-    } else {
-        AD_RETURN_IF_ERR(ad_array_from_tensor(
-            &out->tensor.tensor,
-            copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED, &plain,
-            err));
-    }
-    ad_status status = ad_array_apply_mask(&plain, mask, NULL, &masked, err);
-    ad_array_clear(&plain);
-    if (status == AD_OK) {
-        ad_imported_clear(out);
-        out->is_array = true;
-        out->array = masked;
-    }
-    return status;
-}
-
 static ad_import_result
 apply(ad_state *state, const ad_request *request, const ad_interface *in,
       const ad_tensor *tensor, ad_imported *out)
@@ -105,7 +81,7 @@ apply(ad_state *state, const ad_request *request, const ad_interface *in,
     if (as_flags(in, tensor, &mask, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
-    ad_status status = put_on(&mask, request->copy, out, &err);
+    ad_status status = ad_imported_apply_mask(out, &mask, request->copy, &err);
     ad_mask_clear(&mask);
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }

@@ -8,7 +8,6 @@
  * copy=False applies to the data only: the bitmap is always built, since Arrow
  * has no other form for the mask.
  */
-#include "bridge/masks.h"
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -16,37 +15,11 @@
 /* --- types -------------------------------------------------------------- */
 
 static bool
-is_masked_array(ad_state *state, PyTypeObject *type)
+probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    if (strcmp(type->tp_name, "MaskedArray") != 0) {
-        return false;
-    }
-    PyObject *dict = ad_py_type_dict(type);
-    if (dict == NULL) {
-        return false;
-    }
-    PyObject *module = PyDict_GetItemWithError(dict, AD_STR(state, module));
-    bool found =
-        module != NULL && PyUnicode_Check(module) &&
-        (PyUnicode_CompareWithASCIIString(module, "numpy.ma") == 0 ||
-         PyUnicode_CompareWithASCIIString(module, "numpy.ma.core") == 0);
-    Py_DECREF(dict);
-    PyErr_Clear();
-    return found;
-}
-
-static bool
-offers(ad_state *state, PyTypeObject *type)
-{
-    PyObject *mro = Py_XNewRef(type->tp_mro);
-    bool found = false;
-    for (Py_ssize_t i = 0; !found && mro != NULL && i < PyTuple_GET_SIZE(mro);
-         i++) {
-        PyObject *base = PyTuple_GET_ITEM(mro, i);
-        found = is_masked_array(state, (PyTypeObject *)base);
-    }
-    Py_XDECREF(mro);
-    return found;
+    (void)state;
+    (void)slot;
+    return ad_is_subclass(type, "numpy.ma", "MaskedArray");
 }
 
 /* --- data and mask ------------------------------------------------------ */
@@ -59,13 +32,13 @@ import_attribute(ad_state *state, PyObject *object, PyObject *name,
     if (value == NULL) {
         return -1;
     }
-    ad_import_result result =
-        ad_protocol_buffer.import(state, value, NULL, request, out);
+    ad_import_result result = ad_protocol_buffer.import(
+        &ad_protocol_buffer, state, value, NULL, request, out);
     if (result == AD_IMPORT_REFUSED &&
         PyErr_ExceptionMatches(PyExc_ValueError)) {
         PyErr_Clear();
-        result = ad_protocol_array_interface.import(state, value, NULL,
-                                                    request, out);
+        result = ad_protocol_array_interface.import(
+            &ad_protocol_array_interface, state, value, NULL, request, out);
     }
     Py_DECREF(value);
     if (result == AD_IMPORT_DONE) {
@@ -139,40 +112,27 @@ reduce_rows(const uint8_t *bytes, int64_t n_rows, int64_t row_size,
 }
 
 static ad_status
-attach_rows(const ad_imported *data, uint8_t *rows, int64_t n_rows,
-            ad_copy copy, ad_array *out, ad_error *err)
+attach_rows(ad_imported *data, uint8_t *rows, int64_t n_rows, ad_copy copy,
+            ad_error *err)
 {
-    ad_array plain;
     const ad_mask mask = {
         .device = AD_CPU,
         .data = rows,
         .length = n_rows,
         .marks_nulls = true,
     };
-    /* The import of the data has served copy=True. */
-    if (copy == AD_COPY_ALWAYS) {
-        copy = AD_COPY_IF_NEEDED;
-    }
-    if (data->is_array) {
-        ad_array_share(&data->array, &plain);
-    } else {
-        AD_RETURN_IF_ERR(
-            ad_array_from_tensor(&data->tensor.tensor, copy, &plain, err));
-    }
-    ad_status status = ad_array_apply_mask(&plain, &mask, NULL, out, err);
-    ad_array_clear(&plain);
-    return status;
+    return ad_imported_apply_mask(data, &mask, copy, err);
 }
 
 /* `mask` is contiguous and has the shape of the data. */
 static ad_status
-apply_mask(const ad_imported *data, const ad_tensor *mask, ad_copy copy,
-           ad_array *out, ad_error *err)
+apply_mask(ad_imported *data, const ad_tensor *mask, ad_copy copy,
+           ad_error *err)
 {
     int64_t n_rows = mask->ndim == 0 ? 1 : mask->shape[0];
     uint8_t *bytes = ad_tensor_address(mask);
     if (mask->ndim <= 1) {
-        return attach_rows(data, bytes, n_rows, copy, out, err);
+        return attach_rows(data, bytes, n_rows, copy, err);
     }
     uint8_t *rows = PyMem_Malloc((size_t)n_rows);
     if (rows == NULL) {
@@ -181,7 +141,7 @@ apply_mask(const ad_imported *data, const ad_tensor *mask, ad_copy copy,
     ad_status status =
         reduce_rows(bytes, n_rows, ad_tensor_size(mask) / n_rows, rows, err);
     if (status == AD_OK) {
-        status = attach_rows(data, rows, n_rows, copy, out, err);
+        status = attach_rows(data, rows, n_rows, copy, err);
     }
     PyMem_Free(rows);
     return status;
@@ -196,7 +156,6 @@ add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
              ad_error *err)
 {
     const ad_tensor *data = &out->tensor.tensor;
-    ad_array masked;
     if (is_nomask(mask, data)) {
         return AD_OK;
     }
@@ -214,17 +173,15 @@ add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
     if (!any_set(ad_tensor_address(mask), ad_tensor_size(mask))) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(apply_mask(out, mask, copy, &masked, err));
-    ad_imported_clear(out);
-    out->array = masked;
-    out->is_array = true;
-    return AD_OK;
+    return apply_mask(out, mask, copy, err);
 }
 
 static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
+import_object(const ad_protocol *self, ad_state *state, PyObject *object,
+              const ad_type_slot *slot, const ad_request *request,
+              ad_imported *out)
 {
+    (void)self;
     static const ad_request plain = {.copy = AD_COPY_IF_NEEDED};
     ad_imported mask;
     ad_error err;
@@ -251,6 +208,6 @@ import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
 const ad_protocol ad_protocol_masked_array = {
     .name = "numpy.ma.MaskedArray",
     .attribute = -1,
-    .offers = offers,
+    .probe = probe,
     .import = import_object,
 };

@@ -34,15 +34,6 @@ type_has(PyTypeObject *type, PyObject *name)
     return found == 1;
 }
 
-static bool
-type_offers(ad_state *state, PyTypeObject *type, const ad_protocol *protocol)
-{
-    if (protocol->offers != NULL) {
-        return protocol->offers(state, type);
-    }
-    return type_has(type, state->strings[protocol->attribute]);
-}
-
 static void
 probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
@@ -57,14 +48,12 @@ probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     slot->may_have_dict = type->tp_dictoffset != 0;
 #endif
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {
-        if (type_offers(state, type, ad_protocols[i])) {
-            slot->offers |= (uint32_t)1 << i;
-        }
-    }
-    for (int i = 0; i < AD_N_PROTOCOLS; i++) {
-        if (ad_protocols[i]->probe_type != NULL) {
-            ad_protocols[i]->probe_type(state, type, slot);
-        }
+        const ad_protocol *protocol = ad_protocols[i];
+        bool offers =
+            (protocol->attribute < 0 ||
+             type_has(type, state->strings[protocol->attribute])) &&
+            (protocol->probe == NULL || protocol->probe(state, type, slot));
+        slot->offers |= (uint32_t)offers << i;
     }
 }
 
@@ -299,7 +288,7 @@ try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
              ad_imported *out)
 {
     const ad_protocol *protocol = ad_protocols[index];
-    switch (protocol->import(state, object, slot, request, out)) {
+    switch (protocol->import(protocol, state, object, slot, request, out)) {
         case AD_IMPORT_DONE:
             return 1;
         case AD_IMPORT_REFUSED:
@@ -412,6 +401,29 @@ ad_apply_device_order(ad_state *state, const ad_request *request,
     return 0;
 }
 
+ad_status
+ad_imported_apply_mask(ad_imported *imported, const ad_mask *mask,
+                       ad_copy copy, ad_error *err)
+{
+    ad_array plain, masked;
+    if (imported->is_array) {
+        ad_array_share(&imported->array, &plain);
+    } else {
+        AD_RETURN_IF_ERR(ad_array_from_tensor(
+            &imported->tensor.tensor,
+            copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED, &plain,
+            err));
+    }
+    ad_status status = ad_array_apply_mask(&plain, mask, NULL, &masked, err);
+    ad_array_clear(&plain);
+    if (status == AD_OK) {
+        ad_imported_clear(imported);
+        imported->is_array = true;
+        imported->array = masked;
+    }
+    return status;
+}
+
 void
 ad_imported_clear(ad_imported *imported)
 {
@@ -496,4 +508,45 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
         ad_tensor_clear(&copied.tensor);
     }
     return result == 0 ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
+}
+
+static ad_status
+swap(const ad_request *request, const ad_element *element, ad_imported *out,
+     ad_error *err)
+{
+    ad_tensor_value swapped;
+    ad_tensor *tensor = &out->tensor.tensor;
+    if (request->copy == AD_COPY_NEVER) {
+        return ad_element_require_plain(
+            element, "that takes a copy, which copy=False rules out", err);
+    }
+    char order = ad_tensor_is_contiguous(tensor, 'F') ? 'F' : 'C';
+    AD_RETURN_IF_ERR(ad_tensor_copy_swapped(tensor, order, &swapped, err));
+    ad_tensor_clear(tensor);
+    ad_tensor_share(&swapped.tensor, &out->tensor);
+    ad_tensor_clear(&swapped.tensor);
+    return AD_OK;
+}
+
+ad_import_result
+ad_finish_strange_elements(ad_state *state, const ad_request *request,
+                           const ad_element *element, ad_imported *out)
+{
+    ad_error err;
+    ad_tensor *tensor = &out->tensor.tensor;
+    ad_status status =
+        element->is_swapped ? swap(request, element, out, &err) : AD_OK;
+    if (status == AD_OK && element->time == NULL) {
+        return ad_finish_tensor(state, request, &out->tensor);
+    }
+    if (status == AD_OK) {
+        /* The caller serves copy=True for the array. */
+        status = ad_array_from_times(
+            tensor, element->time,
+            request->copy == AD_COPY_NEVER ? AD_COPY_NEVER : AD_COPY_IF_NEEDED,
+            &out->array, &err);
+        out->is_array = status == AD_OK;
+    }
+    ad_tensor_clear(tensor); /* may run Python code: raise afterwards */
+    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }

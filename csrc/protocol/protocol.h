@@ -12,6 +12,7 @@
 
 #include "model/array.h"
 #include "bridge/bridge.h"
+#include "bridge/masks.h"
 #include "order/streams.h"
 #include "model/tensor.h"
 #include "support/args.h"
@@ -62,6 +63,8 @@ typedef enum ad_import_result {
     AD_IMPORT_DONE = 1     /* *out is filled */
 } ad_import_result;
 
+typedef struct ad_protocol ad_protocol;
+
 /* Imports `object`. `slot` describes its type (borrowed). Pending work is
  * recorded in the sync; ad_finish_tensor and ad_import drop it for stream=-1,
  * and ad_apply_device_order lets the stream of the request wait for it. Device
@@ -69,24 +72,24 @@ typedef enum ad_import_result {
  * MemoryError, DeviceError, exceptions outside Exception, a malformed struct,
  * capsules or dicts against the protocol, and a loss of meaning (nulls,
  * requires_grad, conjugate). A producer's own exception is a refusal. */
-typedef ad_import_result (*ad_import_fn)(ad_state *state, PyObject *object,
+typedef ad_import_result (*ad_import_fn)(const ad_protocol *self,
+                                         ad_state *state, PyObject *object,
                                          const ad_type_slot *slot,
                                          const ad_request *request,
                                          ad_imported *out);
 
-typedef struct ad_protocol {
+struct ad_protocol {
     /* The attribute that shows the protocol, for messages and look-up. */
     const char *name;
-    /* AD_STR_* of the attribute that is looked up, or -1: offers() decides. */
+    /* AD_STR_* of the attribute that is looked up, or -1: probe() decides. */
     int attribute;
-    /* Optional: whether the type supports the protocol, if one attribute does
-     * not tell. */
-    bool (*offers)(ad_state *state, PyTypeObject *type);
-    /* Optional: records further facts of the type, once. */
-    void (*probe_type)(ad_state *state, PyTypeObject *type,
-                       ad_type_slot *slot);
+    /* Returns whether the type supports the protocol, besides the attribute,
+     * and records further facts of the type. Called once for a type. Optional
+     * if there is an attribute. */
+    bool (*probe)(ad_state *state, PyTypeObject *type, ad_type_slot *slot);
     /* Optional: export only when NULL. */
     ad_import_fn import;
+    const void *rules; /* optional: for `import` */
     /* Optional: attributes of our objects: methods that always exist, and
      * getters that raise AttributeError if the object cannot be exported.
      * Static tables that end with a NULL entry. Buffer has those of Tensor. */
@@ -94,7 +97,7 @@ typedef struct ad_protocol {
     const PyGetSetDef *array_getset;
     const PyMethodDef *tensor_methods;
     const PyGetSetDef *tensor_getset;
-} ad_protocol;
+};
 
 enum {
 #define AD_PROTOCOL(tag) AD_PROTOCOL_##tag,
@@ -140,6 +143,13 @@ ad_apply_stream_order(ad_state *state, const ad_request *request,
                : ad_apply_device_order(state, request, device, sync, owner);
 }
 
+/* Makes *imported an array with the validity of the mask. copy=True is served
+ * by the import of the data or by the caller. On failure *imported is
+ * unchanged. */
+AD_MUST_CHECK ad_status ad_imported_apply_mask(ad_imported *imported,
+                                               const ad_mask *mask,
+                                               ad_copy copy, ad_error *err);
+
 /* Drops the result of ad_import. */
 void ad_imported_clear(ad_imported *imported);
 
@@ -154,7 +164,7 @@ int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
                                          ad_type_slot *scratch);
 
-/* --- shared by protocol files (protocol.c, byteswap.c) -------------------- */
+/* --- shared by protocol files (protocol.c) -------------------------------- */
 
 /* AD_IMPORT_REFUSED or AD_IMPORT_FAILED for the exception that is set. */
 ad_import_result ad_import_exception(ad_state *state);
@@ -222,9 +232,9 @@ int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
 /* Drops the reference; a pending exception stays set. */
 void ad_choice_clear(ad_stream_choice *choice);
 
-/* Returns whether one of the object's classes has this name and is of this
- * library (top-level module). */
-bool ad_is_of_class(PyObject *object, const char *library, const char *name);
+/* Returns whether the type or one of its bases has this name and is of this
+ * module or one of its submodules. Sets no exception. */
+bool ad_is_subclass(PyTypeObject *type, const char *module, const char *name);
 
 /* Returns whether the stream argument is the int -1 (no synchronization). */
 bool ad_stream_is_no_sync(PyObject *value);
@@ -237,7 +247,7 @@ const ad_stream_argument *ad_request_stream(const ad_request *request,
 /* The stream of a request for arrowdev's copies; NULL: absent or -1. */
 const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
 
-/* --- order (order.c) ------------------------------------------------------ */
+/* --- order (stream_argument.c) -------------------------------------------- */
 
 /* The stream that None means on this device type: the legacy default stream.
  * Returns false if the type has none. */

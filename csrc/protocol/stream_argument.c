@@ -1,11 +1,12 @@
-/* stream= arguments: an int with DLPack's meaning for the device, or a known
- * stream or queue object. */
+/* stream= arguments, which are an int with DLPack's meaning for the device or a
+ * known stream or queue object, and the order on these streams. */
 #include "protocol/protocol.h"
 
 #include <string.h>
 
 #include "abi/arrow_c.h"
 #include "device/backend.h"
+#include "order/device_owner.h"
 
 /* --- numbers ------------------------------------------------------------- */
 
@@ -231,43 +232,38 @@ read_arrowdev_queue(ad_state *state, PyObject *stream, ad_stream_argument *out)
     return found;
 }
 
-/* Whether the class is defined in this library (top-level module). */
+/* Whether the class is of this module or one of its submodules. */
 static bool
-is_class_from(PyTypeObject *type, const char *library)
+is_from(PyTypeObject *type, const char *module)
 {
-    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
-    const char *name = module != NULL && PyUnicode_Check(module)
-                           ? PyUnicode_AsUTF8(module)
+    PyObject *value = PyObject_GetAttrString((PyObject *)type, "__module__");
+    const char *name = value != NULL && PyUnicode_Check(value)
+                           ? PyUnicode_AsUTF8(value)
                            : NULL;
-    size_t n = strlen(library);
-    bool result = name != NULL && strncmp(name, library, n) == 0 &&
+    size_t n = strlen(module);
+    bool result = name != NULL && strncmp(name, module, n) == 0 &&
                   (name[n] == '\0' || name[n] == '.');
     PyErr_Clear();
-    Py_XDECREF(module);
+    Py_XDECREF(value);
     return result;
-}
-
-static bool
-is_from(PyObject *object, const char *library)
-{
-    return is_class_from(Py_TYPE(object), library);
 }
 
 /* The class is recognized by its name, so that no other library is
  * imported. */
 bool
-ad_is_of_class(PyObject *object, const char *library, const char *name)
+ad_is_subclass(PyTypeObject *type, const char *module, const char *name)
 {
-    PyObject *bases = Py_TYPE(object)->tp_mro;
-    for (Py_ssize_t i = 0; bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
+    PyObject *bases = Py_XNewRef(type->tp_mro);
+    bool found = false;
+    for (Py_ssize_t i = 0;
+         !found && bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(bases, i);
         const char *dot = strrchr(base->tp_name, '.');
-        if (strcmp(dot != NULL ? dot + 1 : base->tp_name, name) == 0 &&
-            is_class_from(base, library)) {
-            return true;
-        }
+        found = strcmp(dot != NULL ? dot + 1 : base->tp_name, name) == 0 &&
+                is_from(base, module);
     }
-    return false;
+    Py_XDECREF(bases);
+    return found;
 }
 
 /* .cuda_stream of any object, or .ptr of CuPy's streams. */
@@ -275,8 +271,9 @@ static int
 read_cuda_attribute(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
     (void)state;
-    return read_member(stream, is_from(stream, "cupy") ? "ptr" : "cuda_stream",
-                       false, ARROW_DEVICE_CUDA, out);
+    return read_member(
+        stream, is_from(Py_TYPE(stream), "cupy") ? "ptr" : "cuda_stream",
+        false, ARROW_DEVICE_CUDA, out);
 }
 
 /* A dpctl.SyclQueue. Its address is that of the DPCTLSyclQueueRef. */
@@ -302,7 +299,7 @@ static int
 read_sycl(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
     PyObject *queue = NULL;
-    if (is_from(stream, "dpctl")) {
+    if (is_from(Py_TYPE(stream), "dpctl")) {
         int found = read_sycl_queue(stream, out);
         if (found != 0) {
             return found;
@@ -340,7 +337,7 @@ read_pyopencl(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
     (void)state;
     /* All objects of pyopencl have an int_ptr. */
-    if (!ad_is_of_class(stream, "pyopencl", "CommandQueue")) {
+    if (!ad_is_subclass(Py_TYPE(stream), "pyopencl", "CommandQueue")) {
         return 0;
     }
     return read_member(stream, "int_ptr", false, ARROW_DEVICE_OPENCL, out);
@@ -537,4 +534,84 @@ ad_request_copy_stream(const ad_request *request)
     bool is_named = request->stream.kind == AD_STREAM_NUMBER ||
                     request->stream.kind == AD_STREAM_OBJECT;
     return is_named ? &request->stream : NULL;
+}
+
+/* --- order: what the rows of the two tables in
+ * docs/internals/synchronization.md have in common ---------------------------- */
+
+bool
+ad_default_stream(int32_t device_type, ad_stream *out)
+{
+    uint32_t traits = ad_device_traits(device_type);
+    *out = (ad_stream){traits & AD_CUDA_STREAMS ? 1 : 0};
+    return (traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
+}
+
+int32_t
+ad_cuda_means(void)
+{
+    return !ad_backend_is_there(ARROW_DEVICE_CUDA) &&
+                   ad_backend_is_there(ARROW_DEVICE_ROCM)
+               ? ARROW_DEVICE_ROCM
+               : ARROW_DEVICE_CUDA;
+}
+
+/* The context in which the stream runs. The runtime is not asked again if one
+ * of our events was recorded on the stream. */
+static ad_status
+find_context(const struct ad_backend *backend, ad_device device,
+             const ad_sync *sync, ad_stream stream, ad_context *out,
+             ad_error *err)
+{
+    ad_context hint = {device, NULL};
+    if (sync != NULL && sync->is_own &&
+        !ad_stream_is_default(device, stream) &&
+        sync->stream.handle == stream.handle) {
+        *out = sync->context;
+        return AD_OK;
+    }
+    return backend->stream_context(stream, hint, out, err);
+}
+
+ad_status
+ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
+             const ad_stream_choice *consumer, const char *what, ad_error *err)
+{
+    ad_context context;
+    const struct ad_backend *backend = ad_backend_in_use(device.type);
+    if (backend == NULL) {
+        return ad_sync_order(sync, NULL, consumer->stream, what, err);
+    }
+    /* Resolved now and on this thread: another thread may have another default
+     * stream, and a stream of another device would order nothing. */
+    AD_RETURN_IF_ERR(
+        find_context(backend, device, sync, consumer->stream, &context, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_order(sync, &context, consumer->stream, what, err));
+    return ad_owner_record_stream(owner, context, consumer->stream,
+                                  consumer->keep, err);
+}
+
+ad_status
+ad_order_thread(const ad_tensor *tensor, const char *what, ad_error *err)
+{
+    ad_device device = tensor->device;
+    ad_stream_choice consumer = {.is_given = false};
+    bool has_stream = !(ad_device_traits(device.type) & AD_NO_STREAMS) &&
+                      (ad_stream_current(device, &consumer) ||
+                       ad_default_stream(device.type, &consumer.stream));
+    if (!has_stream) {
+        return ad_sync_wait(tensor->sync, what, err);
+    }
+    return ad_order_use(device, tensor->sync, tensor->owner, &consumer, what,
+                        err);
+}
+
+ad_status
+ad_order_pending(ad_tensor *tensor, const ad_stream_choice *producer,
+                 ad_error *err)
+{
+    ad_context context = {tensor->device, NULL};
+    return ad_sync_pending(context, producer->stream, producer->keep,
+                           &tensor->sync, err);
 }

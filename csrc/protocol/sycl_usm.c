@@ -70,7 +70,7 @@ read_syclobj(ad_state *state, const char *origin, source *in)
     ad_device device = {ARROW_DEVICE_ONEAPI, -1};
     ad_stream_argument argument;
     if (is_filter_string(in->syclobj) ||
-        ad_is_of_class(in->syclobj, "dpctl", "SyclContext")) {
+        ad_is_subclass(Py_TYPE(in->syclobj), "dpctl", "SyclContext")) {
         return 0;
     }
     bool may_be_queue =
@@ -354,14 +354,6 @@ static const ad_interface_rules rules = {
     .devices = "oneAPI",
 };
 
-static ad_import_result
-import_object(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_imported *out)
-{
-    (void)slot;
-    return ad_interface_import(state, object, &rules, request, out);
-}
-
 static const PyGetSetDef getset[] = {
     {"__sycl_usm_array_interface__", ad_interface_get, NULL,
      PyDoc_STR("SYCL USM array interface, version 1 (oneAPI memory)."),
@@ -372,7 +364,8 @@ static const PyGetSetDef getset[] = {
 const ad_protocol ad_protocol_sycl_usm = {
     .name = "__sycl_usm_array_interface__",
     .attribute = AD_STR_sycl_usm_array_interface,
-    .import = import_object,
+    .import = ad_interface_import,
+    .rules = &rules,
     .array_getset = getset,
     .tensor_getset = getset,
 };

@@ -7,6 +7,8 @@
 #define AD_SUPPORT_ARGS_H
 
 #include "support/state.h"
+#include "base/device.h"
+#include "model/schema.h"
 
 #define AD_MAX_PARAMETERS 10
 
@@ -62,5 +64,14 @@ int ad_parse_count(PyObject *value, const char *name, int64_t *out);
 /* Parse None or a bool; *out is -1 for None. Returns 0, or -1 with
  * TypeError. */
 int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
+
+/* Parse a device: a str, a (type, id) tuple or a Device. Returns 0, or -1 with
+ * TypeError or ValueError. */
+int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
+
+/* Parse a type: a format string, a common name, a Schema or any object with
+ * __arrow_c_schema__. *out is a new reference. Returns 0, or -1 with an
+ * exception. */
+int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
 
 #endif /* AD_SUPPORT_ARGS_H */

@@ -8,78 +8,28 @@
 #include "support/errors.h"
 
 static void
-free_schema(void *pointer)
+free_dlpack(ad_dl_managed *managed)
 {
-    ad_schema_holder_free(pointer);
-}
-
-static void
-free_device_array(void *pointer)
-{
-    ad_array_holder_free(pointer);
-}
-
-static void
-free_stream(void *pointer)
-{
-    ad_stream_holder_free(pointer);
-}
-
-static void
-free_device_stream(void *pointer)
-{
-    ad_device_stream_holder_free(pointer);
-}
-
-static void
-free_dlpack(void *pointer)
-{
-    ad_dl_managed *managed = pointer;
     if (managed->deleter != NULL) {
         managed->deleter(managed);
     }
 }
 
 static void
-free_dlpack_versioned(void *pointer)
+free_dlpack_versioned(ad_dl_managed_versioned *managed)
 {
-    ad_dl_managed_versioned *managed = pointer;
     if (managed->deleter != NULL) {
         managed->deleter(managed);
     }
 }
 
 static void
-free_handler(void *pointer)
+free_handler(struct ArrowAsyncDeviceStreamHandler *handler)
 {
-    struct ArrowAsyncDeviceStreamHandler *handler = pointer;
     if (handler->release != NULL) {
         handler->release(handler);
     }
 }
-
-/* One row per kind. */
-static const struct {
-    const char *name;
-    const char *used_name; /* NULL: `release` tells */
-    void (*free)(void *pointer);
-} kinds[] = {
-    [AD_CAPSULE_SCHEMA] = {"arrow_schema", NULL, free_schema},
-    /* An arrow_array is the first member of a device array's holder. */
-    [AD_CAPSULE_ARRAY] = {"arrow_array", NULL, free_device_array},
-    [AD_CAPSULE_STREAM] = {"arrow_array_stream", NULL, free_stream},
-    [AD_CAPSULE_DEVICE_ARRAY] = {"arrow_device_array", NULL,
-                                 free_device_array},
-    [AD_CAPSULE_DEVICE_STREAM] = {"arrow_device_array_stream", NULL,
-                                  free_device_stream},
-    [AD_CAPSULE_DLPACK] = {"dltensor", "used_dltensor", free_dlpack},
-    [AD_CAPSULE_DLPACK_VERSIONED] = {"dltensor_versioned",
-                                     "used_dltensor_versioned",
-                                     free_dlpack_versioned},
-    [AD_CAPSULE_ASYNC_HANDLER] = {"arrowdev_async_device_stream_handler",
-                                  "used_arrowdev_async_device_stream_handler",
-                                  free_handler},
-};
 
 /* Does the capsule still have its name? A consumer that restores the name
  * after a failure may use a copy of it. */
@@ -90,34 +40,64 @@ is_live(PyObject *capsule, const char *name)
     return found == name || (found != NULL && strcmp(found, name) == 0);
 }
 
+/* X(kind, struct, name, name after consumption (NULL: `release` tells), how to
+ * free `it`, whether `it` is released) */
+#define AD_CAPSULE_KINDS(X)                                                   \
+    X(SCHEMA, struct ArrowSchema, "arrow_schema", NULL,                       \
+      ad_schema_holder_free(it), it->release == NULL)                         \
+    /* An arrow_array is the first member of a device array's holder. */      \
+    X(ARRAY, struct ArrowArray, "arrow_array", NULL,                          \
+      ad_array_holder_free((void *)it), it->release == NULL)                  \
+    X(STREAM, struct ArrowArrayStream, "arrow_array_stream", NULL,            \
+      ad_stream_holder_free(it), it->release == NULL)                         \
+    X(DEVICE_ARRAY, struct ArrowDeviceArray, "arrow_device_array", NULL,      \
+      ad_array_holder_free(it), it->array.release == NULL)                    \
+    X(DEVICE_STREAM, struct ArrowDeviceArrayStream,                           \
+      "arrow_device_array_stream", NULL, ad_device_stream_holder_free(it),    \
+      it->release == NULL)                                                    \
+    X(DLPACK, ad_dl_managed, "dltensor", "used_dltensor", free_dlpack(it),    \
+      false)                                                                  \
+    X(DLPACK_VERSIONED, ad_dl_managed_versioned, "dltensor_versioned",        \
+      "used_dltensor_versioned", free_dlpack_versioned(it), false)            \
+    X(ASYNC_HANDLER, struct ArrowAsyncDeviceStreamHandler,                    \
+      "arrowdev_async_device_stream_handler",                                 \
+      "used_arrowdev_async_device_stream_handler", free_handler(it),          \
+      it->release == NULL)
+
 /* One destructor per kind, so that no destructor looks up its kind. */
-#define AD_CAPSULE_DESTRUCTOR(function, kind)                                 \
-    static void function(PyObject *capsule)                                   \
+#define X(KIND, TYPE, NAME, USED, FREE, IS_RELEASED)                          \
+    static void free_##KIND(void *pointer)                                    \
     {                                                                         \
-        if (is_live(capsule, kinds[kind].name)) {                             \
-            kinds[kind].free(                                                 \
-                PyCapsule_GetPointer(capsule, kinds[kind].name));             \
+        TYPE *it = pointer;                                                   \
+        FREE;                                                                 \
+    }                                                                         \
+    static bool is_released_##KIND(const void *pointer)                       \
+    {                                                                         \
+        const TYPE *it = pointer;                                             \
+        (void)it;                                                             \
+        return IS_RELEASED;                                                   \
+    }                                                                         \
+    static void destroy_##KIND(PyObject *capsule)                             \
+    {                                                                         \
+        if (is_live(capsule, NAME)) {                                         \
+            free_##KIND(PyCapsule_GetPointer(capsule, NAME));                 \
         }                                                                     \
     }
+AD_CAPSULE_KINDS(X)
+#undef X
 
-AD_CAPSULE_DESTRUCTOR(destroy_schema, AD_CAPSULE_SCHEMA)
-AD_CAPSULE_DESTRUCTOR(destroy_array, AD_CAPSULE_ARRAY)
-AD_CAPSULE_DESTRUCTOR(destroy_stream, AD_CAPSULE_STREAM)
-AD_CAPSULE_DESTRUCTOR(destroy_device_array, AD_CAPSULE_DEVICE_ARRAY)
-AD_CAPSULE_DESTRUCTOR(destroy_device_stream, AD_CAPSULE_DEVICE_STREAM)
-AD_CAPSULE_DESTRUCTOR(destroy_dlpack, AD_CAPSULE_DLPACK)
-AD_CAPSULE_DESTRUCTOR(destroy_dlpack_versioned, AD_CAPSULE_DLPACK_VERSIONED)
-AD_CAPSULE_DESTRUCTOR(destroy_handler, AD_CAPSULE_ASYNC_HANDLER)
-
-static const PyCapsule_Destructor destructors[] = {
-    [AD_CAPSULE_SCHEMA] = destroy_schema,
-    [AD_CAPSULE_ARRAY] = destroy_array,
-    [AD_CAPSULE_STREAM] = destroy_stream,
-    [AD_CAPSULE_DEVICE_ARRAY] = destroy_device_array,
-    [AD_CAPSULE_DEVICE_STREAM] = destroy_device_stream,
-    [AD_CAPSULE_DLPACK] = destroy_dlpack,
-    [AD_CAPSULE_DLPACK_VERSIONED] = destroy_dlpack_versioned,
-    [AD_CAPSULE_ASYNC_HANDLER] = destroy_handler,
+static const struct {
+    const char *name;
+    const char *used_name;
+    void (*free)(void *pointer);
+    bool (*is_released)(const void *pointer);
+    PyCapsule_Destructor destroy;
+} kinds[] = {
+#define X(KIND, TYPE, NAME, USED, FREE, IS_RELEASED)                          \
+    [AD_CAPSULE_##KIND] = {NAME, USED, free_##KIND, is_released_##KIND,       \
+                           destroy_##KIND},
+    AD_CAPSULE_KINDS(X)
+#undef X
 };
 
 const char *
@@ -130,36 +110,17 @@ PyObject *
 ad_capsule_new(ad_capsule_kind kind, void *pointer)
 {
     PyObject *capsule =
-        PyCapsule_New(pointer, kinds[kind].name, destructors[kind]);
+        PyCapsule_New(pointer, kinds[kind].name, kinds[kind].destroy);
     if (capsule == NULL) {
         kinds[kind].free(pointer);
     }
     return capsule;
 }
 
-/* Is the Arrow struct at `pointer` released? */
-static bool
-is_released(ad_capsule_kind kind, const void *pointer)
+void
+ad_capsule_free(ad_capsule_kind kind, void *pointer)
 {
-    switch (kind) {
-        case AD_CAPSULE_SCHEMA:
-            return ((const struct ArrowSchema *)pointer)->release == NULL;
-        case AD_CAPSULE_ARRAY:
-        case AD_CAPSULE_DEVICE_ARRAY:
-            return ((const struct ArrowArray *)pointer)->release == NULL;
-        case AD_CAPSULE_STREAM:
-            return ((const struct ArrowArrayStream *)pointer)->release == NULL;
-        case AD_CAPSULE_DEVICE_STREAM:
-            return ((const struct ArrowDeviceArrayStream *)pointer)->release ==
-                   NULL;
-        case AD_CAPSULE_ASYNC_HANDLER:
-            return ((const struct ArrowAsyncDeviceStreamHandler *)pointer)
-                       ->release == NULL;
-        case AD_CAPSULE_DLPACK:
-        case AD_CAPSULE_DLPACK_VERSIONED:
-            break;
-    }
-    return false;
+    kinds[kind].free(pointer);
 }
 
 static void *
@@ -194,7 +155,7 @@ ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
         return fail_name(state, capsule, kind, origin);
     }
     void *pointer = PyCapsule_GetPointer(capsule, name);
-    if (pointer != NULL && is_released(kind, pointer)) {
+    if (pointer != NULL && kinds[kind].is_released(pointer)) {
         return ad_raise_exchange(
             state, "consumed",
             "a capsule can be consumed once; ask the producer again",

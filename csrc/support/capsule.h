@@ -25,6 +25,9 @@ typedef enum ad_capsule_kind {
 /* The name of a live capsule of this kind. */
 const char *ad_capsule_name(ad_capsule_kind kind);
 
+/* Free what a capsule of this kind owns. Needs no GIL for DLPack. */
+void ad_capsule_free(ad_capsule_kind kind, void *pointer);
+
 /* A new capsule that owns `pointer`: an export holder for the Arrow kinds
  * (ad_schema_export, ad_array_export, ...), a managed tensor for DLPack, or a
  * handler whose only owner is the capsule. On failure `pointer` is freed, and

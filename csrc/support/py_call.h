@@ -27,4 +27,13 @@ void ad_py_call_start(void);
  * GIL. */
 void ad_py_call_stop(const struct timespec *deadline);
 
+/* --- helpers written in Python: arrowdev.<submodule>.<function> ------------- */
+
+/* Find a helper. Returns a new reference, or NULL with an exception. */
+PyObject *ad_find_helper(const char *submodule, const char *function);
+
+/* Call a helper. Returns a new reference, or NULL with an exception. */
+PyObject *ad_call_helper(const char *submodule, const char *function,
+                         PyObject *const *args, size_t n_args);
+
 #endif /* AD_SUPPORT_PY_CALL_H */

@@ -5,7 +5,7 @@
 #include "python/types/array_stream_type.h"
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
-#include "support/parse.h"
+#include "support/args.h"
 
 /* The options of the call. */
 typedef struct options {

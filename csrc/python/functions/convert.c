@@ -2,7 +2,7 @@
 #include "protocol/dlpack_tensor.h"
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
-#include "support/helpers.h"
+#include "support/py_call.h"
 
 /* torch's exchange API aborts the process on a negative stride. A copy has
  * none. */

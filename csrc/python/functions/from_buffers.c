@@ -11,7 +11,7 @@
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
-#include "support/parse.h"
+#include "support/args.h"
 
 #define MAX_BUFFERS 64
 

@@ -6,7 +6,7 @@
 #include "python/functions/import_result.h"
 #include "python/functions/record_batch.h"
 #include "python/testing/testing.h"
-#include "support/parse.h"
+#include "support/args.h"
 #include "device/backend.h"
 
 static PyObject *

@@ -8,7 +8,7 @@
 #include "python/functions/functions.h"
 #include "python/functions/import_result.h"
 #include "python/functions/to_device.h"
-#include "support/parse.h"
+#include "support/args.h"
 
 int
 ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,

@@ -8,7 +8,7 @@
 #include "device/backend.h"
 #include "python/functions/functions.h"
 #include "python/functions/to_device.h"
-#include "support/parse.h"
+#include "support/args.h"
 
 #include <stdatomic.h>
 

@@ -9,7 +9,7 @@
 
 #include "stream/array_stream.h"
 #include "async/consumer_queue.h"
-#include "support/saved_exception.h"
+#include "support/py_stream.h"
 
 /* Raises an error of the queue; an error of the producer with its complete
  * text, its code and its metadata. Returns NULL. */

@@ -9,7 +9,7 @@
 #define AD_PYTHON_STREAMS_ITERABLE_SOURCE_H
 
 #include "stream/adapters.h"
-#include "support/saved_exception.h"
+#include "support/py_stream.h"
 
 /* A stream over the elements of `iterable`, or over the results of `function`
  * (NULL: none) for them. The elements are cast to the type `wanted`

@@ -15,7 +15,7 @@
 #include "python/streams/iterable_source.h"
 #include "python/types/async_types.h"
 #include "stream/adapters.h"
-#include "support/parse.h"
+#include "support/args.h"
 
 /* --- Python objects that a stream holds ----------------------------------------- */
 
@@ -457,16 +457,15 @@ ad_function_concat_streams(PyObject *module, PyObject *const *args,
 
 /* The struct in the capsule reads the stream from now on. */
 static PyObject *
-export_stream(PyObject *object, const ad_signature *signature,
-              ad_capsule_kind kind, PyObject *const *args, Py_ssize_t n_args,
-              PyObject *kwnames)
+export_stream(PyObject *object, const char *function, ad_capsule_kind kind,
+              PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
 {
     ad_stream_object *self = (ad_stream_object *)object;
     ad_state *state = ad_state_of(object);
     PyObject *requested;
     PyObject *capsule = NULL;
-    if (ad_arrow_parse(state, signature, args, n_args, kwnames, &requested) <
-            0 ||
+    if (ad_arrow_parse(state, function, kind == AD_CAPSULE_DEVICE_STREAM, args,
+                       n_args, kwnames, &requested) < 0 ||
         begin_reading(object) < 0) {
         return NULL;
     }
@@ -486,7 +485,7 @@ static PyObject *
 stream_device_stream(PyObject *object, PyObject *const *args,
                      Py_ssize_t n_args, PyObject *kwnames)
 {
-    return export_stream(object, &ad_device_stream_signature,
+    return export_stream(object, "__arrow_c_device_stream__()",
                          AD_CAPSULE_DEVICE_STREAM, args, n_args, kwnames);
 }
 
@@ -494,7 +493,7 @@ static PyObject *
 stream_host_stream(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
                    PyObject *kwnames)
 {
-    return export_stream(object, &ad_host_stream_signature, AD_CAPSULE_STREAM,
+    return export_stream(object, "__arrow_c_stream__()", AD_CAPSULE_STREAM,
                          args, n_args, kwnames);
 }
 

@@ -12,8 +12,8 @@
 #include "model/type.h"
 #include "python/functions/functions.h"
 #include "python/types/common_getters.h"
-#include "support/helpers.h"
-#include "support/parse.h"
+#include "support/py_call.h"
+#include "support/args.h"
 #include "validate/validate.h"
 
 static void

@@ -7,10 +7,9 @@
 #include "python/types/async_types.h"
 #include "support/args.h"
 #include "support/errors.h"
-#include "support/saved_exception.h"
+#include "support/py_stream.h"
 #include "python/functions/metadata_dict.h"
 #include "python/streams/stream_element.h"
-#include "support/parse.h"
 
 typedef struct producer_object {
     PyObject_HEAD

@@ -5,8 +5,8 @@
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "python/functions/to_device.h"
-#include "support/helpers.h"
-#include "support/parse.h"
+#include "support/py_call.h"
+#include "support/args.h"
 
 typedef struct memory {
     ad_device device;

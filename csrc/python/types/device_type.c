@@ -13,8 +13,8 @@
 #include "order/sync.h"
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
-#include "support/helpers.h"
-#include "support/parse.h"
+#include "support/py_call.h"
+#include "support/args.h"
 
 #define LINE_SIZE 256
 

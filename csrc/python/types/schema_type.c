@@ -7,7 +7,6 @@
 #include "support/args.h"
 #include "support/errors.h"
 #include "python/functions/metadata_dict.h"
-#include "support/parse.h"
 
 static inline ad_schema
 schema_of(PyObject *self)

@@ -10,7 +10,7 @@
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
 #include "python/functions/to_device.h"
-#include "support/parse.h"
+#include "support/args.h"
 
 static void
 tensor_dealloc(PyObject *self)
