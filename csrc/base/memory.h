@@ -12,6 +12,13 @@
 
 #define AD_ALIGNMENT 64
 
+/* Bytes of a bitmap of `n` bits, without overflow. */
+static inline int64_t
+ad_bitmap_bytes(int64_t n)
+{
+    return n / 8 + (n % 8 != 0);
+}
+
 typedef struct ad_memory {
     ad_owner base;
     void *data; /* NULL only for 0 bytes */

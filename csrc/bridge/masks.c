@@ -6,6 +6,7 @@
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
+#include "base/memory.h"
 #include "base/owner.h"
 #include "model/map_buffers.h"
 #include "copy/copy.h"
@@ -158,7 +159,8 @@ check_length(const ad_array *array, const ad_mask *mask, ad_error *err)
     if (mask->length == array->length) {
         return AD_OK;
     }
-    bool is_packed = !mask->is_bits && mask->length == (array->length + 7) / 8;
+    bool is_packed =
+        !mask->is_bits && mask->length == ad_bitmap_bytes(array->length);
     return ad_fail(err, AD_ERR_VALUE, NULL, is_packed ? PACKED_HINT : NULL,
                    "a mask must have one element per row: %" PRId64
                    ", not %" PRId64,
@@ -294,8 +296,7 @@ static ad_status
 make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
             const ad_stream_choice *stream, ad_allocation *out, ad_error *err)
 {
-    /* No overflow: a validated offset + length is below 2^63. */
-    int64_t nbytes = (array->offset + array->length + 7) / 8;
+    int64_t nbytes = ad_bitmap_bytes(array->offset + array->length);
     ad_session_request request = ad_session_within(
         mask->device, mask->data, mask->sync, stream, consumer);
     ad_session session;

@@ -230,7 +230,8 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     if (spec->null_count == 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_memory_new((spec->length + 7) / 8, &bitmap, err));
+    AD_RETURN_IF_ERR(
+        ad_memory_new(ad_bitmap_bytes(spec->length), &bitmap, err));
     mark_valid(values, spec->length, bitmap->data);
     ad_owner *const owners[] = {&bitmap->base, spec->owner};
     buffers[0] = bitmap->data;

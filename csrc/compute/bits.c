@@ -117,7 +117,7 @@ count_small(const ad_bits *self, const ad_stream_choice *stream,
 {
     uint8_t bytes[SMALL_BITMAP + 8];
     int64_t first = self->offset / 8;
-    int64_t end = (self->offset + self->length + 7) / 8;
+    int64_t end = ad_bitmap_bytes(self->offset + self->length);
     AD_RETURN_IF_ERR(ad_read_device(self->device, self->data, self->owner,
                                     (uint64_t)first, (size_t)(end - first),
                                     self->sync, stream, bytes, err));

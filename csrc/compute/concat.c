@@ -73,8 +73,8 @@ static ad_status
 new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
 {
     int64_t n = at->length;
-    int64_t n_blocks = n / (8 * AD_ALIGNMENT) + (n % (8 * AD_ALIGNMENT) != 0);
-    int64_t nbytes = n_blocks * AD_ALIGNMENT;
+    int64_t nbytes =
+        (ad_bitmap_bytes(n) + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
     AD_RETURN_IF_ERR(
         ad_concat_allocate(self, nbytes, 1, &at->buffers[i], err));
     if (ad_concat_on_host(self)) {

@@ -212,7 +212,7 @@ plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
 {
     for (int64_t i = 0; i < view->node->n_buffers; i++) {
         int64_t bits = ad_type_row_bits(type, i);
-        int64_t end = ((view->offset + view->length) * bits + 7) / 8;
+        int64_t end = ad_bitmap_bytes((view->offset + view->length) * bits);
         pieces[i].offset = view->offset * bits / 8;
         pieces[i].nbytes = end - pieces[i].offset;
     }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "kernels/cpu_vectors.h"
 #include "kernels/generated/kernels_ptx.h"
 
@@ -289,12 +290,6 @@ ad_kernel_name(ad_kernel kernel)
     return kernels[kernel].name;
 }
 
-static int64_t
-bytes_of_bits(int64_t n)
-{
-    return (n + 7) / 8;
-}
-
 /* Bytes from the first element of a matrix to the end of the last one. */
 static int64_t
 gathered_size(const ad_launch *launch)
@@ -327,7 +322,7 @@ ad_launch_source_size(const ad_launch *launch)
         case AD_KERNEL_REBASE_VIEWS:
             return (size_t)(n * 16);
         default:
-            return (size_t)bytes_of_bits(launch->bit_offset + n);
+            return (size_t)ad_bitmap_bytes(launch->bit_offset + n);
     }
 }
 
@@ -352,7 +347,7 @@ ad_launch_values_size(const ad_launch *launch)
         case AD_KERNEL_REBASE_VIEWS:
             return launch->bit_offset < 0
                        ? 0
-                       : (size_t)bytes_of_bits(launch->bit_offset + n);
+                       : (size_t)ad_bitmap_bytes(launch->bit_offset + n);
         case AD_KERNEL_REBASE_OFFSETS:
             return (size_t)(n * 4);
         default:
@@ -369,9 +364,9 @@ ad_launch_target_size(const ad_launch *launch)
         case AD_KERNEL_UNPACK_BITS:
             return (size_t)n;
         case AD_KERNEL_PACK_BITS:
-            return (size_t)bytes_of_bits(launch->bit_offset + n);
+            return (size_t)ad_bitmap_bytes(launch->bit_offset + n);
         case AD_KERNEL_COPY_BITS:
-            return (size_t)bytes_of_bits(p[0] + n + p[2]);
+            return (size_t)ad_bitmap_bytes(p[0] + n + p[2]);
         case AD_KERNEL_FILL_NULLS:
             return (size_t)((p[1] > 0 ? n * p[1] : n / -p[1]) * p[0]);
         case AD_KERNEL_GATHER:

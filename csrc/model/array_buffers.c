@@ -1,13 +1,8 @@
 #include "model/array.h"
 
+#include "base/memory.h"
 #include "base/unaligned.h"
 #include "device/backend.h"
-
-static int64_t
-bytes_of_bits(int64_t n_bits)
-{
-    return n_bits / 8 + (n_bits % 8 != 0);
-}
 
 /* Size of the data of a variable-size type: the last offset of the node. The
  * slice's own last offset is used only if it is smaller. It must not enlarge
@@ -91,7 +86,7 @@ ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
     bool has_end =
         type.layout == AD_LAYOUT_OFFSETS || type.layout == AD_LAYOUT_LIST;
     int64_t n_items = end + (has_end && i == 1 && end > 0);
-    *out = bytes_of_bits(n_items * ad_type_row_bits(&type, i));
+    *out = ad_bitmap_bytes(n_items * ad_type_row_bits(&type, i));
     return AD_OK;
 }
 

@@ -77,17 +77,11 @@ child_length(const ad_check *check)
     return check->array->node->children[0]->length;
 }
 
-static ad_status
-check_list_block(ad_check *check, const ad_block *block, void *context,
-                 ad_error *err)
+ad_status
+ad_check_list_block(ad_check *check, const ad_block *block, void *context,
+                    ad_error *err)
 {
     return ad_check_offset_block(check, block, child_length(check), err);
-}
-
-ad_status
-ad_check_lists(ad_check *check, ad_error *err)
-{
-    return ad_check_blocks(check, check_list_block, NULL, err);
 }
 
 /* --- list views --------------------------------------------------------------- */
@@ -146,21 +140,15 @@ are_within(const void *offsets, const void *sizes, bool is_wide, int64_t limit,
                : are_within_32_of_many(offsets, sizes, limit, n);
 }
 
-static ad_status
-check_list_view_block(ad_check *check, const ad_block *block, void *context,
-                      ad_error *err)
+ad_status
+ad_check_list_view_block(ad_check *check, const ad_block *block, void *context,
+                         ad_error *err)
 {
     bool is_wide = check->type.wide_offsets;
     int64_t limit = child_length(check);
     return are_within(block->first, block->second, is_wide, limit, block->n)
                ? AD_OK
                : fail_list_view(block, is_wide, limit, err);
-}
-
-ad_status
-ad_check_list_views(ad_check *check, ad_error *err)
-{
-    return ad_check_blocks(check, check_list_view_block, NULL, err);
 }
 
 /* --- unions ------------------------------------------------------------------- */

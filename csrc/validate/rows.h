@@ -129,8 +129,12 @@ AD_MUST_CHECK ad_status ad_check_offset_block(const ad_check *check,
                                               int64_t limit, ad_error *err);
 
 /* validate/nested.c */
-AD_MUST_CHECK ad_status ad_check_lists(ad_check *check, ad_error *err);
-AD_MUST_CHECK ad_status ad_check_list_views(ad_check *check, ad_error *err);
+AD_MUST_CHECK ad_status ad_check_list_block(ad_check *check,
+                                            const ad_block *block,
+                                            void *context, ad_error *err);
+AD_MUST_CHECK ad_status ad_check_list_view_block(ad_check *check,
+                                                 const ad_block *block,
+                                                 void *context, ad_error *err);
 AD_MUST_CHECK ad_status ad_check_union(ad_check *check, ad_error *err);
 AD_MUST_CHECK ad_status ad_check_run_ends(ad_check *check, ad_error *err);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/wait.h"
 #include "copy/copy.h"
 #include "validate/rows.h"
@@ -107,8 +108,8 @@ count_nulls(ad_check *check, int64_t *out, ad_error *err)
         int64_t first = check->array->offset + row;
         n = rest < BITS_PER_PIECE ? rest : BITS_PER_PIECE;
         AD_RETURN_IF_ERR(ad_reader_get(&check->validity, first / 8,
-                                       (first + n + 7) / 8 - first / 8, &bits,
-                                       err));
+                                       ad_bitmap_bytes(first + n) - first / 8,
+                                       &bits, err));
         *out += ad_bitmap_count_zeros(bits, first % 8, n);
     }
     return AD_OK;
@@ -195,7 +196,7 @@ open_check(ad_check *check, const ad_array *array, const ad_type *type)
         .type = *type,
         .validity =
             ad_reader_of(array, type->has_validity ? node->buffers[0] : NULL,
-                         (end + 7) / 8, 1),
+                         ad_bitmap_bytes(end), 1),
         .first =
             ad_reader_of(array, n > 0 ? buffers[0] : NULL, n_first, first),
         .second = ad_reader_of(array, n > 1 ? buffers[1] : NULL, end, second),
@@ -223,9 +224,9 @@ check_buffers(ad_check *check, ad_error *err)
         case AD_LAYOUT_VIEWS:
             return ad_check_views(check, err);
         case AD_LAYOUT_LIST:
-            return ad_check_lists(check, err);
+            return ad_check_blocks(check, ad_check_list_block, NULL, err);
         case AD_LAYOUT_LIST_VIEW:
-            return ad_check_list_views(check, err);
+            return ad_check_blocks(check, ad_check_list_view_block, NULL, err);
         case AD_LAYOUT_SPARSE_UNION:
         case AD_LAYOUT_DENSE_UNION:
             return ad_check_union(check, err);

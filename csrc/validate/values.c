@@ -39,12 +39,6 @@ check_rule_block(ad_check *check, const ad_block *block, void *context,
     return AD_OK;
 }
 
-static ad_status
-check_rule(ad_check *check, rule *rule, ad_error *err)
-{
-    return ad_check_blocks(check, check_rule_block, rule, err);
-}
-
 /* --- integers up to a limit ------------------------------------------------- */
 
 /* Compares as unsigned integers, so that negative values exceed the limit. */
@@ -126,7 +120,7 @@ check_indices(ad_check *check, ad_error *err)
     if (n == 0) {
         rule.hold = hold_none;
     }
-    return check_rule(check, &rule, err);
+    return ad_check_blocks(check, check_rule_block, &rule, err);
 }
 
 /* --- times and dates -------------------------------------------------------- */
@@ -151,7 +145,7 @@ check_times(ad_check *check, ad_error *err)
                                         : 1000000000;
     rule rule = {.fail = fail_time};
     set_limit(&rule, check->type.bit_width, 86400 * per_second - 1);
-    return check_rule(check, &rule, err);
+    return ad_check_blocks(check, check_rule_block, &rule, err);
 }
 
 #define MS_PER_DAY 86400000
@@ -288,7 +282,7 @@ check_decimals(ad_check *check, ad_error *err)
                 : bits == 64  ? hold_decimal_64
                 : bits == 128 ? hold_decimal_128
                               : hold_decimal_256;
-    return check_rule(check, &rule, err);
+    return ad_check_blocks(check, check_rule_block, &rule, err);
 }
 
 /* --- entry -------------------------------------------------------------------- */
@@ -305,7 +299,7 @@ ad_check_values(ad_check *check, ad_error *err)
             return check_times(check, err);
         case AD_TYPE_DATE64: {
             rule days = {.hold = hold_days, .fail = fail_days};
-            return check_rule(check, &days, err);
+            return ad_check_blocks(check, check_rule_block, &days, err);
         }
         case AD_TYPE_DECIMAL:
             return check_decimals(check, err);

@@ -10,6 +10,7 @@
 #include "device/backend.h"
 #include "device/software/software.h"
 #include "device/software/engine.h"
+#include "validate/validate.h"
 
 #include "strided.h"
 
@@ -343,6 +344,34 @@ test_failing_allocations_are_reported(void)
     CHECK(false);
 }
 
+/* Only rows without buffers can be as many. Their bits need fewer bytes than
+ * 2^63, although (n + 7) / 8 overflows. */
+static void
+test_most_rows_without_buffers(void)
+{
+    const ad_schema_spec empty_struct = {
+        .format = "+s",
+        .flags = ARROW_FLAG_NULLABLE,
+    };
+    const void *const buffers[] = {NULL};
+    ad_array_spec spec = {
+        .device = AD_CPU,
+        .length = INT64_MAX - 1,
+        .n_buffers = 1,
+        .buffers = buffers,
+    };
+    ad_array array, there_array;
+    ok(ad_schema_build(&empty_struct, &spec.schema, &err));
+    ok(ad_array_build(&spec, &array, &err));
+    ok(ad_array_validate_full(&array, &err));
+    ok(ad_array_copy_to(&array, here, NULL, &there_array, &err));
+    CHECK_INT(there_array.length, INT64_MAX - 1);
+    ok(ad_array_validate_full(&there_array, &err));
+    ad_array_clear(&there_array);
+    ad_array_clear(&array);
+    ad_schema_unref(spec.schema);
+}
+
 int
 main(void)
 {
@@ -355,6 +384,7 @@ main(void)
         CHECK_TEST(test_dropped_move_keeps_the_memory_alive),
         CHECK_TEST(test_move_between_names_of_one_memory_is_an_alias),
         CHECK_TEST(test_failing_allocations_are_reported),
+        CHECK_TEST(test_most_rows_without_buffers),
     };
     strided_prepare();
     ok(ad_software_start(2, &err));
