@@ -91,10 +91,10 @@ AD_MUST_CHECK ad_status ad_async_consumer_schema(ad_async_consumer *consumer,
                                                  ad_async_poll *poll,
                                                  ad_error *err);
 
-/* Device type and additional_metadata, set once the schema has arrived. The
- * metadata may be NULL and lives as long as the consumer. */
-int32_t ad_async_consumer_device_type(ad_async_consumer *consumer);
-const char *ad_async_consumer_metadata(ad_async_consumer *consumer);
+/* Device type and additional_metadata; for the caller that has got the schema.
+ * The metadata may be NULL and lives as long as the consumer. */
+int32_t ad_async_consumer_device_type(const ad_async_consumer *consumer);
+const char *ad_async_consumer_metadata(const ad_async_consumer *consumer);
 
 typedef struct ad_async_batch {
     ad_array array;

@@ -117,21 +117,15 @@ ad_async_consumer_schema(ad_async_consumer *self, ad_schema *out,
 }
 
 int32_t
-ad_async_consumer_device_type(ad_async_consumer *self)
+ad_async_consumer_device_type(const ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
-    int32_t type = self->device_type;
-    pthread_mutex_unlock(&self->mutex);
-    return type;
+    return self->device_type;
 }
 
 const char *
-ad_async_consumer_metadata(ad_async_consumer *self)
+ad_async_consumer_metadata(const ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
-    const char *metadata = self->metadata;
-    pthread_mutex_unlock(&self->mutex);
-    return metadata;
+    return self->metadata;
 }
 
 void

@@ -4,7 +4,7 @@
 #include "order/deferred_release.h"
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
-#include "python/types/async_types.h"
+#include "python/types/common_getters.h"
 #include "python/functions/functions.h"
 #include "support/py_call.h"
 #include "support/waiting.h"
@@ -100,29 +100,37 @@ freeze(PyObject *object)
     PyType_Modified(type);
 }
 
+/* Adds the attributes that the three types share, and those of the protocols;
+ * makes the types immutable. */
 static int
-add_protocols(ad_state *state)
+add_shared_attributes(ad_state *state)
 {
-    for (int i = 0; i < AD_N_PROTOCOLS; i++) {
-        const ad_protocol *p = ad_protocols[i];
-        if (add_attributes(state->array_type, p->array_methods,
-                           p->array_getset) < 0 ||
-            add_attributes(state->tensor_type, p->tensor_methods,
-                           p->tensor_getset) < 0 ||
-            add_attributes(state->buffer_type, p->tensor_methods,
-                           p->tensor_getset) < 0) {
-            return -1;
-        }
-    }
+    PyObject *const types[] = {state->array_type, state->tensor_type,
+                               state->buffer_type};
     if (ad_dlpack_exchange_init(state) < 0 ||
         PyObject_SetAttr(state->tensor_type,
                          AD_STR(state, dlpack_c_exchange_api),
                          state->exchange_api_capsule) < 0) {
         return -1;
     }
-    freeze(state->array_type);
-    freeze(state->tensor_type);
-    freeze(state->buffer_type);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (add_attributes(types[i], ad_common_methods, ad_common_getset) <
+            0) {
+            return -1;
+        }
+        for (int p = 0; p < AD_N_PROTOCOLS; p++) {
+            const ad_protocol *protocol = ad_protocols[p];
+            bool is_array = types[i] == state->array_type;
+            if (add_attributes(types[i],
+                               is_array ? protocol->array_methods
+                                        : protocol->tensor_methods,
+                               is_array ? protocol->array_getset
+                                        : protocol->tensor_getset) < 0) {
+                return -1;
+            }
+        }
+        freeze(types[i]);
+    }
     return 0;
 }
 
@@ -177,7 +185,8 @@ module_exec(PyObject *module)
     if (intern_strings(state) < 0 || ad_errors_init(state, module) < 0 ||
         add_types(state, module) < 0 ||
         ad_device_type_enum_init(state, module) < 0 ||
-        ad_stream_type_init(state, module) < 0 || add_protocols(state) < 0) {
+        ad_stream_type_init(state, module) < 0 ||
+        add_shared_attributes(state) < 0) {
         return -1;
     }
     ad_waiting_init();

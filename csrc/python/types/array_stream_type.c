@@ -179,10 +179,9 @@ next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
     return status;
 }
 
-/* As with array(), this thread's current stream waits for the data. Host
- * memory has no current stream. */
-static PyObject *
-array_from_batch(ad_state *state, ad_array *steal)
+/* Host memory has no current stream. */
+PyObject *
+ad_array_from_batch(ad_state *state, ad_array *steal)
 {
     if (steal->device.type == AD_CPU.type) {
         return ad_array_object_new(state, steal);
@@ -207,7 +206,7 @@ finish_read(ad_stream_object *self, ad_status status, bool is_end,
         ad_array_stream_close(self->stream);
     }
     end_reading(self);
-    return status == AD_OK && has_array ? array_from_batch(state, array)
+    return status == AD_OK && has_array ? ad_array_from_batch(state, array)
                                         : NULL;
 }
 

@@ -444,9 +444,6 @@ parse_level(PyObject *level)
 static PyObject *
 tuple_of_lines(const ad_text *text)
 {
-    if (text->length == 0) {
-        return PyTuple_New(0);
-    }
     PyObject *whole = PyUnicode_FromString(ad_text_string(text));
     PyObject *lines = whole != NULL ? PyUnicode_Splitlines(whole, 0) : NULL;
     Py_XDECREF(whole);
@@ -667,7 +664,6 @@ static PyMethodDef array_methods[] = {
      "to_pylist($self)\n--\n\n"
      "The values as a list of Python objects, for interactive use.\n\n"
      "Raises ExchangeError if the host cannot read the memory."},
-    AD_COMMON_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
@@ -693,7 +689,6 @@ static PyGetSetDef array_getset[] = {
      "Values of a dictionary-encoded array, or None.", NULL},
     {"validity", get_validity, NULL,
      "The validity bitmap as a bool Array (true = valid), or None.", NULL},
-    AD_COMMON_GETSET,
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -6,8 +6,9 @@
 #include "python/types/array_stream_type.h"
 #include "python/streams/async_source.h"
 #include "python/types/async_types.h"
-#include "python/functions/import_result.h"
 #include "python/functions/metadata_dict.h"
+#include "support/args.h"
+#include "support/errors.h"
 #include "support/objects.h"
 
 typedef struct consumer_object {
@@ -130,10 +131,7 @@ end_reading(consumer_object *self)
 static PyObject *
 result_of_pop(ad_state *state, ad_async_batch batch, bool with_metadata)
 {
-    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    PyObject *array = ad_apply_array_order(state, &request, &batch.array) == 0
-                          ? ad_array_object_new(state, &batch.array)
-                          : NULL;
+    PyObject *array = ad_array_from_batch(state, &batch.array);
     PyObject *result = array;
     if (array != NULL && with_metadata) {
         PyObject *metadata = ad_metadata_as_dict(state, batch.metadata);

@@ -25,27 +25,27 @@ memory_of(PyObject *self)
     return (memory){tensor->device, tensor->sync, tensor->owner};
 }
 
-PyObject *
-ad_get_device(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+get_device(PyObject *self, void *Py_UNUSED(closure))
 {
     return ad_device_object_new(ad_state_of(self), memory_of(self).device);
 }
 
-PyObject *
-ad_get_device_type(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+get_device_type(PyObject *self, void *Py_UNUSED(closure))
 {
     return ad_device_type_member(ad_state_of(self),
                                  memory_of(self).device.type);
 }
 
-PyObject *
-ad_get_device_id(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+get_device_id(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyLong_FromLongLong(memory_of(self).device.id);
 }
 
-PyObject *
-ad_get_sync_event(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+get_sync_event(PyObject *self, void *Py_UNUSED(closure))
 {
     const ad_sync *sync = memory_of(self).sync;
     if (ad_sync_is_done(sync) || sync->kind != AD_SYNC_EVENT) {
@@ -63,8 +63,8 @@ ad_readiness(const ad_sync *sync)
                                           : ", after queue";
 }
 
-PyObject *
-ad_is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *
+is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_error err;
     bool is_ready;
@@ -74,8 +74,8 @@ ad_is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(is_ready);
 }
 
-PyObject *
-ad_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *
+synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_error err;
     if (ad_sync_wait(memory_of(self).sync, "synchronize()", &err) != AD_OK) {
@@ -85,8 +85,8 @@ ad_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-PyObject *
-ad_wait(PyObject *self, PyObject *stream)
+static PyObject *
+wait_on_stream(PyObject *self, PyObject *stream)
 {
     ad_state *state = ad_state_of(self);
     memory used = memory_of(self);
@@ -148,9 +148,9 @@ tensor_to(ad_state *state, PyObject *self, ad_device target,
     return ad_tensor_object_like((PyObject *)Py_TYPE(self), &moved.tensor);
 }
 
-PyObject *
-ad_to(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-      PyObject *kwnames)
+static PyObject *
+to_device(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+          PyObject *kwnames)
 {
     ad_state *state = ad_state_of(self);
     PyObject *values[2];
@@ -176,8 +176,10 @@ static const ad_signature numpy_signature = {
     .names = {AD_STR_dtype, AD_STR_copy},
 };
 
-PyObject *
-ad_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+/* NumPy calls it for a Tensor only if the Tensor exports no buffer; without
+ * __array__ it would make an array of one Python object. */
+static PyObject *
+as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
          PyObject *kwnames)
 {
     PyObject *values[2];
@@ -198,9 +200,9 @@ static const ad_signature into_signature = {
     .names = {AD_STR_cls, AD_STR_stream, AD_STR_copy},
 };
 
-PyObject *
-ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-        PyObject *kwnames)
+static PyObject *
+into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+     PyObject *kwnames)
 {
     ad_state *state = ad_state_of(self);
     PyObject *values[3];
@@ -214,3 +216,53 @@ ad_into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     }
     return ad_convert_into(state, self, values[0], &stream, copy);
 }
+
+const PyMethodDef ad_common_methods[] = {
+    {"is_ready", is_ready, METH_NOARGS,
+     "is_ready($self)\n--\n\n"
+     "Whether the data are ready now, without waiting.\n\n"
+     "Raises ExchangeError if work is pending on a device whose runtime is\n"
+     "not available, and DeviceError if the work failed."},
+    {"synchronize", synchronize, METH_NOARGS,
+     "synchronize($self)\n--\n\n"
+     "Block the host until the data are ready. Raises as is_ready()."},
+    {"wait", wait_on_stream, METH_O,
+     "wait($self, stream, /)\n--\n\n"
+     "Make a stream of the device wait until the data are ready. The host\n"
+     "does not block. Raises as is_ready(), and TypeError for None."},
+    {"to", AD_METHOD(to_device),
+     "to($self, device, *, stream=None)\n--\n\n"
+     "The same data on a device; self if they are there already.\n\n"
+     "The copy runs on `stream` of the device (default: that of\n"
+     "use_stream(), else arrowdev's own). A copy in host memory is complete\n"
+     "on return. Pinned and managed memory becomes memory of the host or of\n"
+     "its device without a copy.\n\n"
+     "Raises ExchangeError if no runtime can copy there, MemoryError if the\n"
+     "device has too little memory left, DeviceError if the runtime fails."},
+    {"__array__", AD_METHOD(as_numpy),
+     "__array__($self, dtype=None, copy=None)\n--\n\n"
+     "The data as a NumPy array. Raises ExchangeError, with a hint, for\n"
+     "memory that the host cannot read and for nulls."},
+    {"into", AD_METHOD(into),
+     "into($self, cls, *, stream=None, copy=None)\n--\n\n"
+     "The data as an instance of another library's class, such as\n"
+     "torch.Tensor or pyarrow.Array, by the fastest way that the\n"
+     "class offers.\n\n"
+     "Raises TypeError for a class that arrowdev does not know."},
+    {NULL, NULL, 0, NULL},
+};
+
+const PyGetSetDef ad_common_getset[] = {
+    {"device", get_device, NULL, "The Device that the memory is on.", NULL},
+    {"device_type", get_device_type, NULL,
+     "DeviceType of the memory (a plain int for an unknown type).", NULL},
+    {"device_id", get_device_id, NULL,
+     "Ordinal of the device; -1 for the CPU, and if the interface that\n"
+     "the memory came by names none.",
+     NULL},
+    {"sync_event", get_sync_event, NULL,
+     "Address of the event handle that must be waited for, or None.\n"
+     "\nSource: specification, \"Synchronization event types\".",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};

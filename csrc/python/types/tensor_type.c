@@ -393,12 +393,6 @@ static PyMethodDef tensor_methods[] = {
      "ExchangeError\n    An extent is negative, the size overflows, a null "
      "pointer has elements,\n    or the memory is on another device.\n"
      "ValueError, TypeError\n    An argument has a wrong value or type."},
-    AD_COMMON_METHODS,
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMethodDef buffer_methods[] = {
-    AD_COMMON_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
@@ -424,13 +418,11 @@ static PyGetSetDef tensor_getset[] = {
     {"itemsize", get_itemsize, NULL,
      "Size of an element in bytes, rounded up for sub-byte types.", NULL},
     AD_MEMORY_GETSET,
-    AD_COMMON_GETSET,
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyGetSetDef buffer_getset[] = {
     AD_MEMORY_GETSET,
-    AD_COMMON_GETSET,
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -468,7 +460,6 @@ static PyType_Slot tensor_slots[] = {
 static PyType_Slot buffer_slots[] = {
     AD_TENSOR_SLOTS,
     {Py_tp_repr, buffer_repr},
-    {Py_tp_methods, buffer_methods},
     {Py_tp_getset, buffer_getset},
     {Py_tp_doc,
      "A contiguous region of device memory: an address, or an opaque handle\n"
