@@ -5,8 +5,12 @@
 #include <string.h>
 
 static void
-reset(ad_error *err, ad_status status, const char *reason)
+fill(ad_error *err, ad_status status, const char *reason, const char *hint,
+     const char *format, va_list args)
 {
+    if (err == NULL) {
+        return;
+    }
     err->status = status;
     err->code = 0;
     err->reason = reason;
@@ -14,21 +18,7 @@ reset(ad_error *err, ad_status status, const char *reason)
     err->device = (ad_device){0, 0};
     err->dtype[0] = '\0';
     err->path[0] = '\0';
-    err->hint[0] = '\0';
-    err->message[0] = '\0';
-}
-
-static void
-fill(ad_error *err, ad_status status, const char *reason, const char *hint,
-     const char *format, va_list args)
-{
-    if (err == NULL) {
-        return;
-    }
-    reset(err, status, reason);
-    if (hint != NULL) {
-        snprintf(err->hint, sizeof(err->hint), "%s", hint);
-    }
+    snprintf(err->hint, sizeof(err->hint), "%s", hint != NULL ? hint : "");
     vsnprintf(err->message, sizeof(err->message), format, args);
 }
 

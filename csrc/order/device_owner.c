@@ -398,11 +398,8 @@ add_stream_locked(device_owner *self, const recorded_stream *wanted,
             return ad_fail_memory(err, sizeof(*added));
         }
     }
-    added->context = wanted->context;
-    atomic_init(&added->whole_context, false);
-    added->stream = wanted->stream;
-    added->thread = wanted->thread;
-    added->keep = ad_owner_ref(wanted->keep);
+    *added = *wanted;
+    ad_owner_ref(added->keep);
     added->next = atomic_load_explicit(&self->streams, memory_order_relaxed);
     atomic_store_explicit(&self->streams, added, memory_order_release);
     self->n_streams++;

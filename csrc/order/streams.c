@@ -37,18 +37,7 @@ insert(ad_context_cache *head, ad_context context)
     if (cache == NULL) {
         return NULL;
     }
-    cache->context = context;
-    atomic_init(&cache->own, 0);
-    atomic_init(&cache->turn, 0);
-    for (size_t i = 0; i < AD_N_SHARED_STREAMS; i++) {
-        atomic_init(&cache->shared[i], 0);
-    }
-    for (size_t i = 0; i < AD_N_EVENT_POOLS; i++) {
-        for (size_t j = 0; j < AD_EVENTS_PER_POOL; j++) {
-            atomic_init(&cache->pools[i].cells[j], NULL);
-        }
-    }
-    cache->next = head;
+    *cache = (ad_context_cache){.context = context, .next = head};
     while (!atomic_compare_exchange_weak(&ad_context_caches, &cache->next,
                                          cache)) {
         /* Another thread inserted first, perhaps the same context. */

@@ -104,36 +104,6 @@ record_pooled(const struct ad_backend *backend, const ad_context *context,
     return NULL;
 }
 
-static void
-own_event(const struct ad_backend *backend, ad_sync *sync, ad_stream stream)
-{
-    sync->is_own = true;
-    set_stream(sync, stream);
-    sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
-                       ? sync->event.handle
-                       : &sync->event.handle;
-    sync->cache = cache_of(backend, sync->context);
-}
-
-static ad_status
-record_new(const struct ad_backend *backend, const ad_context *context,
-           ad_stream stream, ad_sync **out, ad_error *err)
-{
-    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, *context, err);
-    if (sync == NULL) {
-        return AD_ERR_MEMORY;
-    }
-    ad_status status =
-        backend->event_record(*context, stream, &sync->event, err);
-    if (status != AD_OK) {
-        free(sync);
-        return status;
-    }
-    own_event(backend, sync, stream);
-    *out = sync;
-    return AD_OK;
-}
-
 ad_status
 ad_sync_adopt(ad_context context, ad_stream stream, ad_event event,
               ad_sync **out, ad_error *err)
@@ -145,7 +115,12 @@ ad_sync_adopt(ad_context context, ad_stream stream, ad_event event,
         return AD_ERR_MEMORY;
     }
     sync->event = event;
-    own_event(backend, sync, stream);
+    sync->is_own = true;
+    set_stream(sync, stream);
+    sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+                       ? sync->event.handle
+                       : &sync->event.handle;
+    sync->cache = cache_of(backend, context);
     *out = sync;
     return AD_OK;
 }
@@ -154,9 +129,13 @@ static ad_status
 record(const struct ad_backend *backend, const ad_context *context,
        ad_stream stream, ad_sync **out, ad_error *err)
 {
+    ad_event event = {NULL};
     *out = record_pooled(backend, context, stream, true);
-    return *out != NULL ? AD_OK
-                        : record_new(backend, context, stream, out, err);
+    if (*out != NULL) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(backend->event_record(*context, stream, &event, err));
+    return ad_sync_adopt(*context, stream, event, out, err);
 }
 
 /* Record an event in an unknown context. The runtime is queried for the
