@@ -275,7 +275,7 @@ fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
             const void *old, void *target, ad_error *err)
 {
     const ad_session_request also =
-        ad_session_within(array->device, ad_array_some_buffer(array),
+        ad_session_within(array->device, ad_node_some_buffer(array->node),
                           array->sync, NULL, consumer);
     if (session->backend != NULL) {
         AD_RETURN_IF_ERR(ad_owner_record_stream(mask->owner, session->context,

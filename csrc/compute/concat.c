@@ -391,7 +391,7 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
 static ad_session_request
 request_for(const ad_array *array, const ad_stream_choice *stream)
 {
-    return ad_session_within(array->device, ad_array_some_buffer(array),
+    return ad_session_within(array->device, ad_node_some_buffer(array->node),
                              array->sync, stream, consumer);
 }
 
@@ -401,7 +401,7 @@ static const ad_array *
 first_with_memory(const ad_concat_job *self)
 {
     size_t i = 0;
-    while (i < self->n && ad_array_some_buffer(&self->arrays[i]) == NULL) {
+    while (i < self->n && ad_node_some_buffer(self->arrays[i].node) == NULL) {
         i++;
     }
     return &self->arrays[i < self->n ? i : 0];

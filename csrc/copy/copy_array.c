@@ -249,7 +249,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
 {
     const ad_session_request request = {
         .source = array->device,
-        .data = ad_array_some_buffer(array),
+        .data = ad_node_some_buffer(array->node),
         .sync = array->sync,
         .target = target,
         .stream = stream,
@@ -266,10 +266,13 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     if (self.session.via_host) {
         return copy_via_host(array, target, stream, out, err);
     }
-    /* Other work on a stream of the caller's may take long, so the sizes are
-     * read elsewhere. */
+    /* A read of the source would choose the same stream, if it runs on the
+     * source's device. Other work on a stream of the caller's may take long,
+     * so the sizes are read elsewhere then. */
     bool is_given = stream != NULL && stream->is_given;
-    bool reads = !is_given && ad_session_sees_source(&self.session);
+    bool reads = !is_given && self.session.backend != NULL &&
+                 ad_device_equal(self.session.source.device,
+                                 self.session.context.device);
     ad_status status =
         ad_plan_make(array, reads ? &self.session : NULL, &self.plan, err);
     if (status == AD_OK) {

@@ -16,10 +16,10 @@ ad_is_host_memory(ad_device device)
     return (ad_device_traits(device.type) & wanted) == wanted;
 }
 
-/* Any buffer of the node. Nodes without rows are left out: nothing reads their
- * buffers, so their addresses may be invalid. */
-static const void *
-any_buffer_of(const struct ArrowArray *node)
+/* Nodes without rows are left out: nothing reads their buffers, so their
+ * addresses may be invalid. */
+const void *
+ad_node_some_buffer(const struct ArrowArray *node)
 {
     const void *found = NULL;
     int64_t n_buffers = node->length == 0 ? 0 : node->n_buffers;
@@ -27,17 +27,11 @@ any_buffer_of(const struct ArrowArray *node)
         found = node->buffers[i];
     }
     for (int64_t i = 0; i < node->n_children && found == NULL; i++) {
-        found = any_buffer_of(node->children[i]);
+        found = ad_node_some_buffer(node->children[i]);
     }
     return found == NULL && node->dictionary != NULL
-               ? any_buffer_of(node->dictionary)
+               ? ad_node_some_buffer(node->dictionary)
                : found;
-}
-
-const void *
-ad_array_some_buffer(const ad_array *array)
-{
-    return any_buffer_of(array->node);
 }
 
 static bool
@@ -702,13 +696,6 @@ ad_session_end(ad_session *self, ad_status status, ad_owner *source,
 }
 
 /* --- reading ------------------------------------------------------------ */
-
-bool
-ad_session_sees_source(const ad_session *self)
-{
-    return self->backend != NULL &&
-           ad_device_equal(self->source.device, self->context.device);
-}
 
 ad_status
 ad_session_read(const ad_session *self, ad_owner *source, const void *data,

@@ -75,7 +75,7 @@ ad_session_within(ad_device device, const void *data, ad_sync *sync,
 bool ad_is_host_memory(ad_device device);
 
 /* Any buffer of the tree, for asking the runtime about its memory; or NULL. */
-const void *ad_array_some_buffer(const ad_array *array);
+const void *ad_node_some_buffer(const struct ArrowArray *node);
 
 /* The devices belong to two runtimes, whose only common memory is the
  * host's. */
@@ -135,10 +135,6 @@ void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
 AD_MUST_CHECK ad_status ad_session_end(ad_session *session, ad_status status,
                                        ad_owner *source, ad_owner *other,
                                        ad_allocation *made, ad_error *err);
-
-/* True if the stream runs on the source's device. It is then the stream that a
- * read of the source would choose, unless the caller named another. */
-bool ad_session_sees_source(const ad_session *session);
 
 /* Reads a few bytes of the source into host memory after the work on the
  * stream. Blocks. `source` owns the bytes and may be NULL. If the read fails,

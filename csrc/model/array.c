@@ -375,6 +375,13 @@ ad_array_dictionary(const ad_array *src, ad_array *out, ad_error *err)
 }
 
 ad_status
+ad_array_below(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
+{
+    return i < src->node->n_children ? ad_array_child(src, i, out, err)
+                                     : ad_array_dictionary(src, out, err);
+}
+
+ad_status
 ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
                     ad_error *err)
 {

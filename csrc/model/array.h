@@ -135,6 +135,10 @@ AD_MUST_CHECK ad_status ad_array_field(const ad_array *src, int64_t i,
 AD_MUST_CHECK ad_status ad_array_dictionary(const ad_array *src, ad_array *out,
                                             ad_error *err);
 
+/* Child `i`, or after the last child the dictionary. */
+AD_MUST_CHECK ad_status ad_array_below(const ad_array *src, int64_t i,
+                                       ad_array *out, ad_error *err);
+
 /* Index of the only child with this name. AD_ERR_INDEX if there is none,
  * AD_ERR_VALUE if there are several. */
 AD_MUST_CHECK ad_status ad_array_find_field(const ad_array *src,

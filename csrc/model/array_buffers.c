@@ -110,18 +110,12 @@ add_tree(const ad_array *array, int64_t *total, ad_error *err)
         AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &size, err));
         AD_RETURN_IF_ERR(add_size(total, size, err));
     }
-    for (int64_t i = 0; i < array->node->n_children; i++) {
-        ad_array child;
-        AD_RETURN_IF_ERR(ad_array_child(array, i, &child, err));
-        ad_status status = add_tree(&child, total, err);
-        ad_array_clear(&child);
-        AD_RETURN_IF_ERR(status);
-    }
-    if (array->node->dictionary != NULL) {
-        ad_array values;
-        AD_RETURN_IF_ERR(ad_array_dictionary(array, &values, err));
-        ad_status status = add_tree(&values, total, err);
-        ad_array_clear(&values);
+    int64_t n = array->node->n_children + (array->node->dictionary != NULL);
+    for (int64_t i = 0; i < n; i++) {
+        ad_array below;
+        AD_RETURN_IF_ERR(ad_array_below(array, i, &below, err));
+        ad_status status = add_tree(&below, total, err);
+        ad_array_clear(&below);
         AD_RETURN_IF_ERR(status);
     }
     return AD_OK;

@@ -32,43 +32,21 @@ slice_child(const ad_mapped_node *node, ad_array *child, ad_error *err)
 }
 
 static ad_status
-map_child(ad_buffer_map *map, const ad_mapped_node *node, int64_t i,
-          ad_array *out, ad_error *err)
+map_one_below(ad_buffer_map *map, const ad_mapped_node *node, int64_t i,
+              ad_array *out, ad_error *err)
 {
-    ad_array child;
-    AD_RETURN_IF_ERR(ad_array_child(node->view, i, &child, err));
-    ad_status status = slice_child(node, &child, err);
+    ad_array below;
+    bool is_child = i < node->spec.n_children;
+    AD_RETURN_IF_ERR(ad_array_below(node->view, i, &below, err));
+    ad_status status = is_child ? slice_child(node, &below, err) : AD_OK;
     if (status == AD_OK) {
-        status = ad_map_buffers(&child, map, out, err);
+        status = ad_map_buffers(&below, map, out, err);
     }
-    ad_array_clear(&child);
-    if (status == AD_ERR_ARROW) {
+    ad_array_clear(&below);
+    if (status == AD_ERR_ARROW && is_child) {
         ad_error_path_prepend(err, "children[%" PRId64 "]", i);
     }
     return status;
-}
-
-static ad_status
-map_dictionary(ad_buffer_map *map, const ad_mapped_node *node, ad_array *out,
-               ad_error *err)
-{
-    ad_array values;
-    AD_RETURN_IF_ERR(ad_array_dictionary(node->view, &values, err));
-    ad_status status = ad_map_buffers(&values, map, out, err);
-    ad_array_clear(&values);
-    return status;
-}
-
-static ad_status
-share_below(const ad_mapped_node *node, ad_error *err)
-{
-    int64_t n = node->spec.n_children;
-    for (int64_t i = 0; i < n; i++) {
-        AD_RETURN_IF_ERR(ad_array_child(node->view, i, &node->below[i], err));
-    }
-    return node->spec.dictionary == NULL
-               ? AD_OK
-               : ad_array_dictionary(node->view, &node->below[n], err);
 }
 
 /* `builds`: the new tree is built. */
@@ -76,18 +54,17 @@ static ad_status
 map_below(ad_buffer_map *map, const ad_mapped_node *node, bool builds,
           ad_error *err)
 {
-    int64_t n = node->spec.n_children;
+    int64_t n = node->spec.n_children + (node->spec.dictionary != NULL);
     for (int64_t i = 0; i < n; i++) {
-        ad_array *child = &node->below[i];
-        if (child->node == NULL) {
+        ad_array *below = &node->below[i];
+        if (node->shares_below) {
+            AD_RETURN_IF_ERR(ad_array_below(node->view, i, below, err));
+        } else if (below->node == NULL) {
             AD_RETURN_IF_ERR(
-                map_child(map, node, i, builds ? child : NULL, err));
+                map_one_below(map, node, i, builds ? below : NULL, err));
         }
     }
-    return node->spec.dictionary == NULL
-               ? AD_OK
-               : map_dictionary(map, node, builds ? &node->below[n] : NULL,
-                                err);
+    return AD_OK;
 }
 
 static void
@@ -139,8 +116,7 @@ ad_map_buffers(const ad_array *view, ad_buffer_map *map, ad_array *out,
     begin_node(view, below, &node);
     ad_status status = map->buffers(map, &node, err);
     if (status == AD_OK) {
-        status = node.shares_below ? share_below(&node, err)
-                                   : map_below(map, &node, out != NULL, err);
+        status = map_below(map, &node, out != NULL, err);
     }
     if (status == AD_OK && out != NULL) {
         status = ad_array_build(&node.spec, out, err);

@@ -136,23 +136,6 @@ parse_fixed_binary(const char *format, ad_type *out, ad_error *err)
     return AD_OK;
 }
 
-static int
-decimal_max_precision(int64_t bit_width)
-{
-    switch (bit_width) {
-        case 32:
-            return 9;
-        case 64:
-            return 18;
-        case 128:
-            return 38;
-        case 256:
-            return 76;
-        default:
-            return 0;
-    }
-}
-
 static ad_status
 parse_decimal(const char *format, ad_type *out, ad_error *err)
 {
@@ -176,12 +159,14 @@ parse_decimal(const char *format, ad_type *out, ad_error *err)
             "must give precision and scale, as in \"d:10,2\" or "
             "\"d:10,2,256\"");
     }
-    int max_precision = decimal_max_precision(bit_width);
-    if (max_precision == 0) {
+    if (bit_width != 32 && bit_width != 64 && bit_width != 128 &&
+        bit_width != 256) {
         return fail_format(
             err, format,
             "has a decimal width other than 32, 64, 128 and 256 bits");
     }
+    /* Decimal digits that fit beside the sign: log10(2) per bit. */
+    int max_precision = (int)((bit_width - 1) * 30103 / 100000);
     if (precision < 1 || precision > max_precision) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "format string \"%.80s\" has precision %lld; %lld-bit "
