@@ -52,17 +52,6 @@ oneapi_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     return ad_queue_check_device(out->device, hint.device, err);
 }
 
-static ad_status
-oneapi_stream_create(ad_context context, ad_stream *out, ad_error *err)
-{
-    struct ad_oneapi_context *sycl_context;
-    ad_sycl_queue queue;
-    AD_RETURN_IF_ERR(ad_oneapi_context(context, &sycl_context, err));
-    AD_RETURN_IF_ERR(ad_oneapi_queue_new(sycl_context, &queue, err));
-    out->handle = (uintptr_t)queue;
-    return AD_OK;
-}
-
 static void
 oneapi_stream_destroy(ad_context context, ad_stream stream)
 {
@@ -136,21 +125,15 @@ oneapi_event_query(ad_context context, ad_event event, bool *out,
 
 /* Event_Wait does not report how the work ended. */
 static ad_status
-wait_for(ad_context context, ad_sycl_event event, ad_error *err)
+oneapi_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     unsigned status;
-    ad_sycl.Event_Wait(event);
-    AD_RETURN_IF_ERR(event_status(context, event, &status, err));
+    ad_sycl.Event_Wait(event.handle);
+    AD_RETURN_IF_ERR(event_status(context, event.handle, &status, err));
     return status == AD_SYCL_COMPLETE
                ? AD_OK
                : ad_oneapi_fail_call(err, context.device.id,
                                      "DPCTLEvent_Wait");
-}
-
-static ad_status
-oneapi_event_synchronize(ad_context context, ad_event event, ad_error *err)
-{
-    return wait_for(context, event.handle, err);
 }
 
 static void
@@ -165,7 +148,8 @@ ad_oneapi_finish_queue(void *queue, int64_t id, ad_error *err)
     const ad_context context = {.device = {ARROW_DEVICE_ONEAPI, id}};
     ad_sycl_event barrier;
     AD_RETURN_IF_ERR(submit_barrier(context, queue, &barrier, err));
-    ad_status status = wait_for(context, barrier, err);
+    ad_status status =
+        oneapi_event_synchronize(context, (ad_event){.handle = barrier}, err);
     ad_sycl.Event_Delete(barrier);
     return status;
 }
@@ -194,7 +178,6 @@ classify_in(const void *pointer, struct ad_oneapi_context *sycl_context,
     out->kind = kinds[type];
     out->context = ad_oneapi_as_context(sycl_context);
     out->host_accessible = type != AD_SYCL_USM_DEVICE;
-    out->device_accessible = true;
     if (type != AD_SYCL_USM_HOST) {
         /* Several devices may share the context. */
         ad_sycl_device device =
@@ -551,7 +534,7 @@ const struct ad_backend ad_backend_oneapi = {
     .launch = oneapi_launch,
     .launch_with_event = oneapi_launch_with_event,
     .stream_context = oneapi_stream_context,
-    .stream_create = oneapi_stream_create,
+    .stream_create = ad_oneapi_stream_create,
     .stream_destroy = oneapi_stream_destroy,
     .stream_wait = oneapi_stream_wait,
     .event_record = oneapi_event_record,

@@ -399,15 +399,18 @@ ad_oneapi_synchronize(ad_context context, ad_error *err)
 }
 
 ad_status
-ad_oneapi_queue_new(struct ad_oneapi_context *sycl_context, ad_sycl_queue *out,
-                    ad_error *err)
+ad_oneapi_stream_create(ad_context context, ad_stream *out, ad_error *err)
 {
+    struct ad_oneapi_context *sycl_context;
+    AD_RETURN_IF_ERR(ad_oneapi_context(context, &sycl_context, err));
     /* Without a handler an asynchronous error ends the process. */
-    *out = ad_sycl.Queue_Create(sycl_context->handle, sycl_context->device,
-                                remember_async_error, AD_SYCL_IN_ORDER);
-    if (*out == NULL) {
+    ad_sycl_queue queue =
+        ad_sycl.Queue_Create(sycl_context->handle, sycl_context->device,
+                             remember_async_error, AD_SYCL_IN_ORDER);
+    if (queue == NULL) {
         return ad_oneapi_fail_call(err, sycl_context->id, "DPCTLQueue_Create");
     }
-    register_queue(*out, ad_sycl.Queue_Hash(*out), sycl_context, true);
+    register_queue(queue, ad_sycl.Queue_Hash(queue), sycl_context, true);
+    out->handle = (uintptr_t)queue;
     return AD_OK;
 }

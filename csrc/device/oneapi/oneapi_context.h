@@ -94,8 +94,8 @@ AD_MUST_CHECK ad_status ad_oneapi_finish_queue(void *queue, int64_t id,
  * backend lacks AD_CAP_CONTEXT_IDLE. */
 ad_status ad_oneapi_synchronize(ad_context context, ad_error *err);
 
-/* Create an in-order queue of arrowdev's own. */
-AD_MUST_CHECK ad_status ad_oneapi_queue_new(
-    struct ad_oneapi_context *sycl_context, ad_sycl_queue *out, ad_error *err);
+/* Slot of the backend. The queue is in order. */
+ad_status ad_oneapi_stream_create(ad_context context, ad_stream *out,
+                                  ad_error *err);
 
 #endif /* AD_DEVICE_ONEAPI_ONEAPI_CONTEXT_H */
