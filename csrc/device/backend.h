@@ -87,7 +87,6 @@ typedef struct ad_memory_info {
     /* device type (CUDA, CUDA_HOST, ...), ordinal, handle */
     ad_context context;
     bool host_accessible;
-    bool device_accessible;
 } ad_memory_info;
 
 /* `height` rows of `width` bytes. With one row the bytes are contiguous and

@@ -98,11 +98,9 @@ cpu_launch(ad_context context, ad_stream stream, const ad_launch *launch,
     return AD_OK;
 }
 
-static const int32_t cpu_types[] = {ARROW_DEVICE_CPU, 0};
-
 const struct ad_backend ad_backend_cpu = {
     .name = "cpu",
-    .device_types = cpu_types,
+    .device_types = (const int32_t[]){ARROW_DEVICE_CPU, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_ORDERED_DEALLOCATE |
                     AD_CAP_CONTEXT_IDLE | AD_CAP_SURVIVES_FORK,
     .load = cpu_load,

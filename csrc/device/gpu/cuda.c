@@ -77,51 +77,45 @@ start_hint(int code)
                  "be loaded, or not fit the library";
 }
 
-static ad_status
-list_devices(ad_error *err)
+/* *n is the number of devices, 0 where the driver says that there is none. */
+static ad_gpu_result
+start(int *n)
 {
-    int n = 0;
-    ad_gpu_result result = {cuda.device_count(&n), "cuDeviceGetCount"};
-    if (result.code == AD_GPU_NO_DEVICE || (result.code == 0 && n <= 0)) {
-        return AD_OK;
+    ad_gpu_result result = {cuda.init(0), "cuInit"};
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){cuda.device_count(n), "cuDeviceGetCount"};
     }
-    if (result.code != AD_GPU_SUCCESS) {
-        goto fail;
+    if (result.code == AD_GPU_NO_DEVICE) {
+        *n = 0;
+        result.code = AD_GPU_SUCCESS;
     }
-    devices = calloc((size_t)n, sizeof(*devices));
-    if (devices == NULL) {
-        return ad_fail_memory(err, (size_t)n * sizeof(*devices));
-    }
-    for (int i = 0; i < n; i++) {
-        result = (ad_gpu_result){cuda.device_get(&devices[i].device, i),
-                                 "cuDeviceGet"};
-        if (result.code != AD_GPU_SUCCESS) {
-            goto fail;
-        }
-    }
-    n_devices = n;
-    return AD_OK;
-
-fail:
-    free(devices);
-    devices = NULL;
-    return ad_gpu_fail_start(&ad_gpu_cuda, result, start_hint(result.code),
-                             err);
+    return result;
 }
 
 static ad_status
 cuda_load(ad_error *err)
 {
+    int n = 0;
     AD_RETURN_IF_ERR(ad_library_load(&library, &cuda, cuda_path, err));
-    int code = cuda.init(0);
-    if (code == AD_GPU_NO_DEVICE) {
-        return AD_OK;
+    ad_gpu_result result = start(&n);
+    if (result.code == AD_GPU_SUCCESS && n > 0) {
+        devices = calloc((size_t)n, sizeof(*devices));
+        if (devices == NULL) {
+            return ad_fail_memory(err, (size_t)n * sizeof(*devices));
+        }
     }
-    if (code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail_start(&ad_gpu_cuda, (ad_gpu_result){code, "cuInit"},
-                                 start_hint(code), err);
+    for (int i = 0; i < n && result.code == AD_GPU_SUCCESS; i++) {
+        result = (ad_gpu_result){cuda.device_get(&devices[i].device, i),
+                                 "cuDeviceGet"};
     }
-    return list_devices(err);
+    if (result.code != AD_GPU_SUCCESS) {
+        free(devices);
+        devices = NULL;
+        return ad_gpu_fail_start(&ad_gpu_cuda, result, start_hint(result.code),
+                                 err);
+    }
+    n_devices = n > 0 ? n : 0;
+    return AD_OK;
 }
 
 static ad_status
@@ -380,7 +374,11 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     }
     AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_cuda, hint.device, result, err));
     if (handle == NULL) {
-        return ad_gpu_fail_default_stream(&ad_gpu_cuda, hint.device, err);
+        return ad_fail_on(
+            err, hint.device, "stream",
+            "say which device is meant (device=), or make it current",
+            "a default stream of CUDA is named, but not the device, and none "
+            "is current on this thread");
     }
     *out = (ad_context){{ARROW_DEVICE_CUDA, id}, handle};
     return ad_gpu_check_stream(&ad_gpu_cuda, stream, hint.device, out->device,
@@ -463,12 +461,11 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     /* Memory of a pool belongs to no context: NULL. */
     out->context = (ad_context){{type, facts.ordinal}, facts.handle};
     out->host_accessible = out->kind != AD_MEMORY_DEVICE;
-    out->device_accessible = true;
     return AD_OK;
 }
 
 static bool
-has_pools(int64_t id)
+cuda_has_pools(int64_t id)
 {
     struct cuda_device *device = &devices[id];
     int known = atomic_load_explicit(&device->pools, memory_order_relaxed);
@@ -492,16 +489,11 @@ cuda_allocate(ad_context context, void *stream, size_t nbytes, void **out)
 {
     uint64_t made = 0;
     ad_gpu_result result;
-    if (context.device.type == ARROW_DEVICE_CUDA_HOST) {
-        return (ad_gpu_result){
-            cuda.host_alloc(out, nbytes, AD_GPU_HOST_PORTABLE),
-            "cuMemHostAlloc"};
-    }
     if (context.device.type == ARROW_DEVICE_CUDA_MANAGED) {
         result = (ad_gpu_result){
             cuda.memory_alloc_managed(&made, nbytes, AD_CUDA_MANAGED_GLOBAL),
             "cuMemAllocManaged"};
-    } else if (has_pools(context.device.id)) {
+    } else if (cuda_has_pools(context.device.id)) {
         result = (ad_gpu_result){
             cuda.memory_alloc_async(&made, nbytes, stream), "cuMemAllocAsync"};
     } else {
@@ -512,22 +504,16 @@ cuda_allocate(ad_context context, void *stream, size_t nbytes, void **out)
     return result;
 }
 
-static bool
-cuda_free_ordered(ad_context context, void *stream, void *data)
+static int
+cuda_free_ordered(void *data, void *stream)
 {
-    return context.device.type == ARROW_DEVICE_CUDA &&
-           has_pools(context.device.id) &&
-           cuda.memory_free_async((uintptr_t)data, stream) == AD_GPU_SUCCESS;
+    return cuda.memory_free_async((uintptr_t)data, stream);
 }
 
-static void
-cuda_free_now(ad_context context, void *data)
+static int
+cuda_free(void *data)
 {
-    if (context.device.type == ARROW_DEVICE_CUDA_HOST) {
-        (void)cuda.host_free(data);
-    } else {
-        (void)cuda.memory_free((uintptr_t)data);
-    }
+    return cuda.memory_free((uintptr_t)data);
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -651,6 +637,7 @@ const struct ad_gpu ad_gpu_cuda = {
         },
     .modules = &cuda_modules,
     .device_type = ARROW_DEVICE_CUDA,
+    .host_type = ARROW_DEVICE_CUDA_HOST,
     .n_devices = &n_devices,
     .error_name = cuda_error_name,
     .forget_error = cuda_forget_error,
@@ -659,9 +646,10 @@ const struct ad_gpu ad_gpu_cuda = {
     .leave = cuda_leave,
     .current = cuda_current,
     .primary = cuda_primary,
+    .has_pools = cuda_has_pools,
     .allocate = cuda_allocate,
     .free_ordered = cuda_free_ordered,
-    .free_now = cuda_free_now,
+    .free = cuda_free,
     .copy = cuda_copy,
     .copy_peer = cuda_copy_peer,
     .module_key = cuda_module_key,

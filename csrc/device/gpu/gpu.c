@@ -127,18 +127,6 @@ ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
 }
 
 ad_status
-ad_gpu_fail_default_stream(const struct ad_gpu *gpu, ad_device device,
-                           ad_error *err)
-{
-    return ad_fail_on(
-        err, device, "stream",
-        "say which device is meant (device=), or make it current",
-        "a default stream of %s is named, but not the device, and none is "
-        "current on this thread",
-        gpu->name);
-}
-
-ad_status
 ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
                  ad_error *err)
 {
@@ -516,7 +504,11 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result =
-        gpu->allocate(context, handle_of(stream), nbytes, out);
+        context.device.type == gpu->host_type
+            ? (ad_gpu_result){gpu->calls->host_alloc(out, nbytes,
+                                                     AD_GPU_HOST_PORTABLE),
+                              gpu->names.host_alloc}
+            : gpu->allocate(context, handle_of(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
     if (result.code == AD_GPU_OUT_OF_MEMORY) {
         gpu->forget_error();
@@ -528,16 +520,24 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
 /* The runtime cannot free some memory in stream order: pinned and managed
  * memory, and all memory on devices without pools. It is freed after the
  * stream has been synchronized. If that fails, work may still use the memory,
- * so it is leaked. */
-static void
-free_after(const struct ad_gpu *gpu, ad_context context, void *stream,
-           void *data)
+ * so it is leaked. Returns the code of the last call. */
+static int
+free_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
+            void *data)
 {
-    if (gpu->calls->stream_synchronize(stream) == AD_GPU_SUCCESS) {
-        gpu->free_now(context, data);
-    } else {
+    if (context.device.type == gpu->device_type &&
+        gpu->has_pools(context.device.id)) {
+        if (gpu->free_ordered(data, stream) == AD_GPU_SUCCESS) {
+            return AD_GPU_SUCCESS;
+        }
         gpu->forget_error();
     }
+    int code = gpu->calls->stream_synchronize(stream);
+    if (code != AD_GPU_SUCCESS) {
+        return code;
+    }
+    return context.device.type == gpu->host_type ? gpu->calls->host_free(data)
+                                                 : gpu->free(data);
 }
 
 void
@@ -553,10 +553,9 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data)
     /* A destroyed context has freed its memory. After other failures the free
      * is still attempted, because the stream determines the context. */
     if (result.code != AD_GPU_INVALID_CONTEXT &&
-        result.code != AD_GPU_CONTEXT_IS_DESTROYED) {
-        if (!gpu->free_ordered(context, handle_of(stream), data)) {
-            free_after(gpu, context, handle_of(stream), data);
-        }
+        result.code != AD_GPU_CONTEXT_IS_DESTROYED &&
+        free_memory(gpu, context, handle_of(stream), data) != AD_GPU_SUCCESS) {
+        gpu->forget_error();
     }
     ad_gpu_leave(gpu, &scope);
 }

@@ -58,6 +58,7 @@ struct ad_gpu {
     struct ad_gpu_names names;
     _Atomic(ad_gpu_module *) *modules;
     int32_t device_type; /* of memory that is on the device only */
+    int32_t host_type;   /* of pinned memory */
     const int *n_devices;
 
     const char *(*error_name)(int code);
@@ -82,12 +83,14 @@ struct ad_gpu {
 
     /* The functions below are called while the context is current. */
 
-    /* Allocate memory of the kind that context.device.type names. */
+    /* Does the device free memory in stream order? */
+    bool (*has_pools)(int64_t id);
+    /* Allocate memory of the kind that context.device.type names, except
+     * pinned memory. */
     ad_gpu_result (*allocate)(ad_context context, void *stream, size_t nbytes,
                               void **out);
-    /* Free memory in stream order. False where the runtime cannot. */
-    bool (*free_ordered)(ad_context context, void *stream, void *data);
-    void (*free_now)(ad_context context, void *data);
+    int (*free_ordered)(void *data, void *stream);
+    int (*free)(void *data);
 
     /* Copy a block of any height within one address space. */
     ad_gpu_result (*copy)(const ad_block_copy *copy, void *stream);
@@ -148,10 +151,6 @@ ad_status ad_gpu_check_id(const struct ad_gpu *gpu, ad_device device,
 ad_status ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
                               ad_device wanted, ad_device found,
                               ad_error *err);
-
-/* Fail: a default stream was passed and its device is unknown. */
-ad_status ad_gpu_fail_default_stream(const struct ad_gpu *gpu,
-                                     ad_device device, ad_error *err);
 
 /* Fail: memory of a kind that this version does not support. */
 ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,

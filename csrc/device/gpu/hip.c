@@ -299,7 +299,6 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
                                      facts.device},
                                     NULL};
         out->host_accessible = out->kind != AD_MEMORY_DEVICE;
-        out->device_accessible = true;
     }
     return AD_OK;
 }
@@ -308,7 +307,7 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
  * unused devices. The device attribute that reports pools has a different
  * number in each version. */
 static bool
-has_pools(int64_t id)
+hip_has_pools(int64_t id)
 {
     static atomic_char known[64]; /* 0: unknown, 1: no, 2: yes */
     void *pool;
@@ -334,41 +333,23 @@ has_pools(int64_t id)
 static ad_gpu_result
 hip_allocate(ad_context context, void *stream, size_t nbytes, void **out)
 {
-    if (context.device.type == ARROW_DEVICE_ROCM_HOST) {
-        return (ad_gpu_result){
-            hip.host_alloc(out, nbytes, AD_GPU_HOST_PORTABLE),
-            "hipHostMalloc"};
-    }
-    if (has_pools(context.device.id)) {
+    if (hip_has_pools(context.device.id)) {
         return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
                                "hipMallocAsync"};
     }
     return (ad_gpu_result){hip.memory_alloc(out, nbytes), "hipMalloc"};
 }
 
-static bool
-hip_free_ordered(ad_context context, void *stream, void *data)
+static int
+hip_free_ordered(void *data, void *stream)
 {
-    if (context.device.type != ARROW_DEVICE_ROCM ||
-        !has_pools(context.device.id)) {
-        return false;
-    }
-    if (hip.memory_free_async(data, stream) != AD_GPU_SUCCESS) {
-        hip_forget_error();
-        return false;
-    }
-    return true;
+    return hip.memory_free_async(data, stream);
 }
 
-static void
-hip_free_now(ad_context context, void *data)
+static int
+hip_free(void *data)
 {
-    int code = context.device.type == ARROW_DEVICE_ROCM_HOST
-                   ? hip.host_free(data)
-                   : hip.memory_free(data);
-    if (code != AD_GPU_SUCCESS) {
-        hip_forget_error();
-    }
+    return hip.memory_free(data);
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -449,6 +430,7 @@ const struct ad_gpu ad_gpu_hip = {
         },
     .modules = &hip_modules,
     .device_type = ARROW_DEVICE_ROCM,
+    .host_type = ARROW_DEVICE_ROCM_HOST,
     .n_devices = &n_devices,
     .error_name = hip_error_name,
     .forget_error = hip_forget_error,
@@ -457,9 +439,10 @@ const struct ad_gpu ad_gpu_hip = {
     .leave = hip_leave,
     .current = hip_current,
     .primary = hip_primary,
+    .has_pools = hip_has_pools,
     .allocate = hip_allocate,
     .free_ordered = hip_free_ordered,
-    .free_now = hip_free_now,
+    .free = hip_free,
     .copy = hip_copy,
     .copy_peer = hip_copy_peer,
     .module_key = hip_module_key,

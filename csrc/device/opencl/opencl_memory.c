@@ -74,7 +74,6 @@ ad_opencl_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     AD_RETURN_IF_ERR(
         ad_opencl_context_in(handle, hint.device.id, &cl_context, err));
     out->context = ad_opencl_as_context(cl_context);
-    out->device_accessible = true;
     return AD_OK;
 }
 

@@ -189,7 +189,6 @@ software_classify(const void *pointer, ad_context hint, ad_memory_info *out,
         .kind = kinds[found.kind],
         .context = {.device = {ARROW_DEVICE_EXT_DEV, found.device}},
         .host_accessible = found.kind != AD_ENGINE_DEVICE,
-        .device_accessible = true,
     };
     return AD_OK;
 }
