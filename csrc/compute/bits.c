@@ -203,12 +203,8 @@ ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
                      int64_t *out, ad_error *err)
 {
     const void *validity = ad_array_validity(array);
-    if (ad_array_has_no_nulls(array)) {
-        *out = 0;
-        return AD_OK;
-    }
-    if (validity == NULL) { /* the type null */
-        *out = array->length;
+    if (validity == NULL || ad_array_has_no_nulls(array)) {
+        *out = ad_array_count_nulls_host(array); /* without a read */
         return AD_OK;
     }
     return ad_bitmap_count_zeros_of(array, validity, array->offset,

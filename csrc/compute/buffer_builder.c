@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/bits.h"
 #include "base/memory.h"
 #include "base/owner.h"
 #include "device/backend.h"
@@ -74,14 +73,6 @@ ad_builder_bitmap_of(ad_builder *self, const void *source, int64_t from,
     };
     AD_RETURN_IF_ERR(ad_builder_allocate(self, nbytes, out, err));
     return ad_session_kernel(&self->session, source, *out, launch, err);
-}
-
-ad_status
-ad_builder_bits(ad_builder *self, const void *source, int64_t from,
-                void *target, int64_t to, int64_t n, ad_bits_operation how,
-                ad_error *err)
-{
-    return ad_copy_bits(&self->session, source, from, target, to, n, how, err);
 }
 
 static ad_status

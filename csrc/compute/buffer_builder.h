@@ -43,12 +43,6 @@ AD_MUST_CHECK ad_status ad_builder_bitmap_of(ad_builder *self,
                                              int64_t length, void **out,
                                              ad_error *err);
 
-/* Copies `n` bits from `source` to `target`; see ad_copy_bits(). */
-AD_MUST_CHECK ad_status ad_builder_bits(ad_builder *self, const void *source,
-                                        int64_t from, void *target, int64_t to,
-                                        int64_t n, ad_bits_operation how,
-                                        ad_error *err);
-
 /* Copies `nbytes` bytes between these byte offsets. */
 AD_MUST_CHECK ad_status ad_builder_bytes(ad_builder *self, const void *source,
                                          int64_t from, void *target,

@@ -81,8 +81,8 @@ new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
         memset((char *)at->buffers[i] + n / 8, 0, (size_t)(nbytes - n / 8));
         return AD_OK;
     }
-    return ad_builder_bits(&self->builder, NULL, 0, at->buffers[i], n,
-                           nbytes * 8 - n, AD_BITS_ZEROS, err);
+    return ad_copy_bits(&self->builder.session, NULL, 0, at->buffers[i], n,
+                        nbytes * 8 - n, AD_BITS_ZEROS, err);
 }
 
 /* Joins buffer `i` of bits. A view without a validity bitmap adds ones. */
@@ -95,8 +95,8 @@ join_bits(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
         const ad_array *view = &at->views[v];
         const void *source =
             i == 0 ? ad_concat_validity(view) : view->node->buffers[i];
-        AD_RETURN_IF_ERR(ad_builder_bits(
-            &self->builder, source, view->offset, at->buffers[i], to,
+        AD_RETURN_IF_ERR(ad_copy_bits(
+            &self->builder.session, source, view->offset, at->buffers[i], to,
             view->length, source != NULL ? AD_BITS_COPY : AD_BITS_ONES, err));
         to += view->length;
     }

@@ -153,9 +153,9 @@ join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
     AD_RETURN_IF_ERR(
         ad_concat_allocate(self, at->length + 1, width, &at->buffers[1], err));
     if (at->length == 0 || ad_concat_on_host(self)) {
-        AD_RETURN_IF_ERR(ad_builder_bits(&self->builder, NULL, 0,
-                                         at->buffers[1], 0, 8 * width,
-                                         AD_BITS_ZEROS, err));
+        AD_RETURN_IF_ERR(ad_copy_bits(&self->builder.session, NULL, 0,
+                                      at->buffers[1], 0, 8 * width,
+                                      AD_BITS_ZEROS, err));
     }
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];

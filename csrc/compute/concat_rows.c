@@ -45,8 +45,8 @@ join_sizes(ad_concat_job *self, const ad_array *view, int64_t n, void *sizes,
     const void *known = view->node->buffers[view->node->n_buffers - 1];
     bool on_host;
     if (known == NULL) { /* allowed for arrays without rows */
-        return ad_builder_bits(&self->builder, NULL, 0, sizes, 64 * to, 64 * n,
-                               AD_BITS_ZEROS, err);
+        return ad_copy_bits(&self->builder.session, NULL, 0, sizes, 64 * to,
+                            64 * n, AD_BITS_ZEROS, err);
     }
     AD_RETURN_IF_ERR(ad_sizes_are_on_host(view, known, &on_host, err));
     if (!on_host) {
@@ -120,9 +120,9 @@ rebase_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     AD_RETURN_IF_ERR(
         ad_concat_allocate(self, at->length + 1, 16, &at->buffers[1], err));
     int64_t nbytes = at->length * 16;
-    AD_RETURN_IF_ERR(ad_builder_bits(&self->builder, NULL, 0, at->buffers[1],
-                                     8 * nbytes, 8 * FAULT_SIZE, AD_BITS_ZEROS,
-                                     err));
+    AD_RETURN_IF_ERR(ad_copy_bits(&self->builder.session, NULL, 0,
+                                  at->buffers[1], 8 * nbytes, 8 * FAULT_SIZE,
+                                  AD_BITS_ZEROS, err));
     AD_RETURN_IF_ERR(launch_on_views(self, at, nbytes, err));
     AD_RETURN_IF_ERR(find_fault(self, at, nbytes, &v, &row, err));
     if (row < 0) {

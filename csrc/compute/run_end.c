@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "compute/bits.h"
 #include "model/type.h"
 #include "base/unaligned.h"
 
@@ -128,9 +129,8 @@ launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
            void *results, ad_error *err)
 {
     int64_t size = (int64_t)sizeof(found_ends);
-    AD_RETURN_IF_ERR(ad_builder_bits(builder, NULL, 0, results, 0,
-                                     8 * size * (int64_t)n, AD_BITS_ZEROS,
-                                     err));
+    AD_RETURN_IF_ERR(ad_copy_bits(&builder->session, NULL, 0, results, 0,
+                                  8 * size * (int64_t)n, AD_BITS_ZEROS, err));
     for (size_t v = 0; v < n; v++) {
         const ad_array *view = &views[v];
         const struct ArrowArray *ends = view->node->children[0];
