@@ -208,6 +208,12 @@ typedef struct ad_array_spec {
 AD_MUST_CHECK ad_status ad_array_build(const ad_array_spec *spec,
                                        ad_array *out, ad_error *err);
 
+/* Builds an array of several inputs, which give it their device (the CPU if
+ * there are none) and one event for all, and checks its structure. */
+AD_MUST_CHECK ad_status ad_array_build_joined(const ad_joined_inputs *inputs,
+                                              ad_array_spec *spec,
+                                              ad_array *out, ad_error *err);
+
 /* An array without rows of any validated schema, on the host. */
 AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
                                        ad_error *err);

@@ -144,6 +144,25 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
     return AD_OK;
 }
 
+ad_status
+ad_array_build_joined(const ad_joined_inputs *inputs, ad_array_spec *spec,
+                      ad_array *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_sync_join(inputs->syncs.items, inputs->syncs.n,
+                                  &spec->sync, err));
+    spec->device = inputs->has_device ? inputs->device : AD_CPU;
+    ad_status status = ad_array_build(spec, out, err);
+    ad_sync_unref(spec->sync);
+    if (status != AD_OK) {
+        return status;
+    }
+    status = ad_array_validate(spec->schema.node, out->node, err);
+    if (status != AD_OK) {
+        ad_array_clear(out);
+    }
+    return status;
+}
+
 /* --- arrays without rows ------------------------------------------------- */
 
 /* Memory of all buffers of an array without rows: long enough for one offset,

@@ -592,7 +592,7 @@ add_sync(ad_joined_inputs *joined, ad_sync *sync, ad_error *err)
 
 ad_status
 ad_joined_inputs_add(ad_joined_inputs *joined, ad_device device, ad_sync *sync,
-                     bool readonly, ad_error *err)
+                     ad_error *err)
 {
     if (joined->has_device && !ad_device_equal(joined->device, device)) {
         char first[AD_DEVICE_NAME_SIZE];
@@ -606,7 +606,6 @@ ad_joined_inputs_add(ad_joined_inputs *joined, ad_device device, ad_sync *sync,
     }
     joined->has_device = true;
     joined->device = device;
-    joined->readonly |= readonly;
     return sync != NULL ? add_sync(joined, sync, err) : AD_OK;
 }
 
@@ -614,5 +613,5 @@ void
 ad_joined_inputs_clear(ad_joined_inputs *joined)
 {
     free(joined->syncs.items);
-    *joined = AD_JOINED_INPUTS_INIT;
+    *joined = (ad_joined_inputs){.has_device = false};
 }

@@ -186,21 +186,18 @@ AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
 /* --- joined inputs ------------------------------------------------------- */
 
 /* The common device and the syncs of the parts of one array (columns, buffers,
- * children). All parts must be on one device. */
+ * children), all zero before the first part. All parts must be on one device. */
 typedef struct ad_joined_inputs {
     bool has_device;
-    ad_device device;         /* the CPU until a part is added */
-    bool readonly;            /* at least one part is read-only */
+    ad_device device;
     AD_LIST(ad_sync *) syncs; /* distinct; borrowed */
 } ad_joined_inputs;
-
-#define AD_JOINED_INPUTS_INIT ((ad_joined_inputs){.device = AD_CPU})
 
 /* Add a part. `sync` must live as long as `joined`. AD_ERR_EXCHANGE, "device",
  * where the part is on another device than the parts before it. */
 AD_MUST_CHECK ad_status ad_joined_inputs_add(ad_joined_inputs *joined,
                                              ad_device device, ad_sync *sync,
-                                             bool readonly, ad_error *err);
+                                             ad_error *err);
 
 void ad_joined_inputs_clear(ad_joined_inputs *joined);
 

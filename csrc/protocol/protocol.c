@@ -466,25 +466,29 @@ ad_origin(const char *attribute, PyObject *object, char *buffer)
     return buffer;
 }
 
-static int
-copy_tensor(ad_state *state, const ad_stream_argument *stream,
-            const ad_tensor *tensor, ad_tensor_value *out)
+int
+ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
+                   char order, ad_tensor_value *value)
 {
+    ad_tensor *tensor = &value->tensor;
+    ad_tensor_value copied;
     ad_stream_choice choice;
     bool no_sync;
     ad_error err;
-    if (ad_choose_stream(state, stream, tensor->device, &no_sync, &choice) <
-        0) {
-        return -1;
+    int result =
+        ad_choose_stream(state, stream, tensor->device, &no_sync, &choice);
+    if (result == 0) {
+        ad_status status = ad_tensor_copy_to(tensor, tensor->device, &choice,
+                                             order, &copied, &err);
+        ad_choice_clear(&choice);
+        result = ad_raise_status(state, status, &err);
     }
-    ad_status status =
-        ad_tensor_copy_to(tensor, tensor->device, &choice, 'C', out, &err);
-    ad_choice_clear(&choice);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
+    ad_tensor_clear(tensor);
+    if (result == 0) {
+        ad_tensor_share(&copied.tensor, value);
+        ad_tensor_clear(&copied.tensor);
     }
-    return 0;
+    return result;
 }
 
 ad_import_result
@@ -492,7 +496,6 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
                  ad_tensor_value *value)
 {
     ad_tensor *tensor = &value->tensor;
-    ad_tensor_value copied;
     if (request->stream.kind == AD_STREAM_OFF) {
         drop_sync(&tensor->sync);
     }
@@ -500,14 +503,11 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
         (tensor->flags & AD_TENSOR_COPIED)) {
         return AD_IMPORT_DONE;
     }
-    int result = copy_tensor(state, ad_request_stream(request, tensor->device),
-                             tensor, &copied);
-    ad_tensor_clear(tensor);
-    if (result == 0) {
-        ad_tensor_share(&copied.tensor, value);
-        ad_tensor_clear(&copied.tensor);
-    }
-    return result == 0 ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
+    return ad_replace_by_copy(state,
+                              ad_request_stream(request, tensor->device), 'C',
+                              value) == 0
+               ? AD_IMPORT_DONE
+               : AD_IMPORT_FAILED;
 }
 
 static ad_status

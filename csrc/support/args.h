@@ -10,6 +10,10 @@
 #include "base/device.h"
 #include "model/schema.h"
 
+/* The type of such a function. */
+typedef PyObject *ad_fastcall(PyObject *self, PyObject *const *args,
+                              Py_ssize_t n_args, PyObject *kwnames);
+
 #define AD_MAX_PARAMETERS 10
 
 /* The function and flags of an entry of a method table. */

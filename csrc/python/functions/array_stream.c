@@ -113,7 +113,8 @@ from_array(ad_state *state, PyObject *object, const options *wanted)
     ad_array array;
     ad_array_stream *stream;
     ad_error err;
-    if (ad_as_array_typed(state, object, wanted->schema, &array) < 0) {
+    if (ad_as_array(state, object, wanted->schema, AD_COPY_IF_NEEDED, &array) <
+        0) {
         return NULL;
     }
     ad_status status = ad_array_stream_from_array(&array, &stream, &err);

@@ -9,22 +9,6 @@
 #include "python/types/array_stream_type.h"
 #include "device/backend.h"
 
-/* The arrays to join: Array objects, and their core values (borrowed). */
-typedef struct parts {
-    PyObject *objects; /* a tuple of Array */
-    ad_array *arrays;
-    size_t n;
-} parts;
-
-static void
-parts_clear(parts *self)
-{
-    PyObject *saved = ad_py_save_exception();
-    Py_XDECREF(self->objects);
-    ad_py_reset_exception(saved);
-    free(self->arrays);
-}
-
 static bool
 is_cast(ad_array *array, const ad_array *other)
 {
@@ -48,22 +32,21 @@ hint_for(ad_array *first, ad_array *other)
 }
 
 static ad_status
-check_schema(const parts *self, size_t i, ad_error *err)
+check_schema(ad_array *arrays, Py_ssize_t i, ad_error *err)
 {
-    ad_array *first = &self->arrays[0], *array = &self->arrays[i];
-    const struct ArrowSchema *found = array->schema.node;
-    const struct ArrowSchema *wanted = first->schema.node;
+    const struct ArrowSchema *found = arrays[i].schema.node;
+    const struct ArrowSchema *wanted = arrays[0].schema.node;
     char what[32];
     /* Formatting the array's number takes longer than the comparison. */
     if (ad_array_stream_require_schema(found, wanted, "", "", NULL, NULL) ==
         AD_OK) {
         return AD_OK;
     }
-    snprintf(what, sizeof(what), "array %zu", i);
+    snprintf(what, sizeof(what), "array %zd", i);
     ad_status status = ad_array_stream_require_schema(found, wanted, what,
                                                       "array 0", NULL, err);
     if (status == AD_ERR_EXCHANGE) {
-        ad_error_hint(err, "%s", hint_for(first, array));
+        ad_error_hint(err, "%s", hint_for(&arrays[0], &arrays[i]));
     }
     return status;
 }
@@ -101,82 +84,72 @@ read_items(ad_state *state, PyObject *object)
                : NULL;
 }
 
-/* Returns 0, or -1 with an exception. The caller clears `out` in both
+/* Returns 0, or -1 with an exception. The caller clears the arrays in both
  * cases. */
 static int
-read_parts(ad_state *state, PyObject *sequence, parts *out)
+import_arrays(ad_state *state, PyObject *items, ad_array *out)
 {
     ad_error err;
-    *out = (parts){0};
-    PyObject *items = read_items(state, sequence);
-    if (items == NULL) {
-        return -1;
-    }
-    out->n = (size_t)PyTuple_GET_SIZE(items);
-    out->objects = PyTuple_New((Py_ssize_t)out->n);
-    out->arrays = malloc((out->n + 1) * sizeof(*out->arrays));
-    int result = out->objects != NULL && out->arrays != NULL ? 0 : -1;
-    if (out->arrays == NULL) {
-        PyErr_NoMemory();
-    }
-    for (size_t i = 0; result == 0 && i < out->n; i++) {
-        PyObject *array =
-            ad_as_array_object(state, PyTuple_GET_ITEM(items, (Py_ssize_t)i));
-        if (array == NULL) {
-            result = -1;
-            break;
-        }
-        PyTuple_SET_ITEM(out->objects, (Py_ssize_t)i, array);
-        out->arrays[i] = *ad_array_of(array);
-        if (check_schema(out, i, &err) != AD_OK) {
-            ad_raise(state, &err);
-            result = -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        if (ad_as_array(state, PyTuple_GET_ITEM(items, i), (ad_schema){0},
+                        AD_COPY_IF_NEEDED, &out[i]) < 0 ||
+            ad_raise_status(state, check_schema(out, i, &err), &err) < 0) {
+            return -1;
         }
     }
-    Py_DECREF(items);
-    return result;
-}
-
-/* The host copies without the GIL. */
-static ad_status
-join(const parts *self, const ad_stream_choice *stream, ad_array *out,
-     ad_error *err)
-{
-    ad_status status;
-    ad_schema schema = self->arrays[0].schema;
-    if (!ad_host_accessible(self->arrays[0].device)) {
-        return ad_concat_on(schema, self->arrays, self->n, stream, out, err);
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = ad_concat_on(schema, self->arrays, self->n, stream, out, err);
-    Py_END_ALLOW_THREADS
-    return status;
+    return 0;
 }
 
 static PyObject *
-concat(ad_state *state, const parts *self, const ad_stream_argument *stream)
+join(ad_state *state, const ad_array *arrays, size_t n,
+     const ad_stream_argument *stream)
 {
+    bool on_host = ad_host_accessible(arrays[0].device);
     ad_stream_choice choice;
     ad_array joined;
     ad_error err;
-    if (self->n == 0) {
+    if (ad_choose_stream(state, on_host ? NULL : stream, arrays[0].device,
+                         NULL, &choice) < 0) {
+        return NULL;
+    }
+    /* The host copies without the GIL. */
+    PyThreadState *thread = on_host ? PyEval_SaveThread() : NULL;
+    ad_status status =
+        ad_concat_on(arrays[0].schema, arrays, n, &choice, &joined, &err);
+    if (thread != NULL) {
+        PyEval_RestoreThread(thread);
+    }
+    ad_choice_clear(&choice);
+    return status == AD_OK ? ad_array_object_new(state, &joined)
+                           : ad_raise(state, &err);
+}
+
+static PyObject *
+concat(ad_state *state, PyObject *items, const ad_stream_argument *stream)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    if (n == 0) {
         PyErr_SetString(PyExc_ValueError,
                         "concat() needs one array at least, whose type the "
                         "result has");
         return NULL;
     }
-    if (self->n == 1) {
-        return Py_NewRef(PyTuple_GET_ITEM(self->objects, 0));
+    if (n == 1) {
+        return ad_as_array_object(state, PyTuple_GET_ITEM(items, 0),
+                                  AD_COPY_IF_NEEDED);
     }
-    ad_device device = self->arrays[0].device;
-    if (ad_choose_stream(state, ad_host_accessible(device) ? NULL : stream,
-                         device, NULL, &choice) < 0) {
-        return NULL;
+    ad_array *arrays = calloc((size_t)n, sizeof(*arrays));
+    if (arrays == NULL) {
+        return PyErr_NoMemory();
     }
-    ad_status status = join(self, &choice, &joined, &err);
-    ad_choice_clear(&choice);
-    return status == AD_OK ? ad_array_object_new(state, &joined)
-                           : ad_raise(state, &err);
+    PyObject *result = import_arrays(state, items, arrays) == 0
+                           ? join(state, arrays, (size_t)n, stream)
+                           : NULL;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        ad_array_clear(&arrays[i]);
+    }
+    free(arrays);
+    return result;
 }
 
 static const ad_signature signature = {
@@ -195,15 +168,12 @@ ad_function_concat(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     ad_state *state = ad_state_of_module(module);
     PyObject *values[2];
     ad_stream_argument stream;
-    parts all;
     if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
         ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
-    PyObject *result = NULL;
-    if (read_parts(state, values[0], &all) == 0) {
-        result = concat(state, &all, &stream);
-    }
-    parts_clear(&all);
+    PyObject *items = read_items(state, values[0]);
+    PyObject *result = items != NULL ? concat(state, items, &stream) : NULL;
+    Py_XDECREF(items);
     return result;
 }

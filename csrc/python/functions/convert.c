@@ -1,7 +1,6 @@
 /* .into(cls) and arrowdev.convert(): conversion to another library's class. */
 #include "protocol/dlpack_tensor.h"
 #include "python/functions/functions.h"
-#include "python/functions/import_result.h"
 #include "support/py_call.h"
 
 /* torch's exchange API aborts the process on a negative stride. A copy has

@@ -1,4 +1,4 @@
-#include "python/functions/fill_value.h"
+#include "python/functions/functions.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,7 +10,6 @@
 #include "model/type.h"
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
-#include "python/functions/import_result.h"
 #include "support/args.h"
 
 #define MAX_BUFFERS 64
@@ -27,6 +26,7 @@ typedef struct inputs {
     ad_array *children;
     ad_array dictionary;
     ad_owner *group;
+    ad_joined_inputs joined;
 } inputs;
 
 static void
@@ -41,6 +41,7 @@ inputs_clear(inputs *in)
     ad_array_clear(&in->dictionary);
     ad_schema_unref(in->schema);
     ad_owner_unref(in->group);
+    ad_joined_inputs_clear(&in->joined);
     free(in->tensors);
     free(in->children);
 }
@@ -83,10 +84,8 @@ read_tensor(ad_state *state, PyObject *item, ad_tensor_value *out)
     }
     if (status != AD_OK) {
         out->tensor = (ad_tensor){0};
-        ad_raise(state, &err);
-        return -1;
     }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 static int
@@ -124,18 +123,6 @@ done:
 }
 
 static int
-read_array(ad_state *state, PyObject *value, ad_array *out)
-{
-    PyObject *array = ad_as_array_object(state, value);
-    if (array == NULL) {
-        return -1;
-    }
-    ad_array_share(ad_array_of(array), out);
-    Py_DECREF(array);
-    return 0;
-}
-
-static int
 read_children(ad_state *state, PyObject *value, inputs *in)
 {
     if (value == NULL) {
@@ -152,8 +139,8 @@ read_children(ad_state *state, PyObject *value, inputs *in)
         PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; result == 0 && i < n; i++) {
-        result =
-            read_array(state, PyTuple_GET_ITEM(items, i), &in->children[i]);
+        result = ad_as_array(state, PyTuple_GET_ITEM(items, i), (ad_schema){0},
+                             AD_COPY_IF_NEEDED, &in->children[i]);
         in->n_children += result == 0;
     }
     Py_DECREF(items);
@@ -161,7 +148,7 @@ read_children(ad_state *state, PyObject *value, inputs *in)
 }
 
 static ad_status
-add_all(const inputs *in, ad_joined_inputs *joined, ad_error *err)
+add_all(inputs *in, ad_error *err)
 {
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         const ad_tensor *tensor = &in->tensors[i].tensor;
@@ -175,21 +162,17 @@ add_all(const inputs *in, ad_joined_inputs *joined, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            joined, tensor->device, tensor->sync,
-            (tensor->flags & AD_TENSOR_READONLY) != 0, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(&in->joined, tensor->device,
+                                              tensor->sync, err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
-        const ad_array *child = &in->children[i];
         AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            joined, child->device, child->sync, child->readonly, err));
+            &in->joined, in->children[i].device, in->children[i].sync, err));
     }
-    if (in->dictionary.node != NULL) {
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(joined, in->dictionary.device,
-                                              in->dictionary.sync,
-                                              in->dictionary.readonly, err));
-    }
-    return AD_OK;
+    return in->dictionary.node != NULL
+               ? ad_joined_inputs_add(&in->joined, in->dictionary.device,
+                                      in->dictionary.sync, err)
+               : AD_OK;
 }
 
 static ad_status
@@ -302,20 +285,24 @@ check_elements(const inputs *in, ad_error *err)
 }
 
 static ad_status
-build(inputs *in, const ad_joined_inputs *joined, ad_sync *sync, ad_array *out,
-      ad_error *err)
+build(inputs *in, ad_array *out, ad_error *err)
 {
     const void *buffers[MAX_BUFFERS];
     ad_owner *owners[MAX_BUFFERS];
+    bool readonly = false;
+    AD_RETURN_IF_ERR(check_types(in, err));
+    AD_RETURN_IF_ERR(check_elements(in, err));
+    AD_RETURN_IF_ERR(add_all(in, err));
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
-        buffers[i] = in->tensors[i].tensor.data;
-        owners[i] = in->tensors[i].tensor.owner;
+        const ad_tensor *tensor = &in->tensors[i].tensor;
+        buffers[i] = tensor->data;
+        owners[i] = tensor->owner;
+        readonly |= (tensor->flags & AD_TENSOR_READONLY) != 0;
     }
     AD_RETURN_IF_ERR(
         ad_owner_group_new(owners, (size_t)in->n_buffers, &in->group, err));
-    const ad_array_spec spec = {
+    ad_array_spec spec = {
         .schema = in->schema,
-        .device = joined->device,
         .length = in->length,
         .offset = in->offset,
         .null_count = in->null_count,
@@ -325,36 +312,13 @@ build(inputs *in, const ad_joined_inputs *joined, ad_sync *sync, ad_array *out,
         .n_children = in->n_children,
         .children = in->children,
         .dictionary = in->dictionary.node != NULL ? &in->dictionary : NULL,
-        .sync = sync,
-        .readonly = joined->readonly,
+        .readonly = readonly,
     };
-    AD_RETURN_IF_ERR(ad_array_build(&spec, out, err));
-    ad_status status = ad_array_validate(in->schema.node, out->node, err);
-    if (status == AD_OK) {
-        status = check_sizes(in, out, err);
-    }
+    AD_RETURN_IF_ERR(ad_array_build_joined(&in->joined, &spec, out, err));
+    ad_status status = check_sizes(in, out, err);
     if (status != AD_OK) {
         ad_array_clear(out);
     }
-    return status;
-}
-
-static ad_status
-check_and_build(inputs *in, ad_array *out, ad_error *err)
-{
-    ad_joined_inputs joined = AD_JOINED_INPUTS_INIT;
-    ad_sync *sync = NULL;
-    AD_RETURN_IF_ERR(check_types(in, err));
-    AD_RETURN_IF_ERR(check_elements(in, err));
-    ad_status status = add_all(in, &joined, err);
-    if (status == AD_OK) {
-        status = ad_sync_join(joined.syncs.items, joined.syncs.n, &sync, err);
-    }
-    if (status == AD_OK) {
-        status = build(in, &joined, sync, out, err);
-    }
-    ad_sync_unref(sync);
-    ad_joined_inputs_clear(&joined);
     return status;
 }
 
@@ -386,13 +350,13 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
     if (read_buffers(state, values[2], &in) == 0 &&
         read_children(state, values[5], &in) == 0 &&
         (ad_is_none(values[6]) ||
-         read_array(state, values[6], &in.dictionary) == 0)) {
+         ad_as_array(state, values[6], (ad_schema){0}, AD_COPY_IF_NEEDED,
+                     &in.dictionary) == 0)) {
         const ad_request request = {.copy = AD_COPY_NEVER};
         ad_array array;
         ad_error err;
-        if (check_and_build(&in, &array, &err) != AD_OK) {
-            ad_raise(state, &err);
-        } else if (ad_apply_array_order(state, &request, &array) == 0) {
+        if (ad_raise_status(state, build(&in, &array, &err), &err) == 0 &&
+            ad_apply_array_order(state, &request, &array) == 0) {
             result = ad_array_object_new(state, &array);
         }
     }

@@ -3,8 +3,6 @@
 
 #include "model/extension.h"
 #include "python/types/async_types.h"
-#include "python/functions/import_result.h"
-#include "python/functions/record_batch.h"
 #include "python/testing/testing.h"
 #include "support/args.h"
 #include "device/backend.h"
@@ -81,7 +79,7 @@ function_validate(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                       values) < 0) {
         return NULL;
     }
-    PyObject *array = ad_as_array_object(state, values[0]);
+    PyObject *array = ad_as_array_object(state, values[0], AD_COPY_IF_NEEDED);
     if (array == NULL) {
         return NULL;
     }

@@ -17,18 +17,76 @@
 #include "support/args.h"
 #include "support/objects.h"
 
+/* --- the functions ------------------------------------------------------- */
+
+/* The PyMethodDef table of the module, NULL entry last. */
+extern PyMethodDef ad_module_functions[];
+
+ad_fastcall ad_function_array, ad_function_array_stream, ad_function_concat,
+    ad_function_concat_streams, ad_function_convert, ad_function_from_dlpack,
+    ad_function_record_batch, ad_function_tensor, ad_function_use_stream;
+ad_fastcall ad_array_from_buffers;
+PyObject *ad_function_device(PyObject *module, PyObject *value);
+PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
+PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
+
+/* --- import -------------------------------------------------------------- */
+
 /* Import any object as an Array, by the rules of array(). Returns a new
  * reference, or NULL with an exception. */
-PyObject *ad_as_array_object(ad_state *state, PyObject *value);
-
-/* The same with the copy argument of array(). */
-PyObject *ad_as_array_object_copy(ad_state *state, PyObject *value,
-                                  ad_copy copy);
+PyObject *ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy);
 
 /* The same as a core value of the type `wanted`, which is borrowed; without a
  * node it stands for any type. Returns 0, or -1 with an exception. */
-int ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
-                      ad_array *out);
+int ad_as_array(ad_state *state, PyObject *value, ad_schema wanted,
+                ad_copy copy, ad_array *out);
+
+/* Parse the device, stream and copy arguments (each may be NULL) into a
+ * request. Returns 0, or -1 with TypeError or ValueError. */
+int ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
+                     PyObject *copy, ad_request *out);
+
+/* Call ad_apply_stream_order for an array that is about to be returned to
+ * Python. On failure returns -1 with an exception and clears the array. */
+int ad_apply_array_order(ad_state *state, const ad_request *request,
+                         ad_array *array);
+
+/* The options of tensor() that are not in the request. bridge.order becomes 0
+ * once it has been applied. */
+typedef struct ad_tensor_options {
+    ad_bridge_options bridge;
+    PyObject *fill_value;             /* borrowed, or NULL */
+    const ad_stream_argument *stream; /* for copies, or NULL */
+    int readonly;                     /* -1: unchanged */
+} ad_tensor_options;
+
+/* Convert the import result into a tensor in place: afterwards
+ * imported->tensor holds it. On failure returns -1 with an exception and
+ * clears the import result. */
+int ad_imported_as_tensor(ad_state *state, ad_imported *imported,
+                          ad_tensor_options *options);
+
+/* Replace the tensor by a copy if one was requested or the order requires one.
+ * On failure returns -1 with an exception and clears the tensor. */
+int ad_apply_layout(ad_state *state, const ad_tensor_options *options,
+                    ad_tensor_value *value);
+
+/* Write `value` as one element of `dtype` into `element` (16 bytes). -1 with
+ * TypeError for a value of the wrong kind, OverflowError for one that does not
+ * fit, ValueError for a dtype that cannot be filled. */
+int ad_fill_element(PyObject *value, ad_dl_dtype dtype,
+                    unsigned char *element);
+
+/* --- conversion ---------------------------------------------------------- */
+
+/* Move `array`, or `value` if `array` is NULL, to `target` in place. The
+ * memory stays as it is, or becomes known as memory of `target` (pinned and
+ * managed memory), or is copied on `stream`. AD_COPY_NEVER refuses a copy.
+ * AD_COPY_ALWAYS copies, unless the tensor is on `target` and its producer has
+ * copied it. On failure returns -1 with an exception and clears the value. */
+int ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
+               ad_device target, const ad_stream_argument *stream,
+               ad_copy copy);
 
 /* The number of nulls. An unknown number is counted and stored if the host can
  * read the bitmap without waiting; otherwise the result is -1. */
@@ -38,34 +96,12 @@ int64_t ad_array_known_null_count(ad_array *array);
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                           const ad_stream_argument *stream, int copy);
 
-/* Array.from_buffers(type, length, buffers, ...) */
-PyObject *ad_array_from_buffers(PyObject *cls, PyObject *const *args,
-                                Py_ssize_t n_args, PyObject *kwnames);
+/* A metadata blob (model/metadata.h) as a new dict from bytes to bytes, None
+ * for NULL; or NULL with InvalidArrowError. */
+PyObject *ad_metadata_as_dict(ad_state *state, const char *blob);
 
-/* arrowdev.array_stream(obj, /, *, schema=None, device_type=None) */
-PyObject *ad_function_array_stream(PyObject *module, PyObject *const *args,
-                                   Py_ssize_t n_args, PyObject *kwnames);
-
-/* arrowdev.concat_streams(streams, /, *, schema=None) */
-PyObject *ad_function_concat_streams(PyObject *module, PyObject *const *args,
-                                     Py_ssize_t n_args, PyObject *kwnames);
-
-/* arrowdev.device(value) */
-PyObject *ad_function_device(PyObject *module, PyObject *value);
-
-/* arrowdev.devices(), and arrowdev._core._runtimes() for the doctor. */
-PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
-PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
-
-/* arrowdev.use_stream(stream, device) */
-PyObject *ad_function_use_stream(PyObject *module, PyObject *const *args,
-                                 Py_ssize_t n_args, PyObject *kwnames);
-
-/* The PyMethodDef table of the module, NULL entry last. */
-extern PyMethodDef ad_module_functions[];
-
-/* arrowdev.concat() (python/functions/concat.c). */
-PyObject *ad_function_concat(PyObject *module, PyObject *const *args,
-                             Py_ssize_t n_args, PyObject *kwnames);
+/* Make a malloc'ed blob of a mapping from bytes or str to bytes or str, NULL
+ * for None. Returns 0, or -1 with an exception. */
+int ad_metadata_from_mapping(ad_state *state, PyObject *mapping, char **out);
 
 #endif /* AD_PYTHON_FUNCTIONS_FUNCTIONS_H */

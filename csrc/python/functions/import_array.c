@@ -6,8 +6,6 @@
 #include "model/schema_cast.h"
 #include "model/type.h"
 #include "python/functions/functions.h"
-#include "python/functions/import_result.h"
-#include "python/functions/to_device.h"
 #include "support/args.h"
 
 int
@@ -55,9 +53,11 @@ bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
                  : 0;
 }
 
-int
-ad_imported_as_array(ad_state *state, ad_imported *imported,
-                     const ad_request *request, ad_array *out)
+/* Convert the import result into an array on the requested device, copied if
+ * requested. Takes over `imported`, on failure too. */
+static int
+imported_as_array(ad_state *state, ad_imported *imported,
+                  const ad_request *request, ad_array *out)
 {
     if (!imported->is_array) {
         return bridge_to_array(state, &imported->tensor.tensor, request, out);
@@ -83,28 +83,7 @@ ad_apply_array_order(ad_state *state, const ad_request *request,
     return -1;
 }
 
-PyObject *
-ad_as_array_object(ad_state *state, PyObject *value)
-{
-    return ad_as_array_object_copy(state, value, AD_COPY_IF_NEEDED);
-}
-
-PyObject *
-ad_as_array_object_copy(ad_state *state, PyObject *value, ad_copy copy)
-{
-    if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
-        return Py_NewRef(value);
-    }
-    const ad_request request = {.copy = copy};
-    ad_imported imported;
-    ad_array array;
-    if (ad_import(state, value, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
-        ad_imported_as_array(state, &imported, &request, &array) < 0 ||
-        ad_apply_array_order(state, &request, &array) < 0) {
-        return NULL;
-    }
-    return ad_array_object_new(state, &array);
-}
+/* --- type= --------------------------------------------------------------- */
 
 static bool
 holds_bytes_of_bool(const struct ArrowSchema *node)
@@ -205,8 +184,7 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
         }
         status = fail_cast(array, wanted, found, &err);
     }
-    ad_raise(state, &err);
-    return -1;
+    return ad_raise_status(state, status, &err);
 }
 
 /* --- validity= ----------------------------------------------------------- */
@@ -230,15 +208,12 @@ import_mask(ad_state *state, PyObject *validity,
             : ad_mask_from_tensor(&imported.tensor.tensor, false, stream, out,
                                   &err);
     ad_imported_clear(&imported);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 /* A mask on the device of the data is applied before the data move. Any other
- * mask is applied after the move, on the device of the result. */
+ * mask is applied after the move, on the device of the result. On failure the
+ * caller clears *array. */
 static int
 apply_mask(ad_state *state, const ad_request *request,
            const ad_stream_choice *stream, const ad_mask *mask,
@@ -256,7 +231,6 @@ apply_mask(ad_state *state, const ad_request *request,
     }
     if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
                             &masked, &err) != AD_OK) {
-        ad_array_clear(array);
         ad_raise(state, &err);
         return -1;
     }
@@ -291,6 +265,64 @@ apply_validity(ad_state *state, ad_array *array, PyObject *validity,
     return result;
 }
 
+/* --- the import ---------------------------------------------------------- */
+
+/* Import `object`, as the type `wanted` if that has a node, and with
+ * `validity` unless that is None. On failure nothing is held. */
+static int
+import_array(ad_state *state, PyObject *object, const ad_request *request,
+             ad_schema wanted, PyObject *validity, ad_array *out)
+{
+    bool has_validity = !ad_is_none(validity);
+    ad_request here = *request;
+    ad_imported imported;
+    /* A producer may convert to the requested type, which is a copy. */
+    if (request->copy != AD_COPY_NEVER) {
+        here.schema = wanted;
+    }
+    if (has_validity) { /* apply_mask() moves the data */
+        here.has_device = false;
+        here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
+                                                    : request->copy;
+    }
+    if (ad_import(state, object, &here, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        imported_as_array(state, &imported, &here, out) < 0) {
+        return -1;
+    }
+    if ((wanted.node != NULL &&
+         apply_type(state, out, wanted, here.copy) < 0) ||
+        (has_validity && apply_validity(state, out, validity, request) < 0)) {
+        ad_array_clear(out);
+        return -1;
+    }
+    return ad_apply_array_order(state, request, out);
+}
+
+int
+ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
+            ad_array *out)
+{
+    if (ad_is_array(state, value) && wanted.node == NULL &&
+        copy != AD_COPY_ALWAYS) {
+        ad_array_share(ad_array_of(value), out);
+        return 0;
+    }
+    const ad_request request = {.copy = copy};
+    return import_array(state, value, &request, wanted, NULL, out);
+}
+
+PyObject *
+ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy)
+{
+    ad_array array;
+    if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
+        return Py_NewRef(value);
+    }
+    return ad_as_array(state, value, (ad_schema){0}, copy, &array) == 0
+               ? ad_array_object_new(state, &array)
+               : NULL;
+}
+
 static const ad_signature array_signature = {
     .function = "array()",
     .n_positional_only = 2,
@@ -301,92 +333,30 @@ static const ad_signature array_signature = {
               AD_STR_copy, AD_STR_validity},
 };
 
-/* Import with type, validity and device, but without stream order. On failure
- * nothing is held. */
-static int
-import_with_options(ad_state *state, PyObject **values,
-                    const ad_request *request, ad_schema wanted, ad_array *out)
-{
-    bool has_validity = !ad_is_none(values[5]);
-    ad_request here = *request;
-    ad_imported imported;
-    if (has_validity) { /* apply_mask() moves the data */
-        here.has_device = false;
-        here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
-                                                    : request->copy;
-    }
-    if (ad_import(state, values[0], &here, AD_ALL_PROTOCOLS, &imported) < 0 ||
-        ad_imported_as_array(state, &imported, &here, out) < 0) {
-        return -1;
-    }
-    if ((wanted.node == NULL ||
-         apply_type(state, out, wanted, here.copy) == 0) &&
-        (!has_validity ||
-         apply_validity(state, out, values[5], request) == 0)) {
-        return 0;
-    }
-    ad_array_clear(out);
-    return -1;
-}
-
-/* array() with options; `wanted` is the requested type if it has a node. */
-static int
-array_of_type(ad_state *state, PyObject **values, ad_schema wanted,
-              ad_array *out)
-{
-    ad_request request;
-    if (ad_parse_request(state, values[2], values[3], values[4], &request) <
-        0) {
-        return -1;
-    }
-    /* A producer may convert to the requested type, which is a copy. */
-    if (request.copy != AD_COPY_NEVER) {
-        request.schema = wanted;
-    }
-    return import_with_options(state, values, &request, wanted, out) < 0
-               ? -1
-               : ad_apply_array_order(state, &request, out);
-}
-
-static int
-array_with_options(ad_state *state, PyObject **values, ad_array *out)
-{
-    ad_schema wanted = {0};
-    if (!ad_is_none(values[1]) &&
-        ad_parse_schema(state, values[1], &wanted) < 0) {
-        return -1;
-    }
-    int result = array_of_type(state, values, wanted, out);
-    ad_schema_unref(wanted);
-    return result;
-}
-
-int
-ad_as_array_typed(ad_state *state, PyObject *value, ad_schema wanted,
-                  ad_array *out)
-{
-    if (ad_is_array(state, value) && wanted.node == NULL) {
-        ad_array_share(ad_array_of(value), out);
-        return 0;
-    }
-    PyObject *values[6] = {value};
-    return array_of_type(state, values, wanted, out);
-}
-
 PyObject *
 ad_function_array(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                   PyObject *kwnames)
 {
     ad_state *state = ad_state_of_module(module);
     if (n_args == 1 && kwnames == NULL) {
-        return ad_as_array_object(state, args[0]);
+        return ad_as_array_object(state, args[0], AD_COPY_IF_NEEDED);
     }
     PyObject *values[6];
+    ad_request request;
+    ad_schema wanted = {0};
     ad_array array;
     if (ad_parse_args(state, &array_signature, args, n_args, kwnames, values) <
             0 ||
-        array_with_options(state, values, &array) < 0) {
+        (!ad_is_none(values[1]) &&
+         ad_parse_schema(state, values[1], &wanted) < 0)) {
         return NULL;
     }
-    return ad_array_object_new(state, &array);
+    int result =
+        ad_parse_request(state, values[2], values[3], values[4], &request);
+    if (result == 0) {
+        result = import_array(state, values[0], &request, wanted, values[5],
+                              &array);
+    }
+    ad_schema_unref(wanted);
+    return result == 0 ? ad_array_object_new(state, &array) : NULL;
 }

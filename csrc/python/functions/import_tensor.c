@@ -2,22 +2,17 @@
 #include <string.h>
 
 #include "copy/copy.h"
-#include "python/functions/fill_value.h"
-#include "python/functions/import_result.h"
-#include "python/functions/to_device.h"
+#include "python/functions/functions.h"
 
 static int
 parse_nulls(PyObject *nulls, PyObject *fill_value, ad_tensor_options *out)
 {
-    static const struct {
-        const char *name;
-        ad_nulls value;
-    } choices[] = {{"raise", AD_NULLS_RAISE},
-                   {"ignore", AD_NULLS_IGNORE},
-                   {"fill", AD_NULLS_FILL}};
-    int choice = nulls == NULL ? 0 : -1;
+    static const char *const names[] = {[AD_NULLS_RAISE] = "raise",
+                                        [AD_NULLS_IGNORE] = "ignore",
+                                        [AD_NULLS_FILL] = "fill"};
+    int choice = nulls == NULL ? AD_NULLS_RAISE : -1;
     for (int i = 0; choice < 0 && i < 3 && PyUnicode_Check(nulls); i++) {
-        if (PyUnicode_CompareWithASCIIString(nulls, choices[i].name) == 0) {
+        if (PyUnicode_CompareWithASCIIString(nulls, names[i]) == 0) {
             choice = i;
         }
     }
@@ -27,7 +22,7 @@ parse_nulls(PyObject *nulls, PyObject *fill_value, ad_tensor_options *out)
                      nulls);
         return -1;
     }
-    out->bridge.nulls = choices[choice].value;
+    out->bridge.nulls = (ad_nulls)choice;
     out->fill_value = ad_is_none(fill_value) ? NULL : fill_value;
     if ((out->bridge.nulls == AD_NULLS_FILL) != (out->fill_value != NULL)) {
         PyErr_SetString(PyExc_ValueError,
@@ -95,28 +90,6 @@ ad_imported_as_tensor(ad_state *state, ad_imported *imported,
     return result;
 }
 
-/* A contiguous copy on the tensor's device. */
-static int
-copy_layout(ad_state *state, const ad_tensor_options *options,
-            const ad_tensor *tensor, ad_tensor_value *out)
-{
-    ad_stream_choice choice;
-    ad_error err;
-    if (ad_choose_stream(state, options->stream, tensor->device, NULL,
-                         &choice) < 0) {
-        return -1;
-    }
-    ad_status status = ad_tensor_copy_to(
-        tensor, tensor->device, &choice,
-        options->bridge.order != 0 ? options->bridge.order : 'C', out, &err);
-    ad_choice_clear(&choice);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
-}
-
 int
 ad_apply_layout(ad_state *state, const ad_tensor_options *options,
                 ad_tensor_value *value)
@@ -128,20 +101,14 @@ ad_apply_layout(ad_state *state, const ad_tensor_options *options,
     if (fits && (copy != AD_COPY_ALWAYS || is_copied)) {
         return 0;
     }
-    ad_tensor_value copied;
-    int result = -1;
     if (copy == AD_COPY_NEVER) {
+        ad_tensor_clear(&value->tensor);
         ad_raise_exchange(state, "copy", "leave order= or copy=False out",
                           "order=\"%c\" needs a copy of this tensor", order);
-    } else {
-        result = copy_layout(state, options, &value->tensor, &copied);
+        return -1;
     }
-    ad_tensor_clear(&value->tensor);
-    if (result == 0) {
-        ad_tensor_share(&copied.tensor, value);
-        ad_tensor_clear(&copied.tensor);
-    }
-    return result;
+    return ad_replace_by_copy(state, options->stream, order != 0 ? order : 'C',
+                              value);
 }
 
 static void
@@ -152,13 +119,6 @@ apply_readonly(int readonly, ad_tensor *tensor)
     } else if (readonly == 0) {
         tensor->flags &= ~(uint32_t)(AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
     }
-}
-
-static PyObject *
-fail_result(ad_tensor *tensor)
-{
-    ad_tensor_clear(tensor);
-    return NULL;
 }
 
 static PyObject *
@@ -181,7 +141,8 @@ import_tensor(ad_state *state, PyObject *object, const ad_request *request,
     ad_tensor *tensor = &imported.tensor.tensor;
     if (ad_apply_stream_order(state, request, tensor->device, tensor->sync,
                               tensor->owner) < 0) {
-        return fail_result(tensor);
+        ad_tensor_clear(tensor);
+        return NULL;
     }
     apply_readonly(options->readonly, tensor);
     return ad_tensor_object_new(state, tensor);

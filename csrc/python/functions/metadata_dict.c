@@ -1,4 +1,4 @@
-#include "python/functions/metadata_dict.h"
+#include "python/functions/functions.h"
 
 #include "model/metadata.h"
 #include "support/args.h"

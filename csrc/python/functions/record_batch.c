@@ -1,34 +1,31 @@
-#include "python/functions/record_batch.h"
-
+/* arrowdev.record_batch(). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "order/sync.h"
-#include "model/array.h"
-#include "support/args.h"
-#include "support/errors.h"
 #include "python/functions/functions.h"
-#include "python/functions/import_result.h"
-#include "protocol/protocol.h"
 
 /* The parsed columns and their names; released by columns_clear(). */
 typedef struct columns {
     Py_ssize_t n;
-    int64_t length;         /* of every column */
-    PyObject **arrays;      /* strong, arrowdev.Array */
+    int64_t length; /* of every column */
+    ad_array *arrays;
+    ad_schema *schemas;     /* borrowed from the arrays */
     const char **names;     /* borrowed from name_objects */
     PyObject *name_objects; /* a list or tuple of str */
+    ad_joined_inputs joined;
 } columns;
 
 static void
 columns_clear(columns *c)
 {
-    for (Py_ssize_t i = 0; c->arrays != NULL && i < c->n; i++) {
-        Py_XDECREF(c->arrays[i]);
+    for (Py_ssize_t i = 0; i < c->n; i++) {
+        ad_array_clear(&c->arrays[i]);
     }
     free(c->arrays);
+    free(c->schemas);
     free(c->names);
     Py_XDECREF(c->name_objects);
+    ad_joined_inputs_clear(&c->joined);
 }
 
 static int
@@ -67,8 +64,9 @@ static int
 begin_columns(columns *c, int64_t n)
 {
     c->arrays = calloc((size_t)n + 1, sizeof(*c->arrays));
+    c->schemas = calloc((size_t)n + 1, sizeof(*c->schemas));
     c->names = calloc((size_t)n + 1, sizeof(*c->names));
-    if (c->arrays == NULL || c->names == NULL) {
+    if (c->arrays == NULL || c->schemas == NULL || c->names == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -87,12 +85,11 @@ read_columns(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
     }
     int result = begin_columns(c, PyTuple_GET_SIZE(items));
     for (Py_ssize_t i = 0; result == 0 && i < c->n; i++) {
-        c->arrays[i] =
-            ad_as_array_object_copy(state, PyTuple_GET_ITEM(items, i), copy);
-        result = c->arrays[i] != NULL ? 0 : -1;
+        result = ad_as_array(state, PyTuple_GET_ITEM(items, i), (ad_schema){0},
+                             copy, &c->arrays[i]);
     }
     if (result == 0 && c->n > 0) {
-        c->length = ad_array_of(c->arrays[0])->length;
+        c->length = c->arrays[0].length;
     }
     Py_DECREF(items);
     return result;
@@ -126,23 +123,18 @@ is_tensor(ad_state *state, PyObject *object)
     return (offers & TENSOR_PROTOCOLS) != 0 && (offers & ARROW_PROTOCOLS) == 0;
 }
 
-/* Make each column of `matrix` an Array, which keeps the memory alive. */
+/* Make each column of `matrix` an array, which keeps the memory alive. */
 static int
 take_columns(ad_state *state, const ad_tensor *matrix, columns *c)
 {
-    ad_array column;
     ad_error err;
     if (begin_columns(c, matrix->shape[1]) < 0) {
         return -1;
     }
     c->length = matrix->shape[0];
     for (Py_ssize_t i = 0; i < c->n; i++) {
-        if (ad_matrix_column(matrix, i, &column, &err) != AD_OK) {
+        if (ad_matrix_column(matrix, i, &c->arrays[i], &err) != AD_OK) {
             ad_raise(state, &err);
-            return -1;
-        }
-        c->arrays[i] = ad_array_object_new(state, &column);
-        if (c->arrays[i] == NULL) {
             return -1;
         }
     }
@@ -181,8 +173,8 @@ read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
 static ad_status
 check_column(const columns *c, Py_ssize_t i, ad_error *err)
 {
-    const ad_array *first = ad_array_of(c->arrays[0]);
-    const ad_array *column = ad_array_of(c->arrays[i]);
+    const ad_array *first = &c->arrays[0];
+    const ad_array *column = &c->arrays[i];
     char first_device[AD_DEVICE_NAME_SIZE];
     char device[AD_DEVICE_NAME_SIZE];
     if (column->length != first->length) {
@@ -203,116 +195,60 @@ check_column(const columns *c, Py_ssize_t i, ad_error *err)
 }
 
 static ad_status
-collect_columns(const columns *c, ad_array *children, ad_schema *schemas,
-                ad_joined_inputs *joined, ad_error *err)
+build_batch(columns *c, ad_array *out, ad_error *err)
 {
     for (Py_ssize_t i = 0; i < c->n; i++) {
-        const ad_array *column = ad_array_of(c->arrays[i]);
+        const ad_array *column = &c->arrays[i];
         AD_RETURN_IF_ERR(check_column(c, i, err));
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            joined, column->device, column->sync, column->readonly, err));
-        children[i] = *column; /* borrowed */
-        schemas[i] = column->schema;
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(&c->joined, column->device,
+                                              column->sync, err));
+        c->schemas[i] = column->schema;
     }
-    return AD_OK;
-}
-
-static ad_status
-build_batch(const columns *c, const ad_array *children,
-            const ad_schema *schemas, const ad_joined_inputs *joined,
-            ad_sync *sync, ad_array *out, ad_error *err)
-{
     const ad_schema_spec schema_spec = {
         .format = "+s",
         .n_children = c->n,
-        .children = schemas,
+        .children = c->schemas,
         .names = c->names,
     };
     ad_schema schema;
     AD_RETURN_IF_ERR(ad_schema_build(&schema_spec, &schema, err));
     const void *no_validity = NULL;
-    const ad_array_spec spec = {
+    ad_array_spec spec = {
         .schema = schema,
-        .device = joined->device,
         .length = c->length,
         .n_buffers = 1,
         .buffers = &no_validity,
         .n_children = c->n,
-        .children = children,
-        .sync = sync,
-        .readonly = joined->readonly,
+        .children = c->arrays,
     };
-    ad_status status = ad_array_build(&spec, out, err);
-    if (status == AD_OK) {
-        /* Nested batches must not exceed the limit of depth. */
-        status = ad_array_validate(schema.node, out->node, err);
-        if (status != AD_OK) {
-            ad_array_clear(out);
-        }
-    }
+    /* Nested batches may exceed the limit of depth. */
+    ad_status status = ad_array_build_joined(&c->joined, &spec, out, err);
     ad_schema_unref(schema);
     return status;
-}
-
-static PyObject *
-make_batch(ad_state *state, const columns *c)
-{
-    ad_array batch;
-    ad_error err;
-    size_t n = (size_t)c->n + 1;
-    ad_array *children = malloc(n * sizeof(*children));
-    ad_schema *schemas = malloc(n * sizeof(*schemas));
-    ad_joined_inputs joined = AD_JOINED_INPUTS_INIT;
-    ad_sync *sync = NULL;
-    ad_status status =
-        children == NULL || schemas == NULL
-            ? ad_fail_memory(&err, n * sizeof(*children))
-            : collect_columns(c, children, schemas, &joined, &err);
-    if (status == AD_OK) {
-        status = ad_sync_join(joined.syncs.items, joined.syncs.n, &sync, &err);
-    }
-    if (status == AD_OK) {
-        status =
-            build_batch(c, children, schemas, &joined, sync, &batch, &err);
-    }
-    ad_sync_unref(sync);
-    ad_joined_inputs_clear(&joined);
-    free(children);
-    free(schemas);
-    return status == AD_OK ? ad_array_object_new(state, &batch)
-                           : ad_raise(state, &err);
 }
 
 /* Import an object that is a batch already. */
 static PyObject *
 existing_batch(ad_state *state, PyObject *object, ad_copy copy)
 {
-    PyObject *array = ad_as_array_object_copy(state, object, copy);
+    PyObject *array = ad_as_array_object(state, object, copy);
     if (array == NULL) {
         return NULL;
     }
-    const ad_array *batch = ad_array_of(array);
+    ad_array *batch = ad_array_of(array);
     if (strcmp(batch->schema.node->format, "+s") != 0) {
-        Py_DECREF(array);
         PyErr_Format(PyExc_TypeError,
                      "%.200s is a column, not a batch; pass a mapping of "
                      "names to columns, or a sequence or a matrix with "
                      "names=",
                      Py_TYPE(object)->tp_name);
-        return NULL;
-    }
-    if (!ad_array_has_no_nulls(batch)) {
-        PyObject *count = PyObject_GetAttrString(array, "null_count");
-        long long n =
-            count != NULL && count != Py_None ? PyLong_AsLongLong(count) : -1;
-        Py_XDECREF(count);
-        if (n != 0) {
-            Py_DECREF(array);
-            return ad_raise_exchange(
-                state, "nulls", "use arrowdev.array() for a struct column",
-                "a record batch has no nulls at the top level, and this "
-                "struct has (or may have) some");
-        }
+        Py_CLEAR(array);
+    } else if (ad_array_known_null_count(batch) != 0) {
+        ad_raise_exchange(
+            state, "nulls", "use arrowdev.array() for a struct column",
+            "a record batch has no nulls at the top level, and this struct "
+            "has (or may have) some");
+        Py_CLEAR(array);
     }
     return array;
 }
@@ -413,7 +349,13 @@ ad_function_record_batch(PyObject *module, PyObject *const *args,
     } else {
         return existing_batch(state, values[0], (ad_copy)copy);
     }
-    PyObject *result = is_read == 0 ? make_batch(state, &c) : NULL;
+    PyObject *result = NULL;
+    ad_array batch;
+    ad_error err;
+    if (is_read == 0 &&
+        ad_raise_status(state, build_batch(&c, &batch, &err), &err) == 0) {
+        result = ad_array_object_new(state, &batch);
+    }
     columns_clear(&c);
     return result;
 }

@@ -1,4 +1,4 @@
-#include "python/functions/to_device.h"
+#include "python/functions/functions.h"
 
 #include "copy/copy.h"
 
@@ -94,10 +94,9 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
         status = copy_there(array, value, target, &choice, &err);
         ad_choice_clear(&choice);
     }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
+    int result = ad_raise_status(state, status, &err);
+    if (result < 0) {
         clear(array, value);
-        return -1;
     }
-    return 0;
+    return result;
 }

@@ -7,7 +7,6 @@
 #include "order/streams.h"
 #include "device/backend.h"
 #include "python/functions/functions.h"
-#include "python/functions/to_device.h"
 #include "support/args.h"
 
 #include <stdatomic.h>
@@ -23,22 +22,30 @@ typedef struct stream_object {
 static PyObject *scopes_in_use; /* the context variable; never freed */
 static atomic_long n_in_use;    /* active scopes of all contexts; mostly 0 */
 
+/* Ask the runtime for the stream's context; `hint` says what is known of it.
+ * Returns 0, or -1 with an exception. */
+static int
+ask_context(ad_state *state, ad_stream stream, ad_device hint,
+            ad_context *context)
+{
+    const struct ad_backend *backend;
+    ad_error err;
+    ad_status status = ad_backend_open(hint.type, &backend, &err);
+    if (status == AD_OK) {
+        status = backend->stream_context(stream, (ad_context){hint, NULL},
+                                         context, &err);
+    }
+    return ad_raise_status(state, status, &err);
+}
+
 /* Find the device of a stream if the caller does not name one. */
 static int
 find_device(ad_state *state, const ad_stream_argument *argument,
             ad_device *out)
 {
-    const struct ad_backend *backend;
-    ad_context hint = {{argument->device_type, -1}, NULL};
     ad_context context;
-    ad_error err;
-    ad_status status = ad_backend_open(hint.device.type, &backend, &err);
-    if (status == AD_OK) {
-        status =
-            backend->stream_context(argument->stream, hint, &context, &err);
-    }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
+    if (ask_context(state, argument->stream,
+                    (ad_device){argument->device_type, -1}, &context) < 0) {
         return -1;
     }
     if (context.device.id < 0) {
@@ -52,26 +59,14 @@ find_device(ad_state *state, const ad_stream_argument *argument,
 }
 
 /* Check that the stream belongs to the device: a stream of another device
- * would order nothing. */
+ * would order nothing. Without a runtime there is nobody to ask. */
 static int
 check_context(ad_state *state, ad_stream stream, ad_device device)
 {
-    const struct ad_backend *backend;
     ad_context context;
-    ad_error err;
-    if (!ad_backend_is_there(device.type)) {
-        return 0; /* no runtime to ask */
-    }
-    ad_status status = ad_backend_open(device.type, &backend, &err);
-    if (status == AD_OK) {
-        status = backend->stream_context(stream, (ad_context){device, NULL},
-                                         &context, &err);
-    }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_backend_is_there(device.type)
+               ? ask_context(state, stream, device, &context)
+               : 0;
 }
 
 static int

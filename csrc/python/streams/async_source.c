@@ -5,7 +5,7 @@
 
 #include "base/wait.h"
 #include "support/errors.h"
-#include "python/functions/metadata_dict.h"
+#include "python/functions/functions.h"
 #include "support/py_call.h"
 #include "support/py_owner.h"
 #include "support/waiting.h"

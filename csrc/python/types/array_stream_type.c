@@ -11,7 +11,6 @@
 #include "device/backend.h"
 #include "protocol/arrow.h"
 #include "python/functions/functions.h"
-#include "python/functions/import_result.h"
 #include "python/streams/iterable_source.h"
 #include "python/types/async_types.h"
 #include "stream/adapters.h"

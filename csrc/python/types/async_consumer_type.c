@@ -6,9 +6,9 @@
 #include "python/types/array_stream_type.h"
 #include "python/streams/async_source.h"
 #include "python/types/async_types.h"
-#include "python/functions/metadata_dict.h"
 #include "support/args.h"
 #include "support/errors.h"
+#include "python/functions/functions.h"
 #include "support/objects.h"
 
 typedef struct consumer_object {

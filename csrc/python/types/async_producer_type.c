@@ -8,7 +8,7 @@
 #include "support/args.h"
 #include "support/errors.h"
 #include "support/py_stream.h"
-#include "python/functions/metadata_dict.h"
+#include "python/functions/functions.h"
 #include "python/streams/stream_element.h"
 
 typedef struct producer_object {

@@ -4,7 +4,6 @@
 #include "order/deferred_release.h"
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
-#include "python/functions/to_device.h"
 #include "support/py_call.h"
 #include "support/args.h"
 

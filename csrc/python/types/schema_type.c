@@ -6,7 +6,7 @@
 #include "model/type.h"
 #include "support/args.h"
 #include "support/errors.h"
-#include "python/functions/metadata_dict.h"
+#include "python/functions/functions.h"
 
 static inline ad_schema
 schema_of(PyObject *self)

@@ -9,8 +9,8 @@
 #include "device/backend.h"
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
-#include "python/functions/to_device.h"
 #include "support/args.h"
+#include "python/functions/functions.h"
 
 static void
 tensor_dealloc(PyObject *self)
