@@ -3,26 +3,78 @@
 #include <stdlib.h>
 
 #include "python/types/array_stream_type.h"
-#include "support/errors.h"
+#include "python/functions/functions.h"
 #include "support/py_call.h"
-#include "python/streams/stream_element.h"
 #include "support/waiting.h"
+
+/* --- elements ------------------------------------------------------------ */
+
+static int
+import_by_rules(ad_state *state, ad_element_rules *rules, PyObject *element,
+                ad_array *out)
+{
+    ad_schema wanted = rules->is_given ? rules->schema : (ad_schema){0};
+    ad_error err;
+    if (ad_as_array(state, element, wanted, AD_COPY_IF_NEEDED, out) < 0) {
+        return -1;
+    }
+    if (rules->is_given) {
+        return 0;
+    }
+    if (rules->schema.node == NULL) {
+        rules->schema = ad_schema_ref(out->schema);
+        return 0;
+    }
+    if (ad_array_stream_require_schema(
+            out->schema.node, rules->schema.node, "the element", "the stream",
+            "all arrays of a stream have one schema: convert them before, or "
+            "name it with schema=",
+            &err) != AD_OK) {
+        ad_array_clear(out);
+        ad_raise(state, &err);
+        return -1;
+    }
+    /* The stream's schema has its metadata as well. */
+    ad_schema_unref(out->schema);
+    out->schema = ad_schema_ref(rules->schema);
+    return 0;
+}
+
+int
+ad_element_import(ad_state *state, ad_element_rules *rules, PyObject *element,
+                  ad_array *out)
+{
+    int result = import_by_rules(state, rules, element, out);
+    if (result < 0 && !ad_exception_is_final(state)) {
+        ad_raise_exchange(state, "stream", NULL,
+                          "element %lld of the iterable (a %.100s) cannot be "
+                          "a batch of the stream",
+                          rules->n_taken, Py_TYPE(element)->tp_name);
+    }
+    rules->n_taken++;
+    return result;
+}
+
+/* --- iteration ----------------------------------------------------------- */
 
 /* A Python iterator of batches or of streams. */
 typedef struct iteration {
+    union {
+        ad_batch_source source; /* of batches */
+        ad_stream_list list;    /* of streams */
+    } base;
     ad_state *state;
     PyObject *type;     /* keeps the module and its state alive */
     PyObject *iterator; /* NULL: exhausted */
     PyObject *function; /* for each element; NULL: none */
     const char *what;   /* for messages */
     bool gives_streams;
-    ad_element_rules rules; /* for batches */
-    long long n_streams;
+    ad_element_rules rules; /* for batches; n_taken for streams as well */
+    ad_array first;         /* taken for its schema and device type */
+    bool has_first;
     bool is_interrupted; /* a signal ended a wait of the mapped stream */
     ad_saved_exception saved_exception; /* the one that ended the iteration */
 } iteration;
-
-/* --- elements ------------------------------------------------------------------ */
 
 /* The function's result for an element (stolen). As in PEP 479, a
  * StopIteration of the function becomes a RuntimeError: as an end of the
@@ -52,9 +104,9 @@ as_stream(iteration *self, PyObject *element, ad_array_stream **out)
     if (*out == NULL && !ad_exception_is_final(self->state)) {
         ad_raise_exchange(self->state, "stream", NULL,
                           "stream %lld, a %.100s, cannot be read",
-                          self->n_streams, Py_TYPE(element)->tp_name);
+                          self->rules.n_taken, Py_TYPE(element)->tp_name);
     }
-    self->n_streams++;
+    self->rules.n_taken++;
     PyObject *saved = ad_py_save_exception();
     Py_XDECREF(object);
     ad_py_reset_exception(saved);
@@ -130,19 +182,23 @@ next_element(iteration *self, void *out, bool *is_end, ad_error *err)
     return status;
 }
 
-/* On failure (-1 with an exception) there is nothing to clear. */
-static int
-iteration_init(iteration *self, ad_state *state, PyObject *iterable,
-               const char *what)
+static iteration *
+iteration_new(ad_state *state, PyObject *iterable, const char *what)
 {
+    iteration *self = calloc(1, sizeof(*self));
+    if (self == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
     self->iterator = PyObject_GetIter(iterable);
     if (self->iterator == NULL) {
-        return -1;
+        free(self);
+        return NULL;
     }
     self->state = state;
     self->type = Py_NewRef(state->array_type);
     self->what = what;
-    return 0;
+    return self;
 }
 
 static const char *
@@ -153,9 +209,12 @@ text_of(const iteration *self, int *code)
 }
 
 static void
-iteration_clear(iteration *self)
+iteration_free(iteration *self)
 {
     PyGILState_STATE gil;
+    if (self->has_first) {
+        ad_array_clear(&self->first);
+    }
     if (ad_py_enter(&gil)) {
         drop_iterator(self);
         Py_CLEAR(self->type);
@@ -164,65 +223,53 @@ iteration_clear(iteration *self)
     /* Otherwise the interpreter is finalized: its objects leak on purpose. */
     ad_schema_unref(self->rules.schema);
     ad_saved_exception_clear(&self->saved_exception);
+    free(self);
 }
 
-/* --- batches ---------------------------------------------------------------- */
-
-typedef struct iterable_source {
-    ad_batch_source base;
-    iteration elements;
-    ad_array first;
-    bool has_first;
-} iterable_source;
+/* --- batches ------------------------------------------------------------- */
 
 static ad_status
-iterable_next(ad_batch_source *base, ad_array *out, bool *is_end,
-              ad_error *err)
+source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
 {
-    iterable_source *self = (iterable_source *)base;
+    iteration *self = (iteration *)base;
     if (self->has_first) {
         self->has_first = false;
         *is_end = false;
         *out = self->first;
         return AD_OK;
     }
-    return next_element(&self->elements, out, is_end, err);
+    return next_element(self, out, is_end, err);
 }
 
 static const char *
-iterable_last_error(ad_batch_source *base, int *code)
+source_last_error(ad_batch_source *base, int *code)
 {
-    return text_of(&((iterable_source *)base)->elements, code);
+    return text_of((iteration *)base, code);
 }
 
 static void
-iterable_destroy(ad_batch_source *base)
+source_destroy(ad_batch_source *base)
 {
-    iterable_source *self = (iterable_source *)base;
-    if (self->has_first) {
-        ad_array_clear(&self->first);
-    }
-    iteration_clear(&self->elements);
-    free(self);
+    iteration_free((iteration *)base);
 }
 
 /* Takes the schema and the device type from the first element unless they are
  * given. */
 static int
-infer_type(iterable_source *self, const int32_t *given, int32_t *device_type)
+infer_type(iteration *self, const int32_t *given, int32_t *device_type)
 {
     *device_type = given != NULL ? *given : *device_type;
-    if (self->elements.rules.schema.node != NULL && given != NULL) {
+    if (self->rules.schema.node != NULL && given != NULL) {
         return 0;
     }
-    int result = take_element(&self->elements, &self->first);
+    int result = take_element(self, &self->first);
     if (result < 0) {
         return -1;
     }
     self->has_first = result > 0;
     if (self->has_first) {
         *device_type = given != NULL ? *given : self->first.device.type;
-    } else if (self->elements.rules.schema.node == NULL) {
+    } else if (self->rules.schema.node == NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "the iterable has no elements to take the schema "
                         "from; name it with schema=");
@@ -237,108 +284,86 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
 {
     ad_array_stream *stream = NULL;
     ad_error err;
-    iterable_source *self = calloc(1, sizeof(*self));
+    iteration *self =
+        iteration_new(state, iterable, "the iterable of the stream");
     if (self == NULL) {
-        PyErr_NoMemory();
         return NULL;
     }
-    if (iteration_init(&self->elements, state, iterable,
-                       "the iterable of the stream") < 0) {
-        free(self);
-        return NULL;
-    }
-    ad_element_rules *rules = &self->elements.rules;
-    self->base =
-        (ad_batch_source){.next = iterable_next,
-                          .last_error = iterable_last_error,
-                          .destroy = iterable_destroy,
-                          .saved_exception = &self->elements.saved_exception,
+    ad_element_rules *rules = &self->rules;
+    self->base.source =
+        (ad_batch_source){.next = source_next,
+                          .last_error = source_last_error,
+                          .destroy = source_destroy,
+                          .saved_exception = &self->saved_exception,
                           .is_borrowed = true};
-    self->elements.function = Py_XNewRef(function);
+    self->function = Py_XNewRef(function);
     rules->schema = ad_schema_ref(wanted);
     rules->is_given = wanted.node != NULL;
     if (infer_type(self, given, &device_type) == 0) {
-        if (ad_array_stream_from_source(&self->base, rules->schema,
+        if (ad_array_stream_from_source(&self->base.source, rules->schema,
                                         device_type, &stream, &err) == AD_OK) {
             return stream;
         }
         ad_raise(state, &err);
     }
-    iterable_destroy(&self->base);
+    iteration_free(self);
     return NULL;
 }
 
 bool
 ad_is_iterable_source(const ad_batch_source *source)
 {
-    return source->next == iterable_next;
+    return source->next == source_next;
 }
 
-/* --- streams ---------------------------------------------------------------- */
-
-typedef struct iterable_list {
-    ad_stream_list base;
-    iteration elements;
-} iterable_list;
+/* --- streams ------------------------------------------------------------- */
 
 static ad_status
 list_next(ad_stream_list *base, ad_array_stream **out, ad_error *err)
 {
     bool is_end;
     *out = NULL;
-    return next_element(&((iterable_list *)base)->elements, out, &is_end, err);
+    return next_element((iteration *)base, out, &is_end, err);
 }
 
 static const char *
 list_last_error(ad_stream_list *base, int *code)
 {
-    return text_of(&((iterable_list *)base)->elements, code);
+    return text_of((iteration *)base, code);
 }
 
 static void
 list_destroy(ad_stream_list *base)
 {
-    iteration_clear(&((iterable_list *)base)->elements);
-    free(base);
+    iteration_free((iteration *)base);
 }
 
 ad_stream_list *
 ad_iterable_stream_list(ad_state *state, PyObject *iterable)
 {
-    iterable_list *self = calloc(1, sizeof(*self));
+    iteration *self =
+        iteration_new(state, iterable, "the iterable of streams");
     if (self == NULL) {
-        PyErr_NoMemory();
         return NULL;
     }
-    if (iteration_init(&self->elements, state, iterable,
-                       "the iterable of streams") < 0) {
-        free(self);
-        return NULL;
-    }
-    self->base = (ad_stream_list){list_next, list_last_error, list_destroy,
-                                  &self->elements.saved_exception};
-    self->elements.gives_streams = true;
-    return &self->base;
+    self->base.list = (ad_stream_list){list_next, list_last_error,
+                                       list_destroy, &self->saved_exception};
+    self->gives_streams = true;
+    return &self->base.list;
 }
 
-/* --- garbage collection ------------------------------------------------------ */
-
-static iteration *
-iteration_of(ad_batch_source *source)
-{
-    ad_stream_list *list = ad_stream_chain_list(source);
-    if (source->next == iterable_next) {
-        return &((iterable_source *)source)->elements;
-    }
-    return list != NULL && list->next == list_next
-               ? &((iterable_list *)list)->elements
-               : NULL;
-}
+/* --- garbage collection -------------------------------------------------- */
 
 int
 ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg)
 {
-    iteration *self = iteration_of(source);
+    ad_stream_list *list = ad_stream_chain_list(source);
+    const iteration *self = NULL;
+    if (ad_is_iterable_source(source)) {
+        self = (const iteration *)source;
+    } else if (list != NULL && list->next == list_next) {
+        self = (const iteration *)list;
+    }
     if (self != NULL) {
         Py_VISIT(self->iterator);
         Py_VISIT(self->function);

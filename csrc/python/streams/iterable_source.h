@@ -11,6 +11,18 @@
 #include "stream/adapters.h"
 #include "support/py_stream.h"
 
+/* The type of all elements, and the number of elements so far. */
+typedef struct ad_element_rules {
+    ad_schema schema; /* owned; without a node until the first element */
+    bool is_given;    /* the caller gave the schema: elements are cast to it */
+    long long n_taken;
+} ad_element_rules;
+
+/* Import `element`; the first one decides the schema unless it is given. -1
+ * with an exception that names the element. */
+int ad_element_import(ad_state *state, ad_element_rules *rules,
+                      PyObject *element, ad_array *out);
+
 /* A stream over the elements of `iterable`, or over the results of `function`
  * (NULL: none) for them. The elements are cast to the type `wanted`
  * (borrowed); if it has no node, the first element decides the type. `given`

@@ -9,7 +9,7 @@
 #include "support/errors.h"
 #include "support/py_stream.h"
 #include "python/functions/functions.h"
-#include "python/streams/stream_element.h"
+#include "python/streams/iterable_source.h"
 
 typedef struct producer_object {
     PyObject_HEAD
