@@ -3,51 +3,24 @@
 #include "python/functions/functions.h"
 #include "support/py_call.h"
 
-/* torch's exchange API aborts the process on a negative stride. A copy has
- * none. */
-static int
-avoid_negative_strides(ad_state *state, ad_tensor_options *options,
-                       ad_tensor_value *value)
-{
-    bool is_negative = false;
-    for (int32_t i = 0; i < value->tensor.ndim; i++) {
-        is_negative |= value->tensor.strides[i] < 0;
-    }
-    if (is_negative && options->bridge.copy == AD_COPY_NEVER) {
-        ad_tensor_clear(&value->tensor);
-        ad_raise_exchange(state, "strides", "leave copy=False out",
-                          "the tensor has a negative stride, which the class "
-                          "cannot take without a copy");
-        return -1;
-    }
-    if (is_negative) {
-        options->bridge.order = 'C';
-    }
-    return ad_apply_layout(state, options, value);
-}
-
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
                         const ad_dl_exchange_api *api,
                         const ad_stream_argument *stream, int copy)
 {
     const ad_request request = {.copy = (ad_copy)copy, .stream = *stream};
-    ad_tensor_options options = {.bridge = {.copy = (ad_copy)copy},
-                                 .stream = ad_request_copy_stream(&request)};
+    /* torch's exchange API aborts the process on a negative stride. */
+    ad_tensor_options options = {.no_negative_strides = true};
     ad_imported imported;
-    ad_tensor *tensor = &imported.tensor.tensor;
-    if (ad_import(state, self, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
-        ad_imported_as_tensor(state, &imported, &options) < 0 ||
-        avoid_negative_strides(state, &options, &imported.tensor) < 0) {
-        return NULL;
-    }
     /* The library uses its own current stream; the caller uses the stream of
      * the request. */
-    PyObject *result = ad_apply_stream_order(state, &request, tensor->device,
-                                             tensor->sync, tensor->owner) == 0
-                           ? ad_dlpack_exchange_into(state, api, tensor)
-                           : NULL;
-    ad_tensor_clear(tensor);
+    if (ad_import_tensor(state, self, &request, AD_ALL_PROTOCOLS, &options,
+                         &imported) < 0) {
+        return NULL;
+    }
+    PyObject *result =
+        ad_dlpack_exchange_into(state, api, &imported.tensor.tensor);
+    ad_tensor_clear(&imported.tensor.tensor);
     return result;
 }
 

@@ -352,13 +352,11 @@ ad_array_from_buffers(PyObject *cls, PyObject *const *args, Py_ssize_t n_args,
         (ad_is_none(values[6]) ||
          ad_as_array(state, values[6], (ad_schema){0}, AD_COPY_IF_NEEDED,
                      &in.dictionary) == 0)) {
-        const ad_request request = {.copy = AD_COPY_NEVER};
         ad_array array;
         ad_error err;
-        if (ad_raise_status(state, build(&in, &array, &err), &err) == 0 &&
-            ad_apply_array_order(state, &request, &array) == 0) {
-            result = ad_array_object_new(state, &array);
-        }
+        result = build(&in, &array, &err) == AD_OK
+                     ? ad_array_object_in_order(state, &array)
+                     : ad_raise(state, &err);
     }
     inputs_clear(&in);
     return result;

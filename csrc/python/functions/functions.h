@@ -46,10 +46,9 @@ int ad_as_array(ad_state *state, PyObject *value, ad_schema wanted,
 int ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,
                      PyObject *copy, ad_request *out);
 
-/* Call ad_apply_stream_order for an array that is about to be returned to
- * Python. On failure returns -1 with an exception and clears the array. */
-int ad_apply_array_order(ad_state *state, const ad_request *request,
-                         ad_array *array);
+/* An Array that is returned to Python: this thread's current stream waits for
+ * the data. Takes over the value, on failure too. */
+PyObject *ad_array_object_in_order(ad_state *state, ad_array *steal);
 
 /* The options of tensor() that are not in the request. bridge.order becomes 0
  * once it has been applied. */
@@ -58,6 +57,7 @@ typedef struct ad_tensor_options {
     PyObject *fill_value;             /* borrowed, or NULL */
     const ad_stream_argument *stream; /* for copies, or NULL */
     int readonly;                     /* -1: unchanged */
+    bool no_negative_strides;         /* copy a tensor that has one */
 } ad_tensor_options;
 
 /* Convert the import result into a tensor in place: afterwards
@@ -66,10 +66,12 @@ typedef struct ad_tensor_options {
 int ad_imported_as_tensor(ad_state *state, ad_imported *imported,
                           ad_tensor_options *options);
 
-/* Replace the tensor by a copy if one was requested or the order requires one.
- * On failure returns -1 with an exception and clears the tensor. */
-int ad_apply_layout(ad_state *state, const ad_tensor_options *options,
-                    ad_tensor_value *value);
+/* Import any object by the protocols in `among` as a tensor: out->tensor holds
+ * it. Sets options->bridge.copy and options->stream. Returns 0, or -1 with an
+ * exception. */
+int ad_import_tensor(ad_state *state, PyObject *object,
+                     const ad_request *request, uint32_t among,
+                     ad_tensor_options *options, ad_imported *out);
 
 /* Write `value` as one element of `dtype` into `element` (16 bytes). -1 with
  * TypeError for a value of the wrong kind, OverflowError for one that does not

@@ -71,18 +71,6 @@ imported_as_array(ad_state *state, ad_imported *imported,
                       ad_request_copy_stream(request), request->copy);
 }
 
-int
-ad_apply_array_order(ad_state *state, const ad_request *request,
-                     ad_array *array)
-{
-    if (ad_apply_stream_order(state, request, array->device, array->sync,
-                              array->owner) == 0) {
-        return 0;
-    }
-    ad_array_clear(array);
-    return -1;
-}
-
 /* --- type= --------------------------------------------------------------- */
 
 static bool
@@ -289,13 +277,16 @@ import_array(ad_state *state, PyObject *object, const ad_request *request,
         imported_as_array(state, &imported, &here, out) < 0) {
         return -1;
     }
-    if ((wanted.node != NULL &&
-         apply_type(state, out, wanted, here.copy) < 0) ||
-        (has_validity && apply_validity(state, out, validity, request) < 0)) {
-        ad_array_clear(out);
-        return -1;
+    if ((wanted.node == NULL ||
+         apply_type(state, out, wanted, here.copy) == 0) &&
+        (!has_validity ||
+         apply_validity(state, out, validity, request) == 0) &&
+        ad_apply_stream_order(state, request, out->device, out->sync,
+                              out->owner) == 0) {
+        return 0;
     }
-    return ad_apply_array_order(state, request, out);
+    ad_array_clear(out);
+    return -1;
 }
 
 int
@@ -321,6 +312,18 @@ ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy)
     return ad_as_array(state, value, (ad_schema){0}, copy, &array) == 0
                ? ad_array_object_new(state, &array)
                : NULL;
+}
+
+PyObject *
+ad_array_object_in_order(ad_state *state, ad_array *steal)
+{
+    static const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    if (ad_apply_stream_order(state, &request, steal->device, steal->sync,
+                              steal->owner) < 0) {
+        ad_array_clear(steal);
+        return NULL;
+    }
+    return ad_array_object_new(state, steal);
 }
 
 static const ad_signature array_signature = {

@@ -90,25 +90,46 @@ ad_imported_as_tensor(ad_state *state, ad_imported *imported,
     return result;
 }
 
-int
-ad_apply_layout(ad_state *state, const ad_tensor_options *options,
-                ad_tensor_value *value)
+static bool
+has_negative_stride(const ad_tensor *tensor)
 {
+    bool found = false;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        found |= tensor->strides[i] < 0;
+    }
+    return found;
+}
+
+/* Replace the tensor by a copy if one was requested or the order requires one.
+ * On failure returns -1 with an exception and clears the tensor. */
+static int
+apply_layout(ad_state *state, const ad_tensor_options *options,
+             ad_tensor_value *value)
+{
+    ad_tensor *tensor = &value->tensor;
     ad_copy copy = options->bridge.copy;
-    bool is_copied = value->tensor.flags & AD_TENSOR_COPIED;
     char order = options->bridge.order;
-    bool fits = order == 0 || ad_tensor_is_contiguous(&value->tensor, order);
-    if (fits && (copy != AD_COPY_ALWAYS || is_copied)) {
+    bool is_copied = tensor->flags & AD_TENSOR_COPIED;
+    bool fits = order == 0 || ad_tensor_is_contiguous(tensor, order);
+    bool is_refused =
+        options->no_negative_strides && has_negative_stride(tensor);
+    if (fits && !is_refused && (copy != AD_COPY_ALWAYS || is_copied)) {
         return 0;
     }
-    if (copy == AD_COPY_NEVER) {
-        ad_tensor_clear(&value->tensor);
+    if (copy != AD_COPY_NEVER) {
+        return ad_replace_by_copy(state, options->stream,
+                                  order != 0 ? order : 'C', value);
+    }
+    ad_tensor_clear(tensor);
+    if (is_refused) {
+        ad_raise_exchange(state, "strides", "leave copy=False out",
+                          "the tensor has a negative stride, which the class "
+                          "cannot take without a copy");
+    } else {
         ad_raise_exchange(state, "copy", "leave order= or copy=False out",
                           "order=\"%c\" needs a copy of this tensor", order);
-        return -1;
     }
-    return ad_replace_by_copy(state, options->stream, order != 0 ? order : 'C',
-                              value);
+    return -1;
 }
 
 static void
@@ -121,31 +142,42 @@ apply_readonly(int readonly, ad_tensor *tensor)
     }
 }
 
-static PyObject *
-import_tensor(ad_state *state, PyObject *object, const ad_request *request,
-              uint32_t among, ad_tensor_options *options)
+int
+ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
+                 uint32_t among, ad_tensor_options *options, ad_imported *out)
 {
-    ad_imported imported;
+    ad_tensor *tensor = &out->tensor.tensor;
     options->bridge.copy = request->copy;
     options->stream = ad_request_copy_stream(request);
-    if (ad_import(state, object, request, among, &imported) < 0 ||
-        ad_imported_as_tensor(state, &imported, options) < 0 ||
-        ad_apply_layout(state, options, &imported.tensor) < 0) {
-        return NULL;
+    if (ad_import(state, object, request, among, out) < 0 ||
+        ad_imported_as_tensor(state, out, options) < 0 ||
+        apply_layout(state, options, &out->tensor) < 0) {
+        return -1;
     }
     if (request->has_device &&
-        ad_move_to(state, NULL, &imported.tensor, request->device,
-                   options->stream, request->copy) < 0) {
-        return NULL;
+        ad_move_to(state, NULL, &out->tensor, request->device, options->stream,
+                   request->copy) < 0) {
+        return -1;
     }
-    ad_tensor *tensor = &imported.tensor.tensor;
     if (ad_apply_stream_order(state, request, tensor->device, tensor->sync,
                               tensor->owner) < 0) {
         ad_tensor_clear(tensor);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+import_object(ad_state *state, PyObject *object, const ad_request *request,
+              uint32_t among, ad_tensor_options *options)
+{
+    ad_imported imported;
+    if (ad_import_tensor(state, object, request, among, options, &imported) <
+        0) {
         return NULL;
     }
-    apply_readonly(options->readonly, tensor);
-    return ad_tensor_object_new(state, tensor);
+    apply_readonly(options->readonly, &imported.tensor.tensor);
+    return ad_tensor_object_new(state, &imported.tensor.tensor);
 }
 
 static const ad_signature tensor_signature = {
@@ -174,7 +206,7 @@ ad_function_tensor(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
         ad_parse_optional_bool(values[6], "readonly", &options.readonly) < 0) {
         return NULL;
     }
-    return import_tensor(state, values[0], &request, AD_ALL_PROTOCOLS,
+    return import_object(state, values[0], &request, AD_ALL_PROTOCOLS,
                          &options);
 }
 
@@ -201,7 +233,7 @@ ad_function_from_dlpack(PyObject *module, PyObject *const *args,
         return NULL;
     }
     /* __dlpack__ of a masked array would export the data without the mask. */
-    return import_tensor(state, values[0], &request,
+    return import_object(state, values[0], &request,
                          AD_PROTOCOL_BIT(masked_array) |
                              AD_PROTOCOL_BIT(dlpack_exchange) |
                              AD_PROTOCOL_BIT(dlpack),

@@ -135,8 +135,7 @@ current_of(ad_device device, ad_stream_choice *out)
     PyObject *saved = ad_py_save_exception();
     PyObject *scopes = NULL;
     Py_ssize_t i = -1;
-    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0 &&
-        scopes != NULL) {
+    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0) {
         i = find_innermost(scopes, device);
     }
     if (i >= 0) {
@@ -163,15 +162,12 @@ find_current(ad_device device, ad_stream_choice *out)
     return is_found;
 }
 
-/* Returns a new reference; an empty tuple if there are no scopes. */
+/* Returns a new reference; the default is an empty tuple. */
 static PyObject *
 get_scopes(void)
 {
     PyObject *scopes = NULL;
-    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) < 0) {
-        return NULL;
-    }
-    return scopes != NULL ? scopes : PyTuple_New(0);
+    return PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0 ? scopes : NULL;
 }
 
 /* Steals `scopes`, which may be NULL with an exception. */
@@ -306,7 +302,11 @@ int
 ad_stream_type_init(ad_state *state, PyObject *module)
 {
     if (scopes_in_use == NULL) { /* first import */
-        scopes_in_use = PyContextVar_New("arrowdev.use_stream", NULL);
+        PyObject *none = PyTuple_New(0);
+        scopes_in_use = none != NULL
+                            ? PyContextVar_New("arrowdev.use_stream", none)
+                            : NULL;
+        Py_XDECREF(none);
         if (scopes_in_use == NULL) {
             return -1;
         }

@@ -178,19 +178,6 @@ next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
     return status;
 }
 
-/* Host memory has no current stream. */
-PyObject *
-ad_array_from_batch(ad_state *state, ad_array *steal)
-{
-    if (steal->device.type == AD_CPU.type) {
-        return ad_array_object_new(state, steal);
-    }
-    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    return ad_apply_array_order(state, &request, steal) == 0
-               ? ad_array_object_new(state, steal)
-               : NULL;
-}
-
 /* Ends a read. The result is the array, or NULL with an exception or at the
  * end. */
 static PyObject *
@@ -205,8 +192,9 @@ finish_read(ad_stream_object *self, ad_status status, bool is_end,
         ad_array_stream_close(self->stream);
     }
     end_reading(self);
-    return status == AD_OK && has_array ? ad_array_from_batch(state, array)
-                                        : NULL;
+    return status == AD_OK && has_array
+               ? ad_array_object_in_order(state, array)
+               : NULL;
 }
 
 static PyObject *

@@ -33,10 +33,6 @@ PyObject *ad_stream_object_new(ad_state *state, ad_array_stream *steal);
  * (python/functions/array_stream.c) */
 PyObject *ad_array_stream_object(ad_state *state, PyObject *object);
 
-/* The Array of a batch (stolen). As with array(), this thread's current stream
- * waits for the data. NULL with an exception. */
-PyObject *ad_array_from_batch(ad_state *state, ad_array *steal);
-
 /* Takes the stream out of the object permanently: a reference, or NULL with an
  * exception if the stream is being read, was handed over, or is closed. */
 ad_array_stream *ad_stream_hand_over(PyObject *object);

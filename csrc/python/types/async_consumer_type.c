@@ -131,7 +131,7 @@ end_reading(consumer_object *self)
 static PyObject *
 result_of_pop(ad_state *state, ad_async_batch batch, bool with_metadata)
 {
-    PyObject *array = ad_array_from_batch(state, &batch.array);
+    PyObject *array = ad_array_object_in_order(state, &batch.array);
     PyObject *result = array;
     if (array != NULL && with_metadata) {
         PyObject *metadata = ad_metadata_as_dict(state, batch.metadata);
