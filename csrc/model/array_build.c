@@ -148,8 +148,8 @@ ad_status
 ad_array_build_joined(const ad_joined_inputs *inputs, ad_array_spec *spec,
                       ad_array *out, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_sync_join(inputs->syncs.items, inputs->syncs.n,
-                                  &spec->sync, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_join(inputs->syncs.items, inputs->syncs.n, &spec->sync, err));
     spec->device = inputs->has_device ? inputs->device : AD_CPU;
     ad_status status = ad_array_build(spec, out, err);
     ad_sync_unref(spec->sync);
