@@ -193,16 +193,6 @@ leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
 
 /* --- NaT ---------------------------------------------------------------- */
 
-static int64_t
-count_nat(const ad_at_any_i64 *values, int64_t n)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        count += values[i] == INT64_MIN;
-    }
-    return count;
-}
-
 static void
 mark_valid(const ad_at_any_i64 *values, int64_t n, uint8_t *bitmap)
 {
@@ -225,11 +215,15 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
 {
     ad_memory *bitmap;
     const ad_at_any_i64 *values = buffers[1];
+    int64_t n_nat = 0;
     AD_RETURN_IF_ERR(ad_sync_wait(spec->sync, "looking for NaT", err));
-    spec->null_count = count_nat(values, spec->length);
-    if (spec->null_count == 0) {
+    for (int64_t i = 0; i < spec->length; i++) {
+        n_nat += values[i] == INT64_MIN;
+    }
+    if (n_nat == 0) {
         return AD_OK;
     }
+    spec->null_count = n_nat;
     AD_RETURN_IF_ERR(
         ad_memory_new(ad_bitmap_bytes(spec->length), &bitmap, err));
     mark_valid(values, spec->length, bitmap->data);

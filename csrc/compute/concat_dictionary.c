@@ -82,7 +82,6 @@ view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
                   bool *are_same, ad_error *err)
 {
     const struct ArrowSchema *schema = at->schema.node->dictionary;
-    const struct ArrowArray *first = at->views[0].node->dictionary;
     ad_type type;
     AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
     *are_same = true;
@@ -92,27 +91,18 @@ view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
             ad_array_borrow_below(&at->views[v], -1, 0, node->length);
         *are_same &= ad_concat_on_host(self)
                          ? same_values(&at->parts[0], &at->parts[v], &type)
-                         : same_node(first, node);
+                         : same_node(at->parts[0].node, node);
     }
     return AD_OK;
 }
 
 /* --- indices -------------------------------------------------------------------- */
 
-typedef struct index_type {
-    int width;
-    bool is_unsigned;
-    int64_t max;
-} index_type;
-
-static index_type
-index_type_of(const ad_concat_node *at)
+static bool
+is_unsigned(const ad_type *type)
 {
-    int width = at->type.bit_width / 8;
-    bool is_unsigned =
-        at->type.id == AD_TYPE_UINT8 || at->type.id == AD_TYPE_UINT16 ||
-        at->type.id == AD_TYPE_UINT32 || at->type.id == AD_TYPE_UINT64;
-    return (index_type){width, is_unsigned, ad_concat_max(width, is_unsigned)};
+    return type->id == AD_TYPE_UINT8 || type->id == AD_TYPE_UINT16 ||
+           type->id == AD_TYPE_UINT32 || type->id == AD_TYPE_UINT64;
 }
 
 /* Adds `base` to the indices of one view, which begin at row `to`. Indices of
@@ -121,15 +111,18 @@ static ad_status
 put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
             int64_t base, int64_t to, ad_error *err)
 {
-    const index_type type = index_type_of(at);
-    int64_t mask = type.width == 8 ? -1 : ((int64_t)1 << type.width * 8) - 1;
+    int width = at->type.bit_width / 8;
+    int64_t max = ad_concat_max(width, is_unsigned(&at->type));
+    int64_t mask = -1;
+    if (width < 8 && is_unsigned(&at->type)) {
+        mask = ((int64_t)1 << width * 8) - 1;
+    }
     const void *validity = ad_concat_validity(view);
     void *indices = at->buffers[1];
     for (int64_t i = 0; i < view->length; i++) {
-        int64_t index = ad_int_at(indices, type.width, to + i);
-        index = type.is_unsigned ? index & mask : index;
+        int64_t index = ad_int_at(indices, width, to + i) & mask;
         if (validity != NULL && !ad_bitmap_get(validity, view->offset + i)) {
-            ad_concat_put_int(indices, type.width, to + i, 0);
+            ad_concat_put_int(indices, width, to + i, 0);
             continue;
         }
         if (index < 0 || index >= n_values) {
@@ -138,10 +131,10 @@ put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
                            " values",
                            index, n_values);
         }
-        if (base + index > type.max) {
+        if (base + index > max) {
             return ad_concat_fail_size(at->schema, "the dictionaries", err);
         }
-        ad_concat_put_int(indices, type.width, to + i, base + index);
+        ad_concat_put_int(indices, width, to + i, base + index);
     }
     return AD_OK;
 }
@@ -153,13 +146,14 @@ shift_indices(ad_concat_job *self, const ad_concat_node *at,
               const ad_array *view, int64_t n_values, int64_t base, int64_t to,
               ad_error *err)
 {
-    const index_type type = index_type_of(at);
-    if (n_values > 0 && base > type.max - (n_values - 1)) {
+    int width = at->type.bit_width / 8;
+    int64_t max = ad_concat_max(width, is_unsigned(&at->type));
+    if (n_values > 0 && base > max - (n_values - 1)) {
         return ad_concat_fail_size(at->schema, "the dictionaries", err);
     }
     return base == 0 ? AD_OK
                      : ad_concat_add(self, at->buffers[1], to, at->buffers[1],
-                                     to, view->length, type.width, base, err);
+                                     to, view->length, width, base, err);
 }
 
 static ad_status

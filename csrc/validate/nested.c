@@ -23,13 +23,6 @@ DEFINE_INCREASE(16)
 DEFINE_INCREASE(32)
 DEFINE_INCREASE(64)
 
-static bool
-do_not_decrease(const void *offsets, bool is_wide, int64_t n)
-{
-    return is_wide ? AD_BY_BLOCK(increase_64, n, offsets, 0)
-                   : AD_BY_BLOCK(increase_32, n, offsets, 0);
-}
-
 static ad_status
 fail_offsets(const ad_block *block, bool is_wide, int64_t limit, ad_error *err)
 {
@@ -65,8 +58,11 @@ ad_check_offset_block(const ad_check *check, const ad_block *block,
                       int64_t limit, ad_error *err)
 {
     bool is_wide = check->type.wide_offsets;
-    return do_not_decrease(block->first, is_wide, block->n) &&
-                   ad_offset_at(block->first, is_wide, block->n) <= limit
+    const void *offsets = block->first;
+    int64_t n = block->n;
+    bool is_sound = is_wide ? AD_BY_BLOCK(increase_64, n, offsets, 0)
+                            : AD_BY_BLOCK(increase_32, n, offsets, 0);
+    return is_sound && ad_offset_at(offsets, is_wide, n) <= limit
                ? AD_OK
                : fail_offsets(block, is_wide, limit, err);
 }
@@ -243,14 +239,6 @@ ad_check_union(ad_check *check, ad_error *err)
 
 /* --- run ends ------------------------------------------------------------------ */
 
-static bool
-do_increase(const void *ends, int width, int64_t n)
-{
-    return width == 2   ? AD_BY_BLOCK(increase_16, n, ends, 1)
-           : width == 4 ? AD_BY_BLOCK(increase_32, n, ends, 1)
-                        : AD_BY_BLOCK(increase_64, n, ends, 1);
-}
-
 static ad_status
 fail_run_end(const ad_block *block, int width, ad_error *err)
 {
@@ -274,9 +262,12 @@ check_end_block(ad_check *check, const ad_block *block, void *context,
                 ad_error *err)
 {
     int width = check->first.width;
-    return do_increase(block->first, width, block->n)
-               ? AD_OK
-               : fail_run_end(block, width, err);
+    const void *ends = block->first;
+    int64_t n = block->n;
+    bool is_sound = width == 2   ? AD_BY_BLOCK(increase_16, n, ends, 1)
+                    : width == 4 ? AD_BY_BLOCK(increase_32, n, ends, 1)
+                                 : AD_BY_BLOCK(increase_64, n, ends, 1);
+    return is_sound ? AD_OK : fail_run_end(block, width, err);
 }
 
 /* `check` is the check of the child, and `stop` the end of the parent's rows. */

@@ -66,21 +66,15 @@ note_device(const ad_array *array, const step *root, ad_text *out,
 
 /* --- nodes -------------------------------------------------------------------- */
 
-static bool
-lacks_offsets(const struct ArrowArray *node, const ad_type *type)
-{
-    return (type->layout == AD_LAYOUT_OFFSETS ||
-            type->layout == AD_LAYOUT_LIST) &&
-           node->buffers[1] == NULL;
-}
-
 static ad_status
 note_node(const struct ArrowSchema *schema, const struct ArrowArray *node,
           const step *at, ad_text *out, ad_error *err)
 {
     ad_type type;
     AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
-    if (lacks_offsets(node, &type)) {
+    bool has_end =
+        type.layout == AD_LAYOUT_OFFSETS || type.layout == AD_LAYOUT_LIST;
+    if (has_end && node->buffers[1] == NULL) {
         AD_RETURN_IF_ERR(
             note(out, at,
                  "the offsets buffer is NULL, but should hold one offset even "

@@ -205,14 +205,6 @@ open_check(ad_check *check, const ad_array *array, const ad_type *type)
     };
 }
 
-static void
-close_check(ad_check *check)
-{
-    ad_reader_clear(&check->validity);
-    ad_reader_clear(&check->first);
-    ad_reader_clear(&check->second);
-}
-
 static ad_status
 check_buffers(ad_check *check, ad_error *err)
 {
@@ -255,7 +247,9 @@ check_own(const ad_array *array, const ad_type *type, const char *forbidden,
     if (status == AD_OK) {
         status = check_buffers(&check, err);
     }
-    close_check(&check);
+    ad_reader_clear(&check.validity);
+    ad_reader_clear(&check.first);
+    ad_reader_clear(&check.second);
     return status;
 }
 
