@@ -123,24 +123,21 @@ import_object(const ad_protocol *self, ad_state *state, PyObject *object,
               ad_imported *out)
 {
     (void)self;
-    Py_buffer view;
+    const Py_buffer *view;
     ad_element element;
     ad_error err;
     (void)slot;
-    if (PyObject_GetBuffer(object, &view, PyBUF_RECORDS_RO) < 0) {
+    ad_owner *owner = ad_py_owner_of_buffer(object, PyBUF_RECORDS_RO, &view);
+    if (owner == NULL) {
         return ad_import_exception(state);
     }
-    if (read_view(&view, &element, &out->tensor, &err) != AD_OK) {
-        PyBuffer_Release(&view); /* may run Python code: raise afterwards */
+    if (read_view(view, &element, &out->tensor, &err) != AD_OK) {
+        ad_owner_unref(owner); /* may run Python code: raise afterwards */
         ad_raise(state, &err);
         return AD_IMPORT_REFUSED;
     }
     out->is_array = false;
-    out->tensor.tensor.owner = ad_py_owner_from_buffer(&view);
-    if (out->tensor.tensor.owner == NULL) {
-        PyBuffer_Release(&view);
-        return AD_IMPORT_FAILED;
-    }
+    out->tensor.tensor.owner = owner;
     return ad_finish_elements(state, request, &element, out);
 }
 

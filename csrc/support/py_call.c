@@ -10,43 +10,24 @@ static _Thread_local int n_calls_here; /* those of this thread */
 static atomic_bool is_stopped;
 static _Thread_local bool has_stopped_them; /* called ad_py_call_stop */
 
-/* While another thread finalizes, PyGILState_Ensure would hang or kill this
- * thread; the finalizing thread itself holds the GIL and may go on. */
+/* The finalizing thread may attach while it holds the GIL, although
+ * Py_IsInitialized() is false by then. Any other thread that asks for the GIL
+ * of an interpreter that finalizes hangs, or ends by pthread_exit(), which
+ * aborts the process in a noexcept function of C++. */
 static bool
-is_possible(void)
+may_ask_for_gil(void)
 {
-    return Py_IsInitialized() &&
-           (!ad_py_is_finalizing() || PyGILState_Check());
+    return Py_IsInitialized() && !ad_py_is_finalizing() &&
+           (!atomic_load(&is_stopped) || has_stopped_them);
 }
 
-bool
-ad_py_enter(PyGILState_STATE *gil)
-{
-    if (!is_possible()) {
-        return false;
-    }
-    *gil = PyGILState_Ensure();
-    return true;
-}
-
-/* A thread that already holds the GIL is refused as well: a thread that reads
- * an endless iterable is almost always in a call, and the stop would wait in
- * vain. */
+/* The call is counted before the check, so that either this thread sees the
+ * stop, or the stopping thread sees the call and waits for it. */
 static bool
-is_welcome(void)
-{
-    return !atomic_load(&is_stopped) ||
-           (has_stopped_them && PyGILState_Check());
-}
-
-/* The call is counted before the checks, so that either this thread sees the
- * stop, or the stopping thread sees the call and waits for it. Thus no
- * thread asks for the GIL of an interpreter that finalizes meanwhile. */
-bool
-ad_py_call_begin(PyGILState_STATE *gil)
+attach(PyGILState_STATE *gil, bool is_allowed(void))
 {
     atomic_fetch_add(&n_calls, 1);
-    if (!is_possible() || !is_welcome()) {
+    if (!is_allowed()) {
         atomic_fetch_sub(&n_calls, 1);
         return false;
     }
@@ -55,12 +36,54 @@ ad_py_call_begin(PyGILState_STATE *gil)
     return true;
 }
 
-void
-ad_py_call_end(PyGILState_STATE gil)
+static void
+detach(PyGILState_STATE gil)
 {
     PyGILState_Release(gil);
     n_calls_here--;
     atomic_fetch_sub(&n_calls, 1);
+}
+
+bool
+ad_py_enter(ad_py_entry *self)
+{
+    self->is_attached = !ad_py_has_gil();
+    if (self->is_attached && !attach(&self->gil, may_ask_for_gil)) {
+        return false;
+    }
+    self->exception = ad_py_save_exception();
+    return true;
+}
+
+void
+ad_py_leave(ad_py_entry *self)
+{
+    ad_py_reset_exception(self->exception);
+    if (self->is_attached) {
+        detach(self->gil);
+    }
+}
+
+/* After the stop a thread that holds the GIL is refused as well: a thread that
+ * reads an endless iterable is almost always in a call, and the stop would
+ * wait in vain. */
+static bool
+may_call(void)
+{
+    return atomic_load(&is_stopped) ? has_stopped_them && ad_py_has_gil()
+                                    : ad_py_has_gil() || may_ask_for_gil();
+}
+
+bool
+ad_py_call_begin(PyGILState_STATE *gil)
+{
+    return attach(gil, may_call);
+}
+
+void
+ad_py_call_end(PyGILState_STATE gil)
+{
+    detach(gil);
 }
 
 /* The child has no other threads. The thread that forks may be within a call,

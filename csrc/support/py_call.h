@@ -8,22 +8,30 @@
 
 #include "support/compat.h"
 
-/* Attach this thread to the interpreter for a release. Returns false if that
- * is no longer possible. PyGILState_Release(*gil) detaches the thread. */
-bool ad_py_enter(PyGILState_STATE *gil);
+/* Attach this thread to the interpreter for a release or another short piece
+ * of work, and set a pending exception aside. The interpreter waits for the
+ * work that has begun before it finalizes. Returns false in a thread that does
+ * not hold the GIL once the interpreter is about to finalize. */
+typedef struct ad_py_entry {
+    bool is_attached; /* false: the thread holds the GIL anyway */
+    PyGILState_STATE gil;
+    PyObject *exception;
+} ad_py_entry;
 
-/* The same for calls that may take long: the interpreter waits for them before
- * it finalizes. Once it is about to finalize, the result is false, except in
- * the thread that has called ad_py_call_stop, while that thread holds the
- * GIL. */
+bool ad_py_enter(ad_py_entry *self);
+void ad_py_leave(ad_py_entry *self);
+
+/* The same for calls that may take long. Once the interpreter is about to
+ * finalize, the result is false in threads that hold the GIL, too, except in
+ * the thread that has called ad_py_call_stop. */
 bool ad_py_call_begin(PyGILState_STATE *gil);
 void ad_py_call_end(PyGILState_STATE gil);
 
 /* Allow calls from now on. */
 void ad_py_call_start(void);
 
-/* Refuse new calls of other threads, and wait until the calls that they have
- * begun are over, or until `deadline` (of CLOCK_REALTIME). Call without the
+/* Refuse new calls and entries of other threads, and wait until those that
+ * they have begun are over, or until `deadline` (of CLOCK_REALTIME). Call without the
  * GIL. */
 void ad_py_call_stop(const struct timespec *deadline);
 

@@ -18,12 +18,10 @@ static void
 object_destroy(ad_owner *base)
 {
     object_owner *owner = (object_owner *)base;
-    PyGILState_STATE gil;
-    if (ad_py_enter(&gil)) {
-        PyObject *saved = ad_py_save_exception();
+    ad_py_entry entry;
+    if (ad_py_enter(&entry)) {
         Py_DECREF(owner->object);
-        ad_py_reset_exception(saved);
-        PyGILState_Release(gil);
+        ad_py_leave(&entry);
         free(owner);
     }
     /* Without an interpreter the owner is leaked on purpose. */
@@ -36,12 +34,10 @@ static void
 buffer_destroy(ad_owner *base)
 {
     buffer_owner *owner = (buffer_owner *)base;
-    PyGILState_STATE gil;
-    if (ad_py_enter(&gil)) {
-        PyObject *saved = ad_py_save_exception();
+    ad_py_entry entry;
+    if (ad_py_enter(&entry)) {
         PyBuffer_Release(&owner->buffer);
-        ad_py_reset_exception(saved);
-        PyGILState_Release(gil);
+        ad_py_leave(&entry);
         free(owner);
     }
     /* Without an interpreter the owner is leaked on purpose. */
@@ -66,7 +62,7 @@ ad_py_owner_new(PyObject *object)
 }
 
 ad_owner *
-ad_py_owner_from_buffer(Py_buffer *buffer)
+ad_py_owner_of_buffer(PyObject *object, int flags, const Py_buffer **out)
 {
     buffer_owner *owner = malloc(sizeof(*owner));
     if (owner == NULL) {
@@ -74,10 +70,11 @@ ad_py_owner_from_buffer(Py_buffer *buffer)
         return NULL;
     }
     ad_owner_init(&owner->base, &buffer_ops);
-    owner->buffer = *buffer;
-    /* The shape and strides of CPython and NumPy may point into the old
-     * Py_buffer (at `len`, for 1-D data), so they must not be read from now
-     * on. */
+    if (PyObject_GetBuffer(object, &owner->buffer, flags) < 0) {
+        free(owner);
+        return NULL;
+    }
+    *out = &owner->buffer;
     return &owner->base;
 }
 

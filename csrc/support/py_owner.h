@@ -11,9 +11,11 @@
 /* An owner that holds one strong reference. NULL with MemoryError. */
 ad_owner *ad_py_owner_new(PyObject *object);
 
-/* An owner that holds a Py_buffer, which it takes over by bitwise move. On
- * failure NULL with MemoryError; the caller keeps the buffer. */
-ad_owner *ad_py_owner_from_buffer(Py_buffer *buffer);
+/* An owner of the buffer that `object` exports with these PyBUF_ flags, which
+ * `*out` borrows. The Py_buffer is filled where it stays, because its shape and
+ * strides may point into it. NULL with an exception. */
+ad_owner *ad_py_owner_of_buffer(PyObject *object, int flags,
+                                const Py_buffer **out);
 
 /* The object behind an owner made by ad_py_owner_new (borrowed), else NULL. */
 PyObject *ad_py_owner_object(const ad_owner *owner);

@@ -228,13 +228,11 @@ ad_save_exit(ad_saved_exception *self, const char *who, ad_error *err)
 void
 ad_saved_exception_clear(ad_saved_exception *self)
 {
-    PyGILState_STATE gil;
+    ad_py_entry entry;
     free(self->text);
     self->text = NULL;
-    if (self->exception != NULL && ad_py_enter(&gil)) {
-        PyObject *saved = ad_py_save_exception();
+    if (self->exception != NULL && ad_py_enter(&entry)) {
         Py_CLEAR(self->exception);
-        ad_py_reset_exception(saved);
-        PyGILState_Release(gil);
+        ad_py_leave(&entry);
     }
 }

@@ -3,9 +3,8 @@
  * Module state, errors as exceptions, arguments, capsules, owners of Python
  * objects, calls into Python from foreign threads, waits that run signal
  * handlers, constructors of our objects. The GIL is held unless a contract
- * says otherwise; it is taken in py_owner.c (releases) and py_call.c
- * (callbacks) only. Only errors.c turns an ad_error into an exception. The GIL
- * is the only lock.
+ * says otherwise; only py_call.c asks for it. Only errors.c turns an ad_error
+ * into an exception. The GIL is the only lock.
  */
 
 /* The state of the module: types, exceptions, interned strings, and the cache

@@ -17,13 +17,13 @@ class Counters(Structure):
     _fields_ = [("schemas", c_int), ("arrays", c_int), ("twice", c_int)]
 
 
-def build(name):
-    """Path of the shared library of tests/c_helpers/NAME.c."""
+def build(name, language="c"):
+    """Path of the shared library of tests/c_helpers/NAME.c or NAME.cpp."""
     import compiler  # only in tests: isolated scripts get the path as an argument
 
-    source = FOLDER / f"{name}.c"
+    source = FOLDER / f"{name}.{'cpp' if language == 'c++' else 'c'}"
     command = [
-        *compiler.command(),
+        *compiler.command(language),
         *compiler.STRICT,
         "-O1",
         "-g",

@@ -20,6 +20,13 @@ class Owner:
         return {"shape": (4,), "typestr": "<i8", "version": 3, "data": data}
 
 
+class ReportingOwner(Owner):
+    """Not in __main__: its class, that module and what the module holds would be a cycle."""
+
+    def __del__(self):
+        print(f"{self.name} was released", flush=True)
+
+
 def everything():
     """One object of each kind that can be alive."""
     array = ad.array(Owner())

@@ -1,6 +1,7 @@
 """Scripts in separate processes: exits, forks, failing allocations, other interpreters."""
 
 import importlib.util
+import os
 import re
 
 import c_library
@@ -26,6 +27,19 @@ def test_exit_with_everything_alive(place, way):
 def test_daemon_threads_release(mode):
     for _ in range(3):
         run("daemon_release", c_library.build("lifetime"), mode)
+
+
+def test_owners_alive_at_exit_are_released():
+    said = run("owner_at_exit")
+    for what in ("a tensor", "an array", "an exported array"):
+        assert f"the owner of {what} was released\n" in said
+
+
+def test_foreign_thread_releases_during_exit():
+    """ARROWDEV_EXAMPLES runs more of them; a run that aborts was one in five."""
+    library = c_library.build("release_thread", "c++")
+    for _ in range(int(os.environ.get("ARROWDEV_EXAMPLES", "10"))):
+        run("release_thread", library)
 
 
 @pytest.mark.parametrize("kind", ["array", "schema", "stream", "foreign"])

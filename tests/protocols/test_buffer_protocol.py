@@ -439,3 +439,29 @@ def test_export_matches_numpy(view):
         assert np.array_equal(back, view)
         if view.size:
             assert back.ctypes.data == view.ctypes.data
+
+
+if sys.version_info >= (3, 12):  # PEP 688
+
+    @pytest.mark.parametrize("refused", [False, True])
+    def test_buffer_of_a_python_class_is_released_as_it_was_filled(refused):
+        """The shape of PyBuffer_FillInfo() points into the Py_buffer itself."""
+
+        class Exporter:
+            def __buffer__(self, flags):
+                memory = bytearray(8)
+                return memoryview(memory).cast("c") if refused else memoryview(memory)
+
+            def __release_buffer__(self, view):
+                released.append((view.shape, view.nbytes))
+
+        released = []
+        if refused:
+            with pytest.raises(ad.ExchangeError):
+                ad.tensor(Exporter())
+        else:
+            tensor = ad.tensor(Exporter())
+            assert tensor.shape == (8,) and not released
+            del tensor
+        gc.collect()
+        assert released == [((8,), 8)]

@@ -8,6 +8,7 @@
 #include "device/backend.h"
 #include "python/functions/functions.h"
 #include "support/args.h"
+#include "support/py_call.h"
 
 #include <stdatomic.h>
 
@@ -128,11 +129,9 @@ find_innermost(PyObject *scopes, ad_device device)
     return i;
 }
 
-/* The look-up preserves an exception that is already set. */
 static bool
 current_of(ad_device device, ad_stream_choice *out)
 {
-    PyObject *saved = ad_py_save_exception();
     PyObject *scopes = NULL;
     Py_ssize_t i = -1;
     if (PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0) {
@@ -143,7 +142,6 @@ current_of(ad_device device, ad_stream_choice *out)
         *out = (ad_stream_choice){true, scope->stream, scope->keep};
     }
     Py_XDECREF(scopes); /* the context holds a reference */
-    ad_py_reset_exception(saved);
     return i >= 0;
 }
 
@@ -151,14 +149,13 @@ current_of(ad_device device, ad_stream_choice *out)
 static bool
 find_current(ad_device device, ad_stream_choice *out)
 {
+    ad_py_entry entry;
     if (atomic_load_explicit(&n_in_use, memory_order_relaxed) == 0 ||
-        !Py_IsInitialized() ||
-        (ad_py_is_finalizing() && !PyGILState_Check())) {
+        !ad_py_enter(&entry)) {
         return false;
     }
-    PyGILState_STATE gil = PyGILState_Ensure();
     bool is_found = current_of(device, out);
-    PyGILState_Release(gil);
+    ad_py_leave(&entry);
     return is_found;
 }
 

@@ -211,14 +211,14 @@ text_of(const iteration *self, int *code)
 static void
 iteration_free(iteration *self)
 {
-    PyGILState_STATE gil;
+    ad_py_entry entry;
     if (self->has_first) {
         ad_array_clear(&self->first);
     }
-    if (ad_py_enter(&gil)) {
+    if (ad_py_enter(&entry)) {
         drop_iterator(self);
         Py_CLEAR(self->type);
-        PyGILState_Release(gil);
+        ad_py_leave(&entry);
     }
     /* Otherwise the interpreter is finalized: its objects leak on purpose. */
     ad_schema_unref(self->rules.schema);

@@ -88,36 +88,14 @@ typedef struct cell {
     int64_t number;
 } cell;
 
-typedef struct span {
-    PyGILState_STATE gil;
-    PyObject *exception;
-} span;
-
-static bool
-begin(span *self)
-{
-    if (!ad_py_enter(&self->gil)) {
-        return false;
-    }
-    self->exception = ad_py_save_exception();
-    return true;
-}
-
-static void
-end(span *self)
-{
-    ad_py_reset_exception(self->exception);
-    PyGILState_Release(self->gil);
-}
-
 #define RELEASE(type)                                                         \
     static void type##_release(struct type *self)                             \
     {                                                                         \
         cell *where = self->private_data;                                     \
-        span now;                                                             \
-        if (begin(&now)) {                                                    \
+        ad_py_entry entry;                                                    \
+        if (ad_py_enter(&entry)) {                                            \
             ((void (*)(struct type *))where->callbacks[0])(self);             \
-            end(&now);                                                        \
+            ad_py_leave(&entry);                                              \
         } else {                                                              \
             self->release = NULL;                                             \
         }                                                                     \
@@ -133,11 +111,11 @@ static void
 producer_request(struct ArrowAsyncProducer *self, int64_t n)
 {
     cell *where = self->private_data;
-    span now;
-    if (begin(&now)) {
+    ad_py_entry entry;
+    if (ad_py_enter(&entry)) {
         ((void (*)(struct ArrowAsyncProducer *, int64_t))where->callbacks[0])(
             self, n);
-        end(&now);
+        ad_py_leave(&entry);
     }
 }
 
@@ -145,10 +123,10 @@ static void
 producer_cancel(struct ArrowAsyncProducer *self)
 {
     cell *where = self->private_data;
-    span now;
-    if (begin(&now)) {
+    ad_py_entry entry;
+    if (ad_py_enter(&entry)) {
         ((void (*)(struct ArrowAsyncProducer *))where->callbacks[1])(self);
-        end(&now);
+        ad_py_leave(&entry);
     }
 }
 
@@ -157,11 +135,11 @@ task_extract_data(struct ArrowAsyncTask *self, struct ArrowDeviceArray *out)
 {
     cell *where = self->private_data;
     int result = EINVAL;
-    span now;
-    if (begin(&now)) {
+    ad_py_entry entry;
+    if (ad_py_enter(&entry)) {
         result = ((int (*)(struct ArrowAsyncTask *, struct ArrowDeviceArray *))
                       where->callbacks[0])(self, out);
-        end(&now);
+        ad_py_leave(&entry);
     }
     return result;
 }
