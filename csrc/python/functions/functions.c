@@ -2,7 +2,7 @@
 #include "python/functions/functions.h"
 
 #include "model/extension.h"
-#include "python/types/async_types.h"
+#include "python/types/array_stream_type.h"
 #include "python/testing/testing.h"
 #include "support/args.h"
 #include "device/backend.h"
@@ -381,7 +381,8 @@ PyMethodDef ad_module_functions[] = {
      "A tuple of the names of the protocols that an object offers, in the "
      "order\nof array(). They are looked up only; probe=True also calls them, "
      "except\nstreams, and leaves out those that fail."},
-    AD_ASYNC_FUNCTIONS,
+    {"_async_consumer", ad_function_async_consumer, METH_VARARGS, NULL},
+    {"_async_producer", ad_function_async_producer, METH_O, NULL},
     /* clang-format off */
     AD_TESTING_FUNCTIONS(AD_TESTING_ENTRY)
     /* clang-format on */

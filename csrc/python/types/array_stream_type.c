@@ -12,7 +12,6 @@
 #include "protocol/arrow.h"
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
-#include "python/types/async_types.h"
 #include "stream/adapters.h"
 #include "support/args.h"
 

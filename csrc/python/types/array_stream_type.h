@@ -1,4 +1,10 @@
-/* The type ad.ArrayStream. */
+/* The type ad.ArrayStream; and the types of the two ends of an async stream,
+ * for arrowdev/aio.py, which does the awaiting.
+ *
+ * The two ends depend on no event loop. Each has a file descriptor that
+ * becomes readable when there is work to do, so that a thread of a peer never
+ * needs the GIL.
+ */
 #ifndef AD_PYTHON_TYPES_ARRAY_STREAM_TYPE_H
 #define AD_PYTHON_TYPES_ARRAY_STREAM_TYPE_H
 
@@ -36,5 +42,16 @@ PyObject *ad_array_stream_object(ad_state *state, PyObject *object);
 /* Takes the stream out of the object permanently: a reference, or NULL with an
  * exception if the stream is being read, was handed over, or is closed. */
 ad_array_stream *ad_stream_hand_over(PyObject *object);
+
+/* _async_consumer(queue_size, outlives): (_AsyncConsumer, capsule of its
+ * handler) */
+PyObject *ad_function_async_consumer(PyObject *module, PyObject *args);
+
+/* _async_producer(handler): takes the handler out of its capsule. */
+PyObject *ad_function_async_producer(PyObject *module, PyObject *handler);
+
+/* ArrayStream.__arrowdev_async_device_stream__(handler): a thread sends the
+ * remaining batches of the stream to the handler. */
+PyObject *ad_array_stream_push(PyObject *self, PyObject *handler);
 
 #endif /* AD_PYTHON_TYPES_ARRAY_STREAM_TYPE_H */

@@ -5,7 +5,6 @@
 #include "async/consumer_queue.h"
 #include "python/types/array_stream_type.h"
 #include "python/streams/async_source.h"
-#include "python/types/async_types.h"
 #include "support/args.h"
 #include "support/errors.h"
 #include "python/functions/functions.h"

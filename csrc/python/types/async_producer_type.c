@@ -4,7 +4,6 @@
 
 #include "async/pump.h"
 #include "python/types/array_stream_type.h"
-#include "python/types/async_types.h"
 #include "support/args.h"
 #include "support/errors.h"
 #include "support/py_stream.h"
