@@ -201,11 +201,7 @@ order_library(ad_state *state, const ad_dl_exchange_api *api,
     } else {
         status = ad_sync_wait(tensor->sync, what, &err);
     }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 PyObject *

@@ -394,11 +394,7 @@ ad_apply_device_order(ad_state *state, const ad_request *request,
     ad_status status = ad_order_use(device, sync, owner, &consumer,
                                     "the stream that was named", &err);
     ad_choice_clear(&consumer);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 ad_status

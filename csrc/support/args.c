@@ -283,11 +283,7 @@ schema_from_name(ad_state *state, PyObject *value, ad_schema *out)
         }
     }
     ad_text_clear(&format);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 static int
@@ -303,11 +299,7 @@ schema_from_capsule(ad_state *state, PyObject *capsule, ad_schema *out)
     if (status == AD_OK) {
         status = ad_schema_move(schema, out, &err);
     }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 int

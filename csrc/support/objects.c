@@ -195,11 +195,7 @@ ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)
             ad_tensor_share(ad_tensor_of(found), out);
         }
     }
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 int
@@ -217,11 +213,7 @@ ad_self_as_array(ad_state *state, PyObject *self, ad_array *out)
     ad_status status =
         ad_array_from_tensor(&value.tensor, AD_COPY_NEVER, out, &err);
     ad_tensor_clear(&value.tensor);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 /* Raise AttributeError with the reason in *err. Returns -1. */

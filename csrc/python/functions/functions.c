@@ -83,10 +83,8 @@ function_validate(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     if (array == NULL) {
         return NULL;
     }
-    PyObject *result =
-        values[1] != NULL
-            ? PyObject_CallMethod(array, "validate", "O", values[1])
-            : PyObject_CallMethod(array, "validate", NULL);
+    PyObject *result = PyObject_CallMethod(
+        array, "validate", values[1] != NULL ? "O" : NULL, values[1]);
     Py_DECREF(array);
     return result;
 }

@@ -335,11 +335,7 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
                                      &tensor->owner, &err);
     }
     ad_choice_clear(&producer);
-    if (status != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
+    return ad_raise_status(state, status, &err);
 }
 
 static PyObject *
