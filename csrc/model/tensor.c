@@ -32,9 +32,8 @@ ad_tensor_clear(ad_tensor *tensor)
 
 /* --- sizes -------------------------------------------------------------- */
 
-/* Bits of one element in memory. */
-static uint32_t
-element_bits(ad_dl_dtype dtype, uint32_t flags)
+uint32_t
+ad_element_bits(ad_dl_dtype dtype, uint32_t flags)
 {
     uint32_t bits = dtype.bits;
     if (flags & AD_TENSOR_SUBBYTE_PADDED) {
@@ -89,7 +88,7 @@ ad_tensor_nbytes(const ad_tensor *tensor)
 {
     int64_t nbytes = 0;
     (void)bytes_of(ad_tensor_size(tensor),
-                   element_bits(tensor->dtype, tensor->flags), &nbytes);
+                   ad_element_bits(tensor->dtype, tensor->flags), &nbytes);
     return nbytes;
 }
 
@@ -149,8 +148,8 @@ ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
     }
     /* ad_tensor_check has ensured that none of these overflows. */
     (void)reach(tensor->ndim, tensor->shape, tensor->strides, &first, &last);
-    (void)byte_reach(first, last, element_bits(tensor->dtype, tensor->flags),
-                     low, high);
+    (void)byte_reach(first, last,
+                     ad_element_bits(tensor->dtype, tensor->flags), low, high);
 }
 
 bool
@@ -242,7 +241,8 @@ check_shape(const ad_tensor_descriptor *descriptor, const char *what,
             extent != 0 && __builtin_mul_overflow(product, extent, &product);
     }
     if (overflows ||
-        !bytes_of(product, element_bits(descriptor->dtype, descriptor->flags),
+        !bytes_of(product,
+                  ad_element_bits(descriptor->dtype, descriptor->flags),
                   &nbytes)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "%s has a shape whose size in bytes overflows", what);
@@ -263,8 +263,8 @@ check_addresses(const ad_tensor_descriptor *descriptor, const char *what,
     uint64_t end, limit = is_handle ? INT64_MAX : UINTPTR_MAX;
     if (!reach(descriptor->ndim, descriptor->shape, strides, &low, &high) ||
         !byte_reach(low, high,
-                    element_bits(descriptor->dtype, descriptor->flags), &first,
-                    &past)) {
+                    ad_element_bits(descriptor->dtype, descriptor->flags),
+                    &first, &past)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                        "%s has strides whose extent overflows 64 bits", what);
     }

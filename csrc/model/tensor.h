@@ -148,6 +148,9 @@ typedef struct ad_loops {
     size_t size; /* bytes per element */
 } ad_loops;
 
+/* Bits of one element in memory; `flags` are the tensor's. */
+uint32_t ad_element_bits(ad_dl_dtype dtype, uint32_t flags);
+
 /* Plans the loops for a tensor with elements and a target in `order`, 'C' or
  * 'F'. Fails with AD_ERR_EXCHANGE for elements that share bytes. */
 AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,

@@ -25,10 +25,7 @@ static ad_status
 element_size(const ad_tensor *tensor, size_t *out, ad_error *err)
 {
     char name[AD_DTYPE_NAME_SIZE];
-    uint32_t bits = ad_dtype_bits(tensor->dtype);
-    if (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) {
-        bits = (tensor->dtype.bits + 7U) / 8 * 8 * tensor->dtype.lanes;
-    }
+    uint32_t bits = ad_element_bits(tensor->dtype, tensor->flags);
     *out = bits / 8;
     if (bits % 8 == 0) {
         return AD_OK;
