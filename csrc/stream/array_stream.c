@@ -169,7 +169,7 @@ ad_array_stream_close(ad_array_stream *self)
     struct ArrowDeviceArrayStream device = self->device;
     struct ArrowArrayStream host = self->host;
     ad_batch_source *source = self->source;
-    self->condition = AD_STREAM_CLOSED;
+    self->condition = AD_STREAM_ENDED;
     self->code = 0;
     self->device.release = NULL;
     self->host.release = NULL;

@@ -9,8 +9,7 @@
 typedef enum ad_stream_condition {
     AD_STREAM_OPEN,
     AD_STREAM_ENDED,
-    AD_STREAM_FAILED, /* by a failure of ours: a batch is lost */
-    AD_STREAM_CLOSED
+    AD_STREAM_FAILED /* by a failure of ours: a batch is lost */
 } ad_stream_condition;
 
 struct ad_array_stream {
