@@ -177,21 +177,6 @@ are_done(ad_sync *const *syncs, size_t n)
     return is_done;
 }
 
-/* Takes over the references on `inner` and the syncs. */
-static void
-release_after(const device_owner *self, ad_sync *const *syncs, size_t n,
-              bool is_ordered)
-{
-    if (!is_ordered && !are_done(syncs, n)) {
-        ad_defer_release(self->inner, self->context, syncs, n);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        ad_sync_unref(syncs[i]);
-    }
-    ad_owner_unref(self->inner);
-}
-
 /* Takes over the reference on `inner`. */
 static void
 release_after_streams(const device_owner *self)
@@ -208,7 +193,14 @@ release_after_streams(const device_owner *self)
     } else {
         defer_for_contexts(self);
     }
-    release_after(self, syncs, n, is_ordered);
+    if (is_ordered || are_done(syncs, n)) {
+        for (size_t i = 0; i < n; i++) {
+            ad_sync_unref(syncs[i]);
+        }
+        ad_owner_unref(self->inner);
+    } else {
+        ad_defer_release(self->inner, self->context, syncs, n);
+    }
     if (syncs != few) {
         free(syncs);
     }
