@@ -14,6 +14,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -78,5 +79,29 @@ ad_owner_members(const ad_owner *owner, size_t *n)
  * may be NULL. */
 AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
                                            ad_owner **out, ad_error *err);
+
+/* --- host memory --------------------------------------------------------- */
+
+/* An owner of host memory that arrowdev allocates. The memory is aligned and
+ * padded to 64 bytes and the padding is zeroed, as Arrow recommends for
+ * buffers. */
+#define AD_ALIGNMENT 64
+
+/* Bytes of a bitmap of `n` bits, without overflow. */
+static inline int64_t
+ad_bitmap_bytes(int64_t n)
+{
+    return n / 8 + (n % 8 != 0);
+}
+
+typedef struct ad_memory {
+    ad_owner base;
+    void *data; /* NULL only for 0 bytes */
+    int64_t nbytes;
+} ad_memory;
+
+/* The contents are undefined, except for the padding. */
+AD_MUST_CHECK ad_status ad_memory_new(int64_t nbytes, ad_memory **out,
+                                      ad_error *err);
 
 #endif /* AD_BASE_OWNER_H */

@@ -4,7 +4,7 @@
 
 #include "compute/bits.h"
 #include "bridge/flatten.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "copy/copy.h"
 #include "base/unaligned.h"
 #include "device/backend.h"

@@ -6,7 +6,6 @@
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
-#include "base/memory.h"
 #include "base/owner.h"
 #include "model/map_buffers.h"
 #include "copy/copy.h"

@@ -6,7 +6,6 @@
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
 #include "model/extension.h"
-#include "base/memory.h"
 #include "base/owner.h"
 #include "copy/copy.h"
 #include "base/unaligned.h"

@@ -1,7 +1,7 @@
 #include "compute/bits.h"
 
 #include "order/device_owner.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "copy/copy.h"
 
 /* --- kernels -------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "compute/concat_join.h"
 #include "device/backend.h"
 

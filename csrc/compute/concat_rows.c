@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "compute/concat_join.h"
 #include "compute/run_end.h"
 #include "copy/copy_tree.h"

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "copy/session.h"
 
 static const char consumer[] = "filling nulls";

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "order/device_owner.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "copy/session.h"
 
 static const char consumer[] = "a copy";

@@ -6,7 +6,7 @@
 
 #include "model/map_buffers.h"
 #include "base/list.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "copy/session.h"
 
 /* One buffer of the copy. */

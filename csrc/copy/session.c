@@ -6,7 +6,7 @@
 #include "base/wait.h"
 #include "copy/copy.h"
 #include "order/device_owner.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "order/deferred_release.h"
 
 bool

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "abi/arrow_c.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "device/backend.h"
 
 /* Host memory as one device. Its operations are synchronous, so it has neither

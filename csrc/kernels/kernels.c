@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "kernels/cpu_vectors.h"
 #include "kernels/generated/kernels_ptx.h"
 

@@ -1,6 +1,6 @@
 #include "model/array.h"
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "base/unaligned.h"
 #include "device/backend.h"
 

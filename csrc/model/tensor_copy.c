@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "device/backend.h"
 #include "kernels/interleave.h"
 

@@ -5,7 +5,7 @@
 
 #include "abi/arrow_c.h"
 #include "order/device_owner.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "device/backend.h"
 
 #define CAPSULE_NAME "dlpack_exchange_api"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
+#include "base/owner.h"
 #include "base/wait.h"
 #include "copy/copy.h"
 #include "validate/rows.h"

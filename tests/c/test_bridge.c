@@ -2,7 +2,7 @@
 
 #include "bridge/bridge.h"
 #include "model/extension.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "strided.h"
 
 static ad_error err;

@@ -1,7 +1,7 @@
 /* Lists and batches as tensors, matrices as columns, times with NaT, labels:
  * what stays alive, and what is left where an allocation fails. */
 #include "bridge/bridge.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "model/metadata.h"
 #include "model/schema_cast.h"
 #include "strided.h"

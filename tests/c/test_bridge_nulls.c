@@ -1,7 +1,7 @@
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "model/extension.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "bridge/masks.h"
 #include "strided.h"
 

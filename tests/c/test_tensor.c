@@ -1,5 +1,5 @@
 #include "abi/arrow_c.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "device/backend.h"
 #include "strided.h"
 

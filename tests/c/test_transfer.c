@@ -4,7 +4,7 @@
 
 #include "compute/bits.h"
 #include "bridge/bridge.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "order/deferred_release.h"
 #include "copy/copy.h"
 #include "device/backend.h"

@@ -6,7 +6,7 @@
 #include <structmember.h>
 
 #include "abi/arrow_c.h"
-#include "base/memory.h"
+#include "base/owner.h"
 #include "device/backend.h"
 #include "order/deferred_release.h"
 #include "order/device_owner.h"
