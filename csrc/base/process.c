@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <time.h>
 
 atomic_uint ad_process_generation_now;
 
@@ -90,4 +91,22 @@ ad_thread_start(void *(*run)(void *context), void *context, pthread_t *out)
         *out = thread;
     }
     return code;
+}
+
+int
+ad_cond_init_monotonic(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+    if (error != 0) {
+        return error;
+    }
+#ifdef __linux__
+    error = pthread_condattr_setclock(&attributes, AD_WAIT_CLOCK);
+#endif
+    if (error == 0) {
+        error = pthread_cond_init(cond, &attributes);
+    }
+    pthread_condattr_destroy(&attributes);
+    return error;
 }

@@ -42,4 +42,14 @@ int ad_process_add_child_hook(ad_child_hook *hook);
 int ad_thread_start(void *(*run)(void *context), void *context,
                     pthread_t *out);
 
+/* Initialize a condition whose timed waits follow AD_WAIT_CLOCK, so that a
+ * change of the wall clock does not prolong them. Returns 0 or an errno. */
+int ad_cond_init_monotonic(pthread_cond_t *cond);
+
+#ifdef __linux__
+#define AD_WAIT_CLOCK CLOCK_MONOTONIC
+#else
+#define AD_WAIT_CLOCK CLOCK_REALTIME /* no pthread_condattr_setclock */
+#endif
+
 #endif /* AD_BASE_PROCESS_H */

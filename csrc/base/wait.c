@@ -105,9 +105,12 @@ start(const ad_wait *wait)
         return NULL;
     }
     *self = (job){.wait = *wait};
+    if (ad_cond_init_monotonic(&self->done) != 0) {
+        free(self);
+        return NULL;
+    }
     ad_owner_init(&self->base, &job_ops);
     pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->done, NULL);
     ad_owner_ref(&self->base);
     ad_owner_ref(wait->subject);
     if (ad_thread_start(run, self, NULL) != 0) {
@@ -123,7 +126,7 @@ static bool
 is_done_soon(job *self)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(AD_WAIT_CLOCK, &until);
     until.tv_nsec += POLL_NS;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;

@@ -44,7 +44,7 @@ start_locked(void)
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    if (ad_engine_cond_init(&ad_engine_.progress) != 0) {
+    if (ad_cond_init_monotonic(&ad_engine_.progress) != 0) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     if (ad_process_add_child_hook(&child_hook) != 0 || atexit(on_exit_) != 0) {
@@ -118,24 +118,6 @@ void
 ad_engine_unlock(void)
 {
     pthread_mutex_unlock(&ad_engine_.lock);
-}
-
-int
-ad_engine_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attributes;
-    int error = pthread_condattr_init(&attributes);
-    if (error != 0) {
-        return error;
-    }
-#ifdef __linux__ /* where the engine runs */
-    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-#endif
-    if (error == 0) {
-        error = pthread_cond_init(cond, &attributes);
-    }
-    pthread_condattr_destroy(&attributes);
-    return error;
 }
 
 int64_t

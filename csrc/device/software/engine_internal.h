@@ -45,9 +45,6 @@ int ad_engine_lock(void);
 int ad_engine_lock_device(int device);
 void ad_engine_unlock(void);
 
-/* A condition variable on the monotonic clock. */
-int ad_engine_cond_init(pthread_cond_t *cond);
-
 /* Now, in ns of the monotonic clock. */
 int64_t ad_engine_now(void);
 

@@ -87,7 +87,7 @@ new_slot_locked(void)
         return NULL;
     }
     queue *q = calloc(1, sizeof(*q));
-    if (q == NULL || ad_engine_cond_init(&q->wake) != 0) {
+    if (q == NULL || ad_cond_init_monotonic(&q->wake) != 0) {
         free(q);
         return NULL;
     }
