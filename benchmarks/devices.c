@@ -192,7 +192,7 @@ core_wait(core_work *work)
                                     NULL) != AD_OK;
     for (long i = 0; i < work->number; i++) {
         work->failed |=
-            ad_sync_order(sync, work->consumer, "a loop", NULL) != AD_OK;
+            ad_sync_order(sync, NULL, work->consumer, "a loop", NULL) != AD_OK;
     }
     ad_sync_unref(sync);
 }
@@ -205,7 +205,7 @@ core_both(core_work *work)
         work->failed |= ad_sync_pending(work->context, work->producer, NULL,
                                         &sync, NULL) != AD_OK;
         work->failed |=
-            ad_sync_order(sync, work->consumer, "a loop", NULL) != AD_OK;
+            ad_sync_order(sync, NULL, work->consumer, "a loop", NULL) != AD_OK;
         ad_sync_unref(sync);
     }
 }
