@@ -248,10 +248,16 @@ current_state(void)
     return exchange_state;
 }
 
-/* The tensor of an arbitrary object; NULL with TypeError. */
+/* The tensor of an arbitrary object, for a consumer that uses the stream that
+ * current_work_stream below returns. NULL with an exception. */
 static const ad_tensor *
-own_tensor(ad_state *state, PyObject *object)
+tensor_for_consumer(PyObject *object)
 {
+    ad_error err;
+    ad_state *state = current_state();
+    if (state == NULL) {
+        return NULL;
+    }
     while (state != NULL && !ad_is_tensor(state, object)) {
         state = state->exchange_next;
     }
@@ -261,16 +267,13 @@ own_tensor(ad_state *state, PyObject *object)
                      Py_TYPE(object)->tp_name);
         return NULL;
     }
-    return ad_tensor_of(object);
-}
-
-/* The consumer uses the stream that current_work_stream below returns. */
-static ad_status
-order_consumer(const ad_tensor *tensor, ad_error *err)
-{
-    return ad_is_plain(tensor->device, tensor->sync)
-               ? AD_OK
-               : ad_order_thread(tensor, "the DLPack exchange API", err);
+    const ad_tensor *tensor = ad_tensor_of(object);
+    if (!ad_is_plain(tensor->device, tensor->sync) &&
+        ad_order_thread(tensor, "the DLPack exchange API", &err) != AD_OK) {
+        ad_raise(exchange_state, &err);
+        return NULL;
+    }
+    return tensor;
 }
 
 static int
@@ -278,16 +281,13 @@ managed_from_py(void *py_object, ad_dl_managed_versioned **out)
 {
     ad_error err;
     void *managed = NULL;
-    ad_state *state = current_state();
-    const ad_tensor *tensor =
-        state != NULL ? own_tensor(state, py_object) : NULL;
+    const ad_tensor *tensor = tensor_for_consumer(py_object);
     *out = NULL;
     if (tensor == NULL) {
         return -1;
     }
-    if (order_consumer(tensor, &err) != AD_OK ||
-        ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
-        ad_raise(state, &err);
+    if (ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
+        ad_raise(exchange_state, &err);
         return -1;
     }
     *out = managed;
@@ -298,15 +298,12 @@ static int
 tensor_from_py(void *py_object, ad_dl_tensor *out)
 {
     ad_error err;
-    ad_state *state = current_state();
-    const ad_tensor *tensor =
-        state != NULL ? own_tensor(state, py_object) : NULL;
+    const ad_tensor *tensor = tensor_for_consumer(py_object);
     if (tensor == NULL) {
         return -1;
     }
-    if (order_consumer(tensor, &err) != AD_OK ||
-        ad_dlpack_view(tensor, out, &err) != AD_OK) {
-        ad_raise(state, &err);
+    if (ad_dlpack_view(tensor, out, &err) != AD_OK) {
+        ad_raise(exchange_state, &err);
         return -1;
     }
     return 0;

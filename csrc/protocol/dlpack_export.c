@@ -313,18 +313,8 @@ dlpack_device_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (ad_dlpack_device(own, &device, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    PyObject *pair = PyTuple_New(2);
-    PyObject *type = PyLong_FromLong(device.device_type);
-    PyObject *id = PyLong_FromLong(device.device_id);
-    if (pair == NULL || type == NULL || id == NULL) {
-        Py_XDECREF(pair);
-        Py_XDECREF(type);
-        Py_XDECREF(id);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(pair, 0, type);
-    PyTuple_SET_ITEM(pair, 1, id);
-    return pair;
+    const int64_t pair[] = {device.device_type, device.device_id};
+    return ad_int_tuple(pair, 2, 1);
 }
 
 PyDoc_STRVAR(dlpack_doc,

@@ -65,23 +65,26 @@ prefix_error(ad_error *err, const char *origin, const char *field)
 /* --- fields ------------------------------------------------------------- */
 
 /* Gets all fields at once, because reading one may run code that changes the
- * dict. */
+ * dict. The fields that most dicts lack come last. */
 static int
 get_fields(ad_state *state, ad_interface *in)
 {
     const int names[AD_N_FIELDS] = {
         AD_STR_version, AD_STR_typestr, AD_STR_shape,
-        AD_STR_data,    AD_STR_descr,   AD_STR_strides,
-        AD_STR_offset,  AD_STR_mask,    in->rules->order_field,
+        AD_STR_data,    AD_STR_strides, in->rules->order_field,
+        AD_STR_descr,   AD_STR_offset,  AD_STR_mask,
     };
-    for (int i = 0; i < AD_N_FIELDS && names[i] >= 0; i++) {
+    for (int i = 0; i < AD_N_FIELDS && in->n_known < PyDict_GET_SIZE(in->dict);
+         i++) {
         PyObject *value =
-            PyDict_GetItemWithError(in->dict, state->strings[names[i]]);
+            names[i] >= 0
+                ? PyDict_GetItemWithError(in->dict, state->strings[names[i]])
+                : NULL;
         if (value == NULL && PyErr_Occurred()) {
             return -1;
         }
         in->n_known += value != NULL;
-        if (value != Py_None || i < AD_FIELD_DESCR) {
+        if (value != Py_None || i < AD_FIELD_STRIDES) {
             in->fields[i] = Py_XNewRef(value);
         }
     }

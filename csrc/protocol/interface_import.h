@@ -61,11 +61,11 @@ typedef enum ad_interface_field {
     AD_FIELD_TYPESTR,
     AD_FIELD_SHAPE,
     AD_FIELD_DATA,
-    AD_FIELD_DESCR, /* from here on None is the same as absent */
-    AD_FIELD_STRIDES,
+    AD_FIELD_STRIDES, /* from here on None is the same as absent */
+    AD_FIELD_ORDER,   /* `stream` or `syclobj`, see order_field */
+    AD_FIELD_DESCR,
     AD_FIELD_OFFSET,
     AD_FIELD_MASK,
-    AD_FIELD_ORDER, /* `stream` or `syclobj`, see order_field */
     AD_N_FIELDS
 } ad_interface_field;
 

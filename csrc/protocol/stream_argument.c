@@ -118,23 +118,6 @@ fit_number(const ad_stream_argument *argument, int32_t device_type)
 
 /* --- objects ------------------------------------------------------------- */
 
-/* Reads one kind of object into *out, except for `object`: 1 read, 0 another
- * kind, -1 with an exception. */
-typedef int (*read_fn)(ad_state *state, PyObject *stream,
-                       ad_stream_argument *out);
-
-static int
-lookup(PyObject *object, const char *name, PyObject **out)
-{
-    PyObject *text = PyUnicode_InternFromString(name);
-    if (text == NULL) {
-        return -1;
-    }
-    int found = ad_py_lookup_attr(object, text, out);
-    Py_DECREF(text);
-    return found;
-}
-
 /* Steals `value`, an int (or an object with __index__) that is a handle. */
 static int
 take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
@@ -160,75 +143,59 @@ take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
     return 1;
 }
 
-/* The handle from an attribute or a method without arguments. */
+/* A new reference to an attribute, or to the result of a method without
+ * arguments: 1 found, 0 absent, -1 with an exception. */
 static int
-read_member(PyObject *object, const char *name, bool is_method,
+get_member(ad_state *state, PyObject *object, int name, bool is_method,
+           PyObject **out)
+{
+    int found = ad_py_lookup_attr(object, state->strings[name], out);
+    if (found > 0 && is_method) {
+        Py_SETREF(*out, PyObject_CallNoArgs(*out));
+        found = *out != NULL ? 1 : -1;
+    }
+    return found;
+}
+
+/* The next two read one kind of object into *out, except for `object`: 1 read,
+ * 0 another kind, -1 with an exception. */
+static int
+read_handle(ad_state *state, PyObject *object, int name, bool is_method,
             int32_t device_type, ad_stream_argument *out)
 {
-    PyObject *value = NULL;
-    int found = lookup(object, name, &value);
+    PyObject *value;
+    int found = get_member(state, object, name, is_method, &value);
+    return found > 0 ? take_handle(value, device_type, out) : found;
+}
+
+/* The handle is the second of a pair. With a device type of 0, the first is the
+ * type. */
+static int
+read_pair(ad_state *state, PyObject *stream, int name, bool is_method,
+          const char *what, int32_t device_type, ad_stream_argument *out)
+{
+    PyObject *value;
+    int found = get_member(state, stream, name, is_method, &value);
     if (found <= 0) {
         return found;
     }
-    if (is_method) {
-        Py_SETREF(value, PyObject_CallNoArgs(value));
-    }
-    return value != NULL ? take_handle(value, device_type, out) : -1;
-}
-
-/* Steals `value`, which must be a pair of ints; the second is the handle. */
-static int
-take_pair(PyObject *stream, PyObject *value, PyObject *name, const char *what,
-          int32_t device_type, ad_stream_argument *out)
-{
-    int result = -1;
-    if (PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 2) {
-        result = take_handle(Py_NewRef(PyTuple_GET_ITEM(value, 1)),
-                             device_type, out);
-    } else {
+    found = -1;
+    if (!PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 2) {
         PyErr_Format(PyExc_TypeError, "%U of %.200s must give %s, not %R",
-                     name, Py_TYPE(stream)->tp_name, what, value);
+                     state->strings[name], Py_TYPE(stream)->tp_name, what,
+                     value);
+        goto done;
     }
-    Py_DECREF(value);
-    return result;
-}
-
-static int
-read_cuda_stream_protocol(ad_state *state, PyObject *stream,
-                          ad_stream_argument *out)
-{
-    PyObject *name = AD_STR(state, cuda_stream);
-    PyObject *value;
-    int found = ad_py_lookup_attr(stream, name, &value);
-    if (found <= 0) {
-        return found;
-    }
-    Py_SETREF(value, PyObject_CallNoArgs(value));
-    return value == NULL ? -1
-                         : take_pair(stream, value, name, "(version, handle)",
-                                     ARROW_DEVICE_CUDA, out);
-}
-
-/* The queues of arrowdev.testing, and any object with this method. */
-static int
-read_arrowdev_queue(ad_state *state, PyObject *stream, ad_stream_argument *out)
-{
-    PyObject *value;
-    PyObject *name = PyUnicode_InternFromString("__arrowdev_queue__");
-    int found = name != NULL ? ad_py_lookup_attr(stream, name, &value) : -1;
-    (void)state;
-    if (found > 0) {
-        bool is_pair = PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 2;
-        long type = is_pair ? PyLong_AsLong(PyTuple_GET_ITEM(value, 0)) : 0;
-        if (type == -1 && PyErr_Occurred()) {
-            Py_DECREF(value);
-            found = -1;
-        } else {
-            found = take_pair(stream, value, name, "(device type, handle)",
-                              (int32_t)type, out);
+    if (device_type == 0) {
+        device_type = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(value, 0));
+        if (device_type == -1 && PyErr_Occurred()) {
+            goto done;
         }
     }
-    Py_XDECREF(name);
+    found =
+        take_handle(Py_NewRef(PyTuple_GET_ITEM(value, 1)), device_type, out);
+done:
+    Py_DECREF(value);
     return found;
 }
 
@@ -266,19 +233,9 @@ ad_is_subclass(PyTypeObject *type, const char *module, const char *name)
     return found;
 }
 
-/* .cuda_stream of any object, or .ptr of CuPy's streams. */
-static int
-read_cuda_attribute(ad_state *state, PyObject *stream, ad_stream_argument *out)
-{
-    (void)state;
-    return read_member(
-        stream, is_from(Py_TYPE(stream), "cupy") ? "ptr" : "cuda_stream",
-        false, ARROW_DEVICE_CUDA, out);
-}
-
 /* A dpctl.SyclQueue. Its address is that of the DPCTLSyclQueueRef. */
 static int
-read_sycl_queue(PyObject *queue, ad_stream_argument *out)
+read_sycl_queue(ad_state *state, PyObject *queue, ad_stream_argument *out)
 {
     /* Contexts, devices and events have an addressof_ref() too. */
     if (!PyObject_HasAttrString(queue, "is_in_order")) {
@@ -289,8 +246,8 @@ read_sycl_queue(PyObject *queue, ad_stream_argument *out)
          * attempt did not find it. */
         ad_backend_retry(ARROW_DEVICE_ONEAPI);
     }
-    int found =
-        read_member(queue, "addressof_ref", true, ARROW_DEVICE_ONEAPI, out);
+    int found = read_handle(state, queue, AD_STR_addressof_ref, true,
+                            ARROW_DEVICE_ONEAPI, out);
     out->object = queue;
     return found;
 }
@@ -300,7 +257,7 @@ read_sycl(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
     PyObject *queue = NULL;
     if (is_from(Py_TYPE(stream), "dpctl")) {
-        int found = read_sycl_queue(stream, out);
+        int found = read_sycl_queue(state, stream, out);
         if (found != 0) {
             return found;
         }
@@ -320,7 +277,7 @@ read_sycl(ad_state *state, PyObject *stream, ad_stream_argument *out)
         Py_DECREF(queue);
         return -1;
     }
-    found = read_sycl_queue(queue, out);
+    found = read_sycl_queue(state, queue, out);
     if (found == 0) {
         PyErr_Format(PyExc_TypeError,
                      "sycl_queue of %.200s must be a dpctl.SyclQueue, not "
@@ -332,33 +289,36 @@ read_sycl(ad_state *state, PyObject *stream, ad_stream_argument *out)
     return found;
 }
 
-static int
-read_pyopencl(ad_state *state, PyObject *stream, ad_stream_argument *out)
-{
-    (void)state;
-    /* All objects of pyopencl have an int_ptr. */
-    if (!ad_is_subclass(Py_TYPE(stream), "pyopencl", "CommandQueue")) {
-        return 0;
-    }
-    return read_member(stream, "int_ptr", false, ARROW_DEVICE_OPENCL, out);
-}
-
 /* Reads the object without a device: a CUDA-like stream counts as CUDA. */
 static int
 read_object(ad_state *state, PyObject *stream, ad_stream_argument *out)
 {
-    static const read_fn readers[] = {read_cuda_stream_protocol,
-                                      read_cuda_attribute, read_sycl,
-                                      read_pyopencl, read_arrowdev_queue};
-    int found = 0;
+    int found;
     *out = (ad_stream_argument){
         .kind = AD_STREAM_OBJECT, .value = stream, .object = stream};
     if (PyType_Check(stream) || PyBool_Check(stream)) {
         goto unknown; /* the class itself, not one of its instances */
     }
-    for (size_t i = 0; found == 0 && i < sizeof(readers) / sizeof(readers[0]);
-         i++) {
-        found = readers[i](state, stream, out);
+    found = read_pair(state, stream, AD_STR_cuda_stream, true,
+                      "(version, handle)", ARROW_DEVICE_CUDA, out);
+    if (found == 0) {
+        bool is_cupy = is_from(Py_TYPE(stream), "cupy");
+        found = read_handle(state, stream,
+                            is_cupy ? AD_STR_ptr : AD_STR_cuda_stream_handle,
+                            false, ARROW_DEVICE_CUDA, out);
+    }
+    if (found == 0) {
+        found = read_sycl(state, stream, out);
+    }
+    /* All objects of pyopencl have an int_ptr. */
+    if (found == 0 &&
+        ad_is_subclass(Py_TYPE(stream), "pyopencl", "CommandQueue")) {
+        found = read_handle(state, stream, AD_STR_int_ptr, false,
+                            ARROW_DEVICE_OPENCL, out);
+    }
+    if (found == 0) { /* the queues of arrowdev.testing, among others */
+        found = read_pair(state, stream, AD_STR_arrowdev_queue, false,
+                          "(device type, handle)", 0, out);
     }
     if (found != 0) {
         return found > 0 ? 0 : -1;
@@ -377,13 +337,13 @@ unknown:
 static int
 fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
 {
-    bool is_cuda = out->device_type == ARROW_DEVICE_CUDA;
+    bool is_cuda = ad_device_traits(out->device_type) & AD_CUDA_STREAMS;
     uint32_t traits = ad_device_traits(expected.type);
     /* torch and CuPy use CUDA's names for HIP streams. */
     if (is_cuda && (expected.type == 0 || (traits & AD_ROCM_STREAMS))) {
         out->device_type =
             expected.type == 0 ? ad_cuda_means() : ARROW_DEVICE_ROCM;
-        is_cuda = out->device_type == ARROW_DEVICE_CUDA;
+        is_cuda = ad_device_traits(out->device_type) & AD_CUDA_STREAMS;
     }
     if (is_cuda && out->stream.handle == 0) {
         (void)ad_default_stream(out->device_type, &out->stream);

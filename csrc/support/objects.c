@@ -230,13 +230,15 @@ int
 ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
 {
     const ad_array *array = ad_array_of(self);
-    ad_dl_dtype dtype;
+    const struct ArrowSchema *schema = array->schema.node;
     if (((ad_array_object *)self)->as_tensor != NULL) {
         return 0;
     }
     /* Plain columns without nulls, the common case, need no trial. */
-    if (array->null_count == 0 && array->node->n_children == 0 &&
-        ad_array_tensor_dtype(array, &dtype) && dtype.code != AD_DL_BOOL) {
+    const ad_dtype_info *row = ad_dtype_by_format(schema->format);
+    if (array->null_count == 0 && schema->dictionary == NULL &&
+        schema->metadata == NULL && row != NULL &&
+        row->dtype.code != AD_DL_BOOL) {
         return 0;
     }
     const ad_bridge_options options = {.copy = AD_COPY_NEVER};
