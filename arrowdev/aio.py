@@ -437,7 +437,8 @@ async def produce(
 
     It returns once the handler is released: after the last batch, or as soon as
     the consumer cancels. Cancelling the task, or an exception of the source, ends
-    the stream with an error.
+    the stream with an error. After a cancel of the consumer only an exception of
+    the source does.
 
     Parameters
     ----------

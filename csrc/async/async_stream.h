@@ -179,16 +179,17 @@ ad_async_poll ad_async_producer_poll(ad_async_producer *producer);
 AD_MUST_CHECK ad_status ad_async_producer_finish(ad_async_producer *producer,
                                                  ad_error *err);
 
-/* Calls on_error and release, in any state. After a refusal it only calls
- * release; after the end it does nothing. `metadata` is a blob or NULL. */
+/* Calls on_error and release, in any state, after a cancel too: the source's
+ * own error is no result of the cancel. After a refusal it only calls release;
+ * after the end it does nothing. `metadata` is a blob or NULL. */
 AD_MUST_CHECK ad_status ad_async_producer_fail(ad_async_producer *producer,
                                                int code, const char *message,
                                                const char *metadata,
                                                ad_error *err);
 
-/* Drops the caller's reference. A stream that is not over fails with
- * ECANCELED. The consumer's ArrowAsyncProducer lives until the last task was
- * extracted. */
+/* Drops the caller's reference. A stream that is not over ends if the consumer
+ * cancelled it; otherwise it fails with ECANCELED. The consumer's
+ * ArrowAsyncProducer lives until the last task was extracted. */
 void ad_async_producer_close(ad_async_producer *producer);
 
 /* Whether the struct belongs to an ad_async_producer. */

@@ -15,6 +15,7 @@ struct ad_async_producer {
     struct ArrowAsyncDeviceStreamHandler *handler; /* the consumer's */
     ad_async_wake wake;
     char *metadata;
+    struct task *refused;   /* not extracted until now, or NULL */
     atomic_flag is_calling; /* a call of the handler is running */
     pthread_mutex_t mutex;  /* guards the members below */
     ad_async_state state;
@@ -86,8 +87,8 @@ ad_async_is_own_producer(const struct ArrowAsyncProducer *producer)
 
 /* --- tasks ------------------------------------------------------------------ */
 
-/* One reference of the call that sends the task, one of the consumer, which
- * drops it in extract_data. */
+/* One reference of the producer until the consumer has accepted the task, one
+ * of the consumer, which drops it in extract_data. */
 typedef struct task {
     ad_owner base;
     ad_async_producer *producer; /* owned: Arrow C++ calls request until it has
@@ -297,6 +298,21 @@ note_refusal(ad_async_producer *self, const char *call, int code)
     pthread_mutex_unlock(&self->mutex);
 }
 
+/* Arrow C++ never extracts a task that it refused, other consumers may do so
+ * until release. */
+static void
+drop_refused(ad_async_producer *self)
+{
+    task *refused = self->refused;
+    self->refused = NULL;
+    if (refused != NULL) {
+        if (!atomic_exchange(&refused->is_taken, true)) {
+            ad_owner_unref(&refused->base);
+        }
+        ad_owner_unref(&refused->base);
+    }
+}
+
 /* Makes the last call; the consumer may free the handler in it. */
 static void
 release_handler(ad_async_producer *self)
@@ -305,6 +321,7 @@ release_handler(ad_async_producer *self)
     self->handler = NULL;
     apply_event(self, AD_ASYNC_RELEASE);
     handler->release(handler);
+    drop_refused(self);
 }
 
 static ad_status
@@ -404,11 +421,8 @@ send_batch(ad_async_producer *self, const ad_array *array,
     if (code != 0) {
         note_refusal(self, "on_next_task", code);
         *poll = AD_ASYNC_END;
-        /* A refused task is not extracted, so drop the consumer's reference.
-         */
-        if (!atomic_exchange(&sent->is_taken, true)) {
-            ad_owner_unref(&sent->base);
-        }
+        self->refused = sent;
+        return AD_OK;
     }
     ad_owner_unref(&sent->base);
     return AD_OK;
@@ -530,13 +544,25 @@ ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
     return AD_OK;
 }
 
+/* A cancel must not result in on_error, so a cancelled stream just ends. */
+static ad_status
+abandon(ad_async_producer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    bool is_unwanted = self->is_cancelled && self->state == AD_ASYNC_OPEN;
+    pthread_mutex_unlock(&self->mutex);
+    if (is_unwanted) {
+        return ad_async_producer_finish(self, NULL);
+    }
+    return ad_async_producer_fail(self, ECANCELED,
+                                  "the producer abandoned the stream", NULL,
+                                  NULL);
+}
+
 void
 ad_async_producer_close(ad_async_producer *self)
 {
-    if (self->handler != NULL &&
-        ad_async_producer_fail(self, ECANCELED,
-                               "the producer abandoned the stream", NULL,
-                               NULL) != AD_OK) {
+    if (self->handler != NULL && abandon(self) == AD_ERR_VALUE) {
         return; /* called from inside a call of the handler, which uses it */
     }
     ad_owner_unref(&self->base);

@@ -135,6 +135,23 @@ class TestProduce:
 
         run(main())
 
+    def test_cancelled_task_after_cancel_of_the_consumer_is_no_error(self):
+        async def source():
+            yield np.array([0])
+            await asyncio.sleep(LIMIT)
+
+        async def main():
+            consumer = async_peer.Consumer()
+            task = asyncio.create_task(aio.produce(consumer.capsule, source()))
+            await until(lambda: consumer.n_received() == 1)
+            consumer.cancel()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert consumer.join() == (1, 1, 0, "")  # no on_error
+
+        run(main())
+
     def test_consumer_cancels_in_a_task_that_was_cancelled_before(self):
         async def source():
             yield np.array([0])

@@ -16,7 +16,8 @@ typedef struct fake_handler {
     int64_t requests;         /* requested in on_schema; 0: none */
     bool requests_more;       /* in on_next_task */
     ad_async_producer *polls; /* on_next_task arms its wake-up */
-    bool takes_refused;       /* a mistake: extracts a task and refuses it */
+    bool takes_refused;       /* extracts a task and refuses it */
+    bool keeps_refused;       /* copies a task and refuses it */
     int error_code;
     char error_message[256];
     char *error_metadata;
@@ -73,7 +74,7 @@ note_task(struct ArrowAsyncDeviceStreamHandler *shown,
     if (self->requests_more) {
         shown->producer->request(shown->producer, 1);
     }
-    if (self->task_code == 0) {
+    if (self->task_code == 0 || self->keeps_refused) {
         CHECK(self->n_tasks < MAX_TASKS);
         self->tasks[self->n_tasks++] = *task;
     } else if (self->takes_refused) {
@@ -344,6 +345,34 @@ test_cancel(void)
 }
 
 static void
+test_close_after_cancel_is_no_error(void)
+{
+    fake_handler handler;
+    handler_init(&handler);
+    handler.requests = 3;
+    ad_async_producer *producer = producer_of(&handler);
+    start(producer, AD_ASYNC_READY);
+    send(producer, 1, AD_ASYNC_READY);
+    handler.shown.producer->cancel(handler.shown.producer);
+    done(producer, &handler, "stnr"); /* closes */
+}
+
+static void
+test_error_of_the_source_after_cancel(void)
+{
+    fake_handler handler;
+    handler_init(&handler);
+    handler.requests = 3;
+    ad_async_producer *producer = producer_of(&handler);
+    start(producer, AD_ASYNC_READY);
+    handler.shown.producer->cancel(handler.shown.producer);
+    CHECK_INT(ad_async_producer_fail(producer, EIO, "broken", NULL, NULL),
+              AD_OK);
+    CHECK_INT(handler.error_code, EIO);
+    done(producer, &handler, "ser");
+}
+
+static void
 test_cancel_wakes_a_producer_that_waits(void)
 {
     fake_handler handler;
@@ -490,6 +519,26 @@ test_refused_task(void)
         /* No on_error after a refusal. */
         CHECK_INT(ad_async_producer_fail(producer, EIO, "x", NULL, NULL),
                   AD_OK);
+        done(producer, &handler, "str");
+    }
+}
+
+/* The task of a refused call is valid until release: a consumer may copy it,
+ * refuse the call, and extract it later, from another thread. */
+static void
+test_refused_task_can_be_extracted_until_release(void)
+{
+    for (int wanted = 0; wanted < 2; wanted++) {
+        fake_handler handler;
+        handler_init(&handler);
+        handler.task_code = ENOMEM;
+        handler.keeps_refused = true;
+        handler.requests = 1;
+        ad_async_producer *producer = producer_of(&handler);
+        start(producer, AD_ASYNC_READY);
+        send(producer, 1, AD_ASYNC_END);
+        extract(&handler, 1, wanted);
+        CHECK_INT(ad_async_producer_finish(producer, NULL), AD_ERR_EXCHANGE);
         done(producer, &handler, "str");
     }
 }
@@ -689,6 +738,8 @@ main(void)
         CHECK_TEST(test_error),
         CHECK_TEST(test_close_before_end_fails_stream),
         CHECK_TEST(test_cancel),
+        CHECK_TEST(test_close_after_cancel_is_no_error),
+        CHECK_TEST(test_error_of_the_source_after_cancel),
         CHECK_TEST(test_cancel_wakes_a_producer_that_waits),
         CHECK_TEST(test_the_end_wakes_a_producer_that_has_credit),
         CHECK_TEST(test_options_set_before_start),
@@ -696,6 +747,7 @@ main(void)
         CHECK_TEST(test_send_waits_for_event_of_host_array),
         CHECK_TEST(test_refused_schema),
         CHECK_TEST(test_refused_task),
+        CHECK_TEST(test_refused_task_can_be_extracted_until_release),
         CHECK_TEST(test_refused_end),
         CHECK_TEST(test_request_that_is_not_positive),
         CHECK_TEST(test_incomplete_handlers_are_refused),

@@ -24,6 +24,8 @@ typedef struct counter {
     int code;
 } counter;
 
+static atomic_bool is_held; /* next() waits */
+
 static atomic_int live_sources;
 static atomic_long n_given;
 
@@ -31,6 +33,9 @@ static ad_status
 counter_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
 {
     counter *self = (counter *)base;
+    while (atomic_load(&is_held)) {
+        (void)poll(NULL, 0, 1);
+    }
     *is_end = self->at == self->n;
     if (!*is_end) {
         *out = array_of(self->at % 100 + 1);
@@ -265,6 +270,27 @@ test_consumer_cancels(void)
     }
 }
 
+/* A cancel must not result in on_error, even if the pump is stopped before it
+ * has noticed the cancel. */
+static void
+test_stop_after_cancel_is_no_error(void)
+{
+    ends self;
+    ad_status status;
+    ad_error err;
+    ad_async_error said;
+    start(&self, -1, 0, 4);
+    CHECK_INT(read_up_to(self.queue, 1, &status, &err), 1);
+    atomic_store(&is_held, true);
+    ad_async_consumer_cancel(self.queue->consumer);
+    ad_async_pump_stop(self.pump);
+    atomic_store(&is_held, false);
+    CHECK_INT(wait_for_end(&self, &err), AD_OK);
+    CHECK(!ad_async_consumer_error(self.queue->consumer, &said));
+    end(&self);
+    check_all_gone();
+}
+
 /* The pump reads one batch ahead of the requests. */
 static void
 test_pump_reads_one_batch_ahead(void)
@@ -407,6 +433,7 @@ main(void)
         CHECK_TEST(test_whole_stream),
         CHECK_TEST(test_source_that_fails),
         CHECK_TEST(test_consumer_cancels),
+        CHECK_TEST(test_stop_after_cancel_is_no_error),
         CHECK_TEST(test_pump_reads_one_batch_ahead),
         CHECK_TEST(test_closed_consumer),
         CHECK_TEST(test_unref_of_running_pump),
