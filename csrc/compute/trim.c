@@ -14,7 +14,6 @@ static const char consumer[] = "making an array compact";
 static void
 mark_destroy(ad_owner *self)
 {
-    (void)self;
 }
 
 /* The first owner of every array that ad_array_trim() returns: it identifies

@@ -214,7 +214,6 @@ ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
 static void
 never_released(struct ArrowSchema *node)
 {
-    (void)node;
 }
 
 #define PRIMITIVE(letter)                                                     \

@@ -6,7 +6,6 @@ static ad_import_result
 make_tensor(ad_state *state, PyObject *object, const ad_request *request,
             ad_interface *in, ad_tensor_value *out)
 {
-    (void)request;
     return ad_interface_tensor(state, object, in, AD_CPU, out);
 }
 

@@ -88,7 +88,6 @@ import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
                  const ad_type_slot *slot, const ad_request *request,
                  ad_imported *out)
 {
-    (void)slot;
     PyObject *pair = ad_arrow_call(state, object, self->attribute, request);
     if (pair == NULL) {
         return ad_import_exception(state);
@@ -112,8 +111,6 @@ import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
 static bool
 probe_capsules(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    (void)state;
-    (void)slot;
     return type == &PyTuple_Type;
 }
 
@@ -122,9 +119,6 @@ import_capsules(const ad_protocol *self, ad_state *state, PyObject *object,
                 const ad_type_slot *slot, const ad_request *request,
                 ad_imported *out)
 {
-    (void)self;
-    (void)slot;
-    (void)request;
     if (!ad_is_capsule_pair(object)) {
         PyErr_SetString(PyExc_TypeError,
                         "a tuple must be a pair of capsules (\"arrow_schema\" "

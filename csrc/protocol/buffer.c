@@ -18,7 +18,6 @@ _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t),
 static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    (void)state;
     if (strcmp(type->tp_name, "numpy.ndarray") == 0 &&
         !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
         slot->first = AD_PROTOCOL_buffer;
@@ -122,11 +121,9 @@ import_object(const ad_protocol *self, ad_state *state, PyObject *object,
               const ad_type_slot *slot, const ad_request *request,
               ad_imported *out)
 {
-    (void)self;
     const Py_buffer *view;
     ad_element element;
     ad_error err;
-    (void)slot;
     ad_owner *owner = ad_py_owner_of_buffer(object, PyBUF_RECORDS_RO, &view);
     if (owner == NULL) {
         return ad_import_exception(state);
@@ -328,7 +325,6 @@ ad_buffer_get(PyObject *self, Py_buffer *view, int flags)
 void
 ad_buffer_release(PyObject *self, Py_buffer *view)
 {
-    (void)self;
     view_block *block = view->internal;
     if (block != NULL) {
         ad_owner_unref(block->owner);

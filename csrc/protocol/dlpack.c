@@ -354,7 +354,6 @@ dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
               const ad_type_slot *slot, const ad_request *request,
               ad_imported *out)
 {
-    (void)self;
     order order = {0};
     ad_device said = AD_CPU;
     ad_import_result result = AD_IMPORT_DONE;

@@ -162,7 +162,6 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
                 const ad_type_slot *slot, const ad_request *request,
                 ad_imported *out)
 {
-    (void)self;
     const ad_dl_exchange_api *api = slot->exchange_api;
     ad_tensor *tensor = &out->tensor.tensor;
     out->is_array = false;

@@ -645,7 +645,6 @@ ad_interface_import(const ad_protocol *self, ad_state *state, PyObject *object,
 {
     const ad_interface_rules *rules = self->rules;
     ad_interface in;
-    (void)slot;
     ad_import_result result =
         ad_interface_read(state, object, rules, false, &in);
     if (result != AD_IMPORT_DONE) {

@@ -17,8 +17,6 @@
 static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    (void)state;
-    (void)slot;
     return ad_is_subclass(type, "numpy.ma", "MaskedArray");
 }
 
@@ -181,11 +179,9 @@ import_object(const ad_protocol *self, ad_state *state, PyObject *object,
               const ad_type_slot *slot, const ad_request *request,
               ad_imported *out)
 {
-    (void)self;
     static const ad_request plain = {.copy = AD_COPY_IF_NEEDED};
     ad_imported mask;
     ad_error err;
-    (void)slot;
     if (import_attribute(state, object, AD_STR(state, data), request, out) <
         0) {
         return AD_IMPORT_FAILED;

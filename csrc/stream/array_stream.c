@@ -269,7 +269,6 @@ static ad_status
 single_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
 {
     single_source *self = (single_source *)base;
-    (void)err;
     *is_end = self->array.node == NULL;
     *out = self->array;
     self->array = (ad_array){0};

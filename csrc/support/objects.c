@@ -262,7 +262,6 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
 int
 ad_array_offers_host(ad_state *state, PyObject *self, const char *attribute)
 {
-    (void)state;
     const ad_array *array = ad_array_of(self);
     ad_error err;
     if (!ad_host_accessible(array->device)) {

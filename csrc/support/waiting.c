@@ -143,7 +143,6 @@ ad_raise_interruption(void)
 static int
 raise_now(void *unused)
 {
-    (void)unused;
     if (interruption == NULL) {
         return 0; /* already raised */
     }

@@ -208,7 +208,6 @@ software_allocate(ad_context context, ad_stream stream, size_t nbytes,
 static void
 software_deallocate(ad_context context, ad_stream stream, void *data)
 {
-    (void)context;
     (void)ad_engine_enter(SLOT);
     int code = ad_engine_free_ordered(stream.handle, data);
     /* A destroyed queue has no later work. Pending work detects the free when
@@ -315,7 +314,6 @@ software_stream_create(ad_context context, ad_stream *out, ad_error *err)
 static void
 software_stream_destroy(ad_context context, ad_stream stream)
 {
-    (void)context;
     (void)ad_engine_enter(SLOT);
     (void)ad_engine_queue_destroy(stream.handle);
 }
@@ -381,7 +379,6 @@ software_event_synchronize(ad_context context, ad_event event, ad_error *err)
 static void
 software_event_destroy(ad_context context, ad_event event)
 {
-    (void)context;
     (void)ad_engine_enter(SLOT);
     (void)ad_engine_event_destroy(ad_engine_event_at(event.handle));
 }
