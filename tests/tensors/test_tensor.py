@@ -429,6 +429,24 @@ def test_fill_value_that_does_not_fit(type, value, error):
         ad.tensor(column(type), nulls="fill", fill_value=value)
 
 
+def test_fill_value_of_bools():
+    """A word is no bool: "False" fills nothing with True."""
+    source = pa.array([True, None])
+    for value in (True, np.True_, 1, np.int8(1)):
+        assert np.asarray(ad.tensor(source, nulls="fill", fill_value=value)).all()
+    for value in (False, np.False_, 0, 0.0):
+        filled = ad.tensor(source, nulls="fill", fill_value=value)
+        assert np.asarray(filled).tolist() == [True, False]
+    for value in ("False", "", b"\0", [], [True], object()):
+        with pytest.raises(TypeError, match="fill_value for bool must be True or False, not"):
+            ad.tensor(source, nulls="fill", fill_value=value)
+    for value in (2, -1, float("nan")):
+        with pytest.raises(OverflowError, match="does not fit into bool"):
+            ad.tensor(source, nulls="fill", fill_value=value)
+    with pytest.raises(ValueError, match="ambiguous"):
+        ad.tensor(source, nulls="fill", fill_value=np.array([True, False]))
+
+
 def with_null(dtype):
     column = torch.ones(2, dtype=getattr(torch, dtype))
     return ad.array(column, validity=np.array([True, False]))

@@ -141,6 +141,25 @@ fill_complex(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
                                   element + half / 8);
 }
 
+/* NumPy's bools and the numbers 0 and 1 are equal to a bool; a word is not. */
+static int
+fill_bool(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
+{
+    int is_true = PyObject_RichCompareBool(value, Py_True, Py_EQ);
+    int is_false =
+        is_true == 0 ? PyObject_RichCompareBool(value, Py_False, Py_EQ) : 0;
+    if (is_true < 0 || is_false < 0) {
+        return -1;
+    }
+    if (!is_true && !is_false) {
+        PyErr_SetNone(PyNumber_Check(value) ? PyExc_OverflowError
+                                            : PyExc_TypeError);
+        return not_converted(value, dtype, "True or False");
+    }
+    element[0] = (unsigned char)is_true;
+    return 0;
+}
+
 int
 ad_fill_element(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 {
@@ -156,11 +175,8 @@ ad_fill_element(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
                 return fill_float(value, dtype, element);
             case AD_DL_COMPLEX:
                 return fill_complex(value, dtype, element);
-            case AD_DL_BOOL: {
-                int truth = PyObject_IsTrue(value);
-                element[0] = truth == 1;
-                return truth < 0 ? -1 : 0;
-            }
+            case AD_DL_BOOL:
+                return fill_bool(value, dtype, element);
             default:
                 break;
         }
