@@ -6,6 +6,7 @@ fast. It is imported on first use.
 
 import datetime
 import struct
+import sys
 from decimal import Decimal
 
 from arrowdev import _core
@@ -48,16 +49,35 @@ _CODE_OF_DTYPE = {
 def to_pylist(array, what="to_pylist()"):
     """Return all rows of `array` as a list; nulls are None. `what` names the caller."""
     require_host(array, what)
+    return _values(array, [True] * len(array))
+
+
+def _values(array, wanted):
+    """Return the rows of `array`; None for nulls and rows that are not `wanted`.
+
+    The others may hold any bytes: they lie behind a null, or nothing refers to them.
+    """
+    validity = array.validity
+    valid = wanted
+    if validity is not None:
+        valid = [a and b for a, b in zip(wanted, _bits(validity), strict=True)]
     if array.schema.dictionary is not None:
-        values = to_pylist(array.dictionary)
-        indices = _with_nulls(array, _fixed(array, _FIXED[array.schema.format]))
-        for row, index in enumerate(indices):
-            if index is not None and not 0 <= index < len(values):
-                raise _malformed(
-                    array, row, f"index {index} into a dictionary of {len(values)} values"
-                )
-        return [None if index is None else values[index] for index in indices]
-    return _with_nulls(array, _decode(array))
+        return _words(array, valid)
+    values = _decode(array, valid)
+    return [value if ok else None for value, ok in zip(values, valid, strict=True)]
+
+
+def _words(array, valid):
+    """Return the rows of a dictionary-encoded array. Words that no index uses are not decoded."""
+    indices = _fixed(array, _FIXED[array.schema.format])
+    used = [False] * len(array.dictionary)
+    for row, (index, ok) in enumerate(zip(indices, valid, strict=True)):
+        if ok and not 0 <= index < len(used):
+            raise _malformed(array, row, f"index {index} into a dictionary of {len(used)} values")
+        if ok:
+            used[index] = True
+    values = _values(array.dictionary, used)
+    return [values[index] if ok else None for index, ok in zip(indices, valid, strict=True)]
 
 
 def scalar(array, index):
@@ -73,16 +93,8 @@ def _malformed(array, row, problem):
     return error
 
 
-def _with_nulls(array, values):
-    """Return `values`, with None where the validity bitmap has a 0."""
-    validity = array.validity
-    if validity is None:
-        return values
-    return [value if valid else None for value, valid in zip(values, _bits(validity), strict=True)]
-
-
-def _decode(array):
-    """Decode all values. Those of null rows are arbitrary."""
+def _decode(array, valid):
+    """Return one value per row, arbitrary where a row is not `valid`."""
     kind = array.schema.format
     if kind in _FIXED:
         return _numbers(array, _FIXED[kind])
@@ -92,7 +104,7 @@ def _decode(array):
         return _bits(array)
     for prefix, decoder in _DECODERS:
         if kind.startswith(prefix):
-            return decoder(array, kind[len(prefix) :])
+            return decoder(array, kind[len(prefix) :], valid)
     raise NotImplementedError(f"no Python value for the Arrow format {kind!r}")
 
 
@@ -133,10 +145,10 @@ def _numbers(array, code):
 # --- binary ------------------------------------------------------------------
 
 
-def _ranges(array, starts, stops, size):
-    """Return (start, stop) of every row, within `size` values; None for a null row."""
+def _ranges(array, starts, stops, size, valid):
+    """Return (start, stop) of every row, within `size` values; None if not valid."""
     result = []
-    for row, (start, stop, ok) in enumerate(zip(starts, stops, _validity_of(array), strict=True)):
+    for row, (start, stop, ok) in enumerate(zip(starts, stops, valid, strict=True)):
         if ok and not 0 <= start <= stop <= size:
             raise _malformed(
                 array, row, f"its values run from {start} to {stop}, expected from 0 to {size}"
@@ -145,9 +157,9 @@ def _ranges(array, starts, stops, size):
     return result
 
 
-def _ranges_of_offsets(array, code, size):
+def _ranges_of_offsets(array, code, size, valid):
     offsets = _fixed(array, code, extra=1)
-    return _ranges(array, offsets[:-1], offsets[1:], size)
+    return _ranges(array, offsets[:-1], offsets[1:], size, valid)
 
 
 def _decoded(array, rows, decode):
@@ -161,29 +173,23 @@ def _decoded(array, rows, decode):
     return result
 
 
-def _validity_of(array):
-    validity = array.validity
-    return [True] * len(array) if validity is None else _bits(validity)
-
-
 def _text(data):
     return data.decode()
 
 
 def _variable(code, decode):
-    def decoder(array, _):
+    def decoder(array, _, valid):
         data = _view(array, 2)
-        pairs = _ranges_of_offsets(array, code, len(data))
+        pairs = _ranges_of_offsets(array, code, len(data), valid)
         return _decoded(array, [pair and bytes(data[slice(*pair)]) for pair in pairs], decode)
 
     return decoder
 
 
 def _views(decode):
-    def decoder(array, _):
+    def decoder(array, _, valid):
         data = _view(array, 1)[16 * array.offset :]
-        rows = enumerate(_validity_of(array))
-        views = [_one_view(array, row, data) if ok else None for row, ok in rows]
+        views = [_one_view(array, row, data) if ok else None for row, ok in enumerate(valid)]
         return _decoded(array, views, decode)
 
     return decoder
@@ -206,7 +212,7 @@ def _one_view(array, row, data):
     return bytes(buffer[start : start + length])
 
 
-def _fixed_binary(array, width):
+def _fixed_binary(array, width, _):
     dtype, _, _ = _core._extension(array.schema)
     if dtype is not None:
         raise NotImplementedError(f"no Python value for {dtype}; use .buffers{_WHERE}")
@@ -216,7 +222,7 @@ def _fixed_binary(array, width):
     return [bytes(data[i * size : (i + 1) * size]) for i in rows]
 
 
-def _decimal(array, parameters):
+def _decimal(array, parameters, _):
     _, scale, *width = (int(text) for text in parameters.split(","))
     size = (width[0] if width else 128) // 8
     data = _view(array, 1)
@@ -233,83 +239,110 @@ def _decimal(array, parameters):
 # --- time --------------------------------------------------------------------
 
 
-def _date32(array, _):
-    return [
-        _if_valid(ok, lambda n: _EPOCH_DATE + datetime.timedelta(days=n), n)
-        for n, ok in _rows(array, "i")
-    ]
-
-
-def _date64(array, _):
-    return [
-        _if_valid(ok, lambda n: _EPOCH_DATE + datetime.timedelta(milliseconds=n), n)
-        for n, ok in _rows(array, "q")
-    ]
-
-
-def _rows(array, code):
-    return zip(_fixed(array, code), _validity_of(array), strict=True)
-
-
-def _if_valid(valid, function, value):
-    return function(value) if valid else None
-
-
-def _delta(number, unit):
-    """Return a timedelta. It has no nanoseconds: such values raise, and are not truncated."""
-    microseconds, rest = divmod(number * 10**6, _PER_SECOND[unit])
-    if rest:
-        raise ValueError(
-            f"{number} ns is no whole number of microseconds; use .view('int64'){_WHERE}"
-        )
-    return datetime.timedelta(microseconds=microseconds)
-
-
-def _time(array, unit):
-    code = "i" if unit in "sm" else "q"
+def _each(array, code, valid, convert):
+    """Return `convert` of the valid numbers stored as `code`."""
     result = []
-    end = 86400 * _PER_SECOND[unit]
-    for row, (number, ok) in enumerate(_rows(array, code)):
-        if ok and not 0 <= number < end:
-            raise _malformed(array, row, f"the time is {number}, expected 0 to {end - 1}")
-        result.append((_EPOCH + _delta(number, unit)).time() if ok else None)
+    for row, (number, ok) in enumerate(zip(_fixed(array, code), valid, strict=True)):
+        try:
+            result.append(convert(number, row) if ok else None)
+        except OverflowError:
+            raise OverflowError(
+                f"row {row}: {number} is past what Python's datetime holds; use "
+                f".view('int{8 * struct.calcsize(code)}'){_WHERE}"
+            ) from None
     return result
 
 
-def _duration(array, unit):
-    return [_if_valid(ok, lambda n: _delta(n, unit), n) for n, ok in _rows(array, "q")]
+def _date(code, unit):
+    def decoder(array, _, valid):
+        def convert(number, _):
+            return _EPOCH_DATE + datetime.timedelta(**{unit: number})
+
+        return _each(array, code, valid, convert)
+
+    return decoder
+
+
+def _delta(number, unit):
+    """Return a timedelta, or None if that would lose nanoseconds."""
+    microseconds, rest = divmod(number * 10**6, _PER_SECOND[unit])
+    return None if rest else datetime.timedelta(microseconds=microseconds)
+
+
+def _nanoseconds(name, number):
+    """Return pandas' `name` of `number` ns where the program uses pandas, which has such types.
+
+    No type of the standard library has nanoseconds. Nothing is rounded.
+    """
+    pandas = sys.modules.get("pandas")
+    found = getattr(pandas, name)(number, unit="ns") if pandas and name else None
+    if found is None or found is pandas.NaT:  # the smallest int64
+        types = "; pandas, once imported, has types for it" if name and not pandas else ""
+        raise ValueError(
+            f"{number} ns is no whole number of microseconds; use .view('int64'){_WHERE}{types}"
+        )
+    return found
+
+
+def _time(array, unit, valid):
+    end = 86400 * _PER_SECOND[unit]
+
+    def convert(number, row):
+        if not 0 <= number < end:
+            raise _malformed(array, row, f"the time is {number}, expected 0 to {end - 1}")
+        delta = _delta(number, unit)
+        return _nanoseconds(None, number) if delta is None else (_EPOCH + delta).time()
+
+    return _each(array, "i" if unit in "sm" else "q", valid, convert)
+
+
+def _duration(array, unit, valid):
+    def convert(number, _):
+        delta = _delta(number, unit)
+        return _nanoseconds("Timedelta", number) if delta is None else delta
+
+    return _each(array, "q", valid, convert)
 
 
 def _zone(name):
+    if name in ("UTC", "Etc/UTC"):  # without the files of tzdata
+        return datetime.timezone.utc
     if name[:1] in "+-":
         hours, minutes = name[1:].split(":")
         delta = datetime.timedelta(hours=int(hours), minutes=int(minutes))
         return datetime.timezone(-delta if name[0] == "-" else delta)
     import zoneinfo
 
-    return zoneinfo.ZoneInfo(name)
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except zoneinfo.ZoneInfoNotFoundError as error:
+        raise ValueError(
+            f"the time zone {name!r} is not known here; install tzdata, or use "
+            f".view('int64'){_WHERE}"
+        ) from error
 
 
-def _timestamp(array, parameters):
+def _timestamp(array, parameters, valid):
     unit, _, name = parameters.partition(":")
-    zone = _zone(name) if name else None
+    zone = _zone(name) if name and any(valid) else None
 
-    def convert(number):
-        value = _EPOCH + _delta(number, unit)
+    def convert(number, _):
+        delta = _delta(number, unit)
+        value = _nanoseconds("Timestamp", number) if delta is None else _EPOCH + delta
         if zone is None:
             return value
         return value.replace(tzinfo=datetime.timezone.utc).astimezone(zone)
 
-    return [_if_valid(ok, convert, n) for n, ok in _rows(array, "q")]
+    return _each(array, "q", valid, convert)
 
 
-def _interval_days(array, _):
+def _interval_days(array, *_):
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
     return [struct.unpack_from("=ii", data, 8 * i) for i in rows]
 
 
-def _interval_nanos(array, _):
+def _interval_nanos(array, *_):
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
     return [struct.unpack_from("=iiq", data, 16 * i) for i in rows]
@@ -323,34 +356,38 @@ def _child(array, start, stop):
 
 
 def _list(code):
-    def decoder(array, _):
-        pairs = _ranges_of_offsets(array, code, len(array.children[0]))
+    def decoder(array, _, valid):
+        pairs = _ranges_of_offsets(array, code, len(array.children[0]), valid)
         return [pair and _child(array, *pair) for pair in pairs]
 
     return decoder
 
 
 def _list_view(code):
-    def decoder(array, _):
+    def decoder(array, _, valid):
         starts = _fixed(array, code)
         sizes = _fixed(array, code, buffer=2)
         stops = [start + size for start, size in zip(starts, sizes, strict=True)]
-        pairs = _ranges(array, starts, stops, len(array.children[0]))
+        pairs = _ranges(array, starts, stops, len(array.children[0]), valid)
         return [pair and _child(array, *pair) for pair in pairs]
 
     return decoder
 
 
-def _fixed_list(array, size):
+def _fixed_list(array, size, valid):
     n = int(size)
-    rows = range(array.offset, array.offset + len(array))
-    values = [_child(array, i * n, (i + 1) * n) for i in rows]
+    starts = [n * (array.offset + row) for row in range(len(array))]
+    values = [_child(array, i, i + n) if ok else None for i, ok in zip(starts, valid, strict=True)]
     dtype, shape, strides = _core._extension(array.schema)
     if dtype is None:
-        return values if shape is None else [_nested(row, shape, strides, 0) for row in values]
+        return (
+            values
+            if shape is None
+            else [None if row is None else _nested(row, shape, strides, 0) for row in values]
+        )
     if dtype not in ("complex64", "complex128"):  # several lanes
         raise NotImplementedError(f"no Python value for {dtype}; use .children[0]{_WHERE}")
-    return [complex(*pair) for pair in values]
+    return [pair and complex(*pair) for pair in values]
 
 
 def _nested(row, shape, strides, start):
@@ -360,34 +397,41 @@ def _nested(row, shape, strides, start):
     return [_nested(row, shape[1:], strides[1:], start + i * strides[0]) for i in range(shape[0])]
 
 
-def _struct(array, _):
+def _struct(array, _, valid):
     names = [child.name for child in array.schema.children]
-    columns = [to_pylist(child.slice(array.offset, len(array))) for child in array.children]
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{names.count(name)} children are named {name!r}, and a dict keeps one of them; "
+            "take each by its index: .field(i).to_pylist()"
+        )
+    columns = [_values(child.slice(array.offset, len(array)), valid) for child in array.children]
     if not columns:
         return [{} for _ in range(len(array))]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _map(array, _):
+def _map(array, _, valid):
     """Return pairs, not dicts: keys and field names may repeat."""
     entries = array.children[0]
-    pairs = zip(
-        *(to_pylist(child.slice(entries.offset, len(entries))) for child in entries.children),
-        strict=True,
-    )
-    pairs = list(pairs)
-    ranges = _ranges_of_offsets(array, "i", len(pairs))
-    return [pair and pairs[slice(*pair)] for pair in ranges]
+
+    def decode(start, stop):
+        columns = [child.slice(entries.offset + start, stop - start) for child in entries.children]
+        return list(zip(*(to_pylist(column) for column in columns), strict=True))
+
+    ranges = _ranges_of_offsets(array, "i", len(entries), valid)
+    return [pair and decode(*pair) for pair in ranges]
 
 
 def _union(is_dense):
-    def decoder(array, suffix):
+    def decoder(array, suffix, valid):
         child_of = {int(text): i for i, text in enumerate(suffix.split(",")) if text}
         ids = _fixed(array, "b", buffer=0)
         rows = range(array.offset, array.offset + len(array))
         positions = _fixed(array, "i", buffer=1) if is_dense else rows
-        result = []
-        for row, (i, position) in enumerate(zip(ids, positions, strict=True)):
+
+        def decode(row):
+            i, position = ids[row], positions[row]
             if i not in child_of:
                 raise _malformed(array, row, f"its type id is {i}, expected one of {suffix}")
             child = array.children[child_of[i]]
@@ -398,29 +442,37 @@ def _union(is_dense):
                     f"its offset is {position}, but the child of type id {i} has {len(child)} "
                     "values",
                 )
-            result.append(scalar(child, position))
-        return result
+            return scalar(child, position)
+
+        return [decode(row) if ok else None for row, ok in enumerate(valid)]
 
     return decoder
 
 
-def _run_end(array, _):
-    if not len(array):
-        return []
-    ends = to_pylist(array.children[0])
-    values = to_pylist(array.children[1])
+def _run_end(array, _, valid):
+    """Decode the runs that the rows are in, and the ends up to the last row's."""
+    if not any(valid):
+        return valid
     first, last = array.offset, array.offset + len(array)
-    result = []
+    ends = to_pylist(array.children[0])
+    values = array.children[1]
+    used = [False] * len(values)
+    runs = []  # of every row
     begin = 0
     for run, end in enumerate(ends):
+        if begin >= last:
+            break
         if end is None or end <= begin:
             raise _malformed(array.children[0], run, f"the run ends at {end}, after {begin}")
-        result += [values[run]] * (min(end, last) - max(begin, first))
+        start, stop = max(begin, first) - first, min(end, last) - first
+        used[run] = any(valid[start:stop]) if start < stop else False
+        runs += [run] * (stop - start)
         begin = end
     if begin < last:
         row = max(begin, first) - first
         raise _malformed(array, row, f"the last run ends before it, at {begin}")
-    return result
+    decoded = _values(values, used)
+    return [decoded[run] for run in runs]
 
 
 # A longer prefix precedes the prefixes that it begins with.
@@ -433,12 +485,12 @@ _DECODERS = [
     ("vz", _views(bytes)),
     ("w:", _fixed_binary),
     ("d:", _decimal),
-    ("tdD", _date32),
-    ("tdm", _date64),
+    ("tdD", _date("i", "days")),
+    ("tdm", _date("q", "milliseconds")),
     ("tt", _time),
     ("ts", _timestamp),
     ("tD", _duration),
-    ("tiM", lambda array, _: _fixed(array, "i")),
+    ("tiM", lambda array, *_: _fixed(array, "i")),
     ("tiD", _interval_days),
     ("tin", _interval_nanos),
     ("+l", _list("i")),

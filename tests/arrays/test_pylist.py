@@ -1,11 +1,16 @@
 """to_pylist() of arrays with valid structure and malformed rows: no value is invented."""
 
+import datetime
+import sys
+
 import pytest
+from peer import Peer
 
 import arrowdev as ad
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
+pd = Peer("pandas")
 
 
 def i4(*values):
@@ -115,3 +120,137 @@ def test_data_of_a_slice_end_with_the_array(type, offset):
 def test_no_rows_of_unsorted_runs():
     for runs in [built(RUNS, 0, [], i4(5, 3), TWO), built(RUNS, 5, [], i4(1, 3), TWO)[5:]]:
         assert runs.to_pylist() == []
+
+
+# --- values that are not in the array ---------------------------------------------------
+
+BAD_TEXT = built("utf8", 4, [None, i4(0, 1, 2, 3, 4), b"a\xffb\xff"])
+BAD_TIME = built("time32[s]", 4, [None, i4(0, -1, 1, -1)])
+BAD_INNER = [
+    BAD_TEXT,
+    BAD_TIME,
+    built(pa.list_(pa.utf8()), 4, [None, i4(0, 1, 2, 3, 4)], BAD_TEXT),
+]
+BAD = [
+    *BAD_INNER,
+    built(pa.sparse_union(FIELD, [0]), 4, [np.array([0, 9, 0, 9], "i1")], np.zeros(4, "i1")),
+    built(RUNS, 4, [], i4(1, 2, 3, 4), np.arange(4, dtype="i1")),
+    built(pa.run_end_encoded(pa.int32(), pa.utf8()), 4, [], i4(1, 2, 3, 4), BAD_TEXT),
+    built(pa.struct([("a", pa.utf8())]), 4, [None], BAD_TEXT),
+    built(pa.dictionary(pa.int32(), pa.utf8()), 4, [None, i4(0, 1, 2, 7)], dictionary=BAD_TEXT),
+    built(pa.dictionary(pa.int32(), pa.utf8()), 4, [None, i4(0, 3, 2, 3)], dictionary=BAD_TEXT),
+    built(pa.timestamp("s"), 4, [None, np.array([0, 1 << 62, 1, 1 << 62], "i8")]),
+    built(pa.date32(), 4, [None, i4(0, 1 << 30, 1, 1 << 30)]),
+]
+EVERY_OTHER = b"\x05"
+
+
+@pytest.mark.parametrize("child", BAD, ids=lambda child: str(child.schema.format))
+def test_values_behind_nulls_are_not_decoded(child):
+    """Rows 1 and 3 of each child cannot be decoded, or may be anything."""
+    type = pa.field(child.schema).type
+    rows = [child[0], child[2]]
+    struct = built(pa.struct([("a", type)]), 4, [EVERY_OTHER], child)
+    assert struct.to_pylist() == [{"a": rows[0]}, None, {"a": rows[1]}, None]
+    ones = built(pa.list_(type, 1), 4, [EVERY_OTHER], child)
+    assert ones.to_pylist() == [[rows[0]], None, [rows[1]], None]
+    nested = built(
+        pa.struct([("b", pa.list_(type, 1)), ("c", pa.struct([("a", type)]))]),
+        4,
+        [b"\x04"],
+        ones,
+        struct,
+    )
+    assert nested.to_pylist() == [None, None, {"b": [rows[1]], "c": {"a": rows[1]}}, None]
+    for outer in (struct, ones, nested):
+        assert [outer[i] for i in range(4)] == outer.to_pylist()
+        assert outer[2:].to_pylist() == outer.to_pylist()[2:]
+
+
+def test_values_that_nothing_refers_to_are_not_decoded():
+    words = pa.dictionary(pa.int32(), pa.utf8())
+    used = built(words, 3, [b"\x05", i4(2, 9, 0)], dictionary=BAD_TEXT)
+    assert used.to_pylist() == [used[0], used[1], used[2]] == ["b", None, "a"]
+    runs = built(pa.run_end_encoded(pa.int32(), pa.utf8()), 7, [], i4(1, 3, 5, 7), BAD_TEXT)
+    assert runs[3:5].to_pylist() == ["b", "b"] and runs[0] == "a"
+    with pytest.raises(ad.InvalidArrowError, match=r"^row 1"):
+        runs[2:5].to_pylist()
+    behind = built(RUNS, 5, [], i4(2, 5, 1), np.arange(3, dtype="i1"))
+    assert behind.to_pylist() == [0, 0, 1, 1, 1]  # a run past the last row
+    entry = pa.struct([pa.field("key", pa.utf8(), nullable=False), ("value", pa.time32("s"))])
+    entries = built(entry, 4, [None], BAD_TEXT, BAD_TIME)
+    maps = built(pa.map_(pa.utf8(), pa.time32("s")), 4, [EVERY_OTHER, i4(0, 1, 2, 3, 4)], entries)
+    assert maps.to_pylist() == [[("a", BAD_TIME[0])], None, [("b", BAD_TIME[2])], None]
+    assert maps[2] == [("b", BAD_TIME[2])]
+
+
+# --- one of two fields of the same name -------------------------------------------------
+
+
+def test_no_field_is_dropped():
+    two = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["x", "x"])
+    array = ad.array(two)
+    for rows in (
+        array.to_pylist,
+        lambda: array[0],
+        ad.array(pa.ListArray.from_arrays([0, 2], two)).to_pylist,
+    ):
+        with pytest.raises(ValueError, match=r"2 children are named 'x'.*\.field\(i\)\.to_pylist"):
+            rows()
+    assert [array.field(i).to_pylist() for i in range(2)] == [[1, 2], [3, 4]]
+
+
+# --- times ------------------------------------------------------------------------------
+
+
+def stamps(type, *numbers):
+    return ad.array(np.array(numbers, "i8")).view(type)
+
+
+def test_nanoseconds_are_pandas_values_where_pandas_is_imported(monkeypatch):
+    for type in ("timestamp[ns]", "timestamp[ns, UTC]", "timestamp[ns, +05:30]", "duration[ns]"):
+        array = stamps(type, 1, 1000, -(10**18) - 1)
+        kind = pd.Timedelta if type.startswith("duration") else pd.Timestamp
+        found = array.to_pylist()
+        assert found == pa.array(array).to_pylist() == list(array)
+        assert [value.value for value in found if isinstance(value, kind)] == [1, -(10**18) - 1]
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, "pandas")
+            assert array[1] == found[1]
+            with pytest.raises(ValueError, match=r"use \.view\('int64'\).*pandas, once imported"):
+                array[0]
+        smallest = stamps(type, -(2**63))  # which pandas reads as NaT
+        with pytest.raises(ValueError, match=r"use \.view\('int64'\)"):
+            smallest[0]
+        assert smallest.view("int64")[0] == -(2**63)
+    with pytest.raises(ValueError, match=r"use \.view\('int64'\)"):  # pandas has no time of day
+        stamps("time64[ns]", 1)[0]
+
+
+def test_utc_needs_no_tzdata(monkeypatch):
+    import zoneinfo
+
+    def missing(name):
+        raise zoneinfo.ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(zoneinfo, "ZoneInfo", missing)
+    noon = datetime.datetime(1970, 1, 1, 12, tzinfo=datetime.timezone.utc)
+    for zone in ("UTC", "Etc/UTC"):
+        assert stamps(f"timestamp[s, {zone}]", 43200).to_pylist() == [noon]
+    berlin = stamps("timestamp[s, Europe/Berlin]", 43200)
+    with pytest.raises(ValueError, match=r"'Europe/Berlin' is not known here; install tzdata, or"):
+        berlin.to_pylist()
+    assert berlin.view("int64")[0] == 43200
+    assert berlin[:0].to_pylist() == []
+
+
+def test_times_that_datetime_cannot_hold():
+    for array, view in [
+        (stamps("timestamp[s]", 0, 1 << 40), "int64"),
+        (stamps("duration[s]", 0, 1 << 62), "int64"),
+        (ad.array(i4(0, 1 << 30)).view("date32"), "int32"),
+        (stamps("date64", 0, 1 << 62), "int64"),
+    ]:
+        with pytest.raises(OverflowError, match=rf"^row 1: \d+ is past .*\.view\('{view}'\)"):
+            array.to_pylist()
+        assert array.view(view)[1] in (1 << 40, 1 << 62, 1 << 30)

@@ -4,6 +4,7 @@ returns the stored values. Also .view(), wrong extension metadata, and dictionar
 import decimal
 import json
 import re
+import sys
 import weakref
 
 import pytest
@@ -207,7 +208,8 @@ def test_hint_for_nulls(x, take):
     ],
     ids=["children", "dictionary"],
 )
-def test_hint_for_nested_nanoseconds(x, where):
+def test_hint_for_nested_nanoseconds(x, where, monkeypatch):
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
     array = ad.array(x)
     with pytest.raises(ValueError, match=r"1 ns .*\.view\('int64'\).* \.children .* \.dictionary"):
         array.to_pylist()

@@ -663,7 +663,10 @@ static PyMethodDef array_methods[] = {
     {"to_pylist", array_to_pylist, METH_NOARGS,
      "to_pylist($self)\n--\n\n"
      "The values as a list of Python objects, for interactive use.\n\n"
-     "Raises ExchangeError if the host cannot read the memory."},
+     "Nanoseconds that datetime cannot hold are pandas' Timestamp and\n"
+     "Timedelta where pandas is imported, else a ValueError. Raises\n"
+     "ExchangeError if the host cannot read the memory, and ValueError for\n"
+     "structs with two fields of one name.\n"},
     {NULL, NULL, 0, NULL},
 };
 
