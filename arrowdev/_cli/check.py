@@ -64,7 +64,12 @@ def as_json(report):
         }
         for finding in report.findings.values()
     ]
-    return {"subject": report.subject, "held": sorted(report.held), "findings": findings}
+    return {
+        "subject": report.subject,
+        "held": sorted(report.held),
+        "findings": findings,
+        "untried": report.untried,
+    }
 
 
 def told(report, rules):
@@ -72,16 +77,20 @@ def told(report, rules):
     for word, level in (("BROKEN", "must"), ("not followed", "should")):
         for finding in report.findings.values():
             if finding.rule.level == level:
-                yield ""
-                yield f"{word}: {finding.rule.id}"
-                text = f"{finding.rule.text} ({finding.rule.source})"
-                yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
-                yield from textwrap.wrap(
-                    f"found: {finding.what}", WIDTH, initial_indent="  ", subsequent_indent="  "
-                )
+                yield from paragraph(word, finding.rule, f"found: {finding.what}")
+    for rule, why in report.untried.items():
+        yield from paragraph("not tried", rules[rule], why)
     yield ""
     n = len(report.held) + len(report.findings)
-    yield f"{len(report.held)} of {n} rules held; {len(rules) - n} others do not apply"
+    n_others = len(rules) - len(report.held | set(report.findings) | set(report.untried))
+    yield f"{len(report.held)} of {n} rules held; {n_others} others do not apply"
+
+
+def paragraph(word, rule, what):
+    yield ""
+    yield f"{word}: {rule.id}"
+    for text in (f"{rule.text} ({rule.source})", what):
+        yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def run(arguments):

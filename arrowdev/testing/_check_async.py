@@ -12,6 +12,7 @@ from arrowdev.testing._async_handler import ScriptedAsyncHandler
 from arrowdev.testing._async_producer import CAPSULE
 from arrowdev.testing._check_arrays import (
     check_array,
+    check_contents,
     check_device,
     check_schema,
     dirty_the_heap,
@@ -164,7 +165,7 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
         raise TypeError(f"{report.subject} {NOTHING}; called with a handler, {run.failure}")
     arrays = run.handler.batches
     for array in arrays:
-        report.attempt("array.contents", array.validate, "full")
+        check_contents(report, array)
     schema = run.handler.schema
     report.hold("async.end", not run.handler.error, f"it failed: {run.handler.error}")
     del run

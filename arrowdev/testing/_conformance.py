@@ -129,7 +129,8 @@ def check_producer(
     Returns
     -------
     Report
-        ``held``: ids of the rules that were checked and held; ``findings``: the others.
+        ``held``: ids of the rules that were checked and held; ``findings``: the others;
+        ``untried``: those that this machine cannot check.
 
     Raises
     ------

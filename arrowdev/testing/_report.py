@@ -30,11 +30,16 @@ class ConformanceError(AssertionError):
 
 @dataclass
 class Report:
-    """The findings of a check. Rules that are neither held nor broken did not apply."""
+    """The findings of a check.
+
+    ``untried``: ids of rules that this machine cannot check, and why. The others that are neither
+    held nor broken did not apply.
+    """
 
     subject: str
     held: set[str] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
+    untried: dict[str, str] = field(default_factory=dict)
 
     def hold(self, id: str, is_held: object, what: str) -> bool:
         """Record that a rule was checked; `what` describes the fault if the rule is broken."""
@@ -52,6 +57,7 @@ class Report:
             self.hold(id, True, "")
         for id, finding in other.findings.items():
             self.hold(id, False, finding.what)
+        self.untried |= other.untried
 
     def attempt(self, id: str, call: Any, *arguments: Any, **keywords: Any) -> Any:
         """Return the result of the call; None, with a finding, if it raises."""

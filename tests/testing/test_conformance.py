@@ -2,6 +2,7 @@
 pass. Their findings in other libraries match docs/conformance.md."""
 
 import asyncio
+import ctypes
 import errno
 import functools
 import gc
@@ -47,6 +48,7 @@ from arrowdev.testing import (
     ConformanceError,
     _check_async,
     _conformance,
+    _host_read,
     _leaks,
     check_consumer,
     check_producer,
@@ -59,6 +61,7 @@ pa = pytest.importorskip("pyarrow")
 
 # Arrow arrays are immutable, and NumPy's interface marks them read-only. DLPack's legacy
 # consumers get them anyway.
+EVENT = ctypes.create_string_buffer(64)
 ARRAYS = {"recommended": True, "ignore": ["dlpack.read_only_legacy"]}
 
 
@@ -131,6 +134,44 @@ def test_own_arrays_on_a_device():
     with software_device():
         check_producer(lambda: ad.array(np.arange(5)).to("ext_dev:0"), recommended=True)
         check_producer(lambda: ad.tensor(np.arange(5)).to("ext_dev:0"), recommended=True)
+
+
+# No backend of arrowdev's reads the first five; tests find no driver of the others.
+FOREIGN = ["VULKAN", "METAL", "VPI", "WEBGPU", "HEXAGON", "CUDA", "CUDA_HOST", "ROCM"]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_device_without_a_runtime(name):
+    """What no runtime of this machine can read is not the producer's fault."""
+    type = ad.DeviceType[name]
+    has_events = type not in _host_read.WITHOUT_EVENTS
+    events = (None, ctypes.addressof(EVENT)) if has_events else (None,)
+    for event in events:
+        report = check_producer(lambda e=event: broken.on_foreign_device(type, sync_event=e))
+        assert not report.findings
+        if event or name != "CUDA_HOST":  # the host reads that by itself
+            assert set(report.untried) == {"array.contents"}
+            assert "runtime" in report.untried["array.contents"]
+        if report.untried:  # data that are not read are not compared, either
+            of_data = {"array.contents", "release.lifetime", "release.independent"}
+            assert not of_data & report.held
+    report = check_producer(
+        lambda: broken.DeviceStream(
+            steps=[step.batch([1, None], device_type=type)], device_type=type
+        )
+    )
+    assert not report.findings and "stream.device_type" in report.held
+
+
+def test_faults_on_a_device_without_a_runtime():
+    """The structs are examined as on other devices."""
+    vulkan = ad.DeviceType.VULKAN
+    for rule, make in {
+        "capsule.keyword": lambda: broken.on_foreign_device(vulkan, broken.AnyKeywords),
+        "device.reserved": lambda: broken.on_foreign_device(vulkan, reserved=(1, 0, 0)),
+    }.items():
+        report = _conformance.producer_report(make)
+        assert set(report.findings) == {rule}
 
 
 async def read_pushed(producer):
@@ -586,6 +627,9 @@ def test_command_on_a_producer():
     assert done.returncode == 1
     assert "BROKEN: device.type\n" in done.stdout
     assert "C device data interface, ArrowDeviceType" in done.stdout
+    done = command("check", "broken_ends.on_vulkan()")
+    assert done.returncode == 0
+    assert "not tried: array.contents\n" in done.stdout and "no runtime for it" in done.stdout
 
 
 def test_command_on_a_consumer():
