@@ -16,7 +16,7 @@ static unsigned long interrupted_thread;
 static void *
 begin(void)
 {
-    if (!Py_IsInitialized() || !PyGILState_Check()) {
+    if (!ad_py_has_gil()) {
         return NULL; /* not held by this thread */
     }
     return PyEval_SaveThread();
@@ -79,7 +79,7 @@ static bool
 can_be_interrupted(void)
 {
     return Py_IsInitialized() &&
-           (PyGILState_Check() ? is_main_thread() : is_first_thread());
+           (ad_py_has_gil() ? is_main_thread() : is_first_thread());
 }
 
 /* Handlers do not run while an exception is set, because the wait is then a
