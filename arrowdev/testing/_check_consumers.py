@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from errno import EIO
 from functools import partial
 
 import arrowdev
 from arrowdev.testing import _check_async, step
-from arrowdev.testing._abi import get_name
+from arrowdev.testing._abi import call, get_name, set_name, take
 from arrowdev.testing._async_producer import ScriptedAsyncProducer
+from arrowdev.testing._check_arrays import NAMES
 from arrowdev.testing._engine import EXT_DEV
 from arrowdev.testing._rules import BrokenRule
 from arrowdev.testing._spoiling import Batch, Column, DeviceArray, HostArray, Tensor
@@ -26,6 +28,13 @@ VALUES: list[int | None] = [7, None, -9, 12]
 CHUNKS: list[list[int | None]] = [[7, None], [], [-9, 12]]
 NUMBERS = [3, -1, 4]
 KINDS = (Column, Batch)
+STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
+OTHER_NAME = "arrow_capsule_of_another_name"
+# A capsule keeps the address of its name.
+_NAMES = {
+    name: ctypes.create_string_buffer(name.encode())
+    for name in (OTHER_NAME, "arrow_array_stream", "arrow_device_array_stream")
+}
 MESSAGE = "arrowdev planned this failure"
 
 
@@ -86,36 +95,50 @@ def _check_releases(report: Report, column: Column, when: str) -> None:
     report.hold("consumer.release_schema", n == 1, f"released {n} times {when}")
 
 
-def _check_sound(report: Report, consumer: Consumer, obj: Any, column: Column) -> bool:
-    if not consumer.take(obj):
+def _check_values(
+    report: Report, consumer: Consumer, found: Any, again: Any, expected: Any = VALUES
+) -> None:
+    """Check the values that were read. The release of `again`, the same data, overwrites nothing:
+    other values of it tell that the first were read after the release."""
+    if consumer.read is None:
+        return
+    if found == expected:
+        report.hold("consumer.lifetime", True, "")
+    else:
+        kept = consumer.values() if consumer.take(again) else [consumer.error]
+        what = f"{found}, and {kept} of memory that the release does not overwrite"
+        report.hold("consumer.lifetime", repr(found) == repr(kept), what)
+        found = kept
+    report.hold("consumer.values", found == expected, f"{found}, not {expected}")
+
+
+def _check_sound(report: Report, consumer: Consumer, kind: type[Column], make: Any) -> bool:
+    column = kind(VALUES)
+    if not consumer.take(make(column)):
         consumer.drop()
         return False
-    early = column.array.released > 0
     found = consumer.values()
     if not column.array.is_given:  # it uses another protocol, or none
         consumer.drop()
         return False
-    if consumer.read is not None:
-        rule = "consumer.lifetime" if early else "consumer.values"
-        report.hold(rule, found == VALUES, f"{found}, not {VALUES}")
-        report.hold("consumer.lifetime", not early or found == VALUES, "released while in use")
     consumer.drop()
-    del obj
-    gc.collect()
     _check_releases(report, column, "in all")
+    _check_values(report, consumer, found, make(kind(VALUES, spoils=False)))
+    consumer.drop()
     return True
 
 
 def _check_refused(report: Report, consumer: Consumer, kind: type[Column], make: Any) -> None:
     """Check that a released struct and a capsule of another name are refused."""
+    how = f"it was taken from a {make.__name__}"
     column = kind(VALUES)
     column.array.struct.release = None
     consumer.take(make(column))
-    report.hold("consumer.released", not consumer.has_values, "it was taken")
+    report.hold("consumer.released", not consumer.has_values, how)
     consumer.drop()
     column = kind(VALUES)
-    consumer.take(HostArray(column, "arrow_array_of_another_name"))
-    report.hold("consumer.name", not consumer.has_values, "it was taken")
+    consumer.take(make(column, OTHER_NAME))
+    report.hold("consumer.name", not consumer.has_values, how)
     consumer.drop()
 
 
@@ -130,7 +153,7 @@ def _check_malformed(report: Report, consumer: Consumer, kind: type[Column], mak
 def _check_device(report: Report, consumer: Consumer, kind: type[Column]) -> None:
     """Check memory of an unknown device type."""
     column = kind(VALUES)
-    if consumer.take(DeviceArray(column, (EXT_DEV, 0))) and consumer.read is not None:
+    if consumer.take(DeviceArray(column, device=(EXT_DEV, 0))) and consumer.read is not None:
         found = consumer.values()
         report.hold("consumer.device", found != VALUES, "the values of device memory were read")
     else:
@@ -148,14 +171,12 @@ def check_taken(report: Report, function: Any, read: Any) -> bool:
     taken = False
     for kind in KINDS:
         for make in (HostArray, DeviceArray):
-            column = kind(VALUES)
-            if not _check_sound(report, consumer, make(column), column):
+            if not _check_sound(report, consumer, kind, make):
                 continue
             taken = True
             _check_malformed(report, consumer, kind, make)
-            if make is HostArray:
-                _check_refused(report, consumer, kind, make)
-            else:
+            _check_refused(report, consumer, kind, make)
+            if make is DeviceArray:
                 _check_device(report, consumer, kind)
         for is_device in (False, True):
             taken |= _check_stream(report, consumer, kind, is_device)
@@ -166,9 +187,9 @@ def check_taken(report: Report, function: Any, read: Any) -> bool:
 # --- streams -----------------------------------------------------------------------------------
 
 
-def _batches(kind: type[Column]) -> list[Any]:
+def _batches(kind: type[Column], **options: Any) -> list[Any]:
     """Return a step for each chunk. The release of a batch overwrites its memory."""
-    return [step.batch(partial(_fresh, kind, chunk)) for chunk in CHUNKS]
+    return [step.batch(partial(_fresh, kind, chunk, **options)) for chunk in CHUNKS]
 
 
 def _tarry(stream: ScriptedStream) -> None:
@@ -178,8 +199,8 @@ def _tarry(stream: ScriptedStream) -> None:
         stream._changed.wait_for(lambda: len(stream.calls) > n, _check_async.PATIENCE)
 
 
-def _fresh(kind: type[Column], chunk: list[int | None]) -> arrowdev.Array:
-    return arrowdev.array(HostArray(kind(chunk)))
+def _fresh(kind: type[Column], chunk: list[int | None], **options: Any) -> arrowdev.Array:
+    return arrowdev.array(HostArray(kind(chunk, **options)))
 
 
 def _judge(report: Report, end: ScriptedStream | ScriptedAsyncProducer, *rules: str) -> None:
@@ -193,11 +214,6 @@ def _judge(report: Report, end: ScriptedStream | ScriptedAsyncProducer, *rules: 
             report.hold(rule, False, what)
     for rule in ("consumer.release", "consumer.release_schema", *rules):
         report.hold(rule, True, "")
-
-
-def _check_values(report: Report, consumer: Consumer, found: Any) -> None:
-    if consumer.read is not None:
-        report.hold("consumer.values", found == VALUES, f"{found}, not {VALUES}")
 
 
 def _check_error(report: Report, rule: str, consumer: Consumer) -> None:
@@ -223,8 +239,10 @@ def _check_stream(report: Report, consumer: Consumer, kind: type[Column], is_dev
     if not sound.n_exports:
         consumer.drop()
         return False
-    _check_values(report, consumer, found)
     _judge_stream(report, consumer, sound)
+    _check_values(report, consumer, found, ScriptedStream(_batches(kind, spoils=False), **shown))
+    consumer.drop()
+    _check_refused_stream(report, consumer, kind, shown)
     failing = ScriptedStream([*_batches(kind), step.error(EIO, MESSAGE)], **shown)
     consumer.take(failing)
     _check_error(report, "consumer.stream_error", consumer)
@@ -232,6 +250,50 @@ def _check_stream(report: Report, consumer: Consumer, kind: type[Column], is_dev
     if is_device:
         _check_foreign_stream(report, consumer, kind)
     return True
+
+
+class _Altered:
+    """Shows the method that a stream shows; `alter` changes the capsule and returns an undo."""
+
+    def __init__(self, stream: ScriptedStream, alter: Callable[[Any, str], Any]) -> None:
+        self.stream, self.alter = stream, alter
+        self.undo: list[Any] = []
+
+    def __getattr__(self, method: str) -> Any:
+        if method not in STREAMS:
+            raise AttributeError(method)
+        export = getattr(self.stream, method)
+
+        def altered(*arguments: Any, **keywords: Any) -> Any:
+            capsule = export(*arguments, **keywords)
+            self.undo.append(self.alter(capsule, NAMES[method][0]))
+            return capsule
+
+        return altered
+
+
+def _mark_released(capsule: Any, name: str) -> Any:
+    stream = take(capsule, name)  # moved out: all but the release is still there
+    return partial(call, stream, "release")
+
+
+def _rename(capsule: Any, name: str) -> Any:
+    set_name(capsule, ctypes.addressof(_NAMES[OTHER_NAME]))
+    return partial(set_name, capsule, ctypes.addressof(_NAMES[name]))
+
+
+def _check_refused_stream(
+    report: Report, consumer: Consumer, kind: type[Column], shown: Any
+) -> None:
+    """Check that a released stream and a capsule of another name are refused."""
+    how = f"it was taken as a {'device ' if shown['device'] else ''}stream"
+    for rule, alter in (("consumer.released", _mark_released), ("consumer.name", _rename)):
+        altered = _Altered(ScriptedStream(_batches(kind), **shown), alter)
+        consumer.take(altered)
+        report.hold(rule, not consumer.has_values, how)
+        consumer.drop()
+        for undo in altered.undo:  # so that the stream is released
+            undo()
 
 
 def _check_foreign_stream(report: Report, consumer: Consumer, kind: type[Column]) -> None:
@@ -277,18 +339,25 @@ def _check_pushed(report: Report, consumer: Consumer, producer: Any) -> None:
     _judge(report, producer, *_ASYNC)
 
 
+def _paced(batches: list[Any]) -> list[Any]:
+    return [one for batch in batches for one in (step.wait_for_request(), batch)]
+
+
 def _check_push(report: Report, consumer: Consumer, kind: type[Column]) -> bool:
     """Check batches from a thread, batches from the call that takes the handler, and errors."""
-    batches = [one for batch in _batches(kind) for one in (step.wait_for_request(), batch)]
-    start, over = [step.schema(), *batches], [step.end(), step.release()]
+    start, over = [step.schema(), *_paced(_batches(kind))], [step.end(), step.release()]
     sound = ScriptedAsyncProducer([*start, *over])
     taken = consumer.take(sound)
     if not sound.is_connected:
         consumer.drop()
         return False
-    if taken:
-        _check_values(report, consumer, consumer.values())
+    found = consumer.values() if taken else None
     _check_pushed(report, consumer, sound)
+    if taken:
+        batches = _paced(_batches(kind, spoils=False))
+        again = ScriptedAsyncProducer([step.schema(), *batches, *over], type=sound.schema)
+        _check_values(report, consumer, found, again)
+        consumer.drop()
     if not taken or "consumer.async_handler" in report.findings:
         return taken
     at_once = ScriptedAsyncProducer([step.schema(), *over], type=sound.schema, on_thread=False)
@@ -314,16 +383,15 @@ def check_tensors_taken(report: Report, function: Any, read: Any) -> bool:
     if not consumer.take(tensor):
         consumer.drop()
         return False
-    early, found = tensor.deleted > 0, consumer.values()
+    found = consumer.values()
     if not tensor.capsules:
         consumer.drop()
         return False
     name = get_name(tensor.capsule) or b""
     report.hold("consumer.renamed", name.startswith(b"used_"), f"its name is {name!r}")
-    if read is not None:
-        rule = "consumer.lifetime" if early else "consumer.values"
-        report.hold(rule, found == NUMBERS, f"{found}, not {NUMBERS}")
     _check_deleted(report, consumer, tensor, "consumer.deleter")
+    _check_values(report, consumer, found, Tensor(NUMBERS, spoils=False), NUMBERS)
+    consumer.drop()
     old = Tensor(NUMBERS, knows_versions=False)
     taken = consumer.take(old)
     report.hold("consumer.max_version", taken, f"refused: {consumer.error}")

@@ -94,12 +94,17 @@ def _schema(format: str, name: str, *children: CountedStruct) -> CountedStruct:
 
 
 class Column:
-    """An array of int64, `values` with None for null, at offset 1."""
+    """An array of int64, `values` with None for null, at offset 1.
 
-    def __init__(self, values: list[int | None], format: str = "l") -> None:
+    `spoils`: whether the release overwrites the numbers and the bitmap.
+    """
+
+    def __init__(
+        self, values: list[int | None], format: str = "l", *, spoils: bool = True
+    ) -> None:
         n = len(values) + 1
-        self.data = (c_int64 * n)(111, *(value or 0 for value in values))
-        self.bits = (ctypes.c_uint8 * 8)()
+        self.data = (c_int64 * (n + 1))(111, *(value or 0 for value in values))
+        self.bits = (ctypes.c_uint8 * 8).from_buffer(self.data, 8 * n)
         for i, value in enumerate(values, 1):
             self.bits[i // 8] |= (value is not None) << i % 8
         has_nulls = None in values
@@ -108,7 +113,7 @@ class Column:
         bitmap = ctypes.addressof(self.bits) if has_nulls else None
         struct.buffers = _pointers([bitmap, ctypes.addressof(self.data)])
         self.array = CountedStruct(struct, "array")
-        self.array.record.data = ctypes.addressof(self.data)
+        self.array.record.data = ctypes.addressof(self.data) if spoils else None
         self.array.record.nbytes = ctypes.sizeof(self.data)
         self.schema = _schema(format, "a")
         _kept.append(self)
@@ -117,8 +122,10 @@ class Column:
 class Batch(Column):
     """A record batch whose only column "a" is a Column."""
 
-    def __init__(self, values: list[int | None], format: str = "l") -> None:
-        super().__init__(values, format)
+    def __init__(
+        self, values: list[int | None], format: str = "l", *, spoils: bool = True
+    ) -> None:
+        super().__init__(values, format, spoils=spoils)
         struct = ArrowArray(length=len(values), n_buffers=1, buffers=_pointers([None]))
         self.array = CountedStruct(struct, "array", (self.array,))
         self.schema = _schema("+s", "", self.schema)
@@ -135,12 +142,17 @@ class HostArray:
 
 
 class DeviceArray:
-    """Shows ``__arrow_c_device_array__`` alone."""
+    """Shows ``__arrow_c_device_array__`` alone; `name` is that of the capsule."""
 
     def __init__(
-        self, column: Column, device: tuple[int, int] = (1, -1), reserved: int = 0
+        self,
+        column: Column,
+        name: str = "arrow_device_array",
+        *,
+        device: tuple[int, int] = (1, -1),
+        reserved: int = 0,
     ) -> None:
-        self.column = column
+        self.column, self.name = column, name
         self.struct = ArrowDeviceArray(device_type=device[0], device_id=device[1])
         self.struct.reserved[:] = [reserved] * 3
 
@@ -150,18 +162,26 @@ class DeviceArray:
         if any(value is not None for value in kwargs.values()):
             raise NotImplementedError(f"unknown keyword arguments: {sorted(kwargs)}")
         self.struct.array = self.column.array.struct
-        array = self.column.array.give("arrow_device_array", self.struct)
+        array = self.column.array.give(self.name, self.struct)
         return self.column.schema.give("arrow_schema"), array
 
 
 class Tensor:
     """Shows DLPack alone; `knows_versions`: whether max_version is a keyword of it."""
 
-    def __init__(self, values: list[int], knows_versions: bool = True, major: int = 1) -> None:
+    def __init__(
+        self,
+        values: list[int],
+        knows_versions: bool = True,
+        major: int = 1,
+        *,
+        spoils: bool = True,
+    ) -> None:
         self.data = (c_int64 * len(values))(*values)
         self.shape, self.strides = (c_int64 * 1)(len(values)), (c_int64 * 1)(1)
         self.knows_versions, self.major = knows_versions, major
-        self.record = _Record(0, ctypes.addressof(self.data), ctypes.sizeof(self.data))
+        where = ctypes.addressof(self.data) if spoils else None
+        self.record = _Record(0, where, ctypes.sizeof(self.data))
         self.capsules: list[str] = []
         _kept.append(self)
 

@@ -10,13 +10,16 @@ from broken_ends import forever
 from arrowdev.testing import _abi, _dlpack, _host_read
 
 
-def column_of(array):
-    """The values of an int64 struct, read as the specification says."""
+def column_of(array, faults=()):
+    """The values of an int64 struct, read as the specification says but for the faults."""
     if array.n_children:
-        return column_of(_host_read.children(array)[0])
+        return column_of(_host_read.children(array)[0], faults)
     bits, data = _host_read.buffers(array)
-    numbers = (c_int64 * (array.offset + array.length)).from_address(data)
-    rows = range(array.offset, array.offset + array.length)
+    if "bitmap" in faults or ("null_count" in faults and array.null_count < 1):
+        bits = None
+    offset = 0 if "offset" in faults else array.offset
+    numbers = (c_int64 * (offset + array.length)).from_address(data)
+    rows = range(offset, offset + array.length)
     flags = (ctypes.c_uint8 * (max(rows, default=0) // 8 + 1)).from_address(bits) if bits else None
     return [numbers[i] if flags is None or flags[i // 8] >> i % 8 & 1 else None for i in rows]
 
@@ -93,13 +96,31 @@ class Consumer:
             self.release(schema, "malformed")
             raise
         self.release(schema, "schema")
-        if self.has("values"):
-            node.offset = 0
         if self.has("early"):
-            kept = type(node).from_buffer_copy(node)
+            kept = self.copied(array)
             _abi.call(node, "release")
-            return Taken(lambda: column_of(kept), lambda: None)
-        return Taken(lambda: column_of(node), lambda: self.release(array, "release"))
+            return Taken(lambda: column_of(kept, self.faults), lambda: None)
+        if self.has("copies"):
+            values = column_of(node, self.faults)
+            self.release(array, "release")
+            return Taken(lambda: values, lambda: None)
+        return Taken(lambda: column_of(node, self.faults), lambda: self.release(array, "release"))
+
+    def copied(self, array):
+        """A column, by itself, that outlives the release of the struct, unlike its data."""
+        node = getattr(array, "array", array)
+        column = _host_read.children(node)[0] if node.n_children else node
+        kept = type(column).from_buffer_copy(column)
+        bits, data = _host_read.buffers(column)
+        if self.has("keeps the bitmap"):
+            n_bytes = 8 * (column.offset + column.length)
+            numbers = ctypes.create_string_buffer(ctypes.string_at(data, n_bytes))
+            forever.append(numbers)
+            data = ctypes.addressof(numbers)
+        pointers = (ctypes.c_void_p * 2)(bits, data)
+        forever.append(pointers)
+        kept.buffers = ctypes.addressof(pointers)
+        return kept
 
     def check(self, schema, array):
         formats = [_host_read.text_at(schema.format)]
@@ -118,7 +139,7 @@ class Consumer:
         schema = _abi.ArrowSchema()
         _abi.call(stream, "get_schema", ctypes.addressof(schema))
         self.release(schema, "schema")
-        values = []
+        values, kept = [], []
         try:
             if getattr(stream, "device_type", 1) != 1 and not self.has("device"):
                 raise ValueError("not the host's memory")
@@ -131,7 +152,8 @@ class Consumer:
                 code = _abi.call(stream, "get_next", ctypes.addressof(array))
                 if code != 0 or not node.release:
                     break
-                values += column_of(node)
+                values += column_of(node, self.faults)
+                kept.append(self.copied(array))
                 self.release(array, "release")
             if self.has("after"):
                 _abi.call(stream, "get_next", ctypes.addressof(array))
@@ -144,6 +166,8 @@ class Consumer:
             self.release(stream, "stream")
             if self.has("late"):
                 late(ctypes.addressof(stream), None)
+        if self.has("early"):
+            return Taken(lambda: [v for one in kept for v in column_of(one)], lambda: None)
         return Taken(lambda: values, lambda: None)
 
     def read_at_once(self, stream):
@@ -180,6 +204,9 @@ class Consumer:
             if not self.has("deleter") and not self.has("renamed"):
                 _dlpack.delete(struct)
 
+        if self.has("early"):
+            close()
+            return Taken(lambda: list((c_int64 * n).from_address(where)), lambda: None)
         return Taken(lambda: list((c_int64 * n).from_address(where)), close)
 
 

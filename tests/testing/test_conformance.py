@@ -322,7 +322,7 @@ FAILING = {
 CONSUMERS = {
     "consumer.release": "release",
     "consumer.release_schema": "schema",
-    "consumer.values": "values",
+    "consumer.values": "offset",
     "consumer.lifetime": "early",
     "consumer.released": "released",
     "consumer.name": "name",
@@ -476,6 +476,63 @@ def test_consumer_of_device_streams_only(rule):
     assert {"consumer.stream_released", "consumer.device"} <= sound.held
     report = _conformance.consumer_report(consumer(CONSUMERS[rule]), read=Consumer.read)
     assert rule in report.findings, report
+
+
+def only(method, name, *faults):
+    """A consumer that takes but one kind of capsules."""
+    full = Consumer(*faults)
+    take = full.array if "array" in method else full.stream
+    capsules = {"__arrow_c_array__", "__arrow_c_device_array__"}
+
+    def consume(obj):
+        given = getattr(obj, method)()
+        return take(*given, name) if method in capsules else take(given, name)
+
+    return consume
+
+
+KINDS = {
+    "__arrow_c_array__": "arrow_array",
+    "__arrow_c_device_array__": "arrow_device_array",
+    "__arrow_c_stream__": "arrow_array_stream",
+    "__arrow_c_device_stream__": "arrow_device_array_stream",
+}
+
+
+@pytest.mark.parametrize("rule", ["consumer.released", "consumer.name"])
+@pytest.mark.parametrize("method", KINDS)
+def test_wrong_capsule_of_every_protocol(method, rule):
+    sound = check_consumer(only(method, KINDS[method]), read=Consumer.read, recommended=True)
+    assert rule in sound.held
+    faulty = only(method, KINDS[method], CONSUMERS[rule])
+    for read in (None, Consumer.read):
+        assert set(_conformance.consumer_report(faulty, read=read).findings) == {rule}
+
+
+@pytest.mark.parametrize("method", KINDS)
+@pytest.mark.parametrize("fault", ["offset", "bitmap", "null_count"])
+@pytest.mark.parametrize("when", ["copies", "reads later"])
+def test_values_that_are_wrong_from_the_start(method, fault, when):
+    """The rule that is broken is not about lifetime, even if the array is released at once."""
+    consume = only(method, KINDS[method], fault, when)
+    report = _conformance.consumer_report(consume, read=Consumer.read)
+    assert set(report.findings) == {"consumer.values"}
+    assert "consumer.lifetime" in report.held
+
+
+@pytest.mark.parametrize("method", KINDS)
+@pytest.mark.parametrize("faults", [["early"], ["early", "keeps the bitmap"]])
+def test_values_that_are_read_too_late(method, faults):
+    consume = only(method, KINDS[method], *faults)
+    report = _conformance.consumer_report(consume, read=Consumer.read)
+    assert set(report.findings) == {"consumer.lifetime"}
+    assert "consumer.values" in report.held
+
+
+def test_tensor_that_is_read_too_late():
+    full = Consumer("early")
+    report = _conformance.consumer_report(full.tensor, read=Consumer.read)
+    assert "consumer.lifetime" in report.findings and "consumer.values" in report.held
 
 
 def test_inside_an_event_loop():
