@@ -51,6 +51,19 @@ def as_numpy(obj, dtype, copy):
 # --- by tensor ---------------------------------------------------------------
 
 
+def _require_dtype(result, values, hint="convert the data first, in the library that has them"):
+    """Raise if the library has converted `values` to another dtype."""
+    found = str(result.dtype).rpartition(".")[2]
+    if found != values.dtype:
+        raise exchange_error(
+            f"{_library(type(result)).__name__} makes {found} of {values.dtype}",
+            reason="dtype",
+            hint=hint,
+            device=values.device,
+        )
+    return result
+
+
 def _numpy(numpy, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     try:
@@ -71,7 +84,8 @@ def _by_from_dlpack(path):
         function = library
         for name in path.split("."):
             function = getattr(function, name)
-        return function(tensor(obj, copy=copy, stream=stream))
+        values = tensor(obj, copy=copy, stream=stream)
+        return _require_dtype(function(values), values)
 
     return constructor
 
@@ -81,7 +95,7 @@ def _torch(torch, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     if any(stride < 0 for stride in values.strides):
         values = tensor(values, order="C", copy=copy, stream=stream)
-    return torch.from_dlpack(values)
+    return _require_dtype(torch.from_dlpack(values), values)
 
 
 def _is_row_major(values):
@@ -97,7 +111,8 @@ def _jax(jax, obj, copy, stream):
     """Convert to a jax array.
 
     jax takes only compact memory, and capsules without a read-only flag: other
-    memory is copied if that is allowed. jax itself copies unaligned memory.
+    memory is copied if that is allowed. jax itself copies unaligned memory, and
+    converts elements of 64 bits unless they are enabled.
     """
     values = tensor(obj, copy=copy, stream=stream)
     if not _is_row_major(values):
@@ -113,7 +128,8 @@ def _jax(jax, obj, copy, stream):
     except ExchangeError as error:
         if error.reason != "readonly" or copy is False:
             raise
-        return jax.numpy.from_dlpack(tensor(values, copy=True, stream=stream))
+        result = jax.numpy.from_dlpack(tensor(values, copy=True, stream=stream))
+    _require_dtype(result, values, 'allow it: jax.config.update("jax_enable_x64", True)')
     if copy is False and values.nbytes and result.unsafe_buffer_pointer() != values.data_ptr:
         raise exchange_error(
             "jax copied the data, which are not aligned as it wants them (to 64 bytes)",
@@ -171,6 +187,22 @@ def _nanoarrow(nanoarrow, obj, copy, stream):
     return nanoarrow.Array(_arrow(obj, copy, stream))
 
 
+def _require_integers_that_floats_hold(array):
+    """Raise if pandas would round integers: beside nulls they become float64."""
+    for child in array.children:
+        _require_integers_that_floats_hold(child)
+    if array.schema.format not in ("l", "L") or array.dictionary or not array.count_nulls():
+        return
+    values = sys.modules["numpy"].from_dlpack(tensor(array, nulls="fill", fill_value=0))
+    if max(int(values.max()), -int(values.min())) > 2**53:
+        raise exchange_error(
+            "pandas makes float64 of integers with nulls, which would round some of these",
+            reason="dtype",
+            hint="pass them on by .into(pyarrow.Array).to_pandas(types_mapper=pandas.ArrowDtype)",
+            device=array.device,
+        )
+
+
 def _from_arrow(pandas, name, obj, copy, stream):
     cls = getattr(pandas, name)
     if not hasattr(cls, "from_arrow"):
@@ -179,7 +211,10 @@ def _from_arrow(pandas, name, obj, copy, stream):
             reason="version",
             hint="install pandas 3 or later",
         )
-    return cls.from_arrow(_arrow(obj, copy, stream))
+    array = _arrow(obj, copy, stream)
+    result = cls.from_arrow(array)
+    _require_integers_that_floats_hold(array)
+    return result
 
 
 def _pandas_frame(pandas, obj, copy, stream):

@@ -203,6 +203,50 @@ def test_strided_memory_into_jax():
             ad.convert(part, jax.Array, copy=False)
 
 
+def test_64_bits_into_jax():
+    """jax itself would make 32 bits of them unless they are enabled."""
+    for data in (np.array([2**40 + 1]), np.array([1e300]), np.array([1e300j])):
+        for copy in (None, False, True):
+            with pytest.raises(ad.ExchangeError, match="jax makes") as info:
+                ad.convert(data, jax.Array, copy=copy)
+            assert info.value.reason == "dtype" and "jax_enable_x64" in info.value.hint
+    jax.config.update("jax_enable_x64", True)
+    try:
+        for dtype in ("i8", "u8", "f8", "c16"):
+            data = np.array([2**40 + 1]).astype(dtype)
+            assert ad.convert(data, jax.Array).tolist() == data.tolist()
+            assert ad.convert(data, jax.Array).dtype == data.dtype
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.parametrize("name", ["torch.Tensor", "jax.Array", "tvm_ffi.Tensor", "np.ndarray"])
+@looped("dtype", ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4"])
+def test_dtypes_stay(name, dtype):
+    found = ad.convert(np.ones(64, dtype), the_class(name))
+    assert str(found.dtype).rpartition(".")[2] == np.dtype(dtype).name
+
+
+def test_integers_with_nulls_into_pandas():
+    """pandas makes float64 of them, which holds integers up to 2**53."""
+    for values in (
+        [2**53 + 1, None],
+        [-(2**60), None],
+        [[2**60 + 1, None]],
+        [{"a": 2**60 + 1}, {"a": None}],
+    ):
+        column = ad.record_batch({"x": pa.array(values)})
+        with pytest.raises(ad.ExchangeError, match="float64") as info:
+            column.into(pd.DataFrame)
+        assert info.value.reason == "dtype" and "types_mapper=pandas.ArrowDtype" in info.value.hint
+    big = ad.array(pa.array([2**60 + 1, None]))
+    with pytest.raises(ad.ExchangeError, match="float64"):
+        big.into(pd.Series)
+    assert big.into(pa.Array).to_pandas(types_mapper=pd.ArrowDtype).tolist()[0] == 2**60 + 1
+    assert ad.array(pa.array([2**53, None])).into(pd.Series)[0] == 2**53
+    assert ad.array(pa.nulls(2, pa.int64())).into(pd.Series).isna().all()
+
+
 def test_types_without_numpy_dtype():
     halves = ad.tensor(torch.zeros(2, dtype=torch.bfloat16))
     with pytest.raises(ad.ExchangeError, match="no equivalent of bfloat16"):
