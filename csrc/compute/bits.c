@@ -77,24 +77,6 @@ ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
 /* --- counting ------------------------------------------------------------- */
 
 int64_t
-ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
-{
-    int64_t n_set = 0;
-    const ad_launch launch = {
-        .kernel = AD_KERNEL_COUNT_BITS,
-        .source = {.context = {.device = AD_CPU}, .data = (void *)bitmap},
-        .target = {.context = {.device = AD_CPU}, .data = &n_set},
-        .bit_offset = offset,
-        .length = length,
-        .n_items = 1,
-    };
-    if (length > 0) {
-        ad_kernel_run_on_host(&launch);
-    }
-    return length - n_set;
-}
-
-int64_t
 ad_array_count_nulls_host(const ad_array *array)
 {
     const void *validity = ad_array_validity(array);

@@ -28,12 +28,8 @@ AD_MUST_CHECK ad_status ad_unpack_bits(const ad_bits *bits,
                                        const ad_stream_choice *stream,
                                        ad_allocation *out, ad_error *err);
 
-/* Counts the zeros among the bits [offset, offset + length) of a bitmap. */
-int64_t ad_bitmap_count_zeros(const void *bitmap, int64_t offset,
-                              int64_t length);
-
-/* The same for a bitmap of `array`. The device counts, after the array's event.
- * Blocks. `stream` may be NULL. */
+/* Counts the zeros of a bitmap of `array` (ad_bitmap_count_zeros). The device
+ * counts, after the array's event. Blocks. `stream` may be NULL. */
 AD_MUST_CHECK ad_status ad_bitmap_count_zeros_of(
     const ad_array *array, const void *bitmap, int64_t offset, int64_t length,
     const ad_stream_choice *stream, int64_t *out, ad_error *err);

@@ -524,3 +524,21 @@ ad_kernel_run_on_host(const ad_launch *launch)
         run_text(&rest);
     }
 }
+
+int64_t
+ad_bitmap_count_zeros(const void *bitmap, int64_t offset, int64_t length)
+{
+    int64_t n_set = 0;
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COUNT_BITS,
+        .source = {.context = {.device = AD_CPU}, .data = (void *)bitmap},
+        .target = {.context = {.device = AD_CPU}, .data = &n_set},
+        .bit_offset = offset,
+        .length = length,
+        .n_items = 1,
+    };
+    if (length > 0) {
+        ad_kernel_run_on_host(&launch);
+    }
+    return length - n_set;
+}

@@ -1,7 +1,9 @@
 #include "model/schema_cast.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "model/extension.h"
 #include "model/type.h"
 
@@ -90,14 +92,21 @@ name_of(const struct ArrowSchema *node)
     return node->name != NULL ? node->name : "";
 }
 
-/* False if a struct of `to` has a name at an index where `from` has another
- * one, and `from` has that name at another index. The field was then moved,
- * not renamed. */
+/* True for structs and unions. */
+static bool
+has_fields(const struct ArrowSchema *node)
+{
+    return strcmp(node->format, "+s") == 0 ||
+           strncmp(node->format, "+u", 2) == 0;
+}
+
+/* False if a struct or union of `to` has a name at an index where `from` has
+ * another one, and `from` has that name at another index. The field was then
+ * moved, not renamed. */
 static bool
 keeps_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
 {
-    bool is_struct = strcmp(from->format, "+s") == 0;
-    for (int64_t i = 0; is_struct && i < from->n_children; i++) {
+    for (int64_t i = 0; has_fields(from) && i < from->n_children; i++) {
         const char *name = name_of(to->children[i]);
         bool is_same = strcmp(name, name_of(from->children[i])) == 0;
         for (int64_t k = 0; !is_same && k < from->n_children; k++) {
@@ -109,21 +118,124 @@ keeps_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
     return true;
 }
 
+/* --- requests ------------------------------------------------------------- */
+
+bool
+ad_schema_cast_has_fields(const struct ArrowSchema *node)
+{
+    bool found = has_fields(node);
+    for (int64_t i = 0; i < node->n_children && !found; i++) {
+        found = ad_schema_cast_has_fields(node->children[i]);
+    }
+    return found || (node->dictionary != NULL &&
+                     ad_schema_cast_has_fields(node->dictionary));
+}
+
+const struct ArrowSchema *
+ad_schema_cast_values(const struct ArrowSchema *node)
+{
+    for (int depth = 0; depth < AD_MAX_DEPTH; depth++) {
+        if (node->dictionary != NULL) {
+            node = node->dictionary;
+        } else if (strcmp(node->format, "+r") == 0) {
+            node = node->children[1];
+        } else {
+            break;
+        }
+    }
+    return node;
+}
+
+/* Copies the types of `wanted`, with the field names of `own`. *out stays
+ * without a node if a struct or union has other fields. */
+static ad_status
+build_request(const struct ArrowSchema *own, const struct ArrowSchema *wanted,
+              const char *name, ad_schema *out, ad_error *err)
+{
+    size_t n = (size_t)wanted->n_children + (wanted->dictionary != NULL);
+    ad_schema *below = calloc(n + 1, sizeof(*below));
+    ad_status status = AD_OK;
+    if (below == NULL) {
+        return ad_fail_memory(err, (n + 1) * sizeof(*below));
+    }
+    own = ad_schema_cast_values(own);
+    bool is_struct = has_fields(wanted);
+    bool is_possible =
+        !is_struct || (own->n_children == wanted->n_children &&
+                       has_fields(own) && keeps_fields(own, wanted));
+    bool is_list = own->n_children == 1 && wanted->n_children == 1;
+    for (size_t i = 0; i < n && is_possible && status == AD_OK; i++) {
+        bool is_child = (int64_t)i < wanted->n_children;
+        const struct ArrowSchema *child =
+            is_child ? wanted->children[i] : wanted->dictionary;
+        const struct ArrowSchema *source =
+            is_child && (is_struct || is_list) ? own->children[i] : own;
+        status = build_request(source, child,
+                               is_struct ? source->name : child->name,
+                               &below[i], err);
+        is_possible = below[i].node != NULL;
+    }
+    if (status == AD_OK && is_possible) {
+        const ad_schema_spec spec = {
+            .format = wanted->format,
+            .name = name,
+            .metadata = wanted->metadata,
+            .flags = wanted->flags,
+            .n_children = wanted->n_children,
+            .children = below,
+            .dictionary = wanted->dictionary != NULL ? &below[n - 1] : NULL,
+        };
+        status = ad_schema_build(&spec, out, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_schema_unref(below[i]);
+    }
+    free(below);
+    return status;
+}
+
+ad_status
+ad_schema_cast_request(const struct ArrowSchema *own,
+                       const struct ArrowSchema *wanted, ad_schema *out,
+                       ad_error *err)
+{
+    *out = (ad_schema){0};
+    return ad_schema_cast_fits_type(own, wanted, AD_CAST_LAYOUT)
+               ? AD_OK
+               : build_request(own, wanted, wanted->name, out, err);
+}
+
 /* --- nulls ---------------------------------------------------------------- */
 
-/* True if a child that has, or may have, nulls would become not nullable. */
+/* True if the child has nulls. Where the host cannot count them now, its own
+ * schema decides. */
 static bool
-child_loses_nulls(const struct ArrowArray *node,
-                  const struct ArrowSchema *from, const struct ArrowSchema *to)
+child_has_nulls(const ad_array *child)
 {
-    for (int64_t i = 0; i < node->n_children; i++) {
-        const struct ArrowArray *child = node->children[i];
-        bool may_have_nulls = child->null_count != 0 && child->n_buffers > 0 &&
-                              child->buffers[0] != NULL;
-        bool is_narrowed = (from->children[i]->flags & ARROW_FLAG_NULLABLE) &&
-                           !(to->children[i]->flags & ARROW_FLAG_NULLABLE);
-        if ((may_have_nulls && is_narrowed) ||
-            child_loses_nulls(child, from->children[i], to->children[i])) {
+    int64_t known = ad_array_resolve_null_count(child, child->null_count);
+    if (known >= 0) {
+        return known > 0;
+    }
+    if (!ad_host_accessible(child->device) || !ad_sync_is_done(child->sync)) {
+        return child->schema.node->flags & ARROW_FLAG_NULLABLE;
+    }
+    return ad_bitmap_count_zeros(ad_array_validity(child), child->offset,
+                                 child->length) > 0;
+}
+
+/* True if a child that has, or may have, nulls would not be nullable. A child
+ * that is not nullable itself may have them: a producer that was asked for
+ * such a type may only have named it so. */
+static bool
+child_loses_nulls(const ad_array *array, const struct ArrowSchema *to)
+{
+    for (int64_t i = 0; i < array->node->n_children; i++) {
+        const struct ArrowSchema *wanted = to->children[i];
+        ad_array child = ad_array_borrow_below(
+            array, i, 0, array->node->children[i]->length);
+        if ((!(wanted->flags & ARROW_FLAG_NULLABLE) &&
+             child_has_nulls(&child)) ||
+            child_loses_nulls(&child, wanted)) {
             return true;
         }
     }
@@ -146,7 +258,6 @@ ad_schema_cast_check(const ad_array *array, int64_t null_count,
         return AD_CAST_MOVES_FIELDS;
     }
     bool loses_own = !(wanted->flags & ARROW_FLAG_NULLABLE) && null_count != 0;
-    return loses_own || child_loses_nulls(array->node, own, wanted)
-               ? AD_CAST_LOSES_NULLS
-               : AD_CAST_FITS;
+    return loses_own || child_loses_nulls(array, wanted) ? AD_CAST_LOSES_NULLS
+                                                         : AD_CAST_FITS;
 }

@@ -41,4 +41,20 @@ bool ad_schema_cast_fits_type(const struct ArrowSchema *from,
 bool ad_schema_cast_is_view(const struct ArrowSchema *from,
                             const struct ArrowSchema *to);
 
+/* True if the type has a struct or a union, which have fields with names. */
+bool ad_schema_cast_has_fields(const struct ArrowSchema *node);
+
+/* The type of the values inside dictionaries and run-ends. */
+const struct ArrowSchema *
+ad_schema_cast_values(const struct ArrowSchema *node);
+
+/* What to ask a producer of data of the type `own` for, to get them as
+ * `wanted`: its types with own's field names, because producers match fields
+ * by name, and make nulls of those that they do not have. *out has no node if
+ * there is nothing to ask for: the layouts are the same, or the fields differ
+ * in more than names. */
+AD_MUST_CHECK ad_status ad_schema_cast_request(
+    const struct ArrowSchema *own, const struct ArrowSchema *wanted,
+    ad_schema *out, ad_error *err);
+
 #endif /* AD_MODEL_SCHEMA_CAST_H */

@@ -9,7 +9,9 @@
 
 /* Calls obj.<method>(), with requested_schema=<capsule> if the request has a
  * schema; if the producer does not take the argument, it is called again
- * without it. New reference, or NULL with the producer's exception. */
+ * without it. For a type with fields the first call is without it; another one
+ * asks for the type with the producer's names if more than names differ. New
+ * reference, or NULL with the producer's exception. */
 PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
                         const ad_request *request);
 

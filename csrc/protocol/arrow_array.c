@@ -1,47 +1,12 @@
 /* Arrow arrays as pairs of capsules: __arrow_c_device_array__,
  * __arrow_c_array__, and a bare pair; __arrow_c_schema__ on export; and the
- * requested_schema of arrays and streams, both ways. */
+ * requested_schema of arrays and streams, as producer. */
 #include "protocol/arrow.h"
 
 #include "model/extension.h"
 #include "model/schema_cast.h"
 
 /* --- import ---------------------------------------------------------------- */
-
-static PyObject *
-call_with_schema(ad_state *state, PyObject *object, PyObject *name,
-                 ad_schema schema)
-{
-    PyObject *capsule = ad_schema_capsule(state, schema);
-    if (capsule == NULL) {
-        return NULL;
-    }
-    PyObject *args[] = {object, capsule};
-    PyObject *kwnames = PyTuple_Pack(1, AD_STR(state, requested_schema));
-    PyObject *result = NULL;
-    if (kwnames != NULL) {
-        result = PyObject_VectorcallMethod(name, args, 1, kwnames);
-        Py_DECREF(kwnames);
-    }
-    Py_DECREF(capsule);
-    return result;
-}
-
-PyObject *
-ad_arrow_call(ad_state *state, PyObject *object, int method,
-              const ad_request *request)
-{
-    PyObject *name = state->strings[method];
-    if (request->schema.node != NULL) {
-        PyObject *result =
-            call_with_schema(state, object, name, request->schema);
-        if (result != NULL || ad_exception_is_final(state)) {
-            return result;
-        }
-        PyErr_Clear();
-    }
-    return PyObject_CallMethodNoArgs(object, name);
-}
 
 /* Takes the array from (schema, array) capsules. Nothing is taken over unless
  * the whole pair is valid. */
@@ -203,24 +168,6 @@ family_of(ad_type_id id)
     }
 }
 
-/* The type of the values inside dictionaries and run-ends. */
-static const struct ArrowSchema *
-values_of(const struct ArrowSchema *node)
-{
-    for (int depth = 0; depth < AD_MAX_DEPTH; depth++) {
-        ad_type type;
-        if (node->dictionary != NULL) {
-            node = node->dictionary;
-        } else if (ad_type_parse(node->format, &type, NULL) == AD_OK &&
-                   type.id == AD_TYPE_RUN_END) {
-            node = node->children[1];
-        } else {
-            break;
-        }
-    }
-    return node;
-}
-
 /* Bools of one byte (arrow.bool8), another representation of bit bools. */
 static bool
 is_bool8(const struct ArrowSchema *node)
@@ -249,16 +196,18 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
     }
     ad_type ours;
     ad_type theirs;
-    if (ad_type_parse(values_of(schema.node)->format, &ours, &err) != AD_OK ||
-        ad_type_parse(values_of(wanted)->format, &theirs, &err) != AD_OK) {
+    if (ad_type_parse(ad_schema_cast_values(schema.node)->format, &ours,
+                      &err) != AD_OK ||
+        ad_type_parse(ad_schema_cast_values(wanted)->format, &theirs, &err) !=
+            AD_OK) {
         ad_raise(state, &err);
         return -1;
     }
     bool are_alike =
         (theirs.id == AD_TYPE_BOOL && is_bool8(schema.node)) ||
         ad_schema_cast_fits_type(schema.node, wanted, AD_CAST_STORAGE);
-    int64_t n_fields = values_of(schema.node)->n_children;
-    int64_t n_wanted = values_of(wanted)->n_children;
+    int64_t n_fields = ad_schema_cast_values(schema.node)->n_children;
+    int64_t n_wanted = ad_schema_cast_values(wanted)->n_children;
     if (ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT &&
         n_fields != n_wanted) {
         ad_raise_exchange(state, "requested_schema",

@@ -288,6 +288,184 @@ def test_peers_convert():
     assert ad.array(pl.Series(["a", None]), "utf8_view").to_pylist() == ["a", None]
 
 
+class Once(Producer):
+    """A stream whose data can be exported once."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        self.calls.append(requested_schema)
+        return self.take(self.data, requested_schema)
+
+
+STRUCT = [{"a": 1, "x": "u"}, {"a": None, "x": None}, None]
+OWN = pa.struct([("a", pa.int64()), ("x", pa.string())])
+RENAMED = pa.struct([("b", pa.int64()), ("y", pa.string())])
+WIDER = pa.struct([("b", pa.float64()), ("y", pa.large_string())])
+OTHERS = {
+    "swapped": pa.struct([("x", pa.int64()), ("a", pa.string())]),
+    "moved": pa.struct([("x", pa.string()), ("a", pa.int64())]),
+    "selected": pa.struct([("a", pa.int64())]),
+    "one more": pa.struct([("a", pa.int64()), ("x", pa.string()), ("c", pa.int64())]),
+    "moved and new": pa.struct([("x", pa.string()), ("c", pa.int64())]),
+}
+NESTED = {
+    "struct": (lambda rows: rows, lambda dtype: dtype),
+    "list": (lambda rows: [rows, None, []], pa.list_),
+    "fixed list": (lambda rows: [rows, None], lambda dtype: pa.list_(dtype, 3)),
+    "struct in struct": (
+        lambda rows: [{"s": row} for row in rows],
+        lambda dtype: pa.struct([("s", dtype)]),
+    ),
+    "map": (
+        lambda rows: [[(1, row)] for row in rows],
+        lambda dtype: pa.map_(pa.int8(), dtype),
+    ),
+}
+
+
+def renamed(value):
+    """The same value with the field names of `RENAMED`."""
+    if isinstance(value, dict):
+        return {{"a": "b", "x": "y"}.get(key, key): renamed(of) for key, of in value.items()}
+    return [renamed(of) for of in value] if isinstance(value, (list, tuple)) else value
+
+
+def as_lists(value):
+    """Pairs of a map are tuples in pyarrow."""
+    if isinstance(value, dict):
+        return {key: as_lists(of) for key, of in value.items()}
+    return [as_lists(of) for of in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("copy", [None, False, True])
+@pytest.mark.parametrize("where", NESTED)
+def test_names_are_put_on_by_position(where, copy):
+    """A producer that is asked for other names makes nulls of fields that it does not have."""
+    make, nest = NESTED[where]
+    data = pa.array(make(STRUCT), nest(OWN))
+    found = ad.array(data, nest(RENAMED), copy=copy)
+    assert found.schema == ad.schema(nest(RENAMED))
+    assert as_lists(found.to_pylist()) == renamed(as_lists(data.to_pylist()))
+
+
+@pytest.mark.parametrize("where", NESTED)
+def test_conversion_of_renamed_fields(where):
+    """The producer converts the types under its own names."""
+    make, nest = NESTED[where]
+    data = pa.array(make(STRUCT), nest(OWN))
+    for source in (data, pa.chunked_array([data, data])):
+        found = ad.array(source, nest(WIDER))
+        assert found.schema == ad.schema(nest(WIDER))
+        assert as_lists(found.to_pylist()) == renamed(as_lists(source.to_pylist()))
+
+
+@pytest.mark.parametrize("copy", [None, False])
+@pytest.mark.parametrize("where", NESTED)
+@pytest.mark.parametrize("other", OTHERS)
+def test_fields_that_differ_in_more_than_names(where, other, copy):
+    make, nest = NESTED[where]
+    data = pa.array(make(STRUCT), nest(OWN))
+    for source in (data, pa.chunked_array([data])):
+        with pytest.raises(ad.ExchangeError) as info:
+            ad.array(source, nest(OTHERS[other]), copy=copy)
+        assert info.value.reason == "dtype" and info.value.hint
+        with pytest.raises(ad.ExchangeError):
+            list(ad.array_stream(source, schema=nest(OTHERS[other])))
+
+
+@pytest.mark.parametrize("where", NESTED)
+@pytest.mark.parametrize("wanted", [RENAMED, WIDER], ids=["renamed", "converted"])
+def test_names_of_a_stream(where, wanted):
+    make, nest = NESTED[where]
+    data = pa.array(make(STRUCT), nest(OWN))
+    for source in (data, pa.chunked_array([data, data]), [data, data]):
+        stream = ad.array_stream(source, schema=nest(wanted))
+        assert stream.schema == ad.schema(nest(wanted))
+        for batch in stream:
+            assert as_lists(batch.to_pylist()) == renamed(as_lists(data.to_pylist()))
+
+
+def test_names_of_batches():
+    table = pa.table({"a": [1, None], "x": ["u", None]})
+    wanted = pa.schema([("b", pa.int64()), ("y", pa.string())])
+    for source in (table, table.to_batches()[0], table.to_reader(), pl.DataFrame(table)):
+        layout = wanted if not isinstance(source, pl.DataFrame) else None
+        if layout is None:
+            layout = pa.schema([("b", pa.int64()), ("y", pa.string_view())])
+        assert ad.array(source, layout).to_pylist() == renamed(table.to_pylist())
+    with ad.array_stream(ad.array_stream(table), schema=wanted) as stream:
+        assert next(stream).to_pylist() == renamed(table.to_pylist())
+
+
+def test_names_of_unions():
+    ids = pa.array([0, 1], pa.int8())
+    union = pa.UnionArray.from_sparse(ids, [pa.array([1, 2]), pa.array([3, 4])], ["a", "x"])
+    other = pa.sparse_union([pa.field("b", pa.int64()), pa.field("y", pa.int64())])
+    assert ad.array(union, other).to_pylist() == [1, 4]
+    swapped = pa.sparse_union([pa.field("x", pa.int64()), pa.field("a", pa.int64())])
+    with pytest.raises(ad.ExchangeError, match="another order"):
+        ad.array(union, swapped)
+
+
+def test_stream_that_can_be_read_once():
+    """The second request fails; the first answer is still there for the message."""
+
+    def once(data, requested_schema):
+        if once.is_over:
+            raise RuntimeError("read already")
+        once.is_over = True
+        return data.__arrow_c_stream__()
+
+    once.is_over = False
+    chunks = pa.chunked_array([pa.array(STRUCT, OWN)])
+    with pytest.raises(ad.ExchangeError, match="int64") as info:
+        ad.array(Once(chunks, once), WIDER)
+    assert info.value.reason == "dtype"
+    once.is_over = False
+    source = Once(chunks, once)
+    assert ad.array(source, RENAMED).to_pylist() == renamed(STRUCT)
+    assert source.calls == [None]
+
+
+NOT_NULL = {
+    "list": (pa.list_, [[1, None]]),
+    "large list": (pa.large_list, [[1, None]]),
+    "fixed list": (lambda field: pa.list_(field, 2), [[1, None]]),
+    "struct": (lambda field: pa.struct([field]), [{"item": 1}, {"item": None}]),
+    "list of lists": (lambda field: pa.list_(pa.list_(field)), [[[None]]]),
+}
+
+
+@pytest.mark.parametrize("wanted", ["int32", "int64"])
+@pytest.mark.parametrize("where", NOT_NULL)
+def test_nulls_where_the_answer_has_none(where, wanted):
+    """pyarrow names the type "not null" and leaves the null in it."""
+    nest, rows = NOT_NULL[where]
+    dtype = nest(pa.field("item", getattr(pa, wanted)(), nullable=False))
+    data = pa.array(rows, nest(pa.field("item", pa.int64())))
+    for source in (data, pa.chunked_array([data])):
+        # It refuses itself to convert a struct with such a field.
+        with pytest.raises(ad.ExchangeError, match=r"not nullable|not struct<") as info:
+            ad.array(source, dtype)
+        assert info.value.reason == ("nulls" if "nullable" in str(info.value) else "dtype")
+        with pytest.raises(ad.ExchangeError):
+            list(ad.array_stream(source, schema=dtype))
+
+
+def test_unknown_null_counts_are_counted():
+    dtype = pa.list_(pa.field("item", pa.int64(), nullable=False))
+    values = pa.Array.from_buffers(
+        pa.int64(), 2, [pa.py_buffer(b"\x03"), pa.py_buffer(bytes(16))], null_count=-1
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), values)
+    assert ad.array(lists, dtype).to_pylist() == [[0, 0]]
+    values = pa.Array.from_buffers(
+        pa.int64(), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(bytes(16))], null_count=-1
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), values)
+    with pytest.raises(ad.ExchangeError, match="not nullable"):
+        ad.array(lists, dtype)
+
+
 # --- keyword arguments -------------------------------------------------------------------------
 
 

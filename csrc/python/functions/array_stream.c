@@ -1,6 +1,7 @@
 /* arrowdev.array_stream(): any source of arrays as an ArrayStream. */
 #include <limits.h>
 
+#include "model/schema_cast.h"
 #include "protocol/arrow.h"
 #include "python/types/array_stream_type.h"
 #include "python/functions/functions.h"
@@ -14,30 +15,64 @@ typedef struct options {
     int32_t device_type;
 } options;
 
-/* Check the stream against the options; it is not converted. */
 static int
-check_options(ad_state *state, ad_schema schema, int32_t device_type,
-              const options *wanted)
+check_device_type(ad_state *state, int32_t device_type, const options *wanted)
 {
+    if (!wanted->has_device_type || wanted->device_type == device_type) {
+        return 0;
+    }
+    ad_raise_exchange(state, "device",
+                      "leave device_type out, or bring the stream there "
+                      "with .to(device)",
+                      "the stream is on device type %d, not %d",
+                      (int)device_type, (int)wanted->device_type);
+    return -1;
+}
+
+/* True if no child of the type is declared to be without nulls. */
+static bool
+children_may_be_null(const struct ArrowSchema *node)
+{
+    bool result = true;
+    for (int64_t i = 0; i < node->n_children && result; i++) {
+        result = (node->children[i]->flags & ARROW_FLAG_NULLABLE) &&
+                 children_may_be_null(node->children[i]);
+    }
+    return result;
+}
+
+/* The stream in `object` (stolen), with the type that was asked for. Names are
+ * put on batch by batch, and each batch is checked: a producer that was asked
+ * for a type without nulls may only have named it so. */
+static PyObject *
+with_schema(ad_state *state, PyObject *object, const options *wanted)
+{
+    const ad_stream_object *self = (const ad_stream_object *)object;
+    const struct ArrowSchema *asked = wanted->schema.node;
+    ad_array_stream *stream = NULL;
     ad_error err;
-    if (wanted->has_device_type && wanted->device_type != device_type) {
-        ad_raise_exchange(state, "device",
-                          "leave device_type out, or bring the stream there "
-                          "with .to(device)",
-                          "the stream is on device type %d, not %d",
-                          (int)device_type, (int)wanted->device_type);
-        return -1;
+    if (check_device_type(state, self->device_type, wanted) < 0) {
+        Py_DECREF(object);
+        return NULL;
     }
-    if (wanted->schema.node != NULL &&
-        ad_array_stream_require_schema(
-            schema.node, wanted->schema.node, "the stream",
-            "what was asked for",
-            "leave schema out, or convert the stream with .map(function)",
-            &err) != AD_OK) {
+    if (asked == NULL) {
+        return object;
+    }
+    ad_status status = ad_array_stream_require_schema(
+        self->schema.node, asked, "the stream", "what was asked for",
+        "leave schema out, or convert the stream with .map(function)", &err);
+    if (status == AD_OK && children_may_be_null(asked)) {
+        return object;
+    }
+    if (status == AD_OK ||
+        ad_schema_cast_fits_type(self->schema.node, asked, AD_CAST_LAYOUT)) {
+        stream = ad_iterable_stream(state, object, NULL, wanted->schema,
+                                    &self->device_type, self->device_type);
+    } else {
         ad_raise(state, &err);
-        return -1;
     }
-    return 0;
+    Py_DECREF(object);
+    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
 }
 
 /* --- from capsules ------------------------------------------------------- */
@@ -45,12 +80,8 @@ check_options(ad_state *state, ad_schema schema, int32_t device_type,
 static PyObject *
 finish(ad_state *state, ad_array_stream *stream, const options *wanted)
 {
-    if (check_options(state, ad_array_stream_schema(stream),
-                      ad_array_stream_device_type(stream), wanted) < 0) {
-        ad_array_stream_unref(stream);
-        return NULL;
-    }
-    return ad_stream_object_new(state, stream);
+    PyObject *object = ad_stream_object_new(state, stream);
+    return object != NULL ? with_schema(state, object, wanted) : NULL;
 }
 
 static PyObject *
@@ -159,11 +190,7 @@ make_stream(ad_state *state, PyObject *object, const options *wanted)
     };
     uint32_t offers;
     if (ad_is_array_stream(state, object)) {
-        const ad_stream_object *self = (const ad_stream_object *)object;
-        return check_options(state, self->schema, self->device_type, wanted) <
-                       0
-                   ? NULL
-                   : Py_NewRef(object);
+        return with_schema(state, Py_NewRef(object), wanted);
     }
     if (PyCapsule_CheckExact(object)) {
         return from_bare_capsule(state, object, wanted);

@@ -1,0 +1,125 @@
+/* requested_schema as consumer: the call of an Arrow method. */
+#include "protocol/arrow.h"
+
+#include "model/schema_cast.h"
+
+static PyObject *
+call_with_schema(ad_state *state, PyObject *object, PyObject *name,
+                 ad_schema schema)
+{
+    PyObject *capsule = ad_schema_capsule(state, schema);
+    if (capsule == NULL) {
+        return NULL;
+    }
+    PyObject *args[] = {object, capsule};
+    PyObject *kwnames = PyTuple_Pack(1, AD_STR(state, requested_schema));
+    PyObject *result = NULL;
+    if (kwnames != NULL) {
+        result = PyObject_VectorcallMethod(name, args, 1, kwnames);
+        Py_DECREF(kwnames);
+    }
+    Py_DECREF(capsule);
+    return result;
+}
+
+/* --- types with fields ---------------------------------------------------- */
+
+/* Fills *out with the schema of a stream that nobody has taken yet. */
+static ad_status
+read_schema(void *pointer, ad_capsule_kind kind, struct ArrowSchema *out)
+{
+    struct ArrowDeviceArrayStream *device = pointer;
+    struct ArrowArrayStream *host = pointer;
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = kind == AD_CAPSULE_DEVICE_STREAM ? device->get_schema(device, out)
+                                            : host->get_schema(host, out);
+    Py_END_ALLOW_THREADS
+    return code == 0 ? AD_OK : AD_ERR_EXCHANGE;
+}
+
+/* Sets *out to what is to be asked for, see ad_schema_cast_request(). An
+ * answer without a valid schema is left to the import, which says what is
+ * wrong with it. -1 with an exception. */
+static int
+find_request(ad_state *state, PyObject *answer, ad_schema wanted,
+             ad_schema *out)
+{
+    static const ad_capsule_kind kinds[] = {AD_CAPSULE_DEVICE_STREAM,
+                                            AD_CAPSULE_STREAM};
+    struct ArrowSchema storage = {.release = NULL};
+    struct ArrowSchema *own = NULL;
+    ad_error err;
+    if (PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) == 2) {
+        const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
+        PyObject *capsule = PyTuple_GET_ITEM(answer, 0);
+        own = PyCapsule_IsValid(capsule, name)
+                  ? PyCapsule_GetPointer(capsule, name)
+                  : NULL;
+    }
+    for (size_t i = 0; i < 2 && own == NULL; i++) {
+        const char *name = ad_capsule_name(kinds[i]);
+        if (PyCapsule_IsValid(answer, name) &&
+            read_schema(PyCapsule_GetPointer(answer, name), kinds[i],
+                        &storage) == AD_OK) {
+            own = &storage;
+        }
+    }
+    ad_status status = AD_OK;
+    if (own != NULL && ad_schema_validate(own, &err) == AD_OK) {
+        status = ad_schema_cast_request(own, wanted.node, out, &err);
+    }
+    if (storage.release != NULL) {
+        storage.release(&storage);
+    }
+    return ad_raise_status(state, status, &err);
+}
+
+/* Producers match the fields of a type by name, and make nulls of fields that
+ * they do not have. So the type of the data themselves is looked at first: new
+ * names are put on after the import, by position. */
+static PyObject *
+call_for_fields(ad_state *state, PyObject *object, PyObject *name,
+                ad_schema wanted)
+{
+    ad_schema request = {0};
+    PyObject *answer = PyObject_CallMethodNoArgs(object, name);
+    if (answer == NULL || find_request(state, answer, wanted, &request) < 0) {
+        Py_XDECREF(answer);
+        return NULL;
+    }
+    if (request.node == NULL) {
+        return answer;
+    }
+    PyObject *other = call_with_schema(state, object, name, request);
+    ad_schema_unref(request);
+    if (other == NULL && !ad_exception_is_final(state)) {
+        PyErr_Clear();
+        return answer;
+    }
+    PyObject *saved = ad_py_save_exception();
+    Py_DECREF(answer);
+    ad_py_reset_exception(saved);
+    return other;
+}
+
+/* --- the call ------------------------------------------------------------- */
+
+PyObject *
+ad_arrow_call(ad_state *state, PyObject *object, int method,
+              const ad_request *request)
+{
+    PyObject *name = state->strings[method];
+    if (request->schema.node != NULL) {
+        if (ad_schema_cast_has_fields(request->schema.node)) {
+            return call_for_fields(state, object, name, request->schema);
+        }
+        PyObject *result =
+            call_with_schema(state, object, name, request->schema);
+        if (result != NULL || ad_exception_is_final(state)) {
+            return result;
+        }
+        PyErr_Clear();
+    }
+    return PyObject_CallMethodNoArgs(object, name);
+}
