@@ -181,7 +181,8 @@ AD_MUST_CHECK ad_status ad_async_producer_finish(ad_async_producer *producer,
 
 /* Calls on_error and release, in any state, after a cancel too: the source's
  * own error is no result of the cancel. After a refusal it only calls release;
- * after the end it does nothing. `metadata` is a blob or NULL. */
+ * after the end it does nothing. A `code` that is no errno becomes EIO.
+ * `metadata` is a blob or NULL. */
 AD_MUST_CHECK ad_status ad_async_producer_fail(ad_async_producer *producer,
                                                int code, const char *message,
                                                const char *metadata,

@@ -536,7 +536,7 @@ ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
     AD_RETURN_IF_ERR(begin_call(self, "the stream was failed", err));
     if (self->handler != NULL) {
         if (may_call(self, AD_ASYNC_ON_ERROR)) {
-            send_error(self, code, message, metadata);
+            send_error(self, ad_errno_or(code, EIO), message, metadata);
         }
         release_handler(self);
     }
@@ -554,9 +554,8 @@ abandon(ad_async_producer *self)
     if (is_unwanted) {
         return ad_async_producer_finish(self, NULL);
     }
-    return ad_async_producer_fail(self, ECANCELED,
-                                  "the producer abandoned the stream", NULL,
-                                  NULL);
+    return ad_async_producer_fail(
+        self, ECANCELED, "the producer abandoned the stream", NULL, NULL);
 }
 
 void

@@ -81,6 +81,14 @@ void ad_error_dtype(ad_error *err, const char *dtype);
 void ad_error_path_prepend(ad_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* `code` if it is an errno, 1 to 4095, otherwise `otherwise`: what a foreign
+ * library returned goes to a reader that expects an errno. */
+static inline int
+ad_errno_or(long code, int otherwise)
+{
+    return code > 0 && code < 4096 ? (int)code : otherwise;
+}
+
 /* For functions that own no resource yet. From the first resource on, use one
  * `fail:` label. */
 #define AD_RETURN_IF_ERR(expression)                                          \

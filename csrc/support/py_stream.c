@@ -145,7 +145,7 @@ number_of(PyObject *exception, const char *attribute, int otherwise)
         number != NULL && PyLong_Check(number) ? PyLong_AsLong(number) : -1;
     Py_XDECREF(number);
     PyErr_Clear();
-    return value > 0 && value < 4096 ? (int)value : otherwise;
+    return ad_errno_or(value, otherwise);
 }
 
 static int

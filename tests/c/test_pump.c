@@ -254,6 +254,26 @@ test_source_that_fails(void)
     }
 }
 
+/* on_error takes an errno; get_next of a foreign stream may return anything. */
+static void
+test_failure_without_errno(void)
+{
+    static const int codes[] = {-5, 4096, INT32_MIN};
+    for (int i = 0; i < 3; i++) {
+        ends self;
+        ad_status status;
+        ad_error err;
+        start(&self, 2, codes[i], 4);
+        CHECK_INT(read_up_to(self.queue, -1, &status, &err), 2);
+        CHECK_INT(status, AD_ERR_EXCHANGE);
+        CHECK_INT(err.code, EIO);
+        CHECK_INT(wait_for_end(&self, &err), AD_ERR_EXCHANGE);
+        CHECK_INT(err.code, codes[i]);
+        end(&self);
+        check_all_gone();
+    }
+}
+
 static void
 test_consumer_cancels(void)
 {
@@ -432,6 +452,7 @@ main(void)
         CHECK_TEST(test_queue_size_out_of_range),
         CHECK_TEST(test_whole_stream),
         CHECK_TEST(test_source_that_fails),
+        CHECK_TEST(test_failure_without_errno),
         CHECK_TEST(test_consumer_cancels),
         CHECK_TEST(test_stop_after_cancel_is_no_error),
         CHECK_TEST(test_pump_reads_one_batch_ahead),
