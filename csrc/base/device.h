@@ -50,8 +50,10 @@ typedef enum ad_device_trait {
     AD_QUEUES = 1 << 6,       /* streams are objects (SyclQueue, ...) */
     AD_NO_NUMBERS = 1 << 7,   /* a number cannot name a stream, because an
                                  invalid one cannot be detected */
-    AD_DEFAULT_STREAMS = 1 << 8 /* the handles of ad_default_stream_handle are
-                                   valid; each context has its own streams */
+    AD_DEFAULT_STREAMS = 1 << 8, /* the handles of ad_default_stream_handle
+                                    are valid; each context has its own
+                                    streams */
+    AD_NO_EVENTS = 1 << 9        /* the specification names no event type */
 } ad_device_trait;
 
 #define AD_N_DEVICE_TYPES 32

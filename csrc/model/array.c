@@ -94,7 +94,7 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
                                            device, &tree, &p->owner, err));
     p->tree = (imported *)tree;
     p->tree->array.array.release = NULL;
-    if (array->sync_event == NULL) {
+    if (array->sync_event == NULL || device.type == ARROW_DEVICE_CPU) {
         return AD_OK;
     }
     /* The event lives as long as the tree, even after its memory has been
@@ -119,6 +119,8 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
     out->readonly = false;
     out->has_reserved =
         (array->reserved[0] | array->reserved[1] | array->reserved[2]) != 0;
+    out->had_event =
+        array->sync_event != NULL && array->device_type == ARROW_DEVICE_CPU;
     view_node(out, &array->array);
 }
 

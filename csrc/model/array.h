@@ -40,6 +40,7 @@ typedef struct ad_array {
     int64_t null_count; /* -1: unknown */
     bool readonly;      /* the producer flagged the memory as read-only */
     bool has_reserved;  /* `reserved` was not all zero */
+    bool had_event;     /* a CPU array came with an event, which is ignored */
 } ad_array;
 
 /* --- structure ---------------------------------------------------------- */
@@ -66,7 +67,9 @@ ad_array_validate_known(const struct ArrowSchema *schema,
 
 /* Validates both structs and moves them into owners. On success both `release`
  * members are NULL; on failure both structs are untouched. The event, device
- * type and id are kept; of `reserved` only whether it is zero. */
+ * type and id are kept; of `reserved` only whether it is zero. Host memory has
+ * no event type, so an event of a CPU array is ignored: nobody can wait for
+ * it. */
 AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
                                         struct ArrowDeviceArray *array,
                                         ad_array *out, ad_error *err);

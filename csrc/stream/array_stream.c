@@ -366,17 +366,13 @@ next_on_host(ad_array_stream *self, ad_array *out, bool *is_end, ad_error *err)
         return AD_ERR_MEMORY;
     }
     int code = self->pull(self, slot);
-    if (code == 0 && slot->array.release != NULL && slot->sync_event == NULL) {
+    if (code == 0 && slot->array.release != NULL) {
         ad_array_slot_import(slot, self->schema, out);
         return AD_OK;
     }
-    struct ArrowDeviceArray batch = *slot;
     ad_array_slot_free(slot);
-    if (code != 0) {
-        return return_error(self, err);
-    }
-    *is_end = batch.array.release == NULL;
-    return *is_end ? AD_OK : import_batch(self, &batch, out, err);
+    *is_end = code == 0;
+    return *is_end ? AD_OK : return_error(self, err);
 }
 
 ad_status

@@ -1,5 +1,6 @@
 /* Import and export of streams as the two structs of the specification.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,12 +138,15 @@ export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
 {
     ad_array_stream_ref(self);
     int code = self->pull(self, out);
+    if (self->device_type == ARROW_DEVICE_CPU) {
+        out->sync_event = NULL; /* host memory has no event type */
+    }
     if (is_host && code == 0 && out->array.release != NULL &&
         out->sync_event != NULL) {
         code = wait_for_batch(self, out);
     }
     ad_array_stream_unref(self);
-    return code;
+    return code == 0 ? 0 : ad_errno_or(code, EIO);
 }
 
 /* The callbacks that are alike in both structs. A release clears private_data,

@@ -39,12 +39,20 @@ note_device(const ad_array *array, const step *root, ad_text *out,
             ad_error *err)
 {
     bool is_cpu = array->device.type == ARROW_DEVICE_CPU;
-    if (is_cpu && array->sync != NULL) {
+    if (array->had_event) {
         AD_RETURN_IF_ERR(
             note(out, root,
-                 "a CPU array should have no sync_event; it is carried and "
-                 "not interpreted (specification, \"Synchronization event "
-                 "types\")",
+                 "a CPU array should have no sync_event, because host memory "
+                 "has no event type; it is ignored, and the data are taken as "
+                 "ready (specification, \"Synchronization event types\")",
+                 err));
+    } else if (array->sync != NULL &&
+               (ad_device_traits(array->device.type) & AD_NO_EVENTS) != 0) {
+        AD_RETURN_IF_ERR(
+            note(out, root,
+                 "the device type has no event type, so sync_event should be "
+                 "NULL; it is carried and not interpreted (specification, "
+                 "\"Synchronization event types\")",
                  err));
     }
     if (is_cpu && array->device.id != -1) {

@@ -49,7 +49,8 @@ test_batches_keep_id_and_event(void)
     tree_check_all_gone();
 }
 
-/* Batches without an event are pulled into their slot. */
+/* Batches are pulled into their slot. Host memory has no event type, so an
+ * event is ignored and not exported. */
 static void
 test_batches_of_host_memory(void)
 {
@@ -64,7 +65,8 @@ test_batches_of_host_memory(void)
             CHECK_INT(found[i].device.type, ARROW_DEVICE_CPU);
             CHECK_INT(found[i].device.id, i);
             CHECK_INT(found[i].length, 2);
-            CHECK((found[i].sync != NULL) == has_events);
+            CHECK(found[i].sync == NULL);
+            CHECK_INT(found[i].had_event, has_events);
         }
         check_end(stream);
         ad_array_stream_unref(stream);
@@ -311,6 +313,24 @@ test_pass_through(void)
     tree_check_all_gone();
 }
 
+/* An exported stream returns an errno, whatever its producer returned. */
+static void
+test_pass_through_code_that_is_no_errno(void)
+{
+    producer p = sound(1);
+    p.fail_at = 0;
+    p.next_code = -1;
+    p.message = "later";
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    CHECK_INT(out.get_next(&out, &batch), EIO);
+    CHECK(out.get_last_error(&out) == p.message);
+    out.release(&out);
+    tree_check_all_gone();
+}
+
 static void
 test_pass_through_end_and_errors(void)
 {
@@ -476,9 +496,9 @@ test_host_export(void)
     CHECK_HAS(err.hint, "__arrow_c_device_stream__");
     ad_array_stream_unref(stream);
 
-    /* Host memory with an event that cannot be waited for. */
+    /* An event that cannot be waited for. */
     producer host = sound(1);
-    host.device_type = ARROW_DEVICE_CPU;
+    host.device_type = ARROW_DEVICE_CUDA_HOST;
     stream = open_stream(&host);
     CHECK_INT(ad_array_stream_export_host(stream, &holder, &err), AD_OK);
     ad_array_stream_unref(stream);
@@ -759,6 +779,7 @@ main(void)
         CHECK_TEST(test_other_device_type),
         CHECK_TEST(test_schema_changes),
         CHECK_TEST(test_pass_through),
+        CHECK_TEST(test_pass_through_code_that_is_no_errno),
         CHECK_TEST(test_pass_through_end_and_errors),
         CHECK_TEST(test_pass_through_checks),
         CHECK_TEST(test_plain_batches_are_validated),
