@@ -7,20 +7,23 @@
 
 /* Buffer lists are not copied: the reference on the owner keeps the originals
  * alive. */
-typedef struct arena {
-    atomic_size_t live;
+typedef struct contents {
     ad_owner *owner;
     ad_sync *sync;
+} contents;
+
+typedef struct arena {
+    atomic_size_t live;
+    contents kept;
     struct ArrowDeviceArray holder;
     struct ArrowArray nodes[];
 } arena;
 
-static void
-arena_free(arena *self)
+static inline void
+drop_contents(contents kept)
 {
-    ad_sync_unref(self->sync);
-    ad_owner_unref(self->owner);
-    free(self);
+    ad_sync_unref(kept.sync);
+    ad_owner_unref(kept.owner);
 }
 
 #include "model/export_nodes.inc"
@@ -29,7 +32,7 @@ void
 ad_array_holder_free(struct ArrowDeviceArray *holder)
 {
     arena *self = (arena *)((char *)holder - offsetof(arena, holder));
-    arena_drop(self, 1 + mark(&holder->array, self));
+    arena_drop(self, HOLDER + mark(&holder->array, self));
 }
 
 /* A slice of a batch is the offset of the struct, and pyarrow and pandas
@@ -75,9 +78,9 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
     if (self == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    atomic_init(&self->live, n + 2);
-    self->owner = ad_owner_ref(array->owner);
-    self->sync = ad_sync_ref(array->sync);
+    atomic_init(&self->live, HOLDER + n + 1);
+    self->kept =
+        (contents){ad_owner_ref(array->owner), ad_sync_ref(array->sync)};
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
     if (n > 0) {

@@ -88,8 +88,9 @@ AD_MUST_CHECK ad_status ad_schema_copy(const struct ArrowSchema *node,
  * root is in a holder. A consumer moves the struct out (and sets release to
  * NULL) or leaves it there. ad_schema_holder_free must be called on the same
  * pointer in either case: it releases the nodes that were not moved. The
- * memory is freed when the last moved node is released too. Children may be
- * moved out one by one and released in any order, from any thread. */
+ * schema is dropped with the last node, and a holder whose nodes are released
+ * keeps the structs only. Children may be moved out one by one and released in
+ * any order, from any thread. */
 AD_MUST_CHECK ad_status ad_schema_export(ad_schema schema,
                                          struct ArrowSchema **holder,
                                          ad_error *err);

@@ -5,17 +5,18 @@
 
 #define NODE struct ArrowSchema
 
+typedef ad_owner *contents;
+
 typedef struct arena {
     atomic_size_t live;
-    ad_owner *owner;
+    contents kept;
     struct ArrowSchema nodes[]; /* nodes[0] is the holder */
 } arena;
 
-static void
-arena_free(arena *self)
+static inline void
+drop_contents(contents kept)
 {
-    ad_owner_unref(self->owner);
-    free(self);
+    ad_owner_unref(kept);
 }
 
 #include "model/export_nodes.inc"
@@ -37,8 +38,8 @@ ad_schema_export(ad_schema schema, struct ArrowSchema **holder, ad_error *err)
     if (tree == NULL) {
         return ad_fail_memory(err, nbytes);
     }
-    atomic_init(&tree->live, n_nodes + 1);
-    tree->owner = ad_owner_ref(schema.owner);
+    atomic_init(&tree->live, HOLDER + n_nodes);
+    tree->kept = ad_owner_ref(schema.owner);
     copy_node(tree->nodes, schema.node, tree);
     if (!is_single) {
         cursor at = {tree->nodes + 1,
@@ -54,14 +55,17 @@ ad_schema_holder_renew(struct ArrowSchema *holder, ad_schema schema)
 {
     arena *tree = (arena *)((char *)holder - offsetof(arena, nodes));
     size_t live = atomic_load_explicit(&tree->live, memory_order_acquire);
-    bool is_unmoved = holder->release == node_release && live == 2;
-    bool is_released = holder->release == NULL && live == 1;
-    if (!is_leaf(schema.node) || tree->owner != schema.owner ||
+    bool is_unmoved = holder->release == node_release && live == HOLDER + 1;
+    bool is_released = holder->release == NULL && live == HOLDER;
+    if (!is_leaf(schema.node) || tree->kept != schema.owner ||
         !(is_unmoved || is_released)) {
         return false;
     }
+    if (is_released) {
+        ad_owner_ref(schema.owner);
+    }
     copy_node(holder, schema.node, tree);
-    atomic_store_explicit(&tree->live, 2, memory_order_relaxed);
+    atomic_store_explicit(&tree->live, HOLDER + 1, memory_order_relaxed);
     return true;
 }
 
@@ -70,6 +74,6 @@ ad_schema_holder_free(struct ArrowSchema *holder)
 {
     if (holder != NULL) {
         arena *tree = (arena *)((char *)holder - offsetof(arena, nodes));
-        arena_drop(tree, 1 + mark(holder, tree));
+        arena_drop(tree, HOLDER + mark(holder, tree));
     }
 }

@@ -176,6 +176,41 @@ def test_owner_lives_until_release(helper, entry, export, mode):
     assert gone() is None
 
 
+CONSUMED = {
+    "host array": lambda array: array.__arrow_c_array__(),
+    "device array": lambda array: array.__arrow_c_device_array__(),
+    "batch": lambda array: ad.record_batch({"a": array, "b": array}).__arrow_c_array__(),
+}
+
+
+@pytest.mark.parametrize("kind", CONSUMED)
+def test_consumed_capsules_keep_nothing_alive(kind):
+    owner = Owner()
+    gone = weakref.ref(owner)
+    array = ad.array(owner)
+    del owner
+    capsules = CONSUMED[kind](array)
+    del array
+    taken = ad.array(capsules)
+    assert gone() is not None
+    del taken
+    assert gone() is None and len(capsules) == 2
+
+
+def test_consumed_schema_capsules_keep_nothing_alive(helper):
+    producer = FromC(helper, 2)
+    array = ad.array(producer)
+    schema, _ = pair = array.__arrow_c_array__()
+    again = array.__arrow_c_schema__()
+    del array, _
+    taken = [Taken(schema, "arrow_schema"), Taken(again, "arrow_schema")]
+    del pair
+    assert producer.released == (0, 3)
+    for item in taken:
+        item.release(helper, "gil")
+    assert producer.released == (3, 3)
+
+
 @pytest.mark.parametrize("export", EXPORTS)
 @pytest.mark.parametrize("entry", INPUTS)
 def test_refcounts_return_to_initial(helper, entry, export):

@@ -104,7 +104,7 @@ test_moved_column_and_holder_are_released_in_any_order(void)
         struct ArrowDeviceArray *holder = export_and_clear(&array);
         if (order == 2) {
             drop(&holder->array);
-            CHECK_INT(atomic_load(&live_arrays), 1);
+            CHECK_INT(atomic_load(&live_arrays), 0);
             ad_array_holder_free(holder);
         } else {
             struct ArrowArray moved = take(&holder->array);
@@ -114,7 +114,7 @@ test_moved_column_and_holder_are_released_in_any_order(void)
                 drop(&moved);
             } else {
                 drop(&moved);
-                CHECK_INT(atomic_load(&live_arrays), 1);
+                CHECK_INT(atomic_load(&live_arrays), 0);
                 ad_array_holder_free(holder);
             }
         }
@@ -167,7 +167,8 @@ test_moved_children_are_released_in_any_order(void)
         }
         moved[3] = take(&holder->array);
         for (int i = 0; i < 5; i++) {
-            CHECK(atomic_load(&live_arrays) > 0);
+            bool is_holder_alone = i == 4 && order[i] == 4;
+            CHECK_INT(atomic_load(&live_arrays) > 0, !is_holder_alone);
             if (order[i] == 4) {
                 ad_array_holder_free(holder);
             } else {

@@ -379,9 +379,8 @@ test_export_is_released_in_its_holder(void)
     ad_schema_unref(schema);
     holder->release(holder);
     CHECK(holder->release == NULL);
-    CHECK(live > 0);
-    ad_schema_holder_free(holder);
     CHECK_INT(live, 0);
+    ad_schema_holder_free(holder);
 }
 
 static void
@@ -410,6 +409,21 @@ enum {
     N_PARTS
 };
 
+/* The holder alone keeps no schema alive once its root was moved out. */
+static bool
+has_node_left(const int order[N_PARTS], int i, unsigned moved_mask,
+              const struct ArrowSchema out[N_PARTS])
+{
+    for (; i < N_PARTS; i++) {
+        bool is_holder_with_root =
+            order[i] == HOLDER && (moved_mask & 1u << ROOT) == 0;
+        if (is_holder_with_root || out[order[i]].release != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 check_order(const int order[N_PARTS], unsigned moved_mask)
 {
@@ -431,7 +445,7 @@ check_order(const int order[N_PARTS], unsigned moved_mask)
     }
     for (int i = 0; i < N_PARTS; i++) {
         int part = order[i];
-        CHECK_INT(live > 0, 1);
+        CHECK_INT(live > 0, has_node_left(order, i, moved_mask, out));
         if (part == HOLDER) {
             ad_schema_holder_free(holder);
         } else if (out[part].release != NULL) {
