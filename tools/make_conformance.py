@@ -2,7 +2,7 @@
 
 The objects and functions are those that the page has; versions and rules are what is found here.
 Lists of rules come from arrowdev.testing. tests/testing/test_conformance.py compares the
-page with both.
+page with both, tests/suites/test_page.py with the tests of other libraries.
 """
 
 import importlib.metadata
@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("testing", "helpers")]
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("testing", "suites", "helpers")]
 
 import test_conformance as suite  # noqa: E402
+import test_page as foreign  # noqa: E402
 
 from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES  # noqa: E402
 
@@ -50,6 +51,8 @@ def main():
         "producer rules": rules(PRODUCER_RULES),
         "consumer rules": rules(CONSUMER_RULES),
     }
+    tests = foreign.collected()
+    tables |= {"suites": foreign.suites(tests), "differences": foreign.differences(tests)}
     page = suite.PAGE.read_text(encoding="utf-8")
     for mark, lines in tables.items():
         text = "\n".join(lines)
