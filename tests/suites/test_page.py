@@ -28,8 +28,8 @@ def modules():
 def collected():
     """(test file, name of the test) of all tests of other libraries."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", "",
-         "-c", str(compiler.ROOT / "pyproject.toml"), str(FOLDER)],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q",
+         "-m", "", "-c", str(compiler.ROOT / "pyproject.toml"), str(FOLDER)],
         capture_output=True,
         text=True,
         timeout=110,
