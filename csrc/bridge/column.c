@@ -74,7 +74,8 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
     ad_allocation made;
     size_t n_fills = 0;
     int64_t n = ad_tensor_size(tensor);
-    size_t size = n > 0 ? (size_t)(ad_tensor_nbytes(tensor) / n) : 0;
+    uint32_t bits = ad_dtype_bits(tensor->dtype);
+    size_t size = bits % 8 == 0 ? bits / 8 : 0;
     bool is_plain = has_nulls && flat->n_levels == 1 && !flat->is_bits &&
                     flat->levels[0].length == n;
     for (int32_t i = 0; has_nulls && n > 0 && i < flat->n_levels; i++) {

@@ -7,6 +7,21 @@
 
 static const char consumer[] = "filling nulls";
 
+/* The kernels fill whole elements of these sizes. */
+static ad_status
+check_size(size_t size, ad_device device, ad_error *err)
+{
+    if (size == 1 || size == 2 || size == 4 || size == 8 || size == 16) {
+        return AD_OK;
+    }
+    return ad_fail_on(
+        err, device, "dtype", "use nulls=\"ignore\" and the array's .validity",
+        "nulls are filled in elements of 1, 2, 4, 8 or 16 bytes, "
+        "and these have %s%zu",
+        size == 0 ? "less than " : "", size == 0 ? 1 : size);
+}
+
+/* `size` has passed check_size. */
 static ad_launch
 fill_launch(const ad_fill *fill, const void *value, size_t size)
 {
@@ -45,6 +60,7 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
         target->device, target->data, target->sync, NULL, consumer);
     ad_session session;
     ad_sync *sync;
+    AD_RETURN_IF_ERR(check_size(size, array->device, err));
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status = AD_OK;
     for (size_t i = 0; i < n && status == AD_OK; i++) {
@@ -93,6 +109,7 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
 {
     const ad_session_request request = ad_session_within(
         array->device, values->data, array->sync, NULL, consumer);
+    AD_RETURN_IF_ERR(check_size(size, array->device, err));
     int64_t nbytes = fill->n_rows * (int64_t)size;
     ad_launch launch = fill_launch(fill, value, size);
     launch.values.data = values->data;

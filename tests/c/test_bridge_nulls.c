@@ -319,6 +319,33 @@ test_fill_lists_of_complex(void)
     ad_array_clear(&array);
 }
 
+/* Lanes of 12 bytes, parts of a byte and 12 bits: no size of the kernels. */
+static void
+test_fill_of_odd_sizes_is_refused(void)
+{
+    static const struct {
+        ad_dl_dtype dtype;
+        const char *format;
+        const char *found;
+    } odd[] = {
+        {{AD_DL_FLOAT, 32, 3}, "w:12", "have 12"},
+        {FP4, "w:4", "have less than 1"},
+        {{AD_DL_INT, 12, 1}, "w:3", "have less than 1"},
+    };
+    unsigned char fill[16] = {0};
+    ad_bridge_options filling = {.nulls = AD_NULLS_FILL, .fill = fill};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        ad_extension dlpack = {.kind = AD_EXTENSION_DLPACK,
+                               .dtype = odd[i].dtype};
+        ad_array array =
+            array_of(schema_of(odd[i].format, &dlpack, NULL, NULL), 2, "\2",
+                     STRIDED_BASE, 0, 3, -1, NULL);
+        refuses(&array, &filling, AD_ERR_EXCHANGE, "dtype", "ignore");
+        CHECK_HAS(err.message, odd[i].found);
+        ad_array_clear(&array);
+    }
+}
+
 static void
 test_fill_follows_the_permutation(void)
 {
@@ -761,6 +788,7 @@ main(void)
         CHECK_TEST(test_nulls_inside_lists),
         CHECK_TEST(test_fill_a_column),
         CHECK_TEST(test_fill_lists_of_complex),
+        CHECK_TEST(test_fill_of_odd_sizes_is_refused),
         CHECK_TEST(test_fill_follows_the_permutation),
         CHECK_TEST(test_bits_become_bytes),
         CHECK_TEST(test_nested_lists),
