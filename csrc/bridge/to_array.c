@@ -502,7 +502,7 @@ ad_array_from_tensor(const ad_tensor *tensor, ad_copy copy, ad_array *out,
         return build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
                           tensor->shape[0], false, false, out, err);
     }
-    if (tensor->dtype.bits % 8 != 0 &&
+    if (tensor->dtype.bits < 8 &&
         (tensor->flags & AD_TENSOR_SUBBYTE_PADDED) != 0) {
         return fail_dtype(tensor,
                           "pack it, or view it as uint8 in the producing "

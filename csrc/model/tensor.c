@@ -35,11 +35,8 @@ ad_tensor_clear(ad_tensor *tensor)
 uint32_t
 ad_element_bits(ad_dl_dtype dtype, uint32_t flags)
 {
-    uint32_t bits = dtype.bits;
-    if (flags & AD_TENSOR_SUBBYTE_PADDED) {
-        bits = (bits + 7) & ~7U;
-    }
-    return bits * dtype.lanes;
+    bool is_padded = (flags & AD_TENSOR_SUBBYTE_PADDED) && dtype.bits < 8;
+    return (is_padded ? 8U : dtype.bits) * dtype.lanes;
 }
 
 /* Bytes of n >= 0 packed elements, rounded up; false on overflow. */

@@ -27,7 +27,7 @@ enum {
     AD_TENSOR_IMMUTABLE = 1 << 1,
     /* The data are a copy made for this exchange. */
     AD_TENSOR_COPIED = 1 << 2,
-    /* Each sub-byte element takes one byte. */
+    /* Each lane of fewer than 8 bits takes one byte. */
     AD_TENSOR_SUBBYTE_PADDED = 1 << 3,
     /* A Buffer whose size is in memory that the host cannot read. It has an
      * address, but cannot be exchanged. */

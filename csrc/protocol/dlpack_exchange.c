@@ -67,7 +67,11 @@ fetch(ad_state *state, PyObject *object, const ad_dl_exchange_api *api,
     ad_error err;
     ad_dl_managed_versioned *managed = NULL;
     int result = api->managed_tensor_from_py_object_no_sync(object, &managed);
-    if (result != 0 && PyErr_Occurred()) {
+    /* A function that sets an exception has failed, even if it returns 0. */
+    if (PyErr_Occurred()) {
+        if (result == 0 && managed != NULL) {
+            ad_dlpack_delete(managed, true);
+        }
         return ad_import_exception(state);
     }
     if (result != 0 || managed == NULL) {
@@ -118,12 +122,14 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
         !(traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS | AD_QUEUES))) {
         return 0;
     }
-    if (api->current_work_stream(device.type, (int32_t)device.id, &stream) !=
-        0) {
-        if (!PyErr_Occurred()) {
-            ad_raise_exchange(state, "protocol", NULL,
-                              "current_work_stream failed without an error");
-        }
+    int result =
+        api->current_work_stream(device.type, (int32_t)device.id, &stream);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (result != 0) {
+        ad_raise_exchange(state, "protocol", NULL,
+                          "current_work_stream failed without an error");
         return -1;
     }
     /* NULL is the default stream, which has another number on CUDA. */

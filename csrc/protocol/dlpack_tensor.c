@@ -36,12 +36,16 @@ managed_destroy(ad_owner *base)
 static const ad_owner_ops managed_ops = {.destroy = managed_destroy,
                                          .name = "DLPack tensor"};
 
+/* The flag for padding says nothing about types of a byte or more. */
 static uint32_t
-tensor_flags(uint64_t flags)
+tensor_flags(const ad_dl_managed_versioned *managed)
 {
+    uint64_t flags = managed->flags;
+    bool is_padded = (flags & AD_DL_FLAG_SUBBYTE_PADDED) &&
+                     managed->dl_tensor.dtype.bits < 8;
     return (flags & AD_DL_FLAG_READ_ONLY ? AD_TENSOR_READONLY : 0) |
            (flags & AD_DL_FLAG_IS_COPIED ? AD_TENSOR_COPIED : 0) |
-           (flags & AD_DL_FLAG_SUBBYTE_PADDED ? AD_TENSOR_SUBBYTE_PADDED : 0);
+           (is_padded ? AD_TENSOR_SUBBYTE_PADDED : 0);
 }
 
 static ad_status
@@ -65,7 +69,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
                            AD_DL_MAJOR);
         }
         tensor = &managed->dl_tensor;
-        flags = tensor_flags(managed->flags);
+        flags = tensor_flags(managed);
     } else {
         tensor = &((const ad_dl_managed *)pointer)->dl_tensor;
     }
@@ -278,13 +282,14 @@ ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
     hand_over frame = {managed, handed_over};
     handed_over = &frame;
     *object = NULL;
-    bool failed = to_py(managed, object) != 0 || *object == NULL;
-    handed_over = frame.outer;
+    bool is_stolen = to_py(managed, object) == 0 && *object != NULL;
+    bool failed = !is_stolen || PyErr_Occurred() != NULL;
     if (failed) {
-        Py_XDECREF((PyObject *)*object);
+        Py_XDECREF((PyObject *)*object); /* may free the block */
         *object = NULL;
     }
-    if (failed && frame.block != NULL) {
+    handed_over = frame.outer;
+    if (!is_stolen && frame.block != NULL) {
         /* torch's function steals on success only. */
         ad_dlpack_delete(managed, true);
     }

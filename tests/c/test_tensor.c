@@ -255,6 +255,9 @@ test_packed_sizes_are_rounded_up_once(void)
     descriptor.dtype = FP4X2;
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 18);
+    descriptor.dtype = (ad_dl_dtype){AD_DL_INT, 12, 2};
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    CHECK_INT(ad_tensor_nbytes(&out.tensor), 27); /* not of a part of a byte */
     descriptor = descriptor_of(FP4, 1, shape, (int64_t[]){-1});
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     ad_tensor_extent(&out.tensor, &low, &high);

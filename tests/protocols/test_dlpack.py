@@ -454,6 +454,14 @@ def test_padded_subbyte():
         t.__dlpack__()
 
 
+@pytest.mark.parametrize(("dtype", "nbytes"), [((0, 12, 2), 12), ((2, 32, 1), 16)])
+def test_padded_says_nothing_about_elements_of_a_byte(dtype, nbytes):
+    t = ad.tensor(Producer(shape=(4,), dtype=dtype, flags=dl.SUBBYTE_PADDED))
+    assert t.nbytes == nbytes
+    assert received(t).flags == 0
+    t.__dlpack__()  # so the consumer need not know the flag
+
+
 def test_is_copied_describes_one_exchange():
     t = ad.tensor(Producer(flags=dl.IS_COPIED))
     assert received(t).flags == 0

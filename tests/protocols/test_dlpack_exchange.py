@@ -7,6 +7,7 @@ from ctypes import POINTER, c_void_p, py_object
 
 import dlpack_ctypes as dl
 import pytest
+from c_library import build
 from dlpack_checks import Foreign, fails
 from dlpack_ctypes import Managed, Received
 
@@ -15,6 +16,12 @@ import arrowdev as ad
 np = pytest.importorskip("numpy")
 
 HANDLE = 0x1000
+
+
+def causes(error, kind):
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 # --- a foreign hand-made table ---------------------------------------------------
@@ -321,6 +328,46 @@ def test_refused_by_a_table(steals):
         t.into(dl.exchange_type(table))
     assert p.deleted == 0
     del t
+    assert p.deleted == 1
+
+
+def set_late_error(table, name, function):
+    """Make `name` of a table do what `function` does, and then set KeyError."""
+    table.kept = dict(table._objects)
+    library = ctypes.PyDLL(str(build("late_error")))
+    slot = c_void_p.in_dll(library, f"late_{name.removeprefix('current_')}")
+    slot.value = ctypes.cast(function, c_void_p).value
+    setattr(table, name, type(function)(ctypes.cast(getattr(library, name), c_void_p).value))
+
+
+def test_exception_beside_a_0():
+    """An exception that comes with a 0 is not believed away, and nothing leaks."""
+    foreign = Foreign()
+    set_late_error(foreign.table, "from_py", foreign.table.from_py)
+    with fails("refused") as info:
+        ad.tensor(foreign())
+    assert causes(info.value, KeyError)
+    assert (foreign.n_calls, foreign.managed.deleted) == (1, 1)
+
+    foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
+    set_late_error(foreign.table, "current_stream", foreign.table.current_stream)
+    with fails("refused") as info:
+        ad.tensor(foreign())
+    assert causes(info.value, KeyError)
+    assert (foreign.asked, foreign.managed.deleted) == ([(dl.CUDA, 0)], 1)
+    t = ad.tensor(dl.Producer(device=(dl.CUDA, 0), data=HANDLE), stream=77)
+    with pytest.raises(KeyError, match="beside a 0"):
+        t.into(foreign.type)
+
+    foreign = Foreign()
+    own = dl.exchange_table(ad.Tensor)
+    set_late_error(foreign.table, "to_py", own.to_py)
+    p = dl.Producer()
+    t = ad.tensor(p)
+    with fails("refused") as info:
+        t.into(foreign.type)
+    assert causes(info.value, KeyError)
+    del t, info
     assert p.deleted == 1
 
 
