@@ -244,7 +244,8 @@ join_layout(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     return AD_OK;
 }
 
-/* Sums the rows and the buffers of all views. The result keeps all data buffers
+/* Sums the rows and the buffers of all views. One more than the rows, the
+ * number of offsets, is an int64, too. The result keeps all data buffers
  * of string views. */
 static ad_status
 count_rows_and_buffers(ad_concat_node *at, ad_error *err)
@@ -252,9 +253,10 @@ count_rows_and_buffers(ad_concat_node *at, ad_error *err)
     at->n_buffers = at->type.n_buffers;
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
-        if (__builtin_add_overflow(at->length, view->length, &at->length)) {
+        if (view->length > INT64_MAX - 1 - at->length) {
             return ad_concat_fail_size(at->schema, "the rows", err);
         }
+        at->length += view->length;
         if (at->type.layout == AD_LAYOUT_VIEWS) {
             at->n_buffers += view->node->n_buffers - 3;
             at->readonly |= view->readonly;

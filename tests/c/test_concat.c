@@ -140,6 +140,34 @@ test_device_memory_is_refused(void)
     tree_check_all_gone();
 }
 
+/* The rows and one more, as offsets have, are counted in 64 bits. */
+static void
+test_rows_that_overflow(void)
+{
+    ad_schema schema;
+    ad_schema_spec type = {.format = "n", .flags = ARROW_FLAG_NULLABLE};
+    CHECK_INT(ad_schema_build(&type, &schema, &err), AD_OK);
+    for (int64_t more = 0; more < 3; more++) {
+        ad_array parts[2], out;
+        ad_array_spec spec = {.schema = schema, .device = AD_CPU};
+        spec.length = spec.null_count = INT64_MAX - 10;
+        CHECK_INT(ad_array_build(&spec, &parts[0], &err), AD_OK);
+        spec.length = spec.null_count = 9 + more;
+        CHECK_INT(ad_array_build(&spec, &parts[1], &err), AD_OK);
+        ad_status status = ad_concat(schema, parts, 2, &out, &err);
+        CHECK_INT(status, more == 0 ? AD_OK : AD_ERR_EXCHANGE);
+        if (status == AD_OK) {
+            CHECK_INT(out.length, INT64_MAX - 1);
+            ad_array_clear(&out);
+        } else {
+            CHECK_STR(err.reason, "size");
+        }
+        ad_array_clear(&parts[0]);
+        ad_array_clear(&parts[1]);
+    }
+    ad_schema_unref(schema);
+}
+
 int
 main(void)
 {
@@ -147,6 +175,7 @@ main(void)
         CHECK_TEST(test_rows_follow_one_another),
         CHECK_TEST(test_each_allocation_fails),
         CHECK_TEST(test_device_memory_is_refused),
+        CHECK_TEST(test_rows_that_overflow),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }
