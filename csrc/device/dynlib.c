@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* dladdr under -std=c11 */
+#define _GNU_SOURCE /* dladdr, secure_getenv under -std=c11 */
 
 #include "device/dynlib.h"
 
@@ -53,7 +53,8 @@ open_library(const ad_library *library, void **out, char *found, ad_error *err)
     char variable[64];
     char reasons[320] = "";
     variable_name(library, variable, sizeof(variable));
-    const char *override = getenv(variable);
+    /* NULL in a program with more rights than the user who started it. */
+    const char *override = secure_getenv(variable);
     if (override != NULL && override[0] != '\0') {
         const char *const names[] = {override, NULL};
         *out = open_any(names, 0, found, reasons, sizeof(reasons));
