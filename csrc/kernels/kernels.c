@@ -501,10 +501,29 @@ run_fast(ad_launch *self)
     }
 }
 
+/* Kernels add offsets to memories before they know whether they use them, and
+ * NULL + 0 is undefined. */
+static ad_launch
+with_addresses(const ad_launch *launch)
+{
+    static ad_byte nothing;
+    ad_launch self = *launch;
+    if (self.source.data == NULL) {
+        self.source.data = &nothing;
+    }
+    if (self.values.data == NULL) {
+        self.values.data = &nothing;
+    }
+    if (self.target.data == NULL) {
+        self.target.data = &nothing;
+    }
+    return self;
+}
+
 void
 ad_kernel_run_on_host(const ad_launch *launch)
 {
-    ad_launch rest = *launch;
+    ad_launch rest = with_addresses(launch);
     bool is_whole = launch->n_items == 1;
     if (is_whole && rest.kernel == AD_KERNEL_PACK_BITS) {
         run_head(&rest, rest.bit_offset);

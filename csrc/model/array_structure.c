@@ -47,12 +47,13 @@ prefetch_children(struct ArrowSchema *const *schemas,
                   struct ArrowArray *const *arrays, int64_t i, int64_t n)
 {
     if (i + 8 < n) {
-        const char *schema = (const char *)schemas[i + 8];
-        const char *array = (const char *)arrays[i + 8];
-        __builtin_prefetch(schema);
-        __builtin_prefetch(schema + sizeof(struct ArrowSchema) - 1);
-        __builtin_prefetch(array);
-        __builtin_prefetch(array + sizeof(struct ArrowArray) - 1);
+        /* Numbers, because a malformed node may be NULL. */
+        uintptr_t schema = (uintptr_t)schemas[i + 8];
+        uintptr_t array = (uintptr_t)arrays[i + 8];
+        __builtin_prefetch((void *)schema);
+        __builtin_prefetch((void *)(schema + sizeof(struct ArrowSchema) - 1));
+        __builtin_prefetch((void *)array);
+        __builtin_prefetch((void *)(array + sizeof(struct ArrowArray) - 1));
     }
     if (i + 4 < n && schemas[i + 4] != NULL && arrays[i + 4] != NULL) {
         __builtin_prefetch(schemas[i + 4]->format);

@@ -247,6 +247,34 @@ test_null_rows(void)
     ad_array_clear(&array);
 }
 
+/* Nothing is copied to or from memory that is not there. */
+static void
+test_matrix_of_no_rows(void)
+{
+    static const int64_t fill = -7;
+    for (int k = 0; k < 16; k++) {
+        ad_bridge_options options = {
+            .copy = k & 1 ? AD_COPY_ALWAYS : AD_COPY_IF_NEEDED,
+            .nulls = k & 2 ? AD_NULLS_FILL : AD_NULLS_RAISE,
+            .order = k & 4 ? 'C' : 'F',
+            .fill = k & 2 ? &fill : NULL,
+        };
+        const char *format = k & 8 ? "b" : "l";
+        ad_array columns[] = {
+            column(format, NULL, NULL, 0, 0),
+            column(format, NULL, numbers, 0, 0),
+        };
+        ad_array array = batch(columns, 2, NULL, 0);
+        ad_tensor_value out;
+        CHECK_INT(array.length, 0);
+        CHECK_INT(ad_tensor_from_array(&array, &options, &out, &err), AD_OK);
+        CHECK_INT(out.tensor.shape[0], 0);
+        CHECK_INT(out.tensor.shape[1], 2);
+        ad_tensor_clear(&out.tensor);
+        ad_array_clear(&array);
+    }
+}
+
 static void
 test_columns_that_overflow(void)
 {
@@ -446,6 +474,7 @@ main(void)
         CHECK_TEST(test_matrix),
         CHECK_TEST(test_each_allocation_of_a_matrix_fails),
         CHECK_TEST(test_null_rows),
+        CHECK_TEST(test_matrix_of_no_rows),
         CHECK_TEST(test_columns_that_overflow),
         CHECK_TEST(test_columns_of_a_matrix),
         CHECK_TEST(test_times),

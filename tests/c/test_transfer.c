@@ -77,7 +77,7 @@ copy_memory(ad_tensor_value *out)
 static void
 check_copies(const ad_tensor *host, const ad_tensor *memory)
 {
-    static const ad_device targets[] = {{1, -1}, here, there};
+    const ad_device targets[] = {{1, -1}, here, there};
     ad_tensor_value on_device, copy;
     strided_on_device(host, memory, &on_device);
     for (size_t i = 0; i < 3; i++) {

@@ -224,7 +224,7 @@ software_deallocate(ad_context context, ad_stream stream, void *data)
 static char *
 address_of(const ad_span *span)
 {
-    return (char *)span->data + span->offset;
+    return (char *)((uintptr_t)span->data + span->offset); /* NULL, too */
 }
 
 static ad_status
