@@ -7,7 +7,7 @@ library: the library of the class has been imported already.
 import functools
 import sys
 
-from arrowdev._core import Array, ExchangeError, Tensor, array, tensor
+from arrowdev._core import Array, DeviceError, DeviceType, ExchangeError, Tensor, array, tensor
 from arrowdev._errors import exchange_error, require_host
 
 
@@ -23,7 +23,20 @@ def convert(obj, cls, stream, copy):
             f"arrowdev does not know how to make a {cls.__module__}.{cls.__qualname__}; "
             "hand the arrowdev object to the class's own constructor, or open an issue"
         )
-    result = make(obj, copy, stream)
+    try:
+        result = make(obj, copy, stream)
+    except (ExchangeError, DeviceError, MemoryError):
+        raise
+    except Exception as error:
+        if obj.device_type == DeviceType.CPU:
+            raise
+        raise exchange_error(
+            f"{_library_name(cls)} takes no memory of {obj.device} "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})",
+            reason="device",
+            hint='bring the data to the host with .to("cpu")',
+            device=obj.device,
+        ) from error
     if not isinstance(result, cls):
         raise TypeError(
             f"the data make a {type(result).__module__}.{type(result).__qualname__}, "
@@ -68,13 +81,29 @@ def _numpy(numpy, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     try:
         return numpy.from_dlpack(values)
-    except RuntimeError as error:  # NumPy raises it for an unsupported type
+    except RuntimeError as error:  # NumPy raises it for an unsupported device or type
+        _require_host(values, "a NumPy array")
         raise exchange_error(
             f"NumPy has no equivalent of {values.dtype}",
             reason="dtype",
-            hint=".view() the array as numbers of the same width",
+            hint="take numbers of the same width, as in "
+            f'arrowdev.array(x).view("uint{values.itemsize * 8}")',
             device=values.device,
         ) from error
+
+
+def _require_host(values, what):
+    """Raise ExchangeError unless the host can read the memory of a Tensor."""
+    try:
+        memoryview(values)
+    except ExchangeError as refusal:
+        if refusal.reason == "device":
+            raise exchange_error(
+                f"{what} needs host memory, found memory of {values.device}",
+                reason="device",
+                hint=refusal.hint,
+                device=values.device,
+            ) from None
 
 
 def _by_from_dlpack(path):
@@ -154,11 +183,28 @@ def _pyarrow_array(pyarrow, obj, copy, stream):
     return pyarrow.array(_arrow(obj, copy, stream))
 
 
-def _by_arrow(name):
+def _batch(obj, copy, stream):
+    batch = array(obj, copy=copy, stream=stream)
+    if batch.schema.format != "+s":
+        raise exchange_error(
+            f"a table or batch is made of columns, and the data are one column of {batch.schema}",
+            reason="dtype",
+            hint='name the column: arrowdev.record_batch({"name": x})',
+            device=batch.device,
+        )
+    return batch
+
+
+def _on_host(data, what):
+    require_host(data, what)
+    return data
+
+
+def _by_arrow(name, take=_arrow):
     """Call the library's function or class `name`, which takes an Arrow producer."""
 
     def constructor(library, obj, copy, stream):
-        return getattr(library, name)(_arrow(obj, copy, stream))
+        return getattr(library, name)(take(obj, copy, stream))
 
     return constructor
 
@@ -172,13 +218,13 @@ def _cannot_promise(library):
     )
 
 
-def _by_arrow_may_copy(name):
-    """The same as _by_arrow, for libraries that themselves decide whether to copy."""
+def _polars(name, take):
+    """The same as _by_arrow, for polars, which itself decides whether to copy."""
 
     def constructor(library, obj, copy, stream):
         if copy is False:
             raise _cannot_promise(library)
-        return getattr(library, name)(_arrow(obj, copy, stream))
+        return getattr(library, name)(_on_host(take(obj, copy, stream), f"a polars.{name}"))
 
     return constructor
 
@@ -203,7 +249,7 @@ def _require_integers_that_floats_hold(array):
         )
 
 
-def _from_arrow(pandas, name, obj, copy, stream):
+def _from_arrow(pandas, name, data):
     cls = getattr(pandas, name)
     if not hasattr(cls, "from_arrow"):
         raise exchange_error(
@@ -211,16 +257,15 @@ def _from_arrow(pandas, name, obj, copy, stream):
             reason="version",
             hint="install pandas 3 or later",
         )
-    array = _arrow(obj, copy, stream)
-    result = cls.from_arrow(array)
-    _require_integers_that_floats_hold(array)
+    result = cls.from_arrow(_on_host(data, f"a pandas.{name}"))
+    _require_integers_that_floats_hold(data)
     return result
 
 
 def _pandas_frame(pandas, obj, copy, stream):
     if copy is False:
         raise _cannot_promise(pandas)
-    return _from_arrow(pandas, "DataFrame", obj, copy, stream)
+    return _from_arrow(pandas, "DataFrame", _batch(obj, copy, stream))
 
 
 def _pandas_series(pandas, obj, copy, stream):
@@ -230,15 +275,16 @@ def _pandas_series(pandas, obj, copy, stream):
     except ExchangeError:
         if copy is False:
             raise
-        return _from_arrow(pandas, "Series", obj, copy, stream)
+        return _from_arrow(pandas, "Series", _arrow(obj, copy, stream))
     if values.ndim != 1:
         raise exchange_error(
             f"a pandas.Series has one dimension, not {values.ndim}",
             reason="dtype",
-            hint="flatten it first",
+            hint="take one column of a batch with .field(...), or all with "
+            ".into(pandas.DataFrame); make a tensor numpy.asarray(x).ravel()",
             device=values.device,
         )
-    return pandas.Series(sys.modules["numpy"].from_dlpack(values), copy=False)
+    return pandas.Series(_numpy(sys.modules["numpy"], values, None, None), copy=False)
 
 
 def _arro3(_, obj, copy, stream):
@@ -246,7 +292,7 @@ def _arro3(_, obj, copy, stream):
 
 
 def _arro3_batch(_, obj, copy, stream):
-    return sys.modules["arro3.core"].RecordBatch.from_arrow(_arrow(obj, copy, stream))
+    return sys.modules["arro3.core"].RecordBatch.from_arrow(_batch(obj, copy, stream))
 
 
 # (library, class name): constructor. The requested class is looked up, then its bases.
@@ -264,13 +310,13 @@ _CONSTRUCTORS = {
     ("dpnp", "dpnp_array"): _by_from_dlpack("from_dlpack"),
     ("pyarrow", "Array"): _pyarrow_array,
     ("pyarrow", "ChunkedArray"): _by_arrow("chunked_array"),
-    ("pyarrow", "RecordBatch"): _by_arrow("record_batch"),
-    ("pyarrow", "Table"): _by_arrow("table"),
+    ("pyarrow", "RecordBatch"): _by_arrow("record_batch", _batch),
+    ("pyarrow", "Table"): _by_arrow("table", _batch),
     ("nanoarrow", "Array"): _nanoarrow,
     ("arro3", "Array"): _arro3,
     ("arro3", "RecordBatch"): _arro3_batch,
-    ("polars", "Series"): _by_arrow_may_copy("Series"),
-    ("polars", "DataFrame"): _by_arrow_may_copy("DataFrame"),
+    ("polars", "Series"): _polars("Series", _arrow),
+    ("polars", "DataFrame"): _polars("DataFrame", _batch),
     ("pandas", "Series"): _pandas_series,
     ("pandas", "DataFrame"): _pandas_frame,
     ("cudf", "Series"): _by_arrow("Series"),

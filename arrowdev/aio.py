@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing itself would cost a millisecond of import
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
     from types import TracebackType
-    from typing import Any
+    from typing import Any, NoReturn
 
     from typing_extensions import CapsuleType, Self
 
@@ -258,6 +258,11 @@ class AsyncArrayStream:
         while (description := self._poll_schema()) is None:
             await self._wait()
         return description[0]
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            "an AsyncArrayStream is read with `async for`; for `for`, take x.to_stream()"
+        )
 
     def __aiter__(self) -> Self:
         return self

@@ -580,6 +580,14 @@ def wrong_lines(matrix):
         yield ""
 
 
+def not_there(matrix, wanted):
+    """Yield a line for each name in `wanted` (None: all) of which no device was tried."""
+    tried = {pair.device for pair in matrix.pairs}
+    for name in wanted or ():
+        if not any(is_wanted(device, {name}) for device in tried):
+            yield f"no library works on {name}; python -m arrowdev doctor says why"
+
+
 def title(matrix, device):
     if device == HOST:
         return "In host memory"
@@ -724,7 +732,7 @@ def add_arguments(parser):
 
 
 def run(arguments):
-    """Print the matrix; return 1 if a result is wrong, else 0."""
+    """Print the matrix; return 1 if a result is wrong or a device is not there, else 0."""
     progress = Progress(sys.stderr)
     with contextlib.closing(progress):
         peers = [cls() for cls in arguments.only]
@@ -734,4 +742,7 @@ def run(arguments):
     else:
         headings = {cls.name: cls.heading for cls in ALL_PEERS if cls.heading}
         print("\n".join(table(matrix, headings)))
-    return 1 if matrix.wrong else 0
+    absent = list(not_there(matrix, arguments.device))
+    for line in absent:
+        print(f"matrix: {line}", file=sys.stderr)
+    return 1 if matrix.wrong or absent else 0

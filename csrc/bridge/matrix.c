@@ -131,7 +131,7 @@ note_place(matrix *self, int64_t i, const ad_array *column,
     bool is_handle = ad_device_uses_handles(self->batch->device.type);
     int64_t start, step = 0;
     if (__builtin_mul_overflow(flat->offset, flat->leaf_nbytes, &start)) {
-        needs_copy(self, "they are too far apart");
+        needs_copy(self, "their offset overflows 64 bits");
         return;
     }
     if (i == 0) {
@@ -141,7 +141,7 @@ note_place(matrix *self, int64_t i, const ad_array *column,
         return;
     }
     if (is_handle && flat->data != self->data) {
-        needs_copy(self, "they lie in several buffers");
+        needs_copy(self, "they are in several buffers");
         return;
     }
     step = (int64_t)((uintptr_t)flat->data - (uintptr_t)self->data);
@@ -152,9 +152,9 @@ note_place(matrix *self, int64_t i, const ad_array *column,
         int64_t rows = column->node->offset + column->node->length;
         int64_t gap = step / self->size - (rows - column->offset);
         if (step < self->run || step % self->size != 0) {
-            needs_copy(self, "they do not lie one behind the other");
+            needs_copy(self, "they are not stored one after the other");
         } else if (gap > largest_gap(self) / self->size) {
-            needs_copy(self, "they lie far apart");
+            needs_copy(self, "the gap between them may be memory of others");
         }
     } else if (step / i != self->pitch || step % i != 0) {
         needs_copy(self, "the distances between them differ");
@@ -506,8 +506,9 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     if (self.has_pitch && !turns && options->copy != AD_COPY_ALWAYS) {
         return describe_columns(&self, out, err);
     }
-    const char *why =
-        self.has_pitch ? "order=\"C\" is not how they lie" : self.why;
+    const char *why = self.has_pitch
+                          ? "they are stored in order \"F\", not order=\"C\""
+                          : self.why;
     return options->copy == AD_COPY_NEVER
                ? fail_copy(&self, why, err)
                : copy_columns(&self, order, out, err);

@@ -74,6 +74,21 @@ ad_schema_cast_fits_type(const struct ArrowSchema *from,
                                                   : same_layout);
 }
 
+static bool
+is_float(const ad_type *type)
+{
+    return type->id >= AD_TYPE_FLOAT16 && type->id <= AD_TYPE_FLOAT64;
+}
+
+/* Bytes have any meaning. */
+static bool
+same_numbers(const ad_type *a, const ad_type *b)
+{
+    bool same_unit = a->unit == 0 || b->unit == 0 || a->unit == b->unit;
+    return a->id == AD_TYPE_FIXED_BINARY || b->id == AD_TYPE_FIXED_BINARY ||
+           (is_float(a) == is_float(b) && a->scale == b->scale && same_unit);
+}
+
 bool
 ad_schema_cast_is_view(const struct ArrowSchema *from,
                        const struct ArrowSchema *to)
@@ -81,7 +96,8 @@ ad_schema_cast_is_view(const struct ArrowSchema *from,
     ad_type a, b;
     return ad_type_parse(from->format, &a, NULL) == AD_OK &&
            ad_type_parse(to->format, &b, NULL) == AD_OK &&
-           ad_type_same_width(&a, &b) && to->dictionary == NULL;
+           ad_type_same_width(&a, &b) && same_numbers(&a, &b) &&
+           to->dictionary == NULL;
 }
 
 /* --- fields --------------------------------------------------------------- */

@@ -13,8 +13,8 @@ is_text(const char *text, size_t length, const char *expected)
 /* --- names without parameters ------------------------------------------- */
 
 /* Names and formats, up to the parameters. The first name of a format is the
- * one that is printed: pyarrow's, or for the first two intervals, which have
- * no name there, Arrow C++'s. */
+ * one that is printed: pyarrow's, but a tensor's for floating point, and Arrow
+ * C++'s for the first two intervals, which pyarrow does not name. */
 static const char *const names[][2] = {
     {"null", "n"},
     {"na", "n"},
@@ -28,14 +28,14 @@ static const char *const names[][2] = {
     {"uint32", "I"},
     {"int64", "l"},
     {"uint64", "L"},
+    {"float16", "e"},
     {"halffloat", "e"},
     {"half_float", "e"},
     {"half", "e"},
-    {"float16", "e"},
-    {"float", "f"},
     {"float32", "f"},
-    {"double", "g"},
+    {"float", "f"},
     {"float64", "g"},
+    {"double", "g"},
     {"binary", "z"},
     {"bytes", "z"},
     {"large_binary", "Z"},

@@ -152,7 +152,8 @@ check_memory(const ad_tensor *tensor, ad_error *err)
     if (!ad_host_accessible(tensor->device)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_fail_on(
-            err, tensor->device, "device", "copy it to the host first",
+            err, tensor->device, "device",
+            "bring the data to the host with .to(\"cpu\")",
             "the buffer protocol needs memory that the host can read, "
             "found memory of %s",
             ad_device_format(tensor->device, name));

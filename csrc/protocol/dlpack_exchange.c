@@ -228,7 +228,10 @@ ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
         return object;
     }
     if (!PyErr_Occurred() || !ad_exception_is_final(state)) {
-        ad_raise_exchange(state, "refused", NULL,
+        ad_raise_exchange(state, "refused",
+                          tensor->device.type == ARROW_DEVICE_CPU
+                              ? NULL
+                              : "bring the data to the host with .to(\"cpu\")",
                           "the class refused a tensor through its DLPack "
                           "exchange API");
     }

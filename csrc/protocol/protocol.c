@@ -199,6 +199,22 @@ refusals_clear(refusals *tried)
     Py_CLEAR(tried->text);
 }
 
+/* The first line of the exception's text. The others may be the stack of C++
+ * code. */
+static PyObject *
+first_line(PyObject *exception)
+{
+    PyObject *text = PyObject_Str(exception);
+    if (text != NULL) {
+        Py_ssize_t end =
+            PyUnicode_FindChar(text, '\n', 0, PyUnicode_GET_LENGTH(text), 1);
+        if (end > 0) {
+            Py_SETREF(text, PyUnicode_Substring(text, 0, end));
+        }
+    }
+    return text;
+}
+
 /* Records and clears the pending exception. An AttributeError means that the
  * attribute is absent in this state of the object. */
 static int
@@ -210,9 +226,14 @@ refusals_add(refusals *tried, const ad_protocol *protocol)
         Py_XDECREF(exception);
         return 0;
     }
-    PyObject *line = PyUnicode_FromFormat(
-        "%s%s refused (%s: %S)", tried->text != NULL ? ", " : "",
-        protocol->name, Py_TYPE(exception)->tp_name, exception);
+    PyObject *text = first_line(exception);
+    PyObject *line =
+        text != NULL ? PyUnicode_FromFormat("%s%s refused (%s: %U)",
+                                            tried->text != NULL ? ", " : "",
+                                            protocol->name,
+                                            Py_TYPE(exception)->tp_name, text)
+                     : NULL;
+    Py_XDECREF(text);
     if (line == NULL) {
         /* Its __str__ raises, so only the class is named. */
         if (!PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -238,6 +259,44 @@ refusals_add(refusals *tried, const ad_protocol *protocol)
     return tried->text != NULL ? 0 : -1;
 }
 
+static bool
+has_method(PyObject *object, const char *name)
+{
+    PyObject *value =
+        PyObject_GetAttrString((PyObject *)Py_TYPE(object), name);
+    if (value == NULL) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(value);
+    return value != NULL;
+}
+
+const char *
+ad_import_hint(PyObject *object)
+{
+    if (PyDict_Check(object)) {
+        return "; arrowdev.record_batch(x) makes a batch of a dict of columns";
+    }
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+        return "; values need a type: numpy.asarray(x, type) or "
+               "pyarrow.array(x, type); arrowdev.concat(x) joins arrays";
+    }
+    if (has_method(object, "collect")) { /* polars, PySpark */
+        return "; x.collect() computes the data";
+    }
+    if (has_method(object, "__aiter__")) {
+        return "; read its arrays with `async for`";
+    }
+    if (PyIter_Check(object)) {
+        return "; arrowdev.array_stream(x) reads an iterator of arrays";
+    }
+    if (PyLong_Check(object) || PyFloat_Check(object) ||
+        PyUnicode_Check(object)) {
+        return "; pyarrow.array([x]) makes an array of Python values";
+    }
+    return "";
+}
+
 /* TypeError that names the protocols in `among`. */
 static void
 fail_speechless(PyObject *object, uint32_t among)
@@ -258,10 +317,8 @@ fail_speechless(PyObject *object, uint32_t among)
         }
     }
     PyErr_Format(PyExc_TypeError,
-                 "%.200s speaks none of the protocols that were tried: %U; "
-                 "make an array of plain Python values first, with "
-                 "numpy.asarray() or pyarrow.array()",
-                 Py_TYPE(object)->tp_name, names);
+                 "%.200s speaks none of the protocols%s (tried: %U)",
+                 Py_TYPE(object)->tp_name, ad_import_hint(object), names);
     Py_XDECREF(names);
 }
 

@@ -119,6 +119,9 @@ extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
 #define AD_ALL_PROTOCOLS ((uint32_t)((1ULL << AD_N_PROTOCOLS) - 1))
 #define AD_PROTOCOL_BIT(tag) ((uint32_t)1 << AD_PROTOCOL_##tag)
 
+/* What to do with an object that offers no protocol: "; <hint>", or "". */
+const char *ad_import_hint(PyObject *object);
+
 /* Imports one of our own objects directly, any other object by the protocols
  * in `among` that it offers, in order of preference, until one succeeds.
  * Returns 0 with *out filled, or -1 with TypeError (no protocol),

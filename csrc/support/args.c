@@ -259,8 +259,11 @@ ad_parse_device(ad_state *state, PyObject *value, ad_device *out)
     }
     PyErr_Format(PyExc_TypeError,
                  "a device is a str, a (type, id) tuple or an "
-                 "arrowdev.Device, not %.200s",
-                 Py_TYPE(value)->tp_name);
+                 "arrowdev.Device, not %.200s%s",
+                 Py_TYPE(value)->tp_name,
+                 PyType_Check(value) ? "; .into(cls) makes an instance of a "
+                                       "class of another library"
+                                     : "");
     return -1;
 }
 
@@ -322,7 +325,8 @@ ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
         PyErr_Format(PyExc_TypeError,
                      "a type is a str (a format string or a name such as "
                      "\"timestamp[us, UTC]\") or an object with "
-                     "__arrow_c_schema__, not %.200s",
+                     "__arrow_c_schema__, not %.200s; the type of data is "
+                     "arrowdev.array_stream(x).schema",
                      Py_TYPE(value)->tp_name);
     }
     if (found <= 0) {

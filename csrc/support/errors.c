@@ -268,6 +268,30 @@ ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
     return ad_raise_with_cause(exception, cause);
 }
 
+void
+ad_prefix_exception(const char *format, ...)
+{
+    PyObject *exception = ad_py_take_exception();
+    PyObject *args = PyObject_GetAttrString(exception, "args");
+    if (args != NULL && PyTuple_CheckExact(args) &&
+        PyTuple_GET_SIZE(args) == 1 &&
+        PyUnicode_Check(PyTuple_GET_ITEM(args, 0))) {
+        va_list values;
+        va_start(values, format);
+        PyObject *text = PyUnicode_FromFormatV(format, values);
+        va_end(values);
+        PyUnicode_Append(&text, PyTuple_GET_ITEM(args, 0));
+        PyObject *longer = text != NULL ? PyTuple_Pack(1, text) : NULL;
+        if (longer != NULL) {
+            (void)PyObject_SetAttrString(exception, "args", longer);
+        }
+        Py_XDECREF(longer);
+        Py_XDECREF(text);
+    }
+    Py_XDECREF(args);
+    ad_py_restore_exception(exception); /* replaces one of this function */
+}
+
 bool
 ad_exception_is_final(ad_state *state)
 {

@@ -355,7 +355,7 @@ def no_array(name):
         (
             lambda: ad.array(5),
             TypeError,
-            "^int speaks none of the protocols that were tried: .*__arrow",
+            r"^int speaks none of the protocols; pyarrow.array\(\[x\]\) .*tried: .*__arrow",
         ),
         (lambda: ad.from_dlpack(5), TypeError, "tried: .*__dlpack__.*"),
         (lambda: ad.array(b"").into(int), TypeError, "builtins.int"),

@@ -96,7 +96,7 @@ def test_type_is_requested_from_producer():
 def test_copy_false_requests_no_cast_from_producer():
     source = pa.array([1, 2])
     assert ad.array(source, "float64").to_pylist() == [1.0, 2.0]  # cast by pyarrow
-    with pytest.raises(ad.ExchangeError, match="int64, not double"):
+    with pytest.raises(ad.ExchangeError, match="int64, not float64"):
         ad.array(source, "float64", copy=False)
 
 
@@ -283,7 +283,7 @@ def test_from_dlpack_uses_only_dlpack():
     tensor = ad.from_dlpack(source)
     assert isinstance(tensor, ad.Tensor) and pointer(tensor) == source.buffers()[1].address
     for other in (5, b"bytes", [1, 2], cuda_array(), ad.as_host(source)):
-        with pytest.raises(TypeError, match=r"tried: .*__dlpack__;") as info:
+        with pytest.raises(TypeError, match=r"tried: .*__dlpack__\)") as info:
             ad.from_dlpack(other)
         assert "__arrow" not in str(info.value)
 

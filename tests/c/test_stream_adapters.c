@@ -644,7 +644,7 @@ static void
 test_chain_refuses_other_type_or_device(void)
 {
     check_misfit("g", ARROW_DEVICE_CPU, "schema");
-    CHECK_HAS(err.message, "double");
+    CHECK_HAS(err.message, "float64");
     CHECK_HAS(err.message, "int64");
     check_misfit("l", ARROW_DEVICE_VPI, "device");
     CHECK_HAS(err.message, "vpi");

@@ -137,7 +137,7 @@ def test_given_schema_is_applied():
 @pytest.mark.parametrize(
     ("second", "text"),
     [
-        (np.arange(3.0), "double, but the stream is int64"),
+        (np.arange(3.0), "float64, but the stream is int64"),
         (pa.array([True]), "bool, but the stream is int64"),
         (5, "int"),
     ],

@@ -471,7 +471,7 @@ def test_map_result_of_another_type():
     with pytest.raises(ad.ExchangeError) as info:
         next(stream)
     causes = str(info.value.__cause__) + str(info.value.__cause__.__cause__)
-    assert "double, but the stream is int64" in causes
+    assert "float64, but the stream is int64" in causes
     with pytest.raises(ad.ExchangeError, match="element 0"):
         ad.array_stream(numbers(3)).map(len)
 
@@ -543,7 +543,7 @@ def test_different_schemas():
     stream = ad.concat_streams([numbers(1), [np.arange(2.0)]])
     next(stream)
     for _ in range(2):
-        with pytest.raises(ad.ExchangeError, match=r"stream 1 is double.* is int64") as info:
+        with pytest.raises(ad.ExchangeError, match=r"stream 1 is float64.* is int64") as info:
             next(stream)
         assert info.value.reason == "schema"
 

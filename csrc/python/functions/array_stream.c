@@ -161,11 +161,14 @@ from_array(ad_state *state, PyObject *object, const options *wanted)
 static PyObject *
 from_iterable(ad_state *state, PyObject *object, const options *wanted)
 {
-    if (Py_TYPE(object)->tp_iter == NULL && !PySequence_Check(object)) {
+    const char *hint = ad_import_hint(object);
+    if (Py_TYPE(object)->tp_iter == NULL &&
+        (!PySequence_Check(object) || hint[0] != '\0')) {
         PyErr_Format(PyExc_TypeError,
                      "%.200s is no stream (__arrow_c_device_stream__, "
-                     "__arrow_c_stream__), no array and no iterable of arrays",
-                     Py_TYPE(object)->tp_name);
+                     "__arrow_c_stream__), no array and no iterable of "
+                     "arrays%s",
+                     Py_TYPE(object)->tp_name, hint);
         return NULL;
     }
     ad_array_stream *stream = ad_iterable_stream(

@@ -21,13 +21,8 @@ is_cast(ad_array *array, const ad_array *other)
 static const char *
 hint_for(ad_array *first, ad_array *other)
 {
-    if (is_cast(other, first) || is_cast(first, other)) {
-        return "bring all to one type first: arrowdev.array(x, type)";
-    }
-    return ad_schema_cast_is_view(other->schema.node, first->schema.node)
-               ? "bring all to one type first, in the producing library; "
-                 "arrowdev.array(x).view(type) takes the same bytes as "
-                 "another type"
+    return is_cast(other, first) || is_cast(first, other)
+               ? "bring all to one type first: arrowdev.array(x, type)"
                : "bring all to one type first, in the producing library";
 }
 
@@ -92,8 +87,11 @@ import_arrays(ad_state *state, PyObject *items, ad_array *out)
     ad_error err;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
         if (ad_as_array(state, PyTuple_GET_ITEM(items, i), (ad_schema){0},
-                        AD_COPY_IF_NEEDED, &out[i]) < 0 ||
-            ad_raise_status(state, check_schema(out, i, &err), &err) < 0) {
+                        AD_COPY_IF_NEEDED, &out[i]) < 0) {
+            ad_prefix_exception("array %zd: ", i);
+            return -1;
+        }
+        if (ad_raise_status(state, check_schema(out, i, &err), &err) < 0) {
             return -1;
         }
     }

@@ -87,6 +87,9 @@ read_columns(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
     for (Py_ssize_t i = 0; result == 0 && i < c->n; i++) {
         result = ad_as_array(state, PyTuple_GET_ITEM(items, i), (ad_schema){0},
                              copy, &c->arrays[i]);
+        if (result < 0) {
+            ad_prefix_exception("column \"%.80s\": ", c->names[i]);
+        }
     }
     if (result == 0 && c->n > 0) {
         c->length = c->arrays[0].length;

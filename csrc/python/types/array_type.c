@@ -533,9 +533,9 @@ subscript_slice(PyObject *self, PyObject *key)
     if (step != 1) {
         PyErr_Format(PyExc_ValueError,
                      "an Array can be sliced with a step of 1 only, not %zd, "
-                     "because slices share memory; make it an "
-                     "arrowdev.tensor() first",
-                     step);
+                     "because slices share memory; pyarrow.array(x)[::%zd] is "
+                     "a copy, numpy.asarray(x)[::%zd] a view of numbers",
+                     step, step, step);
         return NULL;
     }
     return make_slice(self, start, length);
