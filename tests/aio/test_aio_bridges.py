@@ -307,6 +307,7 @@ class TestAsyncToPull:
         assert caught.value.reason == "metadata"
         producer.join()
         producer = async_peer.Producer(3, metadata=metadata)
+        # does what the hint says
         pull = aio.connect(producer).to_stream(drop_metadata=True)
         assert numbers(pull) == [0, 1, 2]
         producer.join()

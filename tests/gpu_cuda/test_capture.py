@@ -122,14 +122,16 @@ def test_empty_does_not_join_a_graph(mode):
         assert caught.value.reason == "capture"
 
 
-def test_hint_names_the_stream_that_can_wait_for_captured_data():
+def test_hint_names_a_stream_that_can_wait():
     memory = Memory(NEW)
     with Capture() as capture:
         memory.stream = capture.stream.handle
         tensor = ad.tensor(memory)
         with pytest.raises(ad.ExchangeError) as caught:
             tensor.synchronize()
+        assert caught.value.reason == "capture"
         assert "a stream of the same capture" in caught.value.hint
+        tensor.wait(capture.stream.handle)  # does what the hint says
 
 
 def test_rows_are_not_validated_in_a_capture():

@@ -37,10 +37,14 @@ def no_kernels():
     assert np.asarray(bits.to("cpu")).sum() == 28
     import pyarrow as pa
 
+    bools = ad.array(pa.array([True, False])).to("opencl:0")
     with pytest.raises(ad.ExchangeError, match="CL_BUILD_PROGRAM_FAILURE") as caught:
-        ad.tensor(ad.array(pa.array([True, False])).to("opencl:0"))
+        ad.tensor(bools)
     assert caught.value.reason == "kernel"
+    print(caught.value)
     assert "no such header" in caught.value.hint
+    # does what the hint says
+    assert ad.tensor(bools.to("cpu")).into(np.ndarray).tolist() == [True, False]
 
 
 def failed_event():

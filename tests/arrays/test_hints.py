@@ -1,0 +1,586 @@
+"""Does what an error's hint says, and finds that it works.
+
+Where an error has no hint, docs/errors.md says what to do.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+
+import fakegpu
+import isolation
+import pytest
+from arrow_ctypes import SchemaNode, Stream, numbers
+from dlpack_ctypes import Producer
+from interface_dicts import Showing
+from peer import Peer
+
+import arrowdev as ad
+from arrowdev import aio
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+jax = Peer("jax")
+pd = Peer("pandas")
+pl = Peer("polars")
+torch = Peer("torch")
+
+NOWHERE = 0x7FFF00001000
+TESTS = Path(__file__).parent.parent
+DOCS = TESTS.parent / "docs" / "errors.md"
+
+
+def error_of(expected, provoke):
+    with pytest.raises(expected) as info:
+        provoke()
+    return info.value
+
+
+def refused(reason, provoke):
+    error = error_of(ad.ExchangeError, provoke)
+    assert error.reason == reason
+    assert error.hint is None or str(error).endswith(f"; {error.hint}")
+    return error
+
+
+def hint_of(reason, provoke):
+    return refused(reason, provoke).hint
+
+
+# --- ExchangeError: a test for each reason, which begins with test_<reason> ---------------
+
+
+def test_byteorder():
+    x = np.arange(3, dtype=">i4")
+    hint = hint_of("byteorder", lambda: ad.array(x, copy=False))
+    assert '.astype(x.dtype.newbyteorder("="))' in hint
+    native = x.astype(x.dtype.newbyteorder("="))
+    assert ad.array(native, copy=False).to_pylist() == [0, 1, 2]
+
+
+def two_chunks():
+    return Stream(SchemaNode("l"), [numbers(), numbers()])
+
+
+def test_chunks():
+    hint = hint_of("chunks", lambda: ad.array(two_chunks(), copy=False))
+    assert hint == "leave copy=False out, or read them one by one with arrowdev.array_stream()"
+    assert len(ad.array(two_chunks())) == 6
+    assert [len(chunk) for chunk in ad.array_stream(two_chunks())] == [3, 3]
+
+
+def test_conjugate():
+    x = torch.tensor([1 + 2j]).conj()
+    assert hint_of("conjugate", lambda: ad.tensor(x)) == "pass x.resolve_conj()"
+    assert ad.tensor(x.resolve_conj()).into(np.ndarray).tolist() == [1 - 2j]
+
+
+def test_negative():
+    x = torch.tensor([1 + 2j]).conj().imag
+    assert hint_of("negative", lambda: ad.tensor(x)) == "pass x.resolve_neg()"
+    assert ad.array(x.resolve_neg()).to_pylist() == [-2]
+
+
+def test_requires_grad():
+    x = torch.ones(2, requires_grad=True)
+    assert hint_of("requires_grad", lambda: ad.array(x)) == "pass x.detach()"
+    assert ad.array(x.detach()).to_pylist() == [1, 1]
+
+
+def test_consumed():
+    producer = ad.array(b"abc")
+    pair = producer.__arrow_c_device_array__()
+    ad.array(pair)
+    assert "ask the producer again" in hint_of("consumed", lambda: ad.array(pair))
+    assert len(ad.array(producer.__arrow_c_device_array__())) == 3
+
+
+def test_copy():
+    x = pa.array([1, None])
+    hint = hint_of("copy", lambda: ad.tensor(x, nulls="fill", fill_value=0, copy=False))
+    assert hint == "allow a copy (copy=None)"
+    found = ad.tensor(x, nulls="fill", fill_value=0, copy=None)
+    assert found.into(np.ndarray).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_copy_of_a_matrix(order):
+    """Columns of one matrix are in order F; those of a table are in memory of their own."""
+    matrix = np.arange(6.0).reshape(2, 3, order="F")
+    batch = ad.record_batch(matrix, names=list("abc"))
+    if order == "F":
+        batch = pa.table({name: np.array(matrix[:, i]) for i, name in enumerate("abc")})
+    error = refused("copy", lambda: ad.tensor(batch, order=order, copy=False))
+    why = (
+        'they are stored in order "F", not order="C"' if order == "C" else "differ|not stored|gap"
+    )
+    assert re.search(f"needs a copy, which was ruled out: .*({why})", str(error))
+    assert "allow a copy (copy=None), or take the columns one by one" in error.hint
+    assert ad.tensor(batch, order=order, copy=None).into(np.ndarray).tolist() == matrix.tolist()
+    columns = [ad.array(batch).field(i).to_pylist() for i in range(3)]
+    assert columns == matrix.T.tolist()
+
+
+def test_device(device):
+    x = ad.array(np.arange(3)).to("ext_dev:0")
+    for provoke in (x.to_pylist, lambda: memoryview(ad.tensor(x)), lambda: np.asarray(x)):
+        hint = hint_of("device", provoke)
+        assert hint == 'bring the data to the host with .to("cpu")'
+    assert x.to("cpu").to_pylist() == [0, 1, 2]
+
+    y = ad.array(np.arange(3))
+    hint = hint_of("device", lambda: ad.record_batch({"x": x, "y": y}))
+    assert hint == "bring them to one device first, with .to(device)"
+    assert ad.record_batch({"x": x, "y": y.to(x.device)}).device == x.device
+
+
+def test_dtype_of_text():
+    x = pa.array(["a", "bc"])
+    hint = hint_of("dtype", lambda: ad.tensor(x))
+    assert "take the offsets or views, and the bytes, with arrowdev.array(x).buffers" in hint
+    _, offsets, values = ad.array(x).buffers
+    assert bytes(values)[:3] == b"abc"
+    assert np.asarray(offsets).view("int32")[:3].tolist() == [0, 1, 3]
+
+
+def test_dtype_of_times():
+    x = pa.array([1, 2], pa.timestamp("s"))
+    hint = hint_of("dtype", lambda: ad.tensor(x))
+    assert hint == 'arrowdev.array(x).view("int64") gives what is stored'
+    assert ad.array(x).view("int64").to_pylist() == [1, 2]
+
+
+def test_dtype_of_columns():
+    batch = pa.table({"a": [1], "b": [2.0]})
+    assert "take one column with .field(...)" in hint_of("dtype", lambda: ad.tensor(batch))
+    assert ad.tensor(ad.array(batch).field("b")).dtype == "float64"
+
+
+def test_dtype_of_lists():
+    x = pa.array([[1], [2, 3]])
+    hint = hint_of("dtype", lambda: ad.tensor(x))
+    assert hint == "take the values with .children[0] and the offsets with .buffers[1]"
+    assert ad.array(x).children[0].to_pylist() == [1, 2, 3]
+    assert np.asarray(ad.array(x).buffers[1]).view("int32")[:3].tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("values", [["a", "bc"], [None, 1]])
+def test_dtype_of_numpy(values):
+    x = np.array(values)
+    hint = hint_of("dtype", lambda: ad.array(x))
+    assert hint == "pyarrow.array(x) makes a column of them"
+    assert ad.array(pa.array(x)).to_pylist() == values
+
+
+def test_dtype_without_a_name_in_numpy():
+    data = np.full(2, 0x3F80, "u2")
+    x = ad.Tensor.from_pointer(data.ctypes.data, (2,), "bfloat16", "cpu", owner=data)
+    hint = hint_of("dtype", lambda: x.into(np.ndarray))
+    assert hint.endswith('arrowdev.array(x).view("uint16")')
+    assert ad.array(x).view("uint16").into(np.ndarray).tolist() == data.tolist()
+
+
+def test_dtype_of_a_view():
+    x = ad.array(np.arange(3))
+    hint = hint_of("dtype", lambda: x.view("int8"))
+    assert hint == "view() needs two fixed-width types of the same width"
+    assert x.view("uint64").to_pylist() == [0, 1, 2]
+    hint = hint_of("dtype", lambda: ad.array(x, "duration[s]"))
+    assert "leave the type out and use .view(type)" in hint
+    assert str(ad.array(x).view("duration[s]").schema) == "duration[s]"
+
+
+def test_event():
+    data = np.arange(3)
+
+    def tensor(stream):
+        where = data.ctypes.data
+        return ad.Tensor.from_pointer(
+            where, (3,), "int64", "cuda_host:0", stream=stream, owner=data
+        )
+
+    hint = hint_of("event", lambda: tensor(5).synchronize())
+    assert "import with stream=-1" in hint
+    tensor(-1).synchronize()
+    assert ad.array(tensor(-1)).to_pylist() == [0, 1, 2]
+
+
+def test_malformed():
+    data = np.arange(4, dtype="<i4")
+    fields = {"typestr": "<i4", "data": (data.ctypes.data, False), "version": 3}
+
+    def shown(shape):
+        return Showing("__array_interface__", {**fields, "shape": shape}, keep=data)
+
+    error = refused("malformed", lambda: ad.array(shown([4])))
+    assert "shape is of type list, expected a tuple" in str(error)
+    assert ad.array(shown((4,))).to_pylist() == [0, 1, 2, 3]
+
+
+def test_ndim():
+    shape = (1,) * 65
+    hint = hint_of("ndim", lambda: ad.tensor(Producer(shape=shape)))
+    assert hint == "reshape it in the producing library"
+    assert ad.tensor(Producer(shape=shape[1:])).ndim == 64
+
+
+def test_nulls():
+    x = pa.array([1, None])
+    for provoke in (lambda: ad.tensor(x), lambda: ad.convert(x, np.ndarray)):
+        hint = hint_of("nulls", provoke)
+        assert 'arrowdev.tensor(x, nulls="fill", fill_value=...), or nulls="ignore"' in hint
+    assert ad.tensor(x, nulls="fill", fill_value=7).into(np.ndarray).tolist() == [1, 7]
+    assert ad.tensor(x, nulls="ignore").into(np.ndarray)[0] == 1
+
+
+def test_nulls_of_a_struct():
+    x = ad.array(pa.array([{"a": 1}, None]))
+    assert "take .children[i] and .validity separately" in hint_of("nulls", lambda: x["a"])
+    assert ad.array(x.children[0], validity=x.validity).to_pylist() == [1, None]
+    assert "use arrowdev.array()" in hint_of("nulls", lambda: ad.record_batch(x))
+    assert ad.array(x).to_pylist() == [{"a": 1}, None]
+
+
+def test_nulls_of_a_mask():
+    mask = pa.array([True, None])
+    assert "fill them first" in hint_of("nulls", lambda: ad.array(b"ab", validity=mask))
+    assert ad.array(b"ab", validity=mask.fill_null(False)).to_pylist() == [97, None]
+
+
+class Returning:
+    def __init__(self, result):
+        self.result = result
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.result
+
+
+def test_protocol():
+    source = pa.array([1])
+    error = refused("protocol", lambda: ad.array(Returning(5)))
+    assert "found int, expected a tuple of two capsules" in str(error)
+    assert ad.array(Returning(source.__arrow_c_array__())).to_pylist() == [1]
+
+
+def test_readonly():
+    x = ad.Tensor.from_pointer(NOWHERE, (4,), "int8", "cuda:0", readonly=True)
+    hint = hint_of("readonly", x.__dlpack__)
+    assert "max_version=(1, 0)" in hint and "ad.tensor(x, readonly=False)" in hint
+    assert ad.tensor(ReturningTensor(x.__dlpack__(max_version=(1, 0)))).readonly
+    assert ad.tensor(x, readonly=False).__dlpack__() is not None
+
+
+class ReturningTensor:
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, **kwargs):
+        return self.capsule
+
+
+def test_refused():
+    """Each protocol is named with the exception; a C++ stack is no part of it."""
+    x = torch.eye(2).to_sparse()
+    error = refused("refused", lambda: ad.tensor(x))
+    assert "\n" not in str(error) and len(str(error)) < 400
+    assert "__dlpack__ refused (BufferError: " in str(error)
+    assert isinstance(error.__cause__, RuntimeError)
+    assert ad.tensor(x.to_dense()).into(np.ndarray).tolist() == [[1, 0], [0, 1]]
+
+
+def test_refused_by_a_class():
+    """torch takes no pinned memory as such."""
+    data = np.arange(3)
+    x = ad.Tensor.from_pointer(data.ctypes.data, (3,), "int64", "cuda_host:0", owner=data)
+    hint = hint_of("refused", lambda: x.into(torch.Tensor))
+    assert hint == 'bring the data to the host with .to("cpu")'
+    assert x.to("cpu").into(torch.Tensor).tolist() == [0, 1, 2]
+
+
+def test_requested_schema():
+    x = ad.array(b"abc")
+    wanted = pa.string().__arrow_c_schema__()
+    hint = hint_of("requested_schema", lambda: x.__arrow_c_array__(wanted))
+    assert hint == "leave requested_schema out and convert afterwards"
+    assert pa.array(x).cast("int64").to_pylist() == [97, 98, 99]
+
+
+@pytest.mark.slow
+def test_runtime():
+    """The stand-in driver is named in the environment variable that the hint names."""
+    environment = {"ARROWDEV_CUDA_LIBRARY": "/nowhere/libcuda.so.1"}
+    isolation.run("follow_runtime_hint", "refused", environment=environment)
+    environment["ARROWDEV_CUDA_LIBRARY"] = str(fakegpu.build("cuda"))
+    isolation.run("follow_runtime_hint", "served", environment=environment)
+
+
+def test_schema():
+    hint = hint_of("schema", lambda: ad.array_stream(two_chunks(), schema="utf8"))
+    assert hint == "leave schema out, or convert the stream with .map(function)"
+    as_text = ad.array_stream(two_chunks()).map(lambda x: pa.array(x).cast("string"))
+    assert ad.array_stream(as_text, schema="utf8").read_all().to_pylist() == list("012012")
+    assert str(ad.array_stream(two_chunks()).schema) == "int64"
+
+
+def test_schema_of_arrays():
+    x, y = np.arange(2), np.arange(2.0)
+    hint = hint_of("schema", lambda: ad.concat([x, y]))
+    assert hint == "bring all to one type first, in the producing library"
+    assert ad.concat([x.astype(y.dtype), y]).to_pylist() == [0, 1, 0, 1]
+
+
+def run_ends():
+    return pa.RunEndEncodedArray.from_arrays(pa.array([30_000], pa.int16()), pa.array([1]))
+
+
+def test_size():
+    hint = hint_of("size", lambda: ad.array_stream([run_ends(), run_ends()]).read_all())
+    assert "one by one with arrowdev.array_stream(), or ask the producer for a wider" in hint
+    assert [len(x) for x in ad.array_stream([run_ends(), run_ends()])] == [30_000, 30_000]
+    wide = pa.RunEndEncodedArray.from_arrays(pa.array([30_000], pa.int32()), pa.array([1]))
+    assert len(ad.array_stream([wide, wide]).read_all()) == 60_000
+
+
+def test_stream(device):
+    x = ad.array(np.arange(3)).to("ext_dev:0")
+    other, right = device.queue(1), device.queue(0)
+    refused("stream", lambda: ad.array(x, stream=other))
+    for stream in (right, None):
+        assert ad.array(x, stream=stream).to("cpu").to_pylist() == [0, 1, 2]
+
+
+def test_strides():
+    x = np.zeros((2, 4))[:, ::2]
+    hint = hint_of("strides", lambda: ad.array(x, copy=False))
+    assert hint == "allow a copy (copy=None), or make it contiguous in the producing library"
+    assert ad.array(x, copy=None).to_pylist() == [[0, 0], [0, 0]]
+    assert ad.array(np.ascontiguousarray(x), copy=False).to_pylist() == [[0, 0], [0, 0]]
+
+
+def test_version():
+    hint = hint_of("version", lambda: ad.tensor(Producer(version=(2, 0))))
+    assert hint == "use a version of the producing library that speaks DLPack 1"
+    assert ad.tensor(Producer(version=(1, 0))).ndim == 1
+
+
+# Reasons that need another runtime than the software device.
+ELSEWHERE = {
+    "capture": "gpu_cuda/test_capture.py::test_hint_names_a_stream_that_can_wait",
+    "kernel": "isolated/opencl_faults.py::no_kernels",
+    "metadata": "aio/test_aio_bridges.py::test_unread_metadata_is_refused",
+}
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="not a checkout")
+def test_every_reason_has_a_test():
+    text = DOCS.read_text(encoding="utf-8").partition("## Reasons")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert documented
+    for reason in documented - set(ELSEWHERE):
+        assert any(f"{name}_".startswith(f"test_{reason}_") for name in globals()), reason
+    for reason, place in ELSEWHERE.items():
+        file, _, name = place.partition("::")
+        text = (TESTS / file).read_text(encoding="utf-8")
+        test = text.partition(f"def {name}(")[2].partition("\n\n\n")[0]
+        assert f'reason == "{reason}"' in test and "# does what the hint says" in test
+
+
+# --- .into(cls) and convert() --------------------------------------------------------------
+
+COLUMN_CLASSES = {
+    "numpy.ndarray": lambda: np.ndarray,
+    "memoryview": lambda: memoryview,
+    "polars.Series": lambda: pl.Series,
+    "pandas.Series": lambda: pd.Series,
+    "pyarrow.Array": lambda: pa.Array,
+    "pyarrow.ChunkedArray": lambda: pa.ChunkedArray,
+    "jax.Array": lambda: jax.Array,
+}
+TABLE_CLASSES = {
+    "pyarrow.Table": lambda: pa.Table,
+    "pyarrow.RecordBatch": lambda: pa.RecordBatch,
+    "polars.DataFrame": lambda: pl.DataFrame,
+    "pandas.DataFrame": lambda: pd.DataFrame,
+}
+
+
+def follow_to_cpu(obj, cls):
+    error = refused("device", lambda: obj.into(cls))
+    assert error.device == obj.device and str(obj.device) in str(error)
+    assert error.hint == 'bring the data to the host with .to("cpu")'
+    return obj.to("cpu").into(cls)
+
+
+@pytest.mark.parametrize("name", COLUMN_CLASSES)
+def test_into_a_class_of_the_host(name, device):
+    column = ad.array(np.arange(3, dtype="int32")).to("ext_dev:0")
+    for obj in (column, ad.tensor(column)):
+        found = follow_to_cpu(obj, COLUMN_CLASSES[name]())
+        assert np.asarray(found).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", TABLE_CLASSES)
+def test_into_a_table_of_the_host(name, device):
+    batch = ad.record_batch({"a": ad.array(np.arange(3)).to("ext_dev:0")})
+    found = follow_to_cpu(batch, TABLE_CLASSES[name]())
+    assert ad.record_batch(found)["a"].to_pylist() == [0, 1, 2]
+
+
+def test_text_into_a_class_of_the_host(device):
+    column = ad.array(pa.array(["a", "b"])).to("ext_dev:0")
+    for cls in (pl.Series, pd.Series):
+        assert list(follow_to_cpu(column, cls)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", TABLE_CLASSES)
+def test_column_into_a_table(name):
+    x, cls = pa.array([1, 2]), TABLE_CLASSES[name]()
+    hint = hint_of("dtype", lambda: ad.convert(x, cls))
+    assert hint == 'name the column: arrowdev.record_batch({"name": x})'
+    found = ad.record_batch({"name": x}).into(cls)
+    assert isinstance(found, cls) and ad.record_batch(found)["name"].to_pylist() == [1, 2]
+
+
+def test_batch_into_a_series():
+    x = ad.record_batch({"a": np.arange(2), "b": np.arange(2)})
+    hint = hint_of("dtype", lambda: x.into(pd.Series))
+    assert ".field(...)" in hint and ".into(pandas.DataFrame)" in hint
+    assert x.field("b").into(pd.Series).tolist() == [0, 1]
+    assert x.into(pd.DataFrame).shape == (2, 2)
+    matrix = ad.tensor(x)
+    assert hint_of("dtype", lambda: matrix.into(pd.Series)).endswith("numpy.asarray(x).ravel()")
+    assert len(ad.convert(np.asarray(matrix).ravel(), pd.Series)) == 4
+
+
+# --- TypeError and ValueError ----------------------------------------------------------------
+
+
+def type_error(provoke, *words):
+    error = error_of(TypeError, provoke)
+    for word in words:
+        assert word in str(error)
+
+
+def test_dict_of_columns():
+    x = {"a": np.arange(2)}
+    for take in (ad.array, ad.tensor):
+        type_error(lambda take=take: take(x), "; arrowdev.record_batch(x) makes a batch", "tried")
+    assert ad.record_batch(x)["a"].to_pylist() == [0, 1]
+
+
+def test_list_of_values_or_arrays():
+    type_error(lambda: ad.array([1, 2]), "; values need a type: numpy.asarray(x, type) or ")
+    assert ad.array(np.asarray([1, 2], "int8")).to_pylist() == [1, 2]
+    assert ad.array(pa.array([1, 2], "int8")).to_pylist() == [1, 2]
+    x = [np.arange(2), np.arange(2)]
+    type_error(lambda: ad.array(x), "; arrowdev.concat(x) joins arrays")
+    assert ad.concat(x).to_pylist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("x", [5, 5.0, "five"])
+def test_single_value(x):
+    type_error(lambda: ad.array(x), "; pyarrow.array([x]) makes an array")
+    assert ad.array(pa.array([x])).to_pylist() == [x]
+
+
+def test_generator():
+    def x():
+        yield from (np.arange(2), np.arange(3))
+
+    type_error(lambda: ad.array(x()), "; arrowdev.array_stream(x) reads an iterator of arrays")
+    assert [len(chunk) for chunk in ad.array_stream(x())] == [2, 3]
+
+
+def test_lazy_frame():
+    x = pl.LazyFrame({"a": [1, 2]})
+    for take in (ad.array, ad.tensor, ad.record_batch, ad.array_stream):
+        type_error(lambda take=take: take(x), "; x.collect() computes the data")
+        assert take(x.collect()) is not None
+
+
+def test_protocols_are_named_last():
+    for x in ({}, [], 5, pl.LazyFrame(), object()):
+        assert re.search(
+            r"\(tried: .*, a pair of capsules\)$",
+            str(error_of(TypeError, lambda x=x: ad.array(x))),
+        )
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected"),
+    [
+        ([1], TypeError),
+        (np.array(["a"]), ad.ExchangeError),
+        (Returning(5), ad.ExchangeError),
+    ],
+)
+def test_column_and_array_are_named(bad, expected):
+    error = error_of(expected, lambda: ad.record_batch({"a": b"1", "b": bad}))
+    assert str(error).startswith('column "b": ')
+    error = error_of(expected, lambda: ad.concat([b"1", bad]))
+    assert str(error).startswith("array 1: ")
+
+
+def test_exceptions_of_others_keep_their_text():
+    class Interrupting:
+        def __arrow_c_array__(self, requested_schema=None):
+            raise KeyboardInterrupt("a", 5)
+
+    assert error_of(KeyboardInterrupt, lambda: ad.record_batch({"a": Interrupting()})).args == (
+        "a",
+        5,
+    )
+
+
+@pytest.mark.parametrize("step", [2, -1])
+def test_slice_with_a_step(step):
+    x = ad.array(np.arange(5))
+    error = error_of(ValueError, lambda: x[::step])
+    assert f"pyarrow.array(x)[::{step}]" in str(error)
+    assert f"numpy.asarray(x)[::{step}]" in str(error)
+    expected = list(range(5))[::step]
+    assert ad.array(pa.array(x)[::step]).to_pylist() == expected
+    assert ad.array(np.asarray(x)[::step]).to_pylist() == expected
+    text = ad.array(pa.array(["a", None, "c"]))
+    assert ad.array(pa.array(text)[::step]).to_pylist() == ["a", None, "c"][::step]
+
+
+def test_messages_have_one_set_of_names():
+    """The name that was passed stands in the message."""
+    for name in ("float16", "float32", "float64"):
+        error = refused("dtype", lambda name=name: ad.array(np.arange(3), name))
+        assert f"the data are int64, not {name};" in str(error)
+        column = np.ones(2, name)
+        assert str(ad.array(column).schema) == ad.tensor(column).dtype == name
+
+
+def test_class_in_place_of_a_device():
+    x = ad.array(np.arange(3))
+    for obj in (x, ad.tensor(x)):
+        type_error(lambda obj=obj: obj.to(torch.Tensor), "; .into(cls) makes an instance")
+        assert obj.into(torch.Tensor).tolist() == [0, 1, 2]
+
+
+def test_schema_of_data():
+    for x in (pa.table({"a": [1]}), pl.DataFrame({"a": [1]}), np.arange(3)):
+        type_error(
+            lambda x=x: ad.schema(x), "; the type of data is arrowdev.array_stream(x).schema"
+        )
+        assert ad.array_stream(x).schema == ad.array(x).schema
+
+
+def test_async_stream_is_no_iterable():
+    source = ad.array_stream([np.arange(2), np.arange(3)])
+    x = aio.connect(source)
+    for provoke in (lambda: list(x), lambda: ad.array_stream(x)):
+        type_error(provoke, "is read with `async for`; for `for`, take x.to_stream()")
+    type_error(lambda: ad.array(x), "; read its arrays with `async for`")
+    assert [len(batch) for batch in x.to_stream()] == [2, 3]
+
+    async def read():
+        return [len(batch) async for batch in aio.connect(ad.array_stream([b"ab"]))]
+
+    assert asyncio.run(read()) == [2]
