@@ -3,8 +3,8 @@
  * Module state, errors as exceptions, arguments, capsules, owners of Python
  * objects, calls into Python from foreign threads, waits that run signal
  * handlers, constructors of our objects. The GIL is held unless a contract
- * says otherwise; only py_call.c asks for it. Only errors.c turns an ad_error
- * into an exception. The GIL is the only lock.
+ * says otherwise; only py_call.c asks for it. errors.c turns an ad_error into
+ * an exception of ours. The GIL is the only lock.
  */
 
 /* The state of the module: types, exceptions, interned strings, and the cache
@@ -18,7 +18,7 @@
 
 #include "abi/dlpack.h"
 
-/* Strong references, in order of creation. */
+/* Strong references. */
 #define AD_STATE_OBJECTS(X)                                                   \
     X(array_type)                                                             \
     X(array_stream_type)                                                      \
