@@ -469,25 +469,6 @@ ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
 #define TASK_BYTES 16384
 #define MOST_TASKS 256
 
-/* On other devices: the size of one step of a work item, and the greatest
- * number of items. Kernels whose results the host reads have few items. */
-static const struct {
-    int64_t per_item;
-    int64_t most;
-} work[AD_N_KERNELS] = {
-    [AD_KERNEL_UNPACK_BITS] = {8, 1 << 20},
-    [AD_KERNEL_COUNT_BITS] = {64 * 8, 1 << 14},
-    [AD_KERNEL_PACK_BITS] = {8, 1 << 20},
-    [AD_KERNEL_COPY_BITS] = {64, 1 << 20},
-    [AD_KERNEL_FILL_NULLS] = {8, 1 << 20},
-    [AD_KERNEL_GATHER] = {1, 1 << 20},
-    [AD_KERNEL_CHECK_OFFSETS] = {8, 1 << 14},
-    [AD_KERNEL_ADD] = {1, 1 << 20},
-    [AD_KERNEL_REBASE_VIEWS] = {1, 1 << 20},
-    [AD_KERNEL_REBASE_OFFSETS] = {1, 1 << 20},
-    [AD_KERNEL_FIND_RUNS] = {1, 1 << 20},
-};
-
 static int64_t
 tasks_for(ad_launch launch)
 {
@@ -504,14 +485,9 @@ ad_session_items(const ad_session *self, const ad_launch *launch)
     if (self->backend == NULL) {
         return 1;
     }
-    if (self->backend->runs_on_host(self->context.device.id)) {
-        return tasks_for(*launch);
-    }
-    int64_t most = work[launch->kernel].most;
-    int64_t n = launch->length / work[launch->kernel].per_item + 1;
-    int64_t rounded =
-        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
-    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
+    return self->backend->runs_on_host(self->context.device.id)
+               ? tasks_for(*launch)
+               : ad_kernel_n_items(launch);
 }
 
 static ad_status

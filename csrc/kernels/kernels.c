@@ -267,27 +267,45 @@ ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 
 /* --- table of kernels ---------------------------------------------------- */
 
+/* On a device that is no processor: the size of one step of a work item, and
+ * the greatest number of items. Kernels whose results the host reads have few
+ * items. */
 static const struct {
     const char *name;
     void (*run)(AD_PARAMETERS);
+    int64_t per_item;
+    int64_t most;
 } kernels[AD_N_KERNELS] = {
-    [AD_KERNEL_UNPACK_BITS] = {"ad_unpack_bits", ad_unpack_bits},
-    [AD_KERNEL_COUNT_BITS] = {"ad_count_bits", ad_count_bits},
-    [AD_KERNEL_PACK_BITS] = {"ad_pack_bits", ad_pack_bits},
-    [AD_KERNEL_COPY_BITS] = {"ad_copy_bits", ad_copy_bits},
-    [AD_KERNEL_FILL_NULLS] = {"ad_fill_nulls", ad_fill_nulls},
-    [AD_KERNEL_GATHER] = {"ad_gather", ad_gather},
-    [AD_KERNEL_CHECK_OFFSETS] = {"ad_check_offsets", ad_check_offsets},
-    [AD_KERNEL_ADD] = {"ad_add", ad_add},
-    [AD_KERNEL_REBASE_VIEWS] = {"ad_rebase_views", ad_rebase_views},
-    [AD_KERNEL_REBASE_OFFSETS] = {"ad_rebase_offsets", ad_rebase_offsets},
-    [AD_KERNEL_FIND_RUNS] = {"ad_find_runs", ad_find_runs},
+#define ROW(tag, name, per_item, most)                                        \
+    [AD_KERNEL_##tag] = {"ad_" #name, ad_##name, per_item, most}
+    ROW(UNPACK_BITS, unpack_bits, 8, 1 << 20),
+    ROW(COUNT_BITS, count_bits, 64 * 8, 1 << 14),
+    ROW(PACK_BITS, pack_bits, 8, 1 << 20),
+    ROW(COPY_BITS, copy_bits, 64, 1 << 20),
+    ROW(FILL_NULLS, fill_nulls, 8, 1 << 20),
+    ROW(GATHER, gather, 1, 1 << 20),
+    ROW(CHECK_OFFSETS, check_offsets, 8, 1 << 14),
+    ROW(ADD, add, 1, 1 << 20),
+    ROW(REBASE_VIEWS, rebase_views, 1, 1 << 20),
+    ROW(REBASE_OFFSETS, rebase_offsets, 1, 1 << 20),
+    ROW(FIND_RUNS, find_runs, 1, 1 << 20),
+#undef ROW
 };
 
 const char *
 ad_kernel_name(ad_kernel kernel)
 {
     return kernels[kernel].name;
+}
+
+int64_t
+ad_kernel_n_items(const ad_launch *launch)
+{
+    int64_t most = kernels[launch->kernel].most;
+    int64_t n = launch->length / kernels[launch->kernel].per_item + 1;
+    int64_t rounded =
+        (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
+    return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
 }
 
 /* Bytes from the first element of a matrix to the end of the last one. */

@@ -111,6 +111,9 @@ size_t ad_launch_target_size(const ad_launch *launch);
 /* Name of a kernel in every source and module: "ad_unpack_bits". */
 const char *ad_kernel_name(ad_kernel kernel);
 
+/* A suitable number of work items on a device that is not a processor. */
+int64_t ad_kernel_n_items(const ad_launch *launch);
+
 /* The sources. */
 extern const char ad_kernels_opencl[]; /* OpenCL C 1.2, also for SYCL */
 extern const char ad_kernels_hip[];    /* for hiprtc, extern "C" */
