@@ -147,7 +147,7 @@ at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     deadline.tv_sec += PATIENCE_S;
     Py_BEGIN_ALLOW_THREADS;
     ad_async_pump_stop_all();
-    ad_py_call_stop(&deadline);
+    ad_py_calls_stop(&deadline);
     ad_async_pump_join_all(&deadline);
     ad_deferred_stop();
     Py_END_ALLOW_THREADS;
@@ -190,7 +190,7 @@ module_exec(PyObject *module)
         return -1;
     }
     ad_waiting_init();
-    ad_py_call_start();
+    ad_py_calls_allow();
     if (register_at_exit() < 0) {
         return -1;
     }

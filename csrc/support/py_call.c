@@ -8,7 +8,7 @@
 static atomic_int n_calls;
 static _Thread_local int n_calls_here; /* those of this thread */
 static atomic_bool is_stopped;
-static _Thread_local bool has_stopped_them; /* called ad_py_call_stop */
+static _Thread_local bool has_stopped_them; /* called ad_py_calls_stop */
 
 /* The finalizing thread may attach while it holds the GIL, although
  * Py_IsInitialized() is false by then. Any other thread that asks for the GIL
@@ -97,7 +97,7 @@ forget_calls(void)
 static ad_child_hook child_hook = {.run = forget_calls};
 
 void
-ad_py_call_start(void)
+ad_py_calls_allow(void)
 {
     (void)ad_process_add_child_hook(&child_hook);
     atomic_store(&is_stopped, false);
@@ -113,7 +113,7 @@ is_past(const struct timespec *deadline)
 }
 
 void
-ad_py_call_stop(const struct timespec *deadline)
+ad_py_calls_stop(const struct timespec *deadline)
 {
     const struct timespec pause = {0, 1000000};
     has_stopped_them = true;

@@ -1,5 +1,5 @@
 /* Foreign threads attach to the interpreter here, to call Python code or to
- * release an object.
+ * release an object; and calls of helpers that are written in Python.
  */
 #ifndef AD_SUPPORT_PY_CALL_H
 #define AD_SUPPORT_PY_CALL_H
@@ -23,19 +23,19 @@ void ad_py_leave(ad_py_entry *self);
 
 /* The same for calls that may take long. Once the interpreter is about to
  * finalize, the result is false in threads that hold the GIL, too, except in
- * the thread that has called ad_py_call_stop. */
+ * the thread that has called ad_py_calls_stop. */
 bool ad_py_call_begin(PyGILState_STATE *gil);
 void ad_py_call_end(PyGILState_STATE gil);
 
 /* Allow calls from now on. */
-void ad_py_call_start(void);
+void ad_py_calls_allow(void);
 
 /* Refuse new calls and entries of other threads, and wait until those that
- * they have begun are over, or until `deadline` (of CLOCK_REALTIME). Call without the
- * GIL. */
-void ad_py_call_stop(const struct timespec *deadline);
+ * they have begun are over, or until `deadline` (of CLOCK_REALTIME). Call
+ * without the GIL. */
+void ad_py_calls_stop(const struct timespec *deadline);
 
-/* --- helpers written in Python: arrowdev.<submodule>.<function> ------------- */
+/* --- helpers written in Python: arrowdev.<submodule>.<function> ---------- */
 
 /* Find a helper. Returns a new reference, or NULL with an exception. */
 PyObject *ad_find_helper(const char *submodule, const char *function);
