@@ -43,9 +43,7 @@ ad_interface_wrong(ad_state *state, const char *origin, const char *field,
         Py_XDECREF(cause);
         return;
     }
-    if (cause != NULL) {
-        ad_py_restore_exception(cause);
-    }
+    ad_py_restore_exception(cause);
     ad_raise_exchange(state, "malformed", NULL, "%s: %s is %U, expected %s",
                       origin, field, text, expected);
     Py_DECREF(text);

@@ -82,19 +82,18 @@ ad_py_instance_dict(PyObject *object)
     return *slot;
 }
 
-/* Take the current exception, or NULL; and restore it, as
- * PyErr_GetRaisedException() and PyErr_SetRaisedException() of 3.12 do. */
+/* Take the current exception, or NULL if there is none. */
 static inline PyObject *
 ad_py_take_exception(void)
 {
+    if (PyErr_Occurred() == NULL) {
+        return NULL;
+    }
 #if PY_VERSION_HEX >= 0x030c0000
     return PyErr_GetRaisedException();
 #else
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    if (type == NULL) {
-        return NULL;
-    }
     PyErr_NormalizeException(&type, &value, &traceback);
     if (traceback != NULL) {
         PyException_SetTraceback(value, traceback);
@@ -105,33 +104,20 @@ ad_py_take_exception(void)
 #endif
 }
 
+/* Set a taken exception again (stolen). NULL changes nothing. Foreign Python
+ * code that may lose a pending exception runs between the two calls. */
 static inline void
 ad_py_restore_exception(PyObject *exception)
 {
+    if (exception == NULL) {
+        return;
+    }
 #if PY_VERSION_HEX >= 0x030c0000
     PyErr_SetRaisedException(exception);
 #else
-    if (exception != NULL) {
-        PyErr_Restore(Py_NewRef(Py_TYPE(exception)), exception,
-                      PyException_GetTraceback(exception));
-    }
+    PyErr_Restore(Py_NewRef(Py_TYPE(exception)), exception,
+                  PyException_GetTraceback(exception));
 #endif
-}
-
-/* Foreign Python code that may lose a pending exception runs between these two
- * calls. */
-static inline PyObject *
-ad_py_save_exception(void)
-{
-    return PyErr_Occurred() != NULL ? ad_py_take_exception() : NULL;
-}
-
-static inline void
-ad_py_reset_exception(PyObject *saved)
-{
-    if (saved != NULL) {
-        ad_py_restore_exception(saved);
-    }
 }
 
 #endif /* AD_SUPPORT_COMPAT_H */

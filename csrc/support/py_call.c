@@ -51,14 +51,14 @@ ad_py_enter(ad_py_entry *self)
     if (self->is_attached && !attach(&self->gil, may_ask_for_gil)) {
         return false;
     }
-    self->exception = ad_py_save_exception();
+    self->exception = ad_py_take_exception();
     return true;
 }
 
 void
 ad_py_leave(ad_py_entry *self)
 {
-    ad_py_reset_exception(self->exception);
+    ad_py_restore_exception(self->exception);
     if (self->is_attached) {
         detach(self->gil);
     }

@@ -33,7 +33,7 @@ end(void *saved)
 static void *
 begin_release(void)
 {
-    return ad_py_has_gil() ? ad_py_save_exception() : NULL;
+    return ad_py_has_gil() ? ad_py_take_exception() : NULL;
 }
 
 static void

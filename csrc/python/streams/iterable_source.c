@@ -89,9 +89,9 @@ apply(PyObject *function, PyObject *element)
                         "map function raised StopIteration");
         ad_raise_with_cause(ad_py_take_exception(), cause);
     }
-    PyObject *saved = ad_py_save_exception();
+    PyObject *saved = ad_py_take_exception();
     Py_DECREF(element);
-    ad_py_reset_exception(saved);
+    ad_py_restore_exception(saved);
     return result;
 }
 
@@ -107,9 +107,9 @@ as_stream(iteration *self, PyObject *element, ad_array_stream **out)
                           self->rules.n_taken, Py_TYPE(element)->tp_name);
     }
     self->rules.n_taken++;
-    PyObject *saved = ad_py_save_exception();
+    PyObject *saved = ad_py_take_exception();
     Py_XDECREF(object);
-    ad_py_reset_exception(saved);
+    ad_py_restore_exception(saved);
     return *out != NULL ? 0 : -1;
 }
 
@@ -123,10 +123,10 @@ is_interrupted(const iteration *self)
 static void
 drop_iterator(iteration *self)
 {
-    PyObject *saved = ad_py_save_exception();
+    PyObject *saved = ad_py_take_exception();
     Py_CLEAR(self->iterator);
     Py_CLEAR(self->function);
-    ad_py_reset_exception(saved);
+    ad_py_restore_exception(saved);
 }
 
 /* 1 with *out (an ad_array, or an ad_array_stream *) filled, 0 at the end, -1
@@ -146,9 +146,9 @@ take_element(iteration *self, void *out)
                 ? as_stream(self, element, out)
                 : ad_element_import(self->state, &self->rules, element, out);
         result = failed < 0 ? -1 : 1;
-        PyObject *saved = ad_py_save_exception();
+        PyObject *saved = ad_py_take_exception();
         Py_DECREF(element);
-        ad_py_reset_exception(saved);
+        ad_py_restore_exception(saved);
     } else if (PyErr_Occurred()) {
         self->is_interrupted = !self->gives_streams && is_interrupted(self);
         result = -1;

@@ -25,11 +25,11 @@ typedef struct consumer_object {
 static void
 drop_queue(ad_consumer_queue *queue)
 {
-    PyObject *saved = ad_py_save_exception();
+    PyObject *saved = ad_py_take_exception();
     Py_BEGIN_ALLOW_THREADS
     ad_consumer_queue_unref(queue);
     Py_END_ALLOW_THREADS
-    ad_py_reset_exception(saved);
+    ad_py_restore_exception(saved);
 }
 
 static void

@@ -96,11 +96,11 @@ end_stream(producer_object *self)
     drop_batch(self);
     if (producer != NULL && ad_waker_is_ours(self->waker)) {
         /* Foreign code, which may block or take the GIL. */
-        PyObject *saved = ad_py_save_exception();
+        PyObject *saved = ad_py_take_exception();
         Py_BEGIN_ALLOW_THREADS
         ad_async_producer_close(producer);
         Py_END_ALLOW_THREADS
-        ad_py_reset_exception(saved);
+        ad_py_restore_exception(saved);
     }
     if (self->pump != NULL) {
         ad_async_pump_stop(self->pump);
