@@ -272,6 +272,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
         .target = target,
         .stream = stream,
         .may_go_via_host = true,
+        .is_borrowed = true,
         .consumer = consumer,
     };
     bool from_host = ad_is_host_memory(tensor->device);

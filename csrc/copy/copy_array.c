@@ -255,7 +255,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .stream = stream,
         .may_go_via_host = true,
         .non_blocking = non_blocking,
-        .is_kept = !is_borrowed,
+        .is_borrowed = is_borrowed,
         .consumer = consumer,
     };
     job self = {.map = {take_pieces}, .device = target};
@@ -266,9 +266,9 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     if (self.session.via_host) {
         return copy_via_host(array, target, stream, out, err);
     }
-    /* A read of the source would choose the same stream, if it runs on the
-     * source's device. Other work on a stream of the caller's may take long,
-     * so the sizes are read elsewhere then. */
+    /* The plan reads sizes in this session if no stream was given and the
+     * stream runs on the source's device. Otherwise it opens a session of its
+     * own, because work on the caller's stream may take long. */
     bool is_given = stream != NULL && stream->is_given;
     bool reads = !is_given && self.session.backend != NULL &&
                  ad_device_equal(self.session.source.device,

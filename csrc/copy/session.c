@@ -216,8 +216,10 @@ ad_session_open(const ad_session_request *request, ad_session *out,
             ad_host_accessible(request->target) && !request->non_blocking,
     };
     out->is_borrowed =
-        is_cpu(request->source) && !request->is_kept && !out->to_host;
-    out->has_queried = request->non_blocking; /* and does not wait */
+        is_cpu(request->source) && request->is_borrowed && !out->to_host;
+    /* A non-blocking session does not query its stream. It treats the stream
+     * as busy, so borrowed memory is staged. */
+    out->has_queried = request->non_blocking;
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->consumer, err);
     }

@@ -17,9 +17,8 @@ typedef struct ad_session_request {
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
     bool may_go_via_host;           /* see via_host */
-    /* the host does not wait, see to_host */
-    bool non_blocking;
-    bool is_kept;         /* CPU memory does not change until it is released */
+    bool non_blocking;              /* the host does not wait, see to_host */
+    bool is_borrowed; /* CPU memory may change once the call has returned */
     const char *consumer; /* for messages: "a copy" */
 } ad_session_request;
 
@@ -32,14 +31,10 @@ typedef struct ad_session {
     ad_context target;
     ad_context memory; /* where the result is allocated; AD_CPU: malloc */
     bool to_host;      /* the host waits for the result */
-    /* may_go_via_host: the two contexts cannot access each other's memory. The
-     * session is not open; the copy has to go through the host */
-    bool via_host;
-    /* the source is CPU memory, which the user may change as soon as the call
-     * returns */
-    bool is_borrowed;
-    bool has_queried; /* is_idle is known */
-    bool is_idle;     /* the stream was idle when the copy of borrowed memory
+    bool via_host;     /* the contexts cannot access each other's memory */
+    bool is_borrowed;  /* of the request, for CPU memory that a device reads */
+    bool has_queried;  /* is_idle is known */
+    bool is_idle;      /* the stream was idle when the copy of borrowed memory
                          began: the host waits for the copy */
     /* otherwise: staging copies of the bytes, which the copy reads */
     struct ad_staging_copy *staging;
@@ -67,6 +62,7 @@ ad_session_within(ad_device device, const void *data, ad_sync *sync,
         .sync = sync,
         .target = device,
         .stream = stream,
+        .is_borrowed = true,
         .consumer = consumer,
     };
 }
@@ -83,7 +79,9 @@ bool ad_session_is_via_host(ad_device source, ad_device target);
 
 /* Opens a session of the runtime's copy, or of the host's. Chooses a stream
  * and orders it after the source (host to host: waits). Refused while the
- * stream is being captured. */
+ * stream is being captured. If the request has `may_go_via_host`, *out may
+ * have `via_host`. The session is not open then, and the caller copies through
+ * the host. */
 AD_MUST_CHECK ad_status ad_session_open(const ad_session_request *request,
                                         ad_session *out, ad_error *err);
 
@@ -124,7 +122,8 @@ AD_MUST_CHECK ad_status ad_session_finish(ad_session *session, ad_owner *host,
                                           ad_sync **out, ad_error *err);
 
 /* Replaces ad_session_finish() after a failure: keeps alive the memory that
- * enqueued work may still read or write. */
+ * enqueued work may still read or write. May be called several times, once for
+ * each set of owners. */
 void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
                         ad_owner *target);
 

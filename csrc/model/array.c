@@ -97,8 +97,9 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     if (array->sync_event == NULL || device.type == ARROW_DEVICE_CPU) {
         return AD_OK;
     }
-    /* The event lives as long as the tree, even after its memory has been
-     * released. */
+    /* The sync holds the tree, not its device owner: `sync_event` is valid
+     * until the producer's `release`, which runs when neither the device owner
+     * nor the sync holds the tree. */
     ad_status status = ad_sync_new(AD_SYNC_EVENT, device, array->sync_event,
                                    tree, &p->sync, err);
     if (status != AD_OK) {

@@ -191,7 +191,7 @@ release_after_streams(const device_owner *self)
     if (record_events(self, syncs, &n)) {
         is_ordered = order_free_stream(self, syncs, n);
     } else {
-        defer_for_contexts(self);
+        defer_for_contexts(self); /* holds its own references on `inner` */
     }
     if (is_ordered || are_done(syncs, n)) {
         for (size_t i = 0; i < n; i++) {
