@@ -11,7 +11,7 @@
 #include "copy/copy.h"
 #include "copy/session.h"
 
-static const char consumer[] = "making a validity bitmap";
+static const char operation[] = "making a validity bitmap";
 
 /* --- masks -------------------------------------------------------------- */
 
@@ -275,7 +275,7 @@ fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
 {
     const ad_session_request also =
         ad_session_within(array->device, ad_node_some_buffer(array->node),
-                          array->sync, NULL, consumer);
+                          array->sync, NULL, operation);
     if (session->backend != NULL) {
         AD_RETURN_IF_ERR(ad_owner_record_stream(mask->owner, session->context,
                                                 session->stream, session->keep,
@@ -297,7 +297,7 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
 {
     int64_t nbytes = ad_bitmap_bytes(array->offset + array->length);
     ad_session_request request = ad_session_within(
-        mask->device, mask->data, mask->sync, stream, consumer);
+        mask->device, mask->data, mask->sync, stream, operation);
     ad_session session;
     *out = (ad_allocation){0};
     request.target = array->device;
@@ -348,7 +348,7 @@ old_bitmap(const ad_array *array, const void **out, ad_error *err)
         return AD_OK;
     }
     if (ad_host_accessible(array->device)) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
         n_nulls = ad_array_count_nulls_host(array);
     }
     *out = n_nulls != 0 ? ad_array_validity(array) : NULL;
@@ -362,7 +362,7 @@ attach(const ad_array *array, const ad_mask *mask, const ad_allocation *made,
 {
     bool is_host = ad_device_equal(array->device, AD_CPU);
     if (is_host) {
-        AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, consumer, err));
+        AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, operation, err));
     }
     int64_t n_nulls =
         is_host

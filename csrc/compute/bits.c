@@ -9,10 +9,10 @@
 /* Opens a session on the device of the bits. */
 static ad_status
 open_session(const ad_bits *bits, const ad_stream_choice *stream,
-             const char *consumer, ad_session *out, ad_error *err)
+             const char *operation, ad_session *out, ad_error *err)
 {
     const ad_session_request request = ad_session_within(
-        bits->device, bits->data, bits->sync, stream, consumer);
+        bits->device, bits->data, bits->sync, stream, operation);
     return ad_session_open(&request, out, err);
 }
 
@@ -111,13 +111,13 @@ count_small(const ad_bits *self, const ad_stream_choice *stream,
 /* Launches a kernel that reads `from` and writes one number per work item, and
  * reads these *n numbers back to new host memory. */
 static ad_status
-launch_and_read(const ad_bits *from, ad_launch launch, const char *consumer,
+launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
                 const ad_stream_choice *stream, ad_memory **out, int64_t *n,
                 ad_error *err)
 {
     ad_allocation partial = {0};
     ad_session session;
-    AD_RETURN_IF_ERR(open_session(from, stream, consumer, &session, err));
+    AD_RETURN_IF_ERR(open_session(from, stream, operation, &session, err));
     launch.n_items = *n = ad_session_items(&session, &launch);
     int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
@@ -199,7 +199,7 @@ ad_status
 ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
                    int64_t limit, int64_t *out, ad_error *err)
 {
-    static const char consumer[] = "checking offsets";
+    static const char operation[] = "checking offsets";
     const ad_bits from = {
         .device = array->device,
         .data = offsets,
@@ -222,13 +222,13 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
     }
     if (is_host) {
         launch.target.data = &first;
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
         ad_kernel_run_on_host(&launch);
     } else {
         ad_memory *found;
         int64_t n;
         AD_RETURN_IF_ERR(
-            launch_and_read(&from, launch, consumer, NULL, &found, &n, err));
+            launch_and_read(&from, launch, operation, NULL, &found, &n, err));
         for (int64_t i = 0; i < n; i++) {
             int64_t row = ((const int64_t *)found->data)[i];
             first = row < first ? row : first;

@@ -10,7 +10,7 @@
 #include "compute/concat_join.h"
 #include "device/backend.h"
 
-static const char consumer[] = "concatenating arrays";
+static const char operation[] = "concatenating arrays";
 
 /* --- rows --------------------------------------------------------------------- */
 
@@ -344,7 +344,7 @@ open_on_host(ad_concat_job *self, ad_error *err)
 {
     for (size_t i = 0; i < self->n; i++) {
         const ad_array *array = &self->arrays[i];
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
         if (array->device.type != self->device.type) {
             self->device.type = ARROW_DEVICE_CPU;
         }
@@ -394,7 +394,7 @@ static ad_session_request
 request_for(const ad_array *array, const ad_stream_choice *stream)
 {
     return ad_session_within(array->device, ad_node_some_buffer(array->node),
-                             array->sync, stream, consumer);
+                             array->sync, stream, operation);
 }
 
 /* The array whose memory determines the context of the work. Arrays without

@@ -5,7 +5,7 @@
 #include "base/owner.h"
 #include "copy/session.h"
 
-static const char consumer[] = "filling nulls";
+static const char operation[] = "filling nulls";
 
 /* The kernels fill whole elements of these sizes. */
 static ad_status
@@ -47,7 +47,7 @@ run_fill(ad_session *session, const ad_array *array, const ad_fill *fill,
          ad_launch launch, void *target, ad_error *err)
 {
     const ad_session_request also = ad_session_within(
-        array->device, fill->validity, array->sync, NULL, consumer);
+        array->device, fill->validity, array->sync, NULL, operation);
     AD_RETURN_IF_ERR(ad_session_use(session, &also, array->owner, err));
     return ad_session_kernel(session, fill->validity, target, launch, err);
 }
@@ -57,7 +57,7 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
               const void *value, size_t size, ad_tensor *target, ad_error *err)
 {
     const ad_session_request request = ad_session_within(
-        target->device, target->data, target->sync, NULL, consumer);
+        target->device, target->data, target->sync, NULL, operation);
     ad_session session;
     ad_sync *sync;
     AD_RETURN_IF_ERR(check_size(size, array->device, err));
@@ -92,7 +92,7 @@ copy_filled_on_host(const ad_array *array, const ad_fill *fill,
                     ad_error *err)
 {
     ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, consumer, err));
+    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
     AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
     launch.source.data = (void *)fill->validity;
     launch.target.data = memory->data;
@@ -108,7 +108,7 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
                      ad_allocation *out, ad_error *err)
 {
     const ad_session_request request = ad_session_within(
-        array->device, values->data, array->sync, NULL, consumer);
+        array->device, values->data, array->sync, NULL, operation);
     AD_RETURN_IF_ERR(check_size(size, array->device, err));
     int64_t nbytes = fill->n_rows * (int64_t)size;
     ad_launch launch = fill_launch(fill, value, size);

@@ -7,7 +7,7 @@
 #include "compute/run_end.h"
 #include "model/map_buffers.h"
 
-static const char consumer[] = "making an array compact";
+static const char operation[] = "making an array compact";
 
 /* --- arrays that are trimmed already ------------------------------------- */
 
@@ -80,7 +80,7 @@ open_session(job *self, const void *data, ad_error *err)
 {
     const ad_array *root = self->root;
     const ad_session_request request = ad_session_within(
-        root->device, data, root->sync, self->stream, consumer);
+        root->device, data, root->sync, self->stream, operation);
     if (self->builder.is_open) {
         return AD_OK;
     }

@@ -7,7 +7,7 @@
 #include "base/owner.h"
 #include "copy/session.h"
 
-static const char consumer[] = "a copy";
+static const char operation[] = "a copy";
 
 /* --- ways to copy -------------------------------------------------------- */
 
@@ -273,7 +273,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
         .stream = stream,
         .may_go_via_host = true,
         .is_borrowed = true,
-        .consumer = consumer,
+        .operation = operation,
     };
     bool from_host = ad_is_host_memory(tensor->device);
     ad_session session;

@@ -9,7 +9,7 @@
 #include "copy/session.h"
 #include "copy/copy_tree.h"
 
-static const char consumer[] = "a copy";
+static const char operation[] = "a copy";
 
 /* A buffer without bytes still holds a valid first offset. */
 static const uint64_t zeros[AD_ALIGNMENT / sizeof(uint64_t)];
@@ -256,7 +256,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .may_go_via_host = true,
         .non_blocking = non_blocking,
         .is_borrowed = is_borrowed,
-        .consumer = consumer,
+        .operation = operation,
     };
     job self = {.map = {take_pieces}, .device = target};
     if (ad_session_is_via_host(array->device, target)) {

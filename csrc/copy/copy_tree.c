@@ -30,7 +30,7 @@ read_source(ad_plan *plan, const ad_array *view, const void *data,
         .data = data,
         .sync = view->sync,
         .target = AD_CPU,
-        .consumer = "reading device memory",
+        .operation = "reading device memory",
     };
     if (plan->reading == NULL) {
         AD_RETURN_IF_ERR(ad_session_open(&request, &plan->own, err));

@@ -123,9 +123,9 @@ choose_stream(ad_session *self, const ad_session_request *request,
     /* arrowdev's own stream is never captured, see ad_stream_own(). */
     if (!is_own) {
         AD_RETURN_IF_ERR(ad_stream_require_no_capture(
-            self->context, self->stream, request->consumer, err));
+            self->context, self->stream, request->operation, err));
     }
-    return ad_sync_require_no_capture(request->sync, request->consumer, err);
+    return ad_sync_require_no_capture(request->sync, request->operation, err);
 }
 
 /* True if the stream's context cannot access the source. Where streams are
@@ -163,19 +163,19 @@ cross_contexts(ad_session *self, const ad_session_request *request,
         "or none",
         "the stream belongs to another context than the memory, which %s "
         "cannot access from there",
-        request->consumer);
+        request->operation);
 }
 
 static ad_status
-order_after(const ad_session *self, ad_sync *sync, const char *consumer,
+order_after(const ad_session *self, ad_sync *sync, const char *operation,
             ad_error *err)
 {
     /* Pinned memory of one runtime that another one copies. */
     if (sync != NULL &&
         ad_backend_for(sync->context.device.type) != self->backend) {
-        return ad_sync_wait(sync, consumer, err);
+        return ad_sync_wait(sync, operation, err);
     }
-    return ad_sync_order(sync, &self->context, self->stream, consumer, err);
+    return ad_sync_order(sync, &self->context, self->stream, operation, err);
 }
 
 /* Opens the runtime that does the work. Without one, the error names the
@@ -221,7 +221,7 @@ ad_session_open(const ad_session_request *request, ad_session *out,
      * as busy, so borrowed memory is staged. */
     out->has_queried = request->non_blocking;
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
-        return ad_sync_wait(request->sync, request->consumer, err);
+        return ad_sync_wait(request->sync, request->operation, err);
     }
     AD_RETURN_IF_ERR(open_backend(request, &out->backend, err));
     AD_RETURN_IF_ERR(find_contexts(out, request, &expected, err));
@@ -239,11 +239,11 @@ ad_session_open(const ad_session_request *request, ad_session *out,
     if (out->is_borrowed || (ad_is_host_memory(request->source) &&
                              ad_is_host_memory(request->target))) {
         /* The host copies, or may have to. */
-        return ad_sync_wait(request->sync, request->consumer, err);
+        return ad_sync_wait(request->sync, request->operation, err);
     }
     return out->via_host
                ? AD_OK
-               : order_after(out, request->sync, request->consumer, err);
+               : order_after(out, request->sync, request->operation, err);
 }
 
 static ad_status
@@ -255,7 +255,7 @@ fail_context(const ad_session_request *memory, ad_error *err)
         "library",
         "two buffers of one device belong to different contexts, but %s "
         "needs both in one",
-        memory->consumer);
+        memory->operation);
 }
 
 ad_status
@@ -264,7 +264,7 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
 {
     ad_context context;
     if (self->backend == NULL) {
-        return ad_sync_wait(memory->sync, memory->consumer, err);
+        return ad_sync_wait(memory->sync, memory->operation, err);
     }
     if (memory->data != NULL &&
         (ad_device_traits(memory->source.type) & AD_QUEUES) != 0) {
@@ -274,8 +274,8 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
         }
     }
     AD_RETURN_IF_ERR(
-        ad_sync_require_no_capture(memory->sync, memory->consumer, err));
-    AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->consumer, err));
+        ad_sync_require_no_capture(memory->sync, memory->operation, err));
+    AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->operation, err));
     return ad_owner_record_stream(owner, self->context, self->stream,
                                   self->keep, err);
 }
@@ -726,7 +726,7 @@ ad_read_device(ad_device device, const void *data, ad_owner *source,
         .sync = sync,
         .target = AD_CPU,
         .stream = stream,
-        .consumer = "reading device memory",
+        .operation = "reading device memory",
     };
     ad_session session;
     if (nbytes == 0) {

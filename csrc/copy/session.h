@@ -19,7 +19,7 @@ typedef struct ad_session_request {
     bool may_go_via_host;           /* see via_host */
     bool non_blocking;              /* the host does not wait, see to_host */
     bool is_borrowed; /* CPU memory may change once the call has returned */
-    const char *consumer; /* for messages: "a copy" */
+    const char *operation; /* for messages: "a copy" */
 } ad_session_request;
 
 typedef struct ad_session {
@@ -54,7 +54,7 @@ typedef struct ad_allocation {
 /* A request for work from memory of `device` to memory of the same device. */
 static inline ad_session_request
 ad_session_within(ad_device device, const void *data, ad_sync *sync,
-                  const ad_stream_choice *stream, const char *consumer)
+                  const ad_stream_choice *stream, const char *operation)
 {
     return (ad_session_request){
         .source = device,
@@ -63,7 +63,7 @@ ad_session_within(ad_device device, const void *data, ad_sync *sync,
         .target = device,
         .stream = stream,
         .is_borrowed = true,
-        .consumer = consumer,
+        .operation = operation,
     };
 }
 

@@ -143,7 +143,7 @@ ad_stream_is_captured(ad_context context, ad_stream stream)
 
 ad_status
 ad_stream_require_no_capture(ad_context context, ad_stream stream,
-                             const char *consumer, ad_error *err)
+                             const char *operation, ad_error *err)
 {
     if (!ad_stream_is_captured(context, stream)) {
         return AD_OK;
@@ -154,7 +154,7 @@ ad_stream_require_no_capture(ad_context context, ad_stream stream,
         "captured (stream=...)",
         "the stream is being captured into a graph, and %s allocates, "
         "waits or records an event, which a graph cannot do again",
-        consumer);
+        operation);
 }
 
 /* A runtime without graphs has no device resets either, and needs no query. */

@@ -25,10 +25,10 @@ typedef struct ad_stream_choice {
 bool ad_stream_is_captured(ad_context context, ad_stream stream);
 
 /* AD_ERR_EXCHANGE, "capture", if the stream is being captured. Called before
- * work for `consumer` that a graph cannot repeat. */
+ * an `operation` that a graph cannot repeat. */
 AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_context context,
                                                      ad_stream stream,
-                                                     const char *consumer,
+                                                     const char *operation,
                                                      ad_error *err);
 
 /* The number of this thread, which is unique in the process and never

@@ -222,7 +222,7 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
 }
 
 static ad_status
-fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
+fail_no_runtime(const ad_sync *sync, const char *operation, ad_error *err)
 {
     ad_error why;
     const struct ad_backend *backend;
@@ -245,7 +245,7 @@ fail_no_runtime(const ad_sync *sync, const char *consumer, ad_error *err)
         "the event",
         "the data are ready only after an event, and no runtime is loaded "
         "with which %s could wait for it%s%s",
-        consumer, has_reason ? ": " : "", has_reason ? why.message : "");
+        operation, has_reason ? ": " : "", has_reason ? why.message : "");
 }
 
 /* The runtime that can wait for the event, or NULL. */
@@ -275,12 +275,12 @@ typedef struct subject {
 } subject;
 
 static ad_status
-open_event(const ad_sync *sync, const char *consumer, subject *out,
+open_event(const ad_sync *sync, const char *operation, subject *out,
            ad_error *err)
 {
     out->backend = backend_of_event(sync);
     if (out->backend == NULL) {
-        return fail_no_runtime(sync, consumer, err);
+        return fail_no_runtime(sync, operation, err);
     }
     if (sync->is_own) {
         out->event = sync->event;
@@ -367,14 +367,14 @@ ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
 }
 
 ad_status
-ad_sync_wait(ad_sync *sync, const char *consumer, ad_error *err)
+ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
 {
     subject on;
     bool is_done;
     if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
+    AD_RETURN_IF_ERR(open_event(sync, operation, &on, err));
     /* A query costs less than releasing and reacquiring the GIL. */
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->context, on.event, &is_done, err));
@@ -416,7 +416,7 @@ ad_sync_is_captured(const ad_sync *sync)
 }
 
 ad_status
-ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
+ad_sync_require_no_capture(const ad_sync *sync, const char *operation,
                            ad_error *err)
 {
     if (!ad_sync_is_captured(sync)) {
@@ -427,7 +427,7 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *consumer,
         "do it before the capture begins or after it has ended",
         "the data are made on a stream that is being captured into a "
         "graph, and %s would become a part of the graph too",
-        consumer);
+        operation);
 }
 
 /* --- stream order -------------------------------------------------------- */
@@ -458,7 +458,7 @@ follows(const ad_sync *sync, const struct ad_backend *backend,
 
 ad_status
 ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
-              const char *consumer, ad_error *err)
+              const char *operation, ad_error *err)
 {
     subject on;
     ad_context where;
@@ -468,9 +468,9 @@ ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
     if (sync->kind != AD_SYNC_EVENT) {
         return sync->kind != AD_SYNC_UNKNOWN && is_same_stream(sync, stream)
                    ? AD_OK
-                   : fail_no_runtime(sync, consumer, err);
+                   : fail_no_runtime(sync, operation, err);
     }
-    AD_RETURN_IF_ERR(open_event(sync, consumer, &on, err));
+    AD_RETURN_IF_ERR(open_event(sync, operation, &on, err));
     if (context != NULL) {
         where = *context;
     } else if (sync->is_own) {
@@ -486,7 +486,7 @@ ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
      * graph. */
     if (ad_stream_is_default(where.device, stream) &&
         !ad_stream_is_per_thread(where.device, stream)) {
-        AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
+        AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, operation, err));
     }
     return on.backend->stream_wait(where, stream, on.event, err);
 }
@@ -494,7 +494,7 @@ ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
 ad_status
 ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 {
-    static const char consumer[] = "a consumer's stream";
+    static const char operation[] = "a consumer's stream";
     ad_context context;
     if (sync == NULL) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
@@ -502,11 +502,11 @@ ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
                        "nothing to wait for");
     }
     if (!ad_sync_can_wait(sync)) {
-        return fail_no_runtime(sync, consumer, err);
+        return fail_no_runtime(sync, operation, err);
     }
-    AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, consumer, err));
+    AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, operation, err));
     AD_RETURN_IF_ERR(ad_stream_shared(sync->context, out, &context, err));
-    return ad_sync_order(sync, &context, *out, consumer, err);
+    return ad_sync_order(sync, &context, *out, operation, err);
 }
 
 /* --- joining ------------------------------------------------------------- */
@@ -547,7 +547,7 @@ find_two(ad_sync *const *syncs, size_t n, ad_sync **first)
 ad_status
 ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
 {
-    static const char consumer[] = "one event for several parts";
+    static const char operation[] = "one event for several parts";
     ad_sync *first;
     ad_stream own;
     ad_context context;
@@ -562,17 +562,17 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
                              device)) {
             return fail_other_device(first, syncs[i], err);
         }
-        AD_RETURN_IF_ERR(ad_sync_require_no_capture(syncs[i], consumer, err));
+        AD_RETURN_IF_ERR(ad_sync_require_no_capture(syncs[i], operation, err));
     }
     if (!ad_sync_can_wait(first)) {
-        return fail_no_runtime(first, consumer, err);
+        return fail_no_runtime(first, operation, err);
     }
     AD_RETURN_IF_ERR(ad_context_complete(ad_backend_for(device.type),
                                          first->context, &context, err));
     AD_RETURN_IF_ERR(ad_stream_own(context, &own, err));
     for (size_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(
-            ad_sync_order(syncs[i], &context, own, consumer, err));
+            ad_sync_order(syncs[i], &context, own, operation, err));
     }
     return ad_sync_record(context, own, out, err);
 }

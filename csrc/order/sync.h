@@ -155,12 +155,12 @@ bool ad_sync_is_captured(const ad_sync *sync);
 /* AD_ERR_EXCHANGE, "capture", if ad_sync_is_captured. Called before a stream
  * outside the capture waits. */
 AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
-                                                   const char *consumer,
+                                                   const char *operation,
                                                    ad_error *err);
 
-/* Wait on the host. `consumer` (a protocol, a method) is named in the message
+/* Wait on the host. `operation` (a protocol, a method) is named in the message
  * of a missing runtime. Blocks between ad_wait_begin and ad_wait_end. */
-AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *consumer,
+AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *operation,
                                      ad_error *err);
 
 /* Wait on the host for work that is known to complete soon. The wait cannot be
@@ -173,7 +173,7 @@ AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
  * event was recorded on the same in-order default stream. Without a runtime
  * only the same stream is accepted. */
 AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_context *context,
-                                      ad_stream stream, const char *consumer,
+                                      ad_stream stream, const char *operation,
                                       ad_error *err);
 
 /* A stream to export to a consumer that names none and waits on the exported
