@@ -239,6 +239,33 @@ class Watched:
         self.marked &= not node.release
 
 
+def watched_below(node: Any, path: str = "") -> dict[str, Watched]:
+    """Watch every child and dictionary of a sound tree, in place; return them by path."""
+    found = {}
+    for step, child in _host_read.below(node):
+        below = f"{path}.{step}" if path else step
+        found[below] = Watched(child)
+        found |= watched_below(child, below)
+    return found
+
+
+def release_watched(report: Report, struct: Any) -> None:
+    """Release a sound struct that is at its end, and check the release of what is below it."""
+    node = getattr(struct, "array", struct)
+    watched = watched_below(node)
+    call(node, "release")
+    hold_released(report, watched, type(struct).__name__)
+
+
+def hold_released(report: Report, watched: dict[str, Watched], whose: str) -> None:
+    """Check the releases below a struct that was released."""
+    if watched:
+        wrong = {path: one.calls for path, one in watched.items() if one.calls != 1}
+        report.hold("release.below", not wrong, f"times that each was released ({whose}): {wrong}")
+        marked = all(one.marked for one in watched.values())
+        report.hold("release.marked", marked, "release of a child is not NULL after a call")
+
+
 def dirty_the_heap() -> None:
     """Fill free heap memory with nonzero bytes, to reveal members that a producer does not set."""
     libc = ctypes.CDLL(None)
@@ -420,6 +447,34 @@ def check_children(report: Report, method: str, make: Callable[[], object]) -> N
         hold_same(report, "release.children", found, before, what)
 
 
+def check_releases(report: Report, method: str, make: Callable[[], object]) -> None:
+    """Release the schema and the array in either order, and look at the other one."""
+    obj = make()
+    whole = exported(report, method, obj)
+    expected = array_of(whole) if whole is not None else None
+    for is_schema_first in (True, False):
+        capsules = exported(report, method, make())
+        if expected is None or capsules is None:
+            return
+        structs = [take(c, n) for c, n in zip(capsules, NAMES[method], strict=True)]
+        first, second = structs if is_schema_first else reversed(structs)
+        release_watched(report, first)
+        gc.collect()
+        dirty_the_heap()
+        rest = as_capsule(second)
+        if is_schema_first:
+            pair = (expected.schema.__arrow_c_schema__(), rest)
+            found = report.attempt("release.schema", arrowdev.array, pair)
+            if found is not None:
+                what = "other data after the release of the schema"
+                hold_same(report, "release.schema", found, snapshot(expected), what)
+        else:
+            shown = report.attempt("release.schema", arrowdev.schema, rest)
+            if shown is not None:
+                what = f"{shown} after the release of the array, before {expected.schema}"
+                report.hold("release.schema", shown == expected.schema, what)
+
+
 def check_lifetime(report: Report, method: str, make: Callable[[], object]) -> None:
     obj = make()
     first = exported(report, method, obj)
@@ -557,6 +612,9 @@ def check_export(report: Report, method: str, make: Callable[[], object]) -> Non
     check_lifetime(report, method, make)
     if "array.contents" in report.findings:
         return
+    check_releases(report, method, make)
+    if "release.schema" in report.findings:
+        return
     check_children(report, method, make)
     check_arguments(report, method, make)
 
@@ -565,6 +623,9 @@ def check_schema_method(report: Report, make: Callable[[], object]) -> None:
     obj = make()
     capsules = exported(report, "__arrow_c_schema__", obj)
     if capsules is not None:
-        check_schema(report, inside(capsules[0], "arrow_schema"))
+        sound = check_schema(report, inside(capsules[0], "arrow_schema"))
         del capsules
         check_capsule_life(report, "__arrow_c_schema__", make)
+        capsules = exported(report, "__arrow_c_schema__", obj)
+        if sound and capsules is not None and "release.marked" not in report.findings:
+            release_watched(report, take(capsules[0], "arrow_schema"))

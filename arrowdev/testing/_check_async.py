@@ -16,7 +16,9 @@ from arrowdev.testing._check_arrays import (
     check_device,
     check_schema,
     dirty_the_heap,
+    hold_released,
     snapshot,
+    watched_below,
 )
 from arrowdev.testing._recording import TIMEOUT
 from arrowdev.testing._report import Report
@@ -26,6 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from arrowdev.testing._check_arrays import Watched
 
 METHOD = "__arrowdev_async_device_stream__"
 
@@ -71,15 +75,18 @@ class _StrictHandler(ScriptedAsyncHandler):
     def __init__(self, report: Report, on_schema: Any, on_task: Any) -> None:
         super().__init__(on_schema, on_task, timeout=TIMEOUT)
         self.report = report
+        self.watched: dict[str, Watched] = {}
 
     def _look_at_schema(self, struct: Any) -> None:
-        check_schema(self.report, struct)
+        if check_schema(self.report, struct):
+            self.watched |= watched_below(struct, "schema")
 
     def _look_at_array(self, struct: Any, about: str) -> None:
         check_device(self.report, struct)
         if self.schema is not None:
             schema = self.schema.__arrow_c_schema__()
-            check_array(self.report, inside(schema, "arrow_schema"), struct.array, about)
+            if check_array(self.report, inside(schema, "arrow_schema"), struct.array, about):
+                self.watched |= watched_below(struct.array, about)
 
 
 class _Run:
@@ -164,9 +171,9 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
     if run.is_function and run.failure and not run.handler.calls:
         raise TypeError(f"{report.subject} {NOTHING}; called with a handler, {run.failure}")
     arrays = run.handler.batches
-    for array in arrays:
-        check_contents(report, array)
-    schema = run.handler.schema
+    for i in range(len(arrays)):  # no name of an array is left behind
+        check_contents(report, arrays[i])
+    schema, watched = run.handler.schema, run.handler.watched
     report.hold("async.end", not run.handler.error, f"it failed: {run.handler.error}")
     del run
     gc.collect()
@@ -175,6 +182,10 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
     report.hold("async.lifetime", same, "other data after the release of the handler")
     same = all(array.schema == schema for array in arrays)
     report.hold("async.lifetime", same, "another schema after the release of the handler")
+    del arrays, schema
+    gc.collect()
+    if not report.broken:
+        hold_released(report, watched, "async stream")
     return early if is_over and not report.broken else None
 
 

@@ -17,6 +17,7 @@ from arrowdev.testing._check_arrays import (
     check_schema,
     dirty_the_heap,
     exported,
+    release_watched,
     snapshot,
 )
 
@@ -149,6 +150,20 @@ class _Shown:
         return as_capsule(self.schema)
 
 
+def check_releases(report: Report, method: str, make: Callable[[], object]) -> None:
+    """Release the schema and the arrays of a sound stream after it."""
+    stream = _open(report, method, make)
+    if stream is None:
+        return
+    structs = [_get_schema(report, stream)]
+    while structs[-1] is not None and len(structs) <= MAX_ARRAYS:
+        structs.append(_get_next(report, stream, len(structs) - 1))
+    call(stream, "release")
+    for struct in structs:
+        if struct is not None:
+            release_watched(report, struct)
+
+
 def check_failing(report: Report, method: str, make: Callable[[], object]) -> None:
     """Check a stream that fails: its code, its message, its release."""
     stream = _open(report, method, make)
@@ -177,6 +192,8 @@ def check_stream(report: Report, method: str, make: Callable[[], object]) -> Non
     check_reading(report, method, make)
     if {"capsule.result", "capsule.live", "stream.callbacks"} & set(report.findings):
         return
+    if not report.broken:
+        check_releases(report, method, make)
     check_capsule_life(report, method, make)
     if not {"schema.format", "schema.children", "stream.schema"} & set(report.findings):
         check_arguments(report, method, make)

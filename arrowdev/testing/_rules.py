@@ -103,8 +103,12 @@ PRODUCER_RULES = _rules(
     # --- lifetime
     ("release.marked", "release marks its struct as released",
      DATA + "Release callback semantics"),
+    ("release.below", "release calls the release of each child and of the dictionary, once",
+     DATA + "Release callback semantics"),
     ("release.children", "a child that was moved out outlives its parent",
      DATA + "Moving child arrays"),
+    ("release.schema", "schema and array are released independently of each other",
+     DATA + "Memory management"),
     ("release.independent", "the release of one export does not affect the others",
      DATA + "Release callback semantics"),
     ("release.lifetime", "the data stay valid until the release, even if the object is destroyed",

@@ -185,6 +185,42 @@ def spoils_its_child(column):
     column.array.record.nbytes = column.array.children[0].record.nbytes
 
 
+class Forgets:
+    """The release of "schema" or "array" leaves the children and the dictionary alone."""
+
+    def __init__(self, values, part):
+        self.own, self.part = ad.array(values), part
+
+    def __arrow_c_array__(self, requested_schema=None):
+        capsules = self.own.__arrow_c_array__(requested_schema)
+        where = capsules[self.part == "array"]
+        forget_below(_abi.inside(where, f"arrow_{self.part}"))
+        return capsules
+
+
+def forget_below(struct):
+    callback = _abi.CALLBACKS["release"](
+        lambda pointer: setattr(type(struct).from_address(pointer), "release", None)
+    )
+    forever.append(callback)
+    struct.release = _abi.address_of(callback)
+
+
+def spoilt_by_the_schema(column):
+    """The release of the schema frees the data."""
+    column.schema.record.data = column.array.record.data
+    column.schema.record.nbytes = column.array.record.nbytes
+
+
+def spoilt_by_the_array(column):
+    """The release of the array frees the format of the schema."""
+    format = ctypes.create_string_buffer(b"l")
+    forever.append(format)
+    column.schema.struct.format = ctypes.addressof(format)
+    column.array.record.data = ctypes.addressof(format)
+    column.array.record.nbytes = 1
+
+
 class NoDestructor(Host):
     def give(self, column):
         return tuple(
@@ -312,13 +348,14 @@ class Stream:
 
     members = {"host": True, "device": False}
 
-    def __init__(self, spoil=nothing, steps=None, **options):
+    def __init__(self, spoil=nothing, steps=None, fields="l", **options):
+        self.fields = fields
         self.script = ScriptedStream(steps or map(fresh, CHUNKS), **self.members, **options)
         self.spoil = spoil
         forever.append(self.script)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        refuse_other_fields(requested_schema, "l")
+        refuse_other_fields(requested_schema, self.fields)
         capsule = self.script.__arrow_c_stream__()
         self.spoil(_abi.inside(capsule, "arrow_array_stream"))
         return capsule
@@ -349,6 +386,19 @@ def set_stream(**members):
             setattr(struct, name, _abi.address_of(callback))
 
     return spoil
+
+
+def forgets_in_stream(member, index):
+    """The release of the schema or of the arrays leaves what is below alone."""
+
+    def give(real, address, out):
+        code = real(address, out)
+        struct = (_abi.ArrowSchema, _abi.ArrowArray)[index].from_address(out)
+        if struct.release:
+            forget_below(struct)
+        return code
+
+    return Stream(set_stream(**{member: give}), [{"a": [1]}], fields="+s")
 
 
 def null_callback(struct):
@@ -419,6 +469,14 @@ def failing_async():
 def released_schema(producer):
     empty = _abi.ArrowSchema()
     producer._tell("on_schema", ctypes.addressof(empty))
+
+
+def forgetful_schema(producer):
+    """The release of the schema leaves its child alone."""
+    own = ad.record_batch({"a": ad.Array.from_buffers("int8", 0, [None, None])})
+    schema = _abi.take(own.__arrow_c_schema__(), "arrow_schema")
+    forget_below(schema)
+    producer._tell("on_schema", ctypes.addressof(schema))
 
 
 def no_producer(producer):

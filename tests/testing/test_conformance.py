@@ -61,6 +61,8 @@ pa = pytest.importorskip("pyarrow")
 
 # Arrow arrays are immutable, and NumPy's interface marks them read-only. DLPack's legacy
 # consumers get them anyway.
+NESTED = pa.array([[[1], []], None, [[2, 3]]])
+DICTIONARY = pa.array(["a", "b", None, "a"]).dictionary_encode()
 EVENT = ctypes.create_string_buffer(64)
 ARRAYS = {"recommended": True, "ignore": ["dlpack.read_only_legacy"]}
 
@@ -236,6 +238,8 @@ PRODUCERS = {
     "array.dictionary": lambda: Host(broken.extra_dictionary),
     "array.contents": lambda: Host(set_array(null_count=2)),
     "release.marked": lambda: Host(broken.unmarked),
+    "release.below": lambda: broken.Forgets(DICTIONARY, "array"),
+    "release.schema": lambda: Host(broken.spoilt_by_the_schema),
     "release.children": lambda: HostBatch(broken.spoils_its_child),
     "release.independent": broken.Shared,
     "release.lifetime": broken.Short,
@@ -373,6 +377,25 @@ def test_leaked_schema():
     if _leaks._measure()[1] > before[1]:  # not with a sanitizer's malloc, or another C library
         report = _conformance.producer_report(broken.LeaksSchemas)
         assert set(report.findings) == {"capsule.unconsumed"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "make"),
+    [
+        ("release.below", lambda: broken.Forgets(DICTIONARY, "array")),
+        ("release.below", lambda: broken.Forgets(DICTIONARY, "schema")),
+        ("release.below", lambda: broken.Forgets(NESTED, "array")),
+        ("release.below", lambda: broken.Forgets(NESTED, "schema")),
+        ("release.below", lambda: broken.forgets_in_stream("get_schema", 0)),
+        ("release.below", lambda: broken.forgets_in_stream("get_next", 1)),
+        ("release.below", lambda: pushed(broken.forgetful_schema, END, RELEASE)),
+        ("release.schema", lambda: Host(broken.spoilt_by_the_schema)),
+        ("release.schema", lambda: Host(broken.spoilt_by_the_array)),
+    ],
+)
+def test_further_faults_of_releases(rule, make):
+    report = _conformance.producer_report(make)
+    assert [finding.rule.id for finding in report.broken] == [rule]
 
 
 def masked_by_itself(kind):
