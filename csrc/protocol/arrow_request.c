@@ -97,9 +97,9 @@ call_for_fields(ad_state *state, PyObject *object, PyObject *name,
         PyErr_Clear();
         return answer;
     }
-    PyObject *saved = ad_py_save_exception();
+    PyObject *saved = ad_py_take_exception();
     Py_DECREF(answer);
-    ad_py_reset_exception(saved);
+    ad_py_restore_exception(saved);
     return other;
 }
 
