@@ -22,7 +22,8 @@ struct ad_async_pump {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t thread_gone = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t thread_gone; /* valid if has_condition */
+static bool has_condition;
 static ad_async_pump *running;
 static size_t n_threads;
 static bool has_ended;
@@ -148,19 +149,31 @@ static void
 after_fork(void)
 {
     pthread_mutex_init(&lock, NULL);
-    pthread_cond_init(&thread_gone, NULL);
+    has_condition = false;
     running = NULL;
     n_threads = 0;
 }
 
 static ad_child_hook child_hook = {.run = after_fork};
 
+/* Starts the thread. Returns 0 or an errno. */
+static int
+start_locked(ad_async_pump *self)
+{
+    if (has_ended) {
+        return ECANCELED;
+    }
+    int code = has_condition ? 0 : ad_cond_init_monotonic(&thread_gone);
+    has_condition = code == 0;
+    return code == 0 ? ad_thread_start(run, self, NULL) : code;
+}
+
 static ad_status
 enter_running(ad_async_pump *self, ad_error *err)
 {
     (void)ad_process_add_child_hook(&child_hook);
     pthread_mutex_lock(&lock);
-    int code = has_ended ? ECANCELED : ad_thread_start(run, self, NULL);
+    int code = start_locked(self);
     if (code == 0) {
         self->next = running;
         running = self;

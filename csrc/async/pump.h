@@ -39,7 +39,7 @@ void ad_async_pump_unref(ad_async_pump *pump);
 void ad_async_pump_stop_all(void);
 
 /* Waits until all threads of pumps have ended, or until `deadline`
- * (CLOCK_REALTIME). Call without the GIL. */
+ * (AD_WAIT_CLOCK). Call without the GIL. */
 void ad_async_pump_join_all(const struct timespec *deadline);
 
 #endif /* AD_ASYNC_PUMP_H */

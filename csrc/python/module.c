@@ -1,6 +1,7 @@
 /* The module arrowdev._core: multi-phase initialization, state, and the
  * methods that protocols add to the types. */
 #include "async/pump.h"
+#include "base/process.h"
 #include "order/deferred_release.h"
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
@@ -143,7 +144,7 @@ static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
+    clock_gettime(AD_WAIT_CLOCK, &deadline);
     deadline.tv_sec += PATIENCE_S;
     Py_BEGIN_ALLOW_THREADS;
     ad_async_pump_stop_all();

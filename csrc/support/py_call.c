@@ -107,7 +107,7 @@ static bool
 is_past(const struct timespec *deadline)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(AD_WAIT_CLOCK, &t);
     return t.tv_sec > deadline->tv_sec ||
            (t.tv_sec == deadline->tv_sec && t.tv_nsec >= deadline->tv_nsec);
 }

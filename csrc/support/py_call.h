@@ -31,7 +31,7 @@ void ad_py_call_end(PyGILState_STATE gil);
 void ad_py_calls_allow(void);
 
 /* Refuse new calls and entries of other threads, and wait until those that
- * they have begun are over, or until `deadline` (of CLOCK_REALTIME). Call
+ * they have begun are over, or until `deadline` (of AD_WAIT_CLOCK). Call
  * without the GIL. */
 void ad_py_calls_stop(const struct timespec *deadline);
 

@@ -10,6 +10,7 @@
 #include "async_ends.h"
 #include "async/pump.h"
 #include "async/consumer_queue.h"
+#include "base/process.h"
 
 #define PATIENCE_MS 20000
 
@@ -407,9 +408,15 @@ test_stop_all(void)
     for (int i = 0; i < 4; i++) {
         start(&some[i], -1, 0, 4);
     }
-    struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
+    struct timespec deadline, after;
+    clock_gettime(AD_WAIT_CLOCK, &deadline);
     ad_async_pump_join_all(&deadline); /* past: it does not wait */
+    deadline.tv_sec += 1;
+    ad_async_pump_join_all(&deadline); /* the pumps do not end */
+    clock_gettime(AD_WAIT_CLOCK, &after);
+    CHECK(after.tv_sec > deadline.tv_sec ||
+          (after.tv_sec == deadline.tv_sec &&
+           after.tv_nsec >= deadline.tv_nsec));
     deadline.tv_sec += 60;
     ad_async_pump_stop_all();
     ad_async_pump_join_all(&deadline);
