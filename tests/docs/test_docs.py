@@ -89,6 +89,36 @@ def run_on_cuda(page, line, code):
     assert done.returncode == 0, f"{page}: {done.stderr}"
 
 
+class ExpectErrors(ast.NodeTransformer):
+    """Adds `else: raise AssertionError` to each `try` whose handlers check the error.
+
+    An example that shows an error also fails if there is none.
+    """
+
+    def visit_Try(self, node):
+        self.generic_visit(node)
+        checks = [n for handler in node.handlers for n in handler.body]
+        if not node.orelse and any(isinstance(n, ast.Assert) for n in checks):
+            [missing] = ast.parse(
+                "raise AssertionError('no error, although the page shows one')"
+            ).body
+            node.orelse = [ast.copy_location(missing, node)]
+        return node
+
+
+def compiled(line, code, page):
+    """The example; its line numbers in a traceback are those of the page."""
+    tree = ExpectErrors().visit(ast.parse("\n" * line + code))
+    return compile(ast.fix_missing_locations(tree), str(page), "exec")
+
+
+def test_example_without_its_error_fails():
+    code = "try:\n    {}\nexcept KeyError as error:\n    assert error.args == (1,)\n"
+    exec(compiled(3, code.format("{}[1]"), "page"))
+    with pytest.raises(AssertionError, match="no error"):
+        exec(compiled(3, code.format("{1: 2}[1]"), "page"))
+
+
 @pytest.mark.parametrize(("page", "line", "code", "needs"), list(examples()))
 def test_example_runs(page, line, code, needs):
     if "GPU" in needs and not IS_REAL:
@@ -100,8 +130,7 @@ def test_example_runs(page, line, code, needs):
     if needs:
         run_on_cuda(page, line, code)
         return
-    # Line numbers in a traceback match the page.
-    exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "example"})
+    exec(compiled(line, code, page), {"__name__": "example"})
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
