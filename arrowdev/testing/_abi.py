@@ -195,6 +195,8 @@ set_name: Callable[[CapsuleType, int], int] = PYFUNCTYPE(c_int, ctypes.py_object
     ("PyCapsule_SetName", ctypes.pythonapi)
 )
 
+decref: Callable[[int], None] = PYFUNCTYPE(None, c_void_p)(("Py_DecRef", ctypes.pythonapi))
+
 _used: dict[bytes, Any] = {}
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import weakref
+from ctypes import PYFUNCTYPE, c_int, c_int32, c_void_p, py_object
 from functools import partial
 
 from arrowdev.testing import _dlpack
+from arrowdev.testing._abi import decref, new_capsule
 from arrowdev.testing._check_arrays import dirty_the_heap
 from arrowdev.testing._dlpack import DELETER, DLManagedTensorVersioned
 from arrowdev.testing._leaks import leaks
@@ -325,7 +327,89 @@ def check_devices(report: Report, make: Callable[[], Any], keywords: dict[str, A
     try_keywords(report, "dlpack.stream", obj, stream=None, **keywords)
 
 
-def check_exchange(report: Report, kind: type) -> None:
+# --- exchange API ------------------------------------------------------------------------------
+
+# A Python exception that a function sets is raised by ctypes.
+_FROM_OBJECT = PYFUNCTYPE(c_int, py_object, c_void_p)
+_TO_OBJECT = PYFUNCTYPE(c_int, c_void_p, c_void_p)
+_STREAM = PYFUNCTYPE(c_int, c_int32, c_int32, c_void_p)
+
+
+def exchange_table(kind: type) -> Any:
+    """Return the table of functions of a type; None without one."""
+    try:
+        table = _dlpack.inside(getattr(kind, "__dlpack_c_exchange_api__"))  # noqa: B009
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return table if table.version.major == 1 else None
+
+
+class Exchanged:
+    """Shows the tensor of an object's exchange API as DLPack. Memory of devices is not read."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+        table = exchange_table(type(obj))
+        self.function = _FROM_OBJECT(table.managed_tensor_from_py_object_no_sync)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **keywords: object) -> Any:
+        out = c_void_p()
+        if self.function(self.obj, ctypes.addressof(out)) != 0 or not out.value:
+            raise BufferError("there is no tensor")
+        if DLManagedTensorVersioned.from_address(out.value).tensor.device.type != 1:
+            raise BufferError("the memory is not the host's")
+        return new_capsule(out.value, b"dltensor_versioned", None)
+
+
+def _attempt_exchange(report: Report, name: str, function: Any, *arguments: Any) -> bool:
+    """Call a function whose last argument is an output; return whether it succeeded."""
+    out = arguments[-1]
+    try:
+        code = function(*arguments[:-1], ctypes.addressof(out))
+    except Exception as error:
+        what = f"{name} gave a result and set {error!r}"
+        report.hold("dlpack.exchange_error", not getattr(out, "value", None), what)
+        return False
+    what = f"{name} returned {code} and set no exception"
+    return report.hold("dlpack.exchange_error", code == 0, what)
+
+
+def check_exchange_functions(report: Report, table: Any, make: Callable[[], Any]) -> None:
+    """Export, import what was exported, and ask for the stream."""
+    obj, out, made = make(), c_void_p(), c_void_p()
+    export = _FROM_OBJECT(table.managed_tensor_from_py_object_no_sync)
+    if not _attempt_exchange(report, "managed_tensor_from_py_object_no_sync", export, obj, out):
+        return
+    if not report.hold("dlpack.exchange", out.value, "a tensor is exported as NULL"):
+        return
+    assert out.value is not None
+    struct = DLManagedTensorVersioned.from_address(out.value)
+    if not check_struct(report, struct):
+        return
+    device = struct.tensor.device
+    stream = (device.type, device.id, c_void_p())
+    _attempt_exchange(report, "current_work_stream", _STREAM(table.current_work_stream), *stream)
+    if table.dltensor_from_py_object_no_sync:
+        function = _FROM_OBJECT(table.dltensor_from_py_object_no_sync)
+        tensor = _dlpack.DLTensor()
+        name = "dltensor_from_py_object_no_sync"
+        if _attempt_exchange(report, name, function, obj, tensor):
+            shapes = [_dlpack.extents(each, "shape") for each in (tensor, struct.tensor)]
+            what = f"{name} has the shape {shapes[0]}, the managed tensor {shapes[1]}"
+            report.hold("exports.same", shapes[0] == shapes[1], what)
+    function = _TO_OBJECT(table.managed_tensor_to_py_object_no_sync)
+    name = "managed_tensor_to_py_object_no_sync"
+    if _attempt_exchange(report, name, function, out.value, made):
+        report.hold("dlpack.exchange", made.value, "a tensor is imported as NULL")
+        if made.value:
+            decref(made.value)
+
+
+def check_exchange(report: Report, make: Callable[[], Any]) -> None:
+    kind = type(make())
     capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return
@@ -340,24 +424,31 @@ def check_exchange(report: Report, kind: type) -> None:
         "current_work_stream",
     )
     missing = [name for name in mandatory if not getattr(table, name)]
-    report.hold(
-        "dlpack.exchange", version[0] == 1 and not missing, f"version {version}, NULL: {missing}"
-    )
+    is_sound = version[0] == 1 and not missing
+    report.hold("dlpack.exchange", is_sound, f"version {version}, NULL: {missing}")
+    if is_sound:
+        check_exchange_functions(report, table, make)
 
 
 def check_dlpack(report: Report, make: Callable[[], Any]) -> None:
     """Check everything. Malformed structs are not used further."""
     try:
-        keywords = check_versions(report, make)
-        if keywords is None or {"dlpack.name", "dlpack.shape", "dlpack.version"} & set(
-            report.findings
-        ):
-            return
+        is_sound = _check_method(report, make)
+    except BufferError:  # the standard exception for data that DLPack cannot express
+        is_sound = True
+    if is_sound:
+        check_exchange(report, make)
+
+
+def _check_method(report: Report, make: Callable[[], Any]) -> bool:
+    """Check ``__dlpack__``; return False if its structs are malformed."""
+    keywords = check_versions(report, make)
+    if {"dlpack.name", "dlpack.shape", "dlpack.version"} & set(report.findings):
+        return False
+    if keywords is not None:
         check_life(report, make, keywords)
         check_lifetime(report, make, keywords)
         check_copies(report, make, keywords)
         check_readonly(report, make, keywords)
         check_devices(report, make, keywords)
-    except BufferError:
-        return  # the standard exception for data that DLPack cannot express
-    check_exchange(report, type(make()))
+    return True

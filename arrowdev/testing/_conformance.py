@@ -10,6 +10,7 @@ from arrowdev.testing._check_arrays import check_export, check_schema_method
 from arrowdev.testing._check_async import METHOD as ASYNC
 from arrowdev.testing._check_async import NOTHING, check_async, check_async_failing
 from arrowdev.testing._check_consumers import check_taken, check_tensors_taken
+from arrowdev.testing._check_elements import check_agreement, check_cast
 from arrowdev.testing._check_interfaces import CUDA, HOST, SYCL, check_interface, is_shown
 from arrowdev.testing._check_streams import check_failing, check_stream
 from arrowdev.testing._check_tensors import check_dlpack
@@ -25,7 +26,7 @@ ARRAYS = ("__arrow_c_array__", "__arrow_c_device_array__")
 STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
 
 # Rules that an object without exportable data can hold.
-WITHOUT_DATA = {"dlpack.device", "dlpack.refusal"}
+WITHOUT_DATA = {"dlpack.device", "dlpack.refusal", "dlpack.exchange", "dlpack.exchange_error"}
 
 
 @contextmanager
@@ -72,6 +73,8 @@ def producer_report(
     with _quick_collection():
         for method in spoken:
             _check_method(report, method, factory)
+            check_cast(report, method, factory)
+        check_agreement(report, spoken, factory)
         for method in STREAMS:
             if failing is not None and _offers(failing(), method):
                 check_failing(report, method, failing)

@@ -65,6 +65,8 @@ PRODUCER_RULES = _rules(
      CAPSULE + "Schema Requests", "should"),
     ("capsule.incompatible", "a requested schema with other fields is refused",
      CAPSULE + "Schema Requests", "should"),
+    ("capsule.cast", "data that come in a requested type have the same values as without it",
+     CAPSULE + "Schema Requests"),
     ("capsule.keyword_none", "unknown keyword arguments that are None are accepted",
      CAPSULE + "Device-aware export"),
     ("capsule.keyword", "other unknown keyword arguments raise NotImplementedError",
@@ -100,6 +102,8 @@ PRODUCER_RULES = _rules(
      DATA + "ArrowArray.dictionary"),
     ("array.contents", "the contents of the buffers are valid for the format: offsets, type "
      "ids, indices, UTF-8, null_count", COLUMNAR + "Physical Memory Layout"),
+    ("exports.same", "all protocols of an object export the same elements in the same shape",
+     CAPSULE + "Export Protocol"),
     # --- lifetime
     ("release.marked", "release marks its struct as released",
      DATA + "Release callback semantics"),
@@ -208,6 +212,9 @@ PRODUCER_RULES = _rules(
     ("dlpack.lifetime", "the data stay valid until the deleter is called",
      DLPACK + "DLManagedTensor.deleter"),
     ("dlpack.exchange", "the exchange API has version 1 and all mandatory functions",
+     DLPACK + "DLPackExchangeAPI"),
+    ("dlpack.exchange_error", "a function of the exchange API sets an exception if, and only if, "
+     "it fails",
      DLPACK + "DLPackExchangeAPI"),
     # --- the three dicts: __array_interface__, __cuda_..., __sycl_usm_...
     ("interface.dict", "the attribute is a dict", INTERFACE + "Python side"),

@@ -84,10 +84,14 @@ class CountedStruct:
         return _capsule(self.struct if struct is None else struct, name, self.giver)
 
 
-def _schema(format: str, name: str, *children: CountedStruct) -> CountedStruct:
+def schema_of(
+    format: str, name: str, *children: CountedStruct, flags: int | None = None
+) -> CountedStruct:
     text = (format.encode(), name.encode())
     _kept.append(text)
-    struct = ArrowSchema(flags=NULLABLE if format != "+s" else 0)
+    if flags is None:
+        flags = NULLABLE if format != "+s" else 0
+    struct = ArrowSchema(flags=flags)
     struct.format = ctypes.cast(c_char_p(text[0]), c_void_p)
     struct.name = ctypes.cast(c_char_p(text[1]), c_void_p)
     return CountedStruct(struct, "schema", children)
@@ -115,7 +119,7 @@ class Column:
         self.array = CountedStruct(struct, "array")
         self.array.record.data = ctypes.addressof(self.data) if spoils else None
         self.array.record.nbytes = ctypes.sizeof(self.data)
-        self.schema = _schema(format, "a")
+        self.schema = schema_of(format, "a")
         _kept.append(self)
 
 
@@ -128,7 +132,7 @@ class Batch(Column):
         super().__init__(values, format, spoils=spoils)
         struct = ArrowArray(length=len(values), n_buffers=1, buffers=_pointers([None]))
         self.array = CountedStruct(struct, "array", (self.array,))
-        self.schema = _schema("+s", "", self.schema)
+        self.schema = schema_of("+s", "", self.schema)
 
 
 class HostArray:

@@ -84,6 +84,9 @@ STANDING = {
     "a stream": Stream,
     "an async stream": broken.sound_async,
     "a tensor": Tensor,
+    "a tensor with an exchange API": broken.exchange,
+    "an array in a requested type": broken.Casts,
+    "one array by two protocols": lambda: broken.Both(Host(), OnDevice()),
     "a dict of NumPy's": lambda: Dict(descr=[("", "<i8")], strides=(24, 8)),
     "a dict of CUDA's": lambda: CudaDict(stream=1, mask=CudaDict(typestr="|b1", shape=(3,))),
     "a dict of SYCL's": SyclDict,
@@ -218,6 +221,7 @@ PRODUCERS = {
     "capsule.schema": broken.OtherSchema,
     "capsule.requested": broken.NoRequests,
     "capsule.incompatible": broken.AnyRequest,
+    "capsule.cast": broken.Relabels,
     "capsule.keyword_none": broken.NoKeywords,
     "capsule.keyword": broken.AnyKeywords,
     "schema.format": lambda: Host(set_schema(format=broken.text(b"no format"))),
@@ -237,6 +241,7 @@ PRODUCERS = {
     "array.child_length": lambda: HostBatch(broken.short_child),
     "array.dictionary": lambda: Host(broken.extra_dictionary),
     "array.contents": lambda: Host(set_array(null_count=2)),
+    "exports.same": lambda: broken.Both(Host(), broken.OtherOnDevice()),
     "release.marked": lambda: Host(broken.unmarked),
     "release.below": lambda: broken.Forgets(DICTIONARY, "array"),
     "release.schema": lambda: Host(broken.spoilt_by_the_schema),
@@ -314,7 +319,10 @@ PRODUCERS = {
     "dlpack.data": lambda: Tensor(set_tensor(data=None)),
     "dlpack.dtype": lambda: Tensor(set_tensor(dtype=broken._dlpack.DLDataType(0, 0, 1))),
     "dlpack.lifetime": broken.ShortTensor,
-    "dlpack.exchange": broken.exchange_type(),
+    "dlpack.exchange": lambda: broken.exchange(major=2),
+    "dlpack.exchange_error": lambda: broken.exchange(
+        managed_tensor_from_py_object_no_sync=broken.fail
+    ),
 }
 
 FAILING = {
@@ -396,6 +404,58 @@ def test_leaked_schema():
 def test_further_faults_of_releases(rule, make):
     report = _conformance.producer_report(make)
     assert [finding.rule.id for finding in report.broken] == [rule]
+
+
+@pytest.mark.parametrize("function", broken.SOUND_EXCHANGE)
+def test_exchange_function_that_fails_without_an_exception(function):
+    report = _conformance.producer_report(lambda: broken.exchange(**{function: broken.fail}))
+    is_called = function != "managed_tensor_allocator"
+    assert set(report.findings) == ({"dlpack.exchange_error"} if is_called else set())
+    if is_called:
+        assert (
+            f"{function} returned -1 and set no" in report.findings["dlpack.exchange_error"].what
+        )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: broken.Both(Host(), broken.OtherOnDevice()),
+        lambda: broken.Both(broken.Other(), Stream()),
+        lambda: broken.Both(Host(), Stream(steps=[[7, None, -9]])),
+        lambda: broken.Both(Host(), Stream(steps=[[7, 0, -9, 12]])),
+        lambda: broken.Both(Tensor(), Host()),
+        lambda: broken.Both(Tensor(), Dict(shape=(3,))),
+        broken.Shaped,
+        lambda: broken.exchange(
+            managed_tensor_from_py_object_no_sync=lambda obj, out: broken.give(
+                out, broken.managed(1, 2, 4)
+            )
+        ),
+        lambda: broken.exchange(
+            dltensor_from_py_object_no_sync=lambda obj, out: broken.give_shape(out, 1, 3)
+        ),
+    ],
+)
+def test_exports_that_differ(make):
+    assert set(_conformance.producer_report(make).findings) == {"exports.same"}
+
+
+def test_requested_type():
+    """A label on the bytes of another type is no conversion; to refuse is no fault."""
+    assert "capsule.cast" in check_producer(broken.Casts).held
+    report = check_producer(Host)  # returns its own type
+    assert "capsule.cast" not in report.held | set(report.findings)
+    for make in (
+        lambda: pa.record_batch({"a": [1, None]}),
+        lambda: pa.table({"a": [1, 2], "b": [0.5, 1.5]}),
+    ):
+        assert "capsule.cast" in _conformance.producer_report(make).held
+
+
+def test_exports_that_are_the_same():
+    for make in (lambda: ad.array(np.arange(3)), lambda: ad.tensor(np.array([1.5, np.nan]))):
+        assert "exports.same" in check_producer(make).held
 
 
 def masked_by_itself(kind):
