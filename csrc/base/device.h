@@ -53,7 +53,10 @@ typedef enum ad_device_trait {
     AD_DEFAULT_STREAMS = 1 << 8, /* the handles of ad_default_stream_handle
                                     are valid; each context has its own
                                     streams */
-    AD_NO_EVENTS = 1 << 9        /* the specification names no event type */
+    AD_NO_EVENTS = 1 << 9,       /* the specification names no event type */
+    AD_ALLOCATIONS = 1 << 10     /* consumers take a pointer for the start of
+                                    an allocation that the runtime knows, also
+                                    where there are no elements */
 } ad_device_trait;
 
 #define AD_N_DEVICE_TYPES 32

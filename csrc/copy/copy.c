@@ -375,18 +375,27 @@ copy_via_host(const ad_tensor *tensor, ad_device target,
 
 /* --- entry ---------------------------------------------------------------- */
 
-/* No bytes are copied, but the device has to exist. */
+/* No bytes are copied, but the device has to exist, and where consumers look the
+ * address up, an allocation. */
 static ad_status
 copy_empty(const ad_tensor *tensor, ad_device target, char order,
            ad_tensor_value *out, ad_error *err)
 {
     const struct ad_backend *backend;
     ad_context primary;
+    ad_stream stream;
+    void *data = NULL;
+    ad_owner *owner = NULL;
     if (!ad_device_equal(target, AD_CPU)) {
         AD_RETURN_IF_ERR(ad_backend_open(target.type, &backend, err));
         AD_RETURN_IF_ERR(backend->primary_context(target, &primary, err));
     }
-    ad_tensor_set_copy(tensor, order, target, NULL, NULL, NULL, out);
+    if (ad_device_traits(target.type) & AD_ALLOCATIONS) {
+        AD_RETURN_IF_ERR(ad_stream_shared(primary, &stream, &primary, err));
+        AD_RETURN_IF_ERR(ad_device_memory_new(primary, stream, NULL, 0, &data,
+                                              &owner, err));
+    }
+    ad_tensor_set_copy(tensor, order, target, data, owner, NULL, out);
     return AD_OK;
 }
 

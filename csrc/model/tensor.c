@@ -281,8 +281,9 @@ accept(const ad_tensor_descriptor *descriptor, int64_t size,
        ad_tensor_value *out)
 {
     bool is_handle = ad_device_uses_handles(descriptor->device.type);
+    uint32_t traits = ad_device_traits(descriptor->device.type);
     void *data = descriptor->data;
-    if (size == 0) {
+    if (size == 0 && (data == NULL || !(traits & AD_ALLOCATIONS))) {
         data = NULL;
     } else if (!is_handle) {
         data = (char *)data + descriptor->byte_offset;

@@ -35,7 +35,8 @@ enum {
 };
 
 typedef struct ad_tensor {
-    void *data; /* pointer or opaque handle; NULL if there are no elements */
+    void *data; /* pointer or opaque handle; without elements NULL, or where
+                   the device has AD_ALLOCATIONS any pointer */
     uint64_t byte_offset; /* only for handles; pointers include it */
     ad_dl_dtype dtype;
     int32_t ndim;

@@ -519,7 +519,10 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     }
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
     if (nbytes == 0) {
-        return AD_OK;
+        if (!(ad_device_traits(context.device.type) & AD_ALLOCATIONS)) {
+            return AD_OK;
+        }
+        nbytes = 1;
     }
     /* Where deallocation is ordered, the stream is the free stream. Elsewhere,
      * and where it is a per-thread stream, which only this thread can name, it

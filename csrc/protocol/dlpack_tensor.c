@@ -210,18 +210,25 @@ ad_dlpack_device(ad_device device, ad_dl_device *out, ad_error *err)
     return AD_OK;
 }
 
+/* Where the consumer looks the allocation up, `data` is the lowest address that
+ * negative strides reach, and byte_offset leads to the first element. dpnp
+ * refuses strides that reach below `data`. */
 static ad_status
 fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
             ad_dl_tensor *out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_tensor_require_size(tensor, err));
     AD_RETURN_IF_ERR(ad_dlpack_device(tensor->device, &out->device, err));
-    out->data = tensor->data;
+    int64_t low = 0, high;
+    if (ad_device_traits(tensor->device.type) & AD_ALLOCATIONS) {
+        ad_tensor_extent(tensor, &low, &high);
+    }
+    out->data = low < 0 ? (char *)tensor->data + low : tensor->data;
     out->ndim = tensor->ndim;
     out->dtype = tensor->dtype;
     out->shape = tensor->ndim > 0 ? shape : NULL;
     out->strides = tensor->ndim > 0 ? strides : NULL;
-    out->byte_offset = tensor->byte_offset;
+    out->byte_offset = tensor->byte_offset - (uint64_t)low;
     return AD_OK;
 }
 

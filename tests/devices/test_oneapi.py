@@ -274,6 +274,73 @@ def test_dlpack_both_ways(queue, dtype):
     assert (dpnp.asnumpy(back) == 1).all()
 
 
+def reversed_columns(array):
+    return dpnp.reshape(array[:12], (3, 4))[::-1, ::-2]
+
+
+@pytest.mark.parametrize("view", [lambda x: x[::-2], lambda x: x[7:2:-1], reversed_columns])
+def test_negative_strides_into_dpnp(queue, view):
+    source = view(numbers(queue))
+    result = ad.convert(source, dpnp.ndarray)
+    assert memory_address(result) == memory_address(source)
+    assert result.strides == source.strides
+    assert (dpnp.asnumpy(result) == dpnp.asnumpy(source)).all()
+
+
+def memory_address(array):
+    return array.get_array()._pointer
+
+
+WITHOUT_ELEMENTS = {
+    "of dpnp": lambda source: source[0:0],
+    "a slice": lambda source: ad.array(source)[5:5],
+    "a copy": lambda source: ad.tensor(source[0:0], copy=True),
+    "two dimensions": lambda source: ad.tensor(dpnp.reshape(source[0:0], (3, 0))),
+    "of the host": lambda source: ad.tensor(np.zeros((0, 2))).to(peer.NAME),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_ELEMENTS)
+def test_no_elements_into_dpnp(queue, kind):
+    array = WITHOUT_ELEMENTS[kind](numbers(queue))
+    result = ad.convert(array, dpnp.ndarray)
+    assert result.shape == getattr(array, "shape", (0,))
+    assert result.sycl_device == queue.sycl_device
+
+
+class WithoutQueue:
+    """A producer that hands `stream` on and has no attribute `sycl_queue`."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.stream = stream
+        return self.array.__dlpack__(stream=stream, max_version=max_version)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_producer_without_a_queue_gets_one(queue):
+    source = numbers(queue)
+    producer = WithoutQueue(source)
+    with Gate(queue) as gate:
+        peer.add_later(source, 5)
+        tensor = ad.tensor(producer)
+        assert isinstance(producer.stream, dpctl.SyclQueue) and producer.stream != queue
+        assert not tensor.is_ready() and gate.is_closed
+        gate.open()
+        assert tensor.to("cpu").into(np.ndarray).tolist() == list(range(5, N + 5))
+
+
+def test_producer_without_a_queue_is_refused_without_dpctl(queue, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dpctl", None)
+    with pytest.raises(ad.ExchangeError, match="pass stream=queue, or synchronize") as caught:
+        ad.tensor(WithoutQueue(numbers(queue)))
+    assert caught.value.reason in ("stream", "refused")
+
+
 # --- __sycl_usm_array_interface__ ------------------------------------------------------
 
 
