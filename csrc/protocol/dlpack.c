@@ -76,15 +76,35 @@ find_own_stream(ad_device device, ad_stream *out, ad_error *err)
     return ad_stream_own(primary, out, err);
 }
 
+/* Gives a producer without a queue arrowdev's own one to order its work on.
+ * Without dpctl, and for torch, which takes numbers only, none is passed. */
+static ad_import_result
+plan_own_queue(ad_state *state, const ad_type_slot *slot, ad_device device,
+               order *out)
+{
+    ad_error err;
+    if (!(ad_device_traits(device.type) & AD_NO_NUMBERS) ||
+        !ad_backend_is_there(device.type) || slot->has_torch_flags) {
+        return AD_IMPORT_DONE;
+    }
+    if (find_own_stream(device, &out->on.stream, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    out->passed = ad_sycl_queue_new(out->on.stream);
+    out->on.is_given = out->is_own = out->passed != NULL;
+    return PyErr_Occurred() ? ad_import_exception(state) : AD_IMPORT_DONE;
+}
+
 /* The queue of an object that has one: the only possible order is a barrier on
  * it, since an absent stream means "no synchronization" to the producer. */
 static ad_import_result
-plan_queue(ad_state *state, PyObject *object, ad_device device, order *out)
+plan_queue(ad_state *state, PyObject *object, const ad_type_slot *slot,
+           ad_device device, order *out)
 {
     PyObject *queue;
     int found = ad_py_lookup_attr(object, AD_STR(state, sycl_queue), &queue);
     if (found == 0) {
-        return AD_IMPORT_DONE;
+        return plan_own_queue(state, slot, device, out);
     }
     if (found > 0) {
         found = ad_read_choice(state, queue, device, &out->no_sync, &out->on);
@@ -94,8 +114,8 @@ plan_queue(ad_state *state, PyObject *object, ad_device device, order *out)
 }
 
 static ad_import_result
-plan_order(ad_state *state, PyObject *object, const ad_request *request,
-           ad_device device, order *out)
+plan_order(ad_state *state, PyObject *object, const ad_type_slot *slot,
+           const ad_request *request, ad_device device, order *out)
 {
     uint32_t traits = ad_device_traits(device.type);
     const ad_stream_argument *wanted = ad_request_stream(request, device);
@@ -117,7 +137,7 @@ plan_order(ad_state *state, PyObject *object, const ad_request *request,
         out->is_own = true;
         result = pass_stream(out, device.type);
     } else if (traits & AD_QUEUES) {
-        return plan_queue(state, object, device, out);
+        return plan_queue(state, object, slot, device, out);
     } else {
         /* DLPack defines no streams for the other types: their data count as
          * ready. */
@@ -366,7 +386,7 @@ dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
         result = ask_device(state, object, &said);
     }
     if (result == AD_IMPORT_DONE) {
-        result = plan_order(state, object, request, said, &order);
+        result = plan_order(state, object, slot, request, said, &order);
     }
     if (result == AD_IMPORT_DONE) {
         ad_copy copy = copy_to_ask_for(request->copy, said, &order);

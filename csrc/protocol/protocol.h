@@ -262,6 +262,10 @@ const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
  * Returns false if the type has none. */
 bool ad_default_stream(int32_t device_type, ad_stream *out);
 
+/* A new dpctl.SyclQueue over `stream`. NULL without an exception if dpctl is
+ * not imported, which this does not do. */
+PyObject *ad_sycl_queue_new(ad_stream stream);
+
 /* The device type of CUDA's interfaces if they do not state it: ROCM if HIP is
  * available and CUDA is not, as with torch's builds for ROCm. */
 int32_t ad_cuda_means(void);

@@ -245,6 +245,23 @@ queue_class(void)
                : NULL;
 }
 
+PyObject *
+ad_sycl_queue_new(ad_stream stream)
+{
+    PyObject *type = queue_class();
+    if (type == NULL) {
+        return NULL;
+    }
+    /* The queue object copies the handle, so the capsule frees nothing. */
+    PyObject *capsule =
+        PyCapsule_New((void *)stream.handle, "SyclQueueRef", NULL);
+    PyObject *queue =
+        capsule != NULL ? PyObject_CallOneArg(type, capsule) : NULL;
+    Py_XDECREF(capsule);
+    Py_DECREF(type);
+    return queue;
+}
+
 /* arrowdev's own stream in the context of the memory, which waits for the
  * data. */
 static ad_status
@@ -282,18 +299,10 @@ make_queue(ad_state *state, const ad_tensor *tensor,
                                 "dpctl, which could make one, is not "
                                 "imported");
     }
-    PyObject *queue = NULL;
-    if (make_stream(tensor, rules->name, &stream, &err) != AD_OK) {
-        ad_interface_failed(state, rules, &err);
-    } else {
-        /* The queue object copies the handle, so the capsule frees nothing. */
-        PyObject *capsule =
-            PyCapsule_New((void *)stream.handle, "SyclQueueRef", NULL);
-        queue = capsule != NULL ? PyObject_CallOneArg(type, capsule) : NULL;
-        Py_XDECREF(capsule);
-    }
     Py_DECREF(type);
-    return queue;
+    return make_stream(tensor, rules->name, &stream, &err) == AD_OK
+               ? ad_sycl_queue_new(stream)
+               : ad_interface_failed(state, rules, &err);
 }
 
 /* The consumer will use the exported queue. */

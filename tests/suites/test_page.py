@@ -52,6 +52,14 @@ def suites(tests):
         yield f"| {library} {version} | `{module}` | {n_tests[file]} | {n_other[file]} |"
 
 
+def short(names):
+    """The names of the tests; of more than ten with parameters the function only."""
+    names = [name.rpartition("::")[2] for name in names]
+    if len(names) > 10:
+        names = dict.fromkeys(name.partition("[")[0] for name in names)
+    return names
+
+
 def differences(tests):
     """The rows of the second table: one for each reason."""
     yield "| tests of | what differs | tests |"
@@ -62,7 +70,7 @@ def differences(tests):
             n_tests = sum(
                 deviations.reason_of(*test) == reason for test in tests if test[0] == file
             )
-            listed = ", ".join(f"`{name.rpartition('::')[2]}`" for name in names)
+            listed = ", ".join(f"`{name}`" for name in short(names))
             yield f"| {library} | {reason} | {n_tests}: {listed} |"
 
 
