@@ -7,7 +7,16 @@ library: the library of the class has been imported already.
 import functools
 import sys
 
-from arrowdev._core import Array, DeviceError, DeviceType, ExchangeError, Tensor, array, tensor
+from arrowdev._core import (
+    Array,
+    DeviceError,
+    DeviceType,
+    ExchangeError,
+    Tensor,
+    _warn_if_readonly,
+    array,
+    tensor,
+)
 from arrowdev._errors import exchange_error, require_host
 
 
@@ -77,6 +86,13 @@ def _require_dtype(result, values, hint="convert the data first, in the library 
     return result
 
 
+def _writable(result, values):
+    """Check an object whose class may ignore the read-only flag of `values`."""
+    if getattr(getattr(result, "flags", None), "writeable", True):
+        _warn_if_readonly(values, result)
+    return _require_dtype(result, values)
+
+
 def _numpy(numpy, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     try:
@@ -114,7 +130,7 @@ def _by_from_dlpack(path):
         for name in path.split("."):
             function = getattr(function, name)
         values = tensor(obj, copy=copy, stream=stream)
-        return _require_dtype(function(values), values)
+        return _writable(function(values), values)
 
     return constructor
 
@@ -124,7 +140,7 @@ def _torch(torch, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     if any(stride < 0 for stride in values.strides):
         values = tensor(values, order="C", copy=copy, stream=stream)
-    return _require_dtype(torch.from_dlpack(values), values)
+    return _writable(torch.from_dlpack(values), values)
 
 
 def _is_row_major(values):

@@ -1,6 +1,7 @@
 """convert() and .into(): objects of other libraries over the same memory."""
 
 import builtins
+import warnings
 import weakref
 
 import pytest
@@ -193,6 +194,53 @@ def test_hidden_copy_by_jax_is_refused():
     assert ad.convert(shifted, jax.Array).tolist() == shifted.tolist()
     with pytest.raises(ad.ExchangeError, match="jax copied"):
         ad.convert(shifted, jax.Array, copy=False)
+
+
+def read_only():
+    data = np.arange(3.0)
+    data.flags.writeable = False
+    return data
+
+
+FLAGGED = {
+    "bytes": lambda: b"abc",
+    "ndarray": read_only,
+    "array": lambda: ad.array(read_only()),
+    "tensor": lambda: ad.tensor(np.zeros(3), readonly=True),
+    "column": lambda: ad.record_batch({"a": read_only()})["a"],
+}
+
+
+@pytest.mark.parametrize("name", ["torch.Tensor", "tvm_ffi.Tensor"])
+@pytest.mark.parametrize("source", FLAGGED)
+def test_memory_that_was_flagged_as_readonly(name, source):
+    """These classes ignore DLPack's flag, so that a write would change the memory."""
+    cls = the_class(name)
+    with pytest.warns(UserWarning, match="flagged the memory as read-only") as warned:
+        ad.convert(FLAGGED[source](), cls)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ad.convert(FLAGGED[source](), cls, copy=True)
+        ad.tensor(FLAGGED[source](), readonly=False).into(cls)
+        ad.convert(FLAGGED[source](), np.ndarray)  # read-only itself
+        with pytest.raises(UserWarning, match="read-only"):
+            ad.convert(FLAGGED[source](), cls)
+
+
+def test_flagged_memory_into_subclass_of_torch():
+    """A subclass is made by torch.from_dlpack(), or not at all."""
+    with pytest.warns(UserWarning, match="read-only") as warned, pytest.raises(TypeError):
+        ad.convert(b"abc", type("Mine", (torch.Tensor,), {}))
+    assert [warning.filename for warning in warned] == [__file__]
+
+
+@pytest.mark.parametrize("name", ["torch.Tensor", "tvm_ffi.Tensor", "jax.Array"])
+def test_no_warning_for_what_is_immutable_by_convention(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for data in (aligned(), pa.array(aligned()), pa.table({"a": aligned()})["a"]):
+            ad.convert(data, the_class(name))
 
 
 def test_strided_memory_into_jax():

@@ -3,6 +3,39 @@
 #include "python/functions/functions.h"
 #include "support/py_call.h"
 
+/* Warns where `result` lets its users write memory that its producer flagged
+ * as read-only. Memory that is immutable only by Arrow's convention gets no
+ * warning: that would be every column. `level` is the number of Python frames
+ * up to the caller's. Returns 0, or -1 with the warning as an exception. */
+static int
+warn_if_readonly(const ad_tensor *tensor, PyObject *result, int level)
+{
+    if ((tensor->flags & AD_TENSOR_READONLY) == 0) {
+        return 0;
+    }
+    return PyErr_WarnFormat(
+        PyExc_UserWarning, level,
+        "the producer flagged the memory as read-only, and %R can write it; "
+        "take a copy with copy=True, or say that writing is fine with "
+        "arrowdev.tensor(x, readonly=False)",
+        (PyObject *)Py_TYPE(result));
+}
+
+PyObject *
+ad_function_warn_if_readonly(PyObject *module, PyObject *const *args,
+                             Py_ssize_t n_args, PyObject *Py_UNUSED(kwnames))
+{
+    ad_state *state = ad_state_of_module(module);
+    if (n_args != 2 || !ad_is_tensor(state, args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected a Tensor and an object");
+        return NULL;
+    }
+    /* The caller's frame is above convert(), a constructor and its check. */
+    return warn_if_readonly(ad_tensor_of(args[0]), args[1], 4) == 0
+               ? Py_NewRef(Py_None)
+               : NULL;
+}
+
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
                         const ad_dl_exchange_api *api,
@@ -20,6 +53,10 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
     }
     PyObject *result =
         ad_dlpack_exchange_into(state, api, &imported.tensor.tensor);
+    if (result != NULL &&
+        warn_if_readonly(&imported.tensor.tensor, result, 1) < 0) {
+        Py_CLEAR(result);
+    }
     ad_tensor_clear(&imported.tensor.tensor);
     return result;
 }

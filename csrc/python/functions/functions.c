@@ -346,6 +346,10 @@ PyMethodDef ad_module_functions[] = {
      "A list of the devices that can be used: the host, and those whose "
      "runtime\ncan be loaded. `python -m arrowdev doctor` tells why one is "
      "missing."},
+    {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
+     "_warn_if_readonly(tensor, result, /)\n--\n\n"
+     "Warn that `result` is writable although the memory of `tensor` was\n"
+     "flagged as read-only. For _convert.py."},
     {"_runtimes", ad_function_runtimes, METH_NOARGS,
      "(name, device type, error or None, description, devices, what is "
      "current)\nof each runtime, with (id, error or None) of each device. For "

@@ -24,7 +24,8 @@ extern PyMethodDef ad_module_functions[];
 
 ad_fastcall ad_function_array, ad_function_array_stream, ad_function_concat,
     ad_function_concat_streams, ad_function_convert, ad_function_from_dlpack,
-    ad_function_record_batch, ad_function_tensor, ad_function_use_stream;
+    ad_function_record_batch, ad_function_tensor, ad_function_use_stream,
+    ad_function_warn_if_readonly;
 ad_fastcall ad_array_from_buffers;
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);

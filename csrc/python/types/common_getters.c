@@ -246,7 +246,8 @@ const PyMethodDef ad_common_methods[] = {
      "into($self, cls, *, stream=None, copy=None)\n--\n\n"
      "The data as an instance of another library's class, such as\n"
      "torch.Tensor or pyarrow.Array, by the fastest way that the\n"
-     "class offers.\n\n"
+     "class offers. A UserWarning tells that the class ignores the read-only\n"
+     "flag of the memory.\n\n"
      "Raises TypeError for a class that arrowdev does not know."},
     {NULL, NULL, 0, NULL},
 };
