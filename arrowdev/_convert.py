@@ -34,7 +34,7 @@ def convert(obj, cls, stream, copy):
         )
     try:
         result = make(obj, copy, stream)
-    except (ExchangeError, DeviceError, MemoryError):
+    except (ExchangeError, DeviceError, MemoryError, Warning):
         raise
     except Exception as error:
         if obj.device_type == DeviceType.CPU:

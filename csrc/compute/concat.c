@@ -8,6 +8,7 @@
 
 #include "base/owner.h"
 #include "compute/concat_join.h"
+#include "copy/copy.h"
 #include "device/backend.h"
 
 static const char operation[] = "concatenating arrays";
@@ -257,7 +258,7 @@ count_rows_and_buffers(ad_concat_node *at, ad_error *err)
             return ad_concat_fail_size(at->schema, "the rows", err);
         }
         at->length += view->length;
-        if (at->type.layout == AD_LAYOUT_VIEWS) {
+        if (at->type.layout == AD_LAYOUT_VIEWS && !ad_concat_repeats(at, v)) {
             at->n_buffers += view->node->n_buffers - 3;
             at->readonly |= view->readonly;
         }
@@ -427,6 +428,48 @@ open_on_device(ad_concat_job *self, const ad_stream_choice *stream,
     return AD_OK;
 }
 
+/* --- through the host --------------------------------------------------------- */
+
+static bool
+have_other_dictionaries(const ad_array *arrays, size_t n)
+{
+    bool found = false;
+    for (size_t i = 1; i < n && !found; i++) {
+        found = ad_concat_dictionaries_differ(arrays[i].schema.node,
+                                              arrays[0].node, arrays[i].node);
+    }
+    return found;
+}
+
+/* Dictionaries are compared by value, which only the host can do. */
+static ad_status
+concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
+                    const ad_stream_choice *stream, ad_array *out,
+                    ad_error *err)
+{
+    ad_array joined = {0};
+    ad_array *copies = calloc(n, sizeof(*copies));
+    if (copies == NULL) {
+        return ad_fail_memory(err, n * sizeof(*copies));
+    }
+    ad_status status = check_devices(arrays, n, err);
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        status = ad_array_copy_to(&arrays[i], AD_CPU, stream, &copies[i], err);
+    }
+    if (status == AD_OK) {
+        status = ad_concat(schema, copies, n, &joined, err);
+    }
+    if (status == AD_OK) {
+        status = ad_array_copy_to(&joined, arrays[0].device, stream, out, err);
+        ad_array_clear(&joined);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ad_array_clear(&copies[i]);
+    }
+    free(copies);
+    return status;
+}
+
 /* --- entry -------------------------------------------------------------------- */
 
 ad_status
@@ -439,9 +482,12 @@ ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
         .device = arrays[0].device,
     };
     ad_sync *sync = NULL;
-    ad_status status = host_reads_all(arrays, n)
-                           ? open_on_host(&self, err)
-                           : open_on_device(&self, stream, err);
+    bool on_host = host_reads_all(arrays, n);
+    if (!on_host && have_other_dictionaries(arrays, n)) {
+        return concat_through_host(schema, arrays, n, stream, out, err);
+    }
+    ad_status status = on_host ? open_on_host(&self, err)
+                               : open_on_device(&self, stream, err);
     if (status == AD_OK) {
         status = ad_concat_views(&self, schema, arrays, n, out, err);
     }

@@ -9,7 +9,8 @@
 /* Joins the rows of all `n` arrays (at least one) in new memory. Only the data
  * of views (string_view, ...) are shared. All arrays must have the layout of
  * `schema`, which becomes the type of the result. Dictionaries that differ are
- * concatenated, so the result's dictionary may hold a value more than once.
+ * unified by value; those of nested values are concatenated, so the result's
+ * dictionary may hold such a value more than once.
  *
  * Arrays that the host can access are joined on the host, which waits for their
  * events. The result has the arrays' kind of memory, and CPU memory if the kinds
@@ -19,12 +20,14 @@
  * events, and the result carries an event. The host reads the first and the last
  * offset of each array, and which runs hold its rows. Kernels check the other
  * offsets, run ends, views, and the offsets of unions; the host waits for them.
- * Dictionaries are compared by address only. Dictionary indices and list views
- * are not checked.
+ * Arrays with dictionaries in different memory are joined on the host and copied
+ * back, which blocks. List views are not checked, nor are the indices of a
+ * dictionary that all arrays share.
  *
  * AD_ERR_EXCHANGE: "device" if the arrays are on several devices, "size" if
- * offsets, indices or run ends would not fit their type. AD_ERR_ARROW: invalid
- * offsets, run ends, type ids or views. */
+ * offsets, indices or run ends would not fit their type, "dtype" if ordered
+ * dictionaries contradict each other. AD_ERR_ARROW: invalid offsets, indices,
+ * run ends, type ids or views. */
 AD_MUST_CHECK ad_status ad_concat_on(ad_schema schema, const ad_array *arrays,
                                      size_t n, const ad_stream_choice *stream,
                                      ad_array *out, ad_error *err);

@@ -1,4 +1,5 @@
-/* Joins dictionaries: shares one if all are equal, else concatenates them. */
+/* Joins dictionaries: shares one if all are equal, else unifies them on the
+ * host. Those of nested values are concatenated. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -75,25 +76,36 @@ same_node(const struct ArrowArray *a, const struct ArrowArray *b)
            (a->dictionary == NULL || same_node(a->dictionary, b->dictionary));
 }
 
-/* Sets at->parts to the dictionaries. The host compares their values; on a
- * device their addresses are compared. */
-static ad_status
-view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
-                  bool *are_same, ad_error *err)
+bool
+ad_concat_dictionaries_differ(const struct ArrowSchema *schema,
+                              const struct ArrowArray *a,
+                              const struct ArrowArray *b)
 {
-    const struct ArrowSchema *schema = at->schema.node->dictionary;
-    ad_type type;
-    AD_RETURN_IF_ERR(ad_type_parse(schema->format, &type, err));
-    *are_same = true;
+    bool differ =
+        schema->dictionary != NULL && !same_node(a->dictionary, b->dictionary);
+    for (int64_t i = 0; i < schema->n_children && !differ; i++) {
+        differ = ad_concat_dictionaries_differ(schema->children[i],
+                                               a->children[i], b->children[i]);
+    }
+    return differ;
+}
+
+/* Sets at->parts to the dictionaries, and returns whether all are the same. The host compares their values; on a
+ * device their addresses are compared. */
+static bool
+view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
+                  const ad_type *type)
+{
+    bool are_same = true;
     for (size_t v = 0; v < at->n; v++) {
         const struct ArrowArray *node = at->views[v].node->dictionary;
         at->parts[v] =
             ad_array_borrow_below(&at->views[v], -1, 0, node->length);
-        *are_same &= ad_concat_on_host(self)
-                         ? same_values(&at->parts[0], &at->parts[v], &type)
-                         : same_node(at->parts[0].node, node);
+        are_same &= ad_concat_on_host(self)
+                        ? same_values(&at->parts[0], &at->parts[v], type)
+                        : same_node(at->parts[0].node, node);
     }
-    return AD_OK;
+    return are_same;
 }
 
 /* --- indices -------------------------------------------------------------------- */
@@ -105,11 +117,12 @@ is_unsigned(const ad_type *type)
            type->id == AD_TYPE_UINT32 || type->id == AD_TYPE_UINT64;
 }
 
-/* Adds `base` to the indices of one view, which begin at row `to`. Indices of
- * null rows become 0. */
+/* Replaces the indices of one view, which begin at row `to`, by the numbers of
+ * their words, or adds `base` to them if `numbers` is NULL. Indices of null rows
+ * become 0. */
 static ad_status
 put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
-            int64_t base, int64_t to, ad_error *err)
+            const int64_t *numbers, int64_t base, int64_t to, ad_error *err)
 {
     int width = at->type.bit_width / 8;
     int64_t max = ad_concat_max(width, is_unsigned(&at->type));
@@ -131,43 +144,24 @@ put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
                            " values",
                            index, n_values);
         }
-        if (base + index > max) {
+        index = numbers != NULL ? numbers[base + index] : base + index;
+        if (index > max) {
             return ad_concat_fail_size(at->schema, "the dictionaries", err);
         }
-        ad_concat_put_int(indices, width, to + i, base + index);
+        ad_concat_put_int(indices, width, to + i, index);
     }
     return AD_OK;
 }
 
-/* The same on a device, where indices are not checked. The index of a null row
- * becomes an arbitrary number. */
 static ad_status
-shift_indices(ad_concat_job *self, const ad_concat_node *at,
-              const ad_array *view, int64_t n_values, int64_t base, int64_t to,
-              ad_error *err)
-{
-    int width = at->type.bit_width / 8;
-    int64_t max = ad_concat_max(width, is_unsigned(&at->type));
-    if (n_values > 0 && base > max - (n_values - 1)) {
-        return ad_concat_fail_size(at->schema, "the dictionaries", err);
-    }
-    return base == 0 ? AD_OK
-                     : ad_concat_add(self, at->buffers[1], to, at->buffers[1],
-                                     to, view->length, width, base, err);
-}
-
-static ad_status
-move_indices(ad_concat_job *self, const ad_concat_node *at, ad_error *err)
+move_indices(const ad_concat_node *at, const int64_t *numbers, ad_error *err)
 {
     int64_t base = 0;
     int64_t to = 0;
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         int64_t n = at->parts[v].length;
-        AD_RETURN_IF_ERR(
-            ad_concat_on_host(self)
-                ? put_indices(at, view, n, base, to, err)
-                : shift_indices(self, at, view, n, base, to, err));
+        AD_RETURN_IF_ERR(put_indices(at, view, n, numbers, base, to, err));
         base += n;
         to += view->length;
     }
@@ -179,19 +173,29 @@ ad_concat_dictionary(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     const ad_schema schema = {at->schema.node->dictionary, at->schema.owner};
     ad_array *out = &at->below[at->schema.node->n_children];
-    bool are_same;
-    AD_RETURN_IF_ERR(view_dictionaries(self, at, &are_same, err));
+    ad_unified unified = {0};
+    ad_type type;
+    AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &type, err));
+    bool are_same = view_dictionaries(self, at, &type);
     if (are_same && !ad_concat_on_host(self)) {
         ad_array_share(&at->parts[0], out);
         return ad_builder_share(&self->builder, out->owner, err);
     }
+    ad_status status = AD_OK;
     if (!are_same) {
-        AD_RETURN_IF_ERR(move_indices(self, at, err));
+        AD_RETURN_IF_ERR(ad_concat_unify(at, &type, &unified, err));
+        status = move_indices(at, unified.numbers, err);
     }
-    ad_status status = ad_concat_views(self, schema, at->parts,
-                                       are_same ? 1 : at->n, out, err);
-    if (status != AD_OK) {
-        ad_error_path_prepend(err, "dictionary");
+    if (status == AD_OK) {
+        const ad_array *parts =
+            unified.numbers != NULL ? unified.parts : at->parts;
+        size_t n = unified.numbers != NULL ? unified.n_parts : at->n;
+        status =
+            ad_concat_views(self, schema, parts, are_same ? 1 : n, out, err);
+        if (status != AD_OK) {
+            ad_error_path_prepend(err, "dictionary");
+        }
     }
+    ad_concat_unified_free(&unified);
     return status;
 }

@@ -36,6 +36,14 @@ typedef struct ad_concat_node {
     ad_array *below; /* owned: children, then the dictionary */
 } ad_concat_node;
 
+/* Whether view `v` is of the same node as the view before it, so that both have
+ * the same data buffers. */
+static inline bool
+ad_concat_repeats(const ad_concat_node *at, size_t v)
+{
+    return v > 0 && at->views[v].node == at->views[v - 1].node;
+}
+
 /* Whether the host does the work. */
 static inline bool
 ad_concat_on_host(const ad_concat_job *self)
@@ -105,6 +113,26 @@ AD_MUST_CHECK ad_status ad_concat_whole_child(ad_concat_job *self,
 AD_MUST_CHECK ad_status ad_concat_dictionary(ad_concat_job *self,
                                              ad_concat_node *at,
                                              ad_error *err);
+
+/* Whether two arrays of `schema` have dictionaries in different memory. */
+bool ad_concat_dictionaries_differ(const struct ArrowSchema *schema,
+                                   const struct ArrowArray *a,
+                                   const struct ArrowArray *b);
+
+/* Dictionaries as one without duplicates (concat_unify.c). */
+typedef struct ad_unified {
+    int64_t *numbers; /* of the words of all dictionaries; NULL: not unified */
+    ad_array *parts;  /* borrowed views of the words in the result */
+    size_t n_parts;
+} ad_unified;
+
+/* Unifies the dictionaries in at->parts, of the type `type`. The result has no
+ * numbers for nested values and for invalid offsets. AD_ERR_EXCHANGE, "dtype",
+ * if ordered dictionaries contradict each other. */
+AD_MUST_CHECK ad_status ad_concat_unify(const ad_concat_node *at,
+                                        const ad_type *type, ad_unified *out,
+                                        ad_error *err);
+void ad_concat_unified_free(ad_unified *self);
 
 /* All but the validity of a node of these layouts: strings and lists
  * (concat_offsets.c), what else points into something (concat_rows.c); of

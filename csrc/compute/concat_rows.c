@@ -67,7 +67,7 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         int64_t n = view->node->n_buffers - 3;
-        if (n == 0) {
+        if (n == 0 || ad_concat_repeats(at, v)) {
             continue;
         }
         for (int64_t i = 0; i < n; i++) {
@@ -92,6 +92,9 @@ launch_on_views(ad_concat_job *self, ad_concat_node *at, int64_t fault,
         const void *const *buffers = view->node->buffers;
         int64_t n_variadic = view->node->n_buffers - 3;
         const void *validity = ad_concat_validity(view);
+        base += v > 0 && !ad_concat_repeats(at, v)
+                    ? at->views[v - 1].node->n_buffers - 3
+                    : 0;
         const ad_launch launch = {
             .kernel = AD_KERNEL_REBASE_VIEWS,
             .source.offset = (uint64_t)(16 * view->offset),
@@ -104,7 +107,6 @@ launch_on_views(ad_concat_job *self, ad_concat_node *at, int64_t fault,
         AD_RETURN_IF_ERR(ad_session_kernel(&self->builder.session, buffers[1],
                                            at->buffers[1], launch, err));
         to += view->length;
-        base += n_variadic;
     }
     return AD_OK;
 }

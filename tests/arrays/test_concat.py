@@ -1,6 +1,7 @@
 """concat(): the rows of several arrays, on the host and on devices; pyarrow is the oracle."""
 
 import ctypes
+import decimal
 import gc
 import threading
 
@@ -11,8 +12,12 @@ import pyarrow as pa
 import pytest
 from concat_checks import ALL, pieces
 from loops import looped
+from peer import Peer
 
 import arrowdev as ad
+
+pd = Peer("pandas", "3.0")
+pl = Peer("polars")
 
 LISTS = ad.array(pa.array([[1]])).schema
 
@@ -90,6 +95,117 @@ def test_dictionaries_of_nulls(software, device):
     assert ad.concat(arrays).to("cpu").to_pylist() == [None] * 4
     joined = ad.array_stream(arrays).read_all().to("cpu")
     assert joined.to_pylist() == [None] * 4 and not joined.validate(level="full")
+
+
+LONG = "a string of more than twelve bytes "
+WORDS = {
+    "string": (pa.string(), ["a", "b", "", None, LONG + "1"], ["c", LONG + "2", "b", None]),
+    "large binary": (pa.large_binary(), [b"a", b"bc"], [b"bc", b"b", b"c"]),
+    "views": (pa.string_view(), [LONG + "1", "a", None, "b"], ["b", LONG + "2", LONG + "1", None]),
+    "fixed": (pa.binary(3), [b"abc", b"xyz"], [b"xyz", b"abe"]),
+    "int8": (pa.int8(), [1, None, 2], [2, 3, 1]),
+    "int64": (pa.int64(), [2**40, 1], [1, 2**41]),
+    "float": (pa.float64(), [0.5, float("inf")], [float("inf"), 1.5]),
+    "bool": (pa.bool_(), [True], [False, True]),
+    "decimal": (pa.decimal128(5, 2), [decimal.Decimal("1.25")], [decimal.Decimal("2.25")]),
+    "timestamp": (pa.timestamp("ns"), [1, 2], [2, 3]),
+}
+
+
+def encoded(rows, dictionary, dtype):
+    indices = pa.array([dictionary.index(row) for row in rows], pa.int8())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(dictionary, dtype))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+@pytest.mark.parametrize("name", WORDS)
+def test_dictionaries_are_unified_by_value(software, name, device):
+    dtype, *dictionaries = WORDS[name]
+    chunks = [encoded(words[::-1], words, dtype) for words in dictionaries]
+    chunks += [encoded(words[:1], words[:2], dtype).slice(0, 1) for words in dictionaries]
+    joined = ad.concat([ad.array(chunk).to(device) for chunk in chunks]).to("cpu")
+    assert not joined.validate(level="full")
+    expected = [row for chunk in chunks for row in chunk.to_pylist()]
+    assert pa.array(joined).to_pylist() == expected
+    words = pa.array(joined.dictionary).to_pylist()
+    assert len(words) == len(set(words)) and set(words) == set(
+        pa.array(expected, dtype).to_pylist()
+    )
+    read = ad.array_stream([ad.array(chunk).to(device) for chunk in chunks]).read_all()
+    assert read.to("cpu").dictionary.to_pylist() == joined.dictionary.to_pylist()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
+def test_words_in_another_order_fit(software, device):
+    words = [str(i) for i in range(100)]
+    chunks = [encoded(words, order, pa.string()) for order in (words, words[::-1])]
+    joined = ad.concat([ad.array(chunk).to(device) for chunk in chunks]).to("cpu")
+    assert joined.dictionary.to_pylist() == words
+    assert pa.array(joined).to_pylist() == words * 2
+    # 200 words, of which the rows use 110
+    more = [encoded(words, words, pa.string()), encoded(["x5"], ["x5", *words[1:]], pa.string())]
+    assert len(ad.concat(more).dictionary) == 101
+
+
+def test_every_second_word_is_new():
+    rows = [[str(2 * i) + LONG for i in range(1000)], [str(i) + LONG for i in range(2000)]]
+    for dtype in (pa.string(), pa.string_view()):
+        chunks = [
+            pa.DictionaryArray.from_arrays(pa.array(range(len(row)), "i4"), pa.array(row, dtype))
+            for row in rows
+        ]
+        joined = ad.concat(chunks)
+        assert len(joined.dictionary) == 2000 and not joined.validate(level="full")
+        assert joined.to_pylist() == rows[0] + rows[1]
+        assert len(joined.dictionary.buffers) <= 10  # parts of a dictionary share its data
+
+
+def test_nested_words_are_concatenated():
+    words = [encoded([[1], [2]], [[1], [2]], pa.list_(pa.int64())) for _ in range(2)]
+    words[1] = encoded([[2], [3]], [[2], [3]], pa.list_(pa.int64()))
+    joined = ad.concat(words)
+    assert joined.to_pylist() == [[1], [2], [2], [3]] and len(joined.dictionary) == 4
+
+
+def test_ordered_dictionaries():
+    """Their order has a meaning: it stays, or the arrays are refused."""
+
+    def ordered(rows, dictionary):
+        return ad.array(
+            pa.DictionaryArray.from_arrays(
+                pa.array([dictionary.index(row) for row in rows], "i1"), dictionary, ordered=True
+            )
+        )
+
+    low = ordered(["low", "high"], ["low", "high"])
+    joined = ad.concat([low, ordered(["top", "low"], ["low", "high", "top"])])
+    assert joined.dictionary.to_pylist() == ["low", "high", "top"]
+    assert joined.to_pylist() == ["low", "high", "top", "low"]
+    for words in (["high", "low"], ["low", "middle", "high"]):
+        with pytest.raises(ad.ExchangeError, match="ordered") as info:
+            ad.concat([low, ordered(["low"], words)])
+        assert info.value.reason == "dtype" and "array_stream" in info.value.hint
+
+
+def test_unified_dictionaries_in_peers():
+    chunks = pa.chunked_array(
+        [pa.array(rows).dictionary_encode() for rows in (["a", "b", None], ["b", "c", "a"])]
+    )
+    rows = chunks.to_pylist()
+    for source in (chunks, pl.Series(rows, dtype=pl.Categorical), pl.Series(["a"] * 3)):
+        joined = ad.array(source)
+        assert joined.to_pylist() == (rows if len(source) == 6 else ["a"] * 3)
+    frame = ad.record_batch({"x": ad.array(chunks)}).into(pd.DataFrame)
+    assert frame["x"].cat.categories.tolist() == ["a", "b", "c"]
+    assert frame["x"].tolist()[3:] == ["b", "c", "a"]
+    lists = pa.chunked_array(
+        [
+            pa.ListArray.from_arrays([0, 2], pa.array(row).dictionary_encode())
+            for row in ("ab", "ba")
+        ]
+    )
+    assert ad.array(lists).to_pylist() == [["a", "b"], ["b", "a"]]
+    assert len(ad.array(lists).children[0].dictionary) == 2
 
 
 @pytest.mark.parametrize("device", ["cpu", "ext_dev:0"])
