@@ -73,6 +73,16 @@ ad_device_traits(int32_t type)
                                               : 0;
 }
 
+/* Whether the ordinal of a device that has one is not known. */
+static inline bool
+ad_device_is_unknown(ad_device device)
+{
+    uint32_t numbered = AD_CUDA_STREAMS | AD_ROCM_STREAMS | AD_NO_NUMBERS;
+    uint32_t traits = ad_device_traits(device.type);
+    return device.id < 0 && device.type != AD_CPU.type &&
+           (traits & numbered) != 0 && (traits & AD_DLPACK_ID_0) == 0;
+}
+
 /* The host may dereference pointers to this memory, once it is ready. */
 static inline bool
 ad_host_accessible(ad_device device)

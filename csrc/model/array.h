@@ -227,7 +227,8 @@ AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
  * import. The rules for the holder are those of ad_schema_export. The sync is
  * exported as `sync_event`; `reserved` is zeroed. A slice of a struct without
  * a bitmap is exported with offset 0 and sliced columns, because pyarrow and
- * pandas accept no record batch with an offset. */
+ * pandas accept no record batch with an offset. Fails if the device has an
+ * ordinal that is not known. */
 AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
                                         struct ArrowDeviceArray **holder,
                                         ad_error *err);

@@ -63,6 +63,19 @@ cut_columns(struct ArrowArray *batch, const struct ArrowSchema *schema)
     batch->offset = 0;
 }
 
+/* Consumers take the id -1 for "this type has no ids". */
+static ad_status
+fail_unknown_device(const ad_array *array, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    return ad_fail_on(
+        err, array->device, "device",
+        "name the device when you import, as in device=\"cuda:0\"",
+        "an Arrow device array needs the id of the device, and that of %s is "
+        "not known",
+        ad_device_format(array->device, name));
+}
+
 ad_status
 ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
                 ad_error *err)
@@ -70,6 +83,9 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
     void *event = NULL; /* nothing to wait for */
     if (!ad_sync_is_done(array->sync)) {
         AD_RETURN_IF_ERR(ad_sync_event(array->sync, &event, err));
+    }
+    if (ad_device_is_unknown(array->device)) {
+        return fail_unknown_device(array, err);
     }
     size_t n = count_below(array->node);
     size_t nbytes = sizeof(arena) + n * (sizeof(struct ArrowArray) +

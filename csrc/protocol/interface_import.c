@@ -617,7 +617,9 @@ ad_interface_believe_device(ad_state *state, PyObject *object,
                             ad_device *out)
 {
     const ad_interface_rules *rules = in->rules;
-    *out = (ad_device){rules->device_type, -1};
+    /* No memory lies on the wrong device. */
+    int64_t otherwise = in->descriptor.data == NULL ? 0 : -1;
+    *out = (ad_device){rules->device_type, otherwise};
     if (request->has_device) {
         *out = request->device;
     } else if (ask_dlpack_device(state, object, in->origin, out) < 0) {

@@ -121,7 +121,8 @@ ad_import_result ad_interface_tensor(ad_state *state, PyObject *object,
 
 /* The device of the memory without a runtime: the one of the request, else
  * that of __dlpack_device__ of `object`, else a device of the rules' type with
- * an unknown ordinal (-1), since "the current device" would be a guess.
+ * an unknown ordinal (-1), since "the current device" would be a guess (0 if
+ * there is no memory).
  * Refused for a type that the rules do not accept; AD_IMPORT_FAILED if
  * __dlpack_device__ returns no pair of ints or raises a final exception. */
 ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,

@@ -82,6 +82,17 @@ def test_copy_needs_a_runtime():
 def test_unknown_device():
     tensor = ad.tensor(showing())
     assert tensor.device_id == -1
+    for thing in (tensor, ad.array(tensor)):
+        with pytest.raises(ad.ExchangeError, match="id of the device") as info:
+            thing.__arrow_c_device_array__()
+        assert info.value.reason == "device" and 'device="cuda:0"' in info.value.hint
+    named = ad.array(showing(), device="cuda:0")
+    assert named.device_id == 0 and named.__arrow_c_device_array__()
+
+
+def test_device_without_memory():
+    empty = ad.array(showing({"shape": (0,), "data": (0, False)}))
+    assert empty.device_id == 0 and empty.__arrow_c_device_array__()
 
 
 @pytest.mark.parametrize(
