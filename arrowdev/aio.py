@@ -199,10 +199,11 @@ class AsyncArrayStream:
     """Arrays that a producer pushes, read with ``async for``.
 
     :func:`arrowdev.aio.consumer` and :func:`arrowdev.aio.connect` create it. The
-    batches have one schema and one device type, and each keeps its event. The
-    stream is an async iterator, and an async context manager that closes it. One
-    task reads at a time. The stream asks the producer to stop when it is closed
-    or garbage-collected, or when the task that reads it is cancelled.
+    batches have one schema and are accessible from devices of one type, and each
+    keeps its event. The stream is an async iterator, and an async context manager
+    that closes it. One task reads at a time. The stream asks the producer to stop
+    when it is closed or garbage-collected, or when the task that reads it is
+    cancelled.
 
     Source: specification, "Async Device Stream Interface".
     """

@@ -241,10 +241,10 @@ open_task(ad_async_consumer *self, struct ArrowAsyncTask *task, int64_t number,
                        (long long)number);
     }
     ad_status status;
-    if (chunk.device_type != self->device_type) {
+    if (!ad_device_type_reaches(self->device_type, chunk.device_type)) {
         status = ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                          "batch %lld of the async stream is of device type "
-                         "%d, but the producer said %d",
+                         "%d, which the producer's type %d cannot access",
                          (long long)number, (int)chunk.device_type,
                          (int)self->device_type);
     } else {

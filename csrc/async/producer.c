@@ -397,7 +397,7 @@ return_credit(ad_async_producer *self)
 static ad_status
 check_device(const ad_async_producer *self, ad_device device, ad_error *err)
 {
-    if (device.type == self->shown.device_type) {
+    if (ad_device_type_reaches(self->shown.device_type, device.type)) {
         return AD_OK;
     }
     return ad_fail(err, AD_ERR_EXCHANGE, "device", "Move it with .to() first.",

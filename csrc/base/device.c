@@ -96,6 +96,14 @@ ad_streams_are_alike(int32_t device_type, int32_t other)
 }
 
 bool
+ad_device_type_reaches(int32_t from, int32_t found)
+{
+    return from == found ||
+           ((ad_device_traits(found) & AD_HOST_READS) != 0 &&
+            (from == ARROW_DEVICE_CPU || ad_streams_are_alike(from, found)));
+}
+
+bool
 ad_device_is_another_name(ad_device found, ad_device wanted)
 {
     return ad_host_accessible(found) && !ad_host_accessible(wanted) &&

@@ -100,6 +100,10 @@ ad_device_uses_handles(int32_t type)
  * runtime, or queues of the same type. */
 bool ad_streams_are_alike(int32_t device_type, int32_t other);
 
+/* Whether memory of the type `found` is accessible from devices of the type
+ * `from`: pinned and managed memory is, from the host and from its runtime. */
+bool ad_device_type_reaches(int32_t from, int32_t found);
+
 /* Whether host-accessible memory on `found` has the same address on the
  * device `wanted`. This holds for pinned and managed memory of the same
  * runtime (unified addressing). */

@@ -122,10 +122,10 @@ source_next(ad_array_stream *self, ad_array *out, bool *is_end)
         self->condition = AD_STREAM_ENDED;
         return 0;
     }
-    if (out->device.type != self->device_type) {
+    if (!ad_device_type_reaches(self->device_type, out->device.type)) {
         (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "device", NULL,
-                      "a batch is on device type %d, but the stream's is %d, "
-                      "and all batches of a stream must be on one type",
+                      "a batch is on device type %d, which the stream's type "
+                      "%d cannot access",
                       (int)out->device.type, (int)self->device_type);
         ad_array_clear(out);
         return ad_array_stream_fail(self);
@@ -366,13 +366,18 @@ next_on_host(ad_array_stream *self, ad_array *out, bool *is_end, ad_error *err)
         return AD_ERR_MEMORY;
     }
     int code = self->pull(self, slot);
-    if (code == 0 && slot->array.release != NULL) {
+    if (code == 0 && slot->array.release != NULL &&
+        slot->device_type == ARROW_DEVICE_CPU) {
         ad_array_slot_import(slot, self->schema, out);
         return AD_OK;
     }
+    struct ArrowDeviceArray batch = *slot; /* an end, or pinned memory */
     ad_array_slot_free(slot);
-    *is_end = code == 0;
-    return *is_end ? AD_OK : return_error(self, err);
+    if (code != 0) {
+        return return_error(self, err);
+    }
+    *is_end = batch.array.release == NULL;
+    return *is_end ? AD_OK : import_batch(self, &batch, out, err);
 }
 
 ad_status

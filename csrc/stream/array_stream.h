@@ -7,8 +7,8 @@
  * schema outlive their stream.
  */
 
-/* ad_array_stream: arrays of one schema and one device type, pulled one at a
- * time. It reads a foreign ArrowDeviceArrayStream or ArrowArrayStream, or a
+/* ad_array_stream: arrays of one schema, accessible from one device type,
+ * pulled one at a time. It reads a foreign ArrowDeviceArrayStream or ArrowArrayStream, or a
  * source of our own, and can be exported as either struct.
  *
  * Each batch is checked against the schema and the device type. Each batch has

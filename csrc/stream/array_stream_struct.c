@@ -29,8 +29,8 @@ static __attribute__((noinline)) int
 fail_device_type(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     (void)ad_fail(&self->error, AD_ERR_ARROW, NULL, NULL,
-                  "the stream gave a batch of device type %d, but says that "
-                  "its device type is %d",
+                  "the stream gave a batch of device type %d, which its own "
+                  "device type %d cannot access",
                   (int)out->device_type, (int)self->device_type);
     return ad_array_stream_drop_batch(self, out);
 }
@@ -51,7 +51,8 @@ validate_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 static inline __attribute__((always_inline)) int
 check_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
-    if (out->device_type != self->device_type) {
+    if (out->device_type != self->device_type &&
+        !ad_device_type_reaches(self->device_type, out->device_type)) {
         return fail_device_type(self, out);
     }
     return self->shape != NULL && ad_batch_has_shape(&out->array, self->shape,
@@ -138,12 +139,12 @@ export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
 {
     ad_array_stream_ref(self);
     int code = self->pull(self, out);
-    if (self->device_type == ARROW_DEVICE_CPU) {
-        out->sync_event = NULL; /* host memory has no event type */
-    }
-    if (is_host && code == 0 && out->array.release != NULL &&
-        out->sync_event != NULL) {
-        code = wait_for_batch(self, out);
+    if (code == 0 && out->array.release != NULL && out->sync_event != NULL) {
+        if (out->device_type == ARROW_DEVICE_CPU) {
+            out->sync_event = NULL; /* host memory has no event type */
+        } else if (is_host) {
+            code = wait_for_batch(self, out);
+        }
     }
     ad_array_stream_unref(self);
     return code == 0 ? 0 : ad_errno_or(code, EIO);

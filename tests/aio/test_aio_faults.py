@@ -113,7 +113,7 @@ BROKEN = {
             step.release(),
         ],
         [1],
-        "batch 2 of the async stream is of device type 2, but the producer said 1",
+        "device type 2, which the producer's type 1 cannot access",
     ),
     "batch of another type": (
         [step.schema("utf8"), step.batch([1]), step.end(), step.release()],

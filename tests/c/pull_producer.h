@@ -22,7 +22,8 @@ typedef struct producer {
     int schema_code;
     int fail_at; /* this call of get_next returns next_code; -1: none */
     int next_code;
-    int other_type_at;   /* this batch is on another device type; -1: none */
+    int other_type_at; /* this batch is on `other_type`; -1: none */
+    int32_t other_type;
     int other_schema_at; /* this batch has another schema; -1: none */
     int n_columns;       /* 0: a plain int64 */
     bool has_no_events;
@@ -59,7 +60,7 @@ get_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
                                          : tree_ints(2);
     *out = tree_take_array(array, p->has_no_events ? NULL : &event);
     out->device_type =
-        p->n_given == p->other_type_at ? ARROW_DEVICE_VPI : p->device_type;
+        p->n_given == p->other_type_at ? p->other_type : p->device_type;
     out->device_id = p->n_given;
     p->n_given++;
     return 0;
@@ -87,6 +88,7 @@ sound(int n_batches)
                       .n_batches = n_batches,
                       .fail_at = -1,
                       .other_type_at = -1,
+                      .other_type = ARROW_DEVICE_VPI,
                       .other_schema_at = -1};
 }
 

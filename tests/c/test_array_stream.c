@@ -262,8 +262,56 @@ test_other_device_type(void)
 {
     producer p = sound(3);
     p.other_type_at = 1;
-    check_stays_failed(&p, "batch of device type 9, but says that its device "
-                           "type is 12");
+    check_stays_failed(&p, "batch of device type 9, which its own device "
+                           "type 12 cannot access");
+}
+
+/* The specification: each batch "MUST be accessible" from the stream's device
+ * type, and "should" have that type. */
+static void
+test_batches_of_accessible_types(void)
+{
+    enum {
+        CPU = ARROW_DEVICE_CPU,
+        CUDA = ARROW_DEVICE_CUDA,
+        PINNED = ARROW_DEVICE_CUDA_HOST,
+        MANAGED = ARROW_DEVICE_CUDA_MANAGED,
+        ROCM = ARROW_DEVICE_ROCM,
+        ROCM_PINNED = ARROW_DEVICE_ROCM_HOST
+    };
+    static const struct {
+        int32_t stream;
+        int32_t batch;
+        bool is_accessible;
+    } cases[] = {
+        {CUDA, PINNED, true},     {CUDA, MANAGED, true},
+        {CPU, PINNED, true},      {CPU, MANAGED, true},
+        {CPU, ROCM_PINNED, true}, {ROCM, ROCM_PINNED, true},
+        {CPU, CUDA, false},       {CUDA, CPU, false},
+        {PINNED, CPU, false},     {PINNED, CUDA, false},
+        {CUDA, ROCM, false},      {CUDA, ROCM_PINNED, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ad_array array;
+        bool is_end;
+        producer p = sound(2);
+        p.device_type = cases[i].stream;
+        p.other_type_at = 1;
+        p.other_type = cases[i].batch;
+        ad_array_stream *stream = open_stream(&p);
+        read_one(stream, &array);
+        ad_array_clear(&array);
+        ad_status status = ad_array_stream_next(stream, &array, &is_end, &err);
+        CHECK_INT(status, cases[i].is_accessible ? AD_OK : AD_ERR_ARROW);
+        if (status == AD_OK) {
+            CHECK_INT(array.device.type, cases[i].batch);
+            CHECK(array.sync != NULL && array.sync->handle == &event);
+            ad_array_clear(&array);
+        }
+        ad_array_stream_unref(stream);
+        CHECK_INT(p.n_released, 1);
+        tree_check_all_gone();
+    }
 }
 
 static void
@@ -777,6 +825,7 @@ main(void)
         CHECK_TEST(test_no_last_error),
         CHECK_TEST(test_missing_callbacks),
         CHECK_TEST(test_other_device_type),
+        CHECK_TEST(test_batches_of_accessible_types),
         CHECK_TEST(test_schema_changes),
         CHECK_TEST(test_pass_through),
         CHECK_TEST(test_pass_through_code_that_is_no_errno),

@@ -90,6 +90,27 @@ test_requests_keep_the_queue_bounded(void)
     check_nothing_lives();
 }
 
+/* A producer of CPU data "should", but need not, send CPU memory only. */
+static void
+test_batch_of_an_accessible_type(void)
+{
+    fake_producer producer;
+    ad_async_consumer *consumer = consumer_with_schema(2, &producer);
+    ad_async_batch batch;
+    ad_async_poll poll;
+    struct ArrowDeviceArray pinned = batch_of(3);
+    pinned.device_type = ARROW_DEVICE_CUDA_HOST;
+    CHECK_INT(say_task(&producer, pinned, NULL), 0);
+    CHECK_INT(ad_async_consumer_pop(consumer, &batch, &poll, NULL), AD_OK);
+    CHECK_INT(poll, AD_ASYNC_READY);
+    CHECK_INT(batch.array.device.type, ARROW_DEVICE_CUDA_HOST);
+    ad_async_batch_clear(&batch);
+    say_end(&producer);
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
 static void
 test_one_wake_per_wait(void)
 {
@@ -399,6 +420,7 @@ main(void)
         CHECK_TEST(test_whole_stream),
         CHECK_TEST(test_empty_stream),
         CHECK_TEST(test_requests_keep_the_queue_bounded),
+        CHECK_TEST(test_batch_of_an_accessible_type),
         CHECK_TEST(test_one_wake_per_wait),
         CHECK_TEST(test_error_comes_after_the_batches_before_it),
         CHECK_TEST(test_error_before_the_schema),

@@ -642,7 +642,8 @@ static PyType_Slot stream_slots[] = {
     {Py_tp_getset, stream_getset},
     {Py_tp_members, stream_members},
     {Py_tp_doc,
-     "Arrays of one schema and one device type, read one after the other.\n\n"
+     "Arrays of one schema, read one after the other. All are accessible from\n"
+     "devices of one type.\n\n"
      "arrowdev.array_stream() creates it. An iterator and a context manager\n"
      "with one reader at a time. The export of a capsule hands the stream\n"
      "over.\n\n"
