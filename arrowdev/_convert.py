@@ -249,10 +249,13 @@ def _nanoarrow(nanoarrow, obj, copy, stream):
     return nanoarrow.Array(_arrow(obj, copy, stream))
 
 
-def _require_integers_that_floats_hold(array):
-    """Raise if pandas would round integers: beside nulls they become float64."""
+def _require_integers_that_floats_hold(array, source):
+    """Raise if pandas would round integers: beside nulls they become float64.
+
+    source: the class of pyarrow that does not round them.
+    """
     for child in array.children:
-        _require_integers_that_floats_hold(child)
+        _require_integers_that_floats_hold(child, source)
     if array.schema.format not in ("l", "L") or array.dictionary or not array.count_nulls():
         return
     values = sys.modules["numpy"].from_dlpack(tensor(array, nulls="fill", fill_value=0))
@@ -260,7 +263,7 @@ def _require_integers_that_floats_hold(array):
         raise exchange_error(
             "pandas makes float64 of integers with nulls, which would round some of these",
             reason="dtype",
-            hint="pass them on by .into(pyarrow.Array).to_pandas(types_mapper=pandas.ArrowDtype)",
+            hint=f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)",
             device=array.device,
         )
 
@@ -274,7 +277,8 @@ def _from_arrow(pandas, name, data):
             hint="install pandas 3 or later",
         )
     result = cls.from_arrow(_on_host(data, f"a pandas.{name}"))
-    _require_integers_that_floats_hold(data)
+    source = "pyarrow.Table" if name == "DataFrame" else "pyarrow.Array"
+    _require_integers_that_floats_hold(data, source)
     return result
 
 

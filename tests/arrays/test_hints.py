@@ -164,6 +164,38 @@ def test_dtype_of_lists():
     assert np.asarray(ad.array(x).buffers[1]).view("int32")[:3].tolist() == [0, 1, 3]
 
 
+def test_dtype_of_a_dictionary():
+    x = pa.array(["b", "a", "b"]).dictionary_encode()
+    hint = hint_of("dtype", lambda: ad.tensor(x))
+    assert "take arrowdev.array(x).dictionary for the values" in hint
+    assert 'arrowdev.array(x).view("int32") for the indices, or decode it' in hint
+    assert ad.array(x).dictionary.to_pylist() == ["b", "a"]
+    assert ad.array(x).view("int32").to_pylist() == [0, 1, 0]
+    assert ad.array(x.dictionary_decode()).to_pylist() == ["b", "a", "b"]
+
+
+def test_dtype_of_a_union():
+    ids = pa.array([0, 1], pa.int8())
+    x = pa.UnionArray.from_sparse(ids, [pa.array([1, 2]), pa.array(["a", "b"])])
+    hint = hint_of("dtype", lambda: ad.tensor(x))
+    assert "one member with arrowdev.array(x).children, and the type ids with" in hint
+    assert ad.array(x).children[0].to_pylist() == [1, 2]
+    assert bytes(ad.array(x).buffers[0])[:2] == bytes([0, 1])
+
+
+def test_dtype_of_run_ends():
+    x = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([1, 2]))
+    hint = hint_of("dtype", lambda: ad.tensor(x))
+    assert hint == "take the run ends and the values apart with arrowdev.array(x).children"
+    assert [child.to_pylist() for child in ad.array(x).children] == [[2, 3], [1, 2]]
+
+
+def test_dtype_of_fields():
+    x = np.ones(2, [("name", "i4"), ("other", "f8")])
+    assert 'pass one field, x["name"].copy()' in hint_of("dtype", lambda: ad.array(x))
+    assert ad.array(x["name"].copy()).to_pylist() == [1, 1]
+
+
 @pytest.mark.parametrize("values", [["a", "bc"], [None, 1]])
 def test_dtype_of_numpy(values):
     x = np.array(values)
@@ -217,6 +249,12 @@ def test_malformed():
     assert ad.array(shown((4,))).to_pylist() == [0, 1, 2, 3]
 
 
+def test_ndim_of_a_date():
+    x = np.array("2020-01-01", "M8[s]")
+    assert "pass .reshape(1)" in hint_of("ndim", lambda: ad.array(x))
+    assert len(ad.array(x.reshape(1))) == 1
+
+
 def test_ndim():
     shape = (1,) * 65
     hint = hint_of("ndim", lambda: ad.tensor(Producer(shape=shape)))
@@ -239,6 +277,23 @@ def test_nulls_of_a_struct():
     assert ad.array(x.children[0], validity=x.validity).to_pylist() == [1, None]
     assert "use arrowdev.array()" in hint_of("nulls", lambda: ad.record_batch(x))
     assert ad.array(x).to_pylist() == [{"a": 1}, None]
+
+
+def test_nulls_of_a_list():
+    x = pa.array([[1], None])
+    hint = hint_of("nulls", lambda: ad.tensor(x))
+    assert "take .children[0], .validity and the offsets, .buffers[1]" in hint
+    assert ad.array(x).children[0].to_pylist() == [1]
+    assert ad.array(x).validity.to_pylist() == [True, False]
+    assert ad.tensor(x.drop_null()).shape == (1, 1)
+
+
+def test_nulls_of_a_masked_matrix():
+    x = np.ma.array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]])
+    hint = hint_of("nulls", lambda: ad.array(x))
+    assert hint == "fill it with .filled(value), or mask whole rows"
+    assert ad.array(x.filled(0)).to_pylist() == [[1, 0], [3, 4]]
+    assert ad.array(np.ma.mask_rows(x)).to_pylist() == [None, [3, 4]]
 
 
 def test_nulls_of_a_mask():
@@ -455,6 +510,20 @@ def test_batch_into_a_series():
     assert len(ad.convert(np.asarray(matrix).ravel(), pd.Series)) == 4
 
 
+@pytest.mark.parametrize("name", ["Series", "DataFrame"])
+def test_integers_that_pandas_would_round(name):
+    column = ad.array(pa.array([2**60 + 1, None]))
+    x = column if name == "Series" else ad.record_batch({"a": column})
+    hint = hint_of("dtype", lambda: x.into(getattr(pd, name)))
+    source = re.fullmatch(
+        r"pass them on by \.into\(pyarrow\.(\w+)\)\.to_pandas\(types_mapper=pandas\.ArrowDtype\)",
+        hint,
+    )[1]
+    found = x.into(getattr(pa, source)).to_pandas(types_mapper=pd.ArrowDtype)
+    assert type(found) is getattr(pd, name)
+    assert (found if name == "Series" else found["a"]).tolist()[0] == 2**60 + 1
+
+
 # --- TypeError and ValueError ----------------------------------------------------------------
 
 
@@ -584,3 +653,27 @@ def test_async_stream_is_no_iterable():
         return [len(batch) async for batch in aio.connect(ad.array_stream([b"ab"]))]
 
     assert asyncio.run(read()) == [2]
+
+
+def test_mask_of_a_type_without_nulls():
+    type = pa.field("x", pa.int64(), nullable=False)
+    x, mask = ad.array(np.arange(2), type), np.array([True, False])
+    error = error_of(ValueError, lambda: ad.array(x, validity=mask))
+    assert str(error).endswith("ask for a nullable type: arrowdev.array(x, type)")
+    assert ad.array(x, "int64", validity=mask).to_pylist() == [0, None]
+
+
+def test_bools_as_a_bitmap():
+    mask = np.array([True, False])
+    error = error_of(ValueError, lambda: ad.Array.from_buffers("int8", 2, [mask, b"ab"]))
+    assert str(error).endswith("use arrowdev.array(..., validity=)")
+    without = ad.Array.from_buffers("int8", 2, [None, b"ab"])
+    assert ad.array(without, validity=mask).to_pylist() == [97, None]
+
+
+def test_column_in_place_of_a_batch():
+    x = np.arange(3)
+    type_error(lambda: ad.record_batch(x), "pass a mapping of names to columns")
+    assert ad.record_batch({"a": x})["a"].to_pylist() == [0, 1, 2]
+    type_error(lambda: ad.record_batch([x]), "needs names=, one per column")
+    assert ad.record_batch([x], names=["a"])["a"].to_pylist() == [0, 1, 2]

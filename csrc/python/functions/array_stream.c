@@ -161,9 +161,9 @@ from_array(ad_state *state, PyObject *object, const options *wanted)
 static PyObject *
 from_iterable(ad_state *state, PyObject *object, const options *wanted)
 {
-    const char *hint = ad_import_hint(object);
-    if (Py_TYPE(object)->tp_iter == NULL &&
-        (!PySequence_Check(object) || hint[0] != '\0')) {
+    bool has_iter = Py_TYPE(object)->tp_iter != NULL;
+    const char *hint = has_iter ? "" : ad_import_hint(object);
+    if (!has_iter && (!PySequence_Check(object) || hint[0] != '\0')) {
         PyErr_Format(PyExc_TypeError,
                      "%.200s is no stream (__arrow_c_device_stream__, "
                      "__arrow_c_stream__), no array and no iterable of "
