@@ -44,7 +44,7 @@ typedef enum ad_backend_capability {
     /* `sync_event` of an Arrow device array is the event handle itself.
      * Without this flag it is the address of the handle (specification,
      * "Synchronization event types"). */
-    AD_CAP_EVENT_IS_ADDRESS = 1 << 1,
+    AD_CAP_SYNC_EVENT_IS_HANDLE = 1 << 1,
     /* event_record may record an event again, so events can be pooled. Without
      * this flag each record creates an event. */
     AD_CAP_EVENTS_REUSABLE = 1 << 2,

@@ -117,7 +117,7 @@ ad_sync_adopt(ad_context context, ad_stream stream, ad_event event,
     sync->event = event;
     sync->is_own = true;
     set_stream(sync, stream);
-    sync->handle = (backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+    sync->handle = (backend->capabilities & AD_CAP_SYNC_EVENT_IS_HANDLE) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
     sync->cache = cache_of(backend, context);
@@ -287,7 +287,7 @@ open_event(const ad_sync *sync, const char *operation, subject *out,
         return AD_OK;
     }
     out->event.handle =
-        (out->backend->capabilities & AD_CAP_EVENT_IS_ADDRESS) != 0
+        (out->backend->capabilities & AD_CAP_SYNC_EVENT_IS_HANDLE) != 0
             ? sync->handle
             : *(void *const *)sync->handle;
     if (out->event.handle == NULL) {

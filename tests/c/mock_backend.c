@@ -446,7 +446,7 @@ const struct ad_backend mock_in_order = {
 const struct ad_backend mock_queues = {
     .name = "queues",
     .device_types = (const int32_t[]){QUEUES, 0},
-    .capabilities = AD_CAP_EVENT_IS_ADDRESS,
+    .capabilities = AD_CAP_SYNC_EVENT_IS_HANDLE,
     .load = mock_load,
     MOCK_SLOTS,
 };
@@ -454,7 +454,7 @@ const struct ad_backend mock_queues = {
 const struct ad_backend mock_claims = {
     .name = "claims",
     .device_types = (const int32_t[]){CLAIMS, 0},
-    .capabilities = AD_CAP_EVENT_IS_ADDRESS,
+    .capabilities = AD_CAP_SYNC_EVENT_IS_HANDLE,
     .load = mock_load,
     MOCK_SLOTS,
     .claims_event = mock_claims_event,

@@ -516,7 +516,7 @@ oneapi_primary_context(ad_device device, ad_context *out, ad_error *err)
 const struct ad_backend ad_backend_oneapi = {
     .name = "oneapi",
     .device_types = (const int32_t[]){ARROW_DEVICE_ONEAPI, 0},
-    .capabilities = AD_CAP_EVENT_IS_ADDRESS | AD_CAP_COPY_BY_ROW |
+    .capabilities = AD_CAP_SYNC_EVENT_IS_HANDLE | AD_CAP_COPY_BY_ROW |
                     AD_CAP_WORK_HAS_EVENT | AD_CAP_WAIT_HELPS,
     .load = ad_oneapi_load,
     .describe = ad_oneapi_describe,

@@ -410,7 +410,7 @@ static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
 const struct ad_backend ad_backend_software = {
     .name = "software",
     .device_types = software_types,
-    .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENT_IS_ADDRESS |
+    .capabilities = AD_CAP_IN_ORDER | AD_CAP_SYNC_EVENT_IS_HANDLE |
                     AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
                     AD_CAP_CONTEXT_IDLE,
     .load = software_load,
