@@ -1,5 +1,5 @@
-/* Concatenation: bytes are copied, bits and offsets are written by kernels. On a
- * device the host reads only the first and last offsets and runs. */
+/* Concatenation: bytes are copied. On a device kernels write bits and offsets,
+ * and the host reads only the first and last offsets and runs. */
 #include "compute/concat.h"
 
 #include <inttypes.h>
@@ -55,14 +55,14 @@ ad_concat_allocate(ad_concat_job *self, int64_t n, int64_t size, void **out,
                        size);
     }
     ad_status status = ad_builder_allocate(&self->builder, nbytes, out, err);
-    if (status != AD_OK && ad_concat_on_host(self) &&
+    if (status != AD_OK && ad_concat_is_on_host(self) &&
         self->device.type != ARROW_DEVICE_CPU) {
         ad_error_prefix(err, "cannot concatenate arrays on %s there: ",
                         ad_device_format(self->device, name));
         ad_error_hint(err, "bring each to the host with .to(\"cpu\") first");
         ad_error_device(err, self->device);
     }
-    if (*out == NULL && ad_concat_on_host(self)) {
+    if (*out == NULL && ad_concat_is_on_host(self)) {
         *out = (void *)nothing;
     }
     return status;
@@ -78,7 +78,7 @@ new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
         (ad_bitmap_bytes(n) + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
     AD_RETURN_IF_ERR(
         ad_concat_allocate(self, nbytes, 1, &at->buffers[i], err));
-    if (ad_concat_on_host(self)) {
+    if (ad_concat_is_on_host(self)) {
         memset((char *)at->buffers[i] + n / 8, 0, (size_t)(nbytes - n / 8));
         return AD_OK;
     }

@@ -101,7 +101,7 @@ view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
         const struct ArrowArray *node = at->views[v].node->dictionary;
         at->parts[v] =
             ad_array_borrow_below(&at->views[v], -1, 0, node->length);
-        are_same &= ad_concat_on_host(self)
+        are_same &= ad_concat_is_on_host(self)
                         ? same_values(&at->parts[0], &at->parts[v], type)
                         : same_node(at->parts[0].node, node);
     }
@@ -177,7 +177,7 @@ ad_concat_dictionary(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     ad_type type;
     AD_RETURN_IF_ERR(ad_type_parse(schema.node->format, &type, err));
     bool are_same = view_dictionaries(self, at, &type);
-    if (are_same && !ad_concat_on_host(self)) {
+    if (are_same && !ad_concat_is_on_host(self)) {
         ad_array_share(&at->parts[0], out);
         return ad_builder_share(&self->builder, out->owner, err);
     }

@@ -3,7 +3,7 @@
  *
  * All work goes through the buffer builder: on a device it is enqueued, on the
  * host it is done on return. The few steps that differ between the two call
- * ad_concat_on_host().
+ * ad_concat_is_on_host().
  */
 #ifndef AD_COMPUTE_CONCAT_JOIN_H
 #define AD_COMPUTE_CONCAT_JOIN_H
@@ -46,7 +46,7 @@ ad_concat_repeats(const ad_concat_node *at, size_t v)
 
 /* Whether the host does the work. */
 static inline bool
-ad_concat_on_host(const ad_concat_job *self)
+ad_concat_is_on_host(const ad_concat_job *self)
 {
     return self->builder.session.backend == NULL;
 }

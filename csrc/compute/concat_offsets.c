@@ -14,7 +14,7 @@ read_offset(const ad_concat_job *self, const ad_array *view, int width,
 {
     const void *offsets = view->node->buffers[1];
     int64_t number = 0;
-    if (ad_concat_on_host(self)) {
+    if (ad_concat_is_on_host(self)) {
         *out = ad_int_at(offsets, width, i);
         return AD_OK;
     }
@@ -78,8 +78,9 @@ read_range(const ad_concat_job *self, const ad_concat_node *at,
                        " values",
                        *last, view->node->children[0]->length);
     }
-    return ad_concat_on_host(self) ? check_on_host(view, width, *last, err)
-                                   : check_on_device(view, width, *last, err);
+    return ad_concat_is_on_host(self)
+               ? check_on_host(view, width, *last, err)
+               : check_on_device(view, width, *last, err);
 }
 
 /* Reads the range of each view into `ranges` (2 * n numbers), and sums their
@@ -152,7 +153,7 @@ join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
     int64_t to = 0;
     AD_RETURN_IF_ERR(
         ad_concat_allocate(self, at->length + 1, width, &at->buffers[1], err));
-    if (at->length == 0 || ad_concat_on_host(self)) {
+    if (at->length == 0 || ad_concat_is_on_host(self)) {
         AD_RETURN_IF_ERR(ad_copy_bits(&self->builder.session, NULL, 0,
                                       at->buffers[1], 0, 8 * width,
                                       AD_BITS_ZEROS, err));
@@ -161,7 +162,7 @@ join_offsets(ad_concat_job *self, ad_concat_node *at, const int64_t *ranges,
         const ad_array *view = &at->views[v];
         const int64_t *range = &ranges[2 * v];
         AD_RETURN_IF_ERR(
-            ad_concat_on_host(self)
+            ad_concat_is_on_host(self)
                 ? put_offsets(at, view, range, total, to, err)
                 : shift_offsets(self, at, view, range, total, to, err));
         to += view->length;
@@ -294,7 +295,7 @@ ad_concat_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     }
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
-        AD_RETURN_IF_ERR(ad_concat_on_host(self)
+        AD_RETURN_IF_ERR(ad_concat_is_on_host(self)
                              ? put_lists(at, view, base, to, err)
                              : shift_lists(self, at, view, base, to, err));
         base += view->node->children[0]->length;

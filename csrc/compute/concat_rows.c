@@ -218,7 +218,7 @@ put_tables(ad_concat_job *self, ad_concat_node *at, const union_ids *ids,
 {
     int64_t nbytes = tables_size(at, ids) + FAULT_SIZE;
     ad_memory *memory;
-    if (ad_concat_on_host(self)) {
+    if (ad_concat_is_on_host(self)) {
         fill_tables(at, ids, (char *)at->buffers[1] + tables_at(at));
         return AD_OK;
     }

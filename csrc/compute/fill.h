@@ -10,17 +10,18 @@
 
 /* A bitmap, and the elements of its rows. */
 typedef struct ad_fill {
-    const void *validity; /* of a bitmap of `array` */
+    const void *validity; /* the bitmap, in memory of `array` */
     int64_t offset;       /* of the first row's bit */
     int64_t n_rows;
     int64_t n_elements; /* a multiple of n_rows (several elements per row) or a
                            divisor of it (several rows per element) */
 } ad_fill;
 
-/* Writes the value of `size` bytes to the null rows of `target`, which is arrowdev's own memory on the array's device. The work
- * follows target->sync, which is replaced by the event to wait for. On the host
- * the work is done on return. AD_ERR_EXCHANGE, "dtype", for a size other than
- * 1, 2, 4, 8 and 16, here and below. */
+/* Writes the value of `size` bytes to the null rows of `target`, which is
+ * arrowdev's own memory on the array's device. The work follows target->sync,
+ * which is replaced by the event to wait for. On the host the work is done on
+ * return. AD_ERR_EXCHANGE, "dtype", for a size other than 1, 2, 4, 8 and 16,
+ * here and below. */
 AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
                                       const ad_fill *fills, size_t n,
                                       const void *value, size_t size,

@@ -69,7 +69,7 @@ drop_streams(device_owner *self)
 /* The context of the free stream. False where there is no free stream, or this
  * thread cannot name it. */
 static bool
-find_free_stream(const device_owner *self, ad_context *out)
+find_free_stream_context(const device_owner *self, ad_context *out)
 {
     const struct ad_backend *backend;
     *out = self->context;
@@ -90,11 +90,11 @@ static bool
 is_out_of_order(const device_owner *self, const struct ad_backend *backend,
                 ad_context context, ad_stream stream)
 {
-    ad_context primary;
+    ad_context free_context;
     return ad_stream_is_captured(context, stream) &&
-           !(find_free_stream(self, &primary) &&
-             ad_backend_for(primary.device.type) == backend &&
-             ad_stream_is_captured(primary, self->free_stream));
+           !(find_free_stream_context(self, &free_context) &&
+             ad_backend_for(free_context.device.type) == backend &&
+             ad_stream_is_captured(free_context, self->free_stream));
 }
 
 static bool
@@ -159,7 +159,7 @@ static bool
 order_free_stream(const device_owner *self, ad_sync *const *syncs, size_t n)
 {
     ad_context context;
-    bool is_ordered = find_free_stream(self, &context);
+    bool is_ordered = find_free_stream_context(self, &context);
     for (size_t i = 0; i < n && is_ordered; i++) {
         is_ordered = ad_sync_order(syncs[i], &context, self->free_stream,
                                    "a release", NULL) == AD_OK;
@@ -334,7 +334,7 @@ is_in_free_context(const device_owner *self, const recorded_stream *wanted)
 {
     ad_context context = self->context;
     return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
-           (find_free_stream(self, &context) &&
+           (find_free_stream_context(self, &context) &&
             context.handle == wanted->context.handle);
 }
 

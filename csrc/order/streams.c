@@ -211,8 +211,8 @@ find_stream(ad_context context, bool is_shared, ad_stream *out,
 ad_status
 ad_stream_own(ad_context context, ad_stream *out, ad_error *err)
 {
-    ad_context primary;
-    return find_stream(context, false, out, &primary, err);
+    ad_context context_of_stream;
+    return find_stream(context, false, out, &context_of_stream, err);
 }
 
 ad_status

@@ -46,11 +46,11 @@ typedef struct ad_sync {
     ad_context context;  /* handle NULL: not known (foreign events) */
     bool is_own;         /* EVENT: recorded by us, goes back to the pool */
     atomic_bool is_done; /* a query or a wait has proven it */
-    ad_stream stream;    /* own events: what it was recorded on; STREAM */
-    uint64_t thread;     /* the recording thread (ad_thread_number) where
-                            `stream` is a per-thread default stream; else 0 */
-    void *handle;   /* EVENT: what `sync_event` carries; else the object */
-    ad_event event; /* own events */
+    ad_stream stream; /* own events: what it was recorded on; STREAM, QUEUE */
+    uint64_t thread;  /* the recording thread (ad_thread_number) where `stream`
+                         is a per-thread default stream; else 0 */
+    void *handle;     /* EVENT: what `sync_event` carries; else the object */
+    ad_event event;   /* own events */
     struct ad_context_cache *cache; /* own events: cache of the pool or NULL */
     struct ad_sync *_Atomic *cell;  /* own events: cell of the pool or NULL */
     ad_owner *keep; /* keeps `handle` valid, and the queue object */

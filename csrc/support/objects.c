@@ -66,11 +66,11 @@ tensor_object_alloc(PyObject *type, const ad_tensor *tensor)
 PyObject *
 ad_tensor_object_new(ad_state *state, ad_tensor *steal)
 {
-    return ad_tensor_object_like(state->tensor_type, steal);
+    return ad_tensor_object_of_type(state->tensor_type, steal);
 }
 
 PyObject *
-ad_tensor_object_like(PyObject *type, ad_tensor *steal)
+ad_tensor_object_of_type(PyObject *type, ad_tensor *steal)
 {
     PyObject *self = tensor_object_alloc(type, steal);
     if (self == NULL) {

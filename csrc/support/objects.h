@@ -60,7 +60,7 @@ PyObject *ad_array_object_new(ad_state *state, ad_array *steal);
 void ad_array_object_free(ad_state *state, PyObject *self);
 PyObject *ad_tensor_object_new(ad_state *state, ad_tensor *steal);
 /* The same for `type`, which is Tensor or Buffer. */
-PyObject *ad_tensor_object_like(PyObject *type, ad_tensor *steal);
+PyObject *ad_tensor_object_of_type(PyObject *type, ad_tensor *steal);
 PyObject *ad_schema_object_new(ad_state *state, ad_schema steal);
 PyObject *ad_device_object_new(ad_state *state, ad_device device);
 

@@ -9,12 +9,12 @@
 
 /* An ad_error always has room for a text of this length. */
 #define SHORT_TEXT 300
-/* This many equal bytes are no coincidence. */
+/* A shorter match may be accidental. */
 #define MIN_SHARED 32
 
-/* An ad_error has room only for the beginning of a long text, and its message
- * ends with it. Returns the position in the message where the text begins, or
- * NULL if the text is short or is not in the message. */
+/* A message may end with only the beginning of a long text. Returns the
+ * position in the message where the text begins, or NULL if the text is short
+ * or is not in the message. */
 static const char *
 find_cut(const char *message, const char *text)
 {

@@ -1,3 +1,4 @@
+/* fill_value of tensor(): a Python number as one element of a dtype. */
 #include "python/functions/functions.h"
 
 #include <math.h>
@@ -163,7 +164,7 @@ fill_bool(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 int
 ad_fill_element(PyObject *value, ad_dl_dtype dtype, unsigned char *element)
 {
-    /* Numbers in the table have whole bytes and at most 128 bits. */
+    /* The kinds below have whole bytes and at most 128 bits. */
     if (dtype.lanes == 1 && ad_dtype_find(dtype) != NULL) {
         switch (dtype.code) {
             case AD_DL_INT:

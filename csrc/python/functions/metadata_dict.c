@@ -1,3 +1,4 @@
+/* Metadata of a schema as a dict, and a mapping as metadata. */
 #include "python/functions/functions.h"
 
 #include "model/metadata.h"

@@ -1,3 +1,4 @@
+/* .to() of an array and of a tensor: another name, or a copy. */
 #include "python/functions/functions.h"
 
 #include "copy/copy.h"

@@ -144,7 +144,7 @@ tensor_to(ad_state *state, PyObject *self, ad_device target,
         0) {
         return NULL;
     }
-    return ad_tensor_object_like((PyObject *)Py_TYPE(self), &moved.tensor);
+    return ad_tensor_object_of_type((PyObject *)Py_TYPE(self), &moved.tensor);
 }
 
 static PyObject *
