@@ -174,10 +174,15 @@ bool ad_array_has_no_nulls(const ad_array *array);
 #define AD_SIZE_UNKNOWN (-1)
 
 /* Size in bytes that buffer `i` of the array's own node must have for rows [0,
- * offset + length) of the view; 0 for an absent buffer. For variable-size data
+ * offset + length) of the view, absent or not. For variable-size data
  * the size is read from the offsets (or from a view's size buffer) in host
  * memory; on other devices it is AD_SIZE_UNKNOWN. Never larger than the size
  * for the whole node. Fails with AD_ERR_ARROW on invalid offsets. */
+AD_MUST_CHECK ad_status ad_array_buffer_needed(const ad_array *array,
+                                               int64_t i, int64_t *out,
+                                               ad_error *err);
+
+/* The same; 0 for an absent buffer. */
 AD_MUST_CHECK ad_status ad_array_buffer_size(const ad_array *array, int64_t i,
                                              int64_t *out, ad_error *err);
 

@@ -60,16 +60,12 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
 }
 
 ad_status
-ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
-                     ad_error *err)
+ad_array_buffer_needed(const ad_array *array, int64_t i, int64_t *out,
+                       ad_error *err)
 {
     ad_type type;
     int64_t end = array->offset + array->length;
     int64_t n = array->node->n_buffers;
-    if (array->node->buffers[i] == NULL) {
-        *out = 0;
-        return AD_OK;
-    }
     AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &type, err));
     if (type.layout == AD_LAYOUT_VIEWS && i == n - 1) {
         *out = (n - 3) * 8;
@@ -88,6 +84,16 @@ ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
     int64_t n_items = end + (has_end && i == 1 && end > 0);
     *out = ad_bitmap_bytes(n_items * ad_type_row_bits(&type, i));
     return AD_OK;
+}
+
+ad_status
+ad_array_buffer_size(const ad_array *array, int64_t i, int64_t *out,
+                     ad_error *err)
+{
+    *out = 0;
+    return array->node->buffers[i] != NULL
+               ? ad_array_buffer_needed(array, i, out, err)
+               : AD_OK;
 }
 
 static ad_status

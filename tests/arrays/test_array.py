@@ -708,6 +708,8 @@ def test_from_buffers_keeps_all_buffers():
 
 
 i4 = np.zeros(10, "i4")
+to_5 = np.array([0, 5, 5], "i4")
+five = np.array([5])
 
 
 @pytest.mark.parametrize(
@@ -716,6 +718,14 @@ i4 = np.zeros(10, "i4")
         (("int32", 11, [None, i4]), {}, ValueError, "buffer 1 has 40 bytes.*length 11 need 44"),
         (("int32", 10, [None, i4]), {"offset": 1}, ValueError, "offset 1"),
         (("int32", 9, [b"1", i4]), {}, ValueError, "buffer 0 has 1 bytes"),
+        (("int32", 9, [b"", i4]), {}, ValueError, "buffer 0 has 0 bytes.* need 2"),
+        (("utf8", 2, [b"", i4, b""]), {}, ValueError, "buffer 0 has 0 bytes.* need 1"),
+        (("utf8", 2, [None, to_5, b""]), {}, ValueError, "buffer 2 has 0 bytes.* need 5"),
+        (("utf8", 2, [None, to_5, None]), {}, ValueError, "buffer 2 has 0 bytes.* need 5"),
+        (("large_utf8", 1, [None, to_5.astype("i8"), b"abcd"]), {}, ValueError, "need 5"),
+        (("utf8_view", 1, [None, i4, b"", five]), {}, ValueError, "buffer 2 has 0.* need 5"),
+        (("utf8_view", 1, [None, i4, None, five]), {}, ValueError, "buffer 2 has 0.* need 5"),
+        (("utf8_view", 1, [None, i4, b"", b""]), {}, ad.InvalidArrowError, "sizes"),
         (("int32", 9, [i4]), {}, ad.InvalidArrowError, "n_buffers is 1"),
         (("int8", 2, []), {}, ad.InvalidArrowError, "n_buffers is 0.*has 2"),
         (("utf8", 2, []), {}, ad.InvalidArrowError, "n_buffers is 0.*has 3"),
@@ -749,6 +759,14 @@ i4 = np.zeros(10, "i4")
 def test_from_buffers_refuses(args, options, error, text):
     with pytest.raises(error, match=text):
         ad.Array.from_buffers(*args, **options)
+
+
+def test_from_buffers_without_bytes():
+    """Empty buffers and None stand for what needs no bytes."""
+    for empty in (b"", None):
+        assert ad.Array.from_buffers("utf8", 2, [None, i4, empty]).to_pylist() == ["", ""]
+        assert ad.Array.from_buffers("utf8", 0, [empty, empty, empty]).to_pylist() == []
+        assert ad.Array.from_buffers("int32", 0, [empty, empty]).to_pylist() == []
 
 
 def test_from_buffers_of_handles():

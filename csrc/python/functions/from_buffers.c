@@ -180,12 +180,14 @@ check_size(const inputs *in, const ad_array *array, Py_ssize_t i,
            ad_error *err)
 {
     const ad_tensor *tensor = &in->tensors[i].tensor;
+    bool is_none = tensor->dtype.bits == 0;
     int64_t needed;
-    if (tensor->data == NULL) {
+    /* No bitmap means no nulls; an empty buffer is none. */
+    if (is_none && (i == 0 || array->offset + array->length == 0)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_array_buffer_size(array, i, &needed, err));
-    int64_t found = ad_tensor_nbytes(tensor);
+    AD_RETURN_IF_ERR(ad_array_buffer_needed(array, i, &needed, err));
+    int64_t found = is_none ? 0 : ad_tensor_nbytes(tensor);
     if (needed > found) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "buffer %zd has %lld bytes, but offset %lld and "
