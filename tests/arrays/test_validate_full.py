@@ -167,6 +167,15 @@ def decimal(type, value):
 
 ALL_BUT_1 = np.array([0b01], "u1")  # row 0 is valid, row 1 is not
 
+
+def without_data():
+    """The offsets change behind the back of from_buffers(), which would refuse them."""
+    offsets = ints(4, 0, 0, 0)
+    array = of("binary", [None, offsets, None], 2)
+    offsets[2] = 4
+    return array
+
+
 FAULTS = {
     "negative offset": (
         lambda: of("utf8", [None, ints(4, -1, 0), None], 1),
@@ -181,7 +190,7 @@ FAULTS = {
         "", "row 0: its offsets run from 0 to 9, past the end at 4",
     ),
     "strings without data": (
-        lambda: of("binary", [None, ints(4, 0, 0, 4), None], 2),
+        without_data,
         "", "row 1: buffers[2] (data) is NULL, but its offsets end at 4",
     ),
     "not UTF-8": (
