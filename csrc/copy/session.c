@@ -179,7 +179,7 @@ order_after(const ad_session *self, ad_sync *sync, const char *operation,
 }
 
 /* Opens the runtime that does the work. Without one, the error names the
- * copy. */
+ * work. */
 static ad_status
 open_backend(const ad_session_request *request, const struct ad_backend **out,
              ad_error *err)
@@ -190,11 +190,14 @@ open_backend(const ad_session_request *request, const struct ad_backend **out,
     if (status != AD_OK) {
         char from[AD_DEVICE_NAME_SIZE];
         char to[AD_DEVICE_NAME_SIZE];
-        ad_error_prefix(err, "memory on %s cannot be copied to %s: ",
+        bool stays = ad_device_equal(request->source, request->target);
+        ad_error_prefix(err,
+                        stays ? "memory on %s needs its runtime for %s: "
+                              : "memory on %s cannot be copied to %s: ",
                         ad_device_format(request->source, from),
-                        ad_device_format(request->target, to));
-        if (ad_host_accessible(working) &&
-            ad_device_equal(request->source, request->target)) {
+                        stays ? request->operation
+                              : ad_device_format(request->target, to));
+        if (stays && ad_host_accessible(working)) {
             ad_error_hint(err, "host-accessible memory needs no runtime as "
                                "CPU memory: use .to(\"cpu\")");
         }

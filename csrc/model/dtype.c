@@ -247,6 +247,15 @@ refuse_typestr(const typestr *type, ad_error *err)
             return fail_dtype(err, type->text, "fixed-width text",
                               "pyarrow.array(x) makes a column of them");
         case 'V':
+            /* NumPy writes a byte order for the dtypes of other libraries
+             * only. */
+            if (type->text[0] != '|' && type->size <= 2) {
+                return fail_dtype(
+                    err, type->text, "a dtype that is not NumPy's own",
+                    type->size == 1 ? "x.view(\"uint8\") gives their bits"
+                                    : "x.view(\"uint16\") gives their "
+                                      "bits");
+            }
             return fail_dtype(err, type->text, "structured or raw bytes",
                               "pass one field, x[\"name\"].copy(), or a "
                               ".view() of a number type");

@@ -140,6 +140,29 @@ def test_partly_masked_rows_are_refused():
         assert "filled" in info.value.hint
 
 
+def test_partly_masked_rows_are_filled_or_ignored():
+    data = np.arange(24).reshape(2, 3, 4)
+    mask = data % 5 == 0
+    for array in (np.ma.array(data, mask=mask), np.ma.array(data, mask=mask)[:, ::-1, ::2]):
+        filled = np.asarray(ad.tensor(array, nulls="fill", fill_value=-1))
+        assert (filled == array.filled(-1)).all() and (filled == -1).any()
+        assert (np.asarray(ad.tensor(array, nulls="ignore")) == array.data).all()
+        for options in ({}, {"nulls": "fill", "fill_value": -1, "copy": False}):
+            with pytest.raises(ad.ExchangeError, match="masked in part"):
+                ad.tensor(array, **options)
+    ignored = np.ma.array(data, mask=mask)
+    assert ad.tensor(ignored, nulls="ignore", copy=False).data_ptr == data.ctypes.data
+    for kind, value, error in [
+        ("i4", 1.5, TypeError),  # which NumPy rounds
+        ("i1", 300, (OverflowError, TypeError)),
+        ("?", "False", TypeError),
+        ("f4", "1", TypeError),
+    ]:
+        with pytest.raises(error):
+            ad.tensor(ignored.astype(kind), nulls="fill", fill_value=value)
+    assert data.tolist() == np.arange(24).reshape(2, 3, 4).tolist()
+
+
 def test_mask_of_wrong_type_is_refused():
     class Odd(np.ma.MaskedArray):
         mask = times = np.zeros(2, "M8[s]")

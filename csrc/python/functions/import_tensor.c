@@ -142,6 +142,54 @@ apply_readonly(int readonly, ad_tensor *tensor)
     }
 }
 
+/* The masked array itself, or what NumPy makes of one of several dimensions:
+ * its data, or a filled copy. Its rows may be masked in part, for which an
+ * Array has no validity. */
+static PyObject *
+without_mask(ad_state *state, PyObject *object,
+             const ad_tensor_options *options)
+{
+    bool fills = options->bridge.nulls == AD_NULLS_FILL;
+    if (options->bridge.nulls == AD_NULLS_RAISE ||
+        (fills && options->bridge.copy == AD_COPY_NEVER) ||
+        !ad_is_subclass(Py_TYPE(object), "numpy.ma", "MaskedArray")) {
+        return Py_NewRef(object);
+    }
+    PyObject *ndim = PyObject_GetAttr(object, AD_STR(state, ndim));
+    long n = ndim != NULL ? PyLong_AsLong(ndim) : -1;
+    Py_XDECREF(ndim);
+    if (n < 0 && PyErr_Occurred()) {
+        return NULL;
+    }
+    return n < 2   ? Py_NewRef(object)
+           : fills ? PyObject_CallMethodObjArgs(object, AD_STR(state, filled),
+                                                options->fill_value, NULL)
+                   : PyObject_GetAttr(object, AD_STR(state, data));
+}
+
+/* Imports the object. NumPy rounds a fill value that does not fit, which is
+ * refused here. */
+static int
+import_any(ad_state *state, PyObject *object, const ad_request *request,
+           uint32_t among, const ad_tensor_options *options, ad_imported *out)
+{
+    unsigned char element[16];
+    PyObject *source = without_mask(state, object, options);
+    if (source == NULL) {
+        return -1;
+    }
+    int result = ad_import(state, source, request, among, out);
+    if (result == 0 && source != object && !out->is_array &&
+        options->fill_value != NULL &&
+        ad_fill_element(options->fill_value, out->tensor.tensor.dtype,
+                        element) < 0) {
+        ad_imported_clear(out);
+        result = -1;
+    }
+    Py_DECREF(source);
+    return result;
+}
+
 int
 ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
                  uint32_t among, ad_tensor_options *options, ad_imported *out)
@@ -149,7 +197,7 @@ ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
     ad_tensor *tensor = &out->tensor.tensor;
     options->bridge.copy = request->copy;
     options->stream = ad_request_copy_stream(request);
-    if (ad_import(state, object, request, among, out) < 0 ||
+    if (import_any(state, object, request, among, options, out) < 0 ||
         ad_imported_as_tensor(state, out, options) < 0 ||
         apply_layout(state, options, &out->tensor) < 0) {
         return -1;
