@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wait.h"
 #include "model/array.h"
 
 #define NODE struct ArrowArray

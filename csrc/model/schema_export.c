@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wait.h"
+
 #define NODE struct ArrowSchema
 
 typedef ad_owner *contents;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/wait.h"
 #include "device/backend.h"
 #include "model/batch_shape.h"
 #include "stream/array_stream_internal.h"
@@ -220,7 +221,9 @@ void
 ad_device_stream_holder_free(struct ArrowDeviceArrayStream *holder)
 {
     if (holder->release != NULL) {
+        void *exception = ad_release_begin();
         holder->release(holder);
+        ad_release_end(exception);
     }
     free(holder);
 }
@@ -256,7 +259,9 @@ void
 ad_stream_holder_free(struct ArrowArrayStream *holder)
 {
     if (holder->release != NULL) {
+        void *exception = ad_release_begin();
         holder->release(holder);
+        ad_release_end(exception);
     }
     free(holder);
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/wait.h"
 #include "model/array.h"
 #include "stream/array_stream.h"
 #include "model/schema.h"
@@ -27,7 +28,9 @@ static void
 free_handler(struct ArrowAsyncDeviceStreamHandler *handler)
 {
     if (handler->release != NULL) {
+        void *exception = ad_release_begin();
         handler->release(handler);
+        ad_release_end(exception);
     }
 }
 

@@ -256,6 +256,27 @@ def test_unconsumed_capsule_releases(kind):
     assert gone() is None
 
 
+def capsule_with_a_foreign_struct(kind):
+    """A consumer put a struct of its own into the capsule's; its release is a ctypes callback."""
+    if kind == "schema":
+        capsule = ad.schema("int64").__arrow_c_schema__()
+        struct, other = ac.inside(capsule, "arrow_schema"), ac.numbers().schema
+    else:
+        capsule = ad.record_batch({"a": np.arange(3)}).__arrow_c_array__()[1]
+        struct, other = ac.inside(capsule, "arrow_array"), ac.numbers().array
+        if kind == "child":
+            struct = ac.children_of(struct)[0]
+    ac.release(struct)
+    ctypes.memmove(ac.address(struct), other.address, ctypes.sizeof(struct))
+    return capsule
+
+
+@pytest.mark.parametrize("kind", ["child", "array", "schema"])
+def test_release_of_a_foreign_struct_keeps_the_exception(kind):
+    with pytest.raises(ZeroDivisionError):
+        (capsule_with_a_foreign_struct(kind), 1 / 0)
+
+
 # --- a producer in C ------------------------------------------------------------------
 
 
