@@ -5,12 +5,14 @@ fast. It is imported on first use.
 """
 
 import datetime
+import itertools
+import operator
 import struct
 import sys
 from decimal import Decimal
 
 from arrowdev import _core
-from arrowdev._errors import require_host
+from arrowdev._errors import exchange_error, require_host
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = _EPOCH.date()
@@ -46,10 +48,45 @@ _CODE_OF_DTYPE = {
 }
 
 
+# The most values without bytes, such as the rows of a null array, that are made.
+_MAX_FREE = 10**8
+
+
 def to_pylist(array, what="to_pylist()"):
     """Return all rows of `array` as a list; nulls are None. `what` names the caller."""
     require_host(array, what)
+    _refuse_endless(array, len(array))
     return _values(array, [True] * len(array))
+
+
+def _refuse_endless(array, n):
+    """Raise ExchangeError if `n` rows are more values than memory can hold."""
+    n_free = _count_free(array, n)
+    if n_free > _MAX_FREE:
+        raise exchange_error(
+            f"{n} rows of {array.schema} are {n_free} values that no bytes stand for, and at most "
+            f"{_MAX_FREE} are made",
+            reason="size",
+            hint="take fewer rows, with .slice(), or read .schema and len()",
+        )
+
+
+def _count_free(array, n):
+    """Return how many values without bytes of their own `n` rows have.
+
+    Those of lists are counted when the offsets are read.
+    """
+    kind = array.schema.format
+    n_free = 0 if any(buffer is not None and buffer.nbytes for buffer in array.buffers) else n
+    if kind.startswith("+w:"):
+        _, shape, _ = _core._extension(array.schema)
+        extents = [*itertools.takewhile(bool, shape or ())]
+        if len(extents) < len(shape or ()):  # lists of lists, of which the inmost are empty
+            n_free += n * sum(itertools.accumulate(extents, operator.mul))
+        return n_free + _count_free(array.children[0], n * int(kind[3:]))
+    if kind == "+s":
+        n_free += sum(_count_free(child, n) for child in array.children)
+    return n_free
 
 
 def _values(array, wanted):
@@ -352,13 +389,18 @@ def _interval_nanos(array, *_):
 
 
 def _child(array, start, stop):
-    return to_pylist(array.children[0].slice(start, stop - start))
+    return _values(array.children[0].slice(start, stop - start), [True] * (stop - start))
+
+
+def _lists(array, pairs):
+    """Return the lists from start to stop of each pair; None for None."""
+    _refuse_endless(array.children[0], sum(pair[1] - pair[0] for pair in pairs if pair))
+    return [pair and _child(array, *pair) for pair in pairs]
 
 
 def _list(code):
     def decoder(array, _, valid):
-        pairs = _ranges_of_offsets(array, code, len(array.children[0]), valid)
-        return [pair and _child(array, *pair) for pair in pairs]
+        return _lists(array, _ranges_of_offsets(array, code, len(array.children[0]), valid))
 
     return decoder
 
@@ -368,8 +410,7 @@ def _list_view(code):
         starts = _fixed(array, code)
         sizes = _fixed(array, code, buffer=2)
         stops = [start + size for start, size in zip(starts, sizes, strict=True)]
-        pairs = _ranges(array, starts, stops, len(array.children[0]), valid)
-        return [pair and _child(array, *pair) for pair in pairs]
+        return _lists(array, _ranges(array, starts, stops, len(array.children[0]), valid))
 
     return decoder
 
@@ -420,6 +461,7 @@ def _map(array, _, valid):
         return list(zip(*(to_pylist(column) for column in columns), strict=True))
 
     ranges = _ranges_of_offsets(array, "i", len(entries), valid)
+    _refuse_endless(entries, sum(pair[1] - pair[0] for pair in ranges if pair))
     return [pair and decode(*pair) for pair in ranges]
 
 

@@ -71,8 +71,7 @@ def _n_bytes(array: arrowdev.Array) -> int:
 def _elements(obj: object, protocol: str) -> tuple[Any, Any] | None:
     """Return shape and values, each None if unknown; None for what cannot be read here."""
     try:
-        kind = type("_Only", (_Only,), {})  # a consumer may remember what a type refuses
-        shown = Exchanged(obj) if protocol == EXCHANGE else kind(obj, protocol)
+        shown = Exchanged(obj) if protocol == EXCHANGE else _Only(obj, protocol)
         shape = arrowdev.tensor(shown).shape if protocol in TENSORS else None
         array = arrowdev.array(shown)
         is_short = _n_bytes(array) <= MAX_BYTES

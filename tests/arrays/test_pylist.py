@@ -26,6 +26,8 @@ PAIR = pa.map_(pa.int8(), pa.int8())
 ENTRIES = ad.array(pa.array([[(1, 2)]], PAIR)).children[0]
 FIELD = [pa.field("a", pa.int8())]
 RUNS = pa.run_end_encoded(pa.int32(), pa.int8())
+LONG_NULLS = built("null", 2**41, [])
+STRUCT_OF_NULLS = pa.struct([("a", pa.null())])
 LONG = np.array([40], "i8")  # the size of a string view's data buffer
 
 MALFORMED = {
@@ -254,3 +256,46 @@ def test_times_that_datetime_cannot_hold():
         with pytest.raises(OverflowError, match=rf"^row 1: \d+ is past .*\.view\('{view}'\)"):
             array.to_pylist()
         assert array.view(view)[1] in (1 << 40, 1 << 62, 1 << 30)
+
+
+# Values without bytes: (array, number of values). Each would fill the memory.
+ENDLESS = {
+    "extents": (lambda: ad.array(np.empty((3, 2**40, 0))), 3 + 3 * 2**40),
+    "rows": (lambda: ad.array(np.empty((2**40, 0))), 2**40),
+    "nulls": (lambda: built("null", 2**50, []), 2**50),
+    "nulls of structs": (lambda: built(STRUCT_OF_NULLS, 2**40, [None], LONG_NULLS), 2**41),
+    "nulls of fixed lists": (
+        lambda: built(pa.list_(pa.null(), 2**20), 2**20, [None], LONG_NULLS), 2**20 + 2**40
+    ),
+    "nulls of a list": (
+        lambda: built(pa.list_(pa.null()), 1, [None, i4(0, 2**31 - 1)], LONG_NULLS), 2**31 - 1
+    ),
+    "nulls of list views": (
+        lambda: built(pa.list_view(pa.null()), 2, [None, i4(0, 0), i4(10**8, 10**8)], LONG_NULLS),
+        2 * 10**8,
+    ),
+    "runs": (
+        lambda: built(pa.run_end_encoded(pa.int64(), pa.int8()), 2**40, [],
+                      ad.array(np.array([2**40])), ad.array(TWO[:1])),
+        2**40,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_values_without_bytes_do_not_fill_the_memory(name):
+    make, n_values = ENDLESS[name]
+    array = make()
+    with pytest.raises(ad.ExchangeError, match=f"are {n_values} values that no bytes") as caught:
+        array.to_pylist()
+    assert caught.value.reason == "size" and ".slice()" in caught.value.hint
+
+
+def test_values_without_bytes():
+    """Up to a limit they are made, as is a slice of more of them."""
+    assert ad.array(np.empty((2, 3, 0))).to_pylist() == [[[], [], []], [[], [], []]]
+    assert ad.array(np.empty((2, 0, 2**40))).to_pylist() == [[], []]
+    assert ENDLESS["nulls"][0]().slice(2**49, 3).to_pylist() == [None] * 3
+    assert ENDLESS["rows"][0]().slice(2**39, 2).to_pylist() == [[], []]
+    with pytest.raises(ad.ExchangeError, match="values that no bytes"):
+        ENDLESS["extents"][0]()[0]
