@@ -316,8 +316,9 @@ ad_backend_in_use(int32_t device_type)
  * streams and events are the parent's then, and are dropped without a call. */
 bool ad_backend_is_forked(int32_t device_type);
 
-/* If loading failed, let the next ad_backend_open try again: what was missing
- * is now available (software devices). */
+/* If something was missing, let the next ad_backend_open try again: it is now
+ * available (software devices). After a call that failed, it does so by
+ * itself. */
 void ad_backend_retry(int32_t device_type);
 
 /* All backends, for ad.devices() and the doctor. *n is their number. */

@@ -157,6 +157,15 @@ load_runtime(entry *e)
                       backend->name);
 }
 
+/* What is missing stays missing until ad_backend_retry(). A call that failed,
+ * or memory that was short, may not fail again. */
+static bool
+may_pass(const ad_error *err)
+{
+    return err->code != 0 || err->status == AD_ERR_DEVICE ||
+           err->status == AD_ERR_MEMORY;
+}
+
 /* The lock keeps the state and the error in `err` consistent: a retry rewrites
  * the error. */
 static int
@@ -167,7 +176,9 @@ load(entry *e, ad_error *err)
     if (state == FRESH) {
         atomic_store(&e->state, LOADING);
         state = load_runtime(e) == AD_OK ? READY : FAILED;
-        atomic_store_explicit(&e->state, state, memory_order_release);
+        bool is_fresh = state == FAILED && may_pass(&e->error);
+        atomic_store_explicit(&e->state, is_fresh ? FRESH : state,
+                              memory_order_release);
     }
     if (state == FAILED && err != NULL) {
         *err = e->error;
@@ -176,7 +187,7 @@ load(entry *e, ad_error *err)
     return state;
 }
 
-/* The state after the first attempt to load. For FAILED, *err receives the
+/* The state after an attempt to load, if it is not known. For FAILED, *err receives the
  * error unless `err` is NULL. The thread may wait for another one that is
  * loading, so it releases the interpreter meanwhile. */
 static int

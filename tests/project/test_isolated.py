@@ -29,6 +29,10 @@ def test_daemon_threads_release(mode):
         run("daemon_release", c_library.build("lifetime"), mode)
 
 
+def test_first_call_of_a_runtime_fails():
+    run("first_call_fails")
+
+
 def test_owners_alive_at_exit_are_released():
     said = run("owner_at_exit")
     for what in ("a tensor", "an array", "an exported array"):
