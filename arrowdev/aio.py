@@ -300,7 +300,10 @@ class AsyncArrayStream:
         self._consumer.cancel()
 
     async def aclose(self) -> None:
-        """Cancel, and drop the queued batches. Batches that were read stay valid."""
+        """Cancel, and drop the queued batches. Batches that were read stay valid.
+
+        It does not wait for the producer.
+        """
         self._consumer.close()
 
     async def __aenter__(self) -> Self:
@@ -370,7 +373,8 @@ def consumer(
         The producer keeps its struct until it releases the handler, as the
         specification demands. Otherwise a cancel is delayed until the producer
         is certain to exist, that is, until it sends a batch or one is queued:
-        Arrow C++ frees it earlier. It has no effect on producers of arrowdev.
+        Arrow C++ and arrow-go free it earlier. A producer without a new batch may
+        then never hear of the cancel. It has no effect on producers of arrowdev.
 
     Returns
     -------

@@ -209,6 +209,17 @@ stop_and_unlock(ad_async_consumer *self, bool holds_task)
     }
 }
 
+void
+ad_async_drop_task(struct ArrowAsyncTask *task)
+{
+    struct ArrowDeviceArray unwanted;
+    memset(&unwanted, 0, sizeof(unwanted));
+    if (task->extract_data(task, &unwanted) == 0 &&
+        unwanted.array.release != NULL) {
+        unwanted.array.release(&unwanted.array);
+    }
+}
+
 static void
 drop_queue(ad_async_consumer *self)
 {
@@ -217,7 +228,7 @@ drop_queue(ad_async_consumer *self)
     pthread_mutex_unlock(&self->mutex);
     while (self->n_taken > 0) {
         ad_async_slot dropped = pop_taken(self);
-        (void)dropped.task.extract_data(&dropped.task, NULL);
+        ad_async_drop_task(&dropped.task);
         free(dropped.metadata);
     }
 }

@@ -86,6 +86,10 @@ typedef enum ad_async_call {
 void ad_async_call_producer(ad_async_consumer *consumer, ad_async_call call,
                             int64_t n);
 
+/* Extracts a task that nobody wants. Extracts into a scratch struct, because
+ * arrow-go writes to a NULL pointer. */
+void ad_async_drop_task(struct ArrowAsyncTask *task);
+
 /* Whether the wake-up is armed; disarms it. Mutex held. */
 bool ad_async_take_wake(ad_async_consumer *consumer);
 void ad_async_unlock_and_wake(ad_async_consumer *consumer, bool wake);

@@ -346,7 +346,7 @@ on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
         ad_async_call_producer(self, CALL_CANCEL, 0);
     }
     if (is_unwanted) {
-        (void)task->extract_data(task, NULL);
+        ad_async_drop_task(task);
     }
     end_callback(self);
     return result;

@@ -15,6 +15,7 @@
 #include "trees.h"
 
 static atomic_int live_tasks;
+static atomic_int n_null_extracts; /* extract_data with NULL */
 
 /* A metadata blob with one pair. */
 static inline char *
@@ -91,6 +92,7 @@ fake_extract(struct ArrowAsyncTask *self, struct ArrowDeviceArray *out)
 {
     fake_task *task = self->private_data;
     int code = task->code;
+    atomic_fetch_add(&n_null_extracts, out == NULL);
     if (out != NULL && code == 0 && !task->is_void) {
         *out = task->batch;
     } else {
@@ -168,8 +170,10 @@ say_task(fake_producer *self, struct ArrowDeviceArray batch,
 {
     struct ArrowAsyncTask task = fake_task_of(batch);
     int code = self->handler->on_next_task(self->handler, &task, metadata);
-    if (code != 0) { /* the consumer does not extract a refused task */
-        (void)task.extract_data(&task, NULL);
+    if (code != 0) { /* as every known producer; the consumer must not */
+        struct ArrowDeviceArray refused = {0};
+        CHECK_INT(task.extract_data(&task, &refused), 0);
+        refused.array.release(&refused.array);
     }
     return code;
 }

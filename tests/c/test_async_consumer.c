@@ -288,6 +288,24 @@ test_close_drops_queued_tasks(void)
     check_nothing_lives();
 }
 
+/* arrow-go writes the array without a look at the pointer. */
+static void
+test_unwanted_tasks_are_not_extracted_with_null(void)
+{
+    fake_producer producer;
+    ad_async_consumer *consumer = consumer_with_schema(3, &producer);
+    atomic_store(&n_null_extracts, 0);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    CHECK_INT(say_batch(&producer, 2), 0);
+    ad_async_consumer_close(consumer); /* drops the queue */
+    CHECK_INT(live_tasks, 0);
+    CHECK_INT(say_batch(&producer, 3), 0);
+    CHECK_INT(live_tasks, 0);
+    say_release(&producer);
+    CHECK_INT(n_null_extracts, 0);
+    check_nothing_lives();
+}
+
 static void
 test_close_before_the_producer_begins(void)
 {
@@ -430,6 +448,7 @@ main(void)
         CHECK_TEST(test_cancel_before_the_schema),
         CHECK_TEST(test_cancel_after_the_end_touches_nothing),
         CHECK_TEST(test_close_drops_queued_tasks),
+        CHECK_TEST(test_unwanted_tasks_are_not_extracted_with_null),
         CHECK_TEST(test_close_before_the_producer_begins),
         CHECK_TEST(test_release_of_unused_handler),
         CHECK_TEST(test_wake_owner_outlives_calls),

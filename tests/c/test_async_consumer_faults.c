@@ -397,10 +397,39 @@ test_bad_metadata(void)
     }
 }
 
+/* Arrow C++, arrow-go and SedonaDB free a task that was refused. */
+static void
+test_refused_task_is_left_to_its_producer(void)
+{
+    for (int fault = 0; fault < 3; fault++) {
+        fake_producer producer;
+        ad_async_consumer *consumer = consumer_with_schema(1, &producer);
+        ad_error why;
+        if (fault == 2) { /* more than was requested */
+            CHECK_INT(say_batch(&producer, 1), 0);
+        }
+        int before = atomic_load(&live_tasks);
+        struct ArrowAsyncTask task = fake_task_of(batch_of(2));
+        if (fault == 0) { /* after the end */
+            CHECK_INT(say_end(&producer), 0);
+        }
+        const char *metadata = fault == 1 ? "\377\377\377\377" : NULL;
+        CHECK(producer.handler->on_next_task(producer.handler, &task,
+                                             metadata) != 0);
+        CHECK(consumer_fault(consumer, &why));
+        CHECK_INT(live_tasks, before + 1);
+        CHECK_INT(task.extract_data(&task, NULL), 0);
+        say_release(&producer);
+        ad_async_consumer_close(consumer);
+        check_nothing_lives();
+    }
+}
+
 int
 main(void)
 {
     static const check_test tests[] = {
+        CHECK_TEST(test_refused_task_is_left_to_its_producer),
         CHECK_TEST(test_task_before_the_schema),
         CHECK_TEST(test_end_before_the_schema),
         CHECK_TEST(test_two_schemas),
