@@ -88,8 +88,7 @@ ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
         return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                        "size of an allocation overflows");
     }
-    size_t padded =
-        ((size_t)nbytes + AD_ALIGNMENT - 1) & ~(size_t)(AD_ALIGNMENT - 1);
+    size_t padded = (size_t)ad_padded(nbytes);
     ad_memory *memory = malloc(extra + padded);
     if (memory == NULL) {
         return ad_fail_memory(err, extra + padded);

@@ -87,6 +87,12 @@ AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
  * buffers. */
 #define AD_ALIGNMENT 64
 
+static inline int64_t
+ad_padded(int64_t nbytes)
+{
+    return (nbytes + AD_ALIGNMENT - 1) & ~(int64_t)(AD_ALIGNMENT - 1);
+}
+
 /* Bytes of a bitmap of `n` bits, without overflow. */
 static inline int64_t
 ad_bitmap_bytes(int64_t n)

@@ -62,8 +62,7 @@ ad_status
 ad_builder_bitmap_of(ad_builder *self, const void *source, int64_t from,
                      int64_t length, void **out, ad_error *err)
 {
-    int64_t nbytes = (ad_bitmap_bytes(length) + AD_ALIGNMENT - 1) /
-                     AD_ALIGNMENT * AD_ALIGNMENT;
+    int64_t nbytes = ad_padded(ad_bitmap_bytes(length));
     const ad_launch launch = {
         .kernel = AD_KERNEL_COPY_BITS,
         .bit_offset = from,

@@ -74,8 +74,7 @@ static ad_status
 new_bitmap(ad_concat_job *self, ad_concat_node *at, int64_t i, ad_error *err)
 {
     int64_t n = at->length;
-    int64_t nbytes =
-        (ad_bitmap_bytes(n) + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
+    int64_t nbytes = ad_padded(ad_bitmap_bytes(n));
     AD_RETURN_IF_ERR(
         ad_concat_allocate(self, nbytes, 1, &at->buffers[i], err));
     if (ad_concat_is_on_host(self)) {

@@ -278,7 +278,7 @@ fail_offset(const ad_concat_node *at, const union_ids *ids, int8_t id,
 }
 
 static ad_status
-rebase_offsets(ad_concat_job *self, ad_concat_node *at, ad_error *err)
+rebase_union_offsets(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     union_ids ids;
     size_t v;
@@ -310,7 +310,7 @@ ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
 {
     AD_RETURN_IF_ERR(at->length == 0
                          ? ad_concat_allocate(self, 0, 4, &at->buffers[1], err)
-                         : rebase_offsets(self, at, err));
+                         : rebase_union_offsets(self, at, err));
     for (int64_t i = 0; i < at->schema.node->n_children; i++) {
         AD_RETURN_IF_ERR(ad_concat_whole_child(self, at, i, err));
     }

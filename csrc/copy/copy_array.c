@@ -28,12 +28,6 @@ typedef struct job {
     const ad_piece *next; /* next piece while the tree is built */
 } job;
 
-static int64_t
-round_up(int64_t nbytes)
-{
-    return (nbytes + AD_ALIGNMENT - 1) / AD_ALIGNMENT * AD_ALIGNMENT;
-}
-
 /* Places the pieces one after the other, as in a common allocation. */
 static ad_status
 place_pieces(job *self, ad_error *err)
@@ -51,7 +45,7 @@ place_pieces(job *self, ad_error *err)
         }
         piece->target_offset = self->nbytes;
         if (piece->nbytes > INT64_MAX - AD_ALIGNMENT ||
-            __builtin_add_overflow(self->nbytes, round_up(piece->nbytes),
+            __builtin_add_overflow(self->nbytes, ad_padded(piece->nbytes),
                                    &self->nbytes)) {
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "the sizes of all buffers overflow 64 bits");
@@ -74,7 +68,7 @@ clear_padding(const job *self)
         const ad_piece *at = &self->plan.pieces.items[i];
         if (at->nbytes > 0) {
             memset((char *)at->target + at->target_offset + at->nbytes, 0,
-                   (size_t)(round_up(at->nbytes) - at->nbytes));
+                   (size_t)(ad_padded(at->nbytes) - at->nbytes));
         }
     }
 }

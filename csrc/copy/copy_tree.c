@@ -84,8 +84,8 @@ check_range(const ad_array *view, bool is_wide, const ad_piece *piece,
 
 /* Rebases the offsets of a slice to start at 0. */
 static ad_status
-rebase_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
-               ad_piece *piece, ad_error *err)
+rebase_slice_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
+                     ad_piece *piece, ad_error *err)
 {
     bool is_wide = type->wide_offsets;
     int64_t n = view->length + 1;
@@ -124,7 +124,7 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     }
     piece->nbytes += width; /* the last offset */
     if (view->offset != 0) {
-        return rebase_offsets(plan, view, type, piece, err);
+        return rebase_slice_offsets(plan, view, type, piece, err);
     }
     piece->end = known_end;
     if (known_end >= 0) {

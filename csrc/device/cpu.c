@@ -59,11 +59,10 @@ static ad_status
 cpu_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
              ad_error *err)
 {
-    if (nbytes > SIZE_MAX - AD_ALIGNMENT) {
+    if (nbytes > INT64_MAX - AD_ALIGNMENT) {
         return ad_fail_memory(err, nbytes);
     }
-    size_t padded = (nbytes + AD_ALIGNMENT - 1) & ~(size_t)(AD_ALIGNMENT - 1);
-    *out = aligned_alloc(AD_ALIGNMENT, padded);
+    *out = aligned_alloc(AD_ALIGNMENT, (size_t)ad_padded((int64_t)nbytes));
     return *out != NULL ? AD_OK : ad_fail_memory(err, nbytes);
 }
 

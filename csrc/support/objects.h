@@ -39,21 +39,6 @@ typedef struct ad_device_object {
     ad_device device;
 } ad_device_object;
 
-/* The types, made by module.c. */
-extern PyType_Spec ad_array_type_spec;
-extern PyType_Spec ad_array_stream_type_spec;
-extern PyType_Spec ad_async_consumer_type_spec;
-extern PyType_Spec ad_async_producer_type_spec;
-extern PyType_Spec ad_buffer_type_spec;
-extern PyType_Spec ad_device_type_spec;
-extern PyType_Spec ad_schema_type_spec;
-extern PyType_Spec ad_tensor_type_spec;
-
-/* The enum DeviceType, and what use_stream() returns. 0, or -1 with an
- * exception. */
-int ad_device_type_enum_init(ad_state *state, PyObject *module);
-int ad_stream_type_init(ad_state *state, PyObject *module);
-
 /* Constructors. They take over the core value, on failure too. */
 PyObject *ad_array_object_new(ad_state *state, ad_array *steal);
 /* Free the memory of an Array whose members have been released. */

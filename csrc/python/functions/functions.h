@@ -7,7 +7,7 @@
  * are immutable, except streams, which admit one reader at a time.
  */
 
-/* The functions of the module, and helpers that methods share. */
+/* The types and functions of the module, and helpers that methods share. */
 #ifndef AD_PYTHON_FUNCTIONS_FUNCTIONS_H
 #define AD_PYTHON_FUNCTIONS_FUNCTIONS_H
 
@@ -17,7 +17,22 @@
 #include "support/args.h"
 #include "support/objects.h"
 
-/* --- the functions ------------------------------------------------------- */
+/* --- the types and the functions ----------------------------------------- */
+
+/* The types, made by module.c. */
+extern PyType_Spec ad_array_type_spec;
+extern PyType_Spec ad_array_stream_type_spec;
+extern PyType_Spec ad_async_consumer_type_spec;
+extern PyType_Spec ad_async_producer_type_spec;
+extern PyType_Spec ad_buffer_type_spec;
+extern PyType_Spec ad_device_type_spec;
+extern PyType_Spec ad_schema_type_spec;
+extern PyType_Spec ad_tensor_type_spec;
+
+/* The enum DeviceType, and what use_stream() returns. 0, or -1 with an
+ * exception. */
+int ad_device_type_enum_init(ad_state *state, PyObject *module);
+int ad_stream_type_init(ad_state *state, PyObject *module);
 
 /* The PyMethodDef table of the module, NULL entry last. */
 extern PyMethodDef ad_module_functions[];

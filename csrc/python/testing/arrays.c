@@ -136,10 +136,11 @@ upload_buffer(const upload *u, const void *data, int64_t nbytes,
               const void **out, ad_error *err)
 {
     /* Padded as Arrow recommends; the padding is not set to zero. */
-    size_t padded = ((size_t)nbytes + 63) / 64 * 64;
+    size_t padded = (size_t)ad_padded(nbytes);
     void *memory;
-    int code = ad_engine_allocate(u->device, padded > 0 ? padded : 64,
-                                  AD_ENGINE_DEVICE, NULL, &memory);
+    int code =
+        ad_engine_allocate(u->device, padded > 0 ? padded : AD_ALIGNMENT,
+                           AD_ENGINE_DEVICE, NULL, &memory);
     if (code != AD_ENGINE_OK) {
         return ad_software_fail(err, u->device, "allocate", code);
     }
