@@ -111,6 +111,8 @@ is_foreign(char order)
     return is_little ? order == '>' || order == '!' : order == '<';
 }
 
+#define COLUMN_HINT "pyarrow.array(x) makes a column of them"
+
 static ad_status
 fail_dtype(ad_error *err, const char *text, const char *what, const char *hint)
 {
@@ -239,13 +241,12 @@ refuse_typestr(const typestr *type, ad_error *err)
         case 'm':
             return refuse_time(type, err);
         case 'O':
-            return fail_dtype(err, type->text, "Python objects",
-                              "pyarrow.array(x) makes a column of them");
+            return fail_dtype(err, type->text, "Python objects", COLUMN_HINT);
         case 'S':
         case 'a':
         case 'U':
             return fail_dtype(err, type->text, "fixed-width text",
-                              "pyarrow.array(x) makes a column of them");
+                              COLUMN_HINT);
         case 'V':
             /* NumPy writes a byte order for the dtypes of other libraries
              * only. */
@@ -319,8 +320,7 @@ ad_dtype_from_typestr(const char *text, ad_element *out, ad_error *err)
         /* The typestr of NumPy's variable-length text is the name of its
          * dtype. */
         return strncmp(text, "StringDType(", 12) == 0
-                   ? fail_dtype(err, text, "text of any length",
-                                "pyarrow.array(x) makes a column of them")
+                   ? fail_dtype(err, text, "text of any length", COLUMN_HINT)
                    : bad_typestr(err, text);
     }
     const char *time = find_time(&type);
@@ -386,7 +386,7 @@ refuse_buffer(const char *text, const char *code, ad_error *err)
             return fail_dtype(err, text, "single characters",
                               "pass memoryview(x).cast(\"B\") for the bytes");
         case 'O':
-            return fail_dtype(err, text, "Python objects", NULL);
+            return fail_dtype(err, text, "Python objects", COLUMN_HINT);
         case 'T':
         case '(':
             return fail_dtype(err, text, "structured elements",
@@ -395,13 +395,12 @@ refuse_buffer(const char *text, const char *code, ad_error *err)
         case '&':
         case 'X':
             return fail_dtype(err, text, "pointers", NULL);
-        case 's':
-        case 'p':
-        case 'u':
-        case 'w':
-            return fail_dtype(err, text, "text", NULL);
         default:
             break;
+    }
+    const char *item = code + strspn(code, "0123456789");
+    if (*item != '\0' && strchr("spuw", *item) != NULL) {
+        return fail_dtype(err, text, "text", COLUMN_HINT);
     }
     /* "3f", "ff", "xi": an element has several items, or padding. */
     if ((*code >= '0' && *code <= '9') || *code == 'x' ||

@@ -197,8 +197,9 @@ def test_dtype_of_fields():
 
 
 @pytest.mark.parametrize("values", [["a", "bc"], [None, 1]])
-def test_dtype_of_numpy(values):
-    x = np.array(values)
+@pytest.mark.parametrize("make", [np.array, np.ma.array])
+def test_dtype_of_numpy(make, values):
+    x = make(values)
     hint = hint_of("dtype", lambda: ad.array(x))
     assert hint == "pyarrow.array(x) makes a column of them"
     assert ad.array(pa.array(x)).to_pylist() == values
