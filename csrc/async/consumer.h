@@ -34,6 +34,9 @@ enum {
 struct ad_async_consumer {
     ad_owner base; /* one reference of the user, one of the handler */
     struct ArrowAsyncDeviceStreamHandler handler;
+    /* Of the handler that on_schema was called with. The producer may have
+     * moved the struct, as any other Arrow struct. */
+    struct ArrowAsyncProducer *producer;
     ad_async_consumer_options options;
     atomic_int callback;
     atomic_bool wants_cancel; /* written under the mutex */

@@ -44,7 +44,7 @@ innermost_call(const ad_async_consumer *self)
 void
 ad_async_call_producer(ad_async_consumer *self, ad_async_call call, int64_t n)
 {
-    struct ArrowAsyncProducer *producer = self->handler.producer;
+    struct ArrowAsyncProducer *producer = self->producer;
     frame here = {frames, self, call};
     frames = &here;
     if (call == CALL_REQUEST) {
@@ -190,7 +190,7 @@ broken_producer_rule(const struct ArrowAsyncProducer *producer)
 static ad_status
 take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
 {
-    const struct ArrowAsyncProducer *producer = self->handler.producer;
+    const struct ArrowAsyncProducer *producer = self->producer;
     char *metadata = NULL;
     ad_schema taken;
     ad_status status = ad_schema_validate(schema, err);
@@ -217,12 +217,13 @@ take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
 
 /* on_schema, with the mutex held. */
 static int
-receive_schema(ad_async_consumer *self, struct ArrowSchema *schema)
+receive_schema(ad_async_consumer *self, struct ArrowAsyncProducer *producer,
+               struct ArrowSchema *schema)
 {
     const char *rule = broken_order_rule(self, AD_ASYNC_ON_SCHEMA);
     ad_error err;
     if (rule == NULL) {
-        rule = broken_producer_rule(self->handler.producer);
+        rule = broken_producer_rule(producer);
     }
     if (rule == NULL && schema == NULL) {
         rule = "with a NULL schema";
@@ -230,6 +231,7 @@ receive_schema(ad_async_consumer *self, struct ArrowSchema *schema)
     if (rule != NULL) {
         return refuse(self, "on_schema", rule);
     }
+    self->producer = producer;
     ad_status status = take_schema(self, schema, &err);
     return status == AD_OK ? 0 : refuse_for(self, status, &err);
 }
@@ -244,7 +246,7 @@ on_schema(struct ArrowAsyncDeviceStreamHandler *handler,
         ad_async_call call = CALL_REQUEST;
         int64_t n = self->options.queue_size;
         pthread_mutex_lock(&self->mutex);
-        result = receive_schema(self, schema);
+        result = receive_schema(self, handler->producer, schema);
         if (result == 0) {
             self->n_calls++;
             if (self->wants_cancel) {
@@ -403,6 +405,9 @@ static void
 handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
 {
     ad_async_consumer *self = handler->private_data;
+    if (handler != &self->handler) {
+        handler->release = NULL; /* moved by the producer */
+    }
     for (;;) {
         int found = CALLBACK_NONE;
         if (atomic_compare_exchange_strong(&self->callback, &found,
@@ -445,6 +450,7 @@ release_now(ad_async_consumer *self)
     apply_event(self, AD_ASYNC_RELEASE);
     self->handler.release = NULL;
     self->handler.producer = NULL;
+    self->producer = NULL;
     if (self->outcome == OUTCOME_OPEN && self->wants_cancel) {
         self->outcome = OUTCOME_END;
     } else if (self->outcome == OUTCOME_OPEN) {

@@ -49,6 +49,31 @@ test_whole_stream(void)
     check_nothing_lives();
 }
 
+/* Arrow structs may be moved: the handler is where the producer put it. */
+static void
+test_moved_handler(void)
+{
+    ad_async_consumer *consumer = consumer_of(1);
+    fake_producer producer;
+    fake_producer_init(&producer, consumer);
+    struct ArrowAsyncDeviceStreamHandler moved = *producer.handler;
+    producer.handler->release = NULL;
+    producer.handler->producer = NULL;
+    producer.handler = &moved;
+    CHECK_INT(say_schema(&producer, "l"), 0);
+    CHECK_INT(producer.n_requested, 1);
+    CHECK_INT(say_batch(&producer, 3), 0);
+    expect_batch(consumer, 3);
+    CHECK_INT(producer.n_requested, 2);
+    CHECK_INT(say_end(&producer), 0);
+    say_release(&producer);
+    CHECK(moved.release == NULL);
+    CHECK(consumer_is_released(consumer));
+    expect_poll(consumer, AD_ASYNC_END);
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
 static void
 test_empty_stream(void)
 {
@@ -436,6 +461,7 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_whole_stream),
+        CHECK_TEST(test_moved_handler),
         CHECK_TEST(test_empty_stream),
         CHECK_TEST(test_requests_keep_the_queue_bounded),
         CHECK_TEST(test_batch_of_an_accessible_type),
