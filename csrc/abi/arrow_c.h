@@ -13,8 +13,8 @@
  * specification's own guard, unchanged, so that copies of the same
  * declarations from two libraries coexist in one translation unit. The async
  * structs follow the layout that implementations compile (Arrow C++), not the
- * code block of the document. tests/project/test_abi.py compares everything with
- * installed headers.
+ * code block of the document. tests/project/test_abi.py compares everything
+ * with installed headers.
  */
 #ifndef AD_ABI_ARROW_C_H
 #define AD_ABI_ARROW_C_H

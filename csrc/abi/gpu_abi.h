@@ -1,5 +1,6 @@
 /* Structs and constants of CUDA's driver API and of HIP that arrowdev uses.
- * tests/devices/test_gpu_abi.py compares them with cuda.h and hip_runtime_api.h.
+ * tests/devices/test_gpu_abi.py compares them with cuda.h and
+ * hip_runtime_api.h.
  *
  * HIP has CUDA's flags and error codes: AD_GPU_ marks those of both.
  */
@@ -40,7 +41,7 @@ enum {
     AD_GPU_CAPTURE_MODE_RELAXED = 2
 };
 
-/* --- CUDA ------------------------------------------------------------------ */
+/* --- CUDA ---------------------------------------------------------------- */
 
 enum {
     AD_CUDA_STUB_LIBRARY = 34,
@@ -80,7 +81,7 @@ struct ad_cuda_copy_2d { /* CUDA_MEMCPY2D_v2 */
     size_t height;
 };
 
-/* --- HIP ------------------------------------------------------------------- */
+/* --- HIP ----------------------------------------------------------------- */
 
 enum {
     AD_HIP_COPY_HOST_TO_DEVICE = 1,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- construction --------------------------------------------------------- */
+/* --- construction -------------------------------------------------------- */
 
 static void
 consumer_destroy(ad_owner *base)
@@ -56,7 +56,7 @@ ad_async_consumer_handler(ad_async_consumer *self)
     return &self->handler;
 }
 
-/* --- calls of the user ------------------------------------------------------ */
+/* --- calls of the user --------------------------------------------------- */
 
 /* Reports the state of an empty queue: pending, or the outcome. Unlocks. */
 static ad_status

@@ -7,7 +7,7 @@
 
 #include "model/metadata.h"
 
-/* --- calls into the producer ---------------------------------------------- */
+/* --- calls into the producer --------------------------------------------- */
 
 /* The calls of the producer that this thread is inside of. A producer must not
  * call the handler from inside request(); from inside cancel() it may call
@@ -59,7 +59,7 @@ ad_async_call_producer(ad_async_consumer *self, ad_async_call call, int64_t n)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* --- state changes, with the mutex held ------------------------------------ */
+/* --- state changes, with the mutex held ---------------------------------- */
 
 bool
 ad_async_take_wake(ad_async_consumer *self)
@@ -132,7 +132,7 @@ refuse_for(ad_async_consumer *self, ad_status status, const ad_error *err)
     return status == AD_ERR_MEMORY ? ENOMEM : EINVAL;
 }
 
-/* --- serialization of the handler's calls ---------------------------------- */
+/* --- serialization of the handler's calls -------------------------------- */
 
 static const char not_serialized[] =
     "while another call was running; calls of the handler must be serialized";
@@ -171,7 +171,7 @@ end_callback(ad_async_consumer *self)
     }
 }
 
-/* --- the handler ------------------------------------------------------------ */
+/* --- the handler --------------------------------------------------------- */
 
 static const char *
 broken_producer_rule(const struct ArrowAsyncProducer *producer)

@@ -28,7 +28,7 @@ struct ad_async_producer {
     bool is_waiting; /* the wake-up is armed */
 };
 
-/* --- calls of the consumer -------------------------------------------------- */
+/* --- calls of the consumer ----------------------------------------------- */
 
 /* `is_over`: nothing more can be sent. The wake-up is then called even if it
  * is not armed. */
@@ -85,7 +85,7 @@ ad_async_is_own_producer(const struct ArrowAsyncProducer *producer)
     return producer->request == producer_request;
 }
 
-/* --- tasks ------------------------------------------------------------------ */
+/* --- tasks --------------------------------------------------------------- */
 
 /* One reference of the producer until the consumer has accepted the task, one
  * of the consumer, which drops it in extract_data. */
@@ -153,7 +153,7 @@ task_new(ad_async_producer *producer, const ad_array *array, task **out,
     return AD_OK;
 }
 
-/* --- construction ---------------------------------------------------------- */
+/* --- construction -------------------------------------------------------- */
 
 static void
 producer_destroy(ad_owner *base)
@@ -242,7 +242,7 @@ ad_async_producer_set_metadata(ad_async_producer *self, const char *metadata,
     return AD_OK;
 }
 
-/* --- calls of the handler ---------------------------------------------------- */
+/* --- calls of the handler ------------------------------------------------ */
 
 static ad_status
 begin_call(ad_async_producer *self, const char *what, ad_error *err)

@@ -28,7 +28,7 @@ static ad_async_pump *running;
 static size_t n_threads;
 static bool has_ended;
 
-/* --- the thread --------------------------------------------------------------- */
+/* --- the thread ---------------------------------------------------------- */
 
 /* AD_ASYNC_END also if the pump was stopped. */
 static ad_async_poll
@@ -142,7 +142,7 @@ run(void *context)
     return NULL;
 }
 
-/* --- all pumps ------------------------------------------------------------------- */
+/* --- all pumps ----------------------------------------------------------- */
 
 /* A forked child lacks the threads. */
 static void
@@ -211,7 +211,7 @@ ad_async_pump_join_all(const struct timespec *deadline)
     pthread_mutex_unlock(&lock);
 }
 
-/* --- one pump ----------------------------------------------------------------------- */
+/* --- one pump ------------------------------------------------------------ */
 
 static void
 pump_destroy(ad_owner *base)

@@ -150,7 +150,7 @@ ad_mask_clear(ad_mask *mask)
     *mask = (ad_mask){0};
 }
 
-/* --- checks of array and mask ---------------------------------------------- */
+/* --- checks of array and mask -------------------------------------------- */
 
 static ad_status
 check_length(const ad_array *array, const ad_mask *mask, ad_error *err)
@@ -219,7 +219,7 @@ check_nullable(const ad_array *array, int64_t n_nulls, ad_error *err)
                    n_nulls);
 }
 
-/* --- a mask as a bitmap ----------------------------------------------------- */
+/* --- a mask as a bitmap -------------------------------------------------- */
 
 /* Below, an allocation is a bitmap; its sync is also that of the array. */
 static void
@@ -336,7 +336,7 @@ share_bits(const ad_array *array, const ad_mask *mask, ad_allocation *out,
     return AD_OK;
 }
 
-/* --- the array with the bitmap ---------------------------------------------- */
+/* --- the array with the bitmap ------------------------------------------- */
 
 /* The bitmap, or NULL if it is known to have no nulls. */
 static ad_status
@@ -416,7 +416,7 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
     return status;
 }
 
-/* --- bools as bits ---------------------------------------------------------- */
+/* --- bools as bits ------------------------------------------------------- */
 
 static ad_status
 build_bits(const ad_array *array, const ad_allocation *made, ad_array *out,

@@ -288,7 +288,7 @@ describe_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
     return describe_stolen(self, &memory, 'F', self->pitch, out, err);
 }
 
-/* --- copies --------------------------------------------------------------- */
+/* --- copies -------------------------------------------------------------- */
 
 /* A column as the source of the copy. It is a copy itself if bits become bytes
  * or nulls are filled. */
@@ -471,7 +471,7 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
     return copy_strided(&view, order, out, err);
 }
 
-/* --- entry ---------------------------------------------------------------- */
+/* --- entry --------------------------------------------------------------- */
 
 /* The columns are also row-major if there is one row without gaps or one
  * column. */

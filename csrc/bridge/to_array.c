@@ -234,7 +234,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     return status;
 }
 
-/* --- values --------------------------------------------------------------- */
+/* --- values -------------------------------------------------------------- */
 
 /* The array of the values; `schema` is borrowed. */
 static ad_status

@@ -4,7 +4,7 @@
 #include "base/owner.h"
 #include "copy/copy.h"
 
-/* --- kernels -------------------------------------------------------------- */
+/* --- kernels ------------------------------------------------------------- */
 
 /* Opens a session on the device of the bits. */
 static ad_status
@@ -32,7 +32,7 @@ launch_on_bits(ad_session *session, const ad_bits *bits, ad_launch launch,
     return ad_session_kernel(session, bits->data, out->data, launch, err);
 }
 
-/* --- copying bits --------------------------------------------------------- */
+/* --- copying bits -------------------------------------------------------- */
 
 ad_status
 ad_copy_bits(ad_session *session, const void *source, int64_t from,
@@ -51,7 +51,7 @@ ad_copy_bits(ad_session *session, const void *source, int64_t from,
                              launch, err);
 }
 
-/* --- expanding bits to bytes ---------------------------------------------- */
+/* --- expanding bits to bytes --------------------------------------------- */
 
 ad_status
 ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
@@ -74,7 +74,7 @@ ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
     return ad_session_end(&session, status, bits->owner, NULL, out, err);
 }
 
-/* --- counting ------------------------------------------------------------- */
+/* --- counting ------------------------------------------------------------ */
 
 int64_t
 ad_array_count_nulls_host(const ad_array *array)
@@ -89,8 +89,8 @@ ad_array_count_nulls_host(const ad_array *array)
                : ad_bitmap_count_zeros(validity, array->offset, array->length);
 }
 
-/* Bitmaps up to this size are copied to the host and counted there, which takes
- * less time than a kernel. */
+/* Bitmaps up to this size are copied to the host and counted there, which
+ * takes less time than a kernel. */
 #define SMALL_BITMAP 4096
 
 static ad_status
@@ -193,7 +193,7 @@ ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
                                     array->length, stream, out, err);
 }
 
-/* --- offsets --------------------------------------------------------------- */
+/* --- offsets ------------------------------------------------------------- */
 
 ad_status
 ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,

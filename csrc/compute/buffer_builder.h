@@ -1,12 +1,13 @@
 /* compute/: buffers whose contents are new.
  *
  * The buffer builder, bits, filled nulls, run ends, concat and trim. Loops do
- * the work on the host, kernels on a device. Device work is asynchronous unless
- * a function is documented to block. Assumes trees that model/ has checked, but
- * trusts no offset that it reads. Any thread; no lock of its own.
+ * the work on the host, kernels on a device. Device work is asynchronous
+ * unless a function is documented to block. Assumes trees that model/ has
+ * checked, but trusts no offset that it reads. Any thread; no lock of its own.
  */
 
-/* Allocates and fills the buffers of a new array, on one device or on the host.
+/* Allocates and fills the buffers of a new array, on one device or on the
+ * host.
  */
 #ifndef AD_COMPUTE_BUFFER_BUILDER_H
 #define AD_COMPUTE_BUFFER_BUILDER_H
@@ -24,8 +25,8 @@ typedef struct ad_builder {
 } ad_builder;
 
 /* A builder whose work the host does, in memory of `device` that the host can
- * write. Pinned and managed memory need their runtime from the first allocation
- * on. Waits for no event. */
+ * write. Pinned and managed memory need their runtime from the first
+ * allocation on. Waits for no event. */
 ad_builder ad_builder_on_host(ad_device device);
 
 /* Keeps another owner until the end. Steals the reference, also on failure. */
@@ -55,8 +56,8 @@ AD_MUST_CHECK ad_status ad_builder_upload(ad_builder *self, const void *source,
                                           void *target, int64_t to,
                                           int64_t nbytes, ad_error *err);
 
-/* Reads `nbytes` bytes of the session's device to `out`, after all work so far.
- * Blocks. */
+/* Reads `nbytes` bytes of the session's device to `out`, after all work so
+ * far. Blocks. */
 AD_MUST_CHECK ad_status ad_builder_read(ad_builder *self, const void *source,
                                         int64_t from, int64_t nbytes,
                                         void *out, ad_error *err);

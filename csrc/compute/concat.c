@@ -13,7 +13,7 @@
 
 static const char operation[] = "concatenating arrays";
 
-/* --- rows --------------------------------------------------------------------- */
+/* --- rows ---------------------------------------------------------------- */
 
 const void *
 ad_concat_validity(const ad_array *view)
@@ -40,7 +40,7 @@ ad_concat_fail_size(ad_schema schema, const char *what, ad_error *err)
                    what, schema.node->format);
 }
 
-/* --- buffers ------------------------------------------------------------------ */
+/* --- buffers ------------------------------------------------------------- */
 
 ad_status
 ad_concat_allocate(ad_concat_job *self, int64_t n, int64_t size, void **out,
@@ -154,7 +154,7 @@ ad_concat_add(ad_concat_job *self, const void *source, int64_t from,
                              err);
 }
 
-/* --- children ----------------------------------------------------------------- */
+/* --- children ------------------------------------------------------------ */
 
 ad_status
 ad_concat_child(ad_concat_job *self, ad_concat_node *at, int64_t i,
@@ -180,8 +180,8 @@ ad_concat_whole_child(ad_concat_job *self, ad_concat_node *at, int64_t i,
     return ad_concat_child(self, at, i, err);
 }
 
-/* Joins the children of structs, fixed-size lists and sparse unions: each child
- * has `size` values per row. */
+/* Joins the children of structs, fixed-size lists and sparse unions: each
+ * child has `size` values per row. */
 static ad_status
 join_children(ad_concat_job *self, ad_concat_node *at, int64_t size,
               ad_error *err)
@@ -197,7 +197,7 @@ join_children(ad_concat_job *self, ad_concat_node *at, int64_t size,
     return AD_OK;
 }
 
-/* --- nodes -------------------------------------------------------------------- */
+/* --- nodes --------------------------------------------------------------- */
 
 static ad_status
 join_fixed(ad_concat_job *self, ad_concat_node *at, ad_error *err)
@@ -327,7 +327,7 @@ ad_concat_views(ad_concat_job *self, ad_schema schema, const ad_array *views,
     return status;
 }
 
-/* --- on the host -------------------------------------------------------------- */
+/* --- on the host --------------------------------------------------------- */
 
 static bool
 host_reads_all(const ad_array *arrays, size_t n)
@@ -356,7 +356,7 @@ open_on_host(ad_concat_job *self, ad_error *err)
     return AD_OK;
 }
 
-/* --- on a device -------------------------------------------------------------- */
+/* --- on a device --------------------------------------------------------- */
 
 static ad_status
 fail_no_runtime(const ad_array *arrays, size_t n, ad_error *err)
@@ -427,7 +427,7 @@ open_on_device(ad_concat_job *self, const ad_stream_choice *stream,
     return AD_OK;
 }
 
-/* --- through the host --------------------------------------------------------- */
+/* --- through the host ---------------------------------------------------- */
 
 static bool
 have_other_dictionaries(const ad_array *arrays, size_t n)
@@ -469,7 +469,7 @@ concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
     return status;
 }
 
-/* --- entry -------------------------------------------------------------------- */
+/* --- entry --------------------------------------------------------------- */
 
 ad_status
 ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,

@@ -12,17 +12,17 @@
  * unified by value; those of nested values are concatenated, so the result's
  * dictionary may hold such a value more than once.
  *
- * Arrays that the host can access are joined on the host, which waits for their
- * events. The result has the arrays' kind of memory, and CPU memory if the kinds
- * differ. Pinned and managed memory need their runtime.
+ * Arrays that the host can access are joined on the host, which waits for
+ * their events. The result has the arrays' kind of memory, and CPU memory if
+ * the kinds differ. Pinned and managed memory need their runtime.
  *
  * On a device the work is done on `stream` (NULL: none was given), after all
- * events, and the result carries an event. The host reads the first and the last
- * offset of each array, and which runs hold its rows. Kernels check the other
- * offsets, run ends, views, and the offsets of unions; the host waits for them.
- * Arrays with dictionaries in different memory are joined on the host and copied
- * back, which blocks. List views are not checked, nor are the indices of a
- * dictionary that all arrays share.
+ * events, and the result carries an event. The host reads the first and the
+ * last offset of each array, and which runs hold its rows. Kernels check the
+ * other offsets, run ends, views, and the offsets of unions; the host waits
+ * for them. Arrays with dictionaries in different memory are joined on the
+ * host and copied back, which blocks. List views are not checked, nor are the
+ * indices of a dictionary that all arrays share.
  *
  * AD_ERR_EXCHANGE: "device" if the arrays are on several devices, "size" if
  * offsets, indices or run ends would not fit their type, "dtype" if ordered

@@ -5,7 +5,7 @@
 
 #include "compute/concat_join.h"
 
-/* --- equal values --------------------------------------------------------------- */
+/* --- equal values -------------------------------------------------------- */
 
 /* Returns false for invalid offsets: joining the values reports them. */
 static bool
@@ -90,8 +90,8 @@ ad_concat_dictionaries_differ(const struct ArrowSchema *schema,
     return differ;
 }
 
-/* Sets at->parts to the dictionaries, and returns whether all are the same. The host compares their values; on a
- * device their addresses are compared. */
+/* Sets at->parts to the dictionaries, and returns whether all are the same.
+ * The host compares their values; on a device their addresses are compared. */
 static bool
 view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
                   const ad_type *type)
@@ -108,7 +108,7 @@ view_dictionaries(const ad_concat_job *self, ad_concat_node *at,
     return are_same;
 }
 
-/* --- indices -------------------------------------------------------------------- */
+/* --- indices ------------------------------------------------------------- */
 
 static bool
 is_unsigned(const ad_type *type)
@@ -118,8 +118,8 @@ is_unsigned(const ad_type *type)
 }
 
 /* Replaces the indices of one view, which begin at row `to`, by the numbers of
- * their words, or adds `base` to them if `numbers` is NULL. Indices of null rows
- * become 0. */
+ * their words, or adds `base` to them if `numbers` is NULL. Indices of null
+ * rows become 0. */
 static ad_status
 put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
             const int64_t *numbers, int64_t base, int64_t to, ad_error *err)

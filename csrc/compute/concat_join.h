@@ -1,5 +1,5 @@
-/* Shared by the files that implement concat.h: the state of one call, and of one
- * node of its result.
+/* Shared by the files that implement concat.h: the state of one call, and of
+ * one node of its result.
  *
  * All work goes through the buffer builder: on a device it is enqueued, on the
  * host it is done on return. The few steps that differ between the two call
@@ -36,8 +36,8 @@ typedef struct ad_concat_node {
     ad_array *below; /* owned: children, then the dictionary */
 } ad_concat_node;
 
-/* Whether view `v` is of the same node as the view before it, so that both have
- * the same data buffers. */
+/* Whether view `v` is of the same node as the view before it, so that both
+ * have the same data buffers. */
 static inline bool
 ad_concat_repeats(const ad_concat_node *at, size_t v)
 {
@@ -58,7 +58,7 @@ ad_concat_offset_width(const ad_concat_node *at)
     return at->type.wide_offsets ? 8 : 4;
 }
 
-/* --- rows --------------------------------------------------------------------- */
+/* --- rows ---------------------------------------------------------------- */
 
 /* The validity bitmap of a view; NULL if no row is null. The type must have a
  * bitmap. */
@@ -71,7 +71,7 @@ int64_t ad_concat_max(int width, bool is_unsigned);
 ad_status ad_concat_fail_size(ad_schema schema, const char *what,
                               ad_error *err);
 
-/* --- buffers ------------------------------------------------------------------ */
+/* --- buffers ------------------------------------------------------------- */
 
 /* Allocates `n` items of `size` bytes for the result. For 0 bytes *out is NULL
  * on a device, and the address of some memory on the host. */
@@ -84,14 +84,14 @@ AD_MUST_CHECK ad_status ad_concat_bytes(ad_concat_job *self,
                                         ad_concat_node *at, int64_t i,
                                         int64_t size, ad_error *err);
 
-/* Adds `delta` to the integers [from, from + n) of `source`, `width` bytes each,
- * and writes them to integer `to` and the following ones of `target`. */
+/* Adds `delta` to the integers [from, from + n) of `source`, `width` bytes
+ * each, and writes them to integer `to` and the following ones of `target`. */
 AD_MUST_CHECK ad_status ad_concat_add(ad_concat_job *self, const void *source,
                                       int64_t from, void *target, int64_t to,
                                       int64_t n, int width, int64_t delta,
                                       ad_error *err);
 
-/* --- nodes -------------------------------------------------------------------- */
+/* --- nodes --------------------------------------------------------------- */
 
 /* Joins the rows of `n` views to one array. */
 AD_MUST_CHECK ad_status ad_concat_views(ad_concat_job *self, ad_schema schema,
@@ -152,7 +152,7 @@ AD_MUST_CHECK ad_status ad_concat_dense_union(ad_concat_job *self,
 AD_MUST_CHECK ad_status ad_concat_run_ends(ad_concat_job *self,
                                            ad_concat_node *at, ad_error *err);
 
-/* --- loops over rows on the host ------------------------------------------------ */
+/* --- loops over rows on the host ----------------------------------------- */
 
 /* Writes an integer; ad_int_at() reads it. */
 static inline void

@@ -5,7 +5,7 @@
 #include "compute/concat_join.h"
 #include "copy/copy.h"
 
-/* --- first and last offsets ----------------------------------------------------- */
+/* --- first and last offsets ---------------------------------------------- */
 
 /* Reads offset `i` of a view. Blocks on a device. */
 static ad_status
@@ -25,8 +25,8 @@ read_offset(const ad_concat_job *self, const ad_array *view, int width,
     return AD_OK;
 }
 
-/* Checks the last offset of a view, which may be a slice, against the last one of
- * its node. */
+/* Checks the last offset of a view, which may be a slice, against the last one
+ * of its node. */
 static ad_status
 check_on_host(const ad_array *view, int width, int64_t last, ad_error *err)
 {
@@ -103,7 +103,7 @@ read_ranges(const ad_concat_job *self, const ad_concat_node *at,
     return AD_OK;
 }
 
-/* --- strings and lists ---------------------------------------------------------- */
+/* --- strings and lists --------------------------------------------------- */
 
 /* Writes the offsets of one view but the first behind offset `to`, and checks
  * them. */
@@ -227,10 +227,10 @@ ad_concat_ranges(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     return status;
 }
 
-/* --- list views ----------------------------------------------------------------- */
+/* --- list views ---------------------------------------------------------- */
 
-/* Writes the offsets and sizes of one view from row `to` on. Those of null rows
- * become 0. */
+/* Writes the offsets and sizes of one view from row `to` on. Those of null
+ * rows become 0. */
 static ad_status
 put_lists(const ad_concat_node *at, const ad_array *view, int64_t base,
           int64_t to, ad_error *err)

@@ -9,7 +9,7 @@
 #include "compute/run_end.h"
 #include "copy/copy_tree.h"
 
-/* --- faults ------------------------------------------------------------------ */
+/* --- faults -------------------------------------------------------------- */
 
 /* A kernel writes only one buffer. Its last 8 bytes get 1 + the number of the
  * first invalid row. */
@@ -34,7 +34,7 @@ find_fault(ad_concat_job *self, const ad_concat_node *at, int64_t from,
     return AD_OK;
 }
 
-/* --- string views --------------------------------------------------------------- */
+/* --- string views -------------------------------------------------------- */
 
 /* Copies the sizes of a view's `n` data buffers. Some producers keep the sizes
  * on the host, others on the device. */
@@ -147,7 +147,7 @@ ad_concat_string_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
                : rebase_views(self, at, err);
 }
 
-/* --- dense unions ------------------------------------------------------------- */
+/* --- dense unions -------------------------------------------------------- */
 
 /* The type ids of the children of a union. */
 typedef struct union_ids {
@@ -317,10 +317,10 @@ ad_concat_dense_union(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     return AD_OK;
 }
 
-/* --- runs ----------------------------------------------------------------------- */
+/* --- runs ---------------------------------------------------------------- */
 
-/* Sets at->parts to the values of the runs. Their ends count from the first row
- * of the result. */
+/* Sets at->parts to the values of the runs. Their ends count from the first
+ * row of the result. */
 static ad_status
 join_run_ends(ad_concat_job *self, ad_concat_node *at, ad_run_ends *runs,
               ad_error *err)

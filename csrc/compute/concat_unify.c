@@ -4,7 +4,7 @@
 
 #include "compute/concat_join.h"
 
-/* --- words -------------------------------------------------------------------- */
+/* --- words --------------------------------------------------------------- */
 
 typedef struct word {
     const char *data;
@@ -89,7 +89,7 @@ hash_of(word key)
     return hash;
 }
 
-/* --- the union ---------------------------------------------------------------- */
+/* --- the union ----------------------------------------------------------- */
 
 /* A hash table with open addressing: slots hold 1 + the number of a word. */
 typedef struct table {

@@ -28,8 +28,8 @@ AD_MUST_CHECK ad_status ad_nulls_fill(const ad_array *array,
                                       ad_tensor *target, ad_error *err);
 
 /* Copies `values` to new memory and fills the nulls in one pass. `values` is
- * contiguous, with one element per row. The result is on the host where the host
- * can access the values, else on their device. */
+ * contiguous, with one element per row. The result is on the host where the
+ * host can access the values, else on their device. */
 AD_MUST_CHECK ad_status ad_nulls_copy_filled(
     const ad_array *array, const ad_fill *fill, const void *value, size_t size,
     const ad_tensor *values, ad_allocation *out, ad_error *err);

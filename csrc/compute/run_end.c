@@ -7,7 +7,7 @@
 #include "model/type.h"
 #include "base/unaligned.h"
 
-/* --- faults ------------------------------------------------------------------ */
+/* --- faults -------------------------------------------------------------- */
 
 static ad_status
 fail_run_end(int64_t end, int64_t before, ad_error *err)
@@ -42,10 +42,10 @@ read_run_end(ad_builder *builder, const struct ArrowArray *ends, int64_t width,
     return AD_OK;
 }
 
-/* --- finding runs --------------------------------------------------------------- */
+/* --- finding runs -------------------------------------------------------- */
 
-/* The result of AD_KERNEL_FIND_RUNS: each member is 1 + the number of a run, or
- * 0 for none. */
+/* The result of AD_KERNEL_FIND_RUNS: each member is 1 + the number of a run,
+ * or 0 for none. */
 typedef struct found_ends {
     int64_t bad;
     int64_t first;
@@ -200,7 +200,7 @@ ad_find_run_ends(ad_builder *builder, const ad_array *views, size_t n,
     return status;
 }
 
-/* --- writing run ends ------------------------------------------------------------ */
+/* --- writing run ends ---------------------------------------------------- */
 
 ad_status
 ad_run_end_width(ad_schema schema, int64_t *out, ad_error *err)

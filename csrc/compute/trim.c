@@ -64,7 +64,7 @@ ad_array_is_trimmed(const ad_array *array)
             is_plain(array->schema.node, array->node, array->null_count));
 }
 
-/* --- session ----------------------------------------------------------------- */
+/* --- session ------------------------------------------------------------- */
 
 typedef struct job {
     ad_buffer_map map;
@@ -94,7 +94,7 @@ open_session(job *self, const void *data, ad_error *err)
                                         self->builder.session.keep, err);
 }
 
-/* --- buffers ----------------------------------------------------------------- */
+/* --- buffers ------------------------------------------------------------- */
 
 /* Copies `length` bits from `first` on to a new bitmap. */
 static ad_status
@@ -109,8 +109,8 @@ take_bits(job *self, const void **buffer, int64_t first, int64_t length,
     return AD_OK;
 }
 
-/* Moves the address to byte `first`. Memory that is named by a handle is copied,
- * since a handle has no address to move. */
+/* Moves the address to byte `first`. Memory that is named by a handle is
+ * copied, since a handle has no address to move. */
 static ad_status
 take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
            ad_error *err)
@@ -197,7 +197,7 @@ take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
                : AD_OK;
 }
 
-/* --- entry -------------------------------------------------------------------- */
+/* --- entry --------------------------------------------------------------- */
 
 /* Only the root owns the new buffers. */
 static ad_status

@@ -195,7 +195,7 @@ run_blocks(ad_session *session, const blocks *plan, ad_span source,
     }
 }
 
-/* --- element by element --------------------------------------------------- */
+/* --- element by element -------------------------------------------------- */
 
 static ad_status
 run_gather(ad_session *session, const ad_loops *loops, ad_span source,
@@ -306,7 +306,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     return AD_OK;
 }
 
-/* --- through the host ----------------------------------------------------- */
+/* --- through the host ---------------------------------------------------- */
 
 /* Copies the whole byte range of the elements, with its gaps. */
 static ad_status
@@ -373,10 +373,10 @@ copy_via_host(const ad_tensor *tensor, ad_device target,
     return status;
 }
 
-/* --- entry ---------------------------------------------------------------- */
+/* --- entry --------------------------------------------------------------- */
 
-/* No bytes are copied, but the device has to exist, and where consumers look the
- * address up, an allocation. */
+/* No bytes are copied, but the device has to exist, and where consumers look
+ * the address up, an allocation. */
 static ad_status
 copy_empty(const ad_tensor *tensor, ad_device target, char order,
            ad_tensor_value *out, ad_error *err)

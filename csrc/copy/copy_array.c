@@ -57,7 +57,7 @@ place_pieces(job *self, ad_error *err)
                : AD_OK;
 }
 
-/* --- memory --------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
 /* Arrow recommends zero padding. On devices that would double the number of
  * operations. */
@@ -120,7 +120,7 @@ allocate(job *self, ad_error *err)
                               err);
 }
 
-/* --- copying -------------------------------------------------------------- */
+/* --- copying ------------------------------------------------------------- */
 
 static ad_status
 copy_pieces(job *self, ad_error *err)
@@ -207,7 +207,7 @@ take_pieces(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
     return AD_OK;
 }
 
-/* --- entry ---------------------------------------------------------------- */
+/* --- entry --------------------------------------------------------------- */
 
 static void
 job_clear(job *self)
@@ -291,7 +291,7 @@ ad_array_copy_to(const ad_array *array, ad_device target,
     return copy(array, target, stream, false, true, out, err);
 }
 
-/* --- moves: begun now, ended or dropped later ----------------------------- */
+/* --- moves: begun now, ended or dropped later ---------------------------- */
 
 ad_move
 ad_move_for(ad_device found, ad_device target)

@@ -7,7 +7,7 @@
 #include "base/unaligned.h"
 #include "device/backend.h"
 
-/* --- reading -------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 /* Allocates host memory that the plan keeps. */
 static ad_status
@@ -51,7 +51,7 @@ write_offset(void *indices, bool is_wide, int64_t i, int64_t value)
     }
 }
 
-/* --- offsets -------------------------------------------------------------- */
+/* --- offsets ------------------------------------------------------------- */
 
 static ad_status
 fail_range(int64_t first, int64_t end, ad_error *err)
@@ -136,7 +136,7 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
     return check_range(view, type->wide_offsets, piece, err);
 }
 
-/* --- buffers of a node ---------------------------------------------------- */
+/* --- buffers of a node --------------------------------------------------- */
 
 ad_status
 ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
@@ -231,7 +231,7 @@ plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
     return AD_OK;
 }
 
-/* --- nodes ---------------------------------------------------------------- */
+/* --- nodes --------------------------------------------------------------- */
 
 /* Number of rows before the slice that are copied with it, because bits are
  * copied as whole bytes. */

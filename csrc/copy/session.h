@@ -128,8 +128,8 @@ void ad_session_abandon(ad_session *session, ad_owner *source, ad_owner *host,
                         ad_owner *target);
 
 /* Ends a session that has written the new memory *made. If `status` is AD_OK,
- * made->sync becomes the sync to wait for. After a failure *made is dropped and
- * emptied, and it, `source` and `other` are kept alive as by
+ * made->sync becomes the sync to wait for. After a failure *made is dropped
+ * and emptied, and it, `source` and `other` are kept alive as by
  * ad_session_abandon(). Returns the status of the work and its end. */
 AD_MUST_CHECK ad_status ad_session_end(ad_session *session, ad_status status,
                                        ad_owner *source, ad_owner *other,

@@ -1,12 +1,12 @@
 /* device/: one backend per runtime, and the registry of the backends.
  *
- * A backend is a file that ends in one `const struct ad_backend`, in the folder
- * of its runtimes, and one line in backends.def. It supplies short primitives
- * for memory, copies, streams, events and kernels. The layers above decide the
- * policy: what waits, what is copied and which error is raised. Every slot may
- * be called on any thread, with and without the GIL, and leaves the caller's
- * current context as it was. A lock per backend guards the first load, and
- * another one guards its queue registry.
+ * A backend is a file that ends in one `const struct ad_backend`, in the
+ * folder of its runtimes, and one line in backends.def. It supplies short
+ * primitives for memory, copies, streams, events and kernels. The layers above
+ * decide the policy: what waits, what is copied and which error is raised.
+ * Every slot may be called on any thread, with and without the GIL, and leaves
+ * the caller's current context as it was. A lock per backend guards the first
+ * load, and another one guards its queue registry.
  */
 
 /* The contract of a backend: what the core requires of a runtime.

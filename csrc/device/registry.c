@@ -187,9 +187,9 @@ load(entry *e, ad_error *err)
     return state;
 }
 
-/* The state after an attempt to load, if it is not known. For FAILED, *err receives the
- * error unless `err` is NULL. The thread may wait for another one that is
- * loading, so it releases the interpreter meanwhile. */
+/* The state after an attempt to load, if it is not known. For FAILED, *err
+ * receives the error unless `err` is NULL. The thread may wait for another one
+ * that is loading, so it releases the interpreter meanwhile. */
 static int
 load_once(entry *e, ad_error *err)
 {

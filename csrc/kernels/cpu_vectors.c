@@ -222,7 +222,7 @@ fill_avx2(const unsigned char *bits, int64_t at, const unsigned char *from,
     }
 }
 
-/* --- two columns ---------------------------------------------------------- */
+/* --- two columns --------------------------------------------------------- */
 
 /* SSE2, which every x86-64 processor has. With a constant size the loop
  * contains no test of it. */
@@ -317,7 +317,7 @@ take_sse2(const char *from, char *to, int64_t n, int64_t size)
 
 #endif
 
-/* --- entries -------------------------------------------------------------- */
+/* --- entries ------------------------------------------------------------- */
 
 int64_t
 ad_vector_unpack(const unsigned char *bits, int64_t at, unsigned char *bytes,

@@ -25,7 +25,7 @@ is_power_of_two(int64_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* --- one column ----------------------------------------------------------- */
+/* --- one column ---------------------------------------------------------- */
 
 #define MOVE(NBYTES)                                                          \
     for (; n >= 4; n -= 4, source += 4 * from_step, target += 4 * to_step) {  \
@@ -72,7 +72,7 @@ ad_move_elements(char *target, int64_t to_step, const char *source,
     }
 }
 
-/* --- any number of columns ------------------------------------------------ */
+/* --- any number of columns ----------------------------------------------- */
 
 #define GATHER(NBYTES)                                                        \
     for (int64_t i = 0; i < n_rows; i++) {                                    \
@@ -109,7 +109,7 @@ gather(const char *const *columns, int64_t n, int64_t n_rows, int64_t size,
     }
 }
 
-/* --- two columns ---------------------------------------------------------- */
+/* --- two columns --------------------------------------------------------- */
 
 #define ZIP(NBYTES)                                                           \
     for (; i < n_rows; i++) {                                                 \
@@ -154,7 +154,7 @@ zip_columns(const char *const *columns, int64_t n, int64_t row, int64_t n_rows,
     return from[0];
 }
 
-/* --- a tile --------------------------------------------------------------- */
+/* --- a tile -------------------------------------------------------------- */
 
 /* Rows of at most WIDE bytes without gaps. The columns are padded to a power
  * of two. The padding of a row is overwritten by the next row, and the last

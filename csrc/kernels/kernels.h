@@ -126,8 +126,8 @@ extern const char ad_kernels_ptx[];    /* sm_50 */
 /* Runs a kernel on this thread; its spans must be host memory. */
 void ad_kernel_run_on_host(const ad_launch *launch);
 
-/* Counts the zeros among the bits [offset, offset + length) of a bitmap in host
- * memory. */
+/* Counts the zeros among the bits [offset, offset + length) of a bitmap in
+ * host memory. */
 int64_t ad_bitmap_count_zeros(const void *bitmap, int64_t offset,
                               int64_t length);
 

@@ -130,7 +130,7 @@ ad_map_buffers(const ad_array *view, ad_buffer_map *map, ad_array *out,
     return status;
 }
 
-/* --- another bitmap ------------------------------------------------------- */
+/* --- another bitmap ------------------------------------------------------ */
 
 typedef struct replacement {
     ad_buffer_map map;

@@ -7,7 +7,7 @@
 #include "model/extension.h"
 #include "model/type.h"
 
-/* --- types ---------------------------------------------------------------- */
+/* --- types --------------------------------------------------------------- */
 
 static bool
 is_time(const ad_type *type)
@@ -100,7 +100,7 @@ ad_schema_cast_is_view(const struct ArrowSchema *from,
            to->dictionary == NULL;
 }
 
-/* --- fields --------------------------------------------------------------- */
+/* --- fields -------------------------------------------------------------- */
 
 static const char *
 name_of(const struct ArrowSchema *node)
@@ -134,7 +134,7 @@ keeps_fields(const struct ArrowSchema *from, const struct ArrowSchema *to)
     return true;
 }
 
-/* --- requests ------------------------------------------------------------- */
+/* --- requests ------------------------------------------------------------ */
 
 bool
 ad_schema_cast_has_fields(const struct ArrowSchema *node)
@@ -221,7 +221,7 @@ ad_schema_cast_request(const struct ArrowSchema *own,
                : build_request(own, wanted, wanted->name, out, err);
 }
 
-/* --- nulls ---------------------------------------------------------------- */
+/* --- nulls --------------------------------------------------------------- */
 
 /* True if the child has nulls. Where the host cannot count them now, its own
  * schema decides. */

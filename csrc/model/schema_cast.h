@@ -36,9 +36,9 @@ bool ad_schema_cast_fits_type(const struct ArrowSchema *from,
                               const struct ArrowSchema *to,
                               ad_schema_cast_reach reach);
 
-/* True if `to` is not a cast of `from` but a view (Array.view()) that keeps the
- * numbers: both have the same fixed width and unit, and both or neither are
- * floating point. */
+/* True if `to` is not a cast of `from` but a view (Array.view()) that keeps
+ * the numbers: both have the same fixed width and unit, and both or neither
+ * are floating point. */
 bool ad_schema_cast_is_view(const struct ArrowSchema *from,
                             const struct ArrowSchema *to);
 

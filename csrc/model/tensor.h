@@ -130,7 +130,7 @@ AD_MUST_CHECK ad_status ad_tensor_copy_swapped(const ad_tensor *tensor,
                                                ad_tensor_value *out,
                                                ad_error *err);
 
-/* --- for the files that copy tensors -------------------------------------- */
+/* --- for the files that copy tensors ------------------------------------- */
 
 /* One loop. Each iteration advances the source by `stride` bytes and the
  * contiguous target by `pitch`. */
@@ -157,8 +157,8 @@ uint32_t ad_element_bits(ad_dl_dtype dtype, uint32_t flags);
 AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,
                                       ad_loops *out, ad_error *err);
 
-/* Makes *out a contiguous copy of the tensor's shape and type over `data`. Takes
- * over the references. */
+/* Makes *out a contiguous copy of the tensor's shape and type over `data`.
+ * Takes over the references. */
 void ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
                         void *data, ad_owner *owner, ad_sync *sync,
                         ad_tensor_value *out);

@@ -50,8 +50,9 @@ AD_MUST_CHECK ad_status ad_owner_record_stream(ad_owner *owner,
 /* Allocate `nbytes` of uninitialised memory in `context`, for later work on
  * `stream`. *owner is a device owner whose free stream is
  * `stream`. Where the user gave the stream, `keep` keeps it alive. For 0 bytes
- * *out and *owner are NULL, except on devices with AD_ALLOCATIONS. When memory runs out the call waits for the
- * deferred releases and tries once more, then fails with AD_ERR_MEMORY. */
+ * *out and *owner are NULL, except on devices with AD_ALLOCATIONS. When memory
+ * runs out the call waits for the deferred releases and tries once more, then
+ * fails with AD_ERR_MEMORY. */
 AD_MUST_CHECK ad_status ad_device_memory_new(ad_context context,
                                              ad_stream stream, ad_owner *keep,
                                              int64_t nbytes, void **out,

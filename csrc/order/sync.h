@@ -186,7 +186,8 @@ AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
 /* --- joined inputs ------------------------------------------------------- */
 
 /* The common device and the syncs of the parts of one array (columns, buffers,
- * children), all zero before the first part. All parts must be on one device. */
+ * children), all zero before the first part. All parts must be on one
+ * device. */
 typedef struct ad_joined_inputs {
     bool has_device;
     ad_device device;

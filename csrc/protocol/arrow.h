@@ -15,8 +15,8 @@
 PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
                         const ad_request *request);
 
-/* Parses the only parameter of the Arrow method `function`, and its **kwargs if
- * it has them (ignores_none, see ad_signature). *requested is NULL or a
+/* Parses the only parameter of the Arrow method `function`, and its **kwargs
+ * if it has them (ignores_none, see ad_signature). *requested is NULL or a
  * borrowed capsule; -1 with an exception. */
 int ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
                    PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,

@@ -6,7 +6,7 @@
 #include "model/extension.h"
 #include "model/schema_cast.h"
 
-/* --- import ---------------------------------------------------------------- */
+/* --- import -------------------------------------------------------------- */
 
 /* Takes the array from (schema, array) capsules. Nothing is taken over unless
  * the whole pair is valid. */
@@ -98,7 +98,7 @@ import_capsules(const ad_protocol *self, ad_state *state, PyObject *object,
                        "pair of capsules", &out->array);
 }
 
-/* --- requested_schema ------------------------------------------------------ */
+/* --- requested_schema ---------------------------------------------------- */
 
 int
 ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
@@ -277,7 +277,7 @@ ad_arrow_wait(ad_state *state, const ad_array *array, const char *method)
     return 0;
 }
 
-/* --- export ---------------------------------------------------------------- */
+/* --- export -------------------------------------------------------------- */
 
 /* The schema's capsule. The cached one is reused, with its struct refilled in
  * place, if there is no other reference. A new capsule would be a third of the

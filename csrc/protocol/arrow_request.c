@@ -22,7 +22,7 @@ call_with_schema(ad_state *state, PyObject *object, PyObject *name,
     return result;
 }
 
-/* --- types with fields ---------------------------------------------------- */
+/* --- types with fields --------------------------------------------------- */
 
 /* Fills *out with the schema of a stream that nobody has taken yet. */
 static ad_status
@@ -103,7 +103,7 @@ call_for_fields(ad_state *state, PyObject *object, PyObject *name,
     return other;
 }
 
-/* --- the call ------------------------------------------------------------- */
+/* --- the call ------------------------------------------------------------ */
 
 PyObject *
 ad_arrow_call(ad_state *state, PyObject *object, int method,

@@ -7,7 +7,7 @@
 #include "compute/concat.h"
 #include "support/py_stream.h"
 
-/* --- import ---------------------------------------------------------------- */
+/* --- import -------------------------------------------------------------- */
 
 ad_status
 ad_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
@@ -85,7 +85,7 @@ import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
     return result;
 }
 
-/* --- export ---------------------------------------------------------------- */
+/* --- export -------------------------------------------------------------- */
 
 PyObject *
 ad_stream_export(ad_state *state, ad_array_stream *stream,

@@ -7,7 +7,7 @@
 #include "copy/copy.h"
 #include "device/backend.h"
 
-/* --- arguments ------------------------------------------------------------ */
+/* --- arguments ----------------------------------------------------------- */
 
 int
 ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2])
@@ -102,7 +102,7 @@ read_request(PyObject *const *values, export_request *out)
     return 0;
 }
 
-/* --- order ---------------------------------------------------------------- */
+/* --- order --------------------------------------------------------------- */
 
 /* The consumer's stream. *off: no synchronization. */
 static int
@@ -271,7 +271,7 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
                           managed);
 }
 
-/* --- the methods ----------------------------------------------------------- */
+/* --- the methods --------------------------------------------------------- */
 
 static PyObject *
 dlpack_method(PyObject *self, PyObject *const *args, Py_ssize_t n_args,

@@ -210,9 +210,9 @@ ad_dlpack_device(ad_device device, ad_dl_device *out, ad_error *err)
     return AD_OK;
 }
 
-/* Where the consumer looks the allocation up, `data` is the lowest address that
- * negative strides reach, and byte_offset leads to the first element. dpnp
- * refuses strides that reach below `data`. */
+/* Where the consumer looks the allocation up, `data` is the lowest address
+ * that negative strides reach, and byte_offset leads to the first element.
+ * dpnp refuses strides that reach below `data`. */
 static ad_status
 fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
             ad_dl_tensor *out, ad_error *err)

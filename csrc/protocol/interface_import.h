@@ -130,7 +130,7 @@ ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
                                              const ad_interface *in,
                                              ad_device *out);
 
-/* --- bits and masks (interface_mask.c) ------------------------------------ */
+/* --- bits and masks (interface_mask.c) ----------------------------------- */
 
 /* For a dict with is_bits: *out, the tensor of the bytes, becomes a column of
  * bools over them. On failure *out is cleared. */
@@ -139,14 +139,14 @@ ad_import_result ad_interface_take_bits(ad_state *state,
                                         ad_imported *out);
 
 /* The last step of an import: if the dict `in` has a mask, *out becomes an
- * array with those nulls, whose sync covers data and mask. On failure, which is
- * final, *out is cleared. */
+ * array with those nulls, whose sync covers data and mask. On failure, which
+ * is final, *out is cleared. */
 ad_import_result ad_interface_add_mask(ad_state *state,
                                        const ad_request *request,
                                        const ad_interface *in,
                                        ad_imported *out);
 
-/* --- export (interface_export.c) ------------------------------------------ */
+/* --- export (interface_export.c) ----------------------------------------- */
 
 /* The getter of the attribute of a Tensor, Buffer or Array; the closure is the
  * ad_interface_rules. */

@@ -10,7 +10,7 @@ const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 #undef AD_PROTOCOL
 };
 
-/* --- protocols of a type -------------------------------------------------- */
+/* --- protocols of a type ------------------------------------------------- */
 
 /* Whether the type has this attribute; its metaclass is not considered. */
 static bool
@@ -184,7 +184,7 @@ ad_offers(ad_state *state, PyObject *object, uint32_t *out)
     return result;
 }
 
-/* --- import --------------------------------------------------------------- */
+/* --- import -------------------------------------------------------------- */
 
 /* The refusals: the first exception, and a line for each. */
 typedef struct refusals {
@@ -487,7 +487,7 @@ ad_imported_clear(ad_imported *imported)
     }
 }
 
-/* --- shared by protocol files --------------------------------------------- */
+/* --- shared by protocol files -------------------------------------------- */
 
 ad_import_result
 ad_import_exception(ad_state *state)

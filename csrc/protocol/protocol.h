@@ -167,7 +167,7 @@ int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
                                          ad_type_slot *scratch);
 
-/* --- shared by protocol files (protocol.c) -------------------------------- */
+/* --- shared by protocol files (protocol.c) ------------------------------- */
 
 /* AD_IMPORT_REFUSED or AD_IMPORT_FAILED for the exception that is set. */
 ad_import_result ad_import_exception(ad_state *state);
@@ -208,7 +208,7 @@ ad_finish_elements(ad_state *state, const ad_request *request,
                : ad_finish_tensor(state, request, &out->tensor);
 }
 
-/* --- stream arguments (stream_argument.c) --------------------------------- */
+/* --- stream arguments (stream_argument.c) -------------------------------- */
 
 /* Parses a stream= argument (NULL and None: absent) before the device of the
  * data is known. No runtime is called. -1 with TypeError: an unknown kind. */
@@ -256,7 +256,7 @@ const ad_stream_argument *ad_request_stream(const ad_request *request,
 /* The stream of a request for arrowdev's copies; NULL: absent or -1. */
 const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
 
-/* --- order (stream_argument.c) -------------------------------------------- */
+/* --- order (stream_argument.c) ------------------------------------------- */
 
 /* The stream that None means on this device type: the legacy default stream.
  * Returns false if the type has none. */

@@ -1,5 +1,5 @@
-/* stream= arguments, which are an int with DLPack's meaning for the device or a
- * known stream or queue object, and the order on these streams. */
+/* stream= arguments, which are an int with DLPack's meaning for the device or
+ * a known stream or queue object, and the order on these streams. */
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -168,8 +168,8 @@ read_handle(ad_state *state, PyObject *object, int name, bool is_method,
     return found > 0 ? take_handle(value, device_type, out) : found;
 }
 
-/* The handle is the second of a pair. With a device type of 0, the first is the
- * type. */
+/* The handle is the second of a pair. With a device type of 0, the first is
+ * the type. */
 static int
 read_pair(ad_state *state, PyObject *stream, int name, bool is_method,
           const char *what, int32_t device_type, ad_stream_argument *out)
@@ -496,8 +496,7 @@ ad_request_copy_stream(const ad_request *request)
     return is_named ? &request->stream : NULL;
 }
 
-/* --- order: what the rows of the two tables in
- * docs/internals/synchronization.md have in common ---------------------------- */
+/* --- order: what both tables of synchronization.md have in common -------- */
 
 bool
 ad_default_stream(int32_t device_type, ad_stream *out)

@@ -9,7 +9,7 @@
 #include "model/extension.h"
 #include "stream/array_stream_internal.h"
 
-/* --- failures --------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------ */
 
 int
 ad_array_stream_errno(const ad_error *err)
@@ -93,7 +93,7 @@ ad_array_stream_not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
     return self->code;
 }
 
-/* --- sources --------------------------------------------------------------- */
+/* --- sources ------------------------------------------------------------- */
 
 /* Records the failure of the source that self->error describes. */
 static int
@@ -161,7 +161,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     return 0;
 }
 
-/* --- construction ------------------------------------------------------------ */
+/* --- construction -------------------------------------------------------- */
 
 void
 ad_array_stream_close(ad_array_stream *self)
@@ -258,7 +258,7 @@ ad_array_stream_from_source(ad_batch_source *source, ad_schema schema,
     return AD_OK;
 }
 
-/* --- one array ---------------------------------------------------------------- */
+/* --- one array ----------------------------------------------------------- */
 
 typedef struct single_source {
     ad_batch_source base;
@@ -302,7 +302,7 @@ ad_array_stream_from_array(const ad_array *array, ad_array_stream **out,
     return status;
 }
 
-/* --- reading ------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 ad_schema
 ad_array_stream_schema(const ad_array_stream *stream)
@@ -444,7 +444,7 @@ ad_array_stream_collect(ad_array_stream *self, ad_array **out, size_t *out_n,
     return AD_OK;
 }
 
-/* --- schemas of batches ------------------------------------------------------ */
+/* --- schemas of batches -------------------------------------------------- */
 
 /* Describes a difference that the printed type does not show: nullability of
  * the root, or the metadata of an extension. */

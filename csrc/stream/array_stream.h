@@ -8,8 +8,9 @@
  */
 
 /* ad_array_stream: arrays of one schema, accessible from one device type,
- * pulled one at a time. It reads a foreign ArrowDeviceArrayStream or ArrowArrayStream, or a
- * source of our own, and can be exported as either struct.
+ * pulled one at a time. It reads a foreign ArrowDeviceArrayStream or
+ * ArrowArrayStream, or a source of our own, and can be exported as either
+ * struct.
  *
  * Each batch is checked against the schema and the device type. Each batch has
  * its own device id and its own event. The import of our own export returns
@@ -26,7 +27,7 @@
 
 typedef struct ad_array_stream ad_array_stream;
 
-/* --- sources of our own ---------------------------------------------------- */
+/* --- sources of our own -------------------------------------------------- */
 
 /* A producer of batches in this process. next() is not called again after an
  * end or a failure. */
@@ -52,7 +53,7 @@ struct ad_batch_source {
     bool is_borrowed;
 };
 
-/* --- construction ---------------------------------------------------------- */
+/* --- construction -------------------------------------------------------- */
 
 /* Takes ownership of a foreign stream and reads its schema now. The foreign
  * callbacks may block. On failure the foreign stream is released. */
@@ -88,7 +89,7 @@ AD_MUST_CHECK ad_status ad_array_stream_from_array(const ad_array *array,
 ad_array_stream *ad_array_stream_ref(ad_array_stream *stream);
 void ad_array_stream_unref(ad_array_stream *stream); /* NULL allowed */
 
-/* --- reading --------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 /* Borrowed. */
 ad_schema ad_array_stream_schema(const ad_array_stream *stream);
@@ -129,7 +130,7 @@ void ad_array_list_free(ad_array *arrays, size_t n);
 /* Releases the producer now. Later reads report the end. */
 void ad_array_stream_close(ad_array_stream *stream);
 
-/* --- export ---------------------------------------------------------------- */
+/* --- export -------------------------------------------------------------- */
 
 /* The consumer of the struct reads `stream` from now on; the struct takes a
  * reference. Holders as in schema.h: the consumer may move the struct out, and

@@ -9,7 +9,7 @@
 #include "model/batch_shape.h"
 #include "stream/array_stream_internal.h"
 
-/* --- reading a struct -------------------------------------------------------- */
+/* --- reading a struct ---------------------------------------------------- */
 
 /* Records that the producer's `call` returned `code`. */
 static int
@@ -95,7 +95,7 @@ pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
     return check_batch(self, out);
 }
 
-/* --- callbacks of an export --------------------------------------------------- */
+/* --- callbacks of an export ---------------------------------------------- */
 
 static int
 export_schema(ad_array_stream *self, struct ArrowSchema *out)
@@ -194,7 +194,7 @@ host_next(struct ArrowArrayStream *self, struct ArrowArray *out)
     return code;
 }
 
-/* --- export -------------------------------------------------------------------- */
+/* --- export -------------------------------------------------------------- */
 
 ad_status
 ad_array_stream_export_device(ad_array_stream *stream,
@@ -266,7 +266,7 @@ ad_stream_holder_free(struct ArrowArrayStream *holder)
     free(holder);
 }
 
-/* --- import -------------------------------------------------------------------- */
+/* --- import -------------------------------------------------------------- */
 
 /* Without a shape every batch is validated in full, so a failed allocation is
  * no error. */

@@ -205,7 +205,7 @@ ad_c_string(PyObject *text)
     return result;
 }
 
-/* --- devices and types ---------------------------------------------------- */
+/* --- devices and types --------------------------------------------------- */
 
 static int
 device_from_pair(PyObject *pair, ad_device *out)

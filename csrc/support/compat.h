@@ -20,8 +20,8 @@ ad_py_is_finalizing(void)
 }
 
 /* Does this thread hold the GIL? False in doubt. Never calls into a finalized
- * interpreter, unlike PyErr_Occurred(), and holds with sub-interpreters, unlike
- * PyGILState_Check(). */
+ * interpreter, unlike PyErr_Occurred(), and holds with sub-interpreters,
+ * unlike PyGILState_Check(). */
 static inline bool
 ad_py_has_gil(void)
 {

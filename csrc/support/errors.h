@@ -1,5 +1,6 @@
-/* Our exceptions. Only ad_raise() gives an exception the fields of an ad_error;
- * elsewhere its text becomes that of another exception, or of a result.
+/* Our exceptions. Only ad_raise() gives an exception the fields of an
+ * ad_error; elsewhere its text becomes that of another exception, or of a
+ * result.
  */
 #ifndef AD_SUPPORT_ERRORS_H
 #define AD_SUPPORT_ERRORS_H

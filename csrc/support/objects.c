@@ -176,7 +176,7 @@ ad_tuple_of(PyObject *self, int64_t n,
     return tuple;
 }
 
-/* --- views of a Tensor as an array and of an Array as a tensor ------------- */
+/* --- views of a Tensor as an array and of an Array as a tensor ----------- */
 
 int
 ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)

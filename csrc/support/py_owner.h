@@ -12,8 +12,8 @@
 ad_owner *ad_py_owner_new(PyObject *object);
 
 /* An owner of the buffer that `object` exports with these PyBUF_ flags, which
- * `*out` borrows. The Py_buffer is filled where it stays, because its shape and
- * strides may point into it. NULL with an exception. */
+ * `*out` borrows. The Py_buffer is filled where it stays, because its shape
+ * and strides may point into it. NULL with an exception. */
 ad_owner *ad_py_owner_of_buffer(PyObject *object, int flags,
                                 const Py_buffer **out);
 

@@ -134,7 +134,7 @@ ad_stream_take(void *pointer, ad_capsule_kind kind, ad_array_stream **out,
     return ad_array_stream_from_host(&stream, out, err);
 }
 
-/* --- saved exceptions ------------------------------------------------------ */
+/* --- saved exceptions ---------------------------------------------------- */
 
 /* The number in an attribute, or `otherwise` if that is not a valid errno. */
 static int

@@ -19,9 +19,10 @@ AD_MUST_CHECK ad_status ad_stream_take(void *pointer, ad_capsule_kind kind,
 PyObject *ad_stream_raise(ad_state *state, ad_array_stream *stream,
                           const ad_error *err);
 
-/* --- an exception that ended a stream: its errno and text for a consumer in C,
- * and the exception itself for a reader in Python, which raises it again ----- */
+/* --- the exception that ended a stream ----------------------------------- */
 
+/* Its errno and text for a consumer in C, and the exception itself for a
+ * reader in Python, which raises it again. */
 typedef struct ad_saved_exception {
     PyObject *exception; /* NULL: none, or taken */
     char *text;          /* "ValueError: broken"; NULL: not available */

@@ -1,7 +1,7 @@
 /* Checks lists, unions and runs: rows that refer to a child. */
 #include "validate/rows.h"
 
-/* --- offsets ---------------------------------------------------------------- */
+/* --- offsets ------------------------------------------------------------- */
 
 /* Whether the first of n + 1 numbers is at least 0, and each following one is
  * at least `step` more than the one before. If no number is negative, the sign
@@ -80,7 +80,7 @@ ad_check_list_block(ad_check *check, const ad_block *block, void *context,
     return ad_check_offset_block(check, block, child_length(check), err);
 }
 
-/* --- list views --------------------------------------------------------------- */
+/* --- list views ---------------------------------------------------------- */
 
 static ad_status
 fail_list_view(const ad_block *block, bool is_wide, int64_t limit,
@@ -101,9 +101,9 @@ fail_list_view(const ad_block *block, bool is_wide, int64_t limit,
     return AD_OK;
 }
 
-/* Whether all lists are within the child. The sign bits of the offset, the size
- * and the two differences are 0 for a valid row, and one of them is 1 for an
- * invalid one. `bits` must hold the limit. */
+/* Whether all lists are within the child. The sign bits of the offset, the
+ * size and the two differences are 0 for a valid row, and one of them is 1 for
+ * an invalid one. `bits` must hold the limit. */
 #define DEFINE_ARE_WITHIN(name, bits, type)                                   \
     static inline __attribute__((always_inline)) bool name(                   \
         const void *offsets, const void *sizes, int64_t limit, int64_t n)     \
@@ -147,7 +147,7 @@ ad_check_list_view_block(ad_check *check, const ad_block *block, void *context,
                : fail_list_view(block, is_wide, limit, err);
 }
 
-/* --- unions ------------------------------------------------------------------- */
+/* --- unions -------------------------------------------------------------- */
 
 typedef struct member {
     int64_t length; /* of the child; -1: no child has this type id */
@@ -237,7 +237,7 @@ ad_check_union(ad_check *check, ad_error *err)
     return ad_check_blocks(check, check_union_block, members, err);
 }
 
-/* --- run ends ------------------------------------------------------------------ */
+/* --- run ends ------------------------------------------------------------ */
 
 static ad_status
 fail_run_end(const ad_block *block, int width, ad_error *err)
@@ -255,8 +255,8 @@ fail_run_end(const ad_block *block, int width, ad_error *err)
     return AD_OK;
 }
 
-/* Each row is a run. Its element is its end, and the next element the end of the
- * next run. */
+/* Each row is a run. Its element is its end, and the next element the end of
+ * the next run. */
 static ad_status
 check_end_block(ad_check *check, const ad_block *block, void *context,
                 ad_error *err)
@@ -270,7 +270,8 @@ check_end_block(ad_check *check, const ad_block *block, void *context,
     return is_sound ? AD_OK : fail_run_end(block, width, err);
 }
 
-/* `check` is the check of the child, and `stop` the end of the parent's rows. */
+/* `check` is the check of the child, and `stop` the end of the parent's
+ * rows. */
 static ad_status
 check_ends(ad_check *check, int64_t stop, ad_error *err)
 {

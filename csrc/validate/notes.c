@@ -32,7 +32,7 @@ note(ad_text *out, const step *at, const char *text, ad_error *err)
     return ad_text_append(out, "\n", err);
 }
 
-/* --- the device array ------------------------------------------------------- */
+/* --- the device array ---------------------------------------------------- */
 
 static ad_status
 note_device(const ad_array *array, const step *root, ad_text *out,
@@ -72,7 +72,7 @@ note_device(const ad_array *array, const step *root, ad_text *out,
     return AD_OK;
 }
 
-/* --- nodes -------------------------------------------------------------------- */
+/* --- nodes --------------------------------------------------------------- */
 
 static ad_status
 note_node(const struct ArrowSchema *schema, const struct ArrowArray *node,

@@ -11,7 +11,7 @@
 #include "model/type.h"
 #include "base/unaligned.h"
 
-/* --- reading -------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 /* Bytes of one read from a device. */
 #define AD_PIECE (1 << 20)
@@ -38,8 +38,8 @@ void ad_reader_clear(ad_reader *reader);
 AD_MUST_CHECK ad_status ad_reader_fill(ad_reader *reader, int64_t offset,
                                        int64_t nbytes, ad_error *err);
 
-/* Returns the bytes [offset, offset + nbytes), which must be within the buffer.
- * They are valid until the next call. They may be unaligned: see
+/* Returns the bytes [offset, offset + nbytes), which must be within the
+ * buffer. They are valid until the next call. They may be unaligned: see
  * ad_at_any_i32. */
 AD_MUST_CHECK static inline ad_status
 ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
@@ -57,7 +57,7 @@ ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
     return AD_OK;
 }
 
-/* --- one node ------------------------------------------------------------- */
+/* --- one node ------------------------------------------------------------ */
 
 /* Rows that are checked at once. Their buffers fit into the L1 cache, and
  * compilers vectorize loops with a constant trip count. */
@@ -120,10 +120,10 @@ AD_MUST_CHECK ad_status ad_check_blocks(ad_check *check, ad_block_rule rule,
 ad_status ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* --- the rules ------------------------------------------------------------ */
+/* --- the rules ----------------------------------------------------------- */
 
-/* Checks that the offsets of a block are at least 0, do not decrease, and do not
- * exceed `limit`. */
+/* Checks that the offsets of a block are at least 0, do not decrease, and do
+ * not exceed `limit`. */
 AD_MUST_CHECK ad_status ad_check_offset_block(const ad_check *check,
                                               const ad_block *block,
                                               int64_t limit, ad_error *err);

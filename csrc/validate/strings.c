@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "validate/rows.h"
 
-/* --- UTF-8 -------------------------------------------------------------------- */
+/* --- UTF-8 --------------------------------------------------------------- */
 
 static ad_status
 fail_utf8(int64_t row, int64_t at, uint8_t byte, ad_error *err)
@@ -53,8 +53,8 @@ begin_characters(const uint8_t *bytes, const void *offsets, bool is_wide,
     return !broken;
 }
 
-/* Checks the strings of a block whose offsets are valid. It checks all bytes at
- * once first, and each valid row only if that fails. */
+/* Checks the strings of a block whose offsets are valid. It checks all bytes
+ * at once first, and each valid row only if that fails. */
 static ad_status
 check_utf8(ad_check *check, const ad_block *block, ad_reader *data,
            ad_error *err)
@@ -86,7 +86,7 @@ check_utf8(ad_check *check, const ad_block *block, ad_reader *data,
     return AD_OK;
 }
 
-/* --- strings with offsets ------------------------------------------------------ */
+/* --- strings with offsets ------------------------------------------------ */
 
 /* `context` is the reader of the data, whose size is the last offset of the
  * node. */
@@ -131,7 +131,7 @@ ad_check_strings(ad_check *check, ad_error *err)
     return status;
 }
 
-/* --- views ---------------------------------------------------------------------- */
+/* --- views --------------------------------------------------------------- */
 
 #define MAX_INLINE 12
 

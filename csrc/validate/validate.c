@@ -13,7 +13,7 @@
 
 #define CONSUMER "validate(level=\"full\")"
 
-/* --- reading -------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 ad_reader
 ad_reader_of(const ad_array *array, const void *data, int64_t n, int width)
@@ -59,7 +59,7 @@ ad_reader_fill(ad_reader *reader, int64_t offset, int64_t nbytes,
     return AD_OK;
 }
 
-/* --- rows ----------------------------------------------------------------- */
+/* --- rows ---------------------------------------------------------------- */
 
 ad_status
 ad_fail_row(ad_error *err, int64_t row, const char *format, ...)
@@ -93,7 +93,7 @@ ad_check_blocks(ad_check *check, ad_block_rule rule, void *context,
     return AD_OK;
 }
 
-/* --- nulls ---------------------------------------------------------------- */
+/* --- nulls --------------------------------------------------------------- */
 
 #define BITS_PER_PIECE ((int64_t)8 * AD_PIECE)
 
@@ -155,7 +155,7 @@ check_has_no_null(ad_check *check, const char *what, ad_error *err)
     return AD_OK;
 }
 
-/* --- nodes ---------------------------------------------------------------- */
+/* --- nodes --------------------------------------------------------------- */
 
 /* The parent of a node, which determines whether the node may have nulls. */
 typedef struct parent {

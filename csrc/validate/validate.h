@@ -9,9 +9,9 @@
 /* Checks the buffers of an array against the columnar format.
  *
  * ad_array_validate() checks only the structs; ad_array_validate_full() checks
- * every row. The structs determine the size of each buffer but one: the data of
- * strings are assumed to end at the last offset, since the C data interface has
- * no other size for them.
+ * every row. The structs determine the size of each buffer but one: the data
+ * of strings are assumed to end at the last offset, since the C data interface
+ * has no other size for them.
  */
 #ifndef AD_VALIDATE_VALIDATE_H
 #define AD_VALIDATE_VALIDATE_H
@@ -20,8 +20,8 @@
 #include "base/text.h"
 
 /* Checks the rows of the view, and all rows of its descendants:
- *   null_count equals the nulls in the bitmap; keys and entries of maps, and run
- *   ends, have no nulls
+ *   null_count equals the nulls in the bitmap; keys and entries of maps, and
+ *   run ends, have no nulls
  *   offsets: at least 0, not decreasing, within the child
  *   list views: offset and size within the child, in null rows too
  *   unions: type ids of the schema; dense: offsets within the child, and not
@@ -32,13 +32,13 @@
  *   value's first bytes, inline values padded with zeros
  *   strings: valid UTF-8
  *   decimals within their precision, dates in whole days, times within a day
- * The values of null rows are not checked, except for offsets. AD_ERR_ARROW has
- * the path of the node; the message has the row and the value of the first
+ * The values of null rows are not checked, except for offsets. AD_ERR_ARROW
+ * has the path of the node; the message has the row and the value of the first
  * fault.
  *
- * Blocks, after waiting for the event. Device memory that the host cannot access
- * is read back in pieces of AD_PIECE bytes; bytes that no rule concerns are not
- * read. Fails during graph capture. */
+ * Blocks, after waiting for the event. Device memory that the host cannot
+ * access is read back in pieces of AD_PIECE bytes; bytes that no rule concerns
+ * are not read. Fails during graph capture. */
 AD_MUST_CHECK ad_status ad_array_validate_full(const ad_array *array,
                                                ad_error *err);
 

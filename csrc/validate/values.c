@@ -3,7 +3,7 @@
 
 #include "validate/rows.h"
 
-/* --- valid rows ------------------------------------------------------------ */
+/* --- valid rows ---------------------------------------------------------- */
 
 /* A rule for single values. */
 typedef struct rule {
@@ -39,7 +39,7 @@ check_rule_block(ad_check *check, const ad_block *block, void *context,
     return AD_OK;
 }
 
-/* --- integers up to a limit ------------------------------------------------- */
+/* --- integers up to a limit ---------------------------------------------- */
 
 /* Compares as unsigned integers, so that negative values exceed the limit. */
 #define DEFINE_HOLD(bits)                                                     \
@@ -74,7 +74,7 @@ set_limit(rule *rule, int32_t bit_width, uint64_t limit)
                                    : hold_64;
 }
 
-/* --- dictionary indices ----------------------------------------------------- */
+/* --- dictionary indices -------------------------------------------------- */
 
 static bool
 is_signed(const ad_type *type)
@@ -123,7 +123,7 @@ check_indices(ad_check *check, ad_error *err)
     return ad_check_blocks(check, check_rule_block, &rule, err);
 }
 
-/* --- times and dates -------------------------------------------------------- */
+/* --- times and dates ----------------------------------------------------- */
 
 static ad_status
 fail_time(const rule *rule, const ad_check *check, int64_t row,
@@ -171,9 +171,10 @@ fail_days(const rule *rule, const ad_check *check, int64_t row,
                        ad_int_at(value, 8, 0), MS_PER_DAY);
 }
 
-/* --- decimals ---------------------------------------------------------------- */
+/* --- decimals ------------------------------------------------------------ */
 
-/* Checks |v| < high with one comparison: v + high - 1 is in [0, 2 * high - 2]. */
+/* Checks |v| < high with one comparison: v + high - 1 is in [0, 2 * high -
+ * 2]. */
 #define DEFINE_HOLD_DECIMAL(bits, type)                                       \
     static bool hold_decimal_##bits(const rule *rule, const void *values,     \
                                     int64_t n)                                \
@@ -285,7 +286,7 @@ check_decimals(ad_check *check, ad_error *err)
     return ad_check_blocks(check, check_rule_block, &rule, err);
 }
 
-/* --- entry -------------------------------------------------------------------- */
+/* --- entry --------------------------------------------------------------- */
 
 ad_status
 ad_check_values(ad_check *check, ad_error *err)

@@ -116,7 +116,7 @@ void ad_opencl_register_queue(ad_cl_queue queue, int64_t id, bool is_own);
  * backend lacks AD_CAP_CONTEXT_IDLE. */
 ad_status ad_opencl_synchronize(ad_context context, ad_error *err);
 
-/* --- queues (opencl.c) and memory (opencl_memory.c) ----------------------- */
+/* --- queues (opencl.c) and memory (opencl_memory.c) ---------------------- */
 
 /* Properties of a queue. */
 typedef struct ad_opencl_queue {

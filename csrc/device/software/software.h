@@ -28,8 +28,8 @@ const char *ad_software_error_name(int code);
 ad_status ad_software_fail(ad_error *err, int64_t device, const char *call,
                            int code);
 
-/* Its address is the tag of the queues, events and memory that the backend creates, which
- * tells them from those of a test. */
+/* Its address is the tag of the queues, events and memory that the backend
+ * creates, which tells them from those of a test. */
 extern char ad_software_tag;
 
 /* The names of all calls, as fail_at() and the log use them. Ends with

@@ -24,7 +24,7 @@ typedef struct async_source {
     int code; /* errno of the last failure */
 } async_source;
 
-/* --- errors of the producer ------------------------------------------------------- */
+/* --- errors of the producer ---------------------------------------------- */
 
 /* Whether an error with this code is the one of on_error; *said then holds its
  * arguments. */
@@ -94,7 +94,7 @@ save_reported(ad_state *state, const ad_async_error *said,
     }
 }
 
-/* --- waiting ------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------- */
 
 static ad_status
 run_signal_handlers(ad_error *err)
@@ -162,7 +162,7 @@ wait_for_batch(async_source *self, ad_async_batch *out, bool *is_end,
     }
 }
 
-/* --- the source ------------------------------------------------------------------- */
+/* --- the source ---------------------------------------------------------- */
 
 static ad_status
 source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
@@ -223,7 +223,7 @@ source_destroy(ad_batch_source *base)
     free(self);
 }
 
-/* --- construction ------------------------------------------------------------------- */
+/* --- construction -------------------------------------------------------- */
 
 static ad_status
 make_stream(ad_state *state, ad_consumer_queue *queue, bool drops_metadata,

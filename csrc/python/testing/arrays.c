@@ -218,8 +218,8 @@ add_event(const upload *u, struct ArrowDeviceArray *holder, ad_error *err)
     return AD_OK;
 }
 
-/* _testing_produce(array, queue, with_event): copies an Array of the host to the
- * device on the queue, and returns a capsule of the device array. */
+/* _testing_produce(array, queue, with_event): copies an Array of the host to
+ * the device on the queue, and returns a capsule of the device array. */
 PyObject *
 ad_testing_produce(PyObject *module, PyObject *args)
 {

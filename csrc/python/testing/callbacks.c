@@ -9,10 +9,10 @@
 #include "support/py_call.h"
 #include "python/testing/testing.h"
 
-/* --- releases that count their calls ----------------------------------------- */
+/* --- releases that count their calls ------------------------------------- */
 
-/* The `private_data` or `manager_ctx` of a struct. arrowdev/testing/_spoiling.py
- * declares the same struct in ctypes. */
+/* The `private_data` or `manager_ctx` of a struct.
+ * arrowdev/testing/_spoiling.py declares the same struct in ctypes. */
 typedef struct record {
     int64_t released;
     void *data; /* overwritten by the release, or NULL */
@@ -74,7 +74,7 @@ ARROW(ArrowArray) /* also for a device array, whose first member it is */
 DLPACK(ad_dl_managed, "dltensor")
 DLPACK(ad_dl_managed_versioned, "dltensor_versioned")
 
-/* --- guards of callbacks in Python ------------------------------------------- */
+/* --- guards of callbacks in Python --------------------------------------- */
 
 /* A ctypes callback of a scripted stream loses an exception that is set
  * (pyarrow releases arrays while one is), and must not be called after the
@@ -144,7 +144,7 @@ task_extract_data(struct ArrowAsyncTask *self, struct ArrowDeviceArray *out)
     return result;
 }
 
-/* --- addresses --------------------------------------------------------------- */
+/* --- addresses ----------------------------------------------------------- */
 
 static const struct {
     const char *name;

@@ -372,8 +372,8 @@ ad_testing_write(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _testing_read(queue, address, nbytes, timeout_ms): reads bytes after the work
- * that is on the queue. */
+/* _testing_read(queue, address, nbytes, timeout_ms): reads bytes after the
+ * work that is on the queue. */
 PyObject *
 ad_testing_read(PyObject *module, PyObject *args)
 {
@@ -534,8 +534,8 @@ add_step(PyObject *steps, ad_async_state state, ad_async_event event)
     return result;
 }
 
-/* Returns {(state, event): (next state, id of the broken rule or None, its text
- * or None)}. */
+/* Returns {(state, event): (next state, id of the broken rule or None, its
+ * text or None)}. */
 PyObject *
 ad_testing_async_states(PyObject *Py_UNUSED(module),
                         PyObject *Py_UNUSED(ignored))

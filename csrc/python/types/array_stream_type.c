@@ -15,7 +15,7 @@
 #include "stream/adapters.h"
 #include "support/args.h"
 
-/* --- Python objects that a stream holds ----------------------------------------- */
+/* --- Python objects that a stream holds ---------------------------------- */
 
 /* The caller must be the only owner of the stream, and the stream must not be
  * read at the time. */
@@ -42,7 +42,7 @@ is_python(const ad_array_stream *stream)
     return source != NULL && ad_is_iterable_source(source);
 }
 
-/* --- construction and destruction ------------------------------------------------ */
+/* --- construction and destruction ---------------------------------------- */
 
 PyObject *
 ad_stream_object_new(ad_state *state, ad_array_stream *steal)
@@ -102,7 +102,7 @@ stream_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* --- one reader at a time ----------------------------------------------------------- */
+/* --- one reader at a time ------------------------------------------------ */
 
 static int
 fail_to_begin(const ad_stream_object *self)
@@ -158,7 +158,7 @@ ad_stream_hand_over(PyObject *object)
     return stream;
 }
 
-/* --- reading -------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 /* Reads without the GIL, since foreign code may block or take the GIL. Our
  * sources take the GIL themselves. */
@@ -246,7 +246,7 @@ stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
     return Py_NewRef(object);
 }
 
-/* --- adapters -------------------------------------------------------------------------- */
+/* --- adapters ------------------------------------------------------------ */
 
 /* The object of an adapter over the stream of `object`. On success the stream
  * is handed over to the adapter. */
@@ -267,7 +267,7 @@ finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
     return ad_stream_object_new(state, adapter);
 }
 
-/* --- to() ------------------------------------------------------------------------ */
+/* --- to() ---------------------------------------------------------------- */
 
 static const ad_signature to_signature = {
     .function = "to()",
@@ -326,7 +326,7 @@ stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
     return result;
 }
 
-/* --- rechunk() ------------------------------------------------------------------- */
+/* --- rechunk() ----------------------------------------------------------- */
 
 static PyObject *
 stream_rechunk(PyObject *object, PyObject *rows)
@@ -342,7 +342,7 @@ stream_rechunk(PyObject *object, PyObject *rows)
     return finish_adapter(object, status, adapter, &err);
 }
 
-/* --- map() ----------------------------------------------------------------------- */
+/* --- map() --------------------------------------------------------------- */
 
 static const ad_signature map_signature = {
     .function = "map()",
@@ -386,7 +386,7 @@ stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
     return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
 }
 
-/* --- concat_streams() --------------------------------------------------------------- */
+/* --- concat_streams() ---------------------------------------------------- */
 
 static const ad_signature concat_signature = {
     .function = "concat_streams()",
@@ -438,7 +438,7 @@ ad_function_concat_streams(PyObject *module, PyObject *const *args,
     return result;
 }
 
-/* --- export ------------------------------------------------------------------------------ */
+/* --- export -------------------------------------------------------------- */
 
 /* The struct in the capsule reads the stream from now on. */
 static PyObject *
@@ -511,7 +511,7 @@ stream_schema_capsule(PyObject *object, PyObject *Py_UNUSED(ignored))
                              ((ad_stream_object *)object)->schema);
 }
 
-/* --- members ------------------------------------------------------------------------------ */
+/* --- members ------------------------------------------------------------- */
 
 static PyObject *
 get_schema(PyObject *object, void *Py_UNUSED(closure))
@@ -551,7 +551,7 @@ stream_repr(PyObject *object)
     return result;
 }
 
-/* --- the type ------------------------------------------------------------------------------- */
+/* --- the type ------------------------------------------------------------ */
 
 static PyMethodDef stream_methods[] = {
     {"to", AD_METHOD(stream_to),

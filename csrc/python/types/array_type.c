@@ -491,7 +491,7 @@ array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
     return ad_call_helper("_pylist", "to_pylist", args, 1);
 }
 
-/* --- the sequence ---------------------------------------------------------- */
+/* --- the sequence -------------------------------------------------------- */
 
 static Py_ssize_t
 array_length(PyObject *self)

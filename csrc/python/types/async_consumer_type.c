@@ -19,7 +19,7 @@ typedef struct consumer_object {
     bool is_handed_over;
 } consumer_object;
 
-/* --- construction and destruction ---------------------------------------------- */
+/* --- construction and destruction ---------------------------------------- */
 
 /* Cancels, which calls foreign code that may block or take the GIL. */
 static void
@@ -84,7 +84,7 @@ ad_function_async_consumer(PyObject *module, PyObject *args)
     return Py_BuildValue("(NN)", self, capsule);
 }
 
-/* --- one reader at a time --------------------------------------------------------- */
+/* --- one reader at a time ------------------------------------------------ */
 
 static void
 fail_gone(const consumer_object *self, ad_state *state)
@@ -124,7 +124,7 @@ end_reading(consumer_object *self)
     }
 }
 
-/* --- reading ------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------- */
 
 /* Array, or (Array, dict or None). */
 static PyObject *
@@ -223,7 +223,7 @@ consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
-/* --- waiting ---------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------- */
 
 /* The wait counts as a read. */
 static PyObject *
@@ -258,7 +258,7 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* --- ending ----------------------------------------------------------------------------- */
+/* --- ending -------------------------------------------------------------- */
 
 static PyObject *
 consumer_cancel(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -311,7 +311,7 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
     return result;
 }
 
-/* --- the type --------------------------------------------------------------------------- */
+/* --- the type ------------------------------------------------------------ */
 
 static PyObject *
 get_condition(PyObject *object, void *Py_UNUSED(closure))

@@ -24,7 +24,7 @@ typedef struct producer_object {
     char *metadata; /* of that batch */
 } producer_object;
 
-/* --- construction ------------------------------------------------------------------ */
+/* --- construction -------------------------------------------------------- */
 
 /* Takes the handler out of its capsule. A failure releases the handler. */
 static producer_object *
@@ -72,7 +72,7 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
                : NULL;
 }
 
-/* --- destruction ------------------------------------------------------------------ */
+/* --- destruction --------------------------------------------------------- */
 
 /* Clears the members first, since releasing the array may run any code. */
 static void
@@ -123,7 +123,7 @@ producer_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* --- calls of the handler --------------------------------------------------------------- */
+/* --- calls of the handler ------------------------------------------------ */
 
 /* Raises in a forked child, where the consumer is the parent's. */
 static int
@@ -349,7 +349,7 @@ producer_fail(PyObject *object, PyObject *exception)
     return end_call(self, status, &err) == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
-/* --- the pump --------------------------------------------------------------------------- */
+/* --- the pump ------------------------------------------------------------ */
 
 /* Starts a thread that sends the batches of `steal`. 0, or -1 with an
  * exception. */
@@ -442,7 +442,7 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_TRUE;
 }
 
-/* --- the type ----------------------------------------------------------------------------- */
+/* --- the type ------------------------------------------------------------ */
 
 static PyObject *
 producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
