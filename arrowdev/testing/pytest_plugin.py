@@ -2,7 +2,8 @@
 
 A test with the mark ``arrow_producer(factory, ...)`` or ``arrow_consumer(consume, ...)`` and the
 fixture ``arrow_rule`` runs once per rule. The marks take the arguments of ``check_producer`` and
-``check_consumer``.
+``check_consumer``. Rules that do not apply count as deselected: which they are is known only after
+the first of them has run, since fixtures may set up what the factory needs.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, Rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
 _MARKS = {
     "arrow_producer": (_conformance.producer_report, PRODUCER_RULES),
     "arrow_consumer": (_conformance.consumer_report, CONSUMER_RULES),
 }
+
+
+class _DoesNotApply(pytest.skip.Exception):  # type: ignore[name-defined]
+    """The rule does not apply to the object."""
 
 
 class _Examined:
@@ -48,13 +53,15 @@ class ArrowRule:
         return self.rule.id
 
     def check(self) -> None:
-        """Raise ConformanceError if the rule is broken; skip if it does not apply."""
+        """Raise ConformanceError if the rule is broken; skip if it was not tried."""
         report = self._examined.result()
         finding = report.findings.get(self.rule.id)
         if finding is None:
-            if self.rule.id not in report.held:
-                pytest.skip(f"{self.rule.id} does not apply to {report.subject}")
-            return
+            if self.rule.id in report.held:
+                return
+            if self.rule.id in report.untried:
+                pytest.skip(f"not tried: {report.untried[self.rule.id]}")
+            raise _DoesNotApply(f"{self.rule.id} does not apply to {report.subject}")
         if self.rule.id in self._examined.ignore:
             pytest.skip(f"ignored: {finding}")
         if self.rule.level == "should" and not self._examined.recommended:
@@ -91,6 +98,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         f"{metafunc.definition.nodeid} uses arrow_rule, but has no mark "
         "arrow_producer(factory) or arrow_consumer(consume)"
     )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, None]:
+    outcome = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, _DoesNotApply):
+        outcome.get_result().arrow_rule_does_not_apply = True
+        item.session.testscollected -= 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+    does_not_apply = getattr(report, "arrow_rule_does_not_apply", False)
+    return ("deselected", "", "") if does_not_apply else None
 
 
 @pytest.fixture

@@ -893,13 +893,13 @@ def test_the_page_has_every_rule():
 # --- the plug-in ----------------------------------------------------------------------
 
 
-def run_plugin(folder, text):
+def run_plugin(folder, text, *options):
     (folder / "test_it.py").write_text(
         "import pytest\nimport broken_ends as b\nfrom broken_consumers import Consumer\n" + text
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "arrowdev.testing.pytest_plugin", "-rA",
-         "--strict-markers", "-p", "no:cacheprovider", "test_it.py"],
+         "--strict-markers", "-p", "no:cacheprovider", *options, "test_it.py"],
         capture_output=True,
         text=True,
         timeout=110,
@@ -934,6 +934,35 @@ def test_consumer(arrow_rule):
     ], output
     assert "PASSED test_it.py::test_broken[device.reserved]" in output
     assert "PASSED test_it.py::test_consumer[consumer.release]" in output
+    (skipped,) = re.findall(r"^SKIPPED .*", output, re.M)
+    assert "ignored: broken: device.type" in skipped
+
+
+@pytest.mark.parametrize("options", [(), ("-n2",), ("-v",)])
+def test_plugin_deselects_what_does_not_apply(tmp_path, options):
+    text = """
+@pytest.mark.arrow_producer(factory=b.on_vulkan)
+def test_producer(arrow_rule):
+    arrow_rule.check()
+
+@pytest.mark.arrow_consumer(Consumer().tensor, read=Consumer.read)
+def test_consumer(arrow_rule):
+    arrow_rule.check()
+"""
+    if "-n2" in options:
+        pytest.importorskip("xdist")
+    output = run_plugin(tmp_path, text, *options)
+    reports = [
+        _conformance.producer_report(broken.on_vulkan),
+        _conformance.consumer_report(Consumer().tensor, read=Consumer.read),
+    ]
+    n_held = sum(len(report.held) for report in reports)
+    n_others = len(RULES) - n_held - 1  # the contents of memory on Vulkan are not tried
+    summary = output.splitlines()[-1]
+    assert f"{n_held} passed, 1 skipped, {n_others} deselected" in summary, output
+    assert "no runtime for it in this version" in output
+    assert output.count("deselected") == 1 and "does not apply" not in output
+    assert options == ("-n2",) or "[100%]" in output
 
 
 def test_plugin_without_a_mark(tmp_path):
