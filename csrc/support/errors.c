@@ -271,8 +271,12 @@ ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
 void
 ad_prefix_exception(const char *format, ...)
 {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return;
+    }
     PyObject *exception = ad_py_take_exception();
-    PyObject *args = PyObject_GetAttrString(exception, "args");
+    PyObject *args =
+        exception != NULL ? PyObject_GetAttrString(exception, "args") : NULL;
     if (args != NULL && PyTuple_CheckExact(args) &&
         PyTuple_GET_SIZE(args) == 1 &&
         PyUnicode_Check(PyTuple_GET_ITEM(args, 0))) {

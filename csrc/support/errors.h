@@ -29,7 +29,8 @@ PyObject *ad_raise_exchange(ad_state *state, const char *reason,
 PyObject *ad_raise_with_cause(PyObject *exception, PyObject *cause);
 
 /* Put a prefix (PyErr_Format codes) before the text of the current exception,
- * if its only argument is a str. */
+ * if it is an Exception (not KeyboardInterrupt) and its only argument is a
+ * str. */
 void ad_prefix_exception(const char *format, ...);
 
 /* True if the current exception must not count as a producer's refusal: a
