@@ -1,8 +1,10 @@
 """Another interpreter of the process cannot import arrowdev: it gets ImportError."""
 
 import sys
+import threading
 
 import common
+from arrowdev.testing import software_device
 
 try:
     import _interpreters as interpreters  # 3.13
@@ -39,5 +41,13 @@ for setting in settings:
     # The module of the main interpreter is not affected.
     assert len(common.ad.array(common.Owner())) == 4
     common.everything()
+# PyGILState_Check() is true for any thread from now on. The read of a stream gives the GIL up,
+# and the wait in it must not do so again.
+with software_device() as device:
+    source = device.array([1, 2, 3], queue=device.queue())
+    source.queue.hold()
+    stream = common.ad.array_stream(common.ad.array(source)).to("cpu")
+    threading.Timer(0.2, source.queue.release).start()
+    assert next(stream).to_pylist() == [1, 2, 3]
 print("interpreters:", len(settings))
 common.end()
