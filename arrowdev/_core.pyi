@@ -355,6 +355,7 @@ def tensor(
     obj: ArrayLike,
     /,
     *,
+    device: DeviceLike | None = None,
     stream: _Stream | None = None,
     copy: bool | None = None,
     nulls: _Nulls = "raise",
@@ -378,7 +379,14 @@ def device(spec: DeviceLike, /) -> Device: ...
 def devices() -> list[Device]: ...
 def use_stream(stream: _Stream, device: DeviceLike | None = None) -> _StreamScope: ...
 def convert(
-    obj: ArrayLike, cls: type[_T], *, stream: _Stream | None = None, copy: bool | None = None
+    obj: ArrayLike,
+    cls: type[_T],
+    *,
+    device: DeviceLike | None = None,
+    stream: _Stream | None = None,
+    copy: bool | None = None,
+    nulls: _Nulls = "raise",
+    fill_value: complex | None = None,
 ) -> _T: ...
 def validate(obj: ArrayLike, level: _Level = "structure") -> tuple[str, ...]: ...
 def protocols(obj: object, probe: bool = False) -> tuple[str, ...]: ...

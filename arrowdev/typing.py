@@ -116,8 +116,36 @@ ArrayLike: TypeAlias = Union[
     "tuple[CapsuleType, CapsuleType]",
 ]
 
+
+class _TorchDevice(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def index(self) -> Any: ...
+
+
+class _JaxDevice(Protocol):
+    @property
+    def platform(self) -> str: ...
+    @property
+    def local_hardware_id(self) -> Any: ...
+
+
+class _SyclDevice(Protocol):
+    def get_device_id(self) -> int: ...
+
+
+class _CupyDevice(Protocol):
+    @property
+    def id(self) -> int: ...
+    @property
+    def compute_capability(self) -> Any: ...
+
+
 # The argument of arrowdev.device() and of every device=.
-DeviceLike: TypeAlias = Union[str, tuple[int, int], "Device"]
+DeviceLike: TypeAlias = Union[
+    str, tuple[int, int], "Device", _TorchDevice, _JaxDevice, _SyclDevice, _CupyDevice
+]
 
 # The argument of arrowdev.schema() and of every type=.
 TypeLike: TypeAlias = Union[str, SupportsArrowSchema, "CapsuleType"]

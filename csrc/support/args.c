@@ -7,6 +7,7 @@
 #include "support/capsule.h"
 #include "support/errors.h"
 #include "support/objects.h"
+#include "support/py_call.h"
 
 /* Index of the keyword among the parameters that may be given by name, -1
  * when there is none, -2 on error. */
@@ -233,6 +234,28 @@ device_from_pair(PyObject *pair, ad_device *out)
     return 0;
 }
 
+/* A device of another library. */
+static int
+foreign_device(ad_state *state, PyObject *value, ad_device *out)
+{
+    PyObject *known = ad_call_helper("_device", "as_device", &value, 1);
+    int result = -1;
+    if (known == Py_None) {
+        PyErr_Format(
+            PyExc_TypeError,
+            "a device is a str, a (type, id) tuple, an arrowdev.Device, or a "
+            "device of torch, jax, dpctl or CuPy, not %.200s%s",
+            Py_TYPE(value)->tp_name,
+            PyType_Check(value) ? "; .into(cls) makes an instance of a class "
+                                  "of another library"
+                                : "");
+    } else if (known != NULL) {
+        result = ad_parse_device(state, known, out);
+    }
+    Py_XDECREF(known);
+    return result;
+}
+
 int
 ad_parse_device(ad_state *state, PyObject *value, ad_device *out)
 {
@@ -257,14 +280,7 @@ ad_parse_device(ad_state *state, PyObject *value, ad_device *out)
                      value);
         return -1;
     }
-    PyErr_Format(PyExc_TypeError,
-                 "a device is a str, a (type, id) tuple or an "
-                 "arrowdev.Device, not %.200s%s",
-                 Py_TYPE(value)->tp_name,
-                 PyType_Check(value) ? "; .into(cls) makes an instance of a "
-                                       "class of another library"
-                                     : "");
-    return -1;
+    return foreign_device(state, value, out);
 }
 
 static int

@@ -69,8 +69,9 @@ int ad_parse_count(PyObject *value, const char *name, int64_t *out);
  * TypeError. */
 int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
 
-/* Parse a device: a str, a (type, id) tuple or a Device. Returns 0, or -1 with
- * TypeError or ValueError. */
+/* Parse a device: a str, a (type, id) tuple, a Device, or a device of another
+ * library (arrowdev/_device.py). Returns 0, or -1 with TypeError, ValueError or
+ * the exception of that library. */
 int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
 
 /* Parse a type: a format string, a common name, a Schema or any object with

@@ -237,7 +237,7 @@ def test_into_of_from_dlpack_makes_the_named_stream_wait(world, into, monkeypatc
 
     def from_dlpack(source):
         result = ndarray()
-        result.source = source
+        result.source, result.dtype = source, source.dtype
         return result
 
     library.ndarray, library.from_dlpack = ndarray, from_dlpack

@@ -75,7 +75,8 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     ad_type_slot scratch;
     const ad_type_slot *slot =
         ad_type_slot_of_type(state, (PyTypeObject *)cls, &scratch);
-    if (slot->exchange_api != NULL) {
+    /* Our own table would want a current stream of the device. */
+    if (slot->exchange_api != NULL && cls != state->tensor_type) {
         return convert_by_exchange_api(state, self, slot->exchange_api, stream,
                                        copy);
     }
@@ -93,12 +94,45 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     return PyObject_Vectorcall(state->convert_helper, args, 4, NULL);
 }
 
+/* Imports the object of convert() as an Array or a Tensor: as a Tensor if nulls=
+ * says what becomes of nulls. *copy is what is still to be done. */
+static PyObject *
+import_for_convert(ad_state *state, PyObject *object,
+                   const ad_request *request, ad_tensor_options *options,
+                   ad_copy *copy)
+{
+    ad_imported imported;
+    *copy = request->copy;
+    if (options->bridge.nulls != AD_NULLS_RAISE) {
+        /* It copies as far as it is asked to. */
+        *copy = *copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED : *copy;
+        return ad_import_tensor(state, object, request, AD_ALL_PROTOCOLS,
+                                options, &imported) == 0
+                   ? ad_tensor_object_new(state, &imported.tensor.tensor)
+                   : NULL;
+    }
+    if (ad_import(state, object, request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        ad_imported_to_device(state, &imported, request, copy) < 0) {
+        return NULL;
+    }
+    if (imported.is_array) {
+        return ad_array_object_new(state, &imported.array);
+    }
+    /* A copy made by the producer satisfies copy=True. */
+    if (*copy == AD_COPY_ALWAYS &&
+        (imported.tensor.tensor.flags & AD_TENSOR_COPIED)) {
+        *copy = AD_COPY_IF_NEEDED;
+    }
+    return ad_tensor_object_new(state, &imported.tensor.tensor);
+}
+
 static const ad_signature convert_signature = {
     .function = "convert()",
     .n_positional = 2,
     .n_required = 2,
-    .n_parameters = 4,
-    .names = {AD_STR_object, AD_STR_cls, AD_STR_stream, AD_STR_copy},
+    .n_parameters = 7,
+    .names = {AD_STR_object, AD_STR_cls, AD_STR_device, AD_STR_stream,
+              AD_STR_copy, AD_STR_nulls, AD_STR_fill_value},
 };
 
 PyObject *
@@ -106,30 +140,24 @@ ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                     PyObject *kwnames)
 {
     ad_state *state = ad_state_of_module(module);
-    PyObject *values[4];
+    PyObject *values[7];
     ad_request request;
-    ad_imported imported;
+    ad_tensor_options options = {.readonly = -1};
+    ad_copy copy;
     if (ad_parse_args(state, &convert_signature, args, n_args, kwnames,
                       values) < 0 ||
-        ad_parse_request(state, NULL, values[2], values[3], &request) < 0 ||
-        ad_import(state, values[0], &request, AD_ALL_PROTOCOLS, &imported) <
-            0) {
+        ad_parse_request(state, values[2], values[3], values[4], &request) <
+            0 ||
+        ad_parse_nulls(values[5], values[6], &options) < 0) {
         return NULL;
     }
-    /* A copy made by the producer satisfies copy=True. */
-    if (!imported.is_array && request.copy == AD_COPY_ALWAYS &&
-        (imported.tensor.tensor.flags & AD_TENSOR_COPIED)) {
-        request.copy = AD_COPY_IF_NEEDED;
-    }
     PyObject *ours =
-        imported.is_array
-            ? ad_array_object_new(state, &imported.array)
-            : ad_tensor_object_new(state, &imported.tensor.tensor);
+        import_for_convert(state, values[0], &request, &options, &copy);
     if (ours == NULL) {
         return NULL;
     }
-    PyObject *result = ad_convert_into(state, ours, values[1], &request.stream,
-                                       (int)request.copy);
+    PyObject *result =
+        ad_convert_into(state, ours, values[1], &request.stream, (int)copy);
     Py_DECREF(ours);
     return result;
 }

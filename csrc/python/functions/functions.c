@@ -207,8 +207,9 @@ PyMethodDef ad_module_functions[] = {
      "    more than names differ, the producer is asked for the type, unless\n"
      "    copy=False. arrowdev converts only bools of one byte, to bits; other\n"
      "    data must have the layout of the type.\n"
-     "device : Device, str or (type, id), optional\n"
-     "    The device of the result's memory.\n"
+     "device : device, optional\n"
+     "    The device of the result's memory: a Device, a name such as\n"
+     "    \"cuda:0\", (type, id), or a device of torch, jax, dpctl or CuPy.\n"
      "stream : int or stream object, optional\n"
      "    The stream on which the caller uses the data. An int has its meaning\n"
      "    in DLPack.\n"
@@ -265,12 +266,14 @@ PyMethodDef ad_module_functions[] = {
      "ValueError\n"
      "    There are no streams and no schema."},
     {"tensor", AD_METHOD(ad_function_tensor),
-     "tensor(obj, /, *, stream=None, copy=None, nulls=\"raise\", "
-     "fill_value=None, order=None, readonly=None)\n--\n\n"
+     "tensor(obj, /, *, device=None, stream=None, copy=None, "
+     "nulls=\"raise\", fill_value=None, order=None, readonly=None)\n--\n\n"
      "A Tensor over the memory of an object that supports an exchange "
      "protocol.\n\n"
      "Parameters\n----------\n"
      "obj : object\n"
+     "device : device, optional\n"
+     "    The device of the result's memory, as in array().\n"
      "stream : int or stream object, optional\n"
      "    The stream on which the caller uses the data.\n"
      "copy : bool, optional\n"
@@ -374,9 +377,12 @@ PyMethodDef ad_module_functions[] = {
      "ExchangeError\n    The stream is of another device.\n"
      "DeviceError\n    The runtime does not know the stream."},
     {"convert", AD_METHOD(ad_function_convert),
-     "convert(obj, cls, *, stream=None, copy=None)\n--\n\n"
+     "convert(obj, cls, *, device=None, stream=None, copy=None, "
+     "nulls=\"raise\", fill_value=None)\n--\n\n"
      "An instance of another library's class over the memory of `obj`:\n"
      "convert(df[\"x\"], torch.Tensor).\n\n"
+     "The parameters have their meaning in tensor(). Classes of Arrow data\n"
+     "keep nulls unless nulls= says otherwise.\n\n"
      "Raises TypeError for an unknown class, and the exceptions of array()."},
     {"validate", AD_METHOD(function_validate),
      "validate(obj, level=\"structure\")\n--\n\n"

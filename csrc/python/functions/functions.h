@@ -76,6 +76,16 @@ typedef struct ad_tensor_options {
     bool no_negative_strides;         /* copy a tensor that has one */
 } ad_tensor_options;
 
+/* Parse nulls= and fill_value=. Returns 0, or -1 with ValueError. */
+int ad_parse_nulls(PyObject *nulls, PyObject *fill_value,
+                   ad_tensor_options *out);
+
+/* Move the import result to the device of the request, if that has one. *copy
+ * is set to what is still to be done of request->copy. On failure returns -1
+ * with an exception and clears the import result. */
+int ad_imported_to_device(ad_state *state, ad_imported *imported,
+                          const ad_request *request, ad_copy *copy);
+
 /* Convert the import result into a tensor in place: afterwards
  * imported->tensor holds it. On failure returns -1 with an exception and
  * clears the import result. */

@@ -4,8 +4,8 @@
 #include "copy/copy.h"
 #include "python/functions/functions.h"
 
-static int
-parse_nulls(PyObject *nulls, PyObject *fill_value, ad_tensor_options *out)
+int
+ad_parse_nulls(PyObject *nulls, PyObject *fill_value, ad_tensor_options *out)
 {
     static const char *const names[] = {[AD_NULLS_RAISE] = "raise",
                                         [AD_NULLS_IGNORE] = "ignore",
@@ -191,6 +191,23 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
 }
 
 int
+ad_imported_to_device(ad_state *state, ad_imported *imported,
+                      const ad_request *request, ad_copy *copy)
+{
+    ad_array *array = imported->is_array ? &imported->array : NULL;
+    ad_device device =
+        array != NULL ? array->device : imported->tensor.tensor.device;
+    if (!request->has_device || ad_device_equal(device, request->device)) {
+        return 0;
+    }
+    /* What moves with copy=True is copied. */
+    *copy =
+        request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED : request->copy;
+    return ad_move_to(state, array, &imported->tensor, request->device,
+                      ad_request_copy_stream(request), request->copy);
+}
+
+int
 ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
                  uint32_t among, ad_tensor_options *options, ad_imported *out)
 {
@@ -198,13 +215,10 @@ ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
     options->bridge.copy = request->copy;
     options->stream = ad_request_copy_stream(request);
     if (import_any(state, object, request, among, options, out) < 0 ||
+        ad_imported_to_device(state, out, request, &options->bridge.copy) <
+            0 ||
         ad_imported_as_tensor(state, out, options) < 0 ||
         apply_layout(state, options, &out->tensor) < 0) {
-        return -1;
-    }
-    if (request->has_device &&
-        ad_move_to(state, NULL, &out->tensor, request->device, options->stream,
-                   request->copy) < 0) {
         return -1;
     }
     if (ad_apply_stream_order(state, request, tensor->device, tensor->sync,
@@ -233,9 +247,9 @@ static const ad_signature tensor_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 7,
-    .names = {AD_STR_object, AD_STR_stream, AD_STR_copy, AD_STR_nulls,
-              AD_STR_fill_value, AD_STR_order, AD_STR_readonly},
+    .n_parameters = 8,
+    .names = {AD_STR_object, AD_STR_device, AD_STR_stream, AD_STR_copy,
+              AD_STR_nulls, AD_STR_fill_value, AD_STR_order, AD_STR_readonly},
 };
 
 PyObject *
@@ -243,15 +257,16 @@ ad_function_tensor(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                    PyObject *kwnames)
 {
     ad_state *state = ad_state_of_module(module);
-    PyObject *values[7];
+    PyObject *values[8];
     ad_request request;
     ad_tensor_options options = {0};
     if (ad_parse_args(state, &tensor_signature, args, n_args, kwnames,
                       values) < 0 ||
-        ad_parse_request(state, NULL, values[1], values[2], &request) < 0 ||
-        parse_nulls(values[3], values[4], &options) < 0 ||
-        parse_order(values[5], &options.bridge.order) < 0 ||
-        ad_parse_optional_bool(values[6], "readonly", &options.readonly) < 0) {
+        ad_parse_request(state, values[1], values[2], values[3], &request) <
+            0 ||
+        ad_parse_nulls(values[4], values[5], &options) < 0 ||
+        parse_order(values[6], &options.bridge.order) < 0 ||
+        ad_parse_optional_bool(values[7], "readonly", &options.readonly) < 0) {
         return NULL;
     }
     return import_object(state, values[0], &request, AD_ALL_PROTOCOLS,
