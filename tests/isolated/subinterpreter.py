@@ -4,6 +4,7 @@ import sys
 import threading
 
 import common
+
 from arrowdev.testing import software_device
 
 try:
