@@ -177,6 +177,56 @@ is_bool8(const struct ArrowSchema *node)
            extension.kind == AD_EXTENSION_BOOL8;
 }
 
+/* Refuses `wanted` where it is no representation of the same data: here, and in
+ * the columns of a batch. `name` is the column's, or empty. */
+static int
+check_node(ad_state *state, const struct ArrowSchema *node,
+           const struct ArrowSchema *wanted, const char *name)
+{
+    ad_error err;
+    ad_type ours;
+    ad_type theirs;
+    const struct ArrowSchema *values = ad_schema_cast_values(node);
+    const struct ArrowSchema *answer = ad_schema_cast_values(wanted);
+    if (ad_type_parse(values->format, &ours, &err) != AD_OK ||
+        ad_type_parse(answer->format, &theirs, &err) != AD_OK) {
+        ad_raise(state, &err);
+        return -1;
+    }
+    bool are_alike = (theirs.id == AD_TYPE_BOOL && is_bool8(node)) ||
+                     ad_schema_cast_fits_type(node, wanted, AD_CAST_STORAGE);
+    bool are_structs =
+        ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT;
+    if (are_structs && values->n_children != answer->n_children) {
+        ad_raise_exchange(state, "requested_schema",
+                          "leave requested_schema out and select afterwards",
+                          "requested_schema has %lld fields, but the data "
+                          "have %lld",
+                          (long long)answer->n_children,
+                          (long long)values->n_children);
+        return -1;
+    }
+    if (!are_alike && family_of(ours.id) != family_of(theirs.id)) {
+        ad_raise_exchange(state, "requested_schema",
+                          "leave requested_schema out and convert afterwards",
+                          "requested_schema has the format \"%s\"%s%s, which "
+                          "is no representation of data with the format "
+                          "\"%s\"",
+                          wanted->format,
+                          name[0] != '\0' ? " for the field " : "", name,
+                          node->format);
+        return -1;
+    }
+    for (int64_t i = 0; are_structs && i < values->n_children; i++) {
+        const char *column = values->children[i]->name;
+        if (check_node(state, values->children[i], answer->children[i],
+                       column != NULL ? column : "") < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int
 ad_arrow_check_requested(ad_state *state, ad_schema schema,
                          PyObject *requested)
@@ -194,38 +244,7 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
         ad_raise(state, &err);
         return -1;
     }
-    ad_type ours;
-    ad_type theirs;
-    if (ad_type_parse(ad_schema_cast_values(schema.node)->format, &ours,
-                      &err) != AD_OK ||
-        ad_type_parse(ad_schema_cast_values(wanted)->format, &theirs, &err) !=
-            AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    bool are_alike =
-        (theirs.id == AD_TYPE_BOOL && is_bool8(schema.node)) ||
-        ad_schema_cast_fits_type(schema.node, wanted, AD_CAST_STORAGE);
-    int64_t n_fields = ad_schema_cast_values(schema.node)->n_children;
-    int64_t n_wanted = ad_schema_cast_values(wanted)->n_children;
-    if (ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT &&
-        n_fields != n_wanted) {
-        ad_raise_exchange(state, "requested_schema",
-                          "leave requested_schema out and select afterwards",
-                          "requested_schema has %lld fields, but the data "
-                          "have %lld",
-                          (long long)n_wanted, (long long)n_fields);
-        return -1;
-    }
-    if (!are_alike && family_of(ours.id) != family_of(theirs.id)) {
-        ad_raise_exchange(state, "requested_schema",
-                          "leave requested_schema out and convert afterwards",
-                          "requested_schema has the format \"%s\", which is "
-                          "no representation of data with the format \"%s\"",
-                          wanted->format, schema.node->format);
-        return -1;
-    }
-    return 0;
+    return check_node(state, schema.node, wanted, "");
 }
 
 int

@@ -121,6 +121,15 @@ def test_incompatible_type_is_refused(method, wanted):
 
 
 @pytest.mark.parametrize("method", ARRAYS + STREAMS)
+def test_incompatible_column_is_refused(method):
+    batch = ad.record_batch({"a": np.arange(3), "b": np.arange(3)})
+    columns = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    with pytest.raises(ad.ExchangeError, match='format "u" for the field b') as info:
+        getattr(batch, method)(columns.__arrow_c_schema__())
+    assert info.value.reason == "requested_schema"
+
+
+@pytest.mark.parametrize("method", ARRAYS + STREAMS)
 def test_names_nullability_and_metadata(method):
     array = ad.array(np.arange(3))
     field = pa.field("q", pa.int64(), nullable=False, metadata={"k": "v"})

@@ -68,16 +68,12 @@ DEVIATIONS = {
     "test_pyarrow_array": {PYARROW_CASTS_THE_WRONG_NAME: ["test_c_array_protocol"]},
     "test_pyarrow_capsules": {
         NO_CAST: [
-            "test_roundtrip_array_capsule[record_batch]",
-            "test_roundtrip_device_array_capsule[record_batch]",
-            "test_roundtrip_reader_capsule",
             "test_roundtrip_batch_reader_capsule_requested_schema",
             "test_roundtrip_chunked_array_capsule_requested_schema",
         ],
     },
     "test_pyarrow_table": {
         PYARROW_CASTS_THE_WRONG_NAME: ["test_chunked_array_c_array_interface"],
-        NO_CAST: ["test_table_c_stream_interface"],
     },
     "test_pandas_frame": {NO_CAST: ["test_dataframe_to_arrow"]},
     "test_pandas_series": {
