@@ -22,15 +22,16 @@ torch = Peer("torch")
 
 SIGNATURES = {
     ad.array: "(obj, type=None, /, *, device=None, stream=None, copy=None, validity=None)",
-    ad.tensor: "(obj, /, *, stream=None, copy=None, nulls='raise', fill_value=None, order=None, "
-    "readonly=None)",
+    ad.tensor: "(obj, /, *, device=None, stream=None, copy=None, nulls='raise', fill_value=None, "
+    "order=None, readonly=None)",
     ad.from_dlpack: "(x, /, *, device=None, copy=None)",
     ad.record_batch: "(columns, /, *, names=None, copy=None)",
     ad.schema: "(obj, /)",
     ad.device: "(spec, /)",
     ad.devices: "()",
     ad.use_stream: "(stream, device=None)",
-    ad.convert: "(obj, cls, *, stream=None, copy=None)",
+    ad.convert: "(obj, cls, *, device=None, stream=None, copy=None, nulls='raise', "
+    "fill_value=None)",
     ad.validate: "(obj, level='structure')",
     ad.protocols: "(obj, probe=False)",
     ad.as_host: "(obj)",
@@ -443,3 +444,20 @@ def test_to_pylist_keeps_values_of_repeated_names():
     repeated = pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("k", pa.int64()))
     array = pa.array([[("a", 1), ("a", 2)], None], repeated)
     assert ad.array(array).to_pylist() == [[("a", 1), ("a", 2)], None]
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, -1])
+def test_stream_of_host_memory(number):
+    """It is ready on every stream; only __dlpack__(), as DLPack says, takes none."""
+    x = np.arange(3)
+    for found in (
+        ad.array(x, stream=number),
+        ad.tensor(x, stream=number),
+        ad.convert(x, ad.Tensor, stream=number),
+        ad.array(x, device="cpu", stream=number),
+    ):
+        assert found.is_ready() and np.asarray(found).tolist() == [0, 1, 2]
+    if number != -1:
+        with pytest.raises(ad.ExchangeError, match="where there are no streams") as info:
+            ad.tensor(x).__dlpack__(stream=number)
+        assert info.value.reason == "stream" and "leave stream out" in info.value.hint
