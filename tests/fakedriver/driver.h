@@ -200,6 +200,9 @@ int fd_stream_flags(uintptr_t handle, unsigned *out);
 int fd_stream_priority(uintptr_t handle, int *out);
 size_t fd_stream_count(void); /* live streams of users */
 
+/* Whether it was a user's stream. A GPU need not notice its use. */
+bool fd_stream_is_destroyed(uintptr_t handle);
+
 /* Create the default stream of this context; drop all streams of one. */
 int fd_stream_new_legacy_locked(fd_context *context);
 void fd_stream_drop_all_locked(fd_context *context);

@@ -85,6 +85,10 @@ fd_enter(const char *name, uintptr_t stream)
         return FD_NOT_INITIALIZED;
     }
     int code = fd_log_call(name, stream);
+    if (stream > FD_PER_THREAD && fd_stream_is_destroyed(stream)) {
+        fd_violation("%s used stream %#zx, which is destroyed", name,
+                     (size_t)stream);
+    }
     const fd_context *context = fd_context_peek();
     if (code == FD_OK && context != NULL && context->is_live) {
         code = context->broken;

@@ -63,4 +63,5 @@ def context(nothing_wrong):
     assert int(gpu.ask(gpu.cu.cuCtxGetCurrent)) == int(context)
     gc.collect()
     gpu.ask(gpu.cu.cuCtxSynchronize)
+    gpu.Stream.destroy_unused()
     gpu.flags.clear()

@@ -2,6 +2,7 @@
 
 import ctypes
 import time
+from typing import ClassVar
 
 import numpy as np
 from cuda.bindings import driver as cu
@@ -120,9 +121,18 @@ class Stream:
         ask(cu.cuStreamDestroy, self.handle)
         self.handle = None
 
+    # A stream outlives the arrays that were handed out on it, and a test's variables
+    # end in any order.
+    unused: ClassVar[list] = []
+
     def __del__(self):
         if self.handle is not None:
-            cu.cuStreamDestroy(self.handle)
+            self.unused.append(self.handle)
+
+    @classmethod
+    def destroy_unused(cls):
+        while cls.unused:
+            cu.cuStreamDestroy(cls.unused.pop())
 
 
 # Flags that streams may still be reading.

@@ -108,8 +108,9 @@ def test_import_with_a_stream_makes_it_wait():
     assert reader.result() == NEW.tolist()
 
 
-def test_data_stay_ready_after_producers_stream_is_destroyed():
-    """The event is recorded at import, not when it is first used."""
+def test_data_stay_ready_after_producers_stream_is_destroyed(standin):
+    """The event is recorded at import, not when it is first used. The release orders the
+    producer's stream, which a producer has to keep."""
     reader = Reader()
     held = Held()
     array = ad.array(held.memory)
@@ -118,7 +119,9 @@ def test_data_stay_ready_after_producers_stream_is_destroyed():
     kept = read(array, reader)
     held.gate.open()
     assert reader.result() == NEW.tolist()
-    del kept
+    assert standin.violations() == []
+    del kept, array
+    assert all("cuStreamGetCtx used stream" in line for line in standin.violations())
 
 
 # --- Arrow device arrays -------------------------------------------------------
@@ -197,6 +200,7 @@ def test_chain_does_not_wait_on_the_host(standin):
     gate.open()
     consumer.sync()
     assert target.array[:56].tolist() == NEW[8:].tolist()
+    del view, tensor, exchanged  # before the stream of cuda-core
 
 
 # --- DLPack ------------------------------------------------------------------------
@@ -239,6 +243,7 @@ def test_dlpack_out_to_cuda_core(device):
         assert view.ptr == held.memory.pointer
         reader.read(view.ptr)
     assert reader.result() == NEW.tolist()
+    del view, tensor  # before the stream of cuda-core
 
 
 @pytest.mark.parametrize("stream", [None, 1])

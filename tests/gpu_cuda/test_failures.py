@@ -71,6 +71,7 @@ def settle(standin):
     for id in (0, 1, 0, 1):
         ad.device(f"cuda:{id}").synchronize()
         gc.collect()
+    Stream.destroy_unused()
     return standin.count()
 
 

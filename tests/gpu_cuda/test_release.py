@@ -102,8 +102,11 @@ def test_exported_stream_is_recorded():
     assert Watched.freed == 1
 
 
-def test_release_waits_for_destroyed_stream():
-    """No event can be recorded on it any more, but its work may still be pending."""
+def test_release_waits_for_destroyed_stream(standin):
+    """No event can be recorded on it any more, but its work may still be pending.
+
+    Who passes a number keeps its stream: a real driver may crash here.
+    """
     reader = Reader()
     with Gate(reader.stream.handle):
         memory = Watched(NEW)
@@ -116,6 +119,7 @@ def test_release_waits_for_destroyed_stream():
         assert Watched.freed == 0
     wait_for_frees(1)
     assert reader.target.array.tolist() == NEW.tolist()
+    assert all("which is destroyed" in line for line in standin.violations())
 
 
 def test_release_waits_for_our_own_copy():

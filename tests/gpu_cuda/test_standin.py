@@ -125,12 +125,13 @@ def test_new_thread_has_no_context():
     assert codes == [201]
 
 
-def test_stale_handles_are_refused():
+def test_stale_handles_are_refused(standin):
     stream = Stream()
     handle = stream.handle
     stream.destroy()
     event = ask(cu.cuEventCreate, 2)
     assert code_of(cu.cuEventRecord, event, handle) == 400
+    assert standin.violations() == [f"cuEventRecord used stream {handle:#x}, which is destroyed"]
     ask(cu.cuEventDestroy, event)
     assert code_of(cu.cuEventQuery, event) == 400
 

@@ -130,7 +130,7 @@ def test_dlpack_makes_the_consumers_stream_wait(standin, held):
     consumer.synchronize()
     assert to_array(target) == NEW.tolist()
     standin.hold(stream.handle)
-    del capsule
+    del capsule, tensor  # before the consumer's stream
     ask(hip.hipHostFree, target)
 
 
