@@ -92,6 +92,7 @@ record_pooled(const struct ad_backend *backend, const ad_context *context,
     if (backend->event_record(*context, stream, &sync->event, NULL) == AD_OK) {
         ad_owner_init(&sync->base, &sync_ops);
         sync->context = *context;
+        sync->is_captured = false;
         atomic_init(&sync->is_done, false);
         set_stream(sync, stream);
         sync->keep = NULL;
@@ -166,6 +167,14 @@ ad_sync_record(ad_context context, ad_stream stream, ad_sync **out,
     return record(backend, &context, stream, out, err);
 }
 
+/* The legacy default stream cannot be captured: no need to ask. */
+static bool
+may_be_captured(ad_device device, ad_stream stream)
+{
+    return !ad_stream_is_default(device, stream) ||
+           ad_stream_is_per_thread(device, stream);
+}
+
 ad_status
 ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
@@ -185,6 +194,8 @@ ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
         AD_RETURN_IF_ERR(record(backend, &context, stream, out, err));
     }
     (*out)->keep = ad_owner_ref(queue);
+    (*out)->is_captured = may_be_captured(context.device, stream) &&
+                          ad_stream_is_captured((*out)->context, stream);
     return AD_OK;
 }
 
@@ -406,15 +417,6 @@ ad_sync_wait_briefly(ad_sync *sync, ad_error *err)
 
 /* --- graphs -------------------------------------------------------------- */
 
-/* A thread cannot query the per-thread stream of another thread. */
-bool
-ad_sync_is_captured(const ad_sync *sync)
-{
-    return !ad_sync_is_done(sync) && sync->is_own &&
-           (sync->thread == 0 || sync->thread == ad_thread_number()) &&
-           ad_stream_is_captured(sync->context, sync->stream);
-}
-
 ad_status
 ad_sync_require_no_capture(const ad_sync *sync, const char *operation,
                            ad_error *err)
@@ -424,9 +426,9 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *operation,
     }
     return ad_fail_on(
         err, sync->context.device, "capture",
-        "do it before the capture begins or after it has ended",
-        "the data are made on a stream that is being captured into a "
-        "graph, and %s would become a part of the graph too",
+        "import the data before the capture begins or after it has ended",
+        "the data were imported with a stream that was being captured into "
+        "a graph, and %s would become a part of the graph too",
         operation);
 }
 

@@ -45,6 +45,7 @@ typedef struct ad_sync {
     ad_sync_kind kind;
     ad_context context;  /* handle NULL: not known (foreign events) */
     bool is_own;         /* EVENT: recorded by us, goes back to the pool */
+    bool is_captured;    /* own events: the stream was being captured */
     atomic_bool is_done; /* a query or a wait has proven it */
     ad_stream stream; /* own events: what it was recorded on; STREAM, QUEUE */
     uint64_t thread;  /* the recording thread (ad_thread_number) where `stream`
@@ -147,10 +148,15 @@ AD_MUST_CHECK ad_status ad_sync_query_soon(ad_sync *sync, bool *out,
  * wait for. Cheap and never waits, for attribute look-ups. */
 bool ad_sync_can_wait(const ad_sync *sync);
 
-/* Whether the stream of the event is being captured into a graph. A stream
- * that waits for such an event joins the capture. arrowdev's own streams must
- * not do so. False for foreign events, where it is not known. */
-bool ad_sync_is_captured(const ad_sync *sync);
+/* Whether the stream of the event was being captured into a graph when the
+ * event was recorded. A stream that waits for such an event joins the capture.
+ * arrowdev's own streams must not do so. False for foreign events, where it is
+ * not known. Makes no runtime call: the stream may be destroyed by now. */
+static inline bool
+ad_sync_is_captured(const ad_sync *sync)
+{
+    return sync != NULL && sync->is_captured;
+}
 
 /* AD_ERR_EXCHANGE, "capture", if ad_sync_is_captured. Called before a stream
  * outside the capture waits. */

@@ -569,7 +569,11 @@ test_our_streams_stay_out_of_captures(void)
     ad_error err;
     mock_reset();
     ad_sync *a = record(IN_ORDER, S);
-    ad_sync *b = record(IN_ORDER, (ad_stream){MOCK_CAPTURED_STREAM});
+    ad_sync *b;
+    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+                              (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &b,
+                              NULL),
+              AD_OK);
     CHECK(!ad_sync_is_captured(NULL));
     CHECK(!ad_sync_is_captured(a));
     CHECK(ad_sync_is_captured(b));

@@ -134,6 +134,41 @@ def test_hint_names_a_stream_that_can_wait():
         tensor.wait(capture.stream.handle)  # does what the hint says
 
 
+@pytest.mark.parametrize("in_capture", [False, True])
+def test_stream_of_an_import_is_not_asked_again(standin, in_capture):
+    """Whether it was captured is known from the import; it may be destroyed since."""
+    memory = Memory(NEW)
+    capture = Capture()
+    memory.stream = capture.stream.handle
+    if in_capture:
+        with capture:
+            tensor = ad.tensor(memory)
+    else:
+        tensor = ad.tensor(memory)
+    memory.stream = None
+    capture.stream.destroy()
+    if in_capture:
+        with pytest.raises(ad.ExchangeError, match="captured into a graph") as caught:
+            tensor.to("cpu")
+        assert caught.value.reason == "capture"
+    else:
+        assert np.asarray(tensor.to("cpu")).tolist() == NEW.tolist()
+    assert standin.violations() == []
+    del tensor
+    standin.violations()  # the release orders the producer's stream
+
+
+def test_data_from_before_a_capture_can_be_copied():
+    memory = Memory(NEW)
+    with Capture() as capture:
+        pass
+    memory.stream = capture.stream.handle
+    tensor = ad.tensor(memory)
+    ask(cu.cuStreamBeginCapture, capture.stream.handle, Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    assert np.asarray(tensor.to("cpu")).tolist() == NEW.tolist()
+    ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, capture.stream.handle))
+
+
 def test_rows_are_not_validated_in_a_capture():
     memory = Memory(NEW)
     with Capture() as capture:

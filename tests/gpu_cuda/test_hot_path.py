@@ -51,7 +51,7 @@ def test_calls_of_each_step(standin, memory):
     exchange(memory, consumer)
     with standin.logged() as calls:
         tensor = ad.tensor(memory)
-    assert names(calls) == ["cuPointerGetAttributes", "cuEventRecord"]
+    assert names(calls) == ["cuPointerGetAttributes", "cuEventRecord", "cuStreamIsCapturing"]
     with standin.logged() as calls:
         pair = ad.array(tensor).__arrow_c_device_array__()
     assert names(calls) == []
