@@ -69,7 +69,8 @@ def _n_bytes(array: arrowdev.Array) -> int:
 
 
 def _elements(obj: object, protocol: str) -> tuple[Any, Any] | None:
-    """Return shape and values, each None if unknown; None for what cannot be read here."""
+    """Return shape and values, each None if unknown; None for what cannot be imported here."""
+    shape = None
     try:
         shown = Exchanged(obj) if protocol == EXCHANGE else _Only(obj, protocol)
         shape = arrowdev.tensor(shown).shape if protocol in TENSORS else None
@@ -77,7 +78,7 @@ def _elements(obj: object, protocol: str) -> tuple[Any, Any] | None:
         is_short = _n_bytes(array) <= MAX_BYTES
         return shape, _on_host(array).to_pylist() if is_short else None
     except Exception:  # other rules are about refusals; values may have no equivalent in Python
-        return None
+        return None if shape is None else (shape, None)
 
 
 def _is_same(one: Any, other: Any, tolerance: float = 0.0) -> bool:

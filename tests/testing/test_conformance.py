@@ -47,6 +47,7 @@ from arrowdev import aio
 from arrowdev.testing import (
     ConformanceError,
     _check_async,
+    _check_elements,
     _conformance,
     _host_read,
     _leaks,
@@ -439,6 +440,42 @@ def test_exchange_function_that_fails_without_an_exception(function):
 )
 def test_exports_that_differ(make):
     assert set(_conformance.producer_report(make).findings) == {"exports.same"}
+
+
+class TwoOnDevice:
+    """A tensor by DLPack, and a column."""
+
+    def __init__(self, tensor, column):
+        self.tensor, self.column = ad.tensor(tensor), ad.array(column)
+
+    def __dlpack__(self, **keywords):
+        return self.tensor.to("ext_dev:0").__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return 12, 0
+
+    def __arrow_c_device_array__(self, requested_schema=None, **keywords):
+        return self.column.to("ext_dev:0").__arrow_c_device_array__(requested_schema, **keywords)
+
+
+def test_exports_from_a_device():
+    one, other = np.arange(3), np.array([0, 1, 3])
+    with software_device():
+        assert "exports.same" in _conformance.producer_report(lambda: TwoOnDevice(one, one)).held
+        report = _conformance.producer_report(lambda: TwoOnDevice(one, other))
+        assert "[0, 1, 3]" in report.findings["exports.same"].what
+
+
+def test_shape_of_values_that_cannot_be_read(monkeypatch):
+    """As on a device whose runtime fails."""
+
+    def fail(array):
+        raise ad.DeviceError("no copy today")
+
+    monkeypatch.setattr(_check_elements, "_on_host", fail)
+    assert not _conformance.producer_report(lambda: broken.Both(Host(), Stream())).findings
+    report = _conformance.producer_report(broken.Shaped)
+    assert "the shape (3,), __array_interface__ (1, 3)" in report.findings["exports.same"].what
 
 
 def test_requested_type():
