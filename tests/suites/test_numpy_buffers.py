@@ -20,6 +20,13 @@ globals().update(
 )
 
 
+@pytest.fixture(autouse=True)
+def own_types(monkeypatch):
+    """ml_dtypes, which jax imports, adds types to NumPy's table that have no buffer format."""
+    own = {key: kind for key, kind in np._core.sctypeDict.items() if kind.__module__ == "numpy"}
+    monkeypatch.setattr(np._core, "sctypeDict", own)
+
+
 def test_numbers_go_through_a_tensor():
     for code in "?bhilqBHILQefdFD":
         array = np.zeros((2, 3), code)
