@@ -1,6 +1,8 @@
 /* requested_schema as consumer: the call of an Arrow method. */
 #include "protocol/arrow.h"
 
+#include <errno.h>
+
 #include "model/schema_cast.h"
 
 static PyObject *
@@ -24,18 +26,24 @@ call_with_schema(ad_state *state, PyObject *object, PyObject *name,
 
 /* --- types with fields --------------------------------------------------- */
 
-/* Fills *out with the schema of a stream that nobody has taken yet. */
-static ad_status
+/* Fills *out with the schema of a stream that nobody has taken yet. False if
+ * there is none: the import says why. */
+static bool
 read_schema(void *pointer, ad_capsule_kind kind, struct ArrowSchema *out)
 {
     struct ArrowDeviceArrayStream *device = pointer;
     struct ArrowArrayStream *host = pointer;
-    int code;
+    bool is_device = kind == AD_CAPSULE_DEVICE_STREAM;
+    int code = EINVAL;
     Py_BEGIN_ALLOW_THREADS
-    code = kind == AD_CAPSULE_DEVICE_STREAM ? device->get_schema(device, out)
-                                            : host->get_schema(host, out);
+    if (is_device && device->release != NULL && device->get_schema != NULL) {
+        code = device->get_schema(device, out);
+    } else if (!is_device && host->release != NULL &&
+               host->get_schema != NULL) {
+        code = host->get_schema(host, out);
+    }
     Py_END_ALLOW_THREADS
-    return code == 0 ? AD_OK : AD_ERR_EXCHANGE;
+    return code == 0;
 }
 
 /* Sets *out to what is to be asked for, see ad_schema_cast_request(). An
@@ -61,7 +69,7 @@ find_request(ad_state *state, PyObject *answer, ad_schema wanted,
         const char *name = ad_capsule_name(kinds[i]);
         if (PyCapsule_IsValid(answer, name) &&
             read_schema(PyCapsule_GetPointer(answer, name), kinds[i],
-                        &storage) == AD_OK) {
+                        &storage)) {
             own = &storage;
         }
     }

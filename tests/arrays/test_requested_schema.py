@@ -435,6 +435,30 @@ def test_stream_that_can_be_read_once():
     assert source.calls == [None]
 
 
+@pytest.mark.parametrize("wanted", [RENAMED, WIDER], ids=["renamed", "converted"])
+def test_invalid_answers_for_a_type_with_fields(wanted):
+    """The schema is looked at before the import, which still says what is wrong."""
+    used_up = pa.array(STRUCT, OWN)
+    used = used_up.__arrow_c_array__()
+    stream = pa.chunked_array([pa.array(STRUCT, OWN)]).__arrow_c_stream__()
+    ad.array(used)
+    list(ad.array_stream(stream))
+    for bad, reason in (
+        (used, "consumed"),
+        ((used[1], used[0]), "protocol"),
+        ((1, 2), "protocol"),
+        (None, "protocol"),
+    ):
+        with pytest.raises(ad.ExchangeError) as info:
+            ad.array(Array(used_up, lambda export, answer=bad, **_: answer), wanted)
+        assert info.value.reason == reason
+    for read in (ad.array, lambda source, dtype: ad.array_stream(source, schema=dtype)):
+        for bad, reason in ((stream, "consumed"), (used[1], "protocol"), (7, "protocol")):
+            with pytest.raises(ad.ExchangeError) as info:
+                read(Once(bad, lambda data, _: data), wanted)
+            assert info.value.reason == reason
+
+
 NOT_NULL = {
     "list": (pa.list_, [[1, None]]),
     "large list": (pa.large_list, [[1, None]]),
