@@ -2,18 +2,17 @@
 pass. Their findings in other libraries match docs/conformance.md."""
 
 import asyncio
-import ctypes
 import errno
 import functools
 import gc
 import importlib.metadata
 import json
-import os
 import re
 import subprocess
 import sys
 
 import broken_ends as broken
+import broken_exports as exports
 import numpy as np
 import pytest
 from arrow_samples import SAMPLES
@@ -47,9 +46,7 @@ from arrowdev import aio
 from arrowdev.testing import (
     ConformanceError,
     _check_async,
-    _check_elements,
     _conformance,
-    _host_read,
     _leaks,
     check_consumer,
     check_producer,
@@ -60,11 +57,11 @@ from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, RULES
 
 pa = pytest.importorskip("pyarrow")
 
-# Arrow arrays are immutable, and NumPy's interface marks them read-only. DLPack's legacy
-# consumers get them anyway.
 NESTED = pa.array([[[1], []], None, [[2, 3]]])
 DICTIONARY = pa.array(["a", "b", None, "a"]).dictionary_encode()
-EVENT = ctypes.create_string_buffer(64)
+
+# Arrow arrays are immutable, and NumPy's interface marks them read-only. DLPack's legacy
+# consumers get them anyway.
 ARRAYS = {"recommended": True, "ignore": ["dlpack.read_only_legacy"]}
 
 
@@ -85,9 +82,9 @@ STANDING = {
     "a stream": Stream,
     "an async stream": broken.sound_async,
     "a tensor": Tensor,
-    "a tensor with an exchange API": broken.exchange,
+    "a tensor with an exchange API": exports.exchange,
     "an array in a requested type": broken.Casts,
-    "one array by two protocols": lambda: broken.Both(Host(), OnDevice()),
+    "one array by two protocols": lambda: exports.Both(Host(), OnDevice()),
     "a dict of NumPy's": lambda: Dict(descr=[("", "<i8")], strides=(24, 8)),
     "a dict of CUDA's": lambda: CudaDict(stream=1, mask=CudaDict(typestr="|b1", shape=(3,))),
     "a dict of SYCL's": SyclDict,
@@ -140,44 +137,6 @@ def test_own_arrays_on_a_device():
     with software_device():
         check_producer(lambda: ad.array(np.arange(5)).to("ext_dev:0"), recommended=True)
         check_producer(lambda: ad.tensor(np.arange(5)).to("ext_dev:0"), recommended=True)
-
-
-# No backend of arrowdev's reads the first five; tests find no driver of the others.
-FOREIGN = ["VULKAN", "METAL", "VPI", "WEBGPU", "HEXAGON", "CUDA", "CUDA_HOST", "ROCM"]
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_device_without_a_runtime(name):
-    """What no runtime of this machine can read is not the producer's fault."""
-    type = ad.DeviceType[name]
-    has_events = type not in _host_read.WITHOUT_EVENTS
-    events = (None, ctypes.addressof(EVENT)) if has_events else (None,)
-    for event in events:
-        report = check_producer(lambda e=event: broken.on_foreign_device(type, sync_event=e))
-        assert not report.findings
-        if event or name != "CUDA_HOST":  # the host reads that by itself
-            assert set(report.untried) == {"array.contents"}
-            assert "runtime" in report.untried["array.contents"]
-        if report.untried:  # data that are not read are not compared, either
-            of_data = {"array.contents", "release.lifetime", "release.independent"}
-            assert not of_data & report.held
-    report = check_producer(
-        lambda: broken.DeviceStream(
-            steps=[step.batch([1, None], device_type=type)], device_type=type
-        )
-    )
-    assert not report.findings and "stream.device_type" in report.held
-
-
-def test_faults_on_a_device_without_a_runtime():
-    """The structs are examined as on other devices."""
-    vulkan = ad.DeviceType.VULKAN
-    for rule, make in {
-        "capsule.keyword": lambda: broken.on_foreign_device(vulkan, broken.AnyKeywords),
-        "device.reserved": lambda: broken.on_foreign_device(vulkan, reserved=(1, 0, 0)),
-    }.items():
-        report = _conformance.producer_report(make)
-        assert set(report.findings) == {rule}
 
 
 async def read_pushed(producer):
@@ -242,7 +201,7 @@ PRODUCERS = {
     "array.child_length": lambda: HostBatch(broken.short_child),
     "array.dictionary": lambda: Host(broken.extra_dictionary),
     "array.contents": lambda: Host(set_array(null_count=2)),
-    "exports.same": lambda: broken.Both(Host(), broken.OtherOnDevice()),
+    "exports.same": lambda: exports.Both(Host(), exports.OtherOnDevice()),
     "release.marked": lambda: Host(broken.unmarked),
     "release.below": lambda: broken.Forgets(DICTIONARY, "array"),
     "release.schema": lambda: Host(broken.spoilt_by_the_schema),
@@ -320,9 +279,9 @@ PRODUCERS = {
     "dlpack.data": lambda: Tensor(set_tensor(data=None)),
     "dlpack.dtype": lambda: Tensor(set_tensor(dtype=broken._dlpack.DLDataType(0, 0, 1))),
     "dlpack.lifetime": broken.ShortTensor,
-    "dlpack.exchange": lambda: broken.exchange(major=2),
-    "dlpack.exchange_error": lambda: broken.exchange(
-        managed_tensor_from_py_object_no_sync=broken.fail
+    "dlpack.exchange": lambda: exports.exchange(major=2),
+    "dlpack.exchange_error": lambda: exports.exchange(
+        managed_tensor_from_py_object_no_sync=exports.fail
     ),
 }
 
@@ -405,94 +364,6 @@ def test_leaked_schema():
 def test_further_faults_of_releases(rule, make):
     report = _conformance.producer_report(make)
     assert [finding.rule.id for finding in report.broken] == [rule]
-
-
-@pytest.mark.parametrize("function", broken.SOUND_EXCHANGE)
-def test_exchange_function_that_fails_without_an_exception(function):
-    report = _conformance.producer_report(lambda: broken.exchange(**{function: broken.fail}))
-    is_called = function != "managed_tensor_allocator"
-    assert set(report.findings) == ({"dlpack.exchange_error"} if is_called else set())
-    if is_called:
-        assert (
-            f"{function} returned -1 and set no" in report.findings["dlpack.exchange_error"].what
-        )
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: broken.Both(Host(), broken.OtherOnDevice()),
-        lambda: broken.Both(broken.Other(), Stream()),
-        lambda: broken.Both(Host(), Stream(steps=[[7, None, -9]])),
-        lambda: broken.Both(Host(), Stream(steps=[[7, 0, -9, 12]])),
-        lambda: broken.Both(Tensor(), Host()),
-        lambda: broken.Both(Tensor(), Dict(shape=(3,))),
-        broken.Shaped,
-        lambda: broken.exchange(
-            managed_tensor_from_py_object_no_sync=lambda obj, out: broken.give(
-                out, broken.managed(1, 2, 4)
-            )
-        ),
-        lambda: broken.exchange(
-            dltensor_from_py_object_no_sync=lambda obj, out: broken.give_shape(out, 1, 3)
-        ),
-    ],
-)
-def test_exports_that_differ(make):
-    assert set(_conformance.producer_report(make).findings) == {"exports.same"}
-
-
-class TwoOnDevice:
-    """A tensor by DLPack, and a column."""
-
-    def __init__(self, tensor, column):
-        self.tensor, self.column = ad.tensor(tensor), ad.array(column)
-
-    def __dlpack__(self, **keywords):
-        return self.tensor.to("ext_dev:0").__dlpack__(**keywords)
-
-    def __dlpack_device__(self):
-        return 12, 0
-
-    def __arrow_c_device_array__(self, requested_schema=None, **keywords):
-        return self.column.to("ext_dev:0").__arrow_c_device_array__(requested_schema, **keywords)
-
-
-def test_exports_from_a_device():
-    one, other = np.arange(3), np.array([0, 1, 3])
-    with software_device():
-        assert "exports.same" in _conformance.producer_report(lambda: TwoOnDevice(one, one)).held
-        report = _conformance.producer_report(lambda: TwoOnDevice(one, other))
-        assert "[0, 1, 3]" in report.findings["exports.same"].what
-
-
-def test_shape_of_values_that_cannot_be_read(monkeypatch):
-    """As on a device whose runtime fails."""
-
-    def fail(array):
-        raise ad.DeviceError("no copy today")
-
-    monkeypatch.setattr(_check_elements, "_on_host", fail)
-    assert not _conformance.producer_report(lambda: broken.Both(Host(), Stream())).findings
-    report = _conformance.producer_report(broken.Shaped)
-    assert "the shape (3,), __array_interface__ (1, 3)" in report.findings["exports.same"].what
-
-
-def test_requested_type():
-    """A label on the bytes of another type is no conversion; to refuse is no fault."""
-    assert "capsule.cast" in check_producer(broken.Casts).held
-    report = check_producer(Host)  # returns its own type
-    assert "capsule.cast" not in report.held | set(report.findings)
-    for make in (
-        lambda: pa.record_batch({"a": [1, None]}),
-        lambda: pa.table({"a": [1, 2], "b": [0.5, 1.5]}),
-    ):
-        assert "capsule.cast" in _conformance.producer_report(make).held
-
-
-def test_exports_that_are_the_same():
-    for make in (lambda: ad.array(np.arange(3)), lambda: ad.tensor(np.array([1.5, np.nan]))):
-        assert "exports.same" in check_producer(make).held
 
 
 def masked_by_itself(kind):
@@ -925,83 +796,3 @@ def test_the_page_has_every_rule():
         for rule in RULES.values()
     }
     assert listed == expected
-
-
-# --- the plug-in ----------------------------------------------------------------------
-
-
-def run_plugin(folder, text, *options):
-    (folder / "test_it.py").write_text(
-        "import pytest\nimport broken_ends as b\nfrom broken_consumers import Consumer\n" + text
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "arrowdev.testing.pytest_plugin", "-rA",
-         "--strict-markers", "-p", "no:cacheprovider", *options, "test_it.py"],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(
-            [str(compiler.ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH", "")])},
-    )  # fmt: skip
-    return done.stdout
-
-
-def test_plugin(tmp_path):
-    text = """
-@pytest.mark.arrow_producer(lambda: b.OnDevice(spoil_device=b.set_device(device_type=99)))
-def test_broken(arrow_rule):
-    arrow_rule.check()
-
-@pytest.mark.arrow_producer(
-    lambda: b.OnDevice(spoil_device=b.set_device(device_type=99)), ignore=["device.type"]
-)
-def test_ignored(arrow_rule):
-    arrow_rule.check()
-
-@pytest.mark.arrow_consumer(Consumer("max_version"), read=Consumer.read, recommended=True)
-def test_consumer(arrow_rule):
-    arrow_rule.check()
-"""
-    output = run_plugin(tmp_path, text)
-    failed = re.findall(r"^FAILED (\S+)", output, re.M)
-    assert failed == [
-        "test_it.py::test_broken[device.type]",
-        "test_it.py::test_consumer[consumer.max_version]",
-    ], output
-    assert "PASSED test_it.py::test_broken[device.reserved]" in output
-    assert "PASSED test_it.py::test_consumer[consumer.release]" in output
-    (skipped,) = re.findall(r"^SKIPPED .*", output, re.M)
-    assert "ignored: broken: device.type" in skipped
-
-
-@pytest.mark.parametrize("options", [(), ("-n2",), ("-v",)])
-def test_plugin_deselects_what_does_not_apply(tmp_path, options):
-    text = """
-@pytest.mark.arrow_producer(factory=b.on_vulkan)
-def test_producer(arrow_rule):
-    arrow_rule.check()
-
-@pytest.mark.arrow_consumer(Consumer().tensor, read=Consumer.read)
-def test_consumer(arrow_rule):
-    arrow_rule.check()
-"""
-    if "-n2" in options:
-        pytest.importorskip("xdist")
-    output = run_plugin(tmp_path, text, *options)
-    reports = [
-        _conformance.producer_report(broken.on_vulkan),
-        _conformance.consumer_report(Consumer().tensor, read=Consumer.read),
-    ]
-    n_held = sum(len(report.held) for report in reports)
-    n_others = len(RULES) - n_held - 1  # the contents of memory on Vulkan are not tried
-    summary = output.splitlines()[-1]
-    assert f"{n_held} passed, 1 skipped, {n_others} deselected" in summary, output
-    assert "no runtime for it in this version" in output
-    assert output.count("deselected") == 1 and "does not apply" not in output
-    assert options == ("-n2",) or "[100%]" in output
-
-
-def test_plugin_without_a_mark(tmp_path):
-    output = run_plugin(tmp_path, "def test_it(arrow_rule):\n    arrow_rule.check()\n")
-    assert "has no mark arrow_producer(factory)" in output
