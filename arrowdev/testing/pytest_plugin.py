@@ -25,7 +25,7 @@ _MARKS = {
 }
 
 
-class _DoesNotApply(pytest.skip.Exception):  # type: ignore[name-defined]
+class _DoesNotApply(pytest.skip.Exception):  # type: ignore[misc,name-defined,unused-ignore]
     """The rule does not apply to the object."""
 
 
