@@ -21,7 +21,7 @@ from arrowdev import aio
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 jax = Peer("jax")
-pd = Peer("pandas")
+pd = Peer("pandas", "3.0")  # the first with an Arrow interface on Series
 pl = Peer("polars")
 torch = Peer("torch")
 
