@@ -97,7 +97,10 @@ def _numpy(numpy, obj, copy, stream):
     values = tensor(obj, copy=copy, stream=stream)
     try:
         return numpy.from_dlpack(values)
-    except RuntimeError as error:  # NumPy raises it for an unsupported device or type
+    except ExchangeError:
+        raise
+    except (RuntimeError, BufferError) as error:
+        # NumPy does not know the device or the type: RuntimeError, or BufferError since 2.5.
         _require_host(values, "a NumPy array")
         raise exchange_error(
             f"NumPy has no equivalent of {values.dtype}",
