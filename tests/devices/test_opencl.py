@@ -383,6 +383,7 @@ class TestCopies:
     @pytest.mark.parametrize("count", [1, 7, N])
     def test_there_and_back(self, count):
         there = ad.tensor(NUMBERS[:count]).to(peer.name())
+        there.synchronize()  # the queue of peer.read() waits for no other work
         assert peer.read(there.data_ptr, "i8", count).tolist() == NUMBERS[:count].tolist()
         assert np.asarray(there.to("cpu")).tolist() == NUMBERS[:count].tolist()
 
