@@ -45,12 +45,13 @@ PyObject *ad_arrow_host_method(PyObject *self, void *closure);
 
 /* A capsule of `kind` that reads `stream` from here on, or NULL with an
  * exception. */
-PyObject *ad_stream_export(ad_state *state, ad_array_stream *stream,
-                           ad_capsule_kind kind);
+PyObject *ad_array_stream_export(ad_state *state, ad_array_stream *stream,
+                                 ad_capsule_kind kind);
 
 /* Reads the stream to its end as one array; AD_ERR_EXCHANGE, "chunks", if that
  * needs a copy and none is allowed. Call without the GIL. */
-AD_MUST_CHECK ad_status ad_stream_join(ad_array_stream *stream, bool may_copy,
-                                       ad_array *out, ad_error *err);
+AD_MUST_CHECK ad_status ad_array_stream_join(ad_array_stream *stream,
+                                             bool may_copy, ad_array *out,
+                                             ad_error *err);
 
 #endif /* AD_PROTOCOL_ARROW_H */

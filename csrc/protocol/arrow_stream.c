@@ -10,8 +10,8 @@
 /* --- import -------------------------------------------------------------- */
 
 ad_status
-ad_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
-               ad_error *err)
+ad_array_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
+                     ad_error *err)
 {
     ad_schema schema = ad_array_stream_schema(stream);
     ad_array *batches;
@@ -48,13 +48,13 @@ read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
     ad_array_stream *stream = NULL;
     ad_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = ad_stream_take(pointer, kind, &stream, &err);
+    status = ad_array_stream_take(pointer, kind, &stream, &err);
     if (status == AD_OK) {
-        status = ad_stream_join(stream, may_copy, out, &err);
+        status = ad_array_stream_join(stream, may_copy, out, &err);
     }
     Py_END_ALLOW_THREADS
     if (status != AD_OK) {
-        ad_stream_raise(state, stream, &err);
+        ad_array_stream_raise(state, stream, &err);
     }
     ad_array_stream_unref(stream);
     return status == AD_OK ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
@@ -88,8 +88,8 @@ import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
 /* --- export -------------------------------------------------------------- */
 
 PyObject *
-ad_stream_export(ad_state *state, ad_array_stream *stream,
-                 ad_capsule_kind kind)
+ad_array_stream_export(ad_state *state, ad_array_stream *stream,
+                       ad_capsule_kind kind)
 {
     struct ArrowDeviceArrayStream *device = NULL;
     struct ArrowArrayStream *host = NULL;
@@ -125,7 +125,7 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    PyObject *capsule = ad_stream_export(state, stream, kind);
+    PyObject *capsule = ad_array_stream_export(state, stream, kind);
     ad_array_stream_unref(stream);
     return capsule;
 }

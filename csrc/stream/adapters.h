@@ -3,7 +3,7 @@
  *
  * An adapter holds a reference on the stream that it reads and releases it
  * with the last batch at the latest. It reads a batch only when one is
- * requested; ad_stream_to() also reads `prefetch` batches ahead. A failure is
+ * requested; ad_array_stream_to() also reads `prefetch` batches ahead. A failure is
  * reported after the batches that preceded it, with the text and the errno of
  * the stream that failed.
  */
@@ -23,29 +23,31 @@
  * have begun. The host waits only for a batch that is returned in host memory,
  * as far as ad_array_move_begin() allows. The new stream takes a reference on
  * `choice->keep`. AD_ERR_VALUE for a `prefetch` out of range. */
-AD_MUST_CHECK ad_status ad_stream_to(ad_array_stream *source, ad_device target,
-                                     int64_t prefetch,
-                                     const ad_stream_choice *choice,
-                                     ad_array_stream **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_array_stream_to(ad_array_stream *source,
+                                           ad_device target, int64_t prefetch,
+                                           const ad_stream_choice *choice,
+                                           ad_array_stream **out,
+                                           ad_error *err);
 
 /* A stream of batches of `rows` rows; the last batch has the remaining rows.
  * AD_ERR_VALUE for `rows` below 1. Slices share their memory; joined batches
  * are copied, as by ad_concat(). Only a stream without rows has an empty
  * batch, and that batch is its only one. */
-AD_MUST_CHECK ad_status ad_stream_rechunk(ad_array_stream *source,
-                                          int64_t rows, ad_array_stream **out,
-                                          ad_error *err);
+AD_MUST_CHECK ad_status ad_array_stream_rechunk(ad_array_stream *source,
+                                                int64_t rows,
+                                                ad_array_stream **out,
+                                                ad_error *err);
 
 /* Streams that are read one after the other. next() is not called again after
  * an end or a failure. */
-typedef struct ad_stream_list ad_stream_list;
-struct ad_stream_list {
+typedef struct ad_array_stream_list ad_array_stream_list;
+struct ad_array_stream_list {
     /* The next stream, a new reference; NULL at the end. */
-    ad_status (*next)(ad_stream_list *self, ad_array_stream **out,
+    ad_status (*next)(ad_array_stream_list *self, ad_array_stream **out,
                       ad_error *err);
     /* As in ad_batch_source. */
-    const char *(*last_error)(ad_stream_list *self, int *code);
-    void (*destroy)(ad_stream_list *self);
+    const char *(*last_error)(ad_array_stream_list *self, int *code);
+    void (*destroy)(ad_array_stream_list *self);
     struct ad_saved_exception *saved_exception;
 };
 
@@ -54,10 +56,12 @@ struct ad_stream_list {
  * device type. If `schema` (borrowed) has a node, all must have that schema
  * instead. AD_ERR_VALUE for an empty list without a schema. AD_ERR_EXCHANGE,
  * "schema" or "device", for a stream that differs. */
-AD_MUST_CHECK ad_status ad_stream_chain(ad_stream_list *list, ad_schema schema,
-                                        ad_array_stream **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_array_stream_chain(ad_array_stream_list *list,
+                                              ad_schema schema,
+                                              ad_array_stream **out,
+                                              ad_error *err);
 
-/* The list of an ad_stream_chain(); NULL for a source of another kind. */
-ad_stream_list *ad_stream_chain_list(ad_batch_source *source);
+/* The list of an ad_array_stream_chain(); NULL for a source of another kind. */
+ad_array_stream_list *ad_array_stream_chain_list(ad_batch_source *source);
 
 #endif /* AD_STREAM_ADAPTERS_H */

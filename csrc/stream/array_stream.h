@@ -144,6 +144,6 @@ void ad_device_stream_holder_free(struct ArrowDeviceArrayStream *holder);
  * AD_ERR_EXCHANGE, "device", if the host cannot read the memory. */
 AD_MUST_CHECK ad_status ad_array_stream_export_host(
     ad_array_stream *stream, struct ArrowArrayStream **holder, ad_error *err);
-void ad_stream_holder_free(struct ArrowArrayStream *holder);
+void ad_array_stream_holder_free(struct ArrowArrayStream *holder);
 
 #endif /* AD_STREAM_ARRAY_STREAM_H */

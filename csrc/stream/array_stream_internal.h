@@ -6,11 +6,11 @@
 
 #include "stream/array_stream.h"
 
-typedef enum ad_stream_condition {
+typedef enum ad_array_stream_condition {
     AD_STREAM_OPEN,
     AD_STREAM_ENDED,
     AD_STREAM_FAILED /* by a failure of ours: a batch is lost */
-} ad_stream_condition;
+} ad_array_stream_condition;
 
 struct ad_array_stream {
     ad_owner base;
@@ -21,7 +21,7 @@ struct ad_array_stream {
     uint8_t *shape; /* see batch_shape.h; NULL: batches are not plain */
     int64_t n_columns;
     int32_t device_type;
-    ad_stream_condition condition;
+    ad_array_stream_condition condition;
     /* The stream reads one of the next three. The release of an unused struct
      * is NULL. */
     bool is_host; /* a foreign struct is in `host`, not in `device` */

@@ -256,7 +256,7 @@ ad_array_stream_export_host(ad_array_stream *stream,
 }
 
 void
-ad_stream_holder_free(struct ArrowArrayStream *holder)
+ad_array_stream_holder_free(struct ArrowArrayStream *holder)
 {
     if (holder->release != NULL) {
         void *exception = ad_release_begin();

@@ -1,4 +1,4 @@
-/* ad_stream_chain(): concatenates streams. */
+/* ad_array_stream_chain(): concatenates streams. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 typedef struct chain {
     ad_upstream upstream; /* the stream that is read */
-    ad_stream_list *list;
+    ad_array_stream_list *list;
     bool is_read; /* `upstream` is set; else ask the list */
     bool is_over; /* the list has no more streams, or failed */
     bool has_list_failed;
@@ -131,14 +131,14 @@ chain_free(chain *self)
 static void
 chain_destroy(ad_batch_source *base)
 {
-    ad_stream_list *list = ((chain *)base)->list;
+    ad_array_stream_list *list = ((chain *)base)->list;
     chain_free((chain *)base);
     list->destroy(list);
 }
 
 ad_status
-ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
-                ad_error *err)
+ad_array_stream_chain(ad_array_stream_list *list, ad_schema schema,
+                      ad_array_stream **out, ad_error *err)
 {
     chain *self = calloc(1, sizeof(*self));
     if (self == NULL) {
@@ -168,8 +168,8 @@ ad_stream_chain(ad_stream_list *list, ad_schema schema, ad_array_stream **out,
     return status;
 }
 
-ad_stream_list *
-ad_stream_chain_list(ad_batch_source *source)
+ad_array_stream_list *
+ad_array_stream_chain_list(ad_batch_source *source)
 {
     return source->next == chain_next ? ((chain *)source)->list : NULL;
 }

@@ -1,4 +1,4 @@
-/* ad_stream_rechunk(): changes the length of the batches. */
+/* ad_array_stream_rechunk(): changes the length of the batches. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -133,8 +133,8 @@ rechunk_destroy(ad_batch_source *base)
 }
 
 ad_status
-ad_stream_rechunk(ad_array_stream *source, int64_t rows, ad_array_stream **out,
-                  ad_error *err)
+ad_array_stream_rechunk(ad_array_stream *source, int64_t rows,
+                        ad_array_stream **out, ad_error *err)
 {
     if (rows < 1) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,

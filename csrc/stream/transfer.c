@@ -1,4 +1,4 @@
-/* ad_stream_to(): copies to a device, with prefetch. */
+/* ad_array_stream_to(): copies to a device, with prefetch. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -91,9 +91,9 @@ transfer_destroy(ad_batch_source *base)
 }
 
 ad_status
-ad_stream_to(ad_array_stream *source, ad_device target, int64_t prefetch,
-             const ad_stream_choice *choice, ad_array_stream **out,
-             ad_error *err)
+ad_array_stream_to(ad_array_stream *source, ad_device target, int64_t prefetch,
+                   const ad_stream_choice *choice, ad_array_stream **out,
+                   ad_error *err)
 {
     if (prefetch < 0 || prefetch > AD_MAX_PREFETCH) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,

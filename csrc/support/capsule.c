@@ -52,7 +52,7 @@ is_live(PyObject *capsule, const char *name)
     X(ARRAY, struct ArrowArray, "arrow_array", NULL,                          \
       ad_array_holder_free((void *)it), it->release == NULL)                  \
     X(STREAM, struct ArrowArrayStream, "arrow_array_stream", NULL,            \
-      ad_stream_holder_free(it), it->release == NULL)                         \
+      ad_array_stream_holder_free(it), it->release == NULL)                   \
     X(DEVICE_ARRAY, struct ArrowDeviceArray, "arrow_device_array", NULL,      \
       ad_array_holder_free(it), it->array.release == NULL)                    \
     X(DEVICE_STREAM, struct ArrowDeviceArrayStream,                           \

@@ -90,7 +90,8 @@ take_exception(ad_array_stream *stream)
 }
 
 PyObject *
-ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
+ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
+                      const ad_error *err)
 {
     PyObject *cause = stream != NULL ? take_exception(stream) : NULL;
     if (cause != NULL) {
@@ -118,8 +119,8 @@ ad_stream_raise(ad_state *state, ad_array_stream *stream, const ad_error *err)
 }
 
 ad_status
-ad_stream_take(void *pointer, ad_capsule_kind kind, ad_array_stream **out,
-               ad_error *err)
+ad_array_stream_take(void *pointer, ad_capsule_kind kind,
+                     ad_array_stream **out, ad_error *err)
 {
     *out = NULL;
     if (kind == AD_CAPSULE_DEVICE_STREAM) {

@@ -554,7 +554,7 @@ test_host_export(void)
     CHECK(holder->get_next(holder, &batch) != 0);
     CHECK(batch.release == NULL);
     CHECK(holder->get_last_error(holder) != NULL);
-    ad_stream_holder_free(holder);
+    ad_array_stream_holder_free(holder);
     CHECK_INT(host.n_released, 1);
     tree_check_all_gone();
 }
@@ -579,7 +579,7 @@ test_one_array(void)
     struct ArrowArray end;
     CHECK_INT(holder->get_next(holder, &end), 0);
     CHECK(end.release == NULL);
-    ad_stream_holder_free(holder);
+    ad_array_stream_holder_free(holder);
     CHECK_INT(atomic_load(&live_arrays), 1);
     batch.release(&batch);
     tree_check_all_gone();

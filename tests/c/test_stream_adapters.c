@@ -192,7 +192,7 @@ test_rechunk(void)
         counter_init(&source, "l", c->given, AD_CPU);
         ad_array_stream *inner = open_counter(&source, "l", AD_CPU);
         ad_array_stream *stream;
-        ok(ad_stream_rechunk(inner, c->rows, &stream, &err));
+        ok(ad_array_stream_rechunk(inner, c->rows, &stream, &err));
         ad_array_stream_unref(inner);
         CHECK_INT(ad_array_stream_device_type(stream), ARROW_DEVICE_CPU);
         CHECK_STR(ad_array_stream_schema(stream).node->format, "l");
@@ -216,7 +216,7 @@ test_rechunk_shares_slices(void)
     const struct ArrowArray *node = source.batches[0].node;
     ad_array_stream *inner = open_counter(&source, "l", AD_CPU);
     ad_array_stream *stream;
-    ok(ad_stream_rechunk(inner, 4, &stream, &err));
+    ok(ad_array_stream_rechunk(inner, 4, &stream, &err));
     ad_array_stream_unref(inner);
     ad_array array[2];
     bool is_end;
@@ -242,7 +242,7 @@ test_rechunk_on_a_device(void)
     counter_init(&source, "l", lengths, device);
     ad_array_stream *inner = open_counter(&source, "l", device);
     ad_array_stream *stream;
-    ok(ad_stream_rechunk(inner, 2, &stream, &err));
+    ok(ad_array_stream_rechunk(inner, 2, &stream, &err));
     ad_array_stream_unref(inner);
     ad_array array;
     bool is_end;
@@ -272,7 +272,7 @@ test_rechunk_of_too_many_rows(void)
     counter_init(&source, "n", lengths, AD_CPU);
     ad_array_stream *inner = open_counter(&source, "n", AD_CPU);
     ad_array_stream *stream;
-    ok(ad_stream_rechunk(inner, MOST - 1, &stream, &err));
+    ok(ad_array_stream_rechunk(inner, MOST - 1, &stream, &err));
     ad_array_stream_unref(inner);
     const int64_t expected[] = {MOST - 1, MOST - 1, 2};
     for (int i = 0; i < 3; i++) {
@@ -297,7 +297,7 @@ test_rechunk_fails_after_its_rows(void)
     source.fail_at = 2;
     ad_array_stream *inner = open_counter(&source, "l", AD_CPU);
     ad_array_stream *stream;
-    ok(ad_stream_rechunk(inner, 4, &stream, &err));
+    ok(ad_array_stream_rechunk(inner, 4, &stream, &err));
     ad_array_stream_unref(inner);
     CHECK(read_on(stream, 4, &at));
     CHECK(read_on(stream, 2, &at));
@@ -319,14 +319,15 @@ test_numbers_out_of_range(void)
     ad_array_stream *stream;
     int64_t at = 0;
     for (int64_t rows = -1; rows <= 0; rows++) {
-        CHECK_INT(ad_stream_rechunk(inner, rows, &stream, &err), AD_ERR_VALUE);
+        CHECK_INT(ad_array_stream_rechunk(inner, rows, &stream, &err),
+                  AD_ERR_VALUE);
         CHECK_HAS(err.message, "rows");
     }
-    CHECK_INT(ad_stream_to(inner, AD_CPU, -1, &none, &stream, &err),
+    CHECK_INT(ad_array_stream_to(inner, AD_CPU, -1, &none, &stream, &err),
               AD_ERR_VALUE);
-    CHECK_INT(
-        ad_stream_to(inner, AD_CPU, AD_MAX_PREFETCH + 1, &none, &stream, &err),
-        AD_ERR_VALUE);
+    CHECK_INT(ad_array_stream_to(inner, AD_CPU, AD_MAX_PREFETCH + 1, &none,
+                                 &stream, &err),
+              AD_ERR_VALUE);
     CHECK_HAS(err.message, "prefetch");
     CHECK(read_on(inner, 1, &at)); /* untouched */
     ad_array_stream_unref(inner);
@@ -352,7 +353,7 @@ brought_to(ad_array_stream *steal, ad_device target, int64_t prefetch)
 {
     const ad_stream_choice none = {.is_given = false};
     ad_array_stream *stream;
-    ok(ad_stream_to(steal, target, prefetch, &none, &stream, &err));
+    ok(ad_array_stream_to(steal, target, prefetch, &none, &stream, &err));
     ad_array_stream_unref(steal);
     CHECK_INT(ad_array_stream_device_type(stream), target.type);
     return stream;
@@ -479,7 +480,7 @@ test_failed_copy_follows_its_batches(void)
 /* --- chain -------------------------------------------------------------------- */
 
 typedef struct list {
-    ad_stream_list base;
+    ad_array_stream_list base;
     ad_array_stream *streams[4];
     int n_streams;
     int n_given;
@@ -488,7 +489,7 @@ typedef struct list {
 } list;
 
 static ad_status
-list_next(ad_stream_list *base, ad_array_stream **out, ad_error *e)
+list_next(ad_array_stream_list *base, ad_array_stream **out, ad_error *e)
 {
     list *self = (list *)base;
     CHECK(self->n_given <= self->n_streams);
@@ -505,7 +506,7 @@ list_next(ad_stream_list *base, ad_array_stream **out, ad_error *e)
 }
 
 static const char *
-list_last_error(ad_stream_list *base, int *code)
+list_last_error(ad_array_stream_list *base, int *code)
 {
     (void)base;
     *code = ENOSPC;
@@ -513,7 +514,7 @@ list_last_error(ad_stream_list *base, int *code)
 }
 
 static void
-list_destroy(ad_stream_list *base)
+list_destroy(ad_array_stream_list *base)
 {
     list *self = (list *)base;
     for (int i = 0; i < self->n_streams; i++) {
@@ -555,8 +556,9 @@ test_chain(void)
     ad_array_stream *stream;
     int64_t at = 0;
     list all = three_streams(sources);
-    ok(ad_stream_chain(&all.base, any, &stream, &err));
-    CHECK(ad_stream_chain_list(ad_array_stream_source(stream)) == &all.base);
+    ok(ad_array_stream_chain(&all.base, any, &stream, &err));
+    CHECK(ad_array_stream_chain_list(ad_array_stream_source(stream)) ==
+          &all.base);
     CHECK_INT(all.n_given, 1); /* the next one when this one has ended */
     for (int i = 0; i < 4; i++) {
         CHECK(read_on(stream, lengths[i], &at));
@@ -580,7 +582,7 @@ test_chain_is_dropped_early(void)
     ad_array_stream *stream;
     int64_t at = 0;
     list all = three_streams(sources);
-    ok(ad_stream_chain(&all.base, any, &stream, &err));
+    ok(ad_array_stream_chain(&all.base, any, &stream, &err));
     CHECK(read_on(stream, 2, &at));
     ad_array_stream_close(stream);
     CHECK_INT(all.n_destroyed, 1);
@@ -597,11 +599,13 @@ test_empty_chain(void)
     list none = no_streams();
     ad_array_stream *stream;
     int64_t at = 0;
-    CHECK_INT(ad_stream_chain(&none.base, any, &stream, &err), AD_ERR_VALUE);
+    CHECK_INT(ad_array_stream_chain(&none.base, any, &stream, &err),
+              AD_ERR_VALUE);
     CHECK_HAS(err.hint, "schema=");
     CHECK_INT(none.n_destroyed, 0); /* still the caller's */
     none = no_streams();
-    ok(ad_stream_chain(&none.base, ad_schema_primitive("g"), &stream, &err));
+    ok(ad_array_stream_chain(&none.base, ad_schema_primitive("g"), &stream,
+                             &err));
     CHECK_STR(ad_array_stream_schema(stream).node->format, "g");
     CHECK(!read_on(stream, 0, &at));
     ad_array_stream_unref(stream);
@@ -625,7 +629,7 @@ check_misfit(const char *format, int32_t device_type, const char *reason)
     all.streams[0] = open_counter(&sources[0], "l", AD_CPU);
     all.streams[1] = open_counter(&sources[1], format, device);
     all.n_streams = 2;
-    ok(ad_stream_chain(&all.base, any, &stream, &err));
+    ok(ad_array_stream_chain(&all.base, any, &stream, &err));
     CHECK(read_on(stream, 1, &at));
     for (int i = 0; i < 2; i++) {
         CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
@@ -657,9 +661,9 @@ test_chain_checks_first_stream_against_schema(void)
     counter sources[3];
     ad_array_stream *stream;
     list all = three_streams(sources);
-    CHECK_INT(
-        ad_stream_chain(&all.base, ad_schema_primitive("g"), &stream, &err),
-        AD_ERR_EXCHANGE);
+    CHECK_INT(ad_array_stream_chain(&all.base, ad_schema_primitive("g"),
+                                    &stream, &err),
+              AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "schema");
     CHECK_INT(sources[0].n_destroyed, 1);
     CHECK_INT(all.n_destroyed, 0);
@@ -680,7 +684,7 @@ test_chain_fails(void)
         } else {
             sources[0].fail_at = 2;
         }
-        ok(ad_stream_chain(&all.base, any, &stream, &err));
+        ok(ad_array_stream_chain(&all.base, any, &stream, &err));
         CHECK(read_on(stream, 2, &at));
         CHECK(read_on(stream, 3, &at));
         check_failure(stream);
@@ -699,14 +703,15 @@ read_through(list *all, ad_array_stream **stream, int64_t *at)
 {
     static const ad_stream_choice none = {.is_given = false};
     ad_array_stream *next;
-    AD_RETURN_IF_ERR(ad_stream_chain(&all->base, any, stream, &err));
-    AD_RETURN_IF_ERR(ad_stream_rechunk(*stream, 4, &next, &err));
+    AD_RETURN_IF_ERR(ad_array_stream_chain(&all->base, any, stream, &err));
+    AD_RETURN_IF_ERR(ad_array_stream_rechunk(*stream, 4, &next, &err));
     ad_array_stream_unref(*stream);
     *stream = next;
-    AD_RETURN_IF_ERR(ad_stream_to(*stream, here, 1, &none, &next, &err));
+    AD_RETURN_IF_ERR(ad_array_stream_to(*stream, here, 1, &none, &next, &err));
     ad_array_stream_unref(*stream);
     *stream = next;
-    AD_RETURN_IF_ERR(ad_stream_to(*stream, AD_CPU, 2, &none, &next, &err));
+    AD_RETURN_IF_ERR(
+        ad_array_stream_to(*stream, AD_CPU, 2, &none, &next, &err));
     ad_array_stream_unref(*stream);
     *stream = next;
     for (;;) {

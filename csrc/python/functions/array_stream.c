@@ -47,7 +47,8 @@ children_may_be_null(const struct ArrowSchema *node)
 static PyObject *
 with_schema(ad_state *state, PyObject *object, const options *wanted)
 {
-    const ad_stream_object *self = (const ad_stream_object *)object;
+    const ad_array_stream_object *self =
+        (const ad_array_stream_object *)object;
     const struct ArrowSchema *asked = wanted->schema.node;
     ad_array_stream *stream = NULL;
     ad_error err;
@@ -72,7 +73,7 @@ with_schema(ad_state *state, PyObject *object, const options *wanted)
         ad_raise(state, &err);
     }
     Py_DECREF(object);
-    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+    return stream != NULL ? ad_array_stream_object_new(state, stream) : NULL;
 }
 
 /* --- from capsules ------------------------------------------------------- */
@@ -80,7 +81,7 @@ with_schema(ad_state *state, PyObject *object, const options *wanted)
 static PyObject *
 finish(ad_state *state, ad_array_stream *stream, const options *wanted)
 {
-    PyObject *object = ad_stream_object_new(state, stream);
+    PyObject *object = ad_array_stream_object_new(state, stream);
     return object != NULL ? with_schema(state, object, wanted) : NULL;
 }
 
@@ -96,10 +97,10 @@ from_capsule(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = ad_stream_take(pointer, kind, &stream, &err);
+    status = ad_array_stream_take(pointer, kind, &stream, &err);
     Py_END_ALLOW_THREADS
     if (status != AD_OK) {
-        return ad_stream_raise(state, NULL, &err);
+        return ad_array_stream_raise(state, NULL, &err);
     }
     return finish(state, stream, wanted);
 }
@@ -175,7 +176,7 @@ from_iterable(ad_state *state, PyObject *object, const options *wanted)
         state, object, NULL, wanted->schema,
         wanted->has_device_type ? &wanted->device_type : NULL,
         ARROW_DEVICE_CPU);
-    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+    return stream != NULL ? ad_array_stream_object_new(state, stream) : NULL;
 }
 
 static PyObject *
@@ -222,7 +223,7 @@ make_stream(ad_state *state, PyObject *object, const options *wanted)
 }
 
 PyObject *
-ad_array_stream_object(ad_state *state, PyObject *object)
+ad_array_stream_from_object(ad_state *state, PyObject *object)
 {
     const options none = {.has_device_type = false};
     return make_stream(state, object, &none);

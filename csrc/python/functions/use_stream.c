@@ -296,7 +296,7 @@ static PyType_Spec stream_spec = {
 };
 
 int
-ad_stream_type_init(ad_state *state, PyObject *module)
+ad_array_stream_type_init(ad_state *state, PyObject *module)
 {
     if (scopes_in_use == NULL) { /* first import */
         PyObject *none = PyTuple_New(0);

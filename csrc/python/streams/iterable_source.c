@@ -60,8 +60,8 @@ ad_element_import(ad_state *state, ad_element_rules *rules, PyObject *element,
 /* A Python iterator of batches or of streams. */
 typedef struct iteration {
     union {
-        ad_batch_source source; /* of batches */
-        ad_stream_list list;    /* of streams */
+        ad_batch_source source;    /* of batches */
+        ad_array_stream_list list; /* of streams */
     } base;
     ad_state *state;
     PyObject *type;     /* keeps the module and its state alive */
@@ -99,8 +99,8 @@ apply(PyObject *function, PyObject *element)
 static int
 as_stream(iteration *self, PyObject *element, ad_array_stream **out)
 {
-    PyObject *object = ad_array_stream_object(self->state, element);
-    *out = object != NULL ? ad_stream_hand_over(object) : NULL;
+    PyObject *object = ad_array_stream_from_object(self->state, element);
+    *out = object != NULL ? ad_array_stream_hand_over(object) : NULL;
     if (*out == NULL && !ad_exception_is_final(self->state)) {
         ad_raise_exchange(self->state, "stream", NULL,
                           "stream %lld, a %.100s, cannot be read",
@@ -117,7 +117,7 @@ static bool
 is_interrupted(const iteration *self)
 {
     return ad_is_array_stream(self->state, self->iterator) &&
-           ((const ad_stream_object *)self->iterator)->is_interrupted;
+           ((const ad_array_stream_object *)self->iterator)->is_interrupted;
 }
 
 static void
@@ -319,7 +319,7 @@ ad_is_iterable_source(const ad_batch_source *source)
 /* --- streams ------------------------------------------------------------- */
 
 static ad_status
-list_next(ad_stream_list *base, ad_array_stream **out, ad_error *err)
+list_next(ad_array_stream_list *base, ad_array_stream **out, ad_error *err)
 {
     bool is_end;
     *out = NULL;
@@ -327,18 +327,18 @@ list_next(ad_stream_list *base, ad_array_stream **out, ad_error *err)
 }
 
 static const char *
-list_last_error(ad_stream_list *base, int *code)
+list_last_error(ad_array_stream_list *base, int *code)
 {
     return text_of((iteration *)base, code);
 }
 
 static void
-list_destroy(ad_stream_list *base)
+list_destroy(ad_array_stream_list *base)
 {
     iteration_free((iteration *)base);
 }
 
-ad_stream_list *
+ad_array_stream_list *
 ad_iterable_stream_list(ad_state *state, PyObject *iterable)
 {
     iteration *self =
@@ -346,8 +346,8 @@ ad_iterable_stream_list(ad_state *state, PyObject *iterable)
     if (self == NULL) {
         return NULL;
     }
-    self->base.list = (ad_stream_list){list_next, list_last_error,
-                                       list_destroy, &self->saved_exception};
+    self->base.list = (ad_array_stream_list){
+        list_next, list_last_error, list_destroy, &self->saved_exception};
     self->gives_streams = true;
     return &self->base.list;
 }
@@ -357,7 +357,7 @@ ad_iterable_stream_list(ad_state *state, PyObject *iterable)
 int
 ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg)
 {
-    ad_stream_list *list = ad_stream_chain_list(source);
+    ad_array_stream_list *list = ad_array_stream_chain_list(source);
     const iteration *self = NULL;
     if (ad_is_iterable_source(source)) {
         self = (const iteration *)source;

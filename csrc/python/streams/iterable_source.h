@@ -37,7 +37,8 @@ bool ad_is_iterable_source(const ad_batch_source *source);
 
 /* A list over an iterable of objects that array_stream() accepts. NULL with an
  * exception. */
-ad_stream_list *ad_iterable_stream_list(ad_state *state, PyObject *iterable);
+ad_array_stream_list *ad_iterable_stream_list(ad_state *state,
+                                              PyObject *iterable);
 
 /* For garbage collection; visits nothing for sources of another kind. */
 int ad_iterable_traverse(ad_batch_source *source, visitproc visit, void *arg);

@@ -45,10 +45,10 @@ is_python(const ad_array_stream *stream)
 /* --- construction and destruction ---------------------------------------- */
 
 PyObject *
-ad_stream_object_new(ad_state *state, ad_array_stream *steal)
+ad_array_stream_object_new(ad_state *state, ad_array_stream *steal)
 {
-    ad_stream_object *self = PyObject_GC_New(
-        ad_stream_object, (PyTypeObject *)state->array_stream_type);
+    ad_array_stream_object *self = PyObject_GC_New(
+        ad_array_stream_object, (PyTypeObject *)state->array_stream_type);
     if (self == NULL) {
         ad_array_stream_unref(steal);
         return NULL;
@@ -71,7 +71,7 @@ ad_stream_object_new(ad_state *state, ad_array_stream *steal)
 static int
 stream_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     Py_VISIT(Py_TYPE(object));
     return self->is_busy ? 0 : visit_stream(self->stream, visit, arg);
 }
@@ -79,7 +79,7 @@ stream_traverse(PyObject *object, visitproc visit, void *arg)
 static int
 stream_clear(PyObject *object)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     ad_array_stream *stream = self->stream;
     self->stream = NULL;
     self->is_closed = true;
@@ -90,7 +90,7 @@ stream_clear(PyObject *object)
 static void
 stream_dealloc(PyObject *object)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (self->weakrefs != NULL) {
@@ -105,7 +105,7 @@ stream_dealloc(PyObject *object)
 /* --- one reader at a time ------------------------------------------------ */
 
 static int
-fail_to_begin(const ad_stream_object *self)
+fail_to_begin(const ad_array_stream_object *self)
 {
     if (self->is_busy) {
         PyErr_SetString(PyExc_RuntimeError,
@@ -127,7 +127,7 @@ fail_to_begin(const ad_stream_object *self)
 static int
 begin_reading(PyObject *object)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     if (self->is_busy || self->stream == NULL) {
         return fail_to_begin(self);
     }
@@ -137,7 +137,7 @@ begin_reading(PyObject *object)
 
 /* close() may have been called during the read. */
 static void
-end_reading(ad_stream_object *self)
+end_reading(ad_array_stream_object *self)
 {
     self->is_busy = false;
     if (self->is_closing) {
@@ -146,9 +146,9 @@ end_reading(ad_stream_object *self)
 }
 
 ad_array_stream *
-ad_stream_hand_over(PyObject *object)
+ad_array_stream_hand_over(PyObject *object)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     if (begin_reading(object) < 0) {
         return NULL;
     }
@@ -163,7 +163,7 @@ ad_stream_hand_over(PyObject *object)
 /* Reads without the GIL, since foreign code may block or take the GIL. Our
  * sources take the GIL themselves. */
 static ad_status
-next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
+next_batch(const ad_array_stream_object *self, ad_array *out, bool *is_end,
            ad_error *err)
 {
     ad_array_stream *stream = self->stream;
@@ -180,12 +180,12 @@ next_batch(const ad_stream_object *self, ad_array *out, bool *is_end,
 /* Ends a read. The result is the array, or NULL with an exception or at the
  * end. */
 static PyObject *
-finish_read(ad_stream_object *self, ad_status status, bool is_end,
+finish_read(ad_array_stream_object *self, ad_status status, bool is_end,
             bool has_array, ad_array *array, const ad_error *err)
 {
     ad_state *state = self->state;
     if (status != AD_OK) {
-        ad_stream_raise(state, self->stream, err);
+        ad_array_stream_raise(state, self->stream, err);
     } else if (is_end) {
         /* Frees the producer early: no more batches follow. */
         ad_array_stream_close(self->stream);
@@ -199,7 +199,7 @@ finish_read(ad_stream_object *self, ad_status status, bool is_end,
 static PyObject *
 stream_iternext(PyObject *object)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     ad_array array;
     bool is_end;
     ad_error err;
@@ -214,7 +214,7 @@ stream_iternext(PyObject *object)
 static PyObject *
 stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     ad_array array;
     ad_status status;
     ad_error err;
@@ -222,7 +222,7 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = ad_stream_join(self->stream, true, &array, &err);
+    status = ad_array_stream_join(self->stream, true, &array, &err);
     Py_END_ALLOW_THREADS
     return finish_read(self, status, true, true, &array, &err);
 }
@@ -231,7 +231,7 @@ stream_read_all(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *
 stream_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     if (self->is_busy) {
         self->is_closing = true;
     } else {
@@ -255,7 +255,7 @@ finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
                const ad_error *err)
 {
     ad_state *state = ad_state_of(object);
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     if (status != AD_OK) {
         end_reading(self);
         return ad_raise(state, err);
@@ -264,7 +264,7 @@ finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
     self->stream = NULL;
     ad_array_stream_unref(stream);
     end_reading(self);
-    return ad_stream_object_new(state, adapter);
+    return ad_array_stream_object_new(state, adapter);
 }
 
 /* --- to() ---------------------------------------------------------------- */
@@ -300,7 +300,7 @@ stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
           PyObject *kwnames)
 {
     ad_state *state = ad_state_of(object);
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     PyObject *values[3];
     ad_device target;
     int64_t prefetch = 1;
@@ -318,8 +318,8 @@ stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
     }
     PyObject *result = NULL;
     if (begin_reading(object) == 0) {
-        ad_status status = ad_stream_to(self->stream, target, prefetch,
-                                        &choice, &adapter, &err);
+        ad_status status = ad_array_stream_to(self->stream, target, prefetch,
+                                              &choice, &adapter, &err);
         result = finish_adapter(object, status, adapter, &err);
     }
     ad_choice_clear(&choice);
@@ -337,8 +337,8 @@ stream_rechunk(PyObject *object, PyObject *rows)
     if (ad_parse_count(rows, "rows", &n) < 0 || begin_reading(object) < 0) {
         return NULL;
     }
-    ad_status status = ad_stream_rechunk(((ad_stream_object *)object)->stream,
-                                         n, &adapter, &err);
+    ad_status status = ad_array_stream_rechunk(
+        ((ad_array_stream_object *)object)->stream, n, &adapter, &err);
     return finish_adapter(object, status, adapter, &err);
 }
 
@@ -372,18 +372,18 @@ stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
         ad_parse_schema(state, values[1], &schema) < 0) {
         return NULL;
     }
-    ad_array_stream *stream = ad_stream_hand_over(object);
+    ad_array_stream *stream = ad_array_stream_hand_over(object);
     /* A private ArrayStream, since the iterator must be a Python object. */
     PyObject *hidden =
-        stream != NULL ? ad_stream_object_new(state, stream) : NULL;
-    stream =
-        hidden != NULL
-            ? ad_iterable_stream(state, hidden, values[0], schema, NULL,
-                                 ((ad_stream_object *)object)->device_type)
-            : NULL;
+        stream != NULL ? ad_array_stream_object_new(state, stream) : NULL;
+    stream = hidden != NULL
+                 ? ad_iterable_stream(
+                       state, hidden, values[0], schema, NULL,
+                       ((ad_array_stream_object *)object)->device_type)
+                 : NULL;
     Py_XDECREF(hidden);
     ad_schema_unref(schema);
-    return stream != NULL ? ad_stream_object_new(state, stream) : NULL;
+    return stream != NULL ? ad_array_stream_object_new(state, stream) : NULL;
 }
 
 /* --- concat_streams() ---------------------------------------------------- */
@@ -400,14 +400,14 @@ static const ad_signature concat_signature = {
 static PyObject *
 concat(ad_state *state, PyObject *streams, ad_schema schema)
 {
-    ad_stream_list *list = ad_iterable_stream_list(state, streams);
+    ad_array_stream_list *list = ad_iterable_stream_list(state, streams);
     ad_array_stream *chain;
     ad_error err;
     if (list == NULL) {
         return NULL;
     }
-    if (ad_stream_chain(list, schema, &chain, &err) == AD_OK) {
-        return ad_stream_object_new(state, chain);
+    if (ad_array_stream_chain(list, schema, &chain, &err) == AD_OK) {
+        return ad_array_stream_object_new(state, chain);
     }
     ad_saved_exception *saved_exception = list->saved_exception;
     if (saved_exception->exception != NULL) {
@@ -445,7 +445,7 @@ static PyObject *
 export_stream(PyObject *object, const char *function, ad_capsule_kind kind,
               PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     ad_state *state = ad_state_of(object);
     PyObject *requested;
     PyObject *capsule = NULL;
@@ -455,7 +455,7 @@ export_stream(PyObject *object, const char *function, ad_capsule_kind kind,
         return NULL;
     }
     if (ad_arrow_check_requested(state, self->schema, requested) == 0) {
-        capsule = ad_stream_export(state, self->stream, kind);
+        capsule = ad_array_stream_export(state, self->stream, kind);
     }
     if (capsule != NULL) {
         ad_array_stream *stream = self->stream;
@@ -491,7 +491,7 @@ static PyMethodDef host_stream_method = {
 static PyObject *
 get_host_stream(PyObject *object, void *Py_UNUSED(closure))
 {
-    ad_device device = {((ad_stream_object *)object)->device_type, -1};
+    ad_device device = {((ad_array_stream_object *)object)->device_type, -1};
     if (!ad_host_accessible(device)) {
         char name[AD_DEVICE_NAME_SIZE];
         PyErr_Format(PyExc_AttributeError,
@@ -508,7 +508,7 @@ static PyObject *
 stream_schema_capsule(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     return ad_schema_capsule(ad_state_of(object),
-                             ((ad_stream_object *)object)->schema);
+                             ((ad_array_stream_object *)object)->schema);
 }
 
 /* --- members ------------------------------------------------------------- */
@@ -518,20 +518,20 @@ get_schema(PyObject *object, void *Py_UNUSED(closure))
 {
     return ad_schema_object_new(
         ad_state_of(object),
-        ad_schema_ref(((ad_stream_object *)object)->schema));
+        ad_schema_ref(((ad_array_stream_object *)object)->schema));
 }
 
 static PyObject *
 get_device_type(PyObject *object, void *Py_UNUSED(closure))
 {
-    return ad_device_type_member(ad_state_of(object),
-                                 ((ad_stream_object *)object)->device_type);
+    return ad_device_type_member(
+        ad_state_of(object), ((ad_array_stream_object *)object)->device_type);
 }
 
 static PyObject *
 stream_repr(PyObject *object)
 {
-    ad_stream_object *self = (ad_stream_object *)object;
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
     const char *name = ad_device_type_name(self->device_type);
     ad_text type = {0};
     ad_error err;
@@ -626,8 +626,8 @@ static PyGetSetDef stream_getset[] = {
 };
 
 static PyMemberDef stream_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(ad_stream_object, weakrefs),
-     READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET,
+     offsetof(ad_array_stream_object, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -653,7 +653,7 @@ static PyType_Slot stream_slots[] = {
 
 PyType_Spec ad_array_stream_type_spec = {
     .name = "arrowdev.ArrayStream",
-    .basicsize = sizeof(ad_stream_object),
+    .basicsize = sizeof(ad_array_stream_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = stream_slots,

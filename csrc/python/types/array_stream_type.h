@@ -12,7 +12,7 @@
 #include "support/py_stream.h"
 #include "support/state.h"
 
-typedef struct ad_stream_object {
+typedef struct ad_array_stream_object {
     PyObject_HEAD
     ad_array_stream *stream; /* NULL: closed, or handed over */
     ad_state *state;         /* stored here because every next() uses it */
@@ -24,7 +24,7 @@ typedef struct ad_stream_object {
     bool is_closed;
     bool is_interrupted; /* a signal ended the last call of next() */
     PyObject *weakrefs;
-} ad_stream_object;
+} ad_array_stream_object;
 
 static inline bool
 ad_is_array_stream(ad_state *state, PyObject *object)
@@ -33,15 +33,15 @@ ad_is_array_stream(ad_state *state, PyObject *object)
 }
 
 /* Takes ownership of the stream, also on failure. */
-PyObject *ad_stream_object_new(ad_state *state, ad_array_stream *steal);
+PyObject *ad_array_stream_object_new(ad_state *state, ad_array_stream *steal);
 
 /* The result of arrowdev.array_stream(object). New reference, or NULL.
  * (python/functions/array_stream.c) */
-PyObject *ad_array_stream_object(ad_state *state, PyObject *object);
+PyObject *ad_array_stream_from_object(ad_state *state, PyObject *object);
 
 /* Takes the stream out of the object permanently: a reference, or NULL with an
  * exception if the stream is being read, was handed over, or is closed. */
-ad_array_stream *ad_stream_hand_over(PyObject *object);
+ad_array_stream *ad_array_stream_hand_over(PyObject *object);
 
 /* _async_consumer(queue_size, outlives): (_AsyncConsumer, capsule of its
  * handler) */

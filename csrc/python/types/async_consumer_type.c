@@ -303,7 +303,7 @@ consumer_stream(PyObject *object, PyObject *drops_metadata)
     if (ad_async_source_stream(state, self->queue, drops_metadata == Py_True,
                                &stream, &err) == AD_OK) {
         self->is_handed_over = true;
-        result = ad_stream_object_new(state, stream);
+        result = ad_array_stream_object_new(state, stream);
     } else {
         ad_async_raise(state, self->queue, &err);
     }

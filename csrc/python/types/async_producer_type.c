@@ -385,7 +385,7 @@ producer_pump(PyObject *object, PyObject *stream)
     if (self->done == NULL && ad_waker_new(&self->done, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    ad_array_stream *source = ad_stream_hand_over(stream);
+    ad_array_stream *source = ad_array_stream_hand_over(stream);
     return source != NULL && start_pump(self, source) == 0 ? Py_NewRef(Py_None)
                                                            : NULL;
 }
@@ -399,7 +399,7 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
                        "__arrowdev_async_device_stream__()") == NULL) {
         return NULL;
     }
-    ad_array_stream *stream = ad_stream_hand_over(object);
+    ad_array_stream *stream = ad_array_stream_hand_over(object);
     if (stream == NULL) {
         return NULL;
     }
@@ -436,8 +436,8 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
         Py_RETURN_FALSE;
     }
     if (status != AD_OK) {
-        return ad_stream_raise(ad_state_of(object),
-                               ad_async_pump_stream(self->pump), &err);
+        return ad_array_stream_raise(ad_state_of(object),
+                                     ad_async_pump_stream(self->pump), &err);
     }
     Py_RETURN_TRUE;
 }
