@@ -41,25 +41,6 @@ pass_stream(order *self, int32_t device_type)
     return self->passed != NULL ? 0 : -1;
 }
 
-static int
-plan_wanted(ad_state *state, const ad_stream_argument *wanted,
-            ad_device device, order *out)
-{
-    if (ad_choose_stream(state, wanted, device, &out->no_sync, &out->on) < 0) {
-        return -1;
-    }
-    if (!out->no_sync) {
-        return pass_stream(out, device.type);
-    }
-    if (has_numbers(device.type)) {
-        /* Always explicit: torch takes an omitted stream for -1, and None for
-         * the default stream. */
-        out->passed = PyLong_FromLong(-1);
-        return out->passed != NULL ? 0 : -1;
-    }
-    return 0;
-}
-
 /* arrowdev's own stream, which no other work delays; without a runtime the
  * default stream. */
 static ad_status
@@ -74,6 +55,32 @@ find_own_stream(ad_device device, ad_stream *out, ad_error *err)
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
     return ad_stream_own(primary, out, err);
+}
+
+static int
+plan_wanted(ad_state *state, const ad_type_slot *slot,
+            const ad_stream_argument *wanted, ad_device device, order *out)
+{
+    ad_error err;
+    if (ad_choose_stream(state, wanted, device, &out->no_sync, &out->on) < 0) {
+        return -1;
+    }
+    if (!out->no_sync) {
+        return pass_stream(out, device.type);
+    }
+    if (!has_numbers(device.type)) {
+        return 0;
+    }
+    if (slot->takes_no_sync) {
+        /* Always explicit: torch takes an omitted stream for -1, and None for
+         * the default stream. */
+        out->passed = PyLong_FromLong(-1);
+        return out->passed != NULL ? 0 : -1;
+    }
+    /* jax passes -1 to the driver as the handle of a stream. */
+    return find_own_stream(device, &out->on.stream, &err) == AD_OK
+               ? pass_stream(out, device.type)
+               : ad_raise_status(state, err.status, &err);
 }
 
 /* Gives a producer without a queue arrowdev's own one to order its work on.
@@ -125,7 +132,7 @@ plan_order(ad_state *state, PyObject *object, const ad_type_slot *slot,
         return AD_IMPORT_DONE;
     }
     if (wanted != NULL) {
-        result = plan_wanted(state, wanted, device, out);
+        result = plan_wanted(state, slot, wanted, device, out);
     } else if (ad_stream_current(device, &out->on)) {
         ad_owner_ref(out->on.keep);
         result = pass_stream(out, device.type);
@@ -404,10 +411,22 @@ dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
 
 /* --- the protocol -------------------------------------------------------- */
 
+/* Whether __dlpack__ of the type is known to take stream=-1. */
+static bool
+takes_no_sync(ad_state *state, PyTypeObject *type)
+{
+    return type == (PyTypeObject *)state->tensor_type ||
+           type == (PyTypeObject *)state->buffer_type ||
+           type == (PyTypeObject *)state->array_type ||
+           ad_is_subclass(type, "torch", "Tensor") ||
+           ad_is_subclass(type, "cupy", "ndarray");
+}
+
 static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
+    slot->takes_no_sync = takes_no_sync(state, type);
     return true;
 }
 

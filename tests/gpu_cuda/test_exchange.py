@@ -108,6 +108,31 @@ def test_import_with_a_stream_makes_it_wait():
     assert reader.result() == NEW.tolist()
 
 
+class PassesOn:
+    """Like jax: whatever is not None is a handle for the driver."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, stream=None, **arguments):
+        event = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, event, 1)
+        if stream is not None:
+            ask(cu.cuStreamWaitEvent, stream, event, 0)
+        ask(cu.cuEventDestroy, event)
+        return self.tensor.__dlpack__(stream=-1, **arguments)
+
+
+def test_no_synchronization_reaches_no_driver():
+    """The producer gets a stream that exists instead of -1, and nothing waits."""
+    with Held() as held:
+        source = PassesOn(ad.tensor(held.memory))
+        assert ad.tensor(source, stream=-1).is_ready()
+
+
 def test_data_stay_ready_after_producers_stream_is_destroyed(standin):
     """The event is recorded at import, not when it is first used. The release orders the
     producer's stream, which a producer has to keep."""

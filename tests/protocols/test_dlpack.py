@@ -285,7 +285,7 @@ def test_shape_is_copied():
         ((dl.CUDA, 0), 1, {"stream": 1}),
         ((dl.CUDA, 0), 2, {"stream": 2}),
         ((dl.CUDA, 1), 77, {"stream": 77}),
-        ((dl.CUDA, 0), -1, {"stream": -1}),
+        ((dl.CUDA, 0), -1, {"stream": 1}),
         ((dl.CUDA_MANAGED, 0), None, {"stream": 1}),
         ((dl.ROCM, 0), None, {"stream": 0}),
         ((dl.ROCM, 0), 77, {"stream": 77}),
@@ -300,6 +300,23 @@ def test_keywords(device, stream, passed):
     t = ad.tensor(p, stream=stream)
     assert p.calls == [{"max_version": (1, 3), **passed}]
     assert (int(t.device_type), t.device_id) == (device[0], -1 if device[0] == 1 else device[1])
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("torch", "Tensor"), ("torch.nn", "Tensor"), ("cupy", "ndarray")]
+)
+def test_who_takes_no_synchronization(module, name):
+    """jax casts -1 to a stream of the driver: only who is known to take -1 gets it."""
+    known = type(name, (Producer,), {"__module__": module})
+    derived = type("Derived", (known,), {})
+    for cls in (known, derived):
+        p = cls(device=(dl.CUDA, 0), data=HANDLE)
+        t = ad.tensor(p, stream=-1)
+        assert p.calls == [{"max_version": (1, 3), "stream": -1}] and t.is_ready()
+    for other in ("jaxlib", "torchish", "cupyx"):
+        p = type(name, (Producer,), {"__module__": other})(device=(dl.CUDA, 0), data=HANDLE)
+        t = ad.tensor(p, stream=-1)
+        assert p.calls == [{"max_version": (1, 3), "stream": 1}] and t.is_ready()
 
 
 @pytest.mark.parametrize(
