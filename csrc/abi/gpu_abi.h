@@ -38,7 +38,19 @@ enum {
     AD_GPU_EVENT_BLOCKING_SYNC = 1,
     AD_GPU_EVENT_DISABLE_TIMING = 2,
     AD_GPU_HOST_PORTABLE = 1,
-    AD_GPU_CAPTURE_MODE_RELAXED = 2
+    AD_GPU_CAPTURE_MODE_RELAXED = 2,
+    AD_GPU_POOL_OF_DEVICE_MEMORY = 1,
+    AD_GPU_LOCATION_DEVICE = 1,
+    AD_GPU_POOL_THRESHOLD = 4 /* attribute, a uint64_t */
+};
+
+struct ad_gpu_pool_properties { /* CUmemPoolProps, hipMemPoolProps */
+    int allocation_type;
+    int handle_types; /* 0: not for other processes */
+    int location_type;
+    int location_id;
+    void *security;
+    unsigned char reserved[64]; /* of some versions: maximum size, usage */
 };
 
 /* --- CUDA ---------------------------------------------------------------- */

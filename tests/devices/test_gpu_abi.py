@@ -234,6 +234,15 @@ CONSTANTS_OF_BOTH = {
         "CU_STREAM_CAPTURE_MODE_RELAXED",
         "hipStreamCaptureModeRelaxed",
     ),
+    "AD_GPU_POOL_OF_DEVICE_MEMORY": (
+        "CU_MEM_ALLOCATION_TYPE_PINNED",
+        "hipMemAllocationTypePinned",
+    ),
+    "AD_GPU_LOCATION_DEVICE": ("CU_MEM_LOCATION_TYPE_DEVICE", "hipMemLocationTypeDevice"),
+    "AD_GPU_POOL_THRESHOLD": (
+        "CU_MEMPOOL_ATTR_RELEASE_THRESHOLD",
+        "hipMemPoolAttrReleaseThreshold",
+    ),
 }
 
 CONSTANTS_OF_CUDA = {
@@ -286,6 +295,14 @@ COPY_2D = {
     "height": "Height",
 }
 
+POOL = {
+    "allocation_type": "allocType",
+    "handle_types": "handleTypes",
+    "location_type": "location.type",
+    "location_id": "location.id",
+    "security": "win32SecurityAttributes",
+}
+
 POINTER = {
     "device": "device",
     "device_pointer": "devicePointer",
@@ -317,9 +334,20 @@ def assert_constants(path, pairs, *flags):
     compiler.check("\n".join(lines), *flags, include=(compiler.CSRC, path.parent.parent))
 
 
+def layout_of_pool_properties(theirs):
+    ours = "struct ad_gpu_pool_properties"
+    return {
+        f"sizeof({ours})": f"sizeof({theirs})",
+        **{f"offsetof({ours}, {m})": f"offsetof({theirs}, {y})" for m, y in POOL.items()},
+    }
+
+
 def test_constants_of_cuda(cuda_h):
     both = {mine: cuda for mine, (cuda, _) in CONSTANTS_OF_BOTH.items()}
-    sizes = {"sizeof(struct ad_cuda_copy_2d)": "sizeof(CUDA_MEMCPY2D)"}
+    sizes = {
+        "sizeof(struct ad_cuda_copy_2d)": "sizeof(CUDA_MEMCPY2D)",
+        **layout_of_pool_properties("CUmemPoolProps"),
+    }
     offsets = {
         f"offsetof(struct ad_cuda_copy_2d, {mine})": f"offsetof(CUDA_MEMCPY2D, {yours})"
         for mine, yours in COPY_2D.items()
@@ -352,7 +380,10 @@ def test_constants_of_hip(hip_h):
         f"AD_HIP_{major}_MEMORY_{mine}": f"hipMemoryType{yours}"
         for mine, yours in MEMORY_TYPES[major].items()
     }
-    sizes = {"sizeof(struct ad_hip_pointer)": "sizeof(hipPointerAttribute_t)"}
+    sizes = {
+        "sizeof(struct ad_hip_pointer)": "sizeof(hipPointerAttribute_t)",
+        **layout_of_pool_properties("hipMemPoolProps"),
+    }
     first = "memoryType" if major == 5 else "type"
     offsets = {
         f"offsetof(struct ad_hip_pointer, {mine})": f"offsetof(hipPointerAttribute_t, {yours})"

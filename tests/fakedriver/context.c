@@ -253,6 +253,7 @@ fd_context_synchronize(fd_context *context)
     fd_host_waits("context");
     int status =
         ad_engine_synchronize(context->device, context, fd_patience());
+    fd_pools_release();
     if (status == AD_ENGINE_TIMEOUT) {
         fd_violation("the host waited too long for a context");
     }

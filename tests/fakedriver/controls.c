@@ -271,6 +271,7 @@ fake_count(fake_counts *out)
         .bytes = bytes,
         .pending = fd_n_pending(),
         .host_waits = atomic_load(&n_host_waits),
+        .maps = fd_pool_maps(),
     };
 }
 

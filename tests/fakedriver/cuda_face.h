@@ -14,16 +14,6 @@ typedef struct cu_location {
     int id;
 } cu_location;
 
-typedef struct cu_pool_properties {
-    int allocation; /* 1: device memory, 2: managed */
-    int handles;
-    cu_location location;
-    void *security;
-    size_t max_size;
-    unsigned short usage;
-    unsigned char reserved[54];
-} cu_pool_properties;
-
 enum {
     CU_HOST = 1, /* memory types */
     CU_DEVICE = 2,

@@ -197,13 +197,10 @@ cuMemGetDefaultMemPool(fd_pool **out, const cu_location *location, int type)
 }
 
 int
-cuMemPoolCreate(fd_pool **out, const cu_pool_properties *properties)
+cuMemPoolCreate(fd_pool **out, const fd_pool_properties *properties)
 {
     FD_ENTER(0);
-    if (!is_device_pool(&properties->location, properties->allocation)) {
-        return FD_NOT_SUPPORTED;
-    }
-    return fd_pool_create(properties->location.id, out);
+    return fd_pool_create(properties, out);
 }
 
 int
@@ -217,46 +214,21 @@ int
 cuMemPoolGetAttribute(fd_pool *pool, int attribute, void *out)
 {
     FD_ENTER(0);
-    int code = fd_pool_check(pool);
-    if (code != FD_OK) {
-        return code;
-    }
-    if (attribute >= 1 && attribute <= 3) {
-        memcpy(out, &pool->reuse[attribute - 1], sizeof(int));
-        return FD_OK;
-    }
-    const uint64_t sizes[] = {pool->threshold, pool->used, pool->used_high,
-                              pool->used, pool->used_high};
-    if (attribute < 4 || attribute > 8) {
-        return FD_INVALID_VALUE;
-    }
-    memcpy(out, &sizes[attribute - 4], sizeof(uint64_t));
-    return FD_OK;
+    return fd_pool_get(pool, attribute, out);
 }
 
 int
 cuMemPoolSetAttribute(fd_pool *pool, int attribute, void *value)
 {
     FD_ENTER(0);
-    int code = fd_pool_check(pool);
-    if (code != FD_OK) {
-        return code;
-    }
-    if (attribute >= 1 && attribute <= 3) {
-        memcpy(&pool->reuse[attribute - 1], value, sizeof(int));
-    } else if (attribute == 4) {
-        memcpy(&pool->threshold, value, sizeof(uint64_t));
-    } else {
-        code = FD_INVALID_VALUE;
-    }
-    return code;
+    return fd_pool_set(pool, attribute, value);
 }
 
 int
 cuMemPoolTrimTo(fd_pool *pool, size_t keep)
 {
     FD_ENTER(0);
-    return fd_pool_check(pool);
+    return fd_pool_trim(pool, keep);
 }
 
 int

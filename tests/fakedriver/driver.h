@@ -331,11 +331,25 @@ typedef struct fd_pool {
     int device;
     bool is_default;
     bool is_live;
-    uint64_t threshold;
+    uint64_t threshold; /* of bytes that a synchronization leaves */
     int reuse[3];
     size_t used;
     size_t used_high;
+    size_t reserved; /* mapped */
+    size_t reserved_high;
 } fd_pool;
+
+/* CUmemPoolProps and hipMemPoolProps */
+typedef struct fd_pool_properties {
+    int allocation; /* 1: device memory, 2: managed */
+    int handles;
+    int location; /* 1: device */
+    int id;
+    void *security;
+    size_t max_size;
+    unsigned short usage;
+    unsigned char reserved[54];
+} fd_pool_properties;
 
 typedef struct fd_allocation {
     struct fd_allocation *next;
@@ -377,9 +391,23 @@ void fd_allocation_free_locked(fd_allocation *allocation, const char *name);
 int fd_pool_default(int device, fd_pool **out);
 int fd_pool_current(int device, fd_pool **out);
 int fd_pool_set_current(int device, fd_pool *pool);
-int fd_pool_create(int device, fd_pool **out);
+int fd_pool_create(const fd_pool_properties *properties, fd_pool **out);
 int fd_pool_destroy(fd_pool *pool);
 int fd_pool_check(const fd_pool *pool);
+int fd_pool_get(fd_pool *pool, int attribute, void *out);
+int fd_pool_set(fd_pool *pool, int attribute, const void *value);
+int fd_pool_trim(fd_pool *pool, size_t keep);
+
+/* An allocation, which maps the memory that the pool lacks, and a free, which
+ * unmaps nothing. */
+void fd_pool_take_locked(fd_pool *pool, size_t nbytes);
+void fd_pool_give_locked(fd_pool *pool, size_t nbytes);
+
+/* After a synchronization every pool unmaps unused memory above its
+ * threshold. */
+void fd_pools_release(void);
+
+uint64_t fd_pool_maps(void); /* how often memory was mapped */
 
 /* `pool` NULL: the current one of the stream's device. */
 int fd_allocate_ordered(const char *name, size_t nbytes, fd_pool *pool,

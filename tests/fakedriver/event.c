@@ -123,6 +123,7 @@ fd_event_synchronize(uintptr_t handle)
     if (code == FD_OK) {
         fd_host_waits("event");
         code = fd_code(ad_engine_event_synchronize(handle, fd_patience()));
+        fd_pools_release();
     }
     if (code == FD_TIMEOUT) {
         fd_violation("the host waited too long for event %#zx",

@@ -277,6 +277,30 @@ hipFreeAsync(void *base, uintptr_t stream)
 }
 
 FD_EXPORT int
+hipMemPoolCreate(fd_pool **out, const fd_pool_properties *properties)
+{
+    HIP_CALL(0, fd_pool_create(properties, out));
+}
+
+FD_EXPORT int
+hipMemPoolDestroy(fd_pool *pool)
+{
+    HIP_CALL(0, fd_pool_destroy(pool));
+}
+
+FD_EXPORT int
+hipMemPoolGetAttribute(fd_pool *pool, int attribute, void *out)
+{
+    HIP_CALL(0, fd_pool_get(pool, attribute, out));
+}
+
+FD_EXPORT int
+hipMemPoolSetAttribute(fd_pool *pool, int attribute, void *value)
+{
+    HIP_CALL(0, fd_pool_set(pool, attribute, value));
+}
+
+FD_EXPORT int
 hipDeviceGetDefaultMemPool(fd_pool **out, int device)
 {
     HIP_CALL(0, fd_pool_default(device, out));

@@ -69,7 +69,7 @@ remove_locked(fd_allocation *allocation)
     }
     *link = allocation->next;
     if (allocation->pool != NULL) {
-        allocation->pool->used -= allocation->nbytes;
+        fd_pool_give_locked(allocation->pool, allocation->nbytes);
     }
     free(allocation);
 }
@@ -309,9 +309,7 @@ fd_allocate_ordered(const char *name, size_t nbytes, fd_pool *pool,
     fd_lock();
     a->pool = pool;
     a->is_ready = is_captured; /* memory of a graph exists from the start */
-    pool->used += nbytes;
-    pool->used_high =
-        pool->used > pool->used_high ? pool->used : pool->used_high;
+    fd_pool_take_locked(pool, nbytes);
     fd_unlock();
     if (!is_captured) {
         code = submit_allocation(name, run_ready, a, handle);

@@ -1,9 +1,16 @@
-/* Memory pools: they only record the owner of memory. */
+/* Memory pools: they record the owner of memory, and how much is mapped. The
+ * guide: "When more than the release threshold bytes of memory are held by the
+ * memory pool, the allocator will try to release memory back to the OS on the
+ * next call to stream, event or device synchronize." The default is 0. */
 #include "driver.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define PAGE ((size_t)2 << 20)
 
 static fd_pool *pools; /* never freed */
+static uint64_t n_maps;
 static fd_pool *defaults[FD_MAX_DEVICES];
 static fd_pool *current[FD_MAX_DEVICES];
 
@@ -22,13 +29,20 @@ new_locked(int device)
 }
 
 int
-fd_pool_create(int device, fd_pool **out)
+fd_pool_create(const fd_pool_properties *properties, fd_pool **out)
 {
-    if (device < 0 || device >= fd_n_devices()) {
+    if (properties->location != 1 || properties->allocation != 1) {
+        return FD_NOT_SUPPORTED; /* only pools of device memory */
+    }
+    if (properties->id < 0 || properties->id >= fd_n_devices()) {
         return FD_INVALID_DEVICE;
     }
+    int code = fd_capture_allows();
+    if (code != FD_OK) {
+        return code;
+    }
     fd_lock();
-    *out = new_locked(device);
+    *out = new_locked(properties->id);
     fd_unlock();
     return *out != NULL ? FD_OK : FD_OUT_OF_MEMORY;
 }
@@ -101,4 +115,108 @@ fd_pool_destroy(fd_pool *pool)
         }
     }
     return code;
+}
+
+/* --- attributes ------------------------------------------------------------ */
+
+int
+fd_pool_get(fd_pool *pool, int attribute, void *out)
+{
+    int code = fd_pool_check(pool);
+    if (code != FD_OK) {
+        return code;
+    }
+    if (attribute >= 1 && attribute <= 3) {
+        memcpy(out, &pool->reuse[attribute - 1], sizeof(int));
+        return FD_OK;
+    }
+    const uint64_t sizes[] = {pool->threshold, pool->reserved,
+                              pool->reserved_high, pool->used,
+                              pool->used_high};
+    if (attribute < 4 || attribute > 8) {
+        return FD_INVALID_VALUE;
+    }
+    memcpy(out, &sizes[attribute - 4], sizeof(uint64_t));
+    return FD_OK;
+}
+
+int
+fd_pool_set(fd_pool *pool, int attribute, const void *value)
+{
+    int code = fd_pool_check(pool);
+    if (code != FD_OK) {
+        return code;
+    }
+    if (attribute >= 1 && attribute <= 3) {
+        memcpy(&pool->reuse[attribute - 1], value, sizeof(int));
+    } else if (attribute == 4) {
+        memcpy(&pool->threshold, value, sizeof(uint64_t));
+    } else {
+        code = FD_INVALID_VALUE;
+    }
+    return code;
+}
+
+/* --- mapped memory --------------------------------------------------------- */
+
+void
+fd_pool_take_locked(fd_pool *pool, size_t nbytes)
+{
+    pool->used += nbytes;
+    if (pool->used > pool->used_high) {
+        pool->used_high = pool->used;
+    }
+    if (pool->used > pool->reserved) {
+        pool->reserved = (pool->used + PAGE - 1) / PAGE * PAGE;
+        n_maps++;
+    }
+    if (pool->reserved > pool->reserved_high) {
+        pool->reserved_high = pool->reserved;
+    }
+}
+
+void
+fd_pool_give_locked(fd_pool *pool, size_t nbytes)
+{
+    pool->used -= nbytes;
+}
+
+static void
+release_locked(fd_pool *pool, uint64_t keep)
+{
+    size_t used = (pool->used + PAGE - 1) / PAGE * PAGE;
+    if (pool->reserved > keep) {
+        pool->reserved = keep > used ? keep : used;
+    }
+}
+
+void
+fd_pools_release(void)
+{
+    fd_lock();
+    for (fd_pool *pool = pools; pool != NULL; pool = pool->next) {
+        release_locked(pool, pool->threshold);
+    }
+    fd_unlock();
+}
+
+int
+fd_pool_trim(fd_pool *pool, size_t keep)
+{
+    int code = fd_pool_check(pool);
+    if (code == FD_OK) {
+        fd_lock();
+        release_locked(pool, keep);
+        fd_unlock();
+    }
+    return code;
+}
+
+uint64_t
+fd_pool_maps(void)
+{
+    fd_lock();
+    uint64_t n = n_maps;
+    fd_unlock();
+    return n;
 }

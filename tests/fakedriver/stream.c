@@ -345,6 +345,7 @@ fd_stream_synchronize(uintptr_t handle)
     if (code == FD_OK) {
         fd_host_waits("stream");
         code = fd_code(ad_engine_queue_synchronize(queue, fd_patience()));
+        fd_pools_release();
     }
     if (code == FD_TIMEOUT) {
         fd_violation("the host waited too long for stream %#zx",

@@ -80,7 +80,7 @@ def test_unrelated_work_breaks_no_capture(mode):
 def test_capture_mode_of_the_thread_is_restored_after_errors(standin):
     tensor = ad.tensor(NEW).to("cuda:0")
     tensor.synchronize()
-    for call in ("cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuMemAllocAsync"):
+    for call in ("cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuMemAllocFromPoolAsync"):
         standin.fail_at(1, 719, call, stay=True)
         with pytest.raises(ad.DeviceError):
             ad.tensor(NEW).to("cuda:0").synchronize()

@@ -114,6 +114,6 @@ def test_broken_context_is_reported(standin):
 
 
 def test_out_of_memory(standin):
-    standin.fail_at(1, 2, "cuMemAllocAsync", stay=True)
+    standin.fail_at(1, 2, "cuMemAllocFromPoolAsync", stay=True)
     with pytest.raises(MemoryError):
         ad.device("cuda:0").empty(1 << 20)

@@ -1,5 +1,7 @@
 """ROCm memory of hip-python through arrowdev, with held streams."""
 
+import gc
+
 import arrow_ctypes as ac
 import numpy as np
 import pytest
@@ -174,6 +176,18 @@ def exchange(memory, stream):
     capsule = ad.tensor(array).__dlpack__(stream=stream.handle)
     assert array.to("rocm:1").to("cpu").to_pylist() == NEW.tolist()
     return capsule
+
+
+def test_freed_memory_stays_mapped_after_a_synchronization(standin):
+    def upload_and_synchronize():
+        ad.tensor(np.ones(1 << 23, "uint8")).to("rocm:0").synchronize()
+        gc.collect()
+        ad.device("rocm:0").synchronize()
+
+    upload_and_synchronize()
+    n_maps = standin.count().maps
+    upload_and_synchronize()
+    assert standin.count().maps == n_maps
 
 
 def test_every_call_fails_once(standin):

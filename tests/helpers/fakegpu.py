@@ -57,6 +57,7 @@ class Counts(Structure):
             "bytes",
             "pending",
             "host_waits",
+            "maps",
         ]
     ]
 

@@ -39,7 +39,7 @@ struct cuda_device {
     int device;              /* CUdevice */
     _Atomic(void *) primary; /* primary context, never released */
     atomic_bool has_others;  /* a stream of a non-primary context was seen */
-    atomic_int pools;        /* 0: unknown, 1: no, 2: yes */
+    ad_gpu_pools pools;
 };
 
 /* Written by load() only. */
@@ -464,28 +464,25 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     return AD_OK;
 }
 
+static ad_gpu_pools *
+cuda_pools(int64_t id)
+{
+    return &devices[id].pools;
+}
+
 static bool
 cuda_has_pools(int64_t id)
 {
-    struct cuda_device *device = &devices[id];
-    int known = atomic_load_explicit(&device->pools, memory_order_relaxed);
-    if (known == 0) {
-        int value = 0;
-        known =
-            cuda.memory_alloc_async != NULL &&
-                    cuda.memory_free_async != NULL &&
-                    cuda.device_attribute(&value, AD_CUDA_DEVICE_HAS_POOLS,
-                                          device->device) == AD_GPU_SUCCESS &&
-                    value != 0
-                ? 2
-                : 1;
-        atomic_store_explicit(&device->pools, known, memory_order_relaxed);
-    }
-    return known == 2;
+    int value = 0;
+    return cuda.memory_alloc_async != NULL && cuda.memory_free_async != NULL &&
+           cuda.device_attribute(&value, AD_CUDA_DEVICE_HAS_POOLS,
+                                 devices[id].device) == AD_GPU_SUCCESS &&
+           value != 0;
 }
 
 static ad_gpu_result
-cuda_allocate(ad_context context, void *stream, size_t nbytes, void **out)
+cuda_allocate(ad_context context, const ad_gpu_pools *pools, void *stream,
+              size_t nbytes, void **out)
 {
     uint64_t made = 0;
     ad_gpu_result result;
@@ -493,12 +490,16 @@ cuda_allocate(ad_context context, void *stream, size_t nbytes, void **out)
         result = (ad_gpu_result){
             cuda.memory_alloc_managed(&made, nbytes, AD_CUDA_MANAGED_GLOBAL),
             "cuMemAllocManaged"};
-    } else if (cuda_has_pools(context.device.id)) {
-        result = (ad_gpu_result){
-            cuda.memory_alloc_async(&made, nbytes, stream), "cuMemAllocAsync"};
-    } else {
+    } else if (pools == NULL) {
         result =
             (ad_gpu_result){cuda.memory_alloc(&made, nbytes), "cuMemAlloc_v2"};
+    } else if (pools->own != NULL && cuda.memory_alloc_from_pool != NULL) {
+        result = (ad_gpu_result){
+            cuda.memory_alloc_from_pool(&made, nbytes, pools->own, stream),
+            "cuMemAllocFromPoolAsync"};
+    } else {
+        result = (ad_gpu_result){
+            cuda.memory_alloc_async(&made, nbytes, stream), "cuMemAllocAsync"};
     }
     *out = (void *)(uintptr_t)made;
     return result;
@@ -646,6 +647,7 @@ const struct ad_gpu ad_gpu_cuda = {
     .leave = cuda_leave,
     .current = cuda_current,
     .primary = cuda_primary,
+    .pools = cuda_pools,
     .has_pools = cuda_has_pools,
     .allocate = cuda_allocate,
     .free_ordered = cuda_free_ordered,

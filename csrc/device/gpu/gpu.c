@@ -495,6 +495,62 @@ ad_gpu_event_destroy(ad_context context, ad_event event)
 
 /* --- memory -------------------------------------------------------------- */
 
+/* Gives the device a pool that keeps its memory. The default pool returns
+ * unused memory to the system at every synchronization, so that each later
+ * allocation has to map memory. Its threshold is a setting of the whole
+ * process and is left alone. Without a pool of its own arrowdev uses the
+ * default one. Two threads may both create a pool; the second destroys its
+ * own. */
+static void
+make_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools)
+{
+    const struct ad_gpu_calls *calls = gpu->calls;
+    const struct ad_gpu_pool_properties properties = {
+        .allocation_type = AD_GPU_POOL_OF_DEVICE_MEMORY,
+        .location_type = AD_GPU_LOCATION_DEVICE,
+        .location_id = (int)id,
+    };
+    uint64_t threshold = UINT64_MAX;
+    void *made = NULL;
+    void *none = NULL;
+    if (calls->pool_create == NULL || calls->pool_set == NULL ||
+        calls->pool_destroy == NULL) {
+        return;
+    }
+    if (calls->pool_create(&made, &properties) != AD_GPU_SUCCESS) {
+        gpu->forget_error();
+        return;
+    }
+    int code = calls->pool_set(made, AD_GPU_POOL_THRESHOLD, &threshold);
+    if (code != AD_GPU_SUCCESS ||
+        !atomic_compare_exchange_strong(&pools->own, &none, made)) {
+        (void)calls->pool_destroy(made);
+        gpu->forget_error();
+    }
+}
+
+/* NULL where the device cannot free the memory in stream order: pinned and
+ * managed memory, and all memory on devices without pools. Called while the
+ * thread is relaxed. */
+static const ad_gpu_pools *
+find_pools(const struct ad_gpu *gpu, ad_device device)
+{
+    ad_gpu_pools *pools =
+        device.type == gpu->device_type ? gpu->pools(device.id) : NULL;
+    if (pools == NULL) {
+        return NULL;
+    }
+    int state = atomic_load_explicit(&pools->state, memory_order_acquire);
+    if (state == 0) {
+        state = gpu->has_pools(device.id) ? 2 : 1;
+        if (state == 2) {
+            make_pool(gpu, device.id, pools);
+        }
+        atomic_store_explicit(&pools->state, state, memory_order_release);
+    }
+    return state == 2 ? pools : NULL;
+}
+
 ad_status
 ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
                 void **out, ad_error *err)
@@ -508,7 +564,8 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
             ? (ad_gpu_result){gpu->calls->host_alloc(out, nbytes,
                                                      AD_GPU_HOST_PORTABLE),
                               gpu->names.host_alloc}
-            : gpu->allocate(context, handle_of(stream), nbytes, out);
+            : gpu->allocate(context, find_pools(gpu, context.device),
+                            handle_of(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
     if (result.code == AD_GPU_OUT_OF_MEMORY) {
         gpu->forget_error();
@@ -517,16 +574,14 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
-/* The runtime cannot free some memory in stream order: pinned and managed
- * memory, and all memory on devices without pools. It is freed after the
- * stream has been synchronized. If that fails, work may still use the memory,
- * so it is leaked. Returns the code of the last call. */
+/* What is not freed in stream order is freed after the stream has been
+ * synchronized. If that fails, work may still use the memory, so it is leaked.
+ * Returns the code of the last call. */
 static int
 free_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
             void *data)
 {
-    if (context.device.type == gpu->device_type &&
-        gpu->has_pools(context.device.id)) {
+    if (find_pools(gpu, context.device) != NULL) {
         if (gpu->free_ordered(data, stream) == AD_GPU_SUCCESS) {
             return AD_GPU_SUCCESS;
         }

@@ -52,6 +52,14 @@ typedef struct ad_gpu_module {
     void *functions[AD_N_KERNELS];
 } ad_gpu_module;
 
+/* What a device has for memory that is allocated and freed in stream order.
+ * Starts zeroed. */
+typedef struct ad_gpu_pools {
+    atomic_int state;    /* 0: not asked yet, 1: no pools, 2: pools */
+    _Atomic(void *) own; /* arrowdev's own pool, which lives as long as the
+                            process; NULL: the device's default pool serves */
+} ad_gpu_pools;
+
 struct ad_gpu {
     const char *name; /* for messages: "CUDA" */
     const struct ad_gpu_calls *calls;
@@ -83,12 +91,15 @@ struct ad_gpu {
 
     /* The functions below are called while the context is current. */
 
-    /* Does the device free memory in stream order? */
+    /* Where ad_gpu_find_pools keeps its answer; NULL: no pools. */
+    ad_gpu_pools *(*pools)(int64_t id);
+    /* Can the device free memory in stream order? Asks the runtime. */
     bool (*has_pools)(int64_t id);
     /* Allocate memory of the kind that context.device.type names, except
-     * pinned memory. */
-    ad_gpu_result (*allocate)(ad_context context, void *stream, size_t nbytes,
-                              void **out);
+     * pinned memory. `pools` is NULL for memory that is not freed in stream
+     * order. */
+    ad_gpu_result (*allocate)(ad_context context, const ad_gpu_pools *pools,
+                              void *stream, size_t nbytes, void **out);
     int (*free_ordered)(void *data, void *stream);
     int (*free)(void *data);
 

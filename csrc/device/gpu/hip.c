@@ -303,41 +303,45 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     return AD_OK;
 }
 
+static ad_gpu_pools *
+hip_pools(int64_t id)
+{
+    static ad_gpu_pools pools[64];
+    return id >= 0 && id < 64 ? &pools[id] : NULL;
+}
+
 /* Some versions create the pool when it is queried, so this is not called for
  * unused devices. The device attribute that reports pools has a different
  * number in each version. */
 static bool
 hip_has_pools(int64_t id)
 {
-    static atomic_char known[64]; /* 0: unknown, 1: no, 2: yes */
     void *pool;
-    if (id < 0 || id >= (int64_t)sizeof(known)) {
+    if (hip.memory_alloc_async == NULL || hip.memory_free_async == NULL ||
+        hip.device_default_pool == NULL) {
         return false;
     }
-    char answer = atomic_load_explicit(&known[id], memory_order_relaxed);
-    if (answer == 0) {
-        answer = 1;
-        if (hip.memory_alloc_async != NULL && hip.memory_free_async != NULL &&
-            hip.device_default_pool != NULL) {
-            if (hip.device_default_pool(&pool, (int)id) == AD_GPU_SUCCESS) {
-                answer = 2;
-            } else {
-                hip_forget_error();
-            }
-        }
-        atomic_store_explicit(&known[id], answer, memory_order_relaxed);
+    bool has_pool = hip.device_default_pool(&pool, (int)id) == AD_GPU_SUCCESS;
+    if (!has_pool) {
+        hip_forget_error();
     }
-    return answer == 2;
+    return has_pool;
 }
 
 static ad_gpu_result
-hip_allocate(ad_context context, void *stream, size_t nbytes, void **out)
+hip_allocate(ad_context context, const ad_gpu_pools *pools, void *stream,
+             size_t nbytes, void **out)
 {
-    if (hip_has_pools(context.device.id)) {
-        return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
-                               "hipMallocAsync"};
+    if (pools == NULL) {
+        return (ad_gpu_result){hip.memory_alloc(out, nbytes), "hipMalloc"};
     }
-    return (ad_gpu_result){hip.memory_alloc(out, nbytes), "hipMalloc"};
+    if (pools->own != NULL && hip.memory_alloc_from_pool != NULL) {
+        return (ad_gpu_result){
+            hip.memory_alloc_from_pool(out, nbytes, pools->own, stream),
+            "hipMallocFromPoolAsync"};
+    }
+    return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
+                           "hipMallocAsync"};
 }
 
 static int
@@ -439,6 +443,7 @@ const struct ad_gpu ad_gpu_hip = {
     .leave = hip_leave,
     .current = hip_current,
     .primary = hip_primary,
+    .pools = hip_pools,
     .has_pools = hip_has_pools,
     .allocate = hip_allocate,
     .free_ordered = hip_free_ordered,
