@@ -16,12 +16,10 @@ import compiler
 SUITES = {"gpu_cuda": "cuda.bindings", "gpu_hip": "hip", "no_runtime": "numpy"}
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("suite", SUITES)
-def test_suite(suite):
+def run(suite, **settings):
     pytest.importorskip(SUITES[suite])
     compiler.command()  # builds the drivers
-    environment = {**os.environ, "ARROWDEV_SUITE": suite.removeprefix("gpu_")}
+    environment = {**os.environ, "ARROWDEV_SUITE": suite.removeprefix("gpu_"), **settings}
     for runtime in ("CUDA", "HIP"):
         environment.pop(f"ARROWDEV_{runtime}_LIBRARY", None)  # set by tests/conftest.py
     done = subprocess.run(
@@ -37,3 +35,16 @@ def test_suite(suite):
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("suite", SUITES)
+def test_suite(suite):
+    run(suite)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_one_device():
+    """A test that needs a second device says so: a machine with a GPU usually has one."""
+    run("gpu_cuda", ARROWDEV_FAKE_DEVICES="1", ARROWDEV_NO_SKIPS="0")

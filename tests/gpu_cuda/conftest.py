@@ -4,12 +4,15 @@
     ARROWDEV_SUITE=cuda ARROWDEV_GPU=1 pytest tests/gpu_cuda    a real driver
 
 tests/devices/test_suites.py runs the first one as part of the whole suite. Tests that need
-the stand-in's controls (`standin`) are skipped on a GPU. ARROWDEV_FAKE_DELAY is
-the number of microseconds by which the stand-in delays each operation.
+the stand-in's controls (`standin`) are skipped on a GPU; all others have the marker `gpu`.
+Tests that need cuda:1 ask for `two_devices`. ARROWDEV_FAKE_DELAY is the number of
+microseconds by which the stand-in delays each operation, ARROWDEV_FAKE_DEVICES the number
+of its devices. docs/internals/gpu_first_day.md is the page for a run on a GPU.
 """
 
 import gc
 import os
+import pathlib
 
 import pytest
 
@@ -17,6 +20,17 @@ IS_ON = os.environ.get("ARROWDEV_SUITE") == "cuda"
 IS_REAL = os.environ.get("ARROWDEV_GPU", "0") not in ("", "0")
 
 collect_ignore_glob = [] if IS_ON else ["*"]
+
+# Read by the driver and by other libraries when they are loaded. With fewer connections than
+# streams, a stream that a gate holds also stalls unrelated ones.
+SETTINGS = {
+    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+    "JAX_ENABLE_X64": "1",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+}
+if IS_ON:
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
 
 if IS_ON and not IS_REAL:
     import fakegpu
@@ -26,6 +40,38 @@ if IS_ON and not IS_REAL:
     os.environ["ARROWDEV_CUDA_LIBRARY"] = DRIVER.path
 else:
     DRIVER = None
+
+
+def pytest_collection_modifyitems(items):
+    """Marks what runs on a GPU. A timeout's signal does not reach a thread that is inside the
+    driver: another thread ends the process there."""
+    folder = pathlib.Path(__file__).parent
+    for item in items:
+        if folder not in item.path.parents:
+            continue
+        if "standin" not in item.fixturenames:
+            item.add_marker("gpu")
+        if IS_REAL and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(90, method="thread"))
+
+
+@pytest.fixture
+def two_devices():
+    """Skips the test on a machine with one device."""
+    import gpu
+
+    gpu.ask(gpu.cu.cuInit, 0)
+    if gpu.ask(gpu.cu.cuDeviceGetCount) < 2:
+        pytest.skip("needs two devices")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded():
+    """On a GPU, loads what would otherwise be loaded, and might wait, behind a closed gate."""
+    if IS_REAL:
+        import gpu
+
+        gpu.load_kernels()
 
 
 @pytest.fixture
@@ -62,6 +108,8 @@ def context(nothing_wrong):
     yield context
     assert int(gpu.ask(gpu.cu.cuCtxGetCurrent)) == int(context)
     gc.collect()
+    expired = gpu.Gate.end_all()
     gpu.ask(gpu.cu.cuCtxSynchronize)
     gpu.Stream.destroy_unused()
     gpu.flags.clear()
+    assert not expired, f"something waited {gpu.Gate.LIMIT_S} s for a stream that a gate held"

@@ -1,11 +1,14 @@
 """Helpers of the CUDA tests, for the stand-in driver and for a GPU."""
 
 import ctypes
+import threading
 import time
 from typing import ClassVar
 
 import numpy as np
 from cuda.bindings import driver as cu
+
+import arrowdev as ad
 
 # Old and new content of memory that a held producer writes.
 OLD = np.zeros(64, "int64")
@@ -140,15 +143,47 @@ flags = []
 
 
 class Gate:
-    """Holds a stream until it is opened, with functions that every driver has."""
+    """Holds a stream until it is opened, with functions that every driver has.
 
-    def __init__(self, stream):
+    It opens by itself after `seconds`. Without that argument a test that gets there fails.
+    """
+
+    LIMIT_S = 30
+    closed: ClassVar[list] = []
+    expired: ClassVar[list] = []
+
+    def __init__(self, stream, seconds=None):
         self.flag = Pinned(np.zeros(1, "uint32"))
         flags.append(self.flag)
+        self.is_limited = seconds is not None
+        self.timer = threading.Timer(seconds or self.LIMIT_S, self.expire)
+        self.timer.daemon = True
         ask(cu.cuStreamWaitValue32, stream, int(self.flag.pointer), 1, 0)
+        self.closed.append(self)
+        self.timer.start()
 
     def open(self):
+        """Does nothing to an open gate, whose flag may have ended with its context."""
+        try:
+            self.closed.remove(self)
+        except ValueError:
+            return
+        self.timer.cancel()
         self.flag.array[0] = 1
+
+    def expire(self):
+        if not self.is_limited:
+            self.expired.append(self)
+        self.open()
+
+    @classmethod
+    def end_all(cls):
+        """Opens what is closed. The gates that opened by themselves since the last call."""
+        for gate in cls.closed[:]:
+            gate.open()
+        expired = cls.expired[:]
+        cls.expired.clear()
+        return expired
 
     def __enter__(self):
         return self
@@ -215,3 +250,12 @@ def look_up(standin, name, version, flags=0):
         ctypes.byref(status),
     )
     return out.value, status.value
+
+
+def load_kernels():
+    """Uses a kernel: the first use loads all of them, and a driver may wait for that."""
+    ask(cu.cuInit, 0)
+    ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 0))
+    array = ad.array(ad.array(NEW), validity=NEW % 2 == 0).to("cuda:0")
+    assert array[1:].count_nulls() == 31
+    ad.device("cuda:0").synchronize()

@@ -45,6 +45,7 @@ def test_nulls_are_counted_on_the_device():
     assert array.count_nulls() == expected_bits(3, 61).count(False)
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_strided_tensor_is_copied():
     memory = Memory(NEW.reshape(8, 8))
     shown = ad.Tensor.from_pointer(
@@ -77,6 +78,7 @@ def test_host_memory_lives_as_long_as_a_copy_of_it(standin, stages, delay):
     assert there.to("cpu").to_pylist() == again.to("cpu").to_pylist() == NEW.tolist()
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_copy_on_the_callers_stream_is_in_its_order():
     stream = Stream()
     with Gate(stream.handle):

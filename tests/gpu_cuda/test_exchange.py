@@ -34,6 +34,7 @@ def read(array, reader):
     return capsule
 
 
+@pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("is_pending", [True, False])
 @pytest.mark.parametrize(
     "use",
@@ -314,6 +315,7 @@ def test_numba_imports_the_interface():
 # --- two devices, contexts --------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_device_of_the_memory_is_queried():
     ask(cu.cuCtxPushCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
     memory = Memory(NEW)
@@ -324,6 +326,7 @@ def test_device_of_the_memory_is_queried():
     assert tensor.to("cpu").__array_interface__["shape"] == (64,)
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_copy_between_devices_waits_for_the_event():
     with Held() as held:
         copy = ad.array(held.memory).to("cuda:1")
@@ -361,6 +364,7 @@ def uses(memory):
     yield array.synchronize
 
 
+@pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("n", range(9))
 @pytest.mark.parametrize("current", [0, 1, None])
 def test_current_context_stays(standin, n, current):
@@ -379,6 +383,7 @@ def test_current_context_stays(standin, n, current):
     ask(cu.cuCtxSetCurrent, own)
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_no_context_is_created_on_unused_device(standin):
     """No test uses device 1: its primary context must stay inactive."""
     memory = Memory(NEW)

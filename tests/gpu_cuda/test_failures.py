@@ -75,6 +75,7 @@ def settle(standin):
     return standin.count()
 
 
+@pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("work", [protocols, copies, allocation, bits])
 def test_every_call_fails_once(standin, work):
     for _ in range(3):

@@ -122,6 +122,7 @@ def test_release_waits_for_destroyed_stream(standin):
     assert all("which is destroyed" in line for line in standin.violations())
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_release_waits_for_our_own_copy():
     producer = Stream()
     memory = Watched(NEW, producer.handle)

@@ -19,6 +19,7 @@ def code_of(function, *arguments):
     return int(function(*arguments)[0])
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_two_devices():
     assert ask(cu.cuDeviceGetCount) >= 2
     assert ask(cu.cuDeviceGetName, 64, 1) != ask(cu.cuDeviceGetName, 64, 0)
@@ -71,6 +72,7 @@ def test_missing_wait_reads_old_data():
     assert Reader().read(held.memory.pointer).result() == NEW.tolist()
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_wait_across_streams_and_devices():
     event = ask(cu.cuEventCreate, 2)
     other = ask(cu.cuDevicePrimaryCtxRetain, 1)
@@ -136,6 +138,7 @@ def test_stale_handles_are_refused(standin):
     assert code_of(cu.cuEventQuery, event) == 400
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_event_and_stream_must_share_a_context():
     event = ask(cu.cuEventCreate, 2)
     ask(cu.cuCtxPushCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
@@ -330,3 +333,29 @@ def test_version_selects_the_abi(standin):
     plain, _ = gpu.look_up(standin, "cuStreamQuery", 13000)
     assert twin != plain
     assert gpu.look_up(standin, "", 13000) == (None, 1)
+
+
+# --- helpers of the tests -----------------------------------------------------------
+
+
+def test_gate_opens_by_itself():
+    stream = Stream()
+    Gate(stream.handle, seconds=0.05)
+    assert not stream.is_done()
+    stream.synchronize()
+    assert Gate.end_all() == []
+
+
+def test_gate_that_nobody_opened_is_reported(monkeypatch):
+    monkeypatch.setattr(Gate, "LIMIT_S", 0.05)
+    stream = Stream()
+    gate = Gate(stream.handle)
+    stream.synchronize()
+    gate.timer.join(20)
+    assert Gate.end_all() == [gate]
+    gate.open()  # has no effect
+    assert Gate.end_all() == []
+
+
+def test_kernels_are_loaded_before_the_first_gate():
+    gpu.load_kernels()

@@ -123,6 +123,7 @@ def test_default_stream_of_another_context():
 def test_concurrent_threads():
     memories = [Memory(NEW + i, stream=1) for i in range(8)]
     context = ask(cu.cuCtxGetCurrent)
+    n_devices = ask(cu.cuDeviceGetCount)
     errors = []
 
     def work(i):
@@ -131,7 +132,8 @@ def test_concurrent_threads():
             for _ in range(20):
                 array = ad.array(memories[i])
                 ad.tensor(array).__dlpack__(stream=1)
-                assert array.to(f"cuda:{i % 2}").to("cpu").to_pylist() == (NEW + i).tolist()
+                there = array.to(f"cuda:{i % n_devices}")
+                assert there.to("cpu").to_pylist() == (NEW + i).tolist()
         except BaseException as error:
             errors.append(error)
 
@@ -179,6 +181,7 @@ print("end")
 """
 
 
+@pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("held", [False, True])
 def test_no_context_on_unused_device_and_silent_exit(standin, held):
     """A new process that ends with live objects or with pending work."""
