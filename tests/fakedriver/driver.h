@@ -447,8 +447,10 @@ int fd_capture_info(uintptr_t stream, int *status, uint64_t *id,
                     fd_graph **graph);
 int fd_capture_exchange_mode(int *mode);
 
-/* Checks that this thread may do what a capture forbids (allocate, query,
- * synchronize). FD_CAPTURE_UNSUPPORTED, and the capture is broken. */
+/* Checks that this thread may make a "potentially unsafe API call", as the
+ * capture modes of all threads have it: allocate, free, make a stream or a
+ * pool, load or unload a module, query, synchronize. FD_CAPTURE_UNSUPPORTED,
+ * and the capture is broken. */
 int fd_capture_allows_locked(void);
 int fd_capture_allows(void);
 

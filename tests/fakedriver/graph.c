@@ -293,6 +293,14 @@ fd_capture_drop_locked(fd_capture *capture, uint64_t queue)
     }
 }
 
+/* cuThreadExchangeStreamCaptureMode: "If the local thread has an ongoing
+ * capture sequence that was not initiated with RELAXED at
+ * cuStreamBeginCapture, or if any other thread has a concurrent capture
+ * sequence initiated with GLOBAL, this thread is prohibited from potentially
+ * unsafe API calls." Programming guide, "Invalidation": an invalid operation
+ * invalidates any associated capture graph. Which calls are unsafe is listed
+ * nowhere: allocations are named there, streams, pools and modules were seen
+ * on drivers by others (NVIDIA/warp #1410, mujoco_warp #425). */
 int
 fd_capture_allows_locked(void)
 {

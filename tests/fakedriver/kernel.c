@@ -39,6 +39,10 @@ fd_module_load(const char *image, fd_module **out)
     if (image == NULL || strncmp(image, ".version ", 9) != 0) {
         return FD_NO_BINARY;
     }
+    code = fd_capture_allows();
+    if (code != FD_OK) {
+        return code;
+    }
     fd_module *module = calloc(1, sizeof(*module));
     if (module == NULL) {
         return FD_OUT_OF_MEMORY;
@@ -76,8 +80,9 @@ int
 fd_module_unload(fd_module *module)
 {
     fd_lock();
-    bool is_good = is_module_locked(module);
-    if (is_good) {
+    int code = is_module_locked(module) ? fd_capture_allows_locked()
+                                        : FD_INVALID_HANDLE;
+    if (code == FD_OK) {
         fd_module **link = &modules;
         while (*link != module) {
             link = &(*link)->next;
@@ -86,7 +91,7 @@ fd_module_unload(fd_module *module)
         free(module);
     }
     fd_unlock();
-    return is_good ? FD_OK : FD_INVALID_HANDLE;
+    return code;
 }
 
 int

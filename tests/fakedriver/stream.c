@@ -201,7 +201,10 @@ fd_stream_create(unsigned flags, int priority, uintptr_t *out)
     }
     fd_stream *stream;
     fd_lock();
-    code = new_locked(context, FD_STREAM_USER, &stream);
+    code = fd_capture_allows_locked();
+    if (code == FD_OK) {
+        code = new_locked(context, FD_STREAM_USER, &stream);
+    }
     if (code == FD_OK) {
         stream->flags = flags;
         stream->is_blocking = flags == 0;

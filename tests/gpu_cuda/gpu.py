@@ -21,6 +21,11 @@ class DriverError(Exception):
         self.code = int(code)
 
 
+def code_of(function, *arguments):
+    """Calls a function of the driver and returns its error code."""
+    return int(function(*arguments)[0])
+
+
 def ask(function, *arguments):
     """Calls a function of the driver and returns its results without the error code."""
     code, *results = function(*arguments)
@@ -136,6 +141,27 @@ class Stream:
     def destroy_unused(cls):
         while cls.unused:
             cu.cuStreamDestroy(cls.unused.pop())
+
+
+Mode = cu.CUstreamCaptureMode
+# The first mode, the driver's default, restricts every thread of the process.
+MODES = [Mode.CU_STREAM_CAPTURE_MODE_GLOBAL, Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL]
+RELAXED = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+class Capture:
+    """A stream in capture; the end of the block fails if the capture was broken."""
+
+    def __init__(self, mode=MODES[0], flags=1):
+        self.stream = Stream(flags)
+        self.mode = mode
+
+    def __enter__(self):
+        ask(cu.cuStreamBeginCapture, self.stream.handle, self.mode)
+        return self
+
+    def __exit__(self, *_):
+        ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, self.stream.handle))
 
 
 # Flags that streams may still be reading.

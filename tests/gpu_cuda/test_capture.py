@@ -6,28 +6,23 @@ import time
 
 import numpy as np
 import pytest
-from gpu import NEW, OLD, Gate, Memory, Reader, Stream, Watched, ask, cu, wait_for_frees
+from gpu import (
+    MODES,
+    NEW,
+    OLD,
+    Capture,
+    Gate,
+    Memory,
+    Mode,
+    Reader,
+    Stream,
+    Watched,
+    ask,
+    cu,
+    wait_for_frees,
+)
 
 import arrowdev as ad
-
-Mode = cu.CUstreamCaptureMode
-# The first mode, the driver's default, restricts every thread of the process.
-MODES = [Mode.CU_STREAM_CAPTURE_MODE_GLOBAL, Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL]
-
-
-class Capture:
-    """A stream in capture; end() fails if the capture was broken."""
-
-    def __init__(self, mode=MODES[0], flags=1):
-        self.stream = Stream(flags)
-        self.mode = mode
-
-    def __enter__(self):
-        ask(cu.cuStreamBeginCapture, self.stream.handle, self.mode)
-        return self
-
-    def __exit__(self, *_):
-        ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, self.stream.handle))
 
 
 class Shown:
@@ -75,6 +70,23 @@ def test_unrelated_work_breaks_no_capture(mode):
         del there, sent, empty
         gc.collect()
         assert mode_of_thread() == MODES[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_first_use_of_a_context_breaks_no_capture(mode):
+    """Streams are created, the kernels are loaded and the memory pool is set up."""
+    ask(cu.cuCtxCreate, None, 0, 0)
+    try:
+        bits = Memory(np.full(10_000, 255, "u1"), is_ordered=False)
+        bytes_ = Memory(np.full(80_000, 255, "u1"), is_ordered=False)
+        with Capture(mode):
+            array = ad.Array.from_buffers("int8", 80_000, [ad.tensor(bits), ad.tensor(bytes_)])
+            assert array.slice(1).count_nulls() == 0
+        del array
+    finally:
+        ask(cu.cuCtxSynchronize)
+        del bits, bytes_
+        ask(cu.cuCtxPopCurrent)
 
 
 def test_capture_mode_of_the_thread_is_restored_after_errors(standin):

@@ -234,6 +234,7 @@ ad_gpu_stream_create(ad_context context, ad_stream *out, ad_error *err)
     ad_gpu_scope scope;
     void *made = NULL;
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
+    ad_gpu_relax(gpu, &scope);
     ad_gpu_result result = {
         gpu->calls->stream_create(&made, AD_GPU_STREAM_NON_BLOCKING),
         gpu->names.stream_create};

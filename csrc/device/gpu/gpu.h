@@ -219,8 +219,9 @@ AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,
 
 /* Until ad_gpu_leave, calls on this thread do not invalidate graphs that
  * others capture. By default a capture forbids every thread of the process to
- * wait, to query an event or to allocate, and such a call invalidates the
- * capture. Only for callers that never use a captured stream. */
+ * wait, to query an event, to allocate, to create a stream or to load a
+ * module, and such a call invalidates the capture. Only for callers that never
+ * use a captured stream. */
 void ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope);
 void ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope);
 

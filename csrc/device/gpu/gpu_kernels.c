@@ -98,13 +98,16 @@ kernels_of(const struct ad_gpu *gpu, ad_context context,
         return ad_fail_memory(err, sizeof(*entry));
     }
     entry->key = key;
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
     ad_status status = load(gpu, context, entry, err);
-    if (status != AD_OK) {
+    if (status == AD_OK) {
+        *out = publish(gpu, entry);
+    } else {
         drop(gpu, entry);
-        return status;
     }
-    *out = publish(gpu, entry);
-    return AD_OK;
+    ad_gpu_leave(gpu, &scope);
+    return status;
 }
 
 /* --- launching ----------------------------------------------------------- */

@@ -1,0 +1,118 @@
+"""What NVIDIA's guide forbids, a driver refuses: one test for each rule, without arrowdev.
+
+The guide's sentences stand in tests/fakedriver, beside the code that refuses.
+"""
+
+import threading
+
+import pytest
+from gpu import MODES, RELAXED, Capture, ask, code_of, cu
+
+UNSUPPORTED, INVALIDATED = 900, 901
+GLOBAL, THREAD_LOCAL = MODES
+
+# The stand-in takes modules with a kernel of arrowdev's only.
+PTX = b"""
+.version 4.0
+.target sm_50
+.address_size 64
+.visible .entry ad_gather()
+{
+    ret;
+}
+""".lstrip()
+
+
+def on_thread(function):
+    """The result of the function on another thread, where the same context is current."""
+    context = ask(cu.cuCtxGetCurrent)
+    results = []
+
+    def run():
+        ask(cu.cuCtxSetCurrent, context)
+        results.append(function())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(20)
+    return results[0]
+
+
+def here(function):
+    return function()
+
+
+class Broken(Capture):
+    """A capture that has to be invalid at its end."""
+
+    def __exit__(self, *_):
+        assert code_of(cu.cuStreamEndCapture, self.stream.handle) == INVALIDATED
+
+
+def load_module():
+    return cu.cuModuleLoadData(PTX)
+
+
+def create_pool():
+    properties = cu.CUmemPoolProps()
+    properties.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    return cu.cuMemPoolCreate(properties)
+
+
+# What is done, and what is undone with its result.
+UNSAFE = {
+    "cuStreamCreate": (lambda: cu.cuStreamCreate(1), cu.cuStreamDestroy),
+    "cuModuleLoadData": (load_module, cu.cuModuleUnload),
+    "cuMemAlloc": (lambda: cu.cuMemAlloc(64), cu.cuMemFree),
+    "cuMemAllocManaged": (lambda: cu.cuMemAllocManaged(64, 1), cu.cuMemFree),
+    "cuMemHostAlloc": (lambda: cu.cuMemHostAlloc(64, 0), cu.cuMemFreeHost),
+    "cuMemPoolCreate": (create_pool, cu.cuMemPoolDestroy),
+}
+
+
+def codes_of_unsafe_calls(where):
+    """The code of each call; what a call has made is dropped again."""
+    made = {name: where(call) for name, (call, _) in UNSAFE.items()}
+    for name, (code, result) in made.items():
+        if code == 0:
+            ask(UNSAFE[name][1], result)
+    return {name: int(code) for name, (code, _) in made.items()}
+
+
+@pytest.mark.parametrize("where", [here, on_thread])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name[23:])
+@pytest.mark.parametrize("name", UNSAFE)
+def test_unsafe_call_breaks_a_capture(name, mode, where):
+    """In the thread's own capture, and in a global capture of any thread."""
+    call, undo = UNSAFE[name]
+    is_forbidden = where is here or mode == GLOBAL
+    with (Broken if is_forbidden else Capture)(mode):
+        code, result = where(call)
+    assert int(code) == (UNSUPPORTED if is_forbidden else 0)
+    if code == 0:
+        ask(undo, result)
+
+
+@pytest.mark.parametrize("where", [here, on_thread])
+def test_unsafe_calls_are_allowed_in_a_relaxed_capture(where):
+    with Capture(RELAXED):
+        assert codes_of_unsafe_calls(where) == dict.fromkeys(UNSAFE, 0)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name[23:])
+def test_unsafe_calls_are_allowed_to_a_relaxed_thread(mode):
+    with Capture(mode):
+        before = ask(cu.cuThreadExchangeStreamCaptureMode, RELAXED)
+        assert codes_of_unsafe_calls(here) == dict.fromkeys(UNSAFE, 0)
+        ask(cu.cuThreadExchangeStreamCaptureMode, before)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name[23:])
+@pytest.mark.parametrize("name", ["cuModuleUnload", "cuMemFree"])
+def test_unsafe_end_breaks_a_capture(name, mode):
+    call, undo = UNSAFE[{"cuModuleUnload": "cuModuleLoadData", "cuMemFree": "cuMemAlloc"}[name]]
+    made = ask(call)
+    with Broken(mode):
+        assert code_of(undo, made) == UNSUPPORTED
+    ask(undo, made)
