@@ -311,6 +311,24 @@ open_event(const ad_sync *sync, const char *operation, subject *out,
     return AD_OK;
 }
 
+/* To ask the runtime about a captured event would invalidate the graph. */
+static ad_status
+open_for_host(const ad_sync *sync, const char *operation, subject *out,
+              ad_error *err)
+{
+    if (!ad_sync_is_captured(sync)) {
+        return open_event(sync, operation, out, err);
+    }
+    return ad_fail_on(
+        err, sync->context.device, "capture",
+        "wait for them on a stream of the same capture (stream=...), or "
+        "import them again after the graph was launched",
+        "the data were imported with a stream that was being captured into "
+        "a graph, so their work runs when the graph is launched, and %s "
+        "cannot say when that is done",
+        operation);
+}
+
 static void
 set_done(ad_sync *sync)
 {
@@ -326,7 +344,7 @@ ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
     if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(open_event(sync, "is_ready()", &on, err));
+    AD_RETURN_IF_ERR(open_for_host(sync, "is_ready()", &on, err));
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->context, on.event, out, err));
     if (*out) {
@@ -340,7 +358,7 @@ block_on_event(const ad_wait *wait, ad_error *err)
 {
     const ad_sync *sync = (const ad_sync *)wait->subject;
     subject on;
-    AD_RETURN_IF_ERR(open_event(sync, "the host", &on, err));
+    AD_RETURN_IF_ERR(open_for_host(sync, "the host", &on, err));
     return on.backend->event_synchronize(sync->context, on.event, err);
 }
 
@@ -385,7 +403,7 @@ ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
     if (ad_sync_is_done(sync)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(open_event(sync, operation, &on, err));
+    AD_RETURN_IF_ERR(open_for_host(sync, operation, &on, err));
     /* A query costs less than releasing and reacquiring the GIL. */
     AD_RETURN_IF_ERR(
         on.backend->event_query(sync->context, on.event, &is_done, err));

@@ -590,6 +590,29 @@ test_our_streams_stay_out_of_captures(void)
     ad_sync_unref(b);
 }
 
+/* The question alone would invalidate the graph. */
+static void
+test_captured_event_is_not_asked_about(void)
+{
+    ad_sync *sync;
+    bool is_done;
+    ad_error err;
+    mock_reset();
+    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+                              (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &sync,
+                              NULL),
+              AD_OK);
+    CHECK_INT(ad_sync_query(sync, &is_done, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(ad_sync_query_soon(sync, &is_done, NULL), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(ad_sync_wait_briefly(sync, NULL), AD_ERR_EXCHANGE);
+    CHECK_INT(mock_count().queries, 0);
+    CHECK_INT(mock_count().event_waits, 0);
+    ad_sync_unref(sync);
+}
+
 /* A device was reset: its context is at the same address, its streams are
  * gone. */
 static void
@@ -859,6 +882,7 @@ main(void)
         CHECK_TEST(test_statements_of_two_threads_differ),
         CHECK_TEST(test_join),
         CHECK_TEST(test_our_streams_stay_out_of_captures),
+        CHECK_TEST(test_captured_event_is_not_asked_about),
         CHECK_TEST(test_our_streams_are_made_anew),
         CHECK_TEST(test_join_of_two_devices_is_refused),
         CHECK_TEST(test_current_stream),

@@ -93,14 +93,32 @@ fd_event_record(uintptr_t handle, uintptr_t stream_handle)
     return code;
 }
 
+/* Programming guide, "Prohibited and Unhandled Operations": "It is invalid to
+ * synchronize or query the execution status of a stream which is being
+ * captured or a captured event, because they do not represent items scheduled
+ * for execution." "Invalidation": "When an invalid operation is attempted
+ * during stream capture, any associated capture graphs are invalidated." The
+ * mode of the thread is no matter: cuEventQuery of such an event is the
+ * example of what the relaxed mode forbids, too
+ * (cuThreadExchangeStreamCaptureMode). */
+static int
+refuse_captured_locked(const fd_event *event)
+{
+    if (event->capture == NULL) {
+        return FD_OK;
+    }
+    fd_capture_break_locked(event->capture);
+    return FD_CAPTURED_EVENT;
+}
+
 static int
 begin_wait(uintptr_t handle)
 {
     fd_event *event;
     fd_lock();
     int code = fd_event_find_locked(handle, &event);
-    if (code == FD_OK && event->capture != NULL) {
-        code = FD_CAPTURED_EVENT;
+    if (code == FD_OK) {
+        code = refuse_captured_locked(event);
     }
     if (code == FD_OK) {
         code = fd_capture_allows_locked();
@@ -141,11 +159,16 @@ fd_event_elapsed(uintptr_t start, uintptr_t end, float *out)
         fd_event *event;
         fd_lock();
         int code = fd_event_find_locked(handles[i], &event);
-        bool is_timed = code == FD_OK && event->is_recorded &&
-                        (event->flags & NO_TIMING) == 0;
+        if (code == FD_OK) {
+            code = refuse_captured_locked(event);
+        }
+        if (code == FD_OK &&
+            (!event->is_recorded || (event->flags & NO_TIMING) != 0)) {
+            code = FD_INVALID_HANDLE;
+        }
         fd_unlock();
-        if (!is_timed) {
-            return FD_INVALID_HANDLE;
+        if (code != FD_OK) {
+            return code;
         }
         int status = ad_engine_event_time(handles[i], &times[i]);
         if (status != AD_ENGINE_OK) {

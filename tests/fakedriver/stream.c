@@ -316,7 +316,7 @@ begin_wait(uintptr_t handle, uint64_t *queue)
     if (code != FD_OK) {
         return code;
     }
-    if (stream->capture != NULL) {
+    if (stream->capture != NULL) { /* the guide's sentence is in event.c */
         fd_capture_break_locked(stream->capture);
         code = FD_CAPTURE_UNSUPPORTED;
     } else {

@@ -10,6 +10,7 @@ from gpu import (
     MODES,
     NEW,
     OLD,
+    RELAXED,
     Capture,
     Gate,
     Memory,
@@ -144,6 +145,30 @@ def test_hint_names_a_stream_that_can_wait():
         assert caught.value.reason == "capture"
         assert "a stream of the same capture" in caught.value.hint
         tensor.wait(capture.stream.handle)  # does what the hint says
+
+
+QUESTIONS = {
+    "hasattr": lambda tensor: hasattr(tensor, "__cuda_array_interface__"),
+    "is_ready": ad.Tensor.is_ready,
+    "synchronize": ad.Tensor.synchronize,
+    "to": lambda tensor: tensor.to("cpu"),
+}
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_question_about_captured_data_breaks_no_capture(standin, name, mode):
+    """The driver is not asked: that would invalidate the graph."""
+    memory = Memory(NEW)
+    with Capture(mode) as capture:
+        memory.stream = capture.stream.handle
+        tensor = ad.tensor(memory)
+        with standin.logged() as calls:
+            try:
+                assert QUESTIONS[name](tensor) is False
+            except ad.ExchangeError as error:
+                assert error.reason == "capture"
+        assert not [call for call in calls if "Query" in call.name or "Sync" in call.name]
 
 
 @pytest.mark.parametrize("in_capture", [False, True])

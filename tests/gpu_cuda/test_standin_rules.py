@@ -8,7 +8,7 @@ import threading
 import pytest
 from gpu import MODES, RELAXED, Capture, ask, code_of, cu
 
-UNSUPPORTED, INVALIDATED = 900, 901
+UNSUPPORTED, INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 GLOBAL, THREAD_LOCAL = MODES
 
 # The stand-in takes modules with a kernel of arrowdev's only.
@@ -116,3 +116,52 @@ def test_unsafe_end_breaks_a_capture(name, mode):
     with Broken(mode):
         assert code_of(undo, made) == UNSUPPORTED
     ask(undo, made)
+
+
+# --- what is captured is not executed ---------------------------------------------------
+
+ALL_MODES = [*MODES, RELAXED]
+
+
+def captured_event(stream):
+    event = ask(cu.cuEventCreate, 0)
+    ask(cu.cuEventRecord, event, stream.handle)
+    return event
+
+
+@pytest.mark.parametrize("where", [here, on_thread])
+@pytest.mark.parametrize("mode", ALL_MODES, ids=lambda mode: mode.name[23:])
+@pytest.mark.parametrize("name", ["cuEventQuery", "cuEventSynchronize", "cuEventElapsedTime"])
+def test_question_about_a_captured_event_breaks_the_capture(name, mode, where):
+    with Broken(mode) as capture:
+        event = captured_event(capture.stream)
+        events = (event, event) if name == "cuEventElapsedTime" else (event,)
+        assert int(where(lambda: getattr(cu, name)(*events))[0]) == CAPTURED_EVENT
+    assert code_of(cu.cuEventQuery, event) == CAPTURED_EVENT
+    ask(cu.cuEventDestroy, event)
+
+
+def test_relaxed_thread_does_not_query_a_captured_event():
+    with Broken(RELAXED) as capture:
+        event = captured_event(capture.stream)
+        before = ask(cu.cuThreadExchangeStreamCaptureMode, RELAXED)
+        assert code_of(cu.cuEventQuery, event) == CAPTURED_EVENT
+        ask(cu.cuThreadExchangeStreamCaptureMode, before)
+    ask(cu.cuEventDestroy, event)
+
+
+def test_event_recorded_again_after_a_capture_can_be_queried():
+    with Capture() as capture:
+        event = captured_event(capture.stream)
+    ask(cu.cuEventRecord, event, capture.stream.handle)
+    ask(cu.cuEventSynchronize, event)
+    ask(cu.cuEventDestroy, event)
+
+
+@pytest.mark.parametrize("where", [here, on_thread])
+@pytest.mark.parametrize("mode", ALL_MODES, ids=lambda mode: mode.name[23:])
+@pytest.mark.parametrize("name", ["cuStreamQuery", "cuStreamSynchronize"])
+def test_question_about_a_captured_stream_breaks_the_capture(name, mode, where):
+    with Broken(mode) as capture:
+        code, *_ = where(lambda: getattr(cu, name)(capture.stream.handle))
+        assert int(code) == UNSUPPORTED
