@@ -367,6 +367,10 @@ class CudaCore(DevicePeer):
         view = self.lib.utils.StridedMemoryView.from_buffer
         return view(memory, (payload.length,), dtype=self.dtype)
 
+    def shown(self, payload):
+        stream = self.stream  # a view does not say on which stream its data are ready
+        return "arrowdev.tensor(x, stream=stream)", lambda x: arrowdev.tensor(x, stream=stream)
+
     def through(self, payload):
         take = self._take
         how = "StridedMemoryView.from_any_interface(arrowdev.tensor(x), stream)"

@@ -67,22 +67,51 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
                                        &out->device);
 }
 
+/* Versions before 3 have no rule for the stream: work counts as pending on the
+ * legacy one. An object with __dlpack__ gets here if that was refused, as by
+ * torch for a device that is not the current one, and may work on a stream
+ * that the legacy one does not wait for. */
+static int
+find_unstated_stream(ad_state *state, PyObject *object, const ad_interface *in,
+                     ad_device device, ad_stream_choice *out)
+{
+    PyObject *method = NULL;
+    int result = device.id >= 0
+                     ? ad_library_stream(state, Py_TYPE(object), device, out)
+                     : 0;
+    if (result == 0) {
+        result = ad_py_lookup_attr(object, AD_STR(state, dlpack), &method);
+        Py_XDECREF(method);
+        if (result == 0) {
+            out->is_given = ad_default_stream(device.type, &out->stream);
+        } else if (result > 0) {
+            ad_raise_exchange(state, "stream",
+                              "synchronize and pass stream=-1",
+                              "%s: version %d does not state the stream on "
+                              "which work may be pending, and __dlpack__, "
+                              "which has one, was refused",
+                              in->origin, (int)in->version);
+            result = -1;
+        }
+    }
+    return result < 0 ? -1 : 0;
+}
+
 /* The stream on which work may be pending; not given if none is. *is_stated:
  * the dict names it. */
 static int
-read_stream(ad_state *state, const ad_interface *in, int32_t device_type,
-            bool *is_stated, ad_stream_choice *out)
+read_stream(ad_state *state, PyObject *object, const ad_interface *in,
+            ad_device device, bool no_sync, bool *is_stated,
+            ad_stream_choice *out)
 {
     PyObject *value = in->fields[AD_FIELD_ORDER];
     int64_t number;
     *out = (ad_stream_choice){.is_given = false};
     *is_stated = value != NULL;
     if (value == NULL) {
-        /* Versions before 3 have no rule for the stream. */
-        if (in->version < 3) {
-            out->is_given = ad_default_stream(device_type, &out->stream);
-        }
-        return 0;
+        return in->version < 3 && !no_sync
+                   ? find_unstated_stream(state, object, in, device, out)
+                   : 0;
     }
     int result =
         ad_interface_int(state, in->origin, "stream", value, 0, &number);
@@ -130,7 +159,8 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    if (read_stream(state, in, context.device.type, &is_stated, &stream) < 0) {
+    if (read_stream(state, object, in, context.device, no_sync, &is_stated,
+                    &stream) < 0) {
         return AD_IMPORT_FAILED;
     }
     result = ad_interface_tensor(state, object, in, context.device, out);

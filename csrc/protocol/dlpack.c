@@ -131,6 +131,10 @@ plan_order(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (traits & AD_NO_STREAMS) {
         return AD_IMPORT_DONE;
     }
+    if (ad_dlpack_require_stream(state, slot, request, device) !=
+        AD_IMPORT_DONE) {
+        return AD_IMPORT_FAILED;
+    }
     if (wanted != NULL) {
         result = plan_wanted(state, slot, wanted, device, out);
     } else if (ad_stream_current(device, &out->on)) {
@@ -425,7 +429,7 @@ takes_no_sync(ad_state *state, PyTypeObject *type)
 static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
+    ad_dlpack_probe(state, type, slot);
     slot->takes_no_sync = takes_no_sync(state, type);
     return true;
 }

@@ -56,7 +56,7 @@ static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     slot->exchange_api = ad_dlpack_exchange_of(state, type);
-    slot->has_torch_flags = ad_dlpack_type_has_flags(state, type);
+    ad_dlpack_probe(state, type, slot);
     return slot->exchange_api != NULL;
 }
 
@@ -141,10 +141,44 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
     return 0;
 }
 
+int
+ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
+                  ad_stream_choice *out)
+{
+    const ad_dl_exchange_api *api = NULL;
+    PyObject *bases = Py_XNewRef(type->tp_mro);
+    for (Py_ssize_t i = 0;
+         api == NULL && bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
+        api = ad_dlpack_exchange_of(
+            state, (PyTypeObject *)PyTuple_GET_ITEM(bases, i));
+    }
+    Py_XDECREF(bases);
+    if (api == NULL) {
+        return 0;
+    }
+    return ask_stream(state, api, device, out) < 0 ? -1 : out->is_given;
+}
+
+/* The current stream of the library, or the one that the caller states. */
+static int
+find_stream(ad_state *state, const ad_type_slot *slot,
+            const ad_request *request, ad_device device, ad_stream_choice *out)
+{
+    if (!slot->ignores_streams ||
+        (ad_device_traits(device.type) & AD_NO_STREAMS)) {
+        return ask_stream(state, slot->exchange_api, device, out);
+    }
+    if (ad_dlpack_require_stream(state, slot, request, device) !=
+        AD_IMPORT_DONE) {
+        return -1;
+    }
+    return ad_choose_stream(state, &request->stream, device, NULL, out);
+}
+
 /* The API does not synchronize: work may be pending on the producer's current
  * stream. */
 static ad_import_result
-note_stream(ad_state *state, const ad_dl_exchange_api *api,
+note_stream(ad_state *state, const ad_type_slot *slot,
             const ad_request *request, ad_tensor *tensor)
 {
     ad_error err;
@@ -153,14 +187,14 @@ note_stream(ad_state *state, const ad_dl_exchange_api *api,
         request->stream.kind == AD_STREAM_OFF) {
         return AD_IMPORT_DONE;
     }
-    if (ask_stream(state, api, tensor->device, &producer) < 0) {
-        return ad_import_exception(state);
+    if (find_stream(state, slot, request, tensor->device, &producer) < 0) {
+        return slot->ignores_streams ? AD_IMPORT_FAILED
+                                     : ad_import_exception(state);
     }
-    if (producer.is_given &&
-        ad_order_pending(tensor, &producer, &err) != AD_OK) {
-        return ad_import_error(state, &err);
-    }
-    return AD_IMPORT_DONE;
+    ad_status status =
+        producer.is_given ? ad_order_pending(tensor, &producer, &err) : AD_OK;
+    ad_choice_clear(&producer);
+    return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }
 
 static ad_import_result
@@ -168,16 +202,16 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
                 const ad_type_slot *slot, const ad_request *request,
                 ad_imported *out)
 {
-    const ad_dl_exchange_api *api = slot->exchange_api;
     ad_tensor *tensor = &out->tensor.tensor;
     out->is_array = false;
-    ad_import_result result = fetch(state, object, api, &out->tensor);
+    ad_import_result result =
+        fetch(state, object, slot->exchange_api, &out->tensor);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
     result = check_meaning(state, object, slot, tensor);
     if (result == AD_IMPORT_DONE) {
-        result = note_stream(state, api, request, tensor);
+        result = note_stream(state, slot, request, tensor);
     }
     if (result != AD_IMPORT_DONE) {
         ad_tensor_clear(tensor);
@@ -188,16 +222,21 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
 
 /* --- export to a class of another library -------------------------------- */
 
-/* The library uses the data on its current stream. */
+/* The library uses the data on its current stream. Without one, the stream of
+ * the caller waits already. */
 static int
-order_library(ad_state *state, const ad_dl_exchange_api *api,
-              const ad_tensor *tensor)
+order_library(ad_state *state, const ad_type_slot *slot,
+              const ad_tensor *tensor, bool has_stream)
 {
     static const char what[] = "the C exchange API of another library";
     ad_error err;
-    ad_status status;
-    ad_stream_choice consumer;
-    if (ask_stream(state, api, tensor->device, &consumer) < 0) {
+    ad_status status = AD_OK;
+    ad_stream_choice consumer = {.is_given = false};
+    if (slot->ignores_streams && has_stream) {
+        return 0;
+    }
+    if (!slot->ignores_streams &&
+        ask_stream(state, slot->exchange_api, tensor->device, &consumer) < 0) {
         return -1;
     }
     if (consumer.is_given) {
@@ -210,14 +249,15 @@ order_library(ad_state *state, const ad_dl_exchange_api *api,
 }
 
 PyObject *
-ad_dlpack_exchange_into(ad_state *state, const ad_dl_exchange_api *api,
-                        const ad_tensor *tensor)
+ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
+                        const ad_tensor *tensor, bool has_stream)
 {
+    const ad_dl_exchange_api *api = slot->exchange_api;
     ad_error err;
     void *managed = NULL;
     void *object = NULL;
     if (!ad_is_plain(tensor->device, tensor->sync) &&
-        order_library(state, api, tensor) < 0) {
+        order_library(state, slot, tensor, has_stream) < 0) {
         return NULL;
     }
     if (ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {

@@ -316,12 +316,33 @@ type_has(PyTypeObject *type, PyObject *name)
     return value != NULL;
 }
 
-bool
-ad_dlpack_type_has_flags(ad_state *state, PyTypeObject *type)
+void
+ad_dlpack_probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    return type_has(type, AD_STR(state, requires_grad)) &&
-           type_has(type, AD_STR(state, is_neg)) &&
-           type_has(type, AD_STR(state, is_conj));
+    slot->has_torch_flags = type_has(type, AD_STR(state, requires_grad)) &&
+                            type_has(type, AD_STR(state, is_neg)) &&
+                            type_has(type, AD_STR(state, is_conj));
+    /* cuda-core (1.2) has no current stream: the table always says NULL, and
+     * __dlpack__ makes no stream wait. */
+    slot->ignores_streams =
+        ad_is_subclass(type, "cuda.core", "StridedMemoryView") ||
+        ad_is_subclass(type, "cuda.core", "Buffer");
+}
+
+ad_import_result
+ad_dlpack_require_stream(ad_state *state, const ad_type_slot *slot,
+                         const ad_request *request, ad_device device)
+{
+    if (!slot->ignores_streams || ad_request_stream(request, device) != NULL) {
+        return AD_IMPORT_DONE;
+    }
+    ad_raise_exchange(state, "stream",
+                      "pass the stream on which the data are ready as "
+                      "stream=, or synchronize and pass stream=-1",
+                      "work may be pending on the data, and %.200s does not "
+                      "say on which stream",
+                      slot->type->tp_name);
+    return AD_IMPORT_FAILED;
 }
 
 bool

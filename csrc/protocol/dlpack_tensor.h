@@ -44,9 +44,17 @@ AD_MUST_CHECK ad_status ad_dlpack_device(ad_device device, ad_dl_device *out,
 
 /* --- import -------------------------------------------------------------- */
 
-/* Returns whether the type has flags that DLPack cannot express (torch's
- * requires_grad, negative and conjugate bits), see ad_dlpack_check_flags. */
-bool ad_dlpack_type_has_flags(ad_state *state, PyTypeObject *type);
+/* Records whether the type has flags that DLPack cannot express (torch's
+ * requires_grad, negative and conjugate bits), see ad_dlpack_check_flags, and
+ * whether it ignores streams. */
+void ad_dlpack_probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot);
+
+/* For device memory of a type that ignores streams: without a stream in the
+ * request, returns AD_IMPORT_FAILED with ExchangeError. */
+ad_import_result ad_dlpack_require_stream(ad_state *state,
+                                          const ad_type_slot *slot,
+                                          const ad_request *request,
+                                          ad_device device);
 
 /* Returns whether elements of this type can have such flags. */
 bool ad_dlpack_may_have_flags(ad_dl_dtype dtype);
@@ -80,12 +88,12 @@ int ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2]);
 const ad_dl_exchange_api *ad_dlpack_exchange_of(ad_state *state,
                                                 PyTypeObject *type);
 
-/* Creates an object of the class with the table `api` over the memory of
- * `tensor`, with new references. The current stream of that library waits for
- * the data. Returns a new reference, or NULL with an exception. */
-PyObject *ad_dlpack_exchange_into(ad_state *state,
-                                  const ad_dl_exchange_api *api,
-                                  const ad_tensor *tensor);
+/* Creates an object of the class of `slot`, which has a table, over the memory
+ * of `tensor`, with new references. The current stream of that library waits
+ * for the data; if it has none, the caller's stream does, or the host. Returns
+ * a new reference, or NULL with an exception. */
+PyObject *ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
+                                  const ad_tensor *tensor, bool has_stream);
 
 /* Creates state->exchange_api_capsule, arrowdev's own table. Its functions
  * accept the types of this state from now on. Returns 0 or -1. */

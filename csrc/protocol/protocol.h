@@ -262,6 +262,12 @@ const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
  * Returns false if the type has none. */
 bool ad_default_stream(int32_t device_type, ad_stream *out);
 
+/* The current stream of the library of this type, if the type or one of its
+ * bases has an exchange table of DLPack. Returns 1, 0 if there is no table or
+ * it states no stream, or -1 with an exception. */
+int ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
+                      ad_stream_choice *out);
+
 /* A new dpctl.SyclQueue over `stream`. NULL without an exception if dpctl is
  * not imported, which this does not do. */
 PyObject *ad_sycl_queue_new(ad_stream stream);

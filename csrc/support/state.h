@@ -58,6 +58,7 @@ typedef struct ad_type_slot {
     bool has_own_lookup;  /* a __getattr__ may offer more protocols */
     bool has_torch_flags; /* requires_grad, is_neg: check before use */
     bool takes_no_sync;   /* __dlpack__ takes stream=-1 */
+    bool ignores_streams; /* by DLPack; see ad_dlpack_require_stream */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
 } ad_type_slot;
 

@@ -6,6 +6,7 @@ import arrow_ctypes as ac
 import gpu
 import numpy as np
 import pytest
+from dlpack_checks import Foreign
 from gpu import NEW, OLD, Gate, Held, Memory, Reader, Stream, ask, cu
 from peer import Peer
 
@@ -95,6 +96,44 @@ def test_old_versions_mean_the_legacy_stream():
     reader = Reader()
     with Held(stated=False, version=2, flags=0) as held:
         kept = read(ad.array(held.memory), reader)
+        assert not reader.stream.is_done()
+    assert reader.result() == NEW.tolist()
+    del kept
+
+
+class TorchLike:
+    """A tensor of torch on a device that is not current: `__dlpack__` refuses it, and version 2
+    of the interface states no stream."""
+
+    def __init__(self, held):
+        self.held = held
+        self.__cuda_array_interface__ = held.memory.__cuda_array_interface__
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, **_):
+        raise BufferError("Can't export tensors on a different CUDA device index.")
+
+
+def test_interface_without_a_stream_after_a_refused_dlpack():
+    """A library's side streams do not block the legacy stream."""
+    with Held(stated=False, version=2) as held:
+        with pytest.raises(ad.ExchangeError, match="does not state the stream") as caught:
+            ad.tensor(TorchLike(held))
+        assert caught.value.reason == "stream"
+    assert "stream=-1" in caught.value.hint  # follow it
+    assert ad.array(TorchLike(held), stream=-1).to("cpu").to_pylist() == NEW.tolist()
+
+
+def test_interface_is_read_in_the_librarys_stream():
+    """A subclass of a class with an exchange table, as torch.nn.Parameter is."""
+    reader = Reader()
+    with Held(stated=False, version=2) as held:
+        table = Foreign(stream=held.stream.handle)
+        cls = type("Parameter", (TorchLike, table.type), {})
+        kept = read(ad.array(cls(held)), reader)
+        assert table.asked == [(2, 0)]
         assert not reader.stream.is_done()
     assert reader.result() == NEW.tolist()
     del kept
@@ -255,6 +294,51 @@ def test_dlpack_in_from_cuda_core(device):
     del tensor
     buffer.close(stream)
     stream.sync()
+
+
+@pytest.mark.parametrize("is_view", [True, False])
+@pytest.mark.parametrize("is_subclass", [True, False])
+def test_cuda_core_without_a_stream(device, is_view, is_subclass):
+    """Its table says NULL for every stream, and its `__dlpack__` makes none wait."""
+    cls = core.utils.StridedMemoryView if is_view else core.Buffer
+    if is_subclass:
+        cls = type("Mine", (cls,), {})
+    consumer, reader = Stream(), Reader()
+    with Held() as held:
+        if is_view:
+            source = cls.from_any_interface(ad.tensor(held.memory), stream_ptr=consumer.handle)
+        else:
+            consumer = held.stream
+            source = cls.from_handle(held.memory.pointer, NEW.nbytes, owner=held.memory)
+        with pytest.raises(ad.ExchangeError, match="does not say on which stream") as caught:
+            ad.tensor(source)
+        assert caught.value.reason == "stream" and "stream=" in caught.value.hint  # follow it
+        tensor = ad.tensor(source, stream=consumer)
+        assert not tensor.is_ready()
+        tensor.wait(reader.stream)
+        reader.read(tensor.data_ptr)
+    assert reader.result() == NEW.tolist()
+    assert ad.tensor(source, stream=-1).is_ready()
+    del source, tensor, caught
+
+
+def test_cuda_core_views_what_is_ready(device, standin):
+    """It has no current stream that could wait: the host waits, or the caller's stream."""
+    view_of = core.utils.StridedMemoryView
+    reader = Reader()
+    with Held() as held:
+        tensor = ad.tensor(held.memory)
+        before = standin.count().host_waits
+        view = tensor.into(view_of, stream=reader.stream)
+        assert standin.count().host_waits == before
+        reader.read(view.ptr)
+        opener = threading.Timer(0.2, held.gate.open)
+        opener.start()
+        other = tensor.into(view_of)
+        assert tensor.is_ready()
+        opener.join()
+    assert reader.result() == NEW.tolist()
+    del view, other, tensor
 
 
 def test_dlpack_out_to_cuda_core(device):

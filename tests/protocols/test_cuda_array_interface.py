@@ -7,6 +7,7 @@ import weakref
 import interface_dicts as dicts
 import numpy as np
 import pytest
+from dlpack_checks import Foreign
 
 import arrowdev as ad
 
@@ -162,6 +163,43 @@ def test_no_stream_in_version_3():
 def test_older_versions_mean_the_legacy_default_stream(version):
     assert stream_of(showing({"version": version})) == 1
     assert stream_of(showing({"version": version, "stream": 7})) == 7
+
+
+class RefusedByDlpack:
+    """Like a tensor of torch on a device that is not the current one."""
+
+    __cuda_array_interface__ = dicts.changed(GOOD, {"version": 2})
+
+    def __dlpack_device__(self):
+        return (2, 1)
+
+    def __dlpack__(self, **_):
+        raise BufferError("not the current device")
+
+
+def test_older_version_after_a_refused_dlpack():
+    """`__dlpack__` would have ordered the streams; the legacy stream would be a guess."""
+    with pytest.raises(ad.ExchangeError, match="does not state the stream") as info:
+        ad.tensor(RefusedByDlpack())
+    assert info.value.reason == "stream"
+    assert "stream=-1" in info.value.hint
+    assert ad.tensor(RefusedByDlpack(), stream=-1).__cuda_array_interface__["stream"] is None
+
+
+@pytest.mark.parametrize(("current", "expected"), [(None, 1), (77, 77)])
+@pytest.mark.parametrize("is_subclass", [False, True])
+def test_older_version_with_an_exchange_table(current, expected, is_subclass):
+    """The interface of a complex tensor, or of a Parameter, is read in the library's stream."""
+    foreign = Foreign(dtype=(5, 64, 1), device=(2, 1), data=ADDRESS, stream=current)
+    cls = foreign.type
+    cls.__cuda_array_interface__ = RefusedByDlpack.__cuda_array_interface__
+    cls.__dlpack_device__ = RefusedByDlpack.__dlpack_device__
+    cls.__dlpack__ = RefusedByDlpack.__dlpack__
+    if is_subclass:
+        cls = type("Parameter", (cls,), {})
+    assert stream_of(cls()) == expected
+    assert foreign.asked == [(2, 1)]
+    assert foreign.n_calls == (0 if is_subclass else 1)
 
 
 @pytest.mark.parametrize("stream", [0, -1, -2, dicts.HUGE, "1", 1.0, True, object()])

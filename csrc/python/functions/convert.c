@@ -38,10 +38,11 @@ ad_function_warn_if_readonly(PyObject *module, PyObject *const *args,
 
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
-                        const ad_dl_exchange_api *api,
+                        const ad_type_slot *slot,
                         const ad_stream_argument *stream, int copy)
 {
     const ad_request request = {.copy = (ad_copy)copy, .stream = *stream};
+    const ad_type_slot held = *slot; /* the import may evict the slot */
     /* torch's exchange API aborts the process on a negative stride. */
     ad_tensor_options options = {.no_negative_strides = true};
     ad_imported imported;
@@ -52,7 +53,8 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
         return NULL;
     }
     PyObject *result =
-        ad_dlpack_exchange_into(state, api, &imported.tensor.tensor);
+        ad_dlpack_exchange_into(state, &held, &imported.tensor.tensor,
+                                stream->kind != AD_STREAM_ABSENT);
     if (result != NULL &&
         warn_if_readonly(&imported.tensor.tensor, result, 1) < 0) {
         Py_CLEAR(result);
@@ -77,8 +79,7 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
         ad_type_slot_of_type(state, (PyTypeObject *)cls, &scratch);
     /* Our own table would want a current stream of the device. */
     if (slot->exchange_api != NULL && cls != state->tensor_type) {
-        return convert_by_exchange_api(state, self, slot->exchange_api, stream,
-                                       copy);
+        return convert_by_exchange_api(state, self, slot, stream, copy);
     }
     if (state->convert_helper == NULL) {
         state->convert_helper = ad_find_helper("_convert", "convert");
