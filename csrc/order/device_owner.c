@@ -35,8 +35,12 @@ typedef struct device_owner {
     ad_stream free_stream;
     uint64_t free_stream_thread; /* as recorded_stream.thread */
     ad_owner *free_stream_keep;
-    unsigned generation;  /* of the process that made it */
-    pthread_mutex_t lock; /* for writers; readers need none */
+    bool has_exempt;
+    ad_stream exempt;
+    ad_context exempt_context;
+    uint64_t exempt_thread; /* as recorded_stream.thread */
+    unsigned generation;    /* of the process that made it */
+    pthread_mutex_t lock;   /* for writers; readers need none */
     _Atomic(recorded_stream *) streams;
     unsigned n_streams;
     recorded_stream inline_streams[N_INLINE_STREAMS];
@@ -311,6 +315,20 @@ ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
                  err);
 }
 
+void
+ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync)
+{
+    device_owner *self = (device_owner *)owner;
+    if (owner == NULL || owner->ops != &device_owner_ops || sync == NULL ||
+        !sync->is_own) {
+        return;
+    }
+    self->has_exempt = true;
+    self->exempt = sync->stream;
+    self->exempt_context = sync->context;
+    self->exempt_thread = sync->thread;
+}
+
 /* --- recording streams --------------------------------------------------- */
 
 static bool
@@ -349,6 +367,14 @@ is_free_stream(const device_owner *self, const recorded_stream *wanted)
            ad_device_equal(ad_device_of_runtime(self->context.device),
                            ad_device_of_runtime(wanted->context.device)) &&
            is_in_free_context(self, wanted);
+}
+
+static bool
+is_exempt(const device_owner *self, const recorded_stream *wanted)
+{
+    return self->has_exempt && self->exempt.handle == wanted->stream.handle &&
+           self->exempt_thread == wanted->thread &&
+           ad_context_equal(self->exempt_context, wanted->context);
 }
 
 /* Let an earlier stream of the same context stand for the whole context, so
@@ -401,7 +427,8 @@ add_stream_locked(device_owner *self, const recorded_stream *wanted,
 static ad_status
 record_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 {
-    if (is_free_stream(self, wanted) || is_recorded(self, wanted)) {
+    if (is_free_stream(self, wanted) || is_exempt(self, wanted) ||
+        is_recorded(self, wanted)) {
         return AD_OK;
     }
     pthread_mutex_lock(&self->lock);

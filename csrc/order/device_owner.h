@@ -3,7 +3,7 @@
  * A device owner wraps the owner of device memory and records each stream on
  * which the memory was handed out. When the last reference is dropped:
  *   - With no recorded stream, or only the free stream, the memory is released
- *     at once.
+ *     at once. A use on the exempt stream is not recorded.
  *   - With a known free stream, that stream waits for an event on each
  *     recorded stream, and the release follows. The host does not block.
  *   - Otherwise the release is deferred until the events are complete
@@ -20,6 +20,7 @@
 #include "base/handles.h"
 #include "base/status.h"
 #include "order/streams.h"
+#include "order/sync.h"
 
 /* Wrap `inner` and take over its reference on success. The memory is released
  * and reused in the order of `free_stream`; NULL where it is not known. For
@@ -37,6 +38,12 @@ AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
                                               ad_device device,
                                               ad_owner **inner, ad_owner **out,
                                               ad_error *err);
+
+/* The library that gave the memory of `owner` away answers for later work on
+ * the stream of `sync`, an own event: uses on it are not recorded. Nothing is
+ * released in the order of this stream. For an owner that is not shared
+ * yet. */
+void ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync);
 
 /* Record that work on `stream` in `context` uses the memory of `owner` until
  * the memory is released. Applies to the device owners in a group too. Does

@@ -194,6 +194,9 @@ note_stream(ad_state *state, const ad_type_slot *slot,
     ad_status status =
         producer.is_given ? ad_order_pending(tensor, &producer, &err) : AD_OK;
     ad_choice_clear(&producer);
+    if (status == AD_OK && !slot->ignores_streams) {
+        ad_device_owner_exempt(tensor->owner, tensor->sync);
+    }
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }
 

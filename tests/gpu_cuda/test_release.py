@@ -1,10 +1,14 @@
 """Memory is released only after all its consumers are done with it."""
 
+import threading
 import time
 import weakref
 
+import dlpack_ctypes as dl
 import numpy as np
 import pytest
+from dlpack_checks import Foreign
+from dlpack_ctypes import Managed
 from gpu import (
     NEW,
     OLD,
@@ -73,6 +77,98 @@ def test_release_is_deferred_without_a_producers_stream():
         assert Watched.freed == 0
     assert reader.result() == NEW.tolist()
     wait_for_frees(1)
+
+
+# --- the stream that a library works on ---------------------------------------
+
+
+def foreign(stream, memory=None):
+    """A class with an exchange API, whose library works on `stream`; None: the default one."""
+    memory = memory or Memory(NEW, is_ordered=False)
+    made = Foreign(
+        device=(dl.CUDA, 0), data=memory.pointer, shape=NEW.shape, dtype=(0, 64, 1), stream=stream
+    )
+    made.memory = memory
+    return made
+
+
+def test_hand_overs_on_the_librarys_own_stream_block_nobody(standin):
+    """Its user answers for what runs there: no use is recorded and no release is deferred."""
+    stream, n = Stream(), 10_000
+    library = foreign(stream.handle)
+    with Gate(stream.handle):
+        before = standin.count().host_waits
+        with standin.logged() as calls:
+            for _ in range(n):
+                ad.tensor(library()).__dlpack__(stream=stream.handle)
+        assert library.managed.deleted == n
+        assert standin.count().host_waits == before
+        assert "cuEventQuery" not in {call.name for call in calls}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_default_stream_of_the_library(standin, number):
+    library, stream = foreign(None if number == 1 else number), Stream(flags=0)
+    with Gate(stream.handle if number == 1 else 2):
+        ad.tensor(library()).__dlpack__(stream=number)
+        assert library.managed.deleted == 1
+
+
+def test_uses_elsewhere_are_waited_for_although_the_library_has_a_stream():
+    """The library's own stream is not the one in whose order it uses the memory again."""
+    own, reader = Stream(), Reader()
+    library = foreign(own.handle)
+    with Gate(reader.stream.handle):
+        tensor = ad.tensor(library())
+        tensor.__dlpack__(stream=own.handle)
+        tensor.__dlpack__(stream=reader.stream.handle)
+        reader.read(tensor.data_ptr)
+        del tensor
+        assert library.managed.deleted == 0
+    assert reader.result() == NEW.tolist()
+    ad.device("cuda:0").synchronize()
+    assert library.managed.deleted == 1
+
+
+def test_per_thread_stream_of_another_thread_is_not_the_librarys(context):
+    """Its number is the same."""
+    library, busy = foreign(2), Stream(flags=0)
+    kept = [ad.tensor(library())]
+
+    def use():
+        ask(cu.cuCtxSetCurrent, context)
+        kept[0].__dlpack__(stream=2)
+
+    with Gate(busy.handle):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        kept.clear()
+        time.sleep(0.05)
+        assert library.managed.deleted == 0
+    ad.device("cuda:0").synchronize()
+    assert library.managed.deleted == 1
+
+
+def test_callers_stream_is_not_the_librarys():
+    """`stream=` of an import by __dlpack__ is where the caller works. The producer frees the
+    memory in the order of a stream of its own, as CuPy's pool does."""
+    reader = Reader()
+    managed = Managed(device=(dl.CUDA, 0), data=Memory(NEW).pointer, shape=NEW.shape)
+
+    class Producer:
+        def __dlpack_device__(self):
+            return (dl.CUDA, 0)
+
+        def __dlpack__(self, **_):
+            return managed.capsule()
+
+    with Gate(reader.stream.handle):
+        tensor = ad.tensor(Producer(), stream=reader.stream.handle)
+        del tensor
+        assert managed.deleted == 0
+    ad.device("cuda:0").synchronize()
+    assert managed.deleted == 1
 
 
 def test_synchronize_drains_deferred_releases():
