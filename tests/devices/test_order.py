@@ -69,6 +69,16 @@ def test_arrow_with_use_stream(world):
     assert world.consumer.read(found) == VALUES
 
 
+def test_matrix_with_use_stream(world):
+    owner = world.pending()
+    matrix = ad.Tensor.from_pointer(
+        world.memory.address, (1, 3), "float32", (EXT_DEV, 0), owner=owner
+    )
+    with ad.use_stream(world.consumer):
+        ad.record_batch(matrix, names=["a", "b", "c"])
+    assert world.waits(world.consumer)
+
+
 def test_own_objects_with_a_stream(world):
     tensor = world.pending()
     assert world.finds_old(world.consumer)

@@ -164,7 +164,11 @@ read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
     if (ad_matrix_lay_out(matrix, copy, &laid_out, &err) != AD_OK) {
         ad_raise(state, &err);
     } else {
-        result = take_columns(state, &laid_out.tensor, c);
+        if (ad_apply_stream_order(state, &request, laid_out.tensor.device,
+                                  laid_out.tensor.sync,
+                                  laid_out.tensor.owner) == 0) {
+            result = take_columns(state, &laid_out.tensor, c);
+        }
         ad_tensor_clear(&laid_out.tensor);
     }
     ad_tensor_clear(matrix);
