@@ -133,6 +133,21 @@ ad_parse_optional_bool(PyObject *value, const char *name, int *out)
 }
 
 int
+ad_parse_bool(PyObject *value, const char *name, bool *out)
+{
+    if (value == NULL) {
+        return 0;
+    }
+    *out = value == Py_True;
+    if (!PyBool_Check(value)) {
+        PyErr_Format(PyExc_TypeError, "%s must be True or False, not %.200s",
+                     name, Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
+int
 ad_parse_count(PyObject *value, const char *name, int64_t *out)
 {
     int overflow;

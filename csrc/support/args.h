@@ -69,6 +69,10 @@ int ad_parse_count(PyObject *value, const char *name, int64_t *out);
  * TypeError. */
 int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
 
+/* Parse a bool; NULL (omitted) leaves *out unchanged. Returns 0, or -1 with
+ * TypeError. */
+int ad_parse_bool(PyObject *value, const char *name, bool *out);
+
 /* Parse a device: a str, a (type, id) tuple, a Device, or a device of another
  * library (arrowdev/_device.py). Returns 0, or -1 with TypeError, ValueError or
  * the exception of that library. */

@@ -307,8 +307,11 @@ class TestAsyncToPull:
         assert caught.value.reason == "metadata"
         producer.join()
         producer = async_peer.Producer(3, metadata=metadata)
+        stream = aio.connect(producer)
+        with pytest.raises(TypeError, match="drop_metadata must be True or False, not int"):
+            stream.to_stream(drop_metadata=1)
         # does what the hint says
-        pull = aio.connect(producer).to_stream(drop_metadata=True)
+        pull = stream.to_stream(drop_metadata=True)
         assert numbers(pull) == [0, 1, 2]
         producer.join()
 

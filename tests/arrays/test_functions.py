@@ -70,6 +70,23 @@ def test_missing_and_unknown_arguments(function):
         function(*[np.arange(3)] * 7)
 
 
+FLAGS = {
+    "probe": lambda value: ad.protocols(1, probe=value),
+    "check_metadata": lambda value: ad.schema("int8").equals("int8", check_metadata=value),
+    "readonly": lambda value: ad.Tensor.from_pointer(64, (1,), "int8", "cpu", readonly=value),
+}
+
+
+@pytest.mark.parametrize("value", [None, 0, 1, "no", np.bool_(False)], ids=repr)
+@pytest.mark.parametrize("name", FLAGS)
+def test_flag_is_a_bool(name, value):
+    """`readonly="no"` would mean True."""
+    with pytest.raises(TypeError, match=f"{name} must be True or False, not"):
+        FLAGS[name](value)
+    FLAGS[name](True)
+    FLAGS[name](False)
+
+
 # --- array(type=) --------------------------------------------------------------------------------
 
 

@@ -159,8 +159,9 @@ function_protocols(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
         return NULL;
     }
     uint32_t offers;
-    int probe = values[1] != NULL ? PyObject_IsTrue(values[1]) : 0;
-    if (probe < 0 || ad_offers(state, values[0], &offers) < 0) {
+    bool probe = false;
+    if (ad_parse_bool(values[1], "probe", &probe) < 0 ||
+        ad_offers(state, values[0], &offers) < 0) {
         return NULL;
     }
     PyObject *names = PyList_New(0);

@@ -290,18 +290,20 @@ consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
-consumer_stream(PyObject *object, PyObject *drops_metadata)
+consumer_stream(PyObject *object, PyObject *drop_metadata)
 {
     consumer_object *self = (consumer_object *)object;
     ad_state *state = ad_state_of(object);
     ad_array_stream *stream;
     PyObject *result = NULL;
     ad_error err;
-    if (begin_reading(object) < 0) {
+    bool drops = false;
+    if (ad_parse_bool(drop_metadata, "drop_metadata", &drops) < 0 ||
+        begin_reading(object) < 0) {
         return NULL;
     }
-    if (ad_async_source_stream(state, self->queue, drops_metadata == Py_True,
-                               &stream, &err) == AD_OK) {
+    if (ad_async_source_stream(state, self->queue, drops, &stream, &err) ==
+        AD_OK) {
         self->is_handed_over = true;
         result = ad_array_stream_object_new(state, stream);
     } else {

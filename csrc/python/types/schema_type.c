@@ -171,14 +171,15 @@ schema_equals(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                       values) < 0) {
         return NULL;
     }
-    int check_metadata = values[1] != NULL ? PyObject_IsTrue(values[1]) : 0;
-    if (check_metadata < 0 || ad_parse_schema(state, values[0], &other) < 0) {
+    bool check_metadata = false;
+    if (ad_parse_bool(values[1], "check_metadata", &check_metadata) < 0 ||
+        ad_parse_schema(state, values[0], &other) < 0) {
         return NULL;
     }
     bool equal;
     ad_error err;
     ad_status status = ad_schema_equal(schema_of(self).node, other.node, false,
-                                       check_metadata == 1, &equal, &err);
+                                       check_metadata, &equal, &err);
     ad_schema_unref(other);
     return status == AD_OK ? PyBool_FromLong(equal) : ad_raise(state, &err);
 }

@@ -249,8 +249,8 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
         }
         Py_DECREF(number);
     }
-    int readonly = values[8] != NULL ? PyObject_IsTrue(values[8]) : 0;
-    if (readonly < 0) {
+    bool readonly = false;
+    if (ad_parse_bool(values[8], "readonly", &readonly) < 0) {
         return -1;
     }
     descriptor->flags = readonly ? AD_TENSOR_READONLY : 0;
