@@ -1,6 +1,7 @@
 """Helpers of the CUDA tests, for the stand-in driver and for a GPU."""
 
 import ctypes
+import os
 import threading
 import time
 from typing import ClassVar
@@ -9,6 +10,8 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 import arrowdev as ad
+
+IS_REAL = os.environ.get("ARROWDEV_GPU", "0") not in ("", "0")
 
 # Old and new content of memory that a held producer writes.
 OLD = np.zeros(64, "int64")
@@ -246,8 +249,8 @@ class Held:
 class Reader:
     """A consumer that copies device memory to the host on its own stream."""
 
-    def __init__(self):
-        self.stream = Stream()
+    def __init__(self, stream=None):
+        self.stream = stream or Stream()
         self.target = Pinned(OLD - 1)
 
     def read(self, pointer):
@@ -278,10 +281,89 @@ def look_up(standin, name, version, flags=0):
     return out.value, status.value
 
 
+# --- what a GPU is busy with ---------------------------------------------------------
+
+# One thread, until so many nanoseconds have gone by; one thread that writes where no memory is.
+PTX = b"""
+.version 4.0
+.target sm_50
+.address_size 64
+.visible .entry hold(.param .u64 duration)
+{
+    .reg .u64 %start, %now, %limit;
+    .reg .pred %early;
+    ld.param.u64 %limit, [duration];
+    mov.u64 %start, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %start;
+    setp.lt.u64 %early, %now, %limit;
+    @%early bra again;
+    ret;
+}
+.visible .entry fault(.param .u64 address)
+{
+    .reg .u64 %address;
+    ld.param.u64 %address, [address];
+    st.global.u64 [%address], %address;
+    ret;
+}
+"""
+HOLD_NS = 200_000_000
+modules: list = []
+
+
+def launch(name, stream, number):
+    """Launches one of the kernels above in the primary context of device 0; needs a GPU."""
+    if not modules:
+        modules.append(ask(cu.cuModuleLoadData, PTX))
+    kernel = ask(cu.cuModuleGetFunction, modules[0], name.encode())
+    arguments = ((int(number),), (ctypes.c_uint64,))
+    ask(cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0)
+
+
+class Hold:
+    """Keeps a stream busy: a kernel of 200 ms on a GPU, a gate on the stand-in."""
+
+    def __init__(self, stream):
+        self.gate = None if IS_REAL else Gate(stream)
+        if IS_REAL:
+            launch("hold", stream, HOLD_NS)
+
+    def end(self):
+        if self.gate is not None:
+            self.gate.open()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+
+def copy_later(stream, pointer, values):
+    """Keeps the stream busy, and then copies the values to device memory."""
+    source = Pinned(values)
+    flags.append(source)  # lives until the end of the test
+    hold = Hold(stream)
+    ask(cu.cuMemcpyHtoDAsync, pointer, int(source.pointer), values.nbytes, stream)
+    return hold
+
+
+def order(stream, after):
+    """Makes a stream wait for the work that is now on another one."""
+    event = ask(cu.cuEventCreate, 2)
+    ask(cu.cuEventRecord, event, after)
+    ask(cu.cuStreamWaitEvent, stream, event, 0)
+    ask(cu.cuEventDestroy, event)
+
+
 def load_kernels():
     """Uses a kernel: the first use loads all of them, and a driver may wait for that."""
     ask(cu.cuInit, 0)
     ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 0))
-    array = ad.array(ad.array(NEW), validity=NEW % 2 == 0).to("cuda:0")
-    assert array[1:].count_nulls() == 31
+    bits = ad.tensor(NEW.view("u1")).to("cuda:0")
+    ad.tensor(ad.Array.from_buffers("bool", 4096, [None, bits])).synchronize()
+    if IS_REAL:
+        launch("hold", 1, 0)
     ad.device("cuda:0").synchronize()

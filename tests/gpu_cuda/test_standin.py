@@ -321,5 +321,7 @@ def test_gate_that_nobody_opened_is_reported(monkeypatch):
     assert Gate.end_all() == []
 
 
-def test_kernels_are_loaded_before_the_first_gate():
-    gpu.load_kernels()
+def test_kernels_are_loaded_before_the_first_gate(standin):
+    with standin.logged() as calls:
+        gpu.load_kernels()
+    assert "cuLaunchKernel" in [call.name for call in calls]
