@@ -108,9 +108,8 @@ ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
     const ad_signature signature = {
         .function = function,
         .n_positional = 1,
-        .n_parameters = 1,
         .ignores_none = ignores_none,
-        .names = {AD_STR_requested_schema},
+        AD_PARAMETERS(AD_STR_requested_schema),
     };
     PyObject *values[1] = {NULL};
     if ((n_args != 0 || kwnames != NULL) &&

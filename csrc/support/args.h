@@ -34,11 +34,30 @@ typedef struct ad_signature {
     uint8_t names[AD_MAX_PARAMETERS];
 } ad_signature;
 
+/* The parameters of an ad_signature: the AD_STR_* of each. */
+#define AD_PARAMETERS(...)                                                    \
+    .n_parameters = sizeof((uint8_t[]){__VA_ARGS__}), .names = {__VA_ARGS__}
+
 /* Put borrowed references into values[0 .. n_parameters), NULL for an omitted
  * argument. Returns 0, or -1 with an exception. */
 int ad_parse_args(ad_state *state, const ad_signature *signature,
                   PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames,
                   PyObject **values);
+
+/* Defines `entry`, an ad_fastcall that parses the arguments and returns the
+ * result of `call`, which uses self, state and values. */
+#define AD_ENTRY(entry, state_of, signature, call)                            \
+    PyObject *entry(PyObject *self, PyObject *const *args, Py_ssize_t n_args, \
+                    PyObject *kwnames)                                        \
+    {                                                                         \
+        ad_state *state = state_of(self);                                     \
+        PyObject *values[AD_MAX_PARAMETERS];                                  \
+        return ad_parse_args(state, &(signature), args, n_args, kwnames,      \
+                             values) == 0                                     \
+                   ? (call)                                                   \
+                   : NULL;                                                    \
+    }                                                                         \
+    _Static_assert(true, "")
 
 /* NULL or None. */
 static inline bool

@@ -236,8 +236,7 @@ static const ad_signature signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 3,
-    .names = {AD_STR_object, AD_STR_schema, AD_STR_device_type},
+    AD_PARAMETERS(AD_STR_object, AD_STR_schema, AD_STR_device_type),
 };
 
 static int
@@ -266,15 +265,11 @@ parse_device_type(PyObject *value, options *out)
     return 0;
 }
 
-PyObject *
-ad_function_array_stream(PyObject *module, PyObject *const *args,
-                         Py_ssize_t n_args, PyObject *kwnames)
+static PyObject *
+function_array_stream(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[3];
     options wanted = {.has_device_type = false};
-    if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
-        parse_device_type(values[2], &wanted) < 0 ||
+    if (parse_device_type(values[2], &wanted) < 0 ||
         (!ad_is_none(values[1]) &&
          ad_parse_schema(state, values[1], &wanted.schema) < 0)) {
         return NULL;
@@ -283,3 +278,6 @@ ad_function_array_stream(PyObject *module, PyObject *const *args,
     ad_schema_unref(wanted.schema);
     return result;
 }
+
+AD_ENTRY(ad_function_array_stream, ad_state_of_module, signature,
+         function_array_stream(state, values));

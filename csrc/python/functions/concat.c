@@ -155,19 +155,14 @@ static const ad_signature signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_object, AD_STR_stream},
+    AD_PARAMETERS(AD_STR_object, AD_STR_stream),
 };
 
-PyObject *
-ad_function_concat(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
-                   PyObject *kwnames)
+static PyObject *
+function_concat(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[2];
     ad_stream_argument stream;
-    if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0 ||
-        ad_parse_stream(state, values[1], &stream) < 0) {
+    if (ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
     PyObject *items = read_items(state, values[0]);
@@ -175,3 +170,6 @@ ad_function_concat(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     Py_XDECREF(items);
     return result;
 }
+
+AD_ENTRY(ad_function_concat, ad_state_of_module, signature,
+         function_concat(state, values));

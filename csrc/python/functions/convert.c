@@ -131,23 +131,17 @@ static const ad_signature convert_signature = {
     .function = "convert()",
     .n_positional = 2,
     .n_required = 2,
-    .n_parameters = 7,
-    .names = {AD_STR_object, AD_STR_cls, AD_STR_device, AD_STR_stream,
-              AD_STR_copy, AD_STR_nulls, AD_STR_fill_value},
+    AD_PARAMETERS(AD_STR_object, AD_STR_cls, AD_STR_device, AD_STR_stream,
+                  AD_STR_copy, AD_STR_nulls, AD_STR_fill_value),
 };
 
-PyObject *
-ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
-                    PyObject *kwnames)
+static PyObject *
+function_convert(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[7];
     ad_request request;
     ad_tensor_options options = {.readonly = -1};
     ad_copy copy;
-    if (ad_parse_args(state, &convert_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        ad_parse_request(state, values[2], values[3], values[4], &request) <
+    if (ad_parse_request(state, values[2], values[3], values[4], &request) <
             0 ||
         ad_parse_nulls(values[5], values[6], &options) < 0) {
         return NULL;
@@ -162,3 +156,6 @@ ad_function_convert(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     Py_DECREF(ours);
     return result;
 }
+
+AD_ENTRY(ad_function_convert, ad_state_of_module, convert_signature,
+         function_convert(state, values));

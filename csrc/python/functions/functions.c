@@ -65,20 +65,12 @@ static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 2,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_object, AD_STR_level},
+    AD_PARAMETERS(AD_STR_object, AD_STR_level),
 };
 
 static PyObject *
-function_validate(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
-                  PyObject *kwnames)
+function_validate(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[2];
-    if (ad_parse_args(state, &validate_signature, args, n_args, kwnames,
-                      values) < 0) {
-        return NULL;
-    }
     PyObject *array = ad_as_array_object(state, values[0], AD_COPY_IF_NEEDED);
     if (array == NULL) {
         return NULL;
@@ -88,6 +80,9 @@ function_validate(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     Py_DECREF(array);
     return result;
 }
+
+static AD_ENTRY(call_function_validate, ad_state_of_module, validate_signature,
+                function_validate(state, values));
 
 /* Does the object have the protocol's attribute, as hasattr() would tell? Many
  * types raise AttributeError for some of their instances. Any other exception
@@ -144,20 +139,12 @@ static const ad_signature protocols_signature = {
     .function = "protocols()",
     .n_positional = 2,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_object, AD_STR_probe},
+    AD_PARAMETERS(AD_STR_object, AD_STR_probe),
 };
 
 static PyObject *
-function_protocols(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
-                   PyObject *kwnames)
+function_protocols(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[2];
-    if (ad_parse_args(state, &protocols_signature, args, n_args, kwnames,
-                      values) < 0) {
-        return NULL;
-    }
     uint32_t offers;
     bool probe = false;
     if (ad_parse_bool(values[1], "probe", &probe) < 0 ||
@@ -187,6 +174,9 @@ function_protocols(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     Py_DECREF(names);
     return result;
 }
+
+static AD_ENTRY(call_function_protocols, ad_state_of_module,
+                protocols_signature, function_protocols(state, values));
 
 PyMethodDef ad_module_functions[] = {
     {"array", AD_METHOD(ad_function_array),
@@ -385,10 +375,10 @@ PyMethodDef ad_module_functions[] = {
      "The parameters have their meaning in tensor(). Classes of Arrow data\n"
      "keep nulls unless nulls= says otherwise.\n\n"
      "Raises TypeError for an unknown class, and the exceptions of array()."},
-    {"validate", AD_METHOD(function_validate),
+    {"validate", AD_METHOD(call_function_validate),
      "validate(obj, level=\"structure\")\n--\n\n"
      "Check the export of `obj`; see Array.validate()."},
-    {"protocols", AD_METHOD(function_protocols),
+    {"protocols", AD_METHOD(call_function_protocols),
      "protocols(obj, probe=False)\n--\n\n"
      "A tuple of the names of the protocols that an object offers, in the "
      "order\nof array(). They are looked up only; probe=True also calls them, "

@@ -247,22 +247,17 @@ static const ad_signature tensor_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 8,
-    .names = {AD_STR_object, AD_STR_device, AD_STR_stream, AD_STR_copy,
-              AD_STR_nulls, AD_STR_fill_value, AD_STR_order, AD_STR_readonly},
+    AD_PARAMETERS(AD_STR_object, AD_STR_device, AD_STR_stream, AD_STR_copy,
+                  AD_STR_nulls, AD_STR_fill_value, AD_STR_order,
+                  AD_STR_readonly),
 };
 
-PyObject *
-ad_function_tensor(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
-                   PyObject *kwnames)
+static PyObject *
+function_tensor(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[8];
     ad_request request;
     ad_tensor_options options = {0};
-    if (ad_parse_args(state, &tensor_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        ad_parse_request(state, values[1], values[2], values[3], &request) <
+    if (ad_parse_request(state, values[1], values[2], values[3], &request) <
             0 ||
         ad_parse_nulls(values[4], values[5], &options) < 0 ||
         parse_order(values[6], &options.bridge.order) < 0 ||
@@ -273,26 +268,23 @@ ad_function_tensor(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
                          &options);
 }
 
+AD_ENTRY(ad_function_tensor, ad_state_of_module, tensor_signature,
+         function_tensor(state, values));
+
 static const ad_signature from_dlpack_signature = {
     .function = "from_dlpack()",
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 3,
-    .names = {AD_STR_object, AD_STR_device, AD_STR_copy},
+    AD_PARAMETERS(AD_STR_object, AD_STR_device, AD_STR_copy),
 };
 
-PyObject *
-ad_function_from_dlpack(PyObject *module, PyObject *const *args,
-                        Py_ssize_t n_args, PyObject *kwnames)
+static PyObject *
+function_from_dlpack(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[3];
     ad_request request;
     ad_tensor_options options = {.readonly = -1};
-    if (ad_parse_args(state, &from_dlpack_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        ad_parse_request(state, values[1], NULL, values[2], &request) < 0) {
+    if (ad_parse_request(state, values[1], NULL, values[2], &request) < 0) {
         return NULL;
     }
     /* __dlpack__ of a masked array would export the data without the mask. */
@@ -302,3 +294,6 @@ ad_function_from_dlpack(PyObject *module, PyObject *const *args,
                              AD_PROTOCOL_BIT(dlpack),
                          &options);
 }
+
+AD_ENTRY(ad_function_from_dlpack, ad_state_of_module, from_dlpack_signature,
+         function_from_dlpack(state, values));

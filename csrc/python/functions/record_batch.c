@@ -289,8 +289,7 @@ static const ad_signature record_batch_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 3,
-    .names = {AD_STR_columns, AD_STR_names, AD_STR_copy},
+    AD_PARAMETERS(AD_STR_columns, AD_STR_names, AD_STR_copy),
 };
 
 /* Read a sequence of columns or a matrix; `names` has the column names. */
@@ -328,16 +327,11 @@ read_mapping(ad_state *state, PyObject *mapping, ad_copy copy, columns *c)
     return result;
 }
 
-PyObject *
-ad_function_record_batch(PyObject *module, PyObject *const *args,
-                         Py_ssize_t n_args, PyObject *kwnames)
+static PyObject *
+function_record_batch(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[3];
     int copy = AD_COPY_IF_NEEDED;
-    if (ad_parse_args(state, &record_batch_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
+    if ((values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
         return NULL;
     }
     columns c = {0};
@@ -366,3 +360,6 @@ ad_function_record_batch(PyObject *module, PyObject *const *args,
     columns_clear(&c);
     return result;
 }
+
+AD_ENTRY(ad_function_record_batch, ad_state_of_module, record_batch_signature,
+         function_record_batch(state, values));

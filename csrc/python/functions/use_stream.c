@@ -319,19 +319,12 @@ static const ad_signature signature = {
     .function = "use_stream()",
     .n_positional = 2,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_stream, AD_STR_device},
+    AD_PARAMETERS(AD_STR_stream, AD_STR_device),
 };
 
-PyObject *
-ad_function_use_stream(PyObject *module, PyObject *const *args,
-                       Py_ssize_t n_args, PyObject *kwnames)
+static PyObject *
+function_use_stream(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[2];
-    if (ad_parse_args(state, &signature, args, n_args, kwnames, values) < 0) {
-        return NULL;
-    }
     if (values[0] == Py_None) {
         PyErr_SetString(PyExc_TypeError,
                         "use_stream() needs a stream, not None");
@@ -349,3 +342,6 @@ ad_function_use_stream(PyObject *module, PyObject *const *args,
     }
     return (PyObject *)self;
 }
+
+AD_ENTRY(ad_function_use_stream, ad_state_of_module, signature,
+         function_use_stream(state, values));

@@ -273,8 +273,7 @@ static const ad_signature to_signature = {
     .function = "to()",
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 3,
-    .names = {AD_STR_device, AD_STR_prefetch, AD_STR_stream},
+    AD_PARAMETERS(AD_STR_device, AD_STR_prefetch, AD_STR_stream),
 };
 
 /* Chooses the stream for the copies, if the move needs copies. */
@@ -296,20 +295,15 @@ read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
 }
 
 static PyObject *
-stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
-          PyObject *kwnames)
+stream_to(ad_state *state, PyObject *object, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(object);
     ad_array_stream_object *self = (ad_array_stream_object *)object;
-    PyObject *values[3];
     ad_device target;
     int64_t prefetch = 1;
     ad_stream_choice choice;
     ad_array_stream *adapter;
     ad_error err;
-    if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
-            0 ||
-        ad_parse_device(state, values[0], &target) < 0 ||
+    if (ad_parse_device(state, values[0], &target) < 0 ||
         (values[1] != NULL &&
          ad_parse_count(values[1], "prefetch", &prefetch) < 0) ||
         read_stream(state, values[2], self->device_type, target, &choice) <
@@ -325,6 +319,9 @@ stream_to(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
     ad_choice_clear(&choice);
     return result;
 }
+
+static AD_ENTRY(call_stream_to, ad_state_of, to_signature,
+                stream_to(state, self, values));
 
 /* --- rechunk() ----------------------------------------------------------- */
 
@@ -348,21 +345,13 @@ static const ad_signature map_signature = {
     .function = "map()",
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_function, AD_STR_schema},
+    AD_PARAMETERS(AD_STR_function, AD_STR_schema),
 };
 
 static PyObject *
-stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
-           PyObject *kwnames)
+stream_map(ad_state *state, PyObject *object, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(object);
-    PyObject *values[2];
     ad_schema schema = {0};
-    if (ad_parse_args(state, &map_signature, args, n_args, kwnames, values) <
-        0) {
-        return NULL;
-    }
     if (!PyCallable_Check(values[0])) {
         return PyErr_Format(PyExc_TypeError,
                             "function must be callable, not %.200s",
@@ -386,6 +375,9 @@ stream_map(PyObject *object, PyObject *const *args, Py_ssize_t n_args,
     return stream != NULL ? ad_array_stream_object_new(state, stream) : NULL;
 }
 
+static AD_ENTRY(call_stream_map, ad_state_of, map_signature,
+                stream_map(state, self, values));
+
 /* --- concat_streams() ---------------------------------------------------- */
 
 static const ad_signature concat_signature = {
@@ -393,8 +385,7 @@ static const ad_signature concat_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_streams, AD_STR_schema},
+    AD_PARAMETERS(AD_STR_streams, AD_STR_schema),
 };
 
 static PyObject *
@@ -420,16 +411,11 @@ concat(ad_state *state, PyObject *streams, ad_schema schema)
     return NULL;
 }
 
-PyObject *
-ad_function_concat_streams(PyObject *module, PyObject *const *args,
-                           Py_ssize_t n_args, PyObject *kwnames)
+static PyObject *
+function_concat_streams(ad_state *state, PyObject *const *values)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *values[2];
     ad_schema schema = {0};
-    if (ad_parse_args(state, &concat_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        (!ad_is_none(values[1]) &&
+    if ((!ad_is_none(values[1]) &&
          ad_parse_schema(state, values[1], &schema) < 0)) {
         return NULL;
     }
@@ -437,6 +423,9 @@ ad_function_concat_streams(PyObject *module, PyObject *const *args,
     ad_schema_unref(schema);
     return result;
 }
+
+AD_ENTRY(ad_function_concat_streams, ad_state_of_module, concat_signature,
+         function_concat_streams(state, values));
 
 /* --- export -------------------------------------------------------------- */
 
@@ -554,7 +543,7 @@ stream_repr(PyObject *object)
 /* --- the type ------------------------------------------------------------ */
 
 static PyMethodDef stream_methods[] = {
-    {"to", AD_METHOD(stream_to),
+    {"to", AD_METHOD(call_stream_to),
      "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
      "A stream of the same batches on `device`; this one is handed over to\n"
      "it.\n\n"
@@ -574,7 +563,7 @@ static PyMethodDef stream_methods[] = {
      "Slices of a batch share its memory. Batches that are joined are copied\n"
      "on their device; ExchangeError if the device cannot do that. Batches\n"
      "without rows are left out; if there are no others, one stays."},
-    {"map", AD_METHOD(stream_map),
+    {"map", AD_METHOD(call_stream_map),
      "map($self, function, *, schema=None)\n--\n\n"
      "A stream of the results of `function` for each Array. A result is\n"
      "anything that array() takes. This stream is handed over to it.\n\n"

@@ -244,21 +244,13 @@ static const ad_signature slice_signature = {
     .function = "Array.slice()",
     .n_positional = 2,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_offset, AD_STR_length},
+    AD_PARAMETERS(AD_STR_offset, AD_STR_length),
 };
 
 static PyObject *
-array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-            PyObject *kwnames)
+array_slice(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
-    PyObject *values[2];
-    if (ad_parse_args(state, &slice_signature, args, n_args, kwnames, values) <
-        0) {
-        return NULL;
-    }
     long long offset = PyLong_AsLongLong(values[0]);
     if (offset == -1 && PyErr_Occurred()) {
         return NULL;
@@ -274,6 +266,9 @@ array_slice(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     } /* else ad_array_slice() reports the offset */
     return make_slice(self, offset, length);
 }
+
+static AD_ENTRY(call_array_slice, ad_state_of, slice_signature,
+                array_slice(state, self, values));
 
 /* --- view() -------------------------------------------------------------- */
 
@@ -336,24 +331,18 @@ array_view(PyObject *self, PyObject *type)
 static const ad_signature count_nulls_signature = {
     .function = "Array.count_nulls()",
     .n_positional = 1,
-    .n_parameters = 1,
-    .names = {AD_STR_stream},
+    AD_PARAMETERS(AD_STR_stream),
 };
 
 static PyObject *
-array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-                  PyObject *kwnames)
+array_count_nulls(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
-    PyObject *values[1];
     ad_array *array = ad_array_of(self);
     ad_stream_argument stream;
     ad_stream_choice choice;
     ad_error err;
     int64_t count;
-    if (ad_parse_args(state, &count_nulls_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        ad_parse_stream(state, values[0], &stream) < 0) {
+    if (ad_parse_stream(state, values[0], &stream) < 0) {
         return NULL;
     }
     count = ad_array_known_null_count(array);
@@ -372,27 +361,24 @@ array_count_nulls(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return PyLong_FromLongLong(count);
 }
 
+static AD_ENTRY(call_array_count_nulls, ad_state_of, count_nulls_signature,
+                array_count_nulls(state, self, values));
+
 static const ad_signature compact_signature = {
     .function = "Array.compact()",
     .n_positional = 1,
-    .n_parameters = 1,
-    .names = {AD_STR_stream},
+    AD_PARAMETERS(AD_STR_stream),
 };
 
 static PyObject *
-array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-              PyObject *kwnames)
+array_compact(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
     ad_array *array = ad_array_of(self);
-    PyObject *values[1];
     ad_stream_argument stream;
     ad_stream_choice choice;
     ad_array trimmed;
     ad_error err;
-    if (ad_parse_args(state, &compact_signature, args, n_args, kwnames,
-                      values) < 0 ||
-        ad_parse_stream(state, values[0], &stream) < 0) {
+    if (ad_parse_stream(state, values[0], &stream) < 0) {
         return NULL;
     }
     if (ad_array_is_trimmed(array)) {
@@ -409,11 +395,13 @@ array_compact(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                            : ad_raise(state, &err);
 }
 
+static AD_ENTRY(call_array_compact, ad_state_of, compact_signature,
+                array_compact(state, self, values));
+
 static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 1,
-    .n_parameters = 1,
-    .names = {AD_STR_level},
+    AD_PARAMETERS(AD_STR_level),
 };
 
 /* 0: "structure", 1: "full", -1: an exception. */
@@ -456,18 +444,11 @@ tuple_of_lines(const ad_text *text)
 }
 
 static PyObject *
-array_validate(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-               PyObject *kwnames)
+array_validate(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
     const ad_array *array = ad_array_of(self);
-    PyObject *values[1];
     ad_text notes = {0};
     ad_error err;
-    if (ad_parse_args(state, &validate_signature, args, n_args, kwnames,
-                      values) < 0) {
-        return NULL;
-    }
     int full = parse_level(values[0]);
     if (full < 0) {
         return NULL;
@@ -483,6 +464,9 @@ array_validate(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     ad_text_clear(&notes);
     return result;
 }
+
+static AD_ENTRY(call_array_validate, ad_state_of, validate_signature,
+                array_validate(state, self, values));
 
 static PyObject *
 array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -615,7 +599,7 @@ static PyMethodDef array_methods[] = {
      "Raises KeyError or IndexError if there is no such column, and\n"
      "ExchangeError if the struct itself has nulls, which the column would\n"
      "lose (see children and validity)."},
-    {"slice", AD_METHOD(array_slice),
+    {"slice", AD_METHOD(call_array_slice),
      "slice($self, offset, length=None)\n--\n\n"
      "`length` rows (default: all) from `offset` on, without a copy. Raises\n"
      "IndexError past the end."},
@@ -623,12 +607,12 @@ static PyMethodDef array_methods[] = {
      "view($self, type, /)\n--\n\n"
      "The same memory as another fixed-width type of the same width.\n"
      "Nulls stay nulls. Raises ExchangeError for types of other widths."},
-    {"count_nulls", AD_METHOD(array_count_nulls),
+    {"count_nulls", AD_METHOD(call_array_count_nulls),
      "count_nulls($self, stream=None)\n--\n\n"
      "Number of nulls. An unknown number is counted on `stream` and stored.\n\n"
      "Raises ExchangeError if the bitmap is on a device whose runtime is not\n"
      "supported."},
-    {"compact", AD_METHOD(array_compact),
+    {"compact", AD_METHOD(call_array_compact),
      "compact($self, stream=None)\n--\n\n"
      "The same rows in the layout that cuDF and other strict consumers need:\n"
      "every node begins at row 0 and has a null count; bitmaps exist only for\n"
@@ -644,7 +628,7 @@ static PyMethodDef array_methods[] = {
      "Raises\n------\n"
      "ExchangeError\n    The device has no runtime.\n"
      "InvalidArrowError\n    The run ends are invalid."},
-    {"validate", AD_METHOD(array_validate),
+    {"validate", AD_METHOD(call_array_validate),
      "validate($self, level=\"structure\")\n--\n\n"
      "Check that this is a valid Arrow array. Returns notes on what is unusual\n"
      "but valid, as a tuple of str.\n\n"

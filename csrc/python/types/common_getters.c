@@ -113,8 +113,7 @@ static const ad_signature to_signature = {
     .function = "to()",
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_device, AD_STR_stream},
+    AD_PARAMETERS(AD_STR_device, AD_STR_stream),
 };
 
 static PyObject *
@@ -148,16 +147,11 @@ tensor_to(ad_state *state, PyObject *self, ad_device target,
 }
 
 static PyObject *
-to_device(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-          PyObject *kwnames)
+to_device(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
-    PyObject *values[2];
     ad_device target;
     ad_stream_argument stream;
-    if (ad_parse_args(state, &to_signature, args, n_args, kwnames, values) <
-            0 ||
-        ad_parse_device(state, values[0], &target) < 0 ||
+    if (ad_parse_device(state, values[0], &target) < 0 ||
         ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
@@ -168,11 +162,13 @@ to_device(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                                     : tensor_to(state, self, target, &stream);
 }
 
+static AD_ENTRY(call_to_device, ad_state_of, to_signature,
+                to_device(state, self, values));
+
 static const ad_signature numpy_signature = {
     .function = "__array__()",
     .n_positional = 2,
-    .n_parameters = 2,
-    .names = {AD_STR_dtype, AD_STR_copy},
+    AD_PARAMETERS(AD_STR_dtype, AD_STR_copy),
 };
 
 /* NumPy calls it for a Tensor only if the Tensor exports no buffer; without
@@ -195,26 +191,23 @@ static const ad_signature into_signature = {
     .function = "into()",
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 3,
-    .names = {AD_STR_cls, AD_STR_stream, AD_STR_copy},
+    AD_PARAMETERS(AD_STR_cls, AD_STR_stream, AD_STR_copy),
 };
 
 static PyObject *
-into(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-     PyObject *kwnames)
+into(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
-    PyObject *values[3];
     ad_stream_argument stream;
     int copy = AD_COPY_IF_NEEDED;
-    if (ad_parse_args(state, &into_signature, args, n_args, kwnames, values) <
-            0 ||
-        ad_parse_stream(state, values[1], &stream) < 0 ||
+    if (ad_parse_stream(state, values[1], &stream) < 0 ||
         (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
         return NULL;
     }
     return ad_convert_into(state, self, values[0], &stream, copy);
 }
+
+static AD_ENTRY(call_into, ad_state_of, into_signature,
+                into(state, self, values));
 
 const PyMethodDef ad_common_methods[] = {
     {"is_ready", is_ready, METH_NOARGS,
@@ -229,7 +222,7 @@ const PyMethodDef ad_common_methods[] = {
      "wait($self, stream, /)\n--\n\n"
      "Make a stream of the device wait until the data are ready. The host\n"
      "does not block. Raises as is_ready(), and TypeError for None."},
-    {"to", AD_METHOD(to_device),
+    {"to", AD_METHOD(call_to_device),
      "to($self, device, *, stream=None)\n--\n\n"
      "The same data on a device; self if they are there already.\n\n"
      "The copy runs on `stream` of the device (default: that of\n"
@@ -242,7 +235,7 @@ const PyMethodDef ad_common_methods[] = {
      "__array__($self, dtype=None, copy=None)\n--\n\n"
      "The data as a NumPy array. Raises ExchangeError, with a hint, for\n"
      "memory that the host cannot read and for nulls."},
-    {"into", AD_METHOD(into),
+    {"into", AD_METHOD(call_into),
      "into($self, cls, *, stream=None, copy=None)\n--\n\n"
      "The data as an instance of another library's class, such as\n"
      "torch.Tensor or pyarrow.Array, by the fastest way that the\n"

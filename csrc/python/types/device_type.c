@@ -139,24 +139,16 @@ static const ad_signature empty_signature = {
     .function = "Device.empty()",
     .n_positional = 1,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_nbytes, AD_STR_stream},
+    AD_PARAMETERS(AD_STR_nbytes, AD_STR_stream),
 };
 
 static PyObject *
-device_empty(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-             PyObject *kwnames)
+device_empty(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
     ad_device device = device_of(self);
-    PyObject *values[2];
     ad_stream_choice choice;
     ad_error err;
     block memory;
-    if (ad_parse_args(state, &empty_signature, args, n_args, kwnames, values) <
-        0) {
-        return NULL;
-    }
     if (PyBool_Check(values[0])) {
         return PyErr_Format(PyExc_TypeError,
                             "nbytes must be an int, not a bool");
@@ -187,6 +179,9 @@ device_empty(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return buffer;
 }
 
+static AD_ENTRY(call_device_empty, ad_state_of, empty_signature,
+                device_empty(state, self, values));
+
 /* --- waiting ------------------------------------------------------------- */
 
 static PyObject *
@@ -212,7 +207,7 @@ device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 /* --- the type ------------------------------------------------------------ */
 
 static PyMethodDef device_methods[] = {
-    {"empty", AD_METHOD(device_empty),
+    {"empty", AD_METHOD(call_device_empty),
      "empty($self, nbytes, *, stream=None)\n--\n\n"
      "A Buffer of `nbytes` bytes of uninitialized memory on this device, for\n"
      "use on `stream` (default: that of use_stream(), else arrowdev's own).\n\n"

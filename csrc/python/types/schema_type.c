@@ -156,21 +156,13 @@ static const ad_signature equals_signature = {
     .n_positional_only = 1,
     .n_positional = 2,
     .n_required = 1,
-    .n_parameters = 2,
-    .names = {AD_STR_other, AD_STR_check_metadata},
+    AD_PARAMETERS(AD_STR_other, AD_STR_check_metadata),
 };
 
 static PyObject *
-schema_equals(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-              PyObject *kwnames)
+schema_equals(ad_state *state, PyObject *self, PyObject *const *values)
 {
-    ad_state *state = ad_state_of(self);
-    PyObject *values[2];
     ad_schema other;
-    if (ad_parse_args(state, &equals_signature, args, n_args, kwnames,
-                      values) < 0) {
-        return NULL;
-    }
     bool check_metadata = false;
     if (ad_parse_bool(values[1], "check_metadata", &check_metadata) < 0 ||
         ad_parse_schema(state, values[0], &other) < 0) {
@@ -184,6 +176,9 @@ schema_equals(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     return status == AD_OK ? PyBool_FromLong(equal) : ad_raise(state, &err);
 }
 
+static AD_ENTRY(call_schema_equals, ad_state_of, equals_signature,
+                schema_equals(state, self, values));
+
 static PyObject *
 schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -191,7 +186,7 @@ schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyMethodDef schema_methods[] = {
-    {"equals", AD_METHOD(schema_equals),
+    {"equals", AD_METHOD(call_schema_equals),
      "equals($self, other, /, check_metadata=False)\n--\n\n"
      "Whether both are the same type: formats, nullability, children with\n"
      "their names, dictionary; with check_metadata also the metadata. The\n"
