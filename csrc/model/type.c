@@ -11,40 +11,74 @@ typedef struct letter {
 
 #define FIXED(ID, BITS)                                                       \
     {                                                                         \
-        true,                                                                 \
-        {                                                                     \
-            .id = AD_TYPE_##ID, .layout = AD_LAYOUT_FIXED, .n_buffers = 2,    \
-            .has_validity = true, .bit_width = (BITS)                         \
-        }                                                                     \
+        .id = AD_TYPE_##ID, .layout = AD_LAYOUT_FIXED, .n_buffers = 2,        \
+        .has_validity = true, .bit_width = (BITS)                             \
     }
 #define OFFSETS(ID, WIDE)                                                     \
     {                                                                         \
-        true,                                                                 \
-        {                                                                     \
-            .id = AD_TYPE_##ID, .layout = AD_LAYOUT_OFFSETS, .n_buffers = 3,  \
-            .has_validity = true, .wide_offsets = (WIDE)                      \
-        }                                                                     \
+        .id = AD_TYPE_##ID, .layout = AD_LAYOUT_OFFSETS, .n_buffers = 3,      \
+        .has_validity = true, .wide_offsets = (WIDE)                          \
+    }
+#define VIEWS(ID)                                                             \
+    {                                                                         \
+        .id = AD_TYPE_##ID, .layout = AD_LAYOUT_VIEWS, .n_buffers = 3,        \
+        .has_validity = true                                                  \
+    }
+#define NESTED(ID, LAYOUT, BUFFERS, CHILDREN, WIDE)                           \
+    {                                                                         \
+        .id = AD_TYPE_##ID, .layout = AD_LAYOUT_##LAYOUT,                     \
+        .n_buffers = (BUFFERS), .has_validity = (BUFFERS) > 0,                \
+        .n_children = (CHILDREN), .wide_offsets = (WIDE)                      \
     }
 
 /* The one-letter formats, which are nearly all that occur in practice. */
 static const letter letters[128] = {
     ['n'] = {true, {.id = AD_TYPE_NULL, .layout = AD_LAYOUT_NONE}},
-    ['b'] = FIXED(BOOL, 1),
-    ['c'] = FIXED(INT8, 8),
-    ['C'] = FIXED(UINT8, 8),
-    ['s'] = FIXED(INT16, 16),
-    ['S'] = FIXED(UINT16, 16),
-    ['i'] = FIXED(INT32, 32),
-    ['I'] = FIXED(UINT32, 32),
-    ['l'] = FIXED(INT64, 64),
-    ['L'] = FIXED(UINT64, 64),
-    ['e'] = FIXED(FLOAT16, 16),
-    ['f'] = FIXED(FLOAT32, 32),
-    ['g'] = FIXED(FLOAT64, 64),
-    ['z'] = OFFSETS(BINARY, false),
-    ['Z'] = OFFSETS(LARGE_BINARY, true),
-    ['u'] = OFFSETS(UTF8, false),
-    ['U'] = OFFSETS(LARGE_UTF8, true),
+    ['b'] = {true, FIXED(BOOL, 1)},
+    ['c'] = {true, FIXED(INT8, 8)},
+    ['C'] = {true, FIXED(UINT8, 8)},
+    ['s'] = {true, FIXED(INT16, 16)},
+    ['S'] = {true, FIXED(UINT16, 16)},
+    ['i'] = {true, FIXED(INT32, 32)},
+    ['I'] = {true, FIXED(UINT32, 32)},
+    ['l'] = {true, FIXED(INT64, 64)},
+    ['L'] = {true, FIXED(UINT64, 64)},
+    ['e'] = {true, FIXED(FLOAT16, 16)},
+    ['f'] = {true, FIXED(FLOAT32, 32)},
+    ['g'] = {true, FIXED(FLOAT64, 64)},
+    ['z'] = {true, OFFSETS(BINARY, false)},
+    ['Z'] = {true, OFFSETS(LARGE_BINARY, true)},
+    ['u'] = {true, OFFSETS(UTF8, false)},
+    ['U'] = {true, OFFSETS(LARGE_UTF8, true)},
+};
+
+/* The other formats without parameters, of two or three letters. */
+static const struct {
+    char text[4];
+    ad_type type;
+} words[] = {
+    {"+s", NESTED(STRUCT, VALIDITY, 1, -1, false)},
+    {"+l", NESTED(LIST, LIST, 2, 1, false)},
+    {"+L", NESTED(LARGE_LIST, LIST, 2, 1, true)},
+    {"+m", NESTED(MAP, LIST, 2, 1, false)},
+    {"+r", NESTED(RUN_END, NONE, 0, 2, false)},
+    {"+vl", NESTED(LIST_VIEW, LIST_VIEW, 3, 1, false)},
+    {"+vL", NESTED(LARGE_LIST_VIEW, LIST_VIEW, 3, 1, true)},
+    {"vu", VIEWS(UTF8_VIEW)},
+    {"vz", VIEWS(BINARY_VIEW)},
+    {"tdD", FIXED(DATE32, 32)},
+    {"tdm", FIXED(DATE64, 64)},
+    {"tts", FIXED(TIME32, 32)},
+    {"ttm", FIXED(TIME32, 32)},
+    {"ttu", FIXED(TIME64, 64)},
+    {"ttn", FIXED(TIME64, 64)},
+    {"tDs", FIXED(DURATION, 64)},
+    {"tDm", FIXED(DURATION, 64)},
+    {"tDu", FIXED(DURATION, 64)},
+    {"tDn", FIXED(DURATION, 64)},
+    {"tiM", FIXED(INTERVAL_MONTHS, 32)},
+    {"tiD", FIXED(INTERVAL_DAYS, 64)},
+    {"tin", FIXED(INTERVAL_MONTH_DAY_NANO, 128)},
 };
 
 /* --- errors ------------------------------------------------------------- */
@@ -180,16 +214,10 @@ parse_decimal(const char *format, ad_type *out, ad_error *err)
     return AD_OK;
 }
 
-static bool
-is_unit(char c)
-{
-    return c == 's' || c == 'm' || c == 'u' || c == 'n';
-}
-
 static ad_status
 parse_timestamp(const char *format, ad_type *out, ad_error *err)
 {
-    if (!is_unit(format[2])) {
+    if (format[2] == '\0' || strchr("smun", format[2]) == NULL) {
         return fail_unknown(err, format);
     }
     if (format[3] != ':') {
@@ -200,60 +228,6 @@ parse_timestamp(const char *format, ad_type *out, ad_error *err)
     set_fixed(out, AD_TYPE_TIMESTAMP, 64);
     out->unit = format[2];
     out->suffix = format + 4;
-    return AD_OK;
-}
-
-static ad_status
-parse_temporal(const char *format, ad_type *out, ad_error *err)
-{
-    char kind = format[1];
-    char unit = kind != '\0' ? format[2] : '\0';
-    if (kind == 's') {
-        return parse_timestamp(format, out, err);
-    }
-    if (kind == 'd' && unit == 'D') {
-        set_fixed(out, AD_TYPE_DATE32, 32);
-    } else if (kind == 'd' && unit == 'm') {
-        set_fixed(out, AD_TYPE_DATE64, 64);
-    } else if (kind == 't' && (unit == 's' || unit == 'm')) {
-        set_fixed(out, AD_TYPE_TIME32, 32);
-        out->unit = unit;
-    } else if (kind == 't' && (unit == 'u' || unit == 'n')) {
-        set_fixed(out, AD_TYPE_TIME64, 64);
-        out->unit = unit;
-    } else if (kind == 'D' && is_unit(unit)) {
-        set_fixed(out, AD_TYPE_DURATION, 64);
-        out->unit = unit;
-    } else if (kind == 'i' && unit == 'M') {
-        set_fixed(out, AD_TYPE_INTERVAL_MONTHS, 32);
-    } else if (kind == 'i' && unit == 'D') {
-        set_fixed(out, AD_TYPE_INTERVAL_DAYS, 64);
-    } else if (kind == 'i' && unit == 'n') {
-        set_fixed(out, AD_TYPE_INTERVAL_MONTH_DAY_NANO, 128);
-    } else {
-        return fail_unknown(err, format);
-    }
-    return format[3] == '\0'
-               ? AD_OK
-               : fail_format(err, format, "has text after its unit");
-}
-
-static ad_status
-parse_view(const char *format, ad_type *out, ad_error *err)
-{
-    char kind = format[1];
-    if (kind != 'u' && kind != 'z') {
-        return fail_unknown(err, format);
-    }
-    if (format[2] != '\0') {
-        return fail_format(err, format, "has text after its second letter");
-    }
-    *out = (ad_type){
-        .id = kind == 'u' ? AD_TYPE_UTF8_VIEW : AD_TYPE_BINARY_VIEW,
-        .layout = AD_LAYOUT_VIEWS,
-        .n_buffers = 3,
-        .has_validity = true,
-    };
     return AD_OK;
 }
 
@@ -288,57 +262,35 @@ parse_union(const char *format, ad_type *out, ad_error *err)
     return ad_type_union_ids(out, ids, &n, err);
 }
 
-static ad_status
-parse_list_view(const char *format, ad_type *out, ad_error *err)
+/* --- entry points ------------------------------------------------------- */
+
+static bool
+is_word(const char *format, const char *text)
 {
-    bool is_large = format[2] == 'L';
-    if (!is_large && format[2] != 'l') {
+    return format[0] == text[0] && format[1] == text[1] &&
+           (text[2] == '\0' || format[2] == text[2]);
+}
+
+static ad_status
+parse_word(const char *format, ad_type *out, ad_error *err)
+{
+    size_t i = 0;
+    while (i < sizeof(words) / sizeof(words[0]) &&
+           !is_word(format, words[i].text)) {
+        i++;
+    }
+    if (i == sizeof(words) / sizeof(words[0])) {
         return fail_unknown(err, format);
     }
-    if (format[3] != '\0') {
-        return fail_format(err, format, "has text after its third letter");
+    *out = words[i].type;
+    if (out->id == AD_TYPE_TIME32 || out->id == AD_TYPE_TIME64 ||
+        out->id == AD_TYPE_DURATION) {
+        out->unit = format[2];
     }
-    set_nested(out, is_large ? AD_TYPE_LARGE_LIST_VIEW : AD_TYPE_LIST_VIEW,
-               AD_LAYOUT_LIST_VIEW, 3, 1);
-    out->wide_offsets = is_large;
-    return AD_OK;
-}
-
-static ad_status
-parse_nested(const char *format, ad_type *out, ad_error *err)
-{
-    switch (format[1]) {
-        case 's':
-            set_nested(out, AD_TYPE_STRUCT, AD_LAYOUT_VALIDITY, 1, -1);
-            break;
-        case 'l':
-            set_nested(out, AD_TYPE_LIST, AD_LAYOUT_LIST, 2, 1);
-            break;
-        case 'L':
-            set_nested(out, AD_TYPE_LARGE_LIST, AD_LAYOUT_LIST, 2, 1);
-            out->wide_offsets = true;
-            break;
-        case 'm':
-            set_nested(out, AD_TYPE_MAP, AD_LAYOUT_LIST, 2, 1);
-            break;
-        case 'r':
-            set_nested(out, AD_TYPE_RUN_END, AD_LAYOUT_NONE, 0, 2);
-            break;
-        case 'w':
-            return parse_fixed_list(format, out, err);
-        case 'u':
-            return parse_union(format, out, err);
-        case 'v':
-            return parse_list_view(format, out, err);
-        default:
-            return fail_unknown(err, format);
-    }
-    return format[2] == '\0'
+    return format[words[i].text[2] == '\0' ? 2 : 3] == '\0'
                ? AD_OK
-               : fail_format(err, format, "has text after its letter");
+               : fail_format(err, format, "has text after its last letter");
 }
-
-/* --- entry points ------------------------------------------------------- */
 
 static ad_status
 parse_long(const char *format, ad_type *out, ad_error *err)
@@ -349,11 +301,14 @@ parse_long(const char *format, ad_type *out, ad_error *err)
             return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                            "format string is empty");
         case 't':
-            return parse_temporal(format, out, err);
+            return format[1] == 's' ? parse_timestamp(format, out, err)
+                                    : parse_word(format, out, err);
         case '+':
-            return parse_nested(format, out, err);
+            return format[1] == 'w'   ? parse_fixed_list(format, out, err)
+                   : format[1] == 'u' ? parse_union(format, out, err)
+                                      : parse_word(format, out, err);
         case 'v':
-            return parse_view(format, out, err);
+            return parse_word(format, out, err);
         case 'w':
             return parse_fixed_binary(format, out, err);
         case 'd':
