@@ -12,9 +12,7 @@
 static bool
 is_time(const ad_type *type)
 {
-    return type->id == AD_TYPE_DATE32 || type->id == AD_TYPE_DATE64 ||
-           type->id == AD_TYPE_TIME32 || type->id == AD_TYPE_TIME64 ||
-           type->id == AD_TYPE_TIMESTAMP || type->id == AD_TYPE_DURATION;
+    return type->id >= AD_TYPE_DATE32 && type->id <= AD_TYPE_DURATION;
 }
 
 static bool

@@ -10,10 +10,11 @@
 #include "base/status.h"
 #include "base/text.h"
 
+/* Types with the same kind of values are neighbours: code compares ranges. */
 typedef enum ad_type_id {
     AD_TYPE_NULL,
     AD_TYPE_BOOL,
-    AD_TYPE_INT8,
+    AD_TYPE_INT8, /* integers */
     AD_TYPE_UINT8,
     AD_TYPE_INT16,
     AD_TYPE_UINT16,
@@ -21,18 +22,18 @@ typedef enum ad_type_id {
     AD_TYPE_UINT32,
     AD_TYPE_INT64,
     AD_TYPE_UINT64,
-    AD_TYPE_FLOAT16,
+    AD_TYPE_FLOAT16, /* floating point */
     AD_TYPE_FLOAT32,
     AD_TYPE_FLOAT64,
-    AD_TYPE_BINARY,
-    AD_TYPE_LARGE_BINARY,
-    AD_TYPE_UTF8,
-    AD_TYPE_LARGE_UTF8,
-    AD_TYPE_BINARY_VIEW,
-    AD_TYPE_UTF8_VIEW,
-    AD_TYPE_FIXED_BINARY,
     AD_TYPE_DECIMAL, /* bit_width 32, 64, 128 or 256 */
-    AD_TYPE_DATE32,
+    AD_TYPE_BINARY,  /* bytes */
+    AD_TYPE_LARGE_BINARY,
+    AD_TYPE_BINARY_VIEW,
+    AD_TYPE_FIXED_BINARY,
+    AD_TYPE_UTF8, /* text */
+    AD_TYPE_LARGE_UTF8,
+    AD_TYPE_UTF8_VIEW,
+    AD_TYPE_DATE32, /* times */
     AD_TYPE_DATE64,
     AD_TYPE_TIME32,
     AD_TYPE_TIME64,
@@ -41,14 +42,14 @@ typedef enum ad_type_id {
     AD_TYPE_INTERVAL_MONTHS,
     AD_TYPE_INTERVAL_DAYS,
     AD_TYPE_INTERVAL_MONTH_DAY_NANO,
-    AD_TYPE_LIST,
+    AD_TYPE_LIST, /* lists */
     AD_TYPE_LARGE_LIST,
     AD_TYPE_LIST_VIEW,
     AD_TYPE_LARGE_LIST_VIEW,
     AD_TYPE_FIXED_LIST,
     AD_TYPE_STRUCT,
     AD_TYPE_MAP,
-    AD_TYPE_SPARSE_UNION,
+    AD_TYPE_SPARSE_UNION, /* unions */
     AD_TYPE_DENSE_UNION,
     AD_TYPE_RUN_END
 } ad_type_id;

@@ -120,51 +120,25 @@ ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
     return 0;
 }
 
-/* Types with the same kind of values in different layouts. */
-static int
+/* The first type with the same kind of values in another layout. */
+static ad_type_id
 family_of(ad_type_id id)
 {
-    switch (id) {
-        case AD_TYPE_UTF8:
-        case AD_TYPE_LARGE_UTF8:
-        case AD_TYPE_UTF8_VIEW:
-            return AD_TYPE_UTF8;
-        case AD_TYPE_BINARY:
-        case AD_TYPE_LARGE_BINARY:
-        case AD_TYPE_BINARY_VIEW:
-        case AD_TYPE_FIXED_BINARY:
-            return AD_TYPE_BINARY;
-        case AD_TYPE_LIST:
-        case AD_TYPE_LARGE_LIST:
-        case AD_TYPE_LIST_VIEW:
-        case AD_TYPE_LARGE_LIST_VIEW:
-        case AD_TYPE_FIXED_LIST:
-            return AD_TYPE_LIST;
-        case AD_TYPE_INT8:
-        case AD_TYPE_INT16:
-        case AD_TYPE_INT32:
-        case AD_TYPE_INT64:
-        case AD_TYPE_UINT8:
-        case AD_TYPE_UINT16:
-        case AD_TYPE_UINT32:
-        case AD_TYPE_UINT64:
-        case AD_TYPE_FLOAT16:
-        case AD_TYPE_FLOAT32:
-        case AD_TYPE_FLOAT64:
-        case AD_TYPE_DECIMAL:
-            return AD_TYPE_INT64;
-        case AD_TYPE_SPARSE_UNION:
-        case AD_TYPE_DENSE_UNION:
-            return AD_TYPE_SPARSE_UNION;
-        case AD_TYPE_DATE32:
-        case AD_TYPE_DATE64:
-            return AD_TYPE_DATE32;
-        case AD_TYPE_TIME32:
-        case AD_TYPE_TIME64:
-            return AD_TYPE_TIME32;
-        default:
-            return id;
+    static const ad_type_id families[][2] = {
+        {AD_TYPE_INT8, AD_TYPE_DECIMAL},
+        {AD_TYPE_BINARY, AD_TYPE_FIXED_BINARY},
+        {AD_TYPE_UTF8, AD_TYPE_UTF8_VIEW},
+        {AD_TYPE_DATE32, AD_TYPE_DATE64},
+        {AD_TYPE_TIME32, AD_TYPE_TIME64},
+        {AD_TYPE_LIST, AD_TYPE_FIXED_LIST},
+        {AD_TYPE_SPARSE_UNION, AD_TYPE_DENSE_UNION},
+    };
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        if (id >= families[i][0] && id <= families[i][1]) {
+            return families[i][0];
+        }
     }
+    return id;
 }
 
 /* Bools of one byte (arrow.bool8), another representation of bit bools. */
