@@ -28,16 +28,25 @@ int ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
 int ad_arrow_check_requested(ad_state *state, ad_schema schema,
                              PyObject *requested);
 
-/* The same for an array, with a schema cast if that suffices: 1 with the cast
- * array in *out, which owns its references; 0 if the array itself is exported
- * (as requested, or as the best effort); -1 with an exception. No data are
- * accessed. */
-int ad_arrow_answer(ad_state *state, const ad_array *array,
-                    PyObject *requested, ad_array *out);
+/* Exports an Array (or a Tensor, as a device array) as capsules of `kind`, as
+ * the method `function` is asked to. A struct without an event waits for the
+ * data. */
+PyObject *ad_arrow_export(PyObject *self, const char *function,
+                          ad_capsule_kind kind, PyObject *const *args,
+                          Py_ssize_t n_args, PyObject *kwnames);
 
-/* Lets the host wait for the data, for a struct without an event; `method` is
- * for the message. 0, or -1 with an exception. */
-int ad_arrow_wait(ad_state *state, const ad_array *array, const char *method);
+/* Defines export_<tag>, the method __arrow_c_<tag>__. */
+#define AD_ARROW_EXPORT(tag, kind)                                            \
+    static PyObject *export_##tag(PyObject *self, PyObject *const *args,      \
+                                  Py_ssize_t n_args, PyObject *kwnames)       \
+    {                                                                         \
+        return ad_arrow_export(self, "__arrow_c_" #tag "__()", kind, args,    \
+                               n_args, kwnames);                              \
+    }
+
+/* A capsule of `kind` with this array as the only batch of a stream. */
+PyObject *ad_arrow_export_as_stream(ad_state *state, const ad_array *array,
+                                    ad_capsule_kind kind);
 
 /* The getter of an Array's method that needs host memory. The closure is the
  * PyMethodDef. */

@@ -220,9 +220,13 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
     return check_node(state, schema.node, wanted, "");
 }
 
-int
-ad_arrow_answer(ad_state *state, const ad_array *array, PyObject *requested,
-                ad_array *out)
+/* Answers the request by a schema cast if that suffices: 1 with the cast array
+ * in *out, which owns its references; 0 if the array itself is exported (as
+ * requested, or as the best effort); -1 with an exception. No data are
+ * accessed. */
+static int
+answer_request(ad_state *state, const ad_array *array, PyObject *requested,
+               ad_array *out)
 {
     const struct ArrowSchema *wanted;
     ad_schema schema;
@@ -255,18 +259,6 @@ ad_arrow_answer(ad_state *state, const ad_array *array, PyObject *requested,
     ad_schema_unref(out->schema);
     out->schema = schema;
     return 1;
-}
-
-int
-ad_arrow_wait(ad_state *state, const ad_array *array, const char *method)
-{
-    ad_error err;
-    if (array->sync != NULL &&
-        ad_sync_wait(array->sync, method, &err) != AD_OK) {
-        ad_raise(state, &err);
-        return -1;
-    }
-    return 0;
 }
 
 /* --- export -------------------------------------------------------------- */
@@ -325,64 +317,60 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
 {
     ad_array answer;
     PyObject *unkept = NULL;
-    if (requested == NULL) {
-        return export_pair(state, array, kind, cache);
-    }
-    int is_other = ad_arrow_answer(state, array, requested, &answer);
-    if (is_other == 0) {
-        return export_pair(state, array, kind, cache);
-    }
+    int is_other = answer_request(state, array, requested, &answer);
     if (is_other < 0) {
         return NULL;
     }
-    PyObject *pair = export_pair(state, &answer, kind, &unkept);
-    Py_XDECREF(unkept);
-    ad_array_clear(&answer);
-    return pair;
+    if (is_other) {
+        array = &answer;
+        cache = &unkept;
+    }
+    PyObject *result =
+        kind == AD_CAPSULE_STREAM || kind == AD_CAPSULE_DEVICE_STREAM
+            ? ad_arrow_export_as_stream(state, array, kind)
+            : export_pair(state, array, kind, cache);
+    if (is_other) {
+        Py_XDECREF(unkept);
+        ad_array_clear(&answer);
+    }
+    return result;
 }
 
-static PyObject *
-device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-             PyObject *kwnames)
+PyObject *
+ad_arrow_export(PyObject *self, const char *function, ad_capsule_kind kind,
+                PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
 {
     ad_state *state = ad_state_of(self);
+    bool is_host = kind == AD_CAPSULE_ARRAY || kind == AD_CAPSULE_STREAM;
     PyObject *requested;
     PyObject *unkept = NULL;
     ad_array array;
-    if (ad_arrow_parse(state, "__arrow_c_device_array__()", true, args, n_args,
-                       kwnames, &requested) < 0) {
+    ad_error err;
+    if (ad_arrow_parse(state, function, !is_host, args, n_args, kwnames,
+                       &requested) < 0) {
         return NULL;
     }
     if (ad_is_array(state, self)) {
-        return export_requested(state, ad_array_of(self), requested,
-                                AD_CAPSULE_DEVICE_ARRAY,
-                                &((ad_array_object *)self)->schema_capsule);
+        ad_array_object *object = (ad_array_object *)self;
+        if (is_host && object->array.sync != NULL &&
+            ad_sync_wait(object->array.sync, function, &err) != AD_OK) {
+            return ad_raise(state, &err);
+        }
+        return export_requested(state, &object->array, requested, kind,
+                                &object->schema_capsule);
     }
     if (ad_self_as_array(state, self, &array) < 0) {
         return NULL;
     }
-    PyObject *result = export_requested(state, &array, requested,
-                                        AD_CAPSULE_DEVICE_ARRAY, &unkept);
+    PyObject *result =
+        export_requested(state, &array, requested, kind, &unkept);
     Py_XDECREF(unkept);
     ad_array_clear(&array);
     return result;
 }
 
-static PyObject *
-host_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-           PyObject *kwnames)
-{
-    ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
-    PyObject *requested;
-    if (ad_arrow_parse(state, "__arrow_c_array__()", false, args, n_args,
-                       kwnames, &requested) < 0 ||
-        ad_arrow_wait(state, array, "__arrow_c_array__()") < 0) {
-        return NULL;
-    }
-    return export_requested(state, array, requested, AD_CAPSULE_ARRAY,
-                            &((ad_array_object *)self)->schema_capsule);
-}
+AD_ARROW_EXPORT(device_array, AD_CAPSULE_DEVICE_ARRAY)
+AD_ARROW_EXPORT(array, AD_CAPSULE_ARRAY)
 
 static PyObject *
 export_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -398,7 +386,7 @@ export_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static const PyMethodDef device_array_methods[] = {
-    {"__arrow_c_device_array__", AD_METHOD(device_array),
+    {"__arrow_c_device_array__", AD_METHOD(export_device_array),
      "__arrow_c_device_array__($self, requested_schema=None, **kwargs)\n--\n"
      "\n"
      "Export as a pair of capsules (\"arrow_schema\", "
@@ -421,7 +409,7 @@ static const PyMethodDef device_array_methods[] = {
 };
 
 static PyMethodDef host_array_method = {
-    "__arrow_c_array__", AD_METHOD(host_array),
+    "__arrow_c_array__", AD_METHOD(export_array),
     "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
     "Export host memory as a pair of capsules (\"arrow_schema\", "
     "\"arrow_array\")."};

@@ -104,25 +104,13 @@ ad_array_stream_export(ad_state *state, ad_array_stream *stream,
     return ad_capsule_new(kind, device != NULL ? (void *)device : host);
 }
 
-/* A stream with this array as its only batch. It has the requested schema if
- * that differs only in the schema, not in the data. */
-static PyObject *
-export_requested(ad_state *state, const ad_array *array, PyObject *requested,
-                 ad_capsule_kind kind)
+PyObject *
+ad_arrow_export_as_stream(ad_state *state, const ad_array *array,
+                          ad_capsule_kind kind)
 {
-    ad_array answer;
     ad_array_stream *stream;
     ad_error err;
-    int is_other = ad_arrow_answer(state, array, requested, &answer);
-    if (is_other < 0) {
-        return NULL;
-    }
-    ad_status status =
-        ad_array_stream_from_array(is_other ? &answer : array, &stream, &err);
-    if (is_other) {
-        ad_array_clear(&answer);
-    }
-    if (status != AD_OK) {
+    if (ad_array_stream_from_array(array, &stream, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
     PyObject *capsule = ad_array_stream_export(state, stream, kind);
@@ -130,37 +118,11 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
     return capsule;
 }
 
-static PyObject *
-array_device_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-                    PyObject *kwnames)
-{
-    ad_state *state = ad_state_of(self);
-    PyObject *requested;
-    if (ad_arrow_parse(state, "__arrow_c_device_stream__()", true, args,
-                       n_args, kwnames, &requested) < 0) {
-        return NULL;
-    }
-    return export_requested(state, ad_array_of(self), requested,
-                            AD_CAPSULE_DEVICE_STREAM);
-}
-
-static PyObject *
-array_stream(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-             PyObject *kwnames)
-{
-    ad_state *state = ad_state_of(self);
-    const ad_array *array = ad_array_of(self);
-    PyObject *requested;
-    if (ad_arrow_parse(state, "__arrow_c_stream__()", false, args, n_args,
-                       kwnames, &requested) < 0 ||
-        ad_arrow_wait(state, array, "__arrow_c_stream__()") < 0) {
-        return NULL;
-    }
-    return export_requested(state, array, requested, AD_CAPSULE_STREAM);
-}
+AD_ARROW_EXPORT(device_stream, AD_CAPSULE_DEVICE_STREAM)
+AD_ARROW_EXPORT(stream, AD_CAPSULE_STREAM)
 
 static const PyMethodDef device_stream_methods[] = {
-    {"__arrow_c_device_stream__", AD_METHOD(array_device_stream),
+    {"__arrow_c_device_stream__", AD_METHOD(export_device_stream),
      "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
      "--\n\n"
      "Export as a capsule \"arrow_device_array_stream\" that gives this\n"
@@ -169,7 +131,7 @@ static const PyMethodDef device_stream_methods[] = {
 };
 
 static PyMethodDef stream_method = {
-    "__arrow_c_stream__", AD_METHOD(array_stream),
+    "__arrow_c_stream__", AD_METHOD(export_stream),
     "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
     "Export host memory as a capsule \"arrow_array_stream\" that gives this\n"
     "array once."};
