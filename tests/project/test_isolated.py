@@ -59,6 +59,13 @@ def test_fork(way):
     run("fork", way)
 
 
+@pytest.mark.parametrize("when", ["unused", "used"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(method, when):
+    """`used`: the parent has a runtime with pending work when the children start."""
+    run("processes", method, when)
+
+
 def test_other_interpreters_are_refused():
     said = run("subinterpreter")
     n = int(re.search(r"interpreters: (\d+)", said)[1])
