@@ -322,7 +322,9 @@ request_capsule(ad_state *state, PyObject *object, ad_copy copy,
         PyErr_Clear(); /* the producer cannot copy, so arrowdev copies */
         capsule = call_dlpack(state, object, state->max_version, stream, NULL);
     }
-    if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+    /* An unknown keyword is the class itself; pyarrow refuses data by a
+     * subclass. */
+    if (capsule != NULL || PyErr_Occurred() != PyExc_TypeError) {
         return capsule;
     }
     PyObject *first = ad_py_take_exception();

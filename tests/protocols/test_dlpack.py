@@ -409,8 +409,13 @@ def test_second_type_error_is_shown():
     assert len(p.calls) == 2
 
 
+class WrongType(TypeError):
+    """Like pyarrow.ArrowTypeError: the data, not the keywords."""
+
+
 @pytest.mark.parametrize(
-    "error", [BufferError, RuntimeError, ValueError, AssertionError, NotImplementedError]
+    "error",
+    [BufferError, RuntimeError, ValueError, AssertionError, NotImplementedError, WrongType],
 )
 def test_producer_refuses(error):
     p = Producer(error=error("no"))

@@ -63,6 +63,14 @@ def test_protocols_probed():
     assert not {"__arrow_c_array__", "__array_interface__", "buffer protocol"} & set(probed)
 
 
+@pytest.mark.filterwarnings("error")
+def test_refused_data_are_asked_for_once():
+    """pyarrow warns when it is asked without max_version."""
+    with pytest.raises(ad.ExchangeError, match="no nulls") as info:
+        ad.from_dlpack(pa.array([1, None]))
+    assert type(info.value.__cause__) is pa.lib.ArrowTypeError
+
+
 def test_probing_consumes_no_stream_or_capsule():
     reader = pa.table({"a": [1, 2]}).to_reader()
     assert ad.protocols(reader, probe=True) == ("__arrow_c_stream__",)
