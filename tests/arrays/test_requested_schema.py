@@ -411,8 +411,19 @@ def test_names_of_unions():
     other = pa.sparse_union([pa.field("b", pa.int64()), pa.field("y", pa.int64())])
     assert ad.array(union, other).to_pylist() == [1, 4]
     swapped = pa.sparse_union([pa.field("x", pa.int64()), pa.field("a", pa.int64())])
-    with pytest.raises(ad.ExchangeError, match="another order"):
+    with pytest.raises(ad.ExchangeError, match="another position"):
         ad.array(union, swapped)
+
+
+@pytest.mark.parametrize("names", [["x", "a"], ["x", "b"]], ids=["swapped", "one is new"])
+def test_field_at_another_position(names):
+    wanted = pa.struct([(name, pa.int64()) for name in names])
+    with pytest.raises(ad.ExchangeError, match="not struct<x: int64, .*another position") as info:
+        ad.array(pa.array([{"a": 1, "x": 2}]), wanted)
+    assert "in another order" not in str(info.value)
+    found = ad.array(pa.array([{"a": 1, "x": 2}]))  # follow the hint
+    batch = ad.record_batch({names[0]: found.field("x"), names[1]: found.field("a")})
+    assert batch.to_pylist() == [dict(zip(names, [2, 1], strict=True))]
 
 
 def test_stream_that_can_be_read_once():

@@ -134,9 +134,9 @@ fail_cast(const ad_array *array, ad_schema wanted, ad_schema_cast_result why,
         ad_fail(err, status, "dtype",
                 "take the columns with .field(...), and put them together "
                 "anew with arrowdev.record_batch()",
-                "the type that was asked for has fields of %s in another "
-                "order",
-                ad_text_string(&from));
+                "the data are %s, not %s: a field of the data has another "
+                "position there",
+                ad_text_string(&from), ad_text_string(&to));
     } else {
         ad_fail(err, status, "dtype",
                 ad_schema_cast_is_view(array->schema.node, wanted.node)
