@@ -418,7 +418,7 @@ def test_names_of_unions():
 @pytest.mark.parametrize("names", [["x", "a"], ["x", "b"]], ids=["swapped", "one is new"])
 def test_field_at_another_position(names):
     wanted = pa.struct([(name, pa.int64()) for name in names])
-    with pytest.raises(ad.ExchangeError, match="not struct<x: int64, .*another position") as info:
+    with pytest.raises(ad.ExchangeError, match=r"not struct<x: int64, .*another position") as info:
         ad.array(pa.array([{"a": 1, "x": 2}]), wanted)
     assert "in another order" not in str(info.value)
     found = ad.array(pa.array([{"a": 1, "x": 2}]))  # follow the hint
