@@ -299,12 +299,25 @@ def _pandas_series(pandas, obj, copy, stream):
         if copy is False:
             raise
         return _from_arrow(pandas, "Series", _arrow(obj, copy, stream))
+    if values.ndim != 1 and isinstance(obj, Array) and obj.schema.format != "+s":
+        if copy is False:
+            raise exchange_error(
+                f"pandas makes objects of {obj.schema}, which takes a copy",
+                reason="copy",
+                hint="leave copy=False out",
+                device=obj.device,
+            )
+        return _from_arrow(pandas, "Series", _arrow(obj, copy, stream))
     if values.ndim != 1:
+        is_struct = isinstance(obj, Array)
         raise exchange_error(
-            f"a pandas.Series has one dimension, not {values.ndim}",
+            f"a pandas.Series is one column, not the fields of {obj.schema}"
+            if is_struct
+            else f"a pandas.Series has one dimension, not {values.ndim}",
             reason="dtype",
-            hint="take one column of a batch with .field(...), or all with "
-            ".into(pandas.DataFrame); make a tensor numpy.asarray(x).ravel()",
+            hint="take one column with .field(...), or all with .into(pandas.DataFrame)"
+            if is_struct
+            else "pass numpy.asarray(x).ravel()",
             device=values.device,
         )
     return pandas.Series(_numpy(sys.modules["numpy"], values, None, None), copy=False)

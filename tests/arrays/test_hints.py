@@ -507,8 +507,30 @@ def test_batch_into_a_series():
     assert x.field("b").into(pd.Series).tolist() == [0, 1]
     assert x.into(pd.DataFrame).shape == (2, 2)
     matrix = ad.tensor(x)
-    assert hint_of("dtype", lambda: matrix.into(pd.Series)).endswith("numpy.asarray(x).ravel()")
+    assert hint_of("dtype", lambda: matrix.into(pd.Series)).startswith(
+        "pass numpy.asarray(x).ravel()"
+    )
     assert len(ad.convert(np.asarray(matrix).ravel(), pd.Series)) == 4
+
+
+def test_struct_into_a_series():
+    x = ad.array(pa.array([{"a": 1}]))
+    with pytest.raises(ad.ExchangeError, match="one column, not the fields of struct<a: int64>"):
+        x.into(pd.Series)
+    assert x.field("a").into(pd.Series).tolist() == [1]
+
+
+@pytest.mark.parametrize("type_name", ["fixed_size_binary", "fixed_size_list"])
+def test_rows_of_one_length_into_a_series(type_name):
+    """pandas makes objects of them, as of lists of any length."""
+    columns = {
+        "fixed_size_binary": pa.array([b"abc"], pa.binary(3)),
+        "fixed_size_list": pa.array([[1, 2]], pa.list_(pa.int64(), 2)),
+    }
+    x = ad.array(columns[type_name])
+    assert hint_of("copy", lambda: x.into(pd.Series, copy=False)) == "leave copy=False out"
+    [found] = x.into(pd.Series)
+    assert list(found) == list(columns[type_name][0].as_py())
 
 
 @pytest.mark.parametrize("name", ["Series", "DataFrame"])
