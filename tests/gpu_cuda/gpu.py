@@ -4,6 +4,7 @@ import ctypes
 import os
 import threading
 import time
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -309,6 +310,7 @@ again:
     ret;
 }
 """
+FOLDER = Path(__file__).resolve().parent
 HOLD_NS = 200_000_000
 modules: list = []
 
