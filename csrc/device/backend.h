@@ -217,6 +217,12 @@ struct ad_backend {
     bool (*likely_context)(ad_stream stream, ad_device device,
                            ad_context *out);
 
+    /* The number of a stream that has a handle of its own. No other stream of
+     * the process ever gets it, whereas the handle may be given out again.
+     * False where the runtime has no such numbers, or refuses the handle.
+     * Default: false. */
+    bool (*stream_id)(ad_context context, ad_stream stream, uint64_t *out);
+
     /* Create a stream of arrowdev's own. It does not synchronize with default
      * streams, and it is in order whatever the runtime's default is. */
     ad_status (*stream_create)(ad_context context, ad_stream *out,

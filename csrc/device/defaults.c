@@ -97,6 +97,8 @@ fail_absent(ad_error *err)
       return refuse(hint.device, "tell where a stream runs", err))            \
     X(likely_context, bool,                                                   \
       (ad_stream stream, ad_device device, ad_context * out), return false)   \
+    X(stream_id, bool,                                                        \
+      (ad_context context, ad_stream stream, uint64_t * out), return false)   \
     X(stream_create, ad_status,                                               \
       (ad_context context, ad_stream * out, ad_error * err),                  \
       return refuse(context.device, "create streams", err))                   \

@@ -24,6 +24,8 @@ typedef struct recorded_stream {
     ad_stream stream;
     uint64_t thread; /* owner of a per-thread default stream; else 0 */
     ad_owner *keep;
+    bool has_id; /* named by a bare number, which another stream may get */
+    uint64_t id;
 } recorded_stream;
 
 typedef struct device_owner {
@@ -101,6 +103,17 @@ is_out_of_order(const device_owner *self, const struct ad_backend *backend,
              ad_stream_is_captured(free_context, self->free_stream));
 }
 
+/* Whether the handle names the stream that was recorded. It may be another one
+ * where nothing kept the stream: a runtime gives the handle of a destroyed
+ * stream out again while its work is pending. */
+static bool
+is_still_there(const struct ad_backend *backend, const recorded_stream *r)
+{
+    uint64_t id;
+    return !r->has_id ||
+           (backend->stream_id(r->context, r->stream, &id) && id == r->id);
+}
+
 static bool
 record_event(const device_owner *self, const recorded_stream *r, ad_sync **out)
 {
@@ -108,7 +121,8 @@ record_event(const device_owner *self, const recorded_stream *r, ad_sync **out)
     const struct ad_backend *backend;
     if (atomic_load(&r->whole_context) ||
         (r->thread != 0 && r->thread != ad_thread_number()) ||
-        ad_backend_open(context.device.type, &backend, NULL) != AD_OK) {
+        ad_backend_open(context.device.type, &backend, NULL) != AD_OK ||
+        !is_still_there(backend, r)) {
         return false;
     }
     if (context.handle == NULL &&
@@ -424,12 +438,27 @@ add_stream_locked(device_owner *self, const recorded_stream *wanted,
     return AD_OK;
 }
 
+static void
+identify(recorded_stream *wanted)
+{
+    const struct ad_backend *backend =
+        ad_backend_for(wanted->context.device.type);
+    wanted->has_id =
+        wanted->keep == NULL &&
+        !ad_stream_is_default(wanted->context.device, wanted->stream) &&
+        !ad_stream_is_own(backend, wanted->context, wanted->stream) &&
+        backend->stream_id(wanted->context, wanted->stream, &wanted->id);
+}
+
 static ad_status
-record_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
+record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
 {
     if (is_free_stream(self, wanted) || is_exempt(self, wanted) ||
         is_recorded(self, wanted)) {
         return AD_OK;
+    }
+    if (!wanted->has_id) {
+        identify(wanted);
     }
     pthread_mutex_lock(&self->lock);
     ad_status status = add_stream_locked(self, wanted, err);
@@ -438,7 +467,7 @@ record_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 }
 
 static ad_status
-record_in(ad_owner *owner, const recorded_stream *wanted, ad_error *err)
+record_in(ad_owner *owner, recorded_stream *wanted, ad_error *err)
 {
     size_t n;
     if (owner == NULL) {

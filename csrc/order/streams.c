@@ -222,6 +222,18 @@ ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
     return find_stream(context, true, out, out_context, err);
 }
 
+bool
+ad_stream_is_own(const struct ad_backend *backend, ad_context context,
+                 ad_stream stream)
+{
+    const ad_context_cache *cache = ad_context_cache_of(backend, context);
+    bool is_own = cache != NULL && cache->own == stream.handle;
+    for (int i = 0; i < AD_N_SHARED_STREAMS && cache != NULL; i++) {
+        is_own |= cache->shared[i] == stream.handle;
+    }
+    return is_own;
+}
+
 /* --- use_stream ---------------------------------------------------------- */
 
 static ad_stream_current_fn find_current;

@@ -42,6 +42,10 @@ uint64_t ad_thread_number(void);
 AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream *out,
                                       ad_error *err);
 
+/* Whether the stream is one of arrowdev's own in this context. */
+bool ad_stream_is_own(const struct ad_backend *backend, ad_context context,
+                      ad_stream stream);
+
 /* One of the few streams of the context that consumers share, in rotation. */
 AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
                                          ad_context *out_context,

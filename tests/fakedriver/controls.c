@@ -32,6 +32,7 @@ static atomic_int_fast64_t delay;
 static atomic_int_fast64_t patience = -1;
 static atomic_bool free_waits;
 static atomic_bool staging = true;
+static atomic_bool handle_reuse;
 static atomic_int version = 13000;
 
 /* --- the check of every call ------------------------------------------------ */
@@ -177,6 +178,18 @@ fd_stages_host(void)
 }
 
 void
+fake_set_handle_reuse(int on)
+{
+    atomic_store(&handle_reuse, on != 0);
+}
+
+bool
+fd_reuses_handles(void)
+{
+    return atomic_load(&handle_reuse);
+}
+
+void
 fake_set_version(int number)
 {
     atomic_store(&version, number);
@@ -197,6 +210,7 @@ fake_reset(void)
     fake_set_patience(-1);
     fake_set_free_waits(0);
     fake_set_staging(1);
+    fake_set_handle_reuse(0);
     fake_set_version(13000);
     fd_context_mend_all();
 }

@@ -35,6 +35,10 @@ FD_EXPORT void fake_set_free_waits(int on);
  * before it returns), or accessed as late as the contract allows (0). */
 FD_EXPORT void fake_set_staging(int on);
 
+/* A new stream gets the handle of the one that was destroyed last (1), as seen
+ * on real drivers, or a handle that no stream had (0, default). */
+FD_EXPORT void fake_set_handle_reuse(int on);
+
 FD_EXPORT void fake_set_version(int version);
 int fd_version(void);
 

@@ -304,10 +304,11 @@ cuStreamGetFlags(uintptr_t stream, unsigned *out)
 int
 cuStreamGetId(uintptr_t stream, unsigned long long *out)
 {
-    unsigned flags;
+    uint64_t id = 0;
     FD_ENTER(stream);
-    *out = stream;
-    return fd_stream_flags(stream, &flags);
+    int code = fd_stream_id(stream, &id);
+    *out = id;
+    return code;
 }
 
 int

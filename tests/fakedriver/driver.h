@@ -172,7 +172,8 @@ typedef enum fd_stream_kind {
 
 typedef struct fd_stream {
     struct fd_stream *next;
-    uint64_t queue; /* also the handle of user streams */
+    uint64_t queue;
+    uint64_t handle; /* of user streams */
     fd_context *context;
     fd_stream_kind kind;
     bool is_blocking; /* synchronizes with the legacy default stream */
@@ -197,6 +198,7 @@ int fd_stream_synchronize(uintptr_t handle);
 int fd_stream_wait_event(uintptr_t handle, uintptr_t event);
 int fd_stream_context(uintptr_t handle, fd_context **out);
 int fd_stream_flags(uintptr_t handle, unsigned *out);
+int fd_stream_id(uintptr_t handle, uint64_t *out);
 int fd_stream_priority(uintptr_t handle, int *out);
 size_t fd_stream_count(void); /* live streams of users */
 
@@ -486,6 +488,7 @@ void fd_log_stub(const char *name);
 /* Settings of the tests. */
 bool fd_free_waits(void);   /* freeing used memory waits, like NVIDIA's */
 bool fd_stages_host(void);  /* pageable host memory is staged */
+bool fd_reuses_handles(void); /* of destroyed streams, for new ones */
 int64_t fd_new_delay(void); /* of queues from now on, in us */
 void fd_host_waits(const char *name); /* a call is about to block */
 

@@ -10,9 +10,10 @@
 
 static fd_stream *streams; /* live ones */
 
-/* Handles of streams that users destroyed; never used again. */
+/* Handles of streams that users destroyed. */
 static AD_LIST(uint64_t) destroyed;
 static atomic_size_t n_destroyed;
+static bool has_reused; /* a handle may differ from its queue */
 
 __thread int fd_null_is_per_thread;
 
@@ -42,6 +43,7 @@ new_locked(fd_context *context, fd_stream_kind kind, fd_stream **out)
         return fd_code(status);
     }
     ad_engine_queue_set_delay(stream->queue, fd_new_delay());
+    stream->handle = stream->queue;
     stream->next = streams;
     streams = stream;
     *out = stream;
@@ -153,11 +155,24 @@ per_thread_locked(fd_context *context, fd_stream **out)
 
 /* --- look-up ---------------------------------------------------------------- */
 
+static fd_stream *
+by_handle(uint64_t handle)
+{
+    if (!has_reused) {
+        return by_queue(handle);
+    }
+    fd_stream *s = streams;
+    while (s != NULL && s->handle != handle) {
+        s = s->next;
+    }
+    return s;
+}
+
 int
 fd_stream_find_locked(uintptr_t handle, fd_stream **out)
 {
     if (handle > FD_PER_THREAD) {
-        *out = by_queue(handle);
+        *out = by_handle(handle);
         bool is_user = *out != NULL && (*out)->kind == FD_STREAM_USER;
         return is_user ? FD_OK : FD_INVALID_HANDLE;
     }
@@ -209,7 +224,12 @@ fd_stream_create(unsigned flags, int priority, uintptr_t *out)
         stream->flags = flags;
         stream->is_blocking = flags == 0;
         stream->priority = priority;
-        *out = stream->queue;
+        if (fd_reuses_handles() && destroyed.n > 0) {
+            has_reused = true;
+            stream->handle = destroyed.items[--destroyed.n];
+            atomic_store(&n_destroyed, destroyed.n);
+        }
+        *out = stream->handle;
     }
     fd_unlock();
     return code;
@@ -398,6 +418,19 @@ fd_stream_flags(uintptr_t handle, unsigned *out)
     int code = fd_stream_lock(handle, &stream);
     if (code == FD_OK) {
         *out = stream->flags;
+        fd_unlock();
+    }
+    return code;
+}
+
+/* The number of a queue is never used again. */
+int
+fd_stream_id(uintptr_t handle, uint64_t *out)
+{
+    fd_stream *stream;
+    int code = fd_stream_lock(handle, &stream);
+    if (code == FD_OK) {
+        *out = stream->queue;
         fd_unlock();
     }
     return code;

@@ -46,7 +46,8 @@ def test_events_come_from_the_pool(standin, memory):
 
 def test_calls_of_each_step(standin, memory):
     """The record, the wait and the queries that only the driver can answer: the device of memory
-    that is imported without one, and the device of a stream without an event on it."""
+    that is imported without one, the device of a stream without an event on it, and once which
+    stream a bare number names."""
     consumer = Stream()
     exchange(memory, consumer)
     with standin.logged() as calls:
@@ -55,6 +56,9 @@ def test_calls_of_each_step(standin, memory):
     with standin.logged() as calls:
         pair = ad.array(tensor).__arrow_c_device_array__()
     assert names(calls) == []
+    with standin.logged() as calls:
+        capsule = tensor.__dlpack__(stream=consumer.handle)
+    assert names(calls) == ["cuStreamGetCtx", "cuStreamWaitEvent", "cuStreamGetId"]
     with standin.logged() as calls:
         capsule = tensor.__dlpack__(stream=consumer.handle)
     assert names(calls) == ["cuStreamGetCtx", "cuStreamWaitEvent"]

@@ -218,6 +218,50 @@ def test_release_waits_for_destroyed_stream(standin):
     assert all("which is destroyed" in line for line in standin.violations())
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_handle_of_a_destroyed_stream_is_given_out_again(standin, is_kept):
+    """A new stream has the number. An event on it says nothing about the work of the old one."""
+    standin.set_handle_reuse(1)
+    reader = Reader()
+    old = reader.stream.handle
+    with Gate(old):
+        memory = Watched(NEW)
+        tensor = ad.tensor(memory)
+        tensor.__dlpack__(stream=old)
+        reader.read(memory.pointer)
+        reader.stream.destroy()
+        other = Stream()
+        assert other.handle == old
+        if is_kept:  # the new stream uses the memory, too
+            tensor.__dlpack__(stream=other.handle)
+        with standin.logged() as calls:
+            del tensor, memory
+        time.sleep(0.05)
+        assert Watched.freed == 0
+        assert [call for call in calls if call.name == "cuEventRecord"] == []
+    ad.device("cuda:0").synchronize()
+    assert Watched.freed == 1
+    assert reader.target.array.tolist() == NEW.tolist()
+
+
+def test_objects_and_own_streams_need_no_number(standin):
+    """What keeps a stream alive keeps its handle, too."""
+    stream, tensor = Stream(), ad.tensor(Memory(NEW))
+    with standin.logged() as calls:
+        tensor.wait(stream)
+        tensor.to("cpu")
+    assert "cuStreamGetId" not in {call.name for call in calls}
+    with standin.logged() as calls:
+        for _ in range(3):
+            tensor.__dlpack__(stream=stream.handle)
+    assert [call.name for call in calls].count("cuStreamGetId") == 0  # recorded with its object
+    other = Stream()
+    with standin.logged() as calls:
+        for _ in range(3):
+            tensor.__dlpack__(stream=other.handle)
+    assert [call.name for call in calls].count("cuStreamGetId") == 1
+
+
 @pytest.mark.usefixtures("two_devices")
 def test_release_waits_for_our_own_copy():
     producer = Stream()

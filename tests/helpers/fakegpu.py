@@ -143,6 +143,7 @@ _SIGNATURES = {
     "fake_set_patience": (None, [c_int64]),
     "fake_set_free_waits": (None, [c_int]),
     "fake_set_staging": (None, [c_int]),
+    "fake_set_handle_reuse": (None, [c_int]),
     "fake_set_version": (None, [c_int]),
     "fake_reset": (None, []),
     "fake_log_start": (None, []),

@@ -385,6 +385,16 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                                err);
 }
 
+static bool
+cuda_stream_id(ad_context context, ad_stream stream, uint64_t *out)
+{
+    unsigned long long id;
+    bool has_id = cuda.stream_id != NULL &&
+                  cuda.stream_id((void *)stream.handle, &id) == AD_GPU_SUCCESS;
+    *out = has_id ? id : 0;
+    return has_id;
+}
+
 /* --- memory -------------------------------------------------------------- */
 
 struct pointer_facts {
@@ -674,5 +684,6 @@ const struct ad_backend ad_backend_cuda = {
     .classify = cuda_classify,
     .likely_context = cuda_likely_context,
     .stream_context = cuda_stream_context,
+    .stream_id = cuda_stream_id,
     AD_GPU_SLOTS,
 };
