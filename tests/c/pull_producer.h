@@ -1,5 +1,4 @@
-/* The scripted producer of test_array_stream.c, the only file that includes
- * this header. */
+/* The scripted producer of test_array_stream.c and test_array_stream_sources.c. */
 #ifndef AD_TESTS_PULL_PRODUCER_H
 #define AD_TESTS_PULL_PRODUCER_H
 
@@ -30,7 +29,7 @@ typedef struct producer {
     const char *message;
 } producer;
 
-static int
+static inline int
 get_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
 {
     producer *p = self->private_data;
@@ -43,7 +42,7 @@ get_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *out)
     return p->schema_code;
 }
 
-static int
+static inline int
 get_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray *out)
 {
     producer *p = self->private_data;
@@ -72,7 +71,7 @@ get_last_error(struct ArrowDeviceArrayStream *self)
     return ((producer *)self->private_data)->message;
 }
 
-static void
+static inline void
 release(struct ArrowDeviceArrayStream *self)
 {
     producer *p = self->private_data;
@@ -81,7 +80,7 @@ release(struct ArrowDeviceArrayStream *self)
     self->release = NULL;
 }
 
-static producer
+static inline producer
 sound(int n_batches)
 {
     return (producer){.device_type = TYPE,
@@ -92,14 +91,14 @@ sound(int n_batches)
                       .other_schema_at = -1};
 }
 
-static struct ArrowDeviceArrayStream
+static inline struct ArrowDeviceArrayStream
 struct_of(producer *p)
 {
     return (struct ArrowDeviceArrayStream){
         p->device_type, get_schema, get_next, get_last_error, release, p};
 }
 
-static ad_array_stream *
+static inline ad_array_stream *
 open_stream(producer *p)
 {
     struct ArrowDeviceArrayStream foreign = struct_of(p);
@@ -107,6 +106,18 @@ open_stream(producer *p)
     CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
     CHECK(foreign.release == NULL);
     return stream;
+}
+
+/* The struct of an export. */
+static inline struct ArrowDeviceArrayStream
+export_of(ad_array_stream *stream)
+{
+    struct ArrowDeviceArrayStream *holder;
+    CHECK_INT(ad_array_stream_export_device(stream, &holder, &err), AD_OK);
+    struct ArrowDeviceArrayStream out = *holder;
+    holder->release = NULL;
+    ad_device_stream_holder_free(holder);
+    return out;
 }
 
 #endif /* AD_TESTS_PULL_PRODUCER_H */

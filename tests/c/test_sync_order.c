@@ -1,0 +1,328 @@
+/* Which stream waits for what, and events that are joined. */
+#include "sync_events.h"
+
+/* --- order --------------------------------------------------------------------- */
+
+static void
+test_order_waits_once_where_it_must(void)
+{
+    static const ad_stream legacy = {1};
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, legacy);
+    CHECK_INT(ad_sync_order(sync, NULL, legacy, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    CHECK_INT(mock_last_waiter(), T.handle);
+    CHECK_INT(mock_count().stream_contexts, 0);
+    CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+}
+
+/* It may have been destroyed, and another one made at its address. */
+static void
+test_order_waits_on_a_stream_with_the_same_handle(void)
+{
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, S);
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+}
+
+static void
+test_default_stream_of_another_device_waits(void)
+{
+    static const ad_stream legacy = {1};
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, legacy);
+    CHECK_INT(
+        ad_sync_order(sync, &CONTEXT(IN_ORDER, 0), legacy, "a test", NULL),
+        AD_OK);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(
+        ad_sync_order(sync, &CONTEXT(IN_ORDER, 1), legacy, "a test", NULL),
+        AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+}
+
+static void *
+order_on_2(void *sync)
+{
+    CHECK_INT(ad_sync_order(sync, NULL, (ad_stream){2}, "a test", NULL),
+              AD_OK);
+    return NULL;
+}
+
+static void
+test_per_thread_stream_is_another_one_elsewhere(void)
+{
+    pthread_t thread;
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, (ad_stream){2});
+    CHECK_INT(ad_sync_order(sync, NULL, (ad_stream){2}, "a test", NULL),
+              AD_OK);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(pthread_create(&thread, NULL, order_on_2, sync), 0);
+    pthread_join(thread, NULL);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(sync);
+}
+
+static void
+test_foreign_event(void)
+{
+    ad_sync *sync;
+    bool done;
+    void *event;
+    ad_owner *keep = new_owner();
+    mock_reset();
+    mock_event foreign = {.at = UINT64_MAX};
+    void *handle = &foreign;
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, (ad_device){IN_ORDER, 0}, &handle,
+                          keep, &sync, NULL),
+              AD_OK);
+    CHECK_INT(keep->refs, 2);
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == &handle);
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(!done);
+    CHECK_INT(mock_count().primary_contexts, 0); /* asking makes no context */
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().stream_contexts, 1);
+    CHECK_INT(mock_count().waits, 1);
+    foreign.at = 0;
+    CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
+    CHECK(done);
+    ad_sync_unref(sync);
+    CHECK_INT(keep->refs, 1);
+    CHECK_INT(mock_count().events_destroyed, 0);
+    /* The address of nothing is a producer's mistake. */
+    ad_error err;
+    handle = NULL;
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, (ad_device){IN_ORDER, 0}, &handle,
+                          keep, &sync, NULL),
+              AD_OK);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "handle that is NULL");
+    ad_sync_unref(sync);
+    ad_owner_unref(keep);
+}
+
+static void
+test_event_that_nobody_claims_is_carried(void)
+{
+    ad_sync *sync;
+    ad_error err;
+    void *event;
+    int theirs;
+    mock_reset();
+    ad_device device = {CLAIMS, 0};
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, device, &theirs, NULL, &sync, NULL),
+              AD_OK);
+    CHECK(!ad_sync_can_wait(sync));
+    CHECK_INT(ad_sync_event(sync, &event, NULL), AD_OK);
+    CHECK(event == &theirs);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    CHECK_HAS(err.message, "with which a test could wait");
+    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "event");
+    ad_sync_unref(sync);
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_EVENT, device, MOCK_CLAIMED, NULL, &sync, NULL),
+        AD_OK);
+    CHECK(ad_sync_can_wait(sync));
+    ad_sync_unref(sync);
+}
+
+static void
+test_stream_for_consumers_takes_turns(void)
+{
+    ad_stream streams[2 * AD_N_SHARED_STREAMS];
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, (ad_stream){2});
+    for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
+        CHECK_INT(ad_sync_stream(sync, &streams[i], NULL), AD_OK);
+        CHECK_INT(mock_last_waiter(), streams[i].handle);
+        CHECK(streams[i].handle > 2);
+        CHECK(i < AD_N_SHARED_STREAMS ||
+              streams[i].handle == streams[i - AD_N_SHARED_STREAMS].handle);
+    }
+    CHECK_INT(mock_count().streams_created, AD_N_SHARED_STREAMS);
+    CHECK(streams[0].handle != streams[1].handle);
+    ad_sync_unref(sync);
+}
+
+/* --- joining --------------------------------------------------------------------- */
+
+/* The number of the per-thread stream is the same, the stream is not. */
+static void
+test_statements_of_two_threads_differ(void)
+{
+    ad_sync *here = NULL;
+    ad_sync *there = NULL;
+    const ad_device device = {10, 0}; /* ROCM, which has no backend here */
+    void *per_thread = (void *)2;
+    mock_reset();
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_STREAM, device, per_thread, NULL, &here, NULL),
+        AD_OK);
+    CHECK_INT(
+        ad_sync_new(AD_SYNC_STREAM, device, per_thread, NULL, &there, NULL),
+        AD_OK);
+    CHECK(ad_sync_same(here, there));
+    there->thread++;
+    CHECK(!ad_sync_same(here, there));
+    ad_sync_unref(here);
+    ad_sync_unref(there);
+}
+
+static void
+test_join(void)
+{
+    ad_sync *out;
+    ad_stream own;
+    mock_reset();
+    ad_sync *a = record(IN_ORDER, S);
+    ad_sync *b = record(IN_ORDER, T);
+    CHECK_INT(ad_sync_join((ad_sync *[]){NULL, a, a}, 3, &out, NULL), AD_OK);
+    CHECK(out == a);
+    ad_sync_unref(out);
+    CHECK_INT(ad_sync_join((ad_sync *[]){a, NULL, b}, 3, &out, NULL), AD_OK);
+    CHECK(out != a && out != b && out->is_own);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &own, NULL), AD_OK);
+    CHECK(out->stream.handle == own.handle);
+    CHECK_INT(mock_count().waits, 2);
+    CHECK_INT(mock_last_waiter(), own.handle);
+    ad_sync_unref(out);
+    CHECK_INT(ad_sync_wait(a, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_join((ad_sync *[]){a, b}, 2, &out, NULL), AD_OK);
+    CHECK(out == b);
+    ad_sync_unref(out);
+    ad_sync_unref(a);
+    ad_sync_unref(b);
+}
+
+/* A stream of ours that waited would be a part of the graph from then on. */
+static void
+test_our_streams_stay_out_of_captures(void)
+{
+    ad_sync *out;
+    ad_stream shared;
+    ad_error err;
+    mock_reset();
+    ad_sync *a = record(IN_ORDER, S);
+    ad_sync *b;
+    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+                              (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &b,
+                              NULL),
+              AD_OK);
+    CHECK(!ad_sync_is_captured(NULL));
+    CHECK(!ad_sync_is_captured(a));
+    CHECK(ad_sync_is_captured(b));
+    CHECK_INT(ad_sync_join((ad_sync *[]){a, b}, 2, &out, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(ad_sync_stream(b, &shared, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(mock_count().waits, 0);
+    /* The user's may join. */
+    CHECK_INT(ad_sync_order(b, NULL, T, "a test", NULL), AD_OK);
+    CHECK_INT(mock_count().waits, 1);
+    ad_sync_unref(a);
+    ad_sync_unref(b);
+}
+
+/* The question alone would invalidate the graph. */
+static void
+test_captured_event_is_not_asked_about(void)
+{
+    ad_sync *sync;
+    bool is_done;
+    ad_error err;
+    mock_reset();
+    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+                              (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &sync,
+                              NULL),
+              AD_OK);
+    CHECK_INT(ad_sync_query(sync, &is_done, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(ad_sync_query_soon(sync, &is_done, NULL), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(ad_sync_wait_briefly(sync, NULL), AD_ERR_EXCHANGE);
+    CHECK_INT(mock_count().queries, 0);
+    CHECK_INT(mock_count().event_waits, 0);
+    ad_sync_unref(sync);
+}
+
+/* A device was reset: its context is at the same address, its streams are
+ * gone. */
+static void
+test_our_streams_are_made_anew(void)
+{
+    ad_stream before, after, again, shared;
+    mock_reset();
+    ad_sync *sync = record(IN_ORDER, S);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &before, NULL), AD_OK);
+    CHECK_INT(ad_sync_stream(sync, &shared, NULL), AD_OK);
+    mock_lose_streams();
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &after, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &again, NULL), AD_OK);
+    CHECK(after.handle != before.handle);
+    CHECK_INT(again.handle, after.handle);
+    for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
+        ad_stream next;
+        CHECK_INT(ad_sync_stream(sync, &next, NULL), AD_OK);
+        CHECK(next.handle > after.handle);
+    }
+    CHECK_INT(mock_count().streams_destroyed, 0);
+    ad_sync_unref(sync);
+}
+
+static void
+test_join_of_two_devices_is_refused(void)
+{
+    ad_sync *out;
+    ad_sync *there;
+    ad_error err;
+    mock_reset();
+    ad_sync *here = record(IN_ORDER, S);
+    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 1), S, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "device");
+    CHECK_HAS(err.message, "cuda:0 and on cuda:1");
+    ad_sync_unref(there);
+    /* Pinned memory of the device is not another one. */
+    CHECK_INT(ad_sync_record(CONTEXT(PINNED, 0), T, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err), AD_OK);
+    ad_sync_unref(out);
+    ad_sync_unref(there);
+    ad_sync_unref(here);
+}
+
+int
+main(void)
+{
+    static const check_test tests[] = {
+        CHECK_TEST(test_order_waits_once_where_it_must),
+        CHECK_TEST(test_order_waits_on_a_stream_with_the_same_handle),
+        CHECK_TEST(test_per_thread_stream_is_another_one_elsewhere),
+        CHECK_TEST(test_default_stream_of_another_device_waits),
+        CHECK_TEST(test_foreign_event),
+        CHECK_TEST(test_event_that_nobody_claims_is_carried),
+        CHECK_TEST(test_stream_for_consumers_takes_turns),
+        CHECK_TEST(test_statements_of_two_threads_differ),
+        CHECK_TEST(test_join),
+        CHECK_TEST(test_our_streams_stay_out_of_captures),
+        CHECK_TEST(test_captured_event_is_not_asked_about),
+        CHECK_TEST(test_our_streams_are_made_anew),
+        CHECK_TEST(test_join_of_two_devices_is_refused),
+    };
+    return check_run(tests, sizeof(tests) / sizeof(tests[0]));
+}
