@@ -1,4 +1,7 @@
 /* Which stream waits for what, and events that are joined. */
+#include <pthread.h>
+
+#include "base/wait.h"
 #include "sync_events.h"
 
 /* --- order --------------------------------------------------------------------- */
