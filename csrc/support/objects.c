@@ -17,13 +17,23 @@ allocate(ad_state *state)
 }
 
 void
-ad_array_object_free(ad_state *state, PyObject *self)
+ad_array_object_dealloc(PyObject *object)
 {
-    if (state->spare_array == NULL) {
-        state->spare_array = self;
-    } else {
-        PyObject_Free(self);
+    ad_array_object *self = (ad_array_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    ad_state *state = self->state;
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
     }
+    Py_XDECREF(self->schema_capsule);
+    Py_XDECREF(self->as_tensor);
+    ad_array_drop(&self->array);
+    if (state->spare_array == NULL) {
+        state->spare_array = object;
+    } else {
+        PyObject_Free(object);
+    }
+    Py_DECREF(type);
 }
 
 PyObject *

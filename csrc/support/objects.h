@@ -41,8 +41,8 @@ typedef struct ad_device_object {
 
 /* Constructors. They take over the core value, on failure too. */
 PyObject *ad_array_object_new(ad_state *state, ad_array *steal);
-/* Free the memory of an Array whose members have been released. */
-void ad_array_object_free(ad_state *state, PyObject *self);
+/* The tp_dealloc of Array. */
+void ad_array_object_dealloc(PyObject *self);
 PyObject *ad_tensor_object_new(ad_state *state, ad_tensor *steal);
 /* The same for `type`, which is Tensor or Buffer. */
 PyObject *ad_tensor_object_of_type(PyObject *type, ad_tensor *steal);

@@ -16,21 +16,6 @@
 #include "support/args.h"
 #include "validate/validate.h"
 
-static void
-array_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    ad_state *state = ((ad_array_object *)self)->state;
-    if (((ad_array_object *)self)->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(self);
-    }
-    Py_XDECREF(((ad_array_object *)self)->schema_capsule);
-    Py_XDECREF(((ad_array_object *)self)->as_tensor);
-    ad_array_drop(ad_array_of(self));
-    ad_array_object_free(state, self);
-    Py_DECREF(type);
-}
-
 /* --- attributes ---------------------------------------------------------- */
 
 static PyObject *
@@ -688,7 +673,7 @@ static PyMemberDef array_members[] = {
 };
 
 static PyType_Slot array_slots[] = {
-    {Py_tp_dealloc, array_dealloc},
+    {Py_tp_dealloc, ad_array_object_dealloc},
     {Py_tp_repr, array_repr},
     {Py_tp_members, array_members},
     {Py_tp_getset, array_getset},
